@@ -1,0 +1,116 @@
+/**
+ * A job and its states. Pure.
+ *
+ * | state     | what callers see | entered from | by                                             |
+ * |-----------|------------------|--------------|------------------------------------------------|
+ * | accepted  | queued           | -            | submission of a URL                            |
+ * | fetching  | queued           | accepted     | a claim; the download runs under the lease     |
+ * | ready     | queued           | fetching, -  | the input is stored durably                    |
+ * | running   | processing       | ready        | a node's Admitted; sets started_at once        |
+ * | succeeded | succeeded, from expires_at on expired | running | the result is stored, the credit charged |
+ * | failed    | failed           | all the open | the credit is released                         |
+ *
+ * A lost attempt leaves the job in running: the contract has no way back from processing to queued.
+ * A claim changes lease and fence, never the state, except accepted -> fetching.
+ */
+
+import type { ErrorCode } from '#contract/errors.ts';
+import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+
+export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
+export const FINAL_STATES = ['succeeded', 'failed'] as const;
+export const JOB_STATES = [...OPEN_STATES, ...FINAL_STATES] as const;
+export type JobState = (typeof JOB_STATES)[number];
+
+export type PublicJobState = 'queued' | 'processing' | 'succeeded' | 'failed' | 'expired';
+
+export interface JobInput {
+  /** Name in the blob store. */
+  readonly blob: string;
+  readonly bytes: number;
+  readonly format: InputFormat;
+  /** As stored in the file; null where the header does not show it. */
+  readonly width: number | null;
+  readonly height: number | null;
+}
+
+export interface JobResult {
+  readonly blob: string;
+  /** The unguessable part of the link. */
+  readonly token: string;
+  readonly format: OutputFormat;
+  readonly bytes: number;
+  readonly width: number;
+  readonly height: number;
+  /** Hexadecimal; the link's ETag. */
+  readonly sha256: string;
+}
+
+export interface JobFailure {
+  readonly code: ErrorCode;
+  readonly detail: string;
+  readonly retryable: boolean;
+}
+
+export interface JobLease {
+  /** `<replica id>`: who works on it. */
+  readonly holder: string;
+  readonly expiresAtMs: number;
+}
+
+/** Milliseconds of each stage, for people and for Server-Timing. */
+export type StageTimings = Readonly<Record<string, number>>;
+
+export interface Job {
+  readonly id: string;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  /** SHA-256, hexadecimal; null once a retryable failure freed the key. */
+  readonly idempotencyKeyHash: string | null;
+  readonly fingerprint: string;
+  readonly state: JobState;
+  /** How it was submitted: synchronous jobs go first. */
+  readonly mode: 'sync' | 'async';
+  /** null for Base64 and once the job is final. */
+  readonly sourceUrl: string | null;
+  /** null until it is stored, and again once the job is final. */
+  readonly input: JobInput | null;
+  readonly outputFormat: OutputFormat;
+  readonly createdAtMs: number;
+  readonly startedAtMs: number | null;
+  readonly finishedAtMs: number | null;
+  readonly expiresAtMs: number | null;
+  readonly lease: JobLease | null;
+  readonly fence: number;
+  /** Admitted attempts that died with their node, engine or picture worker. */
+  readonly lostAttempts: number;
+  /** Those of them that took an engine or a picture worker with them. */
+  readonly lostWithProcess: number;
+  /** Claims of an expired lease: a control plane died holding it. */
+  readonly takeovers: number;
+  readonly result: JobResult | null;
+  readonly failure: JobFailure | null;
+  readonly timings: StageTimings | null;
+  readonly callbackUrl: string | null;
+  /** The database's clock when the row was read: what expiry is judged by. */
+  readonly readAtMs: number;
+}
+
+export function isFinal(job: Pick<Job, 'state'>): boolean {
+  return job.state === 'succeeded' || job.state === 'failed';
+}
+
+export function publicState(job: Pick<Job, 'state' | 'expiresAtMs' | 'readAtMs'>): PublicJobState {
+  switch (job.state) {
+    case 'accepted':
+    case 'fetching':
+    case 'ready':
+      return 'queued';
+    case 'running':
+      return 'processing';
+    case 'failed':
+      return 'failed';
+    case 'succeeded':
+      return job.expiresAtMs !== null && job.readAtMs >= job.expiresAtMs ? 'expired' : 'succeeded';
+  }
+}

@@ -1,0 +1,33 @@
+/**
+ * What happens to jobs in this replica, for those who wait in this replica: a hint, never the truth.
+ * Whoever waits reads the row; jobs of other replicas are found by a slow poll.
+ */
+import { EventEmitter } from 'node:events';
+
+export class JobEvents {
+  readonly #submitted = new EventEmitter();
+  readonly #final = new EventEmitter();
+
+  constructor() {
+    // One listener a waiting request; bounded by the server's connections.
+    this.#final.setMaxListeners(0);
+  }
+
+  jobSubmitted(): void {
+    this.#submitted.emit('job');
+  }
+
+  onSubmitted(listener: () => void): () => void {
+    this.#submitted.on('job', listener);
+    return () => this.#submitted.off('job', listener);
+  }
+
+  jobFinal(jobId: string): void {
+    this.#final.emit(jobId);
+  }
+
+  onFinal(jobId: string, listener: () => void): () => void {
+    this.#final.on(jobId, listener);
+    return () => this.#final.off(jobId, listener);
+  }
+}

@@ -1,0 +1,40 @@
+/**
+ * Where inputs and results lie: named, immutable byte strings. Names are ours
+ * (`inputs/<job id>`, `results/<job id>-<fence>`), never a caller's.
+ */
+import type { Readable } from 'node:stream';
+
+export interface BlobWriter {
+  /** Resolves when the bytes may be followed by more (back-pressure). */
+  write(chunk: Uint8Array): Promise<void>;
+  readonly bytesWritten: number;
+  /** Reads back what was written so far, for header sniffing. */
+  readAt(offset: number, length: number): Promise<Uint8Array>;
+  /** Durable once it resolves: file and directory are synced. Replaces nothing: names are unique. */
+  commit(name: string): Promise<void>;
+  /** Removes what was written. After commit does nothing. */
+  abort(): Promise<void>;
+}
+
+export interface BlobStore {
+  createWriter(): Promise<BlobWriter>;
+  /** Bytes [start, end] inclusive, all without a range. Rejects with BlobNotFoundError. */
+  openRead(
+    name: string,
+    range?: { readonly start: number; readonly end: number },
+  ): Promise<Readable>;
+  stat(name: string): Promise<{ readonly bytes: number } | undefined>;
+  /** Absent is fine. */
+  remove(name: string): Promise<void>;
+  /** All blobs last touched before `olderThanMs` (length of time), and unfinished writes older than that. */
+  listOlderThan(olderThanMs: number): AsyncIterable<string>;
+  /** Rejects where the store cannot be written. */
+  check(): Promise<void>;
+}
+
+export class BlobNotFoundError extends Error {
+  constructor(name: string, cause?: unknown) {
+    super(`blob not found: ${name}`, { cause });
+    this.name = 'BlobNotFoundError';
+  }
+}

@@ -1,0 +1,104 @@
+/** Jobs, their leases and the money that moves with them: interface first, implementation below it. */
+import type { OutputFormat } from '#contract/formats.ts';
+import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../domain/job.ts';
+
+export interface NewJob {
+  readonly id: string;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly idempotencyKeyHash: string;
+  readonly fingerprint: string;
+  readonly mode: 'sync' | 'async';
+  readonly outputFormat: OutputFormat;
+  /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
+  readonly input: JobInput | null;
+  readonly sourceUrl: string | null;
+}
+
+export type SubmitOutcome =
+  | { readonly kind: 'created'; readonly job: Job }
+  /** Another request with the key was first; the caller compares fingerprints. */
+  | { readonly kind: 'exists'; readonly job: Job }
+  | { readonly kind: 'insufficient-credits' }
+  | { readonly kind: 'too-many-in-flight' };
+
+/** Proof of a claim: nothing below changes a job whose fence has moved on. */
+export interface Claim {
+  readonly jobId: string;
+  readonly holder: string;
+  readonly fence: number;
+}
+
+/** What the dispatcher needs to choose among the open jobs. */
+export interface ClaimableJob {
+  readonly id: string;
+  readonly fence: number;
+  readonly state: 'accepted' | 'fetching' | 'ready' | 'running';
+  readonly mode: 'sync' | 'async';
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly createdAtMs: number;
+  readonly startedAtMs: number | null;
+  readonly input: JobInput | null;
+  readonly outputFormat: OutputFormat;
+  /** Its lease ran out rather than being free: claiming it is a take-over. */
+  readonly leaseExpired: boolean;
+  readonly takeovers: number;
+  readonly readAtMs: number;
+}
+
+export interface JobStore {
+  findByIdempotencyKey(apiKeyId: string, idempotencyKeyHash: string): Promise<Job | undefined>;
+  /** Undefined also for another key's job. */
+  findForKey(jobId: string, apiKeyId: string): Promise<Job | undefined>;
+  find(jobId: string): Promise<Job | undefined>;
+  /** By the link's token; expired ones too. */
+  findByResultToken(token: string): Promise<Job | undefined>;
+
+  /** One transaction: counts jobs in flight, reserves 1 credit, inserts job and ledger entry. */
+  submit(job: NewJob, limits: { readonly jobsInFlightMax: number }): Promise<SubmitOutcome>;
+
+  /** Open jobs without a live lease, sync first, then oldest. */
+  listClaimable(limit: number): Promise<ClaimableJob[]>;
+  /**
+   * Compare-and-set on the fence and the lease: the claim, or undefined when somebody else was
+   * faster. Raises the fence; a take-over raises `takeovers`; accepted becomes fetching.
+   */
+  claim(
+    job: ClaimableJob,
+    holder: string,
+    leaseMs: number,
+  ): Promise<{ claim: Claim; job: Job } | undefined>;
+  /** False: the lease is lost, stop at once. */
+  renew(claim: Claim, leaseMs: number): Promise<boolean>;
+  /** Gives the job back as it is, for anyone to claim: a refusal before Admitted. False: lost. */
+  release(claim: Claim): Promise<boolean>;
+  /** fetching -> ready; keeps the lease. False: lost, and the caller removes the blob. */
+  inputStored(claim: Claim, input: JobInput): Promise<boolean>;
+  /** ready or running -> running; sets started_at once. False: lost. */
+  admitted(claim: Claim): Promise<boolean>;
+  /** Counts a lost attempt and gives the lease back. The job as it is then; undefined: lease lost. */
+  attemptLost(claim: Claim, withProcess: boolean): Promise<Job | undefined>;
+  /** One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced off. */
+  succeed(
+    claim: Claim,
+    result: JobResult,
+    resultTtlMs: number,
+    timings: StageTimings,
+  ): Promise<boolean>;
+  /**
+   * One transaction: failure, release of the credit, outbox, lease gone; input and URL forgotten; a
+   * retryable failure sets the idempotency key's hash null. False: fenced off.
+   */
+  fail(claim: Claim, failure: JobFailure): Promise<boolean>;
+
+  /** Megapixels (unknown sizes count 100) and number of the jobs that wait for a node. */
+  queued(): Promise<{ jobs: number; megapixels: number; oldestCreatedAtMs: number | null }>;
+
+  /** For the sweeper: results past expiry whose blob is still named, and clears the name. */
+  takeExpiredResultBlobs(limit: number): Promise<string[]>;
+  /** Removes rows final for longer than `afterMs`; the ledger stays. The number removed. */
+  removeFinalOlderThan(afterMs: number, limit: number): Promise<number>;
+  /** Which of these blob names any row still refers to. */
+  referencedBlobs(names: readonly string[]): Promise<Set<string>>;
+}

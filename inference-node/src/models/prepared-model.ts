@@ -1,0 +1,44 @@
+/** A graph ready to run: one model at one input size, precision, execution provider, instruction set. */
+
+export const PRECISIONS = ['fp32', 'fp16', 'int8'] as const;
+export type Precision = (typeof PRECISIONS)[number];
+
+export const EXECUTION_PROVIDERS = ['cuda', 'tensorrt', 'webgpu', 'cpu'] as const;
+export type ExecutionProvider = (typeof EXECUTION_PROVIDERS)[number];
+
+/** `normalised = (value - mean) / std` for values 0 to 255, per channel in RGB order. */
+export interface Normalisation {
+  readonly mean: readonly [number, number, number];
+  readonly std: readonly [number, number, number];
+}
+
+export interface PreparedModel {
+  /** The manifest's name: isnet, u2netp. */
+  readonly model: string;
+  /** The manifest's version of the weights. */
+  readonly version: string;
+  /** Absolute path of the ONNX file. */
+  readonly path: string;
+  /** Of that file, hexadecimal. */
+  readonly sha256: string;
+  readonly precision: Precision;
+  readonly provider: ExecutionProvider;
+  /** Pixels; the picture is stretched to it. */
+  readonly inputWidth: number;
+  readonly inputHeight: number;
+  /** float32 [1, 3, inputHeight, inputWidth]. */
+  readonly inputName: string;
+  /** float32 [1, 1, inputHeight, inputWidth]. */
+  readonly outputName: string;
+  readonly normalisation: Normalisation;
+  /** Channel order of the input tensor. */
+  readonly colourOrder: 'rgb' | 'bgr';
+  /** What is still to be applied to the output before it is an alpha in [0, 1]. */
+  readonly activation: 'none' | 'sigmoid';
+}
+
+/** Which models make a matte. One run today; a plan of several says how their mattes merge. */
+export interface Plan {
+  readonly name: string;
+  readonly models: readonly PreparedModel[];
+}

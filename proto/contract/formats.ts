@@ -1,0 +1,55 @@
+/** The image formats of the contract: wire values, media types, and their numbers in gRPC. */
+import {
+  InputFormat as ProtoInput,
+  OutputFormat as ProtoOutput,
+} from '#gen/matting/v1/matte_service.ts';
+
+export const INPUT_FORMATS = ['jpeg', 'png', 'webp', 'avif', 'jxl'] as const;
+export type InputFormat = (typeof INPUT_FORMATS)[number];
+
+export const OUTPUT_FORMATS = ['png', 'webp', 'avif', 'jxl'] as const;
+export type OutputFormat = (typeof OUTPUT_FORMATS)[number];
+
+/** `image/<format>`, for every output format. */
+export function contentTypeOf(format: OutputFormat): string {
+  return `image/${format}`;
+}
+
+/** The output format a wire value names in whatever case, or undefined. */
+export function parseOutputFormat(value: string): OutputFormat | undefined {
+  const lower = value.toLowerCase();
+  return OUTPUT_FORMATS.find(format => format === lower);
+}
+
+const INPUT_TO_PROTO = {
+  jpeg: ProtoInput.INPUT_FORMAT_JPEG,
+  png: ProtoInput.INPUT_FORMAT_PNG,
+  webp: ProtoInput.INPUT_FORMAT_WEBP,
+  avif: ProtoInput.INPUT_FORMAT_AVIF,
+  jxl: ProtoInput.INPUT_FORMAT_JXL,
+} as const satisfies Record<InputFormat, ProtoInput>;
+
+const OUTPUT_TO_PROTO = {
+  png: ProtoOutput.OUTPUT_FORMAT_PNG,
+  webp: ProtoOutput.OUTPUT_FORMAT_WEBP,
+  avif: ProtoOutput.OUTPUT_FORMAT_AVIF,
+  jxl: ProtoOutput.OUTPUT_FORMAT_JXL,
+} as const satisfies Record<OutputFormat, ProtoOutput>;
+
+export function inputFormatToProto(format: InputFormat): ProtoInput {
+  return INPUT_TO_PROTO[format];
+}
+
+export function outputFormatToProto(format: OutputFormat): ProtoOutput {
+  return OUTPUT_TO_PROTO[format];
+}
+
+/** undefined for UNSPECIFIED and for numbers of a newer protocol. */
+export function inputFormatFromProto(value: ProtoInput): InputFormat | undefined {
+  return INPUT_FORMATS.find(format => INPUT_TO_PROTO[format] === value);
+}
+
+/** undefined for UNSPECIFIED and for numbers of a newer protocol. */
+export function outputFormatFromProto(value: ProtoOutput): OutputFormat | undefined {
+  return OUTPUT_FORMATS.find(format => OUTPUT_TO_PROTO[format] === value);
+}

@@ -1,0 +1,43 @@
+/**
+ * The catalogue on the wire: a ContractError becomes a gRPC status with its code and its retryable
+ * flag in trailers, and comes back as the same ContractError.
+ */
+import { Metadata, type ServiceError, type StatusObject, status } from '@grpc/grpc-js';
+import { ContractError, ERROR_CATALOGUE, type ErrorCode, isErrorCode } from './errors.ts';
+
+export const ERROR_CODE_TRAILER = 'matting-error-code';
+export const RETRYABLE_TRAILER = 'matting-retryable';
+
+/** What a status without our trailer means: the transport's or a proxy's own. */
+const BARE_STATUS: Partial<Record<status, ErrorCode>> = {
+  [status.CANCELLED]: 'CALL_CANCELLED',
+  [status.DEADLINE_EXCEEDED]: 'CALL_DEADLINE_EXCEEDED',
+  [status.UNAVAILABLE]: 'NODE_UNAVAILABLE',
+  [status.UNAUTHENTICATED]: 'INVALID_NODE_TOKEN',
+  [status.UNIMPLEMENTED]: 'NODE_INCAPABLE',
+};
+
+/** An unknown throw becomes NODE_FAULT with an opaque message; its caller logs it. */
+export function toStatus(error: unknown): StatusObject {
+  const known =
+    error instanceof ContractError
+      ? error
+      : new ContractError('NODE_FAULT', 'internal error', { cause: error });
+  const metadata = new Metadata();
+  metadata.set(ERROR_CODE_TRAILER, known.code);
+  metadata.set(RETRYABLE_TRAILER, String(known.retryable));
+  return { code: ERROR_CATALOGUE[known.code].grpc, details: known.message, metadata };
+}
+
+/** The ContractError a failed call stands for. */
+export function fromServiceError(error: ServiceError): ContractError {
+  const sent = error.metadata?.get(ERROR_CODE_TRAILER)[0];
+  const flag = error.metadata?.get(RETRYABLE_TRAILER)[0];
+  if (typeof sent === 'string' && isErrorCode(sent)) {
+    const retryable = flag === undefined ? undefined : flag === 'true';
+    return new ContractError(sent, error.details, { cause: error, retryable });
+  }
+  return new ContractError(BARE_STATUS[error.code] ?? 'NODE_FAULT', error.details, {
+    cause: error,
+  });
+}
