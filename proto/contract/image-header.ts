@@ -4,6 +4,17 @@
  * every read is bounded and every loop ends.
  */
 import type { InputFormat } from './formats.ts';
+import { isIsoFile, readAvif } from './image-header/avif.ts';
+import { ByteWindow } from './image-header/byte-window.ts';
+import { isJpeg, readJpeg } from './image-header/jpeg.ts';
+import {
+  isJxlCodestream,
+  isJxlContainer,
+  readJxlCodestream,
+  readJxlContainer,
+} from './image-header/jxl.ts';
+import { isPng, readPng } from './image-header/png.ts';
+import { isWebp, readWebp } from './image-header/webp.ts';
 
 export interface ImageHeader {
   readonly format: InputFormat;
@@ -17,10 +28,30 @@ export interface ImageHeader {
 /** Reads up to `length` bytes at `offset`; fewer at the end of the file. */
 export type ByteReader = (offset: number, length: number) => Promise<Uint8Array> | Uint8Array;
 
-/** Undefined: the bytes are none of the five formats. Never throws on bytes, only when a read does. */
+/** Bytes that tell the five formats apart. */
+const SIGNATURE_BYTES = 12;
+
+type FormatReader = (window: ByteWindow) => Promise<ImageHeader | undefined>;
+
+function readerFor(start: Buffer): FormatReader | undefined {
+  if (isJpeg(start)) return readJpeg;
+  if (isPng(start)) return readPng;
+  if (isWebp(start)) return readWebp;
+  if (isJxlContainer(start)) return readJxlContainer;
+  if (isJxlCodestream(start)) return readJxlCodestream;
+  if (isIsoFile(start)) return readAvif;
+  return undefined;
+}
+
+/** Undefined: none of the five formats. Never rejects on bytes, only where `read` does. */
 export async function readImageHeader(
-  _read: ByteReader,
-  _sizeBytes: number,
+  read: ByteReader,
+  sizeBytes: number,
 ): Promise<ImageHeader | undefined> {
-  throw new Error('not built yet');
+  const window = new ByteWindow(read, sizeBytes);
+  const reader = readerFor(await window.upTo(0, SIGNATURE_BYTES));
+  const header = await reader?.(window);
+  // A picture without pixels has no readable size: one side alone says nothing.
+  if (header === undefined || (header.width && header.height)) return header;
+  return { ...header, width: undefined, height: undefined };
 }

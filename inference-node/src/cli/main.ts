@@ -1,0 +1,80 @@
+/**
+ * The node's command line: `models fetch` and `models list`. Only here does it handle signals and
+ * end the process.
+ *
+ * | exit code | when                                                                    |
+ * |-----------|-------------------------------------------------------------------------|
+ * | 0         | done                                                                    |
+ * | 1         | it cannot be done, one line on stderr says why and what to do, or a bug |
+ * | 78        | the configuration is not valid: every bad variable is on stderr          |
+ * | 130, 143  | ended by SIGINT, SIGTERM; what was half fetched is removed               |
+ */
+import { Command, CommanderError } from 'commander';
+import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { ModelError } from '../models/model-error.ts';
+import { loadCliConfig } from './config.ts';
+import { type ModelsFetchOptions, modelsFetch } from './models-fetch.ts';
+import { modelsList } from './models-list.ts';
+
+const SIGNAL_EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;
+
+const ending = new AbortController();
+let signalExitCode: number | undefined;
+
+for (const [signal, code] of Object.entries(SIGNAL_EXIT_CODES)) {
+  process.on(signal, () => {
+    signalExitCode ??= code;
+    ending.abort();
+  });
+}
+
+function createProgram(): Command {
+  const program = new Command('matting').exitOverride();
+  const models = program.command('models').description('fetch and list models');
+  models
+    .command('fetch')
+    .description('fetch weights and prepare them for this machine')
+    .argument('[name...]', 'models; none: the configured one (MATTING_MODEL)')
+    .option('--json', 'print what was done as JSON')
+    .option('--progress-json', 'print each step as a line of JSON')
+    .option('--refuse-altered', 'fail on a damaged weights file in place of fetching it again')
+    .action(async (names: string[], options: ModelsFetchOptions) => {
+      const streams = { out: process.stdout, err: process.stderr };
+      await modelsFetch(names, options, loadCliConfig(), streams, ending.signal);
+    });
+  models
+    .command('list')
+    .description('list models, their licences, and what is fetched and prepared')
+    .option('--json', 'print JSON')
+    .action(async (options: { json?: boolean }) => {
+      await modelsList(options, loadCliConfig(), process.stdout);
+    });
+  return program;
+}
+
+/** One line for a person; a stack only for what no person can mend. */
+function explain(error: unknown): number {
+  if (signalExitCode !== undefined) return signalExitCode;
+  if (error instanceof CommanderError) return error.exitCode;
+  if (error instanceof ConfigError) {
+    process.stderr.write(`matting: ${error.message}\n`);
+    return CONFIG_EXIT_CODE;
+  }
+  if (error instanceof ModelError) {
+    process.stderr.write(`matting: ${error.message}\n`);
+    return 1;
+  }
+  console.error('matting: unexpected error:', error);
+  return 1;
+}
+
+let exitCode = 0;
+try {
+  await createProgram().parseAsync(process.argv);
+} catch (error) {
+  exitCode = explain(error);
+}
+process.exitCode = exitCode;
+// The registry's kept-alive connections must not hold the terminal; what is written is flushed
+// first.
+process.stdout.write('', () => process.exit());

@@ -1,0 +1,93 @@
+/** `models list`: what there is, under which licence, and what of it is on this machine. */
+import type { Writable } from 'node:stream';
+import { listManifests, loadManifest, type ModelManifest } from '../models/manifest.ts';
+import { listPrepared, PREPARER_REVISION } from '../models/prepared-cache.ts';
+import { checkWeightsFile, weightsPath } from '../models/weights-cache.ts';
+import type { CliConfig } from './config.ts';
+
+type FetchedState = 'yes' | 'no' | 'damaged';
+
+interface ListedModel {
+  readonly name: string;
+  readonly version: string;
+  readonly description: string;
+  /** SPDX. */
+  readonly licence: string;
+  readonly trainingData: string;
+  readonly fetched: FetchedState;
+  readonly prepared: readonly ListedPrepared[];
+}
+
+interface ListedPrepared {
+  readonly path: string;
+  readonly inputWidth: number;
+  readonly inputHeight: number;
+  readonly precision: string;
+  readonly provider: string;
+  readonly instructionSet: string;
+  /** False: of another release of the product; it is not loaded. */
+  readonly current: boolean;
+}
+
+export async function modelsList(
+  options: { readonly json?: boolean },
+  config: CliConfig,
+  out: Writable,
+): Promise<void> {
+  const models: ListedModel[] = [];
+  for (const name of await listManifests()) {
+    models.push(await describe(await loadManifest(name), config.settings.modelDir));
+  }
+  if (options.json) {
+    out.write(`${JSON.stringify({ models }, null, 2)}\n`);
+    return;
+  }
+  for (const model of models) out.write(lines(model));
+}
+
+async function describe(manifest: ModelManifest, cacheDir: string): Promise<ListedModel> {
+  const prepared = await listPrepared(cacheDir, manifest);
+  return {
+    name: manifest.name,
+    version: manifest.version,
+    description: manifest.description,
+    licence: manifest.licence.spdx,
+    trainingData: manifest.licence.trainingData,
+    fetched: await fetchedState(manifest, cacheDir),
+    prepared: prepared.map(({ path, sidecar }) => ({
+      path,
+      inputWidth: sidecar.inputWidth,
+      inputHeight: sidecar.inputHeight,
+      precision: sidecar.precision,
+      provider: sidecar.provider,
+      instructionSet: sidecar.instructionSet,
+      current: sidecar.revision === PREPARER_REVISION,
+    })),
+  };
+}
+
+async function fetchedState(manifest: ModelManifest, cacheDir: string): Promise<FetchedState> {
+  let state: FetchedState = 'yes';
+  for (const file of manifest.files) {
+    const check = await checkWeightsFile(weightsPath(cacheDir, manifest, file), file);
+    if (check.state === 'altered') return 'damaged';
+    if (check.state === 'missing') state = 'no';
+  }
+  return state;
+}
+
+function lines(model: ListedModel): string {
+  const text = [
+    `${model.name} ${model.version}  ${model.licence}  fetched: ${model.fetched}`,
+    `  ${model.description}`,
+    `  Training data: ${model.trainingData}`,
+  ];
+  for (const file of model.prepared) {
+    const size = `${file.inputWidth}x${file.inputHeight}`;
+    const state = file.current ? '' : ' (of another release)';
+    text.push(
+      `  prepared: ${size} ${file.precision} ${file.provider} ${file.instructionSet}${state}`,
+    );
+  }
+  return `${text.join('\n')}\n`;
+}

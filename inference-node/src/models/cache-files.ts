@@ -1,0 +1,173 @@
+/**
+ * Files of the model cache: written whole or not at all, and known by their sha256.
+ *
+ * A file is written under a temporary name of its own in the same directory, flushed, and renamed,
+ * so that a reader, another process on the same cache or a crash in between never sees half a file.
+ * Two processes that make the same file make the same bytes; the later rename wins and nothing is
+ * lost.
+ */
+import { createHash, randomBytes } from 'node:crypto';
+import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
+import { makeDirectory } from '#contract/make-directory.ts';
+import { diskError } from './model-error.ts';
+
+const HASH_CHUNK_BYTES = 1024 * 1024;
+
+/**
+ * A temporary file nobody wrote to for this long was left by a process that died. A living writer
+ * is never that slow: the fetch gives up on a silent connection long before.
+ */
+const TEMPORARY_IDLE_MAX_MS = 10 * 60 * 1000;
+
+const TEMPORARY_SUFFIX = '.tmp';
+
+/** A file that is being made. Nobody sees it at its path before `commit`. */
+export class WholeFile {
+  readonly path: string;
+  readonly handle: FileHandle;
+  readonly #temporary: string;
+  #open = true;
+
+  private constructor(path: string, temporary: string, handle: FileHandle) {
+    this.path = path;
+    this.#temporary = temporary;
+    this.handle = handle;
+  }
+
+  /** The directory is made when it is not there. */
+  static async create(path: string): Promise<WholeFile> {
+    const directory = dirname(path);
+    const name = `.${basename(path)}.${process.pid}.${randomBytes(6).toString('hex')}`;
+    const temporary = join(directory, name + TEMPORARY_SUFFIX);
+    try {
+      makeDirectory(directory);
+      return new WholeFile(path, temporary, await open(temporary, 'wx+'));
+    } catch (error) {
+      throw diskError(error, 'write', path);
+    }
+  }
+
+  /** Writes all of `bytes` at `position`. */
+  async write(bytes: Uint8Array, position: number): Promise<void> {
+    for (let done = 0; done < bytes.length; ) {
+      const left = bytes.length - done;
+      done += (await this.handle.write(bytes, done, left, position + done)).bytesWritten;
+    }
+  }
+
+  /** Puts the file at its path, in the place of what stood there. */
+  async commit(): Promise<void> {
+    await this.handle.sync();
+    await this.#close();
+    await rename(this.#temporary, this.path);
+    await syncDirectory(dirname(this.path));
+  }
+
+  /** Removes it unless it was committed. Idempotent. */
+  async discard(): Promise<void> {
+    await this.#close();
+    await rm(this.#temporary, { force: true });
+  }
+
+  async #close(): Promise<void> {
+    if (!this.#open) return;
+    this.#open = false;
+    await this.handle.close();
+  }
+}
+
+/**
+ * Lets `write` fill a new file and puts it in the place of `path`. When `write` throws, nothing is
+ * left behind and what stood at `path` stands.
+ */
+export async function writeFileWhole(
+  path: string,
+  write: (file: WholeFile) => Promise<void>,
+): Promise<void> {
+  const file = await WholeFile.create(path);
+  try {
+    await write(file);
+    await file.commit();
+  } catch (error) {
+    throw diskError(error, 'write', path);
+  } finally {
+    await file.discard();
+  }
+}
+
+/** The rename itself must survive a power cut. */
+async function syncDirectory(directory: string): Promise<void> {
+  const handle = await open(directory, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/** Removes what killed writers left in `directory`; a directory that is not there is clean. */
+export async function removeStaleTemporaries(directory: string): Promise<void> {
+  for (const name of await listDirectory(directory)) {
+    if (!name.startsWith('.') || !name.endsWith(TEMPORARY_SUFFIX)) continue;
+    const path = join(directory, name);
+    const idleMs = Date.now() - ((await statOrNull(path))?.mtimeMs ?? 0);
+    if (idleMs > TEMPORARY_IDLE_MAX_MS) await rm(path, { force: true });
+  }
+}
+
+/** The names in a directory, none when it does not exist. */
+export async function listDirectory(directory: string): Promise<readonly string[]> {
+  try {
+    return (await readdir(directory)).sort();
+  } catch (error) {
+    if (isMissing(error)) return [];
+    throw diskError(error, 'read', directory);
+  }
+}
+
+/** Null when there is nothing at `path`. */
+export async function statOrNull(path: string) {
+  try {
+    return await stat(path);
+  } catch (error) {
+    if (isMissing(error)) return null;
+    throw diskError(error, 'read', path);
+  }
+}
+
+/** As statOrNull, with times in nanoseconds. */
+export async function statBigOrNull(path: string) {
+  try {
+    return await stat(path, { bigint: true });
+  } catch (error) {
+    if (isMissing(error)) return null;
+    throw diskError(error, 'read', path);
+  }
+}
+
+/** sha256 of an open file from its beginning, hexadecimal. */
+export async function hashOpenFile(file: FileHandle): Promise<string> {
+  const hash = createHash('sha256');
+  const buffer = Buffer.allocUnsafe(HASH_CHUNK_BYTES);
+  for (let position = 0; ; ) {
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, position);
+    if (bytesRead === 0) return hash.digest('hex');
+    hash.update(buffer.subarray(0, bytesRead));
+    position += bytesRead;
+  }
+}
+
+/** sha256 of the file at `path`, hexadecimal. 176 MB take 0.15 s on a CPU with SHA instructions. */
+export async function hashFile(path: string): Promise<string> {
+  const file = await open(path, 'r');
+  try {
+    return await hashOpenFile(file);
+  } finally {
+    await file.close();
+  }
+}
+
+export function isMissing(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | null)?.code === 'ENOENT';
+}

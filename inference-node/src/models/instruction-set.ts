@@ -1,0 +1,46 @@
+/**
+ * The class of this machine's CPU, as a name for files that are right on that class only. Quantised
+ * graphs are made for CPUs that multiply bytes in one instruction (VNNI, DOTPROD), and a cache
+ * directory may be shared by machines of several kinds.
+ */
+import { readFile } from 'node:fs/promises';
+import { arch, platform } from 'node:os';
+
+/** From the most capable to the least; the first whose flags are all there names the class. */
+const X64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
+  ['x64-amx-int8', 'amx_int8', 'avx512_vnni'],
+  ['x64-avx512-vnni', 'avx512f', 'avx512_vnni'],
+  ['x64-avx2-vnni', 'avx2', 'avx_vnni'],
+  ['x64-avx512', 'avx512f', 'avx512bw'],
+  ['x64-avx2', 'avx2', 'fma'],
+];
+
+const ARM64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
+  ['arm64-neon-i8mm', 'asimddp', 'i8mm'],
+  ['arm64-neon-dotprod', 'asimddp'],
+];
+
+/** @param cpuInfo the text of /proc/cpuinfo, '' where there is none. */
+export function classifyInstructionSet(
+  architecture: string,
+  operatingSystem: string,
+  cpuInfo: string,
+): string {
+  const line = cpuInfo.match(/^(?:flags|Features)\s*:(.*)$/m)?.[1] ?? '';
+  const flags = new Set(line.trim().split(/\s+/));
+  const first = (classes: typeof X64_CLASSES) =>
+    classes.find(([, ...wanted]) => wanted.every(flag => flags.has(flag)))?.[0];
+  if (architecture === 'x64') return first(X64_CLASSES) ?? 'x64-base';
+  if (architecture === 'arm64') {
+    // Apple's own CPUs have had DOTPROD from the first on, and there is no /proc to ask.
+    const base = operatingSystem === 'darwin' ? 'arm64-neon-dotprod' : 'arm64-neon';
+    return first(ARM64_CLASSES) ?? base;
+  }
+  return architecture;
+}
+
+/** Of this machine. Systems without /proc/cpuinfo get their architecture's base class. */
+export async function detectInstructionSet(): Promise<string> {
+  const cpuInfo = platform() === 'linux' ? await readFile('/proc/cpuinfo', 'utf8') : '';
+  return classifyInstructionSet(arch(), platform(), cpuInfo);
+}

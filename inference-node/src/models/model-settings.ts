@@ -1,0 +1,75 @@
+/** The variables that choose a model, for the node's configuration and for the CLI alike. Pure. */
+import { resolve } from 'node:path';
+import { createEnvReader, type EnvReader } from '#contract/env.ts';
+
+export interface ModelSettings {
+  /**
+   * MATTING_MODEL: a manifest's name. Whether there is such a manifest is found when it is loaded.
+   */
+  readonly model: string;
+  /** MATTING_MODEL_DIR, absolute: the cache of weights and prepared graphs. */
+  readonly modelDir: string;
+  /**
+   * MATTING_MODEL_INPUT_SIZE: side of the square in pixels; the manifest's default when undefined.
+   */
+  readonly inputSize: number | undefined;
+  /** MATTING_PRECISION. */
+  readonly precision: 'auto' | 'fp32' | 'fp16';
+}
+
+export const DEFAULT_MODEL = 'isnet';
+export const DEFAULT_MODEL_DIR = 'model-cache';
+
+/** No model's graph is larger; each manifest has bounds of its own. */
+const INPUT_SIZE_MAX = 8192;
+
+/**
+ * Problems are left in the reader, for its requireValid.
+ * @param cwd what a relative MATTING_MODEL_DIR is relative to.
+ */
+export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings {
+  const settings: ModelSettings = {
+    model: reader.string('MATTING_MODEL', {
+      default: DEFAULT_MODEL,
+      pattern: /^[a-z0-9][a-z0-9-]{0,63}$/,
+      expected: 'the name of a model, as `models list` shows them',
+    }),
+    modelDir: resolve(cwd, reader.string('MATTING_MODEL_DIR', { default: DEFAULT_MODEL_DIR })),
+    inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
+      default: undefined,
+      min: 1,
+      max: INPUT_SIZE_MAX,
+    }),
+    precision: reader.parsed('MATTING_PRECISION', PRECISION_FORM, parsePrecision, {
+      default: 'auto',
+    }),
+  };
+  // A size or precision is one model's; beside a plan of several it would have no meaning.
+  const ofOneModel: readonly (readonly [variable: string, given: boolean])[] = [
+    ['MATTING_MODEL_INPUT_SIZE', settings.inputSize !== undefined],
+    ['MATTING_PRECISION', settings.precision !== 'auto'],
+  ];
+  for (const [variable, given] of ofOneModel) {
+    if (given && !reader.has('MATTING_MODEL')) {
+      reader.problem(variable, 'set together with MATTING_MODEL only');
+    }
+  }
+  return settings;
+}
+
+/** Throws ConfigError with every problem found. */
+export function parseModelSettings(
+  env: Readonly<Record<string, string | undefined>>,
+  cwd: string,
+): ModelSettings {
+  const reader = createEnvReader(env);
+  const settings = readModelSettings(reader, cwd);
+  reader.requireValid();
+  return settings;
+}
+
+const PRECISION_FORM = 'one of auto, fp32, fp16 (int8 is not built yet)';
+
+function parsePrecision(text: string): ModelSettings['precision'] | undefined {
+  return (['auto', 'fp32', 'fp16'] as const).find(precision => precision === text);
+}

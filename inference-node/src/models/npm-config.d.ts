@@ -1,0 +1,39 @@
+/** The part of npm's own configuration library that registry-options.ts uses; it ships no types. */
+
+declare module '@npmcli/config' {
+  export interface ConfigOptions {
+    readonly definitions: unknown;
+    readonly shorthands: unknown;
+    readonly flatten: unknown;
+    readonly nerfDarts: readonly string[];
+    /** Of npm itself; its `npmrc` is read first. */
+    readonly npmPath: string;
+    readonly argv: readonly string[];
+    /** Written to by load(). */
+    readonly env: Record<string, string | undefined>;
+    /** The global npmrc is found from it. */
+    readonly execPath: string;
+    readonly platform: string;
+    /** The project's npmrc is looked for from here upwards. */
+    readonly cwd: string;
+  }
+
+  export default class Config {
+    constructor(options: ConfigOptions);
+    load(): Promise<void>;
+    validate(): boolean;
+    isDefault(key: string): boolean;
+    /** As pacote and npm-registry-fetch take it. */
+    readonly flat: Readonly<Record<string, unknown>>;
+  }
+}
+
+declare module '@npmcli/config/lib/definitions/index.js' {
+  const config: {
+    readonly definitions: unknown;
+    readonly shorthands: unknown;
+    readonly flatten: unknown;
+    readonly nerfDarts: readonly string[];
+  };
+  export default config;
+}

@@ -1,0 +1,163 @@
+/**
+ * What is known of a graph's values before it runs: element type, dims, and the numbers of the
+ * small integer tensors that shapes are computed with. It covers the operators of the U-2-Net
+ * family and of shape arithmetic; what depends on another operator is unknown, and a pass that
+ * needs it says so.
+ *
+ * Shape rules: https://github.com/onnx/onnx/blob/main/docs/Operators.md.
+ */
+import {
+  ElementType,
+  type Graph,
+  type GraphNode,
+  integerAttribute,
+  integersAttribute,
+  type Tensor,
+} from './graph.ts';
+import { inferPool, inferSlice } from './infer-geometry.ts';
+import { elementCount, tensorNumbers } from './tensor.ts';
+
+export interface KnownValue {
+  /** onnx.TensorProto.DataType. */
+  readonly elementType: number;
+  readonly dims: readonly number[];
+  /** Of constants and shape arithmetic only. */
+  readonly numbers?: readonly number[];
+}
+
+/** By name; a name that is not in it is unknown. */
+export type KnownValues = ReadonlyMap<string, KnownValue>;
+
+/** Numbers are followed through tensors up to this size; shapes and sizes have a handful. */
+const NUMBERS_MAX = 64;
+
+type Inputs = readonly (KnownValue | undefined)[];
+type Rule = (node: GraphNode, inputs: Inputs) => KnownValue | undefined;
+
+/** `inputDims` stand in for the dims of the graph's only input. */
+export function inferValues(graph: Graph, inputDims: readonly number[]): KnownValues {
+  const known = new Map<string, KnownValue>();
+  for (const [name, tensor] of graph.initialisers) known.set(name, knownTensor(tensor));
+  for (const { name, elementType } of graph.inputs)
+    known.set(name, { elementType, dims: inputDims });
+  for (const node of graph.nodes) {
+    const rule = node.domain === '' ? RULES[node.opType] : undefined;
+    const value = rule?.(
+      node,
+      node.inputs.map(name => known.get(name)),
+    );
+    if (value !== undefined) known.set(node.outputs[0], value);
+  }
+  return known;
+}
+
+function knownTensor(tensor: Tensor): KnownValue {
+  const { elementType, dims } = tensor;
+  const small = elementCount(dims) <= NUMBERS_MAX;
+  return { elementType, dims, numbers: small ? tensorNumbers(tensor) : undefined };
+}
+
+const sameAsInput: Rule = (_, [input]) =>
+  input && { elementType: input.elementType, dims: input.dims };
+
+const RULES: Readonly<Record<string, Rule>> = {
+  Relu: sameAsInput,
+  Sigmoid: sameAsInput,
+  Clip: sameAsInput,
+  BatchNormalization: sameAsInput,
+  Identity: (_, [input]) => input,
+  Add: inferBroadcast,
+  Mul: inferBroadcast,
+  Sub: inferBroadcast,
+  Div: inferBroadcast,
+  Conv: (node, inputs) => inferPool(node, inputs[0], inputs[1]?.dims[0], inputs[1]?.dims.slice(2)),
+  MaxPool: (node, [input]) => inferPool(node, input, input?.dims[1]),
+  AveragePool: (node, [input]) => inferPool(node, input, input?.dims[1]),
+  Cast: (node, [input]) => input && { ...input, elementType: integerAttribute(node, 'to', 0) },
+  Concat: inferConcat,
+  Gather: inferGather,
+  Resize: inferResize,
+  Shape: inferShape,
+  Slice: inferSlice,
+  Squeeze: inferReshaped(-1),
+  Unsqueeze: inferReshaped(1),
+};
+
+function inferShape(_: GraphNode, [input]: Inputs): KnownValue | undefined {
+  if (input === undefined) return undefined;
+  return { elementType: ElementType.int64, dims: [input.dims.length], numbers: input.dims };
+}
+
+/** Dims only: arithmetic on shapes is not followed through these. */
+function inferBroadcast(_: GraphNode, [left, right]: Inputs): KnownValue | undefined {
+  if (left === undefined || right === undefined) return undefined;
+  const rank = Math.max(left.dims.length, right.dims.length);
+  const dims: number[] = [];
+  for (let axis = 0; axis < rank; axis += 1) {
+    const a = left.dims[left.dims.length - rank + axis] ?? 1;
+    const b = right.dims[right.dims.length - rank + axis] ?? 1;
+    if (a !== b && a !== 1 && b !== 1) return undefined;
+    dims.push(a === 1 ? b : a);
+  }
+  return { elementType: left.elementType, dims };
+}
+
+function inferConcat(node: GraphNode, inputs: Inputs): KnownValue | undefined {
+  const given = inputs.filter(input => input !== undefined);
+  if (given.length < inputs.length) return undefined;
+  const [{ elementType, dims: first }] = given;
+  const axis = normaliseAxis(integerAttribute(node, 'axis', 0), first.length);
+  const alike = given.every(
+    ({ dims }) =>
+      dims.length === first.length && dims.every((dim, at) => at === axis || dim === first[at]),
+  );
+  if (!alike) return undefined;
+  const joined = given.reduce((sum, { dims }) => sum + dims[axis], 0);
+  const flat = first.length === 1 && given.every(({ numbers }) => numbers !== undefined);
+  return {
+    elementType,
+    dims: first.map((dim, at) => (at === axis ? joined : dim)),
+    numbers: flat ? given.flatMap(({ numbers }) => numbers ?? []) : undefined,
+  };
+}
+
+/** Of a list by one index or a list of them: how exporters take one dim out of a shape. */
+function inferGather(node: GraphNode, [data, indices]: Inputs): KnownValue | undefined {
+  if (data?.numbers === undefined || indices?.numbers === undefined) return undefined;
+  if (data.dims.length !== 1 || integerAttribute(node, 'axis', 0) !== 0) return undefined;
+  const { numbers } = data;
+  return {
+    elementType: data.elementType,
+    dims: indices.dims,
+    numbers: indices.numbers.map(index => numbers[index < 0 ? index + numbers.length : index]),
+  };
+}
+
+/** Only scalars become lists and back: the numbers stay, the dims follow. */
+function inferReshaped(step: 1 | -1): Rule {
+  return (_, [input]) => {
+    if (input?.numbers === undefined || input.numbers.length !== 1) return undefined;
+    if (input.dims.length + step < 0) return undefined;
+    return { ...input, dims: Array(input.dims.length + step).fill(1) };
+  };
+}
+
+/** Since opset 11: X, roi, scales, sizes. */
+function inferResize(node: GraphNode, inputs: Inputs): KnownValue | undefined {
+  const [input, , scales, sizes] = inputs;
+  if (input === undefined) return undefined;
+  if (integersAttribute(node, 'axes') !== undefined) return undefined;
+  const { elementType, dims } = input;
+  if (sizes?.numbers !== undefined && sizes.numbers.length === dims.length) {
+    return { elementType, dims: sizes.numbers };
+  }
+  if (scales?.numbers !== undefined && scales.numbers.length === dims.length) {
+    const factors = scales.numbers;
+    return { elementType, dims: dims.map((dim, axis) => Math.floor(dim * factors[axis])) };
+  }
+  return undefined;
+}
+
+function normaliseAxis(axis: number, rank: number): number {
+  return axis < 0 ? axis + rank : axis;
+}

@@ -1,0 +1,192 @@
+/**
+ * Prepared graphs on the disk, in `<cacheDir>/<model>/<version>/prepared/`, one file for each size,
+ * precision, provider and instruction set, with a sidecar that says what it was made from and what
+ * its bytes are.
+ *
+ * A prepared file is hashed whole before each use, not trusted by size and times like the weights:
+ * it is what the engine runs, the hash costs 0.15 s for 176 MB, and reading it warms the page cache
+ * for the engine that loads it next. Whatever is wrong with it, it is made again from checked
+ * weights.
+ *
+ * The sidecar's modification time is its last use. Files of older preparer revisions are removed
+ * once nobody started with them for a day: until then another release may run on the same cache,
+ * and its engines load their file again when one of them restarts.
+ */
+import { readFile, rm, utimes } from 'node:fs/promises';
+import { join } from 'node:path';
+import {
+  hashFile,
+  listDirectory,
+  removeStaleTemporaries,
+  statOrNull,
+  writeFileWhole,
+} from './cache-files.ts';
+import type { ModelManifest } from './manifest.ts';
+import { diskError, ModelError } from './model-error.ts';
+import type { ExecutionProvider, Precision } from './prepared-model.ts';
+
+/**
+ * Of the passes in onnx/. Raise it with every change that alters what they write, so that no file
+ * made by the old ones is used again.
+ */
+export const PREPARER_REVISION = 1;
+
+const OLD_REVISION_UNUSED_MAX_MS = 24 * 3600 * 1000;
+
+/** What a prepared file is for. */
+export interface PreparedKey {
+  readonly inputWidth: number;
+  readonly inputHeight: number;
+  readonly precision: Precision;
+  readonly provider: ExecutionProvider;
+  readonly instructionSet: string;
+}
+
+export interface PreparedSidecar extends PreparedKey {
+  readonly model: string;
+  readonly version: string;
+  readonly revision: number;
+  /** Name and sha256 of each weights file it was made from. */
+  readonly sources: Readonly<Record<string, string>>;
+  readonly bytes: number;
+  /** Of the prepared file, hexadecimal. */
+  readonly sha256: string;
+}
+
+export type PreparedCheck =
+  | { readonly state: 'ready'; readonly path: string; readonly sha256: string }
+  | { readonly state: 'missing'; readonly path: string }
+  /** Not to be loaded; `reason` says what is wrong with it. */
+  | { readonly state: 'unusable'; readonly path: string; readonly reason: string };
+
+export function preparedDirectory(cacheDir: string, manifest: ModelManifest): string {
+  return join(cacheDir, manifest.name, manifest.version, 'prepared');
+}
+
+export function preparedPath(cacheDir: string, manifest: ModelManifest, key: PreparedKey): string {
+  const { inputWidth, inputHeight, precision, provider, instructionSet } = key;
+  const name = [
+    `${inputWidth}x${inputHeight}`,
+    precision,
+    provider,
+    instructionSet,
+    `r${PREPARER_REVISION}`,
+  ].join('_');
+  return join(preparedDirectory(cacheDir, manifest), `${name}.onnx`);
+}
+
+/** Reads and hashes the prepared file for `key`. */
+export async function checkPrepared(
+  cacheDir: string,
+  manifest: ModelManifest,
+  key: PreparedKey,
+): Promise<PreparedCheck> {
+  const path = preparedPath(cacheDir, manifest, key);
+  const found = await statOrNull(path);
+  if (found === null) return { state: 'missing', path };
+  const unusable = (reason: string) => ({ state: 'unusable', path, reason }) as const;
+  const sidecar = await readSidecar(path);
+  if (sidecar === null) return unusable('its sidecar is missing or damaged');
+  const expected = describe(manifest, key, sidecar.bytes, sidecar.sha256);
+  if (encode(expected) !== encode(sidecar)) return unusable('it was made from something else');
+  if (found.size !== sidecar.bytes) {
+    return unusable(`it has ${found.size} bytes, not ${sidecar.bytes}`);
+  }
+  if ((await hashFile(path)) !== sidecar.sha256) return unusable('its sha256 is another');
+  await noteUse(path);
+  return { state: 'ready', path, sha256: sidecar.sha256 };
+}
+
+/** Writes the sidecar of a file that stands at its path with `bytes` and `sha256`. */
+export async function writeSidecar(
+  cacheDir: string,
+  manifest: ModelManifest,
+  key: PreparedKey,
+  bytes: number,
+  sha256: string,
+): Promise<void> {
+  const text = encode(describe(manifest, key, bytes, sha256));
+  const path = sidecarPath(preparedPath(cacheDir, manifest, key));
+  await writeFileWhole(path, file => file.write(Buffer.from(text), 0));
+}
+
+/** Every prepared file with a readable sidecar, whatever its revision; not hashed. */
+export async function listPrepared(
+  cacheDir: string,
+  manifest: ModelManifest,
+): Promise<readonly { readonly path: string; readonly sidecar: PreparedSidecar }[]> {
+  const directory = preparedDirectory(cacheDir, manifest);
+  const found: { path: string; sidecar: PreparedSidecar }[] = [];
+  for (const name of await listDirectory(directory)) {
+    if (!name.endsWith('.onnx')) continue;
+    const path = join(directory, name);
+    const sidecar = await readSidecar(path);
+    if (sidecar !== null) found.push({ path, sidecar });
+  }
+  return found;
+}
+
+/** Removes what older revisions and killed writers left behind. */
+export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): Promise<void> {
+  const directory = preparedDirectory(cacheDir, manifest);
+  await removeStaleTemporaries(directory);
+  for (const name of await listDirectory(directory)) {
+    const revision = Number(name.match(/_r(\d+)\.onnx$/)?.[1] ?? Number.NaN);
+    if (!(revision < PREPARER_REVISION)) continue;
+    const path = join(directory, name);
+    const lastUse = (await statOrNull(sidecarPath(path))) ?? (await statOrNull(path));
+    if (Date.now() - (lastUse?.mtimeMs ?? 0) < OLD_REVISION_UNUSED_MAX_MS) continue;
+    await rm(sidecarPath(path), { force: true });
+    await rm(path, { force: true });
+  }
+}
+
+function describe(
+  manifest: ModelManifest,
+  key: PreparedKey,
+  bytes: number,
+  sha256: string,
+): PreparedSidecar {
+  return {
+    model: manifest.name,
+    version: manifest.version,
+    revision: PREPARER_REVISION,
+    inputWidth: key.inputWidth,
+    inputHeight: key.inputHeight,
+    precision: key.precision,
+    provider: key.provider,
+    instructionSet: key.instructionSet,
+    sources: Object.fromEntries(manifest.files.map(file => [file.name, file.sha256])),
+    bytes,
+    sha256,
+  };
+}
+
+async function readSidecar(path: string): Promise<PreparedSidecar | null> {
+  try {
+    return JSON.parse(await readFile(sidecarPath(path), 'utf8')) as PreparedSidecar;
+  } catch (error) {
+    if (error instanceof SyntaxError) return null;
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return null;
+    throw diskError(error, 'read', sidecarPath(path));
+  }
+}
+
+async function noteUse(path: string): Promise<void> {
+  const now = new Date();
+  try {
+    await utimes(sidecarPath(path), now, now);
+  } catch (error) {
+    // A cache that is mounted read-only, or another user's, is only ever read from here.
+    if (!(diskError(error, 'touch', path) instanceof ModelError)) throw error;
+  }
+}
+
+function sidecarPath(path: string): string {
+  return `${path}.json`;
+}
+
+function encode(sidecar: PreparedSidecar): string {
+  return `${JSON.stringify(sidecar, null, 2)}\n`;
+}

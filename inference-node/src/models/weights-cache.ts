@@ -1,0 +1,130 @@
+/**
+ * The weights as they were fetched, in `<cacheDir>/<model>/<version>/weights/`, each proven against
+ * its manifest before it is used.
+ *
+ * Hashing 88 MB on every start takes up to half a second on a CPU without SHA instructions, so a
+ * file that was hashed gets a record beside it: its size, inode and times in nanoseconds. The
+ * change time is in it because no program can set that one: a write, a truncation or another file
+ * in its place changes it even when size and modification time are put back. Whatever differs from
+ * the record is hashed again; what then has another sha256 is refused.
+ */
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { hashFile, isMissing, statBigOrNull, writeFileWhole } from './cache-files.ts';
+import type { ModelManifest, WeightsFile } from './manifest.ts';
+import { diskError, ModelError } from './model-error.ts';
+
+export type WeightsState =
+  | { readonly state: 'checked' }
+  | { readonly state: 'missing' }
+  /** It is not the file the manifest names; `reason` says in what. */
+  | { readonly state: 'altered'; readonly reason: string };
+
+/** Numbers as decimal text: nanoseconds do not fit a double. */
+interface CheckedRecord {
+  readonly sha256: string;
+  readonly bytes: string;
+  readonly inode: string;
+  readonly mtimeNs: string;
+  readonly ctimeNs: string;
+}
+
+export function weightsDirectory(cacheDir: string, manifest: ModelManifest): string {
+  return join(cacheDir, manifest.name, manifest.version, 'weights');
+}
+
+export function weightsPath(cacheDir: string, manifest: ModelManifest, file: WeightsFile): string {
+  return join(weightsDirectory(cacheDir, manifest), file.name);
+}
+
+/** Proves one weights file, by its record or by hashing it. */
+export async function checkWeightsFile(path: string, file: WeightsFile): Promise<WeightsState> {
+  const found = await describe(path, file);
+  if (found === null) return { state: 'missing' };
+  if (found.bytes !== String(file.bytes)) {
+    return { state: 'altered', reason: `it has ${found.bytes} bytes, not ${file.bytes}` };
+  }
+  if (await hasRecord(path, found)) return { state: 'checked' };
+  const sha256 = await hashFile(path);
+  if (sha256 !== file.sha256) {
+    return { state: 'altered', reason: `its sha256 is ${sha256}, not ${file.sha256}` };
+  }
+  await recordChecked(path, file);
+  return { state: 'checked' };
+}
+
+/** Call it only right after the file's sha256 was found to be the manifest's. */
+export async function recordChecked(path: string, file: WeightsFile): Promise<void> {
+  const record = await describe(path, file);
+  if (record === null) return;
+  try {
+    await writeFileWhole(recordPath(path), whole => whole.write(encode(record), 0));
+  } catch (error) {
+    // A cache mounted read-only serves as well; its files are then hashed on every start.
+    if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
+  }
+}
+
+/**
+ * The paths of all weights files, each proven. Throws ModelError `missing` or `altered`, with what
+ * to do about it.
+ */
+export async function requireWeights(
+  cacheDir: string,
+  manifest: ModelManifest,
+): Promise<ReadonlyMap<string, string>> {
+  const paths = new Map<string, string>();
+  for (const file of manifest.files) {
+    const path = weightsPath(cacheDir, manifest, file);
+    const check = await checkWeightsFile(path, file);
+    if (check.state === 'missing') throw missingWeights(manifest, path);
+    if (check.state === 'altered') throw alteredWeights(manifest, path, check.reason);
+    paths.set(file.name, path);
+  }
+  return paths;
+}
+
+function missingWeights(manifest: ModelManifest, path: string): ModelError {
+  return new ModelError(
+    'missing',
+    `the weights of ${manifest.name} are not at ${path}: ` +
+      `fetch them with "npm run matting -- models fetch ${manifest.name}"`,
+  );
+}
+
+export function alteredWeights(manifest: ModelManifest, path: string, reason: string): ModelError {
+  return new ModelError(
+    'altered',
+    `the weights of ${manifest.name} at ${path} are damaged and were not loaded, ${reason}: ` +
+      `fetch them again with "npm run matting -- models fetch ${manifest.name}"`,
+  );
+}
+
+function recordPath(path: string): string {
+  return `${path}.checked.json`;
+}
+
+async function describe(path: string, file: WeightsFile): Promise<CheckedRecord | null> {
+  const found = await statBigOrNull(path);
+  if (found === null) return null;
+  return {
+    sha256: file.sha256,
+    bytes: String(found.size),
+    inode: String(found.ino),
+    mtimeNs: String(found.mtimeNs),
+    ctimeNs: String(found.ctimeNs),
+  };
+}
+
+async function hasRecord(path: string, found: CheckedRecord): Promise<boolean> {
+  try {
+    return (await readFile(recordPath(path))).equals(encode(found));
+  } catch (error) {
+    if (isMissing(error)) return false;
+    throw diskError(error, 'read', recordPath(path));
+  }
+}
+
+function encode(record: CheckedRecord): Buffer {
+  return Buffer.from(`${JSON.stringify(record, null, 2)}\n`);
+}

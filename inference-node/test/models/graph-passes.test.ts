@@ -1,0 +1,277 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import onnxProto from 'onnx-proto';
+import { ModelError } from '../../src/models/model-error.ts';
+import {
+  ElementType,
+  type Graph,
+  type GraphNode,
+  sortTopologically,
+} from '../../src/models/onnx/graph.ts';
+import { decodeModel } from '../../src/models/onnx/model-file.ts';
+import { keepOutput } from '../../src/models/onnx/passes/keep-output.ts';
+import { liftConstants } from '../../src/models/onnx/passes/lift-constants.ts';
+import { removeUnused } from '../../src/models/onnx/passes/remove-unused.ts';
+import { setInputSize } from '../../src/models/onnx/passes/set-input-size.ts';
+import { widenToFloat32 } from '../../src/models/onnx/passes/widen-to-float32.ts';
+import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
+import { widenHalf } from '../../src/models/onnx/tensor.ts';
+import { graphBytes, largestDifference, runGraph, tinyGraph } from './tiny-graph.ts';
+
+/** ONNX Runtime may add up in another order where a shape is fixed or a node is gone. */
+const ROUNDING = 1e-6;
+
+const square = (side: number) => ({ width: side, height: side });
+
+function prepare(source: Graph, side: number, precision: 'fp32' | 'fp16' = 'fp32'): Graph {
+  return prepareGraph(source, {
+    inputName: 'input',
+    outputName: 'output',
+    exported: square(64),
+    wanted: square(side),
+    precision,
+  });
+}
+
+function operators(graph: Graph): readonly string[] {
+  return [...new Set(graph.nodes.map(node => node.opType))].sort();
+}
+
+const isPrepareError = (pattern: RegExp) => (error: unknown) =>
+  error instanceof ModelError && error.kind === 'prepare' && pattern.test(error.message);
+
+test('bytes that are no graph are refused with the name of their file', () => {
+  const { ModelProto } = onnxProto.onnx;
+  const bytes = graphBytes(tinyGraph({ side: 64 }));
+  assert.throws(() => decodeModel(bytes.subarray(0, 900), 'cut.onnx'), isPrepareError(/cut\.onnx/));
+  assert.throws(() => decodeModel(Buffer.from('hello'), 'text.onnx'), isPrepareError(/text\.onnx/));
+  const empty = ModelProto.encode({ irVersion: 8 }).finish();
+  assert.throws(() => decodeModel(empty, 'empty.onnx'), isPrepareError(/empty\.onnx/));
+});
+
+test('a graph with subgraphs or functions is refused, not rewritten wrongly', () => {
+  const { ModelProto } = onnxProto.onnx;
+  const model = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
+  model.graph!.node![0].attribute = [{ name: 'then_branch', type: 5, g: { name: 'inner' } }];
+  const branched = ModelProto.encode(model).finish();
+  assert.throws(() => decodeModel(branched, 'if.onnx'), isPrepareError(/subgraphs/));
+  const functional = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
+  functional.functions = [{ name: 'f' }];
+  const bytes = ModelProto.encode(functional).finish();
+  assert.throws(() => decodeModel(bytes, 'functions.onnx'), isPrepareError(/functions/));
+});
+
+test('a graph without the wanted output, or with another input, is refused', () => {
+  const source = tinyGraph({ side: 64 });
+  assert.throws(() => keepOutput('matte')(source), isPrepareError(/no output matte.*output, side/));
+  assert.throws(
+    () =>
+      prepareGraph(source, {
+        inputName: 'picture',
+        outputName: 'output',
+        exported: square(64),
+        wanted: square(64),
+        precision: 'fp32',
+      }),
+    isPrepareError(/input is input, not picture/),
+  );
+});
+
+test('a size the Resize targets do not divide into is refused', () => {
+  const source = liftConstants(tinyGraph({ side: 64 }));
+  const odd = { width: 64, height: 96 };
+  assert.throws(
+    () => setInputSize(source, { width: 64, height: 60 }, odd),
+    isPrepareError(/would resize to/),
+  );
+});
+
+test('an operator nobody knows stands in the way of another size only', () => {
+  const source = tinyGraph({ side: 64, sizes: 'computed' });
+  const nodes = source.nodes.map(node =>
+    node.opType === 'Relu' ? { ...node, opType: 'Mystery', domain: 'elsewhere' } : node,
+  );
+  const strange = { ...source, nodes };
+  assert.throws(() => prepare(strange, 96), isPrepareError(/is not known/));
+  assert.ok(operators(prepare(strange, 64)).includes('Mystery'));
+});
+
+test('side outputs go with all that only they need, and the matte stays as it was', async () => {
+  const source = tinyGraph({ side: 64 });
+  const pruned = keepOutput('output')(source);
+  assert.equal(source.nodes.filter(node => node.opType === 'Resize').length, 2);
+  assert.equal(pruned.nodes.filter(node => node.opType === 'Resize').length, 1);
+  assert.ok(pruned.initialisers.size < source.initialisers.size);
+  const before = await runGraph(graphBytes(source), 64);
+  assert.ok(largestDifference(before, await runGraph(graphBytes(pruned), 64)) < ROUNDING);
+});
+
+test('half precision is widened without a cast left, and the matte stays', async () => {
+  const source = tinyGraph({ side: 64, half: true });
+  const prepared = prepare(source, 64);
+  assert.deepEqual(operators(prepared), ['Concat', 'Conv', 'MaxPool', 'Relu', 'Resize', 'Sigmoid']);
+  for (const tensor of prepared.initialisers.values()) {
+    assert.notEqual(tensor.elementType, ElementType.float16);
+  }
+  const before = await runGraph(graphBytes(source), 64);
+  const after = await runGraph(graphBytes(prepared), 64);
+  assert.ok(largestDifference(before, after) < 2e-3);
+  // The same weights in single precision from the start: the same matte.
+  const single = await runGraph(graphBytes(tinyGraph({ side: 64 })), 64);
+  assert.ok(largestDifference(single, after) < ROUNDING);
+});
+
+test('for a GPU half precision and its casts stay, and everything else is prepared', async () => {
+  const source = tinyGraph({ side: 64, half: true });
+  const prepared = prepare(source, 64, 'fp16');
+  assert.ok(operators(prepared).includes('Cast'));
+  assert.ok(!operators(prepared).includes('Shape'));
+  const before = await runGraph(graphBytes(source), 64);
+  assert.ok(largestDifference(before, await runGraph(graphBytes(prepared), 64)) < 1e-3);
+});
+
+for (const sizes of ['literal', 'computed'] as const) {
+  test(`${sizes} Resize targets become constants of the wanted size`, async () => {
+    const source = tinyGraph({ side: 64, sizes });
+    for (const side of [64, 96, 160]) {
+      const prepared = prepare(source, side);
+      assert.ok(!operators(prepared).some(name => /Shape|Slice|Gather|Constant/.test(name)));
+      assert.deepEqual(prepared.inputs[0].dims, [1, 3, side, side]);
+      assert.deepEqual(prepared.outputs[0].dims, [1, 1, side, side]);
+      // What the exporter would have written for that size.
+      const exported = tinyGraph({ side, sizes });
+      const wanted = await runGraph(graphBytes(exported), side);
+      assert.ok(largestDifference(wanted, await runGraph(graphBytes(prepared), side)) < ROUNDING);
+    }
+  });
+}
+
+test('a free input is fixed to the size the graph follows it to', async () => {
+  const source = tinyGraph({ side: 64, sizes: 'computed', free: true });
+  const wanted = await runGraph(graphBytes(source), 96);
+  const prepared = await runGraph(graphBytes(prepare(source, 96)), 96);
+  assert.ok(largestDifference(wanted, prepared) < ROUNDING);
+});
+
+test('sides need not be equal', () => {
+  const source = liftConstants(keepOutput('output')(tinyGraph({ side: 64 })));
+  const sized = setInputSize(source, square(64), { width: 128, height: 96 });
+  assert.deepEqual(sized.outputs[0].dims, [1, 1, 96, 128]);
+});
+
+test('a cast that makes an output, and one from an integer', async () => {
+  const source = liftConstants(tinyGraph({ side: 64 }));
+  const cast = (input: string, output: string, to: number): GraphNode => ({
+    name: output,
+    opType: 'Cast',
+    domain: '',
+    inputs: [input],
+    outputs: [output],
+    attributes: [{ name: 'to', type: 2, i: to }],
+  });
+  const { float16, float32, int64 } = ElementType;
+  const output = (name: string) => ({ name, elementType: float32, dims: [1, null, null, null] });
+  const graph: Graph = {
+    ...source,
+    nodes: [
+      ...source.nodes,
+      cast('output', 'half', float16),
+      cast('half', 'again', float32),
+      cast('input', 'same', float32),
+      cast('input', 'whole', int64),
+      cast('whole', 'counted', float32),
+    ],
+    outputs: ['output', 'again', 'same', 'counted'].map(output),
+  };
+  const widened = removeUnused(widenToFloat32(graph, [1, 3, 64, 64]));
+  const bytes = graphBytes(widened);
+  const matte = await runGraph(bytes, 64, 'output');
+  assert.ok(largestDifference(matte, await runGraph(bytes, 64, 'again')) < ROUNDING);
+  const input = await runGraph(bytes, 64, 'same');
+  assert.equal(input.length, 3 * 64 * 64);
+  assert.ok(input.some(value => value !== Math.trunc(value)));
+  const counted = await runGraph(bytes, 64, 'counted');
+  assert.ok(counted.every(value => value === Math.trunc(value)));
+  assert.equal(widened.nodes.filter(node => node.opType === 'Cast').length, 2);
+});
+
+test('every half-precision value is widened exactly', () => {
+  const bits = Uint16Array.from({ length: 65536 }, (_, half) => half);
+  // From an odd address, as tensors lie in files.
+  const shifted = new Uint8Array(bits.byteLength + 1);
+  shifted.set(new Uint8Array(bits.buffer), 1);
+  const data = shifted.subarray(1);
+  const wide = widenHalf({ elementType: ElementType.float16, dims: [65536], data });
+  const floats = new Float32Array(wide.data.buffer, wide.data.byteOffset, 65536);
+  const spotted: readonly [bits: number, value: number][] = [
+    [0x0000, 0],
+    [0x8000, -0],
+    [0x0001, 2 ** -24],
+    [0x03ff, 1023 * 2 ** -24],
+    [0x0400, 2 ** -14],
+    [0x3555, 0.333251953125],
+    [0xc000, -2],
+    [0x7bff, 65504],
+    [0x7c00, Number.POSITIVE_INFINITY],
+    [0xfc00, Number.NEGATIVE_INFINITY],
+  ];
+  for (const [half, value] of spotted) assert.ok(Object.is(floats[half], value), half.toString(16));
+  assert.ok(Number.isNaN(floats[0x7c01]) && Number.isNaN(floats[0xffff]));
+  // Growing bits are growing numbers, up to infinity.
+  for (let half = 1; half <= 0x7c00; half += 1) assert.ok(floats[half] > floats[half - 1]);
+});
+
+test('a pass changes neither the graph it is given nor its tensors', () => {
+  const source = tinyGraph({ side: 64, half: true });
+  const before = graphBytes(source);
+  prepare(source, 96);
+  assert.ok(before.equals(graphBytes(source)));
+});
+
+test('reading and writing keep a graph, whatever order its nodes stand in', async () => {
+  const source = tinyGraph({ side: 64, half: true });
+  const { ModelProto } = onnxProto.onnx;
+  const model = ModelProto.decode(graphBytes(source));
+  model.graph!.node!.reverse();
+  // As old exporters do: every initialiser is an input too, and numbers are not raw.
+  for (const tensor of model.graph!.initializer!) {
+    const type = { tensorType: { elemType: tensor.dataType } };
+    model.graph!.input!.push({ name: tensor.name, type });
+  }
+  const read = decodeModel(ModelProto.encode(model).finish(), 'reversed.onnx');
+  assert.deepEqual(
+    read.inputs.map(input => input.name),
+    ['input'],
+  );
+  const wanted = await runGraph(graphBytes(source), 64);
+  assert.ok(largestDifference(wanted, await runGraph(graphBytes(read), 64)) < ROUNDING);
+});
+
+test('tensors stored as typed numbers are read, others are refused', () => {
+  const { ModelProto } = onnxProto.onnx;
+  const model = ModelProto.decode(graphBytes(tinyGraph({ side: 64 })));
+  const [tensor] = model.graph!.initializer!;
+  const raw = Buffer.from(tensor.rawData!);
+  const numbers = Array.from({ length: raw.length / 4 }, (_, at) => raw.readFloatLE(at * 4));
+  tensor.rawData = undefined;
+  tensor.floatData = numbers;
+  const read = decodeModel(ModelProto.encode(model).finish(), 'typed.onnx');
+  assert.ok(raw.equals(read.initialisers.get(tensor.name!)!.data));
+  tensor.floatData = numbers.slice(1);
+  const short = ModelProto.encode(model).finish();
+  assert.throws(() => decodeModel(short, 'short.onnx'), isPrepareError(/weights/));
+});
+
+test('nodes in a circle have no order', () => {
+  const node = (inputs: string[], output: string): GraphNode => ({
+    name: '',
+    opType: 'Add',
+    domain: '',
+    inputs,
+    outputs: [output],
+    attributes: [],
+  });
+  assert.equal(sortTopologically([node(['b'], 'a'), node(['a'], 'b')]), null);
+  const sorted = sortTopologically([node(['b', 'c'], 'd'), node(['a'], 'c'), node(['a'], 'b')]);
+  assert.equal(sorted?.at(-1)?.outputs[0], 'd');
+});

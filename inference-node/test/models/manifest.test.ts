@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'node:test';
+import {
+  listManifests,
+  loadManifest,
+  MANIFEST_DIRECTORY,
+  parseManifest,
+} from '../../src/models/manifest.ts';
+import { ModelError } from '../../src/models/model-error.ts';
+
+const isnet = await readFile(join(MANIFEST_DIRECTORY, 'isnet', 'manifest.json'), 'utf8');
+
+/** isnet's manifest with one field set, or removed where the value is undefined. */
+function withField(path: string, value: unknown): string {
+  const manifest = JSON.parse(isnet);
+  const keys = path.split('.');
+  const last = keys.pop() as string;
+  const owner = keys.reduce((object, key) => object[key], manifest);
+  if (value === undefined) delete owner[last];
+  else owner[last] = value;
+  return JSON.stringify(manifest);
+}
+
+const BAD_FIELDS: readonly (readonly [path: string, value: unknown, message: RegExp])[] = [
+  ['name', undefined, /name is missing/],
+  ['name', '../isnet', /name must match/],
+  ['version', 1, /version must be a string/],
+  ['version', '../1', /version must match/],
+  ['descripton', 'misspelt', /descripton is not a field/],
+  ['description', 'two\nlines', /description must match/],
+  ['source', null, /source is missing/],
+  ['source', [], /source must be an object/],
+  ['source.type', 'ftp', /source\.type must be one of npm/],
+  ['source.package', '../x', /source\.package must match/],
+  ['source.integrity', 'sha1-abc', /source\.integrity must match/],
+  ['source.bytes', 0, /source\.bytes must be a whole number from 1/],
+  ['source.bytes', 1.5, /source\.bytes must be a whole number/],
+  ['files', [], /files must be a list, not empty/],
+  ['files.0.name', 'a/b', /files\[0\]\.name must match/],
+  ['files.0.sha256', 'B6'.repeat(32), /files\[0\]\.sha256 must match/],
+  ['files.0.bytes', 5, /files\[0\]\.bytes must be the sum of its parts, 88188479/],
+  ['files.0.parts.3.path', 'dist/../../x', /files\[0\]\.parts\[3\]\.path must match/],
+  ['files.0.parts.3.path', '/etc/passwd', /files\[0\]\.parts\[3\]\.path must match/],
+  ['files.0.parts.3.size', 5, /files\[0\]\.parts\[3\]\.size is not a field/],
+  ['graph.file', 'other.onnx', /graph\.file must be one of isnet-fp16\.onnx/],
+  ['graph.precision', 'int8', /graph\.precision must be one of fp32, fp16/],
+  ['graph.outputName', '', /graph\.outputName must match/],
+  ['precisions', ['fp32', 'fp32'], /precisions must not repeat/],
+  ['precisions', ['bf16'], /precisions must be one of fp32, fp16, int8/],
+  ['inputSize.default', 1000, /inputSize\.default must be one of listed/],
+  ['inputSize.listed', [1024, 1000], /inputSize\.listed 1000 is no multiple of 32/],
+  ['inputSize.max', 16, /inputSize\.max must be a whole number from 256/],
+  ['normalisation.mean', [128, 128], /normalisation\.mean must be three numbers/],
+  ['normalisation.std', [256, 0, 256], /normalisation\.std must be above 0/],
+  ['colourOrder', 'grb', /colourOrder must be one of rgb, bgr/],
+  ['activation', undefined, /activation is missing/],
+  ['licence.origin', 'http://x', /licence\.origin must match/],
+  ['licence.trainingData', undefined, /licence\.trainingData is missing/],
+];
+
+for (const [path, value, message] of BAD_FIELDS) {
+  test(`${path} ${value === undefined ? 'missing' : `= ${JSON.stringify(value)}`}`, () => {
+    assert.throws(
+      () => parseManifest(withField(path, value), 'models/isnet/manifest.json'),
+      (error: unknown) => {
+        assert.ok(error instanceof ModelError && error.kind === 'manifest');
+        assert.match(error.message, message);
+        assert.ok(error.message.startsWith('models/isnet/manifest.json: '));
+        return true;
+      },
+    );
+  });
+}
+
+test('text that is no JSON, or no object', () => {
+  assert.throws(() => parseManifest('{', 'a.json'), /a\.json: not JSON/);
+  assert.throws(() => parseManifest('[]', 'a.json'), /a\.json: the whole must be an object/);
+});
+
+test('every manifest that comes with the product is right', async () => {
+  const names = await listManifests();
+  assert.deepEqual(names, ['isnet', 'u2netp']);
+  for (const name of names) {
+    const manifest = await loadManifest(name);
+    assert.equal(manifest.name, name);
+    assert.ok(manifest.precisions.includes(manifest.graph.precision));
+  }
+});
+
+test('a name that is none, and a directory of another name', async () => {
+  await assert.rejects(loadManifest('../isnet'), /there is no model "\.\.\/isnet": isnet, u2netp/);
+  const directory = await mkdtemp(join(tmpdir(), 'manifests-'));
+  try {
+    await assert.rejects(loadManifest('isnet', directory), /there is no model "isnet": none in/);
+    await assert.rejects(loadManifest('isnet', join(directory, 'absent')), /no model "isnet"/);
+    await mkdir(join(directory, 'other'));
+    await writeFile(join(directory, 'other', 'manifest.json'), isnet);
+    await assert.rejects(loadManifest('other', directory), /name must be its directory's name/);
+  } finally {
+    await rm(directory, { recursive: true });
+  }
+});

@@ -1,0 +1,66 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { ConfigError } from '#contract/env.ts';
+import { parseModelSettings } from '../../src/models/model-settings.ts';
+
+/** The variables that are complained of. */
+function problemsOf(env: Record<string, string>): readonly string[] {
+  try {
+    parseModelSettings(env, '/srv');
+  } catch (error) {
+    assert.ok(error instanceof ConfigError);
+    return error.problems.map(({ variable, expected }) => `${variable} must be ${expected}`);
+  }
+  return [];
+}
+
+test('every bad variable is named with what it should be', () => {
+  const [model, size, precision] = problemsOf({
+    MATTING_MODEL: '../etc',
+    MATTING_MODEL_INPUT_SIZE: '1024x768',
+    MATTING_PRECISION: 'fp8',
+  });
+  assert.match(model, /^MATTING_MODEL must be the name of a model/);
+  assert.match(size, /^MATTING_MODEL_INPUT_SIZE must be a whole number, 1 to 8192/);
+  assert.match(precision, /^MATTING_PRECISION must be one of auto, fp32, fp16/);
+});
+
+test('int8 is refused by name until it is built', () => {
+  const [problem] = problemsOf({ MATTING_MODEL: 'isnet', MATTING_PRECISION: 'int8' });
+  assert.match(problem, /int8 is not built yet/);
+});
+
+test('size and precision belong to a model that is named', () => {
+  assert.deepEqual(problemsOf({ MATTING_MODEL_INPUT_SIZE: '768' }), [
+    'MATTING_MODEL_INPUT_SIZE must be set together with MATTING_MODEL only',
+  ]);
+  assert.equal(problemsOf({ MATTING_PRECISION: 'fp32' }).length, 1);
+  assert.deepEqual(problemsOf({ MATTING_PRECISION: 'auto' }), []);
+});
+
+test('unset and empty variables take the defaults', () => {
+  const defaults = {
+    model: 'isnet',
+    modelDir: '/srv/model-cache',
+    inputSize: undefined,
+    precision: 'auto',
+  };
+  assert.deepEqual(parseModelSettings({}, '/srv'), defaults);
+  const empty = { MATTING_MODEL: '', MATTING_MODEL_DIR: '', MATTING_MODEL_INPUT_SIZE: '' };
+  assert.deepEqual(parseModelSettings(empty, '/srv'), defaults);
+});
+
+test('what is set is taken', () => {
+  const env = {
+    MATTING_MODEL: 'u2netp',
+    MATTING_MODEL_DIR: '../cache',
+    MATTING_MODEL_INPUT_SIZE: '768',
+    MATTING_PRECISION: 'fp16',
+  };
+  assert.deepEqual(parseModelSettings(env, '/srv'), {
+    model: 'u2netp',
+    modelDir: '/cache',
+    inputSize: 768,
+    precision: 'fp16',
+  });
+});

@@ -1,0 +1,257 @@
+import assert from 'node:assert/strict';
+import {
+  appendFile,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after, afterEach, before, beforeEach } from 'node:test';
+import { fetchWeights } from '../../src/models/fetch.ts';
+import type { ModelManifest } from '../../src/models/manifest.ts';
+import { ModelError, type ModelErrorKind } from '../../src/models/model-error.ts';
+import { buildPlan } from '../../src/models/plan.ts';
+import {
+  type PrepareOptions,
+  type PrepareProgress,
+  prepareModel,
+} from '../../src/models/prepare.ts';
+import {
+  listPrepared,
+  PREPARER_REVISION,
+  preparedDirectory,
+} from '../../src/models/prepared-cache.ts';
+import type { PreparedModel } from '../../src/models/prepared-model.ts';
+import { recordChecked, weightsPath } from '../../src/models/weights-cache.ts';
+import {
+  type FakeRegistry,
+  makeTinyModel,
+  openFakeRegistry,
+  sha256,
+  type TinyModel,
+} from './fake-registry.ts';
+import { largestDifference, runGraph } from './tiny-graph.ts';
+
+let model: TinyModel;
+let registry: FakeRegistry;
+let cacheDir: string;
+let steps: PrepareProgress[];
+
+before(async () => {
+  model = await makeTinyModel(1000);
+  registry = await openFakeRegistry(model.tarball);
+});
+after(() => registry.close());
+beforeEach(async () => {
+  steps = [];
+  cacheDir = await mkdtemp(join(tmpdir(), 'model-cache-'));
+  await fetchWeights(model.manifest, { cacheDir, registryOptions: registry.options });
+});
+afterEach(() => rm(cacheDir, { recursive: true }));
+
+function prepareTiny(more: Partial<PrepareOptions> = {}): Promise<PreparedModel> {
+  return prepareModel({
+    manifest: model.manifest,
+    cacheDir,
+    provider: 'cpu',
+    instructionSet: 'x64-test',
+    onProgress: progress => steps.push(progress),
+    ...more,
+  });
+}
+
+/** Whether the graph was made anew since the last call. */
+function tookRewrite(): boolean {
+  return steps.splice(0).some(({ step }) => step === 'rewrite');
+}
+
+const square = (side: number) => ({ width: side, height: side });
+
+const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof ModelError, String(error));
+  assert.equal(error.kind, kind);
+  assert.match(error.message, pattern);
+  return true;
+};
+
+test('a size or precision the model has not is refused, with what it has', async () => {
+  const refused = (more: Partial<PrepareOptions>, pattern: RegExp) =>
+    assert.rejects(prepareTiny(more), isModelError('settings', pattern));
+  await refused(
+    { inputSize: square(50) },
+    /MATTING_MODEL_INPUT_SIZE.*multiples of 32 from 32 to 256/,
+  );
+  await refused({ inputSize: { width: 64, height: 512 } }, /64x512/);
+  await refused({ precision: 'int8' }, /int8 \(MATTING_PRECISION\): it can in fp32, fp16/);
+  const single: ModelManifest = { ...model.manifest, precisions: ['fp32'] };
+  await refused({ manifest: single, precision: 'fp16' }, /it can in fp32$/);
+});
+
+test('altered weights are refused even when the prepared file is there', async () => {
+  await prepareTiny();
+  const path = weightsPath(cacheDir, model.manifest, model.manifest.files[0]);
+  const altered = Buffer.from(model.weights);
+  altered[altered.length - 1] ^= 1;
+  await writeFile(path, altered);
+  await assert.rejects(prepareTiny(), isModelError('altered', /damaged.*models fetch tiny/));
+  await rm(path);
+  await assert.rejects(prepareTiny(), isModelError('missing', /models fetch tiny/));
+});
+
+test('a forged record does not get altered weights into a graph', async () => {
+  const [file] = model.manifest.files;
+  const path = weightsPath(cacheDir, model.manifest, file);
+  const altered = Buffer.from(model.weights);
+  altered[altered.length - 1] ^= 1;
+  await writeFile(path, altered);
+  await recordChecked(path, file);
+  await assert.rejects(prepareTiny(), isModelError('altered', /sha256/));
+});
+
+test('the prepared graph runs and says all an engine must know', async () => {
+  const prepared = await prepareTiny();
+  const bytes = await readFile(prepared.path);
+  assert.equal(prepared.sha256, sha256(bytes));
+  assert.ok(prepared.path.startsWith(cacheDir));
+  const { path: _path, sha256: _sha256, ...rest } = prepared;
+  assert.deepEqual(rest, {
+    model: 'tiny',
+    version: '1.0.0',
+    precision: 'fp32',
+    provider: 'cpu',
+    inputWidth: 64,
+    inputHeight: 64,
+    inputName: 'input',
+    outputName: 'output',
+    normalisation: model.manifest.normalisation,
+    colourOrder: 'rgb',
+    activation: 'none',
+  });
+  const wanted = await runGraph(model.weights, 64);
+  assert.ok(largestDifference(wanted, await runGraph(bytes, 64)) < 2e-3);
+});
+
+test('the second start uses the file of the first', async () => {
+  const first = await prepareTiny();
+  assert.ok(tookRewrite());
+  assert.deepEqual(await prepareTiny(), first);
+  assert.ok(!tookRewrite());
+});
+
+test('size, precision, provider and instruction set each have a file of their own', async () => {
+  const variants: Partial<PrepareOptions>[] = [
+    {},
+    { inputSize: square(96) },
+    { precision: 'fp16' },
+    { provider: 'webgpu', precision: 'fp32' },
+    { instructionSet: 'x64-other' },
+  ];
+  const paths = new Set<string>();
+  for (const variant of variants) {
+    paths.add((await prepareTiny(variant)).path);
+    assert.ok(tookRewrite());
+  }
+  assert.equal(paths.size, variants.length);
+  assert.equal((await listPrepared(cacheDir, model.manifest)).length, variants.length);
+});
+
+test('left to itself the precision follows the provider and what the model has', async () => {
+  assert.equal((await prepareTiny({ provider: 'cuda' })).precision, 'fp16');
+  const single: ModelManifest = { ...model.manifest, precisions: ['fp32'] };
+  assert.equal((await prepareTiny({ provider: 'cuda', manifest: single })).precision, 'fp32');
+  assert.equal((await prepareTiny({ provider: 'cpu' })).precision, 'fp32');
+});
+
+for (const [what, damage] of [
+  ['truncated', (path: string) => writeFile(path, 'short')],
+  ['longer', (path: string) => appendFile(path, 'more')],
+  ['altered', alterLastByte],
+  ['without its sidecar', (path: string) => rm(`${path}.json`)],
+  ['with half a sidecar', (path: string) => writeFile(`${path}.json`, '{"model": "ti')],
+] as const) {
+  test(`a prepared file that is ${what} is not loaded but made again`, async () => {
+    const first = await prepareTiny();
+    await damage(first.path);
+    steps.length = 0;
+    assert.deepEqual(await prepareTiny(), first);
+    const discarded = steps.find(({ step }) => step === 'discard');
+    assert.ok(discarded?.step === 'discard' && discarded.path === first.path);
+    assert.equal(sha256(await readFile(first.path)), first.sha256);
+    tookRewrite();
+    await prepareTiny();
+    assert.ok(!tookRewrite());
+  });
+}
+
+async function alterLastByte(path: string): Promise<void> {
+  const bytes = await readFile(path);
+  bytes[bytes.length - 1] ^= 1;
+  await writeFile(path, bytes);
+}
+
+test('a prepared file made from other weights is made again', async () => {
+  const { path } = await prepareTiny();
+  const sidecar = JSON.parse(await readFile(`${path}.json`, 'utf8'));
+  sidecar.sources['tiny.onnx'] = '0'.repeat(64);
+  await writeFile(`${path}.json`, `${JSON.stringify(sidecar, null, 2)}\n`);
+  steps.length = 0;
+  await prepareTiny();
+  assert.ok(steps.some(({ step }) => step === 'discard'));
+});
+
+test('files of an older revision go once nobody started with them for a day', async () => {
+  const { path } = await prepareTiny();
+  const old = path.replace(`_r${PREPARER_REVISION}.onnx`, `_r${PREPARER_REVISION - 1}.onnx`);
+  const newer = path.replace(`_r${PREPARER_REVISION}.onnx`, `_r${PREPARER_REVISION + 1}.onnx`);
+  await rename(path, old);
+  await rename(`${path}.json`, `${old}.json`);
+  await writeFile(newer, 'of a later release');
+  await prepareTiny();
+  const directory = preparedDirectory(cacheDir, model.manifest);
+  assert.equal((await readdir(directory)).length, 5, 'the old one may still be in use');
+  const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
+  for (const file of [old, `${old}.json`, newer]) await utimes(file, twoDaysAgo, twoDaysAgo);
+  // Cleaning goes with making a file, not with every start.
+  await prepareTiny({ inputSize: square(96) });
+  const names = (await readdir(directory)).map(name => join(directory, name));
+  assert.ok(!names.includes(old) && !names.includes(`${old}.json`));
+  assert.ok(names.includes(newer));
+});
+
+test('two at once make the same file', async () => {
+  const [one, other] = await Promise.all([prepareTiny(), prepareTiny()]);
+  assert.deepEqual(one, other);
+  assert.equal(sha256(await readFile(one.path)), one.sha256);
+  tookRewrite();
+  await prepareTiny();
+  assert.ok(!tookRewrite());
+});
+
+test('a plan of one model', async () => {
+  const manifestDirectory = join(cacheDir, 'manifests');
+  const plan = () =>
+    buildPlan({
+      modelName: 'tiny',
+      manifestDirectory,
+      cacheDir,
+      provider: 'cpu',
+      instructionSet: 'x64-test',
+      inputSize: square(96),
+    });
+  await assert.rejects(plan(), isModelError('settings', /no model "tiny"/));
+  await mkdir(join(manifestDirectory, 'tiny'), { recursive: true });
+  const manifest = join(manifestDirectory, 'tiny', 'manifest.json');
+  await writeFile(manifest, JSON.stringify(model.manifest));
+  const { name, models } = await plan();
+  assert.equal(name, 'tiny');
+  assert.deepEqual(
+    models.map(({ inputWidth, inputHeight }) => [inputWidth, inputHeight]),
+    [[96, 96]],
+  );
+});

@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict';
+import { chmod, mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { afterEach, beforeEach } from 'node:test';
+import { fetchWeights } from '../../src/models/fetch.ts';
+import { loadRegistryOptions } from '../../src/models/registry-options.ts';
+import { makeTinyModel, openFakeRegistry } from './fake-registry.ts';
+
+let home: string;
+let project: string;
+
+beforeEach(async () => {
+  home = await realpath(await mkdtemp(join(tmpdir(), 'npm-home-')));
+  project = join(home, 'project');
+  await mkdir(project);
+  await writeFile(join(project, 'package.json'), '{}');
+});
+afterEach(() => rm(home, { recursive: true }));
+
+/** Only what the test says: neither this machine's npm nor its configuration. */
+async function load(env: Record<string, string> = {}) {
+  const given = { HOME: home, PATH: '', npm_config_globalconfig: join(home, 'none'), ...env };
+  const before = { ...given };
+  const options = await loadRegistryOptions({ env: given, cwd: project });
+  assert.deepEqual(given, before, 'the environment handed in is not written to');
+  return options as Readonly<Record<string, unknown>>;
+}
+
+test('a configuration npm itself refuses is one line', async () => {
+  await writeFile(join(home, '.npmrc'), '_authToken=unscoped\n');
+  await assert.rejects(load(), { name: 'ModelError', message: /^the npm configuration cannot/ });
+});
+
+test('without a configuration it is npm’s registry, with shorter waits and no cache', async () => {
+  const options = await load();
+  assert.equal(options.registry, 'https://registry.npmjs.org/');
+  assert.equal(options.cache, undefined);
+  assert.deepEqual(options.retry, { retries: 2, factor: 10, minTimeout: 1000, maxTimeout: 4000 });
+  assert.ok(Number(options.timeout) <= 30_000);
+});
+
+test('user, project and environment count, in this order', async () => {
+  await writeFile(
+    join(home, '.npmrc'),
+    'registry=http://user.example/\n//user.example/:_authToken=t\n',
+  );
+  assert.equal((await load()).registry, 'http://user.example/');
+  assert.equal((await load())['//user.example/:_authToken'], 't');
+  await writeFile(join(project, '.npmrc'), 'registry=http://project.example/\n');
+  assert.equal((await load()).registry, 'http://project.example/');
+  const env = { npm_config_registry: 'http://env.example/', npm_config_https_proxy: 'http://p:1/' };
+  const options = await load(env);
+  assert.equal(options.registry, 'http://env.example/');
+  assert.equal(options.httpsProxy, 'http://p:1/');
+});
+
+test('waits the user set are the user’s', async () => {
+  await writeFile(
+    join(home, '.npmrc'),
+    'fetch-retries=5\nfetch-retry-mintimeout=7000\nfetch-timeout=90000\n',
+  );
+  const options = await load();
+  assert.deepEqual(options.retry, { retries: 5, factor: 10, minTimeout: 7000, maxTimeout: 60_000 });
+  assert.equal(options.timeout, 90_000);
+});
+
+test('the global configuration is the one of the npm on the PATH', async () => {
+  const [bin, lib, etc] = ['bin', 'lib/node_modules/npm/bin', 'etc'].map(name => join(home, name));
+  for (const directory of [bin, lib, etc]) await mkdir(directory, { recursive: true });
+  await writeFile(join(lib, 'npm-cli.js'), '');
+  await chmod(join(lib, 'npm-cli.js'), 0o755);
+  await symlink(join(lib, 'npm-cli.js'), join(bin, 'npm'));
+  await writeFile(join(etc, 'npmrc'), 'registry=http://global.example/\n');
+  const env = { HOME: home, PATH: `${join(home, 'empty')}:${bin}` };
+  const options = await loadRegistryOptions({ env, cwd: project });
+  assert.equal((options as { registry?: string }).registry, 'http://global.example/');
+});
+
+test('weights come from the scope’s registry with its token', async () => {
+  const model = await makeTinyModel(1000);
+  const registry = await openFakeRegistry(model.tarball);
+  try {
+    registry.token = 'secret-token';
+    const { host } = new URL(registry.url);
+    await writeFile(
+      join(home, '.npmrc'),
+      `@tiny:registry=${registry.url}\n//${host}/:_authToken=\${TINY_TOKEN}\nfetch-retries=0\n`,
+    );
+    const result = await fetchWeights(model.manifest, {
+      cacheDir: join(home, 'cache'),
+      registryOptions: async () => load({ TINY_TOKEN: 'secret-token' }),
+    });
+    assert.deepEqual(result.fetched, ['tiny.onnx']);
+  } finally {
+    await registry.close();
+  }
+});

@@ -1,0 +1,246 @@
+/**
+ * A graph of a few kilobytes with the traits of the real ones: a skip connection, a pool, Resize
+ * nodes whose targets are numbers or shape arithmetic, side outputs, half precision with casts.
+ */
+import type { onnx } from 'onnx-proto';
+import ort from 'onnxruntime-node';
+import {
+  ElementType,
+  type Graph,
+  type GraphNode,
+  type Tensor,
+} from '../../src/models/onnx/graph.ts';
+import { encodeModel } from '../../src/models/onnx/model-file.ts';
+import { float32Tensor, int64Tensor } from '../../src/models/onnx/tensor.ts';
+
+export interface TinyGraphOptions {
+  /** Pixels, of the square the literal Resize targets are for. */
+  readonly side: number;
+  /** Half-precision weights, float32 at both ends and around Resize. */
+  readonly half?: boolean;
+  /** How Resize targets are written; `literal` unless given. */
+  readonly sizes?: 'literal' | 'computed';
+  /** The input's height and width are free: `computed` targets then follow any input. */
+  readonly free?: boolean;
+}
+
+const CHANNELS = 4;
+
+/** Input `input`, matte `output`, side outputs `side` (a matte too) and `deep` (features). */
+export function tinyGraph({ side, half, sizes, free }: TinyGraphOptions): Graph {
+  const builder = new Builder(half === true);
+  const start = builder.enter('input');
+  const skip = builder.relu(builder.conv(start, 3, CHANNELS));
+  const deep = builder.relu(builder.conv(builder.pool(skip), CHANNELS, CHANNELS));
+  const upTo = (small: string, like: string) => {
+    const literal = () => builder.literalSizes(small, side);
+    return builder.resize(small, sizes === 'computed' ? builder.sizesOf(like, small) : literal());
+  };
+  const up = upTo(deep, skip);
+  const joined = builder.concat(up, skip);
+  builder.leave(builder.node('Sigmoid', [builder.conv(joined, CHANNELS * 2, 1)]), 'output');
+  const sideUp = upTo(builder.conv(deep, CHANNELS, 1), skip);
+  builder.leave(builder.node('Sigmoid', [sideUp]), 'side');
+  builder.leave(deep, 'deep');
+  const dim = free ? null : side;
+  const value = (name: string, channels: number) => ({
+    name,
+    elementType: ElementType.float32,
+    dims: [1, channels, dim, dim],
+  });
+  return {
+    irVersion: 8,
+    opsets: [{ domain: '', version: 13 }],
+    nodes: builder.nodes,
+    initialisers: builder.initialisers,
+    inputs: [value('input', 3)],
+    outputs: [
+      value('output', 1),
+      value('side', 1),
+      { ...value('deep', CHANNELS), dims: [1, CHANNELS, null, null] },
+    ],
+  };
+}
+
+class Builder {
+  readonly nodes: GraphNode[] = [];
+  readonly initialisers = new Map<string, Tensor>();
+  readonly #half: boolean;
+  #count = 0;
+  #random = 1;
+
+  constructor(half: boolean) {
+    this.#half = half;
+  }
+
+  node(
+    opType: string,
+    inputs: readonly string[],
+    attributes: readonly onnx.IAttributeProto[] = [],
+    output = this.#name(opType),
+  ): string {
+    this.nodes.push({
+      name: `${opType} of ${output}`,
+      opType,
+      domain: '',
+      inputs,
+      outputs: [output],
+      attributes,
+    });
+    return output;
+  }
+
+  enter(input: string): string {
+    return this.#half ? this.#cast(input, ElementType.float16) : input;
+  }
+
+  leave(value: string, output: string): void {
+    if (this.#half) this.#cast(value, ElementType.float32, output);
+    else this.node('Identity', [value], [], output);
+  }
+
+  conv(input: string, channelsIn: number, channelsOut: number): string {
+    const weights = this.#weights([channelsOut, channelsIn, 3, 3]);
+    const bias = this.#weights([channelsOut]);
+    return this.node(
+      'Conv',
+      [input, weights, bias],
+      [ints('kernel_shape', [3, 3]), ints('pads', [1, 1, 1, 1])],
+    );
+  }
+
+  relu(input: string): string {
+    return this.node('Relu', [input]);
+  }
+
+  pool(input: string): string {
+    return this.node(
+      'MaxPool',
+      [input],
+      [ints('kernel_shape', [2, 2]), ints('strides', [2, 2]), int('ceil_mode', 1)],
+    );
+  }
+
+  concat(...inputs: readonly string[]): string {
+    return this.node('Concat', inputs, [int('axis', 1)]);
+  }
+
+  resize(input: string, sizes: string): string {
+    const attributes = [
+      text('mode', 'linear'),
+      text('coordinate_transformation_mode', 'half_pixel'),
+    ];
+    if (!this.#half) return this.node('Resize', [input, '', '', sizes], attributes);
+    const wide = this.#cast(input, ElementType.float32);
+    const resized = this.node('Resize', [wide, '', '', sizes], attributes);
+    return this.#cast(resized, ElementType.float16);
+  }
+
+  /** The first two dims of `batch`, then numbers: how ISNet was exported. */
+  literalSizes(batch: string, side: number): string {
+    return this.#sizes(batch, this.#constant(int64Tensor([side, side], [2])));
+  }
+
+  /** The first two dims of `batch`, then height and width of `like`: how U-2-Net was exported. */
+  sizesOf(like: string, batch: string): string {
+    const shape = this.node('Shape', [like]);
+    const [height, width] = [2, 3].map(axis => {
+      const index = this.#constant(int64Tensor([axis], []));
+      const axes = this.#constant(int64Tensor([0], [1]));
+      return this.node('Unsqueeze', [this.node('Gather', [shape, index], [int('axis', 0)]), axes]);
+    });
+    const pair = this.node('Concat', [height, width], [int('axis', 0)]);
+    return this.#sizes(batch, this.#cast(pair, ElementType.int64));
+  }
+
+  #sizes(batch: string, pair: string): string {
+    const shape = this.node('Shape', [batch]);
+    const bounds = [0, 2, 0].map(value => this.#constant(int64Tensor([value], [1])));
+    const first = this.node('Slice', [shape, ...bounds]);
+    return this.node('Concat', [first, pair], [int('axis', 0)]);
+  }
+
+  #cast(input: string, to: number, output?: string): string {
+    return this.node('Cast', [input], [int('to', to)], output);
+  }
+
+  #constant(tensor: Tensor): string {
+    const value = {
+      dims: [...tensor.dims],
+      dataType: tensor.elementType,
+      rawData: tensor.data,
+    };
+    return this.node('Constant', [], [{ name: 'value', type: 4, t: value }]);
+  }
+
+  #weights(dims: readonly number[]): string {
+    const count = dims.reduce((product, dim) => product * dim, 1);
+    // Multiples of 1/64 below 1 are exact in half precision.
+    const values = Array.from({ length: count }, () => (this.#next() % 64) / 64 - 0.5);
+    const name = this.#name('weights');
+    const tensor = this.#half ? halfTensor(values, dims) : float32Tensor(values, dims);
+    this.initialisers.set(name, tensor);
+    return name;
+  }
+
+  #next(): number {
+    this.#random = (this.#random * 48271) % 2147483647;
+    return this.#random;
+  }
+
+  #name(kind: string): string {
+    this.#count += 1;
+    return `${kind}.${this.#count}`;
+  }
+}
+
+/** Of values that are multiples of 1/64 from -0.5 to 0.5: no rounding needed. */
+function halfTensor(values: readonly number[], dims: readonly number[]): Tensor {
+  const halves = Uint16Array.from(values, value => {
+    if (value === 0) return 0;
+    const exponent = Math.floor(Math.log2(Math.abs(value)));
+    const fraction = (Math.abs(value) / 2 ** exponent - 1) * 1024;
+    return (value < 0 ? 0x8000 : 0) | ((exponent + 15) << 10) | fraction;
+  });
+  return { elementType: ElementType.float16, dims, data: new Uint8Array(halves.buffer) };
+}
+
+function int(name: string, value: number): onnx.IAttributeProto {
+  return { name, type: 2, i: value };
+}
+
+function ints(name: string, values: number[]): onnx.IAttributeProto {
+  return { name, type: 7, ints: values };
+}
+
+function text(name: string, value: string): onnx.IAttributeProto {
+  return { name, type: 3, s: Buffer.from(value) };
+}
+
+export function graphBytes(graph: Graph): Buffer {
+  return Buffer.concat([...encodeModel(graph)]);
+}
+
+/** Runs a graph with ONNX Runtime on a fixed picture of `side` pixels. */
+export async function runGraph(
+  bytes: Uint8Array,
+  side: number,
+  output = 'output',
+): Promise<Float32Array> {
+  const session = await ort.InferenceSession.create(bytes, {
+    executionProviders: ['cpu'],
+    intraOpNumThreads: 1,
+    logSeverityLevel: 3,
+  });
+  const pixels = Float32Array.from({ length: 3 * side * side }, (_, at) => Math.sin(at * 0.37));
+  const input = new ort.Tensor('float32', pixels, [1, 3, side, side]);
+  const outputs = await session.run({ input }, [output]);
+  const values = Float32Array.from(outputs[output].data as Float32Array);
+  await session.release();
+  return values;
+}
+
+export function largestDifference(a: Float32Array, b: Float32Array): number {
+  if (a.length !== b.length) return Number.POSITIVE_INFINITY;
+  return a.reduce((largest, value, at) => Math.max(largest, Math.abs(value - b[at])), 0);
+}

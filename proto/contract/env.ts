@@ -1,0 +1,248 @@
+/**
+ * Reads typed values out of an environment and collects everything that is wrong with it, so that
+ * an operator corrects all variables at once. Pure: it never touches the real environment
+ * (config.ts passes it in) and no problem ever holds a variable's value, since any of them may be a
+ * secret.
+ *
+ * A variable that is unset or empty is absent: it takes its default, or, without one, is a problem.
+ */
+
+/** One variable and the form it should have. */
+export interface EnvProblem {
+  readonly variable: string;
+  /** Reads on after "must be ". */
+  readonly expected: string;
+}
+
+/** Thrown by `requireValid` with every problem found; main.ts prints its message and exits. */
+export class ConfigError extends Error {
+  readonly problems: readonly EnvProblem[];
+
+  constructor(problems: readonly EnvProblem[]) {
+    const lines = problems.map(({ variable, expected }) => `  ${variable} must be ${expected}`);
+    super(['the configuration is not valid:', ...lines].join('\n'));
+    this.name = 'ConfigError';
+    this.problems = problems;
+  }
+}
+
+/** What a program exits with on a ConfigError: EX_CONFIG of sysexits.h. */
+export const CONFIG_EXIT_CODE = 78;
+
+/** Without a default the variable is required. `undefined` as a default makes it optional. */
+export interface EnvOptions<Default> {
+  readonly default: Default;
+}
+
+export interface StringOptions {
+  readonly lengthMin?: number;
+  readonly lengthMax?: number;
+  readonly pattern?: RegExp;
+  /** Says the form in words; wanted wherever a pattern is given. */
+  readonly expected?: string;
+}
+
+export interface NumberRange {
+  readonly min?: number;
+  readonly max?: number;
+}
+
+export interface UrlOptions {
+  /** Without the colon: `http`, `mysql`. Any where absent. */
+  readonly schemes?: readonly string[];
+}
+
+export interface EnvReader {
+  readonly problems: readonly EnvProblem[];
+  /** As given, untrimmed. */
+  string<D = never>(variable: string, options?: StringOptions & Partial<EnvOptions<D>>): string | D;
+  /** Decimal digits with an optional minus. */
+  integer<D = never>(variable: string, options?: NumberRange & Partial<EnvOptions<D>>): number | D;
+  /** Decimal digits with an optional fraction: never an exponent, Infinity or NaN. */
+  number<D = never>(variable: string, options?: NumberRange & Partial<EnvOptions<D>>): number | D;
+  /** 0 to 65535; 0 lets the system choose. */
+  port<D = never>(variable: string, options?: Partial<EnvOptions<D>>): number | D;
+  /** `true` or `false`, in any case; nothing else, so that `no` is not read as true. */
+  boolean<D = never>(variable: string, options?: Partial<EnvOptions<D>>): boolean | D;
+  oneOf<const T extends string, D = never>(
+    variable: string,
+    values: readonly T[],
+    options?: Partial<EnvOptions<D>>,
+  ): T | D;
+  /**
+   * Comma-separated, trimmed, at least one item, none empty. `parse` returns undefined for an item
+   * that is not of the `expected` form.
+   */
+  list<T, D = never>(
+    variable: string,
+    expected: string,
+    parse: (item: string) => T | undefined,
+    options?: { readonly itemsMax?: number } & Partial<EnvOptions<D>>,
+  ): readonly T[] | D;
+  /** An absolute URL, as given. */
+  url<D = never>(variable: string, options?: UrlOptions & Partial<EnvOptions<D>>): string | D;
+  /**
+   * Any other form: `parse` returns undefined for text that is not of the `expected` form.
+   */
+  parsed<T, D = never>(
+    variable: string,
+    expected: string,
+    parse: (text: string) => T | undefined,
+    options?: Partial<EnvOptions<D>>,
+  ): T | D;
+  /** Whether the variable is set and not empty. */
+  has(variable: string): boolean;
+  /** For rules over several variables: the value stands, but is not acceptable in this company. */
+  problem(variable: string, expected: string): void;
+  /** @throws ConfigError when anything was wrong. Values read before it are then meaningless. */
+  requireValid(): void;
+}
+
+export function createEnvReader(env: Readonly<Record<string, string | undefined>>): EnvReader {
+  return new ObjectEnvReader(env);
+}
+
+/** Kept low so that a typo of many commas cannot make a list of thousands. */
+const LIST_ITEMS_MAX = 64;
+
+class ObjectEnvReader implements EnvReader {
+  readonly #env: Readonly<Record<string, string | undefined>>;
+  readonly #problems: EnvProblem[] = [];
+
+  constructor(env: Readonly<Record<string, string | undefined>>) {
+    this.#env = env;
+  }
+
+  get problems(): readonly EnvProblem[] {
+    return this.#problems;
+  }
+
+  string<D = never>(variable: string, options: StringOptions & Partial<EnvOptions<D>> = {}) {
+    const { lengthMin = 1, lengthMax = Number.POSITIVE_INFINITY, pattern } = options;
+    const expected = options.expected ?? textOfLength(lengthMin, lengthMax);
+    const parse = (text: string): string | undefined => {
+      const fits = text.length >= lengthMin && text.length <= lengthMax;
+      return fits && (pattern?.test(text) ?? true) ? text : undefined;
+    };
+    return this.parsed<string, D>(variable, expected, parse, options);
+  }
+
+  integer<D = never>(variable: string, options: NumberRange & Partial<EnvOptions<D>> = {}) {
+    const expected = `a whole number${rangeInWords(options)}`;
+    const parse = (text: string) => inRange(text, /^-?\d{1,15}$/, options);
+    return this.parsed<number, D>(variable, expected, parse, options);
+  }
+
+  number<D = never>(variable: string, options: NumberRange & Partial<EnvOptions<D>> = {}) {
+    const expected = `a number${rangeInWords(options)}`;
+    const parse = (text: string) => inRange(text, /^-?\d{1,15}(\.\d{1,15})?$/, options);
+    return this.parsed<number, D>(variable, expected, parse, options);
+  }
+
+  port<D = never>(variable: string, options: Partial<EnvOptions<D>> = {}) {
+    const parse = (text: string) => inRange(text, /^\d{1,5}$/, { min: 0, max: 65_535 });
+    return this.parsed<number, D>(variable, 'a port number, 0 to 65535', parse, options);
+  }
+
+  boolean<D = never>(variable: string, options: Partial<EnvOptions<D>> = {}) {
+    const parse = (text: string): boolean | undefined => {
+      const lower = text.toLowerCase();
+      return lower === 'true' ? true : lower === 'false' ? false : undefined;
+    };
+    return this.parsed<boolean, D>(variable, 'true or false', parse, options);
+  }
+
+  oneOf<const T extends string, D = never>(
+    variable: string,
+    values: readonly T[],
+    options: Partial<EnvOptions<D>> = {},
+  ) {
+    const parse = (text: string): T | undefined => values.find(value => value === text);
+    return this.parsed<T, D>(variable, `one of ${values.join(', ')}`, parse, options);
+  }
+
+  list<T, D = never>(
+    variable: string,
+    expected: string,
+    parse: (item: string) => T | undefined,
+    options: { readonly itemsMax?: number } & Partial<EnvOptions<D>> = {},
+  ) {
+    const itemsMax = options.itemsMax ?? LIST_ITEMS_MAX;
+    const parseList = (text: string): readonly T[] | undefined => {
+      const items = text.split(',', itemsMax + 1);
+      if (items.length > itemsMax) return undefined;
+      const values: T[] = [];
+      for (const item of items) {
+        const trimmed = item.trim();
+        const value = trimmed === '' ? undefined : parse(trimmed);
+        if (value === undefined) return undefined;
+        values.push(value);
+      }
+      return values;
+    };
+    const form = `a comma-separated list of ${expected}`;
+    return this.parsed<readonly T[], D>(variable, form, parseList, options);
+  }
+
+  url<D = never>(variable: string, options: UrlOptions & Partial<EnvOptions<D>> = {}) {
+    const { schemes } = options;
+    const forms = schemes?.map(scheme => `${scheme}://...`).join(' or ');
+    const parse = (text: string): string | undefined => {
+      const url = URL.canParse(text) ? new URL(text) : undefined;
+      if (url === undefined) return undefined;
+      return (schemes?.includes(url.protocol.slice(0, -1)) ?? true) ? text : undefined;
+    };
+    const expected = forms === undefined ? 'an absolute URL' : `a URL of the form ${forms}`;
+    return this.parsed<string, D>(variable, expected, parse, options);
+  }
+
+  parsed<T, D = never>(
+    variable: string,
+    expected: string,
+    parse: (text: string) => T | undefined,
+    options: Partial<EnvOptions<D>> = {},
+  ): T | D {
+    const text = this.#env[variable];
+    if (text === undefined || text === '') {
+      if (!('default' in options)) this.problem(variable, `set: ${expected}`);
+      return options.default as D;
+    }
+    const value = parse(text);
+    if (value !== undefined) return value;
+    this.problem(variable, expected);
+    // Never used: requireValid throws before the caller can build anything of it.
+    return options.default as D;
+  }
+
+  has(variable: string): boolean {
+    const text = this.#env[variable];
+    return text !== undefined && text !== '';
+  }
+
+  problem(variable: string, expected: string): void {
+    this.#problems.push({ variable, expected });
+  }
+
+  requireValid(): void {
+    if (this.#problems.length > 0) throw new ConfigError([...this.#problems]);
+  }
+}
+
+function inRange(text: string, form: RegExp, { min, max }: NumberRange): number | undefined {
+  if (!form.test(text)) return undefined;
+  const value = Number(text);
+  const low = min ?? Number.NEGATIVE_INFINITY;
+  const high = max ?? Number.POSITIVE_INFINITY;
+  return value >= low && value <= high ? value : undefined;
+}
+
+function rangeInWords({ min, max }: NumberRange): string {
+  if (min !== undefined && max !== undefined) return `, ${min} to ${max}`;
+  if (min !== undefined) return `, at least ${min}`;
+  return max === undefined ? '' : `, at most ${max}`;
+}
+
+function textOfLength(lengthMin: number, lengthMax: number): string {
+  if (lengthMax !== Number.POSITIVE_INFINITY) return `${lengthMin} to ${lengthMax} characters`;
+  return lengthMin <= 1 ? 'text' : `at least ${lengthMin} characters`;
+}

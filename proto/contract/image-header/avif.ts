@@ -1,0 +1,183 @@
+/**
+ * AVIF (AV1 Image File Format 1.1 over HEIF, ISO/IEC 23008-12). Its brands say what the file may
+ * hold, its primary item what it does hold: HEIC shares the container and is not AVIF. The size is
+ * the primary item's `ispe`, a grid's own one included; rotation and cropping are not applied.
+ */
+import type { ImageHeader } from '../image-header.ts';
+import type { ByteWindow } from './byte-window.ts';
+import { type Box, boxes, StepBudget } from './iso-boxes.ts';
+
+/** Brands read of one ftyp box; real files have fewer than ten. */
+const BRANDS_MAX = 64;
+/** Properties associated with one item; the format's own bound. */
+const ASSOCIATIONS_MAX = 255;
+
+const AV1_ITEM = 'av01';
+/** Items made of other items: what those are coded in decides. */
+const DERIVED_ITEMS = new Set(['grid', 'iovl', 'iden', 'tmap']);
+
+export function isIsoFile(start: Buffer): boolean {
+  return start.length >= 12 && start.toString('latin1', 4, 8) === 'ftyp';
+}
+
+interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
+interface MetaBox {
+  readonly primaryId: number | undefined;
+  readonly typesById: ReadonlyMap<number, string>;
+  /** Of the primary item. */
+  readonly size: Size | undefined;
+}
+
+async function readBrands(window: ByteWindow, ftyp: Box): Promise<ReadonlySet<string>> {
+  const brands = new Set<string>();
+  const bytes = await window.upTo(ftyp.start, Math.min(ftyp.end - ftyp.start, 4 * BRANDS_MAX));
+  for (let offset = 0; offset + 4 <= bytes.length; offset += 4) {
+    // The second word is the minor version.
+    if (offset !== 4) brands.add(bytes.toString('latin1', offset, offset + 4));
+  }
+  return brands;
+}
+
+async function readPrimaryId(window: ByteWindow, pitm: Box): Promise<number | undefined> {
+  const version = (await window.at(pitm.start, 1))?.[0];
+  if (version === 0) return (await window.at(pitm.start + 4, 2))?.readUInt16BE(0);
+  return (await window.at(pitm.start + 4, 4))?.readUInt32BE(0);
+}
+
+async function readItemTypes(
+  window: ByteWindow,
+  iinf: Box,
+  budget: StepBudget,
+): Promise<Map<number, string>> {
+  const types = new Map<number, string>();
+  const version = (await window.at(iinf.start, 1))?.[0];
+  const entries = iinf.start + 4 + (version === 0 ? 2 : 4);
+  for await (const infe of boxes(window, entries, iinf.end, budget)) {
+    const entry = await window.at(infe.start, 14);
+    if (infe.type !== 'infe' || entry === undefined || entry[0] < 2) continue;
+    const wide = entry[0] >= 3;
+    const id = wide ? entry.readUInt32BE(4) : entry.readUInt16BE(4);
+    const typeAt = wide ? 10 : 8;
+    types.set(id, entry.toString('latin1', typeAt, typeAt + 4));
+  }
+  return types;
+}
+
+/** Position in ipco, counted from 1, of each ispe property. */
+async function readSizes(
+  window: ByteWindow,
+  ipco: Box,
+  budget: StepBudget,
+): Promise<Map<number, Size>> {
+  const sizes = new Map<number, Size>();
+  let index = 0;
+  for await (const property of boxes(window, ipco.start, ipco.end, budget)) {
+    index += 1;
+    if (property.type !== 'ispe') continue;
+    const ispe = await window.at(property.start, 12);
+    if (ispe === undefined) break;
+    sizes.set(index, { width: ispe.readUInt32BE(4), height: ispe.readUInt32BE(8) });
+  }
+  return sizes;
+}
+
+/** The indices of the properties that ipma associates with the item. */
+async function readAssociations(
+  window: ByteWindow,
+  ipma: Box,
+  itemId: number,
+  budget: StepBudget,
+): Promise<number[]> {
+  const head = await window.at(ipma.start, 8);
+  if (head === undefined) return [];
+  const idBytes = head[0] < 1 ? 2 : 4;
+  const indexBytes = (head[3] & 1) === 0 ? 1 : 2;
+  const entries = head.readUInt32BE(4);
+  let offset = ipma.start + 8;
+  for (let entry = 0; entry < entries && budget.take(); entry += 1) {
+    const item = await window.at(offset, idBytes + 1);
+    if (item === undefined || offset >= ipma.end) return [];
+    const count = Math.min(item[idBytes], ASSOCIATIONS_MAX);
+    const listBytes = count * indexBytes;
+    offset += idBytes + 1;
+    if (item.readUIntBE(0, idBytes) === itemId) {
+      const list = await window.at(offset, listBytes);
+      if (list === undefined) return [];
+      const essentialBit = 1 << (8 * indexBytes - 1);
+      return Array.from(
+        { length: count },
+        (_, i) => list.readUIntBE(i * indexBytes, indexBytes) & (essentialBit - 1),
+      );
+    }
+    offset += listBytes;
+  }
+  return [];
+}
+
+async function readItemSize(
+  window: ByteWindow,
+  iprp: Box,
+  itemId: number,
+  budget: StepBudget,
+): Promise<Size | undefined> {
+  let sizes: Map<number, Size> | undefined;
+  const associated: number[] = [];
+  for await (const child of boxes(window, iprp.start, iprp.end, budget)) {
+    if (child.type === 'ipco') sizes ??= await readSizes(window, child, budget);
+    if (child.type === 'ipma') {
+      associated.push(...(await readAssociations(window, child, itemId, budget)));
+    }
+  }
+  const index = associated.find(candidate => sizes?.has(candidate));
+  return index === undefined ? undefined : sizes?.get(index);
+}
+
+async function readMeta(window: ByteWindow, meta: Box, budget: StepBudget): Promise<MetaBox> {
+  let primaryId: number | undefined;
+  let typesById: ReadonlyMap<number, string> = new Map();
+  let iprp: Box | undefined;
+  for await (const child of boxes(window, meta.start + 4, meta.end, budget)) {
+    if (child.type === 'pitm') primaryId ??= await readPrimaryId(window, child);
+    if (child.type === 'iinf') typesById = await readItemTypes(window, child, budget);
+    if (child.type === 'iprp') iprp ??= child;
+  }
+  // The order of pitm and iprp is free, so properties are read when the primary item is known.
+  const size =
+    iprp === undefined || primaryId === undefined
+      ? undefined
+      : await readItemSize(window, iprp, primaryId, budget);
+  return { primaryId, typesById, size };
+}
+
+/** Undefined: the items do not show what the picture is coded in. */
+function isCodedInAv1(meta: MetaBox | undefined): boolean | undefined {
+  if (meta?.primaryId === undefined) return undefined;
+  const type = meta.typesById.get(meta.primaryId);
+  if (type === undefined) return undefined;
+  if (DERIVED_ITEMS.has(type)) return [...meta.typesById.values()].includes(AV1_ITEM);
+  return type === AV1_ITEM;
+}
+
+/** Undefined: an ISO file that is not AVIF. */
+export async function readAvif(window: ByteWindow): Promise<ImageHeader | undefined> {
+  const budget = new StepBudget();
+  let brands: ReadonlySet<string> = new Set();
+  let meta: MetaBox | undefined;
+  for await (const box of boxes(window, 0, window.sizeBytes, budget)) {
+    if (box.type === 'ftyp' && brands.size === 0) brands = await readBrands(window, box);
+    if (box.type !== 'meta') continue;
+    meta = await readMeta(window, box, budget);
+    break;
+  }
+  const animated = brands.has('avis');
+  const named = animated || brands.has('avif');
+  const coded = isCodedInAv1(meta);
+  // mif1 alone promises only a HEIF container: then the primary item has to say AV1.
+  const isAvif = named ? coded !== false : brands.has('mif1') && coded === true;
+  if (!isAvif) return undefined;
+  return { format: 'avif', width: meta?.size?.width, height: meta?.size?.height, animated };
+}

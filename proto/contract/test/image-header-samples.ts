@@ -1,0 +1,223 @@
+/** Files for the header reader's tests: encoded by sharp, or put together byte by byte. */
+import sharp, { type Sharp } from 'sharp';
+
+export function u16(value: number): Buffer {
+  return Buffer.from([value >>> 8, value & 0xff]);
+}
+
+export function u32(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(value);
+  return bytes;
+}
+
+export function box(type: string, ...content: Buffer[]): Buffer {
+  const body = Buffer.concat(content);
+  return Buffer.concat([u32(8 + body.length), Buffer.from(type, 'latin1'), body]);
+}
+
+export function fullBox(type: string, version: number, ...content: Buffer[]): Buffer {
+  return box(type, u32(version << 24), ...content);
+}
+
+export function ftyp(...brands: string[]): Buffer {
+  const [major, ...compatible] = brands.map(brand => Buffer.from(brand, 'latin1'));
+  return box('ftyp', major, u32(0), ...compatible);
+}
+
+/** A segment of a JPEG: marker, length, content. */
+export function segment(marker: number, content: Buffer): Buffer {
+  return Buffer.concat([Buffer.from([0xff, marker]), u16(content.length + 2), content]);
+}
+
+export function frameHeader(marker: number, width: number, height: number): Buffer {
+  const components = Buffer.from([1, 1, 0x11, 0]);
+  return segment(marker, Buffer.concat([Buffer.from([8]), u16(height), u16(width), components]));
+}
+
+export const SOI = Buffer.from([0xff, 0xd8]);
+
+export function pngChunk(type: string, content: Buffer): Buffer {
+  return Buffer.concat([u32(content.length), Buffer.from(type, 'latin1'), content, u32(0)]);
+}
+
+export function pngOf(width: number, height: number, ...chunks: Buffer[]): Buffer {
+  const signature = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
+  const rest = Buffer.from([8, 6, 0, 0, 0]);
+  const ihdr = pngChunk('IHDR', Buffer.concat([u32(width), u32(height), rest]));
+  return Buffer.concat([signature, ihdr, ...chunks, pngChunk('IDAT', Buffer.alloc(1))]);
+}
+
+export interface HeifItem {
+  readonly id: number;
+  readonly type: string;
+  readonly size: readonly [width: number, height: number];
+}
+
+/** An AVIF's or HEIC's first boxes; item n has the n-th ispe. No picture data. */
+export function heifOf(brands: string[], items: readonly HeifItem[], primaryId: number): Buffer {
+  const infos = items.map(({ id, type }) =>
+    fullBox('infe', 2, u16(id), u16(0), Buffer.from(type, 'latin1'), Buffer.alloc(1)),
+  );
+  const sizes = items.map(({ size }) => fullBox('ispe', 0, u32(size[0]), u32(size[1])));
+  const associations = items.map(({ id }, i) =>
+    Buffer.concat([u16(id), Buffer.from([2, 1, 0x80 | (i + 2)])]),
+  );
+  const meta = fullBox(
+    'meta',
+    0,
+    fullBox('hdlr', 0, Buffer.alloc(20)),
+    fullBox('pitm', 0, u16(primaryId)),
+    fullBox('iinf', 0, u16(items.length), ...infos),
+    box(
+      'iprp',
+      box('ipco', box('pixi', Buffer.alloc(8)), ...sizes),
+      fullBox('ipma', 0, u32(items.length), ...associations),
+    ),
+  );
+  return Buffer.concat([ftyp(...brands), meta]);
+}
+
+/** Bits, least significant first. */
+export class BitWriter {
+  readonly #bits: number[] = [];
+
+  put(value: number, count: number): this {
+    for (let i = 0; i < count; i += 1) this.#bits.push(Math.floor(value / 2 ** i) & 1);
+    return this;
+  }
+
+  bytes(): Buffer {
+    const bytes = Buffer.alloc(Math.ceil(this.#bits.length / 8));
+    this.#bits.forEach((bit, i) => {
+      bytes[i >>> 3] |= bit << (i & 7);
+    });
+    return bytes;
+  }
+}
+
+/** The four ranges of a JPEG XL dimension: selector, bits. */
+const JXL_RANGE_BITS = [9, 13, 18, 30];
+
+export function putJxlSide(bits: BitWriter, side: number): BitWriter {
+  const selector = JXL_RANGE_BITS.findIndex(count => side - 1 < 2 ** count);
+  return bits.put(selector, 2).put(side - 1, JXL_RANGE_BITS[selector]);
+}
+
+/** A JPEG XL codestream's head with both sides written out. */
+export function jxlOf(
+  width: number,
+  height: number,
+  putMetadata: (bits: BitWriter) => BitWriter = bits => bits.put(1, 1),
+): Buffer {
+  const bits = putJxlSide(putJxlSide(new BitWriter().put(0, 1), height).put(0, 3), width);
+  const head = putMetadata(bits).bytes();
+  return Buffer.concat([Buffer.from([0xff, 0x0a]), head, Buffer.alloc(40)]);
+}
+
+/** Signature box of the container. */
+const JXL_SIGNATURE = box('JXL ', Buffer.from([0x0d, 0x0a, 0x87, 0x0a]));
+
+export function jxlContainerOf(...boxes: Buffer[]): Buffer {
+  return Buffer.concat([JXL_SIGNATURE, ftyp('jxl '), ...boxes]);
+}
+
+/** What wasm-vips 0.0.19 writes first of a 37x21 picture: the codestream begins in five bytes. */
+export const ENCODED_JXL_37X21 = Buffer.from(
+  '0000000c4a584c200d0a870a00000014667479706a786c20000000006a786c20000000116a786c7000000000' +
+    'ff0aa0d00100000010786d6c203c783e3c2f783e0000002c6a786c7080000001',
+  'hex',
+);
+
+function pixels(width: number, height: number, channels: 3 | 4): Sharp {
+  const data = Buffer.alloc(width * height * channels);
+  data.forEach((_, i) => {
+    data[i] = (i * 37) & 0xff;
+  });
+  return sharp(data, { raw: { width, height, channels } });
+}
+
+export interface Sample {
+  readonly name: string;
+  readonly file: Buffer;
+  readonly format: string;
+  readonly width: number;
+  readonly height: number;
+  readonly animated: boolean;
+}
+
+/** One file of each kind that sharp encodes, and the still and moving ones it does not. */
+export async function encodedSamples(): Promise<Sample[]> {
+  const plain = pixels(37, 21, 3);
+  const clear = pixels(37, 21, 4);
+  const still = { width: 37, height: 21, animated: false };
+  return [
+    { name: 'jpeg', file: await plain.clone().jpeg().toBuffer(), format: 'jpeg', ...still },
+    {
+      name: 'progressive jpeg with EXIF',
+      file: await plain
+        .clone()
+        .withMetadata({ orientation: 6 })
+        .jpeg({ progressive: true })
+        .toBuffer(),
+      format: 'jpeg',
+      ...still,
+    },
+    { name: 'png', file: await clear.clone().png().toBuffer(), format: 'png', ...still },
+    {
+      name: 'palette png',
+      file: await plain.clone().png({ palette: true }).toBuffer(),
+      format: 'png',
+      ...still,
+    },
+    { name: 'webp', file: await plain.clone().webp().toBuffer(), format: 'webp', ...still },
+    {
+      name: 'lossless webp',
+      file: await plain.clone().webp({ lossless: true }).toBuffer(),
+      format: 'webp',
+      ...still,
+    },
+    {
+      name: 'webp with alpha',
+      file: await clear.clone().webp({ quality: 50 }).toBuffer(),
+      format: 'webp',
+      ...still,
+    },
+    {
+      name: 'avif',
+      file: await plain.clone().avif({ effort: 0 }).toBuffer(),
+      format: 'avif',
+      ...still,
+    },
+    {
+      name: 'avif with alpha',
+      file: await clear.clone().avif({ effort: 0 }).toBuffer(),
+      format: 'avif',
+      ...still,
+    },
+    {
+      name: 'animated webp',
+      file: await animatedWebp(),
+      format: 'webp',
+      width: 16,
+      height: 12,
+      animated: true,
+    },
+    { name: 'jxl', file: jxlOf(37, 21), format: 'jxl', ...still },
+    {
+      name: 'jxl in a container',
+      file: jxlContainerOf(box('jxlc', jxlOf(37, 21))),
+      format: 'jxl',
+      ...still,
+    },
+    { name: 'jxl in parts', file: ENCODED_JXL_37X21, format: 'jxl', ...still },
+  ];
+}
+
+async function animatedWebp(): Promise<Buffer> {
+  const one = await pixels(16, 12, 4).png().toBuffer();
+  const other = await sharp(one).negate({ alpha: false }).png().toBuffer();
+  return sharp([one, other], { join: { animated: true } })
+    .webp({ loop: 0 })
+    .toBuffer();
+}
