@@ -1,0 +1,146 @@
+/**
+ * The HTTP application: every route, hook and limit of the public port, in the order they apply. It
+ * listens to nothing and owns nothing: main opens and closes what it is given.
+ */
+import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import type { ErrorCode } from '#contract/errors.ts';
+import { registerAccountRoutes } from './http/account-routes.ts';
+import {
+  KnownPaths,
+  refuseUnknownPath,
+  requireHost,
+  setAnswerHeaders,
+} from './http/answer-headers.ts';
+import { createClientErrorHandler, trackResponses } from './http/client-errors.ts';
+import { registerDocumentRoutes } from './http/document-routes.ts';
+import { answeredCodeOf, createErrorHandler } from './http/error-handler.ts';
+import { createHeaderChecks } from './http/header-checks.ts';
+import { registerHealthRoutes } from './http/health-routes.ts';
+import { type MattingRouteServices, registerMattingRoutes } from './http/matting-routes.ts';
+import { createRequestId } from './http/request-id.ts';
+import { registerResultRoutes } from './http/result-routes.ts';
+import { deferContinue, finishUnreadBody } from './http/unread-body.ts';
+import type { Authenticator, ReadAccount } from './services/account.ts';
+import type { Readiness } from './services/readiness.ts';
+import type { ResultDownload } from './services/result-download.ts';
+
+/** A body of 72 MiB arrives in time over 5 Mbit/s. */
+const REQUEST_TIMEOUT_MS = 120_000;
+const HEADERS_TIMEOUT_MS = 15_000;
+/** How late a slow caller is noticed. */
+const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
+/** Longer than the usual 60 s of a load balancer, so that it is the one to close. */
+const KEEP_ALIVE_TIMEOUT_MS = 75_000;
+/** Beyond the longest wait: a connection on which nothing moves is given up. */
+const IDLE_TIMEOUT_MARGIN_MS = 30_000;
+const HEADER_BYTES_MAX = 16 * 1024;
+/** Parameters are judged by their routes, whose errors are the contract's. */
+const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
+/** Each may hold a few hundred KiB of buffers. */
+const CONNECTIONS_MAX = 10_000;
+
+export interface AppServices extends MattingRouteServices {
+  readonly authenticator: Authenticator;
+  readonly resultDownload: ResultDownload;
+  readonly readAccount: ReadAccount;
+  readonly readiness: { check(): Promise<Readiness> };
+}
+
+/** One finished answer, for metrics. */
+export interface Answered {
+  /** The route's pattern, never the URL; undefined where no route took the request. */
+  readonly route: string | undefined;
+  readonly method: string;
+  readonly status: number;
+  readonly code: ErrorCode | undefined;
+  readonly seconds: number;
+}
+
+export interface AppOptions {
+  readonly baseUrl: string;
+  readonly syncWaitMs: number;
+  readonly readsRequireIdempotencyKey: boolean;
+  /** Of this program, for the OpenAPI document. */
+  readonly version: string;
+  /** The text of docs/errors.md. */
+  readonly errorsPage: string;
+  readonly logger?: FastifyBaseLogger;
+  readonly onAnswered?: (answered: Answered) => void;
+}
+
+export function buildApp(services: AppServices, options: AppOptions): FastifyInstance {
+  const app = createServer(options);
+  deferContinue(app.server);
+  trackResponses(app.server);
+  // Bodies are read by the routes that want them, as they arrive.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
+
+  const paths = new KnownPaths();
+  app.addHook('onRoute', route => paths.add(route.url, route.method));
+  app.addHook('onRequest', (request, reply, done) => {
+    setAnswerHeaders(request, reply);
+    requireHost(request);
+    if (request.is404) refuseUnknownPath(request, reply, paths);
+    done();
+  });
+  app.addHook('onSend', finishUnreadBody);
+  addAnswerLog(app, options);
+  app.setErrorHandler(createErrorHandler(options.baseUrl));
+  // Reached by no request: the hook above refuses first. It stands for the framework's own answer.
+  app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
+
+  const checks = createHeaderChecks(services.authenticator, options);
+  registerMattingRoutes(app, services, checks, options);
+  registerResultRoutes(app, services.resultDownload);
+  registerAccountRoutes(app, services.readAccount, checks);
+  registerDocumentRoutes(app, options);
+  registerHealthRoutes(app, services.readiness);
+  return app;
+}
+
+function createServer(options: AppOptions): FastifyInstance {
+  const handleError = createErrorHandler(options.baseUrl);
+  const app = fastify({
+    loggerInstance: options.logger,
+    // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
+    logController: new LogController({ disableRequestLogging: true }),
+    genReqId: createRequestId,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    connectionTimeout: options.syncWaitMs + IDLE_TIMEOUT_MARGIN_MS,
+    routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
+    // While closing, requests of open connections are answered by their routes, not by the
+    // framework.
+    return503OnClosing: false,
+    clientErrorHandler: createClientErrorHandler(options.baseUrl),
+    frameworkErrors: (error, request, reply) => {
+      setAnswerHeaders(request, reply);
+      handleError(error, request, reply);
+    },
+    http: {
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
+      maxHeaderSize: HEADER_BYTES_MAX,
+      // Node's own refusal would go out without our headers; requireHost refuses instead.
+      requireHostHeader: false,
+    },
+  });
+  app.server.maxConnections = CONNECTIONS_MAX;
+  return app;
+}
+
+function addAnswerLog(app: FastifyInstance, { onAnswered }: AppOptions): void {
+  app.addHook('onResponse', (request, reply, done) => {
+    const answered: Answered = {
+      route: request.is404 ? undefined : request.routeOptions.url,
+      method: request.method,
+      status: reply.statusCode,
+      code: answeredCodeOf(request),
+      seconds: reply.elapsedTime / 1000,
+    };
+    request.log.info(answered, 'answered');
+    onAnswered?.(answered);
+    done();
+  });
+}

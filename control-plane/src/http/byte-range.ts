@@ -1,0 +1,43 @@
+/** Range requests (RFC 9110 section 14) and the conditions on an entity tag (section 13). Pure. */
+
+export interface ByteRange {
+  /** Inclusive, both. */
+  readonly start: number;
+  readonly end: number;
+}
+
+const ONE_RANGE = /^bytes=[ \t]*(\d*)-(\d*)[ \t]*$/i;
+
+/**
+ * The one range asked for. Undefined: none, several or not readable, so the whole is sent.
+ * `unsatisfiable`: outside of the file.
+ */
+export function parseRange(
+  header: string | undefined,
+  sizeBytes: number,
+): ByteRange | 'unsatisfiable' | undefined {
+  const match = header === undefined ? null : ONE_RANGE.exec(header);
+  if (match === null || (match[1] === '' && match[2] === '')) return undefined;
+  if (match[1] === '') {
+    const suffixBytes = Number(match[2]);
+    if (suffixBytes === 0 || sizeBytes === 0) return 'unsatisfiable';
+    return { start: Math.max(0, sizeBytes - suffixBytes), end: sizeBytes - 1 };
+  }
+  const start = Number(match[1]);
+  const last = match[2] === '' ? Number.POSITIVE_INFINITY : Number(match[2]);
+  if (last < start) return undefined;
+  if (start >= sizeBytes) return 'unsatisfiable';
+  return { start, end: Math.min(last, sizeBytes - 1) };
+}
+
+/** If-None-Match, by weak comparison. */
+export function matchesAnyTag(header: string | undefined, etag: string): boolean {
+  if (header === undefined) return false;
+  if (header.trim() === '*') return true;
+  return (header.match(/(?:W\/)?"[^"]*"/g) ?? []).some(tag => tag.replace(/^W\//, '') === etag);
+}
+
+/** Whether a range may be sent: without If-Range, or when it names this very tag (never a date). */
+export function rangeStillHolds(ifRange: string | undefined, etag: string): boolean {
+  return ifRange === undefined || ifRange.trim() === etag;
+}

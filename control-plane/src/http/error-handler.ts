@@ -1,0 +1,64 @@
+/**
+ * Everything thrown on the way of a request becomes one of the catalogue's errors and its answer.
+ */
+import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { PROBLEM_TYPE, problemHeaders, problemOf } from './problem.ts';
+
+const answeredCodes = new WeakMap<FastifyRequest, ErrorCode>();
+
+/** The code a request was answered with; undefined where it was no error. */
+export function answeredCodeOf(request: FastifyRequest): ErrorCode | undefined {
+  return answeredCodes.get(request);
+}
+
+export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void;
+
+export function createErrorHandler(baseUrl: string): ErrorHandler {
+  return (error, request, reply) => {
+    const known = toContractError(error);
+    answeredCodes.set(request, known.code);
+    if (known.spec.http >= 500) {
+      const level = known.code === 'SERVICE_UNAVAILABLE' ? 'warn' : 'error';
+      request.log[level]({ err: known.cause ?? known, code: known.code }, known.message);
+    }
+    const problem = problemOf(known, { baseUrl, requestId: request.id, instance: pathOf(request) });
+    reply.code(problem.status).headers(problemHeaders(known)).type(PROBLEM_TYPE);
+    // A buffer, since the framework adds a charset to the type of text.
+    reply.send(Buffer.from(JSON.stringify(problem)));
+  };
+}
+
+export function pathOf(request: FastifyRequest): string {
+  const query = request.url.indexOf('?');
+  return query === -1 ? request.url : request.url.slice(0, query);
+}
+
+/** A node's own codes mean nothing to a caller of REST: they are as unknown as any other throw. */
+function toContractError(error: unknown): ContractError {
+  if (error instanceof ContractError && error.spec.scope === 'public') return error;
+  return ofFramework(error as Partial<FastifyError> | null) ?? internalError(error);
+}
+
+function internalError(cause: unknown): ContractError {
+  return new ContractError('INTERNAL_ERROR', 'something went wrong on our side', { cause });
+}
+
+/** What Fastify itself refuses: nearly all of it is caught by our own checks before. */
+function ofFramework(error: Partial<FastifyError> | null): ContractError | undefined {
+  const code = error?.code;
+  if (code === undefined || !code.startsWith('FST_ERR_')) return undefined;
+  switch (code) {
+    case 'FST_ERR_BAD_URL':
+      return new ContractError('INVALID_REQUEST', 'the path is not valid', { cause: error });
+    case 'FST_ERR_MAX_PARAM_LENGTH':
+      return new ContractError('NOT_FOUND', 'the path is too long', { cause: error });
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+    case 'FST_ERR_CTP_EMPTY_TYPE': {
+      const detail = 'the body must be application/json';
+      return new ContractError('UNSUPPORTED_MEDIA_TYPE', detail, { cause: error });
+    }
+    default:
+      return undefined;
+  }
+}

@@ -1,0 +1,50 @@
+/**
+ * The Idempotency-Key header: the second check, after the API key and before a body byte is read.
+ */
+import type { FastifyRequest, onRequestHookHandler } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { IDEMPOTENCY_KEY_LENGTH_MAX } from '#contract/limits.ts';
+import { headerValues } from './raw-headers.ts';
+
+const KEY = new RegExp(`^[\\x20-\\x7e]{1,${IDEMPOTENCY_KEY_LENGTH_MAX}}$`);
+
+const keys = new WeakMap<FastifyRequest, string>();
+
+/**
+ * The onRequest hook. A key that is given must be valid even where it may be absent.
+ * @throws ContractError INVALID_IDEMPOTENCY_KEY
+ */
+export function requireIdempotencyKey(options: { optional: boolean }): onRequestHookHandler {
+  return (request, _reply, done) => {
+    const values = headerValues(request.raw, 'idempotency-key');
+    if (values.length === 0 && options.optional) {
+      done();
+      return;
+    }
+    const detail = whatIsWrong(values);
+    if (detail !== undefined) {
+      done(new ContractError('INVALID_IDEMPOTENCY_KEY', detail));
+      return;
+    }
+    keys.set(request, values[0]);
+    done();
+  };
+}
+
+/** Only behind requireIdempotencyKey without `optional`. */
+export function idempotencyKeyOf(request: FastifyRequest): string {
+  const key = keys.get(request);
+  if (key === undefined) throw new Error('a route without requireIdempotencyKey asked for its key');
+  return key;
+}
+
+function whatIsWrong(values: readonly string[]): string | undefined {
+  if (values.length === 0) return 'the Idempotency-Key header is missing';
+  if (values.length > 1) return 'the Idempotency-Key header is given more than once';
+  if (values[0].length === 0) return 'the Idempotency-Key header is empty';
+  if (values[0].length > IDEMPOTENCY_KEY_LENGTH_MAX) {
+    return `the Idempotency-Key is longer than ${IDEMPOTENCY_KEY_LENGTH_MAX} characters`;
+  }
+  if (!KEY.test(values[0])) return 'the Idempotency-Key must be printable ASCII';
+  return undefined;
+}

@@ -1,0 +1,56 @@
+/** The error body of the contract: application/problem+json, RFC 9457. */
+import type { ContractError, ErrorCode, FieldError } from '#contract/errors.ts';
+
+export const PROBLEM_TYPE = 'application/problem+json';
+
+export interface Problem {
+  readonly type: string;
+  readonly title: string;
+  readonly status: number;
+  readonly detail: string;
+  /** The path that was asked for; absent where none could be read. */
+  readonly instance?: string;
+  readonly code: ErrorCode;
+  readonly request_id: string;
+  readonly retryable: boolean;
+  readonly job_id?: string;
+  readonly errors?: readonly FieldError[];
+}
+
+/** Where the page lies that has a heading for each code. */
+export const ERROR_DOCS_PATH = '/docs/errors';
+
+export function problemOf(
+  error: ContractError,
+  context: { readonly baseUrl: string; readonly requestId: string; readonly instance?: string },
+): Problem {
+  const { spec } = error;
+  return {
+    type: `${context.baseUrl}${ERROR_DOCS_PATH}#${error.code.toLowerCase()}`,
+    title: spec.title,
+    status: spec.http,
+    detail: error.message,
+    ...(context.instance === undefined ? {} : { instance: context.instance }),
+    code: error.code,
+    request_id: context.requestId,
+    retryable: error.retryable,
+    ...(error.jobId === undefined ? {} : { job_id: error.jobId }),
+    ...(error.fieldErrors.length === 0 ? {} : { errors: error.fieldErrors }),
+  };
+}
+
+/** Seconds after which coming again may help, for the errors of load that name none themselves. */
+const RETRY_AFTER_S = 5;
+
+/** The headers that belong to the error, besides its body's own. */
+export function problemHeaders(error: ContractError): Record<string, string> {
+  const headers: Record<string, string> = {};
+  const { http } = error.spec;
+  if (http === 401) headers['www-authenticate'] = 'Bearer';
+  if (error.retryAfterS !== undefined || http === 429 || http === 503) {
+    headers['retry-after'] = String(error.retryAfterS ?? RETRY_AFTER_S);
+  }
+  // Of all errors only a submission's name a job; what is charged is charged to its first answer.
+  if (error.jobId !== undefined) headers['x-credits-charged'] = '0';
+  return headers;
+}

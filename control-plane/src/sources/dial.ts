@@ -1,0 +1,53 @@
+/** Connections to addresses that were checked before: the only place that opens one. */
+import { isIP, type LookupFunction, SocketAddress } from 'node:net';
+import { buildConnector } from 'undici';
+
+/** One of several addresses; the last gets what is left of the connection's time. */
+const CONNECT_ATTEMPT_MS = 1000;
+
+export type Connector = buildConnector.connector;
+
+/**
+ * @param addresses checked, in the order to try them; the name is not resolved again
+ * @param connectMs for the connection, TLS included
+ */
+export type CreateConnector = (addresses: readonly string[], connectMs: number) => Connector;
+
+/** The spelling sockets report: an IPv6 address has several. */
+function asReported(address: string): string {
+  return new SocketAddress({ address, family: isIP(address) === 6 ? 'ipv6' : 'ipv4' }).address;
+}
+
+/**
+ * Node asks `lookup` for names only: a literal host is connected to as it stands, so it has to be
+ * checked by whoever passes it. The certificate is checked against the URL's host all the same.
+ */
+export const createPinnedConnector: CreateConnector = (addresses, connectMs) => {
+  const answers = addresses.map(address => ({ address, family: isIP(address) }));
+  const checked = new Set(addresses.map(asReported));
+  const lookup: LookupFunction = (_host, options, callback) => {
+    if (options.all === true) callback(null, answers);
+    else callback(null, answers[0].address, answers[0].family);
+  };
+  const connect = buildConnector({
+    lookup,
+    timeout: connectMs,
+    allowH2: false,
+    maxCachedSessions: 0,
+    autoSelectFamily: true,
+    autoSelectFamilyAttemptTimeout: CONNECT_ATTEMPT_MS,
+  });
+  return (options, callback) => {
+    connect(options, (...[error, socket]) => {
+      if (error !== null) {
+        callback(error, null);
+      } else if (socket.remoteAddress === undefined || !checked.has(socket.remoteAddress)) {
+        // Only a bug can lead here; the bytes of a wrong peer are not read.
+        socket.destroy();
+        callback(new Error('connected to an address that was not checked'), null);
+      } else {
+        callback(null, socket);
+      }
+    });
+  };
+};

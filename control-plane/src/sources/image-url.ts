@@ -1,0 +1,16 @@
+/** image_url at submission: what its text shows. Where its name leads, the job finds out. */
+import { ContractError } from '#contract/errors.ts';
+import { ForbiddenUrlError, type OutgoingPolicy, requireOutgoingUrl } from './outgoing-url.ts';
+
+/** Throws INVALID_IMAGE_SOURCE with the field's error. */
+export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
+  try {
+    requireOutgoingUrl(text, policy);
+  } catch (error) {
+    if (!(error instanceof ForbiddenUrlError)) throw error;
+    throw new ContractError('INVALID_IMAGE_SOURCE', `image_url is not usable: ${error.message}`, {
+      cause: error,
+      fieldErrors: [{ field: 'image_url', detail: error.message }],
+    });
+  }
+}

@@ -1,0 +1,232 @@
+/**
+ * Blobs as files of one directory, which all replicas share:
+ *
+ *     <root>/tmp/<random>      unfinished writes
+ *     <root>/inputs/<id>       committed blobs, by the first part of their name
+ *     <root>/results/<id>
+ *
+ * A blob appears under its name whole and durable: written to tmp, synced, renamed, the directory
+ * synced. Flat directories: ext4 and XFS index them, and a day's results are some hundred thousand.
+ * Rights are the owner's alone. It knows nothing of jobs.
+ */
+import { randomUUID } from 'node:crypto';
+import { constants } from 'node:fs';
+import { type FileHandle, open, opendir, rename, stat, unlink } from 'node:fs/promises';
+import path from 'node:path';
+import type { Readable } from 'node:stream';
+import { ContractError } from '#contract/errors.ts';
+import { makeDirectory } from '#contract/make-directory.ts';
+import { BlobNotFoundError, type BlobStore, type BlobWriter } from './blob-store.ts';
+
+const UNFINISHED = 'tmp';
+const KINDS = ['inputs', 'results'] as const;
+/** What a name's second part may be made of: no dot, no slash, so no way out of the directory. */
+const NAME = /^(inputs|results|tmp)\/[A-Za-z0-9_-]{1,128}$/;
+const DIRECTORY_MODE = 0o700;
+const FILE_MODE = 0o600;
+/** A piece of a file that is read for sending: as large as a chunk of the gRPC API. */
+const READ_BYTES = 256 * 1024;
+
+export interface DirectoryBlobStoreOptions {
+  /** The clock that files' times are compared with. */
+  readonly nowMs?: () => number;
+}
+
+function isMissing(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException | null)?.code === 'ENOENT';
+}
+
+/** No space, read-only, no rights, a bad disk: callers may come again, the operator must act. */
+async function writing<T>(work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    const detail = 'the storage cannot be written at the moment';
+    throw new ContractError('SERVICE_UNAVAILABLE', detail, { cause: error });
+  }
+}
+
+async function syncDirectory(directory: string): Promise<void> {
+  const handle = await open(directory, constants.O_RDONLY | constants.O_DIRECTORY);
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+async function unlinkIfThere(file: string): Promise<void> {
+  await unlink(file).catch(error => {
+    if (!isMissing(error)) throw error;
+  });
+}
+
+async function writeFully(file: FileHandle, chunk: Uint8Array, position: number): Promise<void> {
+  let done = 0;
+  while (done < chunk.length) {
+    const left = chunk.length - done;
+    done += (await file.write(chunk, done, left, position + done)).bytesWritten;
+  }
+}
+
+/**
+ * | state     | entered by         | left by                       |
+ * |-----------|--------------------|-------------------------------|
+ * | open      | createWriter       | commit, abort                 |
+ * | committed | commit             | -; abort does nothing         |
+ * | aborted   | abort              | -; a second abort does nothing |
+ *
+ * A commit that fails leaves it open: the caller aborts.
+ */
+class DirectoryBlobWriter implements BlobWriter {
+  readonly #root: string;
+  readonly #temporary: string;
+  readonly #file: FileHandle;
+  #state: 'open' | 'committed' | 'aborted' = 'open';
+  #bytesWritten = 0;
+
+  constructor(root: string, temporary: string, file: FileHandle) {
+    this.#root = root;
+    this.#temporary = temporary;
+    this.#file = file;
+  }
+
+  get bytesWritten(): number {
+    return this.#bytesWritten;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    await writing(writeFully(this.#file, chunk, this.#bytesWritten));
+    this.#bytesWritten += chunk.length;
+  }
+
+  async readAt(offset: number, length: number): Promise<Uint8Array> {
+    const available = Math.max(0, Math.min(length, this.#bytesWritten - offset));
+    const buffer = Buffer.allocUnsafe(available);
+    let done = 0;
+    while (done < available) {
+      const left = available - done;
+      const { bytesRead } = await this.#file.read(buffer, done, left, offset + done);
+      if (bytesRead === 0) break;
+      done += bytesRead;
+    }
+    return buffer.subarray(0, done);
+  }
+
+  async commit(name: string): Promise<void> {
+    const target = fileOf(this.#root, name);
+    await writing(this.#commit(target));
+    this.#state = 'committed';
+  }
+
+  async #commit(target: string): Promise<void> {
+    // Data and length are all a new file needs: fdatasync writes both.
+    await this.#file.datasync();
+    await rename(this.#temporary, target);
+    await syncDirectory(path.dirname(target));
+    await this.#file.close();
+  }
+
+  async abort(): Promise<void> {
+    if (this.#state !== 'open') return;
+    this.#state = 'aborted';
+    await this.#file.close();
+    await unlinkIfThere(this.#temporary);
+  }
+}
+
+/** Names come from this program only: a wrong one is a bug, not an input. */
+function fileOf(root: string, name: string): string {
+  if (!NAME.test(name))
+    throw new TypeError('a blob name is <kind>/<id>, of letters, digits, _ and -');
+  return path.join(root, name);
+}
+
+class DirectoryBlobStore implements BlobStore {
+  readonly #root: string;
+  readonly #nowMs: () => number;
+
+  constructor(root: string, nowMs: () => number) {
+    this.#root = root;
+    this.#nowMs = nowMs;
+  }
+
+  async createWriter(): Promise<BlobWriter> {
+    const temporary = path.join(this.#root, UNFINISHED, randomUUID());
+    const file = await writing(open(temporary, 'wx+', FILE_MODE));
+    return new DirectoryBlobWriter(this.#root, temporary, file);
+  }
+
+  async openRead(
+    name: string,
+    range?: { readonly start: number; readonly end: number },
+  ): Promise<Readable> {
+    const file = await open(fileOf(this.#root, name), 'r').catch(error => {
+      throw isMissing(error) ? new BlobNotFoundError(name, error) : error;
+    });
+    return file.createReadStream({ ...range, highWaterMark: READ_BYTES });
+  }
+
+  async stat(name: string): Promise<{ readonly bytes: number } | undefined> {
+    try {
+      return { bytes: (await stat(fileOf(this.#root, name))).size };
+    } catch (error) {
+      if (isMissing(error)) return undefined;
+      throw error;
+    }
+  }
+
+  async remove(name: string): Promise<void> {
+    await unlinkIfThere(fileOf(this.#root, name));
+  }
+
+  async *listOlderThan(olderThanMs: number): AsyncGenerator<string> {
+    const before = this.#nowMs() - olderThanMs;
+    for (const kind of [UNFINISHED, ...KINDS]) {
+      for await (const entry of await opendir(path.join(this.#root, kind))) {
+        const name = `${kind}/${entry.name}`;
+        if (!entry.isFile() || !NAME.test(name)) continue;
+        const touchedMs = await this.#touchedMs(name);
+        if (touchedMs !== undefined && touchedMs < before) yield name;
+      }
+    }
+  }
+
+  /** ctime too: it is what the renaming into place set. Undefined: removed meanwhile. */
+  async #touchedMs(name: string): Promise<number | undefined> {
+    try {
+      const { mtimeMs, ctimeMs } = await stat(fileOf(this.#root, name));
+      return Math.max(mtimeMs, ctimeMs);
+    } catch (error) {
+      if (isMissing(error)) return undefined;
+      throw error;
+    }
+  }
+
+  async check(): Promise<void> {
+    const writer = await this.createWriter();
+    try {
+      await writer.write(Buffer.from('check'));
+    } finally {
+      await writer.abort();
+    }
+  }
+}
+
+/**
+ * Makes the directories where they are missing, and proves that they can be written. Rejects with
+ * SERVICE_UNAVAILABLE and the system's error as cause where they cannot.
+ */
+export async function openDirectoryBlobStore(
+  root: string,
+  { nowMs = Date.now }: DirectoryBlobStoreOptions = {},
+): Promise<BlobStore> {
+  for (const kind of [UNFINISHED, ...KINDS]) {
+    const directory = path.join(root, kind);
+    await writing((async () => makeDirectory(directory, DIRECTORY_MODE))());
+  }
+  await writing(syncDirectory(root));
+  const store = new DirectoryBlobStore(root, nowMs);
+  await store.check();
+  return store;
+}

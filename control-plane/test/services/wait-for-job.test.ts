@@ -1,0 +1,100 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import type { Job } from '../../src/domain/job.ts';
+import { JobEvents } from '../../src/services/job-events.ts';
+import { WaitForJob } from '../../src/services/wait-for-job.ts';
+import { imageBody, openTestApp, type TestApp } from '../support/test-app.ts';
+
+let app: TestApp;
+before(async () => {
+  app = await openTestApp();
+});
+after(() => app.close());
+
+const LONG_MS = 60_000;
+const never = new AbortController().signal;
+
+async function submit(): Promise<Job> {
+  const { job_id: id } = (await app.post('/v1/matting/jobs', imageBody())).json();
+  return (await app.stores.jobs.find(id))!;
+}
+
+async function untilWaiting(waits: WaitForJob, count = 1): Promise<void> {
+  while (waits.waiting < count) await new Promise(setImmediate);
+}
+
+test('a job that is final already is not waited for', async () => {
+  const waits = new WaitForJob(app.stores.jobs, app.events);
+  const job = await submit();
+  await app.succeedJob(job.id);
+  assert.equal((await waits.wait(job, LONG_MS, never)).state, 'succeeded');
+  assert.equal(waits.waiting, 0);
+});
+
+test('an event of this replica ends the wait', async () => {
+  const waits = new WaitForJob(app.stores.jobs, app.events);
+  const job = await submit();
+  const waiting = [waits.wait(job, LONG_MS, never), waits.wait(job, LONG_MS, never)];
+  await untilWaiting(waits, 2);
+  await app.succeedJob(job.id);
+  for (const done of await Promise.all(waiting)) assert.equal(done.state, 'succeeded');
+});
+
+test('an event between the look and the wait is not lost', async () => {
+  const events = new JobEvents();
+  const job = await submit();
+  let looks = 0;
+  const waits = new WaitForJob(
+    {
+      findForKey: async (...args) => {
+        const seen = await app.stores.jobs.findForKey(...args);
+        looks += 1;
+        if (looks === 1) {
+          await app.succeedJob(job.id);
+          events.jobFinal(job.id);
+        }
+        return seen;
+      },
+    },
+    events,
+  );
+  assert.equal((await waits.wait(job, LONG_MS, never)).state, 'succeeded');
+  assert.equal(looks, 2);
+});
+
+test('the end of a job in another replica is found without an event', async () => {
+  const waits = new WaitForJob(app.stores.jobs, new JobEvents());
+  const job = await submit();
+  const waiting = waits.wait(job, LONG_MS, never);
+  await untilWaiting(waits);
+  await app.succeedJob(job.id);
+  assert.equal((await waiting).state, 'succeeded');
+});
+
+test('time, a hang-up and a drain end the wait and change nothing', async () => {
+  const waits = new WaitForJob(app.stores.jobs, app.events);
+  const job = await submit();
+  assert.equal((await waits.wait(job, 0, never)).state, 'ready');
+  assert.equal((await waits.wait(job, 20, never)).state, 'ready');
+
+  assert.equal((await waits.wait(job, LONG_MS, AbortSignal.abort())).state, 'ready');
+  const hangUp = new AbortController();
+  const waiting = waits.wait(job, LONG_MS, hangUp.signal);
+  await untilWaiting(waits);
+  hangUp.abort();
+  assert.equal((await waiting).state, 'ready');
+
+  const drained = waits.wait(job, LONG_MS, never);
+  await untilWaiting(waits);
+  waits.endAllWaits();
+  assert.equal((await drained).state, 'ready');
+  assert.equal((await waits.wait(job, LONG_MS, never)).state, 'ready');
+  assert.equal(waits.waiting, 0);
+});
+
+test('a look that fails fails the wait and leaves nothing behind', async () => {
+  const broken = { findForKey: () => Promise.reject(new Error('no database')) };
+  const waits = new WaitForJob(broken, app.events);
+  await assert.rejects(waits.wait(await submit(), LONG_MS, never), /no database/);
+  assert.equal(waits.waiting, 0);
+});

@@ -1,0 +1,290 @@
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import type { RequestListener } from 'node:http';
+import os from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import sharp from 'sharp';
+import type { ContractError } from '#contract/errors.ts';
+import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
+import { type FetchedImage, ImageFetcher } from '../../src/sources/fetch-image.ts';
+import { type FetchLimits, GuardedFetch } from '../../src/sources/guarded-fetch.ts';
+import type { BlobStore } from '../../src/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
+import { openRawSource, openSource, recordingConnector } from './loopback-source.ts';
+
+/** Short, so that sources that hang do not hold the tests up. */
+const LIMITS: Partial<FetchLimits> = { firstByteMs: 150, idleMs: 150, totalMs: 2_000 };
+const MIB = Buffer.alloc(1024 * 1024, 7);
+
+let root: string;
+let store: BlobStore;
+let png: Buffer;
+
+before(async () => {
+  root = await mkdtemp(path.join(os.tmpdir(), 'fetch-image-'));
+  store = await openDirectoryBlobStore(root);
+  const noise = { type: 'gaussian', mean: 128, sigma: 30 } as const;
+  const image = { width: 300, height: 200, channels: 3, background: 'white', noise } as const;
+  png = await sharp({ create: image }).png().toBuffer();
+});
+
+after(async () => {
+  await rm(root, { recursive: true });
+});
+
+function fetcherWith(limits: Partial<FetchLimits> = {}): ImageFetcher {
+  const policy = { fetchPorts: [80, 443], allowPrivateAddresses: true };
+  return new ImageFetcher(new GuardedFetch({ policy, limits: { ...LIMITS, ...limits } }));
+}
+
+/** Fetches into a writer that is aborted whatever comes of it. */
+async function fetchInto(
+  url: string,
+  { fetcher = fetcherWith(), signal = new AbortController().signal } = {},
+): Promise<FetchedImage & { written: Buffer }> {
+  const writer = await store.createWriter();
+  try {
+    const image = await fetcher.fetchImage(url, { writer, signal });
+    const written = Buffer.from(await writer.readAt(0, writer.bytesWritten));
+    return { ...image, written };
+  } finally {
+    await writer.abort();
+  }
+}
+
+interface Expected {
+  readonly code: string;
+  readonly retryable: boolean;
+}
+
+async function assertFails(handler: RequestListener, expected: Expected): Promise<void> {
+  await using source = await openSource(handler);
+  await assert.rejects(fetchInto(`${source.url}/a.png`), error => {
+    const { code, retryable, message } = error as Error & Expected;
+    assert.deepEqual({ code, retryable }, expected);
+    assert.doesNotMatch(message, /127\.0\.0\.1|ECONN|localhost/);
+    return true;
+  });
+}
+
+const lost = { code: 'IMAGE_DOWNLOAD_FAILED', retryable: true };
+const refused = { code: 'IMAGE_DOWNLOAD_FAILED', retryable: false };
+
+describe('a source that fails', () => {
+  for (const status of [400, 401, 403, 404, 408, 410, 451, 204, 206, 304]) {
+    it(`with ${status} fails for good`, () =>
+      assertFails((_request, response) => response.writeHead(status).end(), refused));
+  }
+  for (const status of [429, 500, 502, 503, 504]) {
+    it(`with ${status} may be tried again`, () =>
+      assertFails((_request, response) => response.writeHead(status).end(), lost));
+  }
+
+  it('that refuses the connection may be tried again', async () => {
+    const source = await openSource(() => assert.fail());
+    await source[Symbol.asyncDispose]();
+    await assert.rejects(fetchInto(`${source.url}/a.png`), lost);
+  });
+
+  it('that hangs meets the bound of that stage, before its headers and in its body', async () => {
+    const hangs: [string, RequestListener][] = [
+      ['UND_ERR_HEADERS_TIMEOUT', () => undefined],
+      [
+        'UND_ERR_BODY_TIMEOUT',
+        (_request, response) => {
+          response.writeHead(200, { 'content-length': png.length });
+          response.write(png.subarray(0, 40));
+        },
+      ],
+    ];
+    for (const [code, handler] of hangs) {
+      await using source = await openSource(handler);
+      await assert.rejects(fetchInto(source.url), (error: ContractError) => {
+        assert.deepEqual({ code: error.code, retryable: error.retryable }, lost);
+        assert.equal(((error.cause as Error).cause as NodeJS.ErrnoException).code, code);
+        return true;
+      });
+    }
+  });
+
+  it('that drips for ever meets the total bound', async () => {
+    await using source = await openSource((_request, response) => {
+      const timer = setInterval(() => response.write('x'), 20);
+      response.on('close', () => clearInterval(timer));
+    });
+    const fetcher = fetcherWith({ totalMs: 200 });
+    await assert.rejects(fetchInto(source.url, { fetcher }), lost);
+  });
+
+  it('that closes at once, or in the middle', async () => {
+    for (const answer of ['', 'HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n\x89PNG']) {
+      await using source = await openRawSource(socket => socket.end(answer, 'latin1'));
+      await assert.rejects(fetchInto(source.url), lost);
+    }
+  });
+
+  it('that does not speak HTTP, or says too much of it', async () => {
+    const noise = Array.from({ length: 3000 }, (_, i) => `x-${i}: noise\r\n`).join('');
+    for (const answer of ['SSH-2.0-OpenSSH_9.2\r\n', `HTTP/1.1 200 OK\r\n${noise}\r\n`]) {
+      await using source = await openRawSource(socket => socket.end(answer));
+      await assert.rejects(fetchInto(source.url), refused);
+    }
+  });
+
+  it('that redirects for ever', () =>
+    assertFails((_request, response) => response.writeHead(302, { location: '/' }).end(), refused));
+
+  it('that sends an encoding nobody asked for', () =>
+    assertFails((_request, response) => {
+      response.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync(png));
+    }, refused));
+});
+
+describe('a source that sends something else', () => {
+  const unsupported = { code: 'UNSUPPORTED_IMAGE_FORMAT', retryable: false };
+
+  it('HTML, whatever it calls itself', () =>
+    assertFails((_request, response) => {
+      response.writeHead(200, { 'content-type': 'image/png' }).end('<!doctype html><p>Sign in');
+    }, unsupported));
+
+  it('nothing', () => assertFails((_request, response) => response.end(), unsupported));
+
+  it('less than it has, by a Content-Length that is too small', async () => {
+    await using source = await openRawSource(socket => {
+      socket.write('HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n');
+      socket.write(png);
+    });
+    await assert.rejects(fetchInto(source.url), unsupported);
+  });
+
+  it('a picture of too many pixels', () =>
+    assertFails(
+      (_request, response) => {
+        const bomb = Buffer.from(png.subarray(0, 60));
+        bomb.writeUInt32BE(17_000, 16);
+        response.end(bomb);
+      },
+      { code: 'IMAGE_RESOLUTION_TOO_LARGE', retryable: false },
+    ));
+
+  it('a URL or a redirect that is forbidden', async () => {
+    const connector = recordingConnector();
+    await using source = await openSource((_request, response) => {
+      response.writeHead(302, { location: 'http://169.254.169.254/latest/' }).end();
+    });
+    const guardedFetch = new GuardedFetch({
+      policy: { fetchPorts: [source.port, 80], allowPrivateAddresses: false },
+      resolveHost: async () => ['93.184.215.14'],
+      createConnector: connector.createConnector,
+    });
+    const fetcher = new ImageFetcher(guardedFetch);
+    const forbidden = { code: 'INVALID_IMAGE_SOURCE', retryable: false };
+    for (const url of ['http://127.0.0.1/', `http://a.example.com:${source.port}/`]) {
+      await assert.rejects(fetchInto(url, { fetcher }), forbidden);
+    }
+    assert.deepEqual(connector.dialled, ['93.184.215.14']);
+  });
+});
+
+describe('the bound of 50 MB', () => {
+  const tooLarge = { code: 'IMAGE_TOO_LARGE', retryable: false };
+
+  it('is held by Content-Length, before the body', async () => {
+    let sent = 0;
+    await using source = await openSource((_request, response) => {
+      response.writeHead(200, { 'content-length': IMAGE_BYTES_MAX + 1 });
+      response.write(MIB, () => {
+        sent += 1;
+      });
+    });
+    await assert.rejects(fetchInto(source.url), tooLarge);
+    assert.ok(sent <= 1);
+  });
+
+  it('is held while the bytes come without a length', async () => {
+    let sentBytes = 0;
+    await using source = await openSource((_request, response) => {
+      const send = (error?: Error | null): void => {
+        if (error) return;
+        sentBytes += MIB.length;
+        response.write(MIB, send);
+      };
+      response.write(png, send);
+    });
+    const fetcher = fetcherWith({ totalMs: 30_000 });
+    await assert.rejects(fetchInto(source.url, { fetcher }), tooLarge);
+    assert.ok(sentBytes < 2 * IMAGE_BYTES_MAX, `${sentBytes} bytes were sent`);
+  });
+
+  it('lets exactly 50 MB through', async () => {
+    await using source = await openSource((_request, response) => {
+      response.write(png);
+      response.end(Buffer.alloc(IMAGE_BYTES_MAX - png.length));
+    });
+    const fetcher = fetcherWith({ totalMs: 30_000 });
+    assert.equal((await fetchInto(source.url, { fetcher })).bytes, IMAGE_BYTES_MAX);
+  });
+});
+
+describe('a lease that is lost', () => {
+  it('ends the fetch with its own reason, wherever it stands', async () => {
+    const handlers: RequestListener[] = [
+      () => undefined,
+      (_request, response) => {
+        response.write(png.subarray(0, 40));
+      },
+    ];
+    for (const handler of handlers) {
+      const lease = new AbortController();
+      const reason = new Error('lease lost');
+      await using source = await openSource((request, response) => {
+        handler(request, response);
+        setTimeout(() => lease.abort(reason), 20);
+      });
+      const fetched = fetchInto(source.url, { signal: lease.signal });
+      await assert.rejects(fetched, error => error === reason);
+    }
+    const over = AbortSignal.abort(new Error('already lost'));
+    await assert.rejects(fetchInto('http://127.0.0.1:9/', { signal: over }), /already lost/);
+  });
+});
+
+describe('a good source', () => {
+  it('gives the bytes, their hash and their header', async () => {
+    await using source = await openSource((request, response) => {
+      if (request.url === '/a') response.writeHead(308, { location: '/b' }).end();
+      // In pieces and without a length, with a media type that is wrong.
+      else {
+        response.writeHead(200, { 'content-type': 'text/html', 'content-encoding': 'identity' });
+        response.write(png.subarray(0, 5));
+        setTimeout(() => response.end(png.subarray(5)), 10);
+      }
+    });
+    const image = await fetchInto(`${source.url}/a`);
+    assert.equal(image.bytes, png.length);
+    assert.equal(image.sha256, createHash('sha256').update(png).digest('hex'));
+    assert.deepEqual(image.header, { format: 'png', width: 300, height: 200, animated: false });
+    assert.deepEqual(image.written, png);
+  });
+
+  it('passes on what the writer throws', async () => {
+    await using source = await openSource((_request, response) => response.end(png));
+    const writer = {
+      bytesWritten: 0,
+      write: () => Promise.reject(new Error('disk full')),
+      readAt: () => Promise.resolve(Buffer.alloc(0)),
+      commit: () => Promise.resolve(),
+      abort: () => Promise.resolve(),
+    };
+    const { signal } = new AbortController();
+    await assert.rejects(fetcherWith().fetchImage(source.url, { writer, signal }), /disk full/);
+  });
+
+  it('leaves no unfinished file behind, after all of the above', async () => {
+    assert.deepEqual(await readdir(path.join(root, 'tmp')), []);
+  });
+});

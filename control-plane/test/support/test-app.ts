@@ -1,0 +1,312 @@
+/**
+ * The HTTP application over a real SQLite database and a real directory, without a dispatcher: a
+ * test ends jobs itself, by the steps a dispatcher would take.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify';
+import type { ContractError } from '#contract/errors.ts';
+import { type AppOptions, type AppServices, buildApp } from '../../src/app.ts';
+import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
+import { ReadAccount } from '../../src/services/account.ts';
+import { JobEvents } from '../../src/services/job-events.ts';
+import { JobViews } from '../../src/services/job-view.ts';
+import { ReadJob } from '../../src/services/read-job.ts';
+import type { Readiness } from '../../src/services/readiness.ts';
+import { ResultDownload } from '../../src/services/result-download.ts';
+import { SubmitMatting } from '../../src/services/submit-matting.ts';
+import { ImageUploads } from '../../src/services/submit-upload.ts';
+import { WaitForJob } from '../../src/services/wait-for-job.ts';
+import type { BlobStore } from '../../src/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
+import type { Claim } from '../../src/store/job-store.ts';
+import { openStores, type Stores } from '../../src/store/stores.ts';
+
+export const BASE_URL = 'https://matting.example.com';
+export const ERRORS_PAGE = '# Errors\n';
+
+export interface TestAppOptions {
+  readonly credits?: number;
+  readonly syncWaitMs?: number;
+  readonly jobsInFlightMax?: number;
+  readonly readsRequireIdempotencyKey?: boolean;
+  readonly uploadsMax?: number;
+  readonly resultTtlMs?: number;
+  readonly onAnswered?: AppOptions['onAnswered'];
+  readonly logger?: AppOptions['logger'];
+}
+
+const LEASE_MS = 60_000;
+const HOLDER = 'test';
+
+export class TestApp {
+  readonly app: FastifyInstance;
+  readonly services: AppServices;
+  readonly stores: Stores;
+  readonly blobs: BlobStore;
+  readonly events: JobEvents;
+  readonly storageDir: string;
+  readonly accountId: string;
+  /** A good API key. */
+  readonly token: string;
+  readonly #resultTtlMs: number;
+  readonly #close: () => Promise<void>;
+  readonly #switches: Switches;
+
+  constructor(parts: {
+    app: FastifyInstance;
+    services: AppServices;
+    stores: Stores;
+    blobs: BlobStore;
+    events: JobEvents;
+    storageDir: string;
+    accountId: string;
+    token: string;
+    resultTtlMs: number;
+    switches: Switches;
+    close: () => Promise<void>;
+  }) {
+    this.app = parts.app;
+    this.services = parts.services;
+    this.stores = parts.stores;
+    this.blobs = parts.blobs;
+    this.events = parts.events;
+    this.storageDir = parts.storageDir;
+    this.accountId = parts.accountId;
+    this.token = parts.token;
+    this.#resultTtlMs = parts.resultTtlMs;
+    this.#switches = parts.switches;
+    this.#close = parts.close;
+  }
+
+  /** What the acceptance gate answers from now on. */
+  refuseNewJobs(error: ContractError | undefined): void {
+    this.#switches.refusal = error;
+  }
+
+  setReadiness(readiness: Readiness): void {
+    this.#switches.readiness = readiness;
+  }
+
+  async createKey(): Promise<string> {
+    const name = randomUUID().slice(0, 8);
+    return (await this.stores.apiKeys.create(this.accountId, `key ${name}`)).token;
+  }
+
+  headers(more: Record<string, string | string[] | undefined> = {}): Record<string, string> {
+    const all = {
+      authorization: `Bearer ${this.token}`,
+      'idempotency-key': randomUUID(),
+      'content-type': 'application/json',
+      ...more,
+    };
+    const sent = Object.entries(all).filter(([, value]) => value !== undefined);
+    return Object.fromEntries(sent) as Record<string, string>;
+  }
+
+  /** A submission; `body` is sent as JSON unless it is text or bytes. */
+  post(
+    url: string,
+    body: unknown,
+    more: Record<string, string | string[] | undefined> = {},
+  ): Promise<LightMyRequestResponse> {
+    const isRaw = typeof body === 'string' || Buffer.isBuffer(body);
+    const payload = (isRaw ? body : JSON.stringify(body)) as InjectOptions['payload'];
+    return this.app.inject({ method: 'POST', url, headers: this.headers(more), payload });
+  }
+
+  get(
+    url: string,
+    more: Record<string, string | string[] | undefined> = {},
+  ): Promise<LightMyRequestResponse> {
+    const headers = this.headers({ 'content-type': undefined, ...more });
+    return this.app.inject({ method: 'GET', url, headers });
+  }
+
+  async claim(jobId: string): Promise<Claim> {
+    const open = await this.stores.jobs.listClaimable(1000);
+    const job = open.find(candidate => candidate.id === jobId);
+    assert.ok(job, `job ${jobId} is not open`);
+    const claimed = await this.stores.jobs.claim(job, HOLDER, LEASE_MS);
+    assert.ok(claimed);
+    return claimed.claim;
+  }
+
+  async startJob(jobId: string): Promise<Claim> {
+    const claim = await this.claim(jobId);
+    if ((await this.stores.jobs.find(jobId))?.state === 'fetching') {
+      const input = { blob: `inputs/${jobId}`, bytes: 3, width: 1, height: 1 };
+      assert.ok(await this.stores.jobs.inputStored(claim, { ...input, format: 'png' }));
+    }
+    assert.ok(await this.stores.jobs.admitted(claim));
+    return claim;
+  }
+
+  /** Stores `bytes` as the result and tells this replica. */
+  async succeedJob(
+    jobId: string,
+    bytes = Buffer.from('a cut-out'),
+    timings: StageTimings = { decode: 12.34, infer: 250 },
+    claim?: Claim,
+  ): Promise<JobResult> {
+    const held = claim ?? (await this.startJob(jobId));
+    const job = await this.stores.jobs.find(jobId);
+    const writer = await this.blobs.createWriter();
+    await writer.write(bytes);
+    const blob = `results/${jobId}-${held.fence}`;
+    await writer.commit(blob);
+    const result: JobResult = {
+      blob,
+      token: randomUUID().replaceAll('-', ''),
+      format: job!.outputFormat,
+      bytes: bytes.length,
+      width: 2,
+      height: 1,
+      sha256: 'ab'.repeat(32),
+    };
+    assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
+    this.events.jobFinal(jobId);
+    return result;
+  }
+
+  async failJob(jobId: string, failure: JobFailure): Promise<void> {
+    assert.ok(await this.stores.jobs.fail(await this.startJob(jobId), failure));
+    this.events.jobFinal(jobId);
+  }
+
+  /** Runs `act` on every job submitted from now on, once. The error of any that failed. */
+  onSubmitted(act: (jobId: string) => Promise<unknown>): { stop(): Promise<void> } {
+    const seen = new Set<string>();
+    const running: Promise<unknown>[] = [];
+    const unsubscribe = this.events.onSubmitted(() => {
+      running.push(
+        this.stores.jobs.listClaimable(1000).then(jobs => {
+          const fresh = jobs.filter(({ id }) => !seen.has(id));
+          for (const { id } of fresh) seen.add(id);
+          return Promise.all(fresh.map(({ id }) => act(id)));
+        }),
+      );
+    });
+    return {
+      stop: async () => {
+        unsubscribe();
+        await Promise.all(running);
+      },
+    };
+  }
+
+  /** Names of all files the blob store holds, unfinished writes too. */
+  async storedFiles(): Promise<string[]> {
+    const entries = await readdir(this.storageDir, { recursive: true, withFileTypes: true });
+    return entries
+      .filter(entry => entry.isFile())
+      .map(entry => path.relative(this.storageDir, path.join(entry.parentPath, entry.name)))
+      .sort();
+  }
+
+  async countJobs(): Promise<number> {
+    return (await this.stores.jobs.listClaimable(1000)).length;
+  }
+
+  close(): Promise<void> {
+    return this.#close();
+  }
+}
+
+interface Switches {
+  refusal: ContractError | undefined;
+  readiness: Readiness;
+}
+
+const SILENT = { info: () => undefined, warn: () => undefined };
+
+export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp> {
+  const directory = await mkdtemp(path.join(tmpdir(), 'matting-http-'));
+  const storageDir = path.join(directory, 'storage');
+  const jobViews = new JobViews(BASE_URL);
+  const stores = await openStores(`sqlite:${path.join(directory, 'test.sqlite')}`, {
+    log: SILENT,
+    migrations: 'run',
+    renderOutboxBody: job => JSON.stringify(jobViews.view(job)),
+  });
+  const blobs = await openDirectoryBlobStore(storageDir);
+  const account = await stores.accounts.create('tester');
+  assert.ok(account);
+  if (options.credits !== 0) await stores.ledger.grant(account.id, options.credits ?? 1000, 'test');
+  const { token } = await stores.apiKeys.create(account.id, 'first key');
+  const switches: Switches = { refusal: undefined, readiness: { ready: true } };
+  const events = new JobEvents();
+  const readAccount = new ReadAccount(stores.ledger);
+  const services: AppServices = {
+    authenticator: stores.apiKeys,
+    uploads: new ImageUploads(blobs, options.uploadsMax),
+    submitMatting: new SubmitMatting({
+      jobs: stores.jobs,
+      readAccount,
+      blobs,
+      events,
+      acceptance: {
+        requireOpen: async () => {
+          if (switches.refusal !== undefined) throw switches.refusal;
+        },
+      },
+      jobsInFlightMax: options.jobsInFlightMax ?? 1000,
+      fieldPolicy: {
+        fetchPorts: [80, 443],
+        allowPrivateAddresses: false,
+        allowHttpCallbacks: false,
+      },
+    }),
+    waitForJob: new WaitForJob(stores.jobs, events),
+    readJob: new ReadJob(stores.jobs),
+    jobViews,
+    resultDownload: new ResultDownload(stores.jobs, blobs),
+    readAccount,
+    readiness: { check: async () => switches.readiness },
+  };
+  const app = buildApp(services, {
+    baseUrl: BASE_URL,
+    syncWaitMs: options.syncWaitMs ?? 5000,
+    readsRequireIdempotencyKey: options.readsRequireIdempotencyKey ?? true,
+    version: '0.0.0-test',
+    errorsPage: ERRORS_PAGE,
+    onAnswered: options.onAnswered,
+    logger: options.logger,
+  });
+  await app.ready();
+  return new TestApp({
+    app,
+    services,
+    stores,
+    blobs,
+    events,
+    storageDir,
+    accountId: account.id,
+    token,
+    resultTtlMs: options.resultTtlMs ?? 86_400_000,
+    switches,
+    close: async () => {
+      await app.close();
+      await stores.close();
+      await rm(directory, { recursive: true, force: true });
+    },
+  });
+}
+
+/** The smallest bytes whose header shows a PNG of that size; no decoder would take them. */
+export function pngHeader(width: number, height: number): Buffer {
+  const bytes = Buffer.alloc(33);
+  Buffer.from('89504e470d0a1a0a0000000d49484452', 'hex').copy(bytes);
+  bytes.writeUInt32BE(width, 16);
+  bytes.writeUInt32BE(height, 20);
+  bytes.set([8, 6, 0, 0, 0], 24);
+  return bytes;
+}
+
+/** A body with a small image in Base64. */
+export function imageBody(more: Record<string, unknown> = {}): Record<string, unknown> {
+  return { image_base64: pngHeader(4, 3).toString('base64'), ...more };
+}
