@@ -1,6 +1,20 @@
-/** Jobs, their leases and the money that moves with them: interface first, implementation below it. */
+/**
+ * Jobs, their leases and the money that moves with them, as the services see them.
+ * create-job-store.ts puts the implementation together out of job-queries, job-submission,
+ * job-lease, job-completion and job-retention. While the database is away every method rejects with
+ * SERVICE_UNAVAILABLE.
+ */
 import type { OutputFormat } from '#contract/formats.ts';
 import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../domain/job.ts';
+
+/** Where the end of a job is announced, and the secret that signs it. */
+export interface NewJobCallback {
+  readonly url: string;
+  /** Encrypted; null: none. */
+  readonly secret: Uint8Array | null;
+  /** Names the key it is encrypted with; null exactly where `secret` is. */
+  readonly secretKeyId: string | null;
+}
 
 export interface NewJob {
   readonly id: string;
@@ -13,6 +27,8 @@ export interface NewJob {
   /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
+  /** Absent: nobody is notified. */
+  readonly callback?: NewJobCallback;
 }
 
 export type SubmitOutcome =
@@ -58,7 +74,10 @@ export interface JobStore {
   /** One transaction: counts jobs in flight, reserves 1 credit, inserts job and ledger entry. */
   submit(job: NewJob, limits: { readonly jobsInFlightMax: number }): Promise<SubmitOutcome>;
 
-  /** Open jobs without a live lease, sync first, then oldest. */
+  /**
+   * Open jobs without a live lease, sync first, then oldest; an asynchronous one goes before those
+   * that came ASYNC_HEAD_START_MS (domain/lease.ts) after it.
+   */
   listClaimable(limit: number): Promise<ClaimableJob[]>;
   /**
    * Compare-and-set on the fence and the lease: the claim, or undefined when somebody else was
@@ -77,9 +96,14 @@ export interface JobStore {
   inputStored(claim: Claim, input: JobInput): Promise<boolean>;
   /** ready or running -> running; sets started_at once. False: lost. */
   admitted(claim: Claim): Promise<boolean>;
-  /** Counts a lost attempt and gives the lease back. The job as it is then; undefined: lease lost. */
+  /**
+   * Counts a lost attempt and gives the lease back. The job as it is then; undefined: lease lost.
+   */
   attemptLost(claim: Claim, withProcess: boolean): Promise<Job | undefined>;
-  /** One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced off. */
+  /**
+   * One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced
+   * off.
+   */
   succeed(
     claim: Claim,
     result: JobResult,

@@ -1,0 +1,112 @@
+/** What every command has: the database, opened when it is needed, and a place to print. */
+import { type Environment, loadDatabaseConfig } from '../config.ts';
+import { type Database, openDatabase, type StoreLog } from '../store/connect.ts';
+import { openStores, type Stores } from '../store/stores.ts';
+
+/** A command cannot do what it was asked: one line for the operator. */
+export class CommandError extends Error {
+  constructor(detail: string) {
+    super(detail);
+    this.name = 'CommandError';
+  }
+}
+
+export interface CliOutput {
+  out(text: string): void;
+  err(text: string): void;
+}
+
+export class CliContext {
+  readonly #output: CliOutput;
+  readonly #environment: Environment | undefined;
+
+  /** @param environment undefined: the process's own. */
+  constructor(output: CliOutput, environment?: Environment) {
+    this.#output = output;
+    this.#environment = environment;
+  }
+
+  print(text: string): void {
+    this.#output.out(`${text}\n`);
+  }
+
+  warn(text: string): void {
+    this.#output.err(`matting: ${text}\n`);
+  }
+
+  /** One JSON value a command, for scripts; or the lines for people. */
+  report(json: boolean | undefined, value: unknown, lines: () => string[]): void {
+    if (json) this.print(JSON.stringify(value));
+    else for (const line of lines()) this.print(line);
+  }
+
+  /**
+   * Opens the stores for `work` and closes them. A SQLite file is one machine's own and is brought
+   * up to date on the way; a server may be shared with replicas of another version, so there
+   * `migrate` is a decision of its own, and only commands that set up ('run') take it.
+   */
+  async withStores<T>(
+    work: (stores: Stores) => Promise<T>,
+    options: { readonly migrations?: 'run' } = {},
+  ): Promise<T> {
+    const { databaseUrl } = loadDatabaseConfig(this.#environment);
+    const own = databaseUrl.startsWith('sqlite:');
+    const stores = await openStores(databaseUrl, {
+      log: this.#log,
+      migrations: own ? 'run' : (options.migrations ?? 'require'),
+      renderOutboxBody: () => {
+        throw new Error('the command line ends no job');
+      },
+    });
+    try {
+      return await work(stores);
+    } finally {
+      await stores.close();
+    }
+  }
+
+  async withDatabase<T>(work: (database: Database) => Promise<T>): Promise<T> {
+    const { databaseUrl } = loadDatabaseConfig(this.#environment);
+    const database = await openDatabase(databaseUrl, { log: this.#log });
+    try {
+      return await work(database);
+    } finally {
+      await database.close();
+    }
+  }
+
+  /** Warnings are for the operator too; what went well is not worth a line. */
+  get #log(): StoreLog {
+    const warn = (_: unknown, message?: string) => {
+      if (message !== undefined) this.warn(message);
+    };
+    return { info: () => undefined, warn: warn as StoreLog['warn'] };
+  }
+}
+
+/** @throws CommandError */
+export async function requireAccount(stores: Stores, nameOrId: string) {
+  const account = await stores.accounts.findByNameOrId(nameOrId);
+  if (account === undefined) throw new CommandError(`there is no account "${nameOrId}"`);
+  return account;
+}
+
+/** ISO 8601 UTC, as the API writes instants; null stays null. */
+export function instant(ms: number): string;
+export function instant(ms: number | null): string | null;
+export function instant(ms: number | null): string | null {
+  return ms === null ? null : new Date(ms).toISOString();
+}
+
+/** Columns padded to their widest cell. */
+export function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  const widths = head.map((title, column) =>
+    Math.max(title.length, ...rows.map(row => row[column].length)),
+  );
+  return [head, ...rows].map(row =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column]))
+      .join('  ')
+      .trimEnd(),
+  );
+}

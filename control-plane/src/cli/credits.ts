@@ -1,0 +1,123 @@
+/** `credits grant|revoke|show|check`. */
+import { randomUUID } from 'node:crypto';
+import type { Command } from 'commander';
+import type { Stores } from '../store/stores.ts';
+import { parseCredits, parseReference } from './arguments.ts';
+import { type CliContext, CommandError, requireAccount } from './context.ts';
+
+interface JsonOption {
+  readonly json?: boolean;
+}
+
+interface EntryOptions extends JsonOption {
+  readonly reference?: string;
+}
+
+export function addCreditCommands(program: Command, context: CliContext): void {
+  const credits = program.command('credits').description('grant, revoke, show and check credits');
+  for (const kind of ['grant', 'revoke'] as const) {
+    credits
+      .command(kind)
+      .description(
+        kind === 'grant'
+          ? 'give credits to an account'
+          : 'take available credits back: all of them or none',
+      )
+      .argument('<account>', 'name or id')
+      .argument('<n>', 'how many', parseCredits)
+      .option('--reference <text>', 'enter it once, however often it is said', parseReference)
+      .option('--json', 'print JSON')
+      .action((account: string, amount: number, options: EntryOptions) =>
+        enter(context, kind, account, amount, options),
+      );
+  }
+  credits
+    .command('show')
+    .description('what an account has, and the sums of its ledger')
+    .argument('<account>', 'name or id')
+    .option('--json', 'print JSON')
+    .action((account: string, options: JsonOption) => show(context, account, options));
+  credits
+    .command('check')
+    .description('derive every balance from the ledger again; exit code 1 where something is wrong')
+    .option('--json', 'print JSON')
+    .action((options: JsonOption) => check(context, options));
+}
+
+async function enter(
+  context: CliContext,
+  kind: 'grant' | 'revoke',
+  nameOrId: string,
+  amount: number,
+  options: EntryOptions,
+) {
+  const reference = options.reference ?? `cli ${randomUUID()}`;
+  const outcome = await context.withStores(async stores => {
+    const account = await requireAccount(stores, nameOrId);
+    return stores.ledger[kind](account.id, amount, reference);
+  });
+  switch (outcome.kind) {
+    case 'unknown-account':
+      throw new CommandError(`there is no account "${nameOrId}"`);
+    case 'reference-conflict':
+      throw new CommandError(
+        `"${reference}" was entered before with ${outcome.amount} credits: nothing was changed`,
+      );
+    case 'insufficient-credits':
+      throw new CommandError(
+        `only ${outcome.balances.available} credits are available: nothing was changed`,
+      );
+  }
+  const entered = outcome.kind === 'entered';
+  context.report(options.json, { entered, reference, credits: outcome.balances }, () => [
+    entered
+      ? `${amount} credits ${kind === 'grant' ? 'granted' : 'revoked'} (${reference})`
+      : `"${reference}" was entered before: nothing was changed`,
+    `available ${outcome.balances.available}, reserved ${outcome.balances.reserved}`,
+  ]);
+}
+
+async function show(context: CliContext, nameOrId: string, options: JsonOption) {
+  const { available, reserved, sums } = await context.withStores(stores =>
+    requireCredits(stores, nameOrId),
+  );
+  const value = {
+    available,
+    reserved,
+    charged: sums.charge,
+    granted: sums.grant,
+    revoked: sums.revoke,
+  };
+  context.report(options.json, value, () =>
+    Object.entries(value).map(([name, credits]) => `${name.padEnd(10)}${credits}`),
+  );
+}
+
+async function requireCredits(stores: Stores, nameOrId: string) {
+  const account = await requireAccount(stores, nameOrId);
+  const credits = await stores.ledger.credits(account.id);
+  if (credits === undefined) throw new CommandError(`there is no account "${nameOrId}"`);
+  return credits;
+}
+
+async function check(context: CliContext, options: JsonOption) {
+  const problems = await context.withStores(stores => stores.ledger.check());
+  const value = {
+    ok: problems.length === 0,
+    problems: problems.map(({ accountId, jobId, problem }) => ({
+      account_id: accountId,
+      job_id: jobId,
+      problem,
+    })),
+  };
+  context.report(options.json, value, () =>
+    problems.length === 0
+      ? ['every balance agrees with the ledger']
+      : problems.map(({ accountId, jobId, problem }) =>
+          jobId === null
+            ? `account ${accountId}: ${problem}`
+            : `account ${accountId}, job ${jobId}: ${problem}`,
+        ),
+  );
+  if (problems.length > 0) throw new CommandError(`${problems.length} problems in the ledger`);
+}

@@ -1,0 +1,7 @@
+/** `node control-plane/src/cli/main.ts <command>`: see program.ts. */
+import { runCommand } from './program.ts';
+
+process.exitCode = await runCommand(process.argv.slice(2), {
+  out: text => process.stdout.write(text),
+  err: text => process.stderr.write(text),
+});

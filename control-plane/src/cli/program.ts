@@ -1,0 +1,85 @@
+/**
+ * The operator's commands on the control plane's database. It never ends the process: main.ts does.
+ */
+import { Command, CommanderError } from 'commander';
+import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { ContractError } from '#contract/errors.ts';
+import type { Environment } from '../config.ts';
+import { DatabaseOpenError } from '../store/connect.ts';
+import { migrate, SchemaError } from '../store/migrate.ts';
+import { addAccountCommands, addBootstrapCommand } from './accounts.ts';
+import { CliContext, type CliOutput, CommandError } from './context.ts';
+import { addCreditCommands } from './credits.ts';
+import { addJobCommands } from './jobs.ts';
+import { addKeyCommands } from './keys.ts';
+import { addNodeCommands } from './nodes.ts';
+
+/** The command could not be done. */
+const FAILED_EXIT_CODE = 1;
+/** The command could not be understood: EX_USAGE of sysexits.h. */
+const USAGE_EXIT_CODE = 64;
+
+/**
+ * Runs one command.
+ * @param args what follows the program's name.
+ * @param environment undefined: the process's own.
+ * @returns the exit code; whatever went wrong has been said on `err`.
+ */
+export async function runCommand(
+  args: readonly string[],
+  output: CliOutput,
+  environment?: Environment,
+): Promise<number> {
+  const context = new CliContext(output, environment);
+  try {
+    await createProgram(context, output).parseAsync(args, { from: 'user' });
+    return 0;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
+    const expected = expectedExitCode(error);
+    if (expected === undefined) {
+      output.err(`matting: ${error instanceof Error ? error.stack : error}\n`);
+      return FAILED_EXIT_CODE;
+    }
+    output.err(`matting: ${(error as Error).message}\n`);
+    return expected;
+  }
+}
+
+/** Undefined: a fault of the program, of which the stack is the best that can be said. */
+function expectedExitCode(error: unknown): number | undefined {
+  if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
+  const known = [CommandError, DatabaseOpenError, SchemaError, ContractError];
+  return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
+}
+
+function createProgram(context: CliContext, output: CliOutput): Command {
+  const program = new Command('matting')
+    .description('the control plane’s accounts, keys, credits, jobs and nodes')
+    .helpCommand(false)
+    .exitOverride()
+    .configureOutput({
+      writeOut: text => output.out(text),
+      writeErr: text => output.err(text),
+      outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
+    });
+  program
+    .command('migrate')
+    .description('bring the database up to date; safe while other processes start')
+    .option('--json', 'print JSON')
+    .action((options: { json?: boolean }) => runMigrations(context, options));
+  addBootstrapCommand(program, context);
+  addAccountCommands(program, context);
+  addKeyCommands(program, context);
+  addCreditCommands(program, context);
+  addJobCommands(program, context);
+  addNodeCommands(program, context);
+  return program;
+}
+
+async function runMigrations(context: CliContext, options: { json?: boolean }) {
+  const ran = await context.withDatabase(database => migrate(database));
+  context.report(options.json, { migrations: ran }, () =>
+    ran.length === 0 ? ['the database is up to date'] : ran.map(name => `${name}: done`),
+  );
+}

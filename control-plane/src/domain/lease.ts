@@ -1,0 +1,94 @@
+/**
+ * The arithmetic of leases and of what an open job may still cost: how long a lease lasts, and
+ * which failure, if any, a job must end with now. Pure: it knows neither database nor clock; the
+ * instant is the `readAtMs` of the row, taken from the database's clock.
+ *
+ * | event                | lease                  | fence | counts                               |
+ * |----------------------|------------------------|-------|--------------------------------------|
+ * | claim of a free job  | holder, now + LEASE_MS | + 1   |                                      |
+ * | claim, lease run out | holder, now + LEASE_MS | + 1   | takeovers + 1                        |
+ * | renew                | now + LEASE_MS         |       |                                      |
+ * | release (refused)    | none                   |       |                                      |
+ * | attempt lost         | none                   |       | lost_attempts + 1; with an engine or |
+ * |                      |                        |       | worker lost_with_process + 1 too     |
+ * | succeed, fail        | none, for ever         |       |                                      |
+ *
+ * Holder and fence decide, not the lease's expiry: a holder that is late and that nobody replaced
+ * may still renew and finish; once somebody claimed the job, its fence has moved and the old one is
+ * void.
+ */
+import type { Job, JobFailure } from './job.ts';
+
+/** A claim's length. A holder that dies is replaced after this much at most. */
+export const LEASE_MS = 15_000;
+/** Three renewals fit into a lease, so that two may fail. */
+export const LEASE_RENEW_MS = 5_000;
+
+/** Admitted attempts lost with their node, engine or picture worker; this many end the job. */
+export const LOST_ATTEMPTS_MAX = 3;
+/**
+ * Of those, the ones that took an engine or a worker with them: an image like that gets no third.
+ */
+export const LOST_WITH_PROCESS_MAX = 2;
+/** Control planes that died holding the job; this many end it. */
+export const TAKEOVERS_MAX = 10;
+
+/** From submission to the first admission by a node. */
+export const FIRST_ADMISSION_MS_MAX = 3_600_000;
+/** From submission to the end, whatever happens in between. */
+export const JOB_MS_MAX = 7_200_000;
+
+/**
+ * How much older an asynchronous job must be to go before a synchronous one: a caller waits 120 s
+ * for the latter, and without a bound the former could wait for ever.
+ */
+export const ASYNC_HEAD_START_MS = 60_000;
+
+/** Where an open job stands in the queue: smaller first. */
+export function queuePositionMs(mode: Job['mode'], createdAtMs: number): number {
+  return mode === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
+}
+
+type CountedJob = Pick<
+  Job,
+  | 'state'
+  | 'createdAtMs'
+  | 'startedAtMs'
+  | 'readAtMs'
+  | 'lostAttempts'
+  | 'lostWithProcess'
+  | 'takeovers'
+>;
+
+/**
+ * The failure an open job must end with as it was read, or undefined while it may go on. Whoever
+ * claimed it asks before any work. The verdict about the image comes first: it is the one that is
+ * not retryable, and it must not be softened by a deadline that passed meanwhile.
+ */
+export function failureDue(job: CountedJob): JobFailure | undefined {
+  if (job.state === 'succeeded' || job.state === 'failed') return undefined;
+  if (job.lostWithProcess >= LOST_WITH_PROCESS_MAX) {
+    return processingFailed(
+      'an engine or picture worker was lost while processing this image, twice',
+      false,
+    );
+  }
+  if (job.lostAttempts >= LOST_ATTEMPTS_MAX) {
+    return processingFailed('every attempt was lost with its node', true);
+  }
+  if (job.takeovers >= TAKEOVERS_MAX) {
+    return processingFailed('the service was interrupted too often while processing', true);
+  }
+  const ageMs = job.readAtMs - job.createdAtMs;
+  if (job.startedAtMs === null && ageMs >= FIRST_ADMISSION_MS_MAX) {
+    return processingFailed('no node took the image within an hour', true);
+  }
+  if (ageMs >= JOB_MS_MAX) {
+    return processingFailed('the image was not finished within two hours', true);
+  }
+  return undefined;
+}
+
+function processingFailed(detail: string, retryable: boolean): JobFailure {
+  return { code: 'PROCESSING_FAILED', detail, retryable };
+}

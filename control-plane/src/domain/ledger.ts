@@ -1,0 +1,83 @@
+/**
+ * The rules of the money. Pure. One unit is one credit; every entry moves a whole, positive number
+ * of them between two of an account's four sides, so that at every instant
+ *
+ *     available + reserved + charged = granted - revoked
+ *
+ * | kind    | from -> to             | slot    | reference            | written with            |
+ * |---------|------------------------|---------|----------------------|-------------------------|
+ * | grant   | (issued) -> available  | grant   | the operator's       | a purchase, a gift      |
+ * | revoke  | available -> (issued)  | revoke  | the operator's       | a correction            |
+ * | reserve | available -> reserved  | reserve | the job              | the job's row           |
+ * | charge  | reserved -> (charged)  | settle  | the job              | state = succeeded       |
+ * | release | reserved -> available  | settle  | the job              | state = failed          |
+ *
+ * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
+ * the same grant cannot be entered twice.
+ */
+
+export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] as const;
+export type LedgerKind = (typeof LEDGER_KINDS)[number];
+export type LedgerSlot = 'grant' | 'revoke' | 'reserve' | 'settle';
+
+export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
+  grant: 'grant',
+  revoke: 'revoke',
+  reserve: 'reserve',
+  charge: 'settle',
+  release: 'settle',
+};
+
+/**
+ * What every job costs; accounts.reserved is therefore also the number of the account's open jobs.
+ */
+export const CREDITS_PER_JOB = 1;
+
+/** One movement's largest amount: sums of millions of them stay exact as JavaScript numbers. */
+export const CREDITS_AMOUNT_MAX = 1_000_000_000;
+
+/** The sums of an account's entries, by kind. */
+export type LedgerSums = Readonly<Record<LedgerKind, number>>;
+
+export const NO_ENTRIES: LedgerSums = { grant: 0, reserve: 0, charge: 0, release: 0, revoke: 0 };
+
+export interface Balances {
+  /** Free to be reserved. */
+  readonly available: number;
+  /** Held by open jobs. */
+  readonly reserved: number;
+}
+
+/** The balances that follow from the entries alone. */
+export function balancesFrom(sums: LedgerSums): Balances {
+  return {
+    available: sums.grant - sums.revoke - sums.reserve + sums.release,
+    reserved: sums.reserve - sums.charge - sums.release,
+  };
+}
+
+/** What is wrong between an account's stored balances, its entries and its open jobs. */
+export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number): string[] {
+  const derived = balancesFrom(sums);
+  const problems: string[] = [];
+  for (const side of ['available', 'reserved'] as const) {
+    if (stored[side] !== derived[side]) {
+      problems.push(`${side} is ${stored[side]}, its ledger says ${derived[side]}`);
+    }
+    if (derived[side] < 0) problems.push(`its ledger makes ${side} negative (${derived[side]})`);
+  }
+  if (stored.reserved !== openJobs * CREDITS_PER_JOB) {
+    problems.push(`reserved is ${stored.reserved}, its open jobs hold ${openJobs}`);
+  }
+  return problems;
+}
+
+/** True for an amount an entry may have. */
+export function isCreditAmount(value: number): boolean {
+  return Number.isSafeInteger(value) && value >= 1 && value <= CREDITS_AMOUNT_MAX;
+}
+
+/** 1 to 128 printable ASCII characters without spaces at the ends: equal in every collation. */
+export function isLedgerReference(value: string): boolean {
+  return /^[\x21-\x7e](?:[\x20-\x7e]{0,126}[\x21-\x7e])?$/.test(value);
+}

@@ -1,0 +1,183 @@
+/** API keys: made once, shown once, stored as a hash, found by the part that is no secret. */
+import type { Kysely } from 'kysely';
+import { requireName } from './account-store.ts';
+import {
+  createApiKeyToken,
+  hashSecret,
+  parseApiKeyToken,
+  publicPrefix,
+  secretMatches,
+} from './api-key-token.ts';
+import type { Database } from './connect.ts';
+import { isAsciiWord } from './rows.ts';
+import type { Schema } from './schema.ts';
+import { query } from './transact.ts';
+
+export interface ApiKey {
+  readonly id: string;
+  readonly accountId: string;
+  /** `mk_<id>`: what may be shown. */
+  readonly prefix: string;
+  readonly name: string;
+  readonly createdAtMs: number;
+  readonly revokedAtMs: number | null;
+}
+
+export interface ApiKeyOwner {
+  readonly apiKeyId: string;
+  readonly accountId: string;
+}
+
+export interface ApiKeyStore {
+  /** The key's text is in `token` this once and nowhere else. The account must exist. */
+  create(
+    accountId: string,
+    name: string,
+  ): Promise<{ readonly key: ApiKey; readonly token: string }>;
+  /**
+   * 'malformed': no key of ours by its form; the database was not asked. 'unknown': no such key, a
+   * wrong secret, or revoked. A revocation is seen within API_KEY_MEMORY_MS by every replica.
+   */
+  authenticate(token: string): Promise<ApiKeyOwner | 'malformed' | 'unknown'>;
+  /** Undefined: no such key. The key as it is now; revoking again changes nothing. */
+  revoke(apiKeyId: string): Promise<ApiKey | undefined>;
+  /** Oldest first; all accounts' without one. */
+  list(accountId?: string): Promise<ApiKey[]>;
+}
+
+/**
+ * How long a key that was found is trusted without reading its row again: a caller who polls a job
+ * asks ten times a second. Half of what the contract gives a revocation to reach every replica.
+ */
+export const API_KEY_MEMORY_MS = 500;
+/** Keys remembered at once; the oldest go first. */
+const API_KEYS_REMEMBERED_MAX = 10_000;
+
+interface RememberedKey {
+  readonly owner: ApiKeyOwner;
+  readonly secretHash: string;
+  /** Of performance.now(), taken before the row was read. */
+  readonly readAtMs: number;
+}
+
+export function createApiKeyStore(database: Database): ApiKeyStore {
+  return new SqlApiKeyStore(database);
+}
+
+class SqlApiKeyStore implements ApiKeyStore {
+  readonly #database: Database;
+  /** Keys that were good, in the order they were read. */
+  readonly #remembered = new Map<string, RememberedKey>();
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  create(accountId: string, name: string) {
+    return query(this.#database, db => insertApiKey(this.#database, db, accountId, name));
+  }
+
+  async authenticate(token: string): Promise<ApiKeyOwner | 'malformed' | 'unknown'> {
+    const parsed = parseApiKeyToken(token);
+    if (parsed === undefined) return 'malformed';
+    const known = this.#recall(parsed.id) ?? (await this.#read(parsed.id));
+    // One comparison either way, so that the time does not tell a known id from an unknown one.
+    const matches = secretMatches(parsed.secret, known?.secretHash ?? hashSecret(''));
+    return known !== undefined && matches ? known.owner : 'unknown';
+  }
+
+  async revoke(apiKeyId: string): Promise<ApiKey | undefined> {
+    if (!isAsciiWord(apiKeyId)) return undefined;
+    this.#remembered.delete(apiKeyId);
+    return query(this.#database, async db => {
+      await db
+        .updateTable('api_keys')
+        .set({ revoked_at: this.#database.nowMs })
+        .where('id', '=', apiKeyId)
+        .where('revoked_at', 'is', null)
+        .execute();
+      const row = await selectApiKeys(db).where('id', '=', apiKeyId).executeTakeFirst();
+      return row && apiKeyFromRow(row);
+    });
+  }
+
+  async list(accountId?: string): Promise<ApiKey[]> {
+    const rows = await query(this.#database, db =>
+      selectApiKeys(db)
+        .$if(accountId !== undefined, keys => keys.where('account_id', '=', accountId ?? ''))
+        .orderBy('created_at')
+        .orderBy('id')
+        .execute(),
+    );
+    return rows.map(apiKeyFromRow);
+  }
+
+  #recall(id: string): RememberedKey | undefined {
+    const known = this.#remembered.get(id);
+    if (known === undefined) return undefined;
+    if (performance.now() - known.readAtMs < API_KEY_MEMORY_MS) return known;
+    this.#remembered.delete(id);
+    return undefined;
+  }
+
+  async #read(id: string): Promise<RememberedKey | undefined> {
+    const readAtMs = performance.now();
+    const row = await query(this.#database, db =>
+      db
+        .selectFrom('api_keys')
+        .select(['account_id', 'secret_hash'])
+        .where('id', '=', id)
+        .where('revoked_at', 'is', null)
+        .executeTakeFirst(),
+    );
+    if (row === undefined) return undefined;
+    const owner: ApiKeyOwner = { apiKeyId: id, accountId: row.account_id };
+    const known: RememberedKey = { owner, secretHash: row.secret_hash, readAtMs };
+    if (this.#remembered.size >= API_KEYS_REMEMBERED_MAX) {
+      const oldest = this.#remembered.keys().next();
+      if (!oldest.done) this.#remembered.delete(oldest.value);
+    }
+    this.#remembered.set(id, known);
+    return known;
+  }
+}
+
+/** `db` is the database or a transaction of it. */
+export async function insertApiKey(
+  database: Database,
+  db: Kysely<Schema>,
+  accountId: string,
+  name: string,
+): Promise<{ key: ApiKey; token: string }> {
+  requireName(name);
+  const { id, secret, text } = createApiKeyToken();
+  await db
+    .insertInto('api_keys')
+    .values({
+      id,
+      account_id: accountId,
+      name,
+      secret_hash: hashSecret(secret),
+      created_at: database.nowMs,
+    })
+    .execute();
+  const row = await selectApiKeys(db).where('id', '=', id).executeTakeFirstOrThrow();
+  return { key: apiKeyFromRow(row), token: text };
+}
+
+const LISTED_COLUMNS = ['id', 'account_id', 'name', 'created_at', 'revoked_at'] as const;
+
+function selectApiKeys(db: Kysely<Schema>) {
+  return db.selectFrom('api_keys').select(LISTED_COLUMNS);
+}
+
+function apiKeyFromRow(row: Pick<Schema['api_keys'], (typeof LISTED_COLUMNS)[number]>): ApiKey {
+  return {
+    id: row.id,
+    accountId: row.account_id,
+    prefix: publicPrefix(row.id),
+    name: row.name,
+    createdAtMs: row.created_at,
+    revokedAtMs: row.revoked_at,
+  };
+}

@@ -1,0 +1,128 @@
+/**
+ * What the sweeper and the gauges ask: results past their expiry, rows past their time, blobs
+ * nobody names, the length of the queue. Any number of replicas may sweep at once.
+ */
+import { type Kysely, sql } from 'kysely';
+import { nowPlusMs } from './clock.ts';
+import type { Database } from './connect.ts';
+import { requireInteger } from './rows.ts';
+import type { Schema } from './schema.ts';
+import { query, transact } from './transact.ts';
+
+/** What an input of unknown size may turn out to be: the contract's largest. */
+const UNKNOWN_MEGAPIXELS = 100;
+const PIXELS_PER_MEGAPIXEL = 1_000_000;
+/** Names asked for in one statement. */
+const BLOB_NAMES_MAX = 500;
+
+export class JobRetention {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  async queued(): Promise<{
+    jobs: number;
+    megapixels: number;
+    oldestCreatedAtMs: number | null;
+  }> {
+    const unknownPixels = UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL;
+    const row = await query(this.#database, db =>
+      db
+        .selectFrom('jobs')
+        .select(eb => [
+          eb.fn.countAll<number>().as('jobs'),
+          eb.fn.min<number | null>('created_at').as('oldest'),
+          sql<number | null>`cast(sum(coalesce(input_width * input_height, ${unknownPixels}))
+            as signed)`.as('pixels'),
+        ])
+        .where('queue_at', '>', 0)
+        // A running job without a lease lost its attempt: it waits for a node like the others.
+        .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
+        .executeTakeFirstOrThrow(),
+    );
+    return {
+      jobs: requireInteger(row.jobs),
+      megapixels: requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL,
+      oldestCreatedAtMs: row.oldest,
+    };
+  }
+
+  /**
+   * The name goes before the blob: a sweeper that dies in between leaves a blob that nobody names,
+   * which the sweep of orphans finds, and never a name without its blob.
+   */
+  async takeExpiredResultBlobs(limit: number): Promise<string[]> {
+    const { nowMs } = this.#database;
+    return transact(this.#database, async tx => {
+      const rows = await tx
+        .selectFrom('jobs')
+        .select(['id', 'result_blob'])
+        .where('result_blob_expires_at', '<=', nowMs)
+        .orderBy('result_blob_expires_at')
+        .limit(limit)
+        .execute();
+      if (rows.length === 0) return [];
+      // Two sweepers may both take a name: removing a blob twice is no harm. The order is one
+      // everywhere, so that they wait for each other and never in a circle.
+      await tx
+        .updateTable('jobs')
+        .set({ result_blob: null, result_blob_expires_at: null })
+        .where('id', 'in', rows.map(row => row.id).sort())
+        .execute();
+      return rows.flatMap(row => (row.result_blob === null ? [] : [row.result_blob]));
+    });
+  }
+
+  async removeFinalOlderThan(afterMs: number, limit: number): Promise<number> {
+    const due = await query(this.#database, db =>
+      db
+        .selectFrom('jobs')
+        .select('id')
+        .where('finished_at', '<=', nowPlusMs(this.#database.nowMs, -afterMs))
+        // A row whose result is still stored keeps the blob's name until the sweeper took it.
+        .where('result_blob', 'is', null)
+        .orderBy('finished_at')
+        .limit(limit)
+        .execute(),
+    );
+    if (due.length === 0) return 0;
+    // In one order everywhere: two sweepers then wait for each other and never in a circle.
+    const ids = due.map(row => row.id).sort();
+    return transact(this.#database, async tx => {
+      const { numDeletedRows } = await tx
+        .deleteFrom('jobs')
+        .where('id', 'in', ids)
+        .where('finished_at', 'is not', null)
+        .executeTakeFirstOrThrow();
+      await tx.deleteFrom('webhook_outbox').where('job_id', 'in', ids).execute();
+      return Number(numDeletedRows);
+    });
+  }
+
+  async referencedBlobs(names: readonly string[]): Promise<Set<string>> {
+    const found = new Set<string>();
+    for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
+      const some = names.slice(start, start + BLOB_NAMES_MAX);
+      for (const column of ['input_blob', 'result_blob'] as const) {
+        const rows = await query(this.#database, db => namesIn(db, column, some));
+        for (const name of rows) found.add(name);
+      }
+    }
+    return found;
+  }
+}
+
+async function namesIn(
+  db: Kysely<Schema>,
+  column: 'input_blob' | 'result_blob',
+  names: readonly string[],
+): Promise<string[]> {
+  const rows = await db
+    .selectFrom('jobs')
+    .select(`${column} as name`)
+    .where(column, 'in', names)
+    .execute();
+  return rows.flatMap(row => (row.name === null ? [] : [row.name]));
+}

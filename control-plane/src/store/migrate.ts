@@ -1,0 +1,89 @@
+/**
+ * Brings the schema up to date. Any number of processes may do so at once: MySQL's get_lock, or
+ * SQLite's write lock, lets them in one after the other, and the later ones find nothing to do.
+ */
+import { type Migration, Migrator } from 'kysely/migration';
+import type { Database } from './connect.ts';
+import { initialMigration } from './migrations/0001-initial.ts';
+
+/** In the order of their names. A list, not a directory: what runs is what was reviewed. */
+function migrationsOf(database: Database): Record<string, Migration> {
+  return { '0001-initial': initialMigration(database.dialect) };
+}
+
+/** The schema cannot be used by this version; the message says what to do. */
+export class SchemaError extends Error {
+  constructor(detail: string, cause?: unknown) {
+    super(detail, { cause });
+    this.name = 'SchemaError';
+  }
+}
+
+export interface SchemaState {
+  /** Migrations that this version has and the database has not. */
+  readonly pending: readonly string[];
+  /** Migrations that the database has and this version does not know: a newer version made them. */
+  readonly unknown: readonly string[];
+}
+
+export async function schemaState(database: Database): Promise<SchemaState> {
+  const known = Object.keys(migrationsOf(database));
+  const applied = await appliedMigrations(database);
+  return {
+    pending: known.filter(name => !applied.includes(name)),
+    unknown: applied.filter(name => !known.includes(name)),
+  };
+}
+
+/**
+ * Runs what is pending.
+ * @returns the names of the migrations that this call ran.
+ * @throws SchemaError where a newer version has been at work, or a migration failed.
+ */
+export async function migrate(database: Database): Promise<string[]> {
+  refuseNewer(await schemaState(database));
+  const migrator = new Migrator({
+    db: database.kysely,
+    provider: { getMigrations: async () => migrationsOf(database) },
+  });
+  const { error, results = [] } = await migrator.migrateToLatest();
+  if (error !== undefined) {
+    const failed = results.find(result => result.status === 'Error')?.migrationName;
+    throw new SchemaError(
+      failed === undefined ? 'the migrations failed' : `the migration ${failed} failed`,
+      error,
+    );
+  }
+  return results.map(result => result.migrationName);
+}
+
+/** @throws SchemaError unless the schema is exactly this version's. Changes nothing. */
+export async function requireCurrentSchema(database: Database): Promise<void> {
+  const state = await schemaState(database);
+  refuseNewer(state);
+  if (state.pending.length > 0) {
+    throw new SchemaError(
+      `the database lacks ${state.pending.join(', ')}: run "npm run matting -- migrate" first`,
+    );
+  }
+}
+
+function refuseNewer(state: SchemaState): void {
+  if (state.unknown.length === 0) return;
+  throw new SchemaError(
+    `the database was made by a newer version (${state.unknown.join(', ')}): ` +
+      'run that one, or restore an older copy',
+  );
+}
+
+async function appliedMigrations(database: Database): Promise<string[]> {
+  const tables = await database.kysely.introspection.getTables({ withInternalKyselyTables: true });
+  if (!tables.some(table => table.name === 'kysely_migration')) return [];
+  const rows = await database.kysely
+    .withTables<{ kysely_migration: { name: string } }>()
+    .selectFrom('kysely_migration')
+    .select('name')
+    .orderBy('name')
+    .execute();
+  return rows.map(row => row.name);
+}

@@ -1,0 +1,70 @@
+/** Everything the database holds, opened and closed as one. */
+import { sql } from 'kysely';
+import { type AccountStore, createAccountStore } from './account-store.ts';
+import { type ApiKeyStore, createApiKeyStore } from './api-key-store.ts';
+import { type BootstrapOutcome, bootstrap } from './bootstrap.ts';
+import { type Database, openDatabase, type StoreLog } from './connect.ts';
+import { createJobStore, type JobStoreOptions } from './create-job-store.ts';
+import type { JobStore } from './job-store.ts';
+import { createLedgerStore, type LedgerStore } from './ledger-store.ts';
+import { migrate, requireCurrentSchema } from './migrate.ts';
+import { createNodeStore, type NodeStore } from './node-store.ts';
+import { createSecretsCanaryStore, type SecretsCanaryStore } from './secrets-canary-store.ts';
+import { query } from './transact.ts';
+
+export interface Stores {
+  readonly accounts: AccountStore;
+  readonly apiKeys: ApiKeyStore;
+  readonly jobs: JobStore;
+  readonly ledger: LedgerStore;
+  readonly nodes: NodeStore;
+  readonly secretsCanary: SecretsCanaryStore;
+  /** The first account, with credits and a key, only where there is none; all of it or nothing. */
+  bootstrap(accountName: string, credits: number): Promise<BootstrapOutcome>;
+  /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
+  check(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface StoresOptions extends JobStoreOptions {
+  readonly log: StoreLog;
+  /**
+   * 'run': pending migrations are run, under a lock that lets any number of processes start at
+   * once. 'require': they are an error.
+   */
+  readonly migrations: 'run' | 'require';
+}
+
+/** @throws DatabaseOpenError, SchemaError: for the operator, in one line. */
+export async function openStores(databaseUrl: string, options: StoresOptions): Promise<Stores> {
+  const database = await openDatabase(databaseUrl, options);
+  try {
+    if (options.migrations === 'run') {
+      const ran = await migrate(database);
+      if (ran.length > 0) options.log.info({ migrations: ran }, 'the database was migrated');
+    } else {
+      await requireCurrentSchema(database);
+    }
+  } catch (error) {
+    await database.close();
+    throw error;
+  }
+  return createStores(database, options);
+}
+
+/** On a database that is open and current. `close` closes it. */
+export function createStores(database: Database, options: JobStoreOptions): Stores {
+  return {
+    accounts: createAccountStore(database),
+    apiKeys: createApiKeyStore(database),
+    jobs: createJobStore(database, options),
+    ledger: createLedgerStore(database),
+    nodes: createNodeStore(database),
+    secretsCanary: createSecretsCanaryStore(database),
+    bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
+    check: async () => {
+      await query(database, db => sql`select 1`.execute(db));
+    },
+    close: () => database.close(),
+  };
+}

@@ -1,0 +1,91 @@
+/**
+ * The one place where statements are tried again. A transaction that lost against another one, or
+ * whose connection broke, runs again as a whole; what it does must therefore stand up to having
+ * happened already, because a commit whose answer was lost may have taken effect.
+ *
+ * | error       | tried again                            | then                                   |
+ * |-------------|----------------------------------------|----------------------------------------|
+ * | conflict    | CONFLICT_RETRIES_MAX, RETRY_MS_MAX     | SERVICE_UNAVAILABLE                    |
+ * | connection  | CONNECTION_RETRIES_MAX, about a second | SERVICE_UNAVAILABLE                    |
+ * | unavailable | no                                     | SERVICE_UNAVAILABLE                    |
+ * | duplicate   | no                                     | itself, for the caller that expects it |
+ * | other       | no                                     | itself                                 |
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Kysely, Transaction } from 'kysely';
+import { ContractError } from '#contract/errors.ts';
+import type { Database } from './connect.ts';
+import { databaseErrorKind } from './database-errors.ts';
+import type { Schema } from './schema.ts';
+
+/** Lost rounds against other transactions; the account's row comes first everywhere, so few are. */
+export const CONFLICT_RETRIES_MAX = 50;
+/**
+ * Broken connections in a row: a restart of the pool's connections is bridged, an outage is not.
+ */
+export const CONNECTION_RETRIES_MAX = 4;
+/** No new round begins after this. */
+const RETRY_MS_MAX = 10_000;
+const CONFLICT_PAUSE_MS_MAX = 100;
+const CONNECTION_PAUSE_MS = 60;
+
+/** Of a store's outage; Retry-After. */
+const UNAVAILABLE_RETRY_AFTER_S = 5;
+
+/** A transaction: all of `work` or nothing. `work` may run more than once. */
+export function transact<T>(
+  database: Database,
+  work: (tx: Transaction<Schema>) => Promise<T>,
+): Promise<T> {
+  return retrying(database, () => database.kysely.transaction().execute(work));
+}
+
+/** Reads that belong together: one snapshot, no lock, no write. */
+export function readSnapshot<T>(
+  database: Database,
+  work: (tx: Transaction<Schema>) => Promise<T>,
+): Promise<T> {
+  const transaction = database.kysely
+    .transaction()
+    .setIsolationLevel('repeatable read')
+    .setAccessMode('read only');
+  return retrying(database, () => transaction.execute(work));
+}
+
+/** One statement, or several that need not see one state. */
+export function query<T>(database: Database, work: (db: Kysely<Schema>) => Promise<T>): Promise<T> {
+  return retrying(database, () => work(database.kysely));
+}
+
+async function retrying<T>(database: Database, run: () => Promise<T>): Promise<T> {
+  const giveUpAt = performance.now() + RETRY_MS_MAX;
+  let conflicts = 0;
+  let lostConnections = 0;
+  for (;;) {
+    let pauseMs: number;
+    try {
+      return await run();
+    } catch (error) {
+      const kind = databaseErrorKind(error);
+      if (kind === 'duplicate' || kind === 'other') throw error;
+      const late = performance.now() >= giveUpAt;
+      if (kind === 'conflict' && ++conflicts <= CONFLICT_RETRIES_MAX && !late) {
+        pauseMs = Math.min(CONFLICT_PAUSE_MS_MAX, 2 ** conflicts);
+      } else if (kind === 'connection' && ++lostConnections <= CONNECTION_RETRIES_MAX && !late) {
+        pauseMs = CONNECTION_PAUSE_MS * 2 ** lostConnections;
+      } else {
+        database.log.warn({ err: error, conflicts, lostConnections }, 'the database failed');
+        throw unavailable(error);
+      }
+    }
+    // At least half of it, so that two that met once do not meet again at once.
+    await delay(pauseMs * (0.5 + Math.random() / 2));
+  }
+}
+
+function unavailable(cause: unknown): ContractError {
+  return new ContractError('SERVICE_UNAVAILABLE', 'the database is not available', {
+    cause,
+    retryAfterS: UNAVAILABLE_RETRY_AFTER_S,
+  });
+}

@@ -1,0 +1,214 @@
+/** The operator's commands: what they print, and what they exit with. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
+import { runCommand } from '../../src/cli/program.ts';
+import type { Database } from '../../src/store/connect.ts';
+import { fundedAccount, newJob, storesOn, submitted } from '../store/fixtures.ts';
+
+const PROGRAM = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
+
+interface Ran {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+/** In this process, so that a command costs milliseconds; a few below start the program itself. */
+async function runCli(env: Record<string, string>, ...args: string[]): Promise<Ran> {
+  let out = '';
+  let err = '';
+  const output = {
+    out: (text: string) => {
+      out += text;
+    },
+    err: (text: string) => {
+      err += text;
+    },
+  };
+  return { code: await runCommand(args, output, env), out, err };
+}
+
+function runProgram(env: Record<string, string>, ...args: string[]): Promise<Ran> {
+  return new Promise((resolve, reject) => {
+    const options = { env: { PATH: process.env.PATH, ...env } };
+    execFile(process.execPath, [PROGRAM, ...args], options, (error, out, err) => {
+      if (error && typeof error.code !== 'number') reject(error);
+      else resolve({ code: typeof error?.code === 'number' ? error.code : 0, out, err });
+    });
+  });
+}
+
+for (const dialect of DIALECTS) {
+  describe(`the command line on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect);
+    let database: Database;
+    const run = (...args: string[]) => runCli({ MATTING_DATABASE_URL: databases.url() }, ...args);
+
+    async function succeed(...args: string[]): Promise<string> {
+      const ran = await run(...args);
+      assert.deepEqual(
+        [ran.code, ran.err.replace(/matting: the database may lose.*\n/, '')],
+        [0, ''],
+      );
+      return ran.out;
+    }
+
+    async function refuse(message: RegExp, code: number, ...args: string[]): Promise<void> {
+      const ran = await run(...args);
+      assert.equal(ran.code, code, ran.err);
+      assert.equal(ran.out, '');
+      assert.match(ran.err, message);
+      assert.ok(!ran.err.includes('    at '), 'no stack');
+    }
+
+    before(async () => {
+      database = await databases.open();
+    });
+
+    it('makes the first account once, and everything after by name', async () => {
+      const first = ['bootstrap', '--account', 'default', '--credits', '20', '--json'];
+      const made = JSON.parse(await succeed(...first));
+      assert.equal(made.created, true);
+      assert.match(made.api_key, /^mk_/);
+      assert.deepEqual(JSON.parse(await succeed(...first)), { created: false });
+      const stores = storesOn(database);
+      assert.ok(typeof (await stores.apiKeys.authenticate(made.api_key)) === 'object');
+
+      const key = JSON.parse(
+        await succeed('keys', 'create', '--account', 'default', '--name', 'shop', '--json'),
+      );
+      assert.ok(typeof (await stores.apiKeys.authenticate(key.api_key)) === 'object');
+      const listed = await succeed('keys', 'list', '--account', 'default', '--json');
+      assert.ok(!listed.includes(key.api_key));
+      assert.deepEqual(
+        JSON.parse(listed).map(({ name }: { name: string }) => name),
+        ['default', 'shop'],
+      );
+      assert.match(await succeed('keys', 'revoke', key.prefix), /revoked since/);
+      await refuse(/no such key/, 1, 'keys', 'revoke', 'mk_nobody000000');
+    });
+
+    it('moves credits once a reference, and checks them', async () => {
+      await succeed('accounts', 'create', 'shop');
+      await refuse(/already/, 1, 'accounts', 'create', 'shop');
+      const grant = ['credits', 'grant', 'shop', '5', '--reference', 'order 1', '--json'];
+      const credits = { available: 5, reserved: 0 };
+      const reference = 'order 1';
+      assert.deepEqual(JSON.parse(await succeed(...grant)), { entered: true, reference, credits });
+      assert.deepEqual(JSON.parse(await succeed(...grant)), { entered: false, reference, credits });
+      await refuse(
+        /entered before with 5/,
+        1,
+        'credits',
+        'grant',
+        'shop',
+        '6',
+        '--reference',
+        reference,
+      );
+      await refuse(/only 5 credits/, 1, 'credits', 'revoke', 'shop', '6');
+      await succeed('credits', 'revoke', 'shop', '2');
+      assert.deepEqual(JSON.parse(await succeed('credits', 'show', 'shop', '--json')), {
+        available: 3,
+        reserved: 0,
+        charged: 0,
+        granted: 5,
+        revoked: 2,
+      });
+      assert.match(await succeed('credits', 'check'), /agrees/);
+      await database.kysely
+        .updateTable('accounts')
+        .set({ available: 4 })
+        .where('name', '=', 'shop')
+        .execute();
+      const wrong = await run('credits', 'check', '--json');
+      assert.equal(wrong.code, 1);
+      assert.equal(JSON.parse(wrong.out).problems.length, 1);
+      await database.kysely
+        .updateTable('accounts')
+        .set({ available: 3 })
+        .where('name', '=', 'shop')
+        .execute();
+    });
+
+    it('shows jobs and drains nodes', async () => {
+      const stores = storesOn(database);
+      const account = await fundedAccount(stores, 1);
+      const job = await submitted(stores, newJob(account, { sourceUrl: 'https://u:p@a.example/' }));
+      const shown = await succeed('jobs', 'show', job.id, '--json');
+      assert.equal(JSON.parse(shown).status, 'queued');
+      assert.ok(!shown.includes('a.example'), 'the source is its owner’s');
+      await refuse(/no job/, 1, 'jobs', 'show', 'x');
+      const node = { nodeId: 'n1', bootId: 'b', address: 'h:1', httpAddress: '', version: '1' };
+      await stores.nodes.register(node, 60_000);
+      await succeed('nodes', 'drain', 'n1');
+      assert.equal(JSON.parse(await succeed('nodes', 'list', '--json'))[0].state, 'draining');
+      await succeed('nodes', 'undrain', 'n1');
+      await refuse(/no node/, 1, 'nodes', 'drain', 'n2');
+    });
+
+    it('says in a line what it does not understand', async () => {
+      await refuse(/unknown command/, 64, 'credit');
+      await refuse(/missing required argument/, 64, 'accounts', 'create');
+      await refuse(/whole number/, 64, 'credits', 'grant', 'default', '1.5');
+      await refuse(/whole number/, 64, 'bootstrap', '--account', 'a', '--credits', '0');
+      await refuse(/a name has/, 64, 'accounts', 'create', ' x');
+      await refuse(/no account "nobody"/, 1, 'keys', 'create', '--account', 'nobody');
+    });
+  });
+
+  describe(`a database not migrated on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect, { migrated: false });
+
+    it('is brought up to date where it is this machine’s own, else only when told to', async () => {
+      const env = { MATTING_DATABASE_URL: databases.url() };
+      const first = await runCli(env, 'accounts', 'list', '--json');
+      if (dialect === 'mysql') {
+        assert.equal(first.code, 1);
+        assert.match(first.err, /0001-initial.*migrate/);
+        assert.deepEqual(JSON.parse((await runCli(env, 'migrate', '--json')).out), {
+          migrations: ['0001-initial'],
+        });
+      } else {
+        assert.equal(first.out, '[]\n');
+      }
+      assert.match((await runCli(env, 'migrate')).out, /up to date/);
+    });
+  });
+}
+
+describe('the program itself', () => {
+  let directory: string;
+  before(() => {
+    directory = mkdtempSync(path.join(tmpdir(), 'matting-cli-'));
+  });
+  after(() => rmSync(directory, { recursive: true, force: true }));
+
+  it('takes the file in the data directory when nothing else is said', async () => {
+    const ran = await runProgram(
+      { MATTING_DATA_DIR: path.join(directory, 'data') },
+      'migrate',
+      '--json',
+    );
+    assert.deepEqual(JSON.parse(ran.out), { migrations: ['0001-initial'] });
+  });
+
+  it('names what is wrong, without the password', async () => {
+    const unreachable = await runProgram(
+      { MATTING_DATABASE_URL: 'mysql://root:s3cret@127.0.0.1:1/db' },
+      'accounts',
+      'list',
+    );
+    assert.equal(unreachable.code, 1);
+    assert.match(unreachable.err, /^matting: the database cannot be opened: .*ECONNREFUSED.*\n$/);
+    const wrong = await runProgram({ MATTING_DATABASE_URL: 's3cret' }, 'accounts', 'list');
+    assert.equal(wrong.code, 78);
+    assert.match(wrong.err, /MATTING_DATABASE_URL/);
+    assert.ok(!`${unreachable.err}${wrong.err}`.includes('s3cret'));
+  });
+});

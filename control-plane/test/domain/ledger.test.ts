@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import {
+  balancesFrom,
+  CREDITS_AMOUNT_MAX,
+  imbalances,
+  isCreditAmount,
+  isLedgerReference,
+  NO_ENTRIES,
+} from '../../src/domain/ledger.ts';
+
+test('every difference has a sentence of its own', () => {
+  const sums = { ...NO_ENTRIES, grant: 10, reserve: 3, charge: 1, release: 1 };
+  assert.deepEqual(imbalances({ available: 8, reserved: 1 }, sums, 1), []);
+  assert.deepEqual(imbalances({ available: 9, reserved: 1 }, sums, 1), [
+    'available is 9, its ledger says 8',
+  ]);
+  assert.deepEqual(imbalances({ available: 8, reserved: 2 }, sums, 2), [
+    'reserved is 2, its ledger says 1',
+  ]);
+  assert.deepEqual(imbalances({ available: 8, reserved: 1 }, sums, 0), [
+    'reserved is 1, its open jobs hold 0',
+  ]);
+  const overdrawn = { ...NO_ENTRIES, grant: 1, revoke: 2 };
+  assert.deepEqual(imbalances({ available: -1, reserved: 0 }, overdrawn, 0), [
+    'its ledger makes available negative (-1)',
+  ]);
+});
+
+test('available + reserved + charged = granted - revoked, whatever the entries are', () => {
+  const sum = fc.nat({ max: CREDITS_AMOUNT_MAX });
+  fc.assert(
+    fc.property(
+      fc.record({ grant: sum, reserve: sum, charge: sum, release: sum, revoke: sum }),
+      sums => {
+        const { available, reserved } = balancesFrom(sums);
+        assert.equal(available + reserved + sums.charge, sums.grant - sums.revoke);
+      },
+    ),
+  );
+});
+
+test('amounts and references have one form', () => {
+  for (const amount of [0, -1, 1.5, Number.NaN, Infinity, CREDITS_AMOUNT_MAX + 1]) {
+    assert.equal(isCreditAmount(amount), false, String(amount));
+  }
+  assert.equal(isCreditAmount(1) && isCreditAmount(CREDITS_AMOUNT_MAX), true);
+  for (const reference of ['', ' ', ' a', 'a ', 'a\t', 'ü', 'x'.repeat(129)]) {
+    assert.equal(isLedgerReference(reference), false, reference);
+  }
+  for (const reference of ['a', 'order 17', 'x'.repeat(128)]) {
+    assert.equal(isLedgerReference(reference), true, reference);
+  }
+});

@@ -1,0 +1,93 @@
+/** A TCP proxy before a MySQL server that can go away, and that can lose the answer to a COMMIT. */
+import { once } from 'node:events';
+import net from 'node:net';
+
+export class DatabaseProxy {
+  readonly #target: net.NetConnectOpts;
+  readonly #sockets = new Set<net.Socket>();
+  readonly #url: URL;
+  #server: net.Server | undefined;
+  #port = 0;
+  #commitsToLose = 0;
+  #silent = false;
+
+  /** How many commits reached the server and were not answered. */
+  lostCommits = 0;
+
+  constructor(databaseUrl: string) {
+    this.#url = new URL(databaseUrl);
+    const socket = this.#url.searchParams.get('socket');
+    this.#target =
+      socket === null
+        ? { host: this.#url.hostname, port: Number(this.#url.port || 3306) }
+        : { path: socket };
+  }
+
+  /** The database's URL by way of the proxy. */
+  get url(): string {
+    const url = new URL(this.#url);
+    url.hostname = '127.0.0.1';
+    url.port = String(this.#port);
+    url.searchParams.delete('socket');
+    return url.href;
+  }
+
+  /** On the same port every time. */
+  async open(): Promise<void> {
+    this.#server = net
+      .createServer(client => this.#forward(client))
+      .listen(this.#port, '127.0.0.1');
+    await once(this.#server, 'listening');
+    this.#port = (this.#server.address() as net.AddressInfo).port;
+  }
+
+  /** Refuses new connections and breaks those there are. */
+  async close(): Promise<void> {
+    const server = this.#server;
+    this.#server = undefined;
+    for (const socket of this.#sockets) socket.destroy();
+    if (server === undefined) return;
+    server.close();
+    await once(server, 'close');
+  }
+
+  /** The next commits take effect, and their connections break before the client learns of it. */
+  loseCommits(count: number): void {
+    this.#commitsToLose = count;
+  }
+
+  /** A server that takes statements and answers nothing, until it is told to speak again. */
+  setSilent(silent: boolean): void {
+    this.#silent = silent;
+  }
+
+  #forward(client: net.Socket): void {
+    const server = net.connect(this.#target);
+    let losing = false;
+    for (const [socket, other] of [
+      [client, server],
+      [server, client],
+    ]) {
+      this.#sockets.add(socket);
+      // Either side may break at any time; what the other learns is that it closed.
+      socket.on('error', () => other.destroy());
+      socket.on('close', () => {
+        this.#sockets.delete(socket);
+        other.destroy();
+      });
+    }
+    client.on('data', (data: Buffer) => {
+      if (this.#commitsToLose > 0 && data.subarray(5).toString() === 'commit') {
+        this.#commitsToLose--;
+        losing = true;
+      }
+      server.write(data);
+    });
+    server.on('data', (data: Buffer) => {
+      if (losing) {
+        this.lostCommits++;
+        client.destroy();
+      } else if (!this.#silent) client.write(data);
+    });
+  }
+}

@@ -1,0 +1,120 @@
+/** Accounts, jobs and endings for the store's tests. */
+import assert from 'node:assert/strict';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import type { Job, JobInput, JobResult } from '../../src/domain/job.ts';
+import { LEASE_MS } from '../../src/domain/lease.ts';
+import type { Database } from '../../src/store/connect.ts';
+import type { Claim, NewJob } from '../../src/store/job-store.ts';
+import { createStores, type Stores } from '../../src/store/stores.ts';
+
+export const LIMITS = { jobsInFlightMax: 1000 };
+export const HOUR_MS = 3_600_000;
+
+export function storesOn(database: Database): Stores {
+  return createStores(database, {
+    renderOutboxBody: job => JSON.stringify({ job_id: job.id, state: job.state }),
+  });
+}
+
+export function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+/** A new account with credits. */
+export async function fundedAccount(stores: Stores, credits: number): Promise<string> {
+  const account = await stores.accounts.create(`test ${randomUUID().slice(0, 8)}`);
+  assert.ok(account);
+  if (credits > 0) {
+    const { kind } = await stores.ledger.grant(account.id, credits, 'first');
+    assert.equal(kind, 'entered');
+  }
+  return account.id;
+}
+
+export function storedInput(jobId: string): JobInput {
+  return { blob: `inputs/${jobId}`, bytes: 1234, format: 'png', width: 2000, height: 1500 };
+}
+
+/** A Base64 submission with a key of its own. */
+export function newJob(accountId: string, overrides: Partial<NewJob> = {}): NewJob {
+  const id = overrides.id ?? randomUUID();
+  return {
+    id,
+    accountId,
+    apiKeyId: 'key000000001',
+    idempotencyKeyHash: sha256(randomUUID()),
+    fingerprint: sha256('content'),
+    mode: 'async',
+    outputFormat: 'png',
+    input: overrides.sourceUrl ? null : storedInput(id),
+    sourceUrl: null,
+    ...overrides,
+  };
+}
+
+export async function submitted(stores: Stores, job: NewJob): Promise<Job> {
+  const outcome = await stores.jobs.submit(job, LIMITS);
+  assert.equal(outcome.kind, 'created');
+  return (outcome as { job: Job }).job;
+}
+
+/** Claims this very job, whatever else is open. */
+export async function claimed(
+  stores: Stores,
+  job: Pick<Job, 'id' | 'fence'>,
+  options: { holder?: string; leaseMs?: number } = {},
+): Promise<Claim> {
+  const found = await stores.jobs.find(job.id);
+  assert.ok(found);
+  const won = await stores.jobs.claim(
+    // claim looks at nothing else of what listClaimable says
+    { id: found.id, fence: found.fence } as Parameters<Stores['jobs']['claim']>[0],
+    options.holder ?? 'replica-1',
+    options.leaseMs ?? LEASE_MS,
+  );
+  assert.ok(won, 'the claim was lost');
+  return won.claim;
+}
+
+/** Submitted, claimed and admitted. */
+export async function running(stores: Stores, job: NewJob): Promise<{ job: Job; claim: Claim }> {
+  const open = await submitted(stores, job);
+  const claim = await claimed(stores, open);
+  assert.ok(await stores.jobs.admitted(claim));
+  return { job: await reread(stores, open.id), claim };
+}
+
+export async function reread(stores: Stores, jobId: string): Promise<Job> {
+  const job = await stores.jobs.find(jobId);
+  assert.ok(job);
+  return job;
+}
+
+export function resultOf(claim: Claim): JobResult {
+  return {
+    blob: `results/${claim.jobId}-${claim.fence}`,
+    token: randomBytes(32).toString('base64url'),
+    format: 'png',
+    bytes: 4321,
+    width: 2000,
+    height: 1500,
+    sha256: sha256(claim.jobId),
+  };
+}
+
+export const IMAGE_FAULT = {
+  code: 'PROCESSING_FAILED',
+  detail: 'the image cannot be decoded',
+  retryable: false,
+} as const;
+
+export const SERVICE_FAULT = {
+  code: 'PROCESSING_FAILED',
+  detail: 'every attempt was lost',
+  retryable: true,
+} as const;
+
+/** The ledger agrees with every balance and every job. */
+export async function assertBalanced(stores: Stores): Promise<void> {
+  assert.deepEqual(await stores.ledger.check(), []);
+}

@@ -1,0 +1,126 @@
+/**
+ * Empty databases for tests: the same suite runs on SQLite and on a real MySQL or MariaDB server.
+ *
+ *     for (const dialect of DIALECTS) {
+ *       describe(`the store on ${dialect}`, { skip: skipReason(dialect) }, () => {
+ *         const databases = useTestDatabase(dialect);
+ *         it('...', async () => { const database = await databases.open(); ... });
+ *       });
+ *     }
+ *
+ * `MATTING_TEST_DATABASE_URL=mysql://user:password@host:port/any` takes that server instead of a
+ * private MariaDB; its user must be allowed to create and drop databases named `matting_test_*`.
+ */
+import { randomBytes } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before } from 'node:test';
+import { sql } from 'kysely';
+import type { DatabaseDialect } from '../../control-plane/src/store/clock.ts';
+import {
+  type Database,
+  openDatabase,
+  type StoreLog,
+} from '../../control-plane/src/store/connect.ts';
+import { migrate } from '../../control-plane/src/store/migrate.ts';
+import { findMariadb, startMariadb } from './mariadb-server.ts';
+
+export const DIALECTS: readonly DatabaseDialect[] = ['sqlite', 'mysql'];
+
+/** False: it runs. */
+export function skipReason(dialect: DatabaseDialect): string | false {
+  if (dialect === 'sqlite' || process.env.MATTING_TEST_DATABASE_URL || findMariadb()) return false;
+  return 'no MariaDB here: install mariadb-server, or set MATTING_TEST_DATABASE_URL=mysql://...';
+}
+
+export const SILENT_LOG: StoreLog = { info: () => undefined, warn: () => undefined };
+
+export interface TestDatabase {
+  readonly dialect: DatabaseDialect;
+  /** For a process of its own. */
+  readonly url: string;
+  /** One more handle, as a replica has one; closed with the test database. */
+  open(log?: StoreLog): Promise<Database>;
+  /** Closes the handles and removes the database. */
+  close(): Promise<void>;
+}
+
+/** An empty database, migrated unless told otherwise. */
+export async function createTestDatabase(
+  dialect: DatabaseDialect,
+  options: { readonly migrated?: boolean } = {},
+): Promise<TestDatabase> {
+  const place = dialect === 'sqlite' ? createFile() : await createSchema();
+  const handles: Database[] = [];
+  const test: TestDatabase = {
+    dialect,
+    url: place.url,
+    open: async (log = SILENT_LOG) => {
+      const database = await openDatabase(place.url, { log });
+      handles.push(database);
+      return database;
+    },
+    close: async () => {
+      await Promise.all(handles.map(database => database.close()));
+      await place.remove();
+    },
+  };
+  if (options.migrated !== false) await migrate(await test.open());
+  return test;
+}
+
+/** Within a describe: made before its first test, removed after its last. */
+export function useTestDatabase(
+  dialect: DatabaseDialect,
+  options: { readonly migrated?: boolean } = {},
+): Pick<TestDatabase, 'open' | 'dialect'> & { url(): string } {
+  let test: TestDatabase | undefined;
+  const require = () => {
+    if (test === undefined) throw new Error('the test database is there only while tests run');
+    return test;
+  };
+  before(async () => {
+    test = await createTestDatabase(dialect, options);
+  });
+  after(() => test?.close());
+  return { dialect, url: () => require().url, open: log => require().open(log) };
+}
+
+interface Place {
+  readonly url: string;
+  remove(): Promise<void>;
+}
+
+function createFile(): Place {
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-sqlite-'));
+  return {
+    url: `sqlite:${path.join(directory, 'test.sqlite')}`,
+    remove: async () => rmSync(directory, { recursive: true, force: true }),
+  };
+}
+
+async function createSchema(): Promise<Place> {
+  const server = await serverUrl();
+  const name = `matting_test_${randomBytes(8).toString('hex')}`;
+  await onServer(server, `create database ${name}`);
+  const url = new URL(server);
+  url.pathname = `/${name}`;
+  return { url: url.href, remove: () => onServer(server, `drop database ${name}`) };
+}
+
+async function serverUrl(): Promise<string> {
+  const given = process.env.MATTING_TEST_DATABASE_URL;
+  if (given) return given;
+  const socket = await startMariadb();
+  return `mysql://root@localhost/mysql?socket=${encodeURIComponent(socket)}`;
+}
+
+async function onServer(server: string, statement: string): Promise<void> {
+  const database = await openDatabase(server, { log: SILENT_LOG });
+  try {
+    await sql.raw(statement).execute(database.kysely);
+  } finally {
+    await database.close();
+  }
+}

@@ -1,0 +1,118 @@
+/**
+ * A private MariaDB server for one test process: Debian's `mariadbd` on a temporary directory and a
+ * Unix socket, started when the first test asks and killed when the process ends, however it ends.
+ */
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { accessSync, constants, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const START_MS_MAX = 60_000;
+
+/** Small and without fsync: what a crash of the machine does to it is not tested here. */
+const SERVER_OPTIONS = [
+  '--innodb-buffer-pool-size=32M',
+  '--innodb-flush-log-at-trx-commit=0',
+  '--innodb-doublewrite=0',
+  '--innodb-log-file-size=16M',
+  '--innodb-flush-method=nosync',
+  '--skip-sync-frm',
+];
+
+/** Undefined: this machine has no MariaDB server. */
+export function findMariadb(): { readonly server: string; readonly installer: string } | undefined {
+  const server = findProgram('mariadbd');
+  const installer = findProgram('mariadb-install-db');
+  return server === undefined || installer === undefined ? undefined : { server, installer };
+}
+
+let started: Promise<string> | undefined;
+
+/** The server's socket. One server a process, shared by all that ask. */
+export function startMariadb(): Promise<string> {
+  started ??= start();
+  return started;
+}
+
+async function start(): Promise<string> {
+  const programs = findMariadb();
+  if (programs === undefined) throw new Error('mariadbd is not installed');
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-mariadb-'));
+  const options = [
+    '--no-defaults',
+    `--datadir=${path.join(directory, 'data')}`,
+    ...(process.getuid?.() === 0 ? ['--user=root'] : []),
+    ...SERVER_OPTIONS,
+  ];
+  process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
+  await run(programs.installer, [
+    ...options,
+    '--auth-root-authentication-method=normal',
+    '--skip-test-db',
+  ]);
+  const socket = path.join(directory, 's');
+  await untilReady(
+    spawnBound(programs.server, [
+      ...options,
+      '--skip-networking',
+      `--socket=${socket}`,
+      '--innodb-fast-shutdown=2',
+      '--max-connections=300',
+    ]),
+  );
+  return socket;
+}
+
+/** Ends with this process: by our own hand, or where we are killed by the kernel's. */
+function spawnBound(program: string, options: readonly string[]): ChildProcess {
+  const bind = findProgram('setpriv');
+  const child =
+    bind === undefined
+      ? spawn(program, options, { stdio: ['ignore', 'ignore', 'pipe'] })
+      : spawn(bind, ['--pdeathsig', 'KILL', program, ...options], {
+          stdio: ['ignore', 'ignore', 'pipe'],
+        });
+  // Before the directory is removed: handlers run in the order they were added, so this goes first.
+  process.prependOnceListener('exit', () => child.kill('SIGKILL'));
+  return child;
+}
+
+function untilReady(child: ChildProcess): Promise<void> {
+  const log: string[] = [];
+  return new Promise((resolve, reject) => {
+    const fail = (why: string) => {
+      child.kill('SIGKILL');
+      reject(new Error(`mariadbd ${why}:\n${log.slice(-20).join('\n')}`));
+    };
+    const timer = setTimeout(() => fail('did not start in time'), START_MS_MAX);
+    child.once('error', error => fail(error.message));
+    child.once('exit', code => fail(`ended with ${code}`));
+    createInterface({ input: child.stderr! }).on('line', line => {
+      log.push(line);
+      if (!line.includes('ready for connections')) return;
+      clearTimeout(timer);
+      child.removeAllListeners('exit');
+      // Neither the server nor its log keeps the test process alive.
+      child.unref();
+      (child.stderr as unknown as { unref(): void }).unref();
+      resolve();
+    });
+  });
+}
+
+function findProgram(name: string): string | undefined {
+  const directories = [...(process.env.PATH ?? '').split(path.delimiter), '/usr/sbin', '/usr/bin'];
+  return directories
+    .map(directory => path.join(directory, name))
+    .find(file => {
+      try {
+        accessSync(file, constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
+}
