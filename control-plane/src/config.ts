@@ -1,17 +1,23 @@
 /**
- * The control plane's configuration: the only file that reads the environment. Every bad variable is
- * named at once with the form it should have, never with its value, before anything is opened.
+ * The control plane's configuration: the only file that reads the environment. Every bad variable
+ * is named at once with the form it should have, never with its value, before anything is opened.
  */
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { createEnvReader, type EnvReader } from '#contract/env.ts';
 
 export interface Config {
   readonly host: string;
   readonly port: number;
   /** Without a trailing slash; links are made of it, never of the Host header. */
   readonly baseUrl: string;
+  /** Absolute. */
   readonly dataDir: string;
+  /** `sqlite:<absolute path>` or `mysql://...`; holds a password, so it is never logged. */
   readonly databaseUrl: string;
+  /** `file:///...`. */
   readonly storageUrl: string;
-  /** 32 bytes. */
+  /** 32 bytes; undefined (with SQLite only) means the one kept in the data directory. */
   readonly secretsKey: Buffer | undefined;
   readonly registryHost: string;
   readonly registryPort: number;
@@ -31,4 +37,188 @@ export interface Config {
   readonly jobsInFlightMax: number;
   readonly queueMegapixelsMax: number;
   readonly logLevel: string;
+}
+
+/** What a command of the CLI needs to open the database and nothing else. */
+export interface DatabaseConfig {
+  readonly databaseUrl: string;
+  readonly dataDir: string;
+}
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
+const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
+/** About 4,000 photos of 12 megapixels: more than a CPU node does in the hour a job may queue. */
+const QUEUE_MEGAPIXELS_MAX = 50_000;
+
+/** @throws ConfigError naming every variable that is not usable. */
+export function loadConfig(env: Environment = process.env): Config {
+  const reader = createEnvReader(env);
+  const database = readDatabase(reader);
+  const host = reader.string('MATTING_HOST', { default: '127.0.0.1' });
+  const port = reader.port('MATTING_PORT', { default: 8080 });
+  const config: Config = {
+    ...database,
+    host,
+    port,
+    baseUrl: readBaseUrl(reader, host, port),
+    storageUrl: readStorageUrl(reader, database.dataDir),
+    secretsKey: readSecretsKey(reader, database.databaseUrl),
+    registryHost: reader.string('MATTING_REGISTRY_HOST', { default: host }),
+    registryPort: reader.port('MATTING_REGISTRY_PORT', { default: 50_050 }),
+    metricsHost: reader.string('MATTING_METRICS_HOST', { default: host }),
+    metricsPort: reader.port('MATTING_METRICS_PORT', { default: 9464 }),
+    nodeToken: reader.string('MATTING_NODE_TOKEN', {
+      pattern: NODE_TOKEN,
+      expected: '16 to 256 printable ASCII characters without blanks, the same on every node',
+    }),
+    ...readTimes(reader),
+    readsRequireIdempotencyKey: reader.boolean('MATTING_READS_REQUIRE_IDEMPOTENCY_KEY', {
+      default: true,
+    }),
+    fetchPorts: reader.list('MATTING_FETCH_PORTS', 'ports, 1 to 65535', parsePort, {
+      default: [80, 443],
+    }),
+    allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', { default: false }),
+    allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', { default: false }),
+    ...readLimits(reader),
+    logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+  };
+  requireDistinctPorts(reader, config);
+  reader.requireValid();
+  return config;
+}
+
+/** @throws ConfigError naming every variable that is not usable. */
+export function loadDatabaseConfig(env: Environment = process.env): DatabaseConfig {
+  const reader = createEnvReader(env);
+  const config = readDatabase(reader);
+  reader.requireValid();
+  return config;
+}
+
+function readDatabase(reader: EnvReader): DatabaseConfig {
+  const dataDir = path.resolve(reader.string('MATTING_DATA_DIR', { default: 'data' }));
+  const databaseUrl = reader.parsed(
+    'MATTING_DATABASE_URL',
+    'mysql://user:password@host:3306/database or sqlite:/path/of/the/file',
+    parseDatabaseUrl,
+    { default: `sqlite:${path.join(dataDir, 'matting.sqlite')}` },
+  );
+  return { databaseUrl, dataDir };
+}
+
+function readTimes(reader: EnvReader) {
+  return {
+    syncWaitMs: reader.integer('MATTING_SYNC_WAIT_MS', { min: 0, max: HOUR_MS, default: 120_000 }),
+    resultTtlMs: reader.integer('MATTING_RESULT_TTL_MS', {
+      min: 1000,
+      max: 30 * DAY_MS,
+      default: DAY_MS,
+    }),
+    attemptTimeoutMs: reader.integer('MATTING_ATTEMPT_TIMEOUT_MS', {
+      min: 1000,
+      max: 2 * HOUR_MS,
+      default: 600_000,
+    }),
+    noNodeGraceMs: reader.integer('MATTING_NO_NODE_GRACE_MS', {
+      min: 0,
+      max: HOUR_MS,
+      default: 60_000,
+    }),
+  };
+}
+
+function readLimits(reader: EnvReader) {
+  return {
+    submissionsPerMinute: reader.integer('MATTING_SUBMISSIONS_PER_MINUTE', {
+      min: 1,
+      default: 1200,
+    }),
+    readsPerMinute: reader.integer('MATTING_READS_PER_MINUTE', { min: 1, default: 6000 }),
+    jobsInFlightMax: reader.integer('MATTING_JOBS_IN_FLIGHT_MAX', { min: 1, default: 1000 }),
+    queueMegapixelsMax: reader.number('MATTING_QUEUE_MEGAPIXELS_MAX', {
+      min: 1,
+      default: QUEUE_MEGAPIXELS_MAX,
+    }),
+  };
+}
+
+function readBaseUrl(reader: EnvReader, host: string, port: number): string {
+  const given = reader.url('MATTING_BASE_URL', {
+    schemes: ['http', 'https'],
+    default: undefined,
+  });
+  if (given === undefined) {
+    if (port === 0) reader.problem('MATTING_BASE_URL', 'set where MATTING_PORT is 0');
+    return `http://${dialableHost(host)}:${port}`;
+  }
+  const url = new URL(given);
+  if (url.username !== '' || url.password !== '' || url.search !== '' || url.hash !== '') {
+    reader.problem('MATTING_BASE_URL', 'a URL of scheme, host, port and path only');
+  }
+  return given.replace(/\/+$/, '');
+}
+
+/** Where a listener's host can be reached from this machine. */
+function dialableHost(host: string): string {
+  if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
+  return host.includes(':') ? `[${host}]` : host;
+}
+
+function readStorageUrl(reader: EnvReader, dataDir: string): string {
+  return reader.parsed(
+    'MATTING_STORAGE_URL',
+    'a URL of the form file:///path/of/a/directory (s3:// is not supported yet)',
+    text => (/^file:\/\/\/./i.test(text) && URL.canParse(text) ? text : undefined),
+    { default: pathToFileURL(dataDir).href },
+  );
+}
+
+function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {
+  const expected = '32 bytes as 64 hexadecimal digits or as Base64';
+  // With SQLite there is one control plane and its key lies beside its database.
+  if (databaseUrl?.startsWith('sqlite:')) {
+    return reader.parsed('MATTING_SECRETS_KEY', expected, parseSecretsKey, { default: undefined });
+  }
+  return reader.parsed('MATTING_SECRETS_KEY', expected, parseSecretsKey);
+}
+
+function requireDistinctPorts(reader: EnvReader, config: Config): void {
+  const ports = new Map<number, string>();
+  const named = [
+    ['MATTING_PORT', config.port],
+    ['MATTING_REGISTRY_PORT', config.registryPort],
+    ['MATTING_METRICS_PORT', config.metricsPort],
+  ] as const;
+  for (const [variable, port] of named) {
+    const other = ports.get(port);
+    // 0 is whatever the system has free, so two of them never meet.
+    if (other !== undefined && port !== 0) reader.problem(variable, `another port than ${other}`);
+    ports.set(port, variable);
+  }
+}
+
+function parsePort(text: string): number | undefined {
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
+  return port >= 1 && port <= 65_535 ? port : undefined;
+}
+
+function parseDatabaseUrl(text: string): string | undefined {
+  const file = /^sqlite:(?:\/\/(?=\/))?(.+)$/i.exec(text)?.[1];
+  if (file !== undefined) return `sqlite:${path.resolve(file)}`;
+  if (!URL.canParse(text)) return undefined;
+  const url = new URL(text);
+  return url.protocol === 'mysql:' && url.pathname.length > 1 ? text : undefined;
+}
+
+/** @returns undefined for text that is not 32 bytes in either form. */
+export function parseSecretsKey(text: string): Buffer | undefined {
+  if (/^[0-9a-f]{64}$/i.test(text)) return Buffer.from(text, 'hex');
+  if (/^[A-Za-z0-9+/]{43}=?$/.test(text)) return Buffer.from(text, 'base64');
+  return undefined;
 }

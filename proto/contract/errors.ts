@@ -1,7 +1,7 @@
 /**
- * The one error catalogue of both programs. The public codes are the REST contract's; the node codes
- * travel between a node and its callers over gRPC and never reach a REST caller under their own name.
- * docs/errors.md has a heading for each code; a test holds the two equal.
+ * The one error catalogue of both programs. The public codes are the REST contract's; the node
+ * codes travel between a node and its callers over gRPC and never reach a REST caller under their
+ * own name. docs/errors.md has a heading for each code; a test holds the two equal.
  */
 import { status } from '@grpc/grpc-js';
 

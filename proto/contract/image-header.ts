@@ -1,7 +1,7 @@
 /**
  * What the first bytes of a file say of it, without decoding a pixel: which of the five input
- * formats it is, its stored width and height, and whether it is animated. Hostile input is expected:
- * every read is bounded and every loop ends.
+ * formats it is, its stored width and height, and whether it is animated. Hostile input is
+ * expected: every read is bounded and every loop ends.
  */
 import type { InputFormat } from './formats.ts';
 import { isIsoFile, readAvif } from './image-header/avif.ts';

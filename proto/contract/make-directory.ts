@@ -1,6 +1,6 @@
 /**
- * `mkdir -p` that always ends. Node's own (`recursive: true`) loops for ever where a parent exists but
- * answers ENOENT to a new entry, as /proc does, and takes a whole core with it.
+ * `mkdir -p` that always ends. Node's own (`recursive: true`) loops for ever where a parent exists
+ * but answers ENOENT to a new entry, as /proc does, and takes a whole core with it.
  */
 import { mkdirSync, statSync } from 'node:fs';
 import path from 'node:path';

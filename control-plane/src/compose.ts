@@ -1,0 +1,267 @@
+/**
+ * Makes every long-lived object of the control plane and ties them together: the one place that
+ * knows all of them. The order of coming up:
+ *
+ * 1. Storage, secrets key, database: checked, migrated (SQLite), proven. Nothing listens yet.
+ * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
+ * 3. The fleet is followed, the dispatcher claims, the sweeper sweeps.
+ */
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import type { AddressInfo } from 'node:net';
+import { hostname } from 'node:os';
+import { setLogger } from '@grpc/grpc-js';
+import type { Logger } from 'pino';
+import pkg from '../../package.json' with { type: 'json' };
+import { buildApp } from './app.ts';
+import type { Config } from './config.ts';
+import { type DrainSteps, drainControlPlane } from './drain.ts';
+import { listening } from './listen-error.ts';
+import { ControlMetrics, openMetricsServer } from './metrics.ts';
+import { Fleet } from './nodes/fleet.ts';
+import { RegistryServer } from './nodes/registry-server.ts';
+import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts';
+import { AcceptanceGate } from './services/acceptance.ts';
+import { ReadAccount } from './services/account.ts';
+import { Dispatcher } from './services/dispatcher.ts';
+import { JobEvents } from './services/job-events.ts';
+import { JobRunner } from './services/job-runner.ts';
+import { JobViews } from './services/job-view.ts';
+import { renderOutboxBody } from './services/outbox-body.ts';
+import { ReadJob } from './services/read-job.ts';
+import { ReadinessService } from './services/readiness.ts';
+import { ResultDownload } from './services/result-download.ts';
+import { SubmitMatting } from './services/submit-matting.ts';
+import { ImageUploads } from './services/submit-upload.ts';
+import { Sweeper } from './services/sweep.ts';
+import { WaitForJob } from './services/wait-for-job.ts';
+import { ImageFetcher } from './sources/fetch-image.ts';
+import { GuardedFetch } from './sources/guarded-fetch.ts';
+import type { BlobStore } from './storage/blob-store.ts';
+import { openStorage } from './storage/open-storage.ts';
+import { openStores, type Stores } from './store/stores.ts';
+
+const ERRORS_PAGE = new URL('../../docs/errors.md', import.meta.url);
+
+export interface ControlPlane {
+  /** As bound, where the configuration said 0. */
+  readonly ports: {
+    readonly http: number;
+    readonly registry: number;
+    readonly metrics: number;
+  };
+  /** Ends it; once. */
+  drain(hurry: AbortSignal): Promise<void>;
+}
+
+/**
+ * Who holds this process's leases: told apart by the random part, recognised by the host's name.
+ */
+export function createReplicaId(): string {
+  return `${hostname()
+    .replaceAll(/[^A-Za-z0-9.-]/g, '-')
+    .slice(0, 40)}-${randomUUID().slice(0, 8)}`;
+}
+
+/**
+ * Rejects with nothing left open: ConfigError's siblings (StorageConfigError, DatabaseOpenError,
+ * SchemaError, SecretsKeyError, ListenError) have one line for the operator.
+ */
+export async function openControlPlane(
+  config: Config,
+  log: Logger,
+  replicaId: string,
+): Promise<ControlPlane> {
+  // It would write to stderr, which is for the one line about an end.
+  const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
+  setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
+  const views = new JobViews(config.baseUrl);
+  const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
+  const blobs = await openStorage(config.storageUrl);
+  const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
+  const stores = await openStores(config.databaseUrl, {
+    log,
+    renderOutboxBody: job => renderOutboxBody(views, job),
+    // SQLite belongs to this program; a server's schema is changed when its operator says so.
+    migrations: config.databaseUrl.startsWith('sqlite:') ? 'run' : 'require',
+  });
+  const parts = composeParts({ config, log, replicaId, views, errorsPage, blobs, stores });
+  try {
+    await requireSameSecretsKey(stores.secretsCanary, secretsKey);
+    return await openParts(config, log, parts);
+  } catch (error) {
+    await drainControlPlane(parts.steps, { hurry: AbortSignal.abort(), log });
+    throw error;
+  }
+}
+
+interface Foundations {
+  readonly config: Config;
+  readonly log: Logger;
+  readonly replicaId: string;
+  readonly views: JobViews;
+  /** The text of docs/errors.md. */
+  readonly errorsPage: string;
+  readonly blobs: BlobStore;
+  readonly stores: Stores;
+}
+
+type Parts = ReturnType<typeof composeParts>;
+
+/** Opens nothing. */
+function composeParts(foundations: Foundations) {
+  const { config, log, replicaId, blobs, stores } = foundations;
+  const events = new JobEvents();
+  const metrics = new ControlMetrics();
+  const failed = (what: string) => (err: unknown) => log.warn({ err }, what);
+  const fleet = new Fleet({
+    listMembers: () => stores.nodes.listLive(),
+    nodeToken: config.nodeToken,
+    log: (level, message, fields) => log[level](fields, message),
+  });
+  const runner = new JobRunner({
+    jobs: stores.jobs,
+    blobs,
+    fetcher: new ImageFetcher(new GuardedFetch({ policy: config })),
+    events,
+    observer: metrics,
+    log,
+    attemptTimeoutMs: config.attemptTimeoutMs,
+    resultTtlMs: config.resultTtlMs,
+  });
+  const dispatcher = new Dispatcher({
+    jobs: stores.jobs,
+    fleet,
+    runner,
+    events,
+    observer: metrics,
+    log,
+    holder: replicaId,
+    noNodeGraceMs: config.noNodeGraceMs,
+  });
+  const registry = new RegistryServer({
+    host: config.registryHost,
+    port: config.registryPort,
+    nodeToken: config.nodeToken,
+    membership: stores.nodes,
+    onMembersChanged: () => void fleet.refresh(),
+    onFailure: failed('registry call failed'),
+  });
+  const http = composeHttp(foundations, { events, fleet, metrics });
+  const sweeper = new Sweeper({ jobStore: stores.jobs, blobStore: blobs, logger: log });
+  metrics.follow(
+    {
+      fleet: () => fleet.counts(),
+      running: () => dispatcher.running,
+      uploads: () => http.uploads.open,
+      queued: () => stores.jobs.queued(),
+    },
+    failed('queue not readable for the metrics'),
+  );
+  const metricsPort = new Closable();
+  const steps: DrainSteps = {
+    announce: () => {
+      http.readiness.startDraining();
+      http.submitMatting.startDraining();
+    },
+    finishRuns: limitMs => dispatcher.stop(limitMs),
+    giveRunsBack: () => dispatcher.hurry(),
+    handOverWaits: () => http.waitForJob.endAllWaits(),
+    closePublic: () => http.app.close(),
+    closePublicConnections: () => http.app.server.closeAllConnections(),
+    closeRegistry: () => registry.close(),
+    closeRest: [
+      () => sweeper.stop(),
+      () => fleet.close(),
+      () => metricsPort.close(),
+      () => stores.close(),
+    ],
+  };
+  return { http, fleet, dispatcher, registry, metrics, metricsPort, sweeper, steps };
+}
+
+async function openParts(config: Config, log: Logger, parts: Parts): Promise<ControlPlane> {
+  const { http, fleet, dispatcher, registry, metrics, metricsPort, sweeper, steps } = parts;
+  const metricsPlace = { host: config.metricsHost, port: config.metricsPort };
+  const metricsServer = await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
+    openMetricsServer(metrics.registry, metricsPlace, err => log.warn({ err }, 'metrics failed')),
+  );
+  metricsPort.opened(() => metricsServer.close());
+  const registryPlace = { host: config.registryHost, port: config.registryPort };
+  await listening({ variable: 'MATTING_REGISTRY_PORT', ...registryPlace }, () => registry.listen());
+  const httpPlace = { host: config.host, port: config.port };
+  await listening({ variable: 'MATTING_PORT', ...httpPlace }, () => http.app.listen(httpPlace));
+  const { port } = http.app.server.address() as AddressInfo;
+  const ports = { http: port, registry: registry.port, metrics: metricsServer.port };
+  log.info({ ...ports, host: config.host, baseUrl: config.baseUrl }, 'listening');
+  await fleet.start();
+  dispatcher.start();
+  sweeper.start();
+  return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
+}
+
+/** What may not have been opened yet when it is to be closed. */
+class Closable {
+  #close: (() => Promise<void>) | undefined;
+
+  opened(close: () => Promise<void>): void {
+    this.#close = close;
+  }
+
+  async close(): Promise<void> {
+    await this.#close?.();
+  }
+}
+
+function composeHttp(
+  { config, log, views, errorsPage, blobs, stores }: Foundations,
+  { events, fleet, metrics }: { events: JobEvents; fleet: Fleet; metrics: ControlMetrics },
+) {
+  const { jobs } = stores;
+  const readAccount = new ReadAccount(stores.ledger);
+  const uploads = new ImageUploads(blobs);
+  const waitForJob = new WaitForJob(jobs, events);
+  const submitMatting = new SubmitMatting({
+    jobs,
+    readAccount,
+    blobs,
+    events,
+    acceptance: new AcceptanceGate({
+      jobs,
+      unroutableMs: () => fleet.unroutableMs(),
+      noNodeGraceMs: config.noNodeGraceMs,
+      queueMegapixelsMax: config.queueMegapixelsMax,
+    }),
+    jobsInFlightMax: config.jobsInFlightMax,
+    fieldPolicy: config,
+  });
+  const readiness = new ReadinessService(
+    {
+      checkDatabase: () => stores.check(),
+      checkStorage: () => blobs.check(),
+      hasBeenRoutable: () => fleet.hasBeenRoutable,
+    },
+    (cause, err) => log.warn({ err, cause }, 'not ready'),
+  );
+  const services = {
+    uploads,
+    submitMatting,
+    waitForJob,
+    readJob: new ReadJob(jobs),
+    jobViews: views,
+    authenticator: stores.apiKeys,
+    resultDownload: new ResultDownload(jobs, blobs),
+    readAccount,
+    readiness,
+  };
+  const app = buildApp(services, {
+    baseUrl: config.baseUrl,
+    syncWaitMs: config.syncWaitMs,
+    readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
+    version: pkg.version,
+    errorsPage,
+    logger: log,
+    onAnswered: answered => metrics.answered(answered),
+  });
+  return { app, uploads, waitForJob, submitMatting, readiness };
+}

@@ -1,0 +1,89 @@
+/**
+ * The control plane's program. Only here does it handle signals and end the process.
+ *
+ * | exit code | when                                                              |
+ * |-----------|-------------------------------------------------------------------|
+ * | 0         | drained                                                           |
+ * | 78        | the configuration is not valid: every bad variable is on stderr    |
+ * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
+ */
+import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
+import { type Config, loadConfig } from './config.ts';
+import { SignalGate } from './drain.ts';
+import { createLog } from './log.ts';
+
+/** After the last word: what is still open then is not waited for. */
+const LOG_FLUSH_MAX_MS = 1000;
+
+function requireConfig(): Config {
+  try {
+    return loadConfig();
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    process.stderr.write(`${error.message}\n`);
+    process.exit(CONFIG_EXIT_CODE);
+  }
+}
+
+const config = requireConfig();
+const replicaId = createReplicaId();
+const log = createLog({ logLevel: config.logLevel, replicaId });
+const hurry = new AbortController();
+const gate = new SignalGate();
+let opening: Promise<ControlPlane> | undefined;
+let ending: Promise<void> | undefined;
+
+function exit(code: number): void {
+  // Pino writes by itself; a stuck pipe must not keep a dead process.
+  setTimeout(() => process.exit(code), LOG_FLUSH_MAX_MS).unref();
+  log.flush(() => process.exit(code));
+}
+
+async function drain(): Promise<void> {
+  // Told to end while it comes up: it comes up first, which is short, and then ends in order.
+  const opened = await opening?.catch(() => undefined);
+  await opened?.drain(hurry.signal);
+}
+
+function end(code: number): void {
+  ending ??= drain().then(
+    () => exit(code),
+    error => {
+      log.fatal({ err: error }, 'the drain failed');
+      exit(1);
+    },
+  );
+}
+
+/** One line on stderr for the person or supervisor that started it, the whole story in the log. */
+function fail(error: unknown): void {
+  log.fatal({ err: error }, 'the control plane ends');
+  process.stderr.write(`control plane: ${error instanceof Error ? error.message : error}\n`);
+  hurry.abort();
+  end(1);
+}
+
+function onSignal(signal: NodeJS.Signals): void {
+  const meaning = gate.read(performance.now());
+  log.info({ signal, meaning }, 'signal');
+  if (meaning === 'hurry') hurry.abort();
+  if (meaning !== 'repeat') end(0);
+}
+
+process.on('SIGTERM', onSignal);
+process.on('SIGINT', onSignal);
+process.on('disconnect', () => {
+  hurry.abort();
+  end(0);
+});
+// State after an unknown error is unknown: end, and let the supervisor start anew. Leases see to it
+// that no job is lost.
+process.on('uncaughtException', fail);
+process.on('unhandledRejection', fail);
+
+opening = openControlPlane(config, log, replicaId);
+opening.catch((error: unknown) => {
+  // One told to end while it starts has not failed.
+  if (ending === undefined) fail(error);
+});

@@ -1,0 +1,114 @@
+/**
+ * What became of one attempt, told by the error that ended it. Decides nothing about the job: the
+ * job runner does, by these words.
+ *
+ * | kind        | when                                                     | counts as        |
+ * |-------------|----------------------------------------------------------|------------------|
+ * | done        | the result is complete and its checksum is right         | -                |
+ * | refused     | before Admitted, whatever the reason; or after it, where | nothing          |
+ * |             | the node cannot do it after all                          |                  |
+ * | lost        | admitted, then the node, an engine or a worker was gone  | a lost attempt   |
+ * | node-fault  | admitted, then the node's own error or a broken answer   | once elsewhere   |
+ * | image-fault | the image or its header is at fault                      | final            |
+ * | local-fault | our own storage failed under it                          | final, retryable |
+ * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
+ */
+import { status } from '@grpc/grpc-js';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import type { OutputFormat } from '#contract/formats.ts';
+import { ERROR_CODE_TRAILER, fromServiceError } from '#contract/grpc-status.ts';
+import type { ModelRun, StageTimings } from '#gen/matting/v1/matte_service.ts';
+
+/** A complete result; its bytes went to the caller's sink. */
+export interface MatteResult {
+  readonly format: OutputFormat;
+  readonly bytes: number;
+  readonly width: number;
+  readonly height: number;
+  /** Hexadecimal, checked over the bytes received. */
+  readonly sha256: string;
+  readonly plan: string;
+  readonly modelRuns: readonly ModelRun[];
+  readonly timings: StageTimings | undefined;
+}
+
+export type AttemptOutcome =
+  | { readonly kind: 'done'; readonly result: MatteResult }
+  | { readonly kind: 'refused'; readonly error: ContractError }
+  | { readonly kind: 'lost'; readonly withProcess: boolean; readonly error: ContractError }
+  | { readonly kind: 'node-fault'; readonly error: ContractError }
+  | { readonly kind: 'image-fault'; readonly error: ContractError }
+  | { readonly kind: 'local-fault'; readonly error: unknown }
+  | { readonly kind: 'aborted' };
+
+/** Thrown inside an attempt where our own storage is at fault, not the node. */
+export class LocalFault extends Error {
+  constructor(cause: unknown) {
+    super('storage failed under an attempt', { cause });
+    this.name = 'LocalFault';
+  }
+}
+
+/** Codes by which a node says that the image, not itself, is at fault. */
+const IMAGE_FAULTS: ReadonlySet<ErrorCode> = new Set([
+  'UNSUPPORTED_IMAGE_FORMAT',
+  'UNSUPPORTED_OUTPUT_FORMAT',
+  'IMAGE_RESOLUTION_TOO_LARGE',
+  'IMAGE_TOO_LARGE',
+  'PROCESSING_FAILED',
+] satisfies ErrorCode[]);
+
+/** Statuses the transport ends a call with when the connection or the peer is gone. */
+const TRANSPORT_LOSS: ReadonlySet<status> = new Set([
+  status.UNAVAILABLE,
+  status.CANCELLED,
+  // A stream reset under the call: grpc-js reports a socket that ends so.
+  status.INTERNAL,
+]);
+
+/** @param admitted whether the node had admitted the image when `error` ended the attempt. */
+export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): AttemptOutcome {
+  if (aborted) return { kind: 'aborted' };
+  if (error instanceof LocalFault) return { kind: 'local-fault', error: error.cause };
+  const known = toContractError(error);
+  if (IMAGE_FAULTS.has(known.code)) return { kind: 'image-fault', error: known };
+  if (!admitted) return { kind: 'refused', error: known };
+  if (isTransportLoss(error)) return { kind: 'lost', withProcess: false, error: known };
+  switch (known.code) {
+    case 'ENGINE_LOST':
+    case 'PICTURE_WORKER_LOST':
+      return { kind: 'lost', withProcess: true, error: known };
+    case 'NODE_UNAVAILABLE':
+    case 'CALL_CANCELLED':
+    case 'CALL_DEADLINE_EXCEEDED':
+      return { kind: 'lost', withProcess: false, error: known };
+    case 'NODE_INCAPABLE':
+    case 'NODE_OVERLOADED':
+      return { kind: 'refused', error: known };
+    default:
+      return { kind: 'node-fault', error: known };
+  }
+}
+
+interface GrpcError extends Error {
+  readonly code: status;
+  readonly details: string;
+  readonly metadata: Parameters<typeof fromServiceError>[0]['metadata'];
+}
+
+function isGrpcError(error: unknown): error is GrpcError {
+  return error instanceof Error && 'metadata' in error && 'details' in error && 'code' in error;
+}
+
+export function toContractError(error: unknown): ContractError {
+  if (error instanceof ContractError) return error;
+  if (isGrpcError(error)) return fromServiceError(error);
+  return new ContractError('NODE_FAULT', 'the call ended in an unknown way', { cause: error });
+}
+
+/** Our nodes put their code into a trailer; a status without one is the transport's. */
+function isTransportLoss(error: unknown): boolean {
+  if (!isGrpcError(error)) return false;
+  if (error.metadata.get(ERROR_CODE_TRAILER).length > 0) return false;
+  return TRANSPORT_LOSS.has(error.code);
+}

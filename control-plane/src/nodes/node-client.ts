@@ -1,0 +1,104 @@
+/**
+ * One node's MatteService as promises: a channel of its own, deadlines, cancellation, and
+ * back-pressure both ways, so that a slow disk or a slow node never fills this process's memory. It
+ * knows neither jobs nor the store, and never retries.
+ */
+import {
+  type ChannelOptions,
+  type ClientReadableStream,
+  credentials,
+  Metadata,
+} from '@grpc/grpc-js';
+import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import {
+  type GetNodeInfoResponse,
+  MatteServiceClient,
+  type WatchCapacityResponse,
+} from '#gen/matting/v1/matte_service.ts';
+import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
+import { type MatteCall, MatteExchange } from './matte-exchange.ts';
+
+/**
+ * Bytes the node may send ahead on one connection. With the default of 64 KiB a result of 40 MB
+ * over 2 ms of latency takes seconds.
+ */
+const FLOW_CONTROL_WINDOW_BYTES = 4 * 1024 * 1024;
+/** A node answers a header from memory: one silent for this long is as good as gone. */
+const ADMISSION_TIMEOUT_MS = 5000;
+const NODE_INFO_TIMEOUT_MS = 5000;
+
+const CHANNEL_OPTIONS: ChannelOptions = {
+  // An upload beyond 1 MiB cannot be replayed by the library; retries are the job runner's.
+  'grpc.enable_retries': 0,
+  'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+  'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
+  'grpc-node.flow_control_window': FLOW_CONTROL_WINDOW_BYTES,
+  'grpc.keepalive_time_ms': 20_000,
+  'grpc.keepalive_timeout_ms': 10_000,
+  'grpc.keepalive_permit_without_calls': 1,
+  // A node that restarts is found again at once, not after the default's minute.
+  'grpc.initial_reconnect_backoff_ms': 100,
+  'grpc.max_reconnect_backoff_ms': 1000,
+  // Nodes are inside: a proxy of the environment is for URLs, not for them.
+  'grpc.enable_http_proxy': 0,
+  // A new boot of a node gets a new connection, never the old one's.
+  'grpc.use_local_subchannel_pool': 1,
+};
+
+export interface NodeClientOptions {
+  /** ADMISSION_TIMEOUT_MS where absent. */
+  readonly admissionTimeoutMs?: number;
+}
+
+export class NodeClient {
+  readonly #client: MatteServiceClient;
+  readonly #metadata = new Metadata();
+  readonly #admissionTimeoutMs: number;
+
+  /** @param address host:port. Connects lazily; `close` ends it. */
+  constructor(address: string, nodeToken: string, options: NodeClientOptions = {}) {
+    this.#admissionTimeoutMs = options.admissionTimeoutMs ?? ADMISSION_TIMEOUT_MS;
+    this.#client = new MatteServiceClient(address, credentials.createInsecure(), CHANNEL_OPTIONS);
+    this.#metadata.set('authorization', `Bearer ${nodeToken}`);
+  }
+
+  /** Calls in flight end with UNAVAILABLE or run to their end, as the channel decides. */
+  close(): void {
+    this.#client.close();
+  }
+
+  /** @throws ServiceError of grpc-js. */
+  getNodeInfo(): Promise<GetNodeInfoResponse> {
+    const deadline = Date.now() + NODE_INFO_TIMEOUT_MS;
+    return new Promise((resolve, reject) => {
+      this.#client.getNodeInfo({}, this.#metadata, { deadline }, (error, response) => {
+        if (error === null) resolve(response);
+        else reject(error);
+      });
+    });
+  }
+
+  /** The caller listens, and cancels it. */
+  watchCapacity(): ClientReadableStream<WatchCapacityResponse> {
+    return this.#client.watchCapacity({}, this.#metadata);
+  }
+
+  /** Runs one attempt to its outcome; never rejects. */
+  async matte(request: MatteCall): Promise<AttemptOutcome> {
+    if (request.signal.aborted) return { kind: 'aborted' };
+    const deadline = Date.now() + request.timeoutMs;
+    const call = this.#client.matte(this.#metadata, { deadline });
+    const exchange = new MatteExchange(call, request, this.#admissionTimeoutMs);
+    const abort = () => call.cancel();
+    request.signal.addEventListener('abort', abort, { once: true });
+    try {
+      return { kind: 'done', result: await exchange.run() };
+    } catch (error) {
+      // Frees the node's permits at once where the fault is ours or its answer was broken.
+      call.cancel();
+      return outcomeOf(error, exchange.admitted, request.signal.aborted);
+    } finally {
+      request.signal.removeEventListener('abort', abort);
+    }
+  }
+}

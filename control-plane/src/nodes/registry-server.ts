@@ -1,0 +1,186 @@
+/**
+ * matting.v1.NodeRegistry: nodes make themselves known here, keep their membership alive and end
+ * it. Every replica serves it and all write one table, so a node may talk to any of them. It keeps
+ * no state of its own and knows nothing of dispatch but that somebody has registered.
+ */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import {
+  type Metadata,
+  Server,
+  ServerCredentials,
+  type ServerUnaryCall,
+  type sendUnaryData,
+} from '@grpc/grpc-js';
+import { ContractError } from '#contract/errors.ts';
+import { toStatus } from '#contract/grpc-status.ts';
+import {
+  Command,
+  NodeRegistryService,
+  type RegisterRequest,
+} from '#gen/matting/v1/node_registry.ts';
+import type { NodeStore } from '../store/node-store.ts';
+
+/** Three heartbeats fit into a lease, so that two may be lost. */
+export const HEARTBEAT_INTERVAL_MS = 5000;
+export const NODE_LEASE_MS = 15_000;
+/** Nodes send a few short strings. */
+const REGISTRY_MESSAGE_BYTES_MAX = 64 * 1024;
+/** Calls of one connection at once; a node makes one. */
+const CONCURRENT_CALLS_MAX = 16;
+const VERSION_LENGTH_MAX = 64;
+const ADDRESS_LENGTH_MAX = 259;
+/** Between asking the connections to end and ending them. */
+const SHUTDOWN_GRACE_MS = 1000;
+
+const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
+const BOOT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+const HOST_AND_PORT = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/;
+/** Addresses to listen on that nobody can dial. */
+const UNDIALABLE_HOSTS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
+
+/** The membership table. */
+export type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister'>;
+
+export interface RegistryServerOptions {
+  readonly host: string;
+  /** 0 lets the system choose. */
+  readonly port: number;
+  readonly nodeToken: string;
+  readonly membership: Membership;
+  /** The members have changed through this replica. */
+  readonly onMembersChanged: () => void;
+  /** What was thrown where the fault is ours; the node sees an opaque status. */
+  readonly onFailure: (error: unknown) => void;
+}
+
+export class RegistryServer {
+  readonly #server: Server;
+  readonly #options: RegistryServerOptions;
+  readonly #expectedToken: Buffer;
+  #port = 0;
+
+  constructor(options: RegistryServerOptions) {
+    this.#options = options;
+    this.#expectedToken = digest(`Bearer ${options.nodeToken}`);
+    this.#server = new Server({
+      'grpc.max_receive_message_length': REGISTRY_MESSAGE_BYTES_MAX,
+      'grpc.max_send_message_length': REGISTRY_MESSAGE_BYTES_MAX,
+      'grpc.max_concurrent_streams': CONCURRENT_CALLS_MAX,
+      'grpc.keepalive_time_ms': 20_000,
+      'grpc.keepalive_timeout_ms': 10_000,
+    });
+    this.#server.addService(NodeRegistryService, {
+      register: this.#unary(request => this.#register(request)),
+      heartbeat: this.#unary(({ nodeId, bootId }) => this.#heartbeat(nodeId, bootId)),
+      deregister: this.#unary(({ nodeId, bootId }) => this.#deregister(nodeId, bootId)),
+    });
+  }
+
+  /** Where it listens; 0 before `listen`. */
+  get port(): number {
+    return this.#port;
+  }
+
+  /** @throws Error with code EADDRINUSE where the port is taken. */
+  async listen(): Promise<void> {
+    const { host, port } = this.#options;
+    const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
+    this.#port = await new Promise<number>((resolve, reject) => {
+      this.#server.bindAsync(address, ServerCredentials.createInsecure(), (error, bound) => {
+        if (error === null) resolve(bound);
+        else reject(error);
+      });
+    });
+  }
+
+  /** Lets calls in flight finish for a moment, then ends them. */
+  async close(): Promise<void> {
+    await new Promise<void>(resolve => {
+      const force = setTimeout(() => this.#server.forceShutdown(), SHUTDOWN_GRACE_MS);
+      this.#server.tryShutdown(() => {
+        clearTimeout(force);
+        resolve();
+      });
+    });
+  }
+
+  #unary<Request, Response>(handle: (request: Request) => Promise<Response>) {
+    return (call: ServerUnaryCall<Request, Response>, callback: sendUnaryData<Response>): void => {
+      this.#answer(call, handle).then(
+        response => callback(null, response),
+        error => {
+          if (!(error instanceof ContractError)) this.#options.onFailure(error);
+          callback(toStatus(error));
+        },
+      );
+    };
+  }
+
+  async #answer<Request, Response>(
+    call: ServerUnaryCall<Request, Response>,
+    handle: (request: Request) => Promise<Response>,
+  ): Promise<Response> {
+    if (!this.#carriesToken(call.metadata)) {
+      throw new ContractError('INVALID_NODE_TOKEN', 'the node token is missing or wrong');
+    }
+    return await handle(call.request);
+  }
+
+  #carriesToken(metadata: Metadata): boolean {
+    const given = metadata.get('authorization');
+    // Digests are of one length, so the comparison tells nothing about the token's.
+    return given.length === 1 && timingSafeEqual(digest(String(given[0])), this.#expectedToken);
+  }
+
+  async #register(request: RegisterRequest) {
+    const { nodeId, bootId, address, httpAddress, version } = request;
+    requireNames(nodeId, bootId);
+    requireAddress('address', address);
+    if (httpAddress !== '') requireAddress('http_address', httpAddress);
+    if (version.length > VERSION_LENGTH_MAX) throw invalid(`version: over ${VERSION_LENGTH_MAX}`);
+    const { membership, onMembersChanged } = this.#options;
+    const node = { nodeId, bootId, address, httpAddress, version };
+    await membership.register(node, NODE_LEASE_MS);
+    onMembersChanged();
+    return { heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS, leaseMs: NODE_LEASE_MS };
+  }
+
+  async #heartbeat(nodeId: string, bootId: string) {
+    requireNames(nodeId, bootId);
+    const { membership } = this.#options;
+    const { known, draining } = await membership.heartbeat(nodeId, bootId, NODE_LEASE_MS);
+    if (!known) return { leaseMs: NODE_LEASE_MS, command: Command.COMMAND_REGISTER };
+    // The operator's wish in full each time, so that none is lost with a replica or an answer.
+    const command = draining ? Command.COMMAND_DRAIN : Command.COMMAND_UNDRAIN;
+    return { leaseMs: NODE_LEASE_MS, command };
+  }
+
+  async #deregister(nodeId: string, bootId: string) {
+    requireNames(nodeId, bootId);
+    await this.#options.membership.deregister(nodeId, bootId);
+    this.#options.onMembersChanged();
+    return {};
+  }
+}
+
+function requireNames(nodeId: string, bootId: string): void {
+  if (!NODE_ID.test(nodeId)) throw invalid('node_id: 1 to 64 characters of [A-Za-z0-9._-]');
+  if (!BOOT_ID.test(bootId)) throw invalid('boot_id: a UUID');
+}
+
+function requireAddress(field: string, address: string): void {
+  const match = address.length <= ADDRESS_LENGTH_MAX ? HOST_AND_PORT.exec(address) : null;
+  const port = Number(match?.[3] ?? 0);
+  const host = match?.[1] ?? match?.[2] ?? '';
+  if (port < 1 || port > 65_535 || UNDIALABLE_HOSTS.has(host)) {
+    throw invalid(`${field}: host:port of a host that can be dialled`);
+  }
+}
+
+function invalid(detail: string): ContractError {
+  return new ContractError('INVALID_REQUEST', detail);
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

@@ -1,0 +1,119 @@
+/**
+ * The key that encrypts what must be stored and read back (callback secrets): 32 bytes, from the
+ * configuration, or, with SQLite, kept beside the database in a file only its owner can read.
+ * Losing it loses those secrets and nothing else. A canary row keeps out a replica with another
+ * key, which would store secrets that the others cannot open.
+ */
+import { createCipheriv, createDecipheriv, hash, randomBytes, randomUUID } from 'node:crypto';
+import { link, open, readFile, unlink } from 'node:fs/promises';
+import path from 'node:path';
+import { makeDirectory } from '#contract/make-directory.ts';
+import { parseSecretsKey } from './config.ts';
+import type { SecretsCanaryStore } from './store/secrets-canary-store.ts';
+
+const SECRETS_KEY_FILE = 'secrets.key';
+const CIPHER = 'aes-256-gcm';
+const NONCE_BYTES = 12;
+const TAG_BYTES = 16;
+const CANARY_TEXT = 'matting-secrets-canary';
+/** Hexadecimal digits: which key it was, nothing of the key. */
+const KEY_ID_LENGTH = 16;
+
+/** The secrets key cannot be used; the message is for the operator and holds nothing of the key. */
+export class SecretsKeyError extends Error {
+  constructor(message: string, cause?: unknown) {
+    super(message, { cause });
+    this.name = 'SecretsKeyError';
+  }
+}
+
+/**
+ * The key of this data directory, made on the first call. Two processes that start at once get the
+ * same one: the file appears complete or not at all.
+ * @throws SecretsKeyError
+ */
+export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
+  const file = path.join(dataDir, SECRETS_KEY_FILE);
+  try {
+    makeDirectory(dataDir, 0o700);
+    return (await readKey(file)) ?? (await createKey(file));
+  } catch (error) {
+    if (error instanceof SecretsKeyError) throw error;
+    const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
+    throw new SecretsKeyError(`${file} cannot be read or made (${code})`, error);
+  }
+}
+
+async function createKey(file: string): Promise<Buffer> {
+  const temporary = `${file}.${randomUUID()}`;
+  const handle = await open(temporary, 'wx', 0o600);
+  try {
+    await handle.writeFile(`${randomBytes(32).toString('hex')}\n`);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  try {
+    // A link, not a rename: it fails where another process was first, whose key then stands.
+    await link(temporary, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    await unlink(temporary);
+  }
+  return requireKey(file, await readFile(file, 'utf8'));
+}
+
+/** Undefined: there is no file. */
+async function readKey(file: string): Promise<Buffer | undefined> {
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+  return requireKey(file, text);
+}
+
+function requireKey(file: string, text: string): Buffer {
+  const key = parseSecretsKey(text.trim());
+  if (key !== undefined) return key;
+  throw new SecretsKeyError(`${file} does not hold a key: 64 hexadecimal digits are expected`);
+}
+
+/**
+ * Establishes the database's canary, or proves this key against the one that is there.
+ * @throws SecretsKeyError where the database was used with another key.
+ */
+export async function requireSameSecretsKey(
+  store: SecretsCanaryStore,
+  key: Uint8Array,
+): Promise<void> {
+  const keyId = hash('sha256', key, 'hex').slice(0, KEY_ID_LENGTH);
+  const canary = await store.establish({ keyId, ciphertext: seal(key, CANARY_TEXT) });
+  if (canary.keyId === keyId && opens(key, canary.ciphertext)) return;
+  throw new SecretsKeyError(
+    'MATTING_SECRETS_KEY is not the key this database was first used with; replicas share one',
+  );
+}
+
+/** Nonce, tag, ciphertext. */
+function seal(key: Uint8Array, text: string): Buffer {
+  const nonce = randomBytes(NONCE_BYTES);
+  const cipher = createCipheriv(CIPHER, key, nonce);
+  const sealed = Buffer.concat([cipher.update(text, 'utf8'), cipher.final()]);
+  return Buffer.concat([nonce, cipher.getAuthTag(), sealed]);
+}
+
+function opens(key: Uint8Array, sealed: Uint8Array): boolean {
+  const decipher = createDecipheriv(CIPHER, key, sealed.subarray(0, NONCE_BYTES));
+  decipher.setAuthTag(sealed.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES));
+  try {
+    const text = decipher.update(sealed.subarray(NONCE_BYTES + TAG_BYTES));
+    return Buffer.concat([text, decipher.final()]).toString('utf8') === CANARY_TEXT;
+  } catch {
+    // Its only meaning here: sealed with another key, or altered.
+    return false;
+  }
+}

@@ -1,0 +1,93 @@
+/**
+ * Whether this control plane can take work: what /readyz answers. Losing the nodes later does not
+ * make it unready, since a restart of this process would not bring them back; new submissions are
+ * then the acceptance gate's matter.
+ */
+
+/** How long an answer stands: probes from many sides cost one look. */
+const READINESS_CACHE_MS = 1000;
+/** A dependency that has not answered by then counts as not answering. */
+const CHECK_TIMEOUT_MS = 2000;
+
+export type ReadinessCause = 'draining' | 'database' | 'storage' | 'no-node-yet';
+
+export type Readiness =
+  | { readonly ready: true }
+  | { readonly ready: false; readonly causes: readonly ReadinessCause[] };
+
+export interface ReadinessDependencies {
+  /** Rejects where the database does not answer. */
+  readonly checkDatabase: () => Promise<void>;
+  /** Rejects where the store cannot be written. */
+  readonly checkStorage: () => Promise<void>;
+  /** Whether a node has been routable since this process started. */
+  readonly hasBeenRoutable: () => boolean;
+  readonly now?: () => number;
+}
+
+/** A failed check's cause is handed to `onFailure` for the log; probes see its name only. */
+export class ReadinessService {
+  readonly #dependencies: ReadinessDependencies;
+  readonly #onFailure: (cause: ReadinessCause, error: unknown) => void;
+  readonly #now: () => number;
+  #draining = false;
+  #checked: { readonly atMs: number; readonly causes: Promise<ReadinessCause[]> } | undefined;
+
+  constructor(
+    dependencies: ReadinessDependencies,
+    onFailure: (cause: ReadinessCause, error: unknown) => void,
+  ) {
+    this.#dependencies = dependencies;
+    this.#onFailure = onFailure;
+    this.#now = dependencies.now ?? (() => performance.now());
+  }
+
+  async check(): Promise<Readiness> {
+    const causes: ReadinessCause[] = this.#draining ? ['draining'] : [];
+    causes.push(...(await this.#checkDependencies()));
+    if (!this.#dependencies.hasBeenRoutable()) causes.push('no-node-yet');
+    return causes.length === 0 ? { ready: true } : { ready: false, causes };
+  }
+
+  /** From now on not ready: this process is going away. */
+  startDraining(): void {
+    this.#draining = true;
+  }
+
+  #checkDependencies(): Promise<ReadinessCause[]> {
+    const now = this.#now();
+    if (this.#checked === undefined || now - this.#checked.atMs >= READINESS_CACHE_MS) {
+      this.#checked = { atMs: now, causes: this.#lookNow() };
+    }
+    return this.#checked.causes;
+  }
+
+  async #lookNow(): Promise<ReadinessCause[]> {
+    const checks = [
+      this.#one('database', this.#dependencies.checkDatabase),
+      this.#one('storage', this.#dependencies.checkStorage),
+    ];
+    const failed = await Promise.all(checks);
+    return failed.filter(cause => cause !== undefined);
+  }
+
+  async #one(
+    cause: ReadinessCause,
+    check: () => Promise<void>,
+  ): Promise<ReadinessCause | undefined> {
+    let timer: NodeJS.Timeout | undefined;
+    const timeout = new Promise<never>((_, reject) => {
+      const late = () => reject(new Error(`no answer in ${CHECK_TIMEOUT_MS} ms`));
+      timer = setTimeout(late, CHECK_TIMEOUT_MS);
+    });
+    try {
+      await Promise.race([check(), timeout]);
+      return undefined;
+    } catch (error) {
+      this.#onFailure(cause, error);
+      return cause;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}

@@ -1,0 +1,159 @@
+/**
+ * A submission becomes a job, or meets the one its Idempotency-Key already made. The order is the
+ * contract's: the body, then replay, join or conflict, then jobs in flight, saturation and credits,
+ * which never refuse a join or a replay.
+ */
+import { randomUUID } from 'node:crypto';
+import { ContractError } from '#contract/errors.ts';
+import type { Job, JobInput } from '../domain/job.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import type { JobStore, NewJob } from '../store/job-store.ts';
+import type { Caller, ReadAccount } from './account.ts';
+import type { JobEvents } from './job-events.ts';
+import {
+  type FieldPolicy,
+  type MattingFields,
+  type MattingRequest,
+  requireMattingRequest,
+} from './submit-fields.ts';
+import { fingerprintOf, idempotencyKeyHash } from './submit-fingerprint.ts';
+import type { ImageUpload, UploadedImage } from './submit-upload.ts';
+
+/** Jobs end within seconds: a caller at its bound soon has room again. */
+const IN_FLIGHT_RETRY_AFTER_S = 5;
+/** Long enough for a proxy to find another replica. */
+const DRAINING_RETRY_AFTER_S = 1;
+
+export interface SubmitMattingDependencies {
+  readonly jobs: Pick<JobStore, 'findByIdempotencyKey' | 'submit'>;
+  readonly readAccount: Pick<ReadAccount, 'credits'>;
+  readonly blobs: Pick<BlobStore, 'remove'>;
+  readonly events: JobEvents;
+  /** Rejects with SERVICE_UNAVAILABLE where the service as a whole takes no more. */
+  readonly acceptance: { requireOpen(): Promise<void> };
+  readonly jobsInFlightMax: number;
+  readonly fieldPolicy: FieldPolicy;
+}
+
+export interface Submission {
+  readonly caller: Caller;
+  readonly idempotencyKey: string;
+  /** Synchronous jobs go first. */
+  readonly mode: 'sync' | 'async';
+  readonly fields: MattingFields;
+  /** Committed for a new job; in every other case its owner aborts it. */
+  readonly upload: ImageUpload;
+}
+
+export interface Submitted {
+  readonly job: Job;
+  /** Whether this request made it. */
+  readonly created: boolean;
+}
+
+export class SubmitMatting {
+  readonly #dependencies: SubmitMattingDependencies;
+  #draining = false;
+
+  constructor(dependencies: SubmitMattingDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** From now on no job is made here; joins and replays are answered. */
+  startDraining(): void {
+    this.#draining = true;
+  }
+
+  /**
+   * The job of this request, durable.
+   * @throws ContractError every code of a refused submission
+   */
+  async submit(submission: Submission): Promise<Submitted> {
+    const { caller, fields, upload } = submission;
+    const request = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
+    const image = request.imageUrl === undefined ? await upload.finish() : undefined;
+    const fingerprint = fingerprintOf({
+      source: image === undefined ? { url: request.imageUrl! } : { imageSha256: image.sha256 },
+      outputFormat: request.outputFormat,
+    });
+    const keyHash = idempotencyKeyHash(submission.idempotencyKey);
+    const known = await this.#dependencies.jobs.findByIdempotencyKey(caller.apiKeyId, keyHash);
+    if (known !== undefined) return existing(known, fingerprint);
+    await this.#requireAccepting(caller);
+    return this.#create(submission, request, image, { fingerprint, keyHash });
+  }
+
+  async #requireAccepting(caller: Caller): Promise<void> {
+    const { acceptance, readAccount, jobsInFlightMax } = this.#dependencies;
+    if (this.#draining) {
+      throw new ContractError('SERVICE_UNAVAILABLE', 'this replica is going away', {
+        retryAfterS: DRAINING_RETRY_AFTER_S,
+      });
+    }
+    try {
+      await acceptance.requireOpen();
+    } catch (refusal) {
+      // Jobs in flight come before saturation; the store counts them for good, but later. Every
+      // open job holds one reserved credit.
+      const { reserved } = await readAccount.credits(caller);
+      throw reserved >= jobsInFlightMax ? this.#tooManyInFlight() : refusal;
+    }
+  }
+
+  async #create(
+    { caller, mode, upload }: Submission,
+    { imageUrl, outputFormat }: MattingRequest,
+    image: UploadedImage | undefined,
+    { fingerprint, keyHash }: { fingerprint: string; keyHash: string },
+  ): Promise<Submitted> {
+    const { jobs, events, jobsInFlightMax } = this.#dependencies;
+    const id = randomUUID();
+    const input = image === undefined ? null : jobInput(id, image);
+    // Durable before anybody is told of the job.
+    if (input !== null) await upload.commit(input.blob);
+    const job: NewJob = {
+      id,
+      accountId: caller.accountId,
+      apiKeyId: caller.apiKeyId,
+      idempotencyKeyHash: keyHash,
+      fingerprint,
+      mode,
+      outputFormat,
+      input,
+      sourceUrl: imageUrl ?? null,
+    };
+    // Where this throws nobody knows whether the row stands, so the input stays: a row without its
+    // input would fail a job that was accepted, an input without a row is swept.
+    const outcome = await jobs.submit(job, { jobsInFlightMax });
+    if (outcome.kind === 'created') {
+      events.jobSubmitted();
+      return { job: outcome.job, created: true };
+    }
+    if (input !== null) await this.#dependencies.blobs.remove(input.blob);
+    switch (outcome.kind) {
+      case 'exists':
+        return existing(outcome.job, fingerprint);
+      case 'too-many-in-flight':
+        throw this.#tooManyInFlight();
+      case 'insufficient-credits':
+        throw new ContractError('INSUFFICIENT_CREDITS', 'the account has no credit left');
+    }
+  }
+
+  #tooManyInFlight(): ContractError {
+    const detail = `the account has ${this.#dependencies.jobsInFlightMax} jobs in flight`;
+    return new ContractError('RATE_LIMITED', detail, { retryAfterS: IN_FLIGHT_RETRY_AFTER_S });
+  }
+}
+
+/** Join or replay. @throws ContractError IDEMPOTENCY_CONFLICT */
+function existing(job: Job, fingerprint: string): Submitted {
+  if (job.fingerprint === fingerprint) return { job, created: false };
+  const detail = 'this Idempotency-Key belongs to a request with other content';
+  throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
+}
+
+function jobInput(jobId: string, image: UploadedImage): JobInput {
+  const { bytes, format, width, height } = image;
+  return { blob: `inputs/${jobId}`, bytes, format, width, height };
+}

@@ -1,0 +1,178 @@
+/**
+ * The environment and the secrets key: what is wrong is said at once, by name, without its value.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { ConfigError } from '#contract/env.ts';
+import { type Environment, loadConfig, loadDatabaseConfig } from '../../src/config.ts';
+import {
+  loadOrCreateSecretsKey,
+  requireSameSecretsKey,
+  SecretsKeyError,
+} from '../../src/secrets-key.ts';
+import type { SecretsCanary, SecretsCanaryStore } from '../../src/store/secrets-canary-store.ts';
+
+const TOKEN = 'a-token-of-some-length';
+const MYSQL = 'mysql://matting:pass-word@db.internal:3306/matting';
+const KEY_HEX = 'ab'.repeat(32);
+
+function variablesOf(env: Environment): string[] {
+  try {
+    loadConfig(env);
+  } catch (error) {
+    assert.ok(error instanceof ConfigError);
+    for (const value of Object.values(env)) {
+      if (value !== undefined && value.length > 3) assert.ok(!error.message.includes(value));
+    }
+    return error.problems.map(problem => problem.variable);
+  }
+  return [];
+}
+
+describe('loadConfig', () => {
+  it('names every variable that is wrong', () => {
+    const variables = variablesOf({
+      MATTING_PORT: '70000',
+      MATTING_BASE_URL: 'ftp://files.example.com',
+      MATTING_DATABASE_URL: 'postgres://secret-user@host/db',
+      MATTING_STORAGE_URL: 's3://bucket-name/prefix',
+      MATTING_SYNC_WAIT_MS: '-1',
+      MATTING_FETCH_PORTS: '80,0',
+      MATTING_ALLOW_PRIVATE_ADDRESSES: 'maybe',
+      MATTING_LOG_LEVEL: 'loud',
+      MATTING_NODE_TOKEN: 'short',
+      MATTING_SECRETS_KEY: 'not-a-key-at-all',
+    });
+    assert.deepEqual(variables.toSorted(), [
+      'MATTING_ALLOW_PRIVATE_ADDRESSES',
+      'MATTING_BASE_URL',
+      'MATTING_DATABASE_URL',
+      'MATTING_FETCH_PORTS',
+      'MATTING_LOG_LEVEL',
+      'MATTING_NODE_TOKEN',
+      'MATTING_PORT',
+      'MATTING_SECRETS_KEY',
+      'MATTING_STORAGE_URL',
+      'MATTING_SYNC_WAIT_MS',
+    ]);
+  });
+
+  it('asks for the node token', () => {
+    assert.deepEqual(variablesOf({}), ['MATTING_NODE_TOKEN']);
+  });
+
+  it('asks for the secrets key with any database but SQLite', () => {
+    const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_DATABASE_URL: MYSQL };
+    assert.deepEqual(variablesOf(env), ['MATTING_SECRETS_KEY']);
+    const config = loadConfig({ ...env, MATTING_SECRETS_KEY: KEY_HEX });
+    assert.equal(config.databaseUrl, MYSQL);
+    assert.equal(config.secretsKey?.toString('hex'), KEY_HEX);
+  });
+
+  it('refuses one port for two things', () => {
+    const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_METRICS_PORT: '8080' };
+    assert.deepEqual(variablesOf(env), ['MATTING_METRICS_PORT']);
+    const chosen = { MATTING_PORT: '0', MATTING_REGISTRY_PORT: '0', MATTING_METRICS_PORT: '0' };
+    const base = { MATTING_NODE_TOKEN: TOKEN, MATTING_BASE_URL: 'http://x' };
+    assert.deepEqual(variablesOf({ ...base, ...chosen }), []);
+  });
+
+  it('refuses a base URL that cannot carry links', () => {
+    for (const url of ['https://user:pw@x', 'https://x/?a=b', 'https://x/#a']) {
+      const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_BASE_URL: url };
+      assert.deepEqual(variablesOf(env), ['MATTING_BASE_URL'], url);
+    }
+    const port0 = { MATTING_NODE_TOKEN: TOKEN, MATTING_PORT: '0' };
+    assert.deepEqual(variablesOf(port0), ['MATTING_BASE_URL']);
+  });
+
+  it('has the defaults that the operator is told of', () => {
+    const config = loadConfig({ MATTING_NODE_TOKEN: TOKEN, MATTING_DATA_DIR: '/srv/matting' });
+    assert.equal(config.baseUrl, 'http://127.0.0.1:8080');
+    assert.equal(config.databaseUrl, 'sqlite:/srv/matting/matting.sqlite');
+    assert.equal(config.storageUrl, 'file:///srv/matting');
+    assert.equal(config.secretsKey, undefined);
+    assert.deepEqual(
+      [config.registryPort, config.metricsPort, config.syncWaitMs, config.resultTtlMs],
+      [50_050, 9464, 120_000, 86_400_000],
+    );
+    assert.deepEqual([config.attemptTimeoutMs, config.noNodeGraceMs], [600_000, 60_000]);
+    assert.deepEqual(
+      [config.submissionsPerMinute, config.readsPerMinute, config.jobsInFlightMax],
+      [1200, 6000, 1000],
+    );
+    assert.deepEqual(config.fetchPorts, [80, 443]);
+    assert.equal(config.readsRequireIdempotencyKey, true);
+    assert.equal(config.allowPrivateAddresses, false);
+  });
+
+  it('makes links that can be followed', () => {
+    const base = { MATTING_NODE_TOKEN: TOKEN };
+    const of = (env: Environment) => loadConfig({ ...base, ...env }).baseUrl;
+    assert.equal(of({ MATTING_HOST: '0.0.0.0', MATTING_PORT: '90' }), 'http://127.0.0.1:90');
+    assert.equal(of({ MATTING_HOST: '::1' }), 'http://[::1]:8080');
+    assert.equal(of({ MATTING_BASE_URL: 'https://x.example/api//' }), 'https://x.example/api');
+  });
+});
+
+describe('loadDatabaseConfig', () => {
+  it('needs nothing but the database', () => {
+    assert.deepEqual(loadDatabaseConfig({ MATTING_DATABASE_URL: MYSQL }).databaseUrl, MYSQL);
+    assert.equal(
+      loadDatabaseConfig({ MATTING_DATABASE_URL: 'sqlite:///var/a.db' }).databaseUrl,
+      'sqlite:/var/a.db',
+    );
+    assert.throws(() => loadDatabaseConfig({ MATTING_DATABASE_URL: 'mysql://host' }), ConfigError);
+  });
+});
+
+describe('the secrets key', () => {
+  let directory: string;
+
+  beforeEach(async () => {
+    directory = await mkdtemp(path.join(tmpdir(), 'matting-key-'));
+  });
+
+  afterEach(async () => {
+    await rm(directory, { recursive: true });
+  });
+
+  it('is made once, for its owner alone, whoever starts first', async () => {
+    const keys = await Promise.all([1, 2, 3].map(() => loadOrCreateSecretsKey(directory)));
+    assert.equal(keys[0].length, 32);
+    for (const key of keys) assert.deepEqual(key, keys[0]);
+    assert.deepEqual(await loadOrCreateSecretsKey(directory), keys[0]);
+    const { mode } = await stat(path.join(directory, 'secrets.key'));
+    assert.equal(mode & 0o777, 0o600);
+  });
+
+  it('is not replaced where its file is damaged', async () => {
+    const file = path.join(directory, 'secrets.key');
+    await writeFile(file, 'half a k');
+    await assert.rejects(loadOrCreateSecretsKey(directory), SecretsKeyError);
+    assert.equal(await readFile(file, 'utf8'), 'half a k');
+  });
+
+  it('of another replica is found out, and so is an altered canary', async () => {
+    let row: SecretsCanary | undefined;
+    const store: SecretsCanaryStore = {
+      establish: async candidate => {
+        row ??= candidate;
+        return row;
+      },
+    };
+    const key = randomBytes(32);
+    await requireSameSecretsKey(store, key);
+    await requireSameSecretsKey(store, key);
+    await assert.rejects(requireSameSecretsKey(store, randomBytes(32)), SecretsKeyError);
+    assert.ok(row);
+    const altered = Uint8Array.from(row.ciphertext);
+    altered[altered.length - 1] ^= 1;
+    row = { ...row, ciphertext: altered };
+    await assert.rejects(requireSameSecretsKey(store, key), SecretsKeyError);
+  });
+});

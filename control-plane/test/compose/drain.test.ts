@@ -1,0 +1,79 @@
+/** The order of ending, and what a signal means. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { type DrainSteps, drainControlPlane, SignalGate } from '../../src/drain.ts';
+import { silent } from '../dispatch/harness.ts';
+
+function steps(changes: Partial<DrainSteps> = {}) {
+  const done: string[] = [];
+  const note = (what: string) => async () => {
+    done.push(what);
+  };
+  const all: DrainSteps = {
+    announce: () => done.push('announce'),
+    finishRuns: note('finish'),
+    giveRunsBack: () => done.push('give back'),
+    handOverWaits: () => done.push('hand over'),
+    closePublic: note('public'),
+    closePublicConnections: () => done.push('cut'),
+    closeRegistry: note('registry'),
+    closeRest: [note('fleet'), note('database')],
+    ...changes,
+  };
+  return { all, done };
+}
+
+const never = new AbortController().signal;
+
+describe('draining', () => {
+  it('goes in order, the database last', async () => {
+    const { all, done } = steps();
+    await drainControlPlane(all, { hurry: never, log: silent });
+    assert.deepEqual(done, [
+      'announce',
+      'finish',
+      'hand over',
+      'public',
+      'registry',
+      'fleet',
+      'database',
+    ]);
+  });
+
+  it('tries every step, whatever became of the ones before', async () => {
+    const broken = () => Promise.reject(new Error('broken'));
+    const { all, done } = steps({ finishRuns: broken, closePublic: broken, closeRegistry: broken });
+    await drainControlPlane(all, { hurry: never, log: silent });
+    assert.deepEqual(done, ['announce', 'hand over', 'fleet', 'database']);
+  });
+
+  it('gives the runs back and cuts the connections when it is hurried', async () => {
+    const hurry = new AbortController();
+    const { promise: given, resolve: giveBack } = Promise.withResolvers<void>();
+    const { promise: cut, resolve: closeConnections } = Promise.withResolvers<void>();
+    const { all, done } = steps({
+      finishRuns: () => given,
+      giveRunsBack: giveBack,
+      closePublic: () => cut,
+      closePublicConnections: closeConnections,
+    });
+    const drained = drainControlPlane(all, { hurry: hurry.signal, log: silent });
+    hurry.abort();
+    await drained;
+    assert.equal(done.at(-1), 'database');
+  });
+
+  it('that begins in a hurry gives back first', async () => {
+    const { all, done } = steps();
+    await drainControlPlane(all, { hurry: AbortSignal.abort(), log: silent });
+    assert.deepEqual(done.slice(0, 3), ['announce', 'give back', 'finish']);
+  });
+});
+
+describe('a signal', () => {
+  it('that arrives twice within a second is one, later it hurries', () => {
+    const gate = new SignalGate();
+    const read = [0, 10, 999, 2500].map(nowMs => gate.read(nowMs));
+    assert.deepEqual(read, ['drain', 'repeat', 'repeat', 'hurry']);
+  });
+});

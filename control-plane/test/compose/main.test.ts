@@ -1,0 +1,276 @@
+/** The program as it is started: a process, its ports, its signals and its last words. */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { finished } from 'node:stream/promises';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { credentials, Metadata } from '@grpc/grpc-js';
+import sharp from 'sharp';
+import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
+import { openStores } from '../../src/store/stores.ts';
+import { silent, until } from '../dispatch/harness.ts';
+import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+
+const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
+
+let directory: string;
+let picture: Buffer;
+const programs: Program[] = [];
+const nodes: ScriptedNode[] = [];
+
+beforeEach(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-main-'));
+  const create = { width: 3, height: 2, channels: 3 as const, background: '#d04010' };
+  picture = await sharp({ create }).png().toBuffer();
+});
+
+afterEach(async () => {
+  for (const program of programs.splice(0)) await program.kill();
+  for (const node of nodes.splice(0)) await node.down();
+  await rm(directory, { recursive: true });
+});
+
+class Program {
+  readonly #child: ChildProcess;
+  readonly exit: Promise<number | null>;
+  readonly #log: Record<string, unknown>[] = [];
+  errors = '';
+
+  constructor(env: Readonly<Record<string, string>>) {
+    this.#child = spawn(process.execPath, [MAIN], {
+      env: { ...env },
+      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+    });
+    programs.push(this);
+    this.exit = this.#ended();
+    this.#child.stderr?.setEncoding('utf8').on('data', text => {
+      this.errors += text;
+    });
+    createInterface(this.#child.stdout!).on('line', line => this.#log.push(JSON.parse(line)));
+  }
+
+  /** Not the child's own 'close': Node does not emit it once the parent has disconnected. */
+  async #ended(): Promise<number | null> {
+    const exited = once(this.#child, 'exit');
+    await finished(this.#child.stderr!);
+    return (await exited)[0];
+  }
+
+  line(message: string): Record<string, unknown> | undefined {
+    return this.#log.find(line => line.msg === message);
+  }
+
+  async ports(): Promise<{ http: number; registry: number; metrics: number }> {
+    await until(() => this.line('listening') !== undefined, this.errors || 'the ports');
+    return this.line('listening') as unknown as Awaited<ReturnType<Program['ports']>>;
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child.kill(signal);
+  }
+
+  disconnect(): void {
+    this.#child.disconnect();
+  }
+
+  async kill(): Promise<void> {
+    this.#child.kill('SIGKILL');
+    await this.exit;
+  }
+}
+
+function environment(changes: Readonly<Record<string, string>> = {}) {
+  return {
+    MATTING_DATA_DIR: directory,
+    MATTING_PORT: '0',
+    MATTING_REGISTRY_PORT: '0',
+    MATTING_METRICS_PORT: '0',
+    MATTING_BASE_URL: 'http://links.example',
+    MATTING_NODE_TOKEN: TEST_TOKEN,
+    ...changes,
+  };
+}
+
+async function createKey(): Promise<string> {
+  const stores = await openStores(`sqlite:${path.join(directory, 'matting.sqlite')}`, {
+    log: silent,
+    migrations: 'run',
+    renderOutboxBody: () => '{}',
+  });
+  const account = await stores.accounts.create('caller');
+  assert.ok(account);
+  await stores.ledger.grant(account.id, 10, 'test');
+  const { token } = await stores.apiKeys.create(account.id, 'test');
+  await stores.close();
+  return token;
+}
+
+/** Registers as a node does, and waits until /readyz says so. */
+async function join(program: Program): Promise<ScriptedNode> {
+  const { registry, http } = await program.ports();
+  const node = await ScriptedNode.start();
+  nodes.push(node);
+  const client = new NodeRegistryClient(`127.0.0.1:${registry}`, credentials.createInsecure());
+  const metadata = new Metadata();
+  metadata.set('authorization', `Bearer ${TEST_TOKEN}`);
+  await new Promise<void>((resolve, reject) => {
+    client.register(node.registration, metadata, error => (error ? reject(error) : resolve()));
+  });
+  client.close();
+  await until(async () => (await fetch(`http://127.0.0.1:${http}/readyz`)).ok, 'readiness');
+  return node;
+}
+
+function submit(http: number, apiKey: string, idempotencyKey: string): Promise<Response> {
+  return fetch(`http://127.0.0.1:${http}/v1/matting`, {
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${apiKey}`,
+      'idempotency-key': idempotencyKey,
+      'content-type': 'application/json',
+    },
+    body: JSON.stringify({ image_base64: picture.toString('base64') }),
+  });
+}
+
+describe('a control plane', () => {
+  it('takes a picture over REST to a registered node and back, and ends with 0', async () => {
+    const apiKey = await createKey();
+    const program = new Program(environment());
+    const { http, metrics } = await program.ports();
+    assert.equal((await fetch(`http://127.0.0.1:${http}/readyz`)).status, 503, 'no node yet');
+    await join(program);
+    const answer = await submit(http, apiKey, 'one');
+    const job = (await answer.json()) as { job_id: string; result: { url: string } };
+    assert.equal(answer.status, 200, JSON.stringify(job));
+    const link = new URL(job.result.url);
+    assert.equal(link.origin, 'http://links.example');
+    const result = await fetch(`http://127.0.0.1:${http}${link.pathname}`);
+    assert.deepEqual(Buffer.from(await result.arrayBuffer()), cutOutOf(picture));
+
+    assert.equal((await fetch(`http://127.0.0.1:${http}/metrics`)).status, 404);
+    assert.equal((await fetch(`http://127.0.0.1:${metrics}/v1/account`)).status, 404);
+    const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
+    assert.match(
+      page,
+      /^matting_control_jobs_total\{outcome="succeeded",mode="sync",code=""\} 1$/m,
+    );
+    assert.match(page, /^matting_control_nodes\{state="routable"\} 1$/m);
+    assert.match(page, /^matting_control_queue_jobs 0$/m);
+    for (const secret of [job.job_id, link.pathname.split('/').at(-1)!, apiKey, TEST_TOKEN]) {
+      assert.ok(!page.includes(secret));
+    }
+    const line = program.line('job');
+    assert.equal(line?.jobId, job.job_id);
+    assert.equal(line?.outcome, 'succeeded');
+
+    program.signal('SIGTERM');
+    // A terminal and npm send it twice.
+    program.signal('SIGTERM');
+    assert.equal(await program.exit, 0);
+    assert.equal(program.errors, '');
+  });
+
+  it('answers those who wait for a running attempt before it ends', async () => {
+    const apiKey = await createKey();
+    const program = new Program(environment());
+    const { http } = await program.ports();
+    const node = await join(program);
+    const { promise: go, resolve } = Promise.withResolvers<void>();
+    node.script = async exchange => {
+      await go;
+      await exchange.cutOut();
+    };
+    const answered = submit(http, apiKey, 'one');
+    await until(() => node.headers.length === 1);
+    program.signal('SIGTERM');
+    await until(() => program.line('draining') !== undefined);
+    resolve();
+    assert.equal((await answered).status, 200);
+    assert.equal(await program.exit, 0);
+  });
+
+  it('that is hurried hands waits over and gives jobs back to the next start', async () => {
+    const apiKey = await createKey();
+    const program = new Program(environment());
+    const { http } = await program.ports();
+    const node = await join(program);
+    node.script = async exchange => {
+      exchange.admit();
+      await exchange.cancelled;
+    };
+    const answered = submit(http, apiKey, 'one');
+    await until(() => node.headers.length === 1);
+    // Its parent is gone: nobody would wait for a slow end.
+    program.disconnect();
+    const answer = await answered;
+    const handedOver = (await answer.json()) as { job_id: string; sync_timeout?: boolean };
+    assert.deepEqual([answer.status, handedOver.sync_timeout], [202, true]);
+    assert.equal(await program.exit, 0);
+
+    node.script = exchange => exchange.cutOut();
+    const next = new Program(environment());
+    const again = await next.ports();
+    await join(next);
+    const replay = await submit(again.http, apiKey, 'one');
+    const job = (await replay.json()) as { job_id: string; status: string };
+    assert.deepEqual([job.job_id, job.status], [handedOver.job_id, 'succeeded']);
+  });
+
+  it('takes no more when no node is there for longer than the grace', async () => {
+    const apiKey = await createKey();
+    const program = new Program(environment({ MATTING_NO_NODE_GRACE_MS: '0' }));
+    const { http } = await program.ports();
+    const answer = await submit(http, apiKey, 'one');
+    const problem = (await answer.json()) as { code: string };
+    assert.deepEqual([answer.status, problem.code], [503, 'SERVICE_UNAVAILABLE']);
+    assert.ok(Number(answer.headers.get('retry-after')) > 0);
+    program.signal('SIGINT');
+    assert.equal(await program.exit, 0);
+  });
+});
+
+describe('a control plane that cannot start', () => {
+  it('names every wrong variable and ends with 78', async () => {
+    const env = environment({ MATTING_SYNC_WAIT_MS: 'soon', MATTING_NODE_TOKEN: 'short' });
+    const program = new Program(env);
+    assert.equal(await program.exit, 78);
+    assert.match(program.errors, /MATTING_SYNC_WAIT_MS must be /);
+    assert.match(program.errors, /MATTING_NODE_TOKEN must be /);
+  });
+
+  for (const variable of ['MATTING_PORT', 'MATTING_REGISTRY_PORT', 'MATTING_METRICS_PORT']) {
+    it(`says in one line that the port of ${variable} is in use`, async () => {
+      const squatter = createServer().listen(0, '127.0.0.1');
+      await once(squatter, 'listening');
+      const { port } = squatter.address() as { port: number };
+      const program = new Program(environment({ [variable]: String(port) }));
+      const code = await program.exit;
+      squatter.close();
+      assert.equal(code, 1);
+      assert.match(program.errors, new RegExp(`^control plane: port ${port} .* ${variable} .*\n$`));
+    });
+  }
+
+  it('says that its data directory cannot be used', async () => {
+    // The superuser may write into any directory: a device stands for one that cannot be.
+    const program = new Program(environment({ MATTING_DATA_DIR: '/dev/null/data' }));
+    assert.equal(await program.exit, 1);
+    assert.match(program.errors, /^control plane: .*MATTING_STORAGE_URL.*\n$/);
+  });
+
+  it('says that the secrets key is another than the database knows', async () => {
+    const first = new Program(environment({ MATTING_SECRETS_KEY: 'ab'.repeat(32) }));
+    await first.ports();
+    first.signal('SIGTERM');
+    assert.equal(await first.exit, 0);
+    const second = new Program(environment({ MATTING_SECRETS_KEY: 'cd'.repeat(32) }));
+    assert.equal(await second.exit, 1);
+    assert.match(second.errors, /^control plane: MATTING_SECRETS_KEY .*\n$/);
+  });
+});

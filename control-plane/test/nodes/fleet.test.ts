@@ -1,0 +1,250 @@
+/** Which nodes are routable, and with how much room, as they come, change, hang and go. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { InputFormat, NodeState } from '#gen/matting/v1/matte_service.ts';
+import { Fleet } from '../../src/nodes/fleet.ts';
+import type { FleetMember } from '../../src/nodes/node-link.ts';
+import { until } from '../dispatch/harness.ts';
+import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
+
+let members: FleetMember[] | Error = [];
+let nowMs = 0;
+let said: string[] = [];
+let fleet: Fleet;
+const nodes: ScriptedNode[] = [];
+
+beforeEach(async () => {
+  members = [];
+  nowMs = 0;
+  said = [];
+  fleet = new Fleet({
+    listMembers: async () => {
+      if (members instanceof Error) throw members;
+      return members;
+    },
+    nodeToken: TEST_TOKEN,
+    log: (_level, message, fields) => said.push(`${message} ${JSON.stringify(fields)}`),
+    now: () => nowMs,
+  });
+  await fleet.start();
+});
+
+afterEach(async () => {
+  await fleet.close();
+  for (const node of nodes.splice(0)) await node.down();
+});
+
+async function started(options: ScriptedNodeOptions = {}): Promise<ScriptedNode> {
+  const node = await ScriptedNode.start(options);
+  nodes.push(node);
+  return node;
+}
+
+async function follow(...followed: ScriptedNode[]): Promise<void> {
+  members = followed.map(node => node.member);
+  await fleet.refresh();
+}
+
+const routable = () => fleet.snapshots().map(node => node.nodeId);
+
+describe('a node', () => {
+  it('is routable as soon as it is a member and reports that it serves', async () => {
+    const node = await started();
+    node.state = NodeState.NODE_STATE_STARTING;
+    await follow(node);
+    await until(() => node.watched);
+    assert.deepEqual(routable(), []);
+    assert.equal(fleet.hasBeenRoutable, false);
+    node.state = NodeState.NODE_STATE_SERVING;
+    node.report();
+    await until(() => routable().length === 1);
+    assert.equal(fleet.hasBeenRoutable, true);
+  });
+
+  it('leaves at once when it announces draining, fails or stops its membership', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    for (const state of [NodeState.NODE_STATE_DRAINING, NodeState.NODE_STATE_FAILED]) {
+      node.state = state;
+      node.report();
+      await until(() => routable().length === 0);
+      node.state = NodeState.NODE_STATE_SERVING;
+      node.report();
+      await until(() => routable().length === 1);
+    }
+    await follow();
+    assert.deepEqual(routable(), []);
+  });
+
+  it('that dies is not routable, and again when it is back at its address', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    await node.down();
+    await until(() => routable().length === 0);
+    await node.up();
+    await until(() => routable().length === 1);
+  });
+
+  it('that restarts is followed under its new boot id only once it has registered', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    const old = node.bootId;
+    await node.down();
+    await node.restart();
+    await until(() => said.some(line => line.includes('another node or boot answers')));
+    assert.deepEqual(routable(), []);
+    await follow(node);
+    await until(() => routable().length === 1);
+    assert.notEqual(fleet.snapshots()[0].bootId, old);
+  });
+
+  it('of another protocol is never routable, and the log says why', async () => {
+    const node = await started({ info: { protocolVersion: 'matting.v2' } });
+    await follow(node);
+    await until(() => said.some(line => line.includes('matting.v2')));
+    assert.deepEqual(routable(), []);
+  });
+
+  it('is judged by what it advertises, and unknown formats are no harm', async () => {
+    const node = await started({
+      info: { inputFormats: [InputFormat.INPUT_FORMAT_JXL, 99 as InputFormat] },
+    });
+    await follow(node);
+    await until(() => routable().length === 1);
+    assert.deepEqual([...fleet.snapshots()[0].inputFormats], ['jxl']);
+  });
+
+  it('that the operator drains is not routable before it says so itself', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    members = [{ ...node.member, draining: true }];
+    await fleet.refresh();
+    assert.deepEqual(routable(), []);
+  });
+});
+
+describe('a stream that falls silent', () => {
+  it('takes its node out, as a process that is stopped would', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    node.reporting = false;
+    await until(() => routable().length === 0, 'the end of the patience');
+    node.reporting = true;
+    await until(() => routable().length === 1);
+  });
+});
+
+describe('the database', () => {
+  it('that is away changes nothing for nodes whose streams live', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    members = new Error('away');
+    await fleet.refresh();
+    await fleet.refresh();
+    assert.equal(routable().length, 1);
+    assert.equal(said.filter(line => line.startsWith('members not readable')).length, 1);
+    members = [];
+    await fleet.refresh();
+    assert.deepEqual(routable(), []);
+  });
+});
+
+describe('room on a node', () => {
+  it('is less what was offered, until the node counts it itself', async () => {
+    const node = await started({ imagesMax: 2 });
+    await follow(node);
+    await until(() => routable().length === 1);
+    const [before] = fleet.snapshots();
+    assert.deepEqual([before.imagesFree, before.idle], [2, true]);
+    const first = fleet.offer(before, 12);
+    const second = fleet.offer(before, 12);
+    assert.ok(first && second);
+    const [during] = fleet.snapshots();
+    assert.deepEqual([during.imagesFree, during.unreportedImages, during.idle], [0, 2, false]);
+    first.end();
+    first.end();
+    assert.equal(fleet.snapshots()[0].imagesFree, 1);
+    second.end();
+    assert.equal(fleet.snapshots()[0].imagesFree, 2);
+  });
+
+  it('is none after a refusal until the next report', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    fleet.offer(fleet.snapshots()[0], 1)?.end(true);
+    assert.equal(fleet.snapshots()[0].imagesFree, 0);
+    node.report();
+    await until(() => fleet.snapshots()[0].imagesFree === 2);
+  });
+
+  it('is not given on a boot that is gone', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    const [snapshot] = fleet.snapshots();
+    assert.equal(fleet.offer({ ...snapshot, bootId: randomUUID() }, 1), undefined);
+    await follow();
+    assert.equal(fleet.offer(snapshot, 1), undefined);
+  });
+
+  it('that was taken keeps its channel when the membership ends', async () => {
+    const { promise: go, resolve } = Promise.withResolvers<void>();
+    const node = await started({
+      script: async exchange => {
+        await go;
+        await exchange.cutOut();
+      },
+    });
+    await follow(node);
+    await until(() => routable().length === 1);
+    const offer = fleet.offer(fleet.snapshots()[0], 1);
+    assert.ok(offer);
+    const attempt = offer.client.matte({
+      jobId: 'job',
+      attempt: 1,
+      inputBytes: 3,
+      inputFormat: 'png',
+      width: 1,
+      height: 1,
+      outputFormat: 'png',
+      sync: true,
+      openInput: async () => {
+        const { Readable } = await import('node:stream');
+        return Readable.from([Buffer.from('abc')], { objectMode: false });
+      },
+      sink: { write: async () => undefined },
+      signal: new AbortController().signal,
+      timeoutMs: 10_000,
+    });
+    await until(() => node.headers.length === 1);
+    await follow();
+    assert.equal(fleet.counts().attemptsInFlight, 1);
+    resolve();
+    assert.equal((await attempt).kind, 'done');
+    offer.end();
+    assert.equal(fleet.counts().attemptsInFlight, 0);
+  });
+});
+
+describe('the time without a routable node', () => {
+  it('counts from the start, is 0 while there is one, and from its loss on', async () => {
+    nowMs = 500;
+    assert.equal(fleet.unroutableMs(), 500);
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    nowMs = 10_000;
+    assert.equal(fleet.unroutableMs(), 0);
+    await follow();
+    nowMs = 10_700;
+    assert.equal(fleet.unroutableMs(), 700);
+  });
+});
