@@ -1,4 +1,4 @@
-/** The engines of one prepared model: interface first, implementation below it. */
+/** The engines of one prepared model, as the pipeline sees them. open-engine-pool.ts makes them. */
 
 export type EnginePriority = 'sync' | 'async';
 
@@ -13,7 +13,9 @@ export interface EngineRun {
 export interface EngineResult {
   /** One byte a pixel, 255 opaque, the model's input size. Never rescaled per image. */
   readonly alpha: Buffer;
+  /** From run() until the engine that ran it took it, ms. */
   readonly waitMs: number;
+  /** From there until the alpha was back: the hop, both conversions and the native run, ms. */
   readonly inferMs: number;
 }
 
@@ -30,16 +32,65 @@ export interface EnginePoolSnapshot {
   readonly estimatedWaitMs: number;
 }
 
+/**
+ * succeeded: an alpha came back. failed: the engine reported an error. lost: it died under the
+ * image. dropped: the caller had gone when it ended, however it ended.
+ */
+export const RUN_OUTCOMES = ['succeeded', 'failed', 'lost', 'dropped'] as const;
+export type RunOutcome = (typeof RUN_OUTCOMES)[number];
+
+/**
+ * Why an engine's process ended. load: before it was ready. idle: with no image in it. run: under
+ * an image. watchdog: killed, its run took too long. fault: replaced, its run reported an error,
+ * after which a GPU's context cannot be trusted.
+ */
+export const ENGINE_DEATH_CAUSES = ['load', 'idle', 'run', 'watchdog', 'fault'] as const;
+export type EngineDeathCause = (typeof ENGINE_DEATH_CAUSES)[number];
+
+/** Totals since the pool was opened. */
+export interface EnginePoolMetrics {
+  readonly runs: Readonly<Record<RunOutcome, number>>;
+  readonly deaths: Readonly<Record<EngineDeathCause, number>>;
+  /** Sum over the engines of the time an image was in one, seconds. */
+  readonly busyS: number;
+  /** Of the newest engine: spawn to ready, and its warm-up run, ms. 0: none was ready yet. */
+  readonly loadMs: number;
+  readonly warmMs: number;
+}
+
+export interface EngineProcess {
+  /** 0 to engines - 1, stable over restarts. */
+  readonly engine: number;
+  readonly pid: number;
+  /** Undefined where the platform does not tell (no /proc). */
+  readonly residentBytes: number | undefined;
+}
+
 export interface EnginePool {
   /**
+   * Resolves when the first engine can run; rejects, with one line for the operator, when none ever
+   * will: the model does not load, or the pool failed or was closed before.
+   */
+  ready(): Promise<void>;
+  /**
    * Queues a run; sync before async. Rejects with ContractError ENGINE_LOST when its engine died
-   * under it (also by the watchdog), NODE_UNAVAILABLE when the pool closes or failed, and with the
-   * signal's reason when aborted. The queue is bounded by the node's admission.
+   * under it (also by the watchdog), NODE_FAULT when the engine reports an error, NODE_UNAVAILABLE
+   * when the pool closes or failed, NODE_OVERLOADED over the queue's own bound, and with the
+   * signal's reason when aborted. An engine that dies before it began the run costs the caller
+   * nothing: the run goes back to the head of the queue. `rgb` is not copied: it must not change
+   * until the promise settles.
    */
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;
+  metrics(): EnginePoolMetrics;
+  /** The living engine processes. */
+  processes(): EngineProcess[];
   /** Called after each change of the snapshot's state, enginesReady, running or queued. */
   onChange(listener: () => void): () => void;
-  /** Lets a running image finish up to `graceMs`, then kills. Idempotent. */
+  /**
+   * Refuses new runs and those queued, lets running ones finish up to `graceMs`, then kills.
+   * Resolves when no engine process is left. Idempotent; a later call with less time hurries the
+   * first.
+   */
   close(graceMs: number): Promise<void>;
 }

@@ -1,4 +1,4 @@
-/** The node's picture workers: interface first, implementation below it. */
+/** The node's picture workers, as the pipeline sees them. open-picture-pool.ts makes them. */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 
 export interface Size {
@@ -9,7 +9,7 @@ export interface Size {
 export interface DecodeRequest {
   /** The whole file. */
   readonly file: Buffer;
-  /** What the caller declared; a larger image is INVALID_ARGUMENT (UNSUPPORTED…, see the contract). */
+  /** What the caller declared, oriented or not; a larger image is PROCESSING_FAILED. */
   readonly declared: Size | undefined;
   /** Sizes at which the plan's models want the picture. */
   readonly modelInputs: readonly Size[];
@@ -74,8 +74,50 @@ export interface PicturePoolSnapshot {
 
 export interface PicturePool {
   readonly capabilities: PictureCapabilities;
-  /** Waits for a worker; sync before async. Rejects with the signal's reason, or NODE_UNAVAILABLE at close. */
+  /**
+   * Waits for a worker; sync before async. Rejects with the signal's reason, with NODE_UNAVAILABLE
+   * at close, and with NODE_FAULT where no worker can be started.
+   */
   acquire(priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease>;
   snapshot(): PicturePoolSnapshot;
+  /**
+   * Takes no more images, lets those inside finish up to `graceMs`, then kills. Resolves when no
+   * worker is left. Idempotent; a later call with less time hurries the first.
+   */
   close(graceMs: number): Promise<void>;
+}
+
+/**
+ * Why a worker's process ended. start: before it was ready. idle: without an image in it. image:
+ * under one, by itself or by an outsider. time_budget, memory_budget: killed, its image cost too
+ * much. abandoned: killed, its image was given up while it worked. recycled: replaced, it had grown
+ * too large or a codec in it was broken. closed: the pool was closed.
+ */
+export const PICTURE_WORKER_ENDS = [
+  'start',
+  'idle',
+  'image',
+  'time_budget',
+  'memory_budget',
+  'abandoned',
+  'recycled',
+  'closed',
+] as const;
+export type PictureWorkerEnd = (typeof PICTURE_WORKER_ENDS)[number];
+/** Totals since the pool was opened. */
+export type PictureWorkerEnds = Readonly<Record<PictureWorkerEnd, number>>;
+
+export interface PictureProcess {
+  /** 0 to workers - 1, stable over restarts. */
+  readonly place: number;
+  readonly pid: number;
+  /** Undefined where the platform does not tell (no /proc). */
+  readonly residentBytes: number | undefined;
+}
+
+/** A pool of processes: what metrics and tests see besides. */
+export interface WorkerPicturePool extends PicturePool {
+  ends(): PictureWorkerEnds;
+  /** The living workers. */
+  processes(): PictureProcess[];
 }

@@ -1,32 +1,53 @@
 /**
- * The child's side: opens descriptor 3 and guarantees that the process ends with its parent. A guard
- * thread does it, because native code (a run, a codec) blocks the main thread for seconds and the
- * end of the socket would not be seen.
+ * The child's side: opens descriptor 3 and guarantees that the process ends with its parent. A
+ * guard thread does it, because native code (a run, a codec) blocks the main thread for seconds and
+ * the end of the socket would not be seen. This file and the child programs are the `main` of their
+ * process: they may end it.
  */
 import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
-import { type Frame, FrameChannel } from './frames.ts';
+import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
 
 const GUARD_INTERVAL_MS = 500;
 
-/** Runs in the guard thread. SIGKILL: process.exit would wait for, or crash in, native threads. */
+/**
+ * Runs in the guard thread. SIGKILL: process.exit would wait for, or crash in, native threads. The
+ * whole group goes, with what a codec started; a child that leads no group ends alone.
+ */
 const GUARD_PROGRAM = `
-const parent = process.ppid;
-setInterval(() => {
-  if (process.ppid !== parent) process.kill(process.pid, 'SIGKILL');
-}, ${GUARD_INTERVAL_MS});
+const { workerData: parentPid } = require('node:worker_threads');
+function endWithParent() {
+  if (process.ppid === parentPid) return;
+  try {
+    process.kill(-process.pid, 'SIGKILL');
+  } finally {
+    process.kill(process.pid, 'SIGKILL');
+  }
+}
+setInterval(endWithParent, ${GUARD_INTERVAL_MS});
+endWithParent();
 `;
 
 export function serveParent<Incoming>(
   onFrame: (frame: Frame<Incoming>) => void,
 ): FrameChannel<Incoming> {
+  const parentPid = Number(process.argv.at(-1));
+  if (!Number.isSafeInteger(parentPid) || parentPid < 1) {
+    throw new Error('this program is started by the inference node, not by hand');
+  }
   const guard = new Worker(GUARD_PROGRAM, {
     eval: true,
+    workerData: parentPid,
     resourceLimits: { maxOldGenerationSizeMb: 8, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },
   });
   guard.unref();
   const socket = new Socket({ fd: 3, readable: true, writable: true });
   socket.once('close', () => process.exit(0));
-  socket.on('error', () => process.exit(0));
+  socket.on('error', error => {
+    // A reset is the parent's end. A malformed frame is a bug, and the parent has to hear of it.
+    if (!(error instanceof MalformedFrameError)) process.exit(0);
+    console.error(error.message);
+    process.exit(1);
+  });
   return new FrameChannel(socket, onFrame);
 }

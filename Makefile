@@ -1,0 +1,56 @@
+# make start   set up and run everything, print the address, a key and a curl line
+# make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
+# make test    set up and run all tests
+# make check   what CI runs: types, lint, generated code, then the tests
+# make bench   the figures of docs/performance.md, measured on this machine
+# make generate, make format   after a change of proto/*.proto; before a commit
+
+SHELL := /bin/sh
+NODE := sh bin/node24
+INSTALLED := node_modules/.installed
+IMAGE ?=
+OUT ?= cutout.png
+
+.PHONY: setup start demo test check types lint generated generate format bench clean
+.DEFAULT_GOAL := start
+
+setup: $(INSTALLED)
+
+$(INSTALLED): package.json package-lock.json .npmrc
+	@command -v npm >/dev/null || { echo "matting: needs npm (it comes with Node 18 or later)" >&2; exit 69; }
+	@echo "Installing packages ..."
+	@npm ci --loglevel=error
+	@touch $@
+
+start: setup
+	@$(NODE) bin/matting.ts up
+
+demo: setup
+	@$(NODE) bin/matting.ts cutout $(if $(IMAGE),"$(IMAGE)") --out "$(OUT)"
+
+test: setup
+	@$(NODE) test/support/run-tests.ts
+
+check: types lint generated test
+
+types: setup
+	@$(NODE) node_modules/typescript/bin/tsc -p .
+
+lint: setup
+	@$(NODE) node_modules/@biomejs/biome/bin/biome ci .
+	@$(NODE) node_modules/@bufbuild/buf/bin/buf lint
+
+generated: setup
+	@$(NODE) test/support/check-generated.ts
+
+generate: setup
+	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" $(NODE) node_modules/@bufbuild/buf/bin/buf generate
+
+format: setup
+	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .
+
+bench: setup
+	@$(NODE) bench/run.ts
+
+clean:
+	rm -rf node_modules data model-cache

@@ -1,0 +1,148 @@
+/**
+ * The whole service for a measurement: its own ports and data directory, real weights, and a client
+ * that costs little. Ends with `close`.
+ */
+import { randomUUID } from 'node:crypto';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { cpus, tmpdir, totalmem } from 'node:os';
+import path from 'node:path';
+import { loadSupervisorConfig } from '../bin/config.ts';
+import { fetchModels } from '../bin/fetch-models.ts';
+import { bootstrapAccount, findFreePorts, startStack } from '../bin/stack.ts';
+import { Terminal } from '../bin/terminal.ts';
+
+export interface Answer {
+  readonly status: number;
+  readonly file: Buffer;
+  /** From the first byte sent to the job's JSON. */
+  readonly answerMs: number;
+  /** From the first byte sent to the last byte of the cut-out. */
+  readonly totalMs: number;
+  readonly serverTiming: string;
+}
+
+export interface Service {
+  readonly baseUrl: string;
+  /** Sends a file and fetches its cut-out. Rejects on anything but 200. */
+  cutOut(file: Buffer, format?: string): Promise<Answer>;
+  /** Of the node's main process and all its children, bytes. */
+  nodeMemory(): { readonly rss: number; readonly pss: number; readonly processes: number };
+  close(): Promise<void>;
+}
+
+export async function openService(env: Record<string, string> = {}): Promise<Service> {
+  const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
+  const given = loadSupervisorConfig({ ...process.env, ...env });
+  const config = {
+    ...given,
+    host: '127.0.0.1',
+    ports: await findFreePorts(),
+    dataDir,
+    nodeToken: undefined,
+    env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },
+  };
+  await fetchModels(config, new Terminal(), new AbortController().signal);
+  const stack = await startStack(config, line => console.error(line), new AbortController().signal);
+  const { apiKey } = await bootstrapAccount(config, 'bench', 100_000);
+  return {
+    baseUrl: stack.baseUrl,
+    cutOut: (file, format = 'png') => cutOut(stack.baseUrl, apiKey ?? '', file, format),
+    nodeMemory: () => nodeMemory(config.ports.nodeHttp),
+    close: async () => {
+      await stack.stop();
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+}
+
+async function cutOut(
+  baseUrl: string,
+  apiKey: string,
+  file: Buffer,
+  format: string,
+): Promise<Answer> {
+  const body = `{"image_base64":"${file.toString('base64')}","output_format":"${format}"}`;
+  const startedAt = performance.now();
+  const answer = await fetch(`${baseUrl}/v1/matting`, {
+    method: 'POST',
+    headers: {
+      authorization: `Bearer ${apiKey}`,
+      'idempotency-key': randomUUID(),
+      'content-type': 'application/json',
+    },
+    body,
+  });
+  const job = (await answer.json()) as { result?: { url: string } };
+  const answerMs = performance.now() - startedAt;
+  if (answer.status !== 200 || job.result === undefined) {
+    throw new Error(`${answer.status}: ${JSON.stringify(job)}`);
+  }
+  const download = await fetch(job.result.url);
+  const result = Buffer.from(await download.arrayBuffer());
+  const totalMs = performance.now() - startedAt;
+  const serverTiming = answer.headers.get('server-timing') ?? '';
+  return { status: answer.status, file: result, answerMs, totalMs, serverTiming };
+}
+
+/** The node is found by its HTTP port, its children by their parent. */
+function nodeMemory(nodeHttpPort: number): { rss: number; pss: number; processes: number } {
+  const root = pidListening(nodeHttpPort);
+  const pids = [root, ...descendants(root)];
+  let rss = 0;
+  let pss = 0;
+  for (const pid of pids) {
+    const rollup = `/proc/${pid}/smaps_rollup`;
+    if (!existsSync(rollup)) continue;
+    const text = readFileSync(rollup, 'utf8');
+    rss += 1024 * Number(/^Rss:\s+(\d+)/m.exec(text)?.[1] ?? 0);
+    pss += 1024 * Number(/^Pss:\s+(\d+)/m.exec(text)?.[1] ?? 0);
+  }
+  return { rss, pss, processes: pids.length };
+}
+
+function processes(): number[] {
+  return readdirSync('/proc')
+    .filter(name => /^\d+$/.test(name))
+    .map(Number);
+}
+
+function descendants(parent: number): number[] {
+  const children = processes().filter(pid => {
+    const stat = existsSync(`/proc/${pid}/stat`) ? readFileSync(`/proc/${pid}/stat`, 'utf8') : '';
+    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent;
+  });
+  return children.flatMap(pid => [pid, ...descendants(pid)]);
+}
+
+function pidListening(port: number): number {
+  const found = processes().find(pid => {
+    const file = `/proc/${pid}/environ`;
+    try {
+      return (
+        readFileSync(file, 'utf8').includes(`MATTING_NODE_HTTP_PORT=${port}\0`) &&
+        readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('inference-node/src/main.ts')
+      );
+    } catch {
+      return false; // gone since the listing, or another user's
+    }
+  });
+  if (found === undefined) throw new Error('the node was not found');
+  return found;
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+/** What a figure is worth depends on this. */
+export function machine(): Record<string, string | number> {
+  return {
+    cpu: cpus()[0]?.model ?? 'unknown',
+    cores: cpus().length,
+    memoryGiB: Math.round(totalmem() / 2 ** 30),
+    node: process.version,
+    platform: `${process.platform} ${process.arch}`,
+  };
+}

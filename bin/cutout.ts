@@ -1,0 +1,191 @@
+/**
+ * `matting cutout`: sets the whole service up on free ports with a data directory of its own, sends
+ * photos through the real REST path, writes the cut-outs and leaves nothing running.
+ */
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { OUTPUT_FORMATS } from '#contract/formats.ts';
+import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
+import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
+import { fetchModels } from './fetch-models.ts';
+import { bootstrapAccount, findFreePorts, SetupError, type Stack, startStack } from './stack.ts';
+import type { Terminal } from './terminal.ts';
+
+const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
+const POLL_MS = 500;
+
+/** What of the caller's environment this private stack takes: how to infer, never where to store. */
+const INHERITED_VARIABLES =
+  /^MATTING_(MODEL|MODEL_INPUT_SIZE|PRECISION|QUALITY|EXECUTION_PROVIDER|ENGINES|ENGINE_THREADS|PICTURE_WORKERS|LOG_LEVEL)$/;
+
+export interface CutoutOptions {
+  /** None: the picture that comes with the project. */
+  readonly images: readonly string[];
+  /** The file to write; its ending chooses the format. Only with one image. */
+  readonly out: string | undefined;
+}
+
+interface Job {
+  readonly job_id: string;
+  readonly status: string;
+  readonly status_url: string;
+  readonly result?: {
+    readonly url: string;
+    readonly width: number;
+    readonly height: number;
+    readonly sizeBytes: number;
+    readonly contentType: string;
+  };
+  readonly error?: { readonly code: string; readonly detail: string };
+}
+
+interface Task {
+  readonly image: string;
+  readonly out: string;
+  readonly format: string;
+}
+
+/** @throws SetupError, ConfigError */
+export async function cutout(
+  options: CutoutOptions,
+  terminal: Terminal,
+  signal: AbortSignal,
+  onStack: (stack: Stack) => void,
+): Promise<void> {
+  const tasks = await planTasks(options);
+  const given = loadSupervisorConfig();
+  await fetchModels(given, terminal, signal);
+  const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-cutout-'));
+  try {
+    const config: SupervisorConfig = {
+      ...given,
+      host: '127.0.0.1',
+      ports: await findFreePorts(),
+      dataDir,
+      nodeToken: undefined,
+      env: Object.fromEntries(
+        Object.entries(given.env).filter(
+          ([name]) => !name.startsWith('MATTING_') || INHERITED_VARIABLES.test(name),
+        ),
+      ),
+    };
+    terminal.activity('Starting a control plane and one node for it');
+    const startedAtMs = performance.now();
+    const stack = await startStack(config, line => terminal.line(`matting: ${line}`), signal);
+    onStack(stack);
+    try {
+      const first = await bootstrapAccount(config, 'cutout', tasks.length);
+      if (first.apiKey === undefined) throw new SetupError('the data directory is not new');
+      terminal.line(`Service ready after ${seconds(performance.now() - startedAtMs)}`);
+      for (const task of tasks) await cutOne(stack.baseUrl, first.apiKey, task, terminal, signal);
+      terminal.activity('Ending the service');
+    } finally {
+      await stack.stop();
+    }
+  } finally {
+    terminal.quiet();
+    await rm(dataDir, { recursive: true, force: true });
+  }
+}
+
+/** Everything that can be wrong with the arguments, before anything is started. */
+async function planTasks(options: CutoutOptions): Promise<Task[]> {
+  const images = options.images.length > 0 ? options.images : [DEMO_IMAGE];
+  if (options.out !== undefined && images.length > 1) {
+    throw new SetupError('--out names one file: leave it out with several images', 64);
+  }
+  const tasks: Task[] = [];
+  for (const image of images) {
+    const found = await stat(image).catch(() => undefined);
+    if (found === undefined || !found.isFile()) throw new SetupError(`no such file: ${image}`, 66);
+    if (found.size > IMAGE_BYTES_MAX) throw new SetupError(`${image} is over 50 MB`, 66);
+    const out = options.out ?? `${path.parse(image).name}-cutout.png`;
+    const format = path.extname(out).slice(1).toLowerCase();
+    if (!OUTPUT_FORMATS.some(known => known === format)) {
+      const known = OUTPUT_FORMATS.map(name => `.${name}`).join(', ');
+      throw new SetupError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
+    }
+    const folder = await stat(path.dirname(path.resolve(out))).catch(() => undefined);
+    if (!folder?.isDirectory()) throw new SetupError(`no such directory for ${out}`, 73);
+    tasks.push({ image, out, format });
+  }
+  return tasks;
+}
+
+async function cutOne(
+  baseUrl: string,
+  apiKey: string,
+  task: Task,
+  terminal: Terminal,
+  signal: AbortSignal,
+): Promise<void> {
+  terminal.activity(`Cutting out ${task.image}`);
+  const headers = { authorization: `Bearer ${apiKey}`, 'idempotency-key': randomUUID() };
+  const image = await readFile(task.image);
+  const startedAtMs = performance.now();
+  let answer = await fetch(`${baseUrl}/v1/matting`, {
+    method: 'POST',
+    headers: { ...headers, 'content-type': 'application/json' },
+    body: JSON.stringify({ image_base64: image.toString('base64'), output_format: task.format }),
+    signal,
+  });
+  let job = (await answer.json()) as Job;
+  while (answer.status === 202 || (answer.ok && !isFinal(job))) {
+    await new Promise(resolve => setTimeout(resolve, POLL_MS));
+    answer = await fetch(job.status_url, { headers, signal });
+    job = (await answer.json()) as Job;
+  }
+  if (!answer.ok || job.result === undefined) throw new SetupError(failureOf(task.image, job));
+  const download = await fetch(job.result.url, { signal });
+  if (!download.ok) throw new SetupError(`the result link answered ${download.status}`);
+  const bytes = Buffer.from(await download.arrayBuffer());
+  const totalMs = performance.now() - startedAtMs;
+  // Never half a file under the name that was asked for.
+  const partial = `${task.out}.${process.pid}.part`;
+  await writeFile(partial, bytes);
+  await rename(partial, task.out);
+  report(terminal, task, job, totalMs, answer.headers.get('server-timing'));
+}
+
+function isFinal(job: Job): boolean {
+  return job.status === 'succeeded' || job.status === 'failed' || job.status === 'expired';
+}
+
+/** A problem+json answer carries code and detail itself, a failed job in its error. */
+function failureOf(image: string, body: Job & { code?: string; detail?: string }): string {
+  const failure = body.error ?? { code: body.code, detail: body.detail };
+  return `${image}: ${failure.code ?? 'failed'}: ${failure.detail ?? 'no detail was given'}`;
+}
+
+function report(
+  terminal: Terminal,
+  task: Task,
+  job: Job,
+  totalMs: number,
+  serverTiming: string | null,
+): void {
+  const result = job.result;
+  if (result === undefined) return;
+  const kilobytes = Math.ceil(result.sizeBytes / 1000);
+  terminal.line(`${task.image} -> ${path.resolve(task.out)}`);
+  const size = `${result.width} x ${result.height} px, ${result.contentType}, ${kilobytes} kB`;
+  terminal.line(`  ${size}, ${seconds(totalMs)} from request to file`);
+  const stages = parseServerTiming(serverTiming ?? '');
+  if (stages.length === 0) return;
+  terminal.line(`  ${stages.map(([name, ms]) => `${name} ${Math.round(ms)} ms`).join(', ')}`);
+}
+
+/** `decode;dur=12.3, infer;dur=690` (W3C Server-Timing) as pairs, in order. */
+function parseServerTiming(header: string): [string, number][] {
+  return header
+    .split(',')
+    .map(item => /^\s*([\w-]+)\s*;\s*dur=([\d.]+)/.exec(item))
+    .filter(match => match !== null)
+    .map(match => [match[1], Number(match[2])]);
+}
+
+function seconds(ms: number): string {
+  return `${(ms / 1000).toFixed(1)} s`;
+}

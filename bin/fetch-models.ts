@@ -1,0 +1,57 @@
+/**
+ * Before anything starts: the configured model's weights are there, checked and prepared. The
+ * node's own CLI does it; here its steps become a bar.
+ */
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import type { SupervisorConfig } from './config.ts';
+import { NODE_CLI, SetupError } from './stack.ts';
+import type { Terminal } from './terminal.ts';
+
+/** A step as `models fetch --progress-json` prints it, one a line. */
+interface Step {
+  readonly event: 'fetch' | 'prepare';
+  readonly model: string;
+  readonly receivedBytes?: number;
+  readonly totalBytes?: number;
+  readonly step?: string;
+}
+
+const LAST_WORDS_CHARACTERS_MAX = 4096;
+
+/** @throws SetupError with the CLI's own line. */
+export async function fetchModels(
+  config: SupervisorConfig,
+  terminal: Terminal,
+  signal: AbortSignal,
+): Promise<void> {
+  // A damaged file is for a person to see, not to be replaced behind their back.
+  const args = [NODE_CLI, 'models', 'fetch', '--progress-json', '--refuse-altered'];
+  const child = spawn(process.execPath, args, {
+    env: { ...config.env, MATTING_MODEL_DIR: config.modelDir },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const end = () => child.kill('SIGTERM');
+  signal.addEventListener('abort', end, { once: true });
+  let lastWords = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    lastWords = (lastWords + text).slice(-LAST_WORDS_CHARACTERS_MAX);
+  });
+  let shown = '';
+  createInterface(child.stdout).on('line', line => {
+    const step = JSON.parse(line) as Step;
+    const text = step.event === 'fetch' ? `Fetching ${step.model}` : `Preparing ${step.model}`;
+    if (text !== shown && (step.event === 'fetch' || step.step === 'rewrite')) {
+      shown = text;
+      terminal.activity(text);
+    }
+    if (step.event === 'fetch') terminal.progress(text, step.receivedBytes ?? 0, step.totalBytes);
+  });
+  const code = await new Promise<number | null>(resolve => child.once('close', resolve));
+  signal.removeEventListener('abort', end);
+  terminal.quiet();
+  signal.throwIfAborted();
+  if (code !== 0) {
+    throw new SetupError(lastWords.trim() || `models fetch failed (exit code ${code})`, code ?? 1);
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * The one command of the project: `up` and `cutout` run both programs, everything else is a command
+ * of one program's own CLI. It imports neither program.
+ */
+import { spawn } from 'node:child_process';
+import path from 'node:path';
+import { Command, CommanderError } from 'commander';
+import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { ROOT } from './config.ts';
+import { cutout } from './cutout.ts';
+import { NODE_CLI, SetupError, type Stack } from './stack.ts';
+import { Terminal } from './terminal.ts';
+import { up } from './up.ts';
+
+const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/src/cli/main.ts');
+
+/** Commands handed on whole, and the program whose they are. */
+const HANDED_ON: Readonly<Record<string, { readonly main: string; readonly about: string }>> = {
+  accounts: { main: CONTROL_PLANE_CLI, about: 'create and list accounts' },
+  keys: { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' },
+  credits: { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' },
+  jobs: { main: CONTROL_PLANE_CLI, about: 'look at jobs' },
+  nodes: { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' },
+  migrate: { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' },
+  models: { main: NODE_CLI, about: 'fetch and list models' },
+};
+
+/** The same signal from a terminal and from a supervisor above is one signal. */
+const SIGNAL_TWICE_MS = 1000;
+
+const terminal = new Terminal();
+const ending = new AbortController();
+let stack: Stack | undefined;
+let firstSignalAtMs: number | undefined;
+
+function onSignal(): void {
+  const now = Date.now();
+  if (firstSignalAtMs === undefined) {
+    firstSignalAtMs = now;
+    ending.abort();
+    return;
+  }
+  if (now - firstSignalAtMs < SIGNAL_TWICE_MS) return;
+  void stack?.hurry();
+}
+
+function watchSignals(): void {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal);
+}
+
+function keepStack(started: Stack): void {
+  stack = started;
+}
+
+async function handOn(main: string, args: readonly string[]): Promise<number> {
+  const child = spawn(process.execPath, [main, ...args], { stdio: 'inherit' });
+  // The terminal sends Ctrl-C to both; the CLI decides.
+  process.on('SIGINT', () => undefined);
+  process.on('SIGTERM', () => child.kill('SIGTERM'));
+  const code = await new Promise<number | null>(resolve => child.once('close', resolve));
+  return code ?? 1;
+}
+
+async function main(argv: readonly string[]): Promise<number> {
+  const handed = argv[0] === undefined ? undefined : HANDED_ON[argv[0]];
+  if (handed !== undefined) return handOn(handed.main, argv);
+  const program = new Command('matting')
+    .description('A self-hosted background-removal service')
+    .exitOverride();
+  program
+    .command('up')
+    .description('set up and run everything on this machine')
+    .action(async () => {
+      watchSignals();
+      await up(terminal, ending.signal, keepStack);
+    });
+  program
+    .command('cutout')
+    .description('cut images out through a service of its own, then end it')
+    .argument('[image...]', 'JPEG, PNG, WebP, AVIF or JPEG XL; none: the demo picture')
+    .option('--out <file>', 'file to write; its ending chooses the format')
+    .action(async (images: string[], options: { out?: string }) => {
+      watchSignals();
+      await cutout({ images, out: options.out }, terminal, ending.signal, keepStack);
+    });
+  for (const [name, { about }] of Object.entries(HANDED_ON)) {
+    program.command(name).description(about);
+  }
+  await program.parseAsync(argv, { from: 'user' });
+  return 0;
+}
+
+/** One line for a person; a stack only for what no person can mend. */
+function explain(error: unknown): number {
+  terminal.quiet();
+  if (ending.signal.aborted) return 130;
+  if (error instanceof CommanderError) return error.exitCode;
+  if (error instanceof ConfigError) {
+    console.error(`matting: ${error.message}`);
+    return CONFIG_EXIT_CODE;
+  }
+  if (error instanceof SetupError) {
+    console.error(
+      error.message.startsWith('matting:') ? error.message : `matting: ${error.message}`,
+    );
+    return error.exitCode;
+  }
+  console.error('matting: unexpected error:', error);
+  return 70;
+}
+
+process.exitCode = await main(process.argv.slice(2)).catch(explain);
+// Handles that are left (a fetch's keep-alive connections) must not hold the terminal.
+process.exit();

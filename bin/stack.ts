@@ -1,0 +1,262 @@
+/**
+ * The whole service on one machine: a control plane on SQLite and one CPU node, as two child
+ * processes that know nothing of each other but an address and a token. `up` and `cutout` are made
+ * of it.
+ */
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { constants } from 'node:fs';
+import { access, readFile, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { makeDirectory } from '#contract/make-directory.ts';
+import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
+import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
+
+const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/src/main.ts');
+const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/src/cli/main.ts');
+const NODE_MAIN = path.join(ROOT, 'inference-node/src/main.ts');
+export const NODE_CLI = path.join(ROOT, 'inference-node/src/cli/main.ts');
+
+const LOOPBACK = '127.0.0.1';
+/** A GPU's first start compiles kernels for minutes; a CPU's takes seconds. */
+const READY_TIMEOUT_MS = 300_000;
+const READY_POLL_MS = 50;
+const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
+
+/** Something a person can mend; `message` is one line that says how. */
+export class SetupError extends Error {
+  readonly exitCode: number;
+
+  constructor(message: string, exitCode = 1) {
+    super(message);
+    this.name = 'SetupError';
+    this.exitCode = exitCode;
+  }
+}
+
+export interface Stack {
+  /** Without a trailing slash. */
+  readonly baseUrl: string;
+  readonly logDir: string;
+  /** Finishes what runs, then ends both programs. Idempotent. */
+  stop(): Promise<void>;
+  /** During `stop`: no more patience. */
+  hurry(): Promise<void>;
+}
+
+export interface Bootstrap {
+  readonly created: boolean;
+  readonly apiKey: string | undefined;
+}
+
+/**
+ * Starts both programs and resolves once a photo can be sent. On any failure nothing is left
+ * running.
+ * @throws SetupError
+ */
+export async function startStack(
+  config: SupervisorConfig,
+  say: (line: string) => void,
+  signal: AbortSignal,
+): Promise<Stack> {
+  await requireWritableDirectory(config.dataDir, 'MATTING_DATA_DIR');
+  await requireFreePorts(config);
+  const logDir = path.join(config.dataDir, 'logs');
+  makeDirectory(logDir, 0o700);
+  const token = config.nodeToken ?? (await readOrMakeToken(config.dataDir));
+  const controlPlane = new SupervisedProgram({
+    name: 'control plane',
+    main: CONTROL_PLANE_MAIN,
+    env: { ...controlPlaneEnv(config), MATTING_NODE_TOKEN: token },
+    logFile: path.join(logDir, 'control-plane.log'),
+    say,
+  });
+  const node = new SupervisedProgram({
+    name: 'inference node',
+    main: NODE_MAIN,
+    env: nodeEnv(config, token),
+    logFile: path.join(logDir, 'inference-node.log'),
+    say,
+  });
+  // The node first: what it admitted comes back while the control plane can still store it.
+  let stopping: Promise<void> | undefined;
+  const stop = () => {
+    stopping ??= node.stop().then(() => controlPlane.stop());
+    return stopping;
+  };
+  const hurry = async () => {
+    await Promise.all([node.hurry(), controlPlane.hurry()]);
+  };
+  const baseUrl = `http://${urlHost(config.host)}:${config.ports.http}`;
+  const ready = new AbortController();
+  try {
+    await Promise.race([
+      untilReady(baseUrl, AbortSignal.any([signal, ready.signal])),
+      controlPlane.firstExit.then(exit => failedStart('control plane', exit, logDir)),
+      node.firstExit.then(exit => failedStart('inference node', exit, logDir)),
+    ]);
+  } catch (error) {
+    await Promise.all([hurry(), stop()]);
+    throw error;
+  } finally {
+    ready.abort();
+  }
+  controlPlane.keepUp();
+  node.keepUp();
+  return { baseUrl: config.env.MATTING_BASE_URL ?? baseUrl, logDir, stop, hurry };
+}
+
+/** On the very first start makes an account with credits and a key; afterwards does nothing. */
+export async function bootstrapAccount(
+  config: SupervisorConfig,
+  account: string,
+  credits: number,
+): Promise<Bootstrap> {
+  const args = ['bootstrap', '--account', account, '--credits', String(credits), '--json'];
+  const output = await runCli(CONTROL_PLANE_CLI, args, controlPlaneEnv(config));
+  const made = JSON.parse(output) as { created: boolean; api_key?: string };
+  return { created: made.created, apiKey: made.api_key };
+}
+
+/** Five ports nobody listens on now, for a stack beside another. */
+export async function findFreePorts(): Promise<Ports> {
+  const servers = await Promise.all(
+    Array.from({ length: 5 }, async () => {
+      const server = createServer();
+      await new Promise<void>((resolve, reject) => {
+        server.once('error', reject).listen(0, LOOPBACK, resolve);
+      });
+      return server;
+    }),
+  );
+  const ports = servers.map(server => (server.address() as { port: number }).port);
+  await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))));
+  const [http, registry, metrics, node, nodeHttp] = ports;
+  return { http, registry, metrics, node, nodeHttp };
+}
+
+function controlPlaneEnv(config: SupervisorConfig): Record<string, string> {
+  return {
+    // The nodes and the scraper of one machine come from it; whoever wants more says so.
+    MATTING_REGISTRY_HOST: LOOPBACK,
+    MATTING_METRICS_HOST: LOOPBACK,
+    ...config.env,
+    MATTING_HOST: config.host,
+    MATTING_PORT: String(config.ports.http),
+    MATTING_REGISTRY_PORT: String(config.ports.registry),
+    MATTING_METRICS_PORT: String(config.ports.metrics),
+    MATTING_DATA_DIR: config.dataDir,
+  };
+}
+
+function nodeEnv(config: SupervisorConfig, token: string): Record<string, string> {
+  return {
+    ...config.env,
+    MATTING_HOST: LOOPBACK,
+    MATTING_NODE_PORT: String(config.ports.node),
+    MATTING_NODE_HTTP_PORT: String(config.ports.nodeHttp),
+    MATTING_NODE_ADVERTISE_ADDRESS: `${LOOPBACK}:${config.ports.node}`,
+    MATTING_REGISTRY_ADDRESS: `${LOOPBACK}:${config.ports.registry}`,
+    MATTING_NODE_TOKEN: token,
+    MATTING_MODEL_DIR: config.modelDir,
+  };
+}
+
+/** What one puts into a URL to reach a server bound to `host` from this machine. */
+function urlHost(host: string): string {
+  if (host === '0.0.0.0' || host === '::') return LOOPBACK;
+  return host.includes(':') ? `[${host}]` : host;
+}
+
+async function untilReady(baseUrl: string, signal: AbortSignal): Promise<void> {
+  const deadline = Date.now() + READY_TIMEOUT_MS;
+  while (Date.now() < deadline) {
+    signal.throwIfAborted();
+    const ready = await fetch(`${baseUrl}/readyz`, { signal })
+      .then(answer => answer.body?.cancel().then(() => answer.ok) ?? answer.ok)
+      // Not listening yet: the programs' own exits tell when it never will.
+      .catch(() => false);
+    if (ready) return;
+    await delay(READY_POLL_MS, undefined, { signal });
+  }
+  throw new SetupError(`the service did not become ready within ${READY_TIMEOUT_MS / 1000} s`);
+}
+
+function failedStart(name: string, exit: ProgramExit, logDir: string): never {
+  const words = exit.lastWords.trim();
+  const how = exit.signal ?? `exit code ${exit.code}`;
+  throw new SetupError(
+    words === '' ? `the ${name} ended while starting (${how}): see ${logDir}` : words,
+    exit.code === null || exit.code === 0 ? 1 : exit.code,
+  );
+}
+
+export async function requireWritableDirectory(directory: string, variable: string): Promise<void> {
+  try {
+    makeDirectory(directory, 0o700);
+    await access(directory, constants.R_OK | constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code;
+    throw new SetupError(
+      `cannot write to the directory ${directory} (${code}): make it writable or set ${variable}`,
+    );
+  }
+}
+
+async function requireFreePorts(config: SupervisorConfig): Promise<void> {
+  for (const [name, port] of Object.entries(config.ports) as [keyof Ports, number][]) {
+    const host = name === 'http' ? config.host : LOOPBACK;
+    const code = await listenError(host, port);
+    if (code === undefined) continue;
+    const variable = PORT_VARIABLES[name];
+    const why =
+      code === 'EADDRINUSE'
+        ? `port ${port} is in use: stop what listens there or set ${variable} to a free port`
+        : `cannot listen on ${host}:${port} (${code}): set ${variable} or MATTING_HOST`;
+    throw new SetupError(why);
+  }
+}
+
+function listenError(host: string, port: number): Promise<string | undefined> {
+  return new Promise(resolve => {
+    const server = createServer();
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? 'unknown error'));
+    server.listen(port, host, () => server.close(() => resolve(undefined)));
+  });
+}
+
+/** Shared by the two programs and kept, so that a node started by hand can be given it too. */
+async function readOrMakeToken(dataDir: string): Promise<string> {
+  const file = path.join(dataDir, 'node-token');
+  try {
+    await writeFile(file, randomBytes(32).toString('base64url'), { mode: 0o600, flag: 'wx' });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
+  return (await readFile(file, 'utf8')).trim();
+}
+
+/** Runs a program's CLI to its end and gives its standard output. @throws SetupError */
+async function runCli(
+  main: string,
+  args: readonly string[],
+  env: Readonly<Record<string, string>>,
+): Promise<string> {
+  const child = spawn(process.execPath, [main, ...args], {
+    env: { ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '';
+  let errors = '';
+  child.stdout.setEncoding('utf8').on('data', (text: string) => {
+    output = (output + text).slice(-CLI_OUTPUT_CHARACTERS_MAX);
+  });
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    errors = (errors + text).slice(-CLI_OUTPUT_CHARACTERS_MAX);
+  });
+  const code = await new Promise<number | null>(resolve => child.once('close', resolve));
+  if (code !== 0) throw new SetupError(errors.trim() || `${args[0]} failed (exit code ${code})`);
+  return output;
+}

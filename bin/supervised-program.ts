@@ -1,0 +1,165 @@
+/**
+ * One program of the single-machine stack as a child: its log in a file, its last words kept for
+ * the person at the terminal, started again when it dies on its own.
+ *
+ * | state    | entered                                  | left                                        |
+ * |----------|------------------------------------------|---------------------------------------------|
+ * | running  | spawn                                    | exit                                        |
+ * | waiting  | an exit nobody asked for, once `keepUp`  | after the back-off: running; stop: stopped  |
+ * | stopped  | exit after stop, or before `keepUp`      | never                                       |
+ *
+ * The child sits in a process group of its own, so that Ctrl-C reaches the supervisor alone, and
+ * holds an IPC channel: when the supervisor is gone, however it went, the channel closes and the
+ * child ends.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { closeSync, openSync, renameSync, statSync, writeSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+
+export interface ProgramExit {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  /** The end of what it wrote to stderr. */
+  readonly lastWords: string;
+}
+
+export interface SupervisedProgramOptions {
+  /** For people: "control plane". */
+  readonly name: string;
+  /** Absolute path of its main. */
+  readonly main: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly logFile: string;
+  /** Something the person at the terminal should know. */
+  readonly say: (line: string) => void;
+}
+
+const BACKOFF_MS = [250, 1000, 2000, 5000, 10_000];
+/** A program that lived this long starts over at the first back-off. */
+const STABLE_AFTER_MS = 60_000;
+const LAST_WORDS_CHARACTERS_MAX = 4096;
+/** A log larger than this when the program starts is set aside as `.1`, replacing the one before. */
+const LOG_BYTES_MAX = 50 * 1024 * 1024;
+/** The programs finish what they admitted within 130 s and have 20 s to close. */
+const STOP_TIMEOUT_MS = 150_000;
+/** After a hurried stop. */
+const HURRIED_STOP_TIMEOUT_MS = 5000;
+
+export class SupervisedProgram {
+  readonly #options: SupervisedProgramOptions;
+  readonly #log: number;
+  #child: ChildProcess | undefined;
+  #keepUp = false;
+  #stopping = false;
+  #restarts = 0;
+  #startedAtMs = 0;
+  #lastWords = '';
+  readonly #firstExit: Promise<ProgramExit>;
+  #resolveFirstExit: (exit: ProgramExit) => void = () => undefined;
+
+  constructor(options: SupervisedProgramOptions) {
+    this.#options = options;
+    this.#log = openLog(options.logFile);
+    this.#firstExit = new Promise(resolve => {
+      this.#resolveFirstExit = resolve;
+    });
+    this.#spawn();
+  }
+
+  get pid(): number | undefined {
+    return this.#child?.pid;
+  }
+
+  /** Resolves when it ended before `keepUp` was called: it could not start. */
+  get firstExit(): Promise<ProgramExit> {
+    return this.#firstExit;
+  }
+
+  /** From now on an exit nobody asked for starts it again. */
+  keepUp(): void {
+    this.#keepUp = true;
+  }
+
+  /** Asks it to end and waits; kills it when it does not. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    const child = this.#child;
+    if (child === undefined || hasEnded(child)) return this.#closeLog();
+    const ended = new Promise<void>(resolve => child.once('close', () => resolve()));
+    child.kill('SIGTERM');
+    await Promise.race([ended, delay(STOP_TIMEOUT_MS, undefined, { ref: false })]);
+    await this.#killUnlessEnded(child, ended);
+    this.#closeLog();
+  }
+
+  /** A second request to end: the program hurries, and is killed soon. */
+  async hurry(): Promise<void> {
+    const child = this.#child;
+    if (child === undefined || hasEnded(child)) return;
+    const ended = new Promise<void>(resolve => child.once('close', () => resolve()));
+    child.kill('SIGTERM');
+    await Promise.race([ended, delay(HURRIED_STOP_TIMEOUT_MS, undefined, { ref: false })]);
+    await this.#killUnlessEnded(child, ended);
+  }
+
+  async #killUnlessEnded(child: ChildProcess, ended: Promise<void>): Promise<void> {
+    if (hasEnded(child)) return;
+    this.#options.say(`the ${this.#options.name} does not end: killed`);
+    child.kill('SIGKILL');
+    await ended;
+  }
+
+  #spawn(): void {
+    this.#startedAtMs = Date.now();
+    this.#lastWords = '';
+    const child = spawn(process.execPath, [this.#options.main], {
+      env: this.#options.env,
+      detached: true,
+      stdio: ['ignore', this.#log, 'pipe', 'ipc'],
+    });
+    this.#child = child;
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      this.#lastWords = (this.#lastWords + text).slice(-LAST_WORDS_CHARACTERS_MAX);
+      writeSync(this.#log, text);
+    });
+    child.once('error', error => {
+      this.#lastWords = `cannot be started: ${error.message}`;
+    });
+    child.once('close', (code, signal) =>
+      this.#ended({ code, signal, lastWords: this.#lastWords }),
+    );
+  }
+
+  #ended(exit: ProgramExit): void {
+    this.#resolveFirstExit(exit);
+    if (this.#stopping || !this.#keepUp) return;
+    if (Date.now() - this.#startedAtMs > STABLE_AFTER_MS) this.#restarts = 0;
+    const waitMs = BACKOFF_MS[Math.min(this.#restarts, BACKOFF_MS.length - 1)];
+    this.#restarts += 1;
+    const how = exit.signal ?? `exit code ${exit.code}`;
+    this.#options.say(`the ${this.#options.name} ended (${how}), starting it again`);
+    setTimeout(() => {
+      if (!this.#stopping) this.#spawn();
+    }, waitMs);
+  }
+
+  #logOpen = true;
+
+  #closeLog(): void {
+    if (!this.#logOpen) return;
+    this.#logOpen = false;
+    closeSync(this.#log);
+  }
+}
+
+function hasEnded(child: ChildProcess): boolean {
+  return child.exitCode !== null || child.signalCode !== null || child.pid === undefined;
+}
+
+function openLog(file: string): number {
+  if ((statSync(file, { throwIfNoEntry: false })?.size ?? 0) > LOG_BYTES_MAX) {
+    renameSync(file, path.join(path.dirname(file), `${path.basename(file)}.1`));
+  }
+  return openSync(file, 'a', 0o600);
+}

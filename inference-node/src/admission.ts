@@ -1,0 +1,131 @@
+/**
+ * Who may come in. An image needs a permit before a byte of it is received, and holds it until its
+ * result is sent: one of a number of slots, its megapixels out of a budget that keeps the picture
+ * workers within the node's memory, and its file's bytes. Nothing waits here: no permit free is an
+ * answer at once, so that the caller tries another node.
+ *
+ * What is in use is summed over the permits that live, never counted up and down.
+ */
+import { ContractError } from '#contract/errors.ts';
+import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+
+/** Files of all admitted images together: ten of the largest. They lie in the main process. */
+export const FILE_BYTES_MAX = 512 * 1024 * 1024;
+
+const PIXELS_PER_MEGAPIXEL = 1_000_000;
+/** What an image of unknown size is admitted as: the largest that the contract allows. */
+export const UNKNOWN_MEGAPIXELS = IMAGE_PIXELS_MAX / PIXELS_PER_MEGAPIXEL;
+
+export interface AdmissionLimits {
+  /** Images admitted at once. */
+  readonly imagesMax: number;
+  /** Sum of what is admitted at once. */
+  readonly megapixelsMax: number;
+  /** A larger one image is admitted up to this while it is alone; more than this never. */
+  readonly megapixelsAloneMax: number;
+}
+
+export interface AdmissionRequest {
+  /** Undefined: unknown, counted as the largest. */
+  readonly pixels: number | undefined;
+  readonly fileBytes: number;
+}
+
+export interface Permit {
+  readonly megapixels: number;
+  /** Images admitted before this one and not finished. */
+  readonly queuePosition: number;
+  /** Idempotent. */
+  release(): void;
+}
+
+/** `refused` carries NODE_OVERLOADED, or NODE_INCAPABLE for an image this node can never hold. */
+export type AdmissionOutcome =
+  | { readonly kind: 'admitted'; readonly permit: Permit }
+  | { readonly kind: 'refused'; readonly error: ContractError };
+
+export interface AdmissionSnapshot {
+  readonly images: number;
+  readonly imagesMax: number;
+  readonly megapixels: number;
+  readonly megapixelsMax: number;
+  /** The largest image that would be admitted now, a slot allowing. */
+  readonly megapixelsFree: number;
+  readonly fileBytes: number;
+}
+
+export class Admission {
+  readonly limits: AdmissionLimits;
+  readonly #held = new Set<{ readonly megapixels: number; readonly fileBytes: number }>();
+  readonly #listeners = new Set<() => void>();
+
+  constructor(limits: AdmissionLimits) {
+    this.limits = Object.freeze({ ...limits });
+  }
+
+  tryAdmit(request: AdmissionRequest): AdmissionOutcome {
+    const megapixels =
+      request.pixels === undefined ? UNKNOWN_MEGAPIXELS : request.pixels / PIXELS_PER_MEGAPIXEL;
+    const { imagesMax } = this.limits;
+    const inUse = this.snapshot();
+    if (megapixels > this.#megapixelsAlone()) {
+      return refused('NODE_INCAPABLE', 'this node has not the memory for an image of that size');
+    }
+    if (inUse.images >= imagesMax) {
+      return refused('NODE_OVERLOADED', `all ${imagesMax} places of this node are taken`);
+    }
+    if (inUse.fileBytes + request.fileBytes > FILE_BYTES_MAX) {
+      return refused('NODE_OVERLOADED', 'this node holds as many bytes of files as it may');
+    }
+    if (megapixels > inUse.megapixelsFree) {
+      return refused('NODE_OVERLOADED', 'this node has too few megapixels free');
+    }
+    return { kind: 'admitted', permit: this.#admit(megapixels, request.fileBytes) };
+  }
+
+  snapshot(): AdmissionSnapshot {
+    let megapixels = 0;
+    let fileBytes = 0;
+    for (const permit of this.#held) {
+      megapixels += permit.megapixels;
+      fileBytes += permit.fileBytes;
+    }
+    const { imagesMax, megapixelsMax } = this.limits;
+    const images = this.#held.size;
+    const megapixelsFree =
+      images === 0 ? this.#megapixelsAlone() : Math.max(0, megapixelsMax - megapixels);
+    return { images, imagesMax, megapixels, megapixelsMax, megapixelsFree, fileBytes };
+  }
+
+  /** Called after each admission and each release. */
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #megapixelsAlone(): number {
+    return Math.max(this.limits.megapixelsMax, this.limits.megapixelsAloneMax);
+  }
+
+  #admit(megapixels: number, fileBytes: number): Permit {
+    const queuePosition = this.#held.size;
+    const entry = Object.freeze({ megapixels, fileBytes });
+    this.#held.add(entry);
+    this.#changed();
+    return {
+      megapixels,
+      queuePosition,
+      release: () => {
+        if (this.#held.delete(entry)) this.#changed();
+      },
+    };
+  }
+
+  #changed(): void {
+    for (const listener of [...this.#listeners]) listener();
+  }
+}
+
+function refused(code: 'NODE_OVERLOADED' | 'NODE_INCAPABLE', detail: string): AdmissionOutcome {
+  return { kind: 'refused', error: new ContractError(code, detail) };
+}

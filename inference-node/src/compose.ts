@@ -1,0 +1,305 @@
+/**
+ * Makes every long-lived object of the node and ties them together: who exists, in which order they
+ * come up, and in which they go. The order of coming up:
+ *
+ * 1. HTTP and gRPC listen, starting: probes see the node, a port in use ends it at once.
+ * 2. The execution provider is chosen, the plan's models are prepared, engines and picture workers
+ *    opened.
+ * 3. Every model has an engine ready: the node serves. Only now control planes hear of it.
+ */
+import { randomUUID } from 'node:crypto';
+import { cpus } from 'node:os';
+import { setLogger } from '@grpc/grpc-js';
+import type { Logger } from 'pino';
+import { ConfigError } from '#contract/env.ts';
+import { ContractError } from '#contract/errors.ts';
+import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
+import pkg from '../../package.json' with { type: 'json' };
+import { Admission } from './admission.ts';
+import type { Config } from './config.ts';
+import { type DrainSteps, drainNode } from './drain.ts';
+import { readCpuShare } from './engine/cpu-share.ts';
+import { chooseEngineLayout, type EngineLayout } from './engine/engine-layout.ts';
+import {
+  type ProviderChoice,
+  requireParity,
+  selectExecutionProvider,
+} from './engine/execution-provider.ts';
+import { openEnginePool } from './engine/open-engine-pool.ts';
+import { CapacityWatchers, readCapacity } from './grpc/capacity.ts';
+import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
+import { createNodeInfo, type NodeIdentity } from './grpc/node-info.ts';
+import { type Registration, startRegistration } from './grpc/registration.ts';
+import { type NodeServer, openNodeServer } from './grpc/server.ts';
+import { type HttpEndpoints, openHttpEndpoints } from './http-endpoints.ts';
+import {
+  computeMegapixelBudget,
+  type MegapixelBudget,
+  operatorsBudget,
+  readMemoryLimitBytes,
+} from './memory-budget.ts';
+import { createNodeMetrics, type NodeMetrics } from './metrics.ts';
+import { detectInstructionSet } from './models/instruction-set.ts';
+import { buildPlan } from './models/plan.ts';
+import type { Plan, PreparedModel } from './models/prepared-model.ts';
+import { NodeStatus } from './node-state.ts';
+import { openPicturePool } from './picture/open-picture-pool.ts';
+import type { WorkerPicturePool } from './picture/picture-pool.ts';
+import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+
+/** Decode of the next image and encode of the one before overlap with a run. */
+const WORKERS_BESIDE_ENGINES = 2;
+/** One image is being received or sent while every worker has one. */
+const IMAGES_BESIDE_WORKERS = 1;
+
+export class InferenceNode {
+  readonly #config: Config;
+  readonly #log: Logger;
+  readonly #identity: NodeIdentity;
+  readonly #status = new NodeStatus();
+  readonly #metrics: NodeMetrics;
+  readonly #matte: MatteHandler;
+  readonly #watchers: CapacityWatchers;
+  readonly #failed = Promise.withResolvers<Error>();
+  #http: HttpEndpoints | undefined;
+  #server: NodeServer | undefined;
+  #runs: readonly PlanRun[] = [];
+  #pictures: WorkerPicturePool | undefined;
+  #work: NodeWork | undefined;
+  #info: GetNodeInfoResponse | undefined;
+  /** Of /info. */
+  #description: object | undefined;
+  #registration: Registration | undefined;
+  #ending = false;
+
+  constructor(config: Config, log: Logger) {
+    this.#config = config;
+    this.#log = log;
+    this.#identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
+    this.#metrics = createNodeMetrics(this.#status);
+    const work = () => this.#work;
+    this.#matte = new MatteHandler({ status: this.#status, work, metrics: this.#metrics, log });
+    this.#watchers = new CapacityWatchers(() =>
+      readCapacity(this.#status, this.#work, this.#pictures),
+    );
+    this.#status.onChange(state => {
+      log.info({ state }, 'state');
+      this.#watchers.changed();
+    });
+  }
+
+  /** Resolves when engines that served keep dying: the node must end. */
+  get failed(): Promise<Error> {
+    return this.#failed.promise;
+  }
+
+  /**
+   * Resolves when the node serves.
+   * @throws ListenError, ModelError, ExecutionProviderError, ConfigError, each for the operator.
+   */
+  async start(): Promise<void> {
+    const startedMs = performance.now();
+    await this.#listen();
+    const { childEnv, executionProvider } = this.#config;
+    const provider = await selectExecutionProvider(executionProvider, { childEnv });
+    for (const { provider: tried, reason } of provider.fallbacks) {
+      this.#log.warn(
+        { provider: tried, selected: provider.selected, reason },
+        'provider fell back',
+      );
+    }
+    this.#requireGoingOn();
+    const layout = await this.#layoutFor(provider);
+    const plan = await this.#preparePlan(provider);
+    this.#requireGoingOn();
+    await this.#openPools(plan, layout, provider);
+    this.#requireGoingOn();
+    this.#serve(provider, Math.round(performance.now() - startedMs));
+  }
+
+  /** Ends the node in the order of drain.ts. Also while it starts. Never rejects. */
+  drain(hurry: AbortSignal): Promise<void> {
+    this.#ending = true;
+    const going = new ContractError('NODE_UNAVAILABLE', 'the node is shutting down');
+    const steps: DrainSteps = {
+      announce: () => {
+        this.#status.drain('shutdown');
+        this.#watchers.flush();
+      },
+      untilIdle: () => this.#matte.untilIdle(),
+      abortCalls: () => this.#matte.abortAll(going),
+      closeChildren: async graceMs => {
+        const pools = this.#runs.map(({ engines }) => engines.close(graceMs));
+        await Promise.all([...pools, this.#pictures?.close(graceMs)]);
+      },
+      deregister: async () => this.#registration?.leave(),
+      closeServers: async () => {
+        this.#watchers.close();
+        await this.#server?.close();
+        await this.#http?.close();
+      },
+    };
+    return drainNode(steps, { hurry, log: this.#log });
+  }
+
+  async #listen(): Promise<void> {
+    const { host, port, httpPort, token } = this.#config;
+    // What grpc-js has to say about a failed bind is in the error that we throw.
+    const grpcLog = (message: unknown) => this.#log.debug({ from: 'grpc-js' }, String(message));
+    setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
+    const status = this.#status;
+    const { registry } = this.#metrics;
+    const description = () => this.#description;
+    const http = { host, port: httpPort, status, registry, info: description };
+    this.#http = await openHttpEndpoints(http);
+    const info = () => this.#info;
+    const matte = this.#matte;
+    const watchers = this.#watchers;
+    this.#server = await openNodeServer({ host, port, token, status, matte, watchers, info });
+    this.#log.info({ host, port: this.#server.port, httpPort: this.#http.port }, 'listening');
+  }
+
+  async #layoutFor({ selected }: ProviderChoice): Promise<EngineLayout> {
+    const { engines, engineThreads } = this.#config;
+    const cpuShare = await readCpuShare();
+    const chosen = chooseEngineLayout(selected, cpuShare);
+    if (engines === undefined) {
+      return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };
+    }
+    const share = selected === 'cpu' ? Math.max(1, Math.floor(cpuShare / engines)) : 1;
+    return { engines, threadsPerEngine: engineThreads ?? share };
+  }
+
+  async #preparePlan({ selected }: ProviderChoice): Promise<Plan> {
+    const { model, modelDir, inputSize, precision } = this.#config.modelSettings;
+    return await buildPlan({
+      modelName: model,
+      cacheDir: modelDir,
+      inputSize: inputSize === undefined ? undefined : { width: inputSize, height: inputSize },
+      precision,
+      provider: selected,
+      instructionSet: await detectInstructionSet(),
+      onProgress: (name, progress) => {
+        const discarded = progress.step === 'discard';
+        this.#log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
+      },
+    });
+  }
+
+  async #openPools(plan: Plan, layout: EngineLayout, provider: ProviderChoice): Promise<void> {
+    const { childEnv } = this.#config;
+    // Before any child is there: a node without the memory must not begin.
+    const budget = this.#megapixelBudget(plan, layout.engines);
+    const cpuThreads = Math.max(1, Math.floor(await readCpuShare()));
+    if (provider.selected === 'webgpu') {
+      for (const model of plan.models) await requireParity(model, { childEnv, cpuThreads });
+    }
+    this.#requireGoingOn();
+    const log = this.#log;
+    this.#runs = plan.models.map(model => ({
+      model,
+      engines: openEnginePool({ model, ...layout, childEnv, log }),
+    }));
+    const pools = this.#runs.map(({ engines }) => engines);
+    const workers = this.#config.pictureWorkers ?? layout.engines + WORKERS_BESIDE_ENGINES;
+    this.#pictures = await openPicturePool({ workers, childEnv, log });
+    await Promise.all(pools.map(pool => pool.ready()));
+    this.#work = this.#createWork({ name: plan.name, runs: this.#runs }, workers, budget);
+  }
+
+  #createWork(plan: RunnablePlan, workers: number, budget: MegapixelBudget): NodeWork {
+    const pictures = this.#requirePictures();
+    const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
+    const pipeline = new Pipeline(pictures);
+    admission.onChange(() => this.#watchers.changed());
+    for (const { engines } of plan.runs) engines.onChange(() => this.#watchers.changed());
+    return { plan, pictures: pictures.capabilities, admission, pipeline };
+  }
+
+  #megapixelBudget(plan: Plan, engines: number): MegapixelBudget {
+    const { megapixelsMax } = this.#config;
+    if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
+    const inputs = (model: PreparedModel) =>
+      Array.from({ length: engines }, () => model.inputWidth * model.inputHeight);
+    const memoryLimitBytes = readMemoryLimitBytes();
+    const engineInputPixels = plan.models.flatMap(inputs);
+    const budget = computeMegapixelBudget({ memoryLimitBytes, engineInputPixels });
+    if (budget !== undefined) return budget;
+    const expected =
+      `set: the memory limit (${Math.round(memoryLimitBytes / 1e6)} MB) leaves no room for a ` +
+      'photo beside the engines; give more memory, fewer engines, or the megapixels you want to risk';
+    throw new ConfigError([{ variable: 'MATTING_NODE_MEGAPIXELS_MAX', expected }]);
+  }
+
+  #serve(provider: ProviderChoice, startMs: number): void {
+    const work = this.#work!;
+    const pictures = this.#requirePictures();
+    const { requested, selected } = provider;
+    this.#info = createNodeInfo({
+      identity: this.#identity,
+      work,
+      pictures,
+      providerRequested: requested,
+      providerSelected: selected,
+      device: selected === 'cpu' ? (cpus()[0]?.model ?? 'CPU') : selected,
+    });
+    const { admission, pipeline, plan } = work;
+    this.#metrics.attach({
+      admission,
+      pipeline,
+      pictures,
+      plan,
+      version: this.#identity.version,
+      providerRequested: requested,
+      providerSelected: selected,
+      providerFellBack: provider.fallbacks.length > 0,
+    });
+    this.#status.onChange(state => {
+      if (state === 'failed') this.#failed.resolve(new Error('the engines keep dying'));
+    });
+    this.#status.attachEngines(plan.runs.map(({ engines }) => engines));
+    this.#description = {
+      ...this.#info,
+      // For people: names, not the protocol's numbers.
+      inputFormats: pictures.capabilities.inputFormats,
+      outputFormats: pictures.capabilities.outputFormats,
+      executionProviderFallbacks: provider.fallbacks,
+    };
+    this.#log.info({ startMs, node: this.#description }, 'serving');
+    this.#register();
+  }
+
+  #register(): void {
+    const { registryAddresses, token } = this.#config;
+    if (registryAddresses.length === 0) return;
+    const address = this.#advertisedAddress();
+    const host = address.slice(0, address.lastIndexOf(':'));
+    this.#registration = startRegistration({
+      registryAddresses,
+      identity: this.#identity,
+      address,
+      httpAddress: `${host}:${this.#http!.port}`,
+      token,
+      onDrainCommand: drain => {
+        if (drain) this.#status.drain('command');
+        else this.#status.undrain();
+      },
+      log: this.#log,
+    });
+  }
+
+  #advertisedAddress(): string {
+    const { advertiseAddress, host } = this.#config;
+    if (advertiseAddress !== undefined) return advertiseAddress;
+    return `${host.includes(':') ? `[${host}]` : host}:${this.#server!.port}`;
+  }
+
+  #requirePictures(): WorkerPicturePool {
+    if (this.#pictures === undefined) throw new Error('no picture pool yet');
+    return this.#pictures;
+  }
+
+  #requireGoingOn(): void {
+    if (this.#ending) throw new Error('the node was told to end while it started');
+  }
+}

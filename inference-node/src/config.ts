@@ -1,0 +1,179 @@
+/**
+ * The node's configuration: the only file of this program that reads the environment. Every bad
+ * variable is named at once with the form it should have, never with its value, before anything is
+ * opened.
+ */
+import { hostname } from 'node:os';
+import { createEnvReader, type EnvReader } from '#contract/env.ts';
+import { LOG_LEVELS, type LogLevel } from './log.ts';
+import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
+import { EXECUTION_PROVIDERS, type ExecutionProvider } from './models/prepared-model.ts';
+
+export type Environment = Readonly<Record<string, string | undefined>>;
+
+export interface Config {
+  readonly host: string;
+  /** 0: one that is free. */
+  readonly port: number;
+  /** host:port as control planes reach it; undefined: host and the port that was bound. */
+  readonly advertiseAddress: string | undefined;
+  /** 0: one that is free. */
+  readonly httpPort: number;
+  /** Stable over restarts. */
+  readonly nodeId: string;
+  /** Undefined only on loopback, without a registry: then every caller is trusted. */
+  readonly token: string | undefined;
+  /** host:port of control planes; empty: the node serves direct callers alone. */
+  readonly registryAddresses: readonly string[];
+  readonly executionProvider: ExecutionProvider | 'auto';
+  readonly modelSettings: ModelSettings;
+  /** Undefined: by the execution provider. */
+  readonly engines: number | undefined;
+  /** Undefined: this machine's share of cores, by the execution provider. */
+  readonly engineThreads: number | undefined;
+  /** Undefined: engines + 2. */
+  readonly pictureWorkers: number | undefined;
+  /** Undefined: from the memory there is. */
+  readonly megapixelsMax: number | undefined;
+  readonly logLevel: LogLevel;
+  /** The whole environment of engines and picture workers: no secret is in it. */
+  readonly childEnv: Readonly<Record<string, string>>;
+}
+
+/** What control planes accept as a node_id. */
+const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
+/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
+const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
+const TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
+const ADDRESS_FORM = 'host:port';
+const ENGINES_MAX = 64;
+const THREADS_MAX = 256;
+const PICTURE_WORKERS_MAX = 128;
+const MEGAPIXELS_MAX = 100_000;
+/** Where a node finds control planes: a handful of replicas. */
+const REGISTRIES_MAX = 16;
+
+/**
+ * What children are given: how to find libraries and devices, and how to behave. Nothing else, so
+ * that a codec taken over by a hostile file finds no token.
+ */
+const CHILD_VARIABLES: ReadonlySet<string> = new Set([
+  'PATH',
+  'HOME',
+  'TMPDIR',
+  'TZ',
+  'LANG',
+  'LC_ALL',
+  'LD_LIBRARY_PATH',
+  'LD_PRELOAD',
+  'XDG_RUNTIME_DIR',
+]);
+const CHILD_VARIABLE_PREFIXES = ['CUDA_', 'CUDNN_', 'NVIDIA_', 'VK_', 'MESA_', 'MALLOC_'];
+
+/** @throws ConfigError naming every variable that is not usable. */
+export function loadConfig(env: Environment = process.env): Config {
+  const reader = createEnvReader(env);
+  const host = reader.string('MATTING_HOST', { default: '127.0.0.1' });
+  const port = reader.port('MATTING_NODE_PORT', { default: 50_051 });
+  const config: Config = {
+    host,
+    port,
+    httpPort: reader.port('MATTING_NODE_HTTP_PORT', { default: 50_052 }),
+    nodeId: reader.string('MATTING_NODE_ID', {
+      pattern: NODE_ID,
+      expected: '1 to 64 characters of A-Z, a-z, 0-9, ".", "_", "-"',
+      default: defaultNodeId(port),
+    }),
+    logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+    ...readFleet(reader, host),
+    ...readCapacity(reader),
+    modelSettings: readModelSettings(reader, process.cwd()),
+    childEnv: readChildEnv(env),
+  };
+  if (config.port !== 0 && config.port === config.httpPort) {
+    reader.problem('MATTING_NODE_HTTP_PORT', 'another port than MATTING_NODE_PORT');
+  }
+  reader.requireValid();
+  return config;
+}
+
+function readFleet(reader: EnvReader, host: string) {
+  const registryAddresses = reader.list('MATTING_REGISTRY_ADDRESS', ADDRESS_FORM, parseAddress, {
+    itemsMax: REGISTRIES_MAX,
+    default: [],
+  });
+  const advertiseAddress = reader.parsed(
+    'MATTING_NODE_ADVERTISE_ADDRESS',
+    `${ADDRESS_FORM} where control planes reach this node`,
+    parseAddress,
+    { default: undefined },
+  );
+  const token = reader.string('MATTING_NODE_TOKEN', {
+    pattern: NODE_TOKEN,
+    expected: TOKEN_FORM,
+    default: undefined,
+  });
+  if (!reader.has('MATTING_NODE_TOKEN')) {
+    if (registryAddresses.length > 0) {
+      reader.problem('MATTING_NODE_TOKEN', `set as on the control planes: ${TOKEN_FORM}`);
+    } else if (!isLoopback(host)) {
+      reader.problem('MATTING_NODE_TOKEN', `set where MATTING_HOST is not loopback: ${TOKEN_FORM}`);
+    }
+  }
+  if (registryAddresses.length > 0 && isEveryInterface(host)) {
+    if (!reader.has('MATTING_NODE_ADVERTISE_ADDRESS')) {
+      reader.problem(
+        'MATTING_NODE_ADVERTISE_ADDRESS',
+        `set where MATTING_HOST is every interface: ${ADDRESS_FORM}`,
+      );
+    }
+  }
+  return { registryAddresses, advertiseAddress, token };
+}
+
+function readCapacity(reader: EnvReader) {
+  const optional = (max: number) => ({ min: 1, max, default: undefined });
+  return {
+    executionProvider: reader.oneOf(
+      'MATTING_EXECUTION_PROVIDER',
+      ['auto', ...EXECUTION_PROVIDERS],
+      { default: 'auto' as const },
+    ),
+    engines: reader.integer('MATTING_ENGINES', optional(ENGINES_MAX)),
+    engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
+    pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
+    megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
+  };
+}
+
+function readChildEnv(env: Environment): Record<string, string> {
+  const childEnv: Record<string, string> = {};
+  for (const [variable, value] of Object.entries(env)) {
+    if (value === undefined) continue;
+    const prefixed = CHILD_VARIABLE_PREFIXES.some(prefix => variable.startsWith(prefix));
+    if (prefixed || CHILD_VARIABLES.has(variable)) childEnv[variable] = value;
+  }
+  return childEnv;
+}
+
+/** The same for every start on this machine and port, and another for a second node beside it. */
+function defaultNodeId(port: number): string {
+  const host = hostname().replaceAll(/[^A-Za-z0-9._-]/g, '-');
+  return `${host.slice(0, 56)}-${port}`;
+}
+
+/** host:port, [IPv6]:port; the port is not 0. As given, or undefined. */
+function parseAddress(text: string): string | undefined {
+  const match = /^(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):(\d{1,5})$/.exec(text);
+  if (match === null) return undefined;
+  const port = Number(match[1]);
+  return port >= 1 && port <= 65_535 ? text : undefined;
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
+}
+
+function isEveryInterface(host: string): boolean {
+  return host === '0.0.0.0' || host === '::';
+}

@@ -1,0 +1,49 @@
+/**
+ * The program of an engine's process: one session, one run at a time, told what to do over
+ * descriptor 3 (engine-protocol.ts). The pool starts it and ends it.
+ */
+import type { Frame } from '../process/frames.ts';
+import { serveParent } from '../process/serve-parent.ts';
+import type { FromEngine, ToEngine } from './engine-protocol.ts';
+import { EngineSession } from './engine-session.ts';
+
+let session: EngineSession | undefined;
+/** Frames are served one after the other. */
+let served: Promise<void> = Promise.resolve();
+
+const channel = serveParent<ToEngine>(frame => {
+  served = served.then(() => serve(frame));
+});
+
+function reply(message: FromEngine, parts?: readonly Uint8Array[]): Promise<void> {
+  return channel.send(message, parts);
+}
+
+async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
+  if (head.kind === 'init') {
+    try {
+      const loaded = await EngineSession.load(head.spec, parts[0]);
+      session = loaded.session;
+      await reply({ kind: 'ready', warmMs: loaded.warmMs });
+    } catch (error) {
+      await reply({ kind: 'broken', message: messageOf(error) });
+    }
+    return;
+  }
+  const { id } = head;
+  // The kernel takes so small a frame at once, so it is out before the run blocks this loop.
+  void reply({ kind: 'started', id });
+  try {
+    if (session === undefined) throw new Error('a run before the model was loaded');
+    const alpha = await session.run(parts[0]);
+    // The session reuses this buffer: it has to be out before another run may begin.
+    await reply({ kind: 'done', id }, [alpha]);
+  } catch (error) {
+    await reply({ kind: 'failed', id, message: messageOf(error) });
+  }
+}
+
+function messageOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  return message.replaceAll(/\s*\n\s*/g, ' ').slice(0, 2000);
+}

@@ -1,0 +1,76 @@
+/**
+ * What a pool and an engine's process say to each other (process/frames.ts carries it).
+ *
+ *   pool                               engine
+ *   init ─────────────────────────────► loads, warms up
+ *        ◄──────────────────────────── ready | broken
+ *   run + rgb ────────────────────────►
+ *        ◄──────────────────────────── started    before native code blocks the engine's loop
+ *        ◄──────────────────────────── done + alpha | failed
+ *
+ * One run at a time. An engine ends when its socket closes; there is no other word for it.
+ */
+import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
+
+export interface SessionSpec
+  extends Pick<
+    PreparedModel,
+    | 'inputName'
+    | 'outputName'
+    | 'inputWidth'
+    | 'inputHeight'
+    | 'normalisation'
+    | 'colourOrder'
+    | 'activation'
+  > {
+  /** Absolute. Undefined: the graph's bytes come with init, as those of small probes do. */
+  readonly path: string | undefined;
+  /** The one that runs or the load fails: the binding gets no other. */
+  readonly provider: ExecutionProvider;
+  /** Of cuda and tensorrt. */
+  readonly deviceId: number;
+  readonly intraOpThreads: number;
+  /**
+   * false: a node of the graph that the provider cannot run fails the load, where ONNX Runtime
+   * would quietly give it to the CPU. For probes; whole models keep small shape nodes on the CPU
+   * rightly.
+   */
+  readonly allowCpuNodes: boolean;
+}
+
+export type ToEngine =
+  /** One part where spec.path is undefined: the graph. */
+  | { readonly kind: 'init'; readonly spec: SessionSpec }
+  /** One part: rgb. */
+  | { readonly kind: 'run'; readonly id: number };
+
+export type FromEngine =
+  /** warmMs: of the last warm-up run. */
+  | { readonly kind: 'ready'; readonly warmMs: number }
+  /** The model cannot be loaded here; one line. */
+  | { readonly kind: 'broken'; readonly message: string }
+  | { readonly kind: 'started'; readonly id: number }
+  /** One part: alpha. */
+  | { readonly kind: 'done'; readonly id: number }
+  | { readonly kind: 'failed'; readonly id: number; readonly message: string };
+
+/** What an engine is told to load for a prepared model. */
+export function createSessionSpec(
+  model: PreparedModel,
+  options: Pick<SessionSpec, 'deviceId' | 'intraOpThreads' | 'allowCpuNodes'>,
+): SessionSpec {
+  const { path, provider, inputName, outputName, inputWidth, inputHeight } = model;
+  const { normalisation, colourOrder, activation } = model;
+  return {
+    path,
+    provider,
+    inputName,
+    outputName,
+    inputWidth,
+    inputHeight,
+    normalisation,
+    colourOrder,
+    activation,
+    ...options,
+  };
+}

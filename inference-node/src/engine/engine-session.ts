@@ -1,0 +1,130 @@
+/**
+ * One ONNX Runtime session: loads a prepared graph and turns model-size RGB into alpha. The only
+ * file that imports onnxruntime-node; it runs in an engine's process alone, because run() blocks
+ * its thread's event loop for its whole length, has no cancel, and gives memory back only by exit.
+ */
+import { env, InferenceSession, Tensor } from 'onnxruntime-node';
+import type { SessionSpec } from './engine-protocol.ts';
+import { createPlaneTables, fillAlpha, fillPlanes, type PlaneTable } from './pixel-conversion.ts';
+
+// Before the first session: ONNX Runtime writes to stderr what it logs, and warns of what is
+// normal.
+env.logLevel = 'error';
+const LOG_SEVERITY_ERROR = 3;
+
+/** A GPU's first run chooses kernels and allocates: the second shows what a run takes. */
+const WARM_UP_RUNS_CPU = 1;
+const WARM_UP_RUNS_GPU = 2;
+
+/**
+ * Two things are left as they are. Spinning threads: without them ISNet took 3 % longer alone and 3
+ * to 5 % less beside a busy process, on two cores. The optimised graph is not saved: loaded again
+ * it takes 0.25 s instead of 0.5, but is a second file of 176 MB, bound to the instruction set and
+ * the version of the runtime, and what it saves in memory spawn-engine-child.ts saves too.
+ */
+function sessionOptions(spec: SessionSpec): InferenceSession.SessionOptions {
+  const { provider, deviceId } = spec;
+  const withDevice = provider === 'cuda' || provider === 'tensorrt';
+  return {
+    executionProviders: [withDevice ? { name: provider, deviceId } : provider],
+    graphOptimizationLevel: 'all',
+    executionMode: 'sequential',
+    // Left unset it is the host's cores, whatever the cgroup allows.
+    intraOpNumThreads: spec.intraOpThreads,
+    interOpNumThreads: 1,
+    // On, a session of ISNet at 1024x1024 holds twice the memory (1.8 GB), and is no faster.
+    enableMemPattern: false,
+    logSeverityLevel: LOG_SEVERITY_ERROR,
+    // Values are strings, or they are ignored.
+    ...(spec.allowCpuNodes ? {} : { extra: { session: { disable_cpu_ep_fallback: '1' } } }),
+  };
+}
+
+export class EngineSession {
+  readonly #session: InferenceSession;
+  readonly #spec: SessionSpec;
+  readonly #tables: readonly PlaneTable[];
+  /** Reused by every run: run() has returned before the next one fills it. */
+  readonly #planes: Float32Array;
+  readonly #feeds: Record<string, Tensor>;
+  readonly #alpha: Buffer;
+  readonly #clampedAlpha: Uint8ClampedArray;
+
+  private constructor(session: InferenceSession, spec: SessionSpec) {
+    const pixels = spec.inputWidth * spec.inputHeight;
+    this.#session = session;
+    this.#spec = spec;
+    this.#tables = createPlaneTables(spec.normalisation, spec.colourOrder);
+    this.#planes = new Float32Array(3 * pixels);
+    const inputShape = [1, 3, spec.inputHeight, spec.inputWidth];
+    this.#feeds = { [spec.inputName]: new Tensor('float32', this.#planes, inputShape) };
+    this.#alpha = Buffer.alloc(pixels);
+    this.#clampedAlpha = new Uint8ClampedArray(this.#alpha.buffer, this.#alpha.byteOffset, pixels);
+  }
+
+  /**
+   * Loads and warms up. Models come by path, since a buffer would hold the weights twice; `graph`
+   * is a probe's.
+   */
+  static async load(
+    spec: SessionSpec,
+    graph?: Uint8Array,
+  ): Promise<{ session: EngineSession; warmMs: number }> {
+    const source = spec.path ?? graph;
+    if (source === undefined) throw new Error('neither a path nor a graph to load');
+    const options = sessionOptions(spec);
+    const native =
+      typeof source === 'string'
+        ? await InferenceSession.create(source, options)
+        : await InferenceSession.create(source, options);
+    const session = new EngineSession(native, spec);
+    session.#requireNames();
+    const grey = Buffer.alloc(3 * spec.inputWidth * spec.inputHeight, 128);
+    let warmMs = 0;
+    for (let i = 0; i < (spec.provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
+      const start = performance.now();
+      await session.run(grey);
+      warmMs = performance.now() - start;
+    }
+    return { session, warmMs };
+  }
+
+  /**
+   * @param rgb HWC bytes of the model's input size.
+   * @returns one byte a pixel; reused by the next run, so it must have left before.
+   */
+  async run(rgb: Uint8Array): Promise<Buffer> {
+    const { outputName, activation } = this.#spec;
+    if (rgb.length !== this.#planes.length) {
+      throw new Error(`${rgb.length} bytes of RGB where the model takes ${this.#planes.length}`);
+    }
+    fillPlanes(rgb, this.#planes, this.#tables);
+    const outputs = await this.#session.run(this.#feeds, [outputName]);
+    const matte = this.#requireMatte(outputs[outputName]);
+    if (!fillAlpha(matte, this.#clampedAlpha, activation)) {
+      throw new Error('the model answered with values that are not numbers');
+    }
+    return this.#alpha;
+  }
+
+  #requireNames(): void {
+    const { inputName, outputName } = this.#spec;
+    const { inputNames, outputNames } = this.#session;
+    if (!inputNames.includes(inputName) || inputNames.length !== 1) {
+      throw new Error(`the graph's inputs are ${inputNames.join(', ')}, not ${inputName}`);
+    }
+    if (!outputNames.includes(outputName)) {
+      throw new Error(`the graph's outputs are ${outputNames.join(', ')}, without ${outputName}`);
+    }
+  }
+
+  #requireMatte(output: Tensor): Float32Array {
+    const { inputWidth, inputHeight } = this.#spec;
+    const shape = output.dims.join('x');
+    const wanted = `1x1x${inputHeight}x${inputWidth}`;
+    if (output.type !== 'float32' || shape !== wanted) {
+      throw new Error(`the graph's output is ${output.type} ${shape}, not float32 ${wanted}`);
+    }
+    return output.data as Float32Array;
+  }
+}

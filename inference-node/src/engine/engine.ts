@@ -1,0 +1,268 @@
+/**
+ * One engine through its successive processes. It knows what runs in it and starts it again when it
+ * dies; whom to run next and when to give up is the pool's.
+ *
+ *   state     entered                                      left
+ *   loading   open(); after the respawn delay              ready -> idle; exit -> down
+ *   idle      ready; the run ended                         take() -> running; exit -> down
+ *   running   take()                                       done -> idle; failed, over its time
+ *                                                          -> stopping; exit -> down
+ *   stopping  killed by us, its process not gone yet       exit -> down
+ *   down      its process is gone                          after the respawn delay -> loading
+ *   closed    close(), from any state                      never
+ *
+ * Limits: a load 5 min, TensorRT (it builds its kernels then) 15 min; a run what take() says;
+ * respawn at once, then after 1, 2, 5 and 10 s, from the start again after a run that ended well.
+ */
+import type { Child, ChildExit } from '../process/child.ts';
+import type { Frame } from '../process/frames.ts';
+import type { EngineDeathCause } from './engine-pool.ts';
+import type { FromEngine, SessionSpec } from './engine-protocol.ts';
+import { spawnEngineChild } from './spawn-engine-child.ts';
+
+export type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'down' | 'closed';
+
+export interface EngineTiming {
+  /** A load may take this long. */
+  readonly loadTimeoutMs: number;
+  /** A run may take the greater of these: a floor, and a multiple of the running mean. */
+  readonly runTimeoutMinMs: number;
+  readonly runTimeoutMeans: number;
+  /** Before the first, second, … respawn without a successful run between; the last one repeats. */
+  readonly respawnDelaysMs: readonly number[];
+}
+
+export const LOAD_TIMEOUT_MS = 300_000;
+export const LOAD_TIMEOUT_TENSORRT_MS = 900_000;
+/** Far over any run on a machine worth serving from, and soon enough for one who waits 120 s. */
+export const RUN_TIMEOUT_MIN_MS = 10_000;
+export const RUN_TIMEOUT_MEANS = 20;
+/** The first at once: most deaths are one image's, and the next image waits. */
+export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
+
+/** What an engine is given. The pool's run is one. */
+export interface EngineTask {
+  readonly id: number;
+  readonly rgb: Uint8Array;
+}
+
+export interface EngineLoss<Task extends EngineTask> {
+  readonly cause: EngineDeathCause;
+  /** What it had been given; `started`: and had begun. */
+  readonly task: Task | undefined;
+  readonly started: boolean;
+  /** One line for the log. */
+  readonly message: string;
+  /** It said itself, loading, that the model cannot be loaded. */
+  readonly broken: boolean;
+}
+
+export interface EngineListener<Task extends EngineTask> {
+  onReady(engine: Engine<Task>, warmMs: number): void;
+  onDone(engine: Engine<Task>, task: Task, alpha: Buffer): void;
+  /**
+   * Its process is gone, by itself or because a run failed or took too long. Before the respawn is
+   * planned: close() here prevents it.
+   */
+  onLoss(engine: Engine<Task>, loss: EngineLoss<Task>): void;
+}
+
+export interface EngineOptions {
+  readonly index: number;
+  readonly spec: SessionSpec;
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly timing: EngineTiming;
+}
+
+export class Engine<Task extends EngineTask> {
+  readonly index: number;
+  readonly #options: EngineOptions;
+  readonly #listener: EngineListener<Task>;
+  readonly #closed = Promise.withResolvers<void>();
+  #state: EngineState = 'down';
+  #child: Child<FromEngine> | undefined;
+  #task: Task | undefined;
+  #started = false;
+  /** Why we are killing it; undefined while we are not. */
+  #stopping: { cause: EngineDeathCause; message: string; broken: boolean } | undefined;
+  #lossesInARow = 0;
+  #sinceMs = performance.now();
+  #loadMs = 0;
+  #respawnAtMs = 0;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: EngineOptions, listener: EngineListener<Task>) {
+    this.index = options.index;
+    this.#options = options;
+    this.#listener = listener;
+  }
+
+  get state(): EngineState {
+    return this.#state;
+  }
+
+  get task(): Task | undefined {
+    return this.#task;
+  }
+
+  get pid(): number | undefined {
+    return this.#child?.exited === false ? this.#child.pid : undefined;
+  }
+
+  /** Settles when it is closed and its process gone. */
+  get closed(): Promise<void> {
+    return this.#closed.promise;
+  }
+
+  /** Spawn to ready of the last process that became ready, ms; 0: none did. */
+  get loadMs(): number {
+    return this.#loadMs;
+  }
+
+  /** Milliseconds until it can take a run, as far as is known. */
+  freeInMs(inferMs: number): number {
+    const inStateMs = performance.now() - this.#sinceMs;
+    switch (this.#state) {
+      case 'idle':
+        return 0;
+      case 'running':
+        return Math.max(0, inferMs - inStateMs);
+      case 'loading':
+        return Math.max(0, this.#loadMs - inStateMs);
+      case 'down':
+        return Math.max(0, this.#respawnAtMs - performance.now()) + this.#loadMs;
+      default:
+        return this.#loadMs;
+    }
+  }
+
+  open(): void {
+    this.#enter('loading');
+    const child = spawnEngineChild(this.#options.childEnv, {
+      onFrame: frame => this.#onFrame(frame),
+      onExit: exit => this.#onExit(exit),
+    });
+    this.#child = child;
+    void child.send({ kind: 'init', spec: this.#options.spec });
+    const { loadTimeoutMs } = this.#options.timing;
+    this.#arm(loadTimeoutMs, () => {
+      this.#stop('load', `the model did not load within ${loadTimeoutMs} ms`);
+    });
+  }
+
+  /** Only while idle. The watchdog's limit is of this run. */
+  take(task: Task, runTimeoutMs: number): void {
+    if (this.#state !== 'idle') throw new Error(`engine ${this.index} is ${this.#state}, not idle`);
+    this.#task = task;
+    this.#started = false;
+    this.#enter('running');
+    void this.#child?.send({ kind: 'run', id: task.id }, [task.rgb]);
+    this.#arm(runTimeoutMs, () => {
+      this.#stop('watchdog', `a run did not end within ${Math.round(runTimeoutMs)} ms`);
+    });
+  }
+
+  /** Kills its process, whatever it does. A task in it is the caller's to settle: none is told. */
+  close(): void {
+    if (this.#state === 'closed') return;
+    this.#disarm();
+    this.#enter('closed');
+    if (this.#child === undefined || this.#child.exited) this.#closed.resolve();
+    else this.#child.kill();
+  }
+
+  #enter(state: EngineState): void {
+    this.#state = state;
+    this.#sinceMs = performance.now();
+  }
+
+  /** A timer that lets frames which have come be read first: this loop may be the late one. */
+  #arm(ms: number, expired: () => void): void {
+    clearTimeout(this.#timer);
+    const timer = setTimeout(() => {
+      setImmediate(() => {
+        if (this.#timer === timer) expired();
+      });
+    }, ms);
+    this.#timer = timer;
+  }
+
+  #disarm(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #stop(cause: EngineDeathCause, message: string, broken = false): void {
+    this.#disarm();
+    this.#stopping = { cause, message, broken };
+    this.#enter('stopping');
+    this.#child?.kill();
+  }
+
+  #onFrame({ head, parts }: Frame<FromEngine>): void {
+    const task = this.#task;
+    const runs = this.#state === 'running' && task !== undefined;
+    if (this.#state === 'loading' && head.kind === 'ready') {
+      this.#onReady(head.warmMs);
+    } else if (this.#state === 'loading' && head.kind === 'broken') {
+      this.#stop('load', head.message, true);
+    } else if (runs && head.kind === 'started' && head.id === task.id) {
+      this.#started = true;
+    } else if (runs && (head.kind === 'done' || head.kind === 'failed') && head.id === task.id) {
+      this.#onRunEnd(task, head, parts);
+    } else if (this.#state !== 'closed' && this.#state !== 'stopping') {
+      // Out of turn. What a process says while it is being ended is of no interest.
+      this.#stop('fault', `the engine said ${head.kind} while ${this.#state}`);
+    }
+  }
+
+  #onReady(warmMs: number): void {
+    this.#disarm();
+    this.#loadMs = performance.now() - this.#sinceMs;
+    this.#enter('idle');
+    this.#listener.onReady(this, warmMs);
+  }
+
+  #onRunEnd(task: Task, head: FromEngine, parts: readonly Buffer[]): void {
+    const { inputWidth, inputHeight } = this.#options.spec;
+    const [alpha] = parts;
+    if (head.kind === 'done' && alpha?.length === inputWidth * inputHeight) {
+      this.#disarm();
+      this.#task = undefined;
+      this.#lossesInARow = 0;
+      this.#enter('idle');
+      this.#listener.onDone(this, task, alpha);
+      return;
+    }
+    this.#stop('fault', head.kind === 'failed' ? head.message : 'the alpha has a wrong size');
+  }
+
+  #onExit(exit: ChildExit): void {
+    this.#disarm();
+    if (this.#state === 'closed') {
+      this.#closed.resolve();
+      return;
+    }
+    const loss = this.#describeLoss(exit);
+    this.#task = undefined;
+    this.#started = false;
+    this.#stopping = undefined;
+    const delays = this.#options.timing.respawnDelaysMs;
+    const delayMs = delays[Math.min(this.#lossesInARow, delays.length - 1)];
+    this.#lossesInARow++;
+    this.#respawnAtMs = performance.now() + delayMs;
+    this.#enter('down');
+    this.#listener.onLoss(this, loss);
+    // Unless the listener closed it.
+    if (this.#state === 'down') this.#timer = setTimeout(() => this.open(), delayMs);
+  }
+
+  #describeLoss(exit: ChildExit): EngineLoss<Task> {
+    const task = this.#task;
+    const started = this.#started;
+    if (this.#stopping !== undefined) return { ...this.#stopping, task, started };
+    const how = exit.error?.message ?? `signal ${exit.signal}, code ${exit.code}`;
+    const cause = this.#state === 'loading' ? 'load' : started ? 'run' : 'idle';
+    return { cause, task, started, message: `the process ended: ${how}`, broken: false };
+  }
+}

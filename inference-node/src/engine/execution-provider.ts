@@ -1,0 +1,135 @@
+/**
+ * Which execution provider the node runs on. The only place that chooses.
+ *
+ * ONNX Runtime's Node binding does not fall back by itself, and neither do we in silence: a
+ * provider asked for by name runs or the node does not start; `auto` tries CUDA, then takes the
+ * CPU, and says why. WebGPU and TensorRT run only by name: a software Vulkan would win over the CPU
+ * otherwise, and TensorRT builds kernels for minutes. A GPU provider is tried in a process of its
+ * own, because a driver may hang or crash, on a small graph that it must run whole, and its answer
+ * is held against the CPU's.
+ */
+import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
+import { createSessionSpec } from './engine-protocol.ts';
+import { compareAlphas, PARITY_MEAN_DIFFERENCE_MAX } from './parity.ts';
+import { createProbePicture, encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
+import { runOnce } from './run-once.ts';
+
+export type RequestedProvider = 'auto' | ExecutionProvider;
+
+/** A cold CUDA context on a host of many GPUs takes ten seconds and more; longer is a hang. */
+export const PROBE_TIMEOUT_MS = 60_000;
+
+const AUTO_PROVIDERS: readonly ExecutionProvider[] = ['cuda'];
+
+export interface ProviderChoice {
+  readonly requested: RequestedProvider;
+  readonly selected: ExecutionProvider;
+  /** What `auto` tried before, and in one line why it does not run here. */
+  readonly fallbacks: readonly { readonly provider: ExecutionProvider; readonly reason: string }[];
+}
+
+export interface ProbeOptions {
+  /** Of cuda and tensorrt. */
+  readonly deviceId?: number;
+  /** As the engines'. */
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly timeoutMs?: number;
+}
+
+/** CUDA's part of the runtime is not in the npm package. */
+const NOT_INSTALLED = /libonnxruntime_providers_\w+\.so is missing/;
+const HOW_TO_INSTALL = ': it is installed on its own, see docs/operations.md';
+
+/** A provider asked for by name does not run here. The message is one line for the operator. */
+export class ExecutionProviderError extends Error {
+  readonly provider: ExecutionProvider;
+
+  constructor(provider: ExecutionProvider, reason: string, cause?: unknown) {
+    super(`execution provider ${provider} does not run here: ${reason}`, { cause });
+    this.name = 'ExecutionProviderError';
+    this.provider = provider;
+  }
+}
+
+/** Throws ExecutionProviderError where one asked for by name does not run. */
+export async function selectExecutionProvider(
+  requested: RequestedProvider,
+  options: ProbeOptions,
+): Promise<ProviderChoice> {
+  if (requested !== 'auto') {
+    await requireProvider(requested, options);
+    return { requested, selected: requested, fallbacks: [] };
+  }
+  const fallbacks: { provider: ExecutionProvider; reason: string }[] = [];
+  for (const provider of AUTO_PROVIDERS) {
+    const reason = await probe(provider, options);
+    if (reason === undefined) return { requested, selected: provider, fallbacks };
+    fallbacks.push({ provider, reason });
+  }
+  return { requested, selected: 'cpu', fallbacks };
+}
+
+async function requireProvider(provider: ExecutionProvider, options: ProbeOptions): Promise<void> {
+  // It is in the package, and the engine's own load shows the rest.
+  if (provider === 'cpu') return;
+  const reason = await probe(provider, options);
+  if (reason !== undefined) throw new ExecutionProviderError(provider, reason);
+}
+
+/** Returns undefined, or in one line why the provider does not run here. */
+async function probe(
+  provider: ExecutionProvider,
+  options: ProbeOptions,
+): Promise<string | undefined> {
+  const { childEnv, deviceId = 0, timeoutMs = PROBE_TIMEOUT_MS } = options;
+  const graph = encodeProbeGraph();
+  const rgb = createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX);
+  const runOn = (target: ExecutionProvider) => {
+    const spec = { ...PROBE_SPEC, provider: target, deviceId };
+    // The CPU cannot be asked not to fall back on itself.
+    const cpuSpec = { ...spec, allowCpuNodes: true };
+    return runOnce({ spec: target === 'cpu' ? cpuSpec : spec, graph, rgb, childEnv, timeoutMs });
+  };
+  let alpha: Buffer;
+  try {
+    alpha = await runOn(provider);
+  } catch (error) {
+    const { message } = error as Error;
+    return NOT_INSTALLED.test(message) ? message + HOW_TO_INSTALL : message;
+  }
+  return differenceFrom(await runOn('cpu'), alpha);
+}
+
+/**
+ * Runs the model itself once on its provider and once on the CPU, and holds one matte against the
+ * other. Throws ExecutionProviderError where they differ. For WebGPU, whose drivers are many; it
+ * costs a load and a run on the CPU.
+ */
+export async function requireParity(
+  model: PreparedModel,
+  options: ProbeOptions & { readonly cpuThreads: number },
+): Promise<void> {
+  const { childEnv, deviceId = 0, timeoutMs = PROBE_TIMEOUT_MS, cpuThreads } = options;
+  const rgb = createProbePicture(model.inputWidth, model.inputHeight);
+  const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
+    const session = { deviceId, intraOpThreads, allowCpuNodes: true };
+    const spec = createSessionSpec({ ...model, provider }, session);
+    return runOnce({ spec, rgb, childEnv, timeoutMs });
+  };
+  const expected = await runOn('cpu', cpuThreads);
+  let actual: Buffer;
+  try {
+    actual = await runOn(model.provider, 1);
+  } catch (error) {
+    throw new ExecutionProviderError(model.provider, (error as Error).message, error);
+  }
+  const reason = differenceFrom(expected, actual);
+  if (reason !== undefined) throw new ExecutionProviderError(model.provider, reason);
+}
+
+function differenceFrom(expected: Uint8Array, actual: Uint8Array): string | undefined {
+  const { mean, max } = compareAlphas(expected, actual);
+  if (mean <= PARITY_MEAN_DIFFERENCE_MAX) return undefined;
+  const levels = `mean difference ${mean.toFixed(1)}, max ${max} of 255`;
+  return `it computes another matte than the CPU (${levels})`;
+}

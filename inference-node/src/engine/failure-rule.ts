@@ -1,0 +1,56 @@
+/**
+ * When engines die so often that the node must go. Pure.
+ *
+ * One poison image kills an engine at each of its attempts and must not take the node with it, so
+ * deaths under an image count once for each different image (by the digest of its pixels), while a
+ * death at load, in idleness or without an image to blame counts each time. Three counts within a
+ * minute with no successful run between them are a failed node: by then different images have died,
+ * and a process supervisor does better than another respawn. A load that fails has no image to
+ * blame at all: three in a row of one engine are the end whatever their distance, since a model may
+ * take a minute to load.
+ */
+import type { EngineDeathCause } from './engine-pool.ts';
+
+export const FAILURE_DEATHS_MAX = 3;
+export const FAILURE_WINDOW_MS = 60_000;
+
+export interface EngineDeath {
+  readonly atMs: number;
+  readonly engine: number;
+  readonly cause: EngineDeathCause;
+  /** Hexadecimal digest of the image it died under. */
+  readonly imageDigest: string | undefined;
+}
+
+export class FailureRule {
+  readonly #windowMs: number;
+  #deaths: EngineDeath[] = [];
+  readonly #loadsLostInARow = new Map<number, number>();
+
+  constructor(windowMs: number = FAILURE_WINDOW_MS) {
+    this.#windowMs = windowMs;
+  }
+
+  recordReady(engine: number): void {
+    this.#loadsLostInARow.delete(engine);
+  }
+
+  recordSuccess(): void {
+    this.#deaths = [];
+  }
+
+  /** Returns true when the node must go. */
+  recordDeath(death: EngineDeath): boolean {
+    if (death.cause === 'load') {
+      const inARow = (this.#loadsLostInARow.get(death.engine) ?? 0) + 1;
+      this.#loadsLostInARow.set(death.engine, inARow);
+      if (inARow >= FAILURE_DEATHS_MAX) return true;
+    }
+    const { imageDigest } = death;
+    const recent = this.#deaths.filter(earlier => death.atMs - earlier.atMs < this.#windowMs);
+    const isNew =
+      imageDigest === undefined || recent.every(earlier => earlier.imageDigest !== imageDigest);
+    this.#deaths = isNew ? [...recent, death] : recent;
+    return this.#deaths.length >= FAILURE_DEATHS_MAX;
+  }
+}

@@ -1,0 +1,60 @@
+/** An engine for a single picture: loaded, run, ended. For probes and parity checks at start. */
+import type { SessionSpec } from './engine-protocol.ts';
+import { spawnEngineChild } from './spawn-engine-child.ts';
+
+/** What native libraries say before they fail is short. */
+const STDERR_LENGTH_MAX = 64 * 1024;
+
+export interface RunOnceOptions {
+  readonly spec: SessionSpec;
+  /** Where spec.path is undefined. */
+  readonly graph?: Uint8Array;
+  readonly rgb: Uint8Array;
+  readonly childEnv: Readonly<Record<string, string>>;
+  /** For load and run together. A driver that hangs is killed then. */
+  readonly timeoutMs: number;
+}
+
+/** Resolves with the alpha. Rejects with one line that says what is missing or wrong. */
+export function runOnce(options: RunOnceOptions): Promise<Buffer> {
+  const { spec, graph, rgb, childEnv, timeoutMs } = options;
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  let stderr = '';
+  let alpha: Buffer | undefined;
+  let failure: string | undefined;
+  const timer = setTimeout(() => {
+    failure = `no answer within ${timeoutMs} ms`;
+    child.kill();
+  }, timeoutMs);
+  const child = spawnEngineChild(childEnv, {
+    onStderr: text => {
+      stderr = (stderr + text).slice(-STDERR_LENGTH_MAX);
+    },
+    onFrame: ({ head, parts }) => {
+      if (head.kind === 'ready') return void child.send({ kind: 'run', id: 1 }, [rgb]);
+      if (head.kind === 'started') return;
+      if (head.kind === 'done') alpha = parts[0];
+      else failure = head.message;
+      child.kill();
+    },
+    // Only now has all of its standard error come.
+    onExit: exit => {
+      clearTimeout(timer);
+      if (alpha !== undefined) return resolve(alpha);
+      failure ??= exit.error?.message ?? `the process ended: ${exit.signal ?? `code ${exit.code}`}`;
+      reject(new Error(explain(failure, stderr)));
+    },
+  });
+  void child.send({ kind: 'init', spec }, graph === undefined ? [] : [graph]);
+  return promise;
+}
+
+/**
+ * The binding says "Failed to load shared library" where the dynamic linker, whose words only go to
+ * standard error, named it; other native failures begin with their place in the source.
+ */
+function explain(failure: string, stderr: string): string {
+  const short = failure.replace(/^\/\S+:\d+ .* was false\. /, '').trim();
+  const missing = /([\w.+-]+\.so[\w.]*): cannot open shared object file/.exec(stderr);
+  return missing === null ? short : `${missing[1]} is missing (${short})`;
+}

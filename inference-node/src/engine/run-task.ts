@@ -1,0 +1,61 @@
+/** A run on its way through the pool: what was asked for, and the one answer its caller gets. */
+import { ContractError } from '#contract/errors.ts';
+import type { EngineDeathCause, EngineResult, EngineRun } from './engine-pool.ts';
+
+export interface RunTask {
+  readonly id: number;
+  readonly rgb: Uint8Array;
+  readonly priority: EngineRun['priority'];
+  readonly queuedAtMs: number;
+  /** The first of these settles the caller's promise; later ones do nothing. */
+  readonly resolve: (result: EngineResult) => void;
+  readonly reject: (reason: unknown) => void;
+  /** The caller has its answer; where native code still runs, the engine is still taken. */
+  settled: boolean;
+  /** When an engine took it last. */
+  takenAtMs: number;
+  /** How many did. */
+  dispatches: number;
+}
+
+/** `onAbort` is called at most once, and not after the task was settled. */
+export function createRunTask(
+  id: number,
+  { rgb, priority, signal }: EngineRun,
+  onAbort: (task: RunTask) => void,
+): { task: RunTask; promise: Promise<EngineResult> } {
+  const { promise, resolve, reject } = Promise.withResolvers<EngineResult>();
+  const abort = () => onAbort(task);
+  const settle = <Value>(settleWith: (value: Value) => void, value: Value) => {
+    if (task.settled) return;
+    task.settled = true;
+    signal.removeEventListener('abort', abort);
+    settleWith(value);
+  };
+  const task: RunTask = {
+    id,
+    rgb,
+    priority,
+    queuedAtMs: performance.now(),
+    resolve: result => settle(resolve, result),
+    reject: reason => settle(reject, reason),
+    settled: false,
+    takenAtMs: 0,
+    dispatches: 0,
+  };
+  signal.addEventListener('abort', abort);
+  return { task, promise };
+}
+
+/** What the caller of a run is told whose engine ended so. */
+export function createLossError(cause: EngineDeathCause, message: string): ContractError {
+  const options = { cause: new Error(message) };
+  switch (cause) {
+    case 'fault':
+      return new ContractError('NODE_FAULT', 'The inference failed.', options);
+    case 'watchdog':
+      return new ContractError('ENGINE_LOST', 'The engine took too long over this image.', options);
+    default:
+      return new ContractError('ENGINE_LOST', 'The engine died under this image.', options);
+  }
+}

@@ -1,0 +1,21 @@
+/** Starts an engine's process. Nothing of our environment reaches it but what is named. */
+import path from 'node:path';
+import { Child, type SpawnChildOptions } from '../process/child.ts';
+import type { FromEngine } from './engine-protocol.ts';
+
+const PROGRAM = path.join(import.meta.dirname, 'engine-child.ts');
+
+const ENGINE_ENV = {
+  ORT_DISABLE_TELEMETRY: '1',
+  // glibc raises this threshold to the largest block freed and then keeps what loading left behind.
+  // Held at its first value, ISNet in fp32 is 740 MB resident in every run, left free 810 to 1000
+  // MB, as fast.
+  MALLOC_MMAP_THRESHOLD_: '131072',
+} as const;
+
+export function spawnEngineChild(
+  childEnv: Readonly<Record<string, string>>,
+  listeners: Pick<SpawnChildOptions<FromEngine>, 'onFrame' | 'onExit' | 'onStderr'>,
+): Child<FromEngine> {
+  return new Child({ program: PROGRAM, env: { ...ENGINE_ENV, ...childEnv }, ...listeners });
+}

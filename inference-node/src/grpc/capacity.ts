@@ -1,0 +1,139 @@
+/**
+ * WatchCapacity: the node's state and load, at once, at every change (at most every 50 ms) and
+ * every second, so that a dispatcher needs no polling and a silent stream means a dead node.
+ *
+ * A message is the state as it is when it is written: a watcher that reads slowly gets fewer of
+ * them, never a queue of old ones.
+ */
+import type { ServerWritableStream } from '@grpc/grpc-js';
+import {
+  NodeState as ProtoState,
+  type WatchCapacityRequest,
+  type WatchCapacityResponse,
+} from '#gen/matting/v1/matte_service.ts';
+import type { NodeState, NodeStatus } from '../node-state.ts';
+import type { PicturePool } from '../picture/picture-pool.ts';
+import type { NodeWork } from './matte-handler.ts';
+
+export const CHANGE_INTERVAL_MS = 50;
+export const REPEAT_INTERVAL_MS = 1000;
+
+export const STATE_TO_PROTO = {
+  starting: ProtoState.NODE_STATE_STARTING,
+  serving: ProtoState.NODE_STATE_SERVING,
+  draining: ProtoState.NODE_STATE_DRAINING,
+  failed: ProtoState.NODE_STATE_FAILED,
+} as const satisfies Record<NodeState, ProtoState>;
+
+export type Capacity = Omit<WatchCapacityResponse, 'sequence'>;
+
+/** What the node can take now. `work` is undefined while it starts: then nothing. */
+export function readCapacity(
+  status: NodeStatus,
+  work: NodeWork | undefined,
+  pictures: PicturePool | undefined,
+): Capacity {
+  const state = STATE_TO_PROTO[status.state];
+  if (work === undefined || pictures === undefined) return { ...NOTHING, state };
+  const { images, imagesMax, megapixelsFree } = work.admission.snapshot();
+  const engines = work.plan.runs.map(run => run.engines.snapshot());
+  const { decodeMsPerMegapixel, encodeMsPerMegapixel } = pictures.snapshot();
+  return {
+    state,
+    imagesInFlight: images,
+    imagesFree: Math.max(0, imagesMax - images),
+    megapixelsFree,
+    enginesReady: Math.min(...engines.map(({ enginesReady }) => enginesReady)),
+    estimatedWaitMs: Math.round(work.pipeline.estimatedWaitMs(work.plan)),
+    // The models of a plan run one after the other.
+    inferMs: engines.reduce((sum, { inferMs }) => sum + inferMs, 0),
+    decodeMsPerMegapixel,
+    encodeMsPerMegapixel,
+  };
+}
+
+const NOTHING: Capacity = {
+  state: ProtoState.NODE_STATE_STARTING,
+  imagesInFlight: 0,
+  imagesFree: 0,
+  megapixelsFree: 0,
+  enginesReady: 0,
+  estimatedWaitMs: 0,
+  inferMs: 0,
+  decodeMsPerMegapixel: 0,
+  encodeMsPerMegapixel: 0,
+};
+
+type Watcher = ServerWritableStream<WatchCapacityRequest, WatchCapacityResponse>;
+
+/** Everybody who watches. `changed` may be called as often as anything changes. */
+export class CapacityWatchers {
+  readonly #read: () => Capacity;
+  readonly #watchers = new Map<Watcher, { sequence: number }>();
+  #changeTimer: NodeJS.Timeout | undefined;
+  #repeatTimer: NodeJS.Timeout | undefined;
+  #writtenAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(read: () => Capacity) {
+    this.#read = read;
+  }
+
+  /** For MatteServiceServer. */
+  readonly handle = (call: Watcher): void => {
+    this.#watchers.set(call, { sequence: 0 });
+    call.once('cancelled', () => this.#leave(call));
+    this.#writeTo(call, this.#read());
+    this.#repeatTimer ??= setInterval(() => this.#writeAll(), REPEAT_INTERVAL_MS);
+  };
+
+  changed(): void {
+    if (this.#watchers.size === 0 || this.#changeTimer !== undefined) return;
+    const sinceMs = performance.now() - this.#writtenAtMs;
+    // Also when the last write is long ago: one turn of the loop gathers what changes together.
+    const waitMs = Math.max(0, CHANGE_INTERVAL_MS - sinceMs);
+    this.#changeTimer = setTimeout(() => this.#writeAll(), waitMs);
+  }
+
+  /** Writes now what `changed` would write soon. */
+  flush(): void {
+    this.#writeAll();
+  }
+
+  /** Writes the last state and ends the streams. */
+  close(): void {
+    this.#writeAll();
+    for (const call of [...this.#watchers.keys()]) {
+      this.#leave(call);
+      call.end();
+    }
+  }
+
+  #leave(call: Watcher): void {
+    this.#watchers.delete(call);
+    if (this.#watchers.size > 0) return;
+    clearInterval(this.#repeatTimer);
+    clearTimeout(this.#changeTimer);
+    this.#repeatTimer = undefined;
+    this.#changeTimer = undefined;
+  }
+
+  #writeAll(): void {
+    clearTimeout(this.#changeTimer);
+    this.#changeTimer = undefined;
+    if (this.#watchers.size === 0) return;
+    this.#writtenAtMs = performance.now();
+    this.#repeatTimer?.refresh();
+    const capacity = this.#read();
+    for (const call of this.#watchers.keys()) {
+      // What it has not taken yet is enough: the next message tells it all again.
+      if (!call.writableNeedDrain && call.writableLength === 0) this.#writeTo(call, capacity);
+    }
+  }
+
+  #writeTo(call: Watcher, capacity: Capacity): void {
+    const watcher = this.#watchers.get(call);
+    if (watcher === undefined) return;
+    watcher.sequence += 1;
+    call.write({ sequence: watcher.sequence, ...capacity });
+  }
+}

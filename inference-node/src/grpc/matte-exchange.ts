@@ -1,0 +1,280 @@
+/**
+ * The messages of one Matte call, in their order: reads the header and the file's chunks, writes
+ * progress and the result, each at the pace of the slower side and none for longer than its bound.
+ *
+ * | bound               | what happens there, each time CALL_DEADLINE_EXCEEDED          |
+ * |---------------------|---------------------------------------------------------------|
+ * | headerWaitMaxMs     | no header since the call began; nothing is held yet           |
+ * | receiveSilenceMaxMs | no message while bytes or the half-close are missing          |
+ * | receiveMaxMs        | the file is not complete                                      |
+ * | sendSilenceMaxMs    | the reader takes nothing                                      |
+ * | sendMaxMs           | the result is not taken completely                            |
+ *
+ * They are deadlines and not faults of the image: a caller that was slow may come again.
+ */
+import { createHash, type Hash } from 'node:crypto';
+import type { ServerDuplexStream } from '@grpc/grpc-js';
+import { ContractError } from '#contract/errors.ts';
+import { contentTypeOf, outputFormatToProto } from '#contract/formats.ts';
+import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
+import {
+  type MatteHeader,
+  type MatteRequest,
+  type MatteResponse,
+  ModelRun,
+  ResultKind,
+  Stage,
+} from '#gen/matting/v1/matte_service.ts';
+import type { ImageExchange, ImageResult, ImageStage, StageTimings } from '../pipeline.ts';
+import type { MatteOrder } from './matte-header.ts';
+
+export type MatteCall = ServerDuplexStream<MatteRequest, MatteResponse>;
+
+export interface ExchangeBounds {
+  readonly headerWaitMaxMs: number;
+  readonly receiveSilenceMaxMs: number;
+  readonly receiveMaxMs: number;
+  readonly sendSilenceMaxMs: number;
+  readonly sendMaxMs: number;
+}
+
+export const EXCHANGE_BOUNDS: ExchangeBounds = {
+  headerWaitMaxMs: 10_000,
+  receiveSilenceMaxMs: 20_000,
+  /** 50 MB at 3.5 Mbit/s. */
+  receiveMaxMs: 120_000,
+  sendSilenceMaxMs: 20_000,
+  /** 400 MB at 10 Mbit/s. */
+  sendMaxMs: 330_000,
+};
+
+const STAGE_TO_PROTO = {
+  decoding: Stage.STAGE_DECODING,
+  inferring: Stage.STAGE_INFERRING,
+  encoding: Stage.STAGE_ENCODING,
+} as const satisfies Record<ImageStage, Stage>;
+
+const KIND_TO_PROTO = {
+  cutout: ResultKind.RESULT_KIND_CUTOUT,
+  mask: ResultKind.RESULT_KIND_MASK,
+} as const;
+
+export class MatteExchange {
+  readonly #call: MatteCall;
+  readonly #bounds: ExchangeBounds;
+  /** Messages delivered and not yet asked for: one, since the call is paused after each. */
+  readonly #inbox: MatteRequest[] = [];
+  #ended = false;
+  #wake: (() => void) | undefined;
+  /** Settles when the last message has left, with what went wrong; never when the call is gone. */
+  #lastWrite: Promise<Error | undefined> = Promise.resolve(undefined);
+  #resultSha256: Buffer | undefined;
+  #receivedBytes = 0;
+  #sentBytes = 0;
+
+  constructor(call: MatteCall, bounds: ExchangeBounds) {
+    this.#call = call;
+    this.#bounds = bounds;
+    call.on('data', (message: MatteRequest) => {
+      call.pause();
+      this.#inbox.push(message);
+      this.#wake?.();
+    });
+    call.on('end', () => {
+      this.#ended = true;
+      this.#wake?.();
+    });
+  }
+
+  get receivedBytes(): number {
+    return this.#receivedBytes;
+  }
+
+  get sentBytes(): number {
+    return this.#sentBytes;
+  }
+
+  /** @throws ContractError INVALID_REQUEST when the call does not begin with one. */
+  async readHeader(signal: AbortSignal): Promise<MatteHeader> {
+    const first = await this.#next(this.#bounds.headerWaitMaxMs, signal);
+    if (first?.message?.$case === 'header') return first.message.value;
+    throw new ContractError('INVALID_REQUEST', 'the first message must be a header');
+  }
+
+  /** Binds the exchange to an order, for the pipeline. */
+  forOrder(order: MatteOrder): ImageExchange {
+    return {
+      receive: signal => this.#receive(order, signal),
+      stageBegan: stage => this.#stageBegan(stage),
+      send: (result, signal) => this.#send(result, signal),
+    };
+  }
+
+  async writeAdmitted(queuePosition: number, waitMs: number, signal: AbortSignal): Promise<void> {
+    const value = { queuePosition, estimatedWaitMs: Math.round(waitMs) };
+    await this.#write({ message: { $case: 'admitted', value } }, signal);
+  }
+
+  /** Ends the call with OK once the caller has taken everything. */
+  async writeDone(timings: StageTimings, signal: AbortSignal): Promise<void> {
+    const sha256 = this.#resultSha256;
+    if (sha256 === undefined) throw new Error('done before the result was sent');
+    await this.#write({ message: { $case: 'done', value: { sha256, timings } } }, signal);
+    await this.#flush(signal);
+    this.#call.end();
+  }
+
+  async #receive(order: MatteOrder, signal: AbortSignal): Promise<Buffer> {
+    const { contentLength, sha256 } = order;
+    // Its own memory: a pooled slice would pin its neighbours. The system backs it as it is filled.
+    const file = Buffer.allocUnsafeSlow(contentLength);
+    const hash = sha256 === undefined ? undefined : createHash('sha256');
+    const endsAtMs = performance.now() + this.#bounds.receiveMaxMs;
+    let filled = 0;
+    for (;;) {
+      const leftMs = endsAtMs - performance.now();
+      const waitMs = Math.min(this.#bounds.receiveSilenceMaxMs, Math.max(0, leftMs));
+      const data = requireChunk(await this.#next(waitMs, signal));
+      if (data === undefined) break;
+      if (filled + data.length > contentLength) {
+        throw new ContractError(
+          'INVALID_REQUEST',
+          `more than content_length (${contentLength}) bytes came`,
+        );
+      }
+      file.set(data, filled);
+      filled += data.length;
+      this.#receivedBytes = filled;
+      hash?.update(data);
+    }
+    if (filled < contentLength) {
+      throw new ContractError('INVALID_REQUEST', `${filled} of ${contentLength} bytes came`);
+    }
+    requireDigest(hash, sha256);
+    return file;
+  }
+
+  #stageBegan(stage: ImageStage): void {
+    // Three small messages an image: their back-pressure is the result's.
+    if (!this.#call.writable) return;
+    this.#call.write({ message: { $case: 'progress', value: { stage: STAGE_TO_PROTO[stage] } } });
+  }
+
+  async #send(result: ImageResult, signal: AbortSignal): Promise<void> {
+    const { file } = result;
+    const endsAtMs = performance.now() + this.#bounds.sendMaxMs;
+    const hash = createHash('sha256');
+    await this.#write({ message: { $case: 'resultHeader', value: resultHeader(result) } }, signal);
+    for (let offset = 0; offset < file.length; offset += CHUNK_BYTES_MAX) {
+      const data = file.subarray(offset, offset + CHUNK_BYTES_MAX);
+      hash.update(data);
+      if (performance.now() > endsAtMs) throw deadline('the result was not taken in time');
+      await this.#write({ message: { $case: 'chunk', value: { data } } }, signal);
+      this.#sentBytes += data.length;
+    }
+    await this.#flush(signal);
+    this.#resultSha256 = hash.digest();
+  }
+
+  /** The next message; undefined at the half-close. */
+  async #next(waitMs: number, signal: AbortSignal): Promise<MatteRequest | undefined> {
+    if (this.#inbox.length === 0 && !this.#ended) {
+      const arrived = new Promise<void>(resolve => {
+        this.#wake = resolve;
+      });
+      this.#call.resume();
+      await within(arrived, waitMs, signal, 'no message came in time');
+      this.#wake = undefined;
+    }
+    signal.throwIfAborted();
+    return this.#inbox.shift();
+  }
+
+  /**
+   * Writes once the message before has left the process: two are under way at most, where write()
+   * alone would take sixteen, 4 MiB, before it says that the reader is slow.
+   */
+  async #write(message: MatteResponse, signal: AbortSignal): Promise<void> {
+    await this.#flush(signal);
+    this.#lastWrite = new Promise<Error | undefined>(resolve => {
+      this.#call.write(message, (error?: Error | null) => resolve(error ?? undefined));
+    });
+  }
+
+  /** Waits until the last message has left the process. */
+  async #flush(signal: AbortSignal): Promise<void> {
+    const waitMs = this.#bounds.sendSilenceMaxMs;
+    const error = await within(this.#lastWrite, waitMs, signal, 'the result is not being read');
+    if (error !== undefined) throw error;
+  }
+}
+
+/** undefined at the half-close. */
+function requireChunk(request: MatteRequest | undefined): Buffer | undefined {
+  if (request === undefined) return undefined;
+  if (request.message?.$case !== 'chunk') {
+    throw new ContractError('INVALID_REQUEST', 'after the header only chunks may come');
+  }
+  const { data } = request.message.value;
+  if (data.length > CHUNK_BYTES_MAX) {
+    throw new ContractError('INVALID_REQUEST', `a chunk has more than ${CHUNK_BYTES_MAX} bytes`);
+  }
+  return data;
+}
+
+function requireDigest(hash: Hash | undefined, expected: Buffer | undefined): void {
+  if (hash === undefined || expected === undefined) return;
+  if (!hash.digest().equals(expected)) {
+    throw new ContractError('INVALID_REQUEST', 'the bytes that came do not have the sha256 given');
+  }
+}
+
+function resultHeader(result: ImageResult) {
+  const modelRuns = result.plan.runs.map(({ model }) =>
+    ModelRun.create({
+      model: model.model,
+      modelSha256: model.sha256,
+      precision: model.precision,
+      executionProvider: model.provider,
+      inputWidth: model.inputWidth,
+      inputHeight: model.inputHeight,
+    }),
+  );
+  return {
+    format: outputFormatToProto(result.outputFormat),
+    contentType: contentTypeOf(result.outputFormat),
+    sizeBytes: result.file.length,
+    width: result.width,
+    height: result.height,
+    resultKind: KIND_TO_PROTO[result.resultKind],
+    plan: result.plan.name,
+    modelRuns,
+  };
+}
+
+function deadline(detail: string): ContractError {
+  return new ContractError('CALL_DEADLINE_EXCEEDED', detail);
+}
+
+/** `work`, unless the signal is aborted (its reason) or `waitMs` pass (CALL_DEADLINE_EXCEEDED). */
+async function within<T>(
+  work: Promise<T>,
+  waitMs: number,
+  signal: AbortSignal,
+  detail: string,
+): Promise<T> {
+  signal.throwIfAborted();
+  let timer: NodeJS.Timeout | undefined;
+  let onAbort: (() => void) | undefined;
+  try {
+    return await new Promise<T>((resolve, reject) => {
+      onAbort = () => reject(signal.reason);
+      signal.addEventListener('abort', onAbort, { once: true });
+      timer = setTimeout(() => reject(deadline(detail)), waitMs);
+      work.then(resolve, reject);
+    });
+  } finally {
+    clearTimeout(timer);
+    if (onAbort) signal.removeEventListener('abort', onAbort);
+  }
+}

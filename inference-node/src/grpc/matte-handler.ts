@@ -1,0 +1,213 @@
+/**
+ * The Matte call: header, permit, pipeline, result, and one status for whatever goes wrong.
+ *
+ * | phase    | holds    | ends with                                                          |
+ * |----------|----------|--------------------------------------------------------------------|
+ * | opened   | nothing  | the header; a bad one, silence, not serving, no permit: its status |
+ * | admitted | a permit | Done taken by the caller: OK; an error of a stage: its status      |
+ * | over     | nothing  | never left; the permit is given back on the way here, once         |
+ *
+ * Cancellation, the caller's deadline and a hurried end of the node abort the call's signal, which
+ * takes it from either phase to over.
+ */
+import type { handleBidiStreamingCall } from '@grpc/grpc-js';
+import type { Logger } from 'pino';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { toStatus } from '#contract/grpc-status.ts';
+import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
+import type { Admission, Permit } from '../admission.ts';
+import type { NodeMetrics } from '../metrics.ts';
+import type { NodeStatus } from '../node-state.ts';
+import type { Pipeline, StageTimings } from '../pipeline.ts';
+import {
+  EXCHANGE_BOUNDS,
+  type ExchangeBounds,
+  type MatteCall,
+  MatteExchange,
+} from './matte-exchange.ts';
+import { checkMatteHeader, type MatteOrder, type NodeAbilities } from './matte-header.ts';
+
+/** What exists only once the models are loaded. */
+export interface NodeWork extends NodeAbilities {
+  readonly admission: Admission;
+  readonly pipeline: Pipeline;
+}
+
+export interface MatteHandlerOptions {
+  readonly status: NodeStatus;
+  /** Undefined while starting. */
+  readonly work: () => NodeWork | undefined;
+  readonly metrics: NodeMetrics;
+  readonly log: Logger;
+  /** EXCHANGE_BOUNDS where absent. */
+  readonly bounds?: ExchangeBounds;
+}
+
+/** A timer cannot wait longer; such a deadline is none. */
+const TIMER_MS_MAX = 2_147_483_647;
+
+/** The faults an operator wants to see among the many errors that are the callers' own. */
+const NODE_FAULTS: readonly ErrorCode[] = ['NODE_FAULT', 'ENGINE_LOST', 'PICTURE_WORKER_LOST'];
+
+export class MatteHandler {
+  readonly #options: MatteHandlerOptions;
+  readonly #calls = new Set<AbortController>();
+  readonly #idle = new Set<() => void>();
+
+  constructor(options: MatteHandlerOptions) {
+    this.#options = options;
+  }
+
+  /** For MatteServiceServer. */
+  readonly handle: handleBidiStreamingCall<MatteRequest, MatteResponse> = call => {
+    const controller = new AbortController();
+    this.#calls.add(controller);
+    const stopWatching = watchCaller(call, controller);
+    const over = () => {
+      stopWatching();
+      this.#calls.delete(controller);
+      if (this.#calls.size === 0) for (const wake of [...this.#idle]) wake();
+    };
+    void new MatteCallRun(call, controller.signal, this.#options).run().finally(over);
+  };
+
+  /** Resolves when no call is open. */
+  untilIdle(): Promise<void> {
+    if (this.#calls.size === 0) return Promise.resolve();
+    return new Promise(resolve => {
+      const wake = () => {
+        this.#idle.delete(wake);
+        resolve();
+      };
+      this.#idle.add(wake);
+    });
+  }
+
+  /** Ends every open call with `reason`; they are over once `untilIdle` resolves. */
+  abortAll(reason: ContractError): void {
+    for (const controller of [...this.#calls]) controller.abort(reason);
+  }
+}
+
+/** Aborts when the caller goes away or its deadline passes. Returns what stops the watching. */
+function watchCaller(call: MatteCall, controller: AbortController): () => void {
+  const deadlineMs = Number(call.getDeadline());
+  const expired = new ContractError('CALL_DEADLINE_EXCEEDED', "the caller's deadline passed");
+  const onCancelled = () => {
+    const late = Date.now() >= deadlineMs;
+    controller.abort(
+      late ? expired : new ContractError('CALL_CANCELLED', 'the caller cancelled the call'),
+    );
+  };
+  call.once('cancelled', onCancelled);
+  // grpc-js announces a passed deadline only after its status left, which an unread result delays.
+  const leftMs = deadlineMs - Date.now();
+  const timer =
+    leftMs <= TIMER_MS_MAX ? setTimeout(() => controller.abort(expired), leftMs) : undefined;
+  return () => {
+    clearTimeout(timer);
+    call.off('cancelled', onCancelled);
+  };
+}
+
+/** One call from its first message to its status. */
+class MatteCallRun {
+  readonly #call: MatteCall;
+  readonly #signal: AbortSignal;
+  readonly #options: MatteHandlerOptions;
+  readonly #exchange: MatteExchange;
+  readonly #startedMs = performance.now();
+  #order: MatteOrder | undefined;
+  #permit: Permit | undefined;
+
+  constructor(call: MatteCall, signal: AbortSignal, options: MatteHandlerOptions) {
+    this.#call = call;
+    this.#signal = signal;
+    this.#options = options;
+    this.#exchange = new MatteExchange(call, options.bounds ?? EXCHANGE_BOUNDS);
+  }
+
+  /** Never rejects. */
+  async run(): Promise<void> {
+    try {
+      const header = await this.#exchange.readHeader(this.#signal);
+      const work = this.#requireServing();
+      const order = checkMatteHeader(header, work);
+      this.#order = order;
+      const timings = await this.#withPermit(work, order);
+      this.#succeeded(order, timings);
+    } catch (error) {
+      this.#failed(error);
+    } finally {
+      const { receivedBytes, sentBytes } = this.#exchange;
+      this.#options.metrics.bytesMoved(receivedBytes, sentBytes);
+    }
+  }
+
+  #requireServing(): NodeWork {
+    const { state } = this.#options.status;
+    const work = this.#options.work();
+    if (state === 'serving' && work !== undefined) return work;
+    throw new ContractError('NODE_UNAVAILABLE', `the node is ${state}`);
+  }
+
+  async #withPermit(work: NodeWork, order: MatteOrder): Promise<StageTimings> {
+    const { declared, contentLength } = order;
+    const pixels = declared && declared.width * declared.height;
+    // Before the permit, so that the estimate does not count this image.
+    const waitMs = work.pipeline.estimatedWaitMs(order.plan);
+    const outcome = work.admission.tryAdmit({ pixels, fileBytes: contentLength });
+    if (outcome.kind === 'refused') throw outcome.error;
+    this.#permit = outcome.permit;
+    try {
+      await this.#exchange.writeAdmitted(outcome.permit.queuePosition, waitMs, this.#signal);
+      const exchange = this.#exchange.forOrder(order);
+      const timings = await work.pipeline.process(order, exchange, this.#signal);
+      await this.#exchange.writeDone(timings, this.#signal);
+      return timings;
+    } finally {
+      outcome.permit.release();
+    }
+  }
+
+  #succeeded(order: MatteOrder, timings: StageTimings): void {
+    const durationMs = performance.now() - this.#startedMs;
+    const { outputFormat } = order;
+    this.#options.metrics.imageSucceeded({ outputFormat, durationMs, timings });
+    const total = Math.round(durationMs);
+    this.#options.log.info(
+      { ...this.#fields(), durationMs: total, ...rounded(timings) },
+      'image done',
+    );
+  }
+
+  #failed(caught: unknown): void {
+    const error =
+      caught instanceof ContractError
+        ? caught
+        : new ContractError('NODE_FAULT', 'internal error', { cause: caught });
+    const { metrics, log } = this.#options;
+    const { code } = error;
+    if (this.#permit === undefined) metrics.imageRefused(code);
+    else metrics.imageFailed({ code, outputFormat: this.#order?.outputFormat ?? 'png' });
+    const fields = { ...this.#fields(), code, detail: error.message };
+    if (NODE_FAULTS.includes(code))
+      log.error({ ...fields, err: error.cause ?? error }, 'image failed');
+    else log.info(fields, this.#permit === undefined ? 'image refused' : 'image failed');
+    if (this.#call.cancelled) return;
+    const status = toStatus(error);
+    // grpc-js percent-encodes the text on its way out and throws on half a surrogate pair.
+    this.#call.emit('error', { ...status, details: status.details.toWellFormed() });
+  }
+
+  #fields() {
+    const order = this.#order;
+    return order && { jobId: order.jobId, attempt: order.attempt, bytes: order.contentLength };
+  }
+}
+
+function rounded(timings: StageTimings): Record<string, number> {
+  return Object.fromEntries(
+    Object.entries(timings).map(([stage, ms]: [string, number]) => [stage, Math.round(ms)]),
+  );
+}

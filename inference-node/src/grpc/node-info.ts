@@ -1,0 +1,59 @@
+/** GetNodeInfo: what this node is. Made once, when it begins to serve. */
+import { inputFormatToProto, outputFormatToProto } from '#contract/formats.ts';
+import { IMAGE_BYTES_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import {
+  type GetNodeInfoResponse,
+  NodeModel,
+  protobufPackage,
+} from '#gen/matting/v1/matte_service.ts';
+import type { ExecutionProvider } from '../models/prepared-model.ts';
+import type { PicturePool } from '../picture/picture-pool.ts';
+import type { NodeWork } from './matte-handler.ts';
+
+export interface NodeIdentity {
+  /** Stable over restarts. */
+  readonly nodeId: string;
+  /** A UUID of this start of the process. */
+  readonly bootId: string;
+  readonly version: string;
+}
+
+export interface NodeInfoInputs {
+  readonly identity: NodeIdentity;
+  readonly work: NodeWork;
+  readonly pictures: PicturePool;
+  readonly providerRequested: string;
+  readonly providerSelected: ExecutionProvider;
+  /** For people. */
+  readonly device: string;
+}
+
+export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
+  const { work, pictures } = inputs;
+  const { inputFormats, outputFormats, jxlPixelsMax } = pictures.capabilities;
+  const { imagesMax, megapixelsMax } = work.admission.limits;
+  return {
+    ...inputs.identity,
+    protocolVersion: protobufPackage,
+    models: work.plan.runs.map(({ model: prepared }) => {
+      const { model, version, sha256, precision, inputWidth, inputHeight } = prepared;
+      return NodeModel.create({ model, version, sha256, precision, inputWidth, inputHeight });
+    }),
+    plan: work.plan.name,
+    executionProviderRequested: inputs.providerRequested,
+    executionProviderSelected: inputs.providerSelected,
+    inputFormats: inputFormats.map(inputFormatToProto),
+    outputFormats: outputFormats.map(outputFormatToProto),
+    limits: {
+      imageBytesMax: IMAGE_BYTES_MAX,
+      imageSidePxMax: IMAGE_SIDE_PX_MAX,
+      imagePixelsMax: IMAGE_PIXELS_MAX,
+      jxlPixelsMax,
+      megapixelsMax,
+      imagesMax,
+    },
+    engines: work.plan.runs.reduce((sum, { engines }) => sum + engines.snapshot().engines, 0),
+    pictureWorkers: pictures.snapshot().workers,
+    device: inputs.device,
+  };
+}

@@ -1,0 +1,242 @@
+/**
+ * The node's membership of the fleet, kept at whichever control plane answers: every one of them
+ * writes the same table. The node serves whether or not anybody answers.
+ *
+ * | state       | entered                  | does                    | left                |
+ * |-------------|--------------------------|-------------------------|---------------------|
+ * | registering | start; COMMAND_REGISTER  | Register until answered | answered: member    |
+ * | member      | Register answered        | Heartbeat every         | COMMAND_REGISTER:   |
+ * |             |                          | interval +- 10 %        | registering         |
+ * | left        | `leave`, from either     | Deregister, once        | never               |
+ *
+ * A call that fails is tried at the next address at once; when all have failed, after a back-off of
+ * 1, 2, 4 ... 15 s. COMMAND_DRAIN and COMMAND_UNDRAIN are handed to the node and repeat harmlessly.
+ * Every wait has its bound here; only changes are logged.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { credentials, type Metadata, type ServiceError } from '@grpc/grpc-js';
+import type { Logger } from 'pino';
+import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import {
+  Command,
+  HeartbeatRequest,
+  type HeartbeatResponse,
+  NodeRegistryClient,
+  RegisterRequest,
+  type RegisterResponse,
+} from '#gen/matting/v1/node_registry.ts';
+import type { NodeIdentity } from './node-info.ts';
+import { tokenMetadata } from './node-token.ts';
+
+export interface RegistrationOptions {
+  /** host:port of control planes, tried in turn. */
+  readonly registryAddresses: readonly string[];
+  readonly identity: NodeIdentity;
+  /** host:port of the Matte service, as control planes reach it. */
+  readonly address: string;
+  /** host:port of metrics and health. */
+  readonly httpAddress: string;
+  readonly token: string | undefined;
+  /** COMMAND_DRAIN: `true`, COMMAND_UNDRAIN: `false`. */
+  readonly onDrainCommand: (drain: boolean) => void;
+  readonly log: Logger;
+  /** REGISTRATION_BOUNDS where absent. */
+  readonly bounds?: RegistrationBounds;
+}
+
+export interface RegistrationBounds {
+  readonly callTimeoutMs: number;
+  readonly backoffMinMs: number;
+  readonly backoffMaxMs: number;
+  /** Whatever a control plane asks for. */
+  readonly heartbeatMinMs: number;
+  readonly heartbeatMaxMs: number;
+}
+
+export const REGISTRATION_BOUNDS: RegistrationBounds = {
+  callTimeoutMs: 3000,
+  backoffMinMs: 1000,
+  backoffMaxMs: 15_000,
+  heartbeatMinMs: 500,
+  heartbeatMaxMs: 30_000,
+};
+
+/** Of a wait, to both sides: nodes started together must not beat together. */
+const JITTER = 0.1;
+
+export interface Registration {
+  /** Ends the membership, telling a control plane where one answers. Idempotent; never rejects. */
+  leave(): Promise<void>;
+}
+
+/** Begins at once and goes on until `leave`. */
+export function startRegistration(options: RegistrationOptions): Registration {
+  const member = new Member(options);
+  const running = member.run();
+  let left: Promise<void> | undefined;
+  return {
+    leave: () => {
+      left ??= member.leave(running);
+      return left;
+    },
+  };
+}
+
+type Unary<Response> = (
+  client: NodeRegistryClient,
+  metadata: Metadata,
+  deadline: number,
+  callback: (error: ServiceError | null, response: Response) => void,
+) => void;
+
+class Member {
+  readonly #options: RegistrationOptions;
+  readonly #bounds: RegistrationBounds;
+  readonly #clients: readonly NodeRegistryClient[];
+  readonly #metadata: Metadata;
+  readonly #stop = new AbortController();
+  /** Which address answered last. */
+  #current = 0;
+  #registered = false;
+  /** Undefined until the first answer or failure: then a change is worth a line. */
+  #reachable: boolean | undefined;
+
+  constructor(options: RegistrationOptions) {
+    this.#options = options;
+    this.#bounds = options.bounds ?? REGISTRATION_BOUNDS;
+    this.#metadata = tokenMetadata(options.token);
+    this.#clients = options.registryAddresses.map(
+      address =>
+        new NodeRegistryClient(address, credentials.createInsecure(), {
+          'grpc.enable_retries': 0,
+          // Control planes are inside: a proxy of the environment is not for them.
+          'grpc.enable_http_proxy': 0,
+          'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+          'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
+          // Its own back-off would outlast ours and fail our calls without trying.
+          'grpc.initial_reconnect_backoff_ms': this.#bounds.backoffMinMs,
+          'grpc.max_reconnect_backoff_ms': this.#bounds.backoffMinMs,
+        }),
+    );
+  }
+
+  async run(): Promise<void> {
+    let heartbeatMs = this.#bounds.heartbeatMaxMs;
+    while (!this.#stop.signal.aborted) {
+      if (this.#registered) {
+        await this.#wait(heartbeatMs);
+        const answer = await this.#untilAnswered(this.#heartbeat);
+        if (answer !== undefined) this.#obey(answer.command);
+      } else {
+        const answer = await this.#untilAnswered(this.#register);
+        if (answer === undefined) continue;
+        this.#registered = true;
+        heartbeatMs = this.#clampHeartbeat(answer.heartbeatIntervalMs);
+        this.#options.log.info({ registry: this.#address }, 'registered');
+      }
+    }
+  }
+
+  async leave(running: Promise<void>): Promise<void> {
+    this.#stop.abort();
+    await running;
+    const { nodeId, bootId } = this.#options.identity;
+    const deregister: Unary<unknown> = (client, metadata, deadline, callback) =>
+      client.deregister({ nodeId, bootId }, metadata, { deadline }, callback);
+    if (this.#registered) {
+      const failure = await this.#oneRound(deregister).then(
+        () => undefined,
+        (error: Error) => error,
+      );
+      if (failure) this.#options.log.warn({ reason: failure.message }, 'not deregistered');
+      else this.#options.log.info('deregistered');
+    }
+    for (const client of this.#clients) client.close();
+  }
+
+  get #address(): string {
+    return this.#options.registryAddresses[this.#current];
+  }
+
+  readonly #register: Unary<RegisterResponse> = (client, metadata, deadline, callback) => {
+    const { identity, address, httpAddress } = this.#options;
+    const request = RegisterRequest.create({ ...identity, address, httpAddress });
+    client.register(request, metadata, { deadline }, callback);
+  };
+
+  readonly #heartbeat: Unary<HeartbeatResponse> = (client, metadata, deadline, callback) => {
+    const { nodeId, bootId } = this.#options.identity;
+    client.heartbeat(HeartbeatRequest.create({ nodeId, bootId }), metadata, { deadline }, callback);
+  };
+
+  #obey(command: Command): void {
+    if (command === Command.COMMAND_REGISTER) this.#registered = false;
+    else if (command === Command.COMMAND_DRAIN) this.#options.onDrainCommand(true);
+    else if (command === Command.COMMAND_UNDRAIN) this.#options.onDrainCommand(false);
+  }
+
+  /** Rounds over the addresses until one answers; undefined when stopped. */
+  async #untilAnswered<T>(call: Unary<T>): Promise<T | undefined> {
+    let backoffMs = this.#bounds.backoffMinMs;
+    while (!this.#stop.signal.aborted) {
+      try {
+        const answer = await this.#oneRound(call);
+        this.#report(true, '');
+        return answer;
+      } catch (error) {
+        this.#report(false, error instanceof Error ? error.message : String(error));
+        await this.#wait(backoffMs);
+        backoffMs = Math.min(backoffMs * 2, this.#bounds.backoffMaxMs);
+      }
+    }
+    return undefined;
+  }
+
+  /** Each address once, from the one that answered last. */
+  async #oneRound<T>(call: Unary<T>): Promise<T> {
+    let lastError: unknown;
+    for (let tried = 0; tried < this.#clients.length; tried += 1) {
+      try {
+        return await this.#call(call);
+      } catch (error) {
+        lastError = error;
+        this.#current = (this.#current + 1) % this.#clients.length;
+      }
+    }
+    throw lastError;
+  }
+
+  #call<T>(call: Unary<T>): Promise<T> {
+    const deadline = Date.now() + this.#bounds.callTimeoutMs;
+    return new Promise((resolve, reject) => {
+      call(this.#clients[this.#current], this.#metadata, deadline, (error, response) => {
+        if (error) reject(error);
+        else resolve(response);
+      });
+    });
+  }
+
+  /** Ends early when stopped. */
+  async #wait(ms: number): Promise<void> {
+    const jittered = ms * (1 - JITTER + 2 * JITTER * Math.random());
+    const { signal } = this.#stop;
+    await delay(jittered, undefined, { signal }).catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+    });
+  }
+
+  #clampHeartbeat(ms: number): number {
+    return Math.min(Math.max(ms, this.#bounds.heartbeatMinMs), this.#bounds.heartbeatMaxMs);
+  }
+
+  #report(reachable: boolean, reason: string): void {
+    if (reachable === this.#reachable) return;
+    const { log, registryAddresses } = this.#options;
+    if (!reachable) {
+      log.warn({ registries: registryAddresses, reason }, 'no control plane answers; trying on');
+    } else if (this.#reachable === false) {
+      log.info({ registry: this.#address }, 'a control plane answers again');
+    }
+    this.#reachable = reachable;
+  }
+}

@@ -1,0 +1,153 @@
+/**
+ * The node's gRPC server: the Matte service, health and reflection on one port. It is opened before
+ * the models are loaded, so that probes see a node that starts and a port in use is found at once;
+ * until `status` says serving, Matte is refused.
+ */
+import { fileURLToPath } from 'node:url';
+import {
+  Server,
+  ServerCredentials,
+  type ServerOptions,
+  type ServerUnaryCall,
+  type sendUnaryData,
+} from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import { ReflectionService } from '@grpc/reflection';
+import { HealthImplementation, protoPath as healthProtoPath } from 'grpc-health-check';
+import { ContractError } from '#contract/errors.ts';
+import { toStatus } from '#contract/grpc-status.ts';
+import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import {
+  type GetNodeInfoRequest,
+  type GetNodeInfoResponse,
+  type MatteServiceServer,
+  MatteServiceService,
+} from '#gen/matting/v1/matte_service.ts';
+import { listenError } from '../listen-error.ts';
+import type { NodeStatus } from '../node-state.ts';
+import type { CapacityWatchers } from './capacity.ts';
+import { applyHttp2Limits } from './http2-limits.ts';
+import type { MatteHandler } from './matte-handler.ts';
+import { createTokenInterceptor } from './node-token.ts';
+
+const PROTO_DIR = fileURLToPath(new URL('../../../proto/', import.meta.url));
+const MATTE_SERVICE = 'matting.v1.MatteService';
+/** The whole server, by the health protocol. */
+const OVERALL = '';
+
+/**
+ * Calls of one connection at once. Far above what admission takes, on purpose: http2 makes a call
+ * over this wait without an answer, and who comes in vain has to hear so at once.
+ */
+const STREAMS_MAX = 256;
+
+/** Options without the `grpc.` prefix are silently ignored. */
+const SERVER_OPTIONS: ServerOptions = {
+  'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+  'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
+  'grpc.max_concurrent_streams': STREAMS_MAX,
+  // A caller whose machine vanished is noticed, and its permits freed, within 30 s.
+  'grpc.keepalive_time_ms': 20_000,
+  'grpc.keepalive_timeout_ms': 10_000,
+  'grpc.enable_channelz': 0,
+};
+
+const SHUTDOWN_TIMEOUT_MS = 5000;
+
+export interface NodeServerOptions {
+  readonly host: string;
+  /** 0: one that is free. */
+  readonly port: number;
+  /** Undefined: every caller is trusted; config allows it on loopback alone. */
+  readonly token: string | undefined;
+  readonly status: NodeStatus;
+  readonly matte: MatteHandler;
+  readonly watchers: CapacityWatchers;
+  /** Undefined while starting. */
+  readonly info: () => GetNodeInfoResponse | undefined;
+  /** MATTE_SILENCE_MAX_MS where absent. */
+  readonly matteSilenceMaxMs?: number;
+}
+
+export interface NodeServer {
+  readonly port: number;
+  /** Ends idle connections, gives the others a moment, then ends them. */
+  close(): Promise<void>;
+}
+
+/** @throws ListenError when it cannot listen. */
+export async function openNodeServer(options: NodeServerOptions): Promise<NodeServer> {
+  const { host, token, status } = options;
+  const interceptors = token === undefined ? [] : [createTokenInterceptor(token)];
+  const server = new Server({ ...SERVER_OPTIONS, interceptors });
+  applyHttp2Limits(server, options.matteSilenceMaxMs);
+  server.addService(MatteServiceService, matteService(options));
+  const stopHealth = addHealth(server, status);
+  new ReflectionService(reflectedPackages()).addToServer(server);
+  const port = await bind(server, host, options.port);
+  return {
+    port,
+    close: async () => {
+      stopHealth();
+      await shutDown(server);
+    },
+  };
+}
+
+function matteService({ matte, watchers, info }: NodeServerOptions): MatteServiceServer {
+  return {
+    matte: matte.handle,
+    watchCapacity: watchers.handle,
+    getNodeInfo: (
+      _call: ServerUnaryCall<GetNodeInfoRequest, GetNodeInfoResponse>,
+      callback: sendUnaryData<GetNodeInfoResponse>,
+    ) => {
+      const answer = info();
+      if (answer !== undefined) callback(null, answer);
+      else callback(toStatus(new ContractError('NODE_UNAVAILABLE', 'the node is starting')));
+    },
+  };
+}
+
+/** Health follows the node's state, for the server and for the service. */
+function addHealth(server: Server, status: NodeStatus): () => void {
+  const health = new HealthImplementation();
+  const follow = () => {
+    const serving = status.state === 'serving' ? 'SERVING' : 'NOT_SERVING';
+    for (const service of [OVERALL, MATTE_SERVICE]) health.setStatus(service, serving);
+  };
+  follow();
+  health.addToServer(server);
+  return status.onChange(follow);
+}
+
+function reflectedPackages() {
+  const matte = loadSync('matting/v1/matte_service.proto', { includeDirs: [PROTO_DIR] });
+  return { ...matte, ...loadSync(healthProtoPath) };
+}
+
+/** The room for TLS: certificates would come from the configuration, by MATTING_TLS_*. */
+function createCredentials(): ServerCredentials {
+  return ServerCredentials.createInsecure();
+}
+
+function bind(server: Server, host: string, port: number): Promise<number> {
+  const address = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+  return new Promise((resolve, reject) => {
+    server.bindAsync(address, createCredentials(), (error, bound) => {
+      if (error) reject(listenError('MATTING_NODE_PORT', host, port, error));
+      else resolve(bound);
+    });
+  });
+}
+
+/** `tryShutdown` closes the listener at once: the node has announced its drain long before. */
+function shutDown(server: Server): Promise<void> {
+  return new Promise(resolve => {
+    const timer = setTimeout(() => server.forceShutdown(), SHUTDOWN_TIMEOUT_MS);
+    server.tryShutdown(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}

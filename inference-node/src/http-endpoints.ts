@@ -1,0 +1,99 @@
+/**
+ * The node's HTTP side, for probes, Prometheus and operators, on a port of its own that callers
+ * never reach: /livez, /readyz, /info and /metrics. It carries no image and no secret.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Registry } from 'prom-client';
+import { listenError } from './listen-error.ts';
+import type { NodeStatus } from './node-state.ts';
+
+export interface HttpEndpointsOptions {
+  readonly host: string;
+  /** 0: one that is free. */
+  readonly port: number;
+  readonly status: NodeStatus;
+  readonly registry: Registry;
+  /** What the node is; undefined while starting. */
+  readonly info: () => object | undefined;
+}
+
+export interface HttpEndpoints {
+  readonly port: number;
+  close(): Promise<void>;
+}
+
+/** Probes and a scraper or two. */
+const CONNECTIONS_MAX = 64;
+const REQUEST_TIMEOUT_MS = 10_000;
+
+interface Answer {
+  readonly status: number;
+  readonly type: string;
+  readonly body: string;
+}
+
+/** @throws Error in one line when it cannot listen. */
+export async function openHttpEndpoints(options: HttpEndpointsOptions): Promise<HttpEndpoints> {
+  const server = createServer({ requestTimeout: REQUEST_TIMEOUT_MS }, (request, response) => {
+    answer(request, options).then(
+      found => send(response, found, request.method === 'HEAD'),
+      (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
+    );
+  });
+  server.maxConnections = CONNECTIONS_MAX;
+  await listen(server, options);
+  const { port } = server.address() as AddressInfo;
+  return { port, close: () => close(server) };
+}
+
+async function answer(request: IncomingMessage, options: HttpEndpointsOptions): Promise<Answer> {
+  if (request.method !== 'GET' && request.method !== 'HEAD') return text(405, 'GET or HEAD only');
+  const { status, registry, info } = options;
+  switch (request.url?.split('?', 1)[0]) {
+    case '/livez':
+      return text(200, 'ok');
+    case '/readyz': {
+      const { state } = status;
+      return text(state === 'serving' ? 200 : 503, state);
+    }
+    case '/info': {
+      const body = JSON.stringify({ state: status.state, ...info() }, null, 2);
+      return { status: 200, type: 'application/json', body: `${body}\n` };
+    }
+    case '/metrics':
+      return { status: 200, type: registry.contentType, body: await registry.metrics() };
+    default:
+      return text(404, 'there is /livez, /readyz, /info and /metrics');
+  }
+}
+
+function text(status: number, line: string): Answer {
+  return { status, type: 'text/plain; charset=utf-8', body: `${line}\n` };
+}
+
+function send(response: ServerResponse, { status, type, body }: Answer, headOnly: boolean): void {
+  response.writeHead(status, {
+    'content-type': type,
+    'content-length': Buffer.byteLength(body),
+    'cache-control': 'no-store',
+  });
+  response.end(headOnly ? undefined : body);
+}
+
+function listen(server: Server, { host, port }: HttpEndpointsOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', error => {
+      reject(listenError('MATTING_NODE_HTTP_PORT', host, port, error));
+    });
+    server.listen(port, host, resolve);
+  });
+}
+
+function close(server: Server): Promise<void> {
+  return new Promise(resolve => {
+    server.close(() => resolve());
+    // Scrapers keep their connections open.
+    server.closeAllConnections();
+  });
+}

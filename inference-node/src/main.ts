@@ -1,0 +1,72 @@
+/**
+ * The inference node's program. Only here does it handle signals and end the process.
+ *
+ * | exit code | when                                                              |
+ * |-----------|-------------------------------------------------------------------|
+ * | 0         | drained                                                           |
+ * | 78        | the configuration is not valid: every bad variable is on stderr    |
+ * | 1         | it cannot start, its engines keep dying, or a bug: the log says so |
+ */
+import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { InferenceNode } from './compose.ts';
+import { type Config, loadConfig } from './config.ts';
+import { SignalGate } from './drain.ts';
+import { createLog } from './log.ts';
+
+function requireConfig(): Config {
+  try {
+    return loadConfig();
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    process.stderr.write(`${error.message}\n`);
+    process.exit(CONFIG_EXIT_CODE);
+  }
+}
+
+const config = requireConfig();
+const log = createLog(config);
+const node = new InferenceNode(config, log);
+const hurry = new AbortController();
+const gate = new SignalGate();
+let exitCode = 0;
+let ending: Promise<void> | undefined;
+
+function end(): void {
+  ending ??= node.drain(hurry.signal).then(() => process.exit(exitCode));
+}
+
+/** One line on stderr for whoever started it, the whole story in the log. */
+function fail(error: unknown): void {
+  log.fatal({ err: error }, 'the node ends');
+  if (exitCode === 0) {
+    process.stderr.write(`inference node: ${error instanceof Error ? error.message : error}\n`);
+  }
+  exitCode = error instanceof ConfigError ? CONFIG_EXIT_CODE : 1;
+  hurry.abort();
+  end();
+}
+
+function onSignal(signal: NodeJS.Signals): void {
+  const meaning = gate.read(performance.now());
+  log.info({ signal, meaning }, 'signal');
+  if (meaning === 'hurry') hurry.abort();
+  if (meaning !== 'repeat') end();
+}
+
+// Before anything is loaded: a node that starts must be stoppable.
+process.on('SIGTERM', onSignal);
+process.on('SIGINT', onSignal);
+process.on('disconnect', () => {
+  log.info('the parent is gone');
+  hurry.abort();
+  end();
+});
+// State after an unknown error is unknown: end, and let the supervisor start anew.
+process.on('uncaughtException', fail);
+process.on('unhandledRejection', fail);
+
+void node.failed.then(fail);
+node.start().catch((error: unknown) => {
+  // A node told to end while it starts has not failed.
+  if (ending === undefined) fail(error);
+});

@@ -1,0 +1,63 @@
+/**
+ * How many megapixels a node may have in its picture workers at once, from the memory it may use.
+ * The rule is pure; reading the limit is apart from it.
+ *
+ * An image of 100 megapixels took a picture worker to 0.7 GB (PNG), 2.6 GB (WebP) and 4.2 GB (AVIF)
+ * at its peak, one of 40 megapixels to 1.2 GB (JPEG XL): 42 bytes a pixel, the worst. Engines take
+ * their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns, 0.5 GB in
+ * INT8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
+ */
+import { totalmem } from 'node:os';
+import { UNKNOWN_MEGAPIXELS } from './admission.ts';
+
+const BYTES_PER_MEGAPIXEL = 42_000_000;
+const ENGINE_BASE_BYTES = 150_000_000;
+const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
+/** Of the limit: the rest is for the main process, idle workers and the page cache of the model. */
+const SHARED_FRACTION = 0.6;
+/** One image alone may go nearer to the limit: nothing else grows beside it. */
+const ALONE_FRACTION = 0.85;
+/** Below this the node could not take an ordinary photo beside another one. */
+const MEGAPIXELS_MIN = 12;
+
+export interface MegapixelBudget {
+  readonly megapixelsMax: number;
+  readonly megapixelsAloneMax: number;
+}
+
+export interface BudgetInputs {
+  readonly memoryLimitBytes: number;
+  /** One entry an engine: the pixels of its model's input. */
+  readonly engineInputPixels: readonly number[];
+}
+
+/**
+ * Undefined where the memory holds not even one ordinary photo beside the engines: the operator has
+ * to give more, or say by MATTING_NODE_MEGAPIXELS_MAX that he knows better.
+ */
+export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | undefined {
+  const engineBytes = inputs.engineInputPixels.reduce(
+    (sum, pixels) => sum + ENGINE_BASE_BYTES + pixels * ENGINE_BYTES_PER_INPUT_PIXEL,
+    0,
+  );
+  const megapixelsIn = (fraction: number): number =>
+    Math.floor((inputs.memoryLimitBytes * fraction - engineBytes) / BYTES_PER_MEGAPIXEL);
+  const alone = megapixelsIn(ALONE_FRACTION);
+  if (alone < MEGAPIXELS_MIN) return undefined;
+  return {
+    megapixelsMax: Math.max(MEGAPIXELS_MIN, megapixelsIn(SHARED_FRACTION)),
+    megapixelsAloneMax: Math.min(alone, UNKNOWN_MEGAPIXELS),
+  };
+}
+
+/** The operator's own figure: any image of the contract is still admitted while it is alone. */
+export function operatorsBudget(megapixelsMax: number): MegapixelBudget {
+  return { megapixelsMax, megapixelsAloneMax: UNKNOWN_MEGAPIXELS };
+}
+
+/** The cgroup's limit where there is one, else the machine's memory. */
+export function readMemoryLimitBytes(): number {
+  // libuv reads the process's own cgroup, of version 1 or 2; 0 is unknown, "max" a huge number.
+  const constrained = process.constrainedMemory();
+  return constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
+}

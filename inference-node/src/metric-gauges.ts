@@ -1,0 +1,209 @@
+/**
+ * Metrics that are read from the structures themselves when somebody scrapes, so that none can
+ * drift from what it stands for.
+ */
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { Admission } from './admission.ts';
+import type { ExecutionProvider } from './models/prepared-model.ts';
+import type { WorkerPicturePool } from './picture/picture-pool.ts';
+import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+
+/** What they read; all of it exists once the models are loaded. */
+export interface MetricSources {
+  readonly admission: Admission;
+  readonly pipeline: Pipeline;
+  readonly pictures: WorkerPicturePool;
+  readonly plan: RunnablePlan;
+  readonly version: string;
+  readonly providerRequested: string;
+  readonly providerSelected: ExecutionProvider;
+  /** True where `auto` did not get its first choice. */
+  readonly providerFellBack: boolean;
+}
+
+/** Called once. */
+export function registerGauges(sources: MetricSources, registry: Registry): void {
+  registerLoadGauges(sources, registry);
+  registerEngineGauges(sources.plan.runs, registry);
+  registerEngineTotals(sources.plan.runs, registry);
+  registerChildMemory(sources, registry);
+  registerInfoGauges(sources, registry);
+}
+
+/** A gauge without labels, read at each scrape. */
+function gauge(registry: Registry, name: string, help: string, read: () => number): void {
+  new Gauge({
+    name,
+    help,
+    registers: [registry],
+    collect() {
+      this.set(read());
+    },
+  });
+}
+
+function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, registry: Registry) {
+  const admitted = () => admission.snapshot();
+  const workers = () => pictures.snapshot();
+  gauge(registry, 'matting_node_images_in_flight', 'Images admitted and not finished.', () => {
+    return admitted().images;
+  });
+  gauge(registry, 'matting_node_images_max', 'Images admitted at once.', () => {
+    return admitted().imagesMax;
+  });
+  gauge(registry, 'matting_node_megapixels_in_flight', 'Megapixels admitted.', () => {
+    return admitted().megapixels;
+  });
+  gauge(registry, 'matting_node_megapixels_max', 'Megapixels admitted at once.', () => {
+    return admitted().megapixelsMax;
+  });
+  gauge(registry, 'matting_node_file_bytes', 'Bytes of the files of admitted images.', () => {
+    return admitted().fileBytes;
+  });
+  gauge(registry, 'matting_node_picture_workers', 'Picture workers.', () => workers().workers);
+  gauge(registry, 'matting_node_picture_workers_busy', 'Picture workers with an image.', () => {
+    return workers().busy;
+  });
+  gauge(registry, 'matting_node_picture_queue_images', 'Images that wait for a worker.', () => {
+    return workers().waiting;
+  });
+  new Counter({
+    name: 'matting_node_picture_worker_ends_total',
+    help: 'Picture worker processes that ended.',
+    labelNames: ['cause'],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const [cause, total] of Object.entries(pictures.ends())) this.inc({ cause }, total);
+    },
+  });
+  new Gauge({
+    name: 'matting_node_pipeline_images',
+    help: 'Images at each place of the pipeline.',
+    labelNames: ['place'],
+    registers: [registry],
+    collect() {
+      for (const place of PIPELINE_PLACES) this.set({ place }, pipeline.imagesAt(place));
+    },
+  });
+}
+
+function registerEngineGauges(runs: readonly PlanRun[], registry: Registry): void {
+  const perModel = (name: string, help: string, read: (run: PlanRun) => number): void => {
+    new Gauge({
+      name,
+      help,
+      labelNames: ['model'],
+      registers: [registry],
+      collect() {
+        for (const run of runs) this.set({ model: run.model.model }, read(run));
+      },
+    });
+  };
+  perModel('matting_node_engines', 'Engines wanted.', run => run.engines.snapshot().engines);
+  perModel('matting_node_engines_ready', 'Engines that can run.', run => {
+    return run.engines.snapshot().enginesReady;
+  });
+  perModel('matting_node_engines_running', 'Engines with an image.', run => {
+    return run.engines.snapshot().running;
+  });
+  perModel('matting_node_engine_queue_images', 'Images that wait for an engine.', run => {
+    return run.engines.snapshot().queued;
+  });
+  perModel('matting_node_engine_load_seconds', 'Of the newest engine: spawn to ready.', run => {
+    return run.engines.metrics().loadMs / 1000;
+  });
+  perModel('matting_node_engine_warmup_seconds', 'Of the newest engine: its first run.', run => {
+    return run.engines.metrics().warmMs / 1000;
+  });
+}
+
+/** Totals that the engine pools keep. */
+function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): void {
+  const perModel = <Label extends string>(
+    name: string,
+    help: string,
+    label: Label | undefined,
+    read: (run: PlanRun) => Readonly<Record<string, number>>,
+  ): void => {
+    new Counter<string>({
+      name,
+      help,
+      labelNames: label === undefined ? ['model'] : ['model', label],
+      registers: [registry],
+      collect() {
+        this.reset();
+        for (const run of runs) {
+          const { model } = run.model;
+          for (const [value, total] of Object.entries(read(run))) {
+            this.inc(label === undefined ? { model } : { model, [label]: value }, total);
+          }
+        }
+      },
+    });
+  };
+  perModel('matting_node_engine_runs_total', 'Runs by how they ended.', 'outcome', run => {
+    return run.engines.metrics().runs;
+  });
+  perModel('matting_node_engine_deaths_total', 'Engine processes that ended.', 'cause', run => {
+    return run.engines.metrics().deaths;
+  });
+  const busy = 'Time an image was in an engine, summed over engines: its rate is the utilisation.';
+  perModel('matting_node_engine_busy_seconds_total', busy, undefined, run => {
+    return { busy: run.engines.metrics().busyS };
+  });
+}
+
+function registerInfoGauges(sources: MetricSources, registry: Registry): void {
+  const { plan, version, providerRequested, providerSelected, providerFellBack } = sources;
+  const info = new Gauge({
+    name: 'matting_node_info',
+    help: 'What this node runs; always 1.',
+    labelNames: ['version', 'plan', 'model', 'model_sha256', 'precision', 'execution_provider'],
+    registers: [registry],
+  });
+  for (const { model } of plan.runs) {
+    const labels = { version, plan: plan.name, model: model.model, model_sha256: model.sha256 };
+    info.set({ ...labels, precision: model.precision, execution_provider: model.provider }, 1);
+  }
+  const fallback = new Gauge({
+    name: 'matting_node_execution_provider_fallback',
+    help: '1 where the execution provider is not the first choice of what was asked for.',
+    labelNames: ['requested', 'selected'],
+    registers: [registry],
+  });
+  const providers = { requested: providerRequested, selected: providerSelected };
+  fallback.set(providers, Number(providerFellBack));
+}
+
+/** Of the processes that hold a node's memory; the main process has prom-client's own metric. */
+function registerChildMemory({ plan, pictures }: MetricSources, registry: Registry): void {
+  new Gauge({
+    name: 'matting_node_picture_worker_resident_memory_bytes',
+    help: 'Memory of each picture worker process.',
+    labelNames: ['worker'],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const { place, residentBytes } of pictures.processes()) {
+        if (residentBytes !== undefined) this.set({ worker: String(place) }, residentBytes);
+      }
+    },
+  });
+  new Gauge({
+    name: 'matting_node_engine_resident_memory_bytes',
+    help: 'Memory of each engine process.',
+    labelNames: ['model', 'engine'],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const { model, engines } of plan.runs) {
+        for (const { engine, residentBytes } of engines.processes()) {
+          if (residentBytes !== undefined) {
+            this.set({ model: model.model, engine: String(engine) }, residentBytes);
+          }
+        }
+      }
+    },
+  });
+}

@@ -1,0 +1,116 @@
+/**
+ * The node's Prometheus metrics: names begin with `matting_node_`, units are base units, no label
+ * takes a caller's text. Here is what is counted as it happens; metric-gauges.ts has what is read
+ * at a scrape.
+ */
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { ErrorCode } from '#contract/errors.ts';
+import type { OutputFormat } from '#contract/formats.ts';
+import { type MetricSources, registerGauges } from './metric-gauges.ts';
+import { NODE_STATES, type NodeStatus } from './node-state.ts';
+import type { StageTimings } from './pipeline.ts';
+
+const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
+
+const STAGE_LABELS = {
+  receiveMs: 'receive',
+  workerWaitMs: 'worker_wait',
+  decodeMs: 'decode',
+  engineWaitMs: 'engine_wait',
+  inferMs: 'infer',
+  refineMs: 'refine',
+  encodeMs: 'encode',
+  sendMs: 'send',
+} as const satisfies Record<keyof StageTimings, string>;
+
+export interface NodeMetrics {
+  readonly registry: Registry;
+  imageSucceeded(image: {
+    readonly outputFormat: OutputFormat;
+    readonly durationMs: number;
+    readonly timings: StageTimings;
+  }): void;
+  /** After its admission. */
+  imageFailed(image: { readonly code: ErrorCode; readonly outputFormat: OutputFormat }): void;
+  /** Before its admission. */
+  imageRefused(code: ErrorCode): void;
+  bytesMoved(received: number, sent: number): void;
+  /** Called once, when the models are loaded. */
+  attach(sources: MetricSources): void;
+}
+
+export function createNodeMetrics(status: NodeStatus): NodeMetrics {
+  const registry = new Registry();
+  const registers = [registry];
+  collectDefaultMetrics({ register: registry });
+  const images = new Counter({
+    name: 'matting_node_images_total',
+    help: 'Admitted images by how they ended; code is empty for a success.',
+    labelNames: ['outcome', 'code', 'output_format'],
+    registers,
+  });
+  const refused = new Counter({
+    name: 'matting_node_admission_refused_total',
+    help: 'Calls that ended before they were admitted, by error code.',
+    labelNames: ['code'],
+    registers,
+  });
+  const duration = new Histogram({
+    name: 'matting_node_image_duration_seconds',
+    help: 'From the call to its result taken, of images that succeeded.',
+    labelNames: ['output_format'],
+    buckets: DURATION_BUCKETS_S,
+    registers,
+  });
+  const stages = new Histogram({
+    name: 'matting_node_stage_duration_seconds',
+    help: 'Stages of images that succeeded.',
+    labelNames: ['stage'],
+    buckets: DURATION_BUCKETS_S,
+    registers,
+  });
+  const received = new Counter({
+    name: 'matting_node_received_bytes_total',
+    help: 'Bytes of files received.',
+    registers,
+  });
+  const sent = new Counter({
+    name: 'matting_node_sent_bytes_total',
+    help: 'Bytes of results sent.',
+    registers,
+  });
+  registerStateGauge(status, registry);
+  return {
+    registry,
+    imageSucceeded: ({ outputFormat, durationMs, timings }) => {
+      images.inc({ outcome: 'succeeded', code: '', output_format: outputFormat });
+      duration.observe({ output_format: outputFormat }, durationMs / 1000);
+      for (const [key, stage] of Object.entries(STAGE_LABELS)) {
+        stages.observe({ stage }, timings[key as keyof StageTimings] / 1000);
+      }
+    },
+    imageFailed: ({ code, outputFormat }) => {
+      const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';
+      images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
+    },
+    imageRefused: code => refused.inc({ code }),
+    bytesMoved: (receivedBytes, sentBytes) => {
+      received.inc(receivedBytes);
+      sent.inc(sentBytes);
+    },
+    attach: sources => registerGauges(sources, registry),
+  };
+}
+
+function registerStateGauge(status: NodeStatus, registry: Registry): void {
+  new Gauge({
+    name: 'matting_node_state',
+    help: '1 for the state the node is in.',
+    labelNames: ['state'],
+    registers: [registry],
+    collect() {
+      const now = status.state;
+      for (const state of NODE_STATES) this.set({ state }, state === now ? 1 : 0);
+    },
+  });
+}

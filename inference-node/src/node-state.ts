@@ -1,0 +1,75 @@
+/**
+ * What the node is doing, for everyone who asks: admission, the capacity stream, gRPC health,
+ * /readyz and the metrics read this one place. It holds one fact (why it drains, if it does) and
+ * derives the rest from the engines, so that no copy of their state can go stale.
+ *
+ * | state    | while                                  | new images  | left when                  |
+ * |----------|----------------------------------------|-------------|----------------------------|
+ * | starting | some model has no engine ready (at     | UNAVAILABLE | every model has one:       |
+ * |          | start, or all of its engines died)     |             | serving                    |
+ * | serving  | every model has an engine ready        | admitted    | as the other rows say      |
+ * | draining | a drain was ordered, or the process    | UNAVAILABLE | the control plane takes    |
+ * |          | ends                                   |             | its order back: by engines |
+ * | failed   | the engines of some model keep dying   | UNAVAILABLE | never: main.ts exits       |
+ *
+ * failed goes before draining, draining before starting.
+ */
+import type { EnginePoolSnapshot } from './engine/engine-pool.ts';
+
+export const NODE_STATES = ['starting', 'serving', 'draining', 'failed'] as const;
+export type NodeState = (typeof NODE_STATES)[number];
+
+/** The part of an engine pool a state is derived from. */
+export interface EngineSource {
+  snapshot(): Pick<EnginePoolSnapshot, 'state' | 'enginesReady'>;
+  onChange(listener: () => void): () => void;
+}
+
+/** `command` is the control plane's and can be taken back; `shutdown` cannot. */
+export type DrainCause = 'command' | 'shutdown';
+
+export class NodeStatus {
+  readonly #engines: EngineSource[] = [];
+  readonly #drainCauses = new Set<DrainCause>();
+  readonly #listeners = new Set<(state: NodeState) => void>();
+  #announced: NodeState = 'starting';
+
+  get state(): NodeState {
+    const snapshots = this.#engines.map(engines => engines.snapshot());
+    if (snapshots.some(({ state }) => state === 'failed')) return 'failed';
+    if (this.#drainCauses.size > 0) return 'draining';
+    const ready = snapshots.length > 0 && snapshots.every(({ enginesReady }) => enginesReady > 0);
+    return ready ? 'serving' : 'starting';
+  }
+
+  /** Called once, with every pool of the plan, as soon as the pools exist. */
+  attachEngines(pools: readonly EngineSource[]): void {
+    this.#engines.push(...pools);
+    for (const pool of pools) pool.onChange(() => this.#announce());
+    this.#announce();
+  }
+
+  drain(cause: DrainCause): void {
+    this.#drainCauses.add(cause);
+    this.#announce();
+  }
+
+  /** Takes the control plane's order back; a shutdown stays. */
+  undrain(): void {
+    this.#drainCauses.delete('command');
+    this.#announce();
+  }
+
+  /** Called after each change of state, with the new one. */
+  onChange(listener: (state: NodeState) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #announce(): void {
+    const state = this.state;
+    if (state === this.#announced) return;
+    this.#announced = state;
+    for (const listener of [...this.#listeners]) listener(state);
+  }
+}

@@ -1,0 +1,128 @@
+/**
+ * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp. What it may read is
+ * fixed here: no other loader of libvips can be reached from this process, whatever the bytes are.
+ */
+import sharp, { type Metadata, type Sharp, type SharpOptions } from 'sharp';
+import { ContractError } from '#contract/errors.ts';
+import type { InputFormat } from '#contract/formats.ts';
+import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { isSrgbProfile } from './icc.ts';
+import type { OpenedPicture } from './opened-picture.ts';
+import { viewAsPixels } from './rgba-picture.ts';
+
+const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${name}`);
+
+sharp.block({ operation: ['VipsForeignLoad'] });
+sharp.unblock({ operation: LOADERS });
+// One image at a time: threads inside it would take the engine's cores (sharp issue 2481).
+sharp.concurrency(1);
+// No image comes twice.
+sharp.cache(false);
+
+/** What sharp calls the formats. */
+const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
+  jpeg: 'jpeg',
+  png: 'png',
+  webp: 'webp',
+  avif: 'heif',
+};
+
+/**
+ * libjpeg's warnings that leave every pixel whole: phones and scanners write such files by the
+ * million. All the others may be a cut-out that is half grey.
+ */
+const HARMLESS_WARNINGS = [
+  'Invalid SOS parameters for sequential JPEG',
+  'extraneous bytes before marker',
+  'Unknown Adobe color transform code',
+];
+
+/**
+ * Reads the header, not a pixel.
+ * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED
+ */
+export async function openWithSharp(
+  file: Buffer,
+  format: Exclude<InputFormat, 'jxl'>,
+): Promise<OpenedPicture> {
+  let metadata: Metadata;
+  try {
+    metadata = await sharp(file, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();
+  } catch (error) {
+    throw toContractError(error);
+  }
+  requireExpected(metadata, format);
+  const { width, height } = metadata.autoOrient;
+  return { width, height, readPixels: () => readPixels(file, metadata) };
+}
+
+function requireExpected(metadata: Metadata, format: Exclude<InputFormat, 'jxl'>): void {
+  const { format: found, compression, pages = 1 } = metadata;
+  if (found !== SHARP_FORMAT[format] || (format === 'avif' && compression !== 'av1')) {
+    throw new ContractError(
+      'UNSUPPORTED_IMAGE_FORMAT',
+      `the file is not the ${format} it begins as`,
+    );
+  }
+  // An AVIF grid shows as several pages; what is an animation there, its header has said.
+  if (format !== 'avif' && pages > 1) {
+    throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', 'animated images are not supported');
+  }
+}
+
+async function readPixels(file: Buffer, metadata: Metadata) {
+  const bytes = await readRgba(file, metadata, 'warning').catch(error => {
+    const { message } = error as Error;
+    if (!HARMLESS_WARNINGS.some(warning => message.includes(warning))) throw toContractError(error);
+    return readRgba(file, metadata, 'error').catch(again => {
+      throw toContractError(again);
+    });
+  });
+  return { rgba: viewAsPixels(bytes), translucent: metadata.hasAlpha };
+}
+
+/** sRGB, straight alpha, 8 bits, upright. */
+async function readRgba(
+  file: Buffer,
+  { icc, depth }: Metadata,
+  failOn: SharpOptions['failOn'],
+): Promise<Buffer> {
+  const needsConversion = icc !== undefined && !isSrgbProfile(icc);
+  let picture = sharp(file, {
+    failOn,
+    autoOrient: true,
+    ignoreIcc: !needsConversion,
+    limitInputPixels: IMAGE_PIXELS_MAX,
+  });
+  // Of 16 bits, sharp 0.35 converts an embedded profile to Display P3, and leaves it there unless
+  // an output profile is named (its pipeline.cc, processingProfile).
+  if (needsConversion && depth === 'ushort') picture = picture.withIccProfile('srgb');
+  return await picture.toColourspace('srgb').ensureAlpha().raw().toBuffer();
+}
+
+function toContractError(error: unknown): ContractError {
+  const { message } = error as Error;
+  if (message.includes('exceeds pixel limit')) {
+    return new ContractError('IMAGE_RESOLUTION_TOO_LARGE', 'the image has too many pixels', {
+      cause: error,
+    });
+  }
+  const detail = 'the image is damaged or cannot be decoded';
+  return new ContractError('PROCESSING_FAILED', detail, { cause: error });
+}
+
+export interface RawPixels {
+  readonly data: Buffer;
+  readonly width: number;
+  readonly height: number;
+  /** 4: sRGB with straight alpha. 1: a grey plane. */
+  readonly channels: 1 | 4;
+}
+
+/**
+ * For an encoder. No metadata: the pixels are sRGB, which is what a file without a profile means.
+ */
+export function openRaw({ data, width, height, channels }: RawPixels): Sharp {
+  const picture = sharp(data, { raw: { width, height, channels }, limitInputPixels: false });
+  return channels === 1 ? picture.toColourspace('b-w') : picture;
+}

@@ -1,0 +1,23 @@
+/** Milliseconds a megapixel over the last pictures. */
+import type { Size } from './picture-pool.ts';
+
+/** What the past weighs against the newest picture: nine tenths are forgotten after ten. */
+const WEIGHT_OF_PAST = 0.8;
+
+/**
+ * Time over pixels, both summed: a tiny picture, all overhead, does not pass for a slow megapixel.
+ */
+export class MegapixelRate {
+  #ms = 0;
+  #megapixels = 0;
+
+  /** 0 before the first picture. */
+  get msPerMegapixel(): number {
+    return this.#megapixels === 0 ? 0 : this.#ms / this.#megapixels;
+  }
+
+  add(ms: number, { width, height }: Size): void {
+    this.#ms = WEIGHT_OF_PAST * this.#ms + ms;
+    this.#megapixels = WEIGHT_OF_PAST * this.#megapixels + (width * height) / 1e6;
+  }
+}

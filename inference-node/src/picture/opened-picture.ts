@@ -1,0 +1,12 @@
+/** What a codec says of a file before its pixels are read. */
+import type { Size } from './picture-pool.ts';
+import type { RgbaPicture } from './rgba-picture.ts';
+
+/** The size is oriented. */
+export interface OpenedPicture extends Size {
+  /**
+   * Reads every pixel, once.
+   * @throws ContractError PROCESSING_FAILED, NODE_INCAPABLE
+   */
+  readPixels(): Promise<Pick<RgbaPicture, 'rgba' | 'translucent'>>;
+}

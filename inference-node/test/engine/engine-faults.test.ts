@@ -1,0 +1,210 @@
+/** Engines that do not load, die, hang or answer wrongly, with the real ONNX Runtime. */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { test } from 'node:test';
+import { isAlive, until, untilBusy } from '../support/processes.ts';
+import {
+  createModel,
+  ENDLESS_TRIPS,
+  openPool,
+  pidOf,
+  QUICK,
+  run,
+  SLOW,
+  untilPool,
+} from './pool-harness.ts';
+
+const AT_ONCE = { respawnDelaysMs: [0] };
+const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
+
+function code(expected: string) {
+  return (error: unknown) => (error as { code?: string }).code === expected;
+}
+
+test('a file that is no graph: ready() says so, no run is taken', async context => {
+  const model = await createModel(context, {});
+  await writeFile(model.path, 'this is no graph');
+  const pool = await openPool(context, {}, { model });
+  await assert.rejects(pool.ready(), /model tiny-mean does not run on cpu: .*protobuf/i);
+  assert.equal(pool.snapshot().state, 'failed');
+  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  assert.deepEqual(pool.processes(), []);
+  assert.equal(pool.metrics().deaths.load, 1, 'what a load reports is not tried again');
+});
+
+test('a graph that is not what its model says does not become ready', async context => {
+  const model = await createModel(context, {});
+  const cases = [
+    [{ path: `${model.path}.gone` }, /doesn't exist|not exist|No such file/i],
+    [{ inputName: 'picture' }, /inputs are input, not picture/],
+    [{ outputName: 'matte' }, /outputs are output, without matte/],
+    [{ inputWidth: 64 }, /invalid dimensions/i],
+    [
+      { ...(await createModel(context, { kind: 'wrong-shape' })) },
+      /float32 1x2x32x32, not float32/,
+    ],
+  ] as const;
+  for (const [wrong, message] of cases) {
+    const pool = await openPool(context, {}, { model: { ...model, ...wrong } });
+    await assert.rejects(pool.ready(), message);
+    await pool.close(0);
+  }
+});
+
+test('loads that hang are killed, and three of them are the end', async context => {
+  const timing = { ...AT_ONCE, loadTimeoutMs: 1 };
+  const pool = await openPool(context, {}, { timing });
+  await assert.rejects(pool.ready(), /did not load within 1 ms/);
+  assert.equal(pool.metrics().deaths.load, 3);
+  assert.deepEqual(pool.processes(), []);
+});
+
+test('killed in the middle of a run: ENGINE_LOST, and the next image is served', async context => {
+  const pool = await openPool(context, ENDLESS);
+  await pool.ready();
+  const running = run(pool, SLOW);
+  await untilBusy(pidOf(pool));
+  process.kill(pidOf(pool), 'SIGKILL');
+  await assert.rejects(running, code('ENGINE_LOST'));
+  assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  assert.equal(pool.metrics().deaths.run, 1);
+  assert.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 1, dropped: 0 });
+});
+
+test('killed while idle: no image pays for it', async context => {
+  const pool = await openPool(context, { kind: 'mean' });
+  await pool.ready();
+  const before = pidOf(pool);
+  process.kill(before, 'SIGKILL');
+  // Not seen yet: this run is sent to the dead.
+  assert.equal(pool.snapshot().enginesReady, 1);
+  assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  assert.notEqual(pidOf(pool), before);
+  assert.equal(pool.metrics().deaths.idle, 1);
+  assert.equal(pool.metrics().runs.lost, 0);
+});
+
+test('killed before it began an image: the next engine gets it, in its turn', async context => {
+  const pool = await openPool(context, { kind: 'mean' });
+  await pool.ready();
+  const pid = pidOf(pool);
+  process.kill(pid, 'SIGSTOP');
+  const order: string[] = [];
+  const first = run(pool, QUICK).then(() => order.push('first'));
+  const second = run(pool, QUICK).then(() => order.push('second'));
+  assert.equal(pool.snapshot().running, 1);
+  process.kill(pid, 'SIGKILL');
+  await Promise.all([first, second]);
+  assert.deepEqual(order, ['first', 'second']);
+  assert.deepEqual(pool.metrics().runs, { succeeded: 2, failed: 0, lost: 0, dropped: 0 });
+});
+
+test('one image that kills its engine every time does not take the node with it', async context => {
+  const pool = await openPool(context, ENDLESS, { timing: AT_ONCE });
+  await pool.ready();
+  for (let attempt = 0; attempt < 4; attempt++) {
+    const running = run(pool, SLOW);
+    const lost = assert.rejects(running, code('ENGINE_LOST'));
+    await untilPool(pool, () => pool.snapshot().running === 1);
+    await untilBusy(pidOf(pool));
+    process.kill(pidOf(pool), 'SIGKILL');
+    await lost;
+  }
+  assert.equal(pool.snapshot().state, 'ready');
+  assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+});
+
+test('engines that die under different images are a failed node', async context => {
+  const pool = await openPool(context, ENDLESS, { timing: AT_ONCE });
+  await pool.ready();
+  let queued: Promise<unknown> | undefined;
+  for (const brightness of [SLOW, SLOW - 1, SLOW - 2]) {
+    const lost = assert.rejects(run(pool, brightness), code('ENGINE_LOST'));
+    await untilPool(pool, () => pool.snapshot().running === 1);
+    if (brightness === SLOW - 2) {
+      queued = assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+    }
+    await untilBusy(pidOf(pool));
+    process.kill(pidOf(pool), 'SIGKILL');
+    await lost;
+  }
+  await queued;
+  assert.equal(pool.snapshot().state, 'failed');
+  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  assert.deepEqual(pool.processes(), []);
+});
+
+test('a run over its time is killed by the watchdog', async context => {
+  const timing = { runTimeoutMinMs: 1000, runTimeoutMeans: 1 };
+  const pool = await openPool(context, ENDLESS, { timing });
+  await pool.ready();
+  const before = pidOf(pool);
+  await assert.rejects(run(pool, SLOW), error => {
+    assert.match((error as Error).message, /took too long/);
+    return code('ENGINE_LOST')(error);
+  });
+  assert.equal(isAlive(before), false);
+  assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  assert.equal(pool.metrics().deaths.watchdog, 1);
+});
+
+test('the watchdog gives a slow model its multiple of the mean', async context => {
+  const timing = { runTimeoutMinMs: 1, runTimeoutMeans: 1_000 };
+  const pool = await openPool(context, { kind: 'paced', tripsMax: 20 }, { timing });
+  await pool.ready();
+  assert.equal((await run(pool, SLOW)).alpha[0], SLOW);
+});
+
+test('an image whose caller has gone is lost with its engine, told once', async context => {
+  const pool = await openPool(context, ENDLESS);
+  await pool.ready();
+  const caller = new AbortController();
+  const gone = assert.rejects(run(pool, SLOW, { signal: caller.signal }), /went away/);
+  await untilBusy(pidOf(pool));
+  caller.abort(new Error('went away'));
+  await gone;
+  process.kill(pidOf(pool), 'SIGKILL');
+  await untilPool(pool, () => pool.snapshot().running === 0);
+  assert.deepEqual(pool.metrics().runs, { succeeded: 0, failed: 0, lost: 0, dropped: 1 });
+});
+
+test('an answer that is not a number is NODE_FAULT, and the engine is replaced', async context => {
+  const pool = await openPool(context, { kind: 'not-a-number' });
+  await pool.ready();
+  const before = pidOf(pool);
+  await assert.rejects(run(pool, QUICK), error => {
+    assert.match(String((error as Error).cause), /not numbers/);
+    return code('NODE_FAULT')(error);
+  });
+  assert.equal((await run(pool, 200)).alpha[0], 200);
+  assert.notEqual(pidOf(pool), before);
+  assert.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 1, lost: 0, dropped: 0 });
+  assert.equal(pool.metrics().deaths.fault, 1);
+});
+
+test('two engines: the death of one costs only its own image', async context => {
+  const pool = await openPool(context, ENDLESS, { engines: 2 });
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  const lost = assert.rejects(run(pool, SLOW), code('ENGINE_LOST'));
+  const [first] = pool.processes();
+  await untilBusy(first.pid);
+  process.kill(first.pid, 'SIGKILL');
+  assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  await lost;
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+});
+
+test('the engine ends with a parent that is killed during a run', async () => {
+  const program = path.join(import.meta.dirname, 'pool-parent.ts');
+  const parent = spawn(process.execPath, [program], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const lines = createInterface({ input: parent.stdout })[Symbol.asyncIterator]();
+  const engine = Number((await lines.next()).value);
+  await untilBusy(engine);
+  parent.kill('SIGKILL');
+  await once(parent, 'exit');
+  await until('the engine is gone', () => !isAlive(engine));
+});

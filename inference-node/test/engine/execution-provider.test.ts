@@ -1,0 +1,115 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { writeTinyModel } from '../../../test/support/tiny-model.ts';
+import {
+  ExecutionProviderError,
+  requireParity,
+  selectExecutionProvider,
+} from '../../src/engine/execution-provider.ts';
+import { compareAlphas } from '../../src/engine/parity.ts';
+import {
+  createProbePicture,
+  encodeProbeGraph,
+  PROBE_SIZE_PX,
+  PROBE_SPEC,
+} from '../../src/engine/probe-graph.ts';
+import { runOnce } from '../../src/engine/run-once.ts';
+
+const OPTIONS = { childEnv: {} };
+
+/** No machine has a hundredth GPU, and without a driver's file Vulkan finds none. */
+const NO_GPU = {
+  deviceId: 99,
+  childEnv: { VK_DRIVER_FILES: '/nowhere', VK_ICD_FILENAMES: '/nowhere' },
+};
+
+for (const provider of ['cuda', 'tensorrt', 'webgpu'] as const) {
+  test(`${provider} by name where there is none is an error of one line`, async () => {
+    await assert.rejects(selectExecutionProvider(provider, NO_GPU), error => {
+      assert.ok(error instanceof ExecutionProviderError, String(error));
+      assert.equal(error.provider, provider);
+      assert.match(
+        error.message,
+        new RegExp(`^execution provider ${provider} does not run here: `),
+      );
+      assert.doesNotMatch(error.message, /\n/);
+      return true;
+    });
+  });
+}
+
+test('auto where there is no GPU takes the CPU and says why', async () => {
+  const { requested, selected, fallbacks } = await selectExecutionProvider('auto', NO_GPU);
+  assert.deepEqual([requested, selected, fallbacks.length], ['auto', 'cpu', 1]);
+  assert.equal(fallbacks[0].provider, 'cuda');
+  assert.ok(fallbacks[0].reason.length > 0);
+});
+
+test('a provider that hangs is given up: auto falls back, a named one is an error', async () => {
+  // No process answers within a millisecond.
+  const hanging = { ...OPTIONS, timeoutMs: 1 };
+  const { selected, fallbacks } = await selectExecutionProvider('auto', hanging);
+  assert.equal(selected, 'cpu');
+  assert.match(fallbacks[0].reason, /no answer within 1 ms/);
+  await assert.rejects(selectExecutionProvider('webgpu', hanging), ExecutionProviderError);
+});
+
+test('the CPU needs no probe', async () => {
+  assert.deepEqual(await selectExecutionProvider('cpu', { ...OPTIONS, timeoutMs: 1 }), {
+    requested: 'cpu',
+    selected: 'cpu',
+    fallbacks: [],
+  });
+});
+
+test('the probe graph runs on the CPU and its answer has something to compare', async () => {
+  const alpha = await runOnce({
+    spec: { ...PROBE_SPEC, provider: 'cpu', deviceId: 0, allowCpuNodes: true },
+    graph: encodeProbeGraph(),
+    rgb: createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+    childEnv: {},
+    timeoutMs: 60_000,
+  });
+  assert.equal(alpha.length, PROBE_SIZE_PX * PROBE_SIZE_PX);
+  assert.ok(new Set(alpha).size > 100, 'many levels');
+});
+
+test('a model agrees with itself', async context => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'parity-'));
+  context.after(() => rm(folder, { recursive: true }));
+  const model = await writeTinyModel(folder);
+  await requireParity(model, { ...OPTIONS, cpuThreads: 1 });
+});
+
+test('a model that does not load on its provider is an error of that provider', async context => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'parity-'));
+  context.after(() => rm(folder, { recursive: true }));
+  const model = { ...(await writeTinyModel(folder)), provider: 'cuda' } as const;
+  await assert.rejects(
+    requireParity(model, { ...NO_GPU, cpuThreads: 1 }),
+    error => error instanceof ExecutionProviderError && error.provider === 'cuda',
+  );
+});
+
+test('a provider that computes something else is refused', async context => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'parity-'));
+  context.after(() => rm(folder, { recursive: true }));
+  const model = await writeTinyModel(folder, { kind: 'noise' });
+  await assert.rejects(
+    requireParity(model, { ...OPTIONS, cpuThreads: 1 }),
+    /execution provider cpu does not run here: it computes another matte than the CPU/,
+  );
+});
+
+test('alphas of different sizes cannot be compared', () => {
+  assert.throws(() => compareAlphas(new Uint8Array(3), new Uint8Array(4)));
+});
+
+test('a difference is told in its mean and its largest', () => {
+  const one = Uint8Array.of(0, 10, 255, 100);
+  assert.deepEqual(compareAlphas(one, one), { mean: 0, max: 0 });
+  assert.deepEqual(compareAlphas(one, Uint8Array.of(8, 10, 251, 100)), { mean: 3, max: 8 });
+});

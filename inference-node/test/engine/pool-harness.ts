@@ -1,0 +1,74 @@
+/** Pools on tiny graphs for the tests of this folder, closed and removed when the test ends. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { TestContext } from 'node:test';
+import pino from 'pino';
+import {
+  createUniformRgb,
+  type TinyModelOptions,
+  writeTinyModel,
+} from '../../../test/support/tiny-model.ts';
+import type { EnginePool, EnginePriority, EngineResult } from '../../src/engine/engine-pool.ts';
+import { type EnginePoolOptions, openEnginePool } from '../../src/engine/open-engine-pool.ts';
+import type { PreparedModel } from '../../src/models/prepared-model.ts';
+
+export const SIDE_PX = 32;
+/** Brightnesses of the paced model: nothing to do, and as much as `tripsMax` says. */
+export const QUICK = 10;
+export const SLOW = 255;
+/** Seconds of work on one thread: killed long before it ends. */
+export const ENDLESS_TRIPS = 20_000;
+
+export async function createModel(
+  context: TestContext,
+  options: TinyModelOptions,
+): Promise<PreparedModel> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'engine-'));
+  context.after(() => rm(folder, { recursive: true }));
+  return writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX, ...options });
+}
+
+export async function openPool(
+  context: TestContext,
+  modelOptions: TinyModelOptions,
+  options: Partial<EnginePoolOptions> = {},
+): Promise<EnginePool> {
+  const pool = openEnginePool({
+    model: await createModel(context, modelOptions),
+    engines: 1,
+    threadsPerEngine: 1,
+    childEnv: {},
+    log: pino({ level: 'silent' }),
+    ...options,
+  });
+  context.after(() => pool.close(0));
+  return pool;
+}
+
+export function run(
+  pool: EnginePool,
+  brightness: number,
+  options: { priority?: EnginePriority; signal?: AbortSignal } = {},
+): Promise<EngineResult> {
+  const { priority = 'sync', signal = new AbortController().signal } = options;
+  return pool.run({ rgb: createUniformRgb(SIDE_PX, SIDE_PX, brightness), priority, signal });
+}
+
+/** The one engine's process. */
+export function pidOf(pool: EnginePool): number {
+  const [{ pid }] = pool.processes();
+  return pid;
+}
+
+/** Resolves when the pool's snapshot is as wanted; at once where it is. */
+export function untilPool(pool: EnginePool, wanted: () => boolean): Promise<void> {
+  if (wanted()) return Promise.resolve();
+  return new Promise(resolve => {
+    const unsubscribe = pool.onChange(() => {
+      if (!wanted()) return;
+      unsubscribe();
+      resolve();
+    });
+  });
+}

@@ -1,0 +1,133 @@
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import type { ClientReadableStream } from '@grpc/grpc-js';
+import { NodeState, type WatchCapacityResponse } from '#gen/matting/v1/matte_service.ts';
+import { CHANGE_INTERVAL_MS } from '../../src/grpc/capacity.ts';
+import { MatteCaller, openTestNode, type TestNode } from './test-node.ts';
+
+let node: TestNode;
+
+beforeEach(async () => {
+  node = await openTestNode();
+});
+
+afterEach(async () => {
+  await node.close();
+});
+
+class Watcher {
+  readonly seen: { message: WatchCapacityResponse; atMs: number }[] = [];
+  readonly call: ClientReadableStream<WatchCapacityResponse>;
+  readonly ended: Promise<unknown>;
+  #arrived = Promise.withResolvers<void>();
+
+  constructor(testNode: TestNode) {
+    this.call = testNode.client.watchCapacity({});
+    this.call.on('data', message => {
+      this.seen.push({ message, atMs: performance.now() });
+      this.#arrived.resolve();
+      this.#arrived = Promise.withResolvers();
+    });
+    this.ended = new Promise(resolve => {
+      this.call.once('error', resolve);
+      this.call.once('end', () => resolve(undefined));
+    });
+  }
+
+  async until(wanted: (message: WatchCapacityResponse) => boolean): Promise<WatchCapacityResponse> {
+    for (;;) {
+      const found = this.seen.find(({ message }) => wanted(message));
+      if (found) return found.message;
+      await this.#arrived.promise;
+    }
+  }
+}
+
+describe('WatchCapacity', () => {
+  it('tells the state at once', async () => {
+    const watcher = new Watcher(node);
+    const first = await watcher.until(() => true);
+    assert.deepEqual(first, {
+      sequence: 1,
+      state: NodeState.NODE_STATE_SERVING,
+      imagesInFlight: 0,
+      imagesFree: 4,
+      megapixelsFree: 200,
+      enginesReady: 1,
+      estimatedWaitMs: 0,
+      inferMs: 100,
+      decodeMsPerMegapixel: 10,
+      encodeMsPerMegapixel: 20,
+    });
+    watcher.call.cancel();
+  });
+
+  it('tells changes, numbered without a gap', async () => {
+    const watcher = new Watcher(node);
+    await watcher.until(() => true);
+    node.gates.hold('infer');
+    const caller = await new MatteCaller(node).sendFile('12345', { width: 4000, height: 3000 });
+    const busy = await watcher.until(({ imagesInFlight }) => imagesInFlight === 1);
+    assert.equal(busy.imagesFree, 3);
+    assert.equal(busy.megapixelsFree, 188);
+    node.gates.letGo('infer');
+    await caller.ended;
+    await watcher.until(({ imagesInFlight, sequence }) => {
+      return imagesInFlight === 0 && sequence > busy.sequence;
+    });
+    const sequences = watcher.seen.map(({ message }) => message.sequence);
+    assert.deepEqual(
+      sequences,
+      sequences.map((_, index) => index + 1),
+    );
+    watcher.call.cancel();
+  });
+
+  it('gathers changes that come close together', async () => {
+    const watcher = new Watcher(node);
+    await watcher.until(() => true);
+    const before = watcher.seen.length;
+    const startedMs = performance.now();
+    for (let i = 1; i <= 60; i += 1) {
+      node.engines.set({ inferMs: 100 + i });
+      await new Promise(resolve => setTimeout(resolve, 2));
+    }
+    await watcher.until(({ inferMs }) => inferMs === 160);
+    const tookMs = performance.now() - startedMs;
+    const messages = watcher.seen.length - before;
+    // One as the changes begin, one an interval, the repeats of each second.
+    const most = 2 + tookMs / CHANGE_INTERVAL_MS + tookMs / 1000;
+    assert.ok(messages <= most, `${messages} messages in ${Math.round(tookMs)} ms`);
+    watcher.call.cancel();
+  });
+
+  it('repeats itself without a change', async () => {
+    const watcher = new Watcher(node);
+    const third = await watcher.until(({ sequence }) => sequence === 2);
+    assert.equal(third.state, NodeState.NODE_STATE_SERVING);
+    watcher.call.cancel();
+  });
+
+  it('follows the states, and ends when the node goes', async () => {
+    const watcher = new Watcher(node);
+    await watcher.until(({ state }) => state === NodeState.NODE_STATE_SERVING);
+    node.engines.set({ enginesReady: 0 });
+    await watcher.until(({ state }) => state === NodeState.NODE_STATE_STARTING);
+    node.status.drain('shutdown');
+    await watcher.until(({ state }) => state === NodeState.NODE_STATE_DRAINING);
+    node.engines.set({ state: 'failed' });
+    await watcher.until(({ state }) => state === NodeState.NODE_STATE_FAILED);
+    node.watchers.close();
+    assert.equal(await watcher.ended, undefined);
+  });
+
+  it('of a node that starts has nothing to offer', async () => {
+    await node.close();
+    node = await openTestNode({ starting: true });
+    const watcher = new Watcher(node);
+    const first = await watcher.until(() => true);
+    assert.equal(first.state, NodeState.NODE_STATE_STARTING);
+    assert.equal(first.imagesFree, 0);
+    watcher.call.cancel();
+  });
+});

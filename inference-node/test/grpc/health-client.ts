@@ -1,0 +1,38 @@
+/** A client of grpc.health.v1, made from the service definition that grpc-health-check brings. */
+import { credentials, makeGenericClientConstructor, type ServiceError } from '@grpc/grpc-js';
+import { service as healthService } from 'grpc-health-check';
+
+type Answered = (error: ServiceError | null, answer: { status: string }) => void;
+
+interface RawHealthClient {
+  check(request: { service: string }, options: { deadline?: number }, callback: Answered): void;
+  watch(request: { service: string }): NodeJS.ReadableStream & { cancel(): void };
+  close(): void;
+}
+
+export class HealthClient {
+  readonly #raw: RawHealthClient;
+
+  constructor(address: string) {
+    const Client = makeGenericClientConstructor(healthService as never, 'grpc.health.v1.Health');
+    const raw: unknown = new Client(address, credentials.createInsecure());
+    this.#raw = raw as RawHealthClient;
+  }
+
+  check(service: string, deadlineMs?: number): Promise<string> {
+    const deadline = deadlineMs === undefined ? undefined : Date.now() + deadlineMs;
+    return new Promise((resolve, reject) => {
+      this.#raw.check({ service }, { deadline }, (error, answer) =>
+        error ? reject(error) : resolve(answer.status),
+      );
+    });
+  }
+
+  watch(service: string): ReturnType<RawHealthClient['watch']> {
+    return this.#raw.watch({ service });
+  }
+
+  close(): void {
+    this.#raw.close();
+  }
+}

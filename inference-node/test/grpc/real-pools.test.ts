@@ -1,0 +1,145 @@
+/** The shell over the real pools: real engine and worker processes, a tiny graph, drawn pictures. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { pino } from 'pino';
+import sharp from 'sharp';
+import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
+import { writeTinyModel } from '../../../test/support/tiny-model.ts';
+import { openEnginePool } from '../../src/engine/open-engine-pool.ts';
+import { openPicturePool } from '../../src/picture/open-picture-pool.ts';
+import { HealthClient } from './health-client.ts';
+import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
+
+const WIDTH = 64;
+const HEIGHT = 48;
+const HEALTH_DEADLINE_MS = 1000;
+const log = pino({ level: 'silent' });
+const childEnv = { PATH: process.env.PATH ?? '' };
+
+let directory: string;
+let pictures: Awaited<ReturnType<typeof openPicturePool>>;
+
+before(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-shell-'));
+  pictures = await openPicturePool({ workers: 2, childEnv, log });
+});
+
+after(async () => {
+  await pictures.close(0);
+  await rm(directory, { recursive: true });
+});
+
+async function openNode(kind: 'mean' | 'paced', tripsMax?: number) {
+  const model = await writeTinyModel(directory, { kind, tripsMax });
+  const engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+  await engines.ready();
+  const shell = await openShell({ model, engines }, pictures);
+  return {
+    ...shell,
+    engines,
+    close: async () => {
+      await shell.close();
+      await engines.close(0);
+    },
+  };
+}
+
+/** Of one brightness, so that the graph's matte is known: the mean of its channels. */
+function plainPng(brightness: number): Promise<Buffer> {
+  const background = { r: brightness, g: brightness, b: brightness };
+  const create = { width: WIDTH, height: HEIGHT, channels: 3, background } as const;
+  return sharp({ create }).png().toBuffer();
+}
+
+const size = { width: WIDTH, height: HEIGHT };
+
+describe('the node over real pools', () => {
+  it('cuts a picture out, in every format and as a mask', async () => {
+    const node = await openNode('mean');
+    const file = await plainPng(180);
+    for (const outputFormat of [
+      OutputFormat.OUTPUT_FORMAT_PNG,
+      OutputFormat.OUTPUT_FORMAT_WEBP,
+      OutputFormat.OUTPUT_FORMAT_AVIF,
+    ]) {
+      const caller = await new MatteCaller(node).sendFile(file, { ...size, outputFormat });
+      assert.equal(await caller.ended, undefined);
+      const { header, file: cutout } = caller.result();
+      assert.equal(header?.sizeBytes, cutout.length);
+      const { data, info } = await sharp(cutout).raw().toBuffer({ resolveWithObject: true });
+      assert.deepEqual([info.width, info.height, info.channels], [WIDTH, HEIGHT, 4]);
+      const middle = 4 * (WIDTH * (HEIGHT / 2) + WIDTH / 2);
+      assert.ok(Math.abs(data[middle + 3] - 180) <= 2, `alpha ${data[middle + 3]}`);
+      assert.ok(Math.abs(data[middle] - 180) <= 4, `red ${data[middle]}`);
+    }
+    const resultKind = ResultKind.RESULT_KIND_MASK;
+    const caller = await new MatteCaller(node).sendFile(file, { ...size, resultKind });
+    assert.equal(await caller.ended, undefined);
+    const mask = await sharp(caller.result().file).metadata();
+    assert.deepEqual([mask.width, mask.height, mask.channels], [WIDTH, HEIGHT, 1]);
+    await node.close();
+  });
+
+  it('tells the faults of an image, and goes on', async () => {
+    const node = await openNode('mean');
+    const file = await plainPng(100);
+    const faults: [Buffer, object, string][] = [
+      [Buffer.from('this is text called PNG'), {}, 'UNSUPPORTED_IMAGE_FORMAT'],
+      [file.subarray(0, file.length - 30), {}, 'PROCESSING_FAILED'],
+      [file, { width: WIDTH, height: HEIGHT - 1 }, 'PROCESSING_FAILED'],
+    ];
+    for (const [bytes, fields, code] of faults) {
+      const caller = await new MatteCaller(node).sendFile(bytes, fields);
+      const failure = await caller.failure();
+      assert.equal(failure.code, code, failure.detail);
+      assert.equal(failure.retryable, false);
+    }
+    await untilNothingAdmitted(node);
+    const good = await new MatteCaller(node).sendFile(file, size);
+    assert.equal(await good.ended, undefined);
+    await node.close();
+  });
+
+  it('answers every health check in time while its engine is busy', async () => {
+    // Some hundred products of matrices a picture: the engine is in native code all the while.
+    const node = await openNode('paced', 120);
+    const file = await plainPng(255);
+    const callers = await Promise.all(
+      [1, 2, 3].map(() => new MatteCaller(node).sendFile(file, size)),
+    );
+    const health = new HealthClient(node.address);
+    let over = false;
+    const all = Promise.all(callers.map(caller => caller.ended)).then(ends => {
+      over = true;
+      return ends;
+    });
+    let checksWhileBusy = 0;
+    while (!over) {
+      assert.equal(await health.check('', HEALTH_DEADLINE_MS), 'SERVING');
+      if (node.engines.snapshot().running > 0) checksWhileBusy += 1;
+    }
+    assert.deepEqual(await all, [undefined, undefined, undefined]);
+    assert.ok(checksWhileBusy > 3, `${checksWhileBusy} checks while the engine ran`);
+    health.close();
+    await node.close();
+  });
+
+  it('reports an engine that dies under an image, and takes the next', async () => {
+    const node = await openNode('paced', 4000);
+    const dying = await new MatteCaller(node).sendFile(await plainPng(255), size);
+    while (node.engines.snapshot().running === 0) await new Promise(r => setImmediate(r));
+    // It has begun: a run that had not is given to the next engine unseen.
+    await new Promise(resolve => setTimeout(resolve, 300));
+    process.kill(node.engines.processes()[0].pid, 'SIGKILL');
+    const failure = await dying.failure();
+    assert.equal(failure.code, 'ENGINE_LOST');
+    assert.equal(failure.retryable, true);
+    while (node.status.state !== 'serving') await new Promise(r => setTimeout(r, 10));
+    const next = await new MatteCaller(node).sendFile(await plainPng(100), size);
+    assert.equal(await next.ended, undefined);
+    await node.close();
+  });
+});

@@ -1,0 +1,229 @@
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { Server, ServerCredentials, type sendUnaryData, status } from '@grpc/grpc-js';
+import { pino } from 'pino';
+import {
+  Command,
+  type DeregisterRequest,
+  type HeartbeatRequest,
+  type NodeRegistryServer,
+  NodeRegistryService,
+  type RegisterRequest,
+} from '#gen/matting/v1/node_registry.ts';
+import { type Registration, startRegistration } from '../../src/grpc/registration.ts';
+
+const TOKEN = 'a-token-of-sixteen-or-more';
+const BOUNDS = {
+  callTimeoutMs: 2000,
+  backoffMinMs: 10,
+  backoffMaxMs: 40,
+  heartbeatMinMs: 5,
+  heartbeatMaxMs: 1000,
+};
+
+type Seen =
+  | { kind: 'register'; request: RegisterRequest; token: string }
+  | { kind: 'heartbeat'; request: HeartbeatRequest }
+  | { kind: 'deregister'; request: DeregisterRequest };
+
+/** A control plane's registry that says what it is told to. */
+class Registry {
+  readonly seen: Seen[] = [];
+  command: Command = Command.COMMAND_UNSPECIFIED;
+  /** Answers nothing but this while set. */
+  failure: status | undefined;
+  #server: Server | undefined;
+  #arrived = Promise.withResolvers<void>();
+
+  async open(port = 0): Promise<number> {
+    const server = new Server();
+    const answer = <Response>(
+      seen: Seen,
+      callback: sendUnaryData<Response>,
+      response: Response,
+    ): void => {
+      if (this.failure !== undefined) {
+        callback({ code: this.failure, details: 'as told' });
+        return;
+      }
+      this.seen.push(seen);
+      this.#arrived.resolve();
+      this.#arrived = Promise.withResolvers();
+      callback(null, response);
+    };
+    const service: NodeRegistryServer = {
+      register: ({ request, metadata }, callback) => {
+        const token = String(metadata.get('authorization')[0]);
+        const response = { heartbeatIntervalMs: 10, leaseMs: 15_000 };
+        answer({ kind: 'register', request, token }, callback, response);
+      },
+      heartbeat: ({ request }, callback) => {
+        const response = { leaseMs: 15_000, command: this.command };
+        answer({ kind: 'heartbeat', request }, callback, response);
+      },
+      deregister: ({ request }, callback) => {
+        answer({ kind: 'deregister', request }, callback, {});
+      },
+    };
+    server.addService(NodeRegistryService, service);
+    this.#server = server;
+    return await new Promise((resolve, reject) => {
+      server.bindAsync(`127.0.0.1:${port}`, ServerCredentials.createInsecure(), (error, bound) =>
+        error ? reject(error) : resolve(bound),
+      );
+    });
+  }
+
+  close(): void {
+    this.#server?.forceShutdown();
+  }
+
+  count(kind: Seen['kind']): number {
+    return this.seen.filter(seen => seen.kind === kind).length;
+  }
+
+  async until(kind: Seen['kind'], times = 1): Promise<void> {
+    while (this.count(kind) < times) await this.#arrived.promise;
+  }
+}
+
+const opened: Registry[] = [];
+let registration: Registration | undefined;
+let commands: boolean[];
+let lines: { level: number; msg: string }[];
+
+async function openRegistry(port?: number): Promise<{ registry: Registry; address: string }> {
+  const registry = new Registry();
+  opened.push(registry);
+  return { registry, address: `127.0.0.1:${await registry.open(port)}` };
+}
+
+function begin(...registryAddresses: string[]): Registration {
+  registration = startRegistration({
+    registryAddresses,
+    identity: { nodeId: 'node-1', bootId: 'boot-1', version: '1.2.3' },
+    address: '10.0.0.1:50051',
+    httpAddress: '10.0.0.1:50052',
+    token: TOKEN,
+    onDrainCommand: drain => commands.push(drain),
+    log: pino({ level: 'info' }, { write: line => lines.push(JSON.parse(line)) }),
+    bounds: BOUNDS,
+  });
+  return registration;
+}
+
+/** A port on which nobody listens. */
+async function deadAddress(): Promise<string> {
+  const { registry, address } = await openRegistry();
+  registry.close();
+  return address;
+}
+
+beforeEach(() => {
+  commands = [];
+  lines = [];
+});
+
+afterEach(async () => {
+  await registration?.leave();
+  registration = undefined;
+  for (const registry of opened.splice(0)) registry.close();
+});
+
+describe('registration', () => {
+  it('does no harm while nobody answers, says so once, and ends when told', async () => {
+    begin(await deadAddress(), await deadAddress());
+    await new Promise(resolve => setTimeout(resolve, 150));
+    await registration?.leave();
+    const warnings = lines.filter(({ level }) => level >= 40);
+    assert.deepEqual(
+      warnings.map(({ msg }) => msg),
+      ['no control plane answers; trying on'],
+    );
+  });
+
+  it('registers with its token, beats with its boot id, and deregisters', async () => {
+    const { registry, address } = await openRegistry();
+    begin(address);
+    await registry.until('heartbeat', 3);
+    await registration?.leave();
+    const [first] = registry.seen;
+    assert.ok(first.kind === 'register');
+    assert.equal(first.token, `Bearer ${TOKEN}`);
+    assert.deepEqual(first.request, {
+      nodeId: 'node-1',
+      bootId: 'boot-1',
+      address: '10.0.0.1:50051',
+      httpAddress: '10.0.0.1:50052',
+      version: '1.2.3',
+    });
+    assert.equal(registry.count('register'), 1);
+    assert.deepEqual(registry.seen.at(-1), {
+      kind: 'deregister',
+      request: { nodeId: 'node-1', bootId: 'boot-1' },
+    });
+    const heartbeats = registry.count('heartbeat');
+    await new Promise(resolve => setTimeout(resolve, 50));
+    assert.equal(registry.count('heartbeat'), heartbeats);
+  });
+
+  it('takes the next control plane when one does not answer', async () => {
+    const { registry, address } = await openRegistry();
+    begin(await deadAddress(), address);
+    await registry.until('heartbeat', 2);
+    assert.equal(registry.count('register'), 1);
+    assert.deepEqual(
+      lines.filter(({ level }) => level >= 40),
+      [],
+    );
+  });
+
+  it('goes on at another control plane when its own goes away', async () => {
+    const one = await openRegistry();
+    const two = await openRegistry();
+    begin(one.address, two.address);
+    await one.registry.until('heartbeat');
+    one.registry.close();
+    await two.registry.until('heartbeat', 2);
+    // The table is the same for both: it is a member already.
+    assert.equal(two.registry.count('register'), 0);
+  });
+
+  it('outlives an error and a control plane that was away', async () => {
+    const { registry, address } = await openRegistry();
+    registry.failure = status.INTERNAL;
+    begin(address);
+    await new Promise(resolve => setTimeout(resolve, 60));
+    assert.equal(registry.count('register'), 0);
+    registry.failure = undefined;
+    await registry.until('heartbeat');
+    const told = lines.map(({ msg }) => msg);
+    assert.deepEqual(told, [
+      'no control plane answers; trying on',
+      'a control plane answers again',
+      'registered',
+    ]);
+  });
+
+  it('registers anew when it is asked to', async () => {
+    const { registry, address } = await openRegistry();
+    begin(address);
+    await registry.until('heartbeat');
+    registry.command = Command.COMMAND_REGISTER;
+    await registry.until('register', 2);
+    registry.command = Command.COMMAND_UNSPECIFIED;
+    await registry.until('heartbeat', registry.count('heartbeat') + 1);
+  });
+
+  it('hands drain and undrain on', async () => {
+    const { registry, address } = await openRegistry();
+    registry.command = Command.COMMAND_DRAIN;
+    begin(address);
+    await registry.until('heartbeat', 2);
+    registry.command = Command.COMMAND_UNDRAIN;
+    await registry.until('heartbeat', registry.count('heartbeat') + 2);
+    await registration?.leave();
+    assert.equal(commands[0], true);
+    assert.equal(commands.at(-1), false);
+  });
+});

@@ -1,0 +1,207 @@
+/** A node's gRPC side over fake pools, on a free port of loopback, and callers for it. */
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
+import { credentials, Metadata } from '@grpc/grpc-js';
+import { pino } from 'pino';
+import { ContractError } from '#contract/errors.ts';
+import { fromServiceError } from '#contract/grpc-status.ts';
+import {
+  MatteHeader,
+  type MatteRequest,
+  type MatteResponse,
+  MatteServiceClient,
+  type ResultHeader,
+} from '#gen/matting/v1/matte_service.ts';
+import { Admission, type AdmissionLimits } from '../../src/admission.ts';
+import { CapacityWatchers, readCapacity } from '../../src/grpc/capacity.ts';
+import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-exchange.ts';
+import { MatteHandler, type NodeWork } from '../../src/grpc/matte-handler.ts';
+import { createNodeInfo } from '../../src/grpc/node-info.ts';
+import { tokenMetadata } from '../../src/grpc/node-token.ts';
+import { openNodeServer } from '../../src/grpc/server.ts';
+import { createNodeMetrics } from '../../src/metrics.ts';
+import { NodeStatus } from '../../src/node-state.ts';
+import type { WorkerPicturePool } from '../../src/picture/picture-pool.ts';
+import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
+import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from './fake-pools.ts';
+
+export interface TestNodeOptions {
+  readonly token?: string;
+  readonly limits?: Partial<AdmissionLimits>;
+  readonly bounds?: Partial<ExchangeBounds>;
+  readonly capabilities?: Partial<FakePicturePool['capabilities']>;
+  readonly matteSilenceMaxMs?: number;
+  /** Leaves the node starting: it has no work yet. */
+  readonly starting?: boolean;
+}
+
+/** The part of a node that stands above its pools. */
+export type TestNode = Awaited<ReturnType<typeof openTestNode>>;
+
+const SILENT = pino({ level: 'silent' });
+
+/** Over fake pools, whose every step the test holds. */
+export async function openTestNode(options: TestNodeOptions = {}) {
+  const gates = new StageGates();
+  const engines = new FakeEnginePool(gates);
+  const pictures = new FakePicturePool(gates, options.capabilities);
+  const shell = await openShell({ model: TINY_MODEL, engines }, pictures, options);
+  return { gates, engines, pictures, ...shell };
+}
+
+/** All of a node but its pools. */
+export async function openShell(
+  run: PlanRun,
+  pictures: WorkerPicturePool,
+  options: TestNodeOptions = {},
+) {
+  const status = new NodeStatus();
+  const metrics = createNodeMetrics(status);
+  const pipeline = new Pipeline(pictures);
+  const admission = new Admission({
+    imagesMax: 4,
+    megapixelsMax: 200,
+    megapixelsAloneMax: 100,
+    ...options.limits,
+  });
+  const plan = { name: run.model.model, runs: [run] };
+  const made: NodeWork = { plan, pictures: pictures.capabilities, admission, pipeline };
+  const work = options.starting ? undefined : made;
+  const identity = { nodeId: 'node-1', bootId: 'boot-1', version: '0.0.0' };
+  const providers = { providerRequested: 'auto', providerSelected: 'cpu' } as const;
+  const info = work && createNodeInfo({ identity, work, pictures, ...providers, device: 'a test' });
+  const bounds = { ...EXCHANGE_BOUNDS, ...options.bounds };
+  const matte = new MatteHandler({ status, work: () => work, metrics, log: SILENT, bounds });
+  const watchers = new CapacityWatchers(() => readCapacity(status, work, pictures));
+  status.onChange(() => watchers.changed());
+  admission.onChange(() => watchers.changed());
+  run.engines.onChange(() => watchers.changed());
+  if (work) status.attachEngines([run.engines]);
+  const server = await openNodeServer({
+    host: '127.0.0.1',
+    port: 0,
+    token: options.token,
+    status,
+    matte,
+    watchers,
+    info: () => info,
+    matteSilenceMaxMs: options.matteSilenceMaxMs,
+  });
+  const address = `127.0.0.1:${server.port}`;
+  const client = new MatteServiceClient(address, credentials.createInsecure());
+  const close = async () => {
+    client.close();
+    matte.abortAll(new ContractError('NODE_UNAVAILABLE', 'the test is over'));
+    watchers.close();
+    await server.close();
+  };
+  return { status, metrics, admission, pipeline, plan, matte, watchers, address, client, close };
+}
+
+/** Resolves once nothing is admitted; a leak makes the test run into its time-out. */
+export async function untilNothingAdmitted(node: Pick<TestNode, 'admission'>): Promise<void> {
+  while (node.admission.snapshot().images > 0) {
+    await new Promise<void>(resolve => {
+      const stop = node.admission.onChange(() => {
+        stop();
+        resolve();
+      });
+    });
+  }
+}
+
+export function header(fields: Partial<MatteHeader> = {}): MatteRequest {
+  const value = MatteHeader.create({ contentLength: 5, width: 8, height: 6, ...fields });
+  return { message: { $case: 'header', value } };
+}
+
+export function chunk(data: Uint8Array | string): MatteRequest {
+  return { message: { $case: 'chunk', value: { data: Buffer.from(data as string) } } };
+}
+
+export function sha256(data: Uint8Array | string): Buffer {
+  return createHash('sha256').update(data).digest();
+}
+
+/** One call, its messages in order, and how it ended. */
+export class MatteCaller {
+  readonly call: ClientDuplexStream<MatteRequest, MatteResponse>;
+  readonly messages: MatteResponse[] = [];
+  /** Undefined: ended OK. */
+  readonly ended: Promise<ServiceError | undefined>;
+  #arrived = Promise.withResolvers<void>();
+
+  constructor(
+    node: Pick<TestNode, 'client'>,
+    options: { token?: string; deadlineMs?: number } = {},
+  ) {
+    const { deadlineMs } = options;
+    const deadline = deadlineMs === undefined ? undefined : Date.now() + deadlineMs;
+    const metadata = options.token ? tokenMetadata(options.token) : new Metadata();
+    this.call = node.client.matte(metadata, { deadline });
+    this.call.on('data', (message: MatteResponse) => {
+      this.messages.push(message);
+      this.#arrived.resolve();
+      this.#arrived = Promise.withResolvers();
+    });
+    this.ended = new Promise(resolve => {
+      this.call.once('error', resolve);
+      this.call.once('end', () => resolve(undefined));
+    });
+    // A call that fails emits its status here too.
+    void once(this.call, 'status').catch(() => undefined);
+  }
+
+  send(...requests: MatteRequest[]): this {
+    for (const request of requests) this.call.write(request);
+    return this;
+  }
+
+  /** Header, `admitted`, the bytes, half-close. */
+  async sendFile(data: Uint8Array | string, fields: Partial<MatteHeader> = {}): Promise<this> {
+    this.send(header({ contentLength: Buffer.from(data as string).length, ...fields }));
+    await this.until('admitted');
+    this.send(chunk(data)).call.end();
+    return this;
+  }
+
+  /** Resolves with the first message of that kind; rejects when the call ends before it. */
+  async until<K extends Kind>($case: K): Promise<Value<K>> {
+    for (;;) {
+      const found = this.messages.find(({ message }) => message?.$case === $case);
+      if (found) return found.message!.value as Value<K>;
+      const over = this.ended.then(error => {
+        throw error ?? new Error(`the call ended without ${$case}`);
+      });
+      await Promise.race([this.#arrived.promise, over]);
+    }
+  }
+
+  /** The kinds of the messages, in order; a run of one kind once. */
+  kinds(): string[] {
+    const all = this.messages.map(({ message }) => message?.$case ?? 'nothing');
+    return all.filter((kind, index) => kind !== all[index - 1]);
+  }
+
+  result(): { header: ResultHeader | undefined; file: Buffer } {
+    let found: ResultHeader | undefined;
+    const parts: Buffer[] = [];
+    for (const { message } of this.messages) {
+      if (message?.$case === 'resultHeader') found = message.value;
+      if (message?.$case === 'chunk') parts.push(message.value.data);
+    }
+    return { header: found, file: Buffer.concat(parts) };
+  }
+
+  /** The catalogue's code and the flag it ended with. */
+  async failure(): Promise<{ code: string; retryable: boolean; status: number; detail: string }> {
+    const error = await this.ended;
+    if (error === undefined) throw new Error('the call succeeded');
+    const { code, retryable, message } = fromServiceError(error);
+    return { code, retryable, status: error.code, detail: message };
+  }
+}
+
+type Kind = NonNullable<MatteResponse['message']>['$case'];
+type Value<K extends Kind> = Extract<MatteResponse['message'], { $case: K }>['value'];

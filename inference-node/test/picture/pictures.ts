@@ -1,0 +1,128 @@
+/** Pictures made in code: what the tests of this room feed to it and look at afterwards. */
+import { crc32 } from 'node:zlib';
+import sharp, { type Sharp } from 'sharp';
+import type Vips from 'wasm-vips';
+
+export interface Pixels {
+  readonly data: Buffer;
+  readonly width: number;
+  readonly height: number;
+  readonly channels: 1 | 2 | 3 | 4;
+}
+
+export type Colour = (x: number, y: number) => readonly number[];
+
+export function paint(
+  width: number,
+  height: number,
+  channels: Pixels['channels'],
+  at: Colour,
+): Pixels {
+  const data = Buffer.alloc(width * height * channels);
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) data.set(at(x, y), (y * width + x) * channels);
+  }
+  return { data, width, height, channels };
+}
+
+/**
+ * Smooth in both directions and different in each corner, so that codecs and flips are told apart.
+ */
+export function paintSlope(width: number, height: number): Pixels {
+  return paint(width, height, 3, (x, y) => [
+    Math.round(40 + (170 * x) / Math.max(1, width - 1)),
+    Math.round(40 + (170 * y) / Math.max(1, height - 1)),
+    Math.round(60 + (60 * (x + y)) / (width + height)),
+  ]);
+}
+
+export function asSharp({ data, width, height, channels }: Pixels): Sharp {
+  return sharp(data, { raw: { width, height, channels } });
+}
+
+let vips: Promise<typeof Vips> | undefined;
+
+/** The codec of JPEG XL, for the tests' own reading and writing. */
+export function loadVips(): Promise<typeof Vips> {
+  vips ??= import('wasm-vips').then(({ default: createVips }) =>
+    createVips({ dynamicLibraries: ['vips-jxl.wasm'], printErr: () => undefined }),
+  );
+  return vips;
+}
+
+export interface JxlOptions {
+  readonly sixteenBit?: boolean;
+  /** Height of one frame of an animation. */
+  readonly pageHeight?: number;
+}
+
+export async function writeJxl(pixels: Pixels, options: JxlOptions = {}): Promise<Buffer> {
+  const { Image, BandFormat } = await loadVips();
+  const { data, width, height, channels } = pixels;
+  let image = Image.newFromMemory(data, width, height, channels, BandFormat.uchar).copy({
+    interpretation: channels < 3 ? 'b-w' : 'srgb',
+  });
+  if (options.sixteenBit) image = image.colourspace(channels < 3 ? 'grey16' : 'rgb16');
+  const paged = options.pageHeight === undefined ? {} : { page_height: options.pageHeight };
+  return Buffer.from(image.jxlsaveBuffer({ lossless: true, effort: 1, ...paged }));
+}
+
+export async function readJxl(file: Buffer): Promise<Pixels> {
+  const { Image } = await loadVips();
+  const image = Image.newFromBuffer(file, '');
+  const data = Buffer.from(image.writeToMemory());
+  const { width, height, bands } = image;
+  return { data, width, height, channels: bands as Pixels['channels'] };
+}
+
+/** Any result, as RGBA. */
+export async function readRgba(file: Buffer, format: string): Promise<Pixels> {
+  if (format === 'jxl') {
+    const picture = await readJxl(file);
+    if (picture.channels !== 4)
+      throw new Error(`${picture.channels} channels in the JPEG XL result`);
+    return picture;
+  }
+  const { data, info } = await sharp(file)
+    .ensureAlpha()
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  return { data, width: info.width, height: info.height, channels: 4 };
+}
+
+export function createPngChunk(type: string, body: Buffer): Buffer {
+  const typed = Buffer.concat([Buffer.from(type, 'latin1'), body]);
+  const length = Buffer.alloc(4);
+  length.writeUInt32BE(body.length);
+  const crc = Buffer.alloc(4);
+  crc.writeUInt32BE(crc32(typed));
+  return Buffer.concat([length, typed, crc]);
+}
+
+const PNG_SIGNATURE_BYTES = 8;
+const IHDR_BYTES = 25;
+
+/** Puts chunks right behind IHDR. */
+export function insertPngChunks(png: Buffer, ...chunks: Buffer[]): Buffer {
+  const at = PNG_SIGNATURE_BYTES + IHDR_BYTES;
+  return Buffer.concat([png.subarray(0, at), ...chunks, png.subarray(at)]);
+}
+
+/** The same file with another size in its header. */
+export function claimPngSize(png: Buffer, width: number, height: number): Buffer {
+  const body = Buffer.from(png.subarray(PNG_SIGNATURE_BYTES + 8, PNG_SIGNATURE_BYTES + 21));
+  body.writeUInt32BE(width, 0);
+  body.writeUInt32BE(height, 4);
+  return Buffer.concat([
+    png.subarray(0, PNG_SIGNATURE_BYTES),
+    createPngChunk('IHDR', body),
+    png.subarray(PNG_SIGNATURE_BYTES + IHDR_BYTES),
+  ]);
+}
+
+/** Where the first occurrence of a JPEG marker begins. */
+export function findJpegMarker(jpeg: Buffer, marker: number): number {
+  const at = jpeg.indexOf(Buffer.from([0xff, marker]));
+  if (at === -1) throw new Error(`no marker ${marker.toString(16)}`);
+  return at;
+}

@@ -1,0 +1,183 @@
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Child, type ChildExit } from '../../src/process/child.ts';
+import type { Frame } from '../../src/process/frames.ts';
+import { readResidentBytes } from '../../src/process/resident-memory.ts';
+import { isAlive, until } from '../support/processes.ts';
+import type { Answer, Order } from './obedient-child.ts';
+
+const PROGRAM = path.join(import.meta.dirname, 'obedient-child.ts');
+
+interface Harness {
+  readonly child: Child<Answer>;
+  readonly exit: Promise<ChildExit>;
+  ask(order: Order, parts?: readonly Uint8Array[]): Promise<Frame<Answer>>;
+}
+
+function startChild(
+  options: { env?: Record<string, string>; onStderr?: (t: string) => void } = {},
+) {
+  const exited = Promise.withResolvers<ChildExit>();
+  let answered: (frame: Frame<Answer>) => void;
+  const child = new Child<Answer>({
+    program: PROGRAM,
+    env: options.env ?? {},
+    onStderr: options.onStderr,
+    onFrame: frame => answered(frame),
+    onExit: exited.resolve,
+  });
+  const harness: Harness = {
+    child,
+    exit: exited.promise,
+    ask: (order, parts) => {
+      const answer = new Promise<Frame<Answer>>(resolve => {
+        answered = resolve;
+      });
+      void child.send(order, parts);
+      return answer;
+    },
+  };
+  return harness;
+}
+
+test('a child that answers garbage is killed and the parent told why', async () => {
+  const { child, exit, ask } = startChild();
+  await ask({ do: 'echo' });
+  void child.send({ do: 'garbage' });
+  const { error } = await exit;
+  assert.match(String(error), /malformed frame/);
+});
+
+test('a child that is sent garbage says so and ends with a code of its own', async () => {
+  const args = [PROGRAM, String(process.pid)];
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'ignore', 'pipe', 'pipe'] });
+  (child.stdio[3] as Socket).write('this is no frame at all');
+  let complaint = '';
+  child.stderr?.setEncoding('utf8').on('data', text => {
+    complaint += text;
+  });
+  const [code] = await once(child, 'close');
+  assert.equal(code, 1);
+  assert.match(complaint, /malformed frame/);
+});
+
+test('a child that dies of an exception reports its code', async () => {
+  const { child, exit, ask } = startChild({ onStderr: () => undefined });
+  await ask({ do: 'echo' });
+  void child.send({ do: 'throw' });
+  assert.deepEqual(await exit, { code: 1, signal: null, error: undefined });
+});
+
+test('an orderly exit is told as such', async () => {
+  const { child, exit } = startChild();
+  void child.send({ do: 'exit', code: 7 });
+  assert.deepEqual(await exit, { code: 7, signal: null, error: undefined });
+  assert.equal(child.exited, true);
+  // To one that is gone: nothing, and no throw.
+  await child.send({ do: 'echo' });
+  child.kill();
+});
+
+test('a program that does not exist ends as a child that exits', async () => {
+  const exited = Promise.withResolvers<ChildExit>();
+  new Child({
+    program: path.join(import.meta.dirname, 'nothing-here.ts'),
+    env: {},
+    onStderr: () => undefined,
+    onFrame: () => undefined,
+    onExit: exited.resolve,
+  });
+  assert.equal((await exited.promise).code, 1);
+});
+
+test('a child blocked in native code is killed, with what it started', async () => {
+  const { child, exit, ask } = startChild();
+  const started = await ask({ do: 'start-a-process' });
+  const grandchild = started.head.pid as number;
+  await ask({ do: 'block' });
+  child.kill();
+  assert.equal((await exit).signal, 'SIGKILL');
+  await until('the grandchild is gone', () => !isAlive(grandchild));
+});
+
+test('what a child started does not outlive a child that crashes', async () => {
+  const { child, exit, ask } = startChild({ onStderr: () => undefined });
+  const started = await ask({ do: 'start-a-process' });
+  void child.send({ do: 'throw' });
+  await exit;
+  await until('the grandchild is gone', () => !isAlive(started.head.pid as number));
+});
+
+// At once: before the child's guard is up. Later: while it watches.
+for (const [when, waitMs] of [
+  ['at once', 0],
+  ['later', 700],
+] as const) {
+  test(`a blocked child and what it started end with a parent that is killed ${when}`, async () => {
+    const program = path.join(import.meta.dirname, 'parent-of-blocked-child.ts');
+    const parent = spawn(process.execPath, [program], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const lines = createInterface({ input: parent.stdout })[Symbol.asyncIterator]();
+    const grandchild = Number((await lines.next()).value);
+    const child = Number((await lines.next()).value);
+    await delay(waitMs);
+    assert.ok(isAlive(child) && isAlive(grandchild));
+    parent.kill('SIGKILL');
+    await once(parent, 'exit');
+    await until('the child is gone', () => !isAlive(child));
+    await until('the grandchild is gone', () => !isAlive(grandchild));
+  });
+}
+
+test('a child started by hand says who starts it', () => {
+  const { status, stderr } = spawnSync(process.execPath, [PROGRAM], { encoding: 'utf8' });
+  assert.notEqual(status, 0);
+  assert.match(stderr, /started by the inference node, not by hand/);
+});
+
+test('a child sees the environment it was given and nothing else', async () => {
+  const { child, exit, ask } = startChild({ env: { ONLY: 'this' } });
+  const { head } = await ask({ do: 'environment' });
+  assert.deepEqual(head.environment, { ONLY: 'this' });
+  child.kill();
+  await exit;
+});
+
+test('large parts go there and come back unchanged', async () => {
+  const { child, exit, ask } = startChild();
+  const part = Buffer.alloc(5_000_001);
+  for (let i = 0; i < part.length; i++) part[i] = (i * 31) % 251;
+  const { parts } = await ask({ do: 'echo' }, [part, Buffer.alloc(0)]);
+  assert.ok(parts[0].equals(part));
+  assert.equal(parts[1].length, 0);
+  child.kill();
+  await exit;
+});
+
+test('all of standard error has come when the exit is told', async () => {
+  let complaint = '';
+  const { child, exit, ask } = startChild({
+    onStderr: text => {
+      complaint += text;
+    },
+  });
+  await ask({ do: 'complain', text: 'x'.repeat(60_000) });
+  void child.send({ do: 'exit', code: 0 });
+  await exit;
+  assert.equal(complaint.length, 60_000);
+});
+
+test('resident memory is told for a living process and undefined for a dead one', async () => {
+  const { child, exit, ask } = startChild();
+  await ask({ do: 'echo' });
+  const pid = child.pid as number;
+  assert.ok((readResidentBytes(pid) as number) > 10_000_000);
+  child.kill();
+  await exit;
+  assert.equal(readResidentBytes(pid), undefined);
+});

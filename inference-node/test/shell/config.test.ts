@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { ConfigError } from '#contract/env.ts';
+import { loadConfig } from '../../src/config.ts';
+
+const TOKEN = 'a-token-of-sixteen-or-more';
+
+function problems(env: Record<string, string>): string[] {
+  try {
+    loadConfig(env);
+  } catch (error) {
+    assert.ok(error instanceof ConfigError);
+    for (const value of Object.values(env)) {
+      if (value.length > 6) assert.ok(!error.message.includes(value), `${value} is shown`);
+    }
+    return error.problems.map(({ variable }) => variable);
+  }
+  return [];
+}
+
+describe('the configuration', () => {
+  it('names every bad variable at once', () => {
+    const bad = {
+      MATTING_NODE_PORT: '99999999',
+      MATTING_NODE_HTTP_PORT: 'a-port-of-http',
+      MATTING_NODE_ID: 'no blanks please',
+      MATTING_NODE_TOKEN: 'short one',
+      MATTING_NODE_ADVERTISE_ADDRESS: 'http://somewhere:1',
+      MATTING_REGISTRY_ADDRESS: 'one-without-port',
+      MATTING_EXECUTION_PROVIDER: 'abacus-provider',
+      MATTING_ENGINES: '0',
+      MATTING_ENGINE_THREADS: '-1',
+      MATTING_PICTURE_WORKERS: '1000',
+      MATTING_NODE_MEGAPIXELS_MAX: 'much-of-it',
+      MATTING_LOG_LEVEL: 'chatty-level',
+      MATTING_MODEL: '../../escape',
+      MATTING_PRECISION: 'int8',
+    };
+    assert.deepEqual(problems(bad).sort(), Object.keys(bad).sort());
+  });
+
+  it('serves loopback alone without a token', () => {
+    for (const host of ['127.0.0.1', '127.1.2.3', '::1', 'localhost']) {
+      assert.deepEqual(problems({ MATTING_HOST: host }), []);
+    }
+    for (const host of ['0.0.0.0', '::', '10.0.0.1', 'node-7.internal', '128.0.0.1']) {
+      assert.deepEqual(problems({ MATTING_HOST: host }), ['MATTING_NODE_TOKEN']);
+      assert.deepEqual(problems({ MATTING_HOST: host, MATTING_NODE_TOKEN: TOKEN }), []);
+    }
+  });
+
+  it('wants the token for a registry, and an address where it listens everywhere', () => {
+    const registry = { MATTING_REGISTRY_ADDRESS: '127.0.0.1:50050' };
+    assert.deepEqual(problems(registry), ['MATTING_NODE_TOKEN']);
+    const everywhere = { ...registry, MATTING_NODE_TOKEN: TOKEN, MATTING_HOST: '0.0.0.0' };
+    assert.deepEqual(problems(everywhere), ['MATTING_NODE_ADVERTISE_ADDRESS']);
+    const told = { ...everywhere, MATTING_NODE_ADVERTISE_ADDRESS: '[2001:db8::1]:50051' };
+    assert.deepEqual(problems(told), []);
+  });
+
+  it('wants two ports', () => {
+    const same = { MATTING_NODE_PORT: '6000', MATTING_NODE_HTTP_PORT: '6000' };
+    assert.deepEqual(problems(same), ['MATTING_NODE_HTTP_PORT']);
+    assert.deepEqual(problems({ MATTING_NODE_PORT: '0', MATTING_NODE_HTTP_PORT: '0' }), []);
+  });
+
+  it('has defaults for all', () => {
+    const config = loadConfig({});
+    assert.equal(config.host, '127.0.0.1');
+    assert.equal(config.port, 50_051);
+    assert.equal(config.httpPort, 50_052);
+    assert.equal(config.executionProvider, 'auto');
+    assert.deepEqual(config.registryAddresses, []);
+    assert.match(config.nodeId, /^[A-Za-z0-9._-]{1,64}$/);
+    assert.equal(config.nodeId, loadConfig({}).nodeId);
+    assert.notEqual(config.nodeId, loadConfig({ MATTING_NODE_PORT: '6001' }).nodeId);
+  });
+
+  it('tries control planes in the order given', () => {
+    const config = loadConfig({
+      MATTING_REGISTRY_ADDRESS: 'a:1, b.example:2 ,[::1]:3',
+      MATTING_NODE_TOKEN: TOKEN,
+    });
+    assert.deepEqual(config.registryAddresses, ['a:1', 'b.example:2', '[::1]:3']);
+  });
+
+  it('hands no secret to the children', () => {
+    const { childEnv } = loadConfig({
+      PATH: '/bin',
+      LD_LIBRARY_PATH: '/cuda',
+      CUDA_VISIBLE_DEVICES: '0',
+      MATTING_NODE_TOKEN: TOKEN,
+      AWS_SECRET_ACCESS_KEY: 'x',
+      NODE_OPTIONS: '--inspect',
+    });
+    assert.deepEqual(childEnv, {
+      PATH: '/bin',
+      LD_LIBRARY_PATH: '/cuda',
+      CUDA_VISIBLE_DEVICES: '0',
+    });
+  });
+});

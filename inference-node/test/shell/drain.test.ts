@@ -1,0 +1,101 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { pino } from 'pino';
+import { CLOSE_GRACE_MS, type DrainSteps, drainNode, SignalGate } from '../../src/drain.ts';
+
+const log = pino({ level: 'silent' });
+
+/** Steps that write down when they were taken; the images are in until `finish`. */
+function recordSteps(overrides: Partial<DrainSteps> = {}) {
+  const taken: string[] = [];
+  const finished = Promise.withResolvers<void>();
+  const steps: DrainSteps = {
+    announce: () => taken.push('announce'),
+    untilIdle: () => finished.promise,
+    abortCalls: () => {
+      taken.push('abort');
+      finished.resolve();
+    },
+    closeChildren: async graceMs => {
+      taken.push(`children ${graceMs}`);
+    },
+    deregister: async () => {
+      taken.push('deregister');
+    },
+    closeServers: async () => {
+      taken.push('servers');
+    },
+    ...overrides,
+  };
+  return { steps, taken, finish: () => finished.resolve() };
+}
+
+const never = new AbortController().signal;
+const turn = () => new Promise(resolve => setImmediate(resolve));
+
+describe('drainNode', () => {
+  it('announces at once and waits for what is in', async () => {
+    const { steps, taken, finish } = recordSteps();
+    const drained = drainNode(steps, { hurry: never, log });
+    await turn();
+    assert.deepEqual(taken, ['announce']);
+    finish();
+    await drained;
+    assert.deepEqual(taken, [
+      'announce',
+      'abort',
+      `children ${CLOSE_GRACE_MS}`,
+      'deregister',
+      'servers',
+    ]);
+  });
+
+  it('hurried on its way ends what is in and gives the children no time', async () => {
+    const hurry = new AbortController();
+    const { steps, taken } = recordSteps();
+    const drained = drainNode(steps, { hurry: hurry.signal, log });
+    await turn();
+    hurry.abort();
+    await drained;
+    assert.deepEqual(taken, ['announce', 'abort', 'children 0', 'deregister', 'servers']);
+  });
+
+  it('hurried from the start waits for nothing', async () => {
+    const { steps, taken } = recordSteps();
+    await drainNode(steps, { hurry: AbortSignal.abort(), log });
+    assert.equal(taken[1], 'abort');
+    assert.equal(taken[2], 'children 0');
+  });
+
+  it('ends what takes too long', async () => {
+    const { steps, taken } = recordSteps();
+    await drainNode(steps, { hurry: never, log, finishMaxMs: 20 });
+    assert.deepEqual(taken.slice(0, 2), ['announce', 'abort']);
+  });
+
+  it('takes every step though one fails', async () => {
+    const { steps, taken, finish } = recordSteps({
+      closeChildren: () => Promise.reject(new Error('stuck')),
+      deregister: () => Promise.reject(new Error('nobody there')),
+    });
+    finish();
+    await drainNode(steps, { hurry: never, log });
+    assert.deepEqual(taken, ['announce', 'abort', 'servers']);
+  });
+});
+
+describe('SignalGate', () => {
+  it('takes a signal that comes twice for one', () => {
+    const gate = new SignalGate();
+    assert.equal(gate.read(5000), 'drain');
+    assert.equal(gate.read(5010), 'repeat');
+    assert.equal(gate.read(5999), 'repeat');
+    assert.equal(gate.read(7000), 'hurry');
+  });
+
+  it('hurries at the second', () => {
+    const gate = new SignalGate();
+    assert.equal(gate.read(0), 'drain');
+    assert.equal(gate.read(1000), 'hurry');
+  });
+});

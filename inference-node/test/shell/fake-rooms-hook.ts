@@ -1,0 +1,19 @@
+/** Preloaded into the program under test: takes fake-rooms.ts for the rooms it stands in for. */
+import { registerHooks } from 'node:module';
+
+const ROOMS = [
+  'engine/execution-provider.ts',
+  'engine/open-engine-pool.ts',
+  'models/plan.ts',
+  'picture/open-picture-pool.ts',
+];
+
+registerHooks({
+  resolve(specifier, context, nextResolve) {
+    const fromProgram = context.parentURL?.endsWith('/src/compose.ts');
+    if (fromProgram && ROOMS.some(room => specifier.endsWith(room))) {
+      return { url: new URL('./fake-rooms.ts', import.meta.url).href, shortCircuit: true };
+    }
+    return nextResolve(specifier, context);
+  },
+});

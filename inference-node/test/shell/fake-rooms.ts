@@ -1,0 +1,65 @@
+/**
+ * Stands in for the engine, picture and models rooms in the real program, so that a test can hold
+ * an image or the start itself and let engines fail. The test speaks to it over the IPC channel:
+ *
+ *   { letGo: stage }      an image held there goes on (FAKE_HOLD names stages, comma-separated)
+ *   { start: true }       the start goes on, where FAKE_HOLD names `start`
+ *   { failEngines: true } engines keep dying
+ */
+import type { EnginePool } from '../../src/engine/engine-pool.ts';
+import type { ProviderChoice, RequestedProvider } from '../../src/engine/execution-provider.ts';
+import type { Plan } from '../../src/models/prepared-model.ts';
+import type { WorkerPicturePool } from '../../src/picture/picture-pool.ts';
+import {
+  FakeEnginePool,
+  FakePicturePool,
+  type FakeStage,
+  StageGates,
+  TINY_MODEL,
+} from '../grpc/fake-pools.ts';
+
+const gates = new StageGates();
+const engines = new FakeEnginePool(gates);
+const started = Promise.withResolvers<void>();
+const held = (process.env.FAKE_HOLD ?? '').split(',');
+
+for (const stage of held) {
+  if (stage === 'start') continue;
+  if (stage !== '') gates.hold(stage as FakeStage);
+}
+if (!held.includes('start')) started.resolve();
+
+interface Order {
+  readonly letGo?: FakeStage;
+  readonly start?: boolean;
+  readonly failEngines?: boolean;
+}
+
+process.on('message', (order: Order) => {
+  if (order.letGo) gates.letGo(order.letGo);
+  if (order.start) started.resolve();
+  if (order.failEngines) engines.set({ state: 'failed', enginesReady: 0 });
+});
+
+export async function selectExecutionProvider(
+  requested: RequestedProvider,
+): Promise<ProviderChoice> {
+  await started.promise;
+  return { requested, selected: 'cpu', fallbacks: [] };
+}
+
+export async function requireParity(): Promise<void> {
+  // the CPU is not compared with itself
+}
+
+export async function buildPlan(): Promise<Plan> {
+  return { name: 'tiny', models: [TINY_MODEL] };
+}
+
+export function openEnginePool(): EnginePool {
+  return engines;
+}
+
+export async function openPicturePool(): Promise<WorkerPicturePool> {
+  return new FakePicturePool(gates);
+}

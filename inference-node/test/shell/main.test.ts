@@ -1,0 +1,213 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { credentials } from '@grpc/grpc-js';
+import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
+import { header, MatteCaller } from '../grpc/test-node.ts';
+
+const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
+const FAKE_ROOMS = path.join(import.meta.dirname, 'fake-rooms-hook.ts');
+
+let directory: string;
+let running: ChildProcess | undefined;
+
+beforeEach(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-node-'));
+});
+
+afterEach(async () => {
+  running?.kill('SIGKILL');
+  running = undefined;
+  await rm(directory, { recursive: true });
+});
+
+interface LogLine {
+  readonly level: number;
+  readonly msg: string;
+  readonly [field: string]: unknown;
+}
+
+interface Exit {
+  readonly code: number | null;
+  readonly stderr: string;
+  readonly lines: readonly LogLine[];
+}
+
+/** The program in an environment of its own; with `fakeRooms`, over pools that the test holds. */
+function startNode(env: Record<string, string>, options: { fakeRooms?: boolean } = {}) {
+  const preload = options.fakeRooms ? ['--import', FAKE_ROOMS] : [];
+  const child = spawn(process.execPath, [...preload, MAIN], {
+    env: {
+      PATH: process.env.PATH,
+      MATTING_NODE_PORT: '0',
+      MATTING_NODE_HTTP_PORT: '0',
+      // Empty: a node that gets this far has no weights.
+      MATTING_MODEL_DIR: directory,
+      ...env,
+    },
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+  });
+  running = child;
+  const lines: LogLine[] = [];
+  let arrived = Promise.withResolvers<void>();
+  let partial = '';
+  let stderr = '';
+  child.stdout?.on('data', data => {
+    const pieces = (partial + data).split('\n');
+    partial = pieces.pop() ?? '';
+    lines.push(...pieces.map(piece => JSON.parse(piece) as LogLine));
+    arrived.resolve();
+    arrived = Promise.withResolvers();
+  });
+  child.stderr?.on('data', data => {
+    stderr += data;
+  });
+  // Not 'close': it never comes once the channel was let go of.
+  const ends = [once(child, 'exit'), once(child.stdout!, 'end'), once(child.stderr!, 'end')];
+  const exited = Promise.all(ends).then(([[code]]): Exit => ({ code, stderr, lines }));
+  const until = async (msg: string): Promise<LogLine> => {
+    for (;;) {
+      const found = lines.find(line => line.msg === msg);
+      if (found) return found;
+      const over = exited.then(exit => {
+        throw new Error(`ended with ${exit.code} before "${msg}": ${exit.stderr}`);
+      });
+      await Promise.race([arrived.promise, over]);
+    }
+  };
+  return { child, exited, until, lines };
+}
+
+type Program = ReturnType<typeof startNode>;
+
+/** A caller of a program that serves. */
+async function callerOf(program: Program): Promise<MatteCaller> {
+  const { port } = await program.until('listening');
+  await program.until('serving');
+  const client = new MatteServiceClient(`127.0.0.1:${port}`, credentials.createInsecure());
+  const caller = new MatteCaller({ client });
+  void caller.ended.then(() => client.close());
+  return caller;
+}
+
+async function listenSomewhere(): Promise<{ server: Server; port: number }> {
+  const server = createServer();
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  return { server, port: (server.address() as { port: number }).port };
+}
+
+describe('the program that cannot start', () => {
+  it('names every bad variable and exits with 78', async () => {
+    const { exited } = startNode({ MATTING_ENGINES: 'a few', MATTING_NODE_TOKEN: 'too short' });
+    const { code, stderr, lines } = await exited;
+    assert.equal(code, 78);
+    assert.match(stderr, /MATTING_ENGINES must be/);
+    assert.match(stderr, /MATTING_NODE_TOKEN must be/);
+    assert.doesNotMatch(stderr, /a few|too short|\.ts:\d/);
+    assert.deepEqual(lines, []);
+  });
+
+  for (const variable of ['MATTING_NODE_PORT', 'MATTING_NODE_HTTP_PORT']) {
+    it(`says in one line that ${variable} is in use`, async () => {
+      const { server, port } = await listenSomewhere();
+      const { code, stderr } = await startNode({ [variable]: String(port) }).exited;
+      server.close();
+      assert.equal(code, 1);
+      const line = `^inference node: port ${port} of 127\\.0\\.0\\.1 is in use: .*${variable}.*\n$`;
+      assert.match(stderr, new RegExp(line));
+    });
+  }
+
+  it('says in one line that the weights are not there', async () => {
+    const { code, stderr } = await startNode({ MATTING_EXECUTION_PROVIDER: 'cpu' }).exited;
+    assert.equal(code, 1);
+    assert.match(stderr, /^inference node: the weights of isnet .*models fetch isnet.*\n$/);
+  });
+});
+
+describe('the program that starts', () => {
+  const starting = () => startNode({ FAKE_HOLD: 'start' }, { fakeRooms: true });
+
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    it(`ends with 0 on ${signal}`, async () => {
+      const { child, until, exited } = starting();
+      await until('listening');
+      child.kill(signal);
+      const { code, stderr } = await exited;
+      assert.equal(stderr, '');
+      assert.equal(code, 0);
+    });
+  }
+
+  it('answers probes before it serves, and serves then', async () => {
+    const { child, until, exited } = starting();
+    const { httpPort } = await until('listening');
+    const probe = async (at: string) => (await fetch(`http://127.0.0.1:${httpPort}${at}`)).status;
+    assert.deepEqual([await probe('/livez'), await probe('/readyz')], [200, 503]);
+    child.send({ start: true });
+    await until('serving');
+    assert.equal(await probe('/readyz'), 200);
+    child.kill('SIGTERM');
+    assert.equal((await exited).code, 0);
+  });
+});
+
+describe('the program that serves', () => {
+  it('finishes what is in, refuses the rest, and ends with 0', async () => {
+    const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
+    const first = await callerOf(program);
+    const second = await callerOf(program);
+    await first.sendFile('12345');
+    program.child.kill('SIGTERM');
+    // Terminals and npm send a signal twice.
+    program.child.kill('SIGTERM');
+    await program.until('draining');
+    assert.equal((await second.send(header()).failure()).code, 'NODE_UNAVAILABLE');
+    program.child.send({ letGo: 'infer' });
+    assert.equal(await first.ended, undefined);
+    assert.ok(first.messages.some(({ message }) => message?.$case === 'done'));
+    const { code, stderr, lines } = await program.exited;
+    assert.equal(stderr, '');
+    assert.equal(code, 0);
+    assert.ok(!lines.some(({ meaning }) => meaning === 'hurry'));
+    assert.equal(lines.at(-1)?.msg, 'drained');
+  });
+
+  it('hurries at a second signal', async () => {
+    const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
+    const caller = await callerOf(program);
+    await caller.sendFile('12345');
+    program.child.kill('SIGINT');
+    await program.until('draining');
+    // One second apart they are two.
+    await new Promise(resolve => setTimeout(resolve, 1050));
+    program.child.kill('SIGINT');
+    assert.equal((await caller.failure()).code, 'NODE_UNAVAILABLE');
+    assert.equal((await program.exited).code, 0);
+  });
+
+  it('hurries when its parent is gone', async () => {
+    const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
+    const caller = await callerOf(program);
+    await caller.sendFile('12345');
+    program.child.disconnect();
+    assert.equal((await caller.failure()).code, 'NODE_UNAVAILABLE');
+    const { code, lines } = await program.exited;
+    assert.equal(code, 0);
+    assert.ok(lines.some(({ msg }) => msg === 'the parent is gone'));
+  });
+
+  it('ends with 1 when its engines keep dying', async () => {
+    const program = startNode({}, { fakeRooms: true });
+    await program.until('serving');
+    program.child.send({ failEngines: true });
+    const { code, stderr } = await program.exited;
+    assert.equal(code, 1);
+    assert.equal(stderr, 'inference node: the engines keep dying\n');
+  });
+});

@@ -1,0 +1,44 @@
+/** What tests need to know of processes that they did not start themselves. */
+import { readFileSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
+
+const POLL_MS = 20;
+/** Only a test that fails waits so long. */
+const GIVE_UP_MS = 20_000;
+
+/** Resolves when `condition` holds; rejects, saying what was waited for, when it never does. */
+export async function until(what: string, condition: () => boolean): Promise<void> {
+  const giveUpAt = performance.now() + GIVE_UP_MS;
+  while (!condition()) {
+    if (performance.now() > giveUpAt) throw new Error(`it never came: ${what}`);
+    await delay(POLL_MS);
+  }
+}
+
+/** A dead process whose parent has not yet asked for its end is not alive. */
+export function isAlive(pid: number): boolean {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat[stat.lastIndexOf(')') + 2] !== 'Z';
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ESRCH') return false;
+    throw error;
+  }
+}
+
+/** Processor time of a process, in the kernel's ticks (10 ms). */
+function readCpuTicks(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  // The second field is a name in parentheses; user and system time are the 14th and 15th.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return Number(fields[11]) + Number(fields[12]);
+}
+
+const BUSY_TICKS = 6;
+
+/** Resolves when the process has worked for a while: an idle engine works not at all. */
+export async function untilBusy(pid: number): Promise<void> {
+  const before = readCpuTicks(pid);
+  await until(`process ${pid} works`, () => readCpuTicks(pid) - before >= BUSY_TICKS);
+}

@@ -1,0 +1,73 @@
+/** `matting cutout`, the demo: the default model on the picture that comes with the project. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import sharp from 'sharp';
+import { isolatedEnv, ROOT, spawnMatting } from '../support/running-service.ts';
+
+const folder = mkdtempSync(path.join(tmpdir(), 'matting-cutout-test-'));
+after(() => rmSync(folder, { recursive: true, force: true }));
+
+async function cutout(args: readonly string[], extra: Record<string, string> = {}) {
+  const { env } = await isolatedEnv(extra);
+  const { exited, output } = spawnMatting(['cutout', ...args], env);
+  return { code: await exited, output: output() };
+}
+
+test('an ending that is no output format is refused before anything starts', async () => {
+  const { code, output } = await cutout(['--out', path.join(folder, 'a.gif')]);
+  assert.notEqual(code, 0);
+  assert.match(output, /\.png, \.webp, \.avif, \.jxl/);
+});
+
+test('a photo that is not there is one line', async () => {
+  const { code, output } = await cutout(['no-such.jpg', '--out', path.join(folder, 'a.png')]);
+  assert.notEqual(code, 0);
+  assert.match(output, /no such file: no-such\.jpg/);
+});
+
+test('the demo picture comes out as a teapot without its background', async () => {
+  const out = path.join(folder, 'teapot.png');
+  const { code, output } = await cutout(['--out', out], { MATTING_MODEL: 'isnet' });
+  assert.equal(code, 0, output);
+  assert.match(output, /infer \d+ ms/);
+  const { data, info } = await sharp(out).raw().toBuffer({ resolveWithObject: true });
+  assert.deepEqual([info.width, info.height, info.channels], [1200, 900, 4]);
+  const alphaAt = (x: number, y: number) => data[(y * info.width + x) * 4 + 3];
+  for (const [x, y] of [
+    [560, 420],
+    [560, 620],
+    [880, 360],
+    [562, 240],
+    [240, 440],
+  ]) {
+    assert.ok(alphaAt(x, y) > 240, `the teapot at ${x},${y} has alpha ${alphaAt(x, y)}`);
+  }
+  // The wall, a light, the table, the shadow, and the hole of the handle.
+  for (const [x, y] of [
+    [60, 60],
+    [1020, 160],
+    [150, 800],
+    [950, 610],
+    [310, 440],
+  ]) {
+    assert.ok(alphaAt(x, y) < 15, `the background at ${x},${y} has alpha ${alphaAt(x, y)}`);
+  }
+  assert.deepEqual(readdirSync(folder), ['teapot.png']);
+});
+
+test('the ending chooses the format', async () => {
+  const picture = path.join(ROOT, 'docs/images/demo.jpg');
+  const marks = { webp: 'WEBP', avif: 'ftypavif', jxl: 'JXL ' };
+  for (const [ending, mark] of Object.entries(marks)) {
+    const out = path.join(folder, `cut.${ending}`);
+    const { code, output } = await cutout([picture, '--out', out]);
+    assert.equal(code, 0, output);
+    const head = readFileSync(out).subarray(0, 32);
+    // A JPEG XL codestream may come bare.
+    const bare = ending === 'jxl' && head.readUInt16BE(0) === 0xff0a;
+    assert.ok(bare || head.includes(mark), `${ending}: ${head.toString('hex')}`);
+  }
+});

@@ -1,0 +1,171 @@
+/**
+ * Processes that die under work: the job is tried again and succeeds, or fails within its attempts
+ * with the credit back, and nothing needs a restart.
+ */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import sharp from 'sharp';
+import {
+  descendantsOf,
+  type RunningService,
+  startService,
+  until,
+} from '../support/running-service.ts';
+
+let service: RunningService;
+/** A photo whose decoding and encoding take long enough to be killed in the middle. */
+let large: { image_base64: string; output_format: string };
+let small: { image_base64: string };
+
+before(async () => {
+  const noise = await sharp({
+    create: {
+      width: 3000,
+      height: 2400,
+      channels: 3,
+      noise: { type: 'gaussian', mean: 128, sigma: 40 },
+      background: 'grey',
+    },
+  })
+    .png()
+    .toBuffer();
+  large = { image_base64: noise.toString('base64'), output_format: 'png' };
+  small = {
+    image_base64: (await sharp(noise).resize(400, 300).jpeg().toBuffer()).toString('base64'),
+  };
+  service = await startService({ MATTING_NO_NODE_GRACE_MS: '2000', MATTING_MODEL: 'u2netp' });
+});
+
+after(() => service?.close());
+
+function pidsOf(program: string): number[] {
+  return descendantsOf(service.process.pid ?? 0)
+    .filter(({ command }) => command.includes(program))
+    .map(({ pid }) => pid);
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    // It ended between the listing and the signal.
+    assert.equal((error as NodeJS.ErrnoException).code, 'ESRCH');
+  }
+}
+
+/**
+ * Kills every process of the program as it appears, or each time it works on an image, until the
+ * answer is called.
+ */
+function holdDown(program: string, whenBusy?: RegExp): () => Promise<void> {
+  let down = true;
+  const killer = (async () => {
+    while (down) {
+      if (whenBusy === undefined || whenBusy.test(await nodeMetrics())) {
+        for (const pid of pidsOf(program)) kill(pid);
+      }
+      await delay(20);
+    }
+  })();
+  return () => {
+    down = false;
+    return killer;
+  };
+}
+
+async function nodeMetrics(): Promise<string> {
+  const url = `http://127.0.0.1:${service.env.MATTING_NODE_HTTP_PORT}/metrics`;
+  // Gone for a moment where the node itself is started again.
+  return fetch(url).then(
+    answer => answer.text(),
+    () => '',
+  );
+}
+
+async function submit(body: object): Promise<string> {
+  const answer = await service.post(body, { path: '/v1/matting/jobs' });
+  assert.equal(answer.status, 202, JSON.stringify(answer.body));
+  return answer.body.job_id;
+}
+
+async function processing(jobId: string): Promise<void> {
+  await until(
+    async () =>
+      (await service.get(`${service.baseUrl}/v1/matting/jobs/${jobId}`)).body.status !== 'queued',
+    { timeoutMs: 30_000, what: 'the job is running' },
+  );
+}
+
+test('an engine killed in the middle: the job is tried again and succeeds', async () => {
+  const job = await submit(large);
+  await processing(job);
+  for (const pid of pidsOf('engine-child')) kill(pid);
+  assert.equal((await service.final(job)).status, 'succeeded');
+});
+
+test('a picture worker killed in the middle: the job is tried again and succeeds', async () => {
+  const job = await submit(large);
+  await processing(job);
+  for (const pid of pidsOf('picture-worker')) kill(pid);
+  assert.equal((await service.final(job)).status, 'succeeded');
+});
+
+const killedEveryTime: [program: string, whenBusy?: RegExp][] = [
+  ['picture-worker'],
+  ['picture-worker', /^matting_node_picture_workers_busy\S* [1-9]/m],
+  ['engine-child', /^matting_node_engines_running\S* [1-9]/m],
+];
+for (const [program, whenBusy] of killedEveryTime) {
+  const when = whenBusy === undefined ? 'as it appears' : 'under its image';
+  test(`a ${program} killed every time, ${when}: the job fails, the credit is back`, async () => {
+    const before = await service.credits();
+    const job = await submit(large);
+    const release = holdDown(program, whenBusy);
+    try {
+      const final = await service.final(job, 120_000);
+      assert.equal(final.status, 'failed', JSON.stringify(final));
+      assert.equal(final.error?.code, 'PROCESSING_FAILED');
+      assert.deepEqual(final.credits, { reserved: 0, charged: 0 });
+    } finally {
+      await release();
+    }
+    assert.deepEqual(await service.credits(), before);
+    await until(async () => (await service.post(small)).status === 200, {
+      timeoutMs: 60_000,
+      what: 'it recovers without a restart',
+    });
+  });
+}
+
+test('a node killed and back: accepted jobs wait and finish, new ones are refused after the grace', async () => {
+  const job = await submit(large);
+  // The supervisor starts the node again, and each start is killed.
+  const release = holdDown('inference-node/src/main');
+  try {
+    await until(
+      async () => {
+        const answer = await service.post(small, { path: '/v1/matting/jobs' });
+        if (answer.status === 202) return false;
+        assert.equal(answer.status, 503, JSON.stringify(answer.body));
+        assert.equal(answer.body.code, 'SERVICE_UNAVAILABLE');
+        assert.ok(Number(answer.headers.get('retry-after')) > 0);
+        return true;
+      },
+      { timeoutMs: 30_000, what: 'new submissions are refused' },
+    );
+    // Losing the nodes later leaves it ready: the control plane itself is well.
+    assert.equal((await fetch(`${service.baseUrl}/readyz`)).status, 200);
+  } finally {
+    await release();
+  }
+  assert.equal((await service.final(job, 120_000)).status, 'succeeded');
+  await until(async () => (await service.post(small)).status === 200, {
+    timeoutMs: 60_000,
+    what: 'new jobs are taken again',
+  });
+  await until(async () => (await service.credits()).reserved === 0, {
+    timeoutMs: 60_000,
+    what: 'every accepted job is final',
+  });
+});

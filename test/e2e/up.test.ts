@@ -1,0 +1,154 @@
+/**
+ * `matting up` as a person meets it: what goes wrong before anything starts, the first start, the
+ * second, and every way it ends.
+ */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import {
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import { promisify } from 'node:util';
+import {
+  descendantsOf,
+  isolatedEnv,
+  processesOf,
+  ROOT,
+  type RunningService,
+  requireNothingLeft,
+  spawnMatting,
+  startService,
+  until,
+} from '../support/running-service.ts';
+
+const run = promisify(execFile);
+const services: RunningService[] = [];
+after(async () => {
+  for (const service of services) if (service.process.exitCode === null) await service.close();
+});
+
+async function failsToStart(env: Record<string, string>): Promise<string> {
+  const { exited, output } = spawnMatting(['up'], env);
+  const code = await exited;
+  assert.notEqual(code, 0, output());
+  assert.ok(!/\n\s+at /.test(output()), `a stack trace: ${output()}`);
+  return output();
+}
+
+test('a port in use is one line that names the port and its variable', async () => {
+  const { env, dataDir } = await isolatedEnv();
+  const server = createServer().listen(Number(env.MATTING_PORT), '127.0.0.1');
+  try {
+    const output = await failsToStart(env);
+    assert.match(output, new RegExp(`port ${env.MATTING_PORT} is in use.*MATTING_PORT`));
+    await requireNothingLeft(dataDir);
+  } finally {
+    server.close();
+  }
+});
+
+test('wrong variables are all named, with the form they should have and without their values', async () => {
+  const wrong: Record<string, string>[] = [
+    { MATTING_PORT: 'eighty-SECRET' },
+    { MATTING_SYNC_WAIT_MS: 'soon-SECRET', MATTING_RESULT_TTL_MS: 'SECRET' },
+    { MATTING_EXECUTION_PROVIDER: 'SECRET' },
+    { MATTING_MODEL: 'SECRET' },
+  ];
+  for (const extra of wrong) {
+    const { env, dataDir } = await isolatedEnv(extra);
+    const output = await failsToStart(env);
+    for (const name of Object.keys(extra)) assert.match(output, new RegExp(name), output);
+    assert.ok(!output.includes('SECRET'), output);
+    await requireNothingLeft(dataDir);
+  }
+});
+
+test('a data directory that cannot be written is one line that names its variable', async () => {
+  const { env, dataDir } = await isolatedEnv();
+  const file = path.join(dataDir, 'a-file');
+  writeFileSync(file, '');
+  const output = await failsToStart({ ...env, MATTING_DATA_DIR: path.join(file, 'data') });
+  assert.match(output, /cannot write.*MATTING_DATA_DIR/);
+});
+
+test('the first start, a pasted curl line, a second start, and the end of everything', async () => {
+  const service = await startService();
+  services.push(service);
+  const curl = /^\(printf .*$/m.exec(service.output())?.[0];
+  assert.ok(curl, service.output());
+  const { stdout } = await run('sh', ['-c', curl], { cwd: ROOT });
+  const job = JSON.parse(stdout);
+  assert.equal(job.status, 'succeeded', stdout);
+  assert.deepEqual([job.result.width, job.result.height], [1200, 900]);
+  assert.equal(statSync(path.join(service.dataDir, 'node-token')).mode & 0o777, 0o600);
+
+  const before = descendantsOf(service.process.pid ?? 0);
+  assert.ok(before.length >= 4, JSON.stringify(before));
+  service.process.kill('SIGINT');
+  // The same signal again at once, as make and a terminal send it, is one signal.
+  service.process.kill('SIGINT');
+  await until(() => service.process.exitCode !== null, { timeoutMs: 30_000, what: 'it ends' });
+  assert.equal(service.process.exitCode, 0, service.output());
+  await requireNothingLeft(service.dataDir);
+  for (const { pid } of before) assert.ok(!existsSync(`/proc/${pid}`), `${pid} is left over`);
+
+  const second = spawnMatting(['up'], { ...service.env });
+  await until(() => second.output().includes('Ready:'), {
+    timeoutMs: 60_000,
+    what: 'the second start is ready',
+    detail: second.output,
+  });
+  assert.ok(!second.output().includes('API key, shown'), second.output());
+  // The key of the first start still works, and the first job is still there.
+  const again = await service.get(job.status_url);
+  assert.equal(again.body.status, 'succeeded');
+  second.child.kill('SIGTERM');
+  assert.equal(await second.exited, 0);
+  await requireNothingLeft(service.dataDir);
+  rmSync(service.dataDir, { recursive: true, force: true });
+});
+
+test('a supervisor killed outright takes every process with it', async () => {
+  const service = await startService();
+  services.push(service);
+  assert.ok(processesOf(service.dataDir).length >= 3);
+  const before = descendantsOf(service.process.pid ?? 0);
+  service.process.kill('SIGKILL');
+  await requireNothingLeft(service.dataDir);
+  await until(() => before.every(({ pid }) => !existsSync(`/proc/${pid}`)), {
+    timeoutMs: 10_000,
+    what: 'no child is left',
+    detail: () => JSON.stringify(before.filter(({ pid }) => existsSync(`/proc/${pid}`))),
+  });
+  rmSync(service.dataDir, { recursive: true, force: true });
+});
+
+test('a truncated or altered weights file is not loaded, and it is said', async () => {
+  const modelDir = mkdtempSync(path.join(tmpdir(), 'matting-models-'));
+  cpSync(path.join(ROOT, 'model-cache'), modelDir, {
+    recursive: true,
+    filter: source => !source.includes('isnet'),
+  });
+  try {
+    const found = await run('find', [modelDir, '-name', '*.onnx', '-size', '+100k']);
+    const files = found.stdout.trim().split('\n');
+    assert.ok(files.length > 0, 'the model was fetched by the tests before');
+    for (const file of files) truncateSync(file, statSync(file).size - 1000);
+    const { env, dataDir } = await isolatedEnv({ MATTING_MODEL_DIR: modelDir });
+    // Nothing to fetch it from: a damaged file must not be used instead.
+    const output = await failsToStart({ ...env, npm_config_registry: 'http://127.0.0.1:9' });
+    assert.match(output, /u2netp/);
+    await requireNothingLeft(dataDir);
+  } finally {
+    rmSync(modelDir, { recursive: true, force: true });
+  }
+});

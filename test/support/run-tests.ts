@@ -1,0 +1,43 @@
+/**
+ * Runs every test of the project with Node's own runner and ends with one line for machines:
+ * `N passed, N failed` (`, N skipped` where some were). Exits 0 only when something passed and
+ * nothing failed. Arguments: files or folders to run instead of all.
+ */
+import { globSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { run } from 'node:test';
+import { spec } from 'node:test/reporters';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const ROOMS = ['proto', 'control-plane', 'inference-node', 'bin', 'test'];
+/** A file or test that takes longer hangs: the longest starts the whole service and cuts photos. */
+const TEST_TIMEOUT_MS = 300_000;
+/** Files at once. End-to-end files start whole services: more would only make them wait. */
+const CONCURRENCY = 2;
+
+function filesOf(target: string): string[] {
+  const absolute = path.resolve(ROOT, target);
+  if (statSync(absolute).isFile()) return [absolute];
+  return globSync('**/*.test.ts', { cwd: absolute, exclude: name => name === 'node_modules' })
+    .map(name => path.join(absolute, name))
+    .sort();
+}
+
+const targets = process.argv.slice(2);
+const files = (targets.length > 0 ? targets : ROOMS).flatMap(filesOf);
+const stream = run({ files, concurrency: CONCURRENCY, timeout: TEST_TIMEOUT_MS });
+
+let summary = { passed: 0, failed: 0, cancelled: 0, skipped: 0 };
+stream.on('test:summary', data => {
+  // One summary a file, then one for all, which names no file.
+  if (data.file === undefined) summary = { ...summary, ...data.counts };
+});
+stream.compose(new spec()).pipe(process.stdout);
+stream.once('end', () => {
+  const failed = summary.failed + summary.cancelled;
+  process.exitCode = failed === 0 && summary.passed > 0 ? 0 : 1;
+  process.once('exit', () => {
+    const skipped = summary.skipped > 0 ? `, ${summary.skipped} skipped` : '';
+    console.log(`${summary.passed} passed, ${failed} failed${skipped}`);
+  });
+});

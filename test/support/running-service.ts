@@ -1,0 +1,239 @@
+/**
+ * The whole service as its user starts it, for end-to-end tests: `matting up` as a child process on
+ * free ports, a data directory of its own and the small model. Ended by `close`, which fails when a
+ * process is left over.
+ */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { findFreePorts } from '../../bin/stack.ts';
+
+export const ROOT = path.resolve(import.meta.dirname, '../..');
+const START_TIMEOUT_MS = 240_000;
+const GONE_TIMEOUT_MS = 10_000;
+
+export interface WireJob {
+  readonly job_id: string;
+  readonly status: string;
+  readonly status_url: string;
+  readonly started_at: string | null;
+  readonly finished_at: string | null;
+  readonly credits: { readonly reserved: number; readonly charged: number };
+  readonly result?: {
+    readonly url: string;
+    readonly format: string;
+    readonly contentType: string;
+    readonly sizeBytes: number;
+    readonly width: number;
+    readonly height: number;
+    readonly expiresAt: string;
+  };
+  readonly error?: { readonly code: string; readonly detail: string; readonly retryable: boolean };
+  /** Of a problem+json answer. */
+  readonly code?: string;
+  readonly detail?: string;
+  readonly retryable?: boolean;
+}
+
+export interface RestAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly body: WireJob;
+}
+
+export interface RunningService {
+  readonly process: ChildProcess;
+  readonly dataDir: string;
+  readonly env: Readonly<Record<string, string>>;
+  /** All the supervisor has written. */
+  output(): string;
+  readonly baseUrl: string;
+  readonly apiKey: string;
+  post(
+    body: unknown,
+    options?: { path?: string; key?: string; headers?: object },
+  ): Promise<RestAnswer>;
+  get(url: string): Promise<RestAnswer>;
+  credits(): Promise<{ available: number; reserved: number }>;
+  /** Polls until the job is final. */
+  final(jobId: string, timeoutMs?: number): Promise<WireJob>;
+  close(): Promise<void>;
+}
+
+/** Environment of a stack of its own; ports free now. */
+export async function isolatedEnv(extra: Record<string, string> = {}) {
+  const ports = await findFreePorts();
+  const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-e2e-'));
+  const inherited = Object.fromEntries(
+    Object.entries(process.env).filter(
+      (entry): entry is [string, string] =>
+        entry[1] !== undefined &&
+        !/^(NODE_|MATTING_)/.test(entry[0]) &&
+        // The runner's own channel to a test file.
+        entry[0] !== 'NODE_TEST_CONTEXT',
+    ),
+  );
+  const env: Record<string, string> = {
+    ...inherited,
+    MATTING_PORT: String(ports.http),
+    MATTING_REGISTRY_PORT: String(ports.registry),
+    MATTING_METRICS_PORT: String(ports.metrics),
+    MATTING_NODE_PORT: String(ports.node),
+    MATTING_NODE_HTTP_PORT: String(ports.nodeHttp),
+    MATTING_DATA_DIR: dataDir,
+    MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
+    MATTING_MODEL: 'u2netp',
+    MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
+    ...extra,
+  };
+  return { env, dataDir, ports };
+}
+
+/** Runs `matting …` and gathers what it writes. */
+export function spawnMatting(args: readonly string[], env: Record<string, string>) {
+  const child = spawn(process.execPath, [path.join(ROOT, 'bin/matting.ts'), ...args], {
+    cwd: ROOT,
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let output = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream.setEncoding('utf8').on('data', (text: string) => {
+      output += text;
+    });
+  }
+  const exited = new Promise<number | null>(resolve => child.once('close', resolve));
+  return { child, exited, output: () => output };
+}
+
+export async function startService(extra: Record<string, string> = {}): Promise<RunningService> {
+  const { env, dataDir } = await isolatedEnv(extra);
+  const { child, exited, output } = spawnMatting(['up'], env);
+  await until(() => /Ready: .*[\s\S]*curl/.test(output()) || child.exitCode !== null, {
+    timeoutMs: START_TIMEOUT_MS,
+    what: 'the service is ready',
+    detail: output,
+  });
+  assert.equal(child.exitCode, null, output());
+  const baseUrl = `http://127.0.0.1:${env.MATTING_PORT}`;
+  const apiKey = /API key[^\n]*:\s+(\S+)/.exec(output())?.[1] ?? '';
+  const authorization = `Bearer ${apiKey}`;
+
+  const answerOf = async (response: Response): Promise<RestAnswer> => ({
+    status: response.status,
+    headers: response.headers,
+    body: (await response.json()) as WireJob,
+  });
+  const get = async (url: string) =>
+    answerOf(await fetch(url, { headers: { authorization, 'idempotency-key': randomUUID() } }));
+  const service: RunningService = {
+    process: child,
+    dataDir,
+    env,
+    output,
+    baseUrl,
+    apiKey,
+    get,
+    post: async (body, options = {}) =>
+      answerOf(
+        await fetch(`${baseUrl}${options.path ?? '/v1/matting'}`, {
+          method: 'POST',
+          headers: {
+            authorization,
+            'idempotency-key': options.key ?? randomUUID(),
+            'content-type': 'application/json',
+            ...options.headers,
+          },
+          body: typeof body === 'string' ? body : JSON.stringify(body),
+        }),
+      ),
+    credits: async () => {
+      const { body } = await get(`${baseUrl}/v1/account`);
+      return body.credits as unknown as { available: number; reserved: number };
+    },
+    final: async (jobId, timeoutMs = 60_000) => {
+      let job: WireJob | undefined;
+      await until(
+        async () => {
+          job = (await get(`${baseUrl}/v1/matting/jobs/${jobId}`)).body;
+          return job.status !== 'queued' && job.status !== 'processing';
+        },
+        { timeoutMs, what: `job ${jobId} is final`, detail: () => JSON.stringify(job) },
+      );
+      return job as unknown as WireJob;
+    },
+    close: async () => {
+      child.kill('SIGTERM');
+      await exited;
+      await requireNothingLeft(dataDir);
+      rmSync(dataDir, { recursive: true, force: true });
+    },
+  };
+  return service;
+}
+
+/** Pids of processes whose environment or arguments name this data directory, or that descend from such. */
+export function processesOf(dataDir: string): { pid: number; command: string }[] {
+  return readdirSync('/proc')
+    .filter(name => /^\d+$/.test(name) && Number(name) !== process.pid)
+    .flatMap(name => {
+      try {
+        const environment = readFileSync(`/proc/${name}/environ`, 'utf8');
+        const command = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+        return environment.includes(dataDir) || command.includes(dataDir)
+          ? [{ pid: Number(name), command }]
+          : [];
+      } catch {
+        return []; // ended since the listing
+      }
+    });
+}
+
+/** The children of a process, and theirs. */
+export function descendantsOf(parent: number): { pid: number; command: string }[] {
+  const all = readdirSync('/proc')
+    .filter(name => /^\d+$/.test(name))
+    .flatMap(name => {
+      try {
+        const stat = readFileSync(`/proc/${name}/stat`, 'utf8');
+        const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+        const command = readFileSync(`/proc/${name}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+        const ended = fields[0] === 'Z';
+        return ended ? [] : [{ pid: Number(name), parent: Number(fields[1]), command }];
+      } catch {
+        return []; // ended since the listing
+      }
+    });
+  const below = (pid: number): { pid: number; command: string }[] =>
+    all
+      .filter(entry => entry.parent === pid)
+      .flatMap(entry => [{ pid: entry.pid, command: entry.command }, ...below(entry.pid)]);
+  return below(parent);
+}
+
+export async function requireNothingLeft(dataDir: string): Promise<void> {
+  await until(() => processesOf(dataDir).length === 0, {
+    timeoutMs: GONE_TIMEOUT_MS,
+    what: 'no process is left over',
+    detail: () => JSON.stringify(processesOf(dataDir)),
+  });
+}
+
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  options: { timeoutMs: number; what: string; detail?: () => string },
+): Promise<void> {
+  const deadline = Date.now() + options.timeoutMs;
+  while (!(await condition())) {
+    if (Date.now() > deadline) {
+      assert.fail(
+        `not within ${options.timeoutMs} ms: ${options.what}\n${options.detail?.() ?? ''}`,
+      );
+    }
+    await delay(25);
+  }
+}

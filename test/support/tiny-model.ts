@@ -1,0 +1,209 @@
+/**
+ * ONNX graphs of a few hundred bytes, built in code, so that tests run the real ONNX Runtime in
+ * milliseconds. The input is bytes over 255, the output one channel of the same size.
+ *
+ *   mean          alpha is the mean of a pixel's red, green and blue
+ *   red           alpha is a pixel's red: shows a wrong order of channels
+ *   sigmoid       8 * (mean - 0.5), and the sigmoid still to be applied
+ *   overshoot     3 * mean - 1: below 0 and above 1, to be clamped
+ *   paced         as mean, but takes longer the brighter the brightest byte over 128 is: 129 is
+ *                 quick, 255 takes `tripsMax` products of matrices; up to 128 nothing (warm-ups
+ *                 are 128)
+ *   not-a-number  as mean where the picture is bright, not a number where it is dark
+ *   wrong-shape   two channels
+ *   noise         another matte at every run
+ */
+import { createHash } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import onnxProto from 'onnx-proto';
+import type { PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
+
+const { onnx } = onnxProto;
+const { FLOAT, INT64, BOOL } = onnx.TensorProto.DataType;
+type Node = onnxProto.onnx.INodeProto;
+
+export type TinyModelKind =
+  | 'mean'
+  | 'red'
+  | 'sigmoid'
+  | 'overshoot'
+  | 'paced'
+  | 'not-a-number'
+  | 'wrong-shape'
+  | 'noise';
+
+export interface TinyModelOptions {
+  readonly kind?: TinyModelKind;
+  /** Pixels; 32 unless said. */
+  readonly width?: number;
+  readonly height?: number;
+  /** Of paced: matrix products (512x512, a few ms each on one thread) at brightness 255; 400. */
+  readonly tripsMax?: number;
+}
+
+function floats(name: string, dims: number[], values: number[]) {
+  const rawData = new Uint8Array(Float32Array.from(values).buffer);
+  return onnx.TensorProto.create({ name, dims, rawData, dataType: FLOAT });
+}
+
+function integers(name: string, dims: number[], values: number[]) {
+  const rawData = new Uint8Array(BigInt64Array.from(values.map(BigInt)).buffer);
+  return onnx.TensorProto.create({ name, dims, rawData, dataType: INT64 });
+}
+
+function value(name: string, elemType: number, dims: number[]) {
+  const shape = { dim: dims.map(dimValue => ({ dimValue })) };
+  return onnx.ValueInfoProto.create({ name, type: { tensorType: { elemType, shape } } });
+}
+
+function node(opType: string, input: string[], output: string[], attribute: object[] = []): Node {
+  return { opType, input, output, attribute };
+}
+
+/** 1x1 convolution of the three channels into `rows.length` channels. */
+function mix(rows: number[][]) {
+  return floats('mix', [rows.length, 3, 1, 1], rows.flat());
+}
+
+const THIRD = [1 / 3, 1 / 3, 1 / 3];
+const PRODUCT_SIDE = 512;
+
+function pacedNodes(): Node[] {
+  const matrix = [PRODUCT_SIDE, PRODUCT_SIDE];
+  const body = {
+    name: 'body',
+    input: [value('trip', INT64, []), value('go_on', BOOL, []), value('product', FLOAT, matrix)],
+    output: [value('goes_on', BOOL, []), value('next', FLOAT, matrix)],
+    node: [
+      node('Identity', ['go_on'], ['goes_on']),
+      node('MatMul', ['product', 'matrix'], ['next']),
+    ],
+  };
+  const filled = {
+    name: 'value',
+    type: onnx.AttributeProto.AttributeType.TENSOR,
+    t: floats('fill', [1], [1 / PRODUCT_SIDE]),
+  };
+  const keepdims = { name: 'keepdims', type: onnx.AttributeProto.AttributeType.INT, i: 0 };
+  const g = { name: 'body', type: onnx.AttributeProto.AttributeType.GRAPH, g: body };
+  return [
+    node('ConstantOfShape', ['matrix_shape'], ['matrix'], [filled]),
+    node('ReduceMax', ['input'], ['brightest'], [keepdims]),
+    node('Sub', ['brightest', 'half'], ['over']),
+    node('Relu', ['over'], ['over_half']),
+    node('Mul', ['over_half', 'trips_over_half'], ['trips_float']),
+    node(
+      'Cast',
+      ['trips_float'],
+      ['trips'],
+      [{ name: 'to', type: onnx.AttributeProto.AttributeType.INT, i: INT64 }],
+    ),
+    node('Loop', ['trips', '', 'matrix'], ['products'], [g]),
+    // The product's mean is 1 / PRODUCT_SIDE: added and taken away, it keeps the loop in the graph.
+    node('ReduceMean', ['products'], ['product_mean'], [keepdims]),
+    node('Conv', ['input', 'mix'], ['mean']),
+    node('Add', ['mean', 'product_mean'], ['more']),
+    node('Sub', ['more', 'fill_value'], ['output']),
+  ];
+}
+
+function pacedInitializers(tripsMax: number) {
+  return [
+    mix([THIRD]),
+    integers('matrix_shape', [2], [PRODUCT_SIDE, PRODUCT_SIDE]),
+    floats('half', [], [128 / 255]),
+    floats('trips_over_half', [], [(tripsMax * 255) / 127]),
+    floats('fill_value', [], [1 / PRODUCT_SIDE]),
+  ];
+}
+
+/** The nodes between input and output, and their constants. */
+function parts(kind: TinyModelKind, tripsMax: number) {
+  const conv = (output: string) => node('Conv', ['input', 'mix'], [output]);
+  const scaled = (factor: number, offset: number) => ({
+    nodes: [
+      conv('mean'),
+      node('Mul', ['mean', 'factor'], ['scaled']),
+      node('Add', ['scaled', 'offset'], ['output']),
+    ],
+    initializers: [mix([THIRD]), floats('factor', [], [factor]), floats('offset', [], [offset])],
+  });
+  switch (kind) {
+    case 'mean':
+      return { nodes: [conv('output')], initializers: [mix([THIRD])] };
+    case 'red':
+      return { nodes: [conv('output')], initializers: [mix([[1, 0, 0]])] };
+    case 'wrong-shape':
+      return { nodes: [conv('output')], initializers: [mix([THIRD, THIRD])] };
+    case 'noise':
+      return {
+        nodes: [conv('mean'), node('RandomUniformLike', ['mean'], ['output'])],
+        initializers: [mix([THIRD])],
+      };
+    case 'sigmoid':
+      return scaled(8, -4);
+    case 'overshoot':
+      return scaled(3, -1);
+    case 'paced':
+      return { nodes: pacedNodes(), initializers: pacedInitializers(tripsMax) };
+    case 'not-a-number':
+      // The logarithm of mean - 0.1 is not a number where it is dark; times 0 it adds nothing else.
+      return {
+        nodes: [
+          conv('mean'),
+          node('Sub', ['mean', 'dark'], ['light']),
+          node('Log', ['light'], ['log']),
+          node('Mul', ['log', 'zero'], ['nothing']),
+          node('Add', ['mean', 'nothing'], ['output']),
+        ],
+        initializers: [mix([THIRD]), floats('dark', [], [0.1]), floats('zero', [], [0])],
+      };
+  }
+}
+
+export function encodeTinyModel(options: TinyModelOptions = {}): Uint8Array {
+  const { kind = 'mean', width = 32, height = 32, tripsMax = 400 } = options;
+  const { nodes, initializers } = parts(kind, tripsMax);
+  const channelsOut = kind === 'wrong-shape' ? 2 : 1;
+  const graph = {
+    name: `tiny-${kind}`,
+    input: [value('input', FLOAT, [1, 3, height, width])],
+    output: [value('output', FLOAT, [1, channelsOut, height, width])],
+    initializer: initializers,
+    node: nodes,
+  };
+  const opsetImport = [{ domain: '', version: 13 }];
+  return onnx.ModelProto.encode({ irVersion: 7, opsetImport, graph }).finish();
+}
+
+/** Writes the graph into the folder and describes it as a prepared model for the CPU. */
+export async function writeTinyModel(
+  folder: string,
+  options: TinyModelOptions = {},
+): Promise<PreparedModel> {
+  const { kind = 'mean', width = 32, height = 32 } = options;
+  const bytes = encodeTinyModel(options);
+  const file = path.join(folder, `tiny-${kind}-${width}x${height}.onnx`);
+  await writeFile(file, bytes);
+  return {
+    model: `tiny-${kind}`,
+    version: '1.0.0',
+    path: file,
+    sha256: createHash('sha256').update(bytes).digest('hex'),
+    precision: 'fp32',
+    provider: 'cpu',
+    inputWidth: width,
+    inputHeight: height,
+    inputName: 'input',
+    outputName: 'output',
+    normalisation: { mean: [0, 0, 0], std: [255, 255, 255] },
+    colourOrder: 'rgb',
+    activation: kind === 'sigmoid' ? 'sigmoid' : 'none',
+  };
+}
+
+/** Model-size RGB of one brightness. */
+export function createUniformRgb(width: number, height: number, brightness: number): Uint8Array {
+  return new Uint8Array(3 * width * height).fill(brightness);
+}
