@@ -23,6 +23,9 @@ const STAGE_LABELS = {
   sendMs: 'send',
 } as const satisfies Record<keyof StageTimings, string>;
 
+/** How fine the event loop's lag is seen; the default of 10 ms costs 0.5 % of a core for nothing. */
+const EVENT_LOOP_PRECISION_MS = 100;
+
 export interface NodeMetrics {
   readonly registry: Registry;
   imageSucceeded(image: {
@@ -42,7 +45,10 @@ export interface NodeMetrics {
 export function createNodeMetrics(status: NodeStatus): NodeMetrics {
   const registry = new Registry();
   const registers = [registry];
-  collectDefaultMetrics({ register: registry });
+  collectDefaultMetrics({
+    register: registry,
+    eventLoopMonitoringPrecision: EVENT_LOOP_PRECISION_MS,
+  });
   const images = new Counter({
     name: 'matting_node_images_total',
     help: 'Admitted images by how they ended; code is empty for a success.',

@@ -8,7 +8,8 @@ import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
 import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
 
-const GUARD_INTERVAL_MS = 500;
+/** Each look costs about a millisecond of a processor, in every child. */
+const GUARD_INTERVAL_MS = 1000;
 
 /**
  * Runs in the guard thread. SIGKILL: process.exit would wait for, or crash in, native threads. The
