@@ -2,7 +2,13 @@
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 
-for (const name of ['prepared-model.ts', 'rest.ts', 'memory.ts']) {
+for (const name of [
+  'prepared-model.ts',
+  'rest.ts',
+  'memory.ts',
+  'control-plane.ts',
+  'large-uploads.ts',
+]) {
   const { status } = spawnSync(process.execPath, [path.join(import.meta.dirname, name)], {
     stdio: 'inherit',
   });

@@ -11,16 +11,17 @@ import {
   requireHost,
   setAnswerHeaders,
 } from './http/answer-headers.ts';
-import { createClientErrorHandler, trackResponses } from './http/client-errors.ts';
+import { createClientErrorHandler, watchConnections } from './http/client-errors.ts';
 import { registerDocumentRoutes } from './http/document-routes.ts';
 import { answeredCodeOf, createErrorHandler } from './http/error-handler.ts';
 import { createHeaderChecks } from './http/header-checks.ts';
 import { registerHealthRoutes } from './http/health-routes.ts';
 import { type MattingRouteServices, registerMattingRoutes } from './http/matting-routes.ts';
-import { createRequestId } from './http/request-id.ts';
+import { requestIdOf } from './http/request-id.ts';
 import { registerResultRoutes } from './http/result-routes.ts';
 import { deferContinue, finishUnreadBody } from './http/unread-body.ts';
 import type { Authenticator, ReadAccount } from './services/account.ts';
+import type { RateLimits } from './services/rate-limits.ts';
 import type { Readiness } from './services/readiness.ts';
 import type { ResultDownload } from './services/result-download.ts';
 
@@ -41,6 +42,7 @@ const CONNECTIONS_MAX = 10_000;
 
 export interface AppServices extends MattingRouteServices {
   readonly authenticator: Authenticator;
+  readonly rateLimits: Pick<RateLimits, 'take'>;
   readonly resultDownload: ResultDownload;
   readonly readAccount: ReadAccount;
   readonly readiness: { check(): Promise<Readiness> };
@@ -71,7 +73,7 @@ export interface AppOptions {
 export function buildApp(services: AppServices, options: AppOptions): FastifyInstance {
   const app = createServer(options);
   deferContinue(app.server);
-  trackResponses(app.server);
+  watchConnections(app.server, { baseUrl: options.baseUrl, log: options.logger });
   // Bodies are read by the routes that want them, as they arrive.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));
@@ -90,7 +92,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   // Reached by no request: the hook above refuses first. It stands for the framework's own answer.
   app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 
-  const checks = createHeaderChecks(services.authenticator, options);
+  const checks = createHeaderChecks(services, options);
   registerMattingRoutes(app, services, checks, options);
   registerResultRoutes(app, services.resultDownload);
   registerAccountRoutes(app, services.readAccount, checks);
@@ -105,7 +107,7 @@ function createServer(options: AppOptions): FastifyInstance {
     loggerInstance: options.logger,
     // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
     logController: new LogController({ disableRequestLogging: true }),
-    genReqId: createRequestId,
+    genReqId: requestIdOf,
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     connectionTimeout: options.syncWaitMs + IDLE_TIMEOUT_MARGIN_MS,
@@ -113,7 +115,10 @@ function createServer(options: AppOptions): FastifyInstance {
     // While closing, requests of open connections are answered by their routes, not by the
     // framework.
     return503OnClosing: false,
-    clientErrorHandler: createClientErrorHandler(options.baseUrl),
+    clientErrorHandler: createClientErrorHandler({
+      baseUrl: options.baseUrl,
+      log: options.logger,
+    }),
     frameworkErrors: (error, request, reply) => {
       setAnswerHeaders(request, reply);
       handleError(error, request, reply);

@@ -2,7 +2,7 @@
  * Makes every long-lived object of the control plane and ties them together: the one place that
  * knows all of them. The order of coming up:
  *
- * 1. Storage, secrets key, database: checked, migrated (SQLite), proven. Nothing listens yet.
+ * 1. Storage, secrets key, database: checked, migrated, proven. Nothing listens yet.
  * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
  * 3. The fleet is followed, the dispatcher claims, the sweeper sweeps.
  */
@@ -20,14 +20,17 @@ import { listening } from './listen-error.ts';
 import { ControlMetrics, openMetricsServer } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { RegistryServer } from './nodes/registry-server.ts';
+import { SecretBox } from './secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts';
 import { AcceptanceGate } from './services/acceptance.ts';
 import { ReadAccount } from './services/account.ts';
+import { CallbackSecrets } from './services/callback-secret.ts';
 import { Dispatcher } from './services/dispatcher.ts';
 import { JobEvents } from './services/job-events.ts';
 import { JobRunner } from './services/job-runner.ts';
 import { JobViews } from './services/job-view.ts';
 import { renderOutboxBody } from './services/outbox-body.ts';
+import { RateLimits } from './services/rate-limits.ts';
 import { ReadJob } from './services/read-job.ts';
 import { ReadinessService } from './services/readiness.ts';
 import { ResultDownload } from './services/result-download.ts';
@@ -35,6 +38,7 @@ import { SubmitMatting } from './services/submit-matting.ts';
 import { ImageUploads } from './services/submit-upload.ts';
 import { Sweeper } from './services/sweep.ts';
 import { WaitForJob } from './services/wait-for-job.ts';
+import { CallbackAddressCheck } from './sources/callback-url.ts';
 import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guarded-fetch.ts';
 import type { BlobStore } from './storage/blob-store.ts';
@@ -82,10 +86,10 @@ export async function openControlPlane(
   const stores = await openStores(config.databaseUrl, {
     log,
     renderOutboxBody: job => renderOutboxBody(views, job),
-    // SQLite belongs to this program; a server's schema is changed when its operator says so.
-    migrations: config.databaseUrl.startsWith('sqlite:') ? 'run' : 'require',
+    migrations: 'run',
   });
-  const parts = composeParts({ config, log, replicaId, views, errorsPage, blobs, stores });
+  const secrets = new SecretBox(secretsKey);
+  const parts = composeParts({ config, log, replicaId, views, errorsPage, blobs, stores, secrets });
   try {
     await requireSameSecretsKey(stores.secretsCanary, secretsKey);
     return await openParts(config, log, parts);
@@ -104,6 +108,7 @@ interface Foundations {
   readonly errorsPage: string;
   readonly blobs: BlobStore;
   readonly stores: Stores;
+  readonly secrets: SecretBox;
 }
 
 type Parts = ReturnType<typeof composeParts>;
@@ -148,7 +153,12 @@ function composeParts(foundations: Foundations) {
     onFailure: failed('registry call failed'),
   });
   const http = composeHttp(foundations, { events, fleet, metrics });
-  const sweeper = new Sweeper({ jobStore: stores.jobs, blobStore: blobs, logger: log });
+  const sweeper = new Sweeper({
+    jobStore: stores.jobs,
+    outbox: stores.webhookOutbox,
+    blobStore: blobs,
+    logger: log,
+  });
   metrics.follow(
     {
       fleet: () => fleet.counts(),
@@ -214,11 +224,11 @@ class Closable {
 }
 
 function composeHttp(
-  { config, log, views, errorsPage, blobs, stores }: Foundations,
+  { config, log, views, errorsPage, blobs, stores, secrets }: Foundations,
   { events, fleet, metrics }: { events: JobEvents; fleet: Fleet; metrics: ControlMetrics },
 ) {
   const { jobs } = stores;
-  const readAccount = new ReadAccount(stores.ledger);
+  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
   const uploads = new ImageUploads(blobs);
   const waitForJob = new WaitForJob(jobs, events);
   const submitMatting = new SubmitMatting({
@@ -232,6 +242,8 @@ function composeHttp(
       noNodeGraceMs: config.noNodeGraceMs,
       queueMegapixelsMax: config.queueMegapixelsMax,
     }),
+    callbackAddresses: new CallbackAddressCheck({ policy: config }),
+    callbackSecrets: new CallbackSecrets(secrets),
     jobsInFlightMax: config.jobsInFlightMax,
     fieldPolicy: config,
   });
@@ -250,6 +262,10 @@ function composeHttp(
     readJob: new ReadJob(jobs),
     jobViews: views,
     authenticator: stores.apiKeys,
+    rateLimits: new RateLimits(stores.rateQuotas, {
+      submissions: config.submissionsPerMinute,
+      reads: config.readsPerMinute,
+    }),
     resultDownload: new ResultDownload(jobs, blobs),
     readAccount,
     readiness,

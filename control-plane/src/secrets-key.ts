@@ -4,20 +4,18 @@
  * Losing it loses those secrets and nothing else. A canary row keeps out a replica with another
  * key, which would store secrets that the others cannot open.
  */
-import { createCipheriv, createDecipheriv, hash, randomBytes, randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { makeDirectory } from '#contract/make-directory.ts';
 import { parseSecretsKey } from './config.ts';
+import { SecretBox } from './secret-box.ts';
 import type { SecretsCanaryStore } from './store/secrets-canary-store.ts';
 
 const SECRETS_KEY_FILE = 'secrets.key';
-const CIPHER = 'aes-256-gcm';
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
 const CANARY_TEXT = 'matting-secrets-canary';
-/** Hexadecimal digits: which key it was, nothing of the key. */
-const KEY_ID_LENGTH = 16;
+/** It belongs to the database as a whole; every other secret is bound to a row. */
+const CANARY_BINDING = '';
 
 /** The secrets key cannot be used; the message is for the operator and holds nothing of the key. */
 export class SecretsKeyError extends Error {
@@ -90,30 +88,12 @@ export async function requireSameSecretsKey(
   store: SecretsCanaryStore,
   key: Uint8Array,
 ): Promise<void> {
-  const keyId = hash('sha256', key, 'hex').slice(0, KEY_ID_LENGTH);
-  const canary = await store.establish({ keyId, ciphertext: seal(key, CANARY_TEXT) });
-  if (canary.keyId === keyId && opens(key, canary.ciphertext)) return;
+  const box = new SecretBox(key);
+  const ciphertext = box.seal(Buffer.from(CANARY_TEXT), CANARY_BINDING);
+  const canary = await store.establish({ keyId: box.keyId, ciphertext });
+  const opened = box.open(canary.ciphertext, CANARY_BINDING);
+  if (canary.keyId === box.keyId && opened?.toString() === CANARY_TEXT) return;
   throw new SecretsKeyError(
     'MATTING_SECRETS_KEY is not the key this database was first used with; replicas share one',
   );
-}
-
-/** Nonce, tag, ciphertext. */
-function seal(key: Uint8Array, text: string): Buffer {
-  const nonce = randomBytes(NONCE_BYTES);
-  const cipher = createCipheriv(CIPHER, key, nonce);
-  const sealed = Buffer.concat([cipher.update(text, 'utf8'), cipher.final()]);
-  return Buffer.concat([nonce, cipher.getAuthTag(), sealed]);
-}
-
-function opens(key: Uint8Array, sealed: Uint8Array): boolean {
-  const decipher = createDecipheriv(CIPHER, key, sealed.subarray(0, NONCE_BYTES));
-  decipher.setAuthTag(sealed.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES));
-  try {
-    const text = decipher.update(sealed.subarray(NONCE_BYTES + TAG_BYTES));
-    return Buffer.concat([text, decipher.final()]).toString('utf8') === CANARY_TEXT;
-  } catch {
-    // Its only meaning here: sealed with another key, or altered.
-    return false;
-  }
 }

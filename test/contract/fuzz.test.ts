@@ -19,6 +19,10 @@ const paths = [
   '/v1/matting/jobs/6f1d2c1e-8b1a-4d0e-9a57-2f2b6c3d4e5f',
   '/v1/results/abcdef',
   '/v1/account',
+  '/v1/account/packages',
+  '/v1/account/keys',
+  '/docs',
+  '/docs/errors',
   '/livez',
   '/readyz',
 ];
@@ -73,6 +77,7 @@ const headers = fc.record(
     prefer: headerText,
     range: headerText,
     'if-none-match': headerText,
+    accept: fc.constantFrom('text/html', '*/*', 'image/png'),
     'content-encoding': fc.constant('gzip'),
   },
   { requiredKeys: ['authorization', 'idempotency-key', 'content-type'] },

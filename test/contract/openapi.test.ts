@@ -1,226 +1,202 @@
+/** The OpenAPI document itself: its form, its examples, and whether it has what the routes have. */
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { after, before, test } from 'node:test';
-import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
-import {
-  imageBody,
-  openTestApp,
-  pngHeader,
-  type TestApp,
-} from '../../control-plane/test/support/test-app.ts';
-import { AnswerChecker } from '../support/openapi.ts';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import addFormats from 'ajv-formats';
+import { ERROR_CATALOGUE } from '#contract/errors.ts';
+import { renderOutboxBody } from '../../control-plane/src/services/outbox-body.ts';
+import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
+import { AnswerChecker, escapePointer, resolvePointer } from '../support/openapi.ts';
+
+type Json = { readonly [name: string]: Json };
 
 let app: TestApp;
 let checker: AnswerChecker;
-let document: { openapi: string; paths: unknown };
+let document: Json;
 
 before(async () => {
-  app = await openTestApp({ syncWaitMs: 200 });
+  app = await openTestApp();
   document = (await app.app.inject('/v1/openapi.json')).json();
   checker = new AnswerChecker(document);
 });
 after(() => app.close());
 
-interface Request {
-  readonly method: string;
-  readonly url: string;
-  readonly body?: unknown;
-  readonly headers?: Record<string, string | string[] | undefined>;
-}
-
-/** Sends it, holds the answer against the document and gives it back. */
-async function ask(request: Request, status: number) {
-  const { method, url, body } = request;
-  const answer = await app.app.inject({
-    method: method as 'GET',
-    url,
-    headers: app.headers({
-      ...(body === undefined ? { 'content-type': undefined } : {}),
-      ...request.headers,
-    }),
-    payload: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
+/** Every node of the document with its place, as a JSON pointer. */
+function nodesOf(node: unknown, at = '#'): { at: string; name: string; node: Json }[] {
+  if (node === null || typeof node !== 'object') return [];
+  return Object.entries(node).flatMap(([name, value]) => {
+    const here = `${at}/${escapePointer(name)}`;
+    return [{ at: here, name, node: value as Json }, ...nodesOf(value, here)];
   });
-  assert.equal(answer.statusCode, status, answer.payload);
-  checker.check({
-    method,
-    url,
-    status,
-    headers: answer.headers,
-    body: answer.rawPayload,
-  });
-  return answer;
 }
 
-function post(url: string, body: unknown, status: number, headers = {}) {
-  return ask({ method: 'POST', url, body, headers }, status);
-}
+const schemaFile = path.resolve(import.meta.dirname, 'openapi-schema/oas-3.1.json');
+const ajv = new Ajv2020({ strict: false, allErrors: true });
+addFormats.default(ajv);
+ajv.addFormat('media-range', true);
+const isOpenApi = ajv.compile(JSON.parse(readFileSync(schemaFile, 'utf8')));
 
-const SYNC = '/v1/matting';
-const ASYNC = '/v1/matting/jobs';
-
-test('every reference leads somewhere, every operation has a name of its own', () => {
-  const names: string[] = [];
-  const visit = (node: unknown): void => {
-    if (node === null || typeof node !== 'object') return;
-    for (const [name, value] of Object.entries(node)) {
-      if (name === 'operationId') names.push(String(value));
-      if (name === '$ref') {
-        const parts = String(value).slice(2).split('/');
-        const target = parts.reduce<unknown>(
-          (at, part) => (at as Record<string, unknown> | undefined)?.[part],
-          document,
-        );
-        assert.ok(target, String(value));
-      }
-      visit(value);
-    }
-  };
-  visit(document);
-  assert.ok(names.length >= 9);
-  assert.equal(new Set(names).size, names.length);
-  assert.equal(document.openapi, '3.1.0');
+test('a document that departs from OpenAPI 3.1 is found out', () => {
+  const { info: _, ...nameless } = document;
+  assert.equal(isOpenApi(nameless), false);
+  assert.equal(isOpenApi({ ...document, openapi: '3.0.3' }), false);
+  const get = { operationId: 'a', responses: { 200: {} } };
+  assert.equal(isOpenApi({ ...document, paths: { '/a': { get } } }), false);
 });
 
-test('every public code but those of unknown paths is named by some answer', () => {
-  const text = JSON.stringify(document.paths);
+test('it is an OpenAPI 3.1 document by the official schema', () => {
+  assert.ok(isOpenApi(document), ajv.errorsText(isOpenApi.errors));
+});
+
+test('its schemas are schemas of JSON Schema 2020-12', () => {
+  const schemas = nodesOf(document).filter(({ name }) => name === 'schema');
+  const named = Object.values(document.components.schemas);
+  for (const schema of [...schemas.map(({ node }) => node), ...named]) {
+    assert.ok(ajv.validateSchema(schema), ajv.errorsText(ajv.errors));
+  }
+  assert.ok(schemas.length > 50);
+});
+
+test('every reference leads somewhere and no component is there for nothing', () => {
+  const references = nodesOf(document).filter(({ name }) => name === '$ref');
+  const targets = new Set(references.map(({ node }) => String(node)));
+  for (const target of targets) assert.ok(resolvePointer(document, target));
+  const named = ['parameters', 'headers', 'schemas'].flatMap(kind =>
+    Object.keys(document.components[kind]).map(name => `#/components/${kind}/${name}`),
+  );
+  const unused = named.filter(name => !targets.has(name));
+  assert.deepEqual(unused, []);
+});
+
+test('every operation has a name of its own, a tag, a summary and says whether it needs a key', () => {
+  const methods = ['get', 'head', 'post'];
+  const operations = nodesOf({ paths: document.paths, webhooks: document.webhooks })
+    .filter(({ name, node }) => methods.includes(name) && node.responses !== undefined)
+    .map(({ node }) => node as unknown as Record<string, unknown>);
+  const names = operations.map(({ operationId }) => operationId);
+  assert.equal(new Set(names).size, operations.length);
+  const tags = Object.values(document.tags).map(tag => String(tag.name));
+  for (const { operationId, tags: own, summary, security } of operations) {
+    assert.ok(Array.isArray(own) && own.every(tag => tags.includes(tag)), String(operationId));
+    assert.ok(summary, String(operationId));
+    assert.ok(Array.isArray(security), String(operationId));
+  }
+});
+
+test('every example fits its schema', () => {
+  let count = 0;
+  const check = (pointer: string, value: unknown) => {
+    count += 1;
+    const error = checker.schemaError(pointer, value);
+    assert.equal(error, undefined, `${pointer}: ${error}\n${JSON.stringify(value)}`);
+  };
+  for (const { at, node } of nodesOf(document)) {
+    if (node?.schema === undefined) continue;
+    for (const { value } of Object.values(node.examples ?? {})) check(`${at}/schema`, value);
+    if (node.example !== undefined) check(`${at}/schema`, node.example);
+  }
+  assert.ok(count > 100, `${count} examples`);
+});
+
+test('every public code is named by some answer', () => {
+  const codes = nodesOf({ paths: document.paths, responses: document.components.responses })
+    .filter(({ name }) => name === 'examples')
+    .flatMap(({ node }) => Object.keys(node));
   const missing = Object.entries(ERROR_CATALOGUE)
-    .filter(([code, spec]) => spec.scope === 'public' && !text.includes(`"${code}"`))
+    .filter(([code, spec]) => spec.scope === 'public' && !codes.includes(code))
     .map(([code]) => code);
-  assert.deepEqual(missing, ['METHOD_NOT_ALLOWED']);
+  assert.deepEqual(missing, []);
 });
 
-test('an answer that departs from the document is found out', () => {
-  const answer = {
-    method: 'GET',
-    url: '/livez',
-    status: 200,
-    headers: {
-      'x-request-id': 'req_1',
-      'cache-control': 'no-store',
-      'content-type': 'application/json; charset=utf-8',
-    },
-    body: '{"status":"alive"}',
-  };
-  checker.check(answer);
-  const { 'x-request-id': _, ...nameless } = answer.headers;
-  const departures = [
-    { ...answer, method: 'POST' },
-    { ...answer, url: '/livezz' },
-    { ...answer, status: 201 },
-    { ...answer, headers: nameless },
-    { ...answer, headers: { ...answer.headers, 'content-type': 'text/plain' } },
-    { ...answer, body: '{"status":"asleep"}' },
-    { ...answer, body: '{"status":"alive","more":1}' },
-    { ...answer, body: '{}' },
-  ];
-  for (const departure of departures) assert.throws(() => checker.check(departure));
+test('its operations are the routes, no more and no less', async () => {
+  const routes = app.app
+    .printRoutes({ commonPrefix: false })
+    .split('\n')
+    .filter(line => line.trim() !== '');
+  const found: string[] = [];
+  const parents: string[] = [];
+  for (const line of routes) {
+    const [, indent, part, methods] = /^([│ ]*)[├└]── (\S+)(?: \(([A-Z, ]+)\))?$/.exec(line) ?? [];
+    assert.ok(part, `a line of another form: ${line}`);
+    const depth = indent.length / 4;
+    parents.splice(depth, Number.POSITIVE_INFINITY, part);
+    const route = parents.join('').replaceAll(/:(\w+)/g, '{}');
+    for (const method of methods?.split(', ') ?? []) found.push(`${method} ${route}`);
+  }
+  const described = Object.entries(document.paths).flatMap(([route, item]) =>
+    // HEAD is answered wherever GET is, as the description says.
+    Object.keys({ ...item, ...(item.get === undefined ? {} : { head: true }) }).map(
+      method => `${method.toUpperCase()} ${route.replaceAll(/\{\w+\}/g, '{}')}`,
+    ),
+  );
+  assert.deepEqual(found.sort(), described.sort());
 });
 
-test('refusals of a submission', async () => {
-  for (const url of [SYNC, ASYNC]) {
-    await post(url, '{', 400);
-    await post(url, {}, 400);
-    await post(url, { image_base64: 'not Base64!' }, 400);
-    await post(url, { image_base64: 'AAAA' }, 400);
-    await post(url, imageBody({ output_format: 'gif' }), 400);
-    await post(url, imageBody({ callback_url: 'https://a.example' }), 400);
-    await post(url, { image_base64: pngHeader(10_001, 1).toString('base64') }, 400);
-    await post(url, imageBody(), 400, { 'idempotency-key': undefined });
-    await post(url, imageBody(), 401, { authorization: undefined });
-    await post(url, imageBody(), 401, { authorization: 'Basic x' });
-    await post(url, imageBody(), 413, { 'content-length': '99999999' });
-    await post(url, imageBody(), 415, { 'content-type': 'text/plain' });
-    app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 9 }));
-    await post(url, imageBody(), 503);
-    app.refuseNewJobs(new ContractError('RATE_LIMITED', 'too fast', { retryAfterS: 9 }));
-    await post(url, imageBody(), 429);
-    app.refuseNewJobs(new Error('a bug') as ContractError);
-    await post(url, imageBody(), 500);
-    app.refuseNewJobs(undefined);
+const SECRET = 'a secret of 24 characters';
+const CALLBACK = 'https://example.com/hook';
+
+/** Bodies that a schema can judge: the rest is about bytes, addresses and text that comes twice. */
+const bodies: readonly (readonly [sent: unknown, isTaken: boolean])[] = [
+  [imageBody(), true],
+  [imageBody({ image_url: null, output_format: null, callback_url: null }), true],
+  [imageBody({ callback_secret: null }), true],
+  [imageBody({ callback_url: CALLBACK, callback_secret: SECRET }), true],
+  [imageBody({ output_format: 'WebP' }), true],
+  [{ image_url: 'https://example.com/a.jpg', image_base64: null }, true],
+  [{}, false],
+  [[], false],
+  ['text', false],
+  [null, false],
+  [{ image_url: null, image_base64: null }, false],
+  [imageBody({ image_url: 'https://example.com/a.jpg' }), false],
+  [imageBody({ image_url: '' }), false],
+  [{ image_url: 7 }, false],
+  [{ image_base64: ['AAAA'] }, false],
+  [{ image_url: `https://example.com/${'a'.repeat(2048)}` }, false],
+  [imageBody({ output_format: 'gif' }), false],
+  [imageBody({ output_format: '' }), false],
+  [imageBody({ output_format: true }), false],
+  [imageBody({ callback_url: CALLBACK }), false],
+  [imageBody({ callback_secret: SECRET }), false],
+  [imageBody({ callback_url: CALLBACK, callback_secret: null }), false],
+  [imageBody({ callback_url: CALLBACK, callback_secret: 'short' }), false],
+  [imageBody({ callback_url: CALLBACK, callback_secret: 'a'.repeat(129) }), false],
+  [imageBody({ callback_url: CALLBACK, callback_secret: `${SECRET} é` }), false],
+  [imageBody({ callbackUrl: CALLBACK }), false],
+];
+
+test('the schema of a submission takes what the service takes', async () => {
+  const pointer = '#/components/schemas/MattingRequest';
+  for (const [sent, isTaken] of bodies) {
+    const text = JSON.stringify(sent);
+    const answer = await app.post('/v1/matting/jobs', text);
+    assert.equal(answer.statusCode, isTaken ? 202 : 400, `${text}\n${answer.payload}`);
+    const error = checker.schemaError(pointer, sent);
+    assert.equal(error === undefined, isTaken, `${text}\n${error}`);
   }
 });
 
-test('no credit', async () => {
-  const poor = await openTestApp({ credits: 0 });
-  try {
-    const answer = await poor.post(SYNC, imageBody());
-    assert.equal(answer.statusCode, 402);
-    const { headers, rawPayload } = answer;
-    checker.check({ method: 'POST', url: SYNC, status: 402, headers, body: rawPayload });
-  } finally {
-    await poor.close();
+test('what is sent to a callback fits the schema of its webhook', async () => {
+  const key = { callback_url: CALLBACK, callback_secret: SECRET };
+  const jobIds: string[] = [];
+  for (const _ of ['succeeded', 'failed']) {
+    jobIds.push((await app.post('/v1/matting/jobs', imageBody(key))).json().job_id);
   }
-});
-
-test('a job from its submission to its expired link', async () => {
-  const key = { 'idempotency-key': randomUUID() };
-  const first = await post(SYNC, imageBody(), 202, key);
-  const { job_id: jobId } = first.json();
-  await post(ASYNC, imageBody(), 202, key);
-  await post(SYNC, imageBody(), 202, { ...key, prefer: 'respond-async' });
-  await post(SYNC, imageBody({ output_format: 'webp' }), 409, key);
-  const read = { method: 'GET', url: `${ASYNC}/${jobId}` };
-  await ask(read, 200);
-  const claim = await app.startJob(jobId);
-  assert.equal((await ask(read, 200)).json().status, 'processing');
-  const { token } = await app.succeedJob(jobId, Buffer.from('0123456789'), { infer: 1 }, claim);
-  assert.equal((await ask(read, 200)).json().status, 'succeeded');
-  await post(SYNC, imageBody(), 200, key);
-  await post(ASYNC, imageBody(), 200, key);
-
-  const url = `/v1/results/${token}`;
-  const whole = await ask({ method: 'GET', url }, 200);
-  await ask({ method: 'HEAD', url }, 200);
-  await ask({ method: 'GET', url, headers: { range: 'bytes=1-2' } }, 206);
-  await ask({ method: 'GET', url, headers: { range: 'bytes=10-' } }, 416);
-  const unchanged = { 'if-none-match': String(whole.headers.etag) };
-  await ask({ method: 'GET', url, headers: unchanged }, 304);
-  await ask({ method: 'HEAD', url, headers: unchanged }, 304);
-  await ask({ method: 'GET', url: '/v1/results/unknown' }, 404);
-  await ask({ method: 'HEAD', url: '/v1/results/unknown' }, 404);
-});
-
-test('an expired job', async () => {
-  const brief = await openTestApp({ resultTtlMs: 1 });
-  try {
-    const key = { 'idempotency-key': randomUUID() };
-    const { job_id: jobId } = (await brief.post(ASYNC, imageBody(), key)).json();
-    const { token } = await brief.succeedJob(jobId);
-    // SQLite's clock has steps of a millisecond.
-    await new Promise(resolve => setTimeout(resolve, 5));
-    const answers = [
-      ['GET', `${ASYNC}/${jobId}`, await brief.get(`${ASYNC}/${jobId}`), 200],
-      ['GET', `/v1/results/${token}`, await brief.get(`/v1/results/${token}`), 410],
-      ['POST', SYNC, await brief.post(SYNC, imageBody(), key), 410],
-      ['POST', ASYNC, await brief.post(ASYNC, imageBody(), key), 200],
-    ] as const;
-    for (const [method, url, { statusCode, headers, rawPayload }, status] of answers) {
-      assert.equal(statusCode, status);
-      checker.check({ method, url, status, headers, body: rawPayload });
-    }
-  } finally {
-    await brief.close();
+  await app.succeedJob(jobIds[0]);
+  await app.failJob(jobIds[1], { code: 'PROCESSING_FAILED', detail: 'no', retryable: false });
+  for (const [jobId, type] of [
+    [jobIds[0], 'matting.job.succeeded'],
+    [jobIds[1], 'matting.job.failed'],
+  ]) {
+    const job = await app.stores.jobs.find(jobId);
+    assert.ok(job);
+    const body = JSON.parse(renderOutboxBody(app.services.jobViews, job));
+    assert.equal(body.type, type);
+    const content = `${escapePointer('application/json')}`;
+    const pointer = `#/webhooks/${type}/post/requestBody/content/${content}/schema`;
+    assert.equal(checker.schemaError(pointer, body), undefined);
+    assert.notEqual(checker.schemaError(pointer, { ...body, type: 'other' }), undefined);
   }
-});
-
-test('a failed job', async () => {
-  const key = { 'idempotency-key': randomUUID() };
-  const { job_id: jobId } = (await post(ASYNC, imageBody(), 202, key)).json();
-  await app.failJob(jobId, { code: 'PROCESSING_FAILED', detail: 'no', retryable: false });
-  await ask({ method: 'GET', url: `${ASYNC}/${jobId}` }, 200);
-  await post(SYNC, imageBody(), 422, key);
-  await post(ASYNC, imageBody(), 200, key);
-});
-
-test('reads', async () => {
-  await ask({ method: 'GET', url: '/v1/account' }, 200);
-  await ask({ method: 'GET', url: '/v1/account', headers: { authorization: undefined } }, 401);
-  await ask({ method: 'GET', url: '/v1/account', headers: { 'idempotency-key': '' } }, 400);
-  await ask({ method: 'GET', url: `${ASYNC}/${randomUUID()}` }, 404);
-  await ask({ method: 'GET', url: '/v1/openapi.json' }, 200);
-  await ask({ method: 'GET', url: '/livez' }, 200);
-  await ask({ method: 'GET', url: '/readyz' }, 200);
-  app.setReadiness({ ready: false, causes: ['database', 'no-node-yet'] });
-  await ask({ method: 'GET', url: '/readyz' }, 503);
-  app.setReadiness({ ready: true });
 });

@@ -12,15 +12,19 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 const START_MS_MAX = 60_000;
 
-/** Small and without fsync: what a crash of the machine does to it is not tested here. */
-const SERVER_OPTIONS = [
-  '--innodb-buffer-pool-size=32M',
+const SMALL = ['--innodb-buffer-pool-size=32M', '--innodb-log-file-size=16M'];
+/** What a crash of the machine does to it is not tested here. */
+const WITHOUT_FSYNC = [
   '--innodb-flush-log-at-trx-commit=0',
   '--innodb-doublewrite=0',
-  '--innodb-log-file-size=16M',
   '--innodb-flush-method=nosync',
   '--skip-sync-frm',
 ];
+
+export interface MariadbOptions {
+  /** For measurements: commits survive a crash, as in production. */
+  readonly durable?: boolean;
+}
 
 /** Undefined: this machine has no MariaDB server. */
 export function findMariadb(): { readonly server: string; readonly installer: string } | undefined {
@@ -31,13 +35,13 @@ export function findMariadb(): { readonly server: string; readonly installer: st
 
 let started: Promise<string> | undefined;
 
-/** The server's socket. One server a process, shared by all that ask. */
-export function startMariadb(): Promise<string> {
-  started ??= start();
+/** The server's socket. One server a process, shared by all that ask, as the first asked for it. */
+export function startMariadb(options: MariadbOptions = {}): Promise<string> {
+  started ??= start(options);
   return started;
 }
 
-async function start(): Promise<string> {
+async function start({ durable = false }: MariadbOptions): Promise<string> {
   const programs = findMariadb();
   if (programs === undefined) throw new Error('mariadbd is not installed');
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-mariadb-'));
@@ -45,7 +49,8 @@ async function start(): Promise<string> {
     '--no-defaults',
     `--datadir=${path.join(directory, 'data')}`,
     ...(process.getuid?.() === 0 ? ['--user=root'] : []),
-    ...SERVER_OPTIONS,
+    ...SMALL,
+    ...(durable ? [] : WITHOUT_FSYNC),
   ];
   process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
   await run(programs.installer, [

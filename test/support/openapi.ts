@@ -1,6 +1,8 @@
 /**
- * Holds real answers against an OpenAPI 3.1 document: the status must be described, the body must
- * fit its schema with no property too many, and every required header must be there and fit.
+ * Holds real answers against an OpenAPI 3.1 document, and the document against the answers: the
+ * status must be described, the body must fit its schema with no property too many, every required
+ * header must be there and no header may come undescribed. What the document promises and no answer
+ * has shown is `unseen()`.
  */
 import assert from 'node:assert/strict';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
@@ -25,14 +27,27 @@ interface Described {
 }
 
 const DOCUMENT_ID = 'openapi';
+const PROBLEM_TYPE = 'application/problem+json';
+
+/** Of HTTP itself and of a browser's safety: on answers of every kind, described nowhere. */
+const PLAIN_HEADERS = [
+  'connection',
+  'content-length',
+  'content-security-policy',
+  'content-type',
+  'date',
+  'keep-alive',
+  'referrer-policy',
+  'transfer-encoding',
+  'x-content-type-options',
+];
 
 export class AnswerChecker {
   readonly #document: Json;
   readonly #ajv: Ajv2020;
   readonly #operations: Described[] = [];
   readonly #validators = new Map<string, ValidateFunction>();
-  /** `METHOD path status` of every answer that was checked. */
-  readonly seen = new Set<string>();
+  readonly #seen = new Set<string>();
 
   constructor(document: unknown) {
     this.#document = closed(document) as Json;
@@ -49,30 +64,74 @@ export class AnswerChecker {
     }
   }
 
+  /** HEAD is held against GET where it is not described itself. */
   check(answer: Answer): void {
     const path = answer.url.split('?')[0];
-    const operation = this.#operations.find(
-      ({ pattern, method }) => method === answer.method && pattern.test(path),
-    );
+    const onPath = this.#operations.filter(({ pattern }) => pattern.test(path));
+    const operation =
+      onPath.find(({ method }) => method === answer.method) ??
+      onPath.find(({ method }) => method === 'GET' && answer.method === 'HEAD');
     assert.ok(operation, `the document has no ${answer.method} ${path}`);
-    const name = `${operation.method} ${operation.path} ${answer.status}`;
+    const name = `${answer.method} ${operation.path} ${answer.status}`;
+    const pointer = `#/paths/${escapePointer(operation.path)}/${operation.method.toLowerCase()}`;
     const response = operation.operation.responses[String(answer.status)];
     assert.ok(response, `${name} is not described`);
-    this.seen.add(name);
-    const method = operation.method.toLowerCase();
-    const pointer = `/paths/${escapePointer(operation.path)}/${method}/responses/${answer.status}`;
+    this.#checkResponse(name, response, `${pointer}/responses/${answer.status}`, answer);
+  }
+
+  /** Holds an answer of no operation against one of the document's own responses. */
+  checkComponent(component: string, answer: Answer): void {
+    const response = this.#document.components.responses[component];
+    const pointer = `#/components/responses/${component}`;
+    this.#checkResponse(component, response, pointer, answer);
+  }
+
+  /** The first problem of a body held against a schema of the document; undefined where it fits. */
+  schemaError(pointer: string, value: unknown): string | undefined {
+    const at = `${DOCUMENT_ID}${pointer}`;
+    let validate = this.#validators.get(at);
+    if (validate === undefined) {
+      validate = this.#ajv.compile({ $ref: at });
+      this.#validators.set(at, validate);
+    }
+    return validate(value) ? undefined : this.#ajv.errorsText(validate.errors);
+  }
+
+  /** Statuses, codes and headers of the document that no answer checked here has had. */
+  unseen(): string[] {
+    const all = this.#operations.flatMap(({ operation, path, method }) =>
+      Object.entries(operation.responses).flatMap(([status, response]) => {
+        const name = `${method} ${path} ${status}`;
+        const codes = method === 'HEAD' ? [] : codesOf(response);
+        const headers = Object.keys(response.headers ?? {});
+        return [name, ...[...codes, ...headers].map(part => `${name} ${part}`)];
+      }),
+    );
+    return all.filter(name => !this.#seen.has(name));
+  }
+
+  #checkResponse(name: string, response: Json, pointer: string, answer: Answer): void {
+    this.#seen.add(name);
     this.#checkHeaders(name, response, answer);
     this.#checkBody(name, response, pointer, answer);
   }
 
   #checkHeaders(name: string, response: Json, answer: Answer): void {
-    for (const [header, described] of Object.entries(response.headers ?? {})) {
-      const resolved = this.#resolve(described);
+    const described = response.headers ?? {};
+    const known = new Set([
+      ...PLAIN_HEADERS,
+      ...Object.keys(described).map(header => header.toLowerCase()),
+    ]);
+    const more = Object.keys(answer.headers).filter(header => !known.has(header));
+    assert.deepEqual(more, [], `${name} has headers that are not described`);
+    for (const [header, spec] of Object.entries(described)) {
+      const resolved = this.#resolve(spec);
       const value = answer.headers[header.toLowerCase()];
       if (value === undefined) {
         assert.ok(!resolved.required, `${name} lacks the header ${header}`);
         continue;
       }
+      this.#seen.add(`${name} ${header}`);
       const validate = this.#ajv.compile(resolved.schema);
       const coerced = [String(value), Number(value), value === 'true'];
       assert.ok(
@@ -91,26 +150,34 @@ export class AnswerChecker {
     const type = String(answer.headers['content-type']).split(';')[0];
     assert.ok(types.includes(type), `${name}: ${type} is not among ${types.join(', ')}`);
     if (!type.endsWith('json')) return;
-    const at = `${DOCUMENT_ID}#${pointer}/content/${escapePointer(type)}/schema`;
-    let validate = this.#validators.get(at);
-    if (validate === undefined) {
-      validate = this.#ajv.compile({ $ref: at });
-      this.#validators.set(at, validate);
-    }
-    const fits = validate(JSON.parse(answer.body.toString()));
-    assert.ok(fits, `${name}: ${this.#ajv.errorsText(validate.errors)}\n${answer.body}`);
+    const body = JSON.parse(answer.body.toString());
+    const error = this.schemaError(`${pointer}/content/${escapePointer(type)}/schema`, body);
+    assert.equal(error, undefined, `${name}: ${error}\n${answer.body}`);
+    if (type === PROBLEM_TYPE) this.#seen.add(`${name} ${body.code}`);
   }
 
   #resolve(value: Json): Json {
     const pointer = value.$ref as unknown as string | undefined;
-    if (pointer === undefined) return value;
-    const target = pointer
-      .slice(2)
-      .split('/')
-      .reduce<Json | undefined>((node, part) => node?.[part], this.#document);
-    assert.ok(target, `${pointer} leads nowhere`);
-    return target;
+    return pointer === undefined ? value : (resolvePointer(this.#document, pointer) as Json);
   }
+}
+
+/** What a reference inside a document leads to. */
+export function resolvePointer(document: unknown, pointer: string): unknown {
+  const target = pointer
+    .slice(2)
+    .split('/')
+    .map(part => decodeURIComponent(part).replaceAll('~1', '/').replaceAll('~0', '~'))
+    .reduce<unknown>(
+      (node, part) => (node as Record<string, unknown> | undefined)?.[part],
+      document,
+    );
+  assert.ok(target, `${pointer} leads nowhere`);
+  return target;
+}
+
+function codesOf(response: Json): string[] {
+  return Object.keys(response.content?.[PROBLEM_TYPE]?.examples ?? {});
 }
 
 /** The document with no object allowed more properties than it names. */
@@ -125,6 +192,6 @@ function closed(node: unknown): unknown {
 }
 
 /** A JSON pointer's part inside a URI fragment. */
-function escapePointer(part: string): string {
+export function escapePointer(part: string): string {
   return encodeURIComponent(part.replaceAll('~', '~0').replaceAll('/', '~1'));
 }

@@ -7,6 +7,7 @@ import { globSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
+import { skipReason } from './database.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const ROOMS = ['proto', 'control-plane', 'inference-node', 'bin', 'test'];
@@ -23,6 +24,15 @@ function filesOf(target: string): string[] {
     .sort();
 }
 
+/** Said before and after everything else: a skip among a thousand lines is not seen. */
+function warnWithoutServer(): void {
+  const reason = skipReason('mysql');
+  if (reason === false) return;
+  const line = '*'.repeat(90);
+  console.error(`${line}\nNOT TESTED on MySQL or MariaDB: ${reason}\n${line}`);
+}
+
+warnWithoutServer();
 const targets = process.argv.slice(2);
 const files = (targets.length > 0 ? targets : ROOMS).flatMap(filesOf);
 const stream = run({ files, concurrency: CONCURRENCY, timeout: TEST_TIMEOUT_MS });
@@ -37,6 +47,7 @@ stream.once('end', () => {
   const failed = summary.failed + summary.cancelled;
   process.exitCode = failed === 0 && summary.passed > 0 ? 0 : 1;
   process.once('exit', () => {
+    warnWithoutServer();
     const skipped = summary.skipped > 0 ? `, ${summary.skipped} skipped` : '';
     console.log(`${summary.passed} passed, ${failed} failed${skipped}`);
   });

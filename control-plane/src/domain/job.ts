@@ -58,6 +58,21 @@ export interface JobLease {
   readonly expiresAtMs: number;
 }
 
+/** pending also while the job is open, and until the delivery ends in one of the others. */
+export type CallbackStatus = 'pending' | 'delivered' | 'failed';
+
+/** The notification of a job's end, as far as it has come. */
+export interface JobCallback {
+  readonly url: string;
+  readonly status: CallbackStatus;
+  readonly attempts: number;
+  /** null where the last attempt met no answer. */
+  readonly lastStatusCode: number | null;
+  readonly lastAttemptAtMs: number | null;
+  /** Set from the job's end on while the notification is pending. */
+  readonly nextAttemptAtMs: number | null;
+}
+
 /** Milliseconds of each stage, for people and for Server-Timing. */
 export type StageTimings = Readonly<Record<string, number>>;
 
@@ -91,7 +106,8 @@ export interface Job {
   readonly result: JobResult | null;
   readonly failure: JobFailure | null;
   readonly timings: StageTimings | null;
-  readonly callbackUrl: string | null;
+  /** null: nobody is to be notified. */
+  readonly callback: JobCallback | null;
   /** The database's clock when the row was read: what expiry is judged by. */
   readonly readAtMs: number;
 }

@@ -1,4 +1,4 @@
-/** GET /v1/account. */
+/** GET /v1/account, /v1/account/packages and /v1/account/keys. */
 import type { FastifyInstance } from 'fastify';
 import type { ReadAccount } from '../services/account.ts';
 import { callerOf } from './authentication.ts';
@@ -9,7 +9,8 @@ export function registerAccountRoutes(
   readAccount: ReadAccount,
   checks: HeaderChecks,
 ): void {
-  app.get('/v1/account', { onRequest: checks.read }, request =>
-    readAccount.view(callerOf(request)),
-  );
+  const read = { onRequest: checks.read };
+  app.get('/v1/account', read, request => readAccount.view(callerOf(request)));
+  app.get('/v1/account/packages', read, async () => readAccount.packages());
+  app.get('/v1/account/keys', read, request => readAccount.keys(callerOf(request)));
 }

@@ -29,9 +29,13 @@ export function createErrorHandler(baseUrl: string): ErrorHandler {
   };
 }
 
+/** RFC 9112 section 3.2.2: a server takes a target in absolute form too, as the router does. */
+const ORIGIN = /^https?:\/\/[^/?]*/i;
+
 export function pathOf(request: FastifyRequest): string {
-  const query = request.url.indexOf('?');
-  return query === -1 ? request.url : request.url.slice(0, query);
+  const target = request.url.replace(ORIGIN, '');
+  const query = target.indexOf('?');
+  return query === -1 ? target : target.slice(0, query);
 }
 
 /** A node's own codes mean nothing to a caller of REST: they are as unknown as any other throw. */

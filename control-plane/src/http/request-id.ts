@@ -1,6 +1,27 @@
-/** The name of one request in answers and logs: ours alone, never a caller's. */
+/**
+ * The name of one request in answers and logs: the caller's, where it sent one that can stand in a
+ * header and a log line as it is, otherwise ours.
+ */
 import { randomUUID } from 'node:crypto';
+import type { IncomingMessage } from 'node:http';
+import { headerValues } from './raw-headers.ts';
 
+/** Letters and digits with what UUIDs, ULIDs, trace ids and Base64 have between them. */
+const WELL_FORMED = /^[A-Za-z0-9][A-Za-z0-9._~:+/=@-]{0,127}$/;
+
+const requestIds = new WeakMap<IncomingMessage, string>();
+
+/** The same for every call with the same request. */
+export function requestIdOf(request: IncomingMessage): string {
+  const known = requestIds.get(request);
+  if (known !== undefined) return known;
+  const given = headerValues(request, 'x-request-id');
+  const id = given.length === 1 && WELL_FORMED.test(given[0]) ? given[0] : createRequestId();
+  requestIds.set(request, id);
+  return id;
+}
+
+/** For bytes that are no request. */
 export function createRequestId(): string {
   return `req_${randomUUID()}`;
 }

@@ -1,6 +1,7 @@
 /**
  * Who a caller is and what the account has: the use cases behind authentication and /v1/account.
  */
+import { PRICE_LISTS, type PriceList } from '../domain/credit-packages.ts';
 import type { ApiKeyOwner, ApiKeyStore } from '../store/api-key-store.ts';
 import type { LedgerStore } from '../store/ledger-store.ts';
 
@@ -21,11 +22,50 @@ export interface AccountView {
   readonly credits: Credits;
 }
 
+/** What GET /v1/account/packages answers. */
+export interface PackagesView {
+  readonly lists: readonly {
+    readonly unit: PriceList['unit'];
+    readonly currency: PriceList['currency'];
+    readonly packages: readonly {
+      readonly credits: number;
+      readonly price: number;
+      readonly unit_price: string;
+    }[];
+  }[];
+}
+
+/** What GET /v1/account/keys answers: the account's keys, oldest first, revoked ones too. */
+export interface KeysView {
+  readonly keys: readonly {
+    /** The part of the key that is no secret. */
+    readonly prefix: string;
+    readonly name: string;
+    /** ISO 8601 UTC. */
+    readonly created_at: string;
+    readonly revoked_at: string | null;
+  }[];
+}
+
+const PACKAGES: PackagesView = {
+  lists: PRICE_LISTS.map(({ unit, currency, packages }) => ({
+    unit,
+    currency,
+    packages: packages.map(({ credits, price, unitPrice }) => ({
+      credits,
+      price,
+      unit_price: unitPrice,
+    })),
+  })),
+};
+
 export class ReadAccount {
   readonly #ledger: Pick<LedgerStore, 'balances'>;
+  readonly #apiKeys: Pick<ApiKeyStore, 'list'>;
 
-  constructor(ledger: Pick<LedgerStore, 'balances'>) {
+  constructor(ledger: Pick<LedgerStore, 'balances'>, apiKeys: Pick<ApiKeyStore, 'list'>) {
     this.#ledger = ledger;
+    this.#apiKeys = apiKeys;
   }
 
   async view(caller: Caller): Promise<AccountView> {
@@ -37,5 +77,22 @@ export class ReadAccount {
     // Accounts are never removed.
     if (balances === undefined) throw new Error(`the API key of an unknown account: ${accountId}`);
     return { available: balances.available, reserved: balances.reserved };
+  }
+
+  packages(): PackagesView {
+    return PACKAGES;
+  }
+
+  /** Every key of the caller's account; nothing in it can be used as a key. */
+  async keys({ accountId }: Caller): Promise<KeysView> {
+    const keys = await this.#apiKeys.list(accountId);
+    return {
+      keys: keys.map(({ prefix, name, createdAtMs, revokedAtMs }) => ({
+        prefix,
+        name,
+        created_at: new Date(createdAtMs).toISOString(),
+        revoked_at: revokedAtMs === null ? null : new Date(revokedAtMs).toISOString(),
+      })),
+    };
   }
 }

@@ -25,7 +25,7 @@ import {
   pickNode,
   type Shares,
 } from '../domain/dispatch-policy.ts';
-import type { JobFailure } from '../domain/job.ts';
+import type { Job, JobFailure } from '../domain/job.ts';
 import { failureDue, LEASE_MS } from '../domain/lease.ts';
 import type { Offer } from '../nodes/node-link.ts';
 import type { ClaimableJob, JobStore } from '../store/job-store.ts';
@@ -107,7 +107,7 @@ export class Dispatcher {
 
   start(): void {
     const { events, fleet } = this.#dependencies;
-    this.#unsubscribe.push(events.onSubmitted(() => this.#hasNews()));
+    this.#unsubscribe.push(events.onSubmitted(job => this.#submitted(job)));
     this.#unsubscribe.push(fleet.onChange(() => this.#kick()));
     this.#poll = setInterval(() => this.#hasNews(), POLL_MS);
     this.#hasNews();
@@ -144,6 +144,17 @@ export class Dispatcher {
     this.#kick();
   }
 
+  /** Under a flood most find no room: a look at the table for each would cost more than the job. */
+  #submitted(job: Pick<Job, 'input'>): void {
+    const placeable = job.input === null ? this.#fetching() < FETCHES_MAX : this.#hasRoom();
+    if (placeable) this.#hasNews();
+    else this.#waiting = true;
+  }
+
+  #hasRoom(): boolean {
+    return this.#dependencies.fleet.snapshots().some(node => node.imagesFree > 0);
+  }
+
   #kick(): void {
     if (this.#stopping || this.#backoff !== undefined) return;
     if (!this.#news && !this.#waiting) return;
@@ -162,10 +173,11 @@ export class Dispatcher {
 
   /** Never rejects. */
   async #look(): Promise<void> {
-    const { jobs, fleet, log } = this.#dependencies;
-    const room = fleet.snapshots().some(node => node.imagesFree > 0);
-    if (!this.#news && !room) return;
+    const { jobs, log } = this.#dependencies;
+    if (!this.#news && !this.#hasRoom()) return;
     this.#news = false;
+    // Set again by what this look leaves, and by what is submitted while it is under way.
+    this.#waiting = false;
     let claimable: ClaimableJob[];
     try {
       claimable = await jobs.listClaimable(LIST_MAX);
@@ -195,7 +207,7 @@ export class Dispatcher {
     for (const job of orderJobs(free, this.#shares())) {
       if (!this.#placeOne(job)) waiting = true;
     }
-    this.#waiting = waiting;
+    this.#waiting ||= waiting;
   }
 
   /** False: it waits for room. */

@@ -3,6 +3,7 @@
  * truth. Whoever waits reads the row; jobs of other replicas are found by a slow poll.
  */
 import { EventEmitter } from 'node:events';
+import type { Job } from '../domain/job.ts';
 
 export class JobEvents {
   readonly #submitted = new EventEmitter();
@@ -13,11 +14,11 @@ export class JobEvents {
     this.#final.setMaxListeners(0);
   }
 
-  jobSubmitted(): void {
-    this.#submitted.emit('job');
+  jobSubmitted(job: Pick<Job, 'input'>): void {
+    this.#submitted.emit('job', job);
   }
 
-  onSubmitted(listener: () => void): () => void {
+  onSubmitted(listener: (job: Pick<Job, 'input'>) => void): () => void {
     this.#submitted.on('job', listener);
     return () => this.#submitted.off('job', listener);
   }

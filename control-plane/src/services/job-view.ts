@@ -1,7 +1,14 @@
 /** A job as callers see it: the wire form of the contract's "Job fields by state". Pure. */
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
-import { isFinal, type Job, type PublicJobState, publicState } from '../domain/job.ts';
+import {
+  type CallbackStatus,
+  isFinal,
+  type Job,
+  type JobCallback,
+  type PublicJobState,
+  publicState,
+} from '../domain/job.ts';
 
 export interface ResultView {
   readonly url: string;
@@ -11,6 +18,16 @@ export interface ResultView {
   readonly width: number;
   readonly height: number;
   readonly expiresAt: string;
+}
+
+/** Times are ISO 8601 in UTC; null until set. */
+export interface CallbackView {
+  readonly url: string;
+  readonly status: CallbackStatus;
+  readonly attempts: number;
+  readonly last_status_code: number | null;
+  readonly last_attempt_at: string | null;
+  readonly next_attempt_at: string | null;
 }
 
 /** Times are ISO 8601 in UTC; null until set. */
@@ -28,6 +45,8 @@ export interface JobView {
     readonly detail: string;
     readonly retryable: boolean;
   };
+  /** Only where it was asked for. */
+  readonly callback?: CallbackView;
   /** Only in the 202 of the synchronous endpoint whose wait ended. */
   readonly sync_timeout?: true;
 }
@@ -45,6 +64,12 @@ export class JobViews {
   }
 
   view(job: Job): JobView {
+    const view = this.viewWithoutCallback(job);
+    return job.callback === null ? view : { ...view, callback: callbackOf(job.callback) };
+  }
+
+  /** What the notification itself tells. */
+  viewWithoutCallback(job: Job): Omit<JobView, 'callback'> {
     const status = publicState(job);
     return {
       job_id: job.id,
@@ -89,6 +114,17 @@ export function refusalOf(job: Job): ContractError | undefined {
 
 function errorOf({ code, detail, retryable }: NonNullable<Job['failure']>): JobView['error'] {
   return { code, detail, retryable };
+}
+
+function callbackOf(callback: JobCallback): CallbackView {
+  return {
+    url: callback.url,
+    status: callback.status,
+    attempts: callback.attempts,
+    last_status_code: callback.lastStatusCode,
+    last_attempt_at: isoTimeOrNull(callback.lastAttemptAtMs),
+    next_attempt_at: isoTimeOrNull(callback.nextAttemptAtMs),
+  };
 }
 
 function isoTime(timeMs: number): string {

@@ -8,6 +8,6 @@ export function renderOutboxBody(views: JobViews, job: Job): string {
     type: job.state === 'succeeded' ? 'matting.job.succeeded' : 'matting.job.failed',
     timestamp: new Date(job.finishedAtMs).toISOString(),
     job_id: job.id,
-    data: views.view(job),
+    data: views.viewWithoutCallback(job),
   });
 }

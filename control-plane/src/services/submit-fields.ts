@@ -5,6 +5,7 @@
 import { ContractError } from '#contract/errors.ts';
 import { OUTPUT_FORMATS, type OutputFormat, parseOutputFormat } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { type CallbackPolicy, requireCallbackUrl } from '../sources/callback-url.ts';
 import { requireImageUrl } from '../sources/image-url.ts';
 import type { OutgoingPolicy } from '../sources/outgoing-url.ts';
 
@@ -33,11 +34,18 @@ export interface MattingRequest {
   /** Undefined: the image came as Base64. */
   readonly imageUrl: string | undefined;
   readonly outputFormat: OutputFormat;
+  /** Undefined: nobody is to be notified. */
+  readonly callback: CallbackRequest | undefined;
 }
 
-export interface FieldPolicy extends OutgoingPolicy {
-  readonly allowHttpCallbacks: boolean;
+/** As they were sent. */
+export interface CallbackRequest {
+  readonly url: string;
+  /** Never to be logged. */
+  readonly secret: string;
 }
+
+export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
 
 const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
 
@@ -50,10 +58,11 @@ export function requireMattingRequest(fields: MattingFields, policy: FieldPolicy
   const url = texts.get('image_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const outputFormat = requireOutputFormat(texts.get('output_format'));
-  refuseCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
+  const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
     outputFormat,
+    callback,
   };
 }
 
@@ -87,39 +96,23 @@ function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
   return url;
 }
 
-/** A pair that is right is refused too, for as long as this service sends no notifications. */
-function refuseCallback(
+function requireCallback(
   url: TextValue | undefined,
   secret: TextValue | undefined,
   policy: FieldPolicy,
-): void {
-  if (url === undefined && secret === undefined) return;
+): CallbackRequest | undefined {
+  if (url === undefined && secret === undefined) return undefined;
   const pair = 'callback_url and callback_secret come together';
   if (url === undefined) throw invalidCallback('callback_url', `missing: ${pair}`);
   if (secret === undefined) throw invalidCallback('callback_secret', `missing: ${pair}`);
-  const wrong = wrongWithCallbackUrl(url, policy);
-  if (wrong !== undefined) throw invalidCallback('callback_url', wrong);
+  if (url === OVERLONG) {
+    throw invalidCallback('callback_url', `must be at most ${URL_LENGTH_MAX} characters`);
+  }
+  requireCallbackUrl(url, policy);
   if (secret === OVERLONG || !CALLBACK_SECRET.test(secret)) {
     throw invalidCallback('callback_secret', 'must be 24 to 128 printable ASCII characters');
   }
-  throw new ContractError('INVALID_CALLBACK', 'callbacks are not available yet', {
-    fieldErrors: [{ field: 'callback_url', detail: 'not available yet' }],
-  });
-}
-
-function wrongWithCallbackUrl(text: TextValue, policy: FieldPolicy): string | undefined {
-  if (text === OVERLONG || text.length > URL_LENGTH_MAX) {
-    return `must be at most ${URL_LENGTH_MAX} characters`;
-  }
-  const url = URL.parse(text);
-  const schemes = policy.allowHttpCallbacks ? ['https:', 'http:'] : ['https:'];
-  if (url === null || !schemes.includes(url.protocol)) {
-    return `must be an absolute URL of the scheme ${schemes.join(' or ')}`;
-  }
-  if (url.username !== '' || url.password !== '') return 'must have no user name or password';
-  // An empty fragment leaves no trace in url.hash.
-  if (text.includes('#')) return 'must have no fragment';
-  return undefined;
+  return { url, secret };
 }
 
 function invalidCallback(field: 'callback_url' | 'callback_secret', wrong: string): ContractError {

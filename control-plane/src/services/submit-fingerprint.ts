@@ -8,8 +8,8 @@ export interface FingerprintedRequest {
   /** Of the decoded bytes, hexadecimal; or the URL's text as it was sent. */
   readonly source: { readonly imageSha256: string } | { readonly url: string };
   readonly outputFormat: OutputFormat;
-  readonly callbackUrl?: string;
-  readonly callbackSecret?: string;
+  /** As they were sent; undefined: none. */
+  readonly callback: { readonly url: string; readonly secret: string } | undefined;
 }
 
 /**
@@ -17,13 +17,15 @@ export interface FingerprintedRequest {
  * new line, so that no two different requests make the same text.
  */
 export function fingerprintOf(request: FingerprintedRequest): string {
-  const { source, outputFormat, callbackUrl, callbackSecret } = request;
+  const { source, outputFormat, callback } = request;
   const fields: [tag: string, value: string][] = [
     'url' in source ? ['image_url', source.url] : ['image_sha256', source.imageSha256],
     ['output_format', outputFormat],
   ];
-  if (callbackUrl !== undefined) fields.push(['callback_url', callbackUrl]);
-  if (callbackSecret !== undefined) fields.push(['callback_secret_sha256', sha256(callbackSecret)]);
+  if (callback !== undefined) {
+    fields.push(['callback_url', callback.url]);
+    fields.push(['callback_secret_sha256', sha256(callback.secret)]);
+  }
   return sha256(
     fields.map(([tag, value]) => `${tag}:${Buffer.byteLength(value)}:${value}\n`).join(''),
   );

@@ -1,14 +1,16 @@
 /**
  * A submission becomes a job, or meets the one its Idempotency-Key already made. The order is the
- * contract's: the body, then replay, join or conflict, then jobs in flight, saturation and credits,
- * which never refuse a join or a replay.
+ * contract's: the body, then replay, join or conflict, then the callback's address, jobs in flight,
+ * saturation and credits, which never refuse a join or a replay.
  */
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { Job, JobInput } from '../domain/job.ts';
+import type { CallbackAddressCheck } from '../sources/callback-url.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { JobStore, NewJob } from '../store/job-store.ts';
 import type { Caller, ReadAccount } from './account.ts';
+import type { CallbackSecrets } from './callback-secret.ts';
 import type { JobEvents } from './job-events.ts';
 import {
   type FieldPolicy,
@@ -31,6 +33,8 @@ export interface SubmitMattingDependencies {
   readonly events: JobEvents;
   /** Rejects with SERVICE_UNAVAILABLE where the service as a whole takes no more. */
   readonly acceptance: { requireOpen(): Promise<void> };
+  readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
+  readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
   readonly jobsInFlightMax: number;
   readonly fieldPolicy: FieldPolicy;
 }
@@ -75,16 +79,26 @@ export class SubmitMatting {
     const fingerprint = fingerprintOf({
       source: image === undefined ? { url: request.imageUrl! } : { imageSha256: image.sha256 },
       outputFormat: request.outputFormat,
+      callback: request.callback,
     });
     const keyHash = idempotencyKeyHash(submission.idempotencyKey);
-    const known = await this.#dependencies.jobs.findByIdempotencyKey(caller.apiKeyId, keyHash);
+    const find = () => this.#dependencies.jobs.findByIdempotencyKey(caller.apiKeyId, keyHash);
+    const known = await find();
     if (known !== undefined) return existing(known, fingerprint);
-    await this.#requireAccepting(caller);
+    try {
+      await this.#requireAccepting(caller, request);
+    } catch (refusal) {
+      // A twin may have made the job meanwhile, and a join is not refused.
+      const made = refusal instanceof ContractError ? await find() : undefined;
+      if (made === undefined) throw refusal;
+      return existing(made, fingerprint);
+    }
     return this.#create(submission, request, image, { fingerprint, keyHash });
   }
 
-  async #requireAccepting(caller: Caller): Promise<void> {
-    const { acceptance, readAccount, jobsInFlightMax } = this.#dependencies;
+  async #requireAccepting(caller: Caller, { callback }: MattingRequest): Promise<void> {
+    const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
+    if (callback !== undefined) await callbackAddresses.require(callback.url);
     if (this.#draining) {
       throw new ContractError('SERVICE_UNAVAILABLE', 'this replica is going away', {
         retryAfterS: DRAINING_RETRY_AFTER_S,
@@ -102,11 +116,11 @@ export class SubmitMatting {
 
   async #create(
     { caller, mode, upload }: Submission,
-    { imageUrl, outputFormat }: MattingRequest,
+    { imageUrl, outputFormat, callback }: MattingRequest,
     image: UploadedImage | undefined,
     { fingerprint, keyHash }: { fingerprint: string; keyHash: string },
   ): Promise<Submitted> {
-    const { jobs, events, jobsInFlightMax } = this.#dependencies;
+    const { jobs, events, callbackSecrets, jobsInFlightMax } = this.#dependencies;
     const id = randomUUID();
     const input = image === undefined ? null : jobInput(id, image);
     // Durable before anybody is told of the job.
@@ -121,12 +135,15 @@ export class SubmitMatting {
       outputFormat,
       input,
       sourceUrl: imageUrl ?? null,
+      ...(callback === undefined
+        ? {}
+        : { callback: { url: callback.url, ...callbackSecrets.seal(id, callback.secret) } }),
     };
     // Where this throws nobody knows whether the row stands, so the input stays: a row without its
     // input would fail a job that was accepted, an input without a row is swept.
     const outcome = await jobs.submit(job, { jobsInFlightMax });
     if (outcome.kind === 'created') {
-      events.jobSubmitted();
+      events.jobSubmitted(outcome.job);
       return { job: outcome.job, created: true };
     }
     if (input !== null) await this.#dependencies.blobs.remove(input.blob);

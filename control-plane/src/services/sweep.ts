@@ -1,7 +1,8 @@
 /**
- * Clears away what nobody can reach any more: results past their expiry, rows of jobs long final,
- * blobs no row refers to, unfinished writes. Nothing depends on its being on time: expiry is judged
- * by the database's clock. Every replica runs one; they meet only in statements that one of them
+ * Clears away what nobody can reach any more or what must not be kept: results past their expiry,
+ * secrets of callbacks past their time, rows of jobs long final, blobs no row refers to, unfinished
+ * writes. Nothing that callers see depends on its being on time: expiry is judged by the database's
+ * clock. Every replica runs one; they meet only in statements that one of them
  * wins and in removals of what is already gone.
  *
  * A pass does a bounded amount and leaves the rest to the next. What one step cannot do is logged,
@@ -10,6 +11,7 @@
 import type { Logger } from 'pino';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { JobStore } from '../store/job-store.ts';
+import type { WebhookOutboxStore } from '../store/webhook-outbox-store.ts';
 
 /** Between the end of a pass and the next, give or take the jitter. */
 const SWEEP_INTERVAL_MS = 60_000;
@@ -29,6 +31,7 @@ export interface SweeperOptions {
     JobStore,
     'takeExpiredResultBlobs' | 'removeFinalOlderThan' | 'referencedBlobs'
   >;
+  readonly outbox: Pick<WebhookOutboxStore, 'eraseDueSecrets'>;
   readonly blobStore: Pick<BlobStore, 'remove' | 'listOlderThan'>;
   readonly logger: Pick<Logger, 'info' | 'error'>;
   readonly intervalMs?: number;
@@ -39,6 +42,7 @@ export interface SweeperOptions {
 /** What a pass removed. */
 export interface SweepCounts {
   results: number;
+  secrets: number;
   rows: number;
   orphans: number;
 }
@@ -88,11 +92,12 @@ export class Sweeper {
 
   /** One pass. Never rejects. */
   async sweep(): Promise<SweepCounts> {
-    const counts: SweepCounts = { results: 0, rows: 0, orphans: 0 };
+    const counts: SweepCounts = { results: 0, secrets: 0, rows: 0, orphans: 0 };
     await this.#step('expired results', () => this.#sweepResults(counts));
+    await this.#step('callback secrets', () => this.#sweepSecrets(counts));
     await this.#step('old rows', () => this.#sweepRows(counts));
     await this.#step('orphaned blobs', () => this.#sweepOrphans(counts));
-    if (counts.results + counts.rows + counts.orphans > 0) {
+    if (Object.values(counts).some(count => count > 0)) {
       this.#options.logger.info({ ...counts }, 'swept');
     }
     return counts;
@@ -119,6 +124,14 @@ export class Sweeper {
       const names = await this.#options.jobStore.takeExpiredResultBlobs(BATCH_SIZE);
       counts.results += await this.#remove(names);
       return names.length;
+    });
+  }
+
+  #sweepSecrets(counts: SweepCounts): Promise<void> {
+    return this.#batches(async () => {
+      const secrets = await this.#options.outbox.eraseDueSecrets(BATCH_SIZE);
+      counts.secrets += secrets;
+      return secrets;
     });
   }
 

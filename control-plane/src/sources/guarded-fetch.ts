@@ -8,7 +8,6 @@
  * credential, no kept connection, no HTTP/2, no decompression.
  */
 import { isIP } from 'node:net';
-import { networkInterfaces } from 'node:os';
 import { Client, type Dispatcher } from 'undici';
 import { type CreateConnector, createPinnedConnector } from './dial.ts';
 import {
@@ -17,7 +16,9 @@ import {
   type OutgoingPolicy,
   requireOutgoingUrl,
 } from './outgoing-url.ts';
+import { interfaceAddresses } from './own-addresses.ts';
 import { isPublicAddress } from './public-address.ts';
+import { raceAbort } from './race-abort.ts';
 import { createPublicResolver, type ResolveHost, resolveTrustedHost } from './resolve-host.ts';
 
 export interface FetchLimits {
@@ -83,11 +84,6 @@ export interface GuardedFetchOptions {
   readonly createConnector?: CreateConnector;
   /** This machine's addresses: public ones among them are not for callers either. */
   readonly ownAddresses?: () => ReadonlySet<string>;
-}
-
-function interfaceAddresses(): Set<string> {
-  const interfaces = Object.values(networkInterfaces()).flatMap(list => list ?? []);
-  return new Set(interfaces.map(entry => entry.address));
 }
 
 /** Errors of Node and undici by which a source is not heard of at all, or no longer. */
@@ -253,18 +249,6 @@ function addressesToTry(addresses: readonly string[]): readonly string[] {
   const v6 = addresses.filter(address => isIP(address) !== 4);
   const inTurn = addresses.flatMap((_, i) => [...v6.slice(i, i + 1), ...v4.slice(i, i + 1)]);
   return inTurn.slice(0, ADDRESSES_TRIED_MAX);
-}
-
-/** The promise's end, or the signal's, whichever comes first. */
-async function raceAbort<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
-  const { promise: aborted, reject } = Promise.withResolvers<never>();
-  const onAbort = (): void => reject(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    return await Promise.race([promise, aborted]);
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
 }
 
 function requireBody(response: Dispatcher.ResponseData): FetchedResponse {

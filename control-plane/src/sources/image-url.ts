@@ -2,9 +2,15 @@
 import { ContractError } from '#contract/errors.ts';
 import { ForbiddenUrlError, type OutgoingPolicy, requireOutgoingUrl } from './outgoing-url.ts';
 
+/** The parser would drop some and escape others: what is requested would not be what was sent. */
+const CONTROL_CHARACTER = /\p{Cc}/u;
+
 /** Throws INVALID_IMAGE_SOURCE with the field's error. */
 export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
   try {
+    if (CONTROL_CHARACTER.test(text)) {
+      throw new ForbiddenUrlError('a URL has no control characters');
+    }
     requireOutgoingUrl(text, policy);
   } catch (error) {
     if (!(error instanceof ForbiddenUrlError)) throw error;

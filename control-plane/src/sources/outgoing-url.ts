@@ -54,7 +54,8 @@ function requirePort(url: URL, policy: OutgoingPolicy): void {
   throw new ForbiddenUrlError(`the port is not one of ${policy.fetchPorts.join(', ')}`);
 }
 
-function requireHost(host: string): void {
+/** @param host of hostOf: a literal must be public, a name must not lead inside. */
+export function requirePublicHost(host: string): void {
   const isPublic = isIP(host) === 0 ? !leadsInside(host) : isPublicAddress(host);
   if (!isPublic) throw new ForbiddenUrlError('the host is not a public address');
 }
@@ -79,7 +80,7 @@ export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: 
   if (host === '') throw new ForbiddenUrlError('the URL has no host');
   if (!policy.allowPrivateAddresses) {
     requirePort(url, policy);
-    requireHost(host);
+    requirePublicHost(host);
   }
   return url;
 }

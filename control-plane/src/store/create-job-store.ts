@@ -20,6 +20,7 @@ export function createJobStore(database: Database, options: JobStoreOptions): Jo
   const retention = new JobRetention(database);
   return {
     find: jobId => queries.find(jobId),
+    findFinal: jobIds => queries.findFinal(jobIds),
     findForKey: (jobId, apiKeyId) => queries.findForKey(jobId, apiKeyId),
     findByIdempotencyKey: (apiKeyId, hash) => queries.findByIdempotencyKey(apiKeyId, hash),
     findByResultToken: token => queries.findByResultToken(token),

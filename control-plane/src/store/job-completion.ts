@@ -160,14 +160,14 @@ export class JobCompletion {
 
   async #notify(tx: Transaction<Schema>, jobId: string, secret: CallbackSecret): Promise<void> {
     const ended = await readJob(this.#database, tx, jobId);
-    if (ended?.callbackUrl == null) throw new Error(`job ${jobId} lost its callback`);
+    if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
     const { nowMs } = this.#database;
     await tx
       .insertInto('webhook_outbox')
       .values({
         job_id: jobId,
         account_id: ended.accountId,
-        callback_url: ended.callbackUrl,
+        callback_url: ended.callback.url,
         body: this.#renderOutboxBody(ended),
         ...secret,
         secret_erase_at: secret.secret === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),
@@ -198,7 +198,7 @@ async function readCallbackSecret(
   tx: Transaction<Schema>,
   job: Job,
 ): Promise<CallbackSecret | undefined> {
-  if (job.callbackUrl === null) return undefined;
+  if (job.callback === null) return undefined;
   return tx
     .selectFrom('jobs')
     .select(['callback_secret as secret', 'callback_secret_key_id as secret_key_id'])

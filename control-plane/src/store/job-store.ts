@@ -68,6 +68,8 @@ export interface JobStore {
   /** Undefined also for another key's job. */
   findForKey(jobId: string, apiKeyId: string): Promise<Job | undefined>;
   find(jobId: string): Promise<Job | undefined>;
+  /** Those among them that are final. */
+  findFinal(jobIds: readonly string[]): Promise<Job[]>;
   /** By the link's token; expired ones too. */
   findByResultToken(token: string): Promise<Job | undefined>;
 

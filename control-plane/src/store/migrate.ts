@@ -5,10 +5,14 @@
 import { type Migration, Migrator } from 'kysely/migration';
 import type { Database } from './connect.ts';
 import { initialMigration } from './migrations/0001-initial.ts';
+import { rateQuotasMigration } from './migrations/0002-rate-quotas.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 function migrationsOf(database: Database): Record<string, Migration> {
-  return { '0001-initial': initialMigration(database.dialect) };
+  return {
+    '0001-initial': initialMigration(database.dialect),
+    '0002-rate-quotas': rateQuotasMigration(database.dialect),
+  };
 }
 
 /** The schema cannot be used by this version; the message says what to do. */
@@ -41,7 +45,10 @@ export async function schemaState(database: Database): Promise<SchemaState> {
  * @throws SchemaError where a newer version has been at work, or a migration failed.
  */
 export async function migrate(database: Database): Promise<string[]> {
-  refuseNewer(await schemaState(database));
+  const state = await schemaState(database);
+  refuseNewer(state);
+  // Neither lock nor the right to change tables is needed to start on a current schema.
+  if (state.pending.length === 0) return [];
   const migrator = new Migrator({
     db: database.kysely,
     provider: { getMigrations: async () => migrationsOf(database) },

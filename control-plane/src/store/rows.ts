@@ -4,13 +4,14 @@ import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
 import type {
   Job,
+  JobCallback,
   JobFailure,
   JobInput,
   JobLease,
   JobResult,
   StageTimings,
 } from '../domain/job.ts';
-import type { JobsTable } from './schema.ts';
+import type { JobsTable, WebhookOutboxTable } from './schema.ts';
 
 /**
  * True for text that may be compared with an ASCII column. MySQL refuses to compare anything else
@@ -23,7 +24,14 @@ export function isAsciiWord(text: string): boolean {
 /** A row of jobs with the database's clock beside it. */
 export type JobRow = Selectable<JobsTable> & { readonly read_at: number };
 
-export function jobFromRow(row: JobRow): Job {
+/** What the outbox says of a job's notification. */
+export type NotificationRow = Pick<
+  Selectable<WebhookOutboxTable>,
+  'status' | 'attempts' | 'last_status_code' | 'last_attempt_at' | 'next_attempt_at'
+>;
+
+/** @param notification absent: the outbox has no row of this job */
+export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
   return {
     id: row.id,
     accountId: row.account_id,
@@ -47,7 +55,7 @@ export function jobFromRow(row: JobRow): Job {
     result: resultFromRow(row),
     failure: failureFromRow(row),
     timings: row.timings === null ? null : (JSON.parse(row.timings) as StageTimings),
-    callbackUrl: row.callback_url,
+    callback: callbackFromRows(row, notification),
     readAtMs: row.read_at,
   };
 }
@@ -126,6 +134,18 @@ function failureFromRow(row: JobRow): JobFailure | null {
     code: requireErrorCode(row.failure_code),
     detail: row.failure_detail ?? '',
     retryable: row.failure_retryable === 1,
+  };
+}
+
+function callbackFromRows(row: JobRow, notification?: NotificationRow): JobCallback | null {
+  if (row.callback_url === null) return null;
+  return {
+    url: row.callback_url,
+    status: notification?.status ?? 'pending',
+    attempts: notification?.attempts ?? 0,
+    lastStatusCode: notification?.last_status_code ?? null,
+    lastAttemptAtMs: notification?.last_attempt_at ?? null,
+    nextAttemptAtMs: notification?.next_attempt_at ?? null,
   };
 }
 

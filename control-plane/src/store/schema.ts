@@ -3,8 +3,9 @@
  * database's clock, identifiers are compared byte by byte, and nothing relies on the order rows
  * were inserted in.
  */
-import type { JobState } from '../domain/job.ts';
+import type { CallbackStatus, JobState } from '../domain/job.ts';
 import type { LedgerKind, LedgerSlot } from '../domain/ledger.ts';
+import type { RateKind } from '../domain/rate-quota.ts';
 
 export interface AccountsTable {
   id: string;
@@ -99,7 +100,7 @@ export interface WebhookOutboxTable {
   secret_key_id: string | null;
   /** Set while a secret is stored: when it must be gone, delivered or not. */
   secret_erase_at: number | null;
-  status: 'pending' | 'delivered' | 'failed';
+  status: CallbackStatus;
   attempts: number;
   last_status_code: number | null;
   last_attempt_at: number | null;
@@ -126,6 +127,14 @@ export interface NodesTable {
   draining: number;
 }
 
+/** One row an account and kind: what replicas have leased of its quota in the latest window. */
+export interface RateQuotasTable {
+  account_id: string;
+  kind: RateKind;
+  window_start: number;
+  leased: number;
+}
+
 /** At most one row: what only the right secrets key can open. */
 export interface SecretsCanaryTable {
   id: string;
@@ -141,5 +150,6 @@ export interface Schema {
   jobs: JobsTable;
   webhook_outbox: WebhookOutboxTable;
   nodes: NodesTable;
+  rate_quotas: RateQuotasTable;
   secrets_canary: SecretsCanaryTable;
 }

@@ -9,8 +9,10 @@ import type { JobStore } from './job-store.ts';
 import { createLedgerStore, type LedgerStore } from './ledger-store.ts';
 import { migrate, requireCurrentSchema } from './migrate.ts';
 import { createNodeStore, type NodeStore } from './node-store.ts';
+import { createRateQuotaStore, type RateQuotaStore } from './rate-quota-store.ts';
 import { createSecretsCanaryStore, type SecretsCanaryStore } from './secrets-canary-store.ts';
 import { query } from './transact.ts';
+import { createWebhookOutboxStore, type WebhookOutboxStore } from './webhook-outbox-store.ts';
 
 export interface Stores {
   readonly accounts: AccountStore;
@@ -18,7 +20,9 @@ export interface Stores {
   readonly jobs: JobStore;
   readonly ledger: LedgerStore;
   readonly nodes: NodeStore;
+  readonly rateQuotas: RateQuotaStore;
   readonly secretsCanary: SecretsCanaryStore;
+  readonly webhookOutbox: WebhookOutboxStore;
   /** The first account, with credits and a key, only where there is none; all of it or nothing. */
   bootstrap(accountName: string, credits: number): Promise<BootstrapOutcome>;
   /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
@@ -60,7 +64,9 @@ export function createStores(database: Database, options: JobStoreOptions): Stor
     jobs: createJobStore(database, options),
     ledger: createLedgerStore(database),
     nodes: createNodeStore(database),
+    rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
+    webhookOutbox: createWebhookOutboxStore(database),
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
     check: async () => {
       await query(database, db => sql`select 1`.execute(db));

@@ -12,6 +12,9 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { credentials, Metadata } from '@grpc/grpc-js';
 import sharp from 'sharp';
 import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
+import { SecretBox } from '../../src/secret-box.ts';
+import { CallbackSecrets } from '../../src/services/callback-secret.ts';
+import { openDatabase } from '../../src/store/connect.ts';
 import { openStores } from '../../src/store/stores.ts';
 import { silent, until } from '../dispatch/harness.ts';
 import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
@@ -59,6 +62,10 @@ class Program {
     const exited = once(this.#child, 'exit');
     await finished(this.#child.stderr!);
     return (await exited)[0];
+  }
+
+  get log(): string {
+    return JSON.stringify(this.#log);
   }
 
   line(message: string): Record<string, unknown> | undefined {
@@ -110,6 +117,16 @@ async function createKey(): Promise<string> {
   return token;
 }
 
+async function outboxRow() {
+  const log = { info: () => undefined, warn: () => undefined };
+  const database = await openDatabase(`sqlite:${path.join(directory, 'matting.sqlite')}`, { log });
+  try {
+    return await database.kysely.selectFrom('webhook_outbox').selectAll().executeTakeFirstOrThrow();
+  } finally {
+    await database.close();
+  }
+}
+
 /** Registers as a node does, and waits until /readyz says so. */
 async function join(program: Program): Promise<ScriptedNode> {
   const { registry, http } = await program.ports();
@@ -126,7 +143,12 @@ async function join(program: Program): Promise<ScriptedNode> {
   return node;
 }
 
-function submit(http: number, apiKey: string, idempotencyKey: string): Promise<Response> {
+function submit(
+  http: number,
+  apiKey: string,
+  idempotencyKey: string,
+  more: Readonly<Record<string, string>> = {},
+): Promise<Response> {
   return fetch(`http://127.0.0.1:${http}/v1/matting`, {
     method: 'POST',
     headers: {
@@ -134,7 +156,7 @@ function submit(http: number, apiKey: string, idempotencyKey: string): Promise<R
       'idempotency-key': idempotencyKey,
       'content-type': 'application/json',
     },
-    body: JSON.stringify({ image_base64: picture.toString('base64') }),
+    body: JSON.stringify({ image_base64: picture.toString('base64'), ...more }),
   });
 }
 
@@ -174,6 +196,35 @@ describe('a control plane', () => {
     program.signal('SIGTERM');
     assert.equal(await program.exit, 0);
     assert.equal(program.errors, '');
+  });
+
+  it('keeps a notification with its job, its secret sealed with the configured key', async () => {
+    const apiKey = await createKey();
+    const program = new Program(
+      environment({
+        MATTING_SECRETS_KEY: 'ab'.repeat(32),
+        MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
+        MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+      }),
+    );
+    const { http } = await program.ports();
+    await join(program);
+    const callback_secret = 'only the caller knows this';
+    const hook = { callback_url: 'http://127.0.0.1:9/hook', callback_secret };
+    const answer = await submit(http, apiKey, 'one', hook);
+    const told = await answer.text();
+    assert.equal(answer.status, 200, told);
+    const { callback, ...job } = JSON.parse(told);
+    assert.deepEqual([callback.url, callback.status], [hook.callback_url, 'pending']);
+    program.signal('SIGTERM');
+    assert.equal(await program.exit, 0);
+    const row = await outboxRow();
+    const { data } = JSON.parse(row.body);
+    assert.deepEqual(data, job);
+    const secrets = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 0xab)));
+    const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
+    assert.equal(secrets.open(job.job_id, stored)?.toString(), callback_secret);
+    assert.ok(!(told + program.log).includes(callback_secret));
   });
 
   it('answers those who wait for a running attempt before it ends', async () => {

@@ -188,8 +188,8 @@ export class Harness {
       },
       { jobsInFlightMax: 1000 },
     );
-    assert.equal(outcome.kind, 'created');
-    for (const { events } of this.replicas) events.jobSubmitted();
+    assert.ok(outcome.kind === 'created');
+    for (const { events } of this.replicas) events.jobSubmitted(outcome.job);
     return id;
   }
 

@@ -141,7 +141,18 @@ const REFUSED: readonly [what: string, sent: Sent, code: ErrorCode, field: strin
     'INVALID_CALLBACK',
     'callback_secret',
   ],
-  ['a pair that is right', { image_base64: '', ...pair }, 'INVALID_CALLBACK', 'callback_url'],
+  [
+    'a secret with a tab',
+    { image_base64: '', ...pair, callback_secret: `\t${'s'.repeat(24)}` },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  ],
+  [
+    'a secret far too long',
+    { image_base64: '', ...pair, callback_secret: OVERLONG },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  ],
 ];
 
 for (const [what, sent, code, field] of REFUSED) {
@@ -149,6 +160,26 @@ for (const [what, sent, code, field] of REFUSED) {
     const error = refused(sent);
     assert.equal(error.code, code);
     assert.equal(error.fieldErrors[0].field, field);
+  });
+}
+
+for (const url of [
+  'hooks.example.com/x',
+  'ftp://hooks.example.com/',
+  'https://',
+  'https://hooks.example.com:65536/',
+  'https://hooks.exa\u0000mple.com/',
+  'https://hooks.example.com/\n',
+  'https://:b@hooks.example.com/',
+  'https://@hooks.example.com/',
+  'HTTPS:\\\\@hooks.example.com/',
+  'https:a@hooks.example.com/',
+  'https://hooks.example.com/#part',
+]) {
+  test(`refuses the callback ${JSON.stringify(url)}`, () => {
+    const error = refused({ image_base64: '', ...pair, callback_url: url });
+    assert.equal(error.code, 'INVALID_CALLBACK');
+    assert.equal(error.fieldErrors[0].field, 'callback_url');
   });
 }
 
@@ -163,7 +194,20 @@ test('the order: source, output format, callback, the text of the URL', () => {
 test('a callback over http only where the operator allows it', () => {
   const sent = { image_base64: '', ...pair, callback_url: 'http://hooks.example.com/' };
   assert.match(refused(sent).message, /https:/);
-  assert.match(refused(sent, { ...POLICY, allowHttpCallbacks: true }).message, /not available yet/);
+  const allowed = requireMattingRequest(fields(sent), { ...POLICY, allowHttpCallbacks: true });
+  assert.equal(allowed.callback?.url, 'http://hooks.example.com/');
+});
+
+test('a pair that is right is kept as it was sent, address and port unjudged', () => {
+  for (const callback of [
+    { url: 'https://hooks.example.com:8443/a b?x=a@b:c', secret: ' !~'.repeat(8) },
+    { url: `https://h.example.com/${'a'.repeat(2026)}`, secret: 's'.repeat(128) },
+    { url: 'https://127.0.0.1/', secret: SECRET },
+  ]) {
+    const sent = { callback_url: callback.url, callback_secret: callback.secret };
+    const request = requireMattingRequest(fields({ image_base64: '', ...sent }), POLICY);
+    assert.deepEqual(request.callback, callback);
+  }
 });
 
 test('formats in whatever case, png where absent', () => {
@@ -178,5 +222,9 @@ test('formats in whatever case, png where absent', () => {
 
 test('the URL is kept as it was sent', () => {
   const request = requireMattingRequest(fields({ image_url: URL_TEXT }), POLICY);
-  assert.deepEqual(request, { imageUrl: URL_TEXT, outputFormat: 'png' });
+  assert.deepEqual(request, {
+    imageUrl: URL_TEXT,
+    outputFormat: 'png',
+    callback: undefined,
+  });
 });

@@ -6,7 +6,11 @@ import {
   idempotencyKeyHash,
 } from '../../src/services/submit-fingerprint.ts';
 
-const base: FingerprintedRequest = { source: { url: 'https://a.example/x' }, outputFormat: 'png' };
+const base: FingerprintedRequest = {
+  source: { url: 'https://a.example/x' },
+  outputFormat: 'png',
+  callback: undefined,
+};
 
 test('every field that counts changes the fingerprint', () => {
   const requests: FingerprintedRequest[] = [
@@ -14,9 +18,9 @@ test('every field that counts changes the fingerprint', () => {
     { ...base, outputFormat: 'webp' },
     { ...base, source: { url: 'https://a.example/y' } },
     { ...base, source: { imageSha256: 'https://a.example/x' } },
-    { ...base, callbackUrl: 'https://b.example', callbackSecret: 's'.repeat(24) },
-    { ...base, callbackUrl: 'https://b.example', callbackSecret: 't'.repeat(24) },
-    { ...base, callbackUrl: 'https://c.example', callbackSecret: 's'.repeat(24) },
+    { ...base, callback: { url: 'https://b.example', secret: 's'.repeat(24) } },
+    { ...base, callback: { url: 'https://b.example', secret: 't'.repeat(24) } },
+    { ...base, callback: { url: 'https://c.example', secret: 's'.repeat(24) } },
   ];
   assert.equal(new Set(requests.map(fingerprintOf)).size, requests.length);
   for (const request of requests) assert.match(fingerprintOf(request), /^[0-9a-f]{64}$/);
@@ -24,7 +28,7 @@ test('every field that counts changes the fingerprint', () => {
 
 test('no value can pass for another field', () => {
   const url = 'https://a.example/x\noutput_format:4:webp';
-  const forged = { source: { url }, outputFormat: 'png' } as const;
+  const forged = { ...base, source: { url } };
   assert.notEqual(fingerprintOf(forged), fingerprintOf({ ...base, outputFormat: 'webp' }));
 });
 

@@ -12,6 +12,7 @@ const HOUR_MS = 3_600_000;
 /** Rows as the sweeper sees them: what expired, what is old, what is referred to. */
 class Rows {
   expired: string[] = [];
+  secretsDue = 0;
   old = 0;
   readonly referenced = new Set<string>();
   readonly lifetimes: number[] = [];
@@ -19,6 +20,12 @@ class Rows {
 
   async takeExpiredResultBlobs(limit: number): Promise<string[]> {
     return this.expired.splice(0, limit);
+  }
+
+  async eraseDueSecrets(limit: number): Promise<number> {
+    const erased = Math.min(limit, this.secretsDue);
+    this.secretsDue -= erased;
+    return erased;
   }
 
   async removeFinalOlderThan(afterMs: number, limit: number): Promise<number> {
@@ -57,7 +64,7 @@ function sweeperOf(options: Partial<SweeperOptions> = {}): Sweeper {
     info: () => undefined,
     error: (fields: { step: string }) => errors.push(fields.step),
   } as unknown as SweeperOptions['logger'];
-  return new Sweeper({ jobStore: rows, blobStore: store, logger, ...options });
+  return new Sweeper({ jobStore: rows, outbox: rows, blobStore: store, logger, ...options });
 }
 
 async function put(...names: string[]): Promise<void> {
@@ -76,9 +83,10 @@ describe('a pass that meets errors', () => {
   it('logs the step and runs the others', async () => {
     await put('results/gone-1', 'inputs/orphan');
     rows.expired = ['results/gone-1'];
+    rows.secretsDue = 250;
     rows.removeFinalOlderThan = () => Promise.reject(new Error('database'));
     nowMs += 2 * HOUR_MS;
-    assert.deepEqual(await sweeperOf().sweep(), { results: 1, rows: 0, orphans: 1 });
+    assert.deepEqual(await sweeperOf().sweep(), { results: 1, secrets: 250, rows: 0, orphans: 1 });
     assert.deepEqual(errors, ['old rows']);
   });
 
@@ -144,9 +152,9 @@ describe('a pass', () => {
     await put('inputs/young', 'inputs/kept');
     rows.referenced.add('inputs/kept');
     const writer = await store.createWriter();
-    assert.deepEqual(await sweeperOf().sweep(), { results: 0, rows: 0, orphans: 0 });
+    assert.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 0 });
     nowMs += 2 * HOUR_MS;
-    assert.deepEqual(await sweeperOf().sweep(), { results: 0, rows: 0, orphans: 2 });
+    assert.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 2 });
     assert.equal(await exists('inputs/kept'), true);
     assert.equal(await exists('inputs/young'), false);
     await writer.abort();

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { ContractError } from '#contract/errors.ts';
 import type { Job } from '../../src/domain/job.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
 import { WaitForJob } from '../../src/services/wait-for-job.ts';
@@ -46,8 +47,9 @@ test('an event between the look and the wait is not lost', async () => {
   let looks = 0;
   const waits = new WaitForJob(
     {
-      findForKey: async (...args) => {
-        const seen = await app.stores.jobs.findForKey(...args);
+      findForKey: (...args) => app.stores.jobs.findForKey(...args),
+      findFinal: async ids => {
+        const seen = await app.stores.jobs.findFinal(ids);
         looks += 1;
         if (looks === 1) {
           await app.succeedJob(job.id);
@@ -92,9 +94,64 @@ test('time, a hang-up and a drain end the wait and change nothing', async () => 
   assert.equal(waits.waiting, 0);
 });
 
-test('a look that fails fails the wait and leaves nothing behind', async () => {
-  const broken = { findForKey: () => Promise.reject(new Error('no database')) };
-  const waits = new WaitForJob(broken, app.events);
-  await assert.rejects(waits.wait(await submit(), LONG_MS, never), /no database/);
+test('many waits of many jobs look together, and each gets its own job', async () => {
+  const asked: number[] = [];
+  const waits = new WaitForJob(
+    {
+      findForKey: (...args) => app.stores.jobs.findForKey(...args),
+      findFinal: ids => {
+        asked.push(ids.length);
+        return app.stores.jobs.findFinal(ids);
+      },
+    },
+    app.events,
+  );
+  const jobs = await Promise.all(Array.from({ length: 20 }, submit));
+  const waiting = jobs.flatMap(job => [
+    waits.wait(job, LONG_MS, never),
+    waits.wait(job, LONG_MS, never),
+  ]);
+  await untilWaiting(waits, 40);
+  for (const job of jobs) await app.succeedJob(job.id);
+  const ended = await Promise.all(waiting);
+  assert.deepEqual(
+    ended.map(({ id, state }) => [id, state]),
+    jobs.flatMap(({ id }) => [
+      [id, 'succeeded'],
+      [id, 'succeeded'],
+    ]),
+  );
+  assert.equal(asked[0], 20);
   assert.equal(waits.waiting, 0);
+});
+
+test('a database that is away does not end a wait, any other error does', async () => {
+  const away = new ContractError('SERVICE_UNAVAILABLE', 'away');
+  const job = await submit();
+  let looks = 0;
+  const waits = new WaitForJob(
+    {
+      findForKey: () => Promise.reject(away),
+      findFinal: async ids => {
+        looks += 1;
+        if (looks === 1) throw away;
+        return app.stores.jobs.findFinal(ids);
+      },
+    },
+    new JobEvents(),
+  );
+  await assert.rejects(waits.wait(job, 20, never), away);
+  looks = 0;
+  const waiting = waits.wait(job, LONG_MS, never);
+  await app.succeedJob(job.id);
+  assert.equal((await waiting).state, 'succeeded');
+  assert.ok(looks >= 2);
+
+  const broken = {
+    findForKey: () => Promise.reject(new Error('no read')),
+    findFinal: () => Promise.reject(new Error('no look')),
+  };
+  const failing = new WaitForJob(broken, app.events);
+  await assert.rejects(failing.wait(job, LONG_MS, never), /no look/);
+  assert.equal(failing.waiting, 0);
 });

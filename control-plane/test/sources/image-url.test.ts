@@ -24,6 +24,10 @@ function assertRefused(text: string, policy = POLICY): void {
 const REFUSED: Record<string, readonly string[]> = {
   'no URL': ['', ' ', 'example.com/a.png', '127.0.0.1', '//example.com/a', 'http:///', 'http://'],
   'broken URL': ['http://[::1/', 'http://a b.com/', 'http://1.1.1.1:80:80/', 'http://a.com:65536/'],
+  'control characters': [
+    ...['https://example.com/\u0000', 'https://exa\tmple.com/', 'https://example.com/\n'],
+    ...['https://example.com/\u007f', 'https://example.com/\u0085', '\rhttps://example.com/'],
+  ],
   'other scheme': [
     ...['file:///etc/passwd', 'ftp://example.com/', 'gopher://example.com/', 'ws://example.com/'],
     ...['data:image/png;base64,AAAA', 'blob:http://example.com/1', 'javascript:alert(1)'],

@@ -439,7 +439,23 @@ for (const dialect of DIALECTS) {
           .where('id', '=', ok.job.id)
           .executeTakeFirstOrThrow();
         assert.equal(callback_secret, null);
-        assert.equal((await reread(stores, ok.job.id)).callbackUrl, callback.url);
+        const [{ created_at }] = rows;
+        const told = (await reread(stores, ok.job.id)).callback!;
+        const sent = { attempts: 0, lastStatusCode: null, lastAttemptAtMs: null };
+        assert.deepEqual(told, {
+          url: callback.url,
+          status: 'pending',
+          ...sent,
+          nextAttemptAtMs: told.nextAttemptAtMs,
+        });
+        assert.ok(told.nextAttemptAtMs! >= created_at);
+        assert.deepEqual(ok.job.callback, {
+          url: callback.url,
+          status: 'pending',
+          ...sent,
+          nextAttemptAtMs: null,
+        });
+        assert.equal((await reread(stores, silent.job.id)).callback, null);
       });
 
       it('a body that cannot be rendered leaves job and money as they were', async () => {

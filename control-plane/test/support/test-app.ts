@@ -11,15 +11,21 @@ import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fas
 import type { ContractError } from '#contract/errors.ts';
 import { type AppOptions, type AppServices, buildApp } from '../../src/app.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
+import { SecretBox } from '../../src/secret-box.ts';
 import { ReadAccount } from '../../src/services/account.ts';
+import { CallbackSecrets } from '../../src/services/callback-secret.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
 import { JobViews } from '../../src/services/job-view.ts';
+import { renderOutboxBody } from '../../src/services/outbox-body.ts';
+import { RateLimits } from '../../src/services/rate-limits.ts';
 import { ReadJob } from '../../src/services/read-job.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
 import { ResultDownload } from '../../src/services/result-download.ts';
 import { SubmitMatting } from '../../src/services/submit-matting.ts';
 import { ImageUploads } from '../../src/services/submit-upload.ts';
 import { WaitForJob } from '../../src/services/wait-for-job.ts';
+import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
+import type { ResolveHost } from '../../src/sources/resolve-host.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
 import type { Claim } from '../../src/store/job-store.ts';
@@ -32,13 +38,24 @@ export interface TestAppOptions {
   readonly credits?: number;
   readonly syncWaitMs?: number;
   readonly jobsInFlightMax?: number;
+  readonly submissionsPerMinute?: number;
+  readonly readsPerMinute?: number;
   readonly readsRequireIdempotencyKey?: boolean;
   readonly uploadsMax?: number;
   readonly resultTtlMs?: number;
+  /** Of callback addresses; a public one for every name unless given. */
+  readonly resolveHost?: ResolveHost;
   readonly onAnswered?: AppOptions['onAnswered'];
   readonly logger?: AppOptions['logger'];
 }
 
+/** What callback secrets are sealed with here. */
+export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
+const FIELD_POLICY = {
+  fetchPorts: [80, 443],
+  allowPrivateAddresses: false,
+  allowHttpCallbacks: false,
+};
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
 
@@ -230,7 +247,7 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
   const stores = await openStores(`sqlite:${path.join(directory, 'test.sqlite')}`, {
     log: SILENT,
     migrations: 'run',
-    renderOutboxBody: job => JSON.stringify(jobViews.view(job)),
+    renderOutboxBody: job => renderOutboxBody(jobViews, job),
   });
   const blobs = await openDirectoryBlobStore(storageDir);
   const account = await stores.accounts.create('tester');
@@ -239,9 +256,13 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
   const { token } = await stores.apiKeys.create(account.id, 'first key');
   const switches: Switches = { refusal: undefined, readiness: { ready: true } };
   const events = new JobEvents();
-  const readAccount = new ReadAccount(stores.ledger);
+  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
   const services: AppServices = {
     authenticator: stores.apiKeys,
+    rateLimits: new RateLimits(stores.rateQuotas, {
+      submissions: options.submissionsPerMinute ?? 1_000_000,
+      reads: options.readsPerMinute ?? 1_000_000,
+    }),
     uploads: new ImageUploads(blobs, options.uploadsMax),
     submitMatting: new SubmitMatting({
       jobs: stores.jobs,
@@ -253,12 +274,13 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
           if (switches.refusal !== undefined) throw switches.refusal;
         },
       },
+      callbackAddresses: new CallbackAddressCheck({
+        policy: FIELD_POLICY,
+        resolveHost: options.resolveHost ?? (async () => ['93.184.215.14']),
+      }),
+      callbackSecrets: new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY)),
       jobsInFlightMax: options.jobsInFlightMax ?? 1000,
-      fieldPolicy: {
-        fetchPorts: [80, 443],
-        allowPrivateAddresses: false,
-        allowHttpCallbacks: false,
-      },
+      fieldPolicy: FIELD_POLICY,
     }),
     waitForJob: new WaitForJob(stores.jobs, events),
     readJob: new ReadJob(stores.jobs),

@@ -51,7 +51,7 @@ export interface TableDefinition {
   /** NOT NULL. */
   readonly columns: Readonly<Record<string, RawBuilder<unknown>>>;
   readonly nullable?: Readonly<Record<string, RawBuilder<unknown>>>;
-  readonly primaryKey: string;
+  readonly primaryKey: string | readonly string[];
   /** By constraint name. */
   readonly unique?: Readonly<Record<string, readonly string[]>>;
   /** By constraint name; names are unique in the whole database. */
@@ -68,7 +68,7 @@ export async function createTable(
     ...Object.entries(table.nullable ?? {}).map(
       ([name, type]) => sql`${sql.ref(name)} ${type} null`,
     ),
-    sql`primary key (${sql.ref(table.primaryKey)})`,
+    sql`primary key (${refs([table.primaryKey].flat())})`,
     ...Object.entries(table.unique ?? {}).map(
       ([name, columns]) => sql`constraint ${sql.ref(name)} unique (${refs(columns)})`,
     ),

@@ -1,0 +1,210 @@
+/**
+ * What the contract costs above its parts, on SQLite and on MariaDB:
+ *
+ * - submissions (asynchronous, a 10 KB PNG, nothing dispatched) against the store's bare limit, by as
+ *   many at a time, on the same disk: one durable blob and one commit of one row each; and, apart,
+ *   one durable blob and the store's own submission, whose commit holds job, ledger and balance;
+ * - reads of a job against a bare Fastify route whose body has that size, by the same client.
+ *
+ * The two sides of a ratio alternate in rounds of one run. The client shares the cores with the
+ * service; `...ClientTakenOut` takes its processor time out of the clock of both sides.
+ */
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import path from 'node:path';
+import { Pool } from 'undici';
+import { openStorage } from '../control-plane/src/storage/open-storage.ts';
+import { openDatabase } from '../control-plane/src/store/connect.ts';
+import type { NewJob } from '../control-plane/src/store/job-store.ts';
+import { createStores } from '../control-plane/src/store/stores.ts';
+import { pngHeader } from '../control-plane/test/support/test-app.ts';
+import { createTestDatabase, SILENT_LOG } from '../test/support/database.ts';
+import { findMariadb, startMariadb } from '../test/support/mariadb-server.ts';
+import { startBareRoute } from './bare-route.ts';
+import { type ControlPlaneProcess, startControlPlane } from './control-plane-process.ts';
+import { writeResults } from './results.ts';
+import { median } from './service.ts';
+
+const CALLERS = 32;
+const ROUNDS = 4;
+const ROUND_MS = 2000;
+const WARM_UP_MS = 1000;
+const IMAGE_BYTES = 10 * 1024;
+
+interface Rate {
+  readonly perS: number;
+  readonly clientTakenOutPerS: number;
+}
+
+/** As many at a time as there are callers, for a while. */
+async function rateOf(work: () => Promise<void>, forMs = ROUND_MS): Promise<Rate> {
+  const cpu = process.cpuUsage();
+  const startedAtMs = performance.now();
+  let done = 0;
+  const callers = Array.from({ length: CALLERS }, async () => {
+    while (performance.now() - startedAtMs < forMs) {
+      await work();
+      done += 1;
+    }
+  });
+  await Promise.all(callers);
+  const elapsedMs = performance.now() - startedAtMs;
+  const used = process.cpuUsage(cpu);
+  const clientMs = (used.user + used.system) / 1000 / availableParallelism();
+  return {
+    perS: (1000 * done) / elapsedMs,
+    clientTakenOutPerS: (1000 * done) / (elapsedMs - clientMs),
+  };
+}
+
+/** Medians over rounds in which both sides take turns. */
+async function compare(service: () => Promise<void>, bare: () => Promise<void>) {
+  await rateOf(service, WARM_UP_MS);
+  await rateOf(bare, WARM_UP_MS);
+  const rounds: { service: Rate; bare: Rate }[] = [];
+  for (let round = 0; round < ROUNDS; round++) {
+    rounds.push({ service: await rateOf(service), bare: await rateOf(bare) });
+  }
+  return {
+    perS: median(rounds.map(round => round.service.perS)),
+    barePerS: median(rounds.map(round => round.bare.perS)),
+    ratio: median(rounds.map(round => round.service.perS / round.bare.perS)),
+    clientTakenOutRatio: median(
+      rounds.map(round => round.service.clientTakenOutPerS / round.bare.clientTakenOutPerS),
+    ),
+  };
+}
+
+const image = Buffer.concat([pngHeader(64, 64), randomBytes(IMAGE_BYTES - 33)]);
+const body = JSON.stringify({ image_base64: image.toString('base64') });
+
+async function submit(pool: Pool, plane: ControlPlaneProcess): Promise<string> {
+  const answer = await pool.request({
+    method: 'POST',
+    path: '/v1/matting/jobs',
+    headers: { ...plane.headers(), 'content-type': 'application/json' },
+    body,
+  });
+  const text = await answer.body.text();
+  if (answer.statusCode !== 202) throw new Error(`${answer.statusCode}: ${text}`);
+  return text;
+}
+
+async function read(pool: Pool, path: string, headers: Record<string, string>): Promise<void> {
+  const answer = await pool.request({ method: 'GET', path, headers });
+  const text = await answer.body.text();
+  if (answer.statusCode !== 200) throw new Error(`${answer.statusCode}: ${text}`);
+}
+
+/** One durable blob and one row committed, through the same store's own parts. */
+async function openBareStore(plane: ControlPlaneProcess) {
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
+  const blobs = await openStorage(directory);
+  const database = await openDatabase(plane.databaseUrl, { log: SILENT_LOG });
+  const stores = createStores(database, { renderOutboxBody: () => '{}' });
+  const storeBlob = async (id: string) => {
+    const writer = await blobs.createWriter();
+    await writer.write(image);
+    await writer.commit(`inputs/${id}`);
+  };
+  return {
+    write: async () => {
+      const id = randomUUID();
+      await storeBlob(id);
+      await database.kysely
+        .insertInto('accounts')
+        .values({ id, name: id, available: 0, reserved: 0, created_at: 0 })
+        .execute();
+    },
+    submit: async () => {
+      const id = randomUUID();
+      const hash = createHash('sha256').update(id).digest('hex');
+      await storeBlob(id);
+      const input = { blob: `inputs/${id}`, bytes: image.length, width: 64, height: 64 };
+      const job: NewJob = {
+        id,
+        accountId: plane.accountId,
+        apiKeyId: plane.apiKeyId,
+        idempotencyKeyHash: hash,
+        fingerprint: hash,
+        mode: 'async',
+        outputFormat: 'png',
+        input: { ...input, format: 'png' },
+        sourceUrl: null,
+      };
+      const { kind } = await stores.jobs.submit(job, { jobsInFlightMax: 1_000_000 });
+      if (kind !== 'created') throw new Error(kind);
+    },
+    close: async () => {
+      await database.close();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+async function measure(databaseUrl?: string) {
+  const plane = await startControlPlane(databaseUrl);
+  const pool = new Pool(plane.origin, { connections: CALLERS });
+  const bareStore = await openBareStore(plane);
+  const job = await submit(pool, plane);
+  const bareRoute = await startBareRoute(job);
+  const barePool = new Pool(bareRoute.origin, { connections: CALLERS });
+  try {
+    const { job_id: jobId } = JSON.parse(job) as { job_id: string };
+    const reads = await compare(
+      () => read(pool, `/v1/matting/jobs/${jobId}`, plane.headers()),
+      () => read(barePool, '/job', plane.headers()),
+    );
+    const submissions = await compare(
+      async () => {
+        await submit(pool, plane);
+      },
+      () => bareStore.write(),
+    );
+    const againstOwn = await compare(
+      async () => {
+        await submit(pool, plane);
+      },
+      () => bareStore.submit(),
+    );
+    return { submissions, againstOwn, reads, peakMemoryMiB: plane.peakMemory() / 2 ** 20 };
+  } finally {
+    await Promise.all([pool.destroy(), barePool.destroy()]);
+    await bareStore.close();
+    await bareRoute.close();
+    await plane.close();
+  }
+}
+
+function flat(prefix: string, figures: Awaited<ReturnType<typeof measure>>) {
+  const { submissions, againstOwn, reads, peakMemoryMiB } = figures;
+  return {
+    [`${prefix}SubmissionsPerS`]: submissions.perS,
+    [`${prefix}BareStorePerS`]: submissions.barePerS,
+    [`${prefix}SubmissionsRatio`]: submissions.ratio,
+    [`${prefix}SubmissionsRatioClientTakenOut`]: submissions.clientTakenOutRatio,
+    [`${prefix}StoreSubmitPerS`]: againstOwn.barePerS,
+    [`${prefix}StoreSubmitRatio`]: againstOwn.ratio,
+    [`${prefix}StoreSubmitRatioClientTakenOut`]: againstOwn.clientTakenOutRatio,
+    [`${prefix}ReadsPerS`]: reads.perS,
+    [`${prefix}BareRoutePerS`]: reads.barePerS,
+    [`${prefix}ReadsRatio`]: reads.ratio,
+    [`${prefix}ReadsRatioClientTakenOut`]: reads.clientTakenOutRatio,
+    [`${prefix}PeakMemoryMiB`]: peakMemoryMiB,
+  };
+}
+
+let results: Record<string, unknown> = flat('sqlite', await measure());
+if (findMariadb() === undefined) {
+  console.error('no MariaDB here: only SQLite was measured');
+} else {
+  await startMariadb({ durable: true });
+  const database = await createTestDatabase('mysql', { migrated: false });
+  try {
+    results = { ...results, ...flat('mariadb', await measure(database.url)) };
+  } finally {
+    await database.close();
+  }
+}
+writeResults('control-plane', results);

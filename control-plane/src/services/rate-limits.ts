@@ -1,0 +1,157 @@
+/**
+ * How often an account may ask this replica: the quota of domain/rate-quota.ts, spent here, leased
+ * from the store in blocks. No statement is issued for a request but the one that finds its block
+ * spent.
+ *
+ * A share is an account's part of the current window at this replica:
+ *
+ * | state     | entered by                       | left by                                |
+ * |-----------|----------------------------------|----------------------------------------|
+ * | advance   | the first request of the window  | a block spent (to leasing)             |
+ * | leasing   | a block spent                    | a block granted, or none (exhausted)   |
+ * | granted   | the lease                        | the block spent (to leasing)           |
+ * | exhausted | a lease of nothing               | the window's end                       |
+ */
+import {
+  quotaBlockOf,
+  quotaWindowStartMs,
+  RATE_WINDOW_MS,
+  type RateKind,
+} from '../domain/rate-quota.ts';
+import type { RateQuotaStore } from '../store/rate-quota-store.ts';
+
+/**
+ * Accounts and kinds counted in one window; the oldest is forgotten, and with it at most one block.
+ */
+const SHARES_MAX = 100_000;
+
+/** Where an account stands after a request. */
+export interface RateState {
+  readonly allowed: boolean;
+  /** Of a window. */
+  readonly limit: number;
+  readonly windowS: number;
+  /** As far as this replica knows. */
+  readonly remaining: number;
+  /** Until the window's end: at least 1, at most the window. */
+  readonly resetS: number;
+}
+
+interface Share {
+  /** Requests that may be answered without asking. */
+  left: number;
+  /** Not in the store yet. */
+  advance: number;
+  /** Of all replicas, as of the last lease. */
+  leased: number;
+  exhausted: boolean;
+  leasing: Promise<void> | undefined;
+}
+
+interface Window {
+  /** By the database's clock. */
+  readonly startMs: number;
+  /** By this process's. */
+  endsAtMs: number;
+  readonly shares: Map<string, Share>;
+}
+
+export class RateLimits {
+  readonly #quotas: RateQuotaStore;
+  readonly #limits: Readonly<Record<RateKind, number>>;
+  #window: Window | undefined;
+  #learning: Promise<void> | undefined;
+
+  /** @param limits requests a minute and account. */
+  constructor(quotas: RateQuotaStore, limits: Readonly<Record<RateKind, number>>) {
+    this.#quotas = quotas;
+    this.#limits = limits;
+  }
+
+  /**
+   * Counts a request, unless it is one too many.
+   * @throws ContractError SERVICE_UNAVAILABLE where the store would have to be asked and is away
+   */
+  async take(accountId: string, kind: RateKind): Promise<RateState> {
+    for (;;) {
+      const window = this.#window;
+      if (window === undefined || performance.now() >= window.endsAtMs) {
+        this.#learning ??= this.#learnWindow().finally(() => {
+          this.#learning = undefined;
+        });
+        await this.#learning;
+        continue;
+      }
+      const share = this.#shareOf(window, accountId, kind);
+      if (share.left > 0) {
+        share.left -= 1;
+        return this.#stateOf(window, share, kind, true);
+      }
+      if (share.exhausted) return this.#stateOf(window, share, kind, false);
+      share.leasing ??= this.#lease(window, share, accountId, kind).finally(() => {
+        share.leasing = undefined;
+      });
+      await share.leasing;
+    }
+  }
+
+  #shareOf(window: Window, accountId: string, kind: RateKind): Share {
+    const name = `${kind} ${accountId}`;
+    const known = window.shares.get(name);
+    if (known !== undefined) return known;
+    if (window.shares.size >= SHARES_MAX) {
+      const oldest = window.shares.keys().next();
+      if (!oldest.done) window.shares.delete(oldest.value);
+    }
+    const block = quotaBlockOf(this.#limits[kind]);
+    const advance: Share = {
+      left: block,
+      advance: block,
+      leased: block,
+      exhausted: false,
+      leasing: undefined,
+    };
+    window.shares.set(name, advance);
+    return advance;
+  }
+
+  #stateOf({ endsAtMs }: Window, share: Share, kind: RateKind, allowed: boolean): RateState {
+    const limit = this.#limits[kind];
+    const windowS = RATE_WINDOW_MS / 1000;
+    const resetS = Math.ceil((endsAtMs - performance.now()) / 1000);
+    return {
+      allowed,
+      limit,
+      windowS,
+      remaining: Math.max(0, limit - share.leased) + share.left,
+      resetS: Math.min(windowS, Math.max(1, resetS)),
+    };
+  }
+
+  async #lease(window: Window, share: Share, accountId: string, kind: RateKind): Promise<void> {
+    const limit = this.#limits[kind];
+    const { startMs: windowStartMs } = window;
+    const { advance } = share;
+    const ask = { limit, block: quotaBlockOf(limit), advance, windowStartMs };
+    const lease = await this.#quotas.lease(accountId, kind, ask);
+    if (lease.windowStartMs !== windowStartMs) {
+      // It ended while we asked, or the database's clock was set: look at the clock again.
+      window.endsAtMs = 0;
+      return;
+    }
+    share.advance = 0;
+    share.left += lease.granted;
+    share.leased = lease.leased;
+    share.exhausted = lease.granted === 0;
+  }
+
+  /** Shares live as long as their window does by the database's clock, whatever ours says. */
+  async #learnWindow(): Promise<void> {
+    const nowMs = await this.#quotas.nowMs();
+    const startMs = quotaWindowStartMs(nowMs);
+    // Its end is seen late rather than early, by the time the answer took: a lease tells then.
+    const endsAtMs = performance.now() + startMs + RATE_WINDOW_MS - nowMs;
+    if (this.#window?.startMs === startMs) this.#window.endsAtMs = endsAtMs;
+    else this.#window = { startMs, endsAtMs, shares: new Map() };
+  }
+}

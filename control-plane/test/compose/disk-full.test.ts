@@ -1,0 +1,65 @@
+/** A storage directory that is full: the submission is refused, and no credit moves. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { Replicas } from '../support/replicas.ts';
+import { pngHeader } from '../support/test-app.ts';
+
+const DISK_BYTES = 256 * 1024;
+
+/** Undefined, with the reason: this user or this machine may not mount. */
+function mountSmallDisk(): { readonly directory: string; close(): void } | string {
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-full-'));
+  try {
+    const options = `size=${DISK_BYTES},mode=0700`;
+    execFileSync('mount', ['-t', 'tmpfs', '-o', options, 'tmpfs', directory], { stdio: 'pipe' });
+  } catch (error) {
+    rmSync(directory, { recursive: true });
+    return `no small disk could be mounted: ${(error as Error).message.trim()}`;
+  }
+  return {
+    directory,
+    close: () => {
+      execFileSync('umount', [directory]);
+      rmSync(directory, { recursive: true });
+    },
+  };
+}
+
+describe('a disk that is full', () => {
+  it('refuses the input with 503 and reserves nothing; with room it goes on', async context => {
+    const disk = mountSmallDisk();
+    if (typeof disk === 'string') return context.skip(disk);
+    const replicas = await Replicas.open('sqlite', { replicas: 1, storageDir: disk.directory });
+    try {
+      const caller = await replicas.createCaller(1);
+      const key = randomUUID();
+      const submit = (bytes: number) => {
+        const picture = Buffer.concat([pngHeader(4, 3), Buffer.alloc(bytes, 7)]);
+        const body = { image_base64: picture.toString('base64') };
+        return replicas.post(caller, body, { key, path: '/v1/matting/jobs' });
+      };
+      const refused = await submit(2 * DISK_BYTES);
+      assert.equal(refused.status, 503, JSON.stringify(refused.body));
+      assert.equal(refused.body.code, 'SERVICE_UNAVAILABLE');
+      assert.equal(refused.body.retryable, true);
+      assert.ok(Number(refused.headers.get('retry-after')) > 0);
+      const credits = await replicas.stores.ledger.credits(caller.accountId);
+      assert.deepEqual([credits?.available, credits?.reserved, credits?.sums.reserve], [1, 0, 0]);
+      const files = readdirSync(disk.directory, { recursive: true, withFileTypes: true });
+      assert.deepEqual(
+        files.filter(file => file.isFile()).map(({ name }) => name),
+        [],
+      );
+      const accepted = await submit(1000);
+      assert.equal(accepted.status, 202, 'the key was not remembered, and there is room again');
+    } finally {
+      await replicas.close();
+      disk.close();
+    }
+  });
+});

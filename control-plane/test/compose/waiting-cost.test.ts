@@ -1,0 +1,63 @@
+/**
+ * What waiting callers cost a database, by the server's own count of statements: everything a
+ * replica does meanwhile is in it.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { sql } from 'kysely';
+import { skipReason } from '../../../test/support/database.ts';
+import { until } from '../dispatch/harness.ts';
+import { pictureBody, Replicas } from '../support/replicas.ts';
+
+const CALLERS = 200;
+const STATEMENTS_A_SECOND_MAX = 50;
+const MEASURED_MS = 4000;
+
+describe('200 callers that wait, on mysql', { skip: skipReason('mysql') }, () => {
+  let replicas: Replicas;
+
+  before(async () => {
+    replicas = await Replicas.open('mysql', { replicas: 1 });
+  });
+  after(() => replicas?.close());
+
+  async function statements(): Promise<number> {
+    const { rows } = await sql<{ Value: string }>`show global status like 'Questions'`.execute(
+      replicas.database.kysely,
+    );
+    return Number(rows[0]?.Value);
+  }
+
+  it('cost fewer than 50 statements a second, and all are answered', async context => {
+    const opened = Promise.withResolvers<void>();
+    await replicas.addNode({
+      imagesMax: 2,
+      script: async exchange => {
+        await opened.promise;
+        await exchange.cutOut();
+      },
+    });
+    const caller = await replicas.createCaller(CALLERS);
+    const sent = Array.from({ length: CALLERS }, () => replicas.post(caller, pictureBody()));
+    const open = async () =>
+      (await replicas.stores.ledger.balances(caller.accountId))?.reserved === CALLERS;
+    await until(open, 'the jobs');
+    // The submissions' own statements are over; what follows is waiting.
+    await delay(500);
+    const startedAtMs = performance.now();
+    const before = await statements();
+    await delay(MEASURED_MS);
+    const seconds = (performance.now() - startedAtMs) / 1000;
+    const perSecond = ((await statements()) - before) / seconds;
+    context.diagnostic(`${perSecond.toFixed(1)} statements a second`);
+    assert.ok(perSecond > 0, 'the server counts');
+    assert.ok(perSecond < STATEMENTS_A_SECOND_MAX, `${perSecond} statements a second`);
+    opened.resolve();
+    const answers = await Promise.all(sent);
+    assert.deepEqual(new Set(answers.map(({ status }) => status)), new Set([200]));
+    assert.equal(new Set(answers.map(({ body }) => body.job_id)).size, CALLERS);
+    const credits = await replicas.stores.ledger.balances(caller.accountId);
+    assert.deepEqual(credits, { available: 0, reserved: 0 });
+  });
+});

@@ -1,0 +1,194 @@
+/**
+ * Whole control planes in this process, as many as a test wants, on one database and one storage
+ * directory: real HTTP in front, scripted nodes over real gRPC behind.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { credentials, Metadata } from '@grpc/grpc-js';
+import { pino } from 'pino';
+import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
+import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
+import { loadConfig } from '../../src/config.ts';
+import type { DatabaseDialect } from '../../src/store/clock.ts';
+import type { Database } from '../../src/store/connect.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { until } from '../dispatch/harness.ts';
+import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { storesOn } from '../store/fixtures.ts';
+import { pngHeader } from './test-app.ts';
+
+const BASE_URL = 'http://links.example';
+
+export interface ReplicasOptions {
+  readonly replicas?: number;
+  readonly env?: Readonly<Record<string, string>>;
+  /** What the replicas open instead of the test database's own address: a proxy before it. */
+  readonly databaseUrl?: (url: string) => Promise<string>;
+  /** Where the blobs go; a new temporary directory unless given. */
+  readonly storageDir?: string;
+}
+
+export interface Caller {
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly token: string;
+}
+
+/** An answer of the REST API, read to its end. */
+export interface RestAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  // biome-ignore lint/suspicious/noExplicitAny: whatever JSON a test expects
+  readonly body: any;
+}
+
+export interface Request {
+  readonly replica?: number;
+  readonly path?: string;
+  readonly key?: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly signal?: AbortSignal;
+}
+
+export class Replicas {
+  readonly planes: readonly ControlPlane[];
+  /** A handle of the test's own on the same database. */
+  readonly database: Database;
+  readonly stores: Stores;
+  readonly nodes: ScriptedNode[] = [];
+  readonly #test: TestDatabase;
+  readonly #directory: string;
+
+  private constructor(
+    planes: readonly ControlPlane[],
+    database: Database,
+    test: TestDatabase,
+    directory: string,
+  ) {
+    this.planes = planes;
+    this.database = database;
+    this.stores = storesOn(database);
+    this.#test = test;
+    this.#directory = directory;
+  }
+
+  /** All of them start at once, on an empty database that is not migrated yet. */
+  static async open(dialect: DatabaseDialect, options: ReplicasOptions = {}): Promise<Replicas> {
+    const directory = await mkdtemp(path.join(tmpdir(), 'matting-replicas-'));
+    const test = await createTestDatabase(dialect, { migrated: false });
+    const databaseUrl = (await options.databaseUrl?.(test.url)) ?? test.url;
+    const env = {
+      MATTING_DATA_DIR: directory,
+      MATTING_DATABASE_URL: databaseUrl,
+      MATTING_SECRETS_KEY: 'ab'.repeat(32),
+      MATTING_PORT: '0',
+      MATTING_REGISTRY_PORT: '0',
+      MATTING_METRICS_PORT: '0',
+      MATTING_BASE_URL: BASE_URL,
+      MATTING_NODE_TOKEN: TEST_TOKEN,
+      MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+      MATTING_READS_PER_MINUTE: '1000000',
+      ...(options.storageDir && { MATTING_STORAGE_URL: `file://${options.storageDir}` }),
+      ...options.env,
+    };
+    const log = pino({ level: 'silent' });
+    const planes = await Promise.all(
+      Array.from({ length: options.replicas ?? 2 }, (_, index) =>
+        openControlPlane(loadConfig(env), log, `replica-${index}`),
+      ),
+    );
+    return new Replicas(planes, await test.open(), test, directory);
+  }
+
+  /** Resolves when every replica can send it work. */
+  async addNode(options: Parameters<typeof ScriptedNode.start>[0] = {}): Promise<ScriptedNode> {
+    const node = await ScriptedNode.start(options);
+    this.nodes.push(node);
+    const { registry } = this.planes[0].ports;
+    const client = new NodeRegistryClient(`127.0.0.1:${registry}`, credentials.createInsecure());
+    const metadata = new Metadata();
+    metadata.set('authorization', `Bearer ${TEST_TOKEN}`);
+    await new Promise<void>((resolve, reject) => {
+      client.register(node.registration, metadata, error => (error ? reject(error) : resolve()));
+    });
+    client.close();
+    const ready = async (index: number) => (await fetch(this.url(index, '/readyz'))).ok;
+    for (const index of this.planes.keys()) await until(() => ready(index), 'readiness');
+    return node;
+  }
+
+  url(replica: number, place: string): string {
+    return `http://127.0.0.1:${this.planes[replica].ports.http}${place}`;
+  }
+
+  async createCaller(credits: number): Promise<Caller> {
+    const account = await this.stores.accounts.create(`caller ${randomUUID().slice(0, 8)}`);
+    assert.ok(account);
+    if (credits > 0) await this.stores.ledger.grant(account.id, credits, 'test');
+    return this.addKey(account.id);
+  }
+
+  async addKey(accountId: string): Promise<Caller> {
+    const { key, token } = await this.stores.apiKeys.create(accountId, 'test');
+    return { accountId, apiKeyId: key.id, token };
+  }
+
+  post(caller: Caller, body: unknown, request: Request = {}): Promise<RestAnswer> {
+    const { replica = 0, path: place = '/v1/matting', key = randomUUID() } = request;
+    return answered(
+      fetch(this.url(replica, place), {
+        method: 'POST',
+        headers: {
+          ...headersOf(caller, key),
+          'content-type': 'application/json',
+          ...request.headers,
+        },
+        body: JSON.stringify(body),
+        signal: request.signal,
+      }),
+    );
+  }
+
+  get(caller: Caller, place: string, request: Request = {}): Promise<RestAnswer> {
+    const { replica = 0, key = randomUUID(), headers } = request;
+    return answered(
+      fetch(this.url(replica, place), { headers: { ...headersOf(caller, key), ...headers } }),
+    );
+  }
+
+  /** A link as callers got it, asked of a replica. */
+  async download(replica: number, link: string): Promise<{ status: number; bytes: Buffer }> {
+    assert.ok(link.startsWith(BASE_URL), link);
+    const answer = await fetch(this.url(replica, link.slice(BASE_URL.length)));
+    return { status: answer.status, bytes: Buffer.from(await answer.arrayBuffer()) };
+  }
+
+  async close(): Promise<void> {
+    const hurry = AbortSignal.abort();
+    await Promise.all(this.planes.map(plane => plane.drain(hurry)));
+    for (const node of this.nodes) await node.down();
+    await this.#test.close();
+    await rm(this.#directory, { recursive: true, force: true });
+  }
+}
+
+function headersOf(caller: Caller, key: string) {
+  return { authorization: `Bearer ${caller.token}`, 'idempotency-key': key };
+}
+
+async function answered(sent: Promise<Response>): Promise<RestAnswer> {
+  const answer = await sent;
+  const text = await answer.text();
+  const body = text === '' ? undefined : JSON.parse(text);
+  return { status: answer.status, headers: answer.headers, body };
+}
+
+/** A body with a picture no other body has. */
+export function pictureBody(more: Record<string, unknown> = {}): Record<string, unknown> {
+  const picture = Buffer.concat([pngHeader(4, 3), Buffer.from(randomUUID())]);
+  return { image_base64: picture.toString('base64'), ...more };
+}
