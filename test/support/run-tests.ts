@@ -25,14 +25,7 @@ function filesOf(target: string): string[] {
 
 const targets = process.argv.slice(2);
 const files = (targets.length > 0 ? targets : ROOMS).flatMap(filesOf);
-const stream = run({
-  files,
-  concurrency: CONCURRENCY,
-  timeout: TEST_TIMEOUT_MS,
-  // A process that disconnected a child's IPC channel spins for ever when it ends by itself (Node 24.21,
-  // Environment::CleanupHandles); process.exit does not. Two files test what a child does then.
-  forceExit: true,
-});
+const stream = run({ files, concurrency: CONCURRENCY, timeout: TEST_TIMEOUT_MS });
 
 let summary = { passed: 0, failed: 0, cancelled: 0, skipped: 0 };
 stream.on('test:summary', data => {
