@@ -8,6 +8,9 @@
 SHELL := /bin/sh
 NODE := sh bin/node24
 INSTALLED := node_modules/.installed
+# Node 24 lies in a small package of its own and is installed first: npm leaves out native packages
+# that do not name the Node it runs on, so the rest is installed by npm on Node 24.
+NODE_INSTALLED := bin/node/node_modules/.installed
 IMAGE ?=
 OUT ?= cutout.png
 
@@ -16,10 +19,15 @@ OUT ?= cutout.png
 
 setup: $(INSTALLED)
 
-$(INSTALLED): package.json package-lock.json .npmrc
+$(NODE_INSTALLED): bin/node/package.json bin/node/package-lock.json bin/node/.npmrc
 	@command -v npm >/dev/null || { echo "matting: needs npm (it comes with Node 18 or later)" >&2; exit 69; }
+	@echo "Installing Node 24 ..."
+	@cd bin/node && npm ci --loglevel=error
+	@mkdir -p $(@D) && touch $@
+
+$(INSTALLED): package.json package-lock.json .npmrc $(NODE_INSTALLED)
 	@echo "Installing packages ..."
-	@npm ci --loglevel=error
+	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && PATH="$$home:$$PATH" npm ci --loglevel=error
 	@touch $@
 
 start: setup
@@ -53,4 +61,4 @@ bench: setup
 	@$(NODE) bench/run.ts
 
 clean:
-	rm -rf node_modules data model-cache
+	rm -rf node_modules bin/node/node_modules data model-cache

@@ -3,9 +3,10 @@
  * node's own CLI does it; here its steps become a bar.
  */
 import { spawn } from 'node:child_process';
+import { constants } from 'node:fs';
 import { createInterface } from 'node:readline';
 import type { SupervisorConfig } from './config.ts';
-import { NODE_CLI, SetupError } from './stack.ts';
+import { NODE_CLI, requireDirectory, SetupError } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 /** A step as `models fetch --progress-json` prints it, one a line. */
@@ -25,6 +26,7 @@ export async function fetchModels(
   terminal: Terminal,
   signal: AbortSignal,
 ): Promise<void> {
+  await requireDirectory(config.modelDir, 'MATTING_MODEL_DIR', constants.R_OK | constants.X_OK);
   // A damaged file is for a person to see, not to be replaced behind their back.
   const args = [NODE_CLI, 'models', 'fetch', '--progress-json', '--refuse-altered'];
   const child = spawn(process.execPath, args, {

@@ -61,7 +61,7 @@ export async function startStack(
   say: (line: string) => void,
   signal: AbortSignal,
 ): Promise<Stack> {
-  await requireWritableDirectory(config.dataDir, 'MATTING_DATA_DIR');
+  await requireDirectory(config.dataDir, 'MATTING_DATA_DIR');
   await requireFreePorts(config);
   const logDir = path.join(config.dataDir, 'logs');
   makeDirectory(logDir, 0o700);
@@ -193,14 +193,19 @@ function failedStart(name: string, exit: ProgramExit, logDir: string): never {
   );
 }
 
-export async function requireWritableDirectory(directory: string, variable: string): Promise<void> {
+/** Makes it where it is missing. A directory of models may be read-only: it is filled once. */
+export async function requireDirectory(
+  directory: string,
+  variable: string,
+  rights = constants.R_OK | constants.W_OK | constants.X_OK,
+): Promise<void> {
   try {
     makeDirectory(directory, 0o700);
-    await access(directory, constants.R_OK | constants.W_OK | constants.X_OK);
+    await access(directory, rights);
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     throw new SetupError(
-      `cannot write to the directory ${directory} (${code}): make it writable or set ${variable}`,
+      `cannot use the directory ${directory} (${code}): make it writable or set ${variable}`,
     );
   }
 }

@@ -55,6 +55,7 @@ export class SupervisedProgram {
   #restarts = 0;
   #startedAtMs = 0;
   #lastWords = '';
+  #logOpen = true;
   readonly #firstExit: Promise<ProgramExit>;
   #resolveFirstExit: (exit: ProgramExit) => void = () => undefined;
 
@@ -121,7 +122,7 @@ export class SupervisedProgram {
     this.#child = child;
     child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#lastWords = (this.#lastWords + text).slice(-LAST_WORDS_CHARACTERS_MAX);
-      writeSync(this.#log, text);
+      if (this.#logOpen) writeSync(this.#log, text);
     });
     child.once('error', error => {
       this.#lastWords = `cannot be started: ${error.message}`;
@@ -143,8 +144,6 @@ export class SupervisedProgram {
       if (!this.#stopping) this.#spawn();
     }, waitMs);
   }
-
-  #logOpen = true;
 
   #closeLog(): void {
     if (!this.#logOpen) return;

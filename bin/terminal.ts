@@ -4,6 +4,8 @@ import type { WriteStream } from 'node:tty';
 const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const SPINNER_INTERVAL_MS = 90;
 const BAR_COLUMNS = 28;
+/** Of a terminal that does not say. */
+const COLUMNS_UNKNOWN = 80;
 /** Where there is no terminal a fetch says how far it is this often. */
 const PLAIN_STEP_PERCENT = 25;
 
@@ -80,7 +82,7 @@ export class Terminal {
     const seconds = Math.floor((Date.now() - this.#activitySinceMs) / 1000);
     const since = seconds >= 1 ? ` ${seconds} s` : '';
     const text = `${SPINNER[this.#frame % SPINNER.length]} ${this.#activity}${since}`;
-    this.#out.write(`\r\x1b[2K${text.slice(0, Math.max(20, this.#out.columns - 1))}`);
+    this.#out.write(`\r\x1b[2K${text.slice(0, (this.#out.columns || COLUMNS_UNKNOWN) - 1)}`);
   }
 }
 

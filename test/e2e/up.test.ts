@@ -77,7 +77,9 @@ test('a data directory that cannot be written is one line that names its variabl
   const file = path.join(dataDir, 'a-file');
   writeFileSync(file, '');
   const output = await failsToStart({ ...env, MATTING_DATA_DIR: path.join(file, 'data') });
-  assert.match(output, /cannot write.*MATTING_DATA_DIR/);
+  assert.match(output, /cannot use the directory.*MATTING_DATA_DIR/);
+  const models = await failsToStart({ ...env, MATTING_MODEL_DIR: path.join(file, 'models') });
+  assert.match(models, /cannot use the directory.*MATTING_MODEL_DIR/);
 });
 
 test('the first start, a pasted curl line, a second start, and the end of everything', async () => {

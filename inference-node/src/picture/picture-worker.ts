@@ -26,10 +26,10 @@ const COLLECT_AFTER_BYTES = 32 * 1024 * 1024;
 const OOM_SCORE_ADJUSTMENT = '500';
 
 /**
- * Niceness. Where engines and workers share the cores an engine goes first: its threads wait for each
- * other at every operator, so a moment taken from one is taken from all. With 512x512 PNGs a saturated
- * node reached 0.93 of the bare model's throughput at the same priority and 0.96 so (2 cores of an
- * AMD EPYC, isnet in fp32).
+ * Niceness. Where engines and workers share the cores an engine goes first: its threads wait for
+ * each other at every operator, so a moment taken from one is taken from all. With 512x512 PNGs a
+ * saturated node reached 0.93 of the bare model's throughput at the same priority and 0.96 so (2
+ * cores of an AMD EPYC, isnet in fp32).
  */
 const PRIORITY = 10;
 
