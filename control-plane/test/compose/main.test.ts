@@ -15,6 +15,11 @@ import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
 import { SecretBox } from '../../src/secret-box.ts';
 import { CallbackSecrets } from '../../src/services/callback-secret.ts';
 import { openDatabase } from '../../src/store/connect.ts';
+import {
+  CHANNEL_ENV,
+  closeChannel,
+  STDIO_WITH_CHANNEL,
+} from '../../../test/support/ipc-channel.ts';
 import { openStores } from '../../src/store/stores.ts';
 import { silent, until } from '../dispatch/harness.ts';
 import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
@@ -46,8 +51,8 @@ class Program {
 
   constructor(env: Readonly<Record<string, string>>) {
     this.#child = spawn(process.execPath, [MAIN], {
-      env: { ...env },
-      stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+      env: { ...env, ...CHANNEL_ENV },
+      stdio: STDIO_WITH_CHANNEL,
     });
     programs.push(this);
     this.exit = this.#ended();
@@ -57,7 +62,6 @@ class Program {
     createInterface(this.#child.stdout!).on('line', line => this.#log.push(JSON.parse(line)));
   }
 
-  /** Not the child's own 'close': Node does not emit it once the parent has disconnected. */
   async #ended(): Promise<number | null> {
     const exited = once(this.#child, 'exit');
     await finished(this.#child.stderr!);
@@ -82,7 +86,7 @@ class Program {
   }
 
   disconnect(): void {
-    this.#child.disconnect();
+    closeChannel(this.#child);
   }
 
   async kill(): Promise<void> {

@@ -7,6 +7,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { credentials } from '@grpc/grpc-js';
+import {
+  CHANNEL_ENV,
+  closeChannel,
+  STDIO_WITH_CHANNEL,
+} from '../../../test/support/ipc-channel.ts';
 import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
 import { header, MatteCaller } from '../grpc/test-node.ts';
 
@@ -48,9 +53,10 @@ function startNode(env: Record<string, string>, options: { fakeRooms?: boolean }
       MATTING_NODE_HTTP_PORT: '0',
       // Empty: a node that gets this far has no weights.
       MATTING_MODEL_DIR: directory,
+      ...CHANNEL_ENV,
       ...env,
     },
-    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+    stdio: STDIO_WITH_CHANNEL,
   });
   running = child;
   const lines: LogLine[] = [];
@@ -67,7 +73,6 @@ function startNode(env: Record<string, string>, options: { fakeRooms?: boolean }
   child.stderr?.on('data', data => {
     stderr += data;
   });
-  // Not 'close': it never comes once the channel was let go of.
   const ends = [once(child, 'exit'), once(child.stdout!, 'end'), once(child.stderr!, 'end')];
   const exited = Promise.all(ends).then(([[code]]): Exit => ({ code, stderr, lines }));
   const until = async (msg: string): Promise<LogLine> => {
@@ -195,7 +200,7 @@ describe('the program that serves', () => {
     const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
     const caller = await callerOf(program);
     await caller.sendFile('12345');
-    program.child.disconnect();
+    closeChannel(program.child);
     assert.equal((await caller.failure()).code, 'NODE_UNAVAILABLE');
     const { code, lines } = await program.exited;
     assert.equal(code, 0);
