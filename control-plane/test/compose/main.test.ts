@@ -12,14 +12,14 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { credentials, Metadata } from '@grpc/grpc-js';
 import sharp from 'sharp';
 import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
-import { SecretBox } from '../../src/secret-box.ts';
-import { CallbackSecrets } from '../../src/services/callback-secret.ts';
-import { openDatabase } from '../../src/store/connect.ts';
 import {
   CHANNEL_ENV,
   closeChannel,
   STDIO_WITH_CHANNEL,
 } from '../../../test/support/ipc-channel.ts';
+import { SecretBox } from '../../src/secret-box.ts';
+import { CallbackSecrets } from '../../src/services/callback-secret.ts';
+import { openDatabase } from '../../src/store/connect.ts';
 import { openStores } from '../../src/store/stores.ts';
 import { silent, until } from '../dispatch/harness.ts';
 import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';

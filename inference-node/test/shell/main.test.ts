@@ -7,12 +7,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { credentials } from '@grpc/grpc-js';
+import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
 import {
   CHANNEL_ENV,
   closeChannel,
   STDIO_WITH_CHANNEL,
 } from '../../../test/support/ipc-channel.ts';
-import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
 import { header, MatteCaller } from '../grpc/test-node.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
@@ -44,7 +44,10 @@ interface Exit {
 }
 
 /** The program in an environment of its own; with `fakeRooms`, over pools that the test holds. */
-function startNode(env: Record<string, string>, options: { fakeRooms?: boolean } = {}) {
+function startNode(
+  env: Record<string, string>,
+  options: { fakeRooms?: boolean; heldChannel?: boolean } = {},
+) {
   const preload = options.fakeRooms ? ['--import', FAKE_ROOMS] : [];
   const child = spawn(process.execPath, [...preload, MAIN], {
     env: {
@@ -53,10 +56,10 @@ function startNode(env: Record<string, string>, options: { fakeRooms?: boolean }
       MATTING_NODE_HTTP_PORT: '0',
       // Empty: a node that gets this far has no weights.
       MATTING_MODEL_DIR: directory,
-      ...CHANNEL_ENV,
+      ...(options.heldChannel ? CHANNEL_ENV : {}),
       ...env,
     },
-    stdio: STDIO_WITH_CHANNEL,
+    stdio: options.heldChannel ? STDIO_WITH_CHANNEL : ['ignore', 'pipe', 'pipe', 'ipc'],
   });
   running = child;
   const lines: LogLine[] = [];
@@ -197,7 +200,7 @@ describe('the program that serves', () => {
   });
 
   it('hurries when its parent is gone', async () => {
-    const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true });
+    const program = startNode({ FAKE_HOLD: 'infer' }, { fakeRooms: true, heldChannel: true });
     const caller = await callerOf(program);
     await caller.sendFile('12345');
     closeChannel(program.child);
