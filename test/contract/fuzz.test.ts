@@ -117,7 +117,19 @@ test('whatever is sent, the answer is one of the document or the catalogue, no 5
     const plain = { method: sent.method, url: sent.path, status, body: rawPayload };
     if (sent.method !== 'HEAD') checker.check({ ...plain, headers: answer.headers });
   });
-  await fc.assert(property, { numRuns: 1500 });
+  // One that is taken, or a run might never leave the checks before the body.
+  const lawful = {
+    method: 'POST',
+    path: '/v1/matting/jobs',
+    headers: {
+      authorization: 'good',
+      'idempotency-key': 'lawful',
+      'content-type': 'application/json',
+    },
+    body: JSON.stringify(imageBody()),
+    rare: 1,
+  };
+  await fc.assert(property, { numRuns: 1500, examples: [[lawful]] });
   assert.ok(taken > 0, 'not one request was taken');
   assert.equal(app.services.uploads.open, 0);
 });

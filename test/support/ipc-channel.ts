@@ -1,7 +1,7 @@
 /**
- * A child's IPC channel held as a plain socket, for tests of what a program does when its parent is gone.
- * Not the channel of child_process: a parent that disconnects it spins for ever when it ends by itself
- * (Node 24.21, Environment::CleanupHandles).
+ * A child's IPC channel held as a plain socket, for tests of what a program does when its parent is
+ * gone. Not the channel of child_process: a parent that disconnects it spins for ever when it ends
+ * by itself (Node 24.21, Environment::CleanupHandles).
  */
 import type { ChildProcess, StdioOptions } from 'node:child_process';
 import type { Socket } from 'node:net';

@@ -1,6 +1,6 @@
 /**
- * As much of Markdown as docs/errors.md is written in: headings, paragraphs, fenced code, and inside
- * of them code, emphasis and links. Everything else is text.
+ * As much of Markdown as docs/errors.md is written in: headings, paragraphs, fenced code, and
+ * inside of them code, emphasis and links. Everything else is text.
  */
 import { type Html, html } from './html.ts';
 
