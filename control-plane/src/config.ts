@@ -32,6 +32,8 @@ export interface Config {
   readonly fetchPorts: readonly number[];
   readonly allowPrivateAddresses: boolean;
   readonly allowHttpCallbacks: boolean;
+  /** Whether callbacks are taken though nothing is delivered yet. */
+  readonly acceptCallbacks: boolean;
   readonly submissionsPerMinute: number;
   readonly readsPerMinute: number;
   readonly jobsInFlightMax: number;
@@ -85,6 +87,7 @@ export function loadConfig(env: Environment = process.env): Config {
     }),
     allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', { default: false }),
     allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', { default: false }),
+    acceptCallbacks: reader.boolean('MATTING_ACCEPT_CALLBACKS', { default: false }),
     ...readLimits(reader),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
   };

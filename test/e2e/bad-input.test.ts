@@ -76,11 +76,9 @@ test('bodies that are no request', async () => {
   await refused({ image_base64: 'not*base64' }, 400, 'INVALID_IMAGE_SOURCE');
   await refused({ image_base64: '' }, 400, 'INVALID_IMAGE_SOURCE');
   await refused({ ...base64(photo), output_format: 'gif' }, 400, 'UNSUPPORTED_OUTPUT_FORMAT');
-  await refused(
-    { ...base64(photo), callback_url: 'https://example.com/x' },
-    400,
-    'INVALID_CALLBACK',
-  );
+  const half = { ...base64(photo), callback_url: 'https://example.com/x' };
+  await refused(half, 400, 'INVALID_CALLBACK');
+  await refused({ ...half, callback_secret: 's'.repeat(32) }, 400, 'INVALID_CALLBACK');
 });
 
 test('bytes that are no supported image', async () => {

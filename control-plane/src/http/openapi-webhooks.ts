@@ -51,7 +51,7 @@ function webhook(
       description:
         'Sent where the submission gave callback_url and callback_secret, for synchronous requests ' +
         'too. At least once: tell repeats by job_id. Check the signature over the bytes as received. ' +
-        'This version writes notifications but delivers none yet: read the job.',
+        'Not delivered yet: by default a callback is refused with INVALID_CALLBACK, read the job.',
       security: [],
       parameters,
       requestBody: {

@@ -55,6 +55,7 @@ const FIELD_POLICY = {
   fetchPorts: [80, 443],
   allowPrivateAddresses: false,
   allowHttpCallbacks: false,
+  acceptCallbacks: true,
 };
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
