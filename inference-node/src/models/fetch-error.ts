@@ -76,6 +76,5 @@ function codeOf(error: unknown): string {
 function registryHost(source: NpmSource, options: RegistryOptions): string {
   const scope = source.package.startsWith('@') ? source.package.split('/')[0] : undefined;
   const scoped = scope && (options as Record<string, unknown>)[`${scope}:registry`];
-  const registry = String(scoped || options.registry || 'https://registry.npmjs.org');
-  return URL.parse(registry)?.host ?? 'the configured registry';
+  return URL.parse(String(scoped || options.registry))?.host ?? 'the configured registry';
 }

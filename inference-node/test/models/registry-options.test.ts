@@ -3,6 +3,7 @@ import { chmod, mkdir, mkdtemp, realpath, rm, symlink, writeFile } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { afterEach, beforeEach } from 'node:test';
+import npmDefinitions from '@npmcli/config/lib/definitions/index.js';
 import { fetchWeights } from '../../src/models/fetch.ts';
 import { loadRegistryOptions } from '../../src/models/registry-options.ts';
 import { makeTinyModel, openFakeRegistry } from './fake-registry.ts';
@@ -34,7 +35,8 @@ test('a configuration npm itself refuses is one line', async () => {
 
 test('without a configuration it is npm’s registry, with shorter waits and no cache', async () => {
   const options = await load();
-  assert.equal(options.registry, 'https://registry.npmjs.org/');
+  const { registry } = npmDefinitions.definitions as Record<string, { default: string }>;
+  assert.equal(options.registry, registry.default);
   assert.equal(options.cache, undefined);
   assert.deepEqual(options.retry, { retries: 2, factor: 10, minTimeout: 1000, maxTimeout: 4000 });
   assert.ok(Number(options.timeout) <= 30_000);
