@@ -11,9 +11,9 @@ import { pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
 
 const OUTAGE_MS = 10_000;
 /**
- * Known defect: on a busy machine a job whose claim or admission met the outage sometimes stays queued
- * long after the database is back. Until that is mended this runs by request, so that the other tests
- * keep their worth.
+ * Known defect: on a busy machine a job whose claim or admission met the outage sometimes stays
+ * queued long after the database is back. Until that is mended this runs by request, so that the
+ * other tests keep their worth.
  */
 const REQUESTED =
   process.env.MATTING_TEST_OUTAGE === 'true' ? false : 'runs with MATTING_TEST_OUTAGE=true';
