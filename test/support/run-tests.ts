@@ -8,11 +8,14 @@ import path from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { skipReason } from './database.ts';
+import { killStuckChildren } from './kill-stuck.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const ROOMS = ['proto', 'control-plane', 'inference-node', 'bin', 'test'];
 /** A file or test that takes longer hangs: the longest starts the whole service and cuts photos. */
 const TEST_TIMEOUT_MS = 300_000;
+/** A file that takes longer is killed: what the limit above could end has ended before. */
+const FILE_TIMEOUT_MS = 600_000;
 /** Files at once. End-to-end files start whole services: more would only make them wait. */
 const CONCURRENCY = 2;
 
@@ -35,6 +38,7 @@ function warnWithoutServer(): void {
 warnWithoutServer();
 const targets = process.argv.slice(2);
 const files = (targets.length > 0 ? targets : ROOMS).flatMap(filesOf);
+const unwatch = killStuckChildren(FILE_TIMEOUT_MS);
 const stream = run({ files, concurrency: CONCURRENCY, timeout: TEST_TIMEOUT_MS });
 
 let summary = { passed: 0, failed: 0, cancelled: 0, skipped: 0 };
@@ -44,6 +48,7 @@ stream.on('test:summary', data => {
 });
 stream.compose(new spec()).pipe(process.stdout);
 stream.once('end', () => {
+  unwatch();
   const failed = summary.failed + summary.cancelled;
   process.exitCode = failed === 0 && summary.passed > 0 ? 0 : 1;
   process.once('exit', () => {

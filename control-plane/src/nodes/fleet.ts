@@ -4,11 +4,13 @@
  * nothing and knows no jobs.
  *
  * A node is routable while its membership lives, its stream lives and it says SERVING. When the
- * database does not answer, the members known last stand and the streams alone decide.
+ * database does not answer, the members known last stand and the streams alone decide; so they do
+ * for one lease after it is back, until every node had time for a heartbeat.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { NodeSnapshot } from '../domain/dispatch-policy.ts';
 import { type FleetMember, type LinkLog, NodeLink, type Offer } from './node-link.ts';
+import { NODE_LEASE_MS } from './registry-server.ts';
 
 /** How soon another replica's registrations are seen here. */
 const MEMBERS_POLL_MS = 1000;
@@ -41,6 +43,8 @@ export class Fleet {
   #refreshing: Promise<void> | undefined;
   #refreshAgain = false;
   #membersKnown = true;
+  /** Until then a lease that ran out says only that no heartbeat could be written down. */
+  #leasesDoubtedUntilMs = 0;
   #routable = false;
   #hasBeenRoutable = false;
   #lastRoutableAtMs: number;
@@ -145,6 +149,7 @@ export class Fleet {
       } catch (error) {
         if (this.#membersKnown) this.#options.log('warn', 'members not readable', { err: error });
         this.#membersKnown = false;
+        this.#leasesDoubtedUntilMs = this.#now() + NODE_LEASE_MS;
       }
     } while (this.#refreshAgain && !this.#closed.signal.aborted);
   }
@@ -163,7 +168,7 @@ export class Fleet {
       this.#links.set(member.nodeId, this.#connect(member));
     }
     for (const [nodeId, link] of this.#links) {
-      if (seen.has(nodeId)) continue;
+      if (seen.has(nodeId) || (link.live && this.#now() < this.#leasesDoubtedUntilMs)) continue;
       this.#links.delete(nodeId);
       this.#retire(link);
     }

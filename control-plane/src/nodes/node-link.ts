@@ -109,6 +109,11 @@ export class NodeLink {
     this.#followed = this.#follow();
   }
 
+  /** Its stream reports. */
+  get live(): boolean {
+    return this.#report !== undefined;
+  }
+
   get routable(): boolean {
     if (this.#retired || this.#draining || this.#static === undefined) return false;
     return this.#report?.state === NodeState.NODE_STATE_SERVING;

@@ -43,7 +43,7 @@ const LIST_MAX = 256;
 const FETCHES_MAX = 16;
 /** Between looks while the database does not answer, doubling. */
 const BACKOFF_MIN_MS = 100;
-const BACKOFF_MAX_MS = 5000;
+const BACKOFF_MAX_MS = 2000;
 
 export interface DispatcherFleet {
   snapshots(): NodeSnapshot[];

@@ -9,9 +9,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { finished } from 'node:stream/promises';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { credentials, Metadata } from '@grpc/grpc-js';
 import sharp from 'sharp';
-import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
 import {
   CHANNEL_ENV,
   closeChannel,
@@ -136,13 +134,7 @@ async function join(program: Program): Promise<ScriptedNode> {
   const { registry, http } = await program.ports();
   const node = await ScriptedNode.start();
   nodes.push(node);
-  const client = new NodeRegistryClient(`127.0.0.1:${registry}`, credentials.createInsecure());
-  const metadata = new Metadata();
-  metadata.set('authorization', `Bearer ${TEST_TOKEN}`);
-  await new Promise<void>((resolve, reject) => {
-    client.register(node.registration, metadata, error => (error ? reject(error) : resolve()));
-  });
-  client.close();
+  await node.join(registry);
   await until(async () => (await fetch(`http://127.0.0.1:${http}/readyz`)).ok, 'readiness');
   return node;
 }

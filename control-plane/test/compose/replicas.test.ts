@@ -37,12 +37,8 @@ function header(answer: RestAnswer, name: string): string | null {
   return answer.headers.get(name);
 }
 
-/** Sometimes it hangs on a busy machine, see "Known defects" in docs/operations.md. */
-const REQUESTED =
-  process.env.MATTING_TEST_REPLICAS === 'true' ? false : 'runs with MATTING_TEST_REPLICAS=true';
-
 for (const dialect of DIALECTS) {
-  describe(`two replicas on ${dialect}`, { skip: skipReason(dialect) || REQUESTED }, () => {
+  describe(`two replicas on ${dialect}`, { skip: skipReason(dialect) }, () => {
     let replicas: Replicas;
     let node: ScriptedNode;
 

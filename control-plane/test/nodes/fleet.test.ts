@@ -5,6 +5,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { InputFormat, NodeState } from '#gen/matting/v1/matte_service.ts';
 import { Fleet } from '../../src/nodes/fleet.ts';
 import type { FleetMember } from '../../src/nodes/node-link.ts';
+import { NODE_LEASE_MS } from '../../src/nodes/registry-server.ts';
 import { until } from '../dispatch/harness.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
@@ -150,9 +151,27 @@ describe('the database', () => {
     await fleet.refresh();
     assert.equal(routable().length, 1);
     assert.equal(said.filter(line => line.startsWith('members not readable')).length, 1);
+    // Back: every lease ran out meanwhile, and no heartbeat was written down yet.
     members = [];
+    nowMs += NODE_LEASE_MS - 1;
+    await fleet.refresh();
+    assert.equal(routable().length, 1);
+    nowMs += 1;
     await fleet.refresh();
     assert.deepEqual(routable(), []);
+  });
+
+  it('that is back is believed of a node whose stream has ended', async () => {
+    const node = await started();
+    await follow(node);
+    await until(() => routable().length === 1);
+    members = new Error('away');
+    await fleet.refresh();
+    await node.down();
+    await until(() => routable().length === 0);
+    members = [];
+    await fleet.refresh();
+    assert.equal(fleet.counts().members, 0);
   });
 });
 

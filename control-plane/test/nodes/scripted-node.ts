@@ -7,6 +7,8 @@ import { createHash, randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, createServer, type Socket, type Server as TcpServer } from 'node:net';
 import {
+  credentials,
+  Metadata,
   Server,
   ServerCredentials,
   type ServerDuplexStream,
@@ -28,6 +30,8 @@ import {
   Stage,
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
+import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
+import { HEARTBEAT_INTERVAL_MS } from '../../src/nodes/registry-server.ts';
 
 export const TEST_TOKEN = 'a-node-token-for-tests';
 const PREFIX = Buffer.from('cut out: ');
@@ -158,6 +162,15 @@ export interface ScriptedNodeOptions {
   readonly info?: Partial<GetNodeInfoResponse>;
 }
 
+/**
+ * Not while it shuts down: Node 24.21 then leaves the handle half closed, and a process that ends
+ * by itself spins for ever (Environment::CleanupHandles).
+ */
+function reset(socket: Socket): void {
+  if (socket.writableEnded) socket.destroy();
+  else socket.resetAndDestroy();
+}
+
 export class ScriptedNode {
   readonly nodeId: string;
   readonly headers: MatteHeader[] = [];
@@ -177,6 +190,8 @@ export class ScriptedNode {
   #front: TcpServer | undefined;
   #port = 0;
   #repeat: NodeJS.Timeout | undefined;
+  readonly #heartbeats: NodeJS.Timeout[] = [];
+  readonly #registries: NodeRegistryClient[] = [];
 
   private constructor(options: ScriptedNodeOptions) {
     this.#options = options;
@@ -208,6 +223,27 @@ export class ScriptedNode {
     return this.#watchers.size > 0;
   }
 
+  /** Registers as a node does and keeps its membership alive until it is down. */
+  async join(registryPort: number): Promise<void> {
+    const registry = new NodeRegistryClient(
+      `127.0.0.1:${registryPort}`,
+      credentials.createInsecure(),
+    );
+    this.#registries.push(registry);
+    const metadata = new Metadata();
+    metadata.set('authorization', `Bearer ${TEST_TOKEN}`);
+    await new Promise<void>((resolve, reject) => {
+      registry.register(this.registration, metadata, error => (error ? reject(error) : resolve()));
+    });
+    const { nodeId } = this;
+    this.#heartbeats.push(
+      setInterval(() => {
+        // One that is not answered is followed by the next, as a node's own would be.
+        registry.heartbeat({ nodeId, bootId: this.bootId }, metadata, () => undefined);
+      }, HEARTBEAT_INTERVAL_MS),
+    );
+  }
+
   /** Listens, at the same port as before if there was one. */
   async up(): Promise<void> {
     const server = new Server();
@@ -236,8 +272,10 @@ export class ScriptedNode {
   /** As if its machine were gone: every connection is reset, nothing listens. */
   async down(): Promise<void> {
     clearInterval(this.#repeat);
+    for (const heartbeat of this.#heartbeats.splice(0)) clearInterval(heartbeat);
+    for (const registry of this.#registries.splice(0)) registry.close();
     const closed = new Promise(resolve => this.#front?.close(resolve));
-    for (const socket of this.#sockets) socket.resetAndDestroy();
+    for (const socket of this.#sockets) reset(socket);
     this.#server?.forceShutdown();
     await closed;
     this.#watchers.clear();

@@ -7,9 +7,7 @@ import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { credentials, Metadata } from '@grpc/grpc-js';
 import { pino } from 'pino';
-import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
 import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
 import { loadConfig } from '../../src/config.ts';
@@ -109,14 +107,7 @@ export class Replicas {
   async addNode(options: Parameters<typeof ScriptedNode.start>[0] = {}): Promise<ScriptedNode> {
     const node = await ScriptedNode.start(options);
     this.nodes.push(node);
-    const { registry } = this.planes[0].ports;
-    const client = new NodeRegistryClient(`127.0.0.1:${registry}`, credentials.createInsecure());
-    const metadata = new Metadata();
-    metadata.set('authorization', `Bearer ${TEST_TOKEN}`);
-    await new Promise<void>((resolve, reject) => {
-      client.register(node.registration, metadata, error => (error ? reject(error) : resolve()));
-    });
-    client.close();
+    await node.join(this.planes[0].ports.registry);
     const ready = async (index: number) => (await fetch(this.url(index, '/readyz'))).ok;
     for (const index of this.planes.keys()) await until(() => ready(index), 'readiness');
     return node;

@@ -1,0 +1,36 @@
+/**
+ * Ends test files that do not end by themselves: a process that spins in native code heeds neither
+ * the runner's time limit nor SIGTERM, and would hold up the whole run without a word.
+ */
+import { execFile } from 'node:child_process';
+
+const LOOK_MS = 5_000;
+
+/** Until the returned function is called, children older than that are killed and named. */
+export function killStuckChildren(ageMaxMs: number): () => void {
+  // Not ps's own idea of a process's age, which a machine whose clock was set gets wrong.
+  const seenAtMs = new Map<number, number>();
+  const timer = setInterval(() => {
+    const columns = 'pid=,ppid=,args=';
+    execFile('ps', ['-A', '-o', columns], { maxBuffer: 16 * 1024 * 1024 }, (error, stdout) => {
+      if (error) console.error(`stuck test files cannot be looked for: ${error.message}`);
+      else for (const line of stdout.split('\n')) killIfStuck(line, seenAtMs, ageMaxMs);
+    });
+  }, LOOK_MS);
+  return () => clearInterval(timer);
+}
+
+function killIfStuck(line: string, seenAtMs: Map<number, number>, ageMaxMs: number): void {
+  const [pid, parent, ...command] = line.trim().split(/\s+/);
+  if (Number(parent) !== process.pid || command[0] === 'ps') return;
+  const child = Number(pid);
+  const sinceMs = seenAtMs.get(child) ?? performance.now();
+  seenAtMs.set(child, sinceMs);
+  if (performance.now() - sinceMs < ageMaxMs) return;
+  console.error(`killed, it did not end by itself: ${command.at(-1)}`);
+  try {
+    process.kill(child, 'SIGKILL');
+  } catch {
+    // It ended since ps looked.
+  }
+}
