@@ -183,6 +183,7 @@ describe('a control plane', () => {
     for (const secret of [job.job_id, link.pathname.split('/').at(-1)!, apiKey, TEST_TOKEN]) {
       assert.ok(!page.includes(secret));
     }
+    await until(() => program.line('job') !== undefined, 'the log');
     const line = program.line('job');
     assert.equal(line?.jobId, job.job_id);
     assert.equal(line?.outcome, 'succeeded');
