@@ -2,6 +2,7 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
+# make chaos   kill every kind of process many times under load (CHAOS_KILLS of each, CHAOS_SEED)
 # make bench   the figures of docs/performance.md, measured on this machine
 # make generate, make format   after a change of proto/*.proto; before a commit
 
@@ -13,8 +14,10 @@ INSTALLED := node_modules/.installed
 NODE_INSTALLED := bin/node/node_modules/.installed
 IMAGE ?=
 OUT ?= cutout.png
+CHAOS_KILLS ?= 20
+CHAOS_SEED ?= 1
 
-.PHONY: setup start demo test check types lint generated generate format bench clean
+.PHONY: setup start demo test chaos check types lint generated generate format bench clean
 .DEFAULT_GOAL := start
 
 setup: $(INSTALLED)
@@ -38,6 +41,9 @@ demo: setup
 
 test: setup
 	@$(NODE) test/support/run-tests.ts
+
+chaos: setup
+	@MATTING_CHAOS_KILLS=$(CHAOS_KILLS) MATTING_CHAOS_SEED=$(CHAOS_SEED) $(NODE) --test test/chaos/*.test.ts
 
 check: types lint generated test
 
