@@ -2,6 +2,7 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
+# make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine
 # make generate, make format   after a change of proto/*.proto; before a commit
 
@@ -13,8 +14,10 @@ INSTALLED := node_modules/.installed
 NODE_INSTALLED := bin/node/node_modules/.installed
 IMAGE ?=
 OUT ?= cutout.png
+COUNT ?= 10000
+SEED ?= 1
 
-.PHONY: setup start demo test check types lint generated generate format bench clean
+.PHONY: setup start demo test check types lint generated generate format fuzz bench clean
 .DEFAULT_GOAL := start
 
 setup: $(INSTALLED)
@@ -56,6 +59,9 @@ generate: setup
 
 format: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .
+
+fuzz: setup
+	@$(NODE) inference-node/test/picture/fuzz/main.ts "$(COUNT)" "$(SEED)"
 
 bench: setup
 	@$(NODE) bench/run.ts

@@ -54,6 +54,8 @@ export interface JxlOptions {
   readonly sixteenBit?: boolean;
   /** Height of one frame of an animation. */
   readonly pageHeight?: number;
+  /** Lossy, by the format's measure; lossless without it. */
+  readonly distance?: number;
 }
 
 export async function writeJxl(pixels: Pixels, options: JxlOptions = {}): Promise<Buffer> {
@@ -64,7 +66,9 @@ export async function writeJxl(pixels: Pixels, options: JxlOptions = {}): Promis
   });
   if (options.sixteenBit) image = image.colourspace(channels < 3 ? 'grey16' : 'rgb16');
   const paged = options.pageHeight === undefined ? {} : { page_height: options.pageHeight };
-  return Buffer.from(image.jxlsaveBuffer({ lossless: true, effort: 1, ...paged }));
+  const { distance } = options;
+  const quality = distance === undefined ? { lossless: true } : { distance };
+  return Buffer.from(image.jxlsaveBuffer({ ...quality, effort: 1, ...paged }));
 }
 
 export async function readJxl(file: Buffer): Promise<Pixels> {
