@@ -2,7 +2,8 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
-# make chaos   kill every kind of process many times under load (CHAOS_KILLS of each, CHAOS_SEED)
+# make chaos   kill every kind of process many times under load (KILLS=20 of each, SEED=1)
+# make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine
 # make generate, make format   after a change of proto/*.proto; before a commit
 
@@ -14,10 +15,11 @@ INSTALLED := node_modules/.installed
 NODE_INSTALLED := bin/node/node_modules/.installed
 IMAGE ?=
 OUT ?= cutout.png
-CHAOS_KILLS ?= 20
-CHAOS_SEED ?= 1
+COUNT ?= 10000
+KILLS ?= 20
+SEED ?= 1
 
-.PHONY: setup start demo test chaos check types lint generated generate format bench clean
+.PHONY: setup start demo test check types lint generated generate format fuzz chaos bench clean
 .DEFAULT_GOAL := start
 
 setup: $(INSTALLED)
@@ -43,7 +45,7 @@ test: setup
 	@$(NODE) test/support/run-tests.ts
 
 chaos: setup
-	@MATTING_CHAOS_KILLS=$(CHAOS_KILLS) MATTING_CHAOS_SEED=$(CHAOS_SEED) $(NODE) --test test/chaos/*.test.ts
+	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test test/chaos/*.test.ts
 
 check: types lint generated test
 
@@ -62,6 +64,9 @@ generate: setup
 
 format: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .
+
+fuzz: setup
+	@$(NODE) inference-node/test/picture/fuzz/main.ts "$(COUNT)" "$(SEED)"
 
 bench: setup
 	@$(NODE) bench/run.ts
