@@ -4,7 +4,7 @@
  *
  * 1. Storage, secrets key, database: checked, migrated, proven. Nothing listens yet.
  * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
- * 3. The fleet is followed, the dispatcher claims, the sweeper sweeps.
+ * 3. The fleet is followed, the dispatcher claims, notifications are delivered, the sweeper sweeps.
  */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -25,6 +25,7 @@ import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts'
 import { AcceptanceGate } from './services/acceptance.ts';
 import { ReadAccount } from './services/account.ts';
 import { CallbackSecrets } from './services/callback-secret.ts';
+import { WebhookDelivery } from './services/deliver-webhooks.ts';
 import { Dispatcher } from './services/dispatcher.ts';
 import { JobEvents } from './services/job-events.ts';
 import { JobRunner } from './services/job-runner.ts';
@@ -41,6 +42,8 @@ import { WaitForJob } from './services/wait-for-job.ts';
 import { CallbackAddressCheck } from './sources/callback-url.ts';
 import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guarded-fetch.ts';
+import { GuardedPost } from './sources/guarded-post.ts';
+import { OutgoingGuard } from './sources/outgoing-guard.ts';
 import type { BlobStore } from './storage/blob-store.ts';
 import { openStorage } from './storage/open-storage.ts';
 import { openStores, type Stores } from './store/stores.ts';
@@ -86,12 +89,19 @@ export async function openControlPlane(
   const stores = await openStores(config.databaseUrl, {
     log,
     renderOutboxBody: job => renderOutboxBody(views, job),
+    webhookFirstWaitMs: config.webhookScheduleMs[0],
     migrations: 'run',
   });
-  const secrets = new SecretBox(secretsKey);
+  const previousKey = config.secretsKeyPrevious;
+  const secrets = new CallbackSecrets(
+    new SecretBox(secretsKey),
+    previousKey === undefined ? [] : [new SecretBox(previousKey)],
+  );
+  warnOfOpenDoors(config, log);
   const parts = composeParts({ config, log, replicaId, views, errorsPage, blobs, stores, secrets });
   try {
-    await requireSameSecretsKey(stores.secretsCanary, secretsKey);
+    await requireSameSecretsKey(stores.secretsCanary, secretsKey, previousKey);
+    await warnOfStrangeSecrets(stores, secrets, log);
     return await openParts(config, log, parts);
   } catch (error) {
     await drainControlPlane(parts.steps, { hurry: AbortSignal.abort(), log });
@@ -108,15 +118,37 @@ interface Foundations {
   readonly errorsPage: string;
   readonly blobs: BlobStore;
   readonly stores: Stores;
-  readonly secrets: SecretBox;
+  readonly secrets: CallbackSecrets;
+}
+
+/** The only ways round the outgoing guard, said by every start. */
+function warnOfOpenDoors(config: Config, log: Logger): void {
+  const { allowPrivateAddresses, allowedNetworks, allowHttpCallbacks } = config;
+  if (allowPrivateAddresses) {
+    log.warn('MATTING_ALLOW_PRIVATE_ADDRESSES: URLs of callers may reach any address');
+  }
+  if (allowedNetworks.length > 0) {
+    log.warn({ allowedNetworks }, 'MATTING_ALLOWED_NETWORKS: URLs of callers may reach these');
+  }
+  if (allowHttpCallbacks) {
+    log.warn('MATTING_ALLOW_HTTP_CALLBACKS: notifications may go over http, readable on the way');
+  }
+}
+
+/** Secrets of a key that this replica was not given: their notifications wait for one that was. */
+async function warnOfStrangeSecrets(stores: Stores, secrets: CallbackSecrets, log: Logger) {
+  const count = await stores.webhookOutbox.countSealedWithOthers(secrets.keyIds);
+  if (count === 0) return;
+  log.warn({ count }, 'notifications wait whose secrets neither key of this replica opens');
 }
 
 type Parts = ReturnType<typeof composeParts>;
 
 /** Opens nothing. */
 function composeParts(foundations: Foundations) {
-  const { config, log, replicaId, blobs, stores } = foundations;
+  const { config, log, replicaId, blobs, stores, secrets } = foundations;
   const events = new JobEvents();
+  const guard = new OutgoingGuard({ policy: config });
   const metrics = new ControlMetrics();
   const failed = (what: string) => (err: unknown) => log.warn({ err }, what);
   const fleet = new Fleet({
@@ -127,7 +159,7 @@ function composeParts(foundations: Foundations) {
   const runner = new JobRunner({
     jobs: stores.jobs,
     blobs,
-    fetcher: new ImageFetcher(new GuardedFetch({ policy: config })),
+    fetcher: new ImageFetcher(new GuardedFetch({ guard })),
     events,
     observer: metrics,
     log,
@@ -152,7 +184,17 @@ function composeParts(foundations: Foundations) {
     onMembersChanged: () => void fleet.refresh(),
     onFailure: failed('registry call failed'),
   });
-  const http = composeHttp(foundations, { events, fleet, metrics });
+  const delivery = new WebhookDelivery({
+    outbox: stores.webhookOutbox,
+    guardedPost: new GuardedPost({ guard, policy: config }),
+    secrets,
+    events,
+    observer: metrics,
+    log,
+    holder: replicaId,
+    scheduleMs: config.webhookScheduleMs,
+  });
+  const http = composeHttp(foundations, { events, fleet, metrics, guard });
   const sweeper = new Sweeper({
     jobStore: stores.jobs,
     outbox: stores.webhookOutbox,
@@ -165,8 +207,10 @@ function composeParts(foundations: Foundations) {
       running: () => dispatcher.running,
       uploads: () => http.uploads.open,
       queued: () => stores.jobs.queued(),
+      webhooksInFlight: () => delivery.inFlight,
+      webhooksDue: () => stores.webhookOutbox.due(),
     },
-    failed('queue not readable for the metrics'),
+    failed('the database is not readable for the metrics'),
   );
   const metricsPort = new Closable();
   const steps: DrainSteps = {
@@ -176,6 +220,8 @@ function composeParts(foundations: Foundations) {
     },
     finishRuns: limitMs => dispatcher.stop(limitMs),
     giveRunsBack: () => dispatcher.hurry(),
+    finishDeliveries: limitMs => delivery.stop(limitMs),
+    giveDeliveriesBack: () => delivery.hurry(),
     handOverWaits: () => http.waitForJob.endAllWaits(),
     closePublic: () => http.app.close(),
     closePublicConnections: () => http.app.server.closeAllConnections(),
@@ -187,11 +233,12 @@ function composeParts(foundations: Foundations) {
       () => stores.close(),
     ],
   };
-  return { http, fleet, dispatcher, registry, metrics, metricsPort, sweeper, steps };
+  return { http, fleet, dispatcher, delivery, registry, metrics, metricsPort, sweeper, steps };
 }
 
 async function openParts(config: Config, log: Logger, parts: Parts): Promise<ControlPlane> {
-  const { http, fleet, dispatcher, registry, metrics, metricsPort, sweeper, steps } = parts;
+  const { http, fleet, dispatcher, delivery, registry, metrics, metricsPort, sweeper, steps } =
+    parts;
   const metricsPlace = { host: config.metricsHost, port: config.metricsPort };
   const metricsServer = await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
     openMetricsServer(metrics.registry, metricsPlace, err => log.warn({ err }, 'metrics failed')),
@@ -206,6 +253,7 @@ async function openParts(config: Config, log: Logger, parts: Parts): Promise<Con
   log.info({ ...ports, host: config.host, baseUrl: config.baseUrl }, 'listening');
   await fleet.start();
   dispatcher.start();
+  delivery.start();
   sweeper.start();
   return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
 }
@@ -223,9 +271,16 @@ class Closable {
   }
 }
 
+interface HttpParts {
+  readonly events: JobEvents;
+  readonly fleet: Fleet;
+  readonly metrics: ControlMetrics;
+  readonly guard: OutgoingGuard;
+}
+
 function composeHttp(
   { config, log, views, errorsPage, blobs, stores, secrets }: Foundations,
-  { events, fleet, metrics }: { events: JobEvents; fleet: Fleet; metrics: ControlMetrics },
+  { events, fleet, metrics, guard }: HttpParts,
 ) {
   const { jobs } = stores;
   const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
@@ -242,8 +297,8 @@ function composeHttp(
       noNodeGraceMs: config.noNodeGraceMs,
       queueMegapixelsMax: config.queueMegapixelsMax,
     }),
-    callbackAddresses: new CallbackAddressCheck({ policy: config }),
-    callbackSecrets: new CallbackSecrets(secrets),
+    callbackAddresses: new CallbackAddressCheck({ guard }),
+    callbackSecrets: secrets,
     jobsInFlightMax: config.jobsInFlightMax,
     fieldPolicy: config,
   });

@@ -11,8 +11,10 @@
  * | 3    | hands over the waits that are left: 202 with the job    | at once                   |
  * | 4    | closes the public port: answers under way, then         | CLOSE_MAX_MS;             |
  * |      | connections                                             | hurried: HURRIED_MAX_MS   |
- * | 5    | closes the registry: nodes go to another replica        | the server's own 1 s      |
- * | 6    | closes the rest, the database last                      | -                         |
+ * | 5    | begins no notification more, finishes those under way,  | DELIVER_MAX_MS;           |
+ * |      | gives back the rest                                     | hurried: gives back all   |
+ * | 6    | closes the registry: nodes go to another replica        | the server's own 1 s      |
+ * | 7    | closes the rest, the database last                      | -                         |
  *
  * Waits are handed over after the attempts, so that callers whose image is being cut out still get
  * it.
@@ -27,6 +29,8 @@
 import type { Logger } from 'pino';
 
 export const FINISH_MAX_MS = 130_000;
+/** An attempt's 15 s, and time to write its end. */
+const DELIVER_MAX_MS = 18_000;
 /** For answers under way: result downloads among them, which can be begun again. */
 const CLOSE_MAX_MS = 5000;
 /** Enough for the short answers of the waits just handed over. */
@@ -39,6 +43,9 @@ export interface DrainSteps {
   finishRuns(limitMs: number): Promise<void>;
   giveRunsBack(): void;
   handOverWaits(): void;
+  /** Resolves when no notification is under way any more, at the limit at the latest. */
+  finishDeliveries(limitMs: number): Promise<void>;
+  giveDeliveriesBack(): void;
   /** Resolves when every answer has gone out. */
   closePublic(): Promise<void>;
   closePublicConnections(): void;
@@ -62,16 +69,39 @@ export async function drainControlPlane(steps: DrainSteps, options: DrainOptions
   };
   log.info('draining');
   steps.announce();
-  const giveBack = () => steps.giveRunsBack();
-  if (hurry.aborted) giveBack();
-  else hurry.addEventListener('abort', giveBack, { once: true });
-  await attempt('finishing the runs', () => steps.finishRuns(finishMaxMs));
-  hurry.removeEventListener('abort', giveBack);
+  await attempt('finishing the runs', () =>
+    hurriedBy(
+      hurry,
+      () => steps.giveRunsBack(),
+      () => steps.finishRuns(finishMaxMs),
+    ),
+  );
   steps.handOverWaits();
   await attempt('closing the public port', () => closePublic(steps, hurry));
+  await attempt('finishing the deliveries', () =>
+    hurriedBy(
+      hurry,
+      () => steps.giveDeliveriesBack(),
+      () => steps.finishDeliveries(DELIVER_MAX_MS),
+    ),
+  );
   await attempt('closing the registry', () => steps.closeRegistry());
   for (const close of steps.closeRest) await attempt('closing', close);
   log.info('drained');
+}
+
+async function hurriedBy(
+  hurry: AbortSignal,
+  giveBack: () => void,
+  step: () => Promise<void>,
+): Promise<void> {
+  if (hurry.aborted) giveBack();
+  else hurry.addEventListener('abort', giveBack, { once: true });
+  try {
+    await step();
+  } finally {
+    hurry.removeEventListener('abort', giveBack);
+  }
 }
 
 async function closePublic(steps: DrainSteps, hurry: AbortSignal): Promise<void> {

@@ -8,6 +8,7 @@ import type { Job } from '../domain/job.ts';
 export class JobEvents {
   readonly #submitted = new EventEmitter();
   readonly #final = new EventEmitter();
+  readonly #notifications = new EventEmitter();
 
   constructor() {
     // One listener a waiting request; bounded by the server's connections.
@@ -25,6 +26,16 @@ export class JobEvents {
 
   jobFinal(jobId: string): void {
     this.#final.emit(jobId);
+  }
+
+  /** A job that ended here left a notification to be sent. */
+  notificationDue(): void {
+    this.#notifications.emit('due');
+  }
+
+  onNotificationDue(listener: () => void): () => void {
+    this.#notifications.on('due', listener);
+    return () => this.#notifications.off('due', listener);
   }
 
   onFinal(jobId: string, listener: () => void): () => void {

@@ -11,12 +11,18 @@ import { submitJob } from './job-submission.ts';
 
 export interface JobStoreOptions {
   readonly renderOutboxBody: RenderOutboxBody;
+  /** Between a job's end and the first attempt to tell of it; none unless given. */
+  readonly webhookFirstWaitMs?: number;
 }
 
 export function createJobStore(database: Database, options: JobStoreOptions): JobStore {
   const queries = new JobQueries(database);
   const leases = new JobLeases(database);
-  const completion = new JobCompletion(database, options.renderOutboxBody);
+  const completion = new JobCompletion(
+    database,
+    options.renderOutboxBody,
+    options.webhookFirstWaitMs ?? 0,
+  );
   const retention = new JobRetention(database);
   return {
     find: jobId => queries.find(jobId),

@@ -164,6 +164,9 @@ describe('the secrets key', () => {
         row ??= candidate;
         return row;
       },
+      replace: async (keyId, canary) => {
+        if (row?.keyId === keyId) row = canary;
+      },
     };
     const key = randomBytes(32);
     await requireSameSecretsKey(store, key);
@@ -172,7 +175,15 @@ describe('the secrets key', () => {
     assert.ok(row);
     const altered = Uint8Array.from(row.ciphertext);
     altered[altered.length - 1] ^= 1;
+    const sound = row;
     row = { ...row, ciphertext: altered };
+    await assert.rejects(requireSameSecretsKey(store, key), SecretsKeyError);
+    row = sound;
+    const next = randomBytes(32);
+    await assert.rejects(requireSameSecretsKey(store, next, randomBytes(32)), SecretsKeyError);
+    await requireSameSecretsKey(store, next, key);
+    await requireSameSecretsKey(store, next);
+    await requireSameSecretsKey(store, next, key);
     await assert.rejects(requireSameSecretsKey(store, key), SecretsKeyError);
   });
 });

@@ -16,6 +16,8 @@ function steps(changes: Partial<DrainSteps> = {}) {
     handOverWaits: () => done.push('hand over'),
     closePublic: note('public'),
     closePublicConnections: () => done.push('cut'),
+    finishDeliveries: note('deliveries'),
+    giveDeliveriesBack: () => done.push('give deliveries back'),
     closeRegistry: note('registry'),
     closeRest: [note('fleet'), note('database')],
     ...changes,
@@ -34,6 +36,7 @@ describe('draining', () => {
       'finish',
       'hand over',
       'public',
+      'deliveries',
       'registry',
       'fleet',
       'database',
@@ -42,7 +45,12 @@ describe('draining', () => {
 
   it('tries every step, whatever became of the ones before', async () => {
     const broken = () => Promise.reject(new Error('broken'));
-    const { all, done } = steps({ finishRuns: broken, closePublic: broken, closeRegistry: broken });
+    const { all, done } = steps({
+      finishRuns: broken,
+      closePublic: broken,
+      finishDeliveries: broken,
+      closeRegistry: broken,
+    });
     await drainControlPlane(all, { hurry: never, log: silent });
     assert.deepEqual(done, ['announce', 'hand over', 'fleet', 'database']);
   });
@@ -67,6 +75,7 @@ describe('draining', () => {
     const { all, done } = steps();
     await drainControlPlane(all, { hurry: AbortSignal.abort(), log: silent });
     assert.deepEqual(done.slice(0, 3), ['announce', 'give back', 'finish']);
+    assert.ok(done.indexOf('give deliveries back') < done.indexOf('deliveries'));
   });
 });
 

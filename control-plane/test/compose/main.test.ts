@@ -202,7 +202,6 @@ describe('a control plane', () => {
         MATTING_SECRETS_KEY: 'ab'.repeat(32),
         MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
         MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-        MATTING_ACCEPT_CALLBACKS: 'true',
       }),
     );
     const { http } = await program.ports();

@@ -104,6 +104,25 @@ export async function createIndex(
   }
 }
 
+/** MySQL's ER_DUP_FIELDNAME, and SQLite's words for the same: neither has "if not exists" here. */
+const COLUMN_EXISTS = 1060;
+const COLUMN_EXISTS_TEXT = /duplicate column name/;
+
+/** Leaves a column of that name alone. */
+export async function addColumn(
+  db: Kysely<unknown>,
+  table: string,
+  column: string,
+  type: RawBuilder<unknown>,
+): Promise<void> {
+  try {
+    await sql`alter table ${sql.table(table)} add column ${sql.ref(column)} ${type}`.execute(db);
+  } catch (error) {
+    const { errno, message } = error as { errno?: unknown; message: string };
+    if (errno !== COLUMN_EXISTS && !COLUMN_EXISTS_TEXT.test(message)) throw error;
+  }
+}
+
 function refs(columns: readonly string[]): RawBuilder<unknown> {
   return sql.join(columns.map(column => sql.ref(column)));
 }
