@@ -8,7 +8,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Server } from 'node:net';
 import { hostname } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
@@ -16,8 +16,9 @@ import pkg from '../../package.json' with { type: 'json' };
 import { buildApp } from './app.ts';
 import type { Config } from './config.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
+import { buildOperatorApp } from './http/operator-app.ts';
 import { listening } from './listen-error.ts';
-import { ControlMetrics, openMetricsServer } from './metrics.ts';
+import { ControlMetrics } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { RegistryServer } from './nodes/registry-server.ts';
 import { SecretBox } from './secret-box.ts';
@@ -30,6 +31,8 @@ import { Dispatcher } from './services/dispatcher.ts';
 import { JobEvents } from './services/job-events.ts';
 import { JobRunner } from './services/job-runner.ts';
 import { JobViews } from './services/job-view.ts';
+import { OperateJobs } from './services/operate-jobs.ts';
+import { OperateNodes } from './services/operate-nodes.ts';
 import { renderOutboxBody } from './services/outbox-body.ts';
 import { RateLimits } from './services/rate-limits.ts';
 import { ReadJob } from './services/read-job.ts';
@@ -212,7 +215,21 @@ function composeParts(foundations: Foundations) {
     },
     failed('the database is not readable for the metrics'),
   );
-  const metricsPort = new Closable();
+  const operator = buildOperatorApp(
+    {
+      operateJobs: new OperateJobs(stores),
+      operateNodes: new OperateNodes({
+        nodes: stores.nodes,
+        onChanged: () => void fleet.refresh(),
+      }),
+    },
+    {
+      baseUrl: config.baseUrl,
+      operatorKey: config.operatorKey,
+      metrics: metrics.registry,
+      logger: log,
+    },
+  );
   const steps: DrainSteps = {
     announce: () => {
       http.readiness.startDraining();
@@ -229,27 +246,28 @@ function composeParts(foundations: Foundations) {
     closeRest: [
       () => sweeper.stop(),
       () => fleet.close(),
-      () => metricsPort.close(),
+      () => operator.close(),
       () => stores.close(),
     ],
   };
-  return { http, fleet, dispatcher, delivery, registry, metrics, metricsPort, sweeper, steps };
+  return { http, operator, fleet, dispatcher, delivery, registry, sweeper, steps };
 }
 
 async function openParts(config: Config, log: Logger, parts: Parts): Promise<ControlPlane> {
-  const { http, fleet, dispatcher, delivery, registry, metrics, metricsPort, sweeper, steps } =
-    parts;
+  const { http, operator, fleet, dispatcher, delivery, registry, sweeper, steps } = parts;
   const metricsPlace = { host: config.metricsHost, port: config.metricsPort };
-  const metricsServer = await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
-    openMetricsServer(metrics.registry, metricsPlace, err => log.warn({ err }, 'metrics failed')),
+  await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
+    operator.listen(metricsPlace),
   );
-  metricsPort.opened(() => metricsServer.close());
   const registryPlace = { host: config.registryHost, port: config.registryPort };
   await listening({ variable: 'MATTING_REGISTRY_PORT', ...registryPlace }, () => registry.listen());
   const httpPlace = { host: config.host, port: config.port };
   await listening({ variable: 'MATTING_PORT', ...httpPlace }, () => http.app.listen(httpPlace));
-  const { port } = http.app.server.address() as AddressInfo;
-  const ports = { http: port, registry: registry.port, metrics: metricsServer.port };
+  const ports = {
+    http: portOf(http.app.server),
+    registry: registry.port,
+    metrics: portOf(operator.server),
+  };
   log.info({ ...ports, host: config.host, baseUrl: config.baseUrl }, 'listening');
   await fleet.start();
   dispatcher.start();
@@ -258,17 +276,8 @@ async function openParts(config: Config, log: Logger, parts: Parts): Promise<Con
   return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
 }
 
-/** What may not have been opened yet when it is to be closed. */
-class Closable {
-  #close: (() => Promise<void>) | undefined;
-
-  opened(close: () => Promise<void>): void {
-    this.#close = close;
-  }
-
-  async close(): Promise<void> {
-    await this.#close?.();
-  }
+function portOf(server: Server): number {
+  return (server.address() as AddressInfo).port;
 }
 
 interface HttpParts {

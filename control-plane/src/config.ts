@@ -32,6 +32,8 @@ export interface Config {
   readonly metricsHost: string;
   readonly metricsPort: number;
   readonly nodeToken: string;
+  /** Undefined: the operator's interface is off. */
+  readonly operatorKey: string | undefined;
   readonly syncWaitMs: number;
   readonly resultTtlMs: number;
   readonly attemptTimeoutMs: number;
@@ -64,6 +66,8 @@ const DAY_MS = 24 * HOUR_MS;
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 /** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
 const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
+/** It moves every node and every job: longer than what a person would type. */
+const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
 /** About 4,000 photos of 12 megapixels: more than a CPU node does in the hour a job may queue. */
 const QUEUE_MEGAPIXELS_MAX = 50_000;
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
@@ -94,6 +98,11 @@ export function loadConfig(env: Environment = process.env): Config {
     nodeToken: reader.string('MATTING_NODE_TOKEN', {
       pattern: NODE_TOKEN,
       expected: '16 to 256 printable ASCII characters without blanks, the same on every node',
+    }),
+    operatorKey: reader.string('MATTING_OPERATOR_KEY', {
+      pattern: OPERATOR_KEY,
+      expected: '32 to 256 printable ASCII characters without blanks',
+      default: undefined,
     }),
     ...readTimes(reader),
     readsRequireIdempotencyKey: reader.boolean('MATTING_READS_REQUIRE_IDEMPOTENCY_KEY', {

@@ -1,9 +1,7 @@
 /**
- * What this control plane measures, and the HTTP server that shows it on a port of its own, never
- * on the public one. Base units, no identifiers as labels. docs/operations.md explains each name.
+ * What this control plane measures; http/operator-app.ts shows it, never on the public port. Base
+ * units, no identifiers as labels. docs/operations.md explains each name.
  */
-import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
@@ -263,48 +261,4 @@ function cached<T>(
     // What a database that is away cannot tell is missing from the page; the page still comes.
     await look.answer.then(show, onFailure);
   };
-}
-
-export interface MetricsServer {
-  readonly port: number;
-  close(): Promise<void>;
-}
-
-/**
- * GET /metrics and nothing else.
- * @throws Error with code EADDRINUSE where the port is taken.
- */
-export async function openMetricsServer(
-  registry: Registry,
-  { host, port }: { readonly host: string; readonly port: number },
-  onFailure: (error: unknown) => void,
-): Promise<MetricsServer> {
-  const server = createServer((request, response) => {
-    if (request.method !== 'GET' || request.url !== '/metrics') {
-      response.writeHead(404).end();
-      return;
-    }
-    registry.metrics().then(
-      text => response.writeHead(200, { 'content-type': registry.contentType }).end(text),
-      error => {
-        onFailure(error);
-        response.writeHead(500).end();
-      },
-    );
-  });
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(port, host, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  });
-  return { port: (server.address() as AddressInfo).port, close: () => closeServer(server) };
-}
-
-function closeServer(server: Server): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.close(error => (error === undefined ? resolve() : reject(error)));
-    server.closeAllConnections();
-  });
 }

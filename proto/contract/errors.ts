@@ -1,7 +1,7 @@
 /**
  * The one error catalogue of both programs. The public codes are the REST contract's; the node
  * codes travel between a node and its callers over gRPC and never reach a REST caller under their
- * own name. docs/errors.md has a heading for each code; a test holds the two equal.
+ * own name; the operator codes are answered on the operator's port alone. docs/errors.md has a heading for each code; a test holds the two equal.
  */
 import { status } from '@grpc/grpc-js';
 
@@ -16,8 +16,11 @@ export interface ErrorSpec {
   readonly grpc: status;
   readonly retry: RetryRule;
   readonly title: string;
-  /** `public` codes are part of the REST contract; `node` codes live on gRPC alone. */
-  readonly scope: 'public' | 'node';
+  /**
+   * `public` codes are part of the REST contract; `node` codes live on gRPC alone, `operator` codes
+   * on the operator's port.
+   */
+  readonly scope: 'public' | 'node' | 'operator';
 }
 
 function publicError(http: number, grpc: status, retry: RetryRule, title: string): ErrorSpec {
@@ -26,6 +29,10 @@ function publicError(http: number, grpc: status, retry: RetryRule, title: string
 
 function nodeError(http: number, grpc: status, retry: RetryRule, title: string): ErrorSpec {
   return { http, grpc, retry, title, scope: 'node' };
+}
+
+function operatorError(http: number, grpc: status, retry: RetryRule, title: string): ErrorSpec {
+  return { http, grpc, retry, title, scope: 'operator' };
 }
 
 const { INVALID_ARGUMENT, OUT_OF_RANGE, UNAUTHENTICATED, NOT_FOUND, FAILED_PRECONDITION } = status;
@@ -126,6 +133,20 @@ export const ERROR_CATALOGUE = {
   INVALID_NODE_TOKEN: nodeError(401, UNAUTHENTICATED, 'never', 'The node token is not valid'),
   CALL_CANCELLED: nodeError(499, CANCELLED, 'never', 'The caller went away'),
   CALL_DEADLINE_EXCEEDED: nodeError(504, DEADLINE_EXCEEDED, 'never', 'The deadline passed'),
+
+  INVALID_OPERATOR_KEY: operatorError(
+    401,
+    UNAUTHENTICATED,
+    'never',
+    'The operator key is missing or not valid',
+  ),
+  JOB_FINAL: operatorError(409, FAILED_PRECONDITION, 'never', 'The job has ended'),
+  NODE_UNREACHABLE: operatorError(
+    502,
+    UNAVAILABLE,
+    'later',
+    "The node's HTTP endpoints do not answer",
+  ),
 } as const satisfies Record<string, ErrorSpec>;
 
 export type ErrorCode = keyof typeof ERROR_CATALOGUE;

@@ -22,7 +22,7 @@ const RETRY_WORDS: Record<RetryRule, string> = {
 };
 
 function factsOf(code: string, spec: ErrorSpec): string {
-  const http = spec.scope === 'public' ? `HTTP ${spec.http}, ` : '';
+  const http = spec.scope === 'node' ? '' : `HTTP ${spec.http}, `;
   const retryable = BY_CAUSE.includes(code) ? 'by its cause' : RETRY_WORDS[spec.retry];
   return `${http}gRPC ${grpcStatus[spec.grpc]}, retryable: ${retryable}.`;
 }

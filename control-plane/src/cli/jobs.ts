@@ -1,59 +1,112 @@
-/**
- * `jobs show`: a job as the operator may see it. Its result's link and its source stay its owner's.
- */
+/** `jobs list|show|retry`, whoever owns them. */
 import type { Command } from 'commander';
-import { type Job, publicState } from '../domain/job.ts';
-import { publicPrefix } from '../store/api-key-token.ts';
-import { type CliContext, CommandError, instant } from './context.ts';
+import { InvalidArgumentError, Option } from 'commander';
+import {
+  ENDED_WITHIN_HOURS_DEFAULT,
+  ENDED_WITHIN_HOURS_MAX,
+  JOB_GROUPS,
+  JOBS_LISTED_DEFAULT,
+  JOBS_LISTED_MAX,
+  type JobGroup,
+  OperateJobs,
+} from '../services/operate-jobs.ts';
+import type { OperatorJob } from '../services/operator-view.ts';
+import { type CliContext, table } from './context.ts';
 
-export function addJobCommands(program: Command, context: CliContext): void {
-  const jobs = program.command('jobs').description('look at jobs');
-  jobs
-    .command('show')
-    .description('show a job, whoever owns it')
-    .argument('<id>', 'a UUID')
-    .option('--json', 'print JSON')
-    .action(async (id: string, options: { json?: boolean }) => {
-      const job = await context.withStores(stores => stores.jobs.find(id.toLowerCase()));
-      if (job === undefined) throw new CommandError(`there is no job "${id}"`);
-      const value = jobJson(job);
-      context.report(options.json, value, () =>
-        Object.entries(value).map(([name, field]) => `${name.padEnd(16)}${asText(field)}`),
-      );
-    });
+interface JsonOption {
+  readonly json?: boolean;
 }
 
-function jobJson(job: Job) {
-  const { input, result, lease } = job;
-  return {
-    job_id: job.id,
-    status: publicState(job),
-    state: job.state,
-    account_id: job.accountId,
-    key: publicPrefix(job.apiKeyId),
-    mode: job.mode,
-    created_at: instant(job.createdAtMs),
-    started_at: instant(job.startedAtMs),
-    finished_at: instant(job.finishedAtMs),
-    expires_at: instant(job.expiresAtMs),
-    input: input && {
-      format: input.format,
-      bytes: input.bytes,
-      width: input.width,
-      height: input.height,
-    },
-    output_format: job.outputFormat,
-    result: result && { bytes: result.bytes, width: result.width, height: result.height },
-    error: job.failure,
-    lease: lease && { holder: lease.holder, expires_at: instant(lease.expiresAtMs) },
-    fence: job.fence,
-    lost_attempts: job.lostAttempts,
-    takeovers: job.takeovers,
-    timings: job.timings,
-  };
+interface ListOptions extends JsonOption {
+  readonly state: JobGroup;
+  readonly account?: string;
+  readonly since: number;
+  readonly limit: number;
+}
+
+export function addJobCommands(program: Command, context: CliContext): void {
+  const jobs = program.command('jobs').description('look at jobs, and have one claimed anew');
+  jobs
+    .command('list')
+    .description('list open jobs in the order of the queue, or those that ended lately')
+    .addOption(new Option('--state <state>', 'which ones').choices([...JOB_GROUPS]).default('open'))
+    .option('--account <account>', 'of this account alone: name or id')
+    .option(
+      '--since <hours>',
+      'ended within so many hours',
+      wholeNumber(ENDED_WITHIN_HOURS_MAX),
+      ENDED_WITHIN_HOURS_DEFAULT,
+    )
+    .option('--limit <n>', 'how many at most', wholeNumber(JOBS_LISTED_MAX), JOBS_LISTED_DEFAULT)
+    .option('--json', 'print JSON')
+    .action((options: ListOptions) => listJobs(context, options));
+  jobs
+    .command('show')
+    .description('show a job')
+    .argument('<id>', 'a UUID')
+    .option('--json', 'print JSON')
+    .action((id: string, options: JsonOption) => showJob(context, id, options));
+  jobs
+    .command('retry')
+    .description('end the lease of an open job, so that it is claimed anew; not of one that ended')
+    .argument('<id>', 'a UUID')
+    .option('--json', 'print JSON')
+    .action((id: string, options: JsonOption) => retryJob(context, id, options));
+}
+
+async function listJobs(context: CliContext, options: ListOptions) {
+  const jobs = await context.withStores(stores =>
+    new OperateJobs(stores).list({
+      group: options.state,
+      account: options.account,
+      endedWithinHours: options.since,
+      limit: options.limit,
+    }),
+  );
+  context.report(options.json, jobs, () =>
+    table(['JOB', 'STATE', 'MODE', 'CREATED', 'HOLDER', 'LOST', 'ERROR'], jobs.map(rowOf)),
+  );
+}
+
+async function showJob(context: CliContext, id: string, options: JsonOption) {
+  const job = await context.withStores(stores => new OperateJobs(stores).show(id));
+  context.report(options.json, job, () =>
+    Object.entries(job).map(([name, field]) => `${name.padEnd(16)}${asText(field)}`),
+  );
+}
+
+async function retryJob(context: CliContext, id: string, options: JsonOption) {
+  const retried = await context.withStores(stores => new OperateJobs(stores).retry(id));
+  context.report(options.json, retried, () => [
+    retried.lease_ended
+      ? `the lease of ${retried.holder} is ended: the next control plane with room takes the job`
+      : 'nobody holds the job: it waits for a node with room',
+  ]);
+}
+
+function rowOf(job: OperatorJob): string[] {
+  return [
+    job.job_id,
+    job.status === 'expired' ? 'expired' : job.state,
+    job.mode,
+    job.created_at,
+    job.lease?.holder ?? '-',
+    String(job.lost_attempts),
+    job.error?.code ?? '-',
+  ];
 }
 
 function asText(field: unknown): string {
   if (field === null) return '-';
   return typeof field === 'object' ? JSON.stringify(field) : String(field);
+}
+
+function wholeNumber(max: number): (text: string) => number {
+  return text => {
+    const value = /^\d{1,9}$/.test(text) ? Number(text) : 0;
+    if (value < 1 || value > max) {
+      throw new InvalidArgumentError(`a whole number, 1 to ${max}, is expected`);
+    }
+    return value;
+  };
 }

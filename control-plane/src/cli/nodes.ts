@@ -1,7 +1,7 @@
 /** `nodes list|drain|undrain`. */
 import type { Command } from 'commander';
-import type { NodeMember } from '../store/node-store.ts';
-import { type CliContext, CommandError, instant, table } from './context.ts';
+import { OperateNodes } from '../services/operate-nodes.ts';
+import { type CliContext, table } from './context.ts';
 
 interface JsonOption {
   readonly json?: boolean;
@@ -29,17 +29,11 @@ export function addNodeCommands(program: Command, context: CliContext): void {
 }
 
 async function listNodes(context: CliContext, options: JsonOption) {
-  const members = await context.withStores(stores => stores.nodes.listAll());
-  context.report(options.json, members.map(nodeJson), () =>
+  const nodes = await context.withStores(stores => new OperateNodes(stores).list());
+  context.report(options.json, nodes, () =>
     table(
       ['NODE', 'STATE', 'ADDRESS', 'VERSION', 'LAST HEARTBEAT'],
-      members.map(member => [
-        member.nodeId,
-        stateOf(member),
-        member.address,
-        member.version,
-        instant(member.heartbeatAtMs),
-      ]),
+      nodes.map(node => [node.node_id, node.state, node.address, node.version, node.heartbeat_at]),
     ),
   );
 }
@@ -51,27 +45,10 @@ async function setDraining(
   options: JsonOption,
 ) {
   const draining = command === 'drain';
-  const known = await context.withStores(stores => stores.nodes.setDraining(nodeId, draining));
-  if (!known) throw new CommandError(`there is no node "${nodeId}"`);
-  context.report(options.json, { node_id: nodeId, draining }, () => [
+  const told = await context.withStores(stores =>
+    new OperateNodes(stores).setDraining(nodeId, draining),
+  );
+  context.report(options.json, told, () => [
     `node ${nodeId} is told to ${command} with its next heartbeat`,
   ]);
-}
-
-function stateOf(member: NodeMember): string {
-  if (!member.live) return 'silent';
-  return member.draining ? 'draining' : 'live';
-}
-
-function nodeJson(member: NodeMember) {
-  return {
-    node_id: member.nodeId,
-    state: stateOf(member),
-    draining: member.draining,
-    address: member.address,
-    http_address: member.httpAddress === '' ? null : member.httpAddress,
-    version: member.version,
-    registered_at: instant(member.registeredAtMs),
-    heartbeat_at: instant(member.heartbeatAtMs),
-  };
 }

@@ -9,6 +9,7 @@
  * | claim, lease run out | holder, now + LEASE_MS | + 1   | takeovers + 1                        |
  * | renew                | now + LEASE_MS         |       |                                      |
  * | release (refused)    | none                   |       |                                      |
+ * | the operator's retry | none                   |       |                                      |
  * | attempt lost         | none                   |       | lost_attempts + 1; with an engine or |
  * |                      |                        |       | worker lost_with_process + 1 too     |
  * | succeed, fail        | none, for ever         |       |                                      |

@@ -2,7 +2,7 @@
  * Everything thrown on the way of a request becomes one of the catalogue's errors and its answer.
  */
 import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { ContractError, type ErrorCode, type ErrorSpec } from '#contract/errors.ts';
 import { PROBLEM_TYPE, problemHeaders, problemOf } from './problem.ts';
 
 const answeredCodes = new WeakMap<FastifyRequest, ErrorCode>();
@@ -14,12 +14,16 @@ export function answeredCodeOf(request: FastifyRequest): ErrorCode | undefined {
 
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void;
 
-export function createErrorHandler(baseUrl: string): ErrorHandler {
+/** @param shown the scopes whose codes this port answers with; others are its own failures. */
+export function createErrorHandler(
+  baseUrl: string,
+  shown: readonly ErrorSpec['scope'][] = ['public'],
+): ErrorHandler {
   return (error, request, reply) => {
-    const known = toContractError(error);
+    const known = toContractError(error, shown);
     answeredCodes.set(request, known.code);
     if (known.spec.http >= 500) {
-      const level = known.code === 'SERVICE_UNAVAILABLE' ? 'warn' : 'error';
+      const level = known.spec.http === 500 ? 'error' : 'warn';
       request.log[level]({ err: known.cause ?? known, code: known.code }, known.message);
     }
     const problem = problemOf(known, { baseUrl, requestId: request.id, instance: pathOf(request) });
@@ -39,8 +43,8 @@ export function pathOf(request: FastifyRequest): string {
 }
 
 /** A node's own codes mean nothing to a caller of REST: they are as unknown as any other throw. */
-function toContractError(error: unknown): ContractError {
-  if (error instanceof ContractError && error.spec.scope === 'public') return error;
+function toContractError(error: unknown, shown: readonly ErrorSpec['scope'][]): ContractError {
+  if (error instanceof ContractError && shown.includes(error.spec.scope)) return error;
   return ofFramework(error as Partial<FastifyError> | null) ?? internalError(error);
 }
 

@@ -4,6 +4,7 @@
 import type { Database } from './connect.ts';
 import { JobCompletion, type RenderOutboxBody } from './job-completion.ts';
 import { JobLeases } from './job-lease.ts';
+import { JobOperations } from './job-operations.ts';
 import { JobQueries } from './job-queries.ts';
 import { JobRetention } from './job-retention.ts';
 import type { JobStore } from './job-store.ts';
@@ -24,6 +25,7 @@ export function createJobStore(database: Database, options: JobStoreOptions): Jo
     options.webhookFirstWaitMs ?? 0,
   );
   const retention = new JobRetention(database);
+  const operations = new JobOperations(database);
   return {
     find: jobId => queries.find(jobId),
     findFinal: jobIds => queries.findFinal(jobIds),
@@ -40,6 +42,8 @@ export function createJobStore(database: Database, options: JobStoreOptions): Jo
     attemptLost: (claim, withProcess) => leases.attemptLost(claim, withProcess),
     succeed: (claim, result, ttlMs, timings) => completion.succeed(claim, result, ttlMs, timings),
     fail: (claim, failure) => completion.fail(claim, failure),
+    list: filter => operations.list(filter),
+    endLease: jobId => operations.endLease(jobId),
     queued: () => retention.queued(),
     takeExpiredResultBlobs: limit => retention.takeExpiredResultBlobs(limit),
     removeFinalOlderThan: (afterMs, limit) => retention.removeFinalOlderThan(afterMs, limit),

@@ -12,7 +12,7 @@ const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
 const HASH = /^[0-9a-f]{64}$/;
 
 /** All of a job's columns and `read_at`; `db` is the database or a transaction of it. */
-function selectJobs(database: Database, db: Kysely<Schema>) {
+export function selectJobs(database: Database, db: Kysely<Schema>) {
   return db
     .selectFrom('jobs')
     .selectAll()
@@ -26,7 +26,7 @@ type JobRows = Pick<ReturnType<typeof selectJobs>, 'execute'>;
  * since few jobs have one: a join made every read take 1.5 times as long (SQLite, 2 cores of an AMD
  * EPYC). The outbox's row comes with the job's final state, so it is there when that was seen.
  */
-async function readJobs(db: Kysely<Schema>, select: JobRows): Promise<Job[]> {
+export async function readJobs(db: Kysely<Schema>, select: JobRows): Promise<Job[]> {
   const rows = await select.execute();
   const notified = rows.filter(row => row.callback_url !== null && row.finished_at !== null);
   if (notified.length === 0) return rows.map(row => jobFromRow(row));

@@ -5,7 +5,14 @@
  * SERVICE_UNAVAILABLE.
  */
 import type { OutputFormat } from '#contract/formats.ts';
-import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../domain/job.ts';
+import type {
+  Job,
+  JobFailure,
+  JobInput,
+  JobResult,
+  JobState,
+  StageTimings,
+} from '../domain/job.ts';
 
 /** Where the end of a job is announced, and the secret that signs it. */
 export interface NewJobCallback {
@@ -63,6 +70,24 @@ export interface ClaimableJob {
   readonly readAtMs: number;
 }
 
+/** Which jobs the operator wants to see. */
+export interface JobFilter {
+  /** open: by their place in the queue. final: the latest to end first. */
+  readonly states: readonly JobState[];
+  readonly accountId?: string;
+  /** Of final jobs: how long ago they may have ended. */
+  readonly endedWithinMs: number;
+  readonly limit: number;
+}
+
+/** What became of a lease that was to be ended. */
+export type LeaseEnding =
+  | { readonly kind: 'ended'; readonly holder: string }
+  /** It had none: the next dispatcher with room claims it. */
+  | { readonly kind: 'not-leased' }
+  | { readonly kind: 'final'; readonly state: JobState }
+  | { readonly kind: 'unknown' };
+
 export interface JobStore {
   findByIdempotencyKey(apiKeyId: string, idempotencyKeyHash: string): Promise<Job | undefined>;
   /** Undefined also for another key's job. */
@@ -117,6 +142,14 @@ export interface JobStore {
    * retryable failure sets the idempotency key's hash null. False: fenced off.
    */
   fail(claim: Claim, failure: JobFailure): Promise<boolean>;
+
+  /** For the operator: open jobs in the order of the queue, then final ones, the latest first. */
+  list(filter: JobFilter): Promise<Job[]>;
+  /**
+   * Ends whatever lease an open job has, so that it is claimed anew. Its holder finds out with its
+   * next write or renewal, and counts nothing.
+   */
+  endLease(jobId: string): Promise<LeaseEnding>;
 
   /** Megapixels (unknown sizes count 100) and number of the jobs that wait for a node. */
   queued(): Promise<{ jobs: number; megapixels: number; oldestCreatedAtMs: number | null }>;

@@ -36,6 +36,8 @@ export interface NodeMember extends NodeRegistration {
   readonly draining: boolean;
   /** Its lease had not ended when the row was read. */
   readonly live: boolean;
+  /** It took its leave; false for one that fell silent. */
+  readonly gone: boolean;
 }
 
 export interface NodeStore {
@@ -49,6 +51,8 @@ export interface NodeStore {
   ): Promise<{ readonly known: boolean; readonly draining: boolean }>;
   /** Ends the membership at once. False: another boot is registered, or none. */
   deregister(nodeId: string, bootId: string): Promise<boolean>;
+  /** Whatever became of it; undefined: no such node. */
+  find(nodeId: string): Promise<NodeMember | undefined>;
   /** By node id. */
   listLive(): Promise<NodeMember[]>;
   /** By node id; the gone ones too. */
@@ -85,7 +89,7 @@ class SqlNodeStore implements NodeStore {
         await this.#update(node, leaseMs);
       }
     }
-    return { draining: (await this.#find(node.nodeId))?.draining ?? false };
+    return { draining: (await this.find(node.nodeId))?.draining ?? false };
   }
 
   async heartbeat(
@@ -105,7 +109,7 @@ class SqlNodeStore implements NodeStore {
         .executeTakeFirstOrThrow(),
     );
     if (numUpdatedRows !== 1n) return { known: false, draining: false };
-    const member = await this.#find(nodeId);
+    const member = await this.find(nodeId);
     return { known: member?.bootId === bootId, draining: member?.draining ?? false };
   }
 
@@ -142,7 +146,8 @@ class SqlNodeStore implements NodeStore {
     return numUpdatedRows === 1n;
   }
 
-  async #find(nodeId: string): Promise<NodeMember | undefined> {
+  async find(nodeId: string): Promise<NodeMember | undefined> {
+    if (!isAsciiWord(nodeId)) return undefined;
     const row = await query(this.#database, () =>
       this.#select().where('node_id', '=', nodeId).executeTakeFirst(),
     );
@@ -212,5 +217,6 @@ function memberFromRow(row: Schema['nodes'] & { read_at: number }): NodeMember {
     leaseExpiresAtMs: row.lease_expires_at,
     draining: row.draining === 1,
     live: row.lease_expires_at > row.read_at,
+    gone: row.lease_expires_at === DEREGISTERED,
   };
 }

@@ -8,7 +8,15 @@ import { after, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
 import { runCommand } from '../../src/cli/program.ts';
 import type { Database } from '../../src/store/connect.ts';
-import { fundedAccount, newJob, storesOn, submitted } from '../store/fixtures.ts';
+import {
+  claimed,
+  fundedAccount,
+  IMAGE_FAULT,
+  newJob,
+  running,
+  storesOn,
+  submitted,
+} from '../store/fixtures.ts';
 
 const PROGRAM = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
@@ -137,6 +145,29 @@ for (const dialect of DIALECTS) {
         .set({ available: 3 })
         .where('name', '=', 'shop')
         .execute();
+    });
+
+    it('lists jobs and has one claimed anew, unless it ended', async () => {
+      const stores = storesOn(database);
+      const account = await fundedAccount(stores, 2);
+      const { job, claim } = await running(stores, newJob(account));
+      const list = ['jobs', 'list', '--account', account];
+      const listed = JSON.parse(await succeed(...list, '--json'));
+      assert.deepEqual([listed[0].job_id, listed[0].lease.holder], [job.id, claim.holder]);
+      assert.match(await succeed(...list), new RegExp(`^JOB .*\n${job.id} +running `));
+      const retried = JSON.parse(await succeed('jobs', 'retry', job.id, '--json'));
+      const { holder } = claim;
+      assert.deepEqual(retried, { job_id: job.id, lease_ended: true, holder });
+      assert.match(await succeed('jobs', 'retry', job.id), /nobody holds/);
+      const again = await claimed(stores, job);
+      await stores.jobs.fail(again, IMAGE_FAULT);
+      await refuse(/has failed: .* cannot run again/, 1, 'jobs', 'retry', job.id);
+      await refuse(/no job/, 1, 'jobs', 'retry', 'x');
+      assert.equal((await succeed(...list)).trim().split('\n').length, 1, 'a head alone');
+      assert.match(await succeed(...list, '--state', 'failed'), /PROCESSING_FAILED/);
+      await refuse(/no account/, 1, 'jobs', 'list', '--account', 'nobody');
+      await refuse(/Allowed choices/, 64, 'jobs', 'list', '--state', 'lost');
+      await refuse(/1 to 1000/, 64, 'jobs', 'list', '--limit', '1001');
     });
 
     it('shows jobs and drains nodes', async () => {

@@ -45,6 +45,7 @@ describe('loadConfig', () => {
       MATTING_ALLOW_PRIVATE_ADDRESSES: 'maybe',
       MATTING_LOG_LEVEL: 'loud',
       MATTING_NODE_TOKEN: 'short',
+      MATTING_OPERATOR_KEY: 'long enough for a token',
       MATTING_SECRETS_KEY: 'not-a-key-at-all',
     });
     assert.deepEqual(variables.toSorted(), [
@@ -54,6 +55,7 @@ describe('loadConfig', () => {
       'MATTING_FETCH_PORTS',
       'MATTING_LOG_LEVEL',
       'MATTING_NODE_TOKEN',
+      'MATTING_OPERATOR_KEY',
       'MATTING_PORT',
       'MATTING_SECRETS_KEY',
       'MATTING_STORAGE_URL',

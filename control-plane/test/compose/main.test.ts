@@ -195,6 +195,29 @@ describe('a control plane', () => {
     assert.equal(program.errors, '');
   });
 
+  it('shows the operator its nodes and jobs on the metrics port alone', async () => {
+    const apiKey = await createKey();
+    const operatorKey = 'k'.repeat(32);
+    const program = new Program(environment({ MATTING_OPERATOR_KEY: operatorKey }));
+    const { http, metrics } = await program.ports();
+    const node = await join(program);
+    const { job_id } = (await (await submit(http, apiKey, 'one')).json()) as { job_id: string };
+    const ask = (port: number, place: string, method = 'GET') =>
+      fetch(`http://127.0.0.1:${port}/operator/${place}`, {
+        method,
+        headers: { authorization: `Bearer ${operatorKey}` },
+      });
+    assert.equal((await ask(http, 'nodes')).status, 404);
+    const retried = await ask(metrics, `jobs/${job_id}/retry`, 'POST');
+    assert.equal(((await retried.json()) as { code: string }).code, 'JOB_FINAL');
+    assert.equal((await ask(metrics, `nodes/${node.nodeId}/drain`, 'POST')).status, 200);
+    const page = async () => (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
+    await until(async () => /^matting_control_nodes\{state="routable"\} 0$/m.test(await page()));
+    program.signal('SIGTERM');
+    assert.equal(await program.exit, 0);
+    assert.ok(!program.log.includes(operatorKey));
+  });
+
   it('keeps a notification with its job, its secret sealed with the configured key', async () => {
     const apiKey = await createKey();
     const program = new Program(

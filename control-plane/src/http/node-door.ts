@@ -1,0 +1,142 @@
+/**
+ * The door to the nodes' own HTTP endpoints, which nothing else reaches from outside of their
+ * network: GET and HEAD of four paths, carried by @fastify/http-proxy.
+ *
+ * | of the request                   | what the node gets                                          |
+ * |----------------------------------|-------------------------------------------------------------|
+ * | the node's id                    | where to: its address in the membership table, nothing else |
+ * | the path                         | one of NODE_ENDPOINTS, by the route that took it            |
+ * | query, body, upgrade             | nothing                                                     |
+ * | headers                          | `accept` alone: no key, no cookie, nothing hop-by-hop       |
+ *
+ * Of the answer the status, the media type and the body come back, whole or not at all: at most
+ * ANSWER_BYTES_MAX within ANSWER_MS_MAX, otherwise NODE_UNREACHABLE. Nothing is tried twice.
+ */
+import httpProxy, { type FastifyHttpProxyOptions } from '@fastify/http-proxy';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+
+export const NODE_ENDPOINTS = ['/livez', '/readyz', '/info', '/metrics'] as const;
+
+/** A node's metrics are some 30 KB. */
+const ANSWER_BYTES_MAX = 8 * 1024 * 1024;
+/** Without a byte moving: connecting, and between two pieces. */
+const SILENCE_MS_MAX = 3000;
+const ANSWER_MS_MAX = 10_000;
+/** To one node, at once; more wait. */
+const CONNECTIONS_MAX = 8;
+
+export interface NodeDoorOptions {
+  /** host:port of a node's HTTP endpoints. @throws ContractError NOT_FOUND */
+  readonly httpAddressOf: (nodeId: string) => Promise<string>;
+  /** SILENCE_MS_MAX and ANSWER_MS_MAX where absent. */
+  readonly silenceMsMax?: number;
+  readonly answerMsMax?: number;
+}
+
+/** What reply-from hands to `onResponse`: its types say less than there is. */
+interface NodeAnswer {
+  readonly statusCode: number;
+  readonly stream: AsyncIterable<Buffer> & { destroy(error?: Error): void };
+}
+
+export async function registerNodeDoor(
+  app: FastifyInstance,
+  options: NodeDoorOptions,
+): Promise<void> {
+  const { silenceMsMax = SILENCE_MS_MAX, answerMsMax = ANSWER_MS_MAX } = options;
+  const upstreams = new WeakMap<FastifyRequest, string>();
+  const timeoutOf = { timeout: silenceMsMax };
+  // Awaited, so that the routes are known when the server listens.
+  await app.register(httpProxy, {
+    prefix: '/operator/nodes/:node',
+    routes: [...NODE_ENDPOINTS],
+    httpMethods: ['GET', 'HEAD'],
+    // Where to is decided for each request, below.
+    upstream: '',
+    proxyPayloads: false,
+    disableRequestLogging: true,
+    // Keyed by addresses that come and go.
+    disableCache: true,
+    destroyAgent: true,
+    http: {
+      agentOptions: { keepAlive: false, maxSockets: CONNECTIONS_MAX },
+      requestOptions: timeoutOf,
+    },
+    preHandler: (request, _reply, done) => {
+      const { node } = request.params as { node: string };
+      options.httpAddressOf(node).then(address => {
+        upstreams.set(request, `http://${address}`);
+        done();
+      }, done);
+    },
+    // The path is the route's own, not what the request's bytes make of it.
+    handler: (request, reply, _destination, proxying) =>
+      reply.from(endpointOf(request), { ...proxying, ...timeoutOf }),
+    replyOptions: {
+      getUpstream: request => requireUpstream(upstreams, request as FastifyRequest),
+      queryString: () => '',
+      rewriteRequestHeaders: (_request, { host, accept }) =>
+        accept === undefined ? { host } : { host, accept },
+      rewriteHeaders: ({ 'content-type': type }) =>
+        type === undefined ? {} : { 'content-type': type },
+      // It tries a 503 ten times by default, and 503 is what a draining node answers.
+      retryDelay: () => null,
+      onResponse: (_request, reply, answer) => {
+        void relay(reply as FastifyReply, answer as unknown as NodeAnswer, answerMsMax);
+      },
+      onError: (reply, { error }) => {
+        (reply as FastifyReply).send(unreachable('it does not answer', error));
+      },
+    },
+  } satisfies FastifyHttpProxyOptions);
+}
+
+function endpointOf(request: FastifyRequest): string {
+  const { url } = request.routeOptions;
+  const endpoint = NODE_ENDPOINTS.find(known => url?.endsWith(known));
+  if (endpoint === undefined) throw new Error(`no endpoint of a node: ${url}`);
+  return endpoint;
+}
+
+function requireUpstream(
+  upstreams: WeakMap<FastifyRequest, string>,
+  request: FastifyRequest,
+): string {
+  const upstream = upstreams.get(request);
+  if (upstream === undefined) throw new Error('a request to a node that was not looked up');
+  return upstream;
+}
+
+/** Never rejects. */
+async function relay(
+  reply: FastifyReply,
+  { stream }: NodeAnswer,
+  answerMsMax: number,
+): Promise<void> {
+  const late = setTimeout(() => stream.destroy(new Error('it answers too slowly')), answerMsMax);
+  try {
+    reply.send(await readWhole(stream));
+  } catch (error) {
+    // The status and type of half an answer must not stand over the problem.
+    reply.removeHeader('content-type').send(unreachable('its answer broke off', error));
+  } finally {
+    clearTimeout(late);
+  }
+}
+
+async function readWhole(stream: NodeAnswer['stream']): Promise<Buffer> {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of stream) {
+    bytes += part.length;
+    // Leaving the loop destroys the stream.
+    if (bytes > ANSWER_BYTES_MAX) throw new Error(`it answers with over ${ANSWER_BYTES_MAX} bytes`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts, bytes);
+}
+
+function unreachable(what: string, cause: unknown): ContractError {
+  return new ContractError('NODE_UNREACHABLE', `the node is registered, but ${what}`, { cause });
+}

@@ -1,0 +1,90 @@
+/**
+ * The HTTP application of the operator's port: /metrics for a scraper, without a key, and /operator
+ * behind the operator key. It never shares a port with callers, so that no path of it can be
+ * reached through what is put before the public one.
+ */
+import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import { KnownPaths, refuseUnknownPath, requireHost, setAnswerHeaders } from './answer-headers.ts';
+import { createClientErrorHandler, watchConnections } from './client-errors.ts';
+import { answeredCodeOf, createErrorHandler } from './error-handler.ts';
+import { type NodeDoorOptions, registerNodeDoor } from './node-door.ts';
+import { requireOperatorKey } from './operator-key.ts';
+import { type OperatorServices, registerOperatorRoutes } from './operator-routes.ts';
+import { requestIdOf } from './request-id.ts';
+import { finishUnreadBody } from './unread-body.ts';
+
+/** Scrapers and people. */
+const CONNECTIONS_MAX = 128;
+/** No request here has a body. */
+const REQUEST_TIMEOUT_MS = 10_000;
+const HEADER_BYTES_MAX = 16 * 1024;
+
+export interface OperatorAppOptions {
+  readonly baseUrl: string;
+  /** Undefined: /operator is off. */
+  readonly operatorKey: string | undefined;
+  readonly metrics: { readonly contentType: string; metrics(): Promise<string> };
+  readonly logger?: FastifyBaseLogger;
+  /** The bounds of the door to the nodes, where a test wants others. */
+  readonly door?: Pick<NodeDoorOptions, 'silenceMsMax' | 'answerMsMax'>;
+}
+
+export function buildOperatorApp(
+  services: OperatorServices,
+  options: OperatorAppOptions,
+): FastifyInstance {
+  const { baseUrl, logger, metrics } = options;
+  const app = createServer(options);
+  watchConnections(app.server, { baseUrl, log: logger });
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
+
+  const paths = new KnownPaths();
+  app.addHook('onRoute', route => paths.add(route.url, route.method));
+  app.addHook('onRequest', (request, reply, done) => {
+    setAnswerHeaders(request, reply);
+    requireHost(request);
+    if (request.is404) refuseUnknownPath(request, reply, paths);
+    done();
+  });
+  app.addHook('onSend', finishUnreadBody);
+  app.addHook('onResponse', (request, reply, done) => {
+    const { url: route } = request.routeOptions;
+    const answered = { route, status: reply.statusCode, code: answeredCodeOf(request) };
+    // A scrape every few seconds is not worth a line.
+    if (route !== '/metrics') request.log.info(answered, 'answered the operator');
+    done();
+  });
+  app.setErrorHandler(createErrorHandler(baseUrl, ['public', 'operator']));
+  app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
+
+  app.get('/metrics', async (_request, reply) =>
+    reply.type(metrics.contentType).send(await metrics.metrics()),
+  );
+  app.register(async operator => {
+    operator.addHook('onRequest', requireOperatorKey(options.operatorKey));
+    registerOperatorRoutes(operator, services);
+    const httpAddressOf = (nodeId: string) => services.operateNodes.requireHttpAddress(nodeId);
+    await registerNodeDoor(operator, { httpAddressOf, ...options.door });
+  });
+  return app;
+}
+
+function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance {
+  const handleError = createErrorHandler(baseUrl, ['public', 'operator']);
+  const app = fastify({
+    loggerInstance: logger,
+    logController: new LogController({ disableRequestLogging: true }),
+    genReqId: requestIdOf,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    forceCloseConnections: true,
+    clientErrorHandler: createClientErrorHandler({ baseUrl, log: logger }),
+    frameworkErrors: (error, request, reply) => {
+      setAnswerHeaders(request, reply);
+      handleError(error, request, reply);
+    },
+    http: { maxHeaderSize: HEADER_BYTES_MAX, requireHostHeader: false },
+  });
+  app.server.maxConnections = CONNECTIONS_MAX;
+  return app;
+}
