@@ -193,6 +193,8 @@ export class Dispatcher {
       this.#backoffMs = BACKOFF_MIN_MS;
       if (!all) this.#waiting = true;
       if (!this.#stopping) this.#place(lanes, claimable);
+      // All that were looked into had nothing, and are forgotten: there is room to look further.
+      if (!all && claimable.length === 0) this.#hasNews();
     } catch (err) {
       log.warn({ err }, 'jobs not readable');
       this.#backOff();

@@ -75,12 +75,12 @@ export class JobLanes {
     if (lanes.length === 0) return [];
     const eachMax = Math.max(1, Math.floor(limit / lanes.length));
     const rows: LaneRow[] = [];
-    for (let from = 0; from < Math.min(lanes.length, limit); from += STATEMENT_LANES_MAX) {
-      const some = lanes.slice(from, Math.min(limit, from + STATEMENT_LANES_MAX));
+    for (let from = 0; from < lanes.length && rows.length < limit; from += STATEMENT_LANES_MAX) {
+      const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
       rows.push(...(await this.#firstOfEach(some, eachMax)));
     }
     rows.sort((a, b) => a.queue_at! - b.queue_at! || (a.id < b.id ? -1 : 1));
-    return rows.map(row => ({
+    return rows.slice(0, limit).map(row => ({
       id: row.id,
       fence: row.fence,
       state: row.state as ClaimableJob['state'],
