@@ -1,7 +1,7 @@
 /**
  * The lanes of the queue as this replica knows them between its looks: which to look into, and when
- * the table must be asked again for what other replicas submitted. Nothing is lost with it: whatever
- * it forgets is found again with the next poll.
+ * the table must be asked again for what other replicas submitted. Nothing is lost with it:
+ * whatever it forgets is found again with the next poll.
  */
 import type { Job } from '../domain/job.ts';
 import { chooseLanes, type JobLane, laneKey, type Shares } from '../domain/job-turns.ts';

@@ -1,7 +1,7 @@
 /**
- * The queue by lanes: a lane is the open jobs of one API key and mode. A look takes the first few of
- * each lane, so that no number of jobs in one lane hides another; domain/job-turns.ts says why and
- * in which order they go.
+ * The queue by lanes: a lane is the open jobs of one API key and mode. A look takes the first few
+ * of each lane, so that no number of jobs in one lane hides another; domain/job-turns.ts says why
+ * and in which order they go.
  *
  * Both reads walk an index and touch no final row: which lanes there are is a scan of
  * jobs_queue_lanes over the open jobs alone, once a second; what a lane begins with is a seek in

@@ -1,8 +1,8 @@
 /**
  * Jobs, their leases and the money that moves with them, as the services see them.
  * create-job-store.ts puts the implementation together out of job-queries, job-submission,
- * job-lanes, job-lease, job-completion and job-retention. While the database is away every method rejects with
- * SERVICE_UNAVAILABLE.
+ * job-lanes, job-lease, job-completion and job-retention. While the database is away every method
+ * rejects with SERVICE_UNAVAILABLE.
  */
 import type { OutputFormat } from '#contract/formats.ts';
 import type { Job, JobFailure, JobInput, JobResult, StageTimings } from '../domain/job.ts';
