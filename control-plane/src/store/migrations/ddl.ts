@@ -123,6 +123,27 @@ export async function addColumn(
   }
 }
 
+/** MySQL's ER_CANT_DROP_FIELD_OR_KEY: it has no "drop index if exists". */
+const INDEX_MISSING = 1091;
+
+/** Does nothing where there is no index of that name. */
+export async function dropIndex(
+  db: Kysely<unknown>,
+  dialect: DatabaseDialect,
+  name: string,
+  table: string,
+): Promise<void> {
+  if (dialect === 'sqlite') {
+    await sql`drop index if exists ${sql.ref(name)}`.execute(db);
+    return;
+  }
+  try {
+    await sql`drop index ${sql.ref(name)} on ${sql.table(table)}`.execute(db);
+  } catch (error) {
+    if ((error as { errno?: unknown }).errno !== INDEX_MISSING) throw error;
+  }
+}
+
 function refs(columns: readonly string[]): RawBuilder<unknown> {
   return sql.join(columns.map(column => sql.ref(column)));
 }
