@@ -5,6 +5,7 @@ import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
 import { decodeFile } from '../../src/picture/decode.ts';
 import { finishPicture } from '../../src/picture/finish.ts';
 import { isSrgbProfile } from '../../src/picture/icc.ts';
+import { hasJxlTools } from '../../src/picture/jxl-tools.ts';
 import { viewAsPixels } from '../../src/picture/rgba-picture.ts';
 import { asSharp, type Pixels, paint, paintSlope, readJxl, readRgba } from './pictures.ts';
 
@@ -163,7 +164,8 @@ test('every format keeps alpha exactly', async () => {
   for (const format of OUTPUT_FORMATS) assert.equal(await read(format), 0, format);
 });
 
-test('more JPEG XL than the codec has memory for is refused, not tried', async () => {
+test('more JPEG XL than this machine can write is refused, not tried', async t => {
+  if (hasJxlTools()) return t.skip('libjxl-tools are installed: this machine can write all');
   const size = { width: 8_000, height: 6_000 };
   const picture = { ...size, rgba: viewAsPixels(Buffer.alloc(4)), translucent: false };
   const matte = { alpha: Buffer.alloc(4, 255), width: 2, height: 2 };
