@@ -13,7 +13,7 @@ import { fundedAccount, newJob, storesOn, submitted } from '../store/fixtures.ts
 const PROGRAM = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
 /** All of them, as a new database gets them. */
-const MIGRATIONS = ['0001-initial', '0002-rate-quotas'];
+const MIGRATIONS = ['0001-initial', '0002-rate-quotas', '0003-webhook-receivers'];
 
 interface Ran {
   readonly code: number;
