@@ -18,6 +18,7 @@ import pkg from '../../package.json' with { type: 'json' };
 import { Admission } from './admission.ts';
 import type { Config } from './config.ts';
 import { type DrainSteps, drainNode } from './drain.ts';
+import { createAnswering } from './engine/answer-picture.ts';
 import { readCpuShare } from './engine/cpu-share.ts';
 import { chooseEngineLayout, type EngineLayout } from './engine/engine-layout.ts';
 import {
@@ -172,18 +173,25 @@ export class InferenceNode {
 
   async #preparePlan({ selected }: ProviderChoice): Promise<Plan> {
     const { model, modelDir, inputSize, precision } = this.#config.modelSettings;
-    return await buildPlan({
+    const cpuThreads = Math.max(1, Math.floor(await readCpuShare()));
+    const plan = await buildPlan({
       modelName: model,
       cacheDir: modelDir,
       inputSize: inputSize === undefined ? undefined : { width: inputSize, height: inputSize },
       precision,
       provider: selected,
       instructionSet: await detectInstructionSet(),
+      answering: createAnswering({ childEnv: this.#config.childEnv, threads: cpuThreads }),
       onProgress: (name, progress) => {
         const discarded = progress.step === 'discard';
         this.#log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
       },
     });
+    for (const { model: name, precision: selected, precisionFallback } of plan.models) {
+      if (precisionFallback === undefined) continue;
+      this.#log.warn({ model: name, selected, reason: precisionFallback }, 'precision fell back');
+    }
+    return plan;
   }
 
   async #openPools(plan: Plan, layout: EngineLayout, provider: ProviderChoice): Promise<void> {

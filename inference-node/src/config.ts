@@ -146,7 +146,8 @@ function readCapacity(reader: EnvReader) {
   };
 }
 
-function readChildEnv(env: Environment): Record<string, string> {
+/** What of an environment engines and picture workers are given. */
+export function readChildEnv(env: Environment): Record<string, string> {
   const childEnv: Record<string, string> = {};
   for (const [variable, value] of Object.entries(env)) {
     if (value === undefined) continue;
