@@ -82,7 +82,7 @@ test('text that is no JSON, or no object', () => {
 
 test('every manifest that comes with the product is right', async () => {
   const names = await listManifests();
-  assert.deepEqual(names, ['isnet', 'u2netp']);
+  assert.deepEqual(names, ['isnet', 'modnet', 'u2netp']);
   for (const name of names) {
     const manifest = await loadManifest(name);
     assert.equal(manifest.name, name);
@@ -91,7 +91,10 @@ test('every manifest that comes with the product is right', async () => {
 });
 
 test('a name that is none, and a directory of another name', async () => {
-  await assert.rejects(loadManifest('../isnet'), /there is no model "\.\.\/isnet": isnet, u2netp/);
+  await assert.rejects(
+    loadManifest('../isnet'),
+    /there is no model "\.\.\/isnet": isnet, modnet, u2netp/,
+  );
   const directory = await mkdtemp(join(tmpdir(), 'manifests-'));
   try {
     await assert.rejects(loadManifest('isnet', directory), /there is no model "isnet": none in/);
