@@ -58,14 +58,14 @@ test('a model that is none', async () => {
 
 test('bad variables are all named, and the exit code says configuration', async () => {
   const env = {
-    MATTING_PRECISION: 'int8',
+    MATTING_PRECISION: 'int4',
     MATTING_MODEL_INPUT_SIZE: 'big',
     MATTING_MODEL: 'isnet',
   };
   const { code, out, err } = await runCli(['models', 'fetch'], env);
   assert.equal(code, 78);
   assert.equal(out, '');
-  assert.match(err, /MATTING_PRECISION must be .*int8 is not built yet/);
+  assert.match(err, /MATTING_PRECISION must be one of auto, fp32, fp16, int8/);
   assert.match(err, /MATTING_MODEL_INPUT_SIZE must be a whole number/);
 });
 
