@@ -116,17 +116,18 @@ describe('TLS files that change', () => {
   let port: number;
   let files: TlsFiles;
 
-  beforeEach(async () => {
+  /** @param pollMs an hour: only when the test says so. */
+  async function serve(pollMs = 3_600_000): Promise<void> {
     const { cert, key } = authority.issue('first');
     await write({ 'cert.pem': cert, 'key.pem': key });
-    files = await TlsFiles.open({ ...NOTHING, identity: OWN.identity }, { log, pollMs: 20 });
+    files = await TlsFiles.open({ ...NOTHING, identity: OWN.identity }, { log, pollMs });
     server = new Server();
     port = await new Promise<number>((resolve, reject) =>
       server.bindAsync('127.0.0.1:0', files.serverCredentials(), (error, bound) =>
         error === null ? resolve(bound) : reject(error),
       ),
     );
-  });
+  }
   afterEach(() => {
     files.close();
     server.forceShutdown();
@@ -150,6 +151,7 @@ describe('TLS files that change', () => {
   }
 
   it('are used for new connections, and old ones go on', async () => {
+    await serve(20);
     const session = connectHttp2(`https://127.0.0.1:${port}`, { ca: authority.cert });
     await once(session, 'connect');
     const next = authority.issue('second');
@@ -166,6 +168,7 @@ describe('TLS files that change', () => {
   });
 
   it('are not used while they do not fit together, or are gone', async () => {
+    await serve();
     const next = authority.issue('second');
     await write({ 'cert.pem': next.cert });
     await files.reload();
@@ -182,11 +185,13 @@ describe('TLS files that change', () => {
   });
 
   it('that are the same are no news', async () => {
+    await serve();
     await files.reload();
     assert.equal(lines.length, 1);
   });
 
-  it('say that a certificate is there, never what the key is', () => {
+  it('say that a certificate is there, never what the key is', async () => {
+    await serve();
     assert.ok(JSON.stringify(lines).includes('CN=first'));
     assert.ok(!JSON.stringify(lines).includes('PRIVATE'));
   });
