@@ -12,6 +12,7 @@ import type { AddressInfo, Server } from 'node:net';
 import { hostname } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
+import { TlsFiles } from '#contract/tls-files.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { buildApp } from './app.ts';
 import type { Config } from './config.ts';
@@ -74,8 +75,8 @@ export function createReplicaId(): string {
 }
 
 /**
- * Rejects with nothing left open: ConfigError's siblings (StorageConfigError, DatabaseOpenError,
- * SchemaError, SecretsKeyError, ListenError) have one line for the operator.
+ * Rejects with nothing left open: ConfigError's siblings (TlsFileError, StorageConfigError,
+ * DatabaseOpenError, SchemaError, SecretsKeyError, ListenError) have one line for the operator.
  */
 export async function openControlPlane(
   config: Config,
@@ -85,6 +86,21 @@ export async function openControlPlane(
   // It would write to stderr, which is for the one line about an end.
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
+  const tls = await TlsFiles.open(config.tls, { log });
+  try {
+    return await openOn(tls, config, log, replicaId);
+  } catch (error) {
+    tls.close();
+    throw error;
+  }
+}
+
+async function openOn(
+  tls: TlsFiles,
+  config: Config,
+  log: Logger,
+  replicaId: string,
+): Promise<ControlPlane> {
   const views = new JobViews(config.baseUrl);
   const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
   const blobs = await openStorage(config.storageUrl);
@@ -101,7 +117,8 @@ export async function openControlPlane(
     previousKey === undefined ? [] : [new SecretBox(previousKey)],
   );
   warnOfOpenDoors(config, log);
-  const parts = composeParts({ config, log, replicaId, views, errorsPage, blobs, stores, secrets });
+  const opened = { tls, blobs, stores, secrets };
+  const parts = composeParts({ config, log, replicaId, views, errorsPage, ...opened });
   try {
     await requireSameSecretsKey(stores.secretsCanary, secretsKey, previousKey);
     await warnOfStrangeSecrets(stores, secrets, log);
@@ -119,6 +136,7 @@ interface Foundations {
   readonly views: JobViews;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
+  readonly tls: TlsFiles;
   readonly blobs: BlobStore;
   readonly stores: Stores;
   readonly secrets: CallbackSecrets;
@@ -149,7 +167,7 @@ type Parts = ReturnType<typeof composeParts>;
 
 /** Opens nothing. */
 function composeParts(foundations: Foundations) {
-  const { config, log, replicaId, blobs, stores, secrets } = foundations;
+  const { config, log, replicaId, tls, blobs, stores, secrets } = foundations;
   const events = new JobEvents();
   const guard = new OutgoingGuard({ policy: config });
   const metrics = new ControlMetrics();
@@ -157,6 +175,7 @@ function composeParts(foundations: Foundations) {
   const fleet = new Fleet({
     listMembers: () => stores.nodes.listLive(),
     nodeToken: config.nodeToken,
+    security: tls.channelSecurity(),
     log: (level, message, fields) => log[level](fields, message),
   });
   const runner = new JobRunner({
@@ -183,6 +202,7 @@ function composeParts(foundations: Foundations) {
     host: config.registryHost,
     port: config.registryPort,
     nodeToken: config.nodeToken,
+    credentials: tls.serverCredentials(),
     membership: stores.nodes,
     onMembersChanged: () => void fleet.refresh(),
     onFailure: failed('registry call failed'),
@@ -246,6 +266,7 @@ function composeParts(foundations: Foundations) {
     closeRest: [
       () => sweeper.stop(),
       () => fleet.close(),
+      async () => tls.close(),
       () => operator.close(),
       () => stores.close(),
     ],

@@ -5,6 +5,7 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createEnvReader, type EnvReader } from '#contract/env.ts';
+import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
 import {
   isWebhookSchedule,
   WEBHOOK_SCHEDULE_MS,
@@ -32,6 +33,8 @@ export interface Config {
   readonly metricsHost: string;
   readonly metricsPort: number;
   readonly nodeToken: string;
+  /** Of the registry, and of the channels to nodes. */
+  readonly tls: TlsSettings;
   /** Undefined: the operator's interface is off. */
   readonly operatorKey: string | undefined;
   readonly syncWaitMs: number;
@@ -99,6 +102,7 @@ export function loadConfig(env: Environment = process.env): Config {
       pattern: NODE_TOKEN,
       expected: '16 to 256 printable ASCII characters without blanks, the same on every node',
     }),
+    tls: readTlsSettings(reader),
     operatorKey: reader.string('MATTING_OPERATOR_KEY', {
       pattern: OPERATOR_KEY,
       expected: '32 to 256 printable ASCII characters without blanks',

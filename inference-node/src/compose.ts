@@ -13,6 +13,7 @@ import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { ConfigError } from '#contract/env.ts';
 import { ContractError } from '#contract/errors.ts';
+import { TlsFiles } from '#contract/tls-files.ts';
 import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { Admission } from './admission.ts';
@@ -27,6 +28,7 @@ import {
   selectExecutionProvider,
 } from './engine/execution-provider.ts';
 import { openEnginePool } from './engine/open-engine-pool.ts';
+import { Callers } from './grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from './grpc/capacity.ts';
 import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
 import { createNodeInfo, type NodeIdentity } from './grpc/node-info.ts';
@@ -60,9 +62,11 @@ export class InferenceNode {
   readonly #identity: NodeIdentity;
   readonly #status = new NodeStatus();
   readonly #metrics: NodeMetrics;
+  readonly #callers: Callers;
   readonly #matte: MatteHandler;
   readonly #watchers: CapacityWatchers;
   readonly #failed = Promise.withResolvers<Error>();
+  #tls: TlsFiles | undefined;
   #http: HttpEndpoints | undefined;
   #server: NodeServer | undefined;
   #runs: readonly PlanRun[] = [];
@@ -80,7 +84,14 @@ export class InferenceNode {
     this.#identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
     this.#metrics = createNodeMetrics(this.#status);
     const work = () => this.#work;
-    this.#matte = new MatteHandler({ status: this.#status, work, metrics: this.#metrics, log });
+    this.#callers = createCallers(config);
+    this.#matte = new MatteHandler({
+      status: this.#status,
+      work,
+      metrics: this.#metrics,
+      callers: this.#callers,
+      log,
+    });
     this.#watchers = new CapacityWatchers(() =>
       readCapacity(this.#status, this.#work, this.#pictures),
     );
@@ -97,7 +108,8 @@ export class InferenceNode {
 
   /**
    * Resolves when the node serves.
-   * @throws ListenError, ModelError, ExecutionProviderError, ConfigError, each for the operator.
+   * @throws TlsFileError, ListenError, ModelError, ExecutionProviderError, ConfigError, each for
+   * the operator.
    */
   async start(): Promise<void> {
     const startedMs = performance.now();
@@ -139,13 +151,15 @@ export class InferenceNode {
         this.#watchers.close();
         await this.#server?.close();
         await this.#http?.close();
+        this.#tls?.close();
       },
     };
     return drainNode(steps, { hurry, log: this.#log });
   }
 
   async #listen(): Promise<void> {
-    const { host, port, httpPort, token } = this.#config;
+    const { host, port, httpPort, tls } = this.#config;
+    this.#tls = await TlsFiles.open(tls, { log: this.#log });
     // What grpc-js has to say about a failed bind is in the error that we throw.
     const grpcLog = (message: unknown) => this.#log.debug({ from: 'grpc-js' }, String(message));
     setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
@@ -157,7 +171,10 @@ export class InferenceNode {
     const info = () => this.#info;
     const matte = this.#matte;
     const watchers = this.#watchers;
-    this.#server = await openNodeServer({ host, port, token, status, matte, watchers, info });
+    const callers = this.#callers;
+    const credentials = this.#tls.serverCredentials();
+    const server = { host, port, callers, credentials, status, matte, watchers, info };
+    this.#server = await openNodeServer(server);
     this.#log.info({ host, port: this.#server.port, httpPort: this.#http.port }, 'listening');
   }
 
@@ -293,6 +310,7 @@ export class InferenceNode {
       address,
       httpAddress: `${host}:${this.#http!.port}`,
       token,
+      security: this.#tls!.channelSecurity(),
       onDrainCommand: drain => {
         if (drain) this.#status.drain('command');
         else this.#status.undrain();
@@ -315,4 +333,18 @@ export class InferenceNode {
   #requireGoingOn(): void {
     if (this.#ending) throw new Error('the node was told to end while it started');
   }
+}
+
+/** A control plane must always find room: one direct caller gets half of a node, at least one image. */
+function createCallers(config: Config): Callers {
+  const { token, callerTokens, callerImagesMax, registryAddresses, tls } = config;
+  const half = (nodeImagesMax: number) => Math.max(1, Math.floor(nodeImagesMax / 2));
+  const all = (nodeImagesMax: number) => nodeImagesMax;
+  const byDefault = registryAddresses.length > 0 ? half : all;
+  return new Callers({
+    token,
+    callerTokens,
+    certificatesChecked: tls.clientCaFile !== undefined,
+    imagesMax: callerImagesMax === undefined ? byDefault : () => callerImagesMax,
+  });
 }

@@ -5,7 +5,9 @@
  */
 import { hostname } from 'node:os';
 import { createEnvReader, type EnvReader } from '#contract/env.ts';
+import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
 import { ENGINE_GOALS, type EngineGoal } from './engine/engine-layout.ts';
+import type { CallerToken } from './grpc/callers.ts';
 import { LOG_LEVELS, type LogLevel } from './log.ts';
 import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
 import { EXECUTION_PROVIDERS, type ExecutionProvider } from './models/prepared-model.ts';
@@ -22,8 +24,13 @@ export interface Config {
   readonly httpPort: number;
   /** Stable over restarts. */
   readonly nodeId: string;
-  /** Undefined only on loopback, without a registry: then every caller is trusted. */
+  /** The fleet's. Undefined only without a registry. */
   readonly token: string | undefined;
+  /** Of direct callers. Where there are none and no token either, every caller is trusted. */
+  readonly callerTokens: readonly CallerToken[];
+  /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
+  readonly callerImagesMax: number | undefined;
+  readonly tls: TlsSettings;
   /** host:port of control planes; empty: the node serves direct callers alone. */
   readonly registryAddresses: readonly string[];
   readonly executionProvider: ExecutionProvider | 'auto';
@@ -48,6 +55,9 @@ const NODE_ID = /^[A-Za-z0-9._-]{1,64}$/;
 /** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
 const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
 const TOKEN_FORM = '16 to 256 printable ASCII characters without blanks';
+const CALLER_TOKEN_FORM = 'name:token, the name of up to 64 letters, digits, ".", "_", "-"';
+/** A service that calls directly has one; more than a handful want a control plane. */
+const CALLER_TOKENS_MAX = 64;
 const ADDRESS_FORM = 'host:port';
 const ENGINES_MAX = 64;
 const THREADS_MAX = 256;
@@ -89,6 +99,11 @@ export function loadConfig(env: Environment = process.env): Config {
     }),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
     ...readFleet(reader, host),
+    callerImagesMax: reader.integer('MATTING_NODE_CALLER_IMAGES_MAX', {
+      min: 1,
+      max: 10_000,
+      default: undefined,
+    }),
     ...readCapacity(reader),
     modelSettings: readModelSettings(reader, process.cwd()),
     childEnv: readChildEnv(env),
@@ -116,10 +131,13 @@ function readFleet(reader: EnvReader, host: string) {
     expected: TOKEN_FORM,
     default: undefined,
   });
+  const callerTokens = readCallerTokens(reader, token);
+  const tls = readTlsSettings(reader);
   if (!reader.has('MATTING_NODE_TOKEN')) {
+    const closed = callerTokens.length > 0 || tls.clientCaFile !== undefined;
     if (registryAddresses.length > 0) {
       reader.problem('MATTING_NODE_TOKEN', `set as on the control planes: ${TOKEN_FORM}`);
-    } else if (!isLoopback(host)) {
+    } else if (!isLoopback(host) && !closed) {
       reader.problem('MATTING_NODE_TOKEN', `set where MATTING_HOST is not loopback: ${TOKEN_FORM}`);
     }
   }
@@ -131,7 +149,31 @@ function readFleet(reader: EnvReader, host: string) {
       );
     }
   }
-  return { registryAddresses, advertiseAddress, token };
+  return { registryAddresses, advertiseAddress, token, callerTokens, tls };
+}
+
+function readCallerTokens(reader: EnvReader, fleetToken: string | undefined) {
+  const callerTokens = reader.list(
+    'MATTING_NODE_CALLER_TOKENS',
+    `${CALLER_TOKEN_FORM}, the token ${TOKEN_FORM} or commas`,
+    parseCallerToken,
+    { itemsMax: CALLER_TOKENS_MAX, default: [] },
+  );
+  const names = new Set(callerTokens.map(({ name }) => name));
+  const tokens = new Set(callerTokens.map(({ token }) => token));
+  if (names.size < callerTokens.length || tokens.size < callerTokens.length) {
+    reader.problem('MATTING_NODE_CALLER_TOKENS', 'a list in which names and tokens differ');
+  }
+  if (fleetToken !== undefined && tokens.has(fleetToken)) {
+    reader.problem('MATTING_NODE_CALLER_TOKENS', 'other tokens than MATTING_NODE_TOKEN');
+  }
+  return callerTokens;
+}
+
+function parseCallerToken(text: string): CallerToken | undefined {
+  const [, name, token] = /^([A-Za-z0-9._-]{1,64}):(.+)$/.exec(text) ?? [];
+  if (name === undefined || token === undefined || !NODE_TOKEN.test(token)) return undefined;
+  return { name, token };
 }
 
 function readCapacity(reader: EnvReader) {

@@ -110,6 +110,12 @@ export const ERROR_CATALOGUE = {
   SERVICE_UNAVAILABLE: publicError(503, UNAVAILABLE, 'later', 'The service is not available'),
 
   NODE_OVERLOADED: nodeError(503, RESOURCE_EXHAUSTED, 'other-node', 'The node has no permit free'),
+  CALLER_OVER_LIMIT: nodeError(
+    429,
+    RESOURCE_EXHAUSTED,
+    'later',
+    'The caller has too many images on the node',
+  ),
   NODE_UNAVAILABLE: nodeError(
     503,
     UNAVAILABLE,

@@ -8,6 +8,7 @@
  * for one lease after it is back, until every node had time for a heartbeat.
  */
 import { setTimeout as delay } from 'node:timers/promises';
+import type { ChannelSecurity } from '#contract/tls-files.ts';
 import type { NodeSnapshot } from '../domain/dispatch-policy.ts';
 import { type FleetMember, type LinkLog, NodeLink, type Offer } from './node-link.ts';
 import { NODE_LEASE_MS } from './registry-server.ts';
@@ -19,6 +20,8 @@ export interface FleetOptions {
   /** Members whose lease lives by the database's clock. */
   readonly listMembers: () => Promise<readonly FleetMember[]>;
   readonly nodeToken: string;
+  /** How nodes are reached; plain text where absent. */
+  readonly security?: ChannelSecurity;
   readonly log: LinkLog;
   /** Milliseconds of a clock that never goes back. */
   readonly now?: () => number;
@@ -178,7 +181,8 @@ export class Fleet {
   #connect(member: FleetMember): NodeLink {
     const { nodeId, bootId, address } = member;
     this.#options.log('info', 'node joined', { nodeId, bootId, address });
-    return new NodeLink(member, this.#options.nodeToken, this.#options.log, () => this.#changed());
+    const { nodeToken, log, security } = this.#options;
+    return new NodeLink(member, nodeToken, log, () => this.#changed(), security);
   }
 
   #retire(link: NodeLink): void {

@@ -4,12 +4,13 @@
  * knows neither jobs nor the store, and never retries.
  */
 import {
+  ChannelCredentials,
   type ChannelOptions,
   type ClientReadableStream,
-  credentials,
   Metadata,
 } from '@grpc/grpc-js';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import type { ChannelSecurity } from '#contract/tls-files.ts';
 import {
   type GetNodeInfoResponse,
   MatteServiceClient,
@@ -46,9 +47,16 @@ const CHANNEL_OPTIONS: ChannelOptions = {
 };
 
 export interface NodeClientOptions {
+  /** How nodes are reached; plain text where absent. */
+  readonly security?: ChannelSecurity;
   /** ADMISSION_TIMEOUT_MS where absent. */
   readonly admissionTimeoutMs?: number;
 }
+
+const PLAIN_TEXT: ChannelSecurity = {
+  credentials: ChannelCredentials.createInsecure(),
+  options: {},
+};
 
 export class NodeClient {
   readonly #client: MatteServiceClient;
@@ -58,7 +66,8 @@ export class NodeClient {
   /** @param address host:port. Connects lazily; `close` ends it. */
   constructor(address: string, nodeToken: string, options: NodeClientOptions = {}) {
     this.#admissionTimeoutMs = options.admissionTimeoutMs ?? ADMISSION_TIMEOUT_MS;
-    this.#client = new MatteServiceClient(address, credentials.createInsecure(), CHANNEL_OPTIONS);
+    const { credentials, options: names } = options.security ?? PLAIN_TEXT;
+    this.#client = new MatteServiceClient(address, credentials, { ...CHANNEL_OPTIONS, ...names });
     this.#metadata.set('authorization', `Bearer ${nodeToken}`);
   }
 

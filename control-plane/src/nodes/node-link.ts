@@ -13,6 +13,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ClientReadableStream } from '@grpc/grpc-js';
 import { inputFormatFromProto, outputFormatFromProto } from '#contract/formats.ts';
+import type { ChannelSecurity } from '#contract/tls-files.ts';
 import {
   type GetNodeInfoResponse,
   NodeState,
@@ -100,9 +101,15 @@ export class NodeLink {
   #freedMegapixels = 0;
   #fullUntilReport = false;
 
-  constructor(member: FleetMember, nodeToken: string, log: LinkLog, onChange: () => void) {
+  constructor(
+    member: FleetMember,
+    nodeToken: string,
+    log: LinkLog,
+    onChange: () => void,
+    security?: ChannelSecurity,
+  ) {
     this.member = member;
-    this.client = new NodeClient(member.address, nodeToken);
+    this.client = new NodeClient(member.address, nodeToken, { security });
     this.#draining = member.draining;
     this.#log = log;
     this.#onChange = onChange;

@@ -46,6 +46,8 @@ export interface RegistryServerOptions {
   /** 0 lets the system choose. */
   readonly port: number;
   readonly nodeToken: string;
+  /** Plain text where absent. */
+  readonly credentials?: ServerCredentials;
   readonly membership: Membership;
   /** The members have changed through this replica. */
   readonly onMembersChanged: () => void;
@@ -83,10 +85,10 @@ export class RegistryServer {
 
   /** @throws Error with code EADDRINUSE where the port is taken. */
   async listen(): Promise<void> {
-    const { host, port } = this.#options;
+    const { host, port, credentials = ServerCredentials.createInsecure() } = this.#options;
     const address = `${host.includes(':') ? `[${host}]` : host}:${port}`;
     this.#port = await new Promise<number>((resolve, reject) => {
-      this.#server.bindAsync(address, ServerCredentials.createInsecure(), (error, bound) => {
+      this.#server.bindAsync(address, credentials, (error, bound) => {
         if (error === null) resolve(bound);
         else reject(error);
       });

@@ -1,6 +1,9 @@
 /** One call at a time against a node that behaves badly: what the client makes of it. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type ServerHttp2Session } from 'node:http2';
+import type { AddressInfo } from 'node:net';
 import { Readable } from 'node:stream';
 import { after, before, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
@@ -46,6 +49,26 @@ function order(input: Uint8Array, changes: Partial<MatteCall> = {}): MatteCall &
     ...changes,
   };
 }
+
+it('lets a node send ahead further than http2 alone would', async () => {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  const connected = once(server, 'session') as Promise<[ServerHttp2Session]>;
+  const own = new NodeClient(`127.0.0.1:${port}`, TEST_TOKEN);
+  const asked = own.getNodeInfo().catch(() => undefined);
+  const [session] = await connected;
+  await once(session, 'remoteSettings');
+  // What the connection's own window is told by comes after the settings.
+  await new Promise(resolve => session.ping(resolve));
+  const mebibytes = 1024 * 1024;
+  assert.ok((session.remoteSettings.initialWindowSize ?? 0) >= 4 * mebibytes);
+  assert.ok((session.state.remoteWindowSize ?? 0) >= 4 * mebibytes);
+  session.destroy();
+  own.close();
+  await asked;
+  await new Promise(resolve => server.close(resolve));
+});
 
 describe('an upload', () => {
   it('begins only after Admitted, in chunks of at most 256 KiB', async () => {

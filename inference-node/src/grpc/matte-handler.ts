@@ -19,6 +19,7 @@ import type { Admission, Permit } from '../admission.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
 import type { Pipeline, StageTimings } from '../pipeline.ts';
+import type { Caller, Callers } from './callers.ts';
 import {
   EXCHANGE_BOUNDS,
   type ExchangeBounds,
@@ -39,12 +40,19 @@ export interface MatteHandlerOptions {
   readonly work: () => NodeWork | undefined;
   readonly metrics: NodeMetrics;
   readonly log: Logger;
+  readonly callers: Pick<Callers, 'requireCaller' | 'enter'>;
   /** EXCHANGE_BOUNDS where absent. */
   readonly bounds?: ExchangeBounds;
 }
 
 /** A timer cannot wait longer; such a deadline is none. */
 const TIMER_MS_MAX = 2_147_483_647;
+
+/**
+ * A deadline travels as a duration and begins anew where it arrives, so a caller's own clock ends
+ * the call that much earlier: its cancellation just before the deadline is the deadline.
+ */
+const DEADLINE_TRAVEL_MS = 100;
 
 /** The faults an operator wants to see among the many errors that are the callers' own. */
 const NODE_FAULTS: readonly ErrorCode[] = ['NODE_FAULT', 'ENGINE_LOST', 'PICTURE_WORKER_LOST'];
@@ -94,7 +102,7 @@ function watchCaller(call: MatteCall, controller: AbortController): () => void {
   const deadlineMs = Number(call.getDeadline());
   const expired = new ContractError('CALL_DEADLINE_EXCEEDED', "the caller's deadline passed");
   const onCancelled = () => {
-    const late = Date.now() >= deadlineMs;
+    const late = Date.now() >= deadlineMs - DEADLINE_TRAVEL_MS;
     controller.abort(
       late ? expired : new ContractError('CALL_CANCELLED', 'the caller cancelled the call'),
     );
@@ -119,6 +127,7 @@ class MatteCallRun {
   readonly #startedMs = performance.now();
   #order: MatteOrder | undefined;
   #permit: Permit | undefined;
+  #caller: Caller | undefined;
 
   constructor(call: MatteCall, signal: AbortSignal, options: MatteHandlerOptions) {
     this.#call = call;
@@ -130,11 +139,12 @@ class MatteCallRun {
   /** Never rejects. */
   async run(): Promise<void> {
     try {
+      this.#caller = this.#options.callers.requireCaller(this.#call);
       const header = await this.#exchange.readHeader(this.#signal);
       const work = this.#requireServing();
       const order = checkMatteHeader(header, work);
       this.#order = order;
-      const timings = await this.#withPermit(work, order);
+      const timings = await this.#asCaller(this.#caller, work, order);
       this.#succeeded(order, timings);
     } catch (error) {
       this.#failed(error);
@@ -149,6 +159,16 @@ class MatteCallRun {
     const work = this.#options.work();
     if (state === 'serving' && work !== undefined) return work;
     throw new ContractError('NODE_UNAVAILABLE', `the node is ${state}`);
+  }
+
+  /** Before the permit: a caller at its own bound takes none from the others. */
+  async #asCaller(caller: Caller, work: NodeWork, order: MatteOrder): Promise<StageTimings> {
+    const leave = this.#options.callers.enter(caller, work.admission.limits.imagesMax);
+    try {
+      return await this.#withPermit(work, order);
+    } finally {
+      leave();
+    }
   }
 
   async #withPermit(work: NodeWork, order: MatteOrder): Promise<StageTimings> {
@@ -202,7 +222,9 @@ class MatteCallRun {
 
   #fields() {
     const order = this.#order;
-    return order && { jobId: order.jobId, attempt: order.attempt, bytes: order.contentLength };
+    const caller = this.#caller?.kind === 'direct' ? { caller: this.#caller.name } : {};
+    if (order === undefined) return caller;
+    return { ...caller, jobId: order.jobId, attempt: order.attempt, bytes: order.contentLength };
   }
 }
 

@@ -14,9 +14,10 @@
  * Every wait has its bound here; only changes are logged.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { credentials, type Metadata, type ServiceError } from '@grpc/grpc-js';
+import type { Metadata, ServiceError } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import type { ChannelSecurity } from '#contract/tls-files.ts';
 import {
   Command,
   HeartbeatRequest,
@@ -25,8 +26,8 @@ import {
   RegisterRequest,
   type RegisterResponse,
 } from '#gen/matting/v1/node_registry.ts';
+import { tokenMetadata } from './callers.ts';
 import type { NodeIdentity } from './node-info.ts';
-import { tokenMetadata } from './node-token.ts';
 
 export interface RegistrationOptions {
   /** host:port of control planes, tried in turn. */
@@ -37,6 +38,8 @@ export interface RegistrationOptions {
   /** host:port of metrics and health. */
   readonly httpAddress: string;
   readonly token: string | undefined;
+  /** How control planes are reached. */
+  readonly security: ChannelSecurity;
   /** COMMAND_DRAIN: `true`, COMMAND_UNDRAIN: `false`. */
   readonly onDrainCommand: (drain: boolean) => void;
   readonly log: Logger;
@@ -107,7 +110,8 @@ class Member {
     this.#metadata = tokenMetadata(options.token);
     this.#clients = options.registryAddresses.map(
       address =>
-        new NodeRegistryClient(address, credentials.createInsecure(), {
+        new NodeRegistryClient(address, options.security.credentials, {
+          ...options.security.options,
           'grpc.enable_retries': 0,
           // Control planes are inside: a proxy of the environment is not for them.
           'grpc.enable_http_proxy': 0,

@@ -6,7 +6,7 @@
 import { fileURLToPath } from 'node:url';
 import {
   Server,
-  ServerCredentials,
+  type ServerCredentials,
   type ServerOptions,
   type ServerUnaryCall,
   type sendUnaryData,
@@ -25,10 +25,10 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import { listenError } from '../listen-error.ts';
 import type { NodeStatus } from '../node-state.ts';
+import type { Callers } from './callers.ts';
 import type { CapacityWatchers } from './capacity.ts';
 import { applyHttp2Limits } from './http2-limits.ts';
 import type { MatteHandler } from './matte-handler.ts';
-import { createTokenInterceptor } from './node-token.ts';
 
 const PROTO_DIR = fileURLToPath(new URL('../../../proto/', import.meta.url));
 const MATTE_SERVICE = 'matting.v1.MatteService';
@@ -40,6 +40,14 @@ const OVERALL = '';
  * over this wait without an answer, and who comes in vain has to hear so at once.
  */
 const STREAMS_MAX = 256;
+
+/**
+ * After this a connection is asked to make place for a new one, so that direct callers behind a
+ * name find nodes that were added, and certificates that were replaced are seen again. Calls under
+ * way have no further bound here (the grace is not set): a Matte call has those of the exchange,
+ * and cutting a control plane's capacity stream would make it take the node for lost.
+ */
+export const CONNECTION_AGE_MAX_MS = 10 * 60_000;
 
 /** Options without the `grpc.` prefix are silently ignored. */
 const SERVER_OPTIONS: ServerOptions = {
@@ -58,8 +66,8 @@ export interface NodeServerOptions {
   readonly host: string;
   /** 0: one that is free. */
   readonly port: number;
-  /** Undefined: every caller is trusted; config allows it on loopback alone. */
-  readonly token: string | undefined;
+  readonly callers: Pick<Callers, 'createInterceptor'>;
+  readonly credentials: ServerCredentials;
   readonly status: NodeStatus;
   readonly matte: MatteHandler;
   readonly watchers: CapacityWatchers;
@@ -67,6 +75,8 @@ export interface NodeServerOptions {
   readonly info: () => GetNodeInfoResponse | undefined;
   /** MATTE_SILENCE_MAX_MS where absent. */
   readonly matteSilenceMaxMs?: number;
+  /** CONNECTION_AGE_MAX_MS where absent. */
+  readonly connectionAgeMaxMs?: number;
 }
 
 export interface NodeServer {
@@ -77,14 +87,17 @@ export interface NodeServer {
 
 /** @throws ListenError when it cannot listen. */
 export async function openNodeServer(options: NodeServerOptions): Promise<NodeServer> {
-  const { host, token, status } = options;
-  const interceptors = token === undefined ? [] : [createTokenInterceptor(token)];
-  const server = new Server({ ...SERVER_OPTIONS, interceptors });
+  const { callers, status } = options;
+  const server = new Server({
+    ...SERVER_OPTIONS,
+    'grpc.max_connection_age_ms': options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS,
+    interceptors: [callers.createInterceptor()],
+  });
   applyHttp2Limits(server, options.matteSilenceMaxMs);
   server.addService(MatteServiceService, matteService(options));
   const stopHealth = addHealth(server, status);
   new ReflectionService(reflectedPackages()).addToServer(server);
-  const port = await bind(server, host, options.port);
+  const port = await bind(server, options);
   return {
     port,
     close: async () => {
@@ -126,15 +139,13 @@ function reflectedPackages() {
   return { ...matte, ...loadSync(healthProtoPath) };
 }
 
-/** The room for TLS: certificates would come from the configuration, by MATTING_TLS_*. */
-function createCredentials(): ServerCredentials {
-  return ServerCredentials.createInsecure();
-}
-
-function bind(server: Server, host: string, port: number): Promise<number> {
+function bind(
+  server: Server,
+  { host, port, credentials }: Pick<NodeServerOptions, 'host' | 'port' | 'credentials'>,
+): Promise<number> {
   const address = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
   return new Promise((resolve, reject) => {
-    server.bindAsync(address, createCredentials(), (error, bound) => {
+    server.bindAsync(address, credentials, (error, bound) => {
       if (error) reject(listenError('MATTING_NODE_PORT', host, port, error));
       else resolve(bound);
     });

@@ -5,6 +5,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, it } from 'node:test';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
+import { TlsFiles } from '#contract/tls-files.ts';
+import { TestAuthority } from '../../../test/support/certificates.ts';
 import { openTestNode, type TestNode } from './test-node.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../../..');
@@ -24,13 +26,13 @@ afterEach(async () => {
 });
 
 /** Runs the example of docs/grpc.md as it stands there. */
-async function runExample(input: string, output: string, token: string) {
+async function runExample(input: string, output: string, env: Readonly<Record<string, string>>) {
   const text = await readFile(path.join(ROOT, 'docs/grpc.md'), 'utf8');
   const code = /```ts\n(.*?)```/s.exec(text)?.[1];
   assert.ok(code, 'docs/grpc.md has an example');
   const child = spawn(process.execPath, ['--input-type=module-typescript', '-', input, output], {
     cwd: ROOT,
-    env: { PATH: process.env.PATH, NODE_ADDRESS: node.address, MATTING_NODE_TOKEN: token },
+    env: { PATH: process.env.PATH, NODE_ADDRESS: node.address, ...env },
     stdio: ['pipe', 'inherit', 'pipe'],
   });
   child.stdin.end(code);
@@ -48,7 +50,7 @@ it('the example of the documentation cuts a file out', async () => {
   const photo = Buffer.alloc(3 * CHUNK_BYTES_MAX + 5, 3);
   await writeFile(input, photo);
   node.pictures.result = Buffer.alloc(CHUNK_BYTES_MAX + 7, 9);
-  const { exitCode, stderr } = await runExample(input, output, TOKEN);
+  const { exitCode, stderr } = await runExample(input, output, { MATTING_NODE_TOKEN: TOKEN });
   assert.equal(exitCode, 0, stderr);
   assert.ok((await readFile(output)).equals(node.pictures.result));
   assert.ok(node.pictures.decoded[0].file.equals(photo));
@@ -58,11 +60,44 @@ it('the example of the documentation cuts a file out', async () => {
 it('the example of the documentation tells the code of an error', async () => {
   const input = path.join(directory, 'photo.jpg');
   await writeFile(input, 'a photo');
-  const { exitCode, stderr } = await runExample(
-    input,
-    path.join(directory, 'x'),
-    'another-token-1',
-  );
+  const { exitCode, stderr } = await runExample(input, path.join(directory, 'x'), {
+    MATTING_NODE_TOKEN: 'another-token-1',
+  });
   assert.equal(exitCode, 1);
   assert.match(stderr, /^INVALID_NODE_TOKEN: /m);
+});
+
+it('the example of the documentation shows a certificate where there is no token', async () => {
+  const authority = new TestAuthority();
+  const at = (name: string) => path.join(directory, name);
+  for (const name of ['node', 'shop']) {
+    const { cert, key } = authority.issue(name);
+    await writeFile(at(`${name}.pem`), cert);
+    await writeFile(at(`${name}.key`), key);
+  }
+  await writeFile(at('ca.pem'), authority.cert);
+  const files = await TlsFiles.open(
+    {
+      identity: { certFile: at('node.pem'), keyFile: at('node.key') },
+      clientCaFile: at('ca.pem'),
+      serverCaFile: undefined,
+      serverName: undefined,
+    },
+    { log: { info: () => undefined, warn: () => undefined } },
+  );
+  await node.close();
+  node = await openTestNode({
+    token: TOKEN,
+    credentials: files.serverCredentials(),
+    callers: { certificatesChecked: true },
+  });
+  await writeFile(at('photo.jpg'), 'a photo');
+  const { exitCode, stderr } = await runExample(at('photo.jpg'), at('cutout.png'), {
+    CA_FILE: at('ca.pem'),
+    CERT_FILE: at('shop.pem'),
+    KEY_FILE: at('shop.key'),
+  });
+  files.close();
+  assert.equal(exitCode, 0, stderr);
+  assert.ok((await readFile(at('cutout.png'))).equals(node.pictures.result));
 });

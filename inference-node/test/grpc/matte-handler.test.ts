@@ -336,6 +336,22 @@ describe('a caller that goes away', () => {
       assert.equal(node.pictures.releases, stage === 'acquire' ? 0 : 1);
       assert.equal(node.pipeline.imagesAt('inferring'), 0);
     });
+
+    it(`whose deadline passes in ${stage} frees them too, and no later stage begins`, async () => {
+      node.gates.hold(stage);
+      const caller = await new MatteCaller(node, { deadlineMs: 150 }).sendFile('12345');
+      await node.gates.reached(stage);
+      assert.equal((await caller.failure()).status, status.DEADLINE_EXCEEDED);
+      await node.matte.untilIdle();
+      assert.equal(node.admission.snapshot().images, 0);
+      assert.equal(node.pictures.leasesOut, 0);
+      const begun = [node.pictures.decoded, node.engines.runs, node.pictures.finished];
+      const last = ['acquire', 'decode', 'infer', 'finish'].indexOf(stage);
+      assert.deepEqual(
+        begun.map(images => images.length > 0),
+        [last >= 1, last >= 2, last >= 3],
+      );
+    });
   }
 
   it('while its bytes are coming frees its permit', async () => {

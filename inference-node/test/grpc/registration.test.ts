@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { Server, ServerCredentials, type sendUnaryData, status } from '@grpc/grpc-js';
+import { credentials, Server, ServerCredentials, type sendUnaryData, status } from '@grpc/grpc-js';
 import { pino } from 'pino';
 import {
   Command,
@@ -105,6 +105,7 @@ function begin(...registryAddresses: string[]): Registration {
     address: '10.0.0.1:50051',
     httpAddress: '10.0.0.1:50052',
     token: TOKEN,
+    security: { credentials: credentials.createInsecure(), options: {} },
     onDrainCommand: drain => commands.push(drain),
     log: pino({ level: 'info' }, { write: line => lines.push(JSON.parse(line)) }),
     bounds: BOUNDS,

@@ -21,12 +21,12 @@ import {
   type MatteRequest,
   MatteServiceService,
 } from '#gen/matting/v1/matte_service.ts';
+import { tokenMetadata } from '../../src/grpc/callers.ts';
 import {
   applyHttp2Limits,
   CONNECTION_WINDOW_BYTES,
   STREAM_WINDOW_BYTES,
 } from '../../src/grpc/http2-limits.ts';
-import { tokenMetadata } from '../../src/grpc/node-token.ts';
 import { HealthClient } from './health-client.ts';
 import { chunk, header, MatteCaller, openTestNode, sha256, type TestNode } from './test-node.ts';
 

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
-import { credentials, Metadata } from '@grpc/grpc-js';
+import { credentials, Metadata, ServerCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { fromServiceError } from '#contract/grpc-status.ts';
@@ -14,11 +14,12 @@ import {
   type ResultHeader,
 } from '#gen/matting/v1/matte_service.ts';
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
+import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from '../../src/grpc/capacity.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-exchange.ts';
 import { MatteHandler, type NodeWork } from '../../src/grpc/matte-handler.ts';
 import { createNodeInfo } from '../../src/grpc/node-info.ts';
-import { tokenMetadata } from '../../src/grpc/node-token.ts';
+
 import { openNodeServer } from '../../src/grpc/server.ts';
 import { createNodeMetrics } from '../../src/metrics.ts';
 import { NodeStatus } from '../../src/node-state.ts';
@@ -32,6 +33,10 @@ export interface TestNodeOptions {
   readonly bounds?: Partial<ExchangeBounds>;
   readonly capabilities?: Partial<FakePicturePool['capabilities']>;
   readonly matteSilenceMaxMs?: number;
+  readonly connectionAgeMaxMs?: number;
+  readonly callers?: Omit<CallersOptions, 'token'>;
+  /** Plain text where absent. */
+  readonly credentials?: ServerCredentials;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -72,7 +77,9 @@ export async function openShell(
   const providers = { providerRequested: 'auto', providerSelected: 'cpu' } as const;
   const info = work && createNodeInfo({ identity, work, pictures, ...providers, device: 'a test' });
   const bounds = { ...EXCHANGE_BOUNDS, ...options.bounds };
-  const matte = new MatteHandler({ status, work: () => work, metrics, log: SILENT, bounds });
+  const callers = new Callers({ token: options.token, ...options.callers });
+  const handler = { status, work: () => work, metrics, callers, log: SILENT, bounds };
+  const matte = new MatteHandler(handler);
   const watchers = new CapacityWatchers(() => readCapacity(status, work, pictures));
   status.onChange(() => watchers.changed());
   admission.onChange(() => watchers.changed());
@@ -81,7 +88,9 @@ export async function openShell(
   const server = await openNodeServer({
     host: '127.0.0.1',
     port: 0,
-    token: options.token,
+    callers,
+    credentials: options.credentials ?? ServerCredentials.createInsecure(),
+    connectionAgeMaxMs: options.connectionAgeMaxMs,
     status,
     matte,
     watchers,

@@ -25,6 +25,9 @@ describe('the configuration', () => {
       MATTING_NODE_HTTP_PORT: 'a-port-of-http',
       MATTING_NODE_ID: 'no blanks please',
       MATTING_NODE_TOKEN: 'short one',
+      MATTING_NODE_CALLER_TOKENS: 'shop:too-short',
+      MATTING_NODE_CALLER_IMAGES_MAX: '-3',
+      MATTING_TLS_SERVER_NAME: 'no host name',
       MATTING_NODE_ADVERTISE_ADDRESS: 'http://somewhere:1',
       MATTING_REGISTRY_ADDRESS: 'one-without-port',
       MATTING_EXECUTION_PROVIDER: 'abacus-provider',
@@ -37,6 +40,33 @@ describe('the configuration', () => {
       MATTING_PRECISION: 'int4',
     };
     assert.deepEqual(problems(bad).sort(), Object.keys(bad).sort());
+  });
+
+  it('knows direct callers by name, each by a token of its own', () => {
+    const tokens = 'shop:0123456789abcdef,lab:colons:are:fine:here';
+    const env = { MATTING_NODE_CALLER_TOKENS: tokens, MATTING_HOST: '10.0.0.1' };
+    assert.deepEqual(problems(env), []);
+    assert.deepEqual(loadConfig(env).callerTokens, [
+      { name: 'shop', token: '0123456789abcdef' },
+      { name: 'lab', token: 'colons:are:fine:here' },
+    ]);
+    const wrong = [
+      '0123456789abcdef0123',
+      'shop:0123456789abcdef,shop:fedcba9876543210',
+      'shop:0123456789abcdef,lab:0123456789abcdef',
+      `shop:${TOKEN}`,
+    ];
+    for (const list of wrong) {
+      const variables = problems({ MATTING_NODE_CALLER_TOKENS: list, MATTING_NODE_TOKEN: TOKEN });
+      assert.deepEqual(variables, ['MATTING_NODE_CALLER_TOKENS'], list);
+    }
+  });
+
+  it('needs no token where it checks certificates', () => {
+    const files = { MATTING_TLS_CERT_FILE: '/c', MATTING_TLS_KEY_FILE: '/k' };
+    const checked = { ...files, MATTING_TLS_CLIENT_CA_FILE: '/a', MATTING_HOST: '10.0.0.1' };
+    assert.deepEqual(problems(checked), []);
+    assert.deepEqual(problems({ ...files, MATTING_HOST: '10.0.0.1' }), ['MATTING_NODE_TOKEN']);
   });
 
   it('serves loopback alone without a token', () => {

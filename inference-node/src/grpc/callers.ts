@@ -1,0 +1,161 @@
+/**
+ * Who calls the node, and how much of it one direct caller may hold.
+ *
+ * | what the call brings                        | who it is                                    |
+ * |---------------------------------------------|----------------------------------------------|
+ * | the fleet's token                           | a control plane: no bound but the node's own |
+ * | a token of MATTING_NODE_CALLER_TOKENS       | the direct caller of that name               |
+ * | another token, or several                   | nobody                                       |
+ * | none, on a connection whose certificate was | the direct caller with that certificate      |
+ * | checked                                     |                                              |
+ * | none, otherwise                             | nobody; the operator, where the node has     |
+ * |                                             | neither tokens nor certificates (loopback)   |
+ *
+ * Health checks are open: probes make them without a secret, and they tell nothing but whether the
+ * node serves.
+ */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import {
+  Metadata,
+  ServerInterceptingCall,
+  type ServerInterceptor,
+  ServerListenerBuilder,
+} from '@grpc/grpc-js';
+import { ContractError } from '#contract/errors.ts';
+import { toStatus } from '#contract/grpc-status.ts';
+
+const OPEN_PATHS_PREFIX = '/grpc.health.v1.Health/';
+
+export interface CallerToken {
+  readonly name: string;
+  readonly token: string;
+}
+
+export interface CallersOptions {
+  /** The fleet's. */
+  readonly token: string | undefined;
+  readonly callerTokens?: readonly CallerToken[];
+  /** The server lets no connection in without a certificate that it checked. */
+  readonly certificatesChecked?: boolean;
+  /** Images that one direct caller may have on the node at once. Undefined: as many as it takes. */
+  readonly imagesMax?: (nodeImagesMax: number) => number;
+}
+
+/** `direct` has a bound of its own. */
+export type Caller =
+  | { readonly kind: 'fleet' }
+  | { readonly kind: 'direct'; readonly name: string };
+
+type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
+
+/** The part of a call that tells who makes it. */
+export interface CallOrigin {
+  readonly metadata: Metadata;
+  getAuthContext(): AuthContext;
+}
+
+const FLEET: Caller = { kind: 'fleet' };
+
+export class Callers {
+  readonly #options: CallersOptions;
+  /** Digests are of one length, so a comparison tells nothing about a token's. */
+  readonly #known: readonly { readonly digest: Buffer; readonly caller: Caller }[];
+  readonly #images = new Map<string, number>();
+
+  constructor(options: CallersOptions) {
+    this.#options = options;
+    const { token, callerTokens = [] } = options;
+    this.#known = [
+      ...(token === undefined ? [] : [{ digest: digestOf(`Bearer ${token}`), caller: FLEET }]),
+      ...callerTokens.map(({ name, token: own }) => ({
+        digest: digestOf(`Bearer ${own}`),
+        caller: { kind: 'direct', name } as const,
+      })),
+    ];
+  }
+
+  /** Undefined: nobody the node knows. */
+  identify(metadata: Metadata, auth: AuthContext): Caller | undefined {
+    const given = metadata.get('authorization');
+    if (given.length > 1) return undefined;
+    if (given.length === 1) {
+      const digest = digestOf(String(given[0]));
+      // All of them, so that time does not tell which.
+      const found = this.#known.filter(known => timingSafeEqual(known.digest, digest));
+      return found[0]?.caller;
+    }
+    if (this.#options.certificatesChecked) {
+      const certificate = auth.sslPeerCertificate;
+      if (certificate === undefined) return undefined;
+      const { subject, fingerprint256 } = certificate;
+      return { kind: 'direct', name: `${subject.CN} (${fingerprint256})` };
+    }
+    return this.#known.length === 0 ? FLEET : undefined;
+  }
+
+  /**
+   * Counts one more image of a caller; the function that is returned takes it back, once.
+   * @throws ContractError CALLER_OVER_LIMIT
+   */
+  enter(caller: Caller, nodeImagesMax: number): () => void {
+    const imagesMax = this.#options.imagesMax?.(nodeImagesMax);
+    if (caller.kind === 'fleet' || imagesMax === undefined) return () => undefined;
+    const { name } = caller;
+    const images = this.#images.get(name) ?? 0;
+    if (images >= imagesMax) {
+      const detail = `the caller has ${images} of its ${imagesMax} images on this node already`;
+      throw new ContractError('CALLER_OVER_LIMIT', detail);
+    }
+    this.#images.set(name, images + 1);
+    let left = false;
+    return () => {
+      if (left) return;
+      left = true;
+      const now = (this.#images.get(name) ?? 1) - 1;
+      if (now === 0) this.#images.delete(name);
+      else this.#images.set(name, now);
+    };
+  }
+
+  /** Of a call that the interceptor let in. */
+  requireCaller(call: CallOrigin): Caller {
+    const caller = this.identify(call.metadata, call.getAuthContext());
+    if (caller === undefined) throw unknownCaller();
+    return caller;
+  }
+
+  /** Ends a call of nobody UNAUTHENTICATED before its handler sees it. */
+  createInterceptor(): ServerInterceptor {
+    return (method, call) =>
+      new ServerInterceptingCall(call, {
+        start: next => {
+          const listener = new ServerListenerBuilder()
+            .withOnReceiveMetadata((metadata, forward) => {
+              const open = method.path.startsWith(OPEN_PATHS_PREFIX);
+              if (open || this.identify(metadata, call.getAuthContext()) !== undefined) {
+                forward(metadata);
+              } else {
+                call.sendStatus(toStatus(unknownCaller()));
+              }
+            })
+            .build();
+          next(listener);
+        },
+      });
+  }
+}
+
+/** Metadata of a call to a node or to the registry of a control plane. */
+export function tokenMetadata(token: string | undefined): Metadata {
+  const metadata = new Metadata();
+  if (token !== undefined) metadata.set('authorization', `Bearer ${token}`);
+  return metadata;
+}
+
+function unknownCaller(): ContractError {
+  return new ContractError('INVALID_NODE_TOKEN', 'the node token is missing or wrong');
+}
+
+function digestOf(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

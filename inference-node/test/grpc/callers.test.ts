@@ -1,0 +1,312 @@
+/** Who may call a node and how much of it one caller gets, over plain connections and over TLS. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { connect as connectHttp2, constants } from 'node:http2';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { Metadata } from '@grpc/grpc-js';
+import { type ChannelSecurity, TlsFiles } from '#contract/tls-files.ts';
+import type { TlsSettings } from '#contract/tls-settings.ts';
+import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
+import { type Certificate, TestAuthority } from '../../../test/support/certificates.ts';
+import { Callers, tokenMetadata } from '../../src/grpc/callers.ts';
+import { CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES } from '../../src/grpc/http2-limits.ts';
+import { HealthClient } from './health-client.ts';
+import { chunk, header, MatteCaller, openTestNode, type TestNode } from './test-node.ts';
+
+const FLEET_TOKEN = 'the-token-of-the-fleet';
+const SHOP = { name: 'shop', token: 'the-token-of-the-shop' };
+const LAB = { name: 'lab', token: 'the-token-of-the-lab!' };
+const NOTHING: TlsSettings = {
+  identity: undefined,
+  clientCaFile: undefined,
+  serverCaFile: undefined,
+  serverName: undefined,
+};
+const log = { info: () => undefined, warn: () => undefined };
+
+let node: TestNode | undefined;
+const endings: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const end of endings.splice(0).reverse()) await end();
+  await node?.close();
+  node = undefined;
+});
+
+describe('a direct caller', () => {
+  const callers = { callerTokens: [SHOP, LAB], imagesMax: () => 2 };
+  const call = (token: string) => new MatteCaller(node!, { token }).send(header());
+
+  beforeEach(async () => {
+    node = await openTestNode({ token: FLEET_TOKEN, callers });
+  });
+
+  it('is let in by its own token and by no other', async () => {
+    for (const { token } of [SHOP, LAB]) {
+      const caller = await new MatteCaller(node!, { token }).sendFile('12345');
+      assert.equal(await caller.ended, undefined);
+    }
+    for (const token of [`${SHOP.token}x`, SHOP.name, `${SHOP.name}:${SHOP.token}`]) {
+      assert.equal((await call(token).failure()).code, 'INVALID_NODE_TOKEN');
+    }
+    const twice = tokenMetadata(SHOP.token);
+    twice.add('authorization', `Bearer ${FLEET_TOKEN}`);
+    const options = { token: FLEET_TOKEN, callerTokens: [SHOP] };
+    assert.equal(new Callers(options).identify(twice, {}), undefined);
+  });
+
+  it('at its bound is refused before a byte, and nobody else is', async () => {
+    const held = [call(SHOP.token), call(SHOP.token)];
+    for (const caller of held) await caller.until('admitted');
+    const refused = await call(SHOP.token).failure();
+    assert.deepEqual(
+      [refused.code, refused.status, refused.retryable],
+      ['CALLER_OVER_LIMIT', 8, true],
+    );
+    // Two permits of four are left, though the shop would have taken them.
+    for (const token of [FLEET_TOKEN, LAB.token]) await call(token).until('admitted');
+    // The fleet has no bound of its own: what it meets is the node's.
+    assert.equal((await call(FLEET_TOKEN).failure()).code, 'NODE_OVERLOADED');
+  });
+
+  it('has its place back however its image ended', async () => {
+    const endings: ((caller: MatteCaller) => unknown)[] = [
+      caller => caller.send(chunk('12345')).call.end(),
+      caller => caller.call.cancel(),
+      caller => caller.send(chunk('much too long')).call.end(),
+    ];
+    for (const end of endings) {
+      const pair = [call(SHOP.token), call(SHOP.token)];
+      for (const caller of pair) await caller.until('admitted');
+      for (const caller of pair) end(caller);
+      for (const caller of pair) await caller.ended;
+      await node!.matte.untilIdle();
+    }
+    await call(SHOP.token).until('admitted');
+  });
+
+  it('that the node has no room for keeps its place free', async () => {
+    for (let image = 0; image < 4; image += 1) await call(FLEET_TOKEN).until('admitted');
+    for (let image = 0; image < 3; image += 1) {
+      assert.equal((await call(SHOP.token).failure()).code, 'NODE_OVERLOADED');
+    }
+  });
+});
+
+/** Files of one party, read by it. */
+class Party {
+  readonly directory: string;
+  readonly files: TlsFiles;
+
+  private constructor(directory: string, files: TlsFiles) {
+    this.directory = directory;
+    this.files = files;
+  }
+
+  static async open(
+    own: Certificate | undefined,
+    authorities: { clientCa?: string; serverCa?: string },
+    serverName?: string,
+  ): Promise<Party> {
+    const directory = await mkdtemp(path.join(tmpdir(), 'matting-party-'));
+    endings.push(() => rm(directory, { recursive: true }));
+    const at = (name: string) => path.join(directory, name);
+    if (own) await writeFile(at('cert.pem'), own.cert);
+    if (own) await writeFile(at('key.pem'), own.key);
+    for (const [name, text] of Object.entries(authorities)) await writeFile(at(name), text);
+    const files = await TlsFiles.open(
+      {
+        ...NOTHING,
+        identity: own && { certFile: at('cert.pem'), keyFile: at('key.pem') },
+        clientCaFile: authorities.clientCa && at('clientCa'),
+        serverCaFile: authorities.serverCa && at('serverCa'),
+        serverName,
+      },
+      { log, pollMs: 3_600_000 },
+    );
+    endings.push(() => files.close());
+    return new Party(directory, files);
+  }
+
+  async replace(files: Readonly<Record<string, string>>): Promise<void> {
+    for (const [name, text] of Object.entries(files)) {
+      await writeFile(path.join(this.directory, name), text);
+    }
+    await this.files.reload();
+  }
+}
+
+function clientOf(security: ChannelSecurity): Pick<TestNode, 'client'> {
+  const client = new MatteServiceClient(node!.address, security.credentials, {
+    ...security.options,
+    'grpc.use_local_subchannel_pool': 1,
+  });
+  endings.push(() => client.close());
+  return { client };
+}
+
+async function succeeds(security: ChannelSecurity, token?: string): Promise<void> {
+  const caller = await new MatteCaller(clientOf(security), { token }).sendFile('12345');
+  assert.equal(await caller.ended, undefined);
+}
+
+async function isRefused(security: ChannelSecurity, token?: string): Promise<string> {
+  const caller = new MatteCaller(clientOf(security), { token, deadlineMs: 5000 }).send(header());
+  return (await caller.failure()).code;
+}
+
+describe('a node with TLS', () => {
+  const authority = new TestAuthority();
+  let server: Party;
+
+  async function openNode(own: Certificate, clientCa?: string): Promise<void> {
+    server = await Party.open(own, clientCa === undefined ? {} : { clientCa });
+    node = await openTestNode({
+      token: FLEET_TOKEN,
+      credentials: server.files.serverCredentials(),
+      callers: { certificatesChecked: server.files.checksCallers, imagesMax: () => 1 },
+    });
+  }
+
+  it('is reached by whoever trusts its authority, with the token as ever', async () => {
+    await openNode(authority.issue('node'));
+    const { files } = await Party.open(undefined, { serverCa: authority.cert });
+    await succeeds(files.channelSecurity(), FLEET_TOKEN);
+    assert.equal(await isRefused(files.channelSecurity()), 'INVALID_NODE_TOKEN');
+    const stranger = await Party.open(undefined, { serverCa: new TestAuthority().cert });
+    const code = await isRefused(stranger.files.channelSecurity(), FLEET_TOKEN);
+    assert.equal(code, 'NODE_UNAVAILABLE');
+    const plain = await Party.open(undefined, {});
+    assert.equal(await isRefused(plain.files.channelSecurity(), FLEET_TOKEN), 'NODE_UNAVAILABLE');
+  });
+
+  it('keeps its wide receive window', async () => {
+    await openNode(authority.issue('node'));
+    const session = connectHttp2(`https://${node!.address}`, { ca: authority.cert });
+    await once(session, 'remoteSettings');
+    await new Promise(resolve => session.ping(resolve));
+    assert.equal(session.remoteSettings.initialWindowSize, STREAM_WINDOW_BYTES);
+    assert.equal(session.state.remoteWindowSize, CONNECTION_WINDOW_BYTES);
+    session.destroy();
+  });
+
+  it('has to have the name it is reached at, or the one that is expected', async () => {
+    await openNode(authority.issue('node', ['nodes.internal']));
+    const unnamed = await Party.open(undefined, { serverCa: authority.cert });
+    const code = await isRefused(unnamed.files.channelSecurity(), FLEET_TOKEN);
+    assert.equal(code, 'NODE_UNAVAILABLE');
+    const named = await Party.open(undefined, { serverCa: authority.cert }, 'nodes.internal');
+    await succeeds(named.files.channelSecurity(), FLEET_TOKEN);
+  });
+
+  it('that checks certificates lets nobody in without one', async () => {
+    await openNode(authority.issue('node'), authority.cert);
+    const without = await Party.open(undefined, { serverCa: authority.cert });
+    assert.equal(await isRefused(without.files.channelSecurity(), FLEET_TOKEN), 'NODE_UNAVAILABLE');
+    const foreign = new TestAuthority().issue('shop', []);
+    const stranger = await Party.open(foreign, { serverCa: authority.cert });
+    assert.equal(
+      await isRefused(stranger.files.channelSecurity(), FLEET_TOKEN),
+      'NODE_UNAVAILABLE',
+    );
+  });
+
+  it('takes a certificate it checked for a token, and bounds its owner', async () => {
+    await openNode(authority.issue('node'), authority.cert);
+    const shop = await Party.open(authority.issue('shop', []), { serverCa: authority.cert });
+    const lab = await Party.open(authority.issue('lab', []), { serverCa: authority.cert });
+    await succeeds(shop.files.channelSecurity());
+    // Its token is another matter: a wrong one is not mended by the certificate.
+    const wrong = await isRefused(shop.files.channelSecurity(), 'a-wrong-token-of-length');
+    assert.equal(wrong, 'INVALID_NODE_TOKEN');
+    const held = new MatteCaller(clientOf(shop.files.channelSecurity())).send(header());
+    await held.until('admitted');
+    // By another connection it is the same caller.
+    assert.equal(await isRefused(shop.files.channelSecurity()), 'CALLER_OVER_LIMIT');
+    await succeeds(lab.files.channelSecurity());
+    await succeeds(shop.files.channelSecurity(), FLEET_TOKEN);
+  });
+
+  it('takes new certificates while calls go on, and forgets an old authority', async () => {
+    const own = authority.issue('node');
+    const clients = new TestAuthority();
+    await openNode(own, clients.cert);
+    const shop = await Party.open(clients.issue('shop', []), { serverCa: authority.cert });
+    const under = new MatteCaller(clientOf(shop.files.channelSecurity())).send(header());
+    await under.until('admitted');
+
+    const [nextServers, nextClients] = [new TestAuthority(), new TestAuthority()];
+    const next = nextServers.issue('node');
+    await server.replace({
+      'cert.pem': next.cert,
+      'key.pem': next.key,
+      clientCa: nextClients.cert,
+    });
+    // Both of its files are of yesterday: neither would it believe the node, nor the node it.
+    assert.equal(await isRefused(shop.files.channelSecurity()), 'NODE_UNAVAILABLE');
+    await shop.replace({ serverCa: nextServers.cert });
+    assert.equal(await isRefused(shop.files.channelSecurity()), 'NODE_UNAVAILABLE');
+    const renewed = nextClients.issue('shop', []);
+    await shop.replace({ 'cert.pem': renewed.cert, 'key.pem': renewed.key });
+    await succeeds(shop.files.channelSecurity());
+    // The connection made before is none of theirs.
+    under.send(chunk('12345')).call.end();
+    assert.equal(await under.ended, undefined);
+  });
+});
+
+describe('a connection that is old', () => {
+  beforeEach(async () => {
+    node = await openTestNode({ connectionAgeMaxMs: 100 });
+  });
+
+  /** Resolves once the node asked for another connection. */
+  async function asked(): Promise<void> {
+    const session = connectHttp2(`http://${node!.address}`);
+    const [code] = await once(session, 'goaway');
+    assert.equal(code, constants.NGHTTP2_NO_ERROR);
+    session.destroy();
+  }
+
+  it('finishes its call, however slow, and the next call has a new one', async () => {
+    const caller = new MatteCaller(node!).send(header());
+    await caller.until('admitted');
+    caller.send(chunk('12'));
+    // Two connections of the same age, one after the other: the first is over its own long since.
+    await asked();
+    await asked();
+    caller.send(chunk('345')).call.end();
+    assert.equal(await caller.ended, undefined);
+    const next = await new MatteCaller(node!).sendFile('12345');
+    assert.equal(await next.ended, undefined);
+  });
+
+  it('keeps the capacity stream that it carries', async () => {
+    const stream = node!.client.watchCapacity({}, new Metadata());
+    let reports = 0;
+    let ended = false;
+    stream.on('data', () => {
+      reports += 1;
+    });
+    stream.on('error', () => {
+      ended = true;
+    });
+    await asked();
+    await asked();
+    const before = reports;
+    node!.status.drain('command');
+    while (reports === before) await new Promise(resolve => setTimeout(resolve, 5));
+    assert.equal(ended, false);
+    stream.cancel();
+  });
+});
+
+it('health is open to whoever connects', async () => {
+  node = await openTestNode({ token: FLEET_TOKEN, callers: { callerTokens: [SHOP] } });
+  const client = new HealthClient(node.address);
+  endings.push(() => client.close());
+  assert.equal(await client.check(''), 'SERVING');
+});

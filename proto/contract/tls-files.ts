@@ -1,0 +1,273 @@
+/**
+ * Certificates out of files, for gRPC servers and channels, followed while the program runs: the
+ * files are read every POLL_MS, and what is new and fits together is used for the connections made
+ * from then on. Those that are open go on as they are.
+ *
+ * | files                                        | at the start     | later                         |
+ * |----------------------------------------------|------------------|-------------------------------|
+ * | readable, key and certificate belong together | used             | used for new connections      |
+ * | anything else                                | TlsFileError     | a warning; the last good stay |
+ *
+ * So a rotation that writes one file after the other meets a moment of the last row and no more.
+ * Polled, since files mounted from a secret are replaced by renaming a directory above them, which
+ * watches do not see.
+ */
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { createSecureContext } from 'node:tls';
+import { isDeepStrictEqual } from 'node:util';
+import {
+  ChannelCredentials,
+  type ChannelOptions,
+  experimental,
+  ServerCredentials,
+} from '@grpc/grpc-js';
+import type { TlsSettings } from './tls-settings.ts';
+
+const POLL_MS = 10_000;
+/** A chain of certificates or a bundle of authorities. */
+const FILE_BYTES_MAX = 1024 * 1024;
+
+/** A file cannot be used: one line for the operator, without anything of its content. */
+export class TlsFileError extends Error {
+  constructor(variable: string, detail: string, cause?: unknown) {
+    super(`${variable}: ${detail}`, { cause });
+    this.name = 'TlsFileError';
+  }
+}
+
+/** How to reach another program. */
+export interface ChannelSecurity {
+  readonly credentials: ChannelCredentials;
+  readonly options: ChannelOptions;
+}
+
+export interface TlsLog {
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+}
+
+export interface TlsFilesOptions {
+  readonly log: TlsLog;
+  /** POLL_MS where absent. */
+  readonly pollMs?: number;
+}
+
+interface Identity {
+  readonly certificate: Buffer;
+  readonly privateKey: Buffer;
+}
+
+interface Content {
+  readonly identity: Identity | undefined;
+  readonly clientCa: Buffer | undefined;
+  readonly serverCa: Buffer | undefined;
+}
+
+export class TlsFiles {
+  readonly #settings: TlsSettings;
+  readonly #log: TlsLog;
+  readonly #identity: Source<Identity>;
+  readonly #clientCa: Source<Buffer>;
+  readonly #serverCa: Source<Buffer>;
+  readonly #timer: NodeJS.Timeout | undefined;
+  #reading: Promise<void> | undefined;
+  #complaint = '';
+
+  private constructor(settings: TlsSettings, content: Content, options: TlsFilesOptions) {
+    this.#settings = settings;
+    this.#log = options.log;
+    this.#identity = new Source(content.identity);
+    this.#clientCa = new Source(content.clientCa);
+    this.#serverCa = new Source(content.serverCa);
+    if (Object.values(content).every(part => part === undefined)) return;
+    this.#tell('TLS files read', content);
+    this.#timer = setInterval(() => void this.reload(), options.pollMs ?? POLL_MS);
+    // What holds a program open is its ports.
+    this.#timer.unref();
+  }
+
+  /** @throws TlsFileError */
+  static async open(settings: TlsSettings, options: TlsFilesOptions): Promise<TlsFiles> {
+    return new TlsFiles(settings, await readContent(settings), options);
+  }
+
+  /** Whether callers' certificates are checked: every connection has brought a good one then. */
+  get checksCallers(): boolean {
+    return this.#settings.clientCaFile !== undefined;
+  }
+
+  /** Of the own port: plain text where no certificate is configured. */
+  serverCredentials(): ServerCredentials {
+    if (this.#identity.current === undefined) return ServerCredentials.createInsecure();
+    const callers = this.#clientCa.current === undefined ? null : this.#providerOf(this.#clientCa);
+    // The first is the identity's and the second the authorities', whatever grpc-js 1.14's types call
+    // them.
+    const own = callers ?? this.#providerOf(this.#clientCa);
+    return experimental.createCertificateProviderServerCredentials(own, callers, callers !== null);
+  }
+
+  /** To other programs: plain text where no authority for their certificates is configured. */
+  channelSecurity(): ChannelSecurity {
+    if (this.#serverCa.current === undefined) {
+      return { credentials: ChannelCredentials.createInsecure(), options: {} };
+    }
+    const { serverName } = this.#settings;
+    const provider = this.#providerOf(this.#serverCa);
+    const identity = this.#identity.current === undefined ? null : provider;
+    return {
+      credentials: experimental.createCertificateProviderChannelCredentials(provider, identity),
+      options: serverName === undefined ? {} : { 'grpc.ssl_target_name_override': serverName },
+    };
+  }
+
+  /** Reads the files now. Never rejects. */
+  reload(): Promise<void> {
+    this.#reading ??= this.#readAgain().finally(() => {
+      this.#reading = undefined;
+    });
+    return this.#reading;
+  }
+
+  /** Ends the following; connections and credentials stay as they are. */
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  async #readAgain(): Promise<void> {
+    let content: Content;
+    try {
+      content = await readContent(this.#settings);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      // The same complaint every ten seconds would hide the others.
+      if (reason !== this.#complaint) this.#log.warn({ reason }, 'TLS files not usable; kept');
+      this.#complaint = reason;
+      return;
+    }
+    this.#complaint = '';
+    // The authorities first: a certificate of a new one must find it.
+    const changes = [
+      this.#clientCa.update(content.clientCa),
+      this.#serverCa.update(content.serverCa),
+      this.#identity.update(content.identity),
+    ];
+    if (changes.includes(true)) this.#tell('TLS files changed; new connections use them', content);
+  }
+
+  #tell(message: string, { identity, clientCa, serverCa }: Content): void {
+    const own = identity && new X509Certificate(identity.certificate);
+    const fields = {
+      subject: own?.subject,
+      validTo: own?.validTo,
+      callersAreChecked: clientCa !== undefined,
+      serversAreChecked: serverCa !== undefined,
+    };
+    const expired = own !== undefined && own.validToDate.getTime() < Date.now();
+    this.#log[expired ? 'warn' : 'info'](fields, expired ? `${message}; EXPIRED` : message);
+  }
+
+  /** The own identity and one of the authorities, as grpc-js asks for them. */
+  #providerOf(authority: Source<Buffer>): experimental.CertificateProvider {
+    const identity = this.#identity;
+    return {
+      addCaCertificateListener: listener =>
+        authority.follow(listener, caCertificate => listener({ caCertificate })),
+      removeCaCertificateListener: listener => authority.leave(listener),
+      addIdentityCertificateListener: listener => identity.follow(listener, listener),
+      removeIdentityCertificateListener: listener => identity.leave(listener),
+    };
+  }
+}
+
+/** The latest good content of a file or two, and who wants to hear of another. */
+class Source<T extends Buffer | Identity> {
+  #current: T | undefined;
+  /** By the function that grpc-js knows the listener by. */
+  readonly #listeners = new Map<unknown, (value: T) => void>();
+
+  constructor(current: T | undefined) {
+    this.#current = current;
+  }
+
+  get current(): T | undefined {
+    return this.#current;
+  }
+
+  /** True where it is another. */
+  update(next: T | undefined): boolean {
+    if (next === undefined || this.#current === undefined || isDeepStrictEqual(next, this.#current))
+      return false;
+    this.#current = next;
+    for (const listener of this.#listeners.values()) listener(next);
+    return true;
+  }
+
+  follow(key: unknown, listener: (value: T) => void): void {
+    this.#listeners.set(key, listener);
+    // Later, as grpc-js wants it: told at once, it would not have asked for it completely yet.
+    process.nextTick(() => {
+      if (this.#current !== undefined) this.#listeners.get(key)?.(this.#current);
+    });
+  }
+
+  leave(key: unknown): void {
+    this.#listeners.delete(key);
+  }
+}
+
+/** @throws TlsFileError naming the variable whose file is not usable. */
+async function readContent(settings: TlsSettings): Promise<Content> {
+  const { identity, clientCaFile, serverCaFile } = settings;
+  const [own, clientCa, serverCa] = await Promise.all([
+    identity && readIdentity(identity),
+    clientCaFile && readAuthorities('MATTING_TLS_CLIENT_CA_FILE', clientCaFile),
+    serverCaFile && readAuthorities('MATTING_TLS_SERVER_CA_FILE', serverCaFile),
+  ]);
+  return { identity: own, clientCa: clientCa || undefined, serverCa: serverCa || undefined };
+}
+
+async function readIdentity(files: NonNullable<TlsSettings['identity']>): Promise<Identity> {
+  const [certificate, privateKey] = await Promise.all([
+    readPem('MATTING_TLS_CERT_FILE', files.certFile),
+    readPem('MATTING_TLS_KEY_FILE', files.keyFile),
+  ]);
+  const leaf = requirePem('MATTING_TLS_CERT_FILE', 'holds no certificate', () => {
+    // All of the chain, since a context takes it all.
+    createSecureContext({ cert: certificate });
+    return new X509Certificate(certificate);
+  });
+  const key = requirePem('MATTING_TLS_KEY_FILE', 'holds no private key without a passphrase', () =>
+    createPrivateKey(privateKey),
+  );
+  if (!leaf.checkPrivateKey(key)) {
+    throw new TlsFileError('MATTING_TLS_KEY_FILE', 'is not the key of MATTING_TLS_CERT_FILE');
+  }
+  return { certificate, privateKey };
+}
+
+async function readAuthorities(variable: string, file: string): Promise<Buffer> {
+  const bundle = await readPem(variable, file);
+  requirePem(variable, 'holds no certificate', () => new X509Certificate(bundle));
+  return bundle;
+}
+
+async function readPem(variable: string, file: string): Promise<Buffer> {
+  let content: Buffer;
+  try {
+    content = await readFile(file);
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
+    throw new TlsFileError(variable, `the file cannot be read (${code})`, error);
+  }
+  if (content.length <= FILE_BYTES_MAX) return content;
+  throw new TlsFileError(variable, `the file has over ${FILE_BYTES_MAX} bytes`);
+}
+
+function requirePem<T>(variable: string, otherwise: string, parse: () => T): T {
+  try {
+    return parse();
+  } catch (error) {
+    throw new TlsFileError(variable, `the file ${otherwise}`, error);
+  }
+}

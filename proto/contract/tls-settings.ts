@@ -1,0 +1,52 @@
+/** MATTING_TLS_*: where a program finds its certificates. Both programs read the same variables. */
+import type { EnvReader } from './env.ts';
+
+export interface TlsSettings {
+  /** Own certificate with the chain above it, and its key, PEM: the own gRPC port speaks TLS. */
+  readonly identity: { readonly certFile: string; readonly keyFile: string } | undefined;
+  /** Who signs callers' certificates: then every connection to the own port must bring one. */
+  readonly clientCaFile: string | undefined;
+  /** Who signs servers' certificates: then connections to other programs are TLS. */
+  readonly serverCaFile: string | undefined;
+  /** The name that servers' certificates must have, in place of the host they are reached at. */
+  readonly serverName: string | undefined;
+}
+
+const FILE_FORM = 'the path of a PEM file';
+const HOST_NAME = /^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/;
+
+export function readTlsSettings(reader: EnvReader): TlsSettings {
+  const file = (variable: string) =>
+    reader.string(variable, { expected: FILE_FORM, default: undefined });
+  const certFile = file('MATTING_TLS_CERT_FILE');
+  const keyFile = file('MATTING_TLS_KEY_FILE');
+  const clientCaFile = file('MATTING_TLS_CLIENT_CA_FILE');
+  const serverCaFile = file('MATTING_TLS_SERVER_CA_FILE');
+  const serverName = reader.string('MATTING_TLS_SERVER_NAME', {
+    pattern: HOST_NAME,
+    expected: 'a host name',
+    default: undefined,
+  });
+  if ((certFile === undefined) !== (keyFile === undefined)) {
+    const [missing, given] = certFile === undefined ? ['CERT', 'KEY'] : (['KEY', 'CERT'] as const);
+    reader.problem(
+      `MATTING_TLS_${missing}_FILE`,
+      `set together with MATTING_TLS_${given}_FILE: ${FILE_FORM}`,
+    );
+  }
+  if (clientCaFile !== undefined && certFile === undefined && keyFile === undefined) {
+    reader.problem(
+      'MATTING_TLS_CERT_FILE',
+      `set where MATTING_TLS_CLIENT_CA_FILE is: ${FILE_FORM}`,
+    );
+  }
+  if (serverName !== undefined && serverCaFile === undefined) {
+    reader.problem(
+      'MATTING_TLS_SERVER_CA_FILE',
+      `set where MATTING_TLS_SERVER_NAME is: ${FILE_FORM}`,
+    );
+  }
+  const identity =
+    certFile === undefined || keyFile === undefined ? undefined : { certFile, keyFile };
+  return { identity, clientCaFile, serverCaFile, serverName };
+}
