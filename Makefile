@@ -2,6 +2,7 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
+# make chaos   long storms of kills and hostile receivers: test/chaos/*.chaos.ts, some minutes
 # make bench   the figures of docs/performance.md, measured on this machine
 # make generate, make format   after a change of proto/*.proto; before a commit
 
@@ -14,7 +15,7 @@ NODE_INSTALLED := bin/node/node_modules/.installed
 IMAGE ?=
 OUT ?= cutout.png
 
-.PHONY: setup start demo test check types lint generated generate format bench clean
+.PHONY: setup start demo test check chaos types lint generated generate format bench clean
 .DEFAULT_GOAL := start
 
 setup: $(INSTALLED)
@@ -40,6 +41,9 @@ test: setup
 	@$(NODE) test/support/run-tests.ts
 
 check: types lint generated test
+
+chaos: setup
+	@$(NODE) --test --test-concurrency=1 $(wildcard test/chaos/*.chaos.ts)
 
 types: setup
 	@$(NODE) node_modules/typescript/bin/tsc -p .
