@@ -15,21 +15,19 @@
  * and rows are known to wait, when an attempt is due again within POLL_MS, and every POLL_MS for
  * what other replicas left.
  */
-import type { Logger } from 'pino';
-import { nextWaitMs, type WebhookSchedule } from '../domain/webhook-schedule.ts';
-import type { GuardedPost } from '../sources/guarded-post.ts';
 import type {
-  AttemptEnd,
   DueNotification,
   NotificationClaim,
   WebhookOutboxStore,
 } from '../store/webhook-outbox-store.ts';
 import { ReceiverSlots } from '../webhooks/receiver-slots.ts';
-import { type SendOutcome, sendNotification } from '../webhooks/send-notification.ts';
 import type { CallbackSecrets } from './callback-secret.ts';
-import { withDatabasePatience } from './database-patience.ts';
 import type { JobEvents } from './job-events.ts';
-import type { WebhookAttemptOutcome, WebhookObserver } from './webhook-observer.ts';
+import {
+  attemptWebhook,
+  type ClaimedNotification,
+  type WebhookAttemptDependencies,
+} from './webhook-attempt.ts';
 
 /** A notification of another replica waits this long at most before it is seen here. */
 const POLL_MS = 1000;
@@ -37,25 +35,18 @@ const POLL_MS = 1000;
 const LEASE_MS = 20_000;
 /** Rows of one look, each with a body of about a kilobyte. */
 const LIST_MAX = 32;
-/** A receiver that takes longer shares its places with others of its kind. */
-const SLOW_MS = 5_000;
 /** Between looks while the database does not answer, doubling. */
 const BACKOFF_MIN_MS = 100;
 const BACKOFF_MAX_MS = 2000;
 
-export interface WebhookDeliveryDependencies {
-  readonly outbox: Pick<
-    WebhookOutboxStore,
-    'listDue' | 'claim' | 'release' | 'delivered' | 'retryLater' | 'failed'
-  >;
-  readonly guardedPost: Pick<GuardedPost, 'post'>;
+export interface WebhookDeliveryDependencies
+  extends Omit<WebhookAttemptDependencies, 'cutOff' | 'random'> {
+  readonly outbox: WebhookAttemptDependencies['outbox'] &
+    Pick<WebhookOutboxStore, 'listDue' | 'claim'>;
   readonly secrets: Pick<CallbackSecrets, 'open' | 'keyIds'>;
   readonly events: Pick<JobEvents, 'onNotificationDue'>;
-  readonly observer: WebhookObserver;
-  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   /** This replica, as the holder of its leases. */
   readonly holder: string;
-  readonly scheduleMs: WebhookSchedule;
   readonly slots?: ReceiverSlots;
   /** In [0, 1). */
   readonly random?: () => number;
@@ -63,8 +54,8 @@ export interface WebhookDeliveryDependencies {
 
 export class WebhookDelivery {
   readonly #dependencies: WebhookDeliveryDependencies;
+  readonly #attempting: WebhookAttemptDependencies;
   readonly #slots: ReceiverSlots;
-  readonly #random: () => number;
   readonly #running = new Set<Promise<void>>();
   readonly #cutOff = new AbortController();
   /** Attempts due again before the next poll; at most one a row that failed in that time. */
@@ -82,7 +73,8 @@ export class WebhookDelivery {
   constructor(dependencies: WebhookDeliveryDependencies) {
     this.#dependencies = dependencies;
     this.#slots = dependencies.slots ?? new ReceiverSlots();
-    this.#random = dependencies.random ?? Math.random;
+    const random = dependencies.random ?? Math.random;
+    this.#attempting = { ...dependencies, random, cutOff: this.#cutOff.signal };
   }
 
   start(): void {
@@ -195,7 +187,7 @@ export class WebhookDelivery {
       if (!won) this.#slots.end(notification, undefined);
     }
     if (!won) return false;
-    const run = this.#deliver(notification, claim, listedAtMs).finally(() => {
+    const run = this.#deliver({ notification, claim, listedAtMs }).finally(() => {
       this.#running.delete(run);
       if (this.#waiting) this.#kick();
     });
@@ -204,100 +196,19 @@ export class WebhookDelivery {
   }
 
   /** Never rejects. */
-  async #deliver(
-    notification: DueNotification,
-    claim: NotificationClaim,
-    listedAtMs: number,
-  ): Promise<void> {
-    const { log, guardedPost, secrets } = this.#dependencies;
-    const { jobId, callbackUrl, body, secret, secretKeyId } = notification;
-    const startedAtMs = performance.now();
+  async #deliver(claimed: ClaimedNotification): Promise<void> {
+    const { log } = this.#dependencies;
     let slow: boolean | undefined;
     try {
-      const key = secrets.open(jobId, { secret, secretKeyId });
-      if (key === undefined) return await this.#unsignable(claim);
-      const message = { jobId, callbackUrl, body, key };
-      const outcome = await sendNotification(guardedPost, message, this.#cutOff.signal);
-      const durationMs = performance.now() - startedAtMs;
-      if (outcome.kind !== 'aborted') {
-        slow = outcome.kind === 'unanswered' || durationMs > SLOW_MS;
-      }
-      if (outcome.kind === 'delivered') {
-        const { createdAtMs, readAtMs } = notification;
-        const delayMs = readAtMs - createdAtMs + (performance.now() - listedAtMs);
-        this.#dependencies.observer.webhookDelivered(Math.max(0, delayMs));
-      }
-      await this.#write(notification, claim, outcome, durationMs);
+      const attempt = await attemptWebhook(this.#attempting, claimed);
+      slow = attempt.slow;
+      if (attempt.nextInMs !== undefined) this.#wakeIn(attempt.nextInMs);
     } catch (err) {
-      // Its lease runs out, and it is sent again.
-      log.error({ err, jobId }, 'a notification is left to its lease');
+      log.error({ err, jobId: claimed.claim.jobId }, 'a notification is left to its lease');
       this.#backOff();
     } finally {
-      this.#slots.end(notification, slow);
+      this.#slots.end(claimed.notification, slow);
     }
-  }
-
-  async #unsignable(claim: NotificationClaim): Promise<void> {
-    const { outbox, log } = this.#dependencies;
-    log.error({ jobId: claim.jobId }, 'a callback secret does not open: it was altered');
-    this.#dependencies.observer.webhookAttempted('unsignable');
-    const end = { statusCode: null, durationMs: 0 };
-    await this.#patiently(() => outbox.failed(claim, end, { eraseSecret: false }));
-  }
-
-  async #write(
-    notification: DueNotification,
-    claim: NotificationClaim,
-    outcome: SendOutcome,
-    durationMs: number,
-  ): Promise<void> {
-    const { outbox, observer } = this.#dependencies;
-    const statusCode = 'status' in outcome ? outcome.status : null;
-    const end: AttemptEnd = { statusCode, durationMs };
-    const attempts = notification.attempts + 1;
-    observer.webhookAttempted(outcome.kind satisfies WebhookAttemptOutcome);
-    let waitMs: number | undefined;
-    let held: boolean;
-    switch (outcome.kind) {
-      case 'aborted':
-        held = await outbox.release(claim);
-        break;
-      case 'delivered':
-        held = await this.#patiently(() => outbox.delivered(claim, end));
-        break;
-      case 'gone':
-        held = await this.#patiently(() => outbox.failed(claim, end, { eraseSecret: true }));
-        break;
-      default: {
-        const wishMs = outcome.kind === 'refused' ? outcome.retryAfterMs : 0;
-        const next = nextWaitMs(this.#dependencies.scheduleMs, attempts, wishMs, this.#random());
-        waitMs = next;
-        held = await this.#patiently(() =>
-          next === undefined
-            ? outbox.failed(claim, end, { eraseSecret: false })
-            : outbox.retryLater(claim, end, next),
-        );
-        if (next !== undefined) this.#wakeIn(next);
-      }
-    }
-    this.#logAttempt(claim, outcome, { attempts, durationMs, waitMs, held });
-  }
-
-  /** Of the receiver not a word: its address is the caller's. */
-  #logAttempt(
-    { jobId }: NotificationClaim,
-    outcome: SendOutcome,
-    more: { attempts: number; durationMs: number; waitMs: number | undefined; held: boolean },
-  ): void {
-    const { attempts, durationMs, waitMs, held } = more;
-    const line = { jobId, attempt: attempts, ...outcome, durationMs: Math.round(durationMs) };
-    const { log } = this.#dependencies;
-    if (!held) log.warn(line, 'notification taken over meanwhile');
-    else log.info({ ...line, nextInMs: waitMs }, 'notification');
-  }
-
-  #patiently(write: () => Promise<boolean>): Promise<boolean> {
-    return withDatabasePatience(write, this.#cutOff.signal);
   }
 
   /** The poll finds what is due later. */

@@ -38,6 +38,8 @@ export class NotificationLeases {
         .select(() => nowMs.as('read_at'))
         .where('next_attempt_at', '<=', nowMs)
         .where('secret_key_id', 'in', [...secretKeyIds])
+        // Past that it is the sweeper's, which may come a minute later.
+        .where('secret_erase_at', '>', nowMs)
         .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
       if (exceptReceivers.length > 0) {
         select = select.where('receiver', 'not in', [...exceptReceivers]);

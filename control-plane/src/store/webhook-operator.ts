@@ -69,16 +69,18 @@ export async function retryNotification(database: Database, jobId: string): Prom
       .set({ status: 'pending', finished_at: null, next_attempt_at: nowMs })
       .where('job_id', '=', jobId)
       .where('status', 'in', ['pending', 'failed'])
-      .where('secret', 'is not', null)
+      .where('secret_erase_at', '>', nowMs)
       .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))
       .execute();
     const row = await tx
       .selectFrom('webhook_outbox')
       .select(['status', 'secret_erase_at'])
+      .select(() => nowMs.as('read_at'))
       .where('job_id', '=', jobId)
       .executeTakeFirst();
     if (row === undefined) return 'absent';
     if (row.status === 'delivered') return 'delivered';
-    return row.secret_erase_at === null ? 'secret-erased' : 'retried';
+    const { secret_erase_at: eraseAtMs, read_at: nowAtMs } = row;
+    return eraseAtMs !== null && eraseAtMs > nowAtMs ? 'retried' : 'secret-erased';
   });
 }

@@ -180,6 +180,14 @@ for (const dialect of DIALECTS) {
       assert.equal((await rowOf(jobId)).lease_holder, claim.holder);
       assert.ok(await outbox.failed(claim, END, { eraseSecret: true }));
       assert.equal(await outbox.retry(jobId), 'secret-erased');
+      const late = await ended();
+      await database.kysely
+        .updateTable('webhook_outbox')
+        .set({ secret_erase_at: 5 })
+        .where('job_id', '=', late)
+        .execute();
+      assert.deepEqual(await dueIds(), [], 'its day is over, swept or not');
+      assert.equal(await outbox.retry(late), 'secret-erased');
       const delivered = await ended();
       assert.ok(await outbox.delivered(await won(delivered), END));
       assert.equal(await outbox.retry(delivered), 'delivered');
