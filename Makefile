@@ -2,7 +2,7 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
-# make bench   the figures of docs/performance.md, measured on this machine
+# make bench   the figures of docs/performance.md, measured on this machine; PEER=1: beside another remover
 # make generate, make format   after a change of proto/*.proto; before a commit
 
 SHELL := /bin/sh
@@ -58,7 +58,7 @@ format: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .
 
 bench: setup
-	@$(NODE) bench/run.ts
+	@$(NODE) bench/run.ts $(if $(PEER),--peer)
 
 clean:
 	rm -rf node_modules bin/node/node_modules data model-cache
