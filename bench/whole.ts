@@ -6,10 +6,10 @@
  *   gRPC        the same through a node, called directly
  *   REST        the same through the control plane, the download of the cut-out included
  *
- * Latency: one caller; the layers take turns on every photo and format, medians of rounds, as ratios
- * to bare. Throughput: as many callers as keep the node full, as ratios to bare engines that are kept
- * full in the same round; this client's processor time is taken out of the clock, since it runs on
- * the same cores.
+ * Latency: one caller; the layers take turns on every photo and format, medians of rounds, as
+ * ratios to bare. Throughput: as many callers as keep the node full, as ratios to bare engines that
+ * are kept full in the same round; this client's processor time is taken out of the clock, since it
+ * runs on the same cores.
  *
  * node bench/whole.ts [--rounds 3] [--requests 24] [--peer]
  */
