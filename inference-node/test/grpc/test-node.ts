@@ -21,6 +21,7 @@ import { createNodeInfo } from '../../src/grpc/node-info.ts';
 import { tokenMetadata } from '../../src/grpc/node-token.ts';
 import { openNodeServer } from '../../src/grpc/server.ts';
 import { createNodeMetrics } from '../../src/metrics.ts';
+import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import { NodeStatus } from '../../src/node-state.ts';
 import type { WorkerPicturePool } from '../../src/picture/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
@@ -32,6 +33,7 @@ export interface TestNodeOptions {
   readonly bounds?: Partial<ExchangeBounds>;
   readonly capabilities?: Partial<FakePicturePool['capabilities']>;
   readonly matteSilenceMaxMs?: number;
+  readonly model?: Partial<PreparedModel>;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -46,7 +48,11 @@ export async function openTestNode(options: TestNodeOptions = {}) {
   const gates = new StageGates();
   const engines = new FakeEnginePool(gates);
   const pictures = new FakePicturePool(gates, options.capabilities);
-  const shell = await openShell({ model: TINY_MODEL, engines }, pictures, options);
+  const shell = await openShell(
+    { model: { ...TINY_MODEL, ...options.model }, engines },
+    pictures,
+    options,
+  );
   return { gates, engines, pictures, ...shell };
 }
 
