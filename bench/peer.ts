@@ -12,7 +12,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { OutputFormat } from '#contract/formats.ts';
-import { type BenchPhoto, drawPhotos } from './photos.ts';
+import type { BenchPhoto } from './photos.ts';
 import { median, type Service } from './service.ts';
 
 const PACKAGE = '@imgly/background-removal-node';
@@ -23,8 +23,6 @@ const PACKAGE_JSON = {
   dependencies: { [PACKAGE]: '1.4.5' },
   overrides: { sharp: '0.35.5', 'onnxruntime-node': '1.30.0' },
 };
-/** Of the whole run: the first warms up. */
-const ROUNDS = 3;
 const PEER_RUNS_A_ROUND = 2;
 const SERVICE_RUNS_A_ROUND = 12;
 const CALLERS = 6;
@@ -58,16 +56,20 @@ const CASES: readonly (readonly [photo: number, format: OutputFormat])[] = [
   [2, 'webp'],
 ];
 
-export async function measurePeer(service: Service): Promise<PeerRow[]> {
+/** A round more than `rounds` of each: the first warms up. */
+export async function measurePeer(
+  service: Service,
+  photos: readonly BenchPhoto[],
+  rounds: number,
+): Promise<PeerRow[]> {
   const folder = installPeer();
   const peer = startPeer(folder);
-  const photos = await drawPhotos();
   const rows: PeerRow[] = [];
   try {
-    for (const [index, format] of CASES) {
+    for (const [index, format] of CASES.slice(0, photos.length)) {
       const photo = photos[index];
       const rates: { service: number; peer: number }[] = [];
-      for (let round = 0; round <= ROUNDS; round++) {
+      for (let round = 0; round <= rounds; round++) {
         const servicePerS = await serviceRate(service, photo, format);
         const peerMs: number[] = [];
         for (let run = 0; run < PEER_RUNS_A_ROUND; run++) {

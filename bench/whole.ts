@@ -11,7 +11,7 @@
  * are kept full in the same round; this client's processor time is taken out of the clock, since it
  * runs on the same cores.
  *
- * node bench/whole.ts [--rounds 3] [--requests 24] [--peer]
+ * node bench/whole.ts [--rounds 3] [--requests 24] [--photos 3] [--peer]
  */
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
@@ -27,11 +27,14 @@ const { values } = parseArgs({
   options: {
     rounds: { type: 'string', default: '3' },
     requests: { type: 'string', default: '24' },
+    photos: { type: 'string', default: '3' },
     peer: { type: 'boolean', default: false },
   },
 });
 const rounds = Number(values.rounds);
 const requests = Number(values.requests);
+/** The smallest so many. */
+const photosMax = Number(values.photos);
 /** More than a node admits at once: it is never without work. */
 const CALLERS = 6;
 const MEGABYTE = 1e6;
@@ -108,7 +111,7 @@ async function throughputOf(photo: BenchPhoto, format: OutputFormat) {
 }
 
 try {
-  const photos = await drawPhotos();
+  const photos = (await drawPhotos()).slice(0, photosMax);
   const latency: Awaited<ReturnType<typeof latencyOf>>[] = [];
   const throughput: Awaited<ReturnType<typeof throughputOf>>[] = [];
   for (const photo of photos) {
@@ -124,7 +127,7 @@ try {
   const { rss, pss, processes } = service.nodeMemory();
   const engineMb = inProcess.engineMemory() / MEGABYTE;
   // Before the peer, which shall have the machine to itself as the service has it.
-  const peer = values.peer ? await measurePeer(service) : undefined;
+  const peer = values.peer ? await measurePeer(service, photos, rounds) : undefined;
   writeResults('whole', {
     model: inProcess.description,
     layout: inProcess.layout,

@@ -10,7 +10,7 @@ import {
 import { OPSET_OF_INT8, raiseOpset } from '../../src/models/onnx/passes/raise-opset.ts';
 import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
 import { planQuantisation } from '../../src/models/onnx/quantisation-plan.ts';
-import { float32Tensor } from '../../src/models/onnx/tensor.ts';
+import { float32Tensor, tensorNumbers } from '../../src/models/onnx/tensor.ts';
 import { graphBytes, largestDifference, measureRanges, runGraph, tinyGraph } from './tiny-graph.ts';
 
 const SIDE = 64;
@@ -69,6 +69,28 @@ test('an opset is raised only where no operator means another thing in the new o
   assert.throws(() => raiseOpset(older, OPSET_OF_INT8), isPrepareError(/older than 11/));
   const newer = { ...graph, opsets: [{ domain: '', version: 15 }] };
   assert.equal(raiseOpset(newer, OPSET_OF_INT8), newer);
+});
+
+test('axes that were an attribute become an input', async () => {
+  const graph = tinyGraph({ side: SIDE, sizes: 'computed' });
+  // As the older opset wrote it: the axes are no value of the graph but a part of the node.
+  const axes = { name: 'axes', type: 7, ints: [0] };
+  const nodes = graph.nodes.map(node =>
+    node.opType === 'Unsqueeze'
+      ? { ...node, inputs: node.inputs.slice(0, 1), attributes: [axes] }
+      : node,
+  );
+  const known = new Set(nodes.map(({ opType }) => opType));
+  assert.ok(known.has('Unsqueeze'));
+  // What shape arithmetic needs besides is the same in both, but not carried by other graphs.
+  const carried = nodes.filter(({ opType }) => opType !== 'Constant' && opType !== 'Cast');
+  const old = { ...graph, nodes: carried, opsets: [{ domain: '', version: 11 }] };
+  const raised = raiseOpset(old, OPSET_OF_INT8);
+  for (const node of raised.nodes.filter(({ opType }) => opType === 'Unsqueeze')) {
+    assert.deepEqual(node.attributes, []);
+    const tensor = raised.initialisers.get(node.inputs[1]);
+    assert.deepEqual(tensor && tensorNumbers(tensor), [0]);
+  }
 });
 
 test('the quantised matte is the float32 one but for its steps', async () => {
