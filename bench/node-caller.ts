@@ -17,6 +17,8 @@ import type { BenchPhoto } from './photos.ts';
 const WINDOW_BYTES = 4 * 1024 * 1024;
 
 export interface NodeCaller {
+  /** Images that the node admits at once. */
+  imagesMax(): Promise<number>;
   /** Resolves with the bytes of the cut-out. */
   cutOut(photo: BenchPhoto, format: OutputFormat): Promise<number>;
   close(): void;
@@ -57,5 +59,12 @@ export function openNodeCaller(address: string, token: string): NodeCaller {
     }
     return bytes;
   };
-  return { cutOut, close: () => client.close() };
+  const imagesMax = () =>
+    new Promise<number>((resolve, reject) => {
+      client.getNodeInfo({}, metadata, (error, info) => {
+        if (error) reject(error);
+        else resolve(info.limits?.imagesMax ?? 1);
+      });
+    });
+  return { imagesMax, cutOut, close: () => client.close() };
 }

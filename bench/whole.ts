@@ -35,8 +35,6 @@ const rounds = Number(values.rounds);
 const requests = Number(values.requests);
 /** The smallest so many. */
 const photosMax = Number(values.photos);
-/** More than a node admits at once: it is never without work. */
-const CALLERS = 6;
 const MEGABYTE = 1e6;
 
 type Layer = 'pipeline' | 'gRPC' | 'REST';
@@ -49,24 +47,26 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
 }
 
 /** Runs a second, this process's own processor time taken out. */
-async function rateOf(work: () => Promise<unknown>, runs: number): Promise<number> {
+async function rateOf(work: () => Promise<unknown>): Promise<number> {
   const cpu = process.cpuUsage();
-  let left = runs;
+  let left = requests;
   const elapsedMs = await timed(() =>
     Promise.all(
-      Array.from({ length: CALLERS }, async () => {
+      Array.from({ length: callers }, async () => {
         while (left-- > 0) await work();
       }),
     ),
   );
   const used = process.cpuUsage(cpu);
   const clientMs = (used.user + used.system) / 1000 / availableParallelism();
-  return (1000 * runs) / (elapsedMs - clientMs);
+  return (1000 * requests) / (elapsedMs - clientMs);
 }
 
 const inProcess = await openInProcess('latency');
 const service = await openService();
 const node = openNodeCaller(service.nodeAddress, service.nodeToken);
+/** As many as the node admits: it is never without work, and refuses nobody. */
+const callers = await node.imagesMax();
 const layers: Readonly<Record<Layer, CutOut>> = {
   pipeline: inProcess.cutOut,
   gRPC: node.cutOut,
@@ -99,9 +99,8 @@ async function latencyOf(photo: BenchPhoto, format: OutputFormat) {
 }
 
 async function throughputOf(photo: BenchPhoto, format: OutputFormat) {
-  const barePerS = await rateOf(inProcess.bare, requests);
-  const ratio = async (name: Layer) =>
-    (await rateOf(() => layers[name](photo, format), requests)) / barePerS;
+  const barePerS = await rateOf(inProcess.bare);
+  const ratio = async (name: Layer) => (await rateOf(() => layers[name](photo, format))) / barePerS;
   const [pipeline, gRPC, REST] = [
     await ratio('pipeline'),
     await ratio('gRPC'),
