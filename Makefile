@@ -4,7 +4,7 @@
 # make check   what CI runs: types, lint, generated code, then the tests
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) and of hostile receivers; some minutes
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
-# make bench   the figures of docs/performance.md, measured on this machine
+# make bench   the figures of docs/performance.md, measured on this machine; PEER=1: beside another remover
 # make generate, make format   after a change of proto/*.proto; before a commit
 
 SHELL := /bin/sh
@@ -70,7 +70,7 @@ fuzz: setup
 	@$(NODE) inference-node/test/picture/fuzz/main.ts "$(COUNT)" "$(SEED)"
 
 bench: setup
-	@$(NODE) bench/run.ts
+	@$(NODE) bench/run.ts $(if $(PEER),--peer)
 
 clean:
 	rm -rf node_modules bin/node/node_modules data model-cache

@@ -16,6 +16,9 @@ import type { Range } from '../inference-node/src/models/onnx/passes/quantise.ts
 const SAMPLES_MAX = 20_000;
 /** Values of a run that are fetched together. */
 const FETCHED_BYTES_MAX = 1.2e9;
+/** Where the shape of a value depends on an operator that infer.ts does not know. */
+const COUNT_UNKNOWN = 4e6;
+const DIMS_UNKNOWN = [1, null, null, null];
 const RANGE_MIN = 1e-6;
 /** Digits that are kept: a range's third moves no step of 255. */
 const DIGITS = 5;
@@ -48,8 +51,7 @@ function batches(names: readonly string[], known: KnownValues): string[][] {
   const found: string[][] = [[]];
   let bytes = 0;
   for (const name of names) {
-    const count = known.get(name)?.dims.reduce((product, dim) => product * dim, 1);
-    if (count === undefined) throw new Error(`the shape of ${name} is not known`);
+    const count = known.get(name)?.dims.reduce((product, dim) => product * dim, 1) ?? COUNT_UNKNOWN;
     const last = found[found.length - 1];
     if (last.length > 0 && bytes + 4 * count > FETCHED_BYTES_MAX) {
       found.push([name]);
@@ -70,7 +72,7 @@ async function observeBatch(
     .map(name => ({
       name,
       elementType: ElementType.float32,
-      dims: known.get(name)?.dims ?? [],
+      dims: known.get(name)?.dims ?? DIMS_UNKNOWN,
     }));
   const session = await openSession({ ...graph, outputs: [...graph.outputs, ...values] }, threads);
   const ranges = new Map<string, Range>();

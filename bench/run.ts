@@ -1,16 +1,27 @@
-/** Every measurement of docs/performance.md, one after the other. */
+/**
+ * Every measurement of docs/performance.md, one after the other; the table of all layers first.
+ * `--peer`: beside another background remover too (peer.ts).
+ */
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 
-for (const name of [
-  'prepared-model.ts',
-  'rest.ts',
-  'memory.ts',
-  'control-plane.ts',
-  'large-uploads.ts',
-]) {
-  const { status } = spawnSync(process.execPath, [path.join(import.meta.dirname, name)], {
-    stdio: 'inherit',
-  });
+const peer = process.argv.includes('--peer') ? ['--peer'] : [];
+
+const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] = [
+  ['whole.ts', ...peer],
+  ['precisions.ts', '--layouts'],
+  ['prepared-model.ts'],
+  ['rest.ts'],
+  ['memory.ts'],
+  ['control-plane.ts'],
+  ['large-uploads.ts'],
+];
+
+for (const [program, ...args] of MEASUREMENTS) {
+  const { status } = spawnSync(
+    process.execPath,
+    [path.join(import.meta.dirname, program), ...args],
+    { stdio: 'inherit' },
+  );
   if (status !== 0) process.exit(status ?? 1);
 }

@@ -23,12 +23,17 @@ export interface Answer {
 
 export interface Service {
   readonly baseUrl: string;
+  /** host:port of the node's gRPC interface. */
+  readonly nodeAddress: string;
+  readonly nodeToken: string;
   /** Sends a file and fetches its cut-out. Rejects on anything but 200. */
   cutOut(file: Buffer, format?: string): Promise<Answer>;
   /** Of the node's main process and all its children, bytes. */
   nodeMemory(): { readonly rss: number; readonly pss: number; readonly processes: number };
   close(): Promise<void>;
 }
+
+const NODE_TOKEN = 'a-node-token-for-the-bench';
 
 export async function openService(env: Record<string, string> = {}): Promise<Service> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
@@ -38,7 +43,7 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
     host: '127.0.0.1',
     ports: await findFreePorts(),
     dataDir,
-    nodeToken: undefined,
+    nodeToken: NODE_TOKEN,
     env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },
   };
   await fetchModels(config, new Terminal(), new AbortController().signal);
@@ -46,6 +51,8 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
   const { apiKey } = await bootstrapAccount(config, 'bench', 100_000);
   return {
     baseUrl: stack.baseUrl,
+    nodeAddress: `127.0.0.1:${config.ports.node}`,
+    nodeToken: NODE_TOKEN,
     cutOut: (file, format = 'png') => cutOut(stack.baseUrl, apiKey ?? '', file, format),
     nodeMemory: () => nodeMemory(config.ports.nodeHttp),
     close: async () => {

@@ -4,6 +4,7 @@ import { status } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
 import { CHUNK_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import {
+  type GetNodeInfoResponse,
   InputFormat,
   type MatteHeader,
   OutputFormat,
@@ -177,6 +178,18 @@ describe('the bytes', () => {
   });
 });
 
+it('a result says when the node fell back to another precision, and why', async () => {
+  const precisionFallback = 'this CPU (x64-avx2) has no instruction for int8';
+  await reopen({ model: { precisionFallback } });
+  const caller = await new MatteCaller(node).sendFile('12345');
+  assert.equal(await caller.ended, undefined);
+  assert.equal(caller.result().header?.modelRuns[0].precisionFallback, precisionFallback);
+  const info = await new Promise<GetNodeInfoResponse>((resolve, reject) => {
+    node.client.getNodeInfo({}, (error, found) => (error ? reject(error) : resolve(found)));
+  });
+  assert.equal(info.models[0].precisionFallback, precisionFallback);
+});
+
 describe('a good call', () => {
   it('gets its messages in order, and a result whose digest is right', async () => {
     node.pictures.result = Buffer.alloc(2 * CHUNK_BYTES_MAX + 3, 7);
@@ -190,6 +203,8 @@ describe('a good call', () => {
     assert.deepEqual([result?.width, result?.height], [8, 6]);
     assert.equal(result?.resultKind, ResultKind.RESULT_KIND_CUTOUT);
     assert.equal(result?.modelRuns[0].executionProvider, 'cpu');
+    assert.equal(result?.modelRuns[0].precision, 'fp32');
+    assert.equal(result?.modelRuns[0].precisionFallback, '');
     const done = await caller.until('done');
     assert.ok(done.sha256.equals(sha256(file)));
     const { workerWaitMs, decodeMs, engineWaitMs, inferMs, refineMs, encodeMs } = done.timings!;

@@ -22,6 +22,7 @@ import { createNodeInfo } from '../../src/grpc/node-info.ts';
 
 import { openNodeServer } from '../../src/grpc/server.ts';
 import { createNodeMetrics } from '../../src/metrics.ts';
+import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import { NodeStatus } from '../../src/node-state.ts';
 import type { WorkerPicturePool } from '../../src/picture/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
@@ -37,6 +38,7 @@ export interface TestNodeOptions {
   readonly callers?: Omit<CallersOptions, 'token'>;
   /** Plain text where absent. */
   readonly credentials?: ServerCredentials;
+  readonly model?: Partial<PreparedModel>;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -51,7 +53,11 @@ export async function openTestNode(options: TestNodeOptions = {}) {
   const gates = new StageGates();
   const engines = new FakeEnginePool(gates);
   const pictures = new FakePicturePool(gates, options.capabilities);
-  const shell = await openShell({ model: TINY_MODEL, engines }, pictures, options);
+  const shell = await openShell(
+    { model: { ...TINY_MODEL, ...options.model }, engines },
+    pictures,
+    options,
+  );
   return { gates, engines, pictures, ...shell };
 }
 

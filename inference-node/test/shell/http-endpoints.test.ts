@@ -72,7 +72,7 @@ describe('the HTTP side', () => {
 });
 
 it('metrics keep to the naming rules, and tell what happened', async () => {
-  const node = await openTestNode();
+  const node = await openTestNode({ model: { precisionFallback: 'no VNNI' } });
   node.metrics.attach({
     admission: node.admission,
     pipeline: node.pipeline,
@@ -111,6 +111,7 @@ it('metrics keep to the naming rules, and tell what happened', async () => {
   assert.equal(value('matting_node_engine_runs_total{model="tiny",outcome="succeeded"}'), 1);
   const fallback = 'matting_node_execution_provider_fallback{requested="auto",selected="cpu"}';
   assert.equal(value(fallback), 1);
+  assert.equal(value('matting_node_precision_fallback{model="tiny",selected="fp32"}'), 1);
   assert.equal(value('matting_node_stage_duration_seconds_count{stage="infer"}'), 1);
   assert.match(text, /^nodejs_eventloop_lag_seconds /m);
   assert.match(text, /^process_resident_memory_bytes /m);

@@ -65,6 +65,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   Sigmoid: sameAsInput,
   Clip: sameAsInput,
   BatchNormalization: sameAsInput,
+  InstanceNormalization: sameAsInput,
   Identity: (_, [input]) => input,
   Add: inferBroadcast,
   Mul: inferBroadcast,
@@ -73,6 +74,8 @@ const RULES: Readonly<Record<string, Rule>> = {
   Conv: (node, inputs) => inferPool(node, inputs[0], inputs[1]?.dims[0], inputs[1]?.dims.slice(2)),
   MaxPool: (node, [input]) => inferPool(node, input, input?.dims[1]),
   AveragePool: (node, [input]) => inferPool(node, input, input?.dims[1]),
+  GlobalAveragePool: (_, [input]) =>
+    input && { ...input, dims: input.dims.map((dim, axis) => (axis < 2 ? dim : 1)) },
   Cast: (node, [input]) => input && { ...input, elementType: integerAttribute(node, 'to', 0) },
   Concat: inferConcat,
   Gather: inferGather,

@@ -6,7 +6,8 @@
  * them, so that no value is widened only to be narrowed again. What makes the matte itself stays
  * float: logits of 256 steps would show as terraces.
  */
-import type { Graph, GraphNode } from './graph.ts';
+import { ElementType, type Graph, type GraphNode } from './graph.ts';
+import { inferValues } from './infer.ts';
 
 export interface QuantisationPlan {
   /** Values with a range of their own, in topological order. */
@@ -44,7 +45,11 @@ export function planQuantisation(graph: Graph, options: QuantisationPlanOptions)
   const sharing = new Map<string, string>();
   const convolutions = new Set<string>();
   const bytes = new Set<string>();
-  const input = graph.inputs[0].name;
+  const [{ name: input, dims }] = graph.inputs;
+  // Shape arithmetic joins numbers too, and they are no pixels.
+  const known = inferValues(graph, dims.map(Number));
+  const isFloat = (name: string) =>
+    (known.get(name)?.elementType ?? ElementType.float32) === ElementType.float32;
   if (options.inputIsExact) bytes.add(input);
   for (const node of graph.nodes) {
     const [output] = node.outputs;
@@ -52,9 +57,9 @@ export function planQuantisation(graph: Graph, options: QuantisationPlanOptions)
       const stays = options.float32?.has(output) || (node.inputs[0] === input && !bytes.has(input));
       if (!stays) convolutions.add(output);
     }
-    if (tail.has(output)) continue;
+    if (tail.has(output) || !isFloat(output)) continue;
     const readBy = readers.get(output) ?? [];
-    if (isFused(node, readBy)) continue;
+    if (isFused(readBy)) continue;
     if (SHARING_OPERATORS.has(node.opType) && bytes.has(node.inputs[0])) {
       sharing.set(output, node.inputs[0]);
       bytes.add(output);
@@ -75,9 +80,9 @@ function becomesBytes(node: GraphNode, graph: Graph): boolean {
   return ACTIVATIONS.has(node.opType) || isConvolution(node, graph);
 }
 
-/** Its only reader is the activation that the runtime computes together with it. */
-function isFused(node: GraphNode, readBy: readonly GraphNode[]): boolean {
-  return node.opType === 'Conv' && readBy.length === 1 && ACTIVATIONS.has(readBy[0].opType);
+/** Its only reader is an activation, whose result is what becomes bytes. */
+function isFused(readBy: readonly GraphNode[]): boolean {
+  return readBy.length === 1 && ACTIVATIONS.has(readBy[0].opType);
 }
 
 /** With weights that are constants. */

@@ -1,5 +1,6 @@
 import { ModelError } from '../../model-error.ts';
-import type { Graph } from '../graph.ts';
+import { type Graph, integersAttribute } from '../graph.ts';
+import { int64Tensor } from '../tensor.ts';
 
 /** DequantizeLinear has an axis, for a scale a channel, from this one on. */
 export const OPSET_OF_INT8 = 13;
@@ -40,15 +41,20 @@ const UNCHANGED: ReadonlySet<string> = new Set([
   'Transpose',
 ]);
 
+/** Their axes, an attribute before, are an input from opset 13 on; nothing else changed. */
+const AXES_MOVED: ReadonlySet<string> = new Set(['Squeeze', 'Unsqueeze']);
+
+const CARRIED: ReadonlySet<string> = new Set([...UNCHANGED, ...AXES_MOVED]);
+
 /**
- * Says of a graph of opset 11 or 12 that it is of 13, where that is true of every operator in it.
- * Throws ModelError `prepare` where it is not.
+ * A graph of opset 11 or 12 as one of 13, where every operator in it can be carried over. Throws
+ * ModelError `prepare` where one cannot.
  */
 export function raiseOpset(graph: Graph, wanted: typeof OPSET_OF_INT8): Graph {
   const own = graph.opsets.find(({ domain }) => domain === '');
   const version = own?.version ?? 0;
   if (version >= wanted) return graph;
-  const changed = graph.nodes.find(node => node.domain === '' && !UNCHANGED.has(node.opType));
+  const changed = graph.nodes.find(node => node.domain === '' && !CARRIED.has(node.opType));
   if (version < OPSET_KNOWN_MIN || changed !== undefined) {
     const what = changed === undefined ? 'it is older than 11' : `it has a ${changed.opType}`;
     throw new ModelError(
@@ -59,5 +65,18 @@ export function raiseOpset(graph: Graph, wanted: typeof OPSET_OF_INT8): Graph {
   const opsets = graph.opsets.map(opset =>
     opset.domain === '' ? { ...opset, version: wanted } : opset,
   );
-  return { ...graph, opsets };
+  return { ...moveAxes(graph), opsets };
+}
+
+function moveAxes(graph: Graph): Graph {
+  const initialisers = new Map(graph.initialisers);
+  const nodes = graph.nodes.map(node => {
+    const axes = AXES_MOVED.has(node.opType) ? integersAttribute(node, 'axes') : undefined;
+    if (axes === undefined) return node;
+    const name = `${node.outputs[0]}.axes`;
+    initialisers.set(name, int64Tensor(axes, [axes.length]));
+    const attributes = node.attributes.filter(attribute => attribute.name !== 'axes');
+    return { ...node, inputs: [...node.inputs, name], attributes };
+  });
+  return { ...graph, nodes, initialisers };
 }

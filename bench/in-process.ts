@@ -1,0 +1,98 @@
+/** The node's pipeline in this process, over real engines and picture workers, without gRPC. */
+import { pino } from 'pino';
+import type { OutputFormat } from '#contract/formats.ts';
+import { createAnswering } from '../inference-node/src/engine/answer-picture.ts';
+import { readCpuShare } from '../inference-node/src/engine/cpu-share.ts';
+import {
+  chooseEngineLayout,
+  type EngineGoal,
+  type EngineLayout,
+} from '../inference-node/src/engine/engine-layout.ts';
+import { openEnginePool } from '../inference-node/src/engine/open-engine-pool.ts';
+import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/src/memory-budget.ts';
+import { drawCheckPicture } from '../inference-node/src/models/check-picture.ts';
+import { detectInstructionSet } from '../inference-node/src/models/instruction-set.ts';
+import { parseModelSettings } from '../inference-node/src/models/model-settings.ts';
+import { buildPlan } from '../inference-node/src/models/plan.ts';
+import { openPicturePool } from '../inference-node/src/picture/open-picture-pool.ts';
+import { Pipeline } from '../inference-node/src/pipeline.ts';
+import type { BenchPhoto } from './photos.ts';
+
+export interface InProcess {
+  readonly layout: EngineLayout;
+  readonly description: string;
+  /** One picture of the model's size through an engine and nothing else. */
+  bare(): Promise<void>;
+  /** Resolves with the bytes of the cut-out. */
+  cutOut(photo: BenchPhoto, format: OutputFormat): Promise<number>;
+  /** Of one engine that has worked, bytes. */
+  engineMemory(): number;
+  close(): Promise<void>;
+}
+
+export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
+  const childEnv = { PATH: process.env.PATH ?? '' };
+  const log = pino({ level: 'silent' });
+  const {
+    model: modelName,
+    modelDir,
+    precision,
+    inputSize,
+  } = parseModelSettings(process.env, process.cwd());
+  const cpuShare = await readCpuShare();
+  const threads = Math.max(1, Math.floor(cpuShare));
+  const plan = await buildPlan({
+    modelName,
+    cacheDir: modelDir,
+    inputSize: inputSize === undefined ? undefined : { width: inputSize, height: inputSize },
+    precision,
+    provider: 'cpu',
+    instructionSet: await detectInstructionSet(),
+    answering: createAnswering({ childEnv, threads }),
+  });
+  const [model] = plan.models;
+  const layout = chooseEngineLayout({
+    provider: 'cpu',
+    precision: model.precision,
+    cpuShare,
+    goal,
+    enginesMax: enginesInMemory(readMemoryLimitBytes(), plan.models),
+  });
+  const engines = openEnginePool({ model, ...layout, childEnv, log });
+  const pictures = await openPicturePool({ workers: layout.engines + 2, childEnv, log });
+  await engines.ready();
+  const pipeline = new Pipeline(pictures);
+  const { signal } = new AbortController();
+  const rgb = drawCheckPicture(model.inputWidth, model.inputHeight);
+  const size = `${model.inputWidth}x${model.inputHeight}`;
+  return {
+    layout,
+    description: `${model.model} ${size} ${model.precision}`,
+    bare: async () => {
+      await engines.run({ rgb, priority: 'sync', signal });
+    },
+    cutOut: async ({ file, width, height }, outputFormat) => {
+      let bytes = 0;
+      const order = {
+        plan: { name: plan.name, runs: [{ model, engines }] },
+        declared: { width, height },
+        outputFormat,
+        resultKind: 'cutout',
+        priority: 'sync',
+      } as const;
+      const exchange = {
+        receive: async () => file,
+        stageBegan: () => undefined,
+        send: async (result: { readonly file: Buffer }) => {
+          bytes = result.file.length;
+        },
+      };
+      await pipeline.process(order, exchange, signal);
+      return bytes;
+    },
+    engineMemory: () => engines.processes()[0].residentBytes ?? Number.NaN,
+    close: async () => {
+      await Promise.all([engines.close(0), pictures.close(0)]);
+    },
+  };
+}

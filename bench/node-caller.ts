@@ -1,0 +1,70 @@
+/** One image through a node's gRPC interface, as a direct caller sends it. */
+import { createHash } from 'node:crypto';
+import { once } from 'node:events';
+import { credentials, Metadata } from '@grpc/grpc-js';
+import { type OutputFormat, outputFormatToProto } from '#contract/formats.ts';
+import { CHUNK_BYTES_MAX, MESSAGE_BYTES_MAX } from '#contract/limits.ts';
+import {
+  Chunk,
+  MatteHeader,
+  type MatteRequest,
+  type MatteResponse,
+  MatteServiceClient,
+  Priority,
+} from '#gen/matting/v1/matte_service.ts';
+import type { BenchPhoto } from './photos.ts';
+
+const WINDOW_BYTES = 4 * 1024 * 1024;
+
+export interface NodeCaller {
+  /** Images that the node admits at once. */
+  imagesMax(): Promise<number>;
+  /** Resolves with the bytes of the cut-out. */
+  cutOut(photo: BenchPhoto, format: OutputFormat): Promise<number>;
+  close(): void;
+}
+
+export function openNodeCaller(address: string, token: string): NodeCaller {
+  const client = new MatteServiceClient(address, credentials.createInsecure(), {
+    'grpc.enable_retries': 0,
+    'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+    'grpc-node.flow_control_window': WINDOW_BYTES,
+  });
+  const metadata = new Metadata();
+  metadata.set('authorization', `Bearer ${token}`);
+  const cutOut = async ({ file, width, height }: BenchPhoto, format: OutputFormat) => {
+    const call = client.matte(metadata);
+    const header = MatteHeader.create({
+      contentLength: file.length,
+      sha256: createHash('sha256').update(file).digest(),
+      width,
+      height,
+      outputFormat: outputFormatToProto(format),
+      priority: Priority.PRIORITY_SYNC,
+    });
+    call.write({ message: { $case: 'header', value: header } });
+    let bytes = 0;
+    for await (const { message } of call as AsyncIterable<MatteResponse>) {
+      if (message?.$case === 'admitted') {
+        for (let at = 0; at < file.length; at += CHUNK_BYTES_MAX) {
+          const data = file.subarray(at, at + CHUNK_BYTES_MAX);
+          const chunk: MatteRequest = {
+            message: { $case: 'chunk', value: Chunk.create({ data }) },
+          };
+          if (!call.write(chunk)) await once(call, 'drain');
+        }
+        call.end();
+      }
+      if (message?.$case === 'chunk') bytes += message.value.data.length;
+    }
+    return bytes;
+  };
+  const imagesMax = () =>
+    new Promise<number>((resolve, reject) => {
+      client.getNodeInfo({}, metadata, (error, info) => {
+        if (error) reject(error);
+        else resolve(info.limits?.imagesMax ?? 1);
+      });
+    });
+  return { imagesMax, cutOut, close: () => client.close() };
+}
