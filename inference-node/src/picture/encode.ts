@@ -17,22 +17,10 @@ import type { OutputFormat } from '#contract/formats.ts';
 import { encodeJxl } from './codec-jxl.ts';
 import { openRaw, type RawPixels } from './codec-sharp.ts';
 import { encodeAvif } from './encode-avif.ts';
-import { tagPng, tagWebp } from './srgb-tag.ts';
+import { encodeWebp } from './encode-webp.ts';
+import { tagPng } from './srgb-tag.ts';
 
 const PNG_LEVEL = 2;
-const WEBP_QUALITY = 90;
-
-/** Efforts of libwebp (0 to 6) by pixels: up to `pixelsMax`, the first row that fits. */
-const WEBP_EFFORTS = [
-  { pixelsMax: 1_000_000, effort: 4 },
-  { pixelsMax: 4_000_000, effort: 2 },
-  { pixelsMax: 40_000_000, effort: 0 },
-] as const;
-/**
- * The lowest effort at which libwebp bounds its first partition. Below it, a large picture may end
- * in "partition is bigger than 512k": all of 75 MP and more did.
- */
-const WEBP_SAFE_EFFORT = 2;
 
 export async function encodePixels(pixels: RawPixels, format: OutputFormat): Promise<Buffer> {
   switch (format) {
@@ -52,23 +40,6 @@ async function encodePng(pixels: RawPixels): Promise<Buffer> {
     .png({ compressionLevel: PNG_LEVEL, adaptiveFiltering: true, palette: false })
     .toBuffer();
   return pixels.channels === 1 ? png : tagPng(png);
-}
-
-async function encodeWebp(pixels: RawPixels): Promise<Buffer> {
-  // A plane is a matte, and a matte has no loss.
-  if (pixels.channels === 1) {
-    return await openRaw(pixels).webp({ lossless: true, effort: 0 }).toBuffer();
-  }
-  const count = pixels.width * pixels.height;
-  const row = WEBP_EFFORTS.find(({ pixelsMax }) => count <= pixelsMax);
-  const effort = row?.effort ?? WEBP_SAFE_EFFORT;
-  const encode = (chosen: number) =>
-    openRaw(pixels).webp({ quality: WEBP_QUALITY, alphaQuality: 100, effort: chosen }).toBuffer();
-  const webp =
-    effort >= WEBP_SAFE_EFFORT
-      ? await encode(effort)
-      : await encode(effort).catch(() => encode(WEBP_SAFE_EFFORT));
-  return tagWebp(webp, pixels.width, pixels.height);
 }
 
 /** Without loss. */
