@@ -1,13 +1,13 @@
 /**
  * Pixels to a file, as the contract's "Output" says. Effort follows size, so that 100 megapixels
- * stay well within a minute. Figures: one thread, 2 cores of an AMD EPYC, a photo cut out with soft
- * edges.
+ * stay well within a minute. Figures: processor time, 2 cores of an AMD EPYC, a photo cut out with
+ * soft edges; memory above the idle worker's.
  *
  *              0.25 MP          2 MP             12 MP            100 MP
- *   png        13 ms 205 KB     81 ms 1.3 MB     0.45 s 6.2 MB    3.3 s, peak 0.5 GB
- *   webp       64 ms  26 KB    252 ms 144 KB     0.90 s 1.6 MB    9.3 s, peak 2.5 GB
- *   avif       64 ms  28 KB    134 ms 209 KB     0.85 s 0.9 MB   10.2 s, peak 3.9 GB
- *   jxl        34 ms  22 KB    199 ms 114 KB     1.6 s  0.5 MB   (40 MP: 10 s, peak 1.2 GB)
+ *   png        13 ms 205 KB     81 ms 1.3 MB     0.5 s  6.2 MB    4.7 s, peak 0.6 GB
+ *   webp       64 ms  26 KB    252 ms 144 KB     0.9 s  1.1 MB    5.9 s, peak 1.0 GB
+ *   avif       90 ms  28 KB    200 ms 209 KB     1.6 s  0.8 MB   13.5 s, peak 1.4 GB
+ *   jxl        34 ms  22 KB    199 ms 114 KB     1.4 s  0.7 MB   23   s, peak 6.9 GB (cjxl)
  *
  * PNG without filters takes half the time and twice the bytes (12 MP: 0.19 s, 11.9 MB). AVIF at
  * effort 1 takes twice to three times as long as at 0 for files that are 10 to 25 % smaller, at 2
