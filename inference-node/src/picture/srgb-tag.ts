@@ -39,10 +39,17 @@ function webpChunk(type: string, body: Buffer): Buffer {
 }
 
 /**
- * Also gives a picture that is opaque everywhere its alpha back, which libwebp leaves out.
- * @param webp a cut-out of our own encoder, of that size, without a profile.
+ * Also gives a file without alpha one: of a picture that is opaque everywhere libwebp leaves it
+ * out, and that of a large picture is coded apart.
+ * @param webp of our own encoder, of that size, without a profile.
+ * @param alphaPlane content of the ALPH chunk of a file that has none.
  */
-export function tagWebp(webp: Buffer, width: number, height: number): Buffer {
+export function tagWebp(
+  webp: Buffer,
+  width: number,
+  height: number,
+  alphaPlane: Buffer = OPAQUE_ALPHA,
+): Buffer {
   const isExtended = webp.toString('latin1', RIFF_HEAD_BYTES, RIFF_HEAD_BYTES + 4) === 'VP8X';
   const first = RIFF_HEAD_BYTES + CHUNK_HEAD_BYTES;
   const canvas = Buffer.alloc(VP8X_BYTES);
@@ -53,7 +60,7 @@ export function tagWebp(webp: Buffer, width: number, height: number): Buffer {
     canvas[0] = FLAG_ALPHA;
     canvas.writeUIntLE(width - 1, 4, 3);
     canvas.writeUIntLE(height - 1, 7, 3);
-    alpha.push(webpChunk('ALPH', OPAQUE_ALPHA));
+    alpha.push(webpChunk('ALPH', alphaPlane));
   }
   canvas[0] |= FLAG_PROFILE;
   const rest = webp.subarray(isExtended ? first + VP8X_BYTES : RIFF_HEAD_BYTES);

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
-import { readdirSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { decodeFile } from '../../src/picture/decode.ts';
 import { jxlPixelsMax, WASM_PIXELS_MAX } from '../../src/picture/jxl-limit.ts';
 import { decodeWithDjxl, encodeWithCjxl, hasJxlTools } from '../../src/picture/jxl-tools.ts';
@@ -33,6 +36,44 @@ test('files that are cut short or no JPEG XL fail, and leave nothing behind', {
   });
   const left = readdirSync(path.join(tmpdir(), `matting-jxl-${process.getuid?.()}`));
   assert.deepEqual(left, ['pixels.ppm']);
+});
+
+/** Running programs named cjxl below a process; zombies do not run. */
+function cjxlBelow(pid: number): number[] {
+  try {
+    const tasks = readdirSync(`/proc/${pid}/task`);
+    return tasks
+      .flatMap(task => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' '))
+      .filter(Boolean)
+      .map(Number)
+      .filter(child => readFileSync(`/proc/${child}/comm`, 'utf8').trim() === 'cjxl');
+  } catch {
+    // A process of them has just ended.
+    return [];
+  }
+}
+
+function runs(pid: number): boolean {
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+test('a program ends with the worker that started it', { skip }, async () => {
+  const program = new URL('./cjxl-parent.ts', import.meta.url).pathname;
+  const parent = spawn(process.execPath, [program], { stdio: 'ignore' });
+  let started: number[] = [];
+  for (let tries = 0; started.length === 0 && tries < 1500; tries++) {
+    await sleep(20);
+    started = cjxlBelow(parent.pid ?? 0);
+  }
+  assert.equal(started.length, 1);
+  parent.kill('SIGKILL');
+  await once(parent, 'exit');
+  for (let tries = 0; runs(started[0]) && tries < 500; tries++) await sleep(20);
+  assert.equal(runs(started[0]), false);
 });
 
 test('pixels of every kind come out as WebAssembly gives them', { skip }, async () => {

@@ -1,0 +1,155 @@
+/**
+ * What a picture costs a picture worker, by the format of its result: processor time, elapsed time
+ * and the greatest memory, the programs it starts included.
+ *
+ *   sh bin/node24 bench/formats.ts [megapixels ...] [--photo=FILE] [--formats=png,webp]
+ *
+ * Without a photo the picture is made up: shapes, soft edges and grain. As JPEG XL it is also
+ * decoded.
+ */
+import { readdirSync, readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { pino } from 'pino';
+import sharp from 'sharp';
+import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
+import { openPicturePool } from '../inference-node/src/picture/open-picture-pool.ts';
+
+const NEVER = new AbortController().signal;
+const MODEL_SIDE = 1024;
+const SAMPLE_INTERVAL_MS = 20;
+const MS_PER_TICK = 10;
+
+const { positionals, values } = parseArgs({
+  allowPositionals: true,
+  options: { photo: { type: 'string' }, formats: { type: 'string' } },
+});
+
+async function makePhoto(width: number, height: number): Promise<Buffer> {
+  const source =
+    values.photo === undefined ? sharp(makeScene(), SCENE) : sharp(values.photo).rotate();
+  const enlarged = await source
+    .resize(width, height, { fit: 'fill' })
+    .removeAlpha()
+    .raw()
+    .toBuffer();
+  let state = 1;
+  for (let i = 0; i < enlarged.length; i++) {
+    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
+    enlarged[i] = Math.max(0, Math.min(255, enlarged[i] + (state >>> 29) - 3));
+  }
+  return await sharp(enlarged, { raw: { width, height, channels: 3 } })
+    .jpeg({ quality: 90 })
+    .toBuffer();
+}
+
+const SCENE = { raw: { width: 512, height: 512, channels: 3 } } as const;
+
+function makeScene(): Buffer {
+  const scene = Buffer.alloc(512 * 512 * 3);
+  for (let i = 0; i < 512 * 512; i++) {
+    const [x, y] = [i % 512, Math.floor(i / 512)];
+    const wave = Math.sin(x / 9) * Math.cos(y / 13) * 40;
+    const edge = Math.hypot(x - 256, y - 256) < 180 ? 90 : 0;
+    scene.set([90 + edge + wave, 70 + x / 5 + wave, 150 - y / 6 + edge / 2], 3 * i);
+  }
+  return scene;
+}
+
+/** Opaque in the middle, nothing outside, soft between. */
+function makeMatte(): Buffer {
+  const alpha = Buffer.alloc(MODEL_SIDE ** 2);
+  for (let i = 0; i < alpha.length; i++) {
+    const far = Math.hypot((i % MODEL_SIDE) - 512, Math.floor(i / MODEL_SIDE) - 512);
+    alpha[i] = Math.max(0, Math.min(255, (360 - far) * 8 + 128));
+  }
+  return alpha;
+}
+
+/** Resident now of a process and its children. */
+function residentBytes(pid: number): number {
+  try {
+    const kib = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0;
+    const children = readdirSync(`/proc/${pid}/task`).flatMap(task =>
+      readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' ').filter(Boolean),
+    );
+    return children.reduce((sum, child) => sum + residentBytes(Number(child)), Number(kib) * 1024);
+  } catch {
+    return 0;
+  }
+}
+
+/** Of a process and of its children that have ended. */
+function cpuMs(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return fields.slice(11, 15).reduce((sum, ticks) => sum + Number(ticks), 0) * MS_PER_TICK;
+}
+
+interface Cost {
+  readonly cpu: number;
+  readonly wall: number;
+}
+
+async function timed<Value>(pid: number, work: () => Promise<Value>): Promise<[Value, Cost]> {
+  const [cpuBefore, startedMs] = [cpuMs(pid), performance.now()];
+  const value = await work();
+  return [value, { cpu: cpuMs(pid) - cpuBefore, wall: performance.now() - startedMs }];
+}
+
+async function measure(file: Buffer, outputFormat: OutputFormat) {
+  const pool = await openPicturePool({ workers: 1, childEnv: {}, log: pino({ level: 'silent' }) });
+  const [{ pid }] = pool.processes();
+  const base = residentBytes(pid);
+  let peak = 0;
+  const sampler = setInterval(() => {
+    peak = Math.max(peak, residentBytes(pid));
+  }, SAMPLE_INTERVAL_MS);
+  const size = { width: MODEL_SIDE, height: MODEL_SIDE };
+  try {
+    const lease = await pool.acquire('sync', NEVER);
+    const request = { file, declared: undefined, modelInputs: [size] };
+    const [, decode] = await timed(pid, () => lease.decode(request, NEVER));
+    const decodePeak = peak;
+    const finish = { alpha: makeMatte(), alphaSize: size, outputFormat, resultKind: 'cutout' };
+    const [finished, encode] = await timed(pid, () =>
+      lease.finish(finish as Parameters<typeof lease.finish>[0], NEVER),
+    );
+    lease.release();
+    return { decode, encode, finished, decodePeak: decodePeak - base, peak: peak - base };
+  } finally {
+    clearInterval(sampler);
+    await pool.close(0);
+  }
+}
+
+function row(label: string, megapixels: number, result: Awaited<ReturnType<typeof measure>>): void {
+  const { decode, encode, finished, decodePeak, peak } = result;
+  const seconds = (ms: number) => `${(ms / 1000).toFixed(2)} s`;
+  const perPixel = (bytes: number) => `${(bytes / megapixels / 1e6).toFixed(1)} B/px`;
+  console.log(
+    [
+      label.padEnd(12),
+      `decode ${seconds(decode.cpu)} cpu ${seconds(decode.wall)} wall ${perPixel(decodePeak)}`,
+      `finish ${seconds(encode.cpu)} cpu ${seconds(encode.wall)} wall`,
+      `(refine ${seconds(finished.refineMs)}, encode ${seconds(finished.encodeMs)})`,
+      `peak ${perPixel(peak)} = ${(peak / 1e9).toFixed(2)} GB`,
+      `${(finished.file.length / 1e6).toFixed(1)} MB`,
+    ].join(' | '),
+  );
+}
+
+const formats = OUTPUT_FORMATS.filter(
+  format => values.formats === undefined || values.formats.split(',').includes(format),
+);
+for (const megapixels of positionals.length > 0 ? positionals.map(Number) : [12, 100]) {
+  const width = Math.round(Math.sqrt((megapixels * 4e6) / 3));
+  const side = Math.min(10_000, width);
+  const photo = await makePhoto(side, Math.round((megapixels * 1e6) / side));
+  console.log(`${megapixels} megapixels, a JPEG of ${(photo.length / 1e6).toFixed(1)} MB`);
+  for (const format of formats) {
+    const result = await measure(photo, format);
+    row(format, megapixels, result);
+    if (format !== 'jxl') continue;
+    row('jxl from jxl', megapixels, await measure(result.finished.file, 'png'));
+  }
+}
