@@ -18,13 +18,8 @@ import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { imageTooLarge, requireAcceptableImage } from '../sources/acceptable-image.ts';
 import { Base64Decoder } from '../sources/base64-decoder.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
+import { UploadSlots } from './upload-slots.ts';
 
-/**
- * Uploads at once: each holds a file and a few hundred KiB of buffers, so all of them stay below
- * 200 MB of memory and 13 GB of disk.
- */
-export const UPLOADS_MAX = 256;
-const BUSY_RETRY_AFTER_S = 5;
 /**
  * Decoded bytes gathered before they are written. A photo of 400 KB took 2.2 ms in the 9 pieces it
  * came in and 1.6 ms in 2 (2 cores of an AMD EPYC).
@@ -43,40 +38,32 @@ export interface UploadedImage {
 
 export class ImageUploads {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
-  readonly #uploadsMax: number;
-  #open = 0;
+  readonly #slots: UploadSlots;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter'>, uploadsMax = UPLOADS_MAX) {
+  constructor(blobs: Pick<BlobStore, 'createWriter'>, slots = new UploadSlots()) {
     this.#blobs = blobs;
-    this.#uploadsMax = uploadsMax;
+    this.#slots = slots;
   }
 
   /** Uploads that hold a file now. */
   get open(): number {
-    return this.#open;
+    return this.#slots.held;
   }
 
   /** Costs nothing until its first text. */
-  begin(): ImageUpload {
+  begin(accountId: string): ImageUpload {
     return new ImageUpload(
-      () => this.#openWriter(),
-      () => {
-        this.#open -= 1;
-      },
+      () => this.#openWriter(accountId),
+      () => this.#slots.release(accountId),
     );
   }
 
-  async #openWriter(): Promise<BlobWriter> {
-    if (this.#open >= this.#uploadsMax) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'too many uploads at once', {
-        retryAfterS: BUSY_RETRY_AFTER_S,
-      });
-    }
-    this.#open += 1;
+  async #openWriter(accountId: string): Promise<BlobWriter> {
+    await this.#slots.take(accountId);
     try {
       return await this.#blobs.createWriter();
     } catch (error) {
-      this.#open -= 1;
+      this.#slots.release(accountId);
       throw error;
     }
   }

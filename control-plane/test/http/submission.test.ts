@@ -399,8 +399,20 @@ test('a refused request is not remembered', async () => {
   }
 });
 
+test('a burst of uploads waits for its turn and is not refused', async () => {
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 2 } });
+  try {
+    const burst = Array.from({ length: 20 }, () => narrow.post(ASYNC, imageBody()));
+    const statuses = (await Promise.all(burst)).map(({ statusCode }) => statusCode);
+    assert.deepEqual([...new Set(statuses)], [202]);
+    assert.equal(narrow.services.uploads.open, 0);
+  } finally {
+    await narrow.close();
+  }
+});
+
 test('uploads at once have a bound', async () => {
-  const narrow = await openTestApp({ uploadsMax: 0 });
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 0, waitMs: 1 } });
   try {
     const answer = await narrow.post(ASYNC, imageBody());
     assert.equal(answer.statusCode, 503);
