@@ -92,12 +92,24 @@ export const ERROR_CATALOGUE = {
     'The Idempotency-Key was used for another request',
   ),
   RESULT_EXPIRED: publicError(410, NOT_FOUND, 'never', 'The result has expired'),
+  PRECONDITION_FAILED: publicError(
+    412,
+    FAILED_PRECONDITION,
+    'never',
+    'The file is not the one asked for',
+  ),
   IMAGE_TOO_LARGE: publicError(413, OUT_OF_RANGE, 'never', 'The image file is too large'),
   UNSUPPORTED_MEDIA_TYPE: publicError(
     415,
     INVALID_ARGUMENT,
     'never',
     'The media type is not supported',
+  ),
+  RANGE_NOT_SATISFIABLE: publicError(
+    416,
+    OUT_OF_RANGE,
+    'never',
+    'The range lies outside of the file',
   ),
   PROCESSING_FAILED: publicError(
     422,

@@ -186,10 +186,12 @@ test('a job from its submission to its link', async () => {
   const whole = await ask({ method: 'GET', url }, 200);
   await ask({ method: 'HEAD', url }, 200);
   await ask({ method: 'GET', url, headers: { range: 'bytes=1-2' } }, 206);
-  await ask({ method: 'GET', url, headers: { range: 'bytes=10-' } }, 416);
+  await ask({ method: 'GET', url, headers: { range: 'bytes=10-' } }, 416, 'RANGE_NOT_SATISFIABLE');
   const unchanged = { 'if-none-match': String(whole.headers.etag) };
   for (const method of ['GET', 'HEAD']) {
     await ask({ method, url, headers: unchanged }, 304);
+    const another = { 'if-match': '"another"' };
+    await ask({ method, url, headers: another }, 412, 'PRECONDITION_FAILED');
     await ask({ method, url: '/v1/results/unknown' }, 404, 'NOT_FOUND');
   }
   await ask({ method: 'GET', url: `${ASYNC}/${randomUUID()}` }, 404, 'JOB_NOT_FOUND');

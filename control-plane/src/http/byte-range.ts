@@ -1,4 +1,4 @@
-/** Range requests (RFC 9110 section 14) and the conditions on an entity tag (section 13). Pure. */
+/** Range requests (RFC 9110 section 14). Pure. */
 
 export interface ByteRange {
   /** Inclusive, both. */
@@ -28,16 +28,4 @@ export function parseRange(
   if (last < start) return undefined;
   if (start >= sizeBytes) return 'unsatisfiable';
   return { start, end: Math.min(last, sizeBytes - 1) };
-}
-
-/** If-None-Match, by weak comparison. */
-export function matchesAnyTag(header: string | undefined, etag: string): boolean {
-  if (header === undefined) return false;
-  if (header.trim() === '*') return true;
-  return (header.match(/(?:W\/)?"[^"]*"/g) ?? []).some(tag => tag.replace(/^W\//, '') === etag);
-}
-
-/** Whether a range may be sent: without If-Range, or when it names this very tag (never a date). */
-export function rangeStillHolds(ifRange: string | undefined, etag: string): boolean {
-  return ifRange === undefined || ifRange.trim() === etag;
 }

@@ -26,7 +26,11 @@ export function createErrorHandler(
       const level = known.spec.http === 500 ? 'error' : 'warn';
       request.log[level]({ err: known.cause ?? known, code: known.code }, known.message);
     }
-    const problem = problemOf(known, { baseUrl, requestId: request.id, instance: pathOf(request) });
+    const problem = problemOf(known, {
+      baseUrl,
+      requestId: request.id,
+      instance: instanceOf(request),
+    });
     reply.code(problem.status).headers(problemHeaders(known)).type(PROBLEM_TYPE);
     // A buffer, since the framework adds a charset to the type of text.
     reply.send(Buffer.from(JSON.stringify(problem)));
@@ -40,6 +44,14 @@ export function pathOf(request: FastifyRequest): string {
   const target = request.url.replace(ORIGIN, '');
   const query = target.indexOf('?');
   return query === -1 ? target : target.slice(0, query);
+}
+
+/** What a URI reference cannot hold as it is (RFC 3986 section 3.3): a lone percent sign too. */
+const NOT_IN_A_PATH = /[^\w\-.~:/@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})/g;
+
+/** The path as a URI reference, whatever was sent: RFC 9457 section 3.1.5. */
+function instanceOf(request: FastifyRequest): string {
+  return pathOf(request).replaceAll(NOT_IN_A_PATH, character => encodeURIComponent(character));
 }
 
 /** A node's own codes mean nothing to a caller of REST: they are as unknown as any other throw. */

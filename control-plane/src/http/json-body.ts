@@ -5,6 +5,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
+import { headerValues } from './raw-headers.ts';
 
 const JSON_TYPE = /^application\/json\s*(?:;|$)/i;
 /** RFC 8259 has no charset parameter; one that names another encoding than UTF-8 is refused. */
@@ -23,8 +24,9 @@ export function requireJsonBody(
     done(new ContractError('UNSUPPORTED_MEDIA_TYPE', detail));
     return;
   }
-  const type = headers['content-type'];
-  if (type === undefined ? hasBody(request) : !isJson(type)) {
+  // Each of them: Node keeps the first, something before us may have gone by another.
+  const types = headerValues(request.raw, 'content-type');
+  if (types.length === 0 ? hasBody(request) : !types.every(isJson)) {
     reply.header('accept', 'application/json');
     const detail = 'the body must be application/json in UTF-8';
     done(new ContractError('UNSUPPORTED_MEDIA_TYPE', detail));

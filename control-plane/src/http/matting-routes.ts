@@ -94,7 +94,7 @@ class MattingRoutes {
   ): Promise<Submitted> {
     const caller = callerOf(request);
     const idempotencyKey = idempotencyKeyOf(request);
-    const upload = this.#services.uploads.begin();
+    const upload = this.#services.uploads.begin(caller.accountId);
     try {
       wantBody(request, reply);
       const fields = await readMattingBody(request.raw, upload);

@@ -67,7 +67,12 @@ export const notified = {
 
 export const requests = {
   url: { image_url: 'https://example.com/photo.jpg', output_format: 'webp' },
-  base64: { image_base64: 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ' },
+  // Whole, so that it can be tried out.
+  base64: {
+    image_base64:
+      'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJg' +
+      'gg==',
+  },
   callback: {
     image_url: 'https://example.com/photo.jpg',
     callback_url: 'https://example.com/hooks/matting',

@@ -24,17 +24,20 @@ const HEADERS = {
     schema: text,
     example: 'no-store',
   },
-  Vary: { description: 'What else decides the answer.', schema: { const: 'accept' } },
+  Vary: {
+    description: 'What else decides the answer.',
+    schema: { type: 'string', const: 'accept' },
+  },
   'X-Credits-Charged': {
     description:
       'On every answer to a submission that names a job: 1 on the synchronous 200 of the request ' +
       'that made the job, otherwise 0.',
-    schema: { enum: [0, 1] },
+    schema: { type: 'integer', enum: [0, 1] },
     example: 1,
   },
   'Idempotent-Replayed': {
     description: 'The job was final before this request came.',
-    schema: { const: true },
+    schema: { type: 'boolean', const: true },
     example: true,
   },
   Location: { description: 'The status_url of the job.', schema: uri },
@@ -63,23 +66,34 @@ const HEADERS = {
     schema: text,
     example: 'decode;dur=41.2, infer;dur=251.9',
   },
-  'WWW-Authenticate': { description: 'The scheme.', schema: { const: 'Bearer' } },
+  'WWW-Authenticate': { description: 'The scheme.', schema: { type: 'string', const: 'Bearer' } },
   Allow: {
     description: 'The methods of this path.',
     schema: text,
     example: 'GET, HEAD',
   },
-  Accept: { description: 'The one media type taken.', schema: { const: 'application/json' } },
+  Accept: {
+    description: 'The one media type taken.',
+    schema: { type: 'string', const: 'application/json' },
+  },
   'Accept-Encoding': {
     description: 'Where a Content-Encoding was sent: none is taken.',
-    schema: { const: 'identity' },
+    schema: { type: 'string', const: 'identity' },
   },
   ETag: {
-    description: "The file's entity tag, for If-None-Match and If-Range.",
+    description: "The file's entity tag, for If-Match, If-None-Match and If-Range.",
     schema: text,
     example: '"3b7d1f0c"',
   },
-  'Accept-Ranges': { description: 'Ranges are served.', schema: { const: 'bytes' } },
+  'Last-Modified': {
+    description: 'When the job succeeded; the file never changes after.',
+    schema: text,
+    example: 'Mon, 04 May 2026 09:30:01 GMT',
+  },
+  'Accept-Ranges': {
+    description: 'Ranges are served.',
+    schema: { type: 'string', const: 'bytes' },
+  },
   'Content-Range': {
     description: 'The bytes sent, of how many.',
     schema: text,

@@ -9,6 +9,7 @@ import {
 
 const FILE_HEADERS: readonly HeaderName[] = [
   'ETag',
+  'Last-Modified',
   'Accept-Ranges',
   'Content-Length',
   'Content-Disposition',
@@ -25,7 +26,12 @@ const token: JsonObject = {
   description: 'Unguessable: the link is the capability.',
   schema: { type: 'string' },
 };
-const ifNoneMatch = header('If-None-Match', 'An ETag: answered with 304 where it is current.');
+const conditions: readonly JsonObject[] = [
+  header('If-Match', 'An ETag: answered with 412 where it is not current.'),
+  header('If-None-Match', 'An ETag: answered with 304 where it is current.'),
+  header('If-Modified-Since', 'A date, without If-None-Match: 304 where the file is no younger.'),
+  header('If-Unmodified-Since', 'A date, without If-Match: 412 where the file is younger.'),
+];
 
 const shared = {
   tags: ['Results'],
@@ -37,13 +43,14 @@ const shared = {
 const responses = {
   200: fileResponse('The file.', FILE_HEADERS),
   304: {
-    description: 'The copy named in If-None-Match is current.',
-    headers: headerRefs(['ETag']),
+    description: 'The copy named in If-None-Match or If-Modified-Since is current.',
+    headers: headerRefs(['ETag', 'Last-Modified']),
   },
   ...problemResponses([
     'INVALID_REQUEST',
     'NOT_FOUND',
     'RESULT_EXPIRED',
+    'PRECONDITION_FAILED',
     'INTERNAL_ERROR',
     'SERVICE_UNAVAILABLE',
   ]),
@@ -53,7 +60,7 @@ export const headResult: JsonObject = {
   operationId: 'headResult',
   summary: 'What a result link leads to',
   ...shared,
-  parameters: [token, ifNoneMatch],
+  parameters: [token, ...conditions],
   responses,
 };
 
@@ -64,15 +71,12 @@ export const downloadResult: JsonObject = {
   parameters: [
     token,
     header('Range', 'One range of bytes; several are answered with the whole file.'),
-    header('If-Range', 'An ETag: the range is served only while it is current.'),
-    ifNoneMatch,
+    header('If-Range', 'An ETag or Last-Modified: the range is served only where it is current.'),
+    ...conditions,
   ],
   responses: {
     ...responses,
     206: fileResponse('The range asked for.', [...FILE_HEADERS, 'Content-Range']),
-    416: {
-      description: 'The range lies outside of the file.',
-      headers: headerRefs(['Content-Range']),
-    },
+    ...problemResponses(['RANGE_NOT_SATISFIABLE'], () => ['Content-Range']),
   },
 };

@@ -41,6 +41,7 @@ const mattingFields: Readonly<Record<MattingField, JsonSchema>> = {
   image_base64: given(
     'The file in Base64 (RFC 4648 section 4), at most 50 MB decoded, with or without a data URI ' +
       'prefix. JPEG, PNG, WebP, AVIF or JPEG XL; the bytes decide, not a media type.',
+    { minLength: 1 },
   ),
   output_format: given(
     `${FORMAT_NAMES}, in whatever case; png where absent. All carry transparency.`,

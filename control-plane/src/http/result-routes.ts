@@ -1,7 +1,10 @@
 /** GET and HEAD /v1/results/<token>: the file behind a result link. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
 import type { ResultDownload, ResultFile } from '../services/result-download.ts';
-import { matchesAnyTag, parseRange, rangeStillHolds } from './byte-range.ts';
+import { parseRange } from './byte-range.ts';
+import { judgeConditions, rangeStillHolds, type Validators } from './conditions.ts';
+import { formatHttpDate } from './http-date.ts';
 
 export function registerResultRoutes(app: FastifyInstance, results: ResultDownload): void {
   app.route<{ Params: { token: string } }>({
@@ -20,17 +23,23 @@ async function sendResult(
   file: ResultFile,
 ): Promise<FastifyReply> {
   const { headers, method } = request;
-  const etag = `"${file.sha256}"`;
-  const validators = {
-    etag,
+  const validators: Validators = {
+    etag: `"${file.sha256}"`,
+    modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
+  };
+  const verdict = judgeConditions(headers, validators);
+  if (verdict === 'failed') {
+    throw new ContractError('PRECONDITION_FAILED', 'the file behind this link is another one');
+  }
+  const validated = {
+    etag: validators.etag,
+    'last-modified': formatHttpDate(validators.modifiedAtMs),
     // The link's own end bounds how long a copy may be used.
     'cache-control': `private, max-age=${Math.floor(file.remainingMs / 1000)}`,
   };
-  if (matchesAnyTag(headers['if-none-match'], etag)) {
-    return reply.code(304).headers(validators).send();
-  }
+  if (verdict === 'not-modified') return reply.code(304).headers(validated).send();
   const described = {
-    ...validators,
+    ...validated,
     'accept-ranges': 'bytes',
     'content-type': file.contentType,
     'content-disposition': `attachment; filename="cutout-${file.jobId}.${file.format}"`,
@@ -38,11 +47,12 @@ async function sendResult(
   if (method === 'HEAD') {
     return reply.headers({ ...described, 'content-length': file.bytes }).send();
   }
-  const asked = rangeStillHolds(headers['if-range'] as string | undefined, etag);
+  const asked = rangeStillHolds(headers['if-range'] as string | undefined, validators);
   const range = asked ? parseRange(headers.range, file.bytes) : undefined;
   if (range === 'unsatisfiable') {
-    // Like 304 an answer of the transfer, not of the contract: it has a header and no body.
-    return reply.code(416).header('content-range', `bytes */${file.bytes}`).send();
+    reply.header('content-range', `bytes */${file.bytes}`);
+    const detail = `the file has ${file.bytes} bytes`;
+    throw new ContractError('RANGE_NOT_SATISFIABLE', detail);
   }
   // Opened before a header is set: a file that is gone is still an error then.
   const stream = await file.open(range);

@@ -18,6 +18,8 @@ export interface ResultFile {
   readonly jobId: string;
   /** Hexadecimal. */
   readonly sha256: string;
+  /** When it was made, by the database's clock, UTC milliseconds; it never changes after. */
+  readonly createdAtMs: number;
   /** Until the link expires, by the database's clock; above 0. */
   readonly remainingMs: number;
   /** Bytes [start, end] inclusive, all without a range. Rejects as `find` does. */
@@ -38,8 +40,8 @@ export class ResultDownload {
     const job = TOKEN.test(token) ? await this.#jobs.findByResultToken(token) : undefined;
     if (job === undefined) throw new ContractError('NOT_FOUND', 'there is no such result');
     if (publicState(job) === 'expired') throw expired();
-    const { result, expiresAtMs } = job;
-    if (result === null || expiresAtMs === null) {
+    const { result, expiresAtMs, finishedAtMs } = job;
+    if (result === null || expiresAtMs === null || finishedAtMs === null) {
       throw new Error(`job ${job.id} has a result link and no result`);
     }
     return {
@@ -48,6 +50,7 @@ export class ResultDownload {
       format: result.format,
       jobId: job.id,
       sha256: result.sha256,
+      createdAtMs: finishedAtMs,
       remainingMs: expiresAtMs - job.readAtMs,
       open: range => this.#open(result.blob, range),
     };

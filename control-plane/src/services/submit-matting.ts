@@ -19,7 +19,7 @@ import {
   requireMattingRequest,
 } from './submit-fields.ts';
 import { fingerprintOf, idempotencyKeyHash } from './submit-fingerprint.ts';
-import type { ImageUpload, UploadedImage } from './submit-upload.ts';
+import type { FinishedUpload, ImageUpload, UploadedImage } from './submit-upload.ts';
 
 /** Jobs end within seconds: a caller at its bound soon has room again. */
 const IN_FLIGHT_RETRY_AFTER_S = 5;
@@ -75,9 +75,10 @@ export class SubmitMatting {
   async submit(submission: Submission): Promise<Submitted> {
     const { caller, fields, upload } = submission;
     const request = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
-    const image = request.imageUrl === undefined ? await upload.finish() : undefined;
+    const finished = request.imageUrl === undefined ? await upload.finish() : undefined;
     const fingerprint = fingerprintOf({
-      source: image === undefined ? { url: request.imageUrl! } : { imageSha256: image.sha256 },
+      source:
+        finished === undefined ? { url: request.imageUrl! } : { imageSha256: finished.sha256 },
       outputFormat: request.outputFormat,
       callback: request.callback,
     });
@@ -85,8 +86,9 @@ export class SubmitMatting {
     const find = () => this.#dependencies.jobs.findByIdempotencyKey(caller.apiKeyId, keyHash);
     const known = await find();
     if (known !== undefined) return existing(known, fingerprint);
+    let image: UploadedImage | undefined;
     try {
-      await this.#requireAccepting(caller, request);
+      image = await this.#requireAccepting(caller, request, finished);
     } catch (refusal) {
       // A twin may have made the job meanwhile, and a join is not refused.
       const made = refusal instanceof ContractError ? await find() : undefined;
@@ -96,7 +98,12 @@ export class SubmitMatting {
     return this.#create(submission, request, image, { fingerprint, keyHash });
   }
 
-  async #requireAccepting(caller: Caller, { callback }: MattingRequest): Promise<void> {
+  /** The image, stored; undefined where the request has a URL. */
+  async #requireAccepting(
+    caller: Caller,
+    { callback }: MattingRequest,
+    finished: FinishedUpload | undefined,
+  ): Promise<UploadedImage | undefined> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
     if (callback !== undefined) await callbackAddresses.require(callback.url);
     if (this.#draining) {
@@ -105,7 +112,9 @@ export class SubmitMatting {
       });
     }
     try {
+      if (finished?.image instanceof ContractError) throw finished.image;
       await acceptance.requireOpen();
+      return finished?.image;
     } catch (refusal) {
       // Jobs in flight come before saturation; the store counts them for good, but later. Every
       // open job holds one reserved credit.

@@ -1,12 +1,14 @@
 /**
  * An image sent as Base64 on its way into the blob store: decoded, counted, hashed and written
  * while it arrives, so that its size costs no memory. Whoever begins an upload commits or aborts
- * it.
+ * it. Where there is no slot or no disk for it, it is hashed all the same: a join or a replay needs
+ * no more than the hash, and is not refused.
  *
  * | state     | entered by             | left by                                                  |
  * |-----------|------------------------|----------------------------------------------------------|
  * | empty     | begin                  | the first text                                           |
- * | writing   | the first text         | finish, abort, a refusal                                 |
+ * | writing   | the first text         | finish, abort, a refusal, a disk that takes no more      |
+ * | unstored  | no slot, no disk       | finish, which says so; abort                             |
  * | refused   | text that is no Base64 | abort; further text is dropped, finish throws the cause  |
  * | finished  | finish                 | commit, abort                                            |
  * | closed    | commit or abort        | -                                                        |
@@ -18,13 +20,8 @@ import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { imageTooLarge, requireAcceptableImage } from '../sources/acceptable-image.ts';
 import { Base64Decoder } from '../sources/base64-decoder.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
+import { UploadSlots } from './upload-slots.ts';
 
-/**
- * Uploads at once: each holds a file and a few hundred KiB of buffers, so all of them stay below
- * 200 MB of memory and 13 GB of disk.
- */
-export const UPLOADS_MAX = 256;
-const BUSY_RETRY_AFTER_S = 5;
 /**
  * Decoded bytes gathered before they are written. A photo of 400 KB took 2.2 ms in the 9 pieces it
  * came in and 1.6 ms in 2 (2 cores of an AMD EPYC).
@@ -33,50 +30,48 @@ const WRITE_BYTES = 256 * 1024;
 
 export interface UploadedImage {
   readonly bytes: number;
-  /** Hexadecimal. */
-  readonly sha256: string;
   readonly format: InputFormat;
   /** As stored; null where the header does not show it. */
   readonly width: number | null;
   readonly height: number | null;
 }
 
+/** An upload whose bytes are known. */
+export interface FinishedUpload {
+  /** Hexadecimal, of the decoded bytes. */
+  readonly sha256: string;
+  /** What may be committed; or why there is nothing to commit: SERVICE_UNAVAILABLE. */
+  readonly image: UploadedImage | ContractError;
+}
+
 export class ImageUploads {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
-  readonly #uploadsMax: number;
-  #open = 0;
+  readonly #slots: UploadSlots;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter'>, uploadsMax = UPLOADS_MAX) {
+  constructor(blobs: Pick<BlobStore, 'createWriter'>, slots = new UploadSlots()) {
     this.#blobs = blobs;
-    this.#uploadsMax = uploadsMax;
+    this.#slots = slots;
   }
 
   /** Uploads that hold a file now. */
   get open(): number {
-    return this.#open;
+    return this.#slots.held;
   }
 
   /** Costs nothing until its first text. */
-  begin(): ImageUpload {
+  begin(accountId: string): ImageUpload {
     return new ImageUpload(
-      () => this.#openWriter(),
-      () => {
-        this.#open -= 1;
-      },
+      () => this.#openWriter(accountId),
+      () => this.#slots.release(accountId),
     );
   }
 
-  async #openWriter(): Promise<BlobWriter> {
-    if (this.#open >= this.#uploadsMax) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'too many uploads at once', {
-        retryAfterS: BUSY_RETRY_AFTER_S,
-      });
-    }
-    this.#open += 1;
+  async #openWriter(accountId: string): Promise<BlobWriter> {
+    await this.#slots.take(accountId);
     try {
       return await this.#blobs.createWriter();
     } catch (error) {
-      this.#open -= 1;
+      this.#slots.release(accountId);
       throw error;
     }
   }
@@ -91,6 +86,7 @@ export class ImageUpload {
   #gathered: Uint8Array[] = [];
   #gatheredBytes = 0;
   #refusal: ContractError | undefined;
+  #unstored: ContractError | undefined;
 
   constructor(openWriter: () => Promise<BlobWriter>, onClosed: () => void) {
     this.#openWriter = openWriter;
@@ -99,8 +95,8 @@ export class ImageUpload {
 
   /**
    * Takes the next piece of Base64 text, at once with its data URI prefix. Text that is no Base64
-   * is remembered for `finish`, since the body around it is judged first; size and disk are not.
-   * @throws ContractError IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE
+   * is remembered for `finish`, since the body around it is judged first; size is not.
+   * @throws ContractError IMAGE_TOO_LARGE
    */
   async write(text: Uint8Array): Promise<void> {
     if (this.#refusal !== undefined) return;
@@ -109,23 +105,27 @@ export class ImageUpload {
   }
 
   /**
-   * The whole image, judged by its header bytes.
+   * The whole image, judged by its header bytes where it is stored.
    * @throws ContractError INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT,
    * IMAGE_RESOLUTION_TOO_LARGE
    */
-  async finish(): Promise<UploadedImage> {
+  async finish(): Promise<FinishedUpload> {
     await this.#store(() => this.#decoder.finish());
     if (this.#refusal !== undefined) throw this.#refusal;
+    await this.#storing(() => this.#flush());
+    const image = this.#unstored ?? (await this.#judge());
+    return { sha256: this.#hash.digest('hex'), image };
+  }
+
+  async #judge(): Promise<UploadedImage> {
     const writer = this.#writer;
     if (writer === undefined) throw new Error('an upload without bytes passed its decoder');
-    await this.#flush();
     const header = await requireAcceptableImage(
       (offset, length) => writer.readAt(offset, length),
       writer.bytesWritten,
     );
     return {
       bytes: writer.bytesWritten,
-      sha256: this.#hash.digest('hex'),
       format: header.format,
       width: header.width ?? null,
       height: header.height ?? null,
@@ -152,11 +152,24 @@ export class ImageUpload {
     const bytes = this.#decode(decode);
     if (this.#decoder.decodedBytes > IMAGE_BYTES_MAX) throw imageTooLarge();
     if (bytes === undefined || bytes.length === 0) return;
-    this.#writer ??= await this.#openWriter();
     this.#hash.update(bytes);
-    this.#gathered.push(bytes);
-    this.#gatheredBytes += bytes.length;
-    if (this.#gatheredBytes >= WRITE_BYTES) await this.#flush();
+    await this.#storing(async () => {
+      this.#writer ??= await this.#openWriter();
+      this.#gathered.push(bytes);
+      this.#gatheredBytes += bytes.length;
+      if (this.#gatheredBytes >= WRITE_BYTES) await this.#flush();
+    });
+  }
+
+  async #storing(work: () => Promise<void>): Promise<void> {
+    if (this.#unstored !== undefined) return;
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE')) throw error;
+      this.#unstored = error;
+      await this.abort();
+    }
   }
 
   async #flush(): Promise<void> {

@@ -5,6 +5,9 @@ import { ForbiddenUrlError, type OutgoingPolicy, requireOutgoingUrl } from './ou
 /** The parser would drop some and escape others: what is requested would not be what was sent. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
 
+/** In front of the host: the parser drops one that is empty without a trace. */
+const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
+
 /** Throws INVALID_IMAGE_SOURCE with the field's error. */
 export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
   try {
@@ -12,6 +15,9 @@ export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
       throw new ForbiddenUrlError('a URL has no control characters');
     }
     requireOutgoingUrl(text, policy);
+    if (EMPTY_USERINFO.test(text)) {
+      throw new ForbiddenUrlError('a user name or password in the URL is not taken');
+    }
   } catch (error) {
     if (!(error instanceof ForbiddenUrlError)) throw error;
     throw new ContractError('INVALID_IMAGE_SOURCE', `image_url is not usable: ${error.message}`, {

@@ -27,6 +27,9 @@ const FILE_MODE = 0o600;
 /** A piece of a file that is read for sending: as large as a chunk of the gRPC API. */
 const READ_BYTES = 256 * 1024;
 
+const UNWRITABLE = 'the storage cannot be written at the moment';
+const UNREADABLE = 'the storage cannot be read at the moment';
+
 type Kind = (typeof KINDS)[number];
 type Syncs = Readonly<Record<Kind, DirectorySync>>;
 
@@ -40,13 +43,20 @@ function isMissing(error: unknown): boolean {
 }
 
 /** No space, read-only, no rights, a bad disk: callers may come again, the operator must act. */
-async function writing<T>(work: Promise<T>): Promise<T> {
-  try {
-    return await work;
-  } catch (error) {
-    const detail = 'the storage cannot be written at the moment';
-    throw new ContractError('SERVICE_UNAVAILABLE', detail, { cause: error });
-  }
+function writing<T>(work: Promise<T>): Promise<T> {
+  return work.catch(cause => {
+    throw unavailable(UNWRITABLE, cause);
+  });
+}
+
+function reading<T>(work: Promise<T>): Promise<T> {
+  return work.catch(cause => {
+    throw unavailable(UNREADABLE, cause);
+  });
+}
+
+function unavailable(detail: string, cause: unknown): ContractError {
+  return new ContractError('SERVICE_UNAVAILABLE', detail, { cause });
 }
 
 async function syncDirectory(directory: string): Promise<void> {
@@ -135,7 +145,8 @@ class DirectoryBlobWriter implements BlobWriter {
     let done = 0;
     while (done < available) {
       const left = available - done;
-      const { bytesRead } = await this.#file.read(buffer, done, left, offset + done);
+      const reads = this.#file.read(buffer, done, left, offset + done);
+      const { bytesRead } = await reading(reads);
       if (bytesRead === 0) break;
       done += bytesRead;
     }
@@ -158,8 +169,15 @@ class DirectoryBlobWriter implements BlobWriter {
   async abort(): Promise<void> {
     if (this.#state !== 'open') return;
     this.#state = 'aborted';
-    await this.#file.close();
-    await unlinkIfThere(this.#temporary);
+    await writing(this.#discard());
+  }
+
+  async #discard(): Promise<void> {
+    try {
+      await this.#file.close();
+    } finally {
+      await unlinkIfThere(this.#temporary);
+    }
   }
 }
 
@@ -202,7 +220,8 @@ class DirectoryBlobStore implements BlobStore {
     range?: { readonly start: number; readonly end: number },
   ): Promise<Readable> {
     const file = await open(fileOf(this.#root, name), 'r').catch(error => {
-      throw isMissing(error) ? new BlobNotFoundError(name, error) : error;
+      if (isMissing(error)) throw new BlobNotFoundError(name, error);
+      throw unavailable(UNREADABLE, error);
     });
     return file.createReadStream({ ...range, highWaterMark: READ_BYTES });
   }
@@ -217,7 +236,7 @@ class DirectoryBlobStore implements BlobStore {
   }
 
   async remove(name: string): Promise<void> {
-    await unlinkIfThere(fileOf(this.#root, name));
+    await writing(unlinkIfThere(fileOf(this.#root, name)));
   }
 
   async *listOlderThan(olderThanMs: number): AsyncGenerator<string> {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, it } from 'node:test';
@@ -57,6 +57,12 @@ describe('a disk that is full', () => {
       );
       const accepted = await submit(1000);
       assert.equal(accepted.status, 202, 'the key was not remembered, and there is room again');
+      const filler = path.join(disk.directory, 'filler');
+      assert.throws(() => writeFileSync(filler, Buffer.alloc(DISK_BYTES)), /ENOSPC/);
+      const joined = await submit(1000);
+      assert.equal(joined.status, 202, 'who joins needs no room');
+      assert.equal(joined.body.job_id, accepted.body.job_id);
+      assert.equal((await submit(1001)).body.code, 'IDEMPOTENCY_CONFLICT');
     } finally {
       await replicas.close();
       disk.close();

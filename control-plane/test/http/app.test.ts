@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import net, { type AddressInfo } from 'node:net';
 import { after, before, test } from 'node:test';
 import type { LightMyRequestResponse } from 'fastify';
 import { ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
@@ -64,11 +66,38 @@ test('a query is not part of the instance', async () => {
   assertProblem(await app.app.inject('/nothing?token=secret'), 'NOT_FOUND', '/nothing');
 });
 
+test('the instance is a URI reference, whatever the path was', async () => {
+  const instances = {
+    '/v1/{x}|"<>\\^`': '/v1/%7Bx%7D%7C%22%3C%3E%5C%5E%60',
+    '/v1/100%': '/v1/100%25',
+    '/v1/%zz%41': '/v1/%25zz%41',
+    '/v1/a[0]#b': '/v1/a%5B0%5D%23b',
+    "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9": "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9",
+  };
+  for (const [path, instance] of Object.entries(instances)) {
+    assert.equal(await rawInstance(path), instance);
+  }
+});
+
+/** Of the answer to this target, sent as it stands: inject would escape it. */
+async function rawInstance(target: string): Promise<string> {
+  if (!app.app.server.listening) await app.app.listen({ port: 0, host: '127.0.0.1' });
+  const { port } = app.app.server.address() as AddressInfo;
+  const socket = net.connect(port, '127.0.0.1');
+  let received = '';
+  socket.on('data', chunk => {
+    received += String(chunk);
+  });
+  socket.write(`GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+  await once(socket, 'close');
+  return JSON.parse(received.slice(received.indexOf('\r\n\r\n'))).instance;
+}
+
 test('a path that is no path', async () => {
   assertProblem(
     await app.app.inject('/v1/matting/jobs/%zz'),
     'INVALID_REQUEST',
-    '/v1/matting/jobs/%zz',
+    '/v1/matting/jobs/%25zz',
   );
 });
 

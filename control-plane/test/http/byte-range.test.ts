@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { matchesAnyTag, parseRange, rangeStillHolds } from '../../src/http/byte-range.ts';
+import { parseRange } from '../../src/http/byte-range.ts';
 
 const whole = undefined;
 
@@ -34,18 +34,4 @@ test('ranges of a file of 100 bytes', () => {
 test('an empty file has no range', () => {
   assert.equal(parseRange('bytes=0-', 0), 'unsatisfiable');
   assert.equal(parseRange('bytes=-1', 0), 'unsatisfiable');
-});
-
-test('entity tags', () => {
-  assert.equal(matchesAnyTag(undefined, '"a"'), false);
-  assert.equal(matchesAnyTag('"b"', '"a"'), false);
-  assert.equal(matchesAnyTag('a', '"a"'), false);
-  assert.equal(matchesAnyTag('"b", "a"', '"a"'), true);
-  assert.equal(matchesAnyTag('W/"a"', '"a"'), true);
-  assert.equal(matchesAnyTag('*', '"a"'), true);
-  assert.equal(rangeStillHolds(undefined, '"a"'), true);
-  assert.equal(rangeStillHolds('"a"', '"a"'), true);
-  assert.equal(rangeStillHolds('"b"', '"a"'), false);
-  assert.equal(rangeStillHolds('W/"a"', '"a"'), false);
-  assert.equal(rangeStillHolds('Wed, 21 Oct 2015 07:28:00 GMT', '"a"'), false);
 });

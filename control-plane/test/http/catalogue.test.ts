@@ -255,6 +255,23 @@ test('a result whose time is over', async () => {
   });
 });
 
+test('a file that is not the one asked for', async () => {
+  const lasting = await openTestApp();
+  try {
+    const { job_id: jobId } = (await lasting.post(ASYNC, imageBody())).json();
+    const { token } = await lasting.succeedJob(jobId, Buffer.from('0123456789'));
+    const ask = (headers: Record<string, string>) =>
+      lasting.app.inject({ url: `/v1/results/${token}`, headers });
+    assertProblem(await ask({ 'if-match': '"another"' }), 'PRECONDITION_FAILED');
+    const outside = await ask({ range: 'bytes=10-' });
+    assertProblem(outside, 'RANGE_NOT_SATISFIABLE');
+    assert.equal(outside.headers['content-range'], 'bytes */10');
+    assert.equal(outside.headers.etag, undefined);
+  } finally {
+    await lasting.close();
+  }
+});
+
 test('no public code was left out', () => {
   const all = Object.entries(ERROR_CATALOGUE).filter(([, { scope }]) => scope === 'public');
   assert.deepEqual([...provoked].sort(), all.map(([code]) => code).sort());

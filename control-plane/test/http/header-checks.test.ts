@@ -129,7 +129,7 @@ test('the order: Authorization, Idempotency-Key, media type, length, body', asyn
 });
 
 test('media types', async () => {
-  const statusOf = async (type: string | undefined, body = '{}') =>
+  const statusOf = async (type: string | string[] | undefined, body = '{}') =>
     (await app.post('/v1/matting', body, { 'content-type': type })).statusCode;
   const refusedTypes = [
     undefined,
@@ -143,8 +143,11 @@ test('media types', async () => {
     'image/png',
     'application/json; charset=utf-16',
     'application/json, text/plain',
+    ['application/json', 'text/plain'],
+    ['text/plain', 'application/json'],
+    ['application/json', 'application/json; charset=latin1'],
   ];
-  for (const type of refusedTypes) assert.equal(await statusOf(type), 415, type);
+  for (const type of refusedTypes) assert.equal(await statusOf(type), 415, String(type));
   const takenTypes = [
     'application/json',
     'Application/JSON',

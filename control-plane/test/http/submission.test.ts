@@ -399,8 +399,53 @@ test('a refused request is not remembered', async () => {
   }
 });
 
+test('a burst of uploads waits for its turn and is not refused', async () => {
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 2 } });
+  try {
+    const burst = Array.from({ length: 20 }, () => narrow.post(ASYNC, imageBody()));
+    const statuses = (await Promise.all(burst)).map(({ statusCode }) => statusCode);
+    assert.deepEqual([...new Set(statuses)], [202]);
+    assert.equal(narrow.services.uploads.open, 0);
+  } finally {
+    await narrow.close();
+  }
+});
+
+test('a join, a replay and a conflict need no place for an upload', async () => {
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 2, waitMs: 1 } });
+  const held = ['stalled', 'stalled too'].map(account => narrow.services.uploads.begin(account));
+  try {
+    const key = { 'idempotency-key': randomUUID() };
+    const body = imageBody();
+    const { job_id: jobId } = (await narrow.post(ASYNC, body, key)).json();
+    for (const upload of held) await upload.write(Buffer.from('AAAA'));
+    const files = await narrow.storedFiles();
+    const refused = await narrow.post(ASYNC, imageBody());
+    assert.equal(refused.statusCode, 503);
+    const joined = await narrow.post(ASYNC, body, key);
+    assert.equal(joined.statusCode, 202);
+    assert.equal(joined.json().job_id, jobId);
+    const other = await narrow.post(ASYNC, { ...body, output_format: 'webp' }, key);
+    assert.equal(other.json().code, 'IDEMPOTENCY_CONFLICT');
+    // Bodies are judged before the place.
+    const broken = { image_base64: `${body.image_base64}*` };
+    assert.equal((await narrow.post(ASYNC, broken)).json().code, 'INVALID_IMAGE_SOURCE');
+    await narrow.succeedJob(jobId);
+    const replayed = await narrow.post(SYNC, body, key);
+    assert.equal(replayed.statusCode, 200);
+    assert.equal(replayed.headers['idempotent-replayed'], 'true');
+    assert.equal((await narrow.stores.ledger.balances(narrow.accountId))?.reserved, 0);
+    assert.equal(narrow.services.uploads.open, 2);
+    assert.ok((await narrow.storedFiles()).length <= files.length + 1, 'but for the result');
+  } finally {
+    for (const upload of held) await upload.abort();
+    assert.equal(narrow.services.uploads.open, 0);
+    await narrow.close();
+  }
+});
+
 test('uploads at once have a bound', async () => {
-  const narrow = await openTestApp({ uploadsMax: 0 });
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 0, waitMs: 1 } });
   try {
     const answer = await narrow.post(ASYNC, imageBody());
     assert.equal(answer.statusCode, 503);

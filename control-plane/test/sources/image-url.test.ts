@@ -36,6 +36,7 @@ const REFUSED: Record<string, readonly string[]> = {
   userinfo: [
     ...['http://user@example.com/', 'http://user:word@example.com/', 'http://:word@example.com/'],
     ...['http://example.com@127.0.0.1/', 'http://127.0.0.1@example.com/'],
+    ...['http://@example.com/', 'https://:@example.com/', ' HTTP:\\\\@example.com/', 'http:@a.com'],
   ],
   port: ['http://example.com:22/', 'http://example.com:0/', 'https://example.com:8443/'],
   'loopback, spelt': [

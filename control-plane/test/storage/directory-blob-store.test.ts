@@ -1,5 +1,15 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  writeFile,
+} from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -79,6 +89,14 @@ describe('what is not there', () => {
 });
 
 describe('writing', () => {
+  it('is SERVICE_UNAVAILABLE where it is there and cannot be read or removed', async () => {
+    await symlink(path.basename(NAME), path.join(root, NAME));
+    await assert.rejects(store.openRead(NAME), isUnavailable('ELOOP'));
+    await rm(path.join(root, NAME));
+    await mkdir(path.join(root, NAME));
+    await assert.rejects(store.remove(NAME), isUnavailable('EISDIR'));
+  });
+
   it('shows nothing under the name until it is committed, then all of it', async () => {
     const writer = await store.createWriter();
     await writer.write(Buffer.from('hello '));

@@ -23,6 +23,7 @@ import type { Readiness } from '../../src/services/readiness.ts';
 import { ResultDownload } from '../../src/services/result-download.ts';
 import { SubmitMatting } from '../../src/services/submit-matting.ts';
 import { ImageUploads } from '../../src/services/submit-upload.ts';
+import { UploadSlots, type UploadSlotsOptions } from '../../src/services/upload-slots.ts';
 import { WaitForJob } from '../../src/services/wait-for-job.ts';
 import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
 import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
@@ -42,7 +43,7 @@ export interface TestAppOptions {
   readonly submissionsPerMinute?: number;
   readonly readsPerMinute?: number;
   readonly readsRequireIdempotencyKey?: boolean;
-  readonly uploadsMax?: number;
+  readonly uploadSlots?: UploadSlotsOptions;
   readonly resultTtlMs?: number;
   /** Of callback addresses; a public one for every name unless given. */
   readonly resolveHost?: ResolveHost;
@@ -264,7 +265,7 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
       submissions: options.submissionsPerMinute ?? 1_000_000,
       reads: options.readsPerMinute ?? 1_000_000,
     }),
-    uploads: new ImageUploads(blobs, options.uploadsMax),
+    uploads: new ImageUploads(blobs, new UploadSlots(options.uploadSlots)),
     submitMatting: new SubmitMatting({
       jobs: stores.jobs,
       readAccount,

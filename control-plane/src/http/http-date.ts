@@ -1,0 +1,44 @@
+/** Dates in headers (RFC 9110 section 5.6.7): written in one form, read in all three. Pure. */
+
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
+const MONTH = `(?<month>${MONTHS.join('|')})`;
+const TIME = '(?<hour>\\d\\d):(?<minute>\\d\\d):(?<second>\\d\\d)';
+
+/** IMF-fixdate, RFC 850 and asctime; the day of the week says nothing more. */
+const FORMS = [
+  new RegExp(`^[A-Z][a-z]{2}, (?<day>\\d\\d) ${MONTH} (?<year>\\d{4}) ${TIME} GMT$`),
+  new RegExp(`^[A-Z][a-z]{5,8}, (?<day>\\d\\d)-${MONTH}-(?<year>\\d\\d) ${TIME} GMT$`),
+  new RegExp(`^[A-Z][a-z]{2} ${MONTH} (?<day>[ \\d]\\d) ${TIME} (?<year>\\d{4})$`),
+];
+
+/** A year of two digits is never further ahead than this, or it is of the century before. */
+const AHEAD_YEARS_MAX = 50;
+
+/** UTC milliseconds; undefined where it is none. */
+export function parseHttpDate(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const groups = FORMS.map(form => form.exec(text)?.groups).find(found => found !== undefined);
+  if (groups === undefined) return undefined;
+  const month = MONTHS.indexOf(groups.month);
+  const [day, hour, minute, second] = ['day', 'hour', 'minute', 'second'].map(part =>
+    Number(groups[part]),
+  );
+  if (hour > 23 || minute > 59 || second > 60) return undefined;
+  const date = new Date(0);
+  date.setUTCFullYear(fullYear(groups.year), month, day);
+  // The 31st of February would run over into March; a leap second is the second after.
+  if (date.getUTCMonth() !== month || date.getUTCDate() !== day) return undefined;
+  return date.setUTCHours(hour, minute, second);
+}
+
+/** Of the second that `timeMs` is in. */
+export function formatHttpDate(timeMs: number): string {
+  return new Date(timeMs).toUTCString();
+}
+
+function fullYear(text: string): number {
+  if (text.length === 4) return Number(text);
+  const thisYear = new Date().getUTCFullYear();
+  const year = thisYear - (thisYear % 100) + Number(text);
+  return year > thisYear + AHEAD_YEARS_MAX ? year - 100 : year;
+}

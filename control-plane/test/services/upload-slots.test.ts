@@ -1,0 +1,91 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ContractError } from '#contract/errors.ts';
+import { UploadSlots } from '../../src/services/upload-slots.ts';
+
+function isBusy(error: unknown): boolean {
+  return error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE';
+}
+
+/** What became of a taking by now. */
+function watch(taking: Promise<void>) {
+  const seen: { state: 'waiting' | 'held' | 'refused' } = { state: 'waiting' };
+  taking.then(
+    () => {
+      seen.state = 'held';
+    },
+    () => {
+      seen.state = 'refused';
+    },
+  );
+  return seen;
+}
+
+const settled = () => new Promise(setImmediate);
+
+test('who waits too long is refused and leaves nothing behind', async () => {
+  const slots = new UploadSlots({ slotsMax: 2, waitMs: 5 });
+  await slots.take('a');
+  await assert.rejects(slots.take('a'), isBusy);
+  assert.deepEqual([slots.held, slots.waiting], [1, 0]);
+  slots.release('a');
+  await slots.take('a');
+  assert.equal(slots.held, 1);
+});
+
+test('no more wait than may', async () => {
+  const slots = new UploadSlots({ slotsMax: 2, waitingMax: 1, waitMs: 60_000 });
+  await slots.take('a');
+  const waiting = slots.take('a');
+  await assert.rejects(slots.take('a'), isBusy);
+  // Whose share is free does not wait.
+  await slots.take('b');
+  slots.release('a');
+  await waiting;
+});
+
+test('a slot that is not held cannot be released', () => {
+  assert.throws(() => new UploadSlots().release('a'), /not held/);
+});
+
+test('an account that holds its share keeps nobody else out', async () => {
+  const slots = new UploadSlots({ slotsMax: 4, waitMs: 60_000 });
+  const slow = Array.from({ length: 5 }, () => watch(slots.take('slow')));
+  await settled();
+  assert.deepEqual(
+    slow.map(({ state }) => state),
+    ['held', 'held', 'waiting', 'waiting', 'waiting'],
+  );
+  await slots.take('b');
+  await slots.take('c');
+  const late = watch(slots.take('d'));
+  slots.release('b');
+  await settled();
+  // Before those of the account at its share, though they came first.
+  assert.equal(late.state, 'held');
+  assert.equal(slow[2].state, 'waiting');
+  slots.release('slow');
+  await settled();
+  assert.deepEqual(
+    slow.map(({ state }) => state),
+    ['held', 'held', 'held', 'waiting', 'waiting'],
+  );
+  slots.release('slow');
+  slots.release('slow');
+  await settled();
+  assert.equal(slots.waiting, 0);
+  assert.equal(slots.held, 4);
+});
+
+test('a newcomer does not overtake who was granted a slot', async () => {
+  const slots = new UploadSlots({ slotsMax: 1, waitMs: 60_000 });
+  await slots.take('a');
+  const first = watch(slots.take('b'));
+  slots.release('a');
+  const second = watch(slots.take('c'));
+  await settled();
+  assert.deepEqual([first.state, second.state], ['held', 'waiting']);
+  slots.release('b');
+  await settled();
+  assert.equal(second.state, 'held');
+});
