@@ -8,6 +8,7 @@ for (const name of [
   'memory.ts',
   'control-plane.ts',
   'large-uploads.ts',
+  'delayed-upload.ts',
 ]) {
   const { status } = spawnSync(process.execPath, [path.join(import.meta.dirname, name)], {
     stdio: 'inherit',
