@@ -15,6 +15,7 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ['memory.ts'],
   ['control-plane.ts'],
   ['large-uploads.ts'],
+  ['delayed-upload.ts'],
 ];
 
 for (const [program, ...args] of MEASUREMENTS) {

@@ -19,7 +19,7 @@ const HANDED_ON: Readonly<Record<string, { readonly main: string; readonly about
   accounts: { main: CONTROL_PLANE_CLI, about: 'create and list accounts' },
   keys: { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' },
   credits: { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' },
-  jobs: { main: CONTROL_PLANE_CLI, about: 'look at jobs' },
+  jobs: { main: CONTROL_PLANE_CLI, about: 'look at jobs, have one claimed anew' },
   nodes: { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' },
   webhooks: { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' },
   migrate: { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' },

@@ -45,7 +45,7 @@ export interface AppServices extends MattingRouteServices {
   readonly rateLimits: Pick<RateLimits, 'take'>;
   readonly resultDownload: ResultDownload;
   readonly readAccount: ReadAccount;
-  readonly readiness: { check(): Promise<Readiness> };
+  readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
 }
 
 /** One finished answer, for metrics. */
@@ -87,6 +87,11 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
     done();
   });
   app.addHook('onSend', finishUnreadBody);
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    // The caller's next request is for another replica, and on this connection it would come here.
+    if (services.readiness.draining) reply.header('connection', 'close');
+    done(null, payload);
+  });
   addAnswerLog(app, options);
   app.setErrorHandler(createErrorHandler(options.baseUrl));
   // Reached by no request: the hook above refuses first. It stands for the framework's own answer.

@@ -5,16 +5,21 @@
  * | step | does                                                    | at most                   |
  * |------|---------------------------------------------------------|---------------------------|
  * | 1    | announces: /readyz 503, submissions refused; reads,     | at once                   |
- * |      | joins and results are served on                         |                           |
- * | 2    | claims nothing more, finishes the attempts that run,    | FINISH_MAX_MS;            |
- * |      | gives back the rest                                     | hurried: gives back all   |
+ * |      | joins and results are served on, each with              |                           |
+ * |      | Connection: close                                       |                           |
+ * | 2    | claims nothing more, finishes the attempts that run,    | FINISH_MAX_MS, hurried 0, |
+ * |      | gives back the rest                                     | and GIVE_BACK_MAX_MS      |
  * | 3    | hands over the waits that are left: 202 with the job    | at once                   |
  * | 4    | closes the public port: answers under way, then         | CLOSE_MAX_MS;             |
  * |      | connections                                             | hurried: HURRIED_MAX_MS   |
- * | 5    | begins no notification more, finishes those under way,  | DELIVER_MAX_MS;           |
- * |      | gives back the rest                                     | hurried: gives back all   |
+ * | 5    | beside 4: begins no notification more, finishes those   | DELIVER_MAX_MS, or what   |
+ * |      | under way, gives back the rest                          | is left; hurried: 0       |
  * | 6    | closes the registry: nodes go to another replica        | the server's own 1 s      |
- * | 7    | closes the rest, the database last                      | -                         |
+ * | 7    | closes the rest, the database last                      | REST_MAX_MS in all        |
+ *
+ * That is 149 s at most, whatever a database or a node that hangs does to it: a supervisor that
+ * gives 150 s need not kill. What is not closed by then ends with the process, and a job that could
+ * not be given back is taken over when its lease ends.
  *
  * Waits are handed over after the attempts, so that callers whose image is being cut out still get
  * it.
@@ -26,6 +31,7 @@
  * | either again later                             | hurry                                   |
  * | the parent's IPC channel closes                | hurry: nobody waits any more            |
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 
 export const FINISH_MAX_MS = 130_000;
@@ -33,9 +39,17 @@ export const FINISH_MAX_MS = 130_000;
 const DELIVER_MAX_MS = 18_000;
 /** For answers under way: result downloads among them, which can be begun again. */
 const CLOSE_MAX_MS = 5000;
+/** To write down that jobs are free again. */
+const GIVE_BACK_MAX_MS = 5000;
+const REST_MAX_MS = 8000;
 /** Enough for the short answers of the waits just handed over. */
 const HURRIED_MAX_MS = 500;
 const SAME_SIGNAL_MS = 1000;
+/** The registry's own, see its SHUTDOWN_GRACE_MS. */
+const REGISTRY_MAX_MS = 1000;
+/** All of the above, one after the other. */
+export const DRAIN_MS_MAX =
+  FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + REGISTRY_MAX_MS + REST_MAX_MS;
 
 export interface DrainSteps {
   announce(): void;
@@ -59,6 +73,10 @@ export interface DrainOptions {
   readonly hurry: AbortSignal;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly finishMaxMs?: number;
+  /** GIVE_BACK_MAX_MS where absent. */
+  readonly giveBackMaxMs?: number;
+  /** REST_MAX_MS where absent. */
+  readonly restMaxMs?: number;
 }
 
 /** Every step is tried, whatever became of the ones before it. */
@@ -67,40 +85,73 @@ export async function drainControlPlane(steps: DrainSteps, options: DrainOptions
   const attempt = async (name: string, step: () => Promise<void>) => {
     await step().catch((err: unknown) => log.error({ err }, `${name} failed`));
   };
+  const startedAtMs = performance.now();
   log.info('draining');
   steps.announce();
-  await attempt('finishing the runs', () =>
-    hurriedBy(
-      hurry,
-      () => steps.giveRunsBack(),
-      () => steps.finishRuns(finishMaxMs),
-    ),
-  );
+  await finishRuns(steps, options, finishMaxMs);
   steps.handOverWaits();
-  await attempt('closing the public port', () => closePublic(steps, hurry));
-  await attempt('finishing the deliveries', () =>
-    hurriedBy(
-      hurry,
-      () => steps.giveDeliveriesBack(),
-      () => steps.finishDeliveries(DELIVER_MAX_MS),
-    ),
-  );
+  const leftMs = DRAIN_MS_MAX - REST_MAX_MS - REGISTRY_MAX_MS - (performance.now() - startedAtMs);
+  await Promise.all([
+    attempt('closing the public port', () => closePublic(steps, hurry)),
+    finishDeliveries(steps, options, Math.min(DELIVER_MAX_MS, leftMs)),
+  ]);
   await attempt('closing the registry', () => steps.closeRegistry());
-  for (const close of steps.closeRest) await attempt('closing', close);
+  const closingRest = async () => {
+    for (const close of steps.closeRest) await attempt('closing', close);
+  };
+  const closed = await settledWithin(closingRest(), options.restMaxMs ?? REST_MAX_MS);
+  if (!closed) log.warn('not everything is closed: left to the end of the process');
   log.info('drained');
 }
 
-async function hurriedBy(
-  hurry: AbortSignal,
-  giveBack: () => void,
-  step: () => Promise<void>,
+/** Never rejects. */
+async function finishDeliveries(
+  steps: DrainSteps,
+  { hurry, log }: DrainOptions,
+  limitMs: number,
 ): Promise<void> {
+  const giveBack = () => steps.giveDeliveriesBack();
   if (hurry.aborted) giveBack();
   else hurry.addEventListener('abort', giveBack, { once: true });
+  await steps.finishDeliveries(limitMs).catch((err: unknown) => {
+    log.error({ err }, 'finishing the deliveries failed');
+  });
+  hurry.removeEventListener('abort', giveBack);
+}
+
+/** Never rejects. */
+async function finishRuns(
+  steps: DrainSteps,
+  { hurry, log, giveBackMaxMs = GIVE_BACK_MAX_MS }: DrainOptions,
+  finishMaxMs: number,
+): Promise<void> {
+  const giveBack = () => steps.giveRunsBack();
+  if (hurry.aborted) giveBack();
+  else hurry.addEventListener('abort', giveBack, { once: true });
+  const finished = steps.finishRuns(finishMaxMs).catch((err: unknown) => {
+    log.error({ err }, 'finishing the runs failed');
+  });
+  // Until they must be given back, and as long as that may take.
+  const inTime = settledWithin(finished, finishMaxMs, hurry);
+  if (!(await inTime) && !(await settledWithin(finished, giveBackMaxMs))) {
+    log.warn('jobs are left to the end of their leases: they could not be given back');
+  }
+  hurry.removeEventListener('abort', giveBack);
+}
+
+/** Whether `work` settled before the time was over or the signal aborted. */
+async function settledWithin(
+  work: Promise<void>,
+  waitMs: number,
+  signal?: AbortSignal,
+): Promise<boolean> {
+  const stop = new AbortController();
+  const both = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
+  const timeUp = delay(waitMs, false, { signal: both }).catch(() => false);
   try {
-    await step();
+    return await Promise.race([work.then(() => true), timeUp]);
   } finally {
-    hurry.removeEventListener('abort', giveBack);
+    stop.abort();
   }
 }
 

@@ -54,6 +54,10 @@ export class ReadinessService {
     this.#draining = true;
   }
 
+  get draining(): boolean {
+    return this.#draining;
+  }
+
   #checkDependencies(): Promise<ReadinessCause[]> {
     const now = this.#now();
     if (this.#checked === undefined || now - this.#checked.atMs >= READINESS_CACHE_MS) {

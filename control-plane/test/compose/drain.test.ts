@@ -1,7 +1,7 @@
 /** The order of ending, and what a signal means. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { type DrainSteps, drainControlPlane, SignalGate } from '../../src/drain.ts';
+import { DRAIN_MS_MAX, type DrainSteps, drainControlPlane, SignalGate } from '../../src/drain.ts';
 import { silent } from '../dispatch/harness.ts';
 
 function steps(changes: Partial<DrainSteps> = {}) {
@@ -69,6 +69,23 @@ describe('draining', () => {
     hurry.abort();
     await drained;
     assert.equal(done.at(-1), 'database');
+  });
+
+  it('waits for no step for ever', async () => {
+    const hangs = () => new Promise<void>(() => undefined);
+    const { all, done } = steps({ finishRuns: hangs, closeRest: [hangs, async () => undefined] });
+    const bounds = { finishMaxMs: 20, giveBackMaxMs: 20, restMaxMs: 20 };
+    await drainControlPlane(all, { hurry: never, log: silent, ...bounds });
+    assert.deepEqual(done, ['announce', 'hand over', 'public', 'registry']);
+    const hurried = steps({ finishRuns: hangs });
+    const options = { hurry: AbortSignal.abort(), log: silent, ...bounds, finishMaxMs: 3_600_000 };
+    await drainControlPlane(hurried.all, options);
+    assert.deepEqual(hurried.done.slice(0, 3), ['announce', 'give back', 'hand over']);
+  });
+
+  it('ends within 150 s, whatever hangs', () => {
+    // As the table of drain.ts adds them up.
+    assert.ok(DRAIN_MS_MAX < 150_000);
   });
 
   it('that begins in a hurry gives back first', async () => {

@@ -173,6 +173,14 @@ test('readiness says what is amiss', async () => {
   app.setReadiness({ ready: true });
 });
 
+test('a replica that goes away sends its callers to another one', async () => {
+  const connection = async () => (await app.app.inject('/livez')).headers.connection;
+  assert.equal(await connection(), 'keep-alive');
+  app.setReadiness({ ready: false, causes: ['draining'] });
+  assert.equal(await connection(), 'close');
+  app.setReadiness({ ready: true });
+});
+
 test('a throw of no kind known is INTERNAL_ERROR: opaque outside, whole in the log', async () => {
   app.refuseNewJobs(new Error('the password is hunter2') as never);
   logged.length = 0;

@@ -76,7 +76,7 @@ for (const dialect of DIALECTS) {
       const nodeId = `node-${randomUUID()}`;
       assert.equal(codeOf(await ask(app, `/operator/nodes/${nodeId}/drain`, 'POST')), 'NOT_FOUND');
       assert.equal(codeOf(await ask(app, '/operator/nodes/n%C3%B6de')), 'NOT_FOUND');
-      await register(stores, nodeId, '10.0.0.7:50052');
+      const bootId = await register(stores, nodeId, '10.0.0.7:50052');
       const state = async () => (await ask(app, `/operator/nodes/${nodeId}`)).json().state;
       assert.equal(await state(), 'live');
       const told = await ask(app, `/operator/nodes/${nodeId}/drain`, 'POST');
@@ -84,6 +84,8 @@ for (const dialect of DIALECTS) {
       assert.equal(await state(), 'draining');
       await ask(app, `/operator/nodes/${nodeId}/undrain`, 'POST');
       assert.equal(await state(), 'live');
+      await stores.nodes.deregister(nodeId, bootId);
+      assert.equal(await state(), 'gone');
       const { nodes } = (await ask(app, '/operator/nodes')).json();
       const found = nodes.find((node: { node_id: string }) => node.node_id === nodeId);
       assert.equal(found.http_address, '10.0.0.7:50052');

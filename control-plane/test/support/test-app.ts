@@ -291,7 +291,13 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
     jobViews,
     resultDownload: new ResultDownload(stores.jobs, blobs),
     readAccount,
-    readiness: { check: async () => switches.readiness },
+    readiness: {
+      check: async () => switches.readiness,
+      get draining() {
+        const { readiness } = switches;
+        return !readiness.ready && readiness.causes.includes('draining');
+      },
+    },
   };
   const app = buildApp(services, {
     baseUrl: BASE_URL,

@@ -1,0 +1,12 @@
+/** Preloaded into an inference node: tiny-plan.ts takes the place of its models, and nothing else. */
+import { registerHooks } from 'node:module';
+
+registerHooks({
+  resolve(specifier, context, nextResolve) {
+    const fromNode = context.parentURL?.endsWith('/inference-node/src/compose.ts');
+    if (fromNode && specifier.endsWith('models/plan.ts')) {
+      return { url: new URL('./tiny-plan.ts', import.meta.url).href, shortCircuit: true };
+    }
+    return nextResolve(specifier, context);
+  },
+});
