@@ -38,6 +38,7 @@ export function createJobStore(database: Database, options: JobStoreOptions): Jo
     succeed: (claim, result, ttlMs, timings) => completion.succeed(claim, result, ttlMs, timings),
     fail: (claim, failure) => completion.fail(claim, failure),
     queued: () => retention.queued(),
+    doneWithin: windowMs => retention.doneWithin(windowMs),
     takeExpiredResultBlobs: limit => retention.takeExpiredResultBlobs(limit),
     removeFinalOlderThan: (afterMs, limit) => retention.removeFinalOlderThan(afterMs, limit),
     referencedBlobs: names => retention.referencedBlobs(names),

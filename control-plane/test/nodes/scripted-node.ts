@@ -320,6 +320,8 @@ export class ScriptedNode {
       inferMs: 10,
       decodeMsPerMegapixel: 1,
       encodeMsPerMegapixel: 1,
+      decodeRates: [],
+      encodeRates: [],
     };
   }
 
