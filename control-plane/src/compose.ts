@@ -15,11 +15,12 @@ import type { Logger } from 'pino';
 import pkg from '../../package.json' with { type: 'json' };
 import { buildApp } from './app.ts';
 import type { Config } from './config.ts';
+import type { LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { listening } from './listen-error.ts';
 import { ControlMetrics, openMetricsServer } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
-import { RegistryServer } from './nodes/registry-server.ts';
+import { type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
 import { SecretBox } from './secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts';
 import { AcceptanceGate } from './services/acceptance.ts';
@@ -67,6 +68,12 @@ export function createReplicaId(): string {
     .slice(0, 40)}-${randomUUID().slice(0, 8)}`;
 }
 
+/** Leases of a test that waits for them to run out; the usual ones where absent. */
+export interface Timing {
+  readonly jobs?: LeaseTiming;
+  readonly nodes?: NodeTiming;
+}
+
 /**
  * Rejects with nothing left open: ConfigError's siblings (StorageConfigError, DatabaseOpenError,
  * SchemaError, SecretsKeyError, ListenError) have one line for the operator.
@@ -75,6 +82,7 @@ export async function openControlPlane(
   config: Config,
   log: Logger,
   replicaId: string,
+  timing: Timing = {},
 ): Promise<ControlPlane> {
   // It would write to stderr, which is for the one line about an end.
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
@@ -89,7 +97,8 @@ export async function openControlPlane(
     migrations: 'run',
   });
   const secrets = new SecretBox(secretsKey);
-  const parts = composeParts({ config, log, replicaId, views, errorsPage, blobs, stores, secrets });
+  const foundations = { config, log, replicaId, views, errorsPage, blobs, stores, secrets, timing };
+  const parts = composeParts(foundations);
   try {
     await requireSameSecretsKey(stores.secretsCanary, secretsKey);
     return await openParts(config, log, parts);
@@ -109,13 +118,14 @@ interface Foundations {
   readonly blobs: BlobStore;
   readonly stores: Stores;
   readonly secrets: SecretBox;
+  readonly timing: Timing;
 }
 
 type Parts = ReturnType<typeof composeParts>;
 
 /** Opens nothing. */
 function composeParts(foundations: Foundations) {
-  const { config, log, replicaId, blobs, stores } = foundations;
+  const { config, log, replicaId, blobs, stores, timing } = foundations;
   const events = new JobEvents();
   const metrics = new ControlMetrics();
   const failed = (what: string) => (err: unknown) => log.warn({ err }, what);
@@ -133,6 +143,7 @@ function composeParts(foundations: Foundations) {
     log,
     attemptTimeoutMs: config.attemptTimeoutMs,
     resultTtlMs: config.resultTtlMs,
+    leaseTiming: timing.jobs,
   });
   const dispatcher = new Dispatcher({
     jobs: stores.jobs,
@@ -143,12 +154,14 @@ function composeParts(foundations: Foundations) {
     log,
     holder: replicaId,
     noNodeGraceMs: config.noNodeGraceMs,
+    leaseTiming: timing.jobs,
   });
   const registry = new RegistryServer({
     host: config.registryHost,
     port: config.registryPort,
     nodeToken: config.nodeToken,
     membership: stores.nodes,
+    timing: timing.nodes,
     onMembersChanged: () => void fleet.refresh(),
     onFailure: failed('registry call failed'),
   });

@@ -58,6 +58,8 @@ export interface NodeSnapshot {
   readonly megapixelsFree: number;
   /** Admitted there or on their way from here. */
   readonly imagesInFlight: number;
+  /** Those of them that are ours. */
+  readonly ownImages: number;
   readonly engines: number;
   readonly enginesReady: number;
   /** By its own report: until an engine takes an image admitted at `reportedAtMs`. */
@@ -72,7 +74,7 @@ export interface NodeSnapshot {
   readonly encodeMsPerMegapixel: number;
   /** Images we have started that its report does not show yet. */
   readonly unreportedImages: number;
-  /** False: slow start, it gets one image an engine at a time. */
+  /** False: slow start, it gets one image an engine at a time of us. */
   readonly proven: boolean;
   /** Faults have put it out until then (node-trust.ts). */
   readonly ejectedUntilMs: number;
@@ -139,7 +141,7 @@ export function hasPlace(node: NodeSnapshot, needs: JobNeeds): boolean {
   // No engine ready: they are restarting, and the job is better kept where it can still go
   // elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
-  if (!node.proven && node.imagesInFlight >= node.enginesReady) return false;
+  if (!node.proven && node.ownImages >= node.enginesReady) return false;
   // What an idle node refuses it can never hold, and its refusal says so.
   return node.imagesInFlight <= 0 || megapixelsOf(needs.pixels) <= node.megapixelsFree;
 }

@@ -143,6 +143,7 @@ export class NodeView {
           ? Math.min(reportedFree, megapixelsMax) - unreportedMegapixels
           : reportedFree,
       imagesInFlight,
+      ownImages: this.#reservations.size,
       enginesReady: report.enginesReady,
       estimatedWaitMs: report.estimatedWaitMs,
       reportedAtMs: this.#reportedAtMs,

@@ -25,7 +25,7 @@ import {
 } from '../domain/dispatch-policy.ts';
 import type { Job, JobFailure } from '../domain/job.ts';
 import { type JobLane, orderJobs, type Shares } from '../domain/job-turns.ts';
-import { failureDue, LEASE_MS } from '../domain/lease.ts';
+import { failureDue, LEASE_TIMING, type LeaseTiming } from '../domain/lease.ts';
 import type { FleetChange, Offer } from '../nodes/node-link.ts';
 import type { ClaimableJob, JobStore } from '../store/job-store.ts';
 import { needsOf } from './claimed-job.ts';
@@ -65,6 +65,8 @@ export interface DispatcherDependencies {
   readonly holder: string;
   /** How long a job that no routable node can do waits for one that can. */
   readonly noNodeGraceMs: number;
+  /** LEASE_TIMING where absent. */
+  readonly leaseTiming?: LeaseTiming;
   /** In [0, 1). */
   readonly random?: () => number;
   readonly now?: () => number;
@@ -324,9 +326,10 @@ export class Dispatcher {
   /** Never rejects. */
   async #run(run: Run, { offer, failure }: Start): Promise<void> {
     const { job } = run;
-    const { jobs, runner, observer, holder, log } = this.#dependencies;
+    const { jobs, runner, observer, holder, log, leaseTiming } = this.#dependencies;
+    const { leaseMs } = leaseTiming ?? LEASE_TIMING;
     try {
-      const claimed = await jobs.claim(job, holder, LEASE_MS);
+      const claimed = await jobs.claim(job, holder, leaseMs);
       if (claimed === undefined) return;
       if (job.leaseExpired) {
         observer.takenOver();

@@ -27,6 +27,7 @@ function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
     imagesFree: 2,
     megapixelsFree: 100,
     imagesInFlight: 1,
+    ownImages: 0,
     engines: 1,
     enginesReady: 1,
     estimatedWaitMs: 0,
@@ -50,6 +51,7 @@ const anySnapshot = fc
     imagesFree: fc.integer({ min: -1, max: 3 }),
     megapixelsFree: fc.constantFrom(0, 5, 12, 200),
     imagesInFlight: fc.nat(3),
+    ownImages: fc.nat(2),
     proven: fc.boolean(),
     ejectedUntilMs: fc.constantFrom(0, 0, 5, 900),
     waitsMs: fc.constantFrom(0, 0, 10, 500),
@@ -281,9 +283,9 @@ describe('ejected nodes', () => {
 describe('slow start', () => {
   it('gives a new node an image an engine until it has proved itself', () => {
     const fresh = { proven: false, enginesReady: 2 };
-    assert.ok(hasPlace(snapshot({ ...fresh, imagesInFlight: 1 }), photo));
-    assert.ok(!hasPlace(snapshot({ ...fresh, imagesInFlight: 2 }), photo));
-    assert.ok(hasPlace(snapshot({ ...fresh, proven: true, imagesInFlight: 2 }), photo));
+    assert.ok(hasPlace(snapshot({ ...fresh, ownImages: 1 }), photo));
+    assert.ok(!hasPlace(snapshot({ ...fresh, ownImages: 2 }), photo));
+    assert.ok(hasPlace(snapshot({ ...fresh, proven: true, ownImages: 2 }), photo));
   });
 });
 
