@@ -16,12 +16,13 @@ import { TlsFiles } from '#contract/tls-files.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { buildApp } from './app.ts';
 import type { Config } from './config.ts';
+import type { LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
 import { listening } from './listen-error.ts';
 import { ControlMetrics } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
-import { RegistryServer } from './nodes/registry-server.ts';
+import { type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
 import { SecretBox } from './secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts';
 import { AcceptanceGate } from './services/acceptance.ts';
@@ -74,6 +75,12 @@ export function createReplicaId(): string {
     .slice(0, 40)}-${randomUUID().slice(0, 8)}`;
 }
 
+/** Leases of a test that waits for them to run out; the usual ones where absent. */
+export interface Timing {
+  readonly jobs?: LeaseTiming;
+  readonly nodes?: NodeTiming;
+}
+
 /**
  * Rejects with nothing left open: ConfigError's siblings (TlsFileError, StorageConfigError,
  * DatabaseOpenError, SchemaError, SecretsKeyError, ListenError) have one line for the operator.
@@ -82,25 +89,24 @@ export async function openControlPlane(
   config: Config,
   log: Logger,
   replicaId: string,
+  timing: Timing = {},
 ): Promise<ControlPlane> {
   // It would write to stderr, which is for the one line about an end.
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
   const tls = await TlsFiles.open(config.tls, { log });
   try {
-    return await openOn(tls, config, log, replicaId);
+    return await openOn({ tls, config, log, replicaId, timing });
   } catch (error) {
     tls.close();
     throw error;
   }
 }
 
-async function openOn(
-  tls: TlsFiles,
-  config: Config,
-  log: Logger,
-  replicaId: string,
-): Promise<ControlPlane> {
+type Ground = Pick<Foundations, 'tls' | 'config' | 'log' | 'replicaId' | 'timing'>;
+
+async function openOn(ground: Ground): Promise<ControlPlane> {
+  const { config, log } = ground;
   const views = new JobViews(config.baseUrl);
   const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
   const blobs = await openStorage(config.storageUrl);
@@ -117,8 +123,7 @@ async function openOn(
     previousKey === undefined ? [] : [new SecretBox(previousKey)],
   );
   warnOfOpenDoors(config, log);
-  const opened = { tls, blobs, stores, secrets };
-  const parts = composeParts({ config, log, replicaId, views, errorsPage, ...opened });
+  const parts = composeParts({ ...ground, views, errorsPage, blobs, stores, secrets });
   try {
     await requireSameSecretsKey(stores.secretsCanary, secretsKey, previousKey);
     await warnOfStrangeSecrets(stores, secrets, log);
@@ -140,6 +145,7 @@ interface Foundations {
   readonly blobs: BlobStore;
   readonly stores: Stores;
   readonly secrets: CallbackSecrets;
+  readonly timing: Timing;
 }
 
 /** The only ways round the outgoing guard, said by every start. */
@@ -167,7 +173,7 @@ type Parts = ReturnType<typeof composeParts>;
 
 /** Opens nothing. */
 function composeParts(foundations: Foundations) {
-  const { config, log, replicaId, tls, blobs, stores, secrets } = foundations;
+  const { config, log, replicaId, tls, blobs, stores, secrets, timing } = foundations;
   const events = new JobEvents();
   const guard = new OutgoingGuard({ policy: config });
   const metrics = new ControlMetrics();
@@ -187,6 +193,7 @@ function composeParts(foundations: Foundations) {
     log,
     attemptTimeoutMs: config.attemptTimeoutMs,
     resultTtlMs: config.resultTtlMs,
+    leaseTiming: timing.jobs,
   });
   const dispatcher = new Dispatcher({
     jobs: stores.jobs,
@@ -197,6 +204,7 @@ function composeParts(foundations: Foundations) {
     log,
     holder: replicaId,
     noNodeGraceMs: config.noNodeGraceMs,
+    leaseTiming: timing.jobs,
   });
   const registry = new RegistryServer({
     host: config.registryHost,
@@ -204,6 +212,7 @@ function composeParts(foundations: Foundations) {
     nodeToken: config.nodeToken,
     credentials: tls.serverCredentials(),
     membership: stores.nodes,
+    timing: timing.nodes,
     onMembersChanged: () => void fleet.refresh(),
     onFailure: failed('registry call failed'),
   });

@@ -10,7 +10,14 @@
 import type { OutputFormat } from '#contract/formats.ts';
 import type { EnginePool, EnginePriority } from './engine/engine-pool.ts';
 import type { PreparedModel } from './models/prepared-model.ts';
-import type { FinishedPicture, PictureLease, PicturePool, Size } from './picture/picture-pool.ts';
+import type {
+  FinishedPicture,
+  PictureLease,
+  PicturePool,
+  PicturePoolSnapshot,
+  Size,
+} from './picture/picture-pool.ts';
+import { type HeldWorker, workerWaitMs } from './picture/worker-wait.ts';
 
 /** A prepared model and the engines that run it. */
 export interface PlanRun {
@@ -81,6 +88,9 @@ export type PipelinePlace = (typeof PIPELINE_PLACES)[number];
 
 const BEFORE_INFERENCE: readonly PipelinePlace[] = ['receiving', 'waiting_for_worker', 'decoding'];
 
+/** An ordinary photo: only for estimates, admission counts the largest. */
+const PIXELS_WHERE_UNKNOWN = 12_000_000;
+
 interface Matte {
   readonly alpha: Buffer;
   readonly size: Size;
@@ -92,6 +102,8 @@ export class Pipeline {
   readonly #pictures: PicturePool;
   /** Where each image in the node is; bounded by admission. */
   readonly #places = new Map<ImageOrder, PipelinePlace>();
+  /** Since when an image holds its worker. */
+  readonly #workedOnSinceMs = new Map<ImageOrder, number>();
 
   constructor(pictures: PicturePool) {
     this.#pictures = pictures;
@@ -126,7 +138,21 @@ export class Pipeline {
       const { engines: all, enginesReady, inferMs, estimatedWaitMs } = engines.snapshot();
       return estimatedWaitMs + (ahead * inferMs) / Math.max(1, enginesReady || all);
     });
-    return Math.max(0, ...waits);
+    return Math.max(0, this.#workerWaitMs(), ...waits);
+  }
+
+  #workerWaitMs(): number {
+    const pictures = this.#pictures.snapshot();
+    const nowMs = performance.now();
+    const held: HeldWorker[] = [];
+    const waitingMs: number[] = [];
+    for (const order of this.#places.keys()) {
+      const expectedMs = expectedWorkMs(order, pictures);
+      const sinceMs = this.#workedOnSinceMs.get(order);
+      if (sinceMs !== undefined) held.push({ elapsedMs: nowMs - sinceMs, expectedMs });
+      else if (this.#places.get(order) !== 'sending') waitingMs.push(expectedMs);
+    }
+    return workerWaitMs(pictures.workers, held, waitingMs);
   }
 
   async #stages(
@@ -142,10 +168,12 @@ export class Pipeline {
 
     this.#places.set(order, 'waiting_for_worker');
     const lease = await this.#pictures.acquire(order.priority, signal);
-    const pixels = await this.#pixelStages(order, file, lease, exchange, signal).finally(() =>
+    this.#workedOnSinceMs.set(order, performance.now());
+    const pixels = await this.#pixelStages(order, file, lease, exchange, signal).finally(() => {
       // Before the result is sent: a slow reader must not hold a worker.
-      lease.release(),
-    );
+      lease.release();
+      this.#workedOnSinceMs.delete(order);
+    });
 
     this.#places.set(order, 'sending');
     signal.throwIfAborted();
@@ -197,6 +225,17 @@ export class Pipeline {
     this.#places.set(order, stage);
     exchange.stageBegan(stage);
   }
+}
+
+/** Decoding, inference and encoding of an image, by the node's own means. */
+function expectedWorkMs(
+  { declared, outputFormat, plan }: ImageOrder,
+  pictures: PicturePoolSnapshot,
+): number {
+  const pixels = declared === undefined ? PIXELS_WHERE_UNKNOWN : declared.width * declared.height;
+  const encode = pictures.encodeRates.get(outputFormat) ?? pictures.encodeMsPerMegapixel;
+  const picturesMs = ((pictures.decodeMsPerMegapixel + encode) * pixels) / 1e6;
+  return plan.runs.reduce((sum, { engines }) => sum + engines.snapshot().inferMs, picturesMs);
 }
 
 function inputSize({ inputWidth, inputHeight }: PreparedModel): Size {

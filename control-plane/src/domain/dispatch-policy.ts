@@ -1,16 +1,47 @@
 /**
- * Which node a job goes to. Pure: snapshots in, a choice out; chance is handed in.
- * The dispatcher runs it, and so does anything that simulates a fleet.
+ * Which node a job goes to. Pure: snapshots in, a choice out; chance and the clock are handed in.
+ * The dispatcher runs it, and so does the simulator (bench/dispatch-simulator), unchanged.
  *
- * Nodes are compared by estimated wait (Mitzenmacher, "The Power of Two Choices in Randomized Load
- * Balancing", 2001): all of them in a small fleet, two at random in a large one, so that replicas
- * with stale views do not all pick the same best node.
+ * - Late: a node gets a job only when an engine there would take it about when it arrives. What has
+ *   longer to wait waits in the queue, where any node that is free first can take it, and where
+ *   turns are still fair.
+ * - Early: among the nodes that would take it now, the one that finishes it first by its own
+ *   measurements (milliseconds a megapixel and format), so that large images go to fast nodes and
+ *   slow nodes still work.
+ * - Apart: every node is compared in a small fleet. In a large one CHOICES of them at random, since
+ *   replicas with stale views would all pick the same best one (Mitzenmacher, "The Power of Two
+ *   Choices in Randomized Load Balancing", 2001); those without a wait go first (Lu et al.,
+ *   "Join-Idle-Queue", 2011).
+ * - Checked: the node is told the longest wait and refuses at once where its queue has grown since
+ *   its last report (after the probes of Ousterhout et al., "Sparrow", 2013).
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 
 /** Up to here a look at every node costs less than it gains. */
 export const FULL_SCAN_NODES_MAX = 15;
+/** Nodes compared in a larger fleet. */
+export const CHOICES = 2;
+/** Draws for them, before the fleet counts as nearly full and all of it is looked at. */
+const DRAWS_MAX = 64;
+
+/**
+ * A job may be on its way this long before an engine is free: the claim, the header, the first
+ * bytes.
+ */
+export const LEAD_MS = 50;
+/**
+ * Of the time a job has waited, what it may wait once more on a node: where estimates are wrong, or
+ * somebody else keeps the nodes busy, it gets in all the same.
+ */
+const WAITED_SHARE = 0.1;
+
+/** Of the time since a report whose wait should be over: what may still be left of it. */
+const OVERRUN_SHARE = 0.2;
+
+/** Until a node has measured a format: about a core of a server (AMD EPYC). */
+const DECODE_MS_PER_MEGAPIXEL = { jpeg: 20, png: 30, webp: 30, avif: 40, jxl: 70 } as const;
+const ENCODE_MS_PER_MEGAPIXEL = { png: 80, webp: 120, avif: 150, jxl: 150 } as const;
 
 /** What one replica knows of one node now, its own attempts included. */
 export interface NodeSnapshot {
@@ -25,16 +56,28 @@ export interface NodeSnapshot {
   /** Further images it would admit: its own report less what we have started since. */
   readonly imagesFree: number;
   readonly megapixelsFree: number;
-  /** Nothing is admitted there and nothing of ours is on its way. */
-  readonly idle: boolean;
+  /** Admitted there or on their way from here. */
+  readonly imagesInFlight: number;
+  /** Those of them that are ours. */
+  readonly ownImages: number;
   readonly engines: number;
   readonly enginesReady: number;
-  /** By its own report: until an engine takes an image admitted now. */
+  /** By its own report: until an engine takes an image admitted at `reportedAtMs`. */
   readonly estimatedWaitMs: number;
-  /** Running mean of a run. */
+  readonly reportedAtMs: number;
+  /** Running mean of a run; 0: none yet. */
   readonly inferMs: number;
+  /** Running means of the formats measured, then of all. */
+  readonly decodeRates: ReadonlyMap<InputFormat, number>;
+  readonly encodeRates: ReadonlyMap<OutputFormat, number>;
+  readonly decodeMsPerMegapixel: number;
+  readonly encodeMsPerMegapixel: number;
   /** Images we have started that its report does not show yet. */
   readonly unreportedImages: number;
+  /** False: slow start, it gets one image an engine at a time of us. */
+  readonly proven: boolean;
+  /** Faults have put it out until then (node-trust.ts). */
+  readonly ejectedUntilMs: number;
 }
 
 export interface JobNeeds {
@@ -45,14 +88,19 @@ export interface JobNeeds {
 }
 
 export type NodeChoice =
-  | { readonly kind: 'picked'; readonly node: NodeSnapshot }
-  /** A node that can do it has no room now. */
-  | { readonly kind: 'busy' }
+  /** It is to refuse where an engine would not take the job within `waitMsMax`. */
+  | { readonly kind: 'picked'; readonly node: NodeSnapshot; readonly waitMsMax: number }
+  /** A node that can do it has no room now; `retryInMs` where time alone may change that. */
+  | { readonly kind: 'busy'; readonly retryInMs: number | undefined }
   /** Nodes are routable and none of them can ever do it. */
   | { readonly kind: 'incapable' }
   | { readonly kind: 'no-nodes' };
 
 export interface NodeChoiceOptions {
+  /** Of the clock that snapshots are stamped by. */
+  readonly nowMs: number;
+  /** Since the job's submission. */
+  readonly waitedMs: number;
   /** Boot ids of nodes that said they cannot do this job. */
   readonly excludedBoots?: ReadonlySet<string>;
   /** Node ids taken only where no other capable node is routable: an attempt failed there. */
@@ -78,19 +126,56 @@ export function canDo(node: NodeSnapshot, needs: JobNeeds): boolean {
   return needs.pixels <= node.imagePixelsMax;
 }
 
-/** Whether the node would admit the job now. */
-export function hasRoom(node: NodeSnapshot, needs: JobNeeds): boolean {
+/** Whether nodes are routable and none of them can ever do it. */
+export function isIncapable(
+  nodes: readonly NodeSnapshot[],
+  needs: JobNeeds,
+  excludedBoots?: ReadonlySet<string>,
+): boolean {
+  if (nodes.length === 0) return false;
+  return !nodes.some(node => !excludedBoots?.has(node.bootId) && canDo(node, needs));
+}
+
+/** Whether the node has a place for the job, whatever it would wait there. */
+export function hasPlace(node: NodeSnapshot, needs: JobNeeds): boolean {
   // No engine ready: they are restarting, and the job is better kept where it can still go
   // elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
+  if (!node.proven && node.ownImages >= node.enginesReady) return false;
   // What an idle node refuses it can never hold, and its refusal says so.
-  return node.idle || megapixelsOf(needs.pixels) <= node.megapixelsFree;
+  return node.imagesInFlight <= 0 || megapixelsOf(needs.pixels) <= node.megapixelsFree;
 }
 
 /** Milliseconds until an engine would take one more image, our unreported ones before it. */
-export function expectedWaitMs(node: NodeSnapshot): number {
+export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
   const engines = Math.max(1, node.enginesReady);
-  return node.estimatedWaitMs + (node.unreportedImages * node.inferMs) / engines;
+  const sinceMs = nowMs - node.reportedAtMs;
+  const leftMs = node.estimatedWaitMs - sinceMs;
+  // What should be over and has not reported its end takes longer than its like.
+  const overrunMs = node.estimatedWaitMs > 0 ? OVERRUN_SHARE * sinceMs : 0;
+  const reported = leftMs > 0 ? leftMs : overrunMs;
+  // As many as there are engines are taken at once where nothing else waits.
+  const idle = node.imagesInFlight - node.unreportedImages <= 0 ? engines : 0;
+  const ahead = Math.max(0, node.unreportedImages - Math.max(0, idle - 1));
+  return reported + (ahead * node.inferMs) / engines;
+}
+
+/** Milliseconds of work that the job is for the node, by its own measurements. */
+export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
+  const { inputFormat, outputFormat } = needs;
+  const megapixels = megapixelsOf(needs.pixels);
+  const decode =
+    node.decodeRates.get(inputFormat) ??
+    (node.decodeMsPerMegapixel || DECODE_MS_PER_MEGAPIXEL[inputFormat]);
+  const encode =
+    node.encodeRates.get(outputFormat) ??
+    (node.encodeMsPerMegapixel || ENCODE_MS_PER_MEGAPIXEL[outputFormat]);
+  return node.inferMs + (decode + encode) * megapixels;
+}
+
+/** The longest wait for an engine with which a node may be given the job. */
+export function waitMsMax(waitedMs: number): number {
+  return LEAD_MS + WAITED_SHARE * Math.max(0, waitedMs);
 }
 
 /** @param nodes the routable ones. */
@@ -100,29 +185,84 @@ export function pickNode(
   options: NodeChoiceOptions,
 ): NodeChoice {
   if (nodes.length === 0) return { kind: 'no-nodes' };
-  const { excludedBoots, avoidedNodes, random } = options;
-  const capable = nodes.filter(node => !excludedBoots?.has(node.bootId) && canDo(node, needs));
-  if (capable.length === 0) return { kind: 'incapable' };
-  const others = capable.filter(node => !avoidedNodes?.has(node.nodeId));
-  const preferred = others.length > 0 ? others : capable;
-  const free = preferred.filter(node => hasRoom(node, needs));
-  if (free.length === 0) return { kind: 'busy' };
-  return { kind: 'picked', node: leastLoaded(sample(free, random), random) };
+  const { excludedBoots, avoidedNodes, nowMs, waitedMs } = options;
+  if (isIncapable(nodes, needs, excludedBoots)) return { kind: 'incapable' };
+  const waitMax = waitMsMax(waitedMs);
+  const tooLongMs = (node: NodeSnapshot) => expectedWaitMs(node, nowMs) - waitMax;
+  const out = ejectedNodes(nodes, nowMs);
+  const isCapable = (node: NodeSnapshot) => !excludedBoots?.has(node.bootId) && canDo(node, needs);
+  const isGood = (node: NodeSnapshot) =>
+    !out.has(node) && !avoidedNodes?.has(node.nodeId) && isCapable(node);
+  // Where there are no good ones, better these than none.
+  const isWanted = nodes.some(isGood) ? isGood : isCapable;
+  const mayTake = (node: NodeSnapshot) =>
+    hasPlace(node, needs) && isWanted(node) && tooLongMs(node) <= 0;
+  const compared = candidates(nodes, mayTake, options);
+  if (compared.length > 0) {
+    const node = firstToFinish(compared, needs, options);
+    return { kind: 'picked', node, waitMsMax: waitMax };
+  }
+  let retryInMs: number | undefined;
+  for (const node of nodes) {
+    if (!hasPlace(node, needs) || !isWanted(node)) continue;
+    retryInMs = Math.min(retryInMs ?? Number.POSITIVE_INFINITY, tooLongMs(node));
+  }
+  return { kind: 'busy', retryInMs };
 }
 
-function sample(nodes: readonly NodeSnapshot[], random: () => number): readonly NodeSnapshot[] {
-  if (nodes.length <= FULL_SCAN_NODES_MAX) return nodes;
-  const first = Math.floor(random() * nodes.length);
-  // Another one: an offset of 1 to length - 1.
-  const offset = 1 + Math.floor(random() * (nodes.length - 1));
-  return [nodes[first], nodes[(first + offset) % nodes.length]];
+/** An engine is free by what is there, not by an estimate, which a slow image outlasts. */
+function isIdle(node: NodeSnapshot): boolean {
+  return node.imagesInFlight < node.enginesReady;
 }
 
-function leastLoaded(nodes: readonly NodeSnapshot[], random: () => number): NodeSnapshot {
+/** Half of the fleet at most: beyond that the fault is hardly the nodes', and somebody must work. */
+function ejectedNodes(nodes: readonly NodeSnapshot[], nowMs: number): ReadonlySet<NodeSnapshot> {
+  const ejected = nodes.filter(node => node.ejectedUntilMs > nowMs);
+  const most = Math.floor(nodes.length / 2);
+  if (ejected.length <= most) return new Set(ejected);
+  return new Set(ejected.sort((a, b) => b.ejectedUntilMs - a.ejectedUntilMs).slice(0, most));
+}
+
+function candidates(
+  nodes: readonly NodeSnapshot[],
+  mayTake: (node: NodeSnapshot) => boolean,
+  { random }: NodeChoiceOptions,
+): readonly NodeSnapshot[] {
+  if (nodes.length <= FULL_SCAN_NODES_MAX) {
+    const free = nodes.filter(mayTake);
+    return free.some(isIdle) ? free.filter(isIdle) : free;
+  }
+  const drawn = new Set<NodeSnapshot>();
+  for (let draw = 0; draw < DRAWS_MAX && drawn.size < CHOICES; draw += 1) {
+    const node = nodes[Math.floor(random() * nodes.length)];
+    if (mayTake(node) && isIdle(node)) drawn.add(node);
+  }
+  if (drawn.size === CHOICES) return [...drawn];
+  const free = nodes.filter(mayTake);
+  const idle = free.filter(isIdle);
+  return sample(idle.length > 0 ? idle : free, random);
+}
+
+/** CHOICES of them, each as likely as any other. */
+function sample(nodes: NodeSnapshot[], random: () => number): readonly NodeSnapshot[] {
+  const count = Math.min(CHOICES, nodes.length);
+  for (let at = 0; at < count; at += 1) {
+    const other = at + Math.floor(random() * (nodes.length - at));
+    [nodes[at], nodes[other]] = [nodes[other], nodes[at]];
+  }
+  return nodes.slice(0, count);
+}
+
+function firstToFinish(
+  nodes: readonly NodeSnapshot[],
+  needs: JobNeeds,
+  { nowMs, random }: NodeChoiceOptions,
+): NodeSnapshot {
   let best: NodeSnapshot[] = [];
   let bestOrder: readonly [number, number] = [Number.POSITIVE_INFINITY, 0];
   for (const node of nodes) {
-    const order = [expectedWaitMs(node), node.unreportedImages - node.imagesFree] as const;
+    const finishMs = expectedWaitMs(node, nowMs) + workMs(node, needs);
+    const order = [finishMs, node.unreportedImages - node.imagesFree] as const;
     const difference = order[0] - bestOrder[0] || order[1] - bestOrder[1];
     if (best.length > 0 && difference > 0) continue;
     best = best.length > 0 && difference === 0 ? [...best, node] : [node];

@@ -90,6 +90,28 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
   }
 }
 
+/**
+ * What the outcome says of the node (domain/node-trust.ts); undefined: nothing. A refusal for want
+ * of room or of a codec is an honest answer; one without an answer, or by its own error, is not.
+ */
+export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined {
+  switch (outcome.kind) {
+    case 'done':
+    case 'image-fault':
+      return 'well';
+    case 'lost':
+    case 'node-fault':
+      return 'fault';
+    case 'refused':
+      return HONEST_REFUSALS.has(outcome.error.code) ? undefined : 'fault';
+    case 'local-fault':
+    case 'aborted':
+      return undefined;
+  }
+}
+
+const HONEST_REFUSALS: ReadonlySet<ErrorCode> = new Set(['NODE_OVERLOADED', 'NODE_INCAPABLE']);
+
 interface GrpcError extends Error {
   readonly code: status;
   readonly details: string;

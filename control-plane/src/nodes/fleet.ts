@@ -10,7 +10,13 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ChannelSecurity } from '#contract/tls-files.ts';
 import type { NodeSnapshot } from '../domain/dispatch-policy.ts';
-import { type FleetMember, type LinkLog, NodeLink, type Offer } from './node-link.ts';
+import {
+  type FleetChange,
+  type FleetMember,
+  type LinkLog,
+  NodeLink,
+  type Offer,
+} from './node-link.ts';
 import { NODE_LEASE_MS } from './registry-server.ts';
 
 /** How soon another replica's registrations are seen here. */
@@ -40,7 +46,7 @@ export class Fleet {
   readonly #links = new Map<string, NodeLink>();
   /** No members any more, kept until their last attempt ends. */
   readonly #retired = new Set<NodeLink>();
-  readonly #listeners = new Set<() => void>();
+  readonly #listeners = new Set<(cause: FleetChange) => void>();
   readonly #closed = new AbortController();
   #polled: Promise<void> | undefined;
   #refreshing: Promise<void> | undefined;
@@ -78,7 +84,7 @@ export class Fleet {
   }
 
   /** Called whenever a node, its room or its state may have changed. Returns how to stop it. */
-  onChange(listener: () => void): () => void {
+  onChange(listener: (cause: FleetChange) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
@@ -94,12 +100,16 @@ export class Fleet {
   }
 
   /** Takes room on a node for one attempt; undefined when that boot of it is routable no more. */
-  offer(node: Pick<NodeSnapshot, 'nodeId' | 'bootId'>, megapixels: number): Offer | undefined {
+  offer(
+    node: Pick<NodeSnapshot, 'nodeId' | 'bootId'>,
+    megapixels: number,
+    waitMsMax = 0,
+  ): Offer | undefined {
     const link = this.#links.get(node.nodeId);
     if (link === undefined || link.member.bootId !== node.bootId || !link.routable) {
       return undefined;
     }
-    return link.offer(megapixels);
+    return link.offer(megapixels, waitMsMax);
   }
 
   get hasBeenRoutable(): boolean {
@@ -182,7 +192,12 @@ export class Fleet {
     const { nodeId, bootId, address } = member;
     this.#options.log('info', 'node joined', { nodeId, bootId, address });
     const { nodeToken, log, security } = this.#options;
-    return new NodeLink(member, nodeToken, log, () => this.#changed(), security);
+    return new NodeLink(member, nodeToken, {
+      log,
+      onChange: cause => this.#changed(cause),
+      now: this.#now,
+      security,
+    });
   }
 
   #retire(link: NodeLink): void {
@@ -190,15 +205,15 @@ export class Fleet {
     this.#options.log('info', 'node left', { nodeId, bootId });
     link.retire();
     if (link.attemptsInFlight > 0) this.#retired.add(link);
-    this.#changed();
+    this.#changed('reported');
   }
 
-  #changed(): void {
+  #changed(cause: FleetChange): void {
     const routable = [...this.#links.values()].some(link => link.routable);
     if (routable || this.#routable) this.#lastRoutableAtMs = this.#now();
     this.#routable = routable;
     this.#hasBeenRoutable ||= routable;
-    for (const listener of this.#listeners) listener();
+    for (const listener of this.#listeners) listener(cause);
   }
 }
 

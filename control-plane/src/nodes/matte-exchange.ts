@@ -43,6 +43,8 @@ export interface MatteCall {
   readonly height: number | null;
   readonly outputFormat: OutputFormat;
   readonly sync: boolean;
+  /** The node refuses where an engine would not take the image within this; 0: any wait. */
+  readonly waitMsMax?: number;
   /** Called once, when the node has admitted the image; ended by the client. */
   readonly openInput: () => Promise<Readable>;
   readonly sink: ResultSink;
@@ -234,6 +236,8 @@ function headerMessage(request: MatteCall): MatteRequest {
         resultKind: ResultKind.RESULT_KIND_CUTOUT,
         priority: request.sync ? Priority.PRIORITY_SYNC : Priority.PRIORITY_ASYNC,
         model: '',
+        // At least 1, since 0 would be no bound.
+        waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
       },
     },
   };

@@ -20,6 +20,12 @@ import {
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
 import type { NodeSnapshot } from '../domain/dispatch-policy.ts';
+import {
+  type NodeAbilities,
+  type NodeReport,
+  NodeView,
+  type Reservation,
+} from '../domain/node-view.ts';
 import { NodeClient } from './node-client.ts';
 
 const PROTOCOL_VERSION = 'matting.v1';
@@ -38,81 +44,90 @@ export interface FleetMember {
   readonly draining: boolean;
 }
 
+/** ended: an attempt of this replica. reported: the node said so, or its state changed. */
+export type FleetChange = 'ended' | 'reported';
+
 /** A message that shows in the log which node it is about. */
 export type LinkLog = (level: 'info' | 'warn', message: string, fields: object) => void;
-
-type Static = Pick<
-  NodeSnapshot,
-  'inputFormats' | 'outputFormats' | 'imagePixelsMax' | 'jxlPixelsMax' | 'engines'
->;
-
-/** offered: header sent. admitted: not in a report yet. shown: in the node's own numbers. */
-type OfferPhase = 'offered' | 'admitted' | 'shown' | 'ended';
 
 /** Holds room on a node for one attempt, from the choice of the node to the attempt's end. */
 export class Offer {
   readonly nodeId: string;
   readonly bootId: string;
   readonly client: NodeClient;
-  readonly megapixels: number;
-  readonly #onEnd: (offer: Offer, full: boolean) => void;
-  phase: OfferPhase = 'offered';
+  /** The node is to refuse where an engine would not take the image within this; 0: any wait. */
+  readonly waitMsMax: number;
+  readonly #view: NodeView;
+  readonly #held: Reservation;
+  readonly #now: () => number;
+  readonly #onEnd: (offer: Offer) => void;
 
-  constructor(
-    member: FleetMember,
-    client: NodeClient,
-    megapixels: number,
-    onEnd: (offer: Offer, full: boolean) => void,
-  ) {
-    this.nodeId = member.nodeId;
-    this.bootId = member.bootId;
+  constructor(place: OfferPlace, client: NodeClient, onEnd: (offer: Offer) => void) {
+    this.nodeId = place.view.abilities.nodeId;
+    this.bootId = place.view.abilities.bootId;
     this.client = client;
-    this.megapixels = megapixels;
+    this.waitMsMax = place.waitMsMax;
+    this.#view = place.view;
+    this.#held = place.view.reserve(place.megapixels);
+    this.#now = place.now;
     this.#onEnd = onEnd;
   }
 
   admitted(): void {
-    if (this.phase === 'offered') this.phase = 'admitted';
+    this.#view.admitted(this.#held);
+  }
+
+  /** What became of the attempt, where it says something of the node. */
+  judge(outcome: 'well' | 'fault'): void {
+    this.#view.judge(outcome, this.#now());
   }
 
   /** @param full the node refused for now: it gets nothing more until its next report. */
   end(full = false): void {
-    if (this.phase !== 'ended') this.#onEnd(this, full);
+    if (this.#held.phase === 'ended') return;
+    this.#view.end(this.#held, full);
+    this.#onEnd(this);
   }
+}
+
+interface OfferPlace {
+  readonly view: NodeView;
+  readonly megapixels: number;
+  readonly waitMsMax: number;
+  readonly now: () => number;
+}
+
+export interface NodeLinkOptions {
+  readonly log: LinkLog;
+  readonly onChange: (cause: FleetChange) => void;
+  /** Milliseconds of a clock that never goes back. */
+  readonly now: () => number;
+  /** Plain text where absent. */
+  readonly security?: ChannelSecurity;
 }
 
 export class NodeLink {
   readonly member: FleetMember;
   readonly client: NodeClient;
   readonly #log: LinkLog;
-  readonly #onChange: () => void;
+  readonly #onChange: (cause: FleetChange) => void;
   readonly #closed = new AbortController();
   readonly #offers = new Set<Offer>();
   readonly #followed: Promise<void>;
+  readonly #now: () => number;
   #draining: boolean;
   #retired = false;
-  #static: Static | undefined;
-  /** The sum of megapixels the node admits at once; a single larger image may be admitted alone. */
-  #megapixelsMax = 0;
-  #imagesMax = 0;
+  /** Made with the first GetNodeInfo: what a boot can do never changes. */
+  #view: NodeView | undefined;
   #report: WatchCapacityResponse | undefined;
-  /** Ended since the last report, which still counts them. */
-  #freedImages = 0;
-  #freedMegapixels = 0;
-  #fullUntilReport = false;
 
-  constructor(
-    member: FleetMember,
-    nodeToken: string,
-    log: LinkLog,
-    onChange: () => void,
-    security?: ChannelSecurity,
-  ) {
+  constructor(member: FleetMember, nodeToken: string, options: NodeLinkOptions) {
     this.member = member;
-    this.client = new NodeClient(member.address, nodeToken, { security });
+    this.client = new NodeClient(member.address, nodeToken, { security: options.security });
     this.#draining = member.draining;
-    this.#log = log;
-    this.#onChange = onChange;
+    this.#log = options.log;
+    this.#now = options.now;
+    this.#onChange = options.onChange;
     this.#followed = this.#follow();
   }
 
@@ -122,7 +137,7 @@ export class NodeLink {
   }
 
   get routable(): boolean {
-    if (this.#retired || this.#draining || this.#static === undefined) return false;
+    if (this.#retired || this.#draining) return false;
     return this.#report?.state === NodeState.NODE_STATE_SERVING;
   }
 
@@ -132,42 +147,14 @@ export class NodeLink {
 
   /** Undefined while it is not routable. */
   snapshot(): NodeSnapshot | undefined {
-    const report = this.#report;
-    if (!this.routable || report === undefined || this.#static === undefined) return undefined;
-    const unreported = [...this.#offers].filter(offer => offer.phase !== 'shown');
-    // A report that crossed an attempt's end counts it as freed already; ours are never more than
-    // this.
-    const imagesFree = Math.min(
-      report.imagesFree + this.#freedImages - unreported.length,
-      this.#imagesMax - this.#offers.size,
-    );
-    const inFlight = Math.max(
-      report.imagesInFlight - this.#freedImages + unreported.length,
-      this.#offers.size,
-    );
-    // An empty node reports room for the one large image it would take alone.
-    const reportedFree = report.megapixelsFree + this.#freedMegapixels;
-    const megapixelsFree =
-      inFlight > 0 ? Math.min(reportedFree, this.#megapixelsMax) - sumOf(unreported) : reportedFree;
-    return {
-      ...this.#static,
-      nodeId: this.member.nodeId,
-      bootId: this.member.bootId,
-      imagesFree: this.#fullUntilReport ? 0 : imagesFree,
-      megapixelsFree,
-      idle: inFlight <= 0,
-      enginesReady: report.enginesReady,
-      estimatedWaitMs: report.estimatedWaitMs,
-      inferMs: report.inferMs,
-      unreportedImages: unreported.length,
-    };
+    return this.routable ? this.#view?.snapshot() : undefined;
   }
 
-  /** Room taken by an attempt that is about to begin; the caller ends it. */
-  offer(megapixels: number): Offer {
-    const offer = new Offer(this.member, this.client, megapixels, (ended, full) => {
-      this.#end(ended, full);
-    });
+  /** Room taken by an attempt that is about to begin; the caller ends it. It must be routable. */
+  offer(megapixels: number, waitMsMax: number): Offer {
+    if (this.#view === undefined) throw new Error('nothing is known of the node yet');
+    const place = { view: this.#view, megapixels, waitMsMax, now: this.#now };
+    const offer = new Offer(place, this.client, ended => this.#ended(ended));
     this.#offers.add(offer);
     return offer;
   }
@@ -175,7 +162,7 @@ export class NodeLink {
   setDraining(draining: boolean): void {
     if (this.#draining === draining) return;
     this.#draining = draining;
-    this.#onChange();
+    this.#onChange('reported');
   }
 
   /** No member any more: nothing new goes there, and its channel closes with its last attempt. */
@@ -196,16 +183,10 @@ export class NodeLink {
     this.client.close();
   }
 
-  #end(offer: Offer, full: boolean): void {
-    if (offer.phase === 'shown') {
-      this.#freedImages += 1;
-      this.#freedMegapixels += offer.megapixels;
-    }
-    offer.phase = 'ended';
+  #ended(offer: Offer): void {
     this.#offers.delete(offer);
-    if (full) this.#fullUntilReport = true;
     if (this.#retired && this.#offers.size === 0) this.#close();
-    this.#onChange();
+    this.#onChange('ended');
   }
 
   async #follow(): Promise<void> {
@@ -214,7 +195,8 @@ export class NodeLink {
     let said = '';
     while (!signal.aborted) {
       try {
-        this.#static = this.#check(await this.client.getNodeInfo());
+        const abilities = this.#check(await this.client.getNodeInfo());
+        this.#view ??= new NodeView(abilities);
         await this.#watch();
         waitMs = RECONNECT_WAIT_MIN_MS;
         said = '';
@@ -233,7 +215,7 @@ export class NodeLink {
     }
   }
 
-  #check(info: GetNodeInfoResponse): Static {
+  #check(info: GetNodeInfoResponse): NodeAbilities {
     if (info.protocolVersion !== PROTOCOL_VERSION) {
       throw new Error(`the node speaks ${info.protocolVersion}, not ${PROTOCOL_VERSION}`);
     }
@@ -242,11 +224,13 @@ export class NodeLink {
       throw new Error('another node or boot answers at its address');
     }
     if (info.limits === undefined) throw new Error('the node sent no limits');
-    this.#megapixelsMax = info.limits.megapixelsMax;
-    this.#imagesMax = info.limits.imagesMax;
     const formats = info.inputFormats.map(inputFormatFromProto);
     const outputs = info.outputFormats.map(outputFormatFromProto);
     return {
+      nodeId: info.nodeId,
+      bootId: info.bootId,
+      imagesMax: info.limits.imagesMax,
+      megapixelsMax: info.limits.megapixelsMax,
       inputFormats: new Set(formats.filter(format => format !== undefined)),
       outputFormats: new Set(outputs.filter(format => format !== undefined)),
       imagePixelsMax: info.limits.imagePixelsMax,
@@ -283,20 +267,18 @@ export class NodeLink {
   #take(report: WatchCapacityResponse): void {
     const before = this.#report?.state;
     this.#report = report;
-    this.#freedImages = 0;
-    this.#freedMegapixels = 0;
-    this.#fullUntilReport = false;
-    for (const offer of this.#offers) if (offer.phase === 'admitted') offer.phase = 'shown';
+    this.#view?.take(readReport(report), this.#now());
     if (before !== report.state)
       this.#say('info', 'node state', { state: stateName(report.state) });
-    this.#onChange();
+    this.#onChange('reported');
   }
 
   #lost(): void {
     if (this.#report === undefined) return;
     this.#report = undefined;
+    this.#view?.lost();
     if (!this.#closed.signal.aborted) this.#say('warn', 'node lost', {});
-    this.#onChange();
+    this.#onChange('reported');
   }
 
   #say(level: 'info' | 'warn', message: string, fields: object): void {
@@ -305,8 +287,23 @@ export class NodeLink {
   }
 }
 
-function sumOf(offers: readonly Offer[]): number {
-  return offers.reduce((sum, offer) => sum + offer.megapixels, 0);
+function readReport(report: WatchCapacityResponse): NodeReport {
+  const decodeRates = report.decodeRates.map(
+    ({ format, msPerMegapixel }) => [inputFormatFromProto(format), msPerMegapixel] as const,
+  );
+  const encodeRates = report.encodeRates.map(
+    ({ format, msPerMegapixel }) => [outputFormatFromProto(format), msPerMegapixel] as const,
+  );
+  return {
+    ...report,
+    decodeRates: new Map(decodeRates.filter(isKnown)),
+    encodeRates: new Map(encodeRates.filter(isKnown)),
+  };
+}
+
+/** A newer node may measure formats that nobody here asks it for. */
+function isKnown<F>(rate: readonly [F | undefined, number]): rate is readonly [F, number] {
+  return rate[0] !== undefined;
 }
 
 /** A cancelled stream may still report its end, which nobody waits for any more. */

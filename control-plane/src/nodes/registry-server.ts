@@ -23,6 +23,15 @@ import type { NodeStore } from '../store/node-store.ts';
 /** Three heartbeats fit into a lease, so that two may be lost. */
 export const HEARTBEAT_INTERVAL_MS = 5000;
 export const NODE_LEASE_MS = 15_000;
+
+/** How memberships are kept; a test that waits for one to run out takes shorter ones. */
+export interface NodeTiming {
+  readonly leaseMs: number;
+  readonly heartbeatMs: number;
+}
+
+const NODE_TIMING: NodeTiming = { leaseMs: NODE_LEASE_MS, heartbeatMs: HEARTBEAT_INTERVAL_MS };
+
 /** Nodes send a few short strings. */
 const REGISTRY_MESSAGE_BYTES_MAX = 64 * 1024;
 /** Calls of one connection at once; a node makes one. */
@@ -49,6 +58,8 @@ export interface RegistryServerOptions {
   /** Plain text where absent. */
   readonly credentials?: ServerCredentials;
   readonly membership: Membership;
+  /** NODE_TIMING where absent. */
+  readonly timing?: NodeTiming;
   /** The members have changed through this replica. */
   readonly onMembersChanged: () => void;
   /** What was thrown where the fault is ours; the node sees an opaque status. */
@@ -59,10 +70,12 @@ export class RegistryServer {
   readonly #server: Server;
   readonly #options: RegistryServerOptions;
   readonly #expectedToken: Buffer;
+  readonly #timing: NodeTiming;
   #port = 0;
 
   constructor(options: RegistryServerOptions) {
     this.#options = options;
+    this.#timing = options.timing ?? NODE_TIMING;
     this.#expectedToken = digest(`Bearer ${options.nodeToken}`);
     this.#server = new Server({
       'grpc.max_receive_message_length': REGISTRY_MESSAGE_BYTES_MAX,
@@ -142,19 +155,21 @@ export class RegistryServer {
     if (version.length > VERSION_LENGTH_MAX) throw invalid(`version: over ${VERSION_LENGTH_MAX}`);
     const { membership, onMembersChanged } = this.#options;
     const node = { nodeId, bootId, address, httpAddress, version };
-    await membership.register(node, NODE_LEASE_MS);
+    const { leaseMs, heartbeatMs } = this.#timing;
+    await membership.register(node, leaseMs);
     onMembersChanged();
-    return { heartbeatIntervalMs: HEARTBEAT_INTERVAL_MS, leaseMs: NODE_LEASE_MS };
+    return { heartbeatIntervalMs: heartbeatMs, leaseMs };
   }
 
   async #heartbeat(nodeId: string, bootId: string) {
     requireNames(nodeId, bootId);
     const { membership } = this.#options;
-    const { known, draining } = await membership.heartbeat(nodeId, bootId, NODE_LEASE_MS);
-    if (!known) return { leaseMs: NODE_LEASE_MS, command: Command.COMMAND_REGISTER };
+    const { leaseMs } = this.#timing;
+    const { known, draining } = await membership.heartbeat(nodeId, bootId, leaseMs);
+    if (!known) return { leaseMs, command: Command.COMMAND_REGISTER };
     // The operator's wish in full each time, so that none is lost with a replica or an answer.
     const command = draining ? Command.COMMAND_DRAIN : Command.COMMAND_UNDRAIN;
-    return { leaseMs: NODE_LEASE_MS, command };
+    return { leaseMs, command };
   }
 
   async #deregister(nodeId: string, bootId: string) {

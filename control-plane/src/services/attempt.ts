@@ -48,6 +48,7 @@ export async function runAttempt(order: AttemptOrder): Promise<AttemptResult> {
     height: input.height,
     outputFormat: job.outputFormat,
     sync: job.mode === 'sync',
+    waitMsMax: offer.waitMsMax,
     openInput: () => blobs.openRead(input.blob),
     sink,
     signal: lease.signal,

@@ -20,7 +20,7 @@ import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
 import type { JobNeeds } from '../domain/dispatch-policy.ts';
 import type { Job, JobFailure, JobInput } from '../domain/job.ts';
 import { failureDue } from '../domain/lease.ts';
-import type { AttemptOutcome } from '../nodes/attempt-outcome.ts';
+import { type AttemptOutcome, verdictOn } from '../nodes/attempt-outcome.ts';
 import type { Offer } from '../nodes/node-link.ts';
 import { type AttemptResult, runAttempt } from './attempt.ts';
 import { withDatabasePatience } from './database-patience.ts';
@@ -132,6 +132,8 @@ export class ClaimedJob {
       const attempt = await attempting;
       const { outcome } = attempt;
       full = outcome.kind === 'refused' && outcome.error.code !== 'NODE_INCAPABLE';
+      const verdict = verdictOn(outcome);
+      if (verdict !== undefined) offer.judge(verdict);
       observer.attemptEnded(outcome.kind, reasonOf(outcome));
       this.#logAttempt(outcome, offer);
       return this.#endOf(attempt, offer);

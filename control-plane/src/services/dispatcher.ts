@@ -17,23 +17,24 @@
  */
 import type { Logger } from 'pino';
 import {
+  isIncapable,
   type JobNeeds,
   megapixelsOf,
-  type NodeChoice,
   type NodeSnapshot,
   pickNode,
 } from '../domain/dispatch-policy.ts';
-import type { JobFailure } from '../domain/job.ts';
+import type { Job, JobFailure } from '../domain/job.ts';
 import { type JobLane, orderJobs, type Shares } from '../domain/job-turns.ts';
-import { failureDue, LEASE_MS } from '../domain/lease.ts';
-import type { Offer } from '../nodes/node-link.ts';
+import { failureDue, LEASE_TIMING, type LeaseTiming } from '../domain/lease.ts';
+import type { FleetChange, Offer } from '../nodes/node-link.ts';
 import type { ClaimableJob, JobStore } from '../store/job-store.ts';
 import { needsOf } from './claimed-job.ts';
-import type { JobEvents, SubmittedJob } from './job-events.ts';
+import type { JobEvents } from './job-events.ts';
 import { JobMemories } from './job-memories.ts';
 import type { JobObserver } from './job-observer.ts';
 import type { JobRunner } from './job-runner.ts';
 import { KnownLanes } from './known-lanes.ts';
+import { SoonestTimer } from './soonest-timer.ts';
 
 /** A job of another replica waits this long at most before it is seen here. */
 const POLL_MS = 1000;
@@ -41,14 +42,16 @@ const POLL_MS = 1000;
 const LIST_MAX = 256;
 /** Downloads at once; each holds a file and a socket, and ends within a minute. */
 const FETCHES_MAX = 16;
+/** A claim and a header, about: then the node has reported that it is taken. */
+const REPORT_PAUSE_MS = 10;
 /** Between looks while the database does not answer, doubling. */
 const BACKOFF_MIN_MS = 100;
 const BACKOFF_MAX_MS = 2000;
 
 export interface DispatcherFleet {
   snapshots(): NodeSnapshot[];
-  offer(node: NodeSnapshot, megapixels: number): Offer | undefined;
-  onChange(listener: () => void): () => void;
+  offer(node: NodeSnapshot, megapixels: number, waitMsMax: number): Offer | undefined;
+  onChange(listener: (cause: FleetChange) => void): () => void;
 }
 
 export interface DispatcherDependencies {
@@ -62,6 +65,8 @@ export interface DispatcherDependencies {
   readonly holder: string;
   /** How long a job that no routable node can do waits for one that can. */
   readonly noNodeGraceMs: number;
+  /** LEASE_TIMING where absent. */
+  readonly leaseTiming?: LeaseTiming;
   /** In [0, 1). */
   readonly random?: () => number;
   readonly now?: () => number;
@@ -88,6 +93,7 @@ export class Dispatcher {
   readonly #lanes = new KnownLanes();
   readonly #giveBack = new AbortController();
   readonly #unsubscribe: (() => void)[] = [];
+  readonly #retry = new SoonestTimer(() => this.#kick());
   #poll: NodeJS.Timeout | undefined;
   #backoff: NodeJS.Timeout | undefined;
   #backoffMs = BACKOFF_MIN_MS;
@@ -109,7 +115,7 @@ export class Dispatcher {
   start(): void {
     const { events, fleet } = this.#dependencies;
     this.#unsubscribe.push(events.onSubmitted(job => this.#submitted(job)));
-    this.#unsubscribe.push(fleet.onChange(() => this.#kick()));
+    this.#unsubscribe.push(fleet.onChange(cause => this.#roomChanged(cause)));
     this.#poll = setInterval(() => this.#lookAnew(), POLL_MS);
     this.#lookAnew();
   }
@@ -127,6 +133,7 @@ export class Dispatcher {
     this.#stopping = true;
     for (const unsubscribe of this.#unsubscribe.splice(0)) unsubscribe();
     clearInterval(this.#poll);
+    this.#retry.clear();
     clearTimeout(this.#backoff);
     await this.#looking;
     const limit = setTimeout(() => this.hurry(), limitMs);
@@ -151,16 +158,33 @@ export class Dispatcher {
     this.#hasNews();
   }
 
-  /** Under a flood most find no room: a look at the table for each would cost more than the job. */
-  #submitted(job: SubmittedJob): void {
+  /**
+   * Where nobody waits before it the job is placed at once: a look would only find it. Under a
+   * flood most find no room, and a look at the table for each would cost more than the job.
+   */
+  #submitted(job: Job): void {
+    if (this.#stopping) return;
     this.#lanes.add(job);
-    const placeable = job.input === null ? this.#fetching() < FETCHES_MAX : this.#hasRoom();
-    if (placeable) this.#hasNews();
-    else this.#waiting = true;
+    if (this.#waiting) {
+      const placeable = job.input === null ? this.#fetching() < FETCHES_MAX : this.#hasRoom();
+      if (placeable) this.#kick();
+      return;
+    }
+    const state = job.input === null ? 'accepted' : 'ready';
+    if (!this.#placeOne({ ...job, state, leaseExpired: false })) this.#waiting = true;
   }
 
   #hasRoom(): boolean {
     return this.#dependencies.fleet.snapshots().some(node => node.imagesFree > 0);
+  }
+
+  /**
+   * Every replica hears a node's report, and all would claim the same job for it at once: the one
+   * whose attempt made the room knows first, and the others leave it a moment.
+   */
+  #roomChanged(cause: FleetChange): void {
+    if (cause === 'ended') this.#kick();
+    else if (this.#waiting) this.#retry.within(REPORT_PAUSE_MS * (0.5 + this.#random()));
   }
 
   #kick(): void {
@@ -233,7 +257,7 @@ export class Dispatcher {
       return true;
     }
     if (this.#memories.mustWait(job.id)) return false;
-    const offer = this.#takeOffer(job.id, needsOf(job.input, job.outputFormat));
+    const offer = this.#takeOffer(job, needsOf(job.input, job.outputFormat));
     if (offer === undefined) return false;
     this.#begin(job, { offer });
     return true;
@@ -250,8 +274,10 @@ export class Dispatcher {
   /** Routable nodes, none of which can do it, for longer than the grace. */
   #incapableFailure(job: ClaimableJob): JobFailure | undefined {
     if (job.input === null) return undefined;
-    const choice = this.#choose(job.id, needsOf(job.input, job.outputFormat));
-    const sinceMs = this.#memories.incapableSince(job.id, choice.kind === 'incapable');
+    const needs = needsOf(job.input, job.outputFormat);
+    const excludedBoots = this.#memories.peek(job.id)?.excludedBoots;
+    const incapable = isIncapable(this.#dependencies.fleet.snapshots(), needs, excludedBoots);
+    const sinceMs = this.#memories.incapableSince(job.id, incapable);
     if (sinceMs === undefined || this.#now() - sinceMs <= this.#dependencies.noNodeGraceMs) {
       return undefined;
     }
@@ -262,20 +288,21 @@ export class Dispatcher {
     };
   }
 
-  #choose(jobId: string, needs: JobNeeds): NodeChoice {
-    const memory = this.#memories.peek(jobId);
-    return pickNode(this.#dependencies.fleet.snapshots(), needs, {
+  #takeOffer(job: ClaimableJob, needs: JobNeeds): Offer | undefined {
+    if (this.#stopping) return undefined;
+    const memory = this.#memories.peek(job.id);
+    const choice = pickNode(this.#dependencies.fleet.snapshots(), needs, {
       excludedBoots: memory?.excludedBoots,
       avoidedNodes: memory?.avoidedNodes,
       random: this.#random,
+      nowMs: this.#now(),
+      // As it was listed: what has passed since is little.
+      waitedMs: job.readAtMs - job.createdAtMs,
     });
-  }
-
-  #takeOffer(jobId: string, needs: JobNeeds): Offer | undefined {
-    if (this.#stopping) return undefined;
-    const choice = this.#choose(jobId, needs);
+    if (choice.kind === 'busy') this.#retry.within(choice.retryInMs);
     if (choice.kind !== 'picked') return undefined;
-    return this.#dependencies.fleet.offer(choice.node, megapixelsOf(needs.pixels));
+    const megapixels = megapixelsOf(needs.pixels);
+    return this.#dependencies.fleet.offer(choice.node, megapixels, choice.waitMsMax);
   }
 
   #begin(job: ClaimableJob, start: Start): void {
@@ -299,9 +326,10 @@ export class Dispatcher {
   /** Never rejects. */
   async #run(run: Run, { offer, failure }: Start): Promise<void> {
     const { job } = run;
-    const { jobs, runner, observer, holder, log } = this.#dependencies;
+    const { jobs, runner, observer, holder, log, leaseTiming } = this.#dependencies;
+    const { leaseMs } = leaseTiming ?? LEASE_TIMING;
     try {
-      const claimed = await jobs.claim(job, holder, LEASE_MS);
+      const claimed = await jobs.claim(job, holder, leaseMs);
       if (claimed === undefined) return;
       if (job.leaseExpired) {
         observer.takenOver();
@@ -314,7 +342,7 @@ export class Dispatcher {
         offer,
         takeOffer: needs => {
           this.#fetchEnded(run);
-          return this.#takeOffer(job.id, needs);
+          return this.#takeOffer(job, needs);
         },
         stop: this.#giveBack.signal,
       });

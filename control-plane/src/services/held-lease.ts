@@ -6,7 +6,7 @@
  * A renewal that fails because the database does not answer loses nothing by itself: holder and
  * fence decide, and whoever was not replaced may still renew and finish when the database is back.
  */
-import { LEASE_MS, LEASE_RENEW_MS } from '../domain/lease.ts';
+import { LEASE_TIMING, type LeaseTiming } from '../domain/lease.ts';
 import type { Claim, JobStore } from '../store/job-store.ts';
 
 export type LeaseEnd = 'lost' | 'stopping';
@@ -14,6 +14,8 @@ export type LeaseEnd = 'lost' | 'stopping';
 export interface HeldLeaseOptions {
   readonly jobs: Pick<JobStore, 'renew'>;
   readonly claim: Claim;
+  /** LEASE_TIMING where absent. */
+  readonly timing?: LeaseTiming;
   /** Aborts: the work is to stop and the job to be given back. */
   readonly stop: AbortSignal;
   /** A renewal the database did not answer. */
@@ -25,6 +27,7 @@ export class HeldLease {
   readonly #options: HeldLeaseOptions;
   readonly #ended = new AbortController();
   readonly #onStop = () => this.#end('stopping');
+  readonly #timing: LeaseTiming;
   readonly #timer: NodeJS.Timeout;
   #ending: LeaseEnd | undefined;
   #renewing = false;
@@ -32,7 +35,8 @@ export class HeldLease {
   constructor(options: HeldLeaseOptions) {
     this.#options = options;
     this.claim = options.claim;
-    this.#timer = setInterval(() => void this.#renew(), LEASE_RENEW_MS);
+    this.#timing = options.timing ?? LEASE_TIMING;
+    this.#timer = setInterval(() => void this.#renew(), this.#timing.renewMs);
     if (options.stop.aborted) this.#onStop();
     else options.stop.addEventListener('abort', this.#onStop, { once: true });
   }
@@ -68,7 +72,7 @@ export class HeldLease {
     if (this.#renewing) return;
     this.#renewing = true;
     try {
-      if (!(await this.#options.jobs.renew(this.claim, LEASE_MS))) this.lose();
+      if (!(await this.#options.jobs.renew(this.claim, this.#timing.leaseMs))) this.lose();
     } catch (error) {
       this.#options.onRenewFailure(error);
     } finally {

@@ -4,10 +4,6 @@
  */
 import { EventEmitter } from 'node:events';
 import type { Job } from '../domain/job.ts';
-import type { LaneJob } from './known-lanes.ts';
-
-/** What the dispatcher needs of a job that was just accepted. */
-export type SubmittedJob = LaneJob & Pick<Job, 'input'>;
 
 export class JobEvents {
   readonly #submitted = new EventEmitter();
@@ -19,11 +15,11 @@ export class JobEvents {
     this.#final.setMaxListeners(0);
   }
 
-  jobSubmitted(job: SubmittedJob): void {
+  jobSubmitted(job: Job): void {
     this.#submitted.emit('job', job);
   }
 
-  onSubmitted(listener: (job: SubmittedJob) => void): () => void {
+  onSubmitted(listener: (job: Job) => void): () => void {
     this.#submitted.on('job', listener);
     return () => this.#submitted.off('job', listener);
   }

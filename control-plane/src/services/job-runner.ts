@@ -2,6 +2,7 @@
 import type { Logger } from 'pino';
 import type { JobNeeds } from '../domain/dispatch-policy.ts';
 import type { Job, JobFailure } from '../domain/job.ts';
+import type { LeaseTiming } from '../domain/lease.ts';
 import type { Offer } from '../nodes/node-link.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import type { Claim, JobStore } from '../store/job-store.ts';
@@ -24,6 +25,8 @@ export interface JobRunnerDependencies {
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly attemptTimeoutMs: number;
   readonly resultTtlMs: number;
+  /** LEASE_TIMING where absent. */
+  readonly leaseTiming?: LeaseTiming;
 }
 
 export interface JobWork {
@@ -57,6 +60,7 @@ export class JobRunner {
     const lease = new HeldLease({
       jobs,
       claim: work.claim,
+      timing: this.#dependencies.leaseTiming,
       stop: work.stop,
       onRenewFailure: err => log.warn({ err, jobId: work.job.id }, 'lease not renewed'),
     });

@@ -48,6 +48,7 @@ export function createJobStore(database: Database, options: JobStoreOptions): Jo
     list: filter => operations.list(filter),
     endLease: jobId => operations.endLease(jobId),
     queued: () => retention.queued(),
+    doneWithin: windowMs => retention.doneWithin(windowMs),
     takeExpiredResultBlobs: limit => retention.takeExpiredResultBlobs(limit),
     removeFinalOlderThan: (afterMs, limit) => retention.removeFinalOlderThan(afterMs, limit),
     referencedBlobs: names => retention.referencedBlobs(names),

@@ -49,6 +49,22 @@ export class JobRetention {
     };
   }
 
+  async doneWithin(windowMs: number): Promise<{ jobs: number; megapixels: number }> {
+    const row = await query(this.#database, db =>
+      db
+        .selectFrom('jobs')
+        .select(eb => [
+          eb.fn.countAll<number>().as('jobs'),
+          sql<number | null>`cast(sum(result_width * result_height) as signed)`.as('pixels'),
+        ])
+        .where('finished_at', '>', nowPlusMs(this.#database.nowMs, -windowMs))
+        .where('state', '=', 'succeeded')
+        .executeTakeFirstOrThrow(),
+    );
+    const pixels = requireInteger(row.pixels ?? 0);
+    return { jobs: requireInteger(row.jobs), megapixels: pixels / PIXELS_PER_MEGAPIXEL };
+  }
+
   /**
    * The name goes before the blob: a sweeper that dies in between leaves a blob that nobody names,
    * which the sweep of orphans finds, and never a name without its blob.

@@ -159,6 +159,9 @@ export interface JobStore {
   /** Megapixels (unknown sizes count 100) and number of the jobs that wait for a node. */
   queued(): Promise<{ jobs: number; megapixels: number; oldestCreatedAtMs: number | null }>;
 
+  /** Succeeded within the last `windowMs`, by the results' megapixels: the service's throughput. */
+  doneWithin(windowMs: number): Promise<{ jobs: number; megapixels: number }>;
+
   /** For the sweeper: results past expiry whose blob is still named, and clears the name. */
   takeExpiredResultBlobs(limit: number): Promise<string[]>;
   /** Removes rows final for longer than `afterMs`; the ledger stays. The number removed. */

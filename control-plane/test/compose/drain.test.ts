@@ -76,7 +76,7 @@ describe('draining', () => {
     const { all, done } = steps({ finishRuns: hangs, closeRest: [hangs, async () => undefined] });
     const bounds = { finishMaxMs: 20, giveBackMaxMs: 20, restMaxMs: 20 };
     await drainControlPlane(all, { hurry: never, log: silent, ...bounds });
-    assert.deepEqual(done, ['announce', 'hand over', 'public', 'registry']);
+    assert.deepEqual(done, ['announce', 'hand over', 'public', 'deliveries', 'registry']);
     const hurried = steps({ finishRuns: hangs });
     const options = { hurry: AbortSignal.abort(), log: silent, ...bounds, finishMaxMs: 3_600_000 };
     await drainControlPlane(hurried.all, options);

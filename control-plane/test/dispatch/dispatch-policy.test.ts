@@ -6,10 +6,14 @@ import {
   canDo,
   expectedWaitMs,
   FULL_SCAN_NODES_MAX,
-  hasRoom,
+  hasPlace,
+  isIncapable,
   type JobNeeds,
+  LEAD_MS,
   type NodeSnapshot,
   pickNode,
+  waitMsMax,
+  workMs,
 } from '../../src/domain/dispatch-policy.ts';
 
 function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
@@ -22,12 +26,20 @@ function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
     jxlPixelsMax: 0,
     imagesFree: 2,
     megapixelsFree: 100,
-    idle: false,
+    imagesInFlight: 1,
+    ownImages: 0,
     engines: 1,
     enginesReady: 1,
     estimatedWaitMs: 0,
     inferMs: 100,
+    reportedAtMs: 0,
+    decodeRates: new Map(),
+    encodeRates: new Map(),
+    decodeMsPerMegapixel: 1,
+    encodeMsPerMegapixel: 1,
     unreportedImages: 0,
+    proven: true,
+    ejectedUntilMs: 0,
     ...changes,
   };
 }
@@ -38,13 +50,16 @@ const anySnapshot = fc
   .record({
     imagesFree: fc.integer({ min: -1, max: 3 }),
     megapixelsFree: fc.constantFrom(0, 5, 12, 200),
-    idle: fc.boolean(),
+    imagesInFlight: fc.nat(3),
+    ownImages: fc.nat(2),
+    proven: fc.boolean(),
+    ejectedUntilMs: fc.constantFrom(0, 0, 5, 900),
+    waitsMs: fc.constantFrom(0, 0, 10, 500),
     enginesReady: fc.integer({ min: 0, max: 2 }),
-    estimatedWaitMs: fc.integer({ min: 0, max: 5000 }),
     unreportedImages: fc.integer({ min: 0, max: 3 }),
     inputFormats: fc.constantFrom(new Set(['jpeg'] as const), new Set(['png'] as const)),
   })
-  .map(changes => snapshot(changes));
+  .map(({ waitsMs, ...changes }) => snapshot({ ...changes, estimatedWaitMs: waitsMs }));
 
 const anyFleet = fc
   .array(anySnapshot, { maxLength: 40 })
@@ -64,14 +79,30 @@ const someNames = (prefix: string) =>
     return new Set(indices.map(index => `${prefix}-${index}`));
   });
 
+const NOW_MS = 100;
+const now = { nowMs: NOW_MS, waitedMs: 0 };
+
+/** A generator with a period beyond any test. */
+function seeded(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (state * 48_271) % 2_147_483_647;
+    return state / 2_147_483_647;
+  };
+}
+
 describe('pickNode', () => {
-  it('picks only a node that can do it, has room and did not refuse it', () => {
+  const mayTake = (node: NodeSnapshot) =>
+    canDo(node, photo) && hasPlace(node, photo) && expectedWaitMs(node, NOW_MS) <= waitMsMax(0);
+
+  it('picks only a node that can do it, would take it soon and did not refuse it', () => {
     fc.assert(
       fc.property(anyFleet, anyRandom, someNames('boot'), (fleet, random, excludedBoots) => {
-        const choice = pickNode(fleet, photo, { random, excludedBoots });
+        const choice = pickNode(fleet, photo, { ...now, random, excludedBoots });
         if (choice.kind !== 'picked') return;
-        assert.ok(canDo(choice.node, photo) && hasRoom(choice.node, photo));
+        assert.ok(mayTake(choice.node));
         assert.ok(!excludedBoots.has(choice.node.bootId));
+        assert.equal(choice.waitMsMax, waitMsMax(0));
       }),
     );
   });
@@ -80,52 +111,76 @@ describe('pickNode', () => {
     fc.assert(
       fc.property(anyFleet, anyRandom, someNames('boot'), (fleet, random, excludedBoots) => {
         const capable = fleet.filter(node => !excludedBoots.has(node.bootId) && canDo(node, photo));
-        const { kind } = pickNode(fleet, photo, { random, excludedBoots });
+        const { kind } = pickNode(fleet, photo, { ...now, random, excludedBoots });
         assert.equal(kind === 'no-nodes', fleet.length === 0);
         assert.equal(kind === 'incapable', fleet.length > 0 && capable.length === 0);
-        const free = capable.some(node => hasRoom(node, photo));
-        assert.equal(kind === 'busy', capable.length > 0 && !free);
+        assert.equal(kind === 'incapable', isIncapable(fleet, photo, excludedBoots));
+        const good = capable.filter(node => node.ejectedUntilMs <= NOW_MS);
+        // An ejected node alone may be left out, or taken where half of the fleet is ejected.
+        if (capable.length > 0 && !capable.some(mayTake)) assert.equal(kind, 'busy');
+        if (good.some(mayTake)) assert.equal(kind, 'picked');
       }),
     );
   });
 
-  it('goes back to an avoided node only where no other capable one is routable', () => {
+  it('says when time alone makes room, and has it then', () => {
+    fc.assert(
+      fc.property(anyFleet, anyRandom, (fleet, random) => {
+        const choice = pickNode(fleet, photo, { ...now, random });
+        if (choice.kind !== 'busy') return;
+        const { retryInMs } = choice;
+        const places = fleet.some(node => canDo(node, photo) && hasPlace(node, photo));
+        if (!places) assert.equal(retryInMs, undefined);
+        if (retryInMs === undefined) return;
+        assert.ok(retryInMs > 0);
+        const later = { ...now, nowMs: NOW_MS + Math.ceil(retryInMs), random };
+        const thenOut = fleet.some(node => node.ejectedUntilMs > NOW_MS);
+        // Between reports only the wait shrinks: own images on their way stay in front.
+        const owed = fleet.some(node => node.unreportedImages > 0);
+        if (!thenOut && !owed) assert.equal(pickNode(fleet, photo, later).kind, 'picked');
+      }),
+    );
+  });
+
+  it('goes back to an avoided node only where no other good one is routable', () => {
     fc.assert(
       fc.property(anyFleet, anyRandom, someNames('node'), (fleet, random, avoidedNodes) => {
-        const choice = pickNode(fleet, photo, { random, avoidedNodes });
+        const choice = pickNode(fleet, photo, { ...now, random, avoidedNodes });
         if (choice.kind !== 'picked' || !avoidedNodes.has(choice.node.nodeId)) return;
-        const others = fleet.filter(node => !avoidedNodes.has(node.nodeId) && canDo(node, photo));
+        const others = fleet.filter(
+          node =>
+            !avoidedNodes.has(node.nodeId) && canDo(node, photo) && node.ejectedUntilMs <= NOW_MS,
+        );
         assert.deepEqual(others, []);
       }),
     );
   });
 
-  it('takes the shortest wait of all in a small fleet', () => {
+  it('takes the first to finish in a small fleet, of those with a free engine if there are', () => {
     fc.assert(
       fc.property(anyFleet, anyRandom, (fleet, random) => {
-        const small = fleet.slice(0, FULL_SCAN_NODES_MAX);
-        const choice = pickNode(small, photo, { random });
+        const small = fleet
+          .slice(0, FULL_SCAN_NODES_MAX)
+          .map(node => ({ ...node, ejectedUntilMs: 0 }));
+        const choice = pickNode(small, photo, { ...now, random });
         if (choice.kind !== 'picked') return;
-        const waits = small
-          .filter(node => canDo(node, photo) && hasRoom(node, photo))
-          .map(expectedWaitMs);
-        assert.equal(expectedWaitMs(choice.node), Math.min(...waits));
+        const finishMs = (node: NodeSnapshot) => expectedWaitMs(node, NOW_MS) + workMs(node, photo);
+        const free = small.filter(mayTake);
+        const idle = free.filter(node => node.imagesInFlight < node.enginesReady);
+        const compared = idle.length > 0 ? idle : free;
+        assert.equal(finishMs(choice.node), Math.min(...compared.map(finishMs)));
       }),
     );
   });
 
-  it('in a large fleet never takes the worst, and reaches every other node', () => {
+  it('in a large fleet never takes the slowest, and reaches every other node', () => {
     const fleet = Array.from({ length: 30 }, (_, index) =>
-      snapshot({ nodeId: `node-${index}`, bootId: `boot-${index}`, estimatedWaitMs: index }),
+      snapshot({ nodeId: `node-${index}`, bootId: `boot-${index}`, inferMs: 100 + index }),
     );
-    let seed = 1;
-    const random = () => {
-      seed = (seed * 48_271) % 2_147_483_647;
-      return seed / 2_147_483_647;
-    };
+    const random = seeded(1);
     const picked = new Set<string>();
     for (let pick = 0; pick < 3000; pick += 1) {
-      const choice = pickNode(fleet, photo, { random });
+      const choice = pickNode(fleet, photo, { ...now, random });
       assert.equal(choice.kind, 'picked');
       if (choice.kind === 'picked') picked.add(choice.node.nodeId);
     }
@@ -133,13 +188,104 @@ describe('pickNode', () => {
     assert.equal(picked.size, 29);
   });
 
+  it('in a large fleet finds the one node that is free', () => {
+    const fleet = Array.from({ length: 400 }, (_, index) =>
+      snapshot({ nodeId: `node-${index}`, imagesFree: index === 200 ? 1 : 0 }),
+    );
+    const random = seeded(2);
+    for (let pick = 0; pick < 50; pick += 1) {
+      const choice = pickNode(fleet, photo, { ...now, random });
+      assert.equal(choice.kind === 'picked' && choice.node.nodeId, 'node-200');
+    }
+  });
+
   it('counts what it has started since the last report', () => {
     const fleet = [
-      snapshot({ nodeId: 'a', estimatedWaitMs: 0, unreportedImages: 2 }),
-      snapshot({ nodeId: 'b', estimatedWaitMs: 150 }),
+      snapshot({ nodeId: 'a', estimatedWaitMs: 0, unreportedImages: 2, imagesInFlight: 3 }),
+      snapshot({ nodeId: 'b', estimatedWaitMs: 50 + NOW_MS }),
     ];
-    const choice = pickNode(fleet, photo, { random: () => 0 });
+    const choice = pickNode(fleet, photo, { ...now, random: () => 0 });
     assert.equal(choice.kind === 'picked' && choice.node.nodeId, 'b');
+  });
+
+  it('lets a job that has waited long wait longer on a node', () => {
+    const fleet = [snapshot({ estimatedWaitMs: NOW_MS + LEAD_MS + 500 })];
+    const random = () => 0;
+    assert.equal(pickNode(fleet, photo, { ...now, random }).kind, 'busy');
+    const waited = { nowMs: NOW_MS, waitedMs: 60_000, random };
+    assert.equal(pickNode(fleet, photo, waited).kind, 'picked');
+  });
+
+  it('sends a large image to the fast node, whatever the other formats cost there', () => {
+    const rates = (png: number, webp: number) => ({
+      encodeRates: new Map([
+        ['png', png],
+        ['webp', webp],
+      ] as const),
+    });
+    const fleet = [
+      snapshot({ nodeId: 'png', ...rates(10, 500) }),
+      snapshot({ nodeId: 'webp', ...rates(500, 10) }),
+    ];
+    for (const outputFormat of ['png', 'webp'] as const) {
+      const choice = pickNode(fleet, { ...photo, outputFormat }, { ...now, random: () => 0 });
+      assert.equal(choice.kind === 'picked' && choice.node.nodeId, outputFormat);
+    }
+  });
+});
+
+describe('ejected nodes', () => {
+  const fleetOf = (count: number, ejected: number) =>
+    Array.from({ length: count }, (_, index) =>
+      snapshot({
+        nodeId: `node-${index}`,
+        bootId: `boot-${index}`,
+        ejectedUntilMs: index < ejected ? NOW_MS + 1 + index : 0,
+      }),
+    );
+  const pickedOf = (fleet: NodeSnapshot[], nowMs: number) => {
+    const random = seeded(7);
+    const names = new Set<string>();
+    for (let pick = 0; pick < 2000; pick += 1) {
+      const choice = pickNode(fleet, photo, { nowMs, waitedMs: 0, random });
+      if (choice.kind === 'picked') names.add(choice.node.nodeId);
+    }
+    return names;
+  };
+
+  it('get nothing, half of the fleet at most, the last to return first', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 20 }), fc.nat(20), (count, some) => {
+        const ejected = Math.min(some, count);
+        const picked = pickedOf(fleetOf(count, ejected), NOW_MS);
+        const out = Math.min(ejected, Math.floor(count / 2));
+        for (let index = 0; index < count; index += 1) {
+          const isOut = index < ejected && index >= ejected - out;
+          assert.equal(picked.has(`node-${index}`), !isOut, `node-${index} of ${count}`);
+        }
+      }),
+      { numRuns: 25 },
+    );
+  });
+
+  it('are back when their time is over', () => {
+    assert.equal(pickedOf(fleetOf(4, 2), NOW_MS + 3).size, 4);
+  });
+
+  it('are taken where they alone can do the job', () => {
+    const fleet = fleetOf(4, 1).map((node, index) =>
+      index === 0 ? node : { ...node, outputFormats: new Set(['webp'] as const) },
+    );
+    assert.deepEqual([...pickedOf(fleet, NOW_MS)], ['node-0']);
+  });
+});
+
+describe('slow start', () => {
+  it('gives a new node an image an engine until it has proved itself', () => {
+    const fresh = { proven: false, enginesReady: 2 };
+    assert.ok(hasPlace(snapshot({ ...fresh, ownImages: 1 }), photo));
+    assert.ok(!hasPlace(snapshot({ ...fresh, ownImages: 2 }), photo));
+    assert.ok(hasPlace(snapshot({ ...fresh, proven: true, ownImages: 2 }), photo));
   });
 });
 
@@ -160,15 +306,15 @@ describe('canDo', () => {
   });
 });
 
-describe('hasRoom', () => {
+describe('hasPlace', () => {
   it('counts an unknown size as the largest, and lets an idle node judge by itself', () => {
     const unknown = { ...photo, pixels: null };
-    assert.equal(hasRoom(snapshot({ megapixelsFree: 99 }), unknown), false);
-    assert.equal(hasRoom(snapshot({ megapixelsFree: 100 }), unknown), true);
-    assert.equal(hasRoom(snapshot({ megapixelsFree: 60, idle: true }), unknown), true);
+    assert.equal(hasPlace(snapshot({ megapixelsFree: 99 }), unknown), false);
+    assert.equal(hasPlace(snapshot({ megapixelsFree: 100 }), unknown), true);
+    assert.equal(hasPlace(snapshot({ megapixelsFree: 60, imagesInFlight: 0 }), unknown), true);
   });
 
   it('sends nothing where every engine is restarting', () => {
-    assert.equal(hasRoom(snapshot({ enginesReady: 0, idle: true }), photo), false);
+    assert.equal(hasPlace(snapshot({ enginesReady: 0, imagesInFlight: 0 }), photo), false);
   });
 });

@@ -13,7 +13,15 @@ const claim = { jobId: 'job', holder: 'replica', fence: 1 };
 const queue = (megapixels: number) => ({ jobs: 1, megapixels, oldestCreatedAtMs: null });
 
 describe('the acceptance gate', () => {
-  function gate(state: { unroutableMs: number; megapixels: number; nowMs?: number }) {
+  interface State {
+    unroutableMs: number;
+    megapixels: number;
+    nowMs?: number;
+    /** Megapixels finished in the last minute. */
+    done?: number;
+  }
+
+  function gate(state: State) {
     let counted = 0;
     const acceptance = new AcceptanceGate({
       jobs: {
@@ -21,6 +29,7 @@ describe('the acceptance gate', () => {
           counted += 1;
           return queue(state.megapixels);
         },
+        doneWithin: async () => ({ jobs: 1, megapixels: state.done ?? 0 }),
       },
       unroutableMs: () => state.unroutableMs,
       noNodeGraceMs: 60_000,
@@ -57,20 +66,27 @@ describe('the acceptance gate', () => {
     assert.equal(counted(), 2);
   });
 
-  it('asks to come later the fuller it is', async () => {
-    const retryAfter = async (megapixels: number) => {
-      const { acceptance } = gate({ unroutableMs: 0, megapixels });
+  it('asks to come when the queue will be below its bound, at the pace of the last minute', async () => {
+    const retryAfter = async (megapixels: number, done: number) => {
+      const { acceptance } = gate({ unroutableMs: 0, megapixels, done });
       const error = await acceptance.requireOpen().catch(caught => caught);
       return error.retryAfterS as number;
     };
-    assert.ok((await retryAfter(101)) < (await retryAfter(200)));
-    assert.ok((await retryAfter(1e9)) <= 120);
+    // 120 MP a minute are 2 a second.
+    assert.equal(await retryAfter(200, 120), 50);
+    assert.equal(await retryAfter(200, 1200), 5);
+    assert.equal(await retryAfter(101, 120), 5, 'never at once');
+    assert.equal(await retryAfter(1e9, 1), 3600);
+    assert.equal(await retryAfter(101, 0), 120, 'nothing moves');
   });
 
   it('does not remember a count that failed', async () => {
     let fails = true;
     const acceptance = new AcceptanceGate({
-      jobs: { queued: async () => (fails ? Promise.reject(new Error('away')) : queue(0)) },
+      jobs: {
+        queued: async () => (fails ? Promise.reject(new Error('away')) : queue(0)),
+        doneWithin: async () => ({ jobs: 0, megapixels: 0 }),
+      },
       unroutableMs: () => 0,
       noNodeGraceMs: 1,
       queueMegapixelsMax: 1,

@@ -181,12 +181,15 @@ describe('room on a node', () => {
     await follow(node);
     await until(() => routable().length === 1);
     const [before] = fleet.snapshots();
-    assert.deepEqual([before.imagesFree, before.idle], [2, true]);
+    assert.deepEqual([before.imagesFree, before.imagesInFlight], [2, 0]);
     const first = fleet.offer(before, 12);
     const second = fleet.offer(before, 12);
     assert.ok(first && second);
     const [during] = fleet.snapshots();
-    assert.deepEqual([during.imagesFree, during.unreportedImages, during.idle], [0, 2, false]);
+    assert.deepEqual(
+      [during.imagesFree, during.unreportedImages, during.imagesInFlight],
+      [0, 2, 2],
+    );
     first.end();
     first.end();
     assert.equal(fleet.snapshots()[0].imagesFree, 1);

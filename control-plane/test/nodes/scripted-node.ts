@@ -30,8 +30,11 @@ import {
   Stage,
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
-import { NodeRegistryClient } from '#gen/matting/v1/node_registry.ts';
-import { HEARTBEAT_INTERVAL_MS } from '../../src/nodes/registry-server.ts';
+import {
+  Command,
+  NodeRegistryClient,
+  type RegisterResponse,
+} from '#gen/matting/v1/node_registry.ts';
 
 export const TEST_TOKEN = 'a-node-token-for-tests';
 const PREFIX = Buffer.from('cut out: ');
@@ -144,7 +147,11 @@ export class Exchange {
   /** Everything as it should be. */
   async cutOut(): Promise<void> {
     this.admit();
-    const input = await this.receive();
+    this.answer(await this.receive());
+  }
+
+  /** The result of an input that was received. */
+  answer(input: Uint8Array): void {
     this.write({ $case: 'progress', value: { stage: Stage.STAGE_INFERRING } });
     const result = cutOutOf(input);
     this.announce(result);
@@ -183,6 +190,8 @@ export class ScriptedNode {
   enginesReady = 1;
   /** False: reports stop, the streams stay open: a node that hangs. */
   reporting = true;
+  /** Heartbeats answered with the demand to register anew. */
+  refusedHeartbeats = 0;
   /** Calls admitted and not over. */
   readonly #admitted = new Set<Duplex>();
   #sequence = 0;
@@ -232,15 +241,19 @@ export class ScriptedNode {
     this.#registries.push(registry);
     const metadata = new Metadata();
     metadata.set('authorization', `Bearer ${TEST_TOKEN}`);
-    await new Promise<void>((resolve, reject) => {
-      registry.register(this.registration, metadata, error => (error ? reject(error) : resolve()));
+    const { heartbeatIntervalMs } = await new Promise<RegisterResponse>((resolve, reject) => {
+      registry.register(this.registration, metadata, (error, answer) =>
+        error ? reject(error) : resolve(answer),
+      );
     });
     const { nodeId } = this;
     this.#heartbeats.push(
       setInterval(() => {
         // One that is not answered is followed by the next, as a node's own would be.
-        registry.heartbeat({ nodeId, bootId: this.bootId }, metadata, () => undefined);
-      }, HEARTBEAT_INTERVAL_MS),
+        registry.heartbeat({ nodeId, bootId: this.bootId }, metadata, (error, answer) => {
+          if (!error && answer.command === Command.COMMAND_REGISTER) this.refusedHeartbeats += 1;
+        });
+      }, heartbeatIntervalMs),
     );
   }
 
@@ -320,6 +333,8 @@ export class ScriptedNode {
       inferMs: 10,
       decodeMsPerMegapixel: 1,
       encodeMsPerMegapixel: 1,
+      decodeRates: [],
+      encodeRates: [],
     };
   }
 

@@ -549,6 +549,27 @@ for (const dialect of DIALECTS) {
         assert.ok(Math.abs(after.megapixels - before.megapixels - (3 + 100 + 3)) < 1e-6);
         assert.ok(after.oldestCreatedAtMs);
       });
+
+      it('measures what was done lately by its results, and nothing that failed', async () => {
+        const account = await fundedAccount(stores, 4);
+        const [done, old, failed] = [
+          await running(stores, newJob(account)),
+          await running(stores, newJob(account)),
+          await running(stores, newJob(account)),
+        ];
+        const before = await stores.jobs.doneWithin(60_000);
+        for (const { claim } of [done, old]) {
+          assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+        }
+        assert.ok(await stores.jobs.fail(failed.claim, IMAGE_FAULT));
+        await database.kysely
+          .updateTable('jobs')
+          .set(eb => ({ finished_at: eb('finished_at', '-', 61_000) }))
+          .where('id', '=', old.job.id)
+          .execute();
+        const after = await stores.jobs.doneWithin(60_000);
+        assert.deepEqual([after.jobs - before.jobs, after.megapixels - before.megapixels], [1, 3]);
+      });
     });
   });
 }

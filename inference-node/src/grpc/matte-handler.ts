@@ -176,6 +176,9 @@ class MatteCallRun {
     const pixels = declared && declared.width * declared.height;
     // Before the permit, so that the estimate does not count this image.
     const waitMs = work.pipeline.estimatedWaitMs(order.plan);
+    if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
+      throw new ContractError('NODE_OVERLOADED', 'no engine is free within wait_ms_max');
+    }
     const outcome = work.admission.tryAdmit({ pixels, fileBytes: contentLength });
     if (outcome.kind === 'refused') throw outcome.error;
     this.#permit = outcome.permit;

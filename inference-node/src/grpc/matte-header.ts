@@ -27,6 +27,8 @@ export interface MatteOrder extends ImageOrder {
   readonly contentLength: number;
   /** Undefined: not to be checked. */
   readonly sha256: Buffer | undefined;
+  /** Refused where no engine would take it within this; undefined: however long it waits. */
+  readonly waitMsMax: number | undefined;
 }
 
 /** What a node can be asked for. */
@@ -59,6 +61,7 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
     attempt: header.attempt,
     contentLength: header.contentLength,
     sha256: sha256.length === 0 ? undefined : Buffer.from(sha256),
+    waitMsMax: header.waitMsMax === 0 ? undefined : header.waitMsMax,
     declared,
     outputFormat,
     resultKind: readResultKind(header.resultKind),

@@ -21,3 +21,24 @@ export class MegapixelRate {
     this.#megapixels = WEIGHT_OF_PAST * this.#megapixels + (width * height) / 1e6;
   }
 }
+
+/** One rate over all pictures and one for each of their formats. */
+export class FormatRates<F> {
+  readonly all = new MegapixelRate();
+  readonly #byFormat = new Map<F, MegapixelRate>();
+
+  add(format: F, ms: number, size: Size): void {
+    this.all.add(ms, size);
+    let rate = this.#byFormat.get(format);
+    if (rate === undefined) {
+      rate = new MegapixelRate();
+      this.#byFormat.set(format, rate);
+    }
+    rate.add(ms, size);
+  }
+
+  /** Milliseconds a megapixel of each format so far. */
+  byFormat(): ReadonlyMap<F, number> {
+    return new Map([...this.#byFormat].map(([format, rate]) => [format, rate.msPerMegapixel]));
+  }
+}

@@ -5,12 +5,17 @@
  */
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
+import {
+  INPUT_FORMATS,
+  type InputFormat,
+  OUTPUT_FORMATS,
+  type OutputFormat,
+} from '#contract/formats.ts';
 import type { ChildExit } from '../process/child.ts';
 import { readResidentBytes } from '../process/resident-memory.ts';
 import { jxlPixelsMax } from './jxl-limit.ts';
 import { LeaseQueue, type Waiting } from './lease-queue.ts';
-import { MegapixelRate } from './megapixel-rate.ts';
+import { FormatRates } from './megapixel-rate.ts';
 import type {
   DecodedPicture,
   DecodeRequest,
@@ -21,6 +26,7 @@ import type {
   PictureProcess,
   PictureWorkerEnd,
   PictureWorkerEnds,
+  Size,
   WorkerPicturePool,
 } from './picture-pool.ts';
 import {
@@ -75,8 +81,8 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
   readonly #workers: (WorkerProcess | undefined)[];
   readonly #leases = new Set<WorkerLease>();
   readonly #queue = new LeaseQueue<PictureLease>();
-  readonly #decodeRate = new MegapixelRate();
-  readonly #encodeRate = new MegapixelRate();
+  readonly #decodeRates = new FormatRates<InputFormat>();
+  readonly #encodeRates = new FormatRates<OutputFormat>();
   readonly #ends: Record<PictureWorkerEnd, number> = {
     start: 0,
     idle: 0,
@@ -122,8 +128,10 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
       workers: this.#options.workers,
       busy: this.#leases.size,
       waiting: this.#queue.length,
-      decodeMsPerMegapixel: this.#decodeRate.msPerMegapixel,
-      encodeMsPerMegapixel: this.#encodeRate.msPerMegapixel,
+      decodeMsPerMegapixel: this.#decodeRates.all.msPerMegapixel,
+      encodeMsPerMegapixel: this.#encodeRates.all.msPerMegapixel,
+      decodeRates: this.#decodeRates.byFormat(),
+      encodeRates: this.#encodeRates.byFormat(),
     };
   }
 
@@ -199,12 +207,12 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
     this.#leases.delete(lease);
   }
 
-  noteDecode(size: { width: number; height: number }, ms: number): void {
-    this.#decodeRate.add(ms, size);
+  noteDecode(format: InputFormat, size: Size, ms: number): void {
+    this.#decodeRates.add(format, ms, size);
   }
 
-  noteEncode(size: { width: number; height: number }, ms: number): void {
-    this.#encodeRate.add(ms, size);
+  noteEncode(format: OutputFormat, size: Size, ms: number): void {
+    this.#encodeRates.add(format, ms, size);
   }
 
   #spawn(): WorkerProcess {
@@ -273,7 +281,7 @@ class WorkerLease implements PictureLease {
     const message = { kind: 'decode', declared, modelInputs } as const;
     const { head, parts } = await this.worker.ask('decoded', message, file, signal);
     const { format, size, decodeMs } = head;
-    this.#pool.noteDecode(size, decodeMs);
+    this.#pool.noteDecode(format, size, decodeMs);
     return { format, ...size, modelInputs: parts, decodeMs };
   }
 
@@ -286,7 +294,7 @@ class WorkerLease implements PictureLease {
     const message = { kind: 'finish', alphaSize, outputFormat, resultKind } as const;
     const { head, parts } = await this.worker.ask('finished', message, alpha, signal);
     const { size, refineMs, encodeMs } = head;
-    this.#pool.noteEncode(size, refineMs + encodeMs);
+    this.#pool.noteEncode(outputFormat, size, refineMs + encodeMs);
     return { file: parts[0], ...size, refineMs, encodeMs };
   }
 

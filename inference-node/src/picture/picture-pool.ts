@@ -67,9 +67,12 @@ export interface PicturePoolSnapshot {
   readonly workers: number;
   readonly busy: number;
   readonly waiting: number;
-  /** Running means, ms. */
+  /** Running means, ms; 0: none yet. Encoding includes refinement. */
   readonly decodeMsPerMegapixel: number;
   readonly encodeMsPerMegapixel: number;
+  /** The same by format, of those worked on so far. */
+  readonly decodeRates: ReadonlyMap<InputFormat, number>;
+  readonly encodeRates: ReadonlyMap<OutputFormat, number>;
 }
 
 export interface PicturePool {

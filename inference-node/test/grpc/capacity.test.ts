@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import type { ClientReadableStream } from '@grpc/grpc-js';
-import { NodeState, type WatchCapacityResponse } from '#gen/matting/v1/matte_service.ts';
+import {
+  InputFormat,
+  NodeState,
+  OutputFormat,
+  type WatchCapacityResponse,
+} from '#gen/matting/v1/matte_service.ts';
 import { CHANGE_INTERVAL_MS } from '../../src/grpc/capacity.ts';
 import { MatteCaller, openTestNode, type TestNode } from './test-node.ts';
 
@@ -58,6 +63,8 @@ describe('WatchCapacity', () => {
       inferMs: 100,
       decodeMsPerMegapixel: 10,
       encodeMsPerMegapixel: 20,
+      decodeRates: [{ format: InputFormat.INPUT_FORMAT_PNG, msPerMegapixel: 12 }],
+      encodeRates: [{ format: OutputFormat.OUTPUT_FORMAT_WEBP, msPerMegapixel: 30 }],
     });
     watcher.call.cancel();
   });

@@ -184,6 +184,8 @@ export class FakePicturePool implements WorkerPicturePool {
       waiting: 0,
       decodeMsPerMegapixel: 10,
       encodeMsPerMegapixel: 20,
+      decodeRates: new Map([['png', 12] as const]),
+      encodeRates: new Map([['webp', 30] as const]),
     };
   }
 

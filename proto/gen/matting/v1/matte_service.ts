@@ -188,6 +188,11 @@ export interface MatteHeader {
   priority: Priority;
   /** a model of GetNodeInfo; empty: the node's plan */
   model: string;
+  /**
+   * Refuse rather than admit where by the node's estimate no engine would take the image within
+   * this. Zero: however long it waits.
+   */
+  waitMsMax: number;
 }
 
 /** At most 256 KiB of data. */
@@ -344,8 +349,22 @@ export interface WatchCapacityResponse {
   inferMs: number;
   /** running mean */
   decodeMsPerMegapixel: number;
-  /** running mean */
+  /** running mean, refinement included */
   encodeMsPerMegapixel: number;
+  /** The same by format, of those this node has worked on since it started. */
+  decodeRates: DecodeRate[];
+  encodeRates: EncodeRate[];
+}
+
+export interface DecodeRate {
+  format: InputFormat;
+  msPerMegapixel: number;
+}
+
+export interface EncodeRate {
+  format: OutputFormat;
+  /** refinement included */
+  msPerMegapixel: number;
 }
 
 function createBaseMatteRequest(): MatteRequest {
@@ -442,6 +461,7 @@ function createBaseMatteHeader(): MatteHeader {
     resultKind: 0,
     priority: 0,
     model: "",
+    waitMsMax: 0,
   };
 }
 
@@ -479,6 +499,9 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.model !== "") {
       writer.uint32(90).string(message.model);
+    }
+    if (message.waitMsMax !== 0) {
+      writer.uint32(96).uint32(message.waitMsMax);
     }
     return writer;
   },
@@ -584,6 +607,14 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.model = reader.string();
             continue;
           }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.waitMsMax = reader.uint32();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -612,6 +643,7 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     message.resultKind = object.resultKind ?? 0;
     message.priority = object.priority ?? 0;
     message.model = object.model ?? "";
+    message.waitMsMax = object.waitMsMax ?? 0;
     return message;
   },
 };
@@ -2012,6 +2044,8 @@ function createBaseWatchCapacityResponse(): WatchCapacityResponse {
     inferMs: 0,
     decodeMsPerMegapixel: 0,
     encodeMsPerMegapixel: 0,
+    decodeRates: [],
+    encodeRates: [],
   };
 }
 
@@ -2046,6 +2080,12 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
     }
     if (message.encodeMsPerMegapixel !== 0) {
       writer.uint32(81).double(message.encodeMsPerMegapixel);
+    }
+    for (const v of message.decodeRates) {
+      DecodeRate.encode(v!, writer.uint32(90).fork()).join();
+    }
+    for (const v of message.encodeRates) {
+      EncodeRate.encode(v!, writer.uint32(98).fork()).join();
     }
     return writer;
   },
@@ -2143,6 +2183,22 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
             message.encodeMsPerMegapixel = reader.double();
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.decodeRates.push(DecodeRate.decode(reader, reader.uint32()));
+            continue;
+          }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.encodeRates.push(EncodeRate.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2170,6 +2226,142 @@ export const WatchCapacityResponse: MessageFns<WatchCapacityResponse> = {
     message.inferMs = object.inferMs ?? 0;
     message.decodeMsPerMegapixel = object.decodeMsPerMegapixel ?? 0;
     message.encodeMsPerMegapixel = object.encodeMsPerMegapixel ?? 0;
+    message.decodeRates = object.decodeRates?.map((e) => DecodeRate.fromPartial(e)) || [];
+    message.encodeRates = object.encodeRates?.map((e) => EncodeRate.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseDecodeRate(): DecodeRate {
+  return { format: 0, msPerMegapixel: 0 };
+}
+
+export const DecodeRate: MessageFns<DecodeRate> = {
+  encode(message: DecodeRate, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.format !== 0) {
+      writer.uint32(8).int32(message.format);
+    }
+    if (message.msPerMegapixel !== 0) {
+      writer.uint32(17).double(message.msPerMegapixel);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DecodeRate {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDecodeRate();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.format = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 17) {
+              break;
+            }
+
+            message.msPerMegapixel = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DecodeRate>): DecodeRate {
+    return DecodeRate.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DecodeRate>): DecodeRate {
+    const message = createBaseDecodeRate();
+    message.format = object.format ?? 0;
+    message.msPerMegapixel = object.msPerMegapixel ?? 0;
+    return message;
+  },
+};
+
+function createBaseEncodeRate(): EncodeRate {
+  return { format: 0, msPerMegapixel: 0 };
+}
+
+export const EncodeRate: MessageFns<EncodeRate> = {
+  encode(message: EncodeRate, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.format !== 0) {
+      writer.uint32(8).int32(message.format);
+    }
+    if (message.msPerMegapixel !== 0) {
+      writer.uint32(17).double(message.msPerMegapixel);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): EncodeRate {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseEncodeRate();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.format = reader.int32() as any;
+            continue;
+          }
+          case 2: {
+            if (tag !== 17) {
+              break;
+            }
+
+            message.msPerMegapixel = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<EncodeRate>): EncodeRate {
+    return EncodeRate.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<EncodeRate>): EncodeRate {
+    const message = createBaseEncodeRate();
+    message.format = object.format ?? 0;
+    message.msPerMegapixel = object.msPerMegapixel ?? 0;
     return message;
   },
 };
@@ -2209,7 +2401,7 @@ export const MatteServiceService = {
     responseSerialize: (value: GetNodeInfoResponse): Buffer => Buffer.from(GetNodeInfoResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): GetNodeInfoResponse => GetNodeInfoResponse.decode(value),
   },
-  /** The node's state and load: at once, then at every change (at most every 50 ms) and every second. */
+  /** The node's state and load: at once, then at every change (at most every 20 ms) and every second. */
   watchCapacity: {
     path: "/matting.v1.MatteService/WatchCapacity" as const,
     requestStream: false as const,
@@ -2240,7 +2432,7 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
   matte: handleBidiStreamingCall<MatteRequest, MatteResponse>;
   /** What this node is and can do. Constant from the moment the node serves until it exits. */
   getNodeInfo: handleUnaryCall<GetNodeInfoRequest, GetNodeInfoResponse>;
-  /** The node's state and load: at once, then at every change (at most every 50 ms) and every second. */
+  /** The node's state and load: at once, then at every change (at most every 20 ms) and every second. */
   watchCapacity: handleServerStreamingCall<WatchCapacityRequest, WatchCapacityResponse>;
 }
 
@@ -2278,7 +2470,7 @@ export interface MatteServiceClient extends Client {
     options: Partial<CallOptions>,
     callback: (error: ServiceError | null, response: GetNodeInfoResponse) => void,
   ): ClientUnaryCall;
-  /** The node's state and load: at once, then at every change (at most every 50 ms) and every second. */
+  /** The node's state and load: at once, then at every change (at most every 20 ms) and every second. */
   watchCapacity(
     request: WatchCapacityRequest,
     options?: Partial<CallOptions>,

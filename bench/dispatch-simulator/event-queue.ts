@@ -1,0 +1,64 @@
+/** Things that happen at their time, in order: a binary heap. Ties go in the order of asking. */
+
+interface Event {
+  readonly atMs: number;
+  readonly order: number;
+  readonly act: () => void;
+}
+
+export class EventQueue {
+  readonly #heap: Event[] = [];
+  #asked = 0;
+  #nowMs = 0;
+
+  get nowMs(): number {
+    return this.#nowMs;
+  }
+
+  at(atMs: number, act: () => void): void {
+    const entry = { atMs: Math.max(atMs, this.#nowMs), order: this.#asked++, act };
+    const heap = this.#heap;
+    let place = heap.length;
+    heap.push(entry);
+    while (place > 0) {
+      const parent = (place - 1) >> 1;
+      if (!before(entry, heap[parent])) break;
+      heap[place] = heap[parent];
+      place = parent;
+    }
+    heap[place] = entry;
+  }
+
+  in(ms: number, act: () => void): void {
+    this.at(this.#nowMs + ms, act);
+  }
+
+  /** Until nothing is left or `done` says so. */
+  run(done: () => boolean): void {
+    while (this.#heap.length > 0 && !done()) {
+      const first = this.#heap[0];
+      const last = this.#heap.pop()!;
+      if (this.#heap.length > 0) this.#sink(last);
+      this.#nowMs = first.atMs;
+      first.act();
+    }
+  }
+
+  #sink(entry: Event): void {
+    const heap = this.#heap;
+    let place = 0;
+    for (;;) {
+      let child = 2 * place + 1;
+      if (child >= heap.length) break;
+      if (child + 1 < heap.length && before(heap[child + 1], heap[child])) child += 1;
+      if (!before(heap[child], entry)) break;
+      heap[place] = heap[child];
+      place = child;
+    }
+    heap[place] = entry;
+  }
+}
+
+function before(a: Event, b: Event): boolean {
+  return a.atMs < b.atMs || (a.atMs === b.atMs && a.order < b.order);
+}

@@ -1,0 +1,128 @@
+/**
+ * The jobs and the nodes of a simulation, the same for the policy and for the ideal it is measured
+ * against: everything random is drawn here, from the seed, before either begins.
+ */
+import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+
+export interface Scenario {
+  readonly nodes: number;
+  readonly jobs: number;
+  readonly replicas: number;
+  /** Arriving work over what the fleet can do. */
+  readonly load: number;
+  readonly seed: number;
+  /** Nodes that are gone, for good, once this share of the jobs has come. */
+  readonly vanishing?: { readonly share: number; readonly afterShare: number };
+}
+
+export interface SimulatedJob {
+  readonly index: number;
+  readonly arrivesMs: number;
+  readonly pixels: number;
+  readonly inputFormat: InputFormat;
+  readonly outputFormat: OutputFormat;
+  /** What this image costs above or below what its size lets expect. */
+  readonly luck: number;
+}
+
+/** What a node needs for an image, at `slowness` 1. */
+export interface NodeKind {
+  readonly slowness: number;
+  readonly engines: number;
+  readonly share: number;
+}
+
+/** Of the nodes: a few fast ones, some with two engines, some old. */
+const KINDS: readonly NodeKind[] = [
+  { slowness: 0.5, engines: 1, share: 0.2 },
+  { slowness: 1, engines: 1, share: 0.4 },
+  { slowness: 1, engines: 2, share: 0.2 },
+  { slowness: 1.5, engines: 1, share: 0.2 },
+];
+
+/** Megapixels: thumbnails, web pictures, phones, cameras, and the largest there may be. */
+const SIZES = [
+  { megapixels: 0.5, share: 0.2 },
+  { megapixels: 2, share: 0.3 },
+  { megapixels: 12, share: 0.4 },
+  { megapixels: 24, share: 0.08 },
+  { megapixels: 60, share: 0.02 },
+];
+const INPUTS = [
+  { format: 'jpeg', share: 0.7 },
+  { format: 'png', share: 0.2 },
+  { format: 'webp', share: 0.1 },
+] as const;
+const OUTPUTS = [
+  { format: 'png', share: 0.6 },
+  { format: 'webp', share: 0.3 },
+  { format: 'avif', share: 0.1 },
+] as const;
+
+const INFER_MS = 250;
+export const DECODE_MS_PER_MEGAPIXEL = { jpeg: 10, png: 25, webp: 20, avif: 40, jxl: 60 } as const;
+export const ENCODE_MS_PER_MEGAPIXEL = { png: 50, webp: 35, avif: 65, jxl: 90 } as const;
+/** Spread of what images of one size and format cost: about a quarter up or down. */
+const LUCK_SIGMA = 0.25;
+
+/** Mulberry32. */
+export function createRandom(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+function drawn<T extends { readonly share: number }>(of: readonly T[], random: () => number): T {
+  let left = random();
+  for (const entry of of) {
+    left -= entry.share;
+    if (left < 0) return entry;
+  }
+  return of[of.length - 1];
+}
+
+export function makeFleet({ nodes }: Scenario): NodeKind[] {
+  // By quota, not by chance, so that fleets of ten are alike.
+  return KINDS.flatMap(kind => Array<NodeKind>(Math.round(nodes * kind.share)).fill(kind));
+}
+
+/** Milliseconds the image takes on a node of that slowness, its luck included. */
+export function serviceMs(job: SimulatedJob, slowness: number): number {
+  const megapixels = job.pixels / 1e6;
+  const perMegapixel =
+    DECODE_MS_PER_MEGAPIXEL[job.inputFormat] + ENCODE_MS_PER_MEGAPIXEL[job.outputFormat];
+  return slowness * (INFER_MS + megapixels * perMegapixel * job.luck);
+}
+
+export function inferMs(slowness: number): number {
+  return slowness * INFER_MS;
+}
+
+/** Poisson arrivals at the scenario's load. */
+export function makeJobs(scenario: Scenario, fleet: readonly NodeKind[]): SimulatedJob[] {
+  const random = createRandom(scenario.seed);
+  const jobs = Array.from({ length: scenario.jobs }, (_, index) => ({
+    index,
+    arrivesMs: 0,
+    pixels: drawn(SIZES, random).megapixels * 1e6 * (0.7 + 0.6 * random()),
+    inputFormat: drawn(INPUTS, random).format,
+    outputFormat: drawn(OUTPUTS, random).format,
+    luck: Math.exp(LUCK_SIGMA * gaussian(random)),
+  }));
+  const meanMs = jobs.reduce((sum, job) => sum + serviceMs(job, 1), 0) / jobs.length;
+  const perMs = fleet.reduce((sum, node) => sum + node.engines / node.slowness, 0) / meanMs;
+  let atMs = 0;
+  return jobs.map(job => {
+    atMs += -Math.log(1 - random()) / (scenario.load * perMs);
+    return { ...job, arrivesMs: atMs };
+  });
+}
+
+/** Box and Muller. */
+function gaussian(random: () => number): number {
+  return Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
+}

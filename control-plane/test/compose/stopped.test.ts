@@ -1,0 +1,213 @@
+/**
+ * Processes that stand still for longer than a lease and then go on, as a machine does that swaps,
+ * or whose virtual disk hangs: a control plane with a job in hand, and a node. Whoever was replaced
+ * meanwhile is fenced off; nothing is done twice, and no credit is astray.
+ */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import {
+  createTestDatabase,
+  DIALECTS,
+  skipReason,
+  type TestDatabase,
+} from '../../../test/support/database.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { until } from '../dispatch/harness.ts';
+import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { assertBalanced, storesOn } from '../store/fixtures.ts';
+import { pictureBody } from '../support/replicas.ts';
+
+const LEASE_MS = 1500;
+const RENEW_MS = 300;
+const IMAGE_MS = 600;
+
+/** A child whose lines are kept. */
+class Child {
+  readonly process: ChildProcess;
+  readonly lines: string[] = [];
+
+  constructor(file: string, args: readonly string[], env: NodeJS.ProcessEnv) {
+    const program = path.join(import.meta.dirname, '../support', file);
+    this.process = spawn(process.execPath, [program, ...args], {
+      env: { PATH: process.env.PATH, ...env },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    createInterface(this.process.stdout!).on('line', line => this.lines.push(line));
+  }
+
+  async firstLine(): Promise<string> {
+    await until(() => this.lines.length > 0 || this.process.exitCode !== null, 'a line');
+    assert.ok(this.lines.length > 0, 'it ended before it was up');
+    return this.lines[0];
+  }
+
+  stop(): void {
+    this.process.kill('SIGSTOP');
+  }
+
+  go(): void {
+    this.process.kill('SIGCONT');
+  }
+
+  async end(): Promise<void> {
+    if (this.process.exitCode !== null || this.process.signalCode !== null) return;
+    const ended = once(this.process, 'exit');
+    this.process.kill('SIGKILL');
+    await ended;
+  }
+}
+
+interface Ports {
+  readonly http: number;
+  readonly registry: number;
+}
+
+for (const dialect of DIALECTS) {
+  describe(`who stands still on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    let directory: string;
+    let test: TestDatabase;
+    let stores: Stores;
+    let token: string;
+    let accountId: string;
+    const children: Child[] = [];
+    const nodes: ScriptedNode[] = [];
+
+    beforeEach(async () => {
+      directory = await mkdtemp(path.join(tmpdir(), 'matting-stopped-'));
+      test = await createTestDatabase(dialect);
+      stores = storesOn(await test.open());
+      const account = await stores.accounts.create('caller');
+      assert.ok(account);
+      accountId = account.id;
+      await stores.ledger.grant(accountId, 100, 'test');
+      token = (await stores.apiKeys.create(accountId, 'test')).token;
+    });
+
+    afterEach(async () => {
+      await Promise.all(children.splice(0).map(child => child.end()));
+      for (const node of nodes.splice(0)) await node.down();
+      await test.close();
+      await rm(directory, { recursive: true, force: true });
+    });
+
+    async function startReplica(name: string): Promise<{ child: Child; ports: Ports }> {
+      const args = [name, String(LEASE_MS), String(RENEW_MS)];
+      const child = new Child('replica-process.ts', args, {
+        MATTING_DATA_DIR: directory,
+        MATTING_DATABASE_URL: test.url,
+        MATTING_SECRETS_KEY: 'ab'.repeat(32),
+        MATTING_PORT: '0',
+        MATTING_REGISTRY_PORT: '0',
+        MATTING_METRICS_PORT: '0',
+        MATTING_BASE_URL: 'http://links.example',
+        MATTING_NODE_TOKEN: TEST_TOKEN,
+      });
+      children.push(child);
+      return { child, ports: JSON.parse(await child.firstLine()) };
+    }
+
+    async function submit(port: number): Promise<{ jobId: string; picture: Buffer }> {
+      const body = pictureBody();
+      const answer = await fetch(`http://127.0.0.1:${port}/v1/matting/jobs`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${token}`,
+          'idempotency-key': randomUUID(),
+          'content-type': 'application/json',
+        },
+        body: JSON.stringify(body),
+      });
+      const job = (await answer.json()) as { job_id: string };
+      assert.equal(answer.status, 202, JSON.stringify(job));
+      return { jobId: job.job_id, picture: Buffer.from(String(body.image_base64), 'base64') };
+    }
+
+    async function assertDoneOnce(jobId: string, picture: Buffer, port: number): Promise<void> {
+      await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'the end');
+      const job = await stores.jobs.find(jobId);
+      assert.equal(job?.state, 'succeeded', job?.failure?.detail);
+      const link = `http://127.0.0.1:${port}/v1/results/${job?.result?.token}`;
+      const file = Buffer.from(await (await fetch(link)).arrayBuffer());
+      assert.deepEqual(file, cutOutOf(picture));
+      const credits = await stores.ledger.credits(accountId);
+      assert.deepEqual([credits?.available, credits?.reserved], [99, 0]);
+      await assertBalanced(stores);
+    }
+
+    it('a control plane: its job is taken over, and what it brings late is void', async () => {
+      const first = await startReplica('first');
+      let release = () => undefined as undefined;
+      const held = new Promise<void>(resolve => {
+        release = () => void resolve();
+      });
+      const node = await ScriptedNode.start({
+        script: async exchange => {
+          exchange.admit();
+          const input = await exchange.receive();
+          // The first attempt is not over before its control plane stands still.
+          if (exchange.header.attempt === 1) await held;
+          exchange.answer(input);
+        },
+      });
+      nodes.push(node);
+      await node.join(first.ports.registry);
+      const { jobId, picture } = await submit(first.ports.http);
+      await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
+      first.child.stop();
+      const second = await startReplica('second');
+      // Its registry keeps the node a member while the first one cannot.
+      await node.join(second.ports.registry);
+      await until(async () => (await stores.jobs.find(jobId))?.finishedAtMs != null, 'take-over');
+      const taken = await stores.jobs.find(jobId);
+      release();
+      first.child.go();
+      // Back: it answers again, so it has had time to bring its result.
+      await until(async () => {
+        const answer = await fetch(`http://127.0.0.1:${first.ports.http}/readyz`);
+        return answer.ok;
+      }, 'the first replica');
+      const later = await submit(first.ports.http);
+      await until(async () => (await stores.jobs.find(later.jobId))?.finishedAtMs != null, 'later');
+      const job = await stores.jobs.find(jobId);
+      assert.equal(job?.fence, 2);
+      assert.equal(job?.takeovers, 1);
+      assert.deepEqual(job?.result, taken?.result, 'the second result stands');
+      assert.deepEqual(
+        node.headers.filter(header => header.jobId === jobId).map(({ attempt }) => attempt),
+        [1, 2],
+      );
+      const link = `http://127.0.0.1:${first.ports.http}/v1/results/${job?.result?.token}`;
+      const file = Buffer.from(await (await fetch(link)).arrayBuffer());
+      assert.deepEqual(file, cutOutOf(picture));
+      const credits = await stores.ledger.credits(accountId);
+      assert.deepEqual([credits?.available, credits?.reserved], [98, 0]);
+      await assertBalanced(stores);
+    });
+
+    it('a node: it is no member when its lease is over, and goes on when it is back', async () => {
+      const { ports } = await startReplica('only');
+      const args = ['sleeper', String(ports.registry), String(IMAGE_MS)];
+      const sleeper = new Child('stub-node-process.ts', args, {});
+      children.push(sleeper);
+      await sleeper.firstLine();
+      const { jobId, picture } = await submit(ports.http);
+      await until(async () => (await stores.jobs.find(jobId))?.state === 'running', 'admission');
+      sleeper.stop();
+      await until(async () => (await stores.nodes.listLive()).length === 0, 'the end of its lease');
+      const lease = async () => (await stores.jobs.find(jobId))?.lease;
+      assert.ok(await lease(), 'the job stays with its control plane');
+      sleeper.go();
+      await assertDoneOnce(jobId, picture, ports.http);
+      await until(async () => (await stores.nodes.listLive()).length === 1, 'its return');
+      const given = sleeper.lines.filter(line => line.startsWith(jobId));
+      assert.deepEqual(given, [`${jobId} 1`], 'one attempt, which outlived the pause');
+    });
+  });
+}
