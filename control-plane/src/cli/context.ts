@@ -14,6 +14,8 @@ export class CommandError extends Error {
 export interface CliOutput {
   out(text: string): void;
   err(text: string): void;
+  /** Resolves when the person had enough; asked by commands that would go on for ever. */
+  interrupted?(): Promise<void>;
 }
 
 export class CliContext {
@@ -32,6 +34,11 @@ export class CliContext {
 
   warn(text: string): void {
     this.#output.err(`matting: ${text}\n`);
+  }
+
+  /** For a command that runs until it is told to end. */
+  async untilInterrupted(): Promise<void> {
+    await this.#output.interrupted?.();
   }
 
   /** One JSON value a command, for scripts; or the lines for people. */

@@ -33,7 +33,7 @@ export interface ReceivedDelivery {
 
 export interface WebhookListener {
   readonly url: string;
-  readonly server: Server;
+  close(): Promise<void>;
 }
 
 /** Rejects with the system's error where the port is taken. */
@@ -65,7 +65,13 @@ export async function openWebhookListener(
     server.listen(port, '127.0.0.1', resolve);
   });
   const { port: bound } = server.address() as AddressInfo;
-  return { url: `http://127.0.0.1:${bound}/`, server };
+  return { url: `http://127.0.0.1:${bound}/`, close: () => closeServer(server) };
+}
+
+async function closeServer(server: Server): Promise<void> {
+  const closed = new Promise(resolve => server.close(resolve));
+  server.closeAllConnections();
+  await closed;
 }
 
 async function receive(request: IncomingMessage): Promise<Buffer> {

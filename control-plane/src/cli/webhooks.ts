@@ -3,7 +3,6 @@
  * the receiver), and a receiver for whoever develops one.
  */
 import { randomBytes } from 'node:crypto';
-import { once } from 'node:events';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { CallbackStatus } from '../domain/job.ts';
 import type { NotificationSummary } from '../store/webhook-outbox-store.ts';
@@ -154,7 +153,8 @@ async function listen(context: CliContext, options: ListenOptions): Promise<void
       'MATTING_ALLOWED_NETWORKS=127.0.0.0/8',
     '',
   ]);
-  await once(listener.server, 'close');
+  await context.untilInterrupted();
+  await listener.close();
 }
 
 function deliveryJson({ jobId, type, status, wrong, repeat, body }: ReceivedDelivery) {

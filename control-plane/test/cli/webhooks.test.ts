@@ -161,9 +161,11 @@ describe('the webhooks commands', () => {
       assert.deepEqual(await told(), ['j-1', 'matting.job.failed', false, false, 401]);
       assert.equal(await send('no JSON'), 401);
       assert.deepEqual(await told(), [null, null, false, false, 401]);
+      const exited = once(child, 'exit');
+      child.kill('SIGINT');
+      assert.deepEqual(await exited, [0, null]);
     } finally {
-      child.kill();
-      await once(child, 'exit');
+      child.kill('SIGKILL');
     }
   });
 });
