@@ -35,6 +35,10 @@ export interface Config {
   readonly pictureWorkers: number | undefined;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
+  /** Where a caller leaves it open, as REST callers do: edge-aware mattes. */
+  readonly refinement: boolean;
+  /** The same: the subject's own colour at soft edges. */
+  readonly foregroundEstimation: boolean;
   readonly logLevel: LogLevel;
   /** The whole environment of engines and picture workers: no secret is in it. */
   readonly childEnv: Readonly<Record<string, string>>;
@@ -87,6 +91,8 @@ export function loadConfig(env: Environment = process.env): Config {
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
     ...readFleet(reader, host),
     ...readCapacity(reader),
+    refinement: reader.boolean('MATTING_REFINEMENT', { default: true }),
+    foregroundEstimation: reader.boolean('MATTING_FOREGROUND_ESTIMATION', { default: true }),
     modelSettings: readModelSettings(reader, process.cwd()),
     childEnv: readChildEnv(env),
   };

@@ -40,6 +40,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
       return NodeModel.create({ model, version, sha256, precision, inputWidth, inputHeight });
     }),
     plan: work.plan.name,
+    plans: work.plans.map(({ name }) => name),
     executionProviderRequested: inputs.providerRequested,
     executionProviderSelected: inputs.providerSelected,
     inputFormats: inputFormats.map(inputFormatToProto),

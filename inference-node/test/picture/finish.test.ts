@@ -7,6 +7,9 @@ import { finishPicture } from '../../src/picture/finish.ts';
 import { viewAsPixels } from '../../src/picture/rgba-picture.ts';
 import { asSharp, type Pixels, paint, paintSlope, readJxl, readRgba } from './pictures.ts';
 
+/** What the models gave, as they gave it. */
+const PLAIN = { refinement: false, foregroundEstimation: false, resultKind: 'cutout' } as const;
+
 async function finish(
   pixels: Pixels,
   format: OutputFormat,
@@ -16,8 +19,9 @@ async function finish(
   const picture = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
   const { alphaSide = 32, resultKind = 'cutout' } = options;
   const alpha = options.alpha ?? Buffer.alloc(alphaSide * alphaSide, 255);
-  const matte = { alpha, width: alphaSide, height: alphaSide };
-  return (await finishPicture(picture, matte, format, resultKind)).file;
+  const matte = { alpha, width: alphaSide, height: alphaSide, role: 'subject' as const };
+  const choices = { ...PLAIN, outputFormat: format, resultKind };
+  return (await finishPicture(picture, [matte], choices)).file;
 }
 
 /** Opaque in the middle, soft at its border, nothing outside. */
@@ -102,8 +106,10 @@ for (const format of OUTPUT_FORMATS) {
       declared: undefined,
       onOpened: () => undefined,
     });
-    const matte = { alpha: Buffer.alloc(16, 255), width: 4, height: 4 };
-    const result = await finishPicture(picture, matte, format, 'cutout');
+    const alpha = Buffer.alloc(16, 255);
+    const matte = { alpha, width: 4, height: 4, role: 'subject' as const };
+    const choices = { ...PLAIN, outputFormat: format };
+    const result = await finishPicture(picture, [matte], choices);
     for (const word of [canary, 'Exif', 'xmpmeta', 'GPS', 'iCCP', 'ICCP']) {
       assert.equal(result.file.includes(word), false, word);
     }
@@ -155,6 +161,8 @@ test('WebP keeps alpha exactly, AVIF nearly, JPEG XL exactly', async () => {
 test('more JPEG XL than the codec has memory for is refused, not tried', async () => {
   const size = { width: 8_000, height: 6_000 };
   const picture = { ...size, rgba: viewAsPixels(Buffer.alloc(4)), translucent: false };
-  const matte = { alpha: Buffer.alloc(4, 255), width: 2, height: 2 };
-  await assert.rejects(finishPicture(picture, matte, 'jxl', 'cutout'), { code: 'NODE_INCAPABLE' });
+  const matte = { alpha: Buffer.alloc(4, 255), width: 2, height: 2, role: 'subject' as const };
+  await assert.rejects(finishPicture(picture, [matte], { ...PLAIN, outputFormat: 'jxl' }), {
+    code: 'NODE_INCAPABLE',
+  });
 });

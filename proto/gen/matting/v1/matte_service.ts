@@ -122,6 +122,24 @@ export namespace Priority {
   export type UNRECOGNIZED = typeof Priority.UNRECOGNIZED;
 }
 
+/** What the operator's setting is where a header says nothing. */
+export const Switch = {
+  /** SWITCH_UNSPECIFIED - the node's own setting */
+  SWITCH_UNSPECIFIED: 0,
+  SWITCH_ON: 1,
+  SWITCH_OFF: 2,
+  UNRECOGNIZED: -1,
+} as const;
+
+export type Switch = typeof Switch[keyof typeof Switch];
+
+export namespace Switch {
+  export type SWITCH_UNSPECIFIED = typeof Switch.SWITCH_UNSPECIFIED;
+  export type SWITCH_ON = typeof Switch.SWITCH_ON;
+  export type SWITCH_OFF = typeof Switch.SWITCH_OFF;
+  export type UNRECOGNIZED = typeof Switch.UNRECOGNIZED;
+}
+
 export const Stage = {
   STAGE_UNSPECIFIED: 0,
   STAGE_DECODING: 1,
@@ -188,6 +206,12 @@ export interface MatteHeader {
   priority: Priority;
   /** a model of GetNodeInfo; empty: the node's plan */
   model: string;
+  /** a plan of GetNodeInfo, not together with model; empty: the node's plan */
+  plan: string;
+  /** edge-aware, to the picture's own pixels; off: the matte is stretched */
+  refinement: Switch;
+  /** of soft edges; a MASK has no colours and skips it */
+  foregroundEstimation: Switch;
 }
 
 /** At most 256 KiB of data. */
@@ -228,7 +252,10 @@ export interface ResultHeader {
   resultKind: ResultKind;
   /** what inferred it */
   plan: string;
+  /** that took part */
   modelRuns: ModelRun[];
+  /** of the plan, left out because their engines were down */
+  modelsMissing: string[];
 }
 
 /** One model's part in a result. */
@@ -294,6 +321,8 @@ export interface GetNodeInfoResponse {
   pictureWorkers: number;
   /** a name for people: the CPU's or the GPU's */
   device: string;
+  /** that a header may name */
+  plans: string[];
 }
 
 export interface NodeModel {
@@ -435,6 +464,9 @@ function createBaseMatteHeader(): MatteHeader {
     resultKind: 0,
     priority: 0,
     model: "",
+    plan: "",
+    refinement: 0,
+    foregroundEstimation: 0,
   };
 }
 
@@ -472,6 +504,15 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.model !== "") {
       writer.uint32(90).string(message.model);
+    }
+    if (message.plan !== "") {
+      writer.uint32(98).string(message.plan);
+    }
+    if (message.refinement !== 0) {
+      writer.uint32(104).int32(message.refinement);
+    }
+    if (message.foregroundEstimation !== 0) {
+      writer.uint32(112).int32(message.foregroundEstimation);
     }
     return writer;
   },
@@ -577,6 +618,30 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.model = reader.string();
             continue;
           }
+          case 12: {
+            if (tag !== 98) {
+              break;
+            }
+
+            message.plan = reader.string();
+            continue;
+          }
+          case 13: {
+            if (tag !== 104) {
+              break;
+            }
+
+            message.refinement = reader.int32() as any;
+            continue;
+          }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.foregroundEstimation = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -605,6 +670,9 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     message.resultKind = object.resultKind ?? 0;
     message.priority = object.priority ?? 0;
     message.model = object.model ?? "";
+    message.plan = object.plan ?? "";
+    message.refinement = object.refinement ?? 0;
+    message.foregroundEstimation = object.foregroundEstimation ?? 0;
     return message;
   },
 };
@@ -919,7 +987,17 @@ export const Progress: MessageFns<Progress> = {
 };
 
 function createBaseResultHeader(): ResultHeader {
-  return { format: 0, contentType: "", sizeBytes: 0, width: 0, height: 0, resultKind: 0, plan: "", modelRuns: [] };
+  return {
+    format: 0,
+    contentType: "",
+    sizeBytes: 0,
+    width: 0,
+    height: 0,
+    resultKind: 0,
+    plan: "",
+    modelRuns: [],
+    modelsMissing: [],
+  };
 }
 
 export const ResultHeader: MessageFns<ResultHeader> = {
@@ -947,6 +1025,9 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     }
     for (const v of message.modelRuns) {
       ModelRun.encode(v!, writer.uint32(66).fork()).join();
+    }
+    for (const v of message.modelsMissing) {
+      writer.uint32(74).string(v!);
     }
     return writer;
   },
@@ -1028,6 +1109,14 @@ export const ResultHeader: MessageFns<ResultHeader> = {
             message.modelRuns.push(ModelRun.decode(reader, reader.uint32()));
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.modelsMissing.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1053,6 +1142,7 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     message.resultKind = object.resultKind ?? 0;
     message.plan = object.plan ?? "";
     message.modelRuns = object.modelRuns?.map((e) => ModelRun.fromPartial(e)) || [];
+    message.modelsMissing = object.modelsMissing?.map((e) => e) || [];
     return message;
   },
 };
@@ -1448,6 +1538,7 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     engines: 0,
     pictureWorkers: 0,
     device: "",
+    plans: [],
   };
 }
 
@@ -1502,6 +1593,9 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     if (message.device !== "") {
       writer.uint32(114).string(message.device);
+    }
+    for (const v of message.plans) {
+      writer.uint32(122).string(v!);
     }
     return writer;
   },
@@ -1651,6 +1745,14 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.device = reader.string();
             continue;
           }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.plans.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1684,6 +1786,7 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.engines = object.engines ?? 0;
     message.pictureWorkers = object.pictureWorkers ?? 0;
     message.device = object.device ?? "";
+    message.plans = object.plans?.map((e) => e) || [];
     return message;
   },
 };
