@@ -13,6 +13,7 @@ import { pino } from 'pino';
 import sharp from 'sharp';
 import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
 import { openPicturePool } from '../inference-node/src/picture/open-picture-pool.ts';
+import type { FinishRequest } from '../inference-node/src/picture/picture-pool.ts';
 
 const NEVER = new AbortController().signal;
 const MODEL_SIDE = 1024;
@@ -110,10 +111,14 @@ async function measure(file: Buffer, outputFormat: OutputFormat) {
     const request = { file, declared: undefined, modelInputs: [size] };
     const [, decode] = await timed(pid, () => lease.decode(request, NEVER));
     const decodePeak = peak;
-    const finish = { alpha: makeMatte(), alphaSize: size, outputFormat, resultKind: 'cutout' };
-    const [finished, encode] = await timed(pid, () =>
-      lease.finish(finish as Parameters<typeof lease.finish>[0], NEVER),
-    );
+    const finish = {
+      mattes: [{ alpha: makeMatte(), size, role: 'subject' }],
+      outputFormat,
+      resultKind: 'cutout',
+      refinement: true,
+      foregroundEstimation: true,
+    } satisfies FinishRequest;
+    const [finished, encode] = await timed(pid, () => lease.finish(finish, NEVER));
     lease.release();
     return { decode, encode, finished, decodePeak: decodePeak - base, peak: peak - base };
   } finally {

@@ -13,7 +13,8 @@ import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/src/mem
 import { drawCheckPicture } from '../inference-node/src/models/check-picture.ts';
 import { detectInstructionSet } from '../inference-node/src/models/instruction-set.ts';
 import { parseModelSettings } from '../inference-node/src/models/model-settings.ts';
-import { buildPlan } from '../inference-node/src/models/plan.ts';
+import { buildPlan, outlineOf } from '../inference-node/src/models/plan.ts';
+import type { PreparedModel } from '../inference-node/src/models/prepared-model.ts';
 import { openPicturePool } from '../inference-node/src/picture/open-picture-pool.ts';
 import { Pipeline } from '../inference-node/src/pipeline.ts';
 import type { BenchPhoto } from './photos.ts';
@@ -33,52 +34,53 @@ export interface InProcess {
 export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
   const childEnv = { PATH: process.env.PATH ?? '' };
   const log = pino({ level: 'silent' });
-  const {
-    model: modelName,
-    modelDir,
-    precision,
-    inputSize,
-  } = parseModelSettings(process.env, process.cwd());
+  const settings = parseModelSettings(process.env, process.cwd());
   const cpuShare = await readCpuShare();
   const threads = Math.max(1, Math.floor(cpuShare));
   const plan = await buildPlan({
-    modelName,
-    cacheDir: modelDir,
-    inputSize: inputSize === undefined ? undefined : { width: inputSize, height: inputSize },
-    precision,
+    outline: await outlineOf(settings),
+    cacheDir: settings.modelDir,
+    precision: settings.precision,
     provider: 'cpu',
     instructionSet: await detectInstructionSet(),
     answering: createAnswering({ childEnv, threads }),
   });
-  const [model] = plan.models;
+  const models = plan.models.map(({ model }) => model);
+  const [model] = models;
   const layout = chooseEngineLayout({
     provider: 'cpu',
-    precision: model.precision,
+    precision: models.every(({ precision }) => precision === 'int8') ? 'int8' : 'fp32',
     cpuShare,
     goal,
-    enginesMax: enginesInMemory(readMemoryLimitBytes(), plan.models),
+    enginesMax: enginesInMemory(readMemoryLimitBytes(), models),
   });
-  const engines = openEnginePool({ model, ...layout, childEnv, log });
+  const runs = plan.models.map(({ model, role }) => ({
+    model,
+    role,
+    engines: openEnginePool({ model, ...layout, childEnv, log }),
+  }));
+  const [{ engines }] = runs;
   const pictures = await openPicturePool({ workers: layout.engines + 2, childEnv, log });
-  await engines.ready();
+  await Promise.all(runs.map(run => run.engines.ready()));
   const pipeline = new Pipeline(pictures);
   const { signal } = new AbortController();
   const rgb = drawCheckPicture(model.inputWidth, model.inputHeight);
-  const size = `${model.inputWidth}x${model.inputHeight}`;
   return {
     layout,
-    description: `${model.model} ${size} ${model.precision}`,
+    description: `${plan.name}: ${models.map(describe).join(' and ')}`,
     bare: async () => {
       await engines.run({ rgb, priority: 'sync', signal });
     },
     cutOut: async ({ file, width, height }, outputFormat) => {
       let bytes = 0;
       const order = {
-        plan: { name: plan.name, runs: [{ model, engines }] },
+        plan: { name: plan.name, runs },
         declared: { width, height },
         outputFormat,
         resultKind: 'cutout',
         priority: 'sync',
+        refinement: true,
+        foregroundEstimation: true,
       } as const;
       const exchange = {
         receive: async () => file,
@@ -92,7 +94,11 @@ export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
     },
     engineMemory: () => engines.processes()[0].residentBytes ?? Number.NaN,
     close: async () => {
-      await Promise.all([engines.close(0), pictures.close(0)]);
+      await Promise.all([...runs.map(run => run.engines.close(0)), pictures.close(0)]);
     },
   };
+}
+
+function describe({ model, inputWidth, inputHeight, precision }: PreparedModel): string {
+  return `${model} ${inputWidth}x${inputHeight} ${precision}`;
 }

@@ -44,12 +44,12 @@ import {
 } from './memory-budget.ts';
 import { createNodeMetrics, type NodeMetrics } from './metrics.ts';
 import { detectInstructionSet } from './models/instruction-set.ts';
-import { buildPlan } from './models/plan.ts';
+import { buildPlan, loadPlanOutlines, outlineOf, type PlanOutline } from './models/plan.ts';
 import type { Plan } from './models/prepared-model.ts';
 import { NodeStatus } from './node-state.ts';
 import { openPicturePool } from './picture/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/picture-pool.ts';
-import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import { Pipeline, type PlanRun, type RunnablePlan, subjects } from './pipeline.ts';
 
 /** Decode of the next image and encode of the one before overlap with a run. */
 const WORKERS_BESIDE_ENGINES = 2;
@@ -183,10 +183,13 @@ export class InferenceNode {
     const cpuShare = await readCpuShare();
     const chosen = chooseEngineLayout({
       provider: selected,
-      precision: models.every(({ precision }) => precision === 'int8') ? 'int8' : 'fp32',
+      precision: models.every(({ model }) => model.precision === 'int8') ? 'int8' : 'fp32',
       cpuShare,
       goal: engineGoal,
-      enginesMax: enginesInMemory(readMemoryLimitBytes(), models),
+      enginesMax: enginesInMemory(
+        readMemoryLimitBytes(),
+        models.map(({ model }) => model),
+      ),
     });
     if (engines === undefined) {
       return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };
@@ -196,13 +199,12 @@ export class InferenceNode {
   }
 
   async #preparePlan({ selected }: ProviderChoice): Promise<Plan> {
-    const { model, modelDir, inputSize, precision } = this.#config.modelSettings;
+    const { modelSettings } = this.#config;
     const cpuThreads = Math.max(1, Math.floor(await readCpuShare()));
     const plan = await buildPlan({
-      modelName: model,
-      cacheDir: modelDir,
-      inputSize: inputSize === undefined ? undefined : { width: inputSize, height: inputSize },
-      precision,
+      outline: await outlineOf(modelSettings),
+      cacheDir: modelSettings.modelDir,
+      precision: modelSettings.precision,
       provider: selected,
       instructionSet: await detectInstructionSet(),
       answering: createAnswering({ childEnv: this.#config.childEnv, threads: cpuThreads }),
@@ -211,9 +213,10 @@ export class InferenceNode {
         this.#log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
       },
     });
-    for (const { model: name, precision: selected, precisionFallback } of plan.models) {
-      if (precisionFallback === undefined) continue;
-      this.#log.warn({ model: name, selected, reason: precisionFallback }, 'precision fell back');
+    for (const { model } of plan.models) {
+      const { model: name, precision, precisionFallback: reason } = model;
+      if (reason === undefined) continue;
+      this.#log.warn({ model: name, selected: precision, reason }, 'precision fell back');
     }
     return plan;
   }
@@ -224,35 +227,46 @@ export class InferenceNode {
     const budget = this.#megapixelBudget(plan, layout.engines);
     const cpuThreads = Math.max(1, Math.floor(await readCpuShare()));
     if (provider.selected === 'webgpu') {
-      for (const model of plan.models) await requireParity(model, { childEnv, cpuThreads });
+      for (const { model } of plan.models) await requireParity(model, { childEnv, cpuThreads });
     }
     this.#requireGoingOn();
     const log = this.#log;
-    this.#runs = plan.models.map(model => ({
+    this.#runs = plan.models.map(({ model, role }) => ({
       model,
+      role,
       engines: openEnginePool({ model, ...layout, childEnv, log }),
     }));
     const pools = this.#runs.map(({ engines }) => engines);
     const workers = this.#config.pictureWorkers ?? layout.engines + WORKERS_BESIDE_ENGINES;
     this.#pictures = await openPicturePool({ workers, childEnv, log });
     await Promise.all(pools.map(pool => pool.ready()));
-    this.#work = this.#createWork({ name: plan.name, runs: this.#runs }, workers, budget);
+    const runnable = { name: plan.name, runs: this.#runs };
+    const outlines = await loadPlanOutlines();
+    const plans = [runnable, ...otherPlans(runnable, outlines)];
+    this.#work = this.#createWork(runnable, plans, workers, budget);
   }
 
-  #createWork(plan: RunnablePlan, workers: number, budget: MegapixelBudget): NodeWork {
+  #createWork(
+    plan: RunnablePlan,
+    plans: readonly RunnablePlan[],
+    workers: number,
+    budget: MegapixelBudget,
+  ): NodeWork {
     const pictures = this.#requirePictures();
     const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
     const pipeline = new Pipeline(pictures);
     admission.onChange(() => this.#watchers.changed());
     for (const { engines } of plan.runs) engines.onChange(() => this.#watchers.changed());
-    return { plan, pictures: pictures.capabilities, admission, pipeline };
+    const { refinement, foregroundEstimation } = this.#config;
+    const defaults = { refinement, foregroundEstimation };
+    return { plan, plans, defaults, pictures: pictures.capabilities, admission, pipeline };
   }
 
   #megapixelBudget(plan: Plan, engines: number): MegapixelBudget {
     const { megapixelsMax } = this.#config;
     if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
     const memoryLimitBytes = readMemoryLimitBytes();
-    const opened = plan.models.flatMap(model => Array.from({ length: engines }, () => model));
+    const opened = plan.models.flatMap(({ model }) => Array.from({ length: engines }, () => model));
     const budget = computeMegapixelBudget({ memoryLimitBytes, engines: opened });
     if (budget !== undefined) return budget;
     const expected =
@@ -287,7 +301,8 @@ export class InferenceNode {
     this.#status.onChange(state => {
       if (state === 'failed') this.#failed.resolve(new Error('the engines keep dying'));
     });
-    this.#status.attachEngines(plan.runs.map(({ engines }) => engines));
+    // Without an opinion the node serves on.
+    this.#status.attachEngines(subjects(plan).map(({ engines }) => engines));
     this.#description = {
       ...this.#info,
       // For people: names, not the protocol's numbers.
@@ -346,5 +361,19 @@ function createCallers(config: Config): Callers {
     callerTokens,
     certificatesChecked: tls.clientCaFile !== undefined,
     imagesMax: callerImagesMax === undefined ? byDefault : () => callerImagesMax,
+  });
+}
+
+/** The plans whose every model runs here too, at the same size. */
+function otherPlans(own: RunnablePlan, outlines: readonly PlanOutline[]): RunnablePlan[] {
+  return outlines.flatMap(({ name, entries }) => {
+    if (name === own.name) return [];
+    const runs = entries.flatMap(({ model, inputSize, role }) => {
+      const run = own.runs.find(
+        candidate => candidate.model.model === model && candidate.model.inputWidth === inputSize,
+      );
+      return run === undefined ? [] : [{ ...run, role }];
+    });
+    return runs.length === entries.length ? [{ name, runs }] : [];
   });
 }

@@ -45,6 +45,10 @@ export interface Config {
   readonly pictureWorkers: number | undefined;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
+  /** Where a caller leaves it open, as REST callers do: edge-aware mattes. */
+  readonly refinement: boolean;
+  /** The same: the subject's own colour at soft edges. */
+  readonly foregroundEstimation: boolean;
   readonly logLevel: LogLevel;
   /** The whole environment of engines and picture workers: no secret is in it. */
   readonly childEnv: Readonly<Record<string, string>>;
@@ -105,6 +109,8 @@ export function loadConfig(env: Environment = process.env): Config {
       default: undefined,
     }),
     ...readCapacity(reader),
+    refinement: reader.boolean('MATTING_REFINEMENT', { default: true }),
+    foregroundEstimation: reader.boolean('MATTING_FOREGROUND_ESTIMATION', { default: true }),
     modelSettings: readModelSettings(reader, process.cwd()),
     childEnv: readChildEnv(env),
   };

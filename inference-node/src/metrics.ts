@@ -35,6 +35,8 @@ export interface NodeMetrics {
   }): void;
   /** After its admission. */
   imageFailed(image: { readonly code: ErrorCode; readonly outputFormat: OutputFormat }): void;
+  /** A model of its plan did not take part. */
+  imageDegraded(model: string): void;
   /** Before its admission. */
   imageRefused(code: ErrorCode): void;
   bytesMoved(received: number, sent: number): void;
@@ -59,6 +61,12 @@ export function createNodeMetrics(status: NodeStatus): NodeMetrics {
     name: 'matting_node_admission_refused_total',
     help: 'Calls that ended before they were admitted, by error code.',
     labelNames: ['code'],
+    registers,
+  });
+  const degraded = new Counter({
+    name: 'matting_node_images_degraded_total',
+    help: 'Images served without a model of their plan, because its engines were down.',
+    labelNames: ['model'],
     registers,
   });
   const duration = new Histogram({
@@ -99,6 +107,7 @@ export function createNodeMetrics(status: NodeStatus): NodeMetrics {
       const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';
       images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
     },
+    imageDegraded: model => degraded.inc({ model }),
     imageRefused: code => refused.inc({ code }),
     bytesMoved: (receivedBytes, sentBytes) => {
       received.inc(receivedBytes);

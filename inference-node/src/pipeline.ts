@@ -1,17 +1,20 @@
 /**
  * The one file that orders and times the stages of an image:
  *
- *   receive -> (a picture worker) -> decode -> (an engine) infer -> refine and encode -> send
+ *   receive -> (a picture worker) -> decode -> (engines) infer -> merge, refine, encode -> send
  *
  * One image goes through them one after the other; images overlap, as many as admission let in. The
  * call's signal is looked at between stages and handed into each. Knows no gRPC: the caller's side
  * is an `ImageExchange`; knows no codec and no runtime: those are pools of children.
  */
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
-import type { EnginePool, EnginePriority } from './engine/engine-pool.ts';
-import type { PreparedModel } from './models/prepared-model.ts';
+import type { EnginePool, EnginePriority, EngineResult } from './engine/engine-pool.ts';
+import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type {
+  FinishChoices,
   FinishedPicture,
+  MattePart,
   PictureLease,
   PicturePool,
   PicturePoolSnapshot,
@@ -23,9 +26,11 @@ import { type HeldWorker, workerWaitMs } from './picture/worker-wait.ts';
 export interface PlanRun {
   readonly model: PreparedModel;
   readonly engines: EnginePool;
+  /** An opinion may be missing: the subject then stands alone, and the result says so. */
+  readonly role: MatteRole;
 }
 
-/** What makes a matte. Its mattes are merged where there are several; today there is one. */
+/** What makes a matte. Its mattes are merged where there are several, by the picture worker. */
 export interface RunnablePlan {
   readonly name: string;
   readonly runs: readonly PlanRun[];
@@ -33,11 +38,10 @@ export interface RunnablePlan {
 
 export type ResultKind = 'cutout' | 'mask';
 
-export interface ImageOrder {
+export interface ImageOrder extends FinishChoices {
   readonly plan: RunnablePlan;
   /** As the caller declared it; a larger image is refused by the decoder. */
   readonly declared: Size | undefined;
-  readonly outputFormat: OutputFormat;
   readonly resultKind: ResultKind;
   readonly priority: EnginePriority;
 }
@@ -50,6 +54,10 @@ export interface ImageResult {
   readonly width: number;
   readonly height: number;
   readonly plan: RunnablePlan;
+  /** Of the plan's runs, those that took part. */
+  readonly runs: readonly PlanRun[];
+  /** Those that did not: their engines were down. */
+  readonly missing: readonly PlanRun[];
 }
 
 export type ImageStage = 'decoding' | 'inferring' | 'encoding';
@@ -91,12 +99,22 @@ const BEFORE_INFERENCE: readonly PipelinePlace[] = ['receiving', 'waiting_for_wo
 /** An ordinary photo: only for estimates, admission counts the largest. */
 const PIXELS_WHERE_UNKNOWN = 12_000_000;
 
-interface Matte {
-  readonly alpha: Buffer;
-  readonly size: Size;
+/** What a plan's models answered. */
+interface Inference {
+  readonly mattes: readonly MattePart[];
+  readonly runs: readonly PlanRun[];
+  readonly missing: readonly PlanRun[];
   readonly waitMs: number;
   readonly inferMs: number;
 }
+
+/** Faults of engines, not of the image: an opinion that ends so is done without. */
+const ENGINE_DOWN: readonly ErrorCode[] = [
+  'ENGINE_LOST',
+  'NODE_FAULT',
+  'NODE_OVERLOADED',
+  'NODE_UNAVAILABLE',
+];
 
 export class Pipeline {
   readonly #pictures: PicturePool;
@@ -134,7 +152,7 @@ export class Pipeline {
   /** For an image admitted now, until an engine of `plan` takes it, ms. */
   estimatedWaitMs(plan: RunnablePlan): number {
     const ahead = BEFORE_INFERENCE.reduce((sum, place) => sum + this.imagesAt(place), 0);
-    const waits = plan.runs.map(({ engines }) => {
+    const waits = subjects(plan).map(({ engines }) => {
       const { engines: all, enginesReady, inferMs, estimatedWaitMs } = engines.snapshot();
       return estimatedWaitMs + (ahead * inferMs) / Math.max(1, enginesReady || all);
     });
@@ -180,14 +198,16 @@ export class Pipeline {
     const sendStartedMs = performance.now();
     const { file: resultFile, width, height } = pixels.finished;
     const { plan, outputFormat, resultKind } = order;
-    const result = { file: resultFile, outputFormat, resultKind, width, height, plan };
+    const { runs, missing } = pixels.inference;
+    const shape = { outputFormat, resultKind, width, height };
+    const result = { file: resultFile, ...shape, plan, runs, missing };
     await exchange.send(result, signal);
     return {
       receiveMs,
       workerWaitMs: lease.waitMs,
       decodeMs: pixels.decodeMs,
-      engineWaitMs: pixels.matte.waitMs,
-      inferMs: pixels.matte.inferMs,
+      engineWaitMs: pixels.inference.waitMs,
+      inferMs: pixels.inference.inferMs,
       refineMs: pixels.finished.refineMs,
       encodeMs: pixels.finished.encodeMs,
       sendMs: performance.now() - sendStartedMs,
@@ -201,24 +221,23 @@ export class Pipeline {
     lease: PictureLease,
     exchange: ImageExchange,
     signal: AbortSignal,
-  ): Promise<{ decodeMs: number; matte: Matte; finished: FinishedPicture }> {
+  ): Promise<{ decodeMs: number; inference: Inference; finished: FinishedPicture }> {
     signal.throwIfAborted();
     this.#enter(order, 'decoding', exchange);
-    const { declared, plan, outputFormat, resultKind } = order;
+    const { declared, plan, outputFormat, resultKind, refinement, foregroundEstimation } = order;
     const modelInputs = plan.runs.map(({ model }) => inputSize(model));
     const decoded = await lease.decode({ file, declared, modelInputs }, signal);
 
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
-    const matte = await inferPlan(order, decoded.modelInputs, signal);
+    const inference = await inferPlan(order, decoded.modelInputs, signal);
 
     signal.throwIfAborted();
     this.#enter(order, 'encoding', exchange);
-    const finished = await lease.finish(
-      { alpha: matte.alpha, alphaSize: matte.size, outputFormat, resultKind },
-      signal,
-    );
-    return { decodeMs: decoded.decodeMs, matte, finished };
+    const { mattes } = inference;
+    const choices = { outputFormat, resultKind, refinement, foregroundEstimation };
+    const finished = await lease.finish({ mattes, ...choices }, signal);
+    return { decodeMs: decoded.decodeMs, inference, finished };
   }
 
   #enter(order: ImageOrder, stage: ImageStage, exchange: ImageExchange): void {
@@ -242,26 +261,50 @@ function inputSize({ inputWidth, inputHeight }: PreparedModel): Size {
   return { width: inputWidth, height: inputHeight };
 }
 
-/** Runs the models of a plan one after the other and merges their mattes. */
+/** The runs that a plan cannot do without. */
+export function subjects(plan: RunnablePlan): readonly PlanRun[] {
+  return plan.runs.filter(({ role }) => role === 'subject');
+}
+
+/** Runs the models of a plan one after the other. */
 async function inferPlan(
   { plan, priority }: ImageOrder,
   modelInputs: readonly Buffer[],
   signal: AbortSignal,
-): Promise<Matte> {
-  const mattes: Matte[] = [];
-  for (const [index, { model, engines }] of plan.runs.entries()) {
-    const { alpha, waitMs, inferMs } = await engines.run({
-      rgb: modelInputs[index],
-      priority,
-      signal,
-    });
-    mattes.push({ alpha, size: inputSize(model), waitMs, inferMs });
+): Promise<Inference> {
+  const mattes: MattePart[] = [];
+  const runs: PlanRun[] = [];
+  const missing: PlanRun[] = [];
+  let waitMs = 0;
+  let inferMs = 0;
+  for (const [index, run] of plan.runs.entries()) {
+    const answer = await ask(run, modelInputs[index], priority, signal);
+    if (answer === undefined) {
+      missing.push(run);
+      continue;
+    }
+    runs.push(run);
+    mattes.push({ alpha: answer.alpha, size: inputSize(run.model), role: run.role });
+    waitMs += answer.waitMs;
+    inferMs += answer.inferMs;
   }
-  return mergeMattes(plan.name, mattes);
+  return { mattes, runs, missing, waitMs, inferMs };
 }
 
-function mergeMattes(plan: string, mattes: readonly Matte[]): Matte {
-  // Plans say how their mattes merge; none of several models can be made yet.
-  if (mattes.length !== 1) throw new Error(`plan ${plan} has ${mattes.length} mattes to merge`);
-  return mattes[0];
+/** Undefined: an opinion whose engines are down. Nobody waits until they are back. */
+async function ask(
+  { engines, role }: PlanRun,
+  rgb: Buffer,
+  priority: EnginePriority,
+  signal: AbortSignal,
+): Promise<EngineResult | undefined> {
+  if (role === 'subject') return await engines.run({ rgb, priority, signal });
+  if (engines.snapshot().enginesReady === 0) return undefined;
+  try {
+    return await engines.run({ rgb, priority, signal });
+  } catch (error) {
+    if (!(error instanceof ContractError) || !ENGINE_DOWN.includes(error.code)) throw error;
+    signal.throwIfAborted();
+    return undefined;
+  }
 }

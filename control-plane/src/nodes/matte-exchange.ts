@@ -24,6 +24,7 @@ import {
   type ResultHeader,
   ResultKind,
   type Stage,
+  Switch,
 } from '#gen/matting/v1/matte_service.ts';
 import { LocalFault, type MatteResult } from './attempt-outcome.ts';
 
@@ -235,6 +236,9 @@ function headerMessage(request: MatteCall): MatteRequest {
         outputFormat: outputFormatToProto(request.outputFormat),
         resultKind: ResultKind.RESULT_KIND_CUTOUT,
         priority: request.sync ? Priority.PRIORITY_SYNC : Priority.PRIORITY_ASYNC,
+        plan: '',
+        refinement: Switch.SWITCH_UNSPECIFIED,
+        foregroundEstimation: Switch.SWITCH_UNSPECIFIED,
         model: '',
         // At least 1, since 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,

@@ -103,6 +103,7 @@ export class Exchange {
         resultKind: ResultKind.RESULT_KIND_CUTOUT,
         plan: 'scripted',
         modelRuns: [],
+        modelsMissing: [],
       },
     });
   }
@@ -346,6 +347,7 @@ export class ScriptedNode {
       protocolVersion: 'matting.v1',
       models: [],
       plan: 'scripted',
+      plans: ['scripted'],
       executionProviderRequested: 'cpu',
       executionProviderSelected: 'cpu',
       inputFormats: [InputFormat.INPUT_FORMAT_JPEG, InputFormat.INPUT_FORMAT_PNG],

@@ -34,7 +34,7 @@ function createProgram(): Command {
   models
     .command('fetch')
     .description('fetch weights and prepare them for this machine')
-    .argument('[name...]', 'models; none: the configured one (MATTING_MODEL)')
+    .argument('[name...]', 'models; none: those of MATTING_QUALITY, or MATTING_MODEL')
     .option('--json', 'print what was done as JSON')
     .option('--progress-json', 'print each step as a line of JSON')
     .option('--refuse-altered', 'fail on a damaged weights file in place of fetching it again')

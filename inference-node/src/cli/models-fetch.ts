@@ -5,6 +5,7 @@ import { readCpuShare } from '../engine/cpu-share.ts';
 import { fetchWeights } from '../models/fetch.ts';
 import { detectInstructionSet } from '../models/instruction-set.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
+import { outlineOf, type PlanEntry } from '../models/plan.ts';
 import { prepareModel } from '../models/prepare.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
 import { loadRegistryOptions } from '../models/registry-options.ts';
@@ -33,7 +34,7 @@ interface FetchedModel {
   readonly prepared: PreparedModel;
 }
 
-/** @param names none: the configured model. Throws ModelError, or the signal's reason. */
+/** @param names none: those of the configured plan, or the configured model. Throws ModelError, or the signal's reason. */
 export async function modelsFetch(
   names: readonly string[],
   options: ModelsFetchOptions,
@@ -44,12 +45,14 @@ export async function modelsFetch(
   const { out, err } = streams;
   const view = options.progressJson ? new JsonView(out) : createProgressView(err);
   // All manifests first: a misspelt name is not found out after a download of minutes.
-  const wanted = names.length > 0 ? [...new Set(names)] : [config.settings.model];
-  const manifests = await Promise.all(wanted.map(name => loadManifest(name)));
+  const { entries } = await outlineOf(config.settings);
+  const wanted = names.length > 0 ? [...new Set(names)].map(name => named(name, entries)) : entries;
+  const manifests = await Promise.all(wanted.map(({ model }) => loadManifest(model)));
   const models: FetchedModel[] = [];
   try {
-    for (const manifest of manifests) {
-      const model = await fetchOne(manifest, options, config, view, signal);
+    for (const [index, manifest] of manifests.entries()) {
+      const side = wanted[index].inputSize;
+      const model = await fetchOne(manifest, side, options, config, view, signal);
       models.push(model);
       if (options.progressJson) out.write(`${JSON.stringify({ event: 'done', ...model })}\n`);
       else if (!options.json) out.write(`${summary(model)}\n`);
@@ -60,8 +63,15 @@ export async function modelsFetch(
   if (options.json) out.write(`${JSON.stringify({ models }, null, 2)}\n`);
 }
 
+/** A model named on the command line gets its own default, unless it is the plan's too. */
+function named(name: string, entries: readonly PlanEntry[]): PlanEntry {
+  const planned = entries.find(({ model }) => model === name);
+  return planned ?? { model: name, inputSize: undefined, role: 'subject' };
+}
+
 async function fetchOne(
   manifest: ModelManifest,
+  side: number | undefined,
   options: ModelsFetchOptions,
   config: CliConfig,
   view: ProgressView,
@@ -77,14 +87,11 @@ async function fetchOne(
     signal,
   });
   view.stop();
-  // The variables speak of the configured model; another one named here gets its defaults.
-  const configured = name === settings.model;
-  const side = configured ? settings.inputSize : undefined;
   const prepared = await prepareModel({
     manifest,
     cacheDir: settings.modelDir,
     inputSize: side === undefined ? undefined : { width: side, height: side },
-    precision: configured ? settings.precision : 'auto',
+    precision: name === settings.model ? settings.precision : 'auto',
     provider: 'cpu',
     instructionSet: await detectInstructionSet(),
     answering: createAnswering({

@@ -14,6 +14,7 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import type { NodeState, NodeStatus } from '../node-state.ts';
 import type { PicturePool } from '../picture/picture-pool.ts';
+import { subjects } from '../pipeline.ts';
 import type { NodeWork } from './matte-handler.ts';
 
 /** Stale views cost refusals: with 20 ms half as many as with 50 (bench/dispatch-simulator). */
@@ -38,7 +39,7 @@ export function readCapacity(
   const state = STATE_TO_PROTO[status.state];
   if (work === undefined || pictures === undefined) return { ...NOTHING, state };
   const { images, imagesMax, megapixelsFree } = work.admission.snapshot();
-  const engines = work.plan.runs.map(run => run.engines.snapshot());
+  const engines = subjects(work.plan).map(run => run.engines.snapshot());
   const { decodeMsPerMegapixel, encodeMsPerMegapixel, decodeRates, encodeRates } =
     pictures.snapshot();
   return {

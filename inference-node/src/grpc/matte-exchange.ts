@@ -230,7 +230,7 @@ function requireDigest(hash: Hash | undefined, expected: Buffer | undefined): vo
 }
 
 function resultHeader(result: ImageResult) {
-  const modelRuns = result.plan.runs.map(({ model }) =>
+  const modelRuns = result.runs.map(({ model }) =>
     ModelRun.create({
       model: model.model,
       modelSha256: model.sha256,
@@ -250,6 +250,7 @@ function resultHeader(result: ImageResult) {
     resultKind: KIND_TO_PROTO[result.resultKind],
     plan: result.plan.name,
     modelRuns,
+    modelsMissing: result.missing.map(({ model }) => model.model),
   };
 }
 

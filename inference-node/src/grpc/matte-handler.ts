@@ -18,7 +18,7 @@ import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.
 import type { Admission, Permit } from '../admission.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
-import type { Pipeline, StageTimings } from '../pipeline.ts';
+import type { ImageExchange, Pipeline, StageTimings } from '../pipeline.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
   EXCHANGE_BOUNDS,
@@ -184,13 +184,29 @@ class MatteCallRun {
     this.#permit = outcome.permit;
     try {
       await this.#exchange.writeAdmitted(outcome.permit.queuePosition, waitMs, this.#signal);
-      const exchange = this.#exchange.forOrder(order);
+      const exchange = this.#watchDegradation(this.#exchange.forOrder(order));
       const timings = await work.pipeline.process(order, exchange, this.#signal);
       await this.#exchange.writeDone(timings, this.#signal);
       return timings;
     } finally {
       outcome.permit.release();
     }
+  }
+
+  /** Says it in log and metrics when a result comes without a model of its plan. */
+  #watchDegradation(exchange: ImageExchange): ImageExchange {
+    return {
+      ...exchange,
+      send: (result, signal) => {
+        const missing = result.missing.map(({ model }) => model.model);
+        for (const model of missing) this.#options.metrics.imageDegraded(model);
+        if (missing.length > 0) {
+          const fields = { ...this.#fields(), plan: result.plan.name, missing };
+          this.#options.log.warn(fields, 'served without a model of the plan');
+        }
+        return exchange.send(result, signal);
+      },
+    };
   }
 
   #succeeded(order: MatteOrder, timings: StageTimings): void {

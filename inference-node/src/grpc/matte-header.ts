@@ -12,6 +12,7 @@ import {
   InputFormat as ProtoInput,
   ResultKind as ProtoKind,
   OutputFormat as ProtoOutput,
+  Switch,
 } from '#gen/matting/v1/matte_service.ts';
 import type { EnginePriority } from '../engine/engine-pool.ts';
 import type { PictureCapabilities, Size } from '../picture/picture-pool.ts';
@@ -31,9 +32,20 @@ export interface MatteOrder extends ImageOrder {
   readonly waitMsMax: number | undefined;
 }
 
+/** The operator's choices. */
+export interface PictureDefaults {
+  readonly refinement: boolean;
+  readonly foregroundEstimation: boolean;
+}
+
 /** What a node can be asked for. */
 export interface NodeAbilities {
+  /** Where a header names none. */
   readonly plan: RunnablePlan;
+  /** Every plan this node has the models for, `plan` among them. */
+  readonly plans: readonly RunnablePlan[];
+  /** Where a header leaves them open. */
+  readonly defaults: PictureDefaults;
   readonly pictures: PictureCapabilities;
 }
 
@@ -66,7 +78,12 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
     outputFormat,
     resultKind: readResultKind(header.resultKind),
     priority: readPriority(header.priority),
-    plan: requirePlan(header.model, node.plan),
+    plan: requirePlan(header, node),
+    refinement: readSwitch(header.refinement, node.defaults.refinement),
+    foregroundEstimation: readSwitch(
+      header.foregroundEstimation,
+      node.defaults.foregroundEstimation,
+    ),
   };
 }
 
@@ -142,11 +159,26 @@ function requireCodecs(
   }
 }
 
-/** The node's plan, or one of its models alone. */
-function requirePlan(model: string, plan: RunnablePlan): RunnablePlan {
+function readSwitch(value: Switch, otherwise: boolean): boolean {
+  if (value === Switch.SWITCH_UNSPECIFIED) return otherwise;
+  if (value === Switch.SWITCH_ON) return true;
+  if (value === Switch.SWITCH_OFF) return false;
+  throw invalid('refinement and foreground_estimation are on, off or unspecified');
+}
+
+/** The node's plan, another it has the models for, or one of its models alone. */
+function requirePlan({ model, plan: name }: MatteHeader, node: NodeAbilities): RunnablePlan {
+  if (name !== '') {
+    if (model !== '') throw invalid('a header names a plan or a model, not both');
+    const plan = node.plans.find(candidate => candidate.name === name);
+    // The name is the caller's text: it is not repeated to whoever reads the status.
+    if (plan === undefined)
+      throw new ContractError('NODE_INCAPABLE', 'this node has not that plan');
+    return plan;
+  }
+  const { plan } = node;
   if (model === '' || model === plan.name) return plan;
   const run = plan.runs.find(candidate => candidate.model.model === model);
-  // The name is the caller's text: it is not repeated to whoever reads the status.
   if (run === undefined) throw new ContractError('NODE_INCAPABLE', 'this node has not that model');
-  return plan.runs.length === 1 ? plan : { name: model, runs: [run] };
+  return plan.runs.length === 1 ? plan : { name: model, runs: [{ ...run, role: 'subject' }] };
 }

@@ -5,9 +5,12 @@ import { PRECISIONS, type Precision } from './prepared-model.ts';
 
 export interface ModelSettings {
   /**
-   * MATTING_MODEL: a manifest's name. Whether there is such a manifest is found when it is loaded.
+   * MATTING_MODEL: a manifest's name, a single model in place of a plan. Whether there is such a
+   * manifest is found when it is loaded.
    */
-  readonly model: string;
+  readonly model: string | undefined;
+  /** MATTING_QUALITY: the plan, where no model is named. */
+  readonly quality: Quality;
   /** MATTING_MODEL_DIR, absolute: the cache of weights and prepared graphs. */
   readonly modelDir: string;
   /**
@@ -18,7 +21,10 @@ export interface ModelSettings {
   readonly precision: 'auto' | Precision;
 }
 
-export const DEFAULT_MODEL = 'isnet';
+export const QUALITIES = ['fast', 'standard', 'best'] as const;
+export type Quality = (typeof QUALITIES)[number];
+
+export const DEFAULT_QUALITY: Quality = 'standard';
 export const DEFAULT_MODEL_DIR = 'model-cache';
 
 /** No model's graph is larger; each manifest has bounds of its own. */
@@ -31,10 +37,11 @@ const INPUT_SIZE_MAX = 8192;
 export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings {
   const settings: ModelSettings = {
     model: reader.string('MATTING_MODEL', {
-      default: DEFAULT_MODEL,
+      default: undefined,
       pattern: /^[a-z0-9][a-z0-9-]{0,63}$/,
       expected: 'the name of a model, as `models list` shows them',
     }),
+    quality: reader.oneOf('MATTING_QUALITY', QUALITIES, { default: DEFAULT_QUALITY }),
     modelDir: resolve(cwd, reader.string('MATTING_MODEL_DIR', { default: DEFAULT_MODEL_DIR })),
     inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
       default: undefined,
@@ -45,6 +52,9 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
       default: 'auto' as const,
     }),
   };
+  if (reader.has('MATTING_MODEL') && reader.has('MATTING_QUALITY')) {
+    reader.problem('MATTING_QUALITY', 'unset where MATTING_MODEL names a single model');
+  }
   // A size or precision is one model's; beside a plan of several it would have no meaning.
   const ofOneModel: readonly (readonly [variable: string, given: boolean])[] = [
     ['MATTING_MODEL_INPUT_SIZE', settings.inputSize !== undefined],

@@ -39,8 +39,20 @@ export interface PreparedModel {
   readonly activation: 'none' | 'sigmoid';
 }
 
-/** Which models make a matte. One run today; a plan of several says how their mattes merge. */
+/**
+ * subject: decides what is cut out; several are averaged. opinion: listened to at the subject's
+ * edge, where both mean the same (picture/merge-mattes.ts); a plan goes on without it.
+ */
+export const MATTE_ROLES = ['subject', 'opinion'] as const;
+export type MatteRole = (typeof MATTE_ROLES)[number];
+
+export interface PlanModel {
+  readonly model: PreparedModel;
+  readonly role: MatteRole;
+}
+
+/** Which models make a matte, the first a subject. They run one after the other. */
 export interface Plan {
   readonly name: string;
-  readonly models: readonly PreparedModel[];
+  readonly models: readonly PlanModel[];
 }

@@ -1,11 +1,13 @@
 /** A decoded picture and a model's matte to the result file. */
 import { ContractError } from '#contract/errors.ts';
-import type { OutputFormat } from '#contract/formats.ts';
 import type { RawPixels } from './codec-sharp.ts';
 import { applyAlpha, multiplySourceAlpha } from './compose.ts';
 import { encodePixels } from './encode.ts';
+import { estimateForeground } from './foreground.ts';
 import { jxlPixelsMax } from './jxl-limit.ts';
-import { type Matte, refineMatte } from './refine.ts';
+import type { RoleMatte } from './merge-mattes.ts';
+import type { FinishChoices } from './picture-pool.ts';
+import { refineMatte, stretchMatte } from './refine.ts';
 import { type RgbaPicture, viewAsBytes } from './rgba-picture.ts';
 
 export interface FinishedFile {
@@ -20,17 +22,20 @@ export interface FinishedFile {
  */
 export async function finishPicture(
   picture: RgbaPicture,
-  matte: Matte,
-  outputFormat: OutputFormat,
-  resultKind: 'cutout' | 'mask',
+  mattes: readonly RoleMatte[],
+  choices: FinishChoices,
 ): Promise<FinishedFile> {
   const { width, height } = picture;
+  const { outputFormat, resultKind, refinement, foregroundEstimation } = choices;
   if (outputFormat === 'jxl' && width * height > jxlPixelsMax()) {
     const detail = `this node writes JPEG XL up to ${jxlPixelsMax()} pixels`;
     throw new ContractError('NODE_INCAPABLE', detail);
   }
   const startedMs = performance.now();
-  const alpha = refineMatte(matte, picture);
+  const alpha = refinement ? refineMatte(mattes, picture) : stretchMatte(mattes, picture);
+  // A mask has no colours; and it is by the model's alpha that background was mixed in, not by the
+  // file's own.
+  if (resultKind === 'cutout' && foregroundEstimation) estimateForeground(picture, alpha);
   multiplySourceAlpha(alpha, picture);
   let pixels: RawPixels;
   if (resultKind === 'mask') {

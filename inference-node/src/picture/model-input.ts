@@ -11,15 +11,7 @@
 import type { Size } from './picture-pool.ts';
 import { type Raster, resample } from './resample.ts';
 import type { RgbaPicture } from './rgba-picture.ts';
-
-/**
- * What a model sees where the picture is transparent: middle grey. Colours hidden under a
- * transparent pixel are arbitrary, and often the very background that somebody cut away, so they
- * are never shown. Grey stands out from dark and from light subjects alike, and is the mean of what
- * ISNet was trained on. Its own mistakes there cost nothing: the result's alpha is multiplied by
- * the source's.
- */
-const UNDER_TRANSPARENCY = 128;
+import { UNDER_TRANSPARENCY } from './transparency.ts';
 
 /** HWC RGB of `size`; the result is the caller's. */
 export function createModelInput(picture: RgbaPicture, size: Size): Buffer {

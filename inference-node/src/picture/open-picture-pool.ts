@@ -279,7 +279,7 @@ class WorkerLease implements PictureLease {
     this.#requireHeld(signal);
     const { file, declared, modelInputs } = request;
     const message = { kind: 'decode', declared, modelInputs } as const;
-    const { head, parts } = await this.worker.ask('decoded', message, file, signal);
+    const { head, parts } = await this.worker.ask('decoded', message, [file], signal);
     const { format, size, decodeMs } = head;
     this.#pool.noteDecode(format, size, decodeMs);
     return { format, ...size, modelInputs: parts, decodeMs };
@@ -287,14 +287,17 @@ class WorkerLease implements PictureLease {
 
   async finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture> {
     this.#requireHeld(signal);
-    const { alpha, alphaSize, outputFormat, resultKind } = request;
-    if (alpha.length !== alphaSize.width * alphaSize.height) {
-      throw new Error(`${alpha.length} bytes of alpha for ${alphaSize.width}x${alphaSize.height}`);
+    const { mattes, ...choices } = request;
+    for (const { alpha, size } of mattes) {
+      if (alpha.length === size.width * size.height) continue;
+      throw new Error(`${alpha.length} bytes of alpha for ${size.width}x${size.height}`);
     }
-    const message = { kind: 'finish', alphaSize, outputFormat, resultKind } as const;
-    const { head, parts } = await this.worker.ask('finished', message, alpha, signal);
+    const heads = mattes.map(({ size, role }) => ({ size, role }));
+    const message = { kind: 'finish', mattes: heads, choices } as const;
+    const alphas = mattes.map(({ alpha }) => alpha);
+    const { head, parts } = await this.worker.ask('finished', message, alphas, signal);
     const { size, refineMs, encodeMs } = head;
-    this.#pool.noteEncode(outputFormat, size, refineMs + encodeMs);
+    this.#pool.noteEncode(choices.outputFormat, size, refineMs + encodeMs);
     return { file: parts[0], ...size, refineMs, encodeMs };
   }
 

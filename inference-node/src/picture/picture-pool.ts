@@ -1,5 +1,6 @@
 /** The node's picture workers, as the pipeline sees them. open-picture-pool.ts makes them. */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+import type { MatteRole } from '../models/prepared-model.ts';
 
 export interface Size {
   readonly width: number;
@@ -25,13 +26,28 @@ export interface DecodedPicture {
   readonly decodeMs: number;
 }
 
-export interface FinishRequest {
-  /** One byte a pixel, 255 opaque. */
-  readonly alpha: Buffer;
-  readonly alphaSize: Size;
+/** What becomes of a picture once its mattes are there. */
+export interface FinishChoices {
+  /** Edge-aware, to the picture's own pixels; otherwise the matte is stretched. */
+  readonly refinement: boolean;
+  /** The subject's own colour at soft edges; a mask has none. */
+  readonly foregroundEstimation: boolean;
   readonly outputFormat: OutputFormat;
   /** mask: one 8-bit channel, the matte at full size. */
   readonly resultKind: 'cutout' | 'mask';
+}
+
+/** One model's answer. */
+export interface MattePart {
+  /** One byte a pixel, 255 opaque. */
+  readonly alpha: Buffer;
+  readonly size: Size;
+  readonly role: MatteRole;
+}
+
+export interface FinishRequest extends FinishChoices {
+  /** Of the plan's models that ran, at least one subject. */
+  readonly mattes: readonly MattePart[];
 }
 
 export interface FinishedPicture {

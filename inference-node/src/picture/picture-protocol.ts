@@ -8,18 +8,18 @@
  * `release` only while nothing runs; a worker in which something runs is killed, not told.
  */
 import type { ErrorCode } from '#contract/errors.ts';
-import type { InputFormat, OutputFormat } from '#contract/formats.ts';
-import type { Size } from './picture-pool.ts';
+import type { InputFormat } from '#contract/formats.ts';
+import type { MatteRole } from '../models/prepared-model.ts';
+import type { FinishChoices, Size } from './picture-pool.ts';
 
 export type ToPictureWorker =
   /** One part: the file. */
   | { readonly kind: 'decode'; readonly declared?: Size; readonly modelInputs: readonly Size[] }
-  /** One part: the alpha. */
+  /** A part for each of mattes: its alpha. */
   | {
       readonly kind: 'finish';
-      readonly alphaSize: Size;
-      readonly outputFormat: OutputFormat;
-      readonly resultKind: 'cutout' | 'mask';
+      readonly mattes: readonly { readonly size: Size; readonly role: MatteRole }[];
+      readonly choices: FinishChoices;
     }
   /** Whatever is held of an image is to be let go. */
   | { readonly kind: 'release' };

@@ -59,7 +59,7 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
     }
     for (const part of frame.parts) bytesSinceCollection += part.length;
     if (frame.head.kind === 'decode') await decode(frame.head, frame.parts[0]);
-    else await finish(frame.head, frame.parts[0]);
+    else await finish(frame.head, frame.parts);
   } catch (error) {
     picture = undefined;
     await reply(describeFailure(error));
@@ -83,18 +83,13 @@ async function decode(
 }
 
 async function finish(
-  { alphaSize, outputFormat, resultKind }: Extract<ToPictureWorker, { kind: 'finish' }>,
-  alpha: Buffer,
+  { mattes, choices }: Extract<ToPictureWorker, { kind: 'finish' }>,
+  alphas: readonly Buffer[],
 ): Promise<void> {
   if (picture === undefined) throw new Error('a finish without a decoded picture');
   const { width, height } = picture;
-  const matte = { alpha, ...alphaSize };
-  const { file, refineMs, encodeMs } = await finishPicture(
-    picture,
-    matte,
-    outputFormat,
-    resultKind,
-  );
+  const given = mattes.map(({ size, role }, index) => ({ alpha: alphas[index], ...size, role }));
+  const { file, refineMs, encodeMs } = await finishPicture(picture, given, choices);
   picture = undefined;
   bytesSinceCollection += width * height + file.length;
   await reply({ kind: 'finished', size: { width, height }, refineMs, encodeMs }, [file]);

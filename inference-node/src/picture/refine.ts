@@ -1,29 +1,219 @@
 /**
- * From the matte of a model to the alpha of the picture: pure arithmetic over typed arrays, each
+ * From the mattes of models to the alpha of the picture: pure arithmetic over typed arrays, each
  * step a function of its own.
  *
- *   matte (model's size) -> bring to the picture's size -> (edge-aware refinement, guided by the
- *   picture) -> (foreground estimation, in the picture's own pixels) -> compose.ts
+ *   mattes (models' sizes) -> merge, at the working size -> guided filter there -> guided filter's
+ *   functions applied to the picture's own pixels -> (foreground.ts) -> compose.ts
  *
- * The steps in brackets have their place here and are not built. Alpha is never rescaled per image:
- * a model that is unsure gives a result that is unsure.
+ * Alpha is never rescaled per image: a model that is unsure gives a result that is unsure. What a
+ * model is sure of stays as it is: the filter's answer counts by how unsure the matte is.
  */
+import { GuidedFilter, type LinearModels, type Region } from './guided-filter.ts';
+import { mergeMattes, type RoleMatte } from './merge-mattes.ts';
+import { createModelInput } from './model-input.ts';
 import type { Size } from './picture-pool.ts';
 import { resample } from './resample.ts';
 import type { RgbaPicture } from './rgba-picture.ts';
+import { overGrey } from './transparency.ts';
 
-export interface Matte extends Size {
-  /** One byte a pixel, 255 opaque. */
-  readonly alpha: Uint8Array;
-}
+/** The matte is worked on at this many pixels, as many as the largest model input has. */
+const WORKING_PIXELS_MAX = 1024 * 1024;
+/** Pixels a side of what is filtered at once: 0.5 MB of planes, which stay in a core's cache. */
+const TILE_PX = 96;
+/** Edges that the model blurred over more than a window need a second round; a third adds little. */
+const ROUNDS = 2;
+/** Nearer than this to 0 and 255 a matte is left as it is. */
+const CERTAIN = 2;
+/** The filter's answer counts in full from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
+const BLEND = 4;
 
 /** One byte a pixel of the picture; the result is the caller's. */
-export function refineMatte(matte: Matte, picture: RgbaPicture): Buffer {
-  return upsampleMatte(matte, picture);
+export function refineMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
+  const size = workingSize(picture);
+  const alpha = mergeMattes(mattes, size);
+  const guide = createModelInput(picture, size);
+  const filter = new GuidedFilter(TILE_PX + 2);
+  for (let round = 1; round < ROUNDS; round++) {
+    const before = Uint8Array.from(alpha);
+    const source = { guide, alpha: before, ...size };
+    for (const tile of uncertainTiles(before, size)) {
+      applyAtWorkingSize(filter.fit(source, tile), source, tile, alpha);
+    }
+  }
+  const result = upsample(alpha, size, picture);
+  const source = { guide, alpha, ...size };
+  for (const tile of uncertainTiles(alpha, size)) {
+    // One pixel more on each side: between the last function and the next is a part of the picture.
+    const wanted = {
+      left: tile.left - 1,
+      top: tile.top - 1,
+      width: tile.width + 2,
+      height: tile.height + 2,
+    };
+    applyAtFullSize(filter.fit(source, wanted), size, picture, tile, result);
+  }
+  return result;
 }
 
-/** Bicubic (Catmull-Rom) to `size`; averaging where the picture is smaller than the matte. */
-export function upsampleMatte({ alpha, width, height }: Matte, size: Size): Buffer {
-  if (width === size.width && height === size.height) return Buffer.from(alpha);
-  return resample({ data: alpha, width, height, channels: 1 }, size, 'cubic');
+/** The merged matte, stretched and nothing more. */
+export function stretchMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
+  const size = workingSize(picture);
+  return upsample(mergeMattes(mattes, size), size, picture);
+}
+
+function workingSize({ width, height }: Size): Size {
+  const scale = Math.min(1, Math.sqrt(WORKING_PIXELS_MAX / (width * height)));
+  const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));
+  return { width: side(width), height: side(height) };
+}
+
+function upsample(alpha: Uint8Array, from: Size, { width, height }: Size): Buffer {
+  if (from.width === width && from.height === height) return Buffer.from(alpha);
+  const raster = { data: alpha, width: from.width, height: from.height, channels: 1 as const };
+  return resample(raster, { width, height }, 'triangle');
+}
+
+function* uncertainTiles(alpha: Uint8Array, { width, height }: Size): Generator<Region> {
+  for (let top = 0; top < height; top += TILE_PX) {
+    for (let left = 0; left < width; left += TILE_PX) {
+      const tile = {
+        left,
+        top,
+        width: Math.min(TILE_PX, width - left),
+        height: Math.min(TILE_PX, height - top),
+      };
+      if (isUncertain(alpha, width, tile)) yield tile;
+    }
+  }
+}
+
+function isUncertain(alpha: Uint8Array, stride: number, tile: Region): boolean {
+  for (let y = tile.top; y < tile.top + tile.height; y++) {
+    const row = y * stride;
+    for (let at = row + tile.left; at < row + tile.left + tile.width; at++) {
+      if (alpha[at] > CERTAIN && alpha[at] < 255 - CERTAIN) return true;
+    }
+  }
+  return false;
+}
+
+/** @param answer of the filter, in [0, 1]; it may lie outside. */
+function blend(value: number, answer: number): number {
+  const share = Math.min(255, BLEND * Math.min(value, 255 - value)) / 255;
+  return value + share * (Math.min(1, Math.max(0, answer)) * 255 - value) + 0.5;
+}
+
+function applyAtWorkingSize(
+  { region, red, green, blue, offset }: LinearModels,
+  { guide, alpha, width }: { guide: Uint8Array; alpha: Uint8Array } & Size,
+  tile: Region,
+  out: Uint8Array,
+): void {
+  for (let y = tile.top; y < tile.top + tile.height; y++) {
+    let model = (y - region.top) * region.width + tile.left - region.left;
+    let at = y * width + tile.left;
+    for (let x = 0; x < tile.width; x++, at++, model++) {
+      const colour =
+        red[model] * guide[3 * at] +
+        green[model] * guide[3 * at + 1] +
+        blue[model] * guide[3 * at + 2];
+      out[at] = blend(alpha[at], colour / 255 + offset[model]);
+    }
+  }
+}
+
+/** For each of a line's pixels the two models it lies between, and the second one's share. */
+interface Between {
+  readonly from: number;
+  readonly firsts: Int32Array;
+  readonly seconds: Int32Array;
+  readonly shares: Float32Array;
+}
+
+/**
+ * @param tileStart of the tile, in pixels of the working size, as `regionStart`.
+ * @param scale pixels of the picture for each of the working size.
+ */
+function placeBetween(
+  tileStart: number,
+  tileLength: number,
+  regionStart: number,
+  regionLength: number,
+  scale: number,
+): Between {
+  const from = Math.round(tileStart * scale);
+  const length = Math.round((tileStart + tileLength) * scale) - from;
+  const firsts = new Int32Array(length);
+  const seconds = new Int32Array(length);
+  const shares = new Float32Array(length);
+  for (let i = 0; i < length; i++) {
+    const place = (from + i + 0.5) / scale - 0.5 - regionStart;
+    const first = Math.min(regionLength - 1, Math.max(0, Math.floor(place)));
+    firsts[i] = first;
+    seconds[i] = Math.min(regionLength - 1, first + 1);
+    shares[i] = Math.min(1, Math.max(0, place - first));
+  }
+  return { from, firsts, seconds, shares };
+}
+
+/** In place, over the part of the picture that the tile stands for. */
+function applyAtFullSize(
+  models: LinearModels,
+  working: Size,
+  picture: RgbaPicture,
+  tile: Region,
+  alpha: Uint8Array,
+): void {
+  const { region } = models;
+  const { rgba, width, height, translucent } = picture;
+  const across = placeBetween(
+    tile.left,
+    tile.width,
+    region.left,
+    region.width,
+    width / working.width,
+  );
+  const down = placeBetween(
+    tile.top,
+    tile.height,
+    region.top,
+    region.height,
+    height / working.height,
+  );
+  const planes = [models.red, models.green, models.blue, models.offset];
+  const rows = planes.map(() => new Float32Array(region.width));
+  const [red, green, blue, offset] = rows;
+  for (let y = 0; y < down.firsts.length; y++) {
+    for (const [index, plane] of planes.entries())
+      mixModelRows(plane, region, down, y, rows[index]);
+    let at = (down.from + y) * width + across.from;
+    for (let x = 0; x < across.firsts.length; x++, at++) {
+      const value = alpha[at];
+      if (value <= CERTAIN || value >= 255 - CERTAIN) continue;
+      const i = across.firsts[x];
+      const j = across.seconds[x];
+      const share = across.shares[x];
+      const colour = translucent ? overGrey(rgba[at]) : rgba[at];
+      const r = (red[i] + (red[j] - red[i]) * share) * (colour & 255);
+      const g = (green[i] + (green[j] - green[i]) * share) * ((colour >>> 8) & 255);
+      const b = (blue[i] + (blue[j] - blue[i]) * share) * ((colour >>> 16) & 255);
+      const o = offset[i] + (offset[j] - offset[i]) * share;
+      alpha[at] = blend(value, (r + g + b) / 255 + o);
+    }
+  }
+}
+
+function mixModelRows(
+  plane: Float32Array,
+  { width }: Region,
+  { firsts, seconds, shares }: Between,
+  y: number,
+  out: Float32Array,
+): void {
+  const first = firsts[y] * width;
+  const second = seconds[y] * width;
+  const share = shares[y];
+  for (let x = 0; x < width; x++) {
+    out[x] = plane[first + x] + (plane[second + x] - plane[first + x]) * share;
+  }
 }

@@ -20,5 +20,12 @@ export async function warmUp(): Promise<void> {
   const modelSize = { width: MODEL_SIDE_PX, height: MODEL_SIDE_PX };
   createModelInput(picture, modelSize);
   const alpha = Buffer.alloc(MODEL_SIDE_PX * MODEL_SIDE_PX, 255);
-  await finishPicture(picture, { alpha, ...modelSize }, 'webp', 'cutout');
+  // An edge, so that refinement and foreground estimation have something to do.
+  for (let at = 0; at < alpha.length; at += 2) alpha[at] = 100;
+  await finishPicture(picture, [{ alpha, ...modelSize, role: 'subject' }], {
+    refinement: true,
+    foregroundEstimation: true,
+    outputFormat: 'webp',
+    resultKind: 'cutout',
+  });
 }

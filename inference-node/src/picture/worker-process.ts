@@ -150,7 +150,7 @@ export class WorkerProcess {
   ask<Kind extends AnswerKind>(
     kind: Kind,
     message: ToPictureWorker,
-    part: Buffer,
+    parts: readonly Buffer[],
     signal: AbortSignal,
   ): Promise<Answer<Kind>> {
     if (this.#call !== undefined) throw new Error('a picture worker was asked two things at once');
@@ -162,7 +162,7 @@ export class WorkerProcess {
     this.#call = { kind, signal, startedMs, cpuBeforeMs, resolve, reject };
     signal.addEventListener('abort', this.#onAbort);
     this.#watch = setInterval(() => this.#checkBudgets(), WATCH_INTERVAL_MS);
-    void this.#child.send(message, [part]);
+    void this.#child.send(message, parts);
     return promise as Promise<Answer<Kind>>;
   }
 

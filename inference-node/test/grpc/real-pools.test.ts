@@ -36,7 +36,7 @@ async function openNode(kind: 'mean' | 'paced', tripsMax?: number) {
   const model = await writeTinyModel(directory, { kind, tripsMax });
   const engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
   await engines.ready();
-  const shell = await openShell({ model, engines }, pictures);
+  const shell = await openShell({ model, engines, role: 'subject' }, pictures);
   return {
     ...shell,
     engines,

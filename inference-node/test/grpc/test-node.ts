@@ -54,7 +54,7 @@ export async function openTestNode(options: TestNodeOptions = {}) {
   const engines = new FakeEnginePool(gates);
   const pictures = new FakePicturePool(gates, options.capabilities);
   const shell = await openShell(
-    { model: { ...TINY_MODEL, ...options.model }, engines },
+    { model: { ...TINY_MODEL, ...options.model }, engines, role: 'subject' },
     pictures,
     options,
   );
@@ -77,7 +77,13 @@ export async function openShell(
     ...options.limits,
   });
   const plan = { name: run.model.model, runs: [run] };
-  const made: NodeWork = { plan, pictures: pictures.capabilities, admission, pipeline };
+  const abilities = {
+    plan,
+    plans: [plan],
+    defaults: { refinement: true, foregroundEstimation: true },
+    pictures: pictures.capabilities,
+  };
+  const made: NodeWork = { ...abilities, admission, pipeline };
   const work = options.starting ? undefined : made;
   const identity = { nodeId: 'node-1', bootId: 'boot-1', version: '0.0.0' };
   const providers = { providerRequested: 'auto', providerSelected: 'cpu' } as const;

@@ -33,9 +33,18 @@ test('size and precision belong to a model that is named', () => {
   assert.deepEqual(problemsOf({ MATTING_PRECISION: 'auto' }), []);
 });
 
+test('a plan and a single model are not asked for together', () => {
+  assert.deepEqual(problemsOf({ MATTING_MODEL: 'isnet', MATTING_QUALITY: 'best' }), [
+    'MATTING_QUALITY must be unset where MATTING_MODEL names a single model',
+  ]);
+  assert.equal(problemsOf({ MATTING_QUALITY: 'finest' }).length, 1);
+  assert.equal(parseModelSettings({ MATTING_QUALITY: 'fast' }, '/srv').quality, 'fast');
+});
+
 test('unset and empty variables take the defaults', () => {
   const defaults = {
-    model: 'isnet',
+    model: undefined,
+    quality: 'standard',
     modelDir: '/srv/model-cache',
     inputSize: undefined,
     precision: 'auto',
@@ -54,6 +63,7 @@ test('what is set is taken', () => {
   };
   assert.deepEqual(parseModelSettings(env, '/srv'), {
     model: 'u2netp',
+    quality: 'standard',
     modelDir: '/cache',
     inputSize: 768,
     precision: 'int8',

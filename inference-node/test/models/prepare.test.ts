@@ -244,13 +244,12 @@ test('a plan of one model', async () => {
   const manifestDirectory = join(cacheDir, 'manifests');
   const plan = () =>
     buildPlan({
-      modelName: 'tiny',
+      outline: { name: 'tiny', entries: [{ model: 'tiny', inputSize: 96, role: 'subject' }] },
       manifestDirectory,
       cacheDir,
       provider: 'cpu',
       instructionSet: 'x64-test',
       answering: NO_ENGINE,
-      inputSize: square(96),
     });
   await assert.rejects(plan(), isModelError('settings', /no model "tiny"/));
   await mkdir(join(manifestDirectory, 'tiny'), { recursive: true });
@@ -259,7 +258,7 @@ test('a plan of one model', async () => {
   const { name, models } = await plan();
   assert.equal(name, 'tiny');
   assert.deepEqual(
-    models.map(({ inputWidth, inputHeight }) => [inputWidth, inputHeight]),
-    [[96, 96]],
+    models.map(({ model: { inputWidth, inputHeight }, role }) => [inputWidth, inputHeight, role]),
+    [[96, 96, 'subject']],
   );
 });

@@ -41,7 +41,16 @@ for (const [name, pixels] of Object.entries(PICTURES)) {
     assert.equal(input.length, 64 * 64 * 3);
     for (const [said, alpha] of Object.entries(MATTES)) {
       for (const format of OUTPUT_FORMATS) {
-        const finished = await finishPicture(await decode(), { alpha, ...MODEL }, format, 'cutout');
+        const finished = await finishPicture(
+          await decode(),
+          [{ alpha, ...MODEL, role: 'subject' }],
+          {
+            outputFormat: format,
+            resultKind: 'cutout',
+            refinement: true,
+            foregroundEstimation: true,
+          },
+        );
         const result = await readRgba(finished.file, format);
         assert.deepEqual([result.width, result.height], [pixels.width, pixels.height]);
         requireAlpha(result.data, said, name === 'all transparent', `${said}, ${format}`);

@@ -9,6 +9,9 @@ import { hasJxlTools } from '../../src/picture/jxl-tools.ts';
 import { viewAsPixels } from '../../src/picture/rgba-picture.ts';
 import { asSharp, type Pixels, paint, paintSlope, readJxl, readRgba } from './pictures.ts';
 
+/** What the models gave, as they gave it. */
+const PLAIN = { refinement: false, foregroundEstimation: false, resultKind: 'cutout' } as const;
+
 async function finish(
   pixels: Pixels,
   format: OutputFormat,
@@ -18,8 +21,9 @@ async function finish(
   const picture = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
   const { alphaSide = 32, resultKind = 'cutout' } = options;
   const alpha = options.alpha ?? Buffer.alloc(alphaSide * alphaSide, 255);
-  const matte = { alpha, width: alphaSide, height: alphaSide };
-  return (await finishPicture(picture, matte, format, resultKind)).file;
+  const matte = { alpha, width: alphaSide, height: alphaSide, role: 'subject' as const };
+  const choices = { ...PLAIN, outputFormat: format, resultKind };
+  return (await finishPicture(picture, [matte], choices)).file;
 }
 
 /** Opaque in the middle, soft at its border, nothing outside. */
@@ -104,8 +108,10 @@ for (const format of OUTPUT_FORMATS) {
       declared: undefined,
       onOpened: () => undefined,
     });
-    const matte = { alpha: Buffer.alloc(16, 255), width: 4, height: 4 };
-    const result = await finishPicture(picture, matte, format, 'cutout');
+    const alpha = Buffer.alloc(16, 255);
+    const matte = { alpha, width: 4, height: 4, role: 'subject' as const };
+    const choices = { ...PLAIN, outputFormat: format };
+    const result = await finishPicture(picture, [matte], choices);
     for (const word of [canary, 'Exif', 'EXIF', 'xmpmeta', 'GPS', 'iCCP']) {
       assert.equal(result.file.includes(word), false, word);
     }
@@ -168,6 +174,8 @@ test('more JPEG XL than this machine can write is refused, not tried', async t =
   if (hasJxlTools()) return t.skip('libjxl-tools are installed: this machine can write all');
   const size = { width: 8_000, height: 6_000 };
   const picture = { ...size, rgba: viewAsPixels(Buffer.alloc(4)), translucent: false };
-  const matte = { alpha: Buffer.alloc(4, 255), width: 2, height: 2 };
-  await assert.rejects(finishPicture(picture, matte, 'jxl', 'cutout'), { code: 'NODE_INCAPABLE' });
+  const matte = { alpha: Buffer.alloc(4, 255), width: 2, height: 2, role: 'subject' as const };
+  await assert.rejects(finishPicture(picture, [matte], { ...PLAIN, outputFormat: 'jxl' }), {
+    code: 'NODE_INCAPABLE',
+  });
 });

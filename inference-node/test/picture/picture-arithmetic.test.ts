@@ -99,7 +99,7 @@ test('a matte is brought to the size of the picture and never rescaled', () => {
     [5, 100],
   ]) {
     const out = refineMatte(
-      { alpha, width: 16, height: 16 },
+      [{ alpha, width: 16, height: 16, role: 'subject' }],
       picture(width, height, () => [0, 0, 0, 255]),
     );
     assert.equal(out.length, width * height);

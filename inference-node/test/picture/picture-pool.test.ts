@@ -43,8 +43,9 @@ function decode(lease: PictureLease, file: Buffer = slopePng, signal = NEVER) {
 }
 
 function finish(lease: PictureLease, outputFormat: (typeof OUTPUT_FORMATS)[number] = 'png') {
-  const request = { alpha: ALPHA, alphaSize: MODEL_SIZE, outputFormat, resultKind: 'cutout' };
-  return lease.finish(request as Parameters<PictureLease['finish']>[0], NEVER);
+  const mattes = [{ alpha: ALPHA, size: MODEL_SIZE, role: 'subject' }] as const;
+  const choices = { refinement: true, foregroundEstimation: true, outputFormat } as const;
+  return lease.finish({ mattes, ...choices, resultKind: 'cutout' }, NEVER);
 }
 
 function onlyPid(pool: WorkerPicturePool): number {

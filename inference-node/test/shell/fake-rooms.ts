@@ -53,7 +53,15 @@ export async function requireParity(): Promise<void> {
 }
 
 export async function buildPlan(): Promise<Plan> {
-  return { name: 'tiny', models: [TINY_MODEL] };
+  return { name: 'tiny', models: [{ model: TINY_MODEL, role: 'subject' }] };
+}
+
+export async function loadPlanOutlines(): Promise<readonly []> {
+  return [];
+}
+
+export async function outlineOf() {
+  return { name: 'tiny', entries: [] };
 }
 
 export function openEnginePool(): EnginePool {

@@ -141,7 +141,13 @@ async function takeThrough(lease: PictureLease, file: Buffer): Promise<string> {
   const { width, height } = await lease.decode(request, NEVER);
   if (width * height > FINISH_PIXELS_MAX) return 'picture';
   const finished = await lease.finish(
-    { alpha: ALPHA, alphaSize: MODEL_SIZE, outputFormat: 'png', resultKind: 'cutout' },
+    {
+      mattes: [{ alpha: ALPHA, size: MODEL_SIZE, role: 'subject' }],
+      outputFormat: 'png',
+      resultKind: 'cutout',
+      refinement: true,
+      foregroundEstimation: true,
+    },
     NEVER,
   );
   const isSame = finished.width === width && finished.height === height;

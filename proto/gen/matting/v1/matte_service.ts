@@ -122,6 +122,24 @@ export namespace Priority {
   export type UNRECOGNIZED = typeof Priority.UNRECOGNIZED;
 }
 
+/** What the operator's setting is where a header says nothing. */
+export const Switch = {
+  /** SWITCH_UNSPECIFIED - the node's own setting */
+  SWITCH_UNSPECIFIED: 0,
+  SWITCH_ON: 1,
+  SWITCH_OFF: 2,
+  UNRECOGNIZED: -1,
+} as const;
+
+export type Switch = typeof Switch[keyof typeof Switch];
+
+export namespace Switch {
+  export type SWITCH_UNSPECIFIED = typeof Switch.SWITCH_UNSPECIFIED;
+  export type SWITCH_ON = typeof Switch.SWITCH_ON;
+  export type SWITCH_OFF = typeof Switch.SWITCH_OFF;
+  export type UNRECOGNIZED = typeof Switch.UNRECOGNIZED;
+}
+
 export const Stage = {
   STAGE_UNSPECIFIED: 0,
   STAGE_DECODING: 1,
@@ -193,6 +211,12 @@ export interface MatteHeader {
    * this. Zero: however long it waits.
    */
   waitMsMax: number;
+  /** a plan of GetNodeInfo, not together with model; empty: the node's plan */
+  plan: string;
+  /** edge-aware, to the picture's own pixels; off: the matte is stretched */
+  refinement: Switch;
+  /** of soft edges; a MASK has no colours and skips it */
+  foregroundEstimation: Switch;
 }
 
 /** At most 256 KiB of data. */
@@ -233,7 +257,10 @@ export interface ResultHeader {
   resultKind: ResultKind;
   /** what inferred it */
   plan: string;
+  /** that took part */
   modelRuns: ModelRun[];
+  /** of the plan, left out because their engines were down */
+  modelsMissing: string[];
 }
 
 /** One model's part in a result. */
@@ -304,6 +331,8 @@ export interface GetNodeInfoResponse {
   pictureWorkers: number;
   /** a name for people: the CPU's or the GPU's */
   device: string;
+  /** that a header may name */
+  plans: string[];
 }
 
 export interface NodeModel {
@@ -462,6 +491,9 @@ function createBaseMatteHeader(): MatteHeader {
     priority: 0,
     model: "",
     waitMsMax: 0,
+    plan: "",
+    refinement: 0,
+    foregroundEstimation: 0,
   };
 }
 
@@ -502,6 +534,15 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.waitMsMax !== 0) {
       writer.uint32(96).uint32(message.waitMsMax);
+    }
+    if (message.plan !== "") {
+      writer.uint32(106).string(message.plan);
+    }
+    if (message.refinement !== 0) {
+      writer.uint32(112).int32(message.refinement);
+    }
+    if (message.foregroundEstimation !== 0) {
+      writer.uint32(120).int32(message.foregroundEstimation);
     }
     return writer;
   },
@@ -615,6 +656,30 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.waitMsMax = reader.uint32();
             continue;
           }
+          case 13: {
+            if (tag !== 106) {
+              break;
+            }
+
+            message.plan = reader.string();
+            continue;
+          }
+          case 14: {
+            if (tag !== 112) {
+              break;
+            }
+
+            message.refinement = reader.int32() as any;
+            continue;
+          }
+          case 15: {
+            if (tag !== 120) {
+              break;
+            }
+
+            message.foregroundEstimation = reader.int32() as any;
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -644,6 +709,9 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     message.priority = object.priority ?? 0;
     message.model = object.model ?? "";
     message.waitMsMax = object.waitMsMax ?? 0;
+    message.plan = object.plan ?? "";
+    message.refinement = object.refinement ?? 0;
+    message.foregroundEstimation = object.foregroundEstimation ?? 0;
     return message;
   },
 };
@@ -958,7 +1026,17 @@ export const Progress: MessageFns<Progress> = {
 };
 
 function createBaseResultHeader(): ResultHeader {
-  return { format: 0, contentType: "", sizeBytes: 0, width: 0, height: 0, resultKind: 0, plan: "", modelRuns: [] };
+  return {
+    format: 0,
+    contentType: "",
+    sizeBytes: 0,
+    width: 0,
+    height: 0,
+    resultKind: 0,
+    plan: "",
+    modelRuns: [],
+    modelsMissing: [],
+  };
 }
 
 export const ResultHeader: MessageFns<ResultHeader> = {
@@ -986,6 +1064,9 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     }
     for (const v of message.modelRuns) {
       ModelRun.encode(v!, writer.uint32(66).fork()).join();
+    }
+    for (const v of message.modelsMissing) {
+      writer.uint32(74).string(v!);
     }
     return writer;
   },
@@ -1067,6 +1148,14 @@ export const ResultHeader: MessageFns<ResultHeader> = {
             message.modelRuns.push(ModelRun.decode(reader, reader.uint32()));
             continue;
           }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.modelsMissing.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1092,6 +1181,7 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     message.resultKind = object.resultKind ?? 0;
     message.plan = object.plan ?? "";
     message.modelRuns = object.modelRuns?.map((e) => ModelRun.fromPartial(e)) || [];
+    message.modelsMissing = object.modelsMissing?.map((e) => e) || [];
     return message;
   },
 };
@@ -1507,6 +1597,7 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     engines: 0,
     pictureWorkers: 0,
     device: "",
+    plans: [],
   };
 }
 
@@ -1561,6 +1652,9 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     if (message.device !== "") {
       writer.uint32(114).string(message.device);
+    }
+    for (const v of message.plans) {
+      writer.uint32(122).string(v!);
     }
     return writer;
   },
@@ -1710,6 +1804,14 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.device = reader.string();
             continue;
           }
+          case 15: {
+            if (tag !== 122) {
+              break;
+            }
+
+            message.plans.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1743,6 +1845,7 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.engines = object.engines ?? 0;
     message.pictureWorkers = object.pictureWorkers ?? 0;
     message.device = object.device ?? "";
+    message.plans = object.plans?.map((e) => e) || [];
     return message;
   },
 };
