@@ -1,44 +1,162 @@
 /**
- * Mean absolute error of the matte through REST against reference mattes.
- * Usage: quality.ts <folder>: NAME.jpg (or .png) beside NAME_alpha.png.
+ * How good the cut-outs are: the errors of the literature for each photo and in the mean, of the
+ * plan's first model alone, plainly stretched, and of the whole plan refined; a contact sheet to
+ * look at; and how it compares with what was measured before.
+ *
+ * Usage: quality.ts [--plan standard | --model isnet] [--sheet FILE.png] [--baseline FILE.json]
+ *   [--save-baseline] FOLDER...   each with NAME.jpg, NAME_alpha.png and, perhaps, NAME_fg.png
  */
-import { globSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import sharp from 'sharp';
+import { parseArgs } from 'node:util';
+import { applyAlpha } from '../inference-node/src/picture/compose.ts';
+import { estimateForeground } from '../inference-node/src/picture/foreground.ts';
+import type { RoleMatte } from '../inference-node/src/picture/merge-mattes.ts';
+import { refineMatte } from '../inference-node/src/picture/refine.ts';
+import { resample } from '../inference-node/src/picture/resample.ts';
+import type { RgbaPicture } from '../inference-node/src/picture/rgba-picture.ts';
+import { ContactSheet } from './quality/contact-sheet.ts';
+import { foregroundError } from './quality/foreground-error.ts';
+import { MATTE_ERROR_NAMES, type MatteErrors, measureMatte } from './quality/matte-metrics.ts';
+import { findPhotos, loadPhoto, type Photo } from './quality/photos.ts';
+import { openPlan } from './quality/plan-runner.ts';
 import { writeResults } from './results.ts';
-import { openService } from './service.ts';
 
-const folder = process.argv[2];
-if (folder === undefined)
-  throw new Error('usage: quality.ts <folder with NAME.jpg, NAME_alpha.png>');
-
-async function alphaOf(file: Buffer, width: number, height: number): Promise<Buffer> {
-  const image = sharp(file).ensureAlpha().extractChannel('alpha');
-  const { data, info } = await image.raw().toBuffer({ resolveWithObject: true });
-  if (info.width !== width || info.height !== height) throw new Error('sizes differ');
-  return data;
+type Errors = MatteErrors & { readonly foreground: number };
+interface Measured {
+  readonly name: string;
+  readonly plain: Errors;
+  readonly refined: Errors;
+  /** The estimator given the true matte; 0 where the true colour is not known. */
+  readonly foregroundOfTruth: number;
 }
 
-const service = await openService();
-try {
-  const errors: Record<string, number> = {};
-  for (const reference of globSync('*_alpha.png', { cwd: folder }).sort()) {
-    const name = reference.replace(/_alpha\.png$/, '');
-    const [photo] = globSync(`${name}.{jpg,png}`, { cwd: folder });
-    const truth = await sharp(path.join(folder, reference))
-      .extractChannel(0)
-      .raw()
-      .toBuffer({ resolveWithObject: true });
-    const { file } = await service.cutOut(readFileSync(path.join(folder, photo)));
-    const alpha = await alphaOf(file, truth.info.width, truth.info.height);
-    let sum = 0;
-    for (let i = 0; i < alpha.length; i++) sum += Math.abs(alpha[i] - truth.data[i]);
-    errors[name] = sum / alpha.length / 255;
-    console.log(`${name.padEnd(24)} ${errors[name].toFixed(4)}`);
+const NAMES = [...MATTE_ERROR_NAMES, 'foreground'] as const;
+/** An image that loses more than this in SAD against the plain matte is listed. */
+const WORSE_RATIO = 1.05;
+/** Of the baseline: ONNX Runtime's kernels differ by machine. */
+const BASELINE_TOLERANCE = 1.02;
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    plan: { type: 'string' },
+    model: { type: 'string' },
+    sheet: { type: 'string' },
+    baseline: { type: 'string' },
+    'save-baseline': { type: 'boolean', default: false },
+  },
+});
+if (positionals.length === 0) throw new Error('usage: quality.ts [options] FOLDER...');
+const name = values.model ?? values.plan ?? 'standard';
+const baselineFile =
+  values.baseline ?? path.join(import.meta.dirname, 'quality', `baseline-${name}.json`);
+
+function plainMatte({ alpha, width, height }: RoleMatte, { picture }: Photo): Buffer {
+  if (width === picture.width && height === picture.height) return Buffer.from(alpha);
+  return resample({ data: alpha, width, height, channels: 1 }, picture, 'triangle');
+}
+
+function cutOut(picture: RgbaPicture, alpha: Uint8Array, estimate: boolean): RgbaPicture {
+  const copy = { ...picture, rgba: picture.rgba.slice() };
+  if (estimate) estimateForeground(copy, alpha);
+  applyAlpha(copy, alpha);
+  return copy;
+}
+
+function measure(photo: Photo, alpha: Buffer, cutout: RgbaPicture): Errors {
+  const { width, height } = photo.picture;
+  const matte = measureMatte({ data: alpha, width, height }, { data: photo.alpha, width, height });
+  return { ...matte, foreground: colourError(photo, alpha, cutout) };
+}
+
+function colourError({ foreground, alpha: truth }: Photo, alpha: Uint8Array, cutout: RgbaPicture) {
+  return foreground === undefined ? 0 : foregroundError(cutout.rgba, alpha, foreground, truth);
+}
+
+async function measurePhoto(photo: Photo, mattes: readonly RoleMatte[], sheet: ContactSheet) {
+  const { picture } = photo;
+  const plainAlpha = plainMatte(mattes[0], photo);
+  const refinedAlpha = refineMatte(mattes, picture);
+  const plain = cutOut(picture, plainAlpha, false);
+  const refined = cutOut(picture, refinedAlpha, true);
+  if (values.sheet !== undefined) await sheet.add(picture, [plain, refined]);
+  // The photo's own colours are compared where the refined result shows something.
+  const untouched = cutOut(picture, refinedAlpha, false);
+  const truth = cutOut(picture, photo.alpha, true);
+  const measured: Measured = {
+    name: photo.name,
+    plain: {
+      ...measure(photo, plainAlpha, plain),
+      foreground: colourError(photo, refinedAlpha, untouched),
+    },
+    refined: measure(photo, refinedAlpha, refined),
+    foregroundOfTruth: colourError(photo, photo.alpha, truth),
+  };
+  return measured;
+}
+
+function mean(all: readonly Measured[], pick: (measured: Measured) => number): number {
+  return all.reduce((sum, measured) => sum + pick(measured), 0) / all.length;
+}
+
+function printRow(label: string, pick: (error: (typeof NAMES)[number]) => readonly number[]): void {
+  const cells = NAMES.map(error =>
+    pick(error)
+      .map(value => value.toPrecision(3).padStart(8))
+      .join(''),
+  );
+  console.log(label.padEnd(28) + cells.join('  '));
+}
+
+function compareWithBaseline(means: Record<string, number>): void {
+  if (values['save-baseline']) {
+    writeFileSync(baselineFile, `${JSON.stringify(means, undefined, 2)}\n`);
+    return;
   }
-  const values = Object.values(errors);
-  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
-  writeResults('quality', { images: values.length, meanMae: mean, errors });
-} finally {
-  await service.close();
+  if (!existsSync(baselineFile)) {
+    console.log(`no baseline at ${baselineFile}: --save-baseline keeps this one`);
+    return;
+  }
+  const before = JSON.parse(readFileSync(baselineFile, 'utf8')) as Record<string, number>;
+  for (const [error, value] of Object.entries(means)) {
+    const ratio = value / before[error];
+    if (!(ratio > BASELINE_TOLERANCE)) continue;
+    console.log(`WORSE than the baseline: ${error} ${ratio.toFixed(3)}`);
+    process.exitCode = 1;
+  }
 }
+
+const plan = await openPlan({ plan: values.plan, model: values.model });
+const sheet = new ContactSheet();
+const all: Measured[] = [];
+try {
+  console.log(`${'plain, refined'.padEnd(28)}${NAMES.map(n => n.padStart(16)).join('  ')}`);
+  for (const stem of findPhotos(positionals)) {
+    const photo = await loadPhoto(stem);
+    const measured = await measurePhoto(photo, await plan.infer(photo.picture), sheet);
+    all.push(measured);
+    printRow(measured.name, error => [measured.plain[error], measured.refined[error]]);
+  }
+} finally {
+  await plan.close();
+}
+if (values.sheet !== undefined) await sheet.write(values.sheet);
+const plainOf = (error: (typeof NAMES)[number]) => mean(all, ({ plain }) => plain[error]);
+const refinedOf = (error: (typeof NAMES)[number]) => mean(all, ({ refined }) => refined[error]);
+printRow('mean', error => [plainOf(error), refinedOf(error)]);
+const means = Object.fromEntries(NAMES.map(error => [error, refinedOf(error)]));
+const ratios = Object.fromEntries(
+  NAMES.map(error => [error, Number((refinedOf(error) / plainOf(error)).toFixed(4))]),
+);
+const worse = all.filter(({ plain, refined }) => refined.sad > WORSE_RATIO * plain.sad);
+writeResults(`quality-${name}`, {
+  images: all.length,
+  ratios,
+  foregroundOfTruthRatio: mean(all, m => m.foregroundOfTruth) / plainOf('foreground'),
+  worse: Object.fromEntries(
+    worse.map(m => [m.name, Number((m.refined.sad / m.plain.sad).toFixed(2))]),
+  ),
+  means,
+});
+compareWithBaseline(means);

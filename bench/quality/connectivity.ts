@@ -80,11 +80,22 @@ function flood(
     const at = stack[--depth];
     size += 1;
     const x = at % width;
-    const reach = [x > 0 ? at - 1 : -1, x < width - 1 ? at + 1 : -1, at - width, at + width];
-    for (const next of reach) {
-      if (next < 0 || next >= pixels.length || pixels[next] !== from) continue;
-      pixels[next] = to;
-      stack[depth++] = next;
+    // Written out: an array of neighbours for every pixel would cost more than the search.
+    if (x > 0 && pixels[at - 1] === from) {
+      pixels[at - 1] = to;
+      stack[depth++] = at - 1;
+    }
+    if (x < width - 1 && pixels[at + 1] === from) {
+      pixels[at + 1] = to;
+      stack[depth++] = at + 1;
+    }
+    if (at >= width && pixels[at - width] === from) {
+      pixels[at - width] = to;
+      stack[depth++] = at - width;
+    }
+    if (at + width < pixels.length && pixels[at + width] === from) {
+      pixels[at + width] = to;
+      stack[depth++] = at + width;
     }
   }
   return size;

@@ -1,7 +1,8 @@
 /**
  * One level of foreground estimation: given colour and alpha, foreground and background colours
  * that explain them (colour = alpha * foreground + (1 - alpha) * background) and are smooth, all
- * the more where alpha changes. Germer et al., "Fast Multi-Level Foreground Estimation", ICPR 2020, section III.
+ * the more where alpha changes. Germer et al., "Fast Multi-Level
+ * Foreground Estimation", ICPR 2020, section III.
  */
 import type { Size } from './picture-pool.ts';
 
@@ -38,48 +39,55 @@ export function createLevel({ width, height }: Size): ColourLevel {
  * @param softOnly leaves what is quite opaque or quite transparent as it is.
  */
 export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
-  const { width, height, alpha } = level;
   for (let round = 0; round < rounds; round++) {
-    for (let y = 0; y < height; y++) {
-      for (let x = 0, at = y * width; x < width; x++, at++) {
-        if (softOnly && (alpha[at] === 0 || alpha[at] === 1)) continue;
-        relaxPixel(level, x, y, at);
-      }
-    }
+    for (let y = 0; y < level.height; y++) relaxRow(level, y, softOnly);
   }
 }
 
-/** The 2x2 system of the pixel's two colours, the same for each channel. */
-function relaxPixel(level: ColourLevel, x: number, y: number, at: number): void {
-  const { width, height, alpha, colour, foreground, background } = level;
-  const a = alpha[at];
-  const left = x > 0 ? at - 1 : at;
-  const right = x < width - 1 ? at + 1 : at;
-  const up = y > 0 ? at - width : at;
-  const down = y < height - 1 ? at + width : at;
-  const wl = SMOOTHNESS + GRADIENT_WEIGHT * Math.abs(a - alpha[left]);
-  const wr = SMOOTHNESS + GRADIENT_WEIGHT * Math.abs(a - alpha[right]);
-  const wu = SMOOTHNESS + GRADIENT_WEIGHT * Math.abs(a - alpha[up]);
-  const wd = SMOOTHNESS + GRADIENT_WEIGHT * Math.abs(a - alpha[down]);
-  const sum = wl + wr + wu + wd;
-  const b = 1 - a;
-  const ff = a * a + sum;
-  const fb = a * b;
-  const bb = b * b + sum;
-  const scale = 1 / (ff * bb - fb * fb);
-  for (let channel = 0; channel < 3; channel++) {
-    const l = 3 * left + channel;
-    const r = 3 * right + channel;
-    const u = 3 * up + channel;
-    const d = 3 * down + channel;
-    const here = 3 * at + channel;
-    const c = colour[here];
-    const wantF =
-      a * c + wl * foreground[l] + wr * foreground[r] + wu * foreground[u] + wd * foreground[d];
-    const wantB =
-      b * c + wl * background[l] + wr * background[r] + wu * background[u] + wd * background[d];
-    foreground[here] = clamp((bb * wantF - fb * wantB) * scale);
-    background[here] = clamp((ff * wantB - fb * wantF) * scale);
+/** Of each pixel the 2x2 system of its two colours, the same for each channel. */
+function relaxRow(level: ColourLevel, y: number, softOnly: boolean): void {
+  const { width, alpha, colour, foreground, background } = level;
+  const toUp = y > 0 ? -width : 0;
+  const toDown = y < level.height - 1 ? width : 0;
+  for (let x = 0, at = y * width; x < width; x++, at++) {
+    const a = alpha[at];
+    if (softOnly && (a === 0 || a === 1)) continue;
+    const left = x > 0 ? at - 1 : at;
+    const right = x < width - 1 ? at + 1 : at;
+    const up = at + toUp;
+    const down = at + toDown;
+    const wl = SMOOTHNESS + GRADIENT_WEIGHT * Math.abs(a - alpha[left]);
+    const wr = SMOOTHNESS + GRADIENT_WEIGHT * Math.abs(a - alpha[right]);
+    const wu = SMOOTHNESS + GRADIENT_WEIGHT * Math.abs(a - alpha[up]);
+    const wd = SMOOTHNESS + GRADIENT_WEIGHT * Math.abs(a - alpha[down]);
+    const sum = wl + wr + wu + wd;
+    const b = 1 - a;
+    const ff = a * a + sum;
+    const fb = a * b;
+    const bb = b * b + sum;
+    const scale = 1 / (ff * bb - fb * fb);
+    for (let c = 0; c < 3; c++) {
+      const l = 3 * left + c;
+      const r = 3 * right + c;
+      const u = 3 * up + c;
+      const d = 3 * down + c;
+      const here = 3 * at + c;
+      const seen = colour[here];
+      const f =
+        a * seen +
+        wl * foreground[l] +
+        wr * foreground[r] +
+        wu * foreground[u] +
+        wd * foreground[d];
+      const g =
+        b * seen +
+        wl * background[l] +
+        wr * background[r] +
+        wu * background[u] +
+        wd * background[d];
+      foreground[here] = clamp((bb * f - fb * g) * scale);
+      background[here] = clamp((ff * g - fb * f) * scale);
+    }
   }
 }
 

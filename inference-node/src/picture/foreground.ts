@@ -16,16 +16,22 @@ const HALO_PX = 8;
 /** Levels up to this side are small enough for many rounds. */
 const SMALL_SIDE_PX = 32;
 const ROUNDS_SMALL = 10;
-const ROUNDS = 3;
+const ROUNDS = 2;
 /** Of the picture's own pixels. */
-const ROUNDS_FINE = 4;
+const ROUNDS_FINE = 2;
+/**
+ * Of 255. A nearly opaque pixel has its own colour, of a nearly transparent one none is seen: and
+ * mattes are full of both.
+ */
+const CLEAR_TO = 5;
+const OPAQUE_FROM = 250;
 /**
  * Of the estimate; the rest is the photo's own colour. The estimate explains the photo by an alpha
  * that a model guessed: where the alpha is too low the colour overshoots, most of all on thin dark
  * things before white. Measured over composites with a true colour: 1 gives 0.82 of the photo's own
- * error, 0.75 gives 0.76.
+ * error, 0.65 gives 0.76, 0.5 gives 0.78.
  */
-const TRUST = 0.75;
+const TRUST = 0.65;
 
 /** In place. @param alpha one byte a pixel of the picture: what the subject covers. */
 export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
@@ -77,8 +83,12 @@ interface Box {
   readonly bottom: number;
 }
 
+function isSoft(alpha: number): boolean {
+  return alpha > CLEAR_TO && alpha < OPAQUE_FROM;
+}
+
 function hasSoft(alpha: Uint8Array, from: number, to: number): boolean {
-  for (let i = from; i < to; i++) if (alpha[i] !== 0 && alpha[i] !== 255) return true;
+  for (let i = from; i < to; i++) if (isSoft(alpha[i])) return true;
   return false;
 }
 
@@ -201,12 +211,12 @@ function loadTile(
       const pixel = strip[(y - stripTop) * size.width + x];
       const opacity = alpha[y * size.width + x];
       const from = 3 * (row + Math.floor((x * grid.width) / size.width));
-      level.alpha[at] = opacity / 255;
+      level.alpha[at] = opacity <= CLEAR_TO ? 0 : opacity >= OPAQUE_FROM ? 1 : opacity / 255;
       for (let channel = 0, to = 3 * at; channel < 3; channel++, to++) {
         const value = (pixel >>> (8 * channel)) & 255;
         colour[to] = value;
-        foreground[to] = opacity === 255 ? value : grid.foreground[from + channel];
-        background[to] = opacity === 0 ? value : grid.background[from + channel];
+        foreground[to] = opacity >= OPAQUE_FROM ? value : grid.foreground[from + channel];
+        background[to] = opacity <= CLEAR_TO ? value : grid.background[from + channel];
       }
     }
   }
@@ -229,7 +239,7 @@ function storeTile(
   for (let y = top; y < bottom; y++) {
     for (let x = left; x < right; x++) {
       const at = y * width + x;
-      if (alpha[at] === 0 || alpha[at] === 255 || rgba[at] >>> 24 !== 255) continue;
+      if (!isSoft(alpha[at]) || rgba[at] >>> 24 !== 255) continue;
       const from = 3 * ((y - outer.top) * stride + x - outer.left);
       const pixel = rgba[at];
       const red = towards(pixel & 255, foreground[from]);

@@ -23,7 +23,7 @@ const TILE_PX = 96;
 /** Edges that the model blurred over more than a window need a second round; a third adds little. */
 const ROUNDS = 2;
 /** Nearer than this to 0 and 255 a matte is left as it is. */
-const CERTAIN = 2;
+const CERTAIN = 5;
 /** The filter's answer counts in full from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
 const BLEND = 4;
 

@@ -1,0 +1,36 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { loadManifest } from '../../src/models/manifest.ts';
+import { QUALITIES } from '../../src/models/model-settings.ts';
+import { loadPlanOutlines, parsePlanOutlines } from '../../src/models/plan.ts';
+
+const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
+
+for (const [what, plans, said] of [
+  ['no JSON', '{', /plans\.json: not JSON/],
+  ['a list', '[]', /must be an object/],
+  ['no models', '{"fast": []}', /fast must be a list, not empty/],
+  ['an opinion first', JSON.stringify({ a: [{ ...subject, role: 'opinion' }] }), /a subject/],
+  ['no such role', JSON.stringify({ a: [{ ...subject, role: 'judge' }] }), /role must be one of/],
+  ['a path', JSON.stringify({ a: [{ ...subject, model: '../x' }] }), /model must match/],
+  ['a field too many', JSON.stringify({ a: [{ ...subject, weight: 1 }] }), /weight is not a field/],
+  ['too many models', JSON.stringify({ a: Array(5).fill(subject) }), /at most 4 models/],
+] as const) {
+  test(`plans that are wrong: ${what}`, () => {
+    assert.throws(() => parsePlanOutlines(plans, 'plans.json'), said);
+  });
+}
+
+test('the plans that come with the product are those of MATTING_QUALITY, and can be prepared', async () => {
+  const outlines = await loadPlanOutlines();
+  assert.deepEqual(outlines.map(({ name }) => name).sort(), [...QUALITIES].sort());
+  for (const { entries } of outlines) {
+    for (const { model, inputSize } of entries) {
+      const { inputSize: sizes } = await loadManifest(model);
+      assert.ok(
+        inputSize !== undefined && sizes.listed.includes(inputSize),
+        `${model} ${inputSize}`,
+      );
+    }
+  }
+});

@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { mergeMattes } from '../../src/picture/merge-mattes.ts';
+
+const SIDE = 60;
+const SIZE = { width: SIDE, height: SIDE };
+
+/** A disc: opaque inside, falling to nothing over `soft` pixels. */
+function disc(radius: number, soft: number, centre = SIDE / 2): Uint8Array {
+  return Uint8Array.from({ length: SIDE * SIDE }, (_, i) => {
+    const far = Math.hypot((i % SIDE) - centre, Math.floor(i / SIDE) - centre);
+    return Math.max(0, Math.min(255, ((radius - far) / soft) * 255 + 128));
+  });
+}
+
+const part = (alpha: Uint8Array, role: 'subject' | 'opinion') => ({ alpha, ...SIZE, role });
+
+test('a plan without a subject is a mistake of ours', () => {
+  assert.throws(() => mergeMattes([part(disc(20, 1), 'opinion')], SIZE), /without a subject/);
+});
+
+test('an opinion that means something else changes nothing', () => {
+  const subject = disc(20, 6);
+  for (const other of [disc(8, 6), disc(20, 6, 10), new Uint8Array(SIDE * SIDE)]) {
+    assert.deepEqual(
+      mergeMattes([part(subject, 'subject'), part(other, 'opinion')], SIZE),
+      subject,
+    );
+  }
+});
+
+test('nothing in either stays nothing', () => {
+  const empty = new Uint8Array(SIDE * SIDE);
+  assert.deepEqual(mergeMattes([part(empty, 'subject'), part(empty, 'opinion')], SIZE), empty);
+});
+
+test('what the subject is sure of far from its edge is not touched', () => {
+  const subject = disc(20, 2);
+  const opinion = subject.slice();
+  opinion[SIDE * (SIDE / 2) + SIDE / 2] = 0;
+  opinion[0] = 255;
+  const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], SIZE);
+  assert.equal(merged[SIDE * (SIDE / 2) + SIDE / 2], 255);
+  assert.equal(merged[0], 0);
+});
+
+test('at the edge the surer of the two has the say', () => {
+  const subject = disc(20, 10);
+  const opinion = disc(20.5, 1);
+  const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], SIZE);
+  const distance = (to: Uint8Array) =>
+    merged.reduce((sum, value, i) => sum + Math.abs(value - to[i]), 0);
+  assert.ok(distance(opinion) < distance(subject), 'the sharp one should have won');
+  assert.notDeepEqual(merged, subject);
+});
+
+test('several subjects are averaged, and none of the inputs is written to', () => {
+  const one = new Uint8Array(SIDE * SIDE).fill(100);
+  const other = new Uint8Array(SIDE * SIDE).fill(151);
+  const merged = mergeMattes([part(one, 'subject'), part(other, 'subject')], SIZE);
+  assert.ok(merged.every(value => value === 126));
+  assert.ok(one.every(value => value === 100));
+});
