@@ -1,6 +1,7 @@
 /** A plan's models on engines of their own, without a node around them. */
 import path from 'node:path';
 import pino from 'pino';
+import { createAnswering } from '../../inference-node/src/engine/answer-picture.ts';
 import { openEnginePool } from '../../inference-node/src/engine/open-engine-pool.ts';
 import { detectInstructionSet } from '../../inference-node/src/models/instruction-set.ts';
 import { parseModelSettings } from '../../inference-node/src/models/model-settings.ts';
@@ -33,6 +34,7 @@ export async function openPlan(of: {
     precision: settings.precision,
     provider: 'cpu',
     instructionSet: await detectInstructionSet(),
+    answering: createAnswering({ childEnv: {}, threads: THREADS }),
   });
   const log = pino({ level: 'silent' });
   const runs = models.map(({ model, role }) => ({
