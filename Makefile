@@ -2,6 +2,8 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
+# make chaos   storms of kills (KILLS=20 of each kind, SEED=1) and of hostile receivers; some minutes
+# make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine
 # make generate, make format   after a change of proto/*.proto; before a commit
 
@@ -13,8 +15,11 @@ INSTALLED := node_modules/.installed
 NODE_INSTALLED := bin/node/node_modules/.installed
 IMAGE ?=
 OUT ?= cutout.png
+COUNT ?= 10000
+KILLS ?= 20
+SEED ?= 1
 
-.PHONY: setup start demo test check types lint generated generate format bench clean
+.PHONY: setup start demo test check types lint generated generate format fuzz chaos bench clean
 .DEFAULT_GOAL := start
 
 setup: $(INSTALLED)
@@ -39,6 +44,10 @@ demo: setup
 test: setup
 	@$(NODE) test/support/run-tests.ts
 
+chaos: setup
+	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
+		test/chaos/*.test.ts test/chaos/*.chaos.ts
+
 check: types lint generated test
 
 types: setup
@@ -56,6 +65,9 @@ generate: setup
 
 format: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .
+
+fuzz: setup
+	@$(NODE) inference-node/test/picture/fuzz/main.ts "$(COUNT)" "$(SEED)"
 
 bench: setup
 	@$(NODE) bench/run.ts

@@ -21,6 +21,7 @@ const HANDED_ON: Readonly<Record<string, { readonly main: string; readonly about
   credits: { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' },
   jobs: { main: CONTROL_PLANE_CLI, about: 'look at jobs, have one claimed anew' },
   nodes: { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' },
+  webhooks: { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' },
   migrate: { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' },
   models: { main: NODE_CLI, about: 'fetch and list models' },
 };

@@ -4,7 +4,7 @@
  *
  * 1. Storage, secrets key, database: checked, migrated, proven. Nothing listens yet.
  * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
- * 3. The fleet is followed, the dispatcher claims, the sweeper sweeps.
+ * 3. The fleet is followed, the dispatcher claims, notifications are delivered, the sweeper sweeps.
  */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -27,6 +27,7 @@ import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts'
 import { AcceptanceGate } from './services/acceptance.ts';
 import { ReadAccount } from './services/account.ts';
 import { CallbackSecrets } from './services/callback-secret.ts';
+import { WebhookDelivery } from './services/deliver-webhooks.ts';
 import { Dispatcher } from './services/dispatcher.ts';
 import { JobEvents } from './services/job-events.ts';
 import { JobRunner } from './services/job-runner.ts';
@@ -45,6 +46,8 @@ import { WaitForJob } from './services/wait-for-job.ts';
 import { CallbackAddressCheck } from './sources/callback-url.ts';
 import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guarded-fetch.ts';
+import { GuardedPost } from './sources/guarded-post.ts';
+import { OutgoingGuard } from './sources/outgoing-guard.ts';
 import type { BlobStore } from './storage/blob-store.ts';
 import { openStorage } from './storage/open-storage.ts';
 import { openStores, type Stores } from './store/stores.ts';
@@ -105,13 +108,20 @@ async function openOn(
   const stores = await openStores(config.databaseUrl, {
     log,
     renderOutboxBody: job => renderOutboxBody(views, job),
+    webhookFirstWaitMs: config.webhookScheduleMs[0],
     migrations: 'run',
   });
-  const secrets = new SecretBox(secretsKey);
+  const previousKey = config.secretsKeyPrevious;
+  const secrets = new CallbackSecrets(
+    new SecretBox(secretsKey),
+    previousKey === undefined ? [] : [new SecretBox(previousKey)],
+  );
+  warnOfOpenDoors(config, log);
   const opened = { tls, blobs, stores, secrets };
   const parts = composeParts({ config, log, replicaId, views, errorsPage, ...opened });
   try {
-    await requireSameSecretsKey(stores.secretsCanary, secretsKey);
+    await requireSameSecretsKey(stores.secretsCanary, secretsKey, previousKey);
+    await warnOfStrangeSecrets(stores, secrets, log);
     return await openParts(config, log, parts);
   } catch (error) {
     await drainControlPlane(parts.steps, { hurry: AbortSignal.abort(), log });
@@ -129,15 +139,37 @@ interface Foundations {
   readonly tls: TlsFiles;
   readonly blobs: BlobStore;
   readonly stores: Stores;
-  readonly secrets: SecretBox;
+  readonly secrets: CallbackSecrets;
+}
+
+/** The only ways round the outgoing guard, said by every start. */
+function warnOfOpenDoors(config: Config, log: Logger): void {
+  const { allowPrivateAddresses, allowedNetworks, allowHttpCallbacks } = config;
+  if (allowPrivateAddresses) {
+    log.warn('MATTING_ALLOW_PRIVATE_ADDRESSES: URLs of callers may reach any address');
+  }
+  if (allowedNetworks.length > 0) {
+    log.warn({ allowedNetworks }, 'MATTING_ALLOWED_NETWORKS: URLs of callers may reach these');
+  }
+  if (allowHttpCallbacks) {
+    log.warn('MATTING_ALLOW_HTTP_CALLBACKS: notifications may go over http, readable on the way');
+  }
+}
+
+/** Secrets of a key that this replica was not given: their notifications wait for one that was. */
+async function warnOfStrangeSecrets(stores: Stores, secrets: CallbackSecrets, log: Logger) {
+  const count = await stores.webhookOutbox.countSealedWithOthers(secrets.keyIds);
+  if (count === 0) return;
+  log.warn({ count }, 'notifications wait whose secrets neither key of this replica opens');
 }
 
 type Parts = ReturnType<typeof composeParts>;
 
 /** Opens nothing. */
 function composeParts(foundations: Foundations) {
-  const { config, log, replicaId, tls, blobs, stores } = foundations;
+  const { config, log, replicaId, tls, blobs, stores, secrets } = foundations;
   const events = new JobEvents();
+  const guard = new OutgoingGuard({ policy: config });
   const metrics = new ControlMetrics();
   const failed = (what: string) => (err: unknown) => log.warn({ err }, what);
   const fleet = new Fleet({
@@ -149,7 +181,7 @@ function composeParts(foundations: Foundations) {
   const runner = new JobRunner({
     jobs: stores.jobs,
     blobs,
-    fetcher: new ImageFetcher(new GuardedFetch({ policy: config })),
+    fetcher: new ImageFetcher(new GuardedFetch({ guard })),
     events,
     observer: metrics,
     log,
@@ -175,7 +207,17 @@ function composeParts(foundations: Foundations) {
     onMembersChanged: () => void fleet.refresh(),
     onFailure: failed('registry call failed'),
   });
-  const http = composeHttp(foundations, { events, fleet, metrics });
+  const delivery = new WebhookDelivery({
+    outbox: stores.webhookOutbox,
+    guardedPost: new GuardedPost({ guard, policy: config }),
+    secrets,
+    events,
+    observer: metrics,
+    log,
+    holder: replicaId,
+    scheduleMs: config.webhookScheduleMs,
+  });
+  const http = composeHttp(foundations, { events, fleet, metrics, guard });
   const sweeper = new Sweeper({
     jobStore: stores.jobs,
     outbox: stores.webhookOutbox,
@@ -188,8 +230,10 @@ function composeParts(foundations: Foundations) {
       running: () => dispatcher.running,
       uploads: () => http.uploads.open,
       queued: () => stores.jobs.queued(),
+      webhooksInFlight: () => delivery.inFlight,
+      webhooksDue: () => stores.webhookOutbox.due(),
     },
-    failed('queue not readable for the metrics'),
+    failed('the database is not readable for the metrics'),
   );
   const operator = buildOperatorApp(
     {
@@ -213,6 +257,8 @@ function composeParts(foundations: Foundations) {
     },
     finishRuns: limitMs => dispatcher.stop(limitMs),
     giveRunsBack: () => dispatcher.hurry(),
+    finishDeliveries: limitMs => delivery.stop(limitMs),
+    giveDeliveriesBack: () => delivery.hurry(),
     handOverWaits: () => http.waitForJob.endAllWaits(),
     closePublic: () => http.app.close(),
     closePublicConnections: () => http.app.server.closeAllConnections(),
@@ -225,11 +271,11 @@ function composeParts(foundations: Foundations) {
       () => stores.close(),
     ],
   };
-  return { http, operator, fleet, dispatcher, registry, sweeper, steps };
+  return { http, operator, fleet, dispatcher, delivery, registry, sweeper, steps };
 }
 
 async function openParts(config: Config, log: Logger, parts: Parts): Promise<ControlPlane> {
-  const { http, operator, fleet, dispatcher, registry, sweeper, steps } = parts;
+  const { http, operator, fleet, dispatcher, delivery, registry, sweeper, steps } = parts;
   const metricsPlace = { host: config.metricsHost, port: config.metricsPort };
   await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
     operator.listen(metricsPlace),
@@ -246,6 +292,7 @@ async function openParts(config: Config, log: Logger, parts: Parts): Promise<Con
   log.info({ ...ports, host: config.host, baseUrl: config.baseUrl }, 'listening');
   await fleet.start();
   dispatcher.start();
+  delivery.start();
   sweeper.start();
   return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
 }
@@ -254,9 +301,16 @@ function portOf(server: Server): number {
   return (server.address() as AddressInfo).port;
 }
 
+interface HttpParts {
+  readonly events: JobEvents;
+  readonly fleet: Fleet;
+  readonly metrics: ControlMetrics;
+  readonly guard: OutgoingGuard;
+}
+
 function composeHttp(
   { config, log, views, errorsPage, blobs, stores, secrets }: Foundations,
-  { events, fleet, metrics }: { events: JobEvents; fleet: Fleet; metrics: ControlMetrics },
+  { events, fleet, metrics, guard }: HttpParts,
 ) {
   const { jobs } = stores;
   const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
@@ -273,8 +327,8 @@ function composeHttp(
       noNodeGraceMs: config.noNodeGraceMs,
       queueMegapixelsMax: config.queueMegapixelsMax,
     }),
-    callbackAddresses: new CallbackAddressCheck({ policy: config }),
-    callbackSecrets: new CallbackSecrets(secrets),
+    callbackAddresses: new CallbackAddressCheck({ guard }),
+    callbackSecrets: secrets,
     jobsInFlightMax: config.jobsInFlightMax,
     fieldPolicy: config,
   });

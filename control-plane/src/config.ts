@@ -6,6 +6,12 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createEnvReader, type EnvReader } from '#contract/env.ts';
 import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
+import {
+  isWebhookSchedule,
+  WEBHOOK_SCHEDULE_MS,
+  type WebhookSchedule,
+} from './domain/webhook-schedule.ts';
+import { parseNetwork } from './sources/allowed-address.ts';
 
 export interface Config {
   readonly host: string;
@@ -20,6 +26,8 @@ export interface Config {
   readonly storageUrl: string;
   /** 32 bytes; undefined (with SQLite only) means the one kept in the data directory. */
   readonly secretsKey: Buffer | undefined;
+  /** The key before it: what it sealed can still be opened. */
+  readonly secretsKeyPrevious: Buffer | undefined;
   readonly registryHost: string;
   readonly registryPort: number;
   readonly metricsHost: string;
@@ -37,8 +45,10 @@ export interface Config {
   readonly fetchPorts: readonly number[];
   readonly allowPrivateAddresses: boolean;
   readonly allowHttpCallbacks: boolean;
-  /** Whether callbacks are taken though nothing is delivered yet. */
-  readonly acceptCallbacks: boolean;
+  /** CIDR blocks that callers' URLs may reach though they are not public. */
+  readonly allowedNetworks: readonly string[];
+  /** Waits in ms, the first before attempt 1. */
+  readonly webhookScheduleMs: WebhookSchedule;
   readonly submissionsPerMinute: number;
   readonly readsPerMinute: number;
   readonly jobsInFlightMax: number;
@@ -63,6 +73,7 @@ const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
 const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
 /** About 4,000 photos of 12 megapixels: more than a CPU node does in the hour a job may queue. */
 const QUEUE_MEGAPIXELS_MAX = 50_000;
+const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(env: Environment = process.env): Config {
@@ -77,6 +88,12 @@ export function loadConfig(env: Environment = process.env): Config {
     baseUrl: readBaseUrl(reader, host, port),
     storageUrl: readStorageUrl(reader, database.dataDir),
     secretsKey: readSecretsKey(reader, database.databaseUrl),
+    secretsKeyPrevious: reader.parsed(
+      'MATTING_SECRETS_KEY_PREVIOUS',
+      SECRETS_KEY_FORM,
+      parseSecretsKey,
+      { default: undefined },
+    ),
     registryHost: reader.string('MATTING_REGISTRY_HOST', { default: host }),
     registryPort: reader.port('MATTING_REGISTRY_PORT', { default: 50_050 }),
     metricsHost: reader.string('MATTING_METRICS_HOST', { default: host }),
@@ -100,7 +117,13 @@ export function loadConfig(env: Environment = process.env): Config {
     }),
     allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', { default: false }),
     allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', { default: false }),
-    acceptCallbacks: reader.boolean('MATTING_ACCEPT_CALLBACKS', { default: false }),
+    allowedNetworks: reader.list(
+      'MATTING_ALLOWED_NETWORKS',
+      'networks such as 10.1.0.0/16 or fd00:1::/32',
+      parseNetwork,
+      { default: [] },
+    ),
+    webhookScheduleMs: readWebhookSchedule(reader),
     ...readLimits(reader),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
   };
@@ -196,12 +219,25 @@ function readStorageUrl(reader: EnvReader, dataDir: string): string {
 }
 
 function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {
-  const expected = '32 bytes as 64 hexadecimal digits or as Base64';
   // With SQLite there is one control plane and its key lies beside its database.
   if (databaseUrl?.startsWith('sqlite:')) {
-    return reader.parsed('MATTING_SECRETS_KEY', expected, parseSecretsKey, { default: undefined });
+    return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey, {
+      default: undefined,
+    });
   }
-  return reader.parsed('MATTING_SECRETS_KEY', expected, parseSecretsKey);
+  return reader.parsed('MATTING_SECRETS_KEY', SECRETS_KEY_FORM, parseSecretsKey);
+}
+
+function readWebhookSchedule(reader: EnvReader): WebhookSchedule {
+  const expected = 'waits in milliseconds, the first before attempt 1, all within 24 hours';
+  const parse = (text: string) => (/^\d{1,9}$/.test(text) ? Number(text) : undefined);
+  const schedule = reader.list('MATTING_WEBHOOK_SCHEDULE_MS', expected, parse, {
+    default: WEBHOOK_SCHEDULE_MS,
+  });
+  if (schedule !== undefined && !isWebhookSchedule(schedule)) {
+    reader.problem('MATTING_WEBHOOK_SCHEDULE_MS', expected);
+  }
+  return schedule;
 }
 
 function requireDistinctPorts(reader: EnvReader, config: Config): void {

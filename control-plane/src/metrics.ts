@@ -7,10 +7,13 @@ import type { ErrorCode } from '#contract/errors.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
 import type { FleetCounts } from './nodes/fleet.ts';
 import type { JobEnding, JobObserver } from './services/job-observer.ts';
+import type { WebhookAttemptOutcome, WebhookObserver } from './services/webhook-observer.ts';
 
 /** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
 const WAIT_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600, 3600];
+/** From at once to the last attempt. */
+const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600, 36_000];
 const HTTP_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 /** Scrapes ask for the queue; two of them close together are answered by one look. */
 const QUEUE_CACHE_MS = 1000;
@@ -38,12 +41,14 @@ export interface MetricSources {
     readonly megapixels: number;
     readonly oldestCreatedAtMs: number | null;
   }>;
+  readonly webhooksInFlight: () => number;
+  readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
 }
 
 /** Methods that are counted by their name; anything else a client makes up is one label. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
-export class ControlMetrics implements JobObserver {
+export class ControlMetrics implements JobObserver, WebhookObserver {
   readonly registry = new Registry();
   readonly #requests = this.#counter(
     'matting_control_http_requests_total',
@@ -94,6 +99,18 @@ export class ControlMetrics implements JobObserver {
     [],
   );
 
+  readonly #webhookAttempts = this.#counter(
+    'matting_control_webhook_attempts_total',
+    'Attempts to deliver notifications by how they ended',
+    ['outcome'],
+  );
+  readonly #webhookSeconds = this.#histogram(
+    'matting_control_webhook_delay_seconds',
+    'From the end of a job to the delivery of its notification',
+    [],
+    WEBHOOK_SECONDS_BUCKETS,
+  );
+
   constructor() {
     collectDefaultMetrics({
       register: this.registry,
@@ -126,6 +143,15 @@ export class ControlMetrics implements JobObserver {
       g.set(sources.uploads());
     });
     this.#followQueue(sources.queued, onFailure);
+    this.#followWebhooks(sources, onFailure);
+  }
+
+  webhookAttempted(outcome: WebhookAttemptOutcome): void {
+    this.#webhookAttempts.inc({ outcome });
+  }
+
+  webhookDelivered(delayMs: number): void {
+    this.#webhookSeconds.observe(delayMs / 1000);
   }
 
   answered({ route, method, status, code, seconds }: AnsweredRequest): void {
@@ -159,16 +185,22 @@ export class ControlMetrics implements JobObserver {
     this.#takeovers.inc();
   }
 
+  #followWebhooks(sources: MetricSources, onFailure: (error: unknown) => void): void {
+    const { webhooksInFlight, webhooksDue } = sources;
+    this.#gauge('matting_control_webhooks_in_flight', 'Notifications under way from here', [], g =>
+      g.set(webhooksInFlight()),
+    );
+    const read = cached(webhooksDue, onFailure);
+    this.#gauge('matting_control_webhooks_due', 'Notifications whose time has come', [], g =>
+      read(({ count }) => g.set(count)),
+    );
+    this.#gauge('matting_control_webhooks_oldest_due_seconds', 'Since when, the oldest', [], g =>
+      read(({ oldestMs }) => g.set(oldestMs / 1000)),
+    );
+  }
+
   #followQueue(queued: MetricSources['queued'], onFailure: (error: unknown) => void): void {
-    let look: { readonly atMs: number; readonly queue: ReturnType<typeof queued> } | undefined;
-    const read = async (show: (queue: Awaited<ReturnType<typeof queued>>) => void) => {
-      const now = performance.now();
-      if (look === undefined || now - look.atMs >= QUEUE_CACHE_MS) {
-        look = { atMs: now, queue: queued() };
-      }
-      // What a database that is away cannot tell is missing from the page; the page still comes.
-      await look.queue.then(show, onFailure);
-    };
+    const read = cached(queued, onFailure);
     this.#gauge('matting_control_queue_jobs', 'Open jobs that wait for a node', [], g =>
       read(queue => g.set(queue.jobs)),
     );
@@ -213,4 +245,20 @@ export class ControlMetrics implements JobObserver {
       },
     });
   }
+}
+
+/** One look at the database for all that is shown of it. */
+function cached<T>(
+  ask: () => Promise<T>,
+  onFailure: (error: unknown) => void,
+): (show: (answer: T) => void) => Promise<void> {
+  let look: { readonly atMs: number; readonly answer: Promise<T> } | undefined;
+  return async show => {
+    const now = performance.now();
+    if (look === undefined || now - look.atMs >= QUEUE_CACHE_MS) {
+      look = { atMs: now, answer: ask() };
+    }
+    // What a database that is away cannot tell is missing from the page; the page still comes.
+    await look.answer.then(show, onFailure);
+  };
 }

@@ -10,7 +10,7 @@ import path from 'node:path';
 import { makeDirectory } from '#contract/make-directory.ts';
 import { parseSecretsKey } from './config.ts';
 import { SecretBox } from './secret-box.ts';
-import type { SecretsCanaryStore } from './store/secrets-canary-store.ts';
+import type { SecretsCanary, SecretsCanaryStore } from './store/secrets-canary-store.ts';
 
 const SECRETS_KEY_FILE = 'secrets.key';
 const CANARY_TEXT = 'matting-secrets-canary';
@@ -81,19 +81,29 @@ function requireKey(file: string, text: string): Buffer {
 }
 
 /**
- * Establishes the database's canary, or proves this key against the one that is there.
+ * Establishes the database's canary, or proves this key against the one that is there. A canary of
+ * the previous key proves that one, and gives way to one of this key: from then on a replica that
+ * has only the previous key does not start.
  * @throws SecretsKeyError where the database was used with another key.
  */
 export async function requireSameSecretsKey(
   store: SecretsCanaryStore,
   key: Uint8Array,
+  previous?: Uint8Array,
 ): Promise<void> {
   const box = new SecretBox(key);
-  const ciphertext = box.seal(Buffer.from(CANARY_TEXT), CANARY_BINDING);
-  const canary = await store.establish({ keyId: box.keyId, ciphertext });
-  const opened = box.open(canary.ciphertext, CANARY_BINDING);
-  if (canary.keyId === box.keyId && opened?.toString() === CANARY_TEXT) return;
+  const mine = { keyId: box.keyId, ciphertext: box.seal(Buffer.from(CANARY_TEXT), CANARY_BINDING) };
+  const canary = await store.establish(mine);
+  if (proves(box, canary)) return;
+  const before = previous && new SecretBox(previous);
+  if (before !== undefined && proves(before, canary)) return store.replace(before.keyId, mine);
   throw new SecretsKeyError(
-    'MATTING_SECRETS_KEY is not the key this database was first used with; replicas share one',
+    'MATTING_SECRETS_KEY is not the key this database was last used with; replicas share one, ' +
+      'and MATTING_SECRETS_KEY_PREVIOUS names the one before it while keys are changed',
   );
+}
+
+function proves(box: SecretBox, { keyId, ciphertext }: SecretsCanary): boolean {
+  const opened = box.open(ciphertext, CANARY_BINDING);
+  return keyId === box.keyId && opened?.toString() === CANARY_TEXT;
 }

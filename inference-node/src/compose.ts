@@ -19,6 +19,7 @@ import pkg from '../../package.json' with { type: 'json' };
 import { Admission } from './admission.ts';
 import type { Config } from './config.ts';
 import { type DrainSteps, drainNode } from './drain.ts';
+import { createAnswering } from './engine/answer-picture.ts';
 import { readCpuShare } from './engine/cpu-share.ts';
 import { chooseEngineLayout, type EngineLayout } from './engine/engine-layout.ts';
 import {
@@ -36,6 +37,7 @@ import { type NodeServer, openNodeServer } from './grpc/server.ts';
 import { type HttpEndpoints, openHttpEndpoints } from './http-endpoints.ts';
 import {
   computeMegapixelBudget,
+  enginesInMemory,
   type MegapixelBudget,
   operatorsBudget,
   readMemoryLimitBytes,
@@ -43,7 +45,7 @@ import {
 import { createNodeMetrics, type NodeMetrics } from './metrics.ts';
 import { detectInstructionSet } from './models/instruction-set.ts';
 import { buildPlan } from './models/plan.ts';
-import type { Plan, PreparedModel } from './models/prepared-model.ts';
+import type { Plan } from './models/prepared-model.ts';
 import { NodeStatus } from './node-state.ts';
 import { openPicturePool } from './picture/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/picture-pool.ts';
@@ -121,8 +123,8 @@ export class InferenceNode {
       );
     }
     this.#requireGoingOn();
-    const layout = await this.#layoutFor(provider);
     const plan = await this.#preparePlan(provider);
+    const layout = await this.#layoutFor(provider, plan);
     this.#requireGoingOn();
     await this.#openPools(plan, layout, provider);
     this.#requireGoingOn();
@@ -176,10 +178,16 @@ export class InferenceNode {
     this.#log.info({ host, port: this.#server.port, httpPort: this.#http.port }, 'listening');
   }
 
-  async #layoutFor({ selected }: ProviderChoice): Promise<EngineLayout> {
-    const { engines, engineThreads } = this.#config;
+  async #layoutFor({ selected }: ProviderChoice, { models }: Plan): Promise<EngineLayout> {
+    const { engines, engineThreads, engineGoal } = this.#config;
     const cpuShare = await readCpuShare();
-    const chosen = chooseEngineLayout(selected, cpuShare);
+    const chosen = chooseEngineLayout({
+      provider: selected,
+      precision: models.every(({ precision }) => precision === 'int8') ? 'int8' : 'fp32',
+      cpuShare,
+      goal: engineGoal,
+      enginesMax: enginesInMemory(readMemoryLimitBytes(), models),
+    });
     if (engines === undefined) {
       return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };
     }
@@ -189,18 +197,25 @@ export class InferenceNode {
 
   async #preparePlan({ selected }: ProviderChoice): Promise<Plan> {
     const { model, modelDir, inputSize, precision } = this.#config.modelSettings;
-    return await buildPlan({
+    const cpuThreads = Math.max(1, Math.floor(await readCpuShare()));
+    const plan = await buildPlan({
       modelName: model,
       cacheDir: modelDir,
       inputSize: inputSize === undefined ? undefined : { width: inputSize, height: inputSize },
       precision,
       provider: selected,
       instructionSet: await detectInstructionSet(),
+      answering: createAnswering({ childEnv: this.#config.childEnv, threads: cpuThreads }),
       onProgress: (name, progress) => {
         const discarded = progress.step === 'discard';
         this.#log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
       },
     });
+    for (const { model: name, precision: selected, precisionFallback } of plan.models) {
+      if (precisionFallback === undefined) continue;
+      this.#log.warn({ model: name, selected, reason: precisionFallback }, 'precision fell back');
+    }
+    return plan;
   }
 
   async #openPools(plan: Plan, layout: EngineLayout, provider: ProviderChoice): Promise<void> {
@@ -236,11 +251,9 @@ export class InferenceNode {
   #megapixelBudget(plan: Plan, engines: number): MegapixelBudget {
     const { megapixelsMax } = this.#config;
     if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
-    const inputs = (model: PreparedModel) =>
-      Array.from({ length: engines }, () => model.inputWidth * model.inputHeight);
     const memoryLimitBytes = readMemoryLimitBytes();
-    const engineInputPixels = plan.models.flatMap(inputs);
-    const budget = computeMegapixelBudget({ memoryLimitBytes, engineInputPixels });
+    const opened = plan.models.flatMap(model => Array.from({ length: engines }, () => model));
+    const budget = computeMegapixelBudget({ memoryLimitBytes, engines: opened });
     if (budget !== undefined) return budget;
     const expected =
       `set: the memory limit (${Math.round(memoryLimitBytes / 1e6)} MB) leaves no room for a ` +

@@ -6,6 +6,7 @@
 import { hostname } from 'node:os';
 import { createEnvReader, type EnvReader } from '#contract/env.ts';
 import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
+import { ENGINE_GOALS, type EngineGoal } from './engine/engine-layout.ts';
 import type { CallerToken } from './grpc/callers.ts';
 import { LOG_LEVELS, type LogLevel } from './log.ts';
 import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
@@ -38,6 +39,8 @@ export interface Config {
   readonly engines: number | undefined;
   /** Undefined: this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
+  /** What engines are laid out for where their number is not given. */
+  readonly engineGoal: EngineGoal;
   /** Undefined: engines + 2. */
   readonly pictureWorkers: number | undefined;
   /** Undefined: from the memory there is. */
@@ -183,12 +186,14 @@ function readCapacity(reader: EnvReader) {
     ),
     engines: reader.integer('MATTING_ENGINES', optional(ENGINES_MAX)),
     engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
+    engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, { default: 'latency' as const }),
     pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
     megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
   };
 }
 
-function readChildEnv(env: Environment): Record<string, string> {
+/** What of an environment engines and picture workers are given. */
+export function readChildEnv(env: Environment): Record<string, string> {
   const childEnv: Record<string, string> = {};
   for (const [variable, value] of Object.entries(env)) {
     if (value === undefined) continue;

@@ -5,14 +5,18 @@
  * An image of 100 megapixels took a picture worker to 0.7 GB (PNG), 2.6 GB (WebP) and 4.2 GB (AVIF)
  * at its peak, one of 40 megapixels to 1.2 GB (JPEG XL): 42 bytes a pixel, the worst. Engines take
  * their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns, 0.5 GB in
- * INT8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
+ * int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
  */
 import { totalmem } from 'node:os';
 import { UNKNOWN_MEGAPIXELS } from './admission.ts';
+import type { PreparedModel } from './models/prepared-model.ts';
 
 const BYTES_PER_MEGAPIXEL = 42_000_000;
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
+const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
+/** Of the limit: what engines may take, so that pictures have as much. */
+const ENGINES_FRACTION = 0.4;
 /** Of the limit: the rest is for the main process, idle workers and the page cache of the model. */
 const SHARED_FRACTION = 0.6;
 /** One image alone may go nearer to the limit: nothing else grows beside it. */
@@ -27,8 +31,23 @@ export interface MegapixelBudget {
 
 export interface BudgetInputs {
   readonly memoryLimitBytes: number;
-  /** One entry an engine: the pixels of its model's input. */
-  readonly engineInputPixels: readonly number[];
+  /** One entry an engine: its model. */
+  readonly engines: readonly EngineModel[];
+}
+
+export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'>;
+
+/** About, of an engine's process. */
+function engineBytes({ inputWidth, inputHeight, precision }: EngineModel): number {
+  const quantised = precision === 'int8';
+  const each = quantised ? ENGINE_BYTES_PER_INPUT_PIXEL_INT8 : ENGINE_BYTES_PER_INPUT_PIXEL;
+  return ENGINE_BASE_BYTES + inputWidth * inputHeight * each;
+}
+
+/** How often the memory holds one engine of each of `models` beside the pictures; may be 0. */
+export function enginesInMemory(memoryLimitBytes: number, models: readonly EngineModel[]): number {
+  const bytes = models.reduce((sum, model) => sum + engineBytes(model), 0);
+  return Math.floor((memoryLimitBytes * ENGINES_FRACTION) / bytes);
 }
 
 /**
@@ -36,12 +55,9 @@ export interface BudgetInputs {
  * to give more, or say by MATTING_NODE_MEGAPIXELS_MAX that he knows better.
  */
 export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | undefined {
-  const engineBytes = inputs.engineInputPixels.reduce(
-    (sum, pixels) => sum + ENGINE_BASE_BYTES + pixels * ENGINE_BYTES_PER_INPUT_PIXEL,
-    0,
-  );
+  const bytes = inputs.engines.reduce((sum, engine) => sum + engineBytes(engine), 0);
   const megapixelsIn = (fraction: number): number =>
-    Math.floor((inputs.memoryLimitBytes * fraction - engineBytes) / BYTES_PER_MEGAPIXEL);
+    Math.floor((inputs.memoryLimitBytes * fraction - bytes) / BYTES_PER_MEGAPIXEL);
   const alone = megapixelsIn(ALONE_FRACTION);
   if (alone < MEGAPIXELS_MIN) return undefined;
   return {

@@ -174,6 +174,16 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
   });
   const providers = { requested: providerRequested, selected: providerSelected };
   fallback.set(providers, Number(providerFellBack));
+  const precisionFallback = new Gauge({
+    name: 'matting_node_precision_fallback',
+    help: '1 where a model could run in int8, and this node runs it in another precision.',
+    labelNames: ['model', 'selected'],
+    registers: [registry],
+  });
+  for (const { model } of plan.runs) {
+    const labels = { model: model.model, selected: model.precision };
+    precisionFallback.set(labels, Number(model.precisionFallback !== undefined));
+  }
 }
 
 /** Of the processes that hold a node's memory; the main process has prom-client's own metric. */

@@ -1,8 +1,10 @@
 /**
- * A private MariaDB server for one test process: Debian's `mariadbd` on a temporary directory and a
- * Unix socket, started when the first test asks and killed when the process ends, however it ends.
+ * Private MariaDB servers for one test process: Debian's `mariadbd` on a temporary directory and a
+ * Unix socket, killed when the process ends, however it ends. The tests of a process share one,
+ * which starts when the first asks; who kills its server has its own.
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { accessSync, constants, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,9 +15,9 @@ const run = promisify(execFile);
 const START_MS_MAX = 60_000;
 
 const SMALL = ['--innodb-buffer-pool-size=32M', '--innodb-log-file-size=16M'];
-/** What a crash of the machine does to it is not tested here. */
+/** What a crash of the machine does to it is not tested here; one of the server loses nothing. */
 const WITHOUT_FSYNC = [
-  '--innodb-flush-log-at-trx-commit=0',
+  '--innodb-flush-log-at-trx-commit=2',
   '--innodb-doublewrite=0',
   '--innodb-flush-method=nosync',
   '--skip-sync-frm',
@@ -33,42 +35,71 @@ export function findMariadb(): { readonly server: string; readonly installer: st
   return server === undefined || installer === undefined ? undefined : { server, installer };
 }
 
-let started: Promise<string> | undefined;
+let started: Promise<MariadbServer> | undefined;
 
 /** The server's socket. One server a process, shared by all that ask, as the first asked for it. */
-export function startMariadb(options: MariadbOptions = {}): Promise<string> {
-  started ??= start(options);
-  return started;
+export async function startMariadb(options: MariadbOptions = {}): Promise<string> {
+  started ??= MariadbServer.create(options);
+  return (await started).socket;
 }
 
-async function start({ durable = false }: MariadbOptions): Promise<string> {
-  const programs = findMariadb();
-  if (programs === undefined) throw new Error('mariadbd is not installed');
-  const directory = mkdtempSync(path.join(tmpdir(), 'matting-mariadb-'));
-  const options = [
-    '--no-defaults',
-    `--datadir=${path.join(directory, 'data')}`,
-    ...(process.getuid?.() === 0 ? ['--user=root'] : []),
-    ...SMALL,
-    ...(durable ? [] : WITHOUT_FSYNC),
-  ];
-  process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
-  await run(programs.installer, [
-    ...options,
-    '--auth-root-authentication-method=normal',
-    '--skip-test-db',
-  ]);
-  const socket = path.join(directory, 's');
-  await untilReady(
-    spawnBound(programs.server, [
+export class MariadbServer {
+  readonly #program: string;
+  readonly #options: readonly string[];
+  readonly socket: string;
+  #child: ChildProcess | undefined;
+
+  private constructor(program: string, options: readonly string[], socket: string) {
+    this.#program = program;
+    this.#options = options;
+    this.socket = socket;
+  }
+
+  /** One of the caller's own, running. */
+  static async create({ durable = false }: MariadbOptions = {}): Promise<MariadbServer> {
+    const programs = findMariadb();
+    if (programs === undefined) throw new Error('mariadbd is not installed');
+    const directory = mkdtempSync(path.join(tmpdir(), 'matting-mariadb-'));
+    const options = [
+      '--no-defaults',
+      `--datadir=${path.join(directory, 'data')}`,
+      // Servers that are installed at once would meet in the machine's own.
+      `--tmpdir=${directory}`,
+      ...(process.getuid?.() === 0 ? ['--user=root'] : []),
+      ...SMALL,
+      ...(durable ? [] : WITHOUT_FSYNC),
+    ];
+    process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
+    await run(programs.installer, [
       ...options,
+      '--auth-root-authentication-method=normal',
+      '--skip-test-db',
+    ]);
+    const server = new MariadbServer(programs.server, options, path.join(directory, 's'));
+    await server.start();
+    return server;
+  }
+
+  /** Resolves when it answers. */
+  async start(): Promise<void> {
+    this.#child = spawnBound(this.#program, [
+      ...this.#options,
       '--skip-networking',
-      `--socket=${socket}`,
+      `--socket=${this.socket}`,
       '--innodb-fast-shutdown=2',
       '--max-connections=300',
-    ]),
-  );
-  return socket;
+    ]);
+    await untilReady(this.#child);
+  }
+
+  /** Resolves when it is gone; `start` brings it back with what was committed. */
+  async kill(): Promise<void> {
+    const child = this.#child;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const gone = once(child, 'exit');
+    child.kill('SIGKILL');
+    await gone;
+  }
 }
 
 /** Ends with this process: by our own hand, or where we are killed by the kernel's. */

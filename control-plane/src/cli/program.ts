@@ -13,6 +13,7 @@ import { addCreditCommands } from './credits.ts';
 import { addJobCommands } from './jobs.ts';
 import { addKeyCommands } from './keys.ts';
 import { addNodeCommands } from './nodes.ts';
+import { addWebhookCommands } from './webhooks.ts';
 
 /** The command could not be done. */
 const FAILED_EXIT_CODE = 1;
@@ -55,7 +56,7 @@ function expectedExitCode(error: unknown): number | undefined {
 
 function createProgram(context: CliContext, output: CliOutput): Command {
   const program = new Command('matting')
-    .description('the control plane’s accounts, keys, credits, jobs and nodes')
+    .description('the control plane’s accounts, keys, credits, jobs, nodes and webhooks')
     .helpCommand(false)
     .exitOverride()
     .configureOutput({
@@ -74,6 +75,7 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addCreditCommands(program, context);
   addJobCommands(program, context);
   addNodeCommands(program, context);
+  addWebhookCommands(program, context);
   return program;
 }
 

@@ -1,5 +1,5 @@
 /**
- * Which job goes next, and to which node. Pure: snapshots in, a choice out; chance is handed in.
+ * Which node a job goes to. Pure: snapshots in, a choice out; chance is handed in.
  * The dispatcher runs it, and so does anything that simulates a fleet.
  *
  * Nodes are compared by estimated wait (Mitzenmacher, "The Power of Two Choices in Randomized Load
@@ -8,7 +8,6 @@
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import { ASYNC_HEAD_START_MS, queuePositionMs } from './lease.ts';
 
 /** Up to here a look at every node costs less than it gains. */
 export const FULL_SCAN_NODES_MAX = 15;
@@ -130,115 +129,4 @@ function leastLoaded(nodes: readonly NodeSnapshot[], random: () => number): Node
     bestOrder = order;
   }
   return best[Math.floor(random() * best.length)];
-}
-
-/** A job that waits, as far as its turn depends on it. */
-export interface WaitingJob {
-  readonly mode: 'sync' | 'async';
-  readonly accountId: string;
-  readonly apiKeyId: string;
-  readonly createdAtMs: number;
-  /** The clock createdAtMs was taken from. */
-  readonly readAtMs: number;
-}
-
-/** How many jobs of each account and key this replica works on; unknown ones count 0. */
-export interface Shares {
-  readonly accounts: ReadonlyMap<string, number>;
-  readonly apiKeys: ReadonlyMap<string, number>;
-}
-
-interface KeyQueue<T> {
-  readonly jobs: T[];
-  next: number;
-  running: number;
-}
-
-interface AccountQueue<T> {
-  readonly keys: Map<string, KeyQueue<T>>;
-  running: number;
-}
-
-/**
- * The order in which jobs get their turn: synchronous ones before the others, and before them only
- * what has waited out its head start; within each of the two the account with the fewest running
- * jobs first, then its key with the fewest, then the job first in the queue. Every job placed
- * counts for its account and key from then on, so that two accounts alternate however many jobs
- * each has waiting.
- */
-export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shares): T[] {
-  const urgent: T[] = [];
-  const patient: T[] = [];
-  for (const job of jobs) {
-    const aged = job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
-    (job.mode === 'sync' || aged ? urgent : patient).push(job);
-  }
-  const accounts = new Map(shares.accounts);
-  const apiKeys = new Map(shares.apiKeys);
-  return [...inFairTurns(urgent, accounts, apiKeys), ...inFairTurns(patient, accounts, apiKeys)];
-}
-
-/** Counts what it places into the two maps. */
-function inFairTurns<T extends WaitingJob>(
-  jobs: readonly T[],
-  accounts: Map<string, number>,
-  apiKeys: Map<string, number>,
-): T[] {
-  const queues = new Map<string, AccountQueue<T>>();
-  for (const job of jobs.toSorted((a, b) => positionOf(a) - positionOf(b))) {
-    let account = queues.get(job.accountId);
-    if (account === undefined) {
-      account = { keys: new Map(), running: accounts.get(job.accountId) ?? 0 };
-      queues.set(job.accountId, account);
-    }
-    let key = account.keys.get(job.apiKeyId);
-    if (key === undefined) {
-      key = { jobs: [], next: 0, running: apiKeys.get(job.apiKeyId) ?? 0 };
-      account.keys.set(job.apiKeyId, key);
-    }
-    key.jobs.push(job);
-  }
-  const ordered: T[] = [];
-  while (queues.size > 0) {
-    const [accountId, account] = least(queues, firstOfAccount);
-    const [apiKeyId, key] = least(account.keys, firstOfKey);
-    ordered.push(key.jobs[key.next]);
-    key.next += 1;
-    key.running += 1;
-    account.running += 1;
-    accounts.set(accountId, account.running);
-    apiKeys.set(apiKeyId, key.running);
-    if (key.next === key.jobs.length) account.keys.delete(apiKeyId);
-    if (account.keys.size === 0) queues.delete(accountId);
-  }
-  return ordered;
-}
-
-function least<Q extends { readonly running: number }>(
-  queues: ReadonlyMap<string, Q>,
-  first: (queue: Q) => number,
-): readonly [string, Q] {
-  let best: readonly [string, Q] | undefined;
-  for (const entry of queues) {
-    const difference =
-      best === undefined
-        ? -1
-        : entry[1].running - best[1].running || first(entry[1]) - first(best[1]);
-    if (difference < 0) best = entry;
-  }
-  return best!;
-}
-
-function firstOfKey<T extends WaitingJob>(key: KeyQueue<T>): number {
-  return positionOf(key.jobs[key.next]);
-}
-
-function firstOfAccount<T extends WaitingJob>(account: AccountQueue<T>): number {
-  let first = Number.POSITIVE_INFINITY;
-  for (const key of account.keys.values()) first = Math.min(first, firstOfKey(key));
-  return first;
-}
-
-function positionOf(job: WaitingJob): number {
-  return queuePositionMs(job.mode, job.createdAtMs);
 }

@@ -50,8 +50,7 @@ function webhook(
       summary,
       description:
         'Sent where the submission gave callback_url and callback_secret, for synchronous requests ' +
-        'too. At least once: tell repeats by job_id. Check the signature over the bytes as received. ' +
-        'Not delivered yet: by default a callback is refused with INVALID_CALLBACK, read the job.',
+        'too. At least once: tell repeats by job_id. Check the signature over the bytes as received.',
       security: [],
       parameters,
       requestBody: {

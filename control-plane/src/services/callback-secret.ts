@@ -27,9 +27,20 @@ export type SealedCallbackSecret = Pick<NewJobCallback, 'secret' | 'secretKeyId'
 
 export class CallbackSecrets {
   readonly #box: SecretBox;
+  readonly #boxes: readonly SecretBox[];
 
-  constructor(box: SecretBox) {
+  /**
+   * @param box seals, and opens what it sealed
+   * @param previous only open what they sealed, while keys are changed
+   */
+  constructor(box: SecretBox, previous: readonly SecretBox[] = []) {
     this.#box = box;
+    this.#boxes = [box, ...previous];
+  }
+
+  /** Of the keys that `open` has. */
+  get keyIds(): readonly string[] {
+    return this.#boxes.map(box => box.keyId);
   }
 
   /** The signing key of this text as it is stored with its job. */
@@ -39,12 +50,12 @@ export class CallbackSecrets {
   }
 
   /**
-   * The signing key again. Undefined: there is none, or it was sealed with another key or for
-   * another job.
+   * The signing key again. Undefined: there is none, or it was sealed with a key that is not here
+   * or for another job.
    */
   open(jobId: string, { secret, secretKeyId }: SealedCallbackSecret): Buffer | undefined {
-    if (secret === null || secretKeyId !== this.#box.keyId) return undefined;
-    return this.#box.open(secret, bindingOf(jobId));
+    const box = this.#boxes.find(({ keyId }) => keyId === secretKeyId);
+    return secret === null ? undefined : box?.open(secret, bindingOf(jobId));
   }
 }
 

@@ -209,6 +209,7 @@ export class ClaimedJob {
     const { events, observer, log } = this.#dependencies;
     const { job, claim } = this.#work;
     events.jobFinal(job.id);
+    if (job.callback !== null) events.notificationDue();
     const outcome = failure === undefined ? 'succeeded' : 'failed';
     const totalMs = this.#ageMs;
     observer.jobEnded({ outcome, mode: job.mode, code: failure?.code, totalMs });

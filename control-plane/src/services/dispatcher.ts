@@ -21,19 +21,19 @@ import {
   megapixelsOf,
   type NodeChoice,
   type NodeSnapshot,
-  orderJobs,
   pickNode,
-  type Shares,
 } from '../domain/dispatch-policy.ts';
-import type { Job, JobFailure } from '../domain/job.ts';
+import type { JobFailure } from '../domain/job.ts';
+import { type JobLane, orderJobs, type Shares } from '../domain/job-turns.ts';
 import { failureDue, LEASE_MS } from '../domain/lease.ts';
 import type { Offer } from '../nodes/node-link.ts';
 import type { ClaimableJob, JobStore } from '../store/job-store.ts';
 import { needsOf } from './claimed-job.ts';
-import type { JobEvents } from './job-events.ts';
+import type { JobEvents, SubmittedJob } from './job-events.ts';
 import { JobMemories } from './job-memories.ts';
 import type { JobObserver } from './job-observer.ts';
 import type { JobRunner } from './job-runner.ts';
+import { KnownLanes } from './known-lanes.ts';
 
 /** A job of another replica waits this long at most before it is seen here. */
 const POLL_MS = 1000;
@@ -52,7 +52,7 @@ export interface DispatcherFleet {
 }
 
 export interface DispatcherDependencies {
-  readonly jobs: Pick<JobStore, 'listClaimable' | 'claim'>;
+  readonly jobs: Pick<JobStore, 'listLanes' | 'listClaimable' | 'claim'>;
   readonly fleet: DispatcherFleet;
   readonly runner: Pick<JobRunner, 'run'>;
   readonly events: JobEvents;
@@ -85,6 +85,7 @@ export class Dispatcher {
   readonly #now: () => number;
   readonly #runs = new Map<string, Run>();
   readonly #memories: JobMemories;
+  readonly #lanes = new KnownLanes();
   readonly #giveBack = new AbortController();
   readonly #unsubscribe: (() => void)[] = [];
   #poll: NodeJS.Timeout | undefined;
@@ -109,8 +110,8 @@ export class Dispatcher {
     const { events, fleet } = this.#dependencies;
     this.#unsubscribe.push(events.onSubmitted(job => this.#submitted(job)));
     this.#unsubscribe.push(fleet.onChange(() => this.#kick()));
-    this.#poll = setInterval(() => this.#hasNews(), POLL_MS);
-    this.#hasNews();
+    this.#poll = setInterval(() => this.#lookAnew(), POLL_MS);
+    this.#lookAnew();
   }
 
   /** Jobs worked on here now. */
@@ -144,8 +145,15 @@ export class Dispatcher {
     this.#kick();
   }
 
+  /** Other replicas may have submitted, or died. */
+  #lookAnew(): void {
+    this.#lanes.outdate();
+    this.#hasNews();
+  }
+
   /** Under a flood most find no room: a look at the table for each would cost more than the job. */
-  #submitted(job: Pick<Job, 'input'>): void {
+  #submitted(job: SubmittedJob): void {
+    this.#lanes.add(job);
     const placeable = job.input === null ? this.#fetching() < FETCHES_MAX : this.#hasRoom();
     if (placeable) this.#hasNews();
     else this.#waiting = true;
@@ -178,16 +186,19 @@ export class Dispatcher {
     this.#news = false;
     // Set again by what this look leaves, and by what is submitted while it is under way.
     this.#waiting = false;
-    let claimable: ClaimableJob[];
     try {
-      claimable = await jobs.listClaimable(LIST_MAX);
+      if (this.#lanes.stale) this.#lanes.found(await jobs.listLanes());
+      const { lanes, all } = this.#lanes.choose(this.#shares());
+      const claimable = lanes.length === 0 ? [] : await jobs.listClaimable(LIST_MAX, lanes);
       this.#backoffMs = BACKOFF_MIN_MS;
+      if (!all) this.#waiting = true;
+      if (!this.#stopping) this.#place(lanes, claimable);
+      // All that were looked into had nothing, and are forgotten: there is room to look further.
+      if (!all && claimable.length === 0) this.#hasNews();
     } catch (err) {
       log.warn({ err }, 'jobs not readable');
       this.#backOff();
-      return;
     }
-    if (!this.#stopping) this.#place(claimable);
   }
 
   /** While the database is away looks are spaced out; whatever happens meanwhile is found then. */
@@ -195,19 +206,18 @@ export class Dispatcher {
     if (this.#stopping || this.#backoff !== undefined) return;
     this.#backoff = setTimeout(() => {
       this.#backoff = undefined;
-      this.#hasNews();
+      this.#lookAnew();
     }, this.#backoffMs);
     this.#backoffMs = Math.min(BACKOFF_MAX_MS, this.#backoffMs * 2);
   }
 
-  #place(claimable: readonly ClaimableJob[]): void {
+  #place(lanes: readonly JobLane[], claimable: readonly ClaimableJob[]): void {
     const free = claimable.filter(job => !this.#runs.has(job.id));
-    // A full list may hide others behind it.
-    let waiting = claimable.length === LIST_MAX;
-    for (const job of orderJobs(free, this.#shares())) {
-      if (!this.#placeOne(job)) waiting = true;
-    }
-    this.#waiting ||= waiting;
+    const placed = orderJobs(free, this.#shares()).filter(job => this.#placeOne(job));
+    this.#lanes.looked(lanes, claimable, placed);
+    // Behind as many as were asked for a lane may have more.
+    const full = claimable.length >= Math.max(1, Math.floor(LIST_MAX / lanes.length));
+    this.#waiting ||= full || placed.length < free.length;
   }
 
   /** False: it waits for room. */
@@ -309,14 +319,19 @@ export class Dispatcher {
         stop: this.#giveBack.signal,
       });
       if (end === 'final') this.#memories.forget(job.id);
-      // Given back: it waits for the next look like any other.
-      else this.#news = true;
+      else this.#givenBack(job);
     } catch (err) {
       log.error({ err, jobId: job.id }, 'job left to its lease');
       this.#backOff();
     } finally {
       offer?.end();
     }
+  }
+
+  /** It waits for the next look like any other. */
+  #givenBack(job: ClaimableJob): void {
+    this.#lanes.add(job);
+    this.#news = true;
   }
 
   #fetching(): number {

@@ -4,27 +4,42 @@
  */
 import { EventEmitter } from 'node:events';
 import type { Job } from '../domain/job.ts';
+import type { LaneJob } from './known-lanes.ts';
+
+/** What the dispatcher needs of a job that was just accepted. */
+export type SubmittedJob = LaneJob & Pick<Job, 'input'>;
 
 export class JobEvents {
   readonly #submitted = new EventEmitter();
   readonly #final = new EventEmitter();
+  readonly #notifications = new EventEmitter();
 
   constructor() {
     // One listener a waiting request; bounded by the server's connections.
     this.#final.setMaxListeners(0);
   }
 
-  jobSubmitted(job: Pick<Job, 'input'>): void {
+  jobSubmitted(job: SubmittedJob): void {
     this.#submitted.emit('job', job);
   }
 
-  onSubmitted(listener: (job: Pick<Job, 'input'>) => void): () => void {
+  onSubmitted(listener: (job: SubmittedJob) => void): () => void {
     this.#submitted.on('job', listener);
     return () => this.#submitted.off('job', listener);
   }
 
   jobFinal(jobId: string): void {
     this.#final.emit(jobId);
+  }
+
+  /** A job that ended here left a notification to be sent. */
+  notificationDue(): void {
+    this.#notifications.emit('due');
+  }
+
+  onNotificationDue(listener: () => void): () => void {
+    this.#notifications.on('due', listener);
+    return () => this.#notifications.off('due', listener);
   }
 
   onFinal(jobId: string, listener: () => void): () => void {

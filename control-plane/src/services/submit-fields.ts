@@ -45,10 +45,7 @@ export interface CallbackRequest {
   readonly secret: string;
 }
 
-export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {
-  /** Nothing is delivered yet: a callback is taken only where the operator knows it and wants it. */
-  readonly acceptCallbacks: boolean;
-}
+export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
 
 const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
 
@@ -114,11 +111,6 @@ function requireCallback(
   requireCallbackUrl(url, policy);
   if (secret === OVERLONG || !CALLBACK_SECRET.test(secret)) {
     throw invalidCallback('callback_secret', 'must be 24 to 128 printable ASCII characters');
-  }
-  if (!policy.acceptCallbacks) {
-    throw new ContractError('INVALID_CALLBACK', 'callbacks are not available yet', {
-      fieldErrors: [{ field: 'callback_url', detail: 'not available yet' }],
-    });
   }
   return { url, secret };
 }

@@ -3,19 +3,13 @@
  * checks the address again, since names move: what is found here only saves a caller from a
  * notification that could never come.
  */
-import { isIP } from 'node:net';
 import { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import type { OutgoingGuard } from './outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requirePublicHost } from './outgoing-url.ts';
-import { interfaceAddresses } from './own-addresses.ts';
-import { isPublicAddress } from './public-address.ts';
-import { raceAbort } from './race-abort.ts';
-import { createPublicResolver, type ResolveHost } from './resolve-host.ts';
 
 export interface CallbackPolicy {
   readonly allowHttpCallbacks: boolean;
-  /** For tests and trusted networks: any address. */
-  readonly allowPrivateAddresses: boolean;
 }
 
 /** A submission waits no longer for a name. */
@@ -27,11 +21,15 @@ const CONTROL_CHARACTER = /\p{Cc}/u;
 
 /** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
 export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
-  const wrong = wrongWith(text, policy);
+  const wrong = wrongWithCallbackUrl(text, policy);
   if (wrong !== undefined) throw invalidCallbackUrl(wrong);
 }
 
-function wrongWith(text: string, { allowHttpCallbacks }: CallbackPolicy): string | undefined {
+/** What the text alone shows; reads on after "callback_url: ". Undefined: nothing is wrong. */
+export function wrongWithCallbackUrl(
+  text: string,
+  { allowHttpCallbacks }: CallbackPolicy,
+): string | undefined {
   if (text.length > URL_LENGTH_MAX) return `must be at most ${URL_LENGTH_MAX} characters`;
   const url = CONTROL_CHARACTER.test(text) ? null : URL.parse(text);
   const schemes = allowHttpCallbacks ? ['https:', 'http:'] : ['https:'];
@@ -50,23 +48,17 @@ function invalidCallbackUrl(wrong: string, cause?: unknown): ContractError {
 }
 
 export interface CallbackAddressCheckOptions {
-  readonly policy: CallbackPolicy;
+  readonly guard: OutgoingGuard;
   readonly resolveMs?: number;
-  readonly resolveHost?: ResolveHost;
-  readonly ownAddresses?: () => ReadonlySet<string>;
 }
 
 export class CallbackAddressCheck {
-  readonly #policy: CallbackPolicy;
+  readonly #guard: OutgoingGuard;
   readonly #resolveMs: number;
-  readonly #resolveHost: ResolveHost;
-  readonly #ownAddresses: () => ReadonlySet<string>;
 
-  constructor(options: CallbackAddressCheckOptions) {
-    this.#policy = options.policy;
-    this.#resolveMs = options.resolveMs ?? RESOLVE_MS;
-    this.#resolveHost = options.resolveHost ?? createPublicResolver();
-    this.#ownAddresses = options.ownAddresses ?? interfaceAddresses;
+  constructor({ guard, resolveMs = RESOLVE_MS }: CallbackAddressCheckOptions) {
+    this.#guard = guard;
+    this.#resolveMs = resolveMs;
   }
 
   /**
@@ -75,27 +67,15 @@ export class CallbackAddressCheck {
    * @throws ContractError INVALID_CALLBACK for any address that is not public
    */
   async require(text: string): Promise<void> {
-    if (this.#policy.allowPrivateAddresses) return;
+    const { policy } = this.#guard;
+    if (policy.allowPrivateAddresses) return;
     const host = hostOf(new URL(text));
     try {
-      requirePublicHost(host);
+      requirePublicHost(host, policy);
+      await this.#guard.requireAddresses(host, AbortSignal.timeout(this.#resolveMs));
     } catch (error) {
-      if (!(error instanceof ForbiddenUrlError)) throw error;
-      throw invalidCallbackUrl(error.message, error);
-    }
-    const addresses = isIP(host) === 0 ? await this.#resolve(host) : [host];
-    const own = this.#ownAddresses();
-    if (addresses.every(address => isPublicAddress(address) && !own.has(address))) return;
-    throw invalidCallbackUrl('the host is not a public address');
-  }
-
-  async #resolve(host: string): Promise<readonly string[]> {
-    const timeout = AbortSignal.timeout(this.#resolveMs);
-    try {
-      return await raceAbort(this.#resolveHost(host, timeout), timeout);
-    } catch {
       // A resolver that is slow or broken says nothing about the address: delivery asks again.
-      return [];
+      if (error instanceof ForbiddenUrlError) throw invalidCallbackUrl(error.message, error);
     }
   }
 }

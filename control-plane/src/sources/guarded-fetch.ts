@@ -1,39 +1,16 @@
 /**
- * The one client for URLs that callers name. It reaches public addresses only, and takes no more
- * than its bounds of time and bytes. It knows nothing of images.
- *
- * Order, for the URL and for each redirect: the text is parsed once and checked; the name is
- * resolved; every one of its addresses must be public; the connection goes to those addresses and
- * no others, so that a second answer of the DNS changes nothing. No proxy, no cookie, no
- * credential, no kept connection, no HTTP/2, no decompression.
+ * GET for an image_url, through the outgoing guard, which is asked anew for every redirect. It
+ * takes no more than its bounds of time and bytes. It knows nothing of images.
  */
-import { isIP } from 'node:net';
-import { Client, type Dispatcher } from 'undici';
-import { type CreateConnector, createPinnedConnector } from './dial.ts';
-import {
-  ForbiddenUrlError,
-  hostOf,
-  type OutgoingPolicy,
-  requireOutgoingUrl,
-} from './outgoing-url.ts';
-import { interfaceAddresses } from './own-addresses.ts';
-import { isPublicAddress } from './public-address.ts';
-import { raceAbort } from './race-abort.ts';
-import { createPublicResolver, type ResolveHost, resolveTrustedHost } from './resolve-host.ts';
+import type { Client, Dispatcher } from 'undici';
+import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
+import { ForbiddenUrlError, hostOf, requireOutgoingUrl } from './outgoing-url.ts';
 
-export interface FetchLimits {
+export interface FetchLimits extends ConnectionLimits {
   readonly resolveMs: number;
-  /** To one host, TLS included. */
-  readonly connectMs: number;
-  /** From the request to the response's headers. */
-  readonly firstByteMs: number;
-  /** Between two pieces of the body. */
-  readonly idleMs: number;
   /** All of it, redirects and body included. */
   readonly totalMs: number;
   readonly redirectsMax: number;
-  /** Of the response's headers. */
-  readonly headerBytesMax: number;
 }
 
 export const FETCH_LIMITS: FetchLimits = {
@@ -45,9 +22,6 @@ export const FETCH_LIMITS: FetchLimits = {
   redirectsMax: 3,
   headerBytesMax: 16_384,
 };
-
-/** Checked addresses a connection is tried to; a name may have dozens. */
-const ADDRESSES_TRIED_MAX = 4;
 
 /** The same header for everyone, so that sources see who asks and nothing of for whom. */
 const REQUEST_HEADERS = {
@@ -78,12 +52,8 @@ export interface FetchedResponse {
 }
 
 export interface GuardedFetchOptions {
-  readonly policy: OutgoingPolicy;
+  readonly guard: OutgoingGuard;
   readonly limits?: Partial<FetchLimits>;
-  readonly resolveHost?: ResolveHost;
-  readonly createConnector?: CreateConnector;
-  /** This machine's addresses: public ones among them are not for callers either. */
-  readonly ownAddresses?: () => ReadonlySet<string>;
 }
 
 /** Errors of Node and undici by which a source is not heard of at all, or no longer. */
@@ -120,21 +90,12 @@ function toFetchFailed(error: unknown): FetchFailedError {
 }
 
 export class GuardedFetch {
-  readonly #policy: OutgoingPolicy;
+  readonly #guard: OutgoingGuard;
   readonly #limits: FetchLimits;
-  readonly #resolveHost: ResolveHost;
-  readonly #createConnector: CreateConnector;
-  readonly #ownAddresses: () => ReadonlySet<string>;
 
-  constructor(options: GuardedFetchOptions) {
-    const { policy } = options;
-    this.#policy = policy;
-    this.#limits = { ...FETCH_LIMITS, ...options.limits };
-    this.#resolveHost =
-      options.resolveHost ??
-      (policy.allowPrivateAddresses ? resolveTrustedHost : createPublicResolver());
-    this.#createConnector = options.createConnector ?? createPinnedConnector;
-    this.#ownAddresses = options.ownAddresses ?? interfaceAddresses;
+  constructor({ guard, limits }: GuardedFetchOptions) {
+    this.#guard = guard;
+    this.#limits = { ...FETCH_LIMITS, ...limits };
   }
 
   /**
@@ -169,10 +130,10 @@ export class GuardedFetch {
     signal: AbortSignal,
     consume: (response: FetchedResponse) => Promise<T>,
   ): Promise<T> {
-    let url = requireOutgoingUrl(text, this.#policy);
+    let url = requireOutgoingUrl(text, this.#guard.policy);
     for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
       const addresses = await this.#requireAddresses(hostOf(url), signal);
-      const client = this.#open(url, addresses);
+      const client = this.#guard.openClient(url, addresses, this.#limits);
       try {
         const response = await this.#request(client, url, signal);
         const location = response.headers.location;
@@ -192,45 +153,22 @@ export class GuardedFetch {
     if (Array.isArray(location)) {
       throw new FetchFailedError('the source redirects to several places', false);
     }
-    const to = requireOutgoingUrl(location, this.#policy, from);
+    const to = requireOutgoingUrl(location, this.#guard.policy, from);
     if (from.protocol === 'https:' && to.protocol !== 'https:') {
       throw new FetchFailedError('the source redirects from https to http', false);
     }
     return to;
   }
 
-  /** Those addresses of the host that are tried, when every one it has is public. */
   async #requireAddresses(host: string, signal: AbortSignal): Promise<readonly string[]> {
     signal.throwIfAborted();
-    const addresses = isIP(host) === 0 ? await this.#resolve(host, signal) : [host];
-    if (!this.#policy.allowPrivateAddresses) {
-      const own = this.#ownAddresses();
-      const arePublic = addresses.every(address => isPublicAddress(address) && !own.has(address));
-      if (!arePublic) throw new ForbiddenUrlError('the host is not a public address');
-    }
-    return addressesToTry(addresses);
-  }
-
-  async #resolve(host: string, signal: AbortSignal): Promise<readonly string[]> {
-    const timeout = AbortSignal.timeout(this.#limits.resolveMs);
-    const either = AbortSignal.any([signal, timeout]);
-    const answers = await raceAbort(this.#resolveHost(host, either), either).catch(error => {
+    const either = AbortSignal.any([signal, AbortSignal.timeout(this.#limits.resolveMs)]);
+    const addresses = await this.#guard.requireAddresses(host, either).catch(error => {
+      if (error instanceof ForbiddenUrlError) throw error;
       throw new FetchFailedError(UNREACHABLE, true, error);
     });
-    if (answers.length === 0) throw new FetchFailedError(NO_ADDRESS, false);
-    return answers;
-  }
-
-  #open(url: URL, addresses: readonly string[]): Client {
-    const { connectMs, firstByteMs, idleMs, headerBytesMax } = this.#limits;
-    return new Client(url.origin, {
-      connect: this.#createConnector(addresses, connectMs),
-      headersTimeout: firstByteMs,
-      bodyTimeout: idleMs,
-      maxHeaderSize: headerBytesMax,
-      allowH2: false,
-      pipelining: 1,
-    });
+    if (addresses.length === 0) throw new FetchFailedError(NO_ADDRESS, false);
+    return addresses;
   }
 
   async #request(client: Client, url: URL, signal: AbortSignal): Promise<Dispatcher.ResponseData> {
@@ -241,14 +179,6 @@ export class GuardedFetch {
       throw toFetchFailed(error);
     }
   }
-}
-
-/** Both families in turn: a machine may have but one of them. */
-function addressesToTry(addresses: readonly string[]): readonly string[] {
-  const v4 = addresses.filter(address => isIP(address) === 4);
-  const v6 = addresses.filter(address => isIP(address) !== 4);
-  const inTurn = addresses.flatMap((_, i) => [...v6.slice(i, i + 1), ...v4.slice(i, i + 1)]);
-  return inTurn.slice(0, ADDRESSES_TRIED_MAX);
 }
 
 function requireBody(response: Dispatcher.ResponseData): FetchedResponse {

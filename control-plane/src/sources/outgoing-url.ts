@@ -4,13 +4,12 @@
  */
 import { isIP } from 'node:net';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { isPublicAddress } from './public-address.ts';
+import { type AddressPolicy, isOpenAddress } from './allowed-address.ts';
 
-export interface OutgoingPolicy {
+/** allowPrivateAddresses opens any port too. */
+export interface OutgoingPolicy extends AddressPolicy {
   /** The only ports that are requested, those of http and https to be named too. */
   readonly fetchPorts: readonly number[];
-  /** For tests and trusted networks: any address and any port. */
-  readonly allowPrivateAddresses: boolean;
 }
 
 /** The URL or an address it leads to is not to be requested. The message is fit for callers. */
@@ -54,10 +53,16 @@ function requirePort(url: URL, policy: OutgoingPolicy): void {
   throw new ForbiddenUrlError(`the port is not one of ${policy.fetchPorts.join(', ')}`);
 }
 
-/** @param host of hostOf: a literal must be public, a name must not lead inside. */
-export function requirePublicHost(host: string): void {
-  const isPublic = isIP(host) === 0 ? !leadsInside(host) : isPublicAddress(host);
-  if (!isPublic) throw new ForbiddenUrlError('the host is not a public address');
+/**
+ * A literal must be public, a name must not lead inside. Where the operator allowed networks a name
+ * may: its addresses decide then, which are checked before any is connected to.
+ * @param host of hostOf
+ */
+export function requirePublicHost(host: string, policy: AddressPolicy): void {
+  if (policy.allowPrivateAddresses) return;
+  const insideNames = (policy.allowedNetworks ?? []).length > 0;
+  const isOpen = isIP(host) === 0 ? insideNames || !leadsInside(host) : isOpenAddress(host, policy);
+  if (!isOpen) throw new ForbiddenUrlError('the host is not a public address');
 }
 
 /**
@@ -78,9 +83,7 @@ export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: 
   }
   const host = hostOf(url);
   if (host === '') throw new ForbiddenUrlError('the URL has no host');
-  if (!policy.allowPrivateAddresses) {
-    requirePort(url, policy);
-    requirePublicHost(host);
-  }
+  if (!policy.allowPrivateAddresses) requirePort(url, policy);
+  requirePublicHost(host, policy);
   return url;
 }

@@ -27,6 +27,9 @@ const FILE_MODE = 0o600;
 /** A piece of a file that is read for sending: as large as a chunk of the gRPC API. */
 const READ_BYTES = 256 * 1024;
 
+type Kind = (typeof KINDS)[number];
+type Syncs = Readonly<Record<Kind, DirectorySync>>;
+
 export interface DirectoryBlobStoreOptions {
   /** The clock that files' times are compared with. */
   readonly nowMs?: () => number;
@@ -55,6 +58,30 @@ async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
+/** Syncs of one directory: one sync serves everybody who asked before it began. */
+class DirectorySync {
+  readonly #directory: string;
+  #running: Promise<void> | undefined;
+  #next: Promise<void> | undefined;
+
+  constructor(directory: string) {
+    this.#directory = directory;
+  }
+
+  /** Resolves when what was renamed into it before the call is durable. */
+  sync(): Promise<void> {
+    this.#next ??= this.#after(this.#running);
+    return this.#next;
+  }
+
+  async #after(running: Promise<void> | undefined): Promise<void> {
+    await running?.catch(() => undefined);
+    this.#running = this.#next;
+    this.#next = undefined;
+    await syncDirectory(this.#directory);
+  }
+}
+
 async function unlinkIfThere(file: string): Promise<void> {
   await unlink(file).catch(error => {
     if (!isMissing(error)) throw error;
@@ -80,13 +107,15 @@ async function writeFully(file: FileHandle, chunk: Uint8Array, position: number)
  */
 class DirectoryBlobWriter implements BlobWriter {
   readonly #root: string;
+  readonly #syncs: Syncs;
   readonly #temporary: string;
   readonly #file: FileHandle;
   #state: 'open' | 'committed' | 'aborted' = 'open';
   #bytesWritten = 0;
 
-  constructor(root: string, temporary: string, file: FileHandle) {
+  constructor(root: string, syncs: Syncs, temporary: string, file: FileHandle) {
     this.#root = root;
+    this.#syncs = syncs;
     this.#temporary = temporary;
     this.#file = file;
   }
@@ -114,16 +143,15 @@ class DirectoryBlobWriter implements BlobWriter {
   }
 
   async commit(name: string): Promise<void> {
-    const target = fileOf(this.#root, name);
-    await writing(this.#commit(target));
+    await writing(this.#commit(fileOf(this.#root, name), kindOf(name)));
     this.#state = 'committed';
   }
 
-  async #commit(target: string): Promise<void> {
+  async #commit(target: string, kind: Kind): Promise<void> {
     // Data and length are all a new file needs: fdatasync writes both.
     await this.#file.datasync();
     await rename(this.#temporary, target);
-    await syncDirectory(path.dirname(target));
+    await this.#syncs[kind].sync();
     await this.#file.close();
   }
 
@@ -142,19 +170,31 @@ function fileOf(root: string, name: string): string {
   return path.join(root, name);
 }
 
+/** Only tmp's are not committed under their name. */
+function kindOf(name: string): Kind {
+  const kind = KINDS.find(known => name.startsWith(`${known}/`));
+  if (kind === undefined) throw new TypeError('a blob is committed as an input or a result');
+  return kind;
+}
+
 class DirectoryBlobStore implements BlobStore {
   readonly #root: string;
   readonly #nowMs: () => number;
+  readonly #syncs: Syncs;
 
   constructor(root: string, nowMs: () => number) {
     this.#root = root;
     this.#nowMs = nowMs;
+    this.#syncs = {
+      inputs: new DirectorySync(path.join(root, 'inputs')),
+      results: new DirectorySync(path.join(root, 'results')),
+    };
   }
 
   async createWriter(): Promise<BlobWriter> {
     const temporary = path.join(this.#root, UNFINISHED, randomUUID());
     const file = await writing(open(temporary, 'wx+', FILE_MODE));
-    return new DirectoryBlobWriter(this.#root, temporary, file);
+    return new DirectoryBlobWriter(this.#root, this.#syncs, temporary, file);
   }
 
   async openRead(

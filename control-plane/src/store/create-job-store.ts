@@ -3,6 +3,7 @@
  */
 import type { Database } from './connect.ts';
 import { JobCompletion, type RenderOutboxBody } from './job-completion.ts';
+import { JobLanes } from './job-lanes.ts';
 import { JobLeases } from './job-lease.ts';
 import { JobOperations } from './job-operations.ts';
 import { JobQueries } from './job-queries.ts';
@@ -12,12 +13,19 @@ import { submitJob } from './job-submission.ts';
 
 export interface JobStoreOptions {
   readonly renderOutboxBody: RenderOutboxBody;
+  /** Between a job's end and the first attempt to tell of it; none unless given. */
+  readonly webhookFirstWaitMs?: number;
 }
 
 export function createJobStore(database: Database, options: JobStoreOptions): JobStore {
   const queries = new JobQueries(database);
+  const lanes = new JobLanes(database);
   const leases = new JobLeases(database);
-  const completion = new JobCompletion(database, options.renderOutboxBody);
+  const completion = new JobCompletion(
+    database,
+    options.renderOutboxBody,
+    options.webhookFirstWaitMs ?? 0,
+  );
   const retention = new JobRetention(database);
   const operations = new JobOperations(database);
   return {
@@ -27,7 +35,8 @@ export function createJobStore(database: Database, options: JobStoreOptions): Jo
     findByIdempotencyKey: (apiKeyId, hash) => queries.findByIdempotencyKey(apiKeyId, hash),
     findByResultToken: token => queries.findByResultToken(token),
     submit: (job, limits) => submitJob(database, queries, job, limits),
-    listClaimable: limit => leases.listClaimable(limit),
+    listLanes: () => lanes.list(),
+    listClaimable: (limit, among) => lanes.listClaimable(limit, among),
     claim: (job, holder, leaseMs) => leases.claim(job, holder, leaseMs),
     renew: (claim, leaseMs) => leases.renew(claim, leaseMs),
     release: claim => leases.release(claim),

@@ -10,6 +10,7 @@ import { randomUUID } from 'node:crypto';
 import type { RawBuilder, Transaction } from 'kysely';
 import type { Job, JobFailure, JobResult, StageTimings } from '../domain/job.ts';
 import { CREDITS_PER_JOB, SLOT_OF } from '../domain/ledger.ts';
+import { receiverOf } from '../domain/webhook-receiver.ts';
 import { nowPlusMs } from './clock.ts';
 import type { Database } from './connect.ts';
 import { readJob } from './job-queries.ts';
@@ -35,10 +36,13 @@ const FINISH_ROUNDS_MAX = 3;
 export class JobCompletion {
   readonly #database: Database;
   readonly #renderOutboxBody: RenderOutboxBody;
+  readonly #webhookFirstWaitMs: number;
 
-  constructor(database: Database, renderOutboxBody: RenderOutboxBody) {
+  /** @param webhookFirstWaitMs between a job's end and the first attempt to tell of it */
+  constructor(database: Database, renderOutboxBody: RenderOutboxBody, webhookFirstWaitMs: number) {
     this.#database = database;
     this.#renderOutboxBody = renderOutboxBody;
+    this.#webhookFirstWaitMs = webhookFirstWaitMs;
   }
 
   succeed(
@@ -168,12 +172,13 @@ export class JobCompletion {
         job_id: jobId,
         account_id: ended.accountId,
         callback_url: ended.callback.url,
+        receiver: receiverOf(ended.callback.url),
         body: this.#renderOutboxBody(ended),
         ...secret,
         secret_erase_at: secret.secret === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),
         status: 'pending',
         attempts: 0,
-        next_attempt_at: nowMs,
+        next_attempt_at: nowPlusMs(nowMs, this.#webhookFirstWaitMs),
         fence: 0,
         created_at: nowMs,
       })

@@ -2,34 +2,15 @@
  * Claim, renew, give back: compare-and-set on the fence (domain/lease.ts has the table). Each is
  * one statement that commits by itself, so nothing is held while a node works.
  */
-import { type SelectExpression, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import { sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
 import type { Job, JobInput } from '../domain/job.ts';
 import { nowPlusMs } from './clock.ts';
 import type { Database } from './connect.ts';
 import { readJob } from './job-queries.ts';
 import type { Claim, ClaimableJob } from './job-store.ts';
-import { inputColumns, inputFromRow } from './rows.ts';
+import { inputColumns } from './rows.ts';
 import type { Schema } from './schema.ts';
 import { query } from './transact.ts';
-
-const CLAIMABLE_COLUMNS = [
-  'id',
-  'fence',
-  'state',
-  'mode',
-  'account_id',
-  'api_key_id',
-  'created_at',
-  'started_at',
-  'input_blob',
-  'input_bytes',
-  'input_format',
-  'input_width',
-  'input_height',
-  'output_format',
-  'lease_holder',
-  'takeovers',
-] as const satisfies readonly SelectExpression<Schema, 'jobs'>[];
 
 type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
@@ -38,38 +19,6 @@ export class JobLeases {
 
   constructor(database: Database) {
     this.#database = database;
-  }
-
-  async listClaimable(limit: number): Promise<ClaimableJob[]> {
-    const { nowMs } = this.#database;
-    const rows = await query(this.#database, db =>
-      db
-        .selectFrom('jobs')
-        .select(CLAIMABLE_COLUMNS)
-        .select(() => nowMs.as('read_at'))
-        // "is not null" would keep SQLite from walking the index in order.
-        .where('queue_at', '>', 0)
-        .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))
-        .orderBy('queue_at')
-        .orderBy('id')
-        .limit(limit)
-        .execute(),
-    );
-    return rows.map(row => ({
-      id: row.id,
-      fence: row.fence,
-      state: row.state as ClaimableJob['state'],
-      mode: row.mode,
-      accountId: row.account_id,
-      apiKeyId: row.api_key_id,
-      createdAtMs: row.created_at,
-      startedAtMs: row.started_at,
-      input: inputFromRow(row),
-      outputFormat: row.output_format as ClaimableJob['outputFormat'],
-      leaseExpired: row.lease_holder !== null,
-      takeovers: row.takeovers,
-      readAtMs: row.read_at,
-    }));
   }
 
   async claim(

@@ -1,8 +1,8 @@
 /**
  * Jobs, their leases and the money that moves with them, as the services see them.
  * create-job-store.ts puts the implementation together out of job-queries, job-submission,
- * job-lease, job-completion and job-retention. While the database is away every method rejects with
- * SERVICE_UNAVAILABLE.
+ * job-lanes, job-lease, job-completion and job-retention. While the database is away every method
+ * rejects with SERVICE_UNAVAILABLE.
  */
 import type { OutputFormat } from '#contract/formats.ts';
 import type {
@@ -13,6 +13,7 @@ import type {
   JobState,
   StageTimings,
 } from '../domain/job.ts';
+import type { JobLane } from '../domain/job-turns.ts';
 
 /** Where the end of a job is announced, and the secret that signs it. */
 export interface NewJobCallback {
@@ -101,11 +102,15 @@ export interface JobStore {
   /** One transaction: counts jobs in flight, reserves 1 credit, inserts job and ledger entry. */
   submit(job: NewJob, limits: { readonly jobsInFlightMax: number }): Promise<SubmitOutcome>;
 
+  /** The lanes of the queue: every API key and mode that has open jobs, running ones included. */
+  listLanes(): Promise<JobLane[]>;
   /**
-   * Open jobs without a live lease, sync first, then oldest; an asynchronous one goes before those
-   * that came ASYNC_HEAD_START_MS (domain/lease.ts) after it.
+   * Open jobs without a live lease, the first ones of each lane, `limit` at most together; then in
+   * the queue's order: sync first, then oldest; an asynchronous one goes before those that came
+   * ASYNC_HEAD_START_MS (domain/lease.ts) after it.
+   * @param lanes absent: all of them, read now.
    */
-  listClaimable(limit: number): Promise<ClaimableJob[]>;
+  listClaimable(limit: number, lanes?: readonly JobLane[]): Promise<ClaimableJob[]>;
   /**
    * Compare-and-set on the fence and the lease: the claim, or undefined when somebody else was
    * faster. Raises the fence; a take-over raises `takeovers`; accepted becomes fetching.

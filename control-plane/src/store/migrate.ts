@@ -6,12 +6,16 @@ import { type Migration, Migrator } from 'kysely/migration';
 import type { Database } from './connect.ts';
 import { initialMigration } from './migrations/0001-initial.ts';
 import { rateQuotasMigration } from './migrations/0002-rate-quotas.ts';
+import { webhookReceiversMigration } from './migrations/0003-webhook-receivers.ts';
+import { jobLanesMigration } from './migrations/0004-job-lanes.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 function migrationsOf(database: Database): Record<string, Migration> {
   return {
     '0001-initial': initialMigration(database.dialect),
     '0002-rate-quotas': rateQuotasMigration(database.dialect),
+    '0003-webhook-receivers': webhookReceiversMigration(database.dialect),
+    '0004-job-lanes': jobLanesMigration(database.dialect),
   };
 }
 

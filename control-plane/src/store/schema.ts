@@ -94,6 +94,8 @@ export interface WebhookOutboxTable {
   job_id: string;
   account_id: string;
   callback_url: string;
+  /** `<host>:<port>` of callback_url; empty in rows from before there was such a column. */
+  receiver: string;
   /** Rendered once, when the job ended. */
   body: string;
   secret: Uint8Array | null;

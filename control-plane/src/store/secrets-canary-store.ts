@@ -13,6 +13,8 @@ export interface SecretsCanary {
 export interface SecretsCanaryStore {
   /** The canary of this database: the one given here only if there was none yet. */
   establish(candidate: SecretsCanary): Promise<SecretsCanary>;
+  /** Puts another in the place of the canary of that key; nothing where there is none of it. */
+  replace(keyId: string, canary: SecretsCanary): Promise<void>;
 }
 
 const CANARY_ID = 'canary';
@@ -27,6 +29,16 @@ export function createSecretsCanaryStore(database: Database): SecretsCanaryStore
         .executeTakeFirst(),
     );
   return {
+    async replace(keyId, canary) {
+      await query(database, db =>
+        db
+          .updateTable('secrets_canary')
+          .set({ key_id: canary.keyId, ciphertext: canary.ciphertext })
+          .where('id', '=', CANARY_ID)
+          .where('key_id', '=', keyId)
+          .execute(),
+      );
+    },
     async establish(candidate) {
       let row = await read();
       if (row === undefined) {

@@ -1,16 +1,16 @@
 /**
- * Kysely on node:sqlite: one connection a process, any number of processes on one file.
+ * Kysely on node:sqlite: two connections a process, any number of processes on one file.
  *
- * Three things differ from Kysely's own SQLite dialect. A transaction begins IMMEDIATE, because a
+ * What differs from Kysely's own SQLite dialect: a transaction begins IMMEDIATE, because a
  * deferred one that reads first and writes later meets SQLITE_BUSY_SNAPSHOT, which no time-out
- * retries. Waiting for another process's write lock is done here, between turns of the event loop,
+ * retries. Waiting for another process's write lock is done between turns of the event loop,
  * because SQLite's busy_timeout sleeps inside the call and would stop every other request of this
- * process. And DDL is transactional, so that two processes that migrate at once take turns.
+ * process. Writes that are ready together are committed together (sqlite-group-commit.ts); reads
+ * outside a transaction have a connection of their own, which sees what is committed and waits for
+ * nobody. And DDL is transactional, so that two processes that migrate at once take turns.
  */
-import { DatabaseSync, type StatementSync } from 'node:sqlite';
-import { setTimeout as delay } from 'node:timers/promises';
 import {
-  CompiledQuery,
+  type CompiledQuery,
   type DatabaseConnection,
   type DatabaseIntrospector,
   type Dialect,
@@ -24,18 +24,8 @@ import {
   SqliteQueryCompiler,
   type TransactionSettings,
 } from 'kysely';
-import { databaseErrorKind } from './database-errors.ts';
-
-/** How long a statement waits for another process's write lock before it fails with SQLITE_BUSY. */
-export const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
-/**
- * The longest single pause of that wait; jittered, so that waiting processes do not march in step.
- */
-const SQLITE_BUSY_PAUSE_MS_MAX = 12;
-/** Prepared statements kept; the store has about a hundred texts. */
-const SQLITE_STATEMENTS_MAX = 256;
-
-type SqliteValue = null | number | bigint | string | Uint8Array;
+import { SqliteConnection, Turns } from './sqlite-connection.ts';
+import { SqliteGroupCommit } from './sqlite-group-commit.ts';
 
 export class NodeSqliteDialect implements Dialect {
   readonly #path: string;
@@ -53,7 +43,7 @@ export class NodeSqliteDialect implements Dialect {
   }
 
   createAdapter(): DialectAdapter {
-    return new TransactionalDdlAdapter();
+    return new NodeSqliteAdapter();
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: Kysely's own signature
@@ -62,104 +52,100 @@ export class NodeSqliteDialect implements Dialect {
   }
 }
 
-class TransactionalDdlAdapter extends SqliteAdapter {
+class NodeSqliteAdapter extends SqliteAdapter {
   override get supportsTransactionalDdl(): boolean {
+    return true;
+  }
+
+  /** Callers take turns here, not in Kysely: one that waits for its commit lets the next begin. */
+  override get supportsMultipleConnections(): boolean {
     return true;
   }
 }
 
+interface Sides {
+  readonly writes: SqliteGroupCommit;
+  readonly reads: SqliteConnection;
+  /** Held by a snapshot: a reader that joined it would miss what was committed since. */
+  readonly readTurns: Turns;
+}
+
 class NodeSqliteDriver implements Driver {
   readonly #path: string;
-  #connection: NodeSqliteConnection | undefined;
+  #sides: Sides | undefined;
 
   constructor(path: string) {
     this.#path = path;
   }
 
   async init(): Promise<void> {
-    this.#connection = new NodeSqliteConnection(openSqliteFile(this.#path));
+    const writer = SqliteConnection.open(this.#path);
+    try {
+      const reads = SqliteConnection.open(this.#path);
+      reads.control('pragma query_only = on');
+      this.#sides = {
+        writes: new SqliteGroupCommit(writer),
+        reads,
+        readTurns: new Turns(),
+      };
+    } catch (error) {
+      writer.close();
+      throw error;
+    }
   }
 
-  async acquireConnection(): Promise<DatabaseConnection> {
-    return this.#require();
+  async acquireConnection(): Promise<SqliteSession> {
+    if (this.#sides === undefined) throw new Error('the SQLite database is not open');
+    return new SqliteSession(this.#sides);
   }
 
-  async beginTransaction(_: DatabaseConnection, settings: TransactionSettings): Promise<void> {
-    // A read-only one takes no lock and sees one snapshot: writers go on beside it.
-    const begin = settings.accessMode === 'read only' ? 'begin' : 'begin immediate';
-    await this.#require().executeQuery(CompiledQuery.raw(begin));
+  async beginTransaction(session: SqliteSession, settings: TransactionSettings): Promise<void> {
+    await session.begin(settings.accessMode === 'read only' ? 'snapshot' : 'write');
   }
 
-  async commitTransaction(): Promise<void> {
-    await this.#require().executeQuery(CompiledQuery.raw('commit'));
+  async commitTransaction(session: SqliteSession): Promise<void> {
+    await session.commit();
   }
 
-  async rollbackTransaction(): Promise<void> {
-    // After SQLITE_FULL and the like SQLite has rolled back by itself.
-    if (!this.#require().inTransaction) return;
-    await this.#require().executeQuery(CompiledQuery.raw('rollback'));
+  async rollbackTransaction(session: SqliteSession): Promise<void> {
+    await session.rollback();
   }
 
   async releaseConnection(): Promise<void> {
-    // The one connection stays; Kysely's mutex hands it to the next.
+    // A session is no more than the place its caller is at.
   }
 
   async destroy(): Promise<void> {
-    this.#connection?.close();
-    this.#connection = undefined;
-  }
-
-  #require(): NodeSqliteConnection {
-    if (this.#connection === undefined) throw new Error('the SQLite database is not open');
-    return this.#connection;
+    const sides = this.#sides;
+    this.#sides = undefined;
+    await sides?.writes.close();
+    await sides?.readTurns.take();
+    sides?.reads.close();
   }
 }
 
-function openSqliteFile(path: string): DatabaseSync {
-  // Opening may meet another process that is just switching the file to WAL: here, before anybody
-  // is served, SQLite's own wait is right.
-  const db = new DatabaseSync(path, { timeout: SQLITE_BUSY_WAIT_MS_MAX });
-  try {
-    db.exec('pragma journal_mode = wal');
-    // NORMAL may lose the last commits when the power fails: a job somebody was told of.
-    db.exec('pragma synchronous = full');
-    db.exec('pragma busy_timeout = 0');
-  } catch (error) {
-    db.close();
-    throw error;
-  }
-  return db;
-}
+/** One caller's use of the two connections. */
+class SqliteSession implements DatabaseConnection {
+  readonly #sides: Sides;
+  #transaction: 'none' | 'write' | 'snapshot' = 'none';
 
-interface Prepared {
-  readonly statement: StatementSync;
-  readonly answersRows: boolean;
-}
-
-class NodeSqliteConnection implements DatabaseConnection {
-  readonly #db: DatabaseSync;
-  /** By text, least recently used first. */
-  readonly #statements = new Map<string, Prepared>();
-
-  constructor(db: DatabaseSync) {
-    this.#db = db;
-  }
-
-  get inTransaction(): boolean {
-    return this.#db.isTransaction;
+  constructor(sides: Sides) {
+    this.#sides = sides;
   }
 
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    const giveUpAt = performance.now() + SQLITE_BUSY_WAIT_MS_MAX;
-    for (;;) {
-      try {
-        return this.#execute<R>(query);
-      } catch (error) {
-        // Inside a transaction the lock is ours: what is busy then will not pass by waiting here.
-        const passing = databaseErrorKind(error) === 'conflict' && !this.#db.isTransaction;
-        if (!passing || performance.now() >= giveUpAt) throw error;
-      }
-      await delay(1 + Math.random() * SQLITE_BUSY_PAUSE_MS_MAX);
+    const { writes, reads } = this.#sides;
+    if (this.#transaction === 'write') return writes.execute<R>(query);
+    if (this.#transaction === 'snapshot') return reads.execute<R>(query);
+    switch (query.query.kind) {
+      case 'SelectQueryNode':
+        return this.#read<R>(query);
+      case 'InsertQueryNode':
+      case 'UpdateQueryNode':
+      case 'DeleteQueryNode':
+        return writes.executeAlone<R>(query);
+      default:
+        return writes.executeOutside<R>(query);
     }
   }
 
@@ -167,36 +153,57 @@ class NodeSqliteConnection implements DatabaseConnection {
     throw new Error('the SQLite driver does not stream');
   }
 
-  close(): void {
-    this.#statements.clear();
-    this.#db.close();
+  async begin(transaction: 'write' | 'snapshot'): Promise<void> {
+    if (transaction === 'write') await this.#sides.writes.begin();
+    else await this.#beginSnapshot();
+    this.#transaction = transaction;
   }
 
-  #execute<R>(query: CompiledQuery): QueryResult<R> {
-    const { statement, answersRows } = this.#prepare(query.sql);
-    const parameters = query.parameters as SqliteValue[];
-    if (answersRows) {
-      return { rows: statement.all(...parameters) as R[] };
+  async commit(): Promise<void> {
+    if (this.#transaction === 'snapshot') this.#endSnapshot();
+    else {
+      this.#transaction = 'none';
+      await this.#sides.writes.commit();
     }
-    const { changes } = statement.run(...parameters);
-    return { rows: [], numAffectedRows: BigInt(changes) };
   }
 
-  #prepare(sql: string): Prepared {
-    const known = this.#statements.get(sql);
-    if (known !== undefined) {
-      this.#statements.delete(sql);
-      this.#statements.set(sql, known);
-      return known;
+  async rollback(): Promise<void> {
+    if (this.#transaction === 'snapshot') this.#endSnapshot();
+    else if (this.#transaction === 'write') {
+      this.#transaction = 'none';
+      await this.#sides.writes.rollback();
     }
-    const statement = this.#db.prepare(sql);
-    // Asked once: it takes twice as long as reading a row.
-    const prepared = { statement, answersRows: statement.columns().length > 0 };
-    if (this.#statements.size >= SQLITE_STATEMENTS_MAX) {
-      const oldest = this.#statements.keys().next();
-      if (!oldest.done) this.#statements.delete(oldest.value);
+  }
+
+  async #read<R>(query: CompiledQuery): Promise<QueryResult<R>> {
+    const { reads, readTurns } = this.#sides;
+    await readTurns.take();
+    try {
+      return await reads.executeWhenFree<R>(query);
+    } finally {
+      readTurns.pass();
     }
-    this.#statements.set(sql, prepared);
-    return prepared;
+  }
+
+  /** Takes no lock: writers go on beside it. */
+  async #beginSnapshot(): Promise<void> {
+    const { reads, readTurns } = this.#sides;
+    await readTurns.take();
+    try {
+      await reads.executeWhenFree({ sql: 'begin', parameters: [] });
+    } catch (error) {
+      readTurns.pass();
+      throw error;
+    }
+  }
+
+  #endSnapshot(): void {
+    const { reads, readTurns } = this.#sides;
+    this.#transaction = 'none';
+    try {
+      if (reads.inTransaction) reads.control('commit');
+    } finally {
+      readTurns.pass();
+    }
   }
 }

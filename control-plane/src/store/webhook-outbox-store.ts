@@ -2,18 +2,114 @@
  * Notifications that wait for their delivery: a row is written with its job's final state
  * (job-completion) and removed with its job's row (job-retention).
  *
- * | status    | entered by                             | left by                              |
- * |-----------|----------------------------------------|--------------------------------------|
- * | pending   | the job's end                          | the erasure of its secret, to failed |
- * | delivered | -                                      | -                                    |
- * | failed    | a secret erased before a delivery      | -                                    |
+ * | status    | entered by                        | left by                                       |
+ * |-----------|-----------------------------------|-----------------------------------------------|
+ * | pending   | the job's end, retry              | an attempt that succeeded (to delivered), the |
+ * |           |                                   | last one or a 410, or the erasure of its      |
+ * |           |                                   | secret (to failed)                            |
+ * | delivered | a 2xx; its secret goes with it    | -                                             |
+ * | failed    | 410, its secret goes with it; the | retry, while its secret is there              |
+ * |           | last attempt; an erased secret    |                                               |
  *
- * Nothing is delivered yet: rows wait until their secret's time has come.
+ * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
+ * whoever holds an old one writes nothing. An attempt counts when its end is written: one that died
+ * with its process is made again.
  */
+import type { CallbackStatus } from '../domain/job.ts';
 import type { Database } from './connect.ts';
+import { requireInteger } from './rows.ts';
 import { query, transact } from './transact.ts';
+import { NotificationLeases } from './webhook-lease.ts';
+import { listNotifications, retryNotification } from './webhook-operator.ts';
+
+/** A notification whose time has come. */
+export interface DueNotification {
+  readonly jobId: string;
+  readonly accountId: string;
+  readonly callbackUrl: string;
+  /** `<host>:<port>`. */
+  readonly receiver: string;
+  readonly body: string;
+  /** Sealed; never null while pending. */
+  readonly secret: Uint8Array;
+  readonly secretKeyId: string;
+  /** Whose ends were written. */
+  readonly attempts: number;
+  readonly fence: number;
+  /** Of its job, which ended then. */
+  readonly createdAtMs: number;
+  /** The database's clock, when it was listed. */
+  readonly readAtMs: number;
+}
+
+export interface DueQuery {
+  readonly limit: number;
+  /** Of the keys this replica can open secrets with; others are left to those who can. */
+  readonly secretKeyIds: readonly string[];
+  readonly exceptReceivers: readonly string[];
+  readonly exceptAccounts: readonly string[];
+}
+
+export interface NotificationClaim {
+  readonly jobId: string;
+  readonly holder: string;
+  readonly fence: number;
+}
+
+export interface AttemptEnd {
+  /** null: no answer came. */
+  readonly statusCode: number | null;
+  /** From its beginning until now. */
+  readonly durationMs: number;
+}
+
+/** A notification as the operator may see it: of its URL only the receiver. */
+export interface NotificationSummary {
+  readonly jobId: string;
+  readonly accountId: string;
+  readonly receiver: string;
+  readonly status: CallbackStatus;
+  readonly attempts: number;
+  readonly lastStatusCode: number | null;
+  readonly lastAttemptAtMs: number | null;
+  readonly nextAttemptAtMs: number | null;
+  readonly createdAtMs: number;
+  readonly finishedAtMs: number | null;
+  /** Until then it can be sent again; null: nothing could sign it any more. */
+  readonly secretEraseAtMs: number | null;
+}
+
+export interface NotificationFilter {
+  readonly jobId?: string;
+  readonly status?: CallbackStatus;
+  readonly limit: number;
+}
+
+/** retried: its next attempt is due now. */
+export type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
 
 export interface WebhookOutboxStore {
+  /** In the order of their times; those another holder is at work on are left out. */
+  listDue(due: DueQuery): Promise<DueNotification[]>;
+  /** False: somebody else has it, or its time is not now. */
+  claim(claim: NotificationClaim, leaseMs: number): Promise<boolean>;
+  /** Gives it back: its time is still now. */
+  release(claim: NotificationClaim): Promise<boolean>;
+  /** Each of these is false where the claim was lost, and changes nothing then. */
+  delivered(claim: NotificationClaim, end: AttemptEnd): Promise<boolean>;
+  retryLater(claim: NotificationClaim, end: AttemptEnd, waitMs: number): Promise<boolean>;
+  failed(
+    claim: NotificationClaim,
+    end: AttemptEnd,
+    options: { readonly eraseSecret: boolean },
+  ): Promise<boolean>;
+  /** Notifications whose time has come, and since when; by the database's clock. */
+  due(): Promise<{ readonly count: number; readonly oldestMs: number }>;
+  /** Notifications that wait and that none of these keys opens. */
+  countSealedWithOthers(secretKeyIds: readonly string[]): Promise<number>;
+  /** Newest first. */
+  list(filter: NotificationFilter): Promise<NotificationSummary[]>;
+  retry(jobId: string): Promise<RetryOutcome>;
   /**
    * For the sweeper: forgets secrets whose time has come. A notification that still waited for its
    * delivery has failed with that, since nothing could sign it any more. The number of secrets.
@@ -22,45 +118,87 @@ export interface WebhookOutboxStore {
 }
 
 export function createWebhookOutboxStore(database: Database): WebhookOutboxStore {
-  const { nowMs } = database;
+  const leases = new NotificationLeases(database);
   return {
-    async eraseDueSecrets(limit) {
-      const due = await query(database, db =>
-        db
-          .selectFrom('webhook_outbox')
-          .select('job_id')
-          .where('secret_erase_at', '<=', nowMs)
-          .orderBy('secret_erase_at')
-          .limit(limit)
-          .execute(),
-      );
-      if (due.length === 0) return 0;
-      // In one order everywhere: two sweepers then wait for each other and never in a circle.
-      const ids = due.map(row => row.job_id).sort();
-      return transact(database, async tx => {
-        await tx
-          .updateTable('webhook_outbox')
-          .set(eb => ({
-            status: 'failed',
-            finished_at: nowMs,
-            next_attempt_at: null,
-            // Whoever may be delivering it holds an old fence from here on.
-            lease_holder: null,
-            lease_expires_at: null,
-            fence: eb('fence', '+', 1),
-          }))
-          .where('job_id', 'in', ids)
-          .where('secret_erase_at', '<=', nowMs)
-          .where('status', '=', 'pending')
-          .execute();
-        const { numUpdatedRows } = await tx
-          .updateTable('webhook_outbox')
-          .set({ secret: null, secret_key_id: null, secret_erase_at: null })
-          .where('job_id', 'in', ids)
-          .where('secret_erase_at', '<=', nowMs)
-          .executeTakeFirstOrThrow();
-        return Number(numUpdatedRows);
-      });
-    },
+    listDue: due => leases.listDue(due),
+    claim: (claim, leaseMs) => leases.claim(claim, leaseMs),
+    release: claim => leases.release(claim),
+    delivered: (claim, end) => leases.delivered(claim, end),
+    retryLater: (claim, end, waitMs) => leases.retryLater(claim, end, waitMs),
+    failed: (claim, end, options) => leases.failed(claim, end, options),
+    due: () => countDue(database),
+    countSealedWithOthers: keyIds => countSealedWithOthers(database, keyIds),
+    list: filter => listNotifications(database, filter),
+    retry: jobId => retryNotification(database, jobId),
+    eraseDueSecrets: limit => eraseDueSecrets(database, limit),
   };
+}
+
+async function countDue(database: Database) {
+  const { nowMs } = database;
+  const row = await query(database, db =>
+    db
+      .selectFrom('webhook_outbox')
+      .select(eb => [
+        eb.fn.countAll<number>().as('count'),
+        eb.fn.min<number | null>('next_attempt_at').as('oldest'),
+        nowMs.as('read_at'),
+      ])
+      .where('next_attempt_at', '<=', nowMs)
+      .executeTakeFirstOrThrow(),
+  );
+  const oldestMs = row.oldest === null ? 0 : row.read_at - row.oldest;
+  return { count: requireInteger(row.count), oldestMs };
+}
+
+async function countSealedWithOthers(database: Database, keyIds: readonly string[]) {
+  const row = await query(database, db =>
+    db
+      .selectFrom('webhook_outbox')
+      .select(eb => eb.fn.countAll<number>().as('count'))
+      .where('next_attempt_at', 'is not', null)
+      .where('secret_key_id', 'not in', [...keyIds])
+      .executeTakeFirstOrThrow(),
+  );
+  return requireInteger(row.count);
+}
+
+async function eraseDueSecrets(database: Database, limit: number): Promise<number> {
+  const { nowMs } = database;
+  const due = await query(database, db =>
+    db
+      .selectFrom('webhook_outbox')
+      .select('job_id')
+      .where('secret_erase_at', '<=', nowMs)
+      .orderBy('secret_erase_at')
+      .limit(limit)
+      .execute(),
+  );
+  if (due.length === 0) return 0;
+  // In one order everywhere: two sweepers then wait for each other and never in a circle.
+  const ids = due.map(row => row.job_id).sort();
+  return transact(database, async tx => {
+    await tx
+      .updateTable('webhook_outbox')
+      .set(eb => ({
+        status: 'failed',
+        finished_at: nowMs,
+        next_attempt_at: null,
+        // Whoever may be delivering it holds an old fence from here on.
+        lease_holder: null,
+        lease_expires_at: null,
+        fence: eb('fence', '+', 1),
+      }))
+      .where('job_id', 'in', ids)
+      .where('secret_erase_at', '<=', nowMs)
+      .where('status', '=', 'pending')
+      .execute();
+    const { numUpdatedRows } = await tx
+      .updateTable('webhook_outbox')
+      .set({ secret: null, secret_key_id: null, secret_erase_at: null })
+      .where('job_id', 'in', ids)
+      .where('secret_erase_at', '<=', nowMs)
+      .executeTakeFirstOrThrow();
+    return Number(numUpdatedRows);
+  });
 }

@@ -21,7 +21,7 @@ import {
 const PROGRAM = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
 /** All of them, as a new database gets them. */
-const MIGRATIONS = ['0001-initial', '0002-rate-quotas'];
+const MIGRATIONS = ['0001-initial', '0002-rate-quotas', '0003-webhook-receivers', '0004-job-lanes'];
 
 interface Ran {
   readonly code: number;

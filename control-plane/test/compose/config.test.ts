@@ -47,8 +47,12 @@ describe('loadConfig', () => {
       MATTING_NODE_TOKEN: 'short',
       MATTING_OPERATOR_KEY: 'long enough for a token',
       MATTING_SECRETS_KEY: 'not-a-key-at-all',
+      MATTING_SECRETS_KEY_PREVIOUS: 'nor-is-this-one',
+      MATTING_ALLOWED_NETWORKS: '10.0.0.0/8,10.0.0.1',
+      MATTING_WEBHOOK_SCHEDULE_MS: '0,5s',
     });
     assert.deepEqual(variables.toSorted(), [
+      'MATTING_ALLOWED_NETWORKS',
       'MATTING_ALLOW_PRIVATE_ADDRESSES',
       'MATTING_BASE_URL',
       'MATTING_DATABASE_URL',
@@ -58,9 +62,36 @@ describe('loadConfig', () => {
       'MATTING_OPERATOR_KEY',
       'MATTING_PORT',
       'MATTING_SECRETS_KEY',
+      'MATTING_SECRETS_KEY_PREVIOUS',
       'MATTING_STORAGE_URL',
       'MATTING_SYNC_WAIT_MS',
+      'MATTING_WEBHOOK_SCHEDULE_MS',
     ]);
+  });
+
+  it('takes a schedule whose attempts fall inside a day, and networks with their length', () => {
+    const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env });
+    const day = String(86_400_000);
+    for (const bad of [day, `0,${day}`, '0,,5', '-1', '0,1.5']) {
+      const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_WEBHOOK_SCHEDULE_MS: bad };
+      assert.deepEqual(variablesOf(env), ['MATTING_WEBHOOK_SCHEDULE_MS'], bad);
+    }
+    const schedule = of({ MATTING_WEBHOOK_SCHEDULE_MS: '0, 200,400' }).webhookScheduleMs;
+    assert.deepEqual(schedule, [0, 200, 400]);
+    for (const bad of [
+      '10.0.0.0/33',
+      '10.0.0.0',
+      'fd00::/129',
+      'fe80::%1/64',
+      'db.local/8',
+      '/8',
+    ]) {
+      const env = { MATTING_NODE_TOKEN: TOKEN, MATTING_ALLOWED_NETWORKS: bad };
+      assert.deepEqual(variablesOf(env), ['MATTING_ALLOWED_NETWORKS'], bad);
+    }
+    const networks = of({ MATTING_ALLOWED_NETWORKS: '10.1.0.0/16, FD00:1::/032' }).allowedNetworks;
+    assert.deepEqual(networks, ['10.1.0.0/16', 'fd00:1::/32']);
+    assert.deepEqual(of({}).webhookScheduleMs.slice(0, 3), [0, 5000, 300_000]);
   });
 
   it('asks for the node token', () => {
@@ -166,6 +197,9 @@ describe('the secrets key', () => {
         row ??= candidate;
         return row;
       },
+      replace: async (keyId, canary) => {
+        if (row?.keyId === keyId) row = canary;
+      },
     };
     const key = randomBytes(32);
     await requireSameSecretsKey(store, key);
@@ -174,7 +208,15 @@ describe('the secrets key', () => {
     assert.ok(row);
     const altered = Uint8Array.from(row.ciphertext);
     altered[altered.length - 1] ^= 1;
+    const sound = row;
     row = { ...row, ciphertext: altered };
+    await assert.rejects(requireSameSecretsKey(store, key), SecretsKeyError);
+    row = sound;
+    const next = randomBytes(32);
+    await assert.rejects(requireSameSecretsKey(store, next, randomBytes(32)), SecretsKeyError);
+    await requireSameSecretsKey(store, next, key);
+    await requireSameSecretsKey(store, next);
+    await requireSameSecretsKey(store, next, key);
     await assert.rejects(requireSameSecretsKey(store, key), SecretsKeyError);
   });
 });

@@ -16,6 +16,8 @@ function steps(changes: Partial<DrainSteps> = {}) {
     handOverWaits: () => done.push('hand over'),
     closePublic: note('public'),
     closePublicConnections: () => done.push('cut'),
+    finishDeliveries: note('deliveries'),
+    giveDeliveriesBack: () => done.push('give deliveries back'),
     closeRegistry: note('registry'),
     closeRest: [note('fleet'), note('database')],
     ...changes,
@@ -34,6 +36,7 @@ describe('draining', () => {
       'finish',
       'hand over',
       'public',
+      'deliveries',
       'registry',
       'fleet',
       'database',
@@ -42,7 +45,12 @@ describe('draining', () => {
 
   it('tries every step, whatever became of the ones before', async () => {
     const broken = () => Promise.reject(new Error('broken'));
-    const { all, done } = steps({ finishRuns: broken, closePublic: broken, closeRegistry: broken });
+    const { all, done } = steps({
+      finishRuns: broken,
+      closePublic: broken,
+      finishDeliveries: broken,
+      closeRegistry: broken,
+    });
     await drainControlPlane(all, { hurry: never, log: silent });
     assert.deepEqual(done, ['announce', 'hand over', 'fleet', 'database']);
   });
@@ -65,18 +73,30 @@ describe('draining', () => {
 
   it('waits for no step for ever', async () => {
     const hangs = () => new Promise<void>(() => undefined);
-    const { all, done } = steps({ finishRuns: hangs, closeRest: [hangs, async () => undefined] });
-    const bounds = { finishMaxMs: 20, giveBackMaxMs: 20, restMaxMs: 20 };
+    const hanging = {
+      finishRuns: hangs,
+      finishDeliveries: hangs,
+      closeRest: [hangs, async () => undefined],
+    };
+    const bounds = { finishMaxMs: 20, giveBackMaxMs: 20, deliverMaxMs: 20, restMaxMs: 20 };
+    const { all, done } = steps(hanging);
     await drainControlPlane(all, { hurry: never, log: silent, ...bounds });
     assert.deepEqual(done, ['announce', 'hand over', 'public', 'registry']);
-    const hurried = steps({ finishRuns: hangs });
-    const options = { hurry: AbortSignal.abort(), log: silent, ...bounds, finishMaxMs: 3_600_000 };
-    await drainControlPlane(hurried.all, options);
-    assert.deepEqual(hurried.done.slice(0, 3), ['announce', 'give back', 'hand over']);
+    const hurried = steps(hanging);
+    const patient = { ...bounds, finishMaxMs: 3_600_000, deliverMaxMs: 3_600_000 };
+    await drainControlPlane(hurried.all, { hurry: AbortSignal.abort(), log: silent, ...patient });
+    assert.deepEqual(hurried.done, [
+      'announce',
+      'give back',
+      'hand over',
+      'public',
+      'give deliveries back',
+      'registry',
+    ]);
   });
 
   it('ends within 150 s, whatever hangs', () => {
-    // As the table of drain.ts adds them up.
+    // As the table of drain.ts adds it up.
     assert.ok(DRAIN_MS_MAX < 150_000);
   });
 
@@ -84,6 +104,7 @@ describe('draining', () => {
     const { all, done } = steps();
     await drainControlPlane(all, { hurry: AbortSignal.abort(), log: silent });
     assert.deepEqual(done.slice(0, 3), ['announce', 'give back', 'finish']);
+    assert.ok(done.indexOf('give deliveries back') < done.indexOf('deliveries'));
   });
 });
 

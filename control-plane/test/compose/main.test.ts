@@ -183,6 +183,7 @@ describe('a control plane', () => {
     for (const secret of [job.job_id, link.pathname.split('/').at(-1)!, apiKey, TEST_TOKEN]) {
       assert.ok(!page.includes(secret));
     }
+    await until(() => program.line('job') !== undefined, 'the log');
     const line = program.line('job');
     assert.equal(line?.jobId, job.job_id);
     assert.equal(line?.outcome, 'succeeded');
@@ -224,7 +225,7 @@ describe('a control plane', () => {
         MATTING_SECRETS_KEY: 'ab'.repeat(32),
         MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
         MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-        MATTING_ACCEPT_CALLBACKS: 'true',
+        MATTING_ALLOWED_NETWORKS: '10.7.0.0/16',
       }),
     );
     const { http } = await program.ports();
@@ -245,6 +246,10 @@ describe('a control plane', () => {
     const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
     assert.equal(secrets.open(job.job_id, stored)?.toString(), callback_secret);
     assert.ok(!(told + program.log).includes(callback_secret));
+    for (const door of ['ALLOW_PRIVATE_ADDRESSES', 'ALLOW_HTTP_CALLBACKS', 'ALLOWED_NETWORKS']) {
+      assert.ok(program.log.includes(`MATTING_${door}`), door);
+    }
+    assert.ok(!program.log.includes('127.0.0.1:9'), 'the URL is the caller’s');
   });
 
   it('answers those who wait for a running attempt before it ends', async () => {

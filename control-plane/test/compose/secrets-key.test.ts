@@ -26,11 +26,12 @@ for (const dialect of DIALECTS) {
       await rm(directory, { recursive: true });
     });
 
-    async function start(secretsKey: string): Promise<void> {
+    async function start(secretsKey: string, previous?: string): Promise<void> {
       const config = loadConfig({
         MATTING_DATABASE_URL: databases.url(),
         MATTING_DATA_DIR: directory,
         MATTING_SECRETS_KEY: secretsKey,
+        MATTING_SECRETS_KEY_PREVIOUS: previous,
         MATTING_BASE_URL: 'http://links.example',
         MATTING_NODE_TOKEN: 'a-token-of-the-tests',
         MATTING_PORT: '0',
@@ -59,6 +60,14 @@ for (const dialect of DIALECTS) {
       for (const replica of running.splice(0)) await replica.drain(AbortSignal.abort());
       await assert.rejects(start(KEYS[1]), isAboutTheKey);
       await start(KEYS[0]);
+    });
+
+    it('change their key with the one before it beside the new one, and not back', async () => {
+      await assert.rejects(start(KEYS[1], 'ef'.repeat(32)), isAboutTheKey);
+      await start(KEYS[1], KEYS[0]);
+      await start(KEYS[1], KEYS[0]);
+      await start(KEYS[1]);
+      await assert.rejects(start(KEYS[0]), isAboutTheKey);
     });
   });
 }

@@ -9,13 +9,8 @@ import {
   hasRoom,
   type JobNeeds,
   type NodeSnapshot,
-  orderJobs,
   pickNode,
-  type WaitingJob,
 } from '../../src/domain/dispatch-policy.ts';
-import { ASYNC_HEAD_START_MS } from '../../src/domain/lease.ts';
-
-const NOW_MS = 1_000_000;
 
 function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
   return {
@@ -175,86 +170,5 @@ describe('hasRoom', () => {
 
   it('sends nothing where every engine is restarting', () => {
     assert.equal(hasRoom(snapshot({ enginesReady: 0, idle: true }), photo), false);
-  });
-});
-
-describe('orderJobs', () => {
-  const anyJob = fc.record({
-    mode: fc.constantFrom('sync' as const, 'async' as const),
-    accountId: fc.constantFrom('a', 'b', 'c'),
-    apiKeyId: fc.constantFrom('1', '2'),
-    createdAtMs: fc.integer({ min: NOW_MS - 2 * ASYNC_HEAD_START_MS, max: NOW_MS }),
-  });
-  const anyQueue = fc.array(anyJob, { maxLength: 60 }).map(jobs =>
-    jobs.map((job, id) => ({
-      ...job,
-      apiKeyId: `${job.accountId}${job.apiKeyId}`,
-      readAtMs: NOW_MS,
-      id,
-    })),
-  );
-  const anyCounts = fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.nat(5));
-  const none = { accounts: new Map(), apiKeys: new Map() };
-
-  const isUrgent = (job: WaitingJob) =>
-    job.mode === 'sync' || job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
-
-  it('loses none and makes none up', () => {
-    fc.assert(
-      fc.property(anyQueue, queue => {
-        const ids = orderJobs(queue, none).map(job => job.id);
-        assert.deepEqual(
-          ids.toSorted((a, b) => a - b),
-          queue.map(job => job.id),
-        );
-      }),
-    );
-  });
-
-  it('puts the synchronous and the aged before the rest', () => {
-    fc.assert(
-      fc.property(anyQueue, queue => {
-        const urgent = orderJobs(queue, none).map(isUrgent);
-        assert.deepEqual(
-          urgent,
-          urgent.toSorted((a, b) => Number(b) - Number(a)),
-        );
-      }),
-    );
-  });
-
-  it('never lets an account run ahead of another by more than one while both wait', () => {
-    fc.assert(
-      fc.property(anyQueue, anyCounts, (queue, counts) => {
-        const same = queue.map(job => ({ ...job, mode: 'sync' as const }));
-        const running = new Map(Object.entries(counts));
-        const ordered = orderJobs(same, { accounts: running, apiKeys: new Map() });
-        const counted = new Map(running);
-        for (const [index, job] of ordered.entries()) {
-          const mine = counted.get(job.accountId) ?? 0;
-          const waiting = new Set(ordered.slice(index).map(({ accountId }) => accountId));
-          for (const other of waiting) assert.ok(mine <= (counted.get(other) ?? 0));
-          counted.set(job.accountId, mine + 1);
-        }
-      }),
-    );
-  });
-
-  it('shares an account between its keys, and keeps the order within a key', () => {
-    fc.assert(
-      fc.property(anyQueue, queue => {
-        const same = queue.map(job => ({ ...job, mode: 'sync' as const, accountId: 'a' }));
-        const ordered = orderJobs(same, none);
-        const counted = new Map<string, number>();
-        for (const [index, job] of ordered.entries()) {
-          const mine = counted.get(job.apiKeyId) ?? 0;
-          const later = ordered.slice(index + 1);
-          for (const other of later) assert.ok(mine <= (counted.get(other.apiKeyId) ?? 0));
-          const ownLater = later.filter(({ apiKeyId }) => apiKeyId === job.apiKeyId);
-          for (const other of ownLater) assert.ok(job.createdAtMs <= other.createdAtMs);
-          counted.set(job.apiKeyId, mine + 1);
-        }
-      }),
-    );
   });
 });

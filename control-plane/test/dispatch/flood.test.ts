@@ -24,9 +24,9 @@ it('a flood costs no look at the table for each, and no job is forgotten', async
     await harness.join(node);
     let looks = 0;
     const { listClaimable } = harness.stores.jobs;
-    const counted = (limit: number) => {
+    const counted: typeof listClaimable = (limit, lanes) => {
       looks += 1;
-      return listClaimable(limit);
+      return listClaimable(limit, lanes);
     };
     await harness.startReplica({ jobs: { ...harness.stores.jobs, listClaimable: counted } });
     const ids = [await harness.submit()];

@@ -102,12 +102,48 @@ test('half a pair, wrong text, wrong secret: refused, and nothing is left of it'
   await assertRefused(imageBody({ ...HOOK, callback_secret: `${SECRET}é` }), 'callback_secret');
 });
 
+test('the lengths at their bounds, and what a URL may not have', async () => {
+  const url = (length: number) => `https://a.example.com/${'x'.repeat(length - 22)}`;
+  for (const good of [
+    { callback_secret: 's'.repeat(24) },
+    { callback_secret: 's'.repeat(128) },
+    { callback_url: url(2048) },
+  ]) {
+    const before = await credits();
+    const answer = await submit({ ...HOOK, ...good });
+    assert.equal(answer.statusCode, 202, answer.payload);
+    const after = await credits();
+    assert.deepEqual(
+      [after.reserved, after.available],
+      [before.reserved + 1, before.available - 1],
+    );
+    await app.failJob(answer.json().job_id, SERVICE_FAULT);
+    assert.deepEqual(await credits(), before);
+  }
+  for (const bad of [
+    url(2049),
+    'http://hooks.example.com/',
+    'https://user@hooks.example.com/',
+    'https://user:word@hooks.example.com/',
+    'https://@hooks.example.com/',
+    'https://hooks.example.com/#here',
+    'https://hooks.example.com/#',
+    'ftp://hooks.example.com/',
+    '/hook',
+    'hooks.example.com',
+  ]) {
+    await assertRefused(imageBody({ ...HOOK, callback_url: bad }), 'callback_url');
+  }
+});
+
 test('an address that is not public, in the text or behind the name', async () => {
+  addresses.set('both.example.com', ['93.184.215.14', '10.0.0.1']);
   for (const url of [
     'https://127.0.0.1/',
     'https://[::1]/',
     'https://localhost/',
     'https://moved.example.com/',
+    'https://both.example.com/',
   ]) {
     await assertRefused(imageBody({ ...HOOK, callback_url: url }), 'callback_url');
   }

@@ -13,7 +13,6 @@ const POLICY = {
   fetchPorts: [80, 443],
   allowPrivateAddresses: false,
   allowHttpCallbacks: false,
-  acceptCallbacks: true,
 };
 const URL_TEXT = 'https://images.example.com/photo.jpg';
 const SECRET = 's'.repeat(24);
@@ -194,15 +193,6 @@ test('the order: source, output format, callback, the text of the URL', () => {
   assert.equal(refused(all).code, 'UNSUPPORTED_OUTPUT_FORMAT');
   assert.equal(refused({ ...all, output_format: 'png' }).code, 'INVALID_CALLBACK');
   assert.equal(refused({ image_url: 'ftp://x' }).code, 'INVALID_IMAGE_SOURCE');
-});
-
-test('until callbacks are delivered a pair that is right is refused, after all that is wrong', () => {
-  const closed = { ...POLICY, acceptCallbacks: false };
-  const right = refused({ image_base64: '', ...pair }, closed);
-  assert.equal(right.code, 'INVALID_CALLBACK');
-  assert.deepEqual(right.fieldErrors, [{ field: 'callback_url', detail: 'not available yet' }]);
-  const wrong = refused({ image_base64: '', ...pair, callback_secret: 'short' }, closed);
-  assert.match(wrong.message, /24 to 128/);
 });
 
 test('a callback over http only where the operator allows it', () => {

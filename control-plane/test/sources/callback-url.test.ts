@@ -1,20 +1,19 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
-import {
-  CallbackAddressCheck,
-  type CallbackAddressCheckOptions,
-} from '../../src/sources/callback-url.ts';
+import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
+import { OutgoingGuard, type OutgoingGuardOptions } from '../../src/sources/outgoing-guard.ts';
 import type { ResolveHost } from '../../src/sources/resolve-host.ts';
 
 const PUBLIC = '93.184.215.14';
-const POLICY = { allowHttpCallbacks: false, allowPrivateAddresses: false };
+const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false };
 
 function checkOf(
   resolveHost: ResolveHost,
-  options: Partial<CallbackAddressCheckOptions> = {},
+  { resolveMs, ...options }: Partial<OutgoingGuardOptions> & { resolveMs?: number } = {},
 ): CallbackAddressCheck {
-  return new CallbackAddressCheck({ policy: POLICY, resolveHost, ...options });
+  const guard = new OutgoingGuard({ policy: POLICY, resolveHost, ...options });
+  return new CallbackAddressCheck({ guard, resolveMs });
 }
 
 const answering =

@@ -11,6 +11,7 @@ import type { ContractError } from '#contract/errors.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { type FetchedImage, ImageFetcher } from '../../src/sources/fetch-image.ts';
 import { type FetchLimits, GuardedFetch } from '../../src/sources/guarded-fetch.ts';
+import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
 import { openRawSource, openSource, recordingConnector } from './loopback-source.ts';
@@ -37,7 +38,8 @@ after(async () => {
 
 function fetcherWith(limits: Partial<FetchLimits> = {}): ImageFetcher {
   const policy = { fetchPorts: [80, 443], allowPrivateAddresses: true };
-  return new ImageFetcher(new GuardedFetch({ policy, limits: { ...LIMITS, ...limits } }));
+  const guard = new OutgoingGuard({ policy });
+  return new ImageFetcher(new GuardedFetch({ guard, limits: { ...LIMITS, ...limits } }));
 }
 
 /** Fetches into a writer that is aborted whatever comes of it. */
@@ -176,12 +178,12 @@ describe('a source that sends something else', () => {
     await using source = await openSource((_request, response) => {
       response.writeHead(302, { location: 'http://169.254.169.254/latest/' }).end();
     });
-    const guardedFetch = new GuardedFetch({
+    const guard = new OutgoingGuard({
       policy: { fetchPorts: [source.port, 80], allowPrivateAddresses: false },
       resolveHost: async () => ['93.184.215.14'],
       createConnector: connector.createConnector,
     });
-    const fetcher = new ImageFetcher(guardedFetch);
+    const fetcher = new ImageFetcher(new GuardedFetch({ guard }));
     const forbidden = { code: 'INVALID_IMAGE_SOURCE', retryable: false };
     for (const url of ['http://127.0.0.1/', `http://a.example.com:${source.port}/`]) {
       await assert.rejects(fetchInto(url, { fetcher }), forbidden);

@@ -6,6 +6,7 @@ import {
   type FetchLimits,
   GuardedFetch,
 } from '../../src/sources/guarded-fetch.ts';
+import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
 import { ForbiddenUrlError } from '../../src/sources/outgoing-url.ts';
 import type { ResolveHost } from '../../src/sources/resolve-host.ts';
 import {
@@ -33,14 +34,18 @@ function benchOf(
   own: readonly string[] = [],
 ): Bench {
   const connector = recordingConnector();
-  const fetch = new GuardedFetch({
+  const guard = new OutgoingGuard({
     policy: { fetchPorts: [port, 80, 443], allowPrivateAddresses: false },
-    limits,
     resolveHost,
     createConnector: connector.createConnector,
     ownAddresses: () => new Set(own),
   });
-  return { fetch, connector };
+  return { fetch: new GuardedFetch({ guard, limits }), connector };
+}
+
+function trustedFetch(resolveHost?: ResolveHost): GuardedFetch {
+  const policy = { fetchPorts: [80, 443], allowPrivateAddresses: true };
+  return new GuardedFetch({ guard: new OutgoingGuard({ policy, resolveHost }) });
 }
 
 async function textOf(fetch: GuardedFetch, url: string, signal = NEVER): Promise<string> {
@@ -288,20 +293,14 @@ describe('redirects', () => {
 describe('the pinned connector', () => {
   it('does not resolve the name again', async () => {
     await using source = await serveHello();
-    const fetch = new GuardedFetch({
-      policy: { fetchPorts: [], allowPrivateAddresses: true },
-      resolveHost: async () => ['127.0.0.1'],
-    });
+    const fetch = trustedFetch(async () => ['127.0.0.1']);
     // No resolver knows this name: only the checked address can have been used.
     assert.equal(await textOf(fetch, `http://nowhere.invalid:${source.port}/`), 'hello');
   });
 
   it('tries the next address when one refuses', async () => {
     await using source = await serveHello();
-    const fetch = new GuardedFetch({
-      policy: { fetchPorts: [], allowPrivateAddresses: true },
-      resolveHost: async () => ['127.0.0.2', '127.0.0.1'],
-    });
+    const fetch = trustedFetch(async () => ['127.0.0.2', '127.0.0.1']);
     assert.equal(await textOf(fetch, `http://nowhere.invalid:${source.port}/`), 'hello');
   });
 
@@ -318,8 +317,7 @@ describe('the pinned connector', () => {
 });
 
 describe('a trusted network', () => {
-  const trusted = (): GuardedFetch =>
-    new GuardedFetch({ policy: { fetchPorts: [80, 443], allowPrivateAddresses: true } });
+  const trusted = (): GuardedFetch => trustedFetch();
 
   it('reaches loopback by address and by name, on any port', async () => {
     await using source = await serveHello();

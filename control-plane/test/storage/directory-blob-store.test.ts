@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
@@ -125,6 +125,26 @@ describe('writing', () => {
     const large = Buffer.alloc(3_000_000, 'abcdefg');
     await put('results/large-1', large);
     assert.equal(await get('results/large-1'), large.toString());
+  });
+
+  it('commits many at once, each whole, and refuses them all where the directory is gone', async () => {
+    const writeAll = (kind: string) =>
+      Promise.allSettled(
+        Array.from({ length: 30 }, async (_, index) => {
+          const writer = await store.createWriter();
+          await writer.write(Buffer.from(`blob ${index}`));
+          await writer.commit(`${kind}/many-${index}`).finally(() => writer.abort());
+          assert.equal(await get(`${kind}/many-${index}`), `blob ${index}`);
+        }),
+      );
+    const stored = await writeAll('inputs');
+    assert.ok(stored.every(({ status }) => status === 'fulfilled'));
+    await rm(path.join(root, 'results'), { recursive: true });
+    const refused = await writeAll('results');
+    assert.ok(refused.every(({ status }) => status === 'rejected'));
+    await mkdir(path.join(root, 'results'));
+    assert.ok((await writeAll('results')).every(({ status }) => status === 'fulfilled'));
+    assert.deepEqual(await readdir(path.join(root, 'tmp')), []);
   });
 
   it("is the owner's alone", async () => {

@@ -309,7 +309,7 @@ for (const dialect of DIALECTS) {
             .set(eb => ({ queue_at: eb('queue_at', '+', ms) }))
             .where('id', '=', id)
             .execute();
-        await age(oldest.id, -10);
+        await age(oldest.id, -ASYNC_HEAD_START_MS / 2);
         await age(late.id, ASYNC_HEAD_START_MS + 1000);
         const mine = (await stores.jobs.listClaimable(1000))
           .filter(({ accountId }) => accountId === account)

@@ -88,7 +88,6 @@ export class Replicas {
       MATTING_METRICS_PORT: '0',
       MATTING_BASE_URL: BASE_URL,
       MATTING_NODE_TOKEN: TEST_TOKEN,
-      MATTING_ACCEPT_CALLBACKS: 'true',
       MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
       MATTING_READS_PER_MINUTE: '1000000',
       ...(options.storageDir && { MATTING_STORAGE_URL: `file://${options.storageDir}` }),

@@ -25,6 +25,7 @@ import { SubmitMatting } from '../../src/services/submit-matting.ts';
 import { ImageUploads } from '../../src/services/submit-upload.ts';
 import { WaitForJob } from '../../src/services/wait-for-job.ts';
 import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
+import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
 import type { ResolveHost } from '../../src/sources/resolve-host.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
@@ -55,7 +56,6 @@ const FIELD_POLICY = {
   fetchPorts: [80, 443],
   allowPrivateAddresses: false,
   allowHttpCallbacks: false,
-  acceptCallbacks: true,
 };
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
@@ -276,8 +276,10 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
         },
       },
       callbackAddresses: new CallbackAddressCheck({
-        policy: FIELD_POLICY,
-        resolveHost: options.resolveHost ?? (async () => ['93.184.215.14']),
+        guard: new OutgoingGuard({
+          policy: FIELD_POLICY,
+          resolveHost: options.resolveHost ?? (async () => ['93.184.215.14']),
+        }),
       }),
       callbackSecrets: new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY)),
       jobsInFlightMax: options.jobsInFlightMax ?? 1000,

@@ -1,4 +1,5 @@
 /** The CLI's configuration: the only file of it that reads the environment. */
+import { readChildEnv } from '../config.ts';
 import { type ModelSettings, parseModelSettings } from '../models/model-settings.ts';
 
 export interface CliConfig {
@@ -6,10 +7,13 @@ export interface CliConfig {
   /** For npm's configuration, which names registries, proxies and logins in variables too. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
+  /** Of an engine that is asked whether it computes right here. */
+  readonly childEnv: Readonly<Record<string, string>>;
 }
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadCliConfig(): CliConfig {
   const cwd = process.cwd();
-  return { settings: parseModelSettings(process.env, cwd), env: process.env, cwd };
+  const { env } = process;
+  return { settings: parseModelSettings(env, cwd), env, cwd, childEnv: readChildEnv(env) };
 }

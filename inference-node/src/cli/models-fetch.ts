@@ -1,5 +1,7 @@
 /** `models fetch`: brings weights into the cache and prepares them for this machine's CPU. */
 import type { Writable } from 'node:stream';
+import { createAnswering } from '../engine/answer-picture.ts';
+import { readCpuShare } from '../engine/cpu-share.ts';
 import { fetchWeights } from '../models/fetch.ts';
 import { detectInstructionSet } from '../models/instruction-set.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
@@ -85,6 +87,10 @@ async function fetchOne(
     precision: configured ? settings.precision : 'auto',
     provider: 'cpu',
     instructionSet: await detectInstructionSet(),
+    answering: createAnswering({
+      childEnv: config.childEnv,
+      threads: Math.max(1, Math.floor(await readCpuShare())),
+    }),
     onProgress: progress => view.preparing(name, progress),
   });
   signal.throwIfAborted();
@@ -96,8 +102,10 @@ function summary(model: FetchedModel): string {
   const { prepared } = model;
   const weights = model.fetched.length > 0 ? 'fetched and checked' : 'there and checked';
   const size = `${prepared.inputWidth}x${prepared.inputHeight}`;
+  const fallback = prepared.precisionFallback;
+  const why = fallback === undefined ? '' : ` (not int8: ${fallback})`;
   return (
     `${model.name} ${model.version} (${model.licence}): weights ${weights}, ` +
-    `prepared for ${size} in ${prepared.precision} on the CPU: ${prepared.path}`
+    `prepared for ${size} in ${prepared.precision} on the CPU${why}: ${prepared.path}`
   );
 }

@@ -238,6 +238,7 @@ function resultHeader(result: ImageResult) {
       executionProvider: model.provider,
       inputWidth: model.inputWidth,
       inputHeight: model.inputHeight,
+      precisionFallback: model.precisionFallback,
     }),
   );
   return {

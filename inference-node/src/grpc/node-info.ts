@@ -37,7 +37,9 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     protocolVersion: protobufPackage,
     models: work.plan.runs.map(({ model: prepared }) => {
       const { model, version, sha256, precision, inputWidth, inputHeight } = prepared;
-      return NodeModel.create({ model, version, sha256, precision, inputWidth, inputHeight });
+      const { precisionFallback } = prepared;
+      const size = { inputWidth, inputHeight };
+      return NodeModel.create({ model, version, sha256, precision, ...size, precisionFallback });
     }),
     plan: work.plan.name,
     executionProviderRequested: inputs.providerRequested,

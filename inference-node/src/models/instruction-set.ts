@@ -39,6 +39,23 @@ export function classifyInstructionSet(
   return architecture;
 }
 
+/** Those that multiply bytes and add the products up in 32 bits, in one instruction. */
+const INT8_CLASSES: ReadonlySet<string> = new Set([
+  'x64-amx-int8',
+  'x64-avx512-vnni',
+  'x64-avx2-vnni',
+  'arm64-neon-i8mm',
+  'arm64-neon-dotprod',
+]);
+
+/**
+ * Without such an instruction a quantised graph is no faster than float32, and on x64 sums of two
+ * products saturate at 16 bits.
+ */
+export function carriesInt8(instructionSet: string): boolean {
+  return INT8_CLASSES.has(instructionSet);
+}
+
 /** Of this machine. Systems without /proc/cpuinfo get their architecture's base class. */
 export async function detectInstructionSet(): Promise<string> {
   const cpuInfo = platform() === 'linux' ? await readFile('/proc/cpuinfo', 'utf8') : '';

@@ -60,6 +60,25 @@ export class FieldReader {
     return values;
   }
 
+  /** Of a field that may be left out. */
+  has(field: string): boolean {
+    return Object.hasOwn(this.#fields, field) && this.#fields[field] !== null;
+  }
+
+  /** At least one. */
+  texts(field: string): readonly string[] {
+    const values = this.#array(field);
+    if (!values.every(value => typeof value === 'string')) this.fail(field, 'must be strings');
+    return values as readonly string[];
+  }
+
+  /** Of an object whose names are data. */
+  entries(field: string): readonly (readonly [name: string, value: unknown])[] {
+    const value = this.#read(field);
+    if (typeof value !== 'object' || Array.isArray(value)) this.fail(field, 'must be an object');
+    return Object.entries(value as object);
+  }
+
   object(field: string): FieldReader {
     return new FieldReader(this.#read(field), this.#file, this.#at(field));
   }
@@ -73,7 +92,7 @@ export class FieldReader {
 
   /** Call it last: a field nobody read is a misspelt one. */
   end(): void {
-    for (const field of this.#unread) this.fail(field, 'is not a field of a manifest');
+    for (const field of this.#unread) this.fail(field, 'is not a known field');
   }
 
   #read(field: string): unknown {

@@ -62,6 +62,8 @@ export interface InputSizes {
    * Sizes that were measured. Others that satisfy the rule below run, their quality is not known.
    */
   readonly listed: readonly number[];
+  /** Sizes with a ranges file, those it can be prepared for in int8; absent: none. */
+  readonly int8?: readonly number[];
   readonly multipleOf: number;
   readonly min: number;
   readonly max: number;
@@ -169,6 +171,10 @@ export function parseManifest(text: string, file: string): ModelManifest {
     activation: root.choice('activation', ['none', 'sigmoid']),
     licence: readLicence(root.object('licence')),
   };
+  const listsInt8 = manifest.precisions.includes('int8');
+  if (listsInt8 !== (manifest.inputSize.int8 !== undefined)) {
+    root.fail('precisions', 'must list int8 where inputSize.int8 has sizes, and only there');
+  }
   root.end();
   return manifest;
 }
@@ -229,12 +235,16 @@ function readInputSizes(fields: FieldReader): InputSizes {
   const sizes: InputSizes = {
     default: fields.integer('default', min, max),
     listed: fields.integers('listed', min, max),
+    ...(fields.has('int8') ? { int8: fields.integers('int8', min, max) } : {}),
     multipleOf,
     min,
     max,
   };
   for (const size of sizes.listed) {
     if (size % multipleOf !== 0) fields.fail('listed', `${size} is no multiple of ${multipleOf}`);
+  }
+  for (const size of sizes.int8 ?? []) {
+    if (!sizes.listed.includes(size)) fields.fail('int8', `${size} must be one of listed`);
   }
   if (!sizes.listed.includes(sizes.default)) fields.fail('default', 'must be one of listed');
   fields.end();

@@ -1,6 +1,7 @@
 /** The variables that choose a model, for the node's configuration and for the CLI alike. Pure. */
 import { resolve } from 'node:path';
 import { createEnvReader, type EnvReader } from '#contract/env.ts';
+import { PRECISIONS, type Precision } from './prepared-model.ts';
 
 export interface ModelSettings {
   /**
@@ -14,7 +15,7 @@ export interface ModelSettings {
    */
   readonly inputSize: number | undefined;
   /** MATTING_PRECISION. */
-  readonly precision: 'auto' | 'fp32' | 'fp16';
+  readonly precision: 'auto' | Precision;
 }
 
 export const DEFAULT_MODEL = 'isnet';
@@ -40,8 +41,8 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
       min: 1,
       max: INPUT_SIZE_MAX,
     }),
-    precision: reader.parsed('MATTING_PRECISION', PRECISION_FORM, parsePrecision, {
-      default: 'auto',
+    precision: reader.oneOf('MATTING_PRECISION', ['auto', ...PRECISIONS], {
+      default: 'auto' as const,
     }),
   };
   // A size or precision is one model's; beside a plan of several it would have no meaning.
@@ -66,10 +67,4 @@ export function parseModelSettings(
   const settings = readModelSettings(reader, cwd);
   reader.requireValid();
   return settings;
-}
-
-const PRECISION_FORM = 'one of auto, fp32, fp16 (int8 is not built yet)';
-
-function parsePrecision(text: string): ModelSettings['precision'] | undefined {
-  return (['auto', 'fp32', 'fp16'] as const).find(precision => precision === text);
 }

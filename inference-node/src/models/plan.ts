@@ -8,15 +8,13 @@ import type { Plan } from './prepared-model.ts';
 
 export interface PlanOptions extends Omit<PrepareOptions, 'manifest' | 'onProgress'> {
   readonly modelName: string;
-  /** The product's own when not given. */
-  readonly manifestDirectory?: string;
   readonly onProgress?: (model: string, progress: PrepareProgress) => void;
 }
 
 /** Prepares every model of the plan. Throws ModelError as loadManifest and prepareModel do. */
 export async function buildPlan(options: PlanOptions): Promise<Plan> {
-  const { modelName, manifestDirectory, onProgress, ...preparation } = options;
-  const manifest = await loadManifest(modelName, manifestDirectory);
+  const { modelName, onProgress, ...preparation } = options;
+  const manifest = await loadManifest(modelName, options.manifestDirectory);
   const model = await prepareModel({
     ...preparation,
     manifest,

@@ -1,15 +1,18 @@
 /**
  * From checked weights to a graph that runs: the one that lies prepared in the cache, or a new one.
- * Knows nothing of sessions; engines get a path.
+ * Knows nothing of sessions: engines get a path, and whoever asks lends one to check int8 by.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { type AnswerPicture, checkAnswer } from './answer-check.ts';
 import { writeFileWhole } from './cache-files.ts';
+import { choosePrecision } from './choose-precision.ts';
 import type { ModelManifest } from './manifest.ts';
 import { diskError, ModelError } from './model-error.ts';
 import { decodeModel, encodeModel } from './onnx/model-file.ts';
 import type { ImageSize } from './onnx/passes/set-input-size.ts';
 import { prepareGraph } from './onnx/prepare-graph.ts';
+import { withPrepareLock } from './prepare-lock.ts';
 import {
   checkPrepared,
   cleanPrepared,
@@ -18,58 +21,130 @@ import {
   writeSidecar,
 } from './prepared-cache.ts';
 import type { ExecutionProvider, Precision, PreparedModel } from './prepared-model.ts';
+import { fitRanges, loadRanges, type RangesFile } from './ranges.ts';
 import { alteredWeights, requireWeights } from './weights-cache.ts';
 
-/** In this order; `discard` and what follows only where there is no usable prepared file. */
+/** In this order; `discard` to `write` only where there is no usable prepared file. */
 export type PrepareProgress =
   | { readonly step: 'check' }
+  /** Another process makes the file; it is waited for. */
+  | { readonly step: 'wait' }
   /** A prepared file was there and is not used; worth a log line. */
   | { readonly step: 'discard'; readonly path: string; readonly reason: string }
   | { readonly step: 'rewrite' }
-  | { readonly step: 'write'; readonly writtenBytes: number };
+  | { readonly step: 'write'; readonly writtenBytes: number }
+  /** An int8 graph is asked for its answer to the check picture. */
+  | { readonly step: 'answer' };
+
+/** Runs a prepared graph on this machine. */
+export interface Answering {
+  readonly answer: AnswerPicture;
+  /** The CPU and the runtime, in words. */
+  readonly machine: string;
+}
 
 export interface PrepareOptions {
   readonly manifest: ModelManifest;
   /** Absolute. */
   readonly cacheDir: string;
+  /** Where the model's ranges are; the product's own when not given. */
+  readonly manifestDirectory?: string;
   /** Pixels; the manifest's default, a square, when not given. */
   readonly inputSize?: ImageSize;
-  /** `auto`, the default: fp32 on a CPU, on others fp16 where the model has it. */
+  /** choose-precision.ts has the rule of `auto`, the default. */
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;
   /** instruction-set.ts. */
   readonly instructionSet: string;
+  /** By which an int8 graph is checked. */
+  readonly answering: Answering;
   readonly onProgress?: (progress: PrepareProgress) => void;
 }
 
 /**
  * Throws ModelError: `settings` for a size or precision the model has not; `missing` or `altered`
- * weights; `prepare`; `disk`. The weights are checked even when a prepared file is there: a node
- * does not start on a cache that somebody altered.
+ * weights; `manifest` for ranges that do not fit; `prepare`, also for a precision that was named and
+ * does not run right here; `disk`. The weights are checked even when a prepared file is there: a
+ * node does not start on a cache that somebody altered.
  */
 export async function prepareModel(options: PrepareOptions): Promise<PreparedModel> {
-  const { manifest, cacheDir, onProgress } = options;
+  const { manifest, provider, instructionSet, onProgress } = options;
   const size = requireInputSize(manifest, options.inputSize);
-  const precision = requirePrecision(manifest, options.precision ?? 'auto', options.provider);
-  const key: PreparedKey = {
-    inputWidth: size.width,
-    inputHeight: size.height,
-    precision,
-    provider: options.provider,
-    instructionSet: options.instructionSet,
-  };
+  const wanted = options.precision ?? 'auto';
+  const choice = choosePrecision(manifest, { wanted, size, provider, instructionSet });
   onProgress?.({ step: 'check' });
-  const weights = await requireWeights(cacheDir, manifest);
+  const weights = await requireWeights(options.cacheDir, manifest);
+  const source = weights.get(manifest.graph.file);
+  if (source === undefined) throw new Error('the manifest names a graph file it does not list');
+  const make = (precision: Precision, ranges?: RangesFile) => {
+    const { width: inputWidth, height: inputHeight } = size;
+    const key: PreparedKey = {
+      inputWidth,
+      inputHeight,
+      precision,
+      provider,
+      instructionSet,
+      ranges,
+    };
+    return makePrepared(source, key, options);
+  };
+  if (choice.precision !== 'int8') {
+    const prepared = await make(choice.precision);
+    return choice.fallback === undefined
+      ? prepared
+      : { ...prepared, precisionFallback: choice.fallback };
+  }
+  const ranges = await loadRanges(manifest, size.width, options.manifestDirectory);
+  const quantised = await make('int8', ranges);
+  const wrong = await checkQuantised(quantised, ranges, options);
+  if (wrong === undefined) return quantised;
+  const reason = `int8 does not run right here, ${wrong}`;
+  if (wanted === 'int8') {
+    throw new ModelError('prepare', `${manifest.name} (MATTING_PRECISION=int8): ${reason}`);
+  }
+  return { ...(await make('fp32')), precisionFallback: reason };
+}
+
+function checkQuantised(
+  model: PreparedModel,
+  { ranges }: RangesFile,
+  { answering, onProgress }: PrepareOptions,
+): Promise<string | undefined> {
+  onProgress?.({ step: 'answer' });
+  return checkAnswer({ model, stored: ranges.checkAnswer, ...answering });
+}
+
+/** The file that lies there, or a new one. */
+async function makePrepared(
+  source: string,
+  key: PreparedKey,
+  options: PrepareOptions,
+): Promise<PreparedModel> {
+  const { manifest, cacheDir, onProgress } = options;
+  const there = await findPrepared(key, options);
+  if (there !== undefined) return there;
+  const path = preparedPath(cacheDir, manifest, key);
+  const onWait = () => onProgress?.({ step: 'wait' });
+  return withPrepareLock(path, onWait, async () => {
+    // Whoever held the lock before may have made it.
+    const made = await findPrepared(key, options);
+    if (made !== undefined) return made;
+    const sha256 = await writePrepared(source, key, options);
+    await cleanPrepared(cacheDir, manifest);
+    return describe(manifest, key, path, sha256);
+  });
+}
+
+async function findPrepared(
+  key: PreparedKey,
+  { manifest, cacheDir, onProgress }: PrepareOptions,
+): Promise<PreparedModel | undefined> {
   const check = await checkPrepared(cacheDir, manifest, key);
   if (check.state === 'ready') return describe(manifest, key, check.path, check.sha256);
   if (check.state === 'unusable') {
     onProgress?.({ step: 'discard', path: check.path, reason: check.reason });
   }
-  const source = weights.get(manifest.graph.file);
-  if (source === undefined) throw new Error('the manifest names a graph file it does not list');
-  const sha256 = await writePrepared(source, key, options);
-  await cleanPrepared(cacheDir, manifest);
-  return describe(manifest, key, preparedPath(cacheDir, manifest, key), sha256);
+  return undefined;
 }
 
 /** Returns the file's sha256. */
@@ -82,14 +157,14 @@ async function writePrepared(
   onProgress?.({ step: 'rewrite' });
   const bytes = await readProven(source, manifest);
   const { inputName, outputName, inputWidth, inputHeight } = manifest.graph;
-  const { precision } = key;
-  if (precision === 'int8') throw new Error('precision int8 has no pass');
+  const { precision, ranges } = key;
   const graph = prepareGraph(decodeModel(bytes, source), {
     inputName,
     outputName,
     exported: { width: inputWidth, height: inputHeight },
     wanted: { width: key.inputWidth, height: key.inputHeight },
     precision,
+    quantise: ranges && (float32 => fitRanges(ranges, manifest, float32)),
   });
   const hash = createHash('sha256');
   let writtenBytes = 0;
@@ -133,23 +208,6 @@ function requireInputSize(manifest: ModelManifest, wanted: ImageSize | undefined
     `${manifest.name} cannot take an input of ${size.width}x${size.height} pixels ` +
       `(MATTING_MODEL_INPUT_SIZE): its sides are multiples of ${multipleOf} from ${min} to ` +
       `${max}, measured are ${listed.join(', ')}`,
-  );
-}
-
-function requirePrecision(
-  manifest: ModelManifest,
-  wanted: Precision | 'auto',
-  provider: ExecutionProvider,
-): Precision {
-  const { precisions } = manifest;
-  if (wanted === 'auto') {
-    return provider !== 'cpu' && precisions.includes('fp16') ? 'fp16' : 'fp32';
-  }
-  if (wanted !== 'int8' && precisions.includes(wanted)) return wanted;
-  throw new ModelError(
-    'settings',
-    `${manifest.name} cannot be prepared in ${wanted} (MATTING_PRECISION): ` +
-      `it can in ${precisions.join(', ')}`,
   );
 }
 

@@ -14,6 +14,7 @@
  */
 import { readFile, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
+import { answerRecordPath } from './answer-check.ts';
 import {
   hashFile,
   listDirectory,
@@ -24,6 +25,7 @@ import {
 import type { ModelManifest } from './manifest.ts';
 import { diskError, ModelError } from './model-error.ts';
 import type { ExecutionProvider, Precision } from './prepared-model.ts';
+import type { RangesFile } from './ranges.ts';
 
 /**
  * Of the passes in onnx/. Raise it with every change that alters what they write, so that no file
@@ -40,13 +42,15 @@ export interface PreparedKey {
   readonly precision: Precision;
   readonly provider: ExecutionProvider;
   readonly instructionSet: string;
+  /** Of int8: what it is made by besides the weights. */
+  readonly ranges?: RangesFile;
 }
 
-export interface PreparedSidecar extends PreparedKey {
+export interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
   readonly model: string;
   readonly version: string;
   readonly revision: number;
-  /** Name and sha256 of each weights file it was made from. */
+  /** Name and sha256 of each weights file, and of the ranges, it was made from. */
   readonly sources: Readonly<Record<string, string>>;
   readonly bytes: number;
   /** Of the prepared file, hexadecimal. */
@@ -137,6 +141,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
     const lastUse = (await statOrNull(sidecarPath(path))) ?? (await statOrNull(path));
     if (Date.now() - (lastUse?.mtimeMs ?? 0) < OLD_REVISION_UNUSED_MAX_MS) continue;
     await rm(sidecarPath(path), { force: true });
+    await rm(answerRecordPath(path), { force: true });
     await rm(path, { force: true });
   }
 }
@@ -156,7 +161,12 @@ function describe(
     precision: key.precision,
     provider: key.provider,
     instructionSet: key.instructionSet,
-    sources: Object.fromEntries(manifest.files.map(file => [file.name, file.sha256])),
+    sources: Object.fromEntries(
+      [...manifest.files, ...(key.ranges ? [key.ranges] : [])].map(file => [
+        file.name,
+        file.sha256,
+      ]),
+    ),
     bytes,
     sha256,
   };

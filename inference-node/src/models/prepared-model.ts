@@ -22,6 +22,8 @@ export interface PreparedModel {
   /** Of that file, hexadecimal. */
   readonly sha256: string;
   readonly precision: Precision;
+  /** In one line why `auto` does not run int8 here, where the model has it; absent otherwise. */
+  readonly precisionFallback?: string;
   readonly provider: ExecutionProvider;
   /** Pixels; the picture is stretched to it. */
   readonly inputWidth: number;

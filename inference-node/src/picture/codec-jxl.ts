@@ -11,7 +11,9 @@
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
 import type { RawPixels } from './codec-sharp.ts';
-import { isSrgbProfile } from './icc.ts';
+import { isRgbProfile, isSrgbProfile } from './icc.ts';
+import { WASM_PIXELS_MAX } from './jxl-limit.ts';
+import { decodeWithDjxl, encodeWithCjxl, hasJxlTools } from './jxl-tools.ts';
 import type { OpenedPicture } from './opened-picture.ts';
 import { viewAsPixels } from './rgba-picture.ts';
 
@@ -22,6 +24,11 @@ const DISTANCE = 1;
  * smaller; one of 2 MP 0.2 s at 3, 1.2 s at 7 (2 cores of an AMD EPYC).
  */
 const EFFORT = 3;
+
+/** Below this a failure is the file's: WebAssembly's memory is enough for any picture. */
+const RETRY_PIXELS_MIN = 8_000_000;
+/** Rows whose colours are converted at once. */
+const STRIP_ROWS = 128;
 
 const ICC_FIELD = 'icc-profile-data';
 const PAGES_FIELD = 'n-pages';
@@ -89,21 +96,73 @@ export async function openJxl(file: Buffer): Promise<OpenedPicture> {
   }
   // libjxl has turned it upright already.
   const { width, height } = image;
-  return { width, height, readPixels: async () => readPixels(image, scratch) };
+  return { width, height, readPixels: () => readPixels(file, image, scratch) };
 }
 
-function readPixels(image: Vips.Image, scratch: Scratch) {
+/**
+ * In WebAssembly, and where that has not the memory, by libjxl's own program. Which pictures those
+ * are depends on more than their size (lossless ones take four times as much), so a large one that
+ * failed here is tried there.
+ */
+async function readPixels(file: Buffer, image: Vips.Image, scratch: Scratch) {
+  const { width, height } = image;
+  const translucent = image.hasAlpha();
   try {
-    return attempt(() => {
-      const translucent = image.hasAlpha();
-      const srgb = toSrgb(image, scratch);
-      const rgba = translucent ? srgb : scratch.keep(srgb.bandjoin(255));
-      if (rgba.bands !== 4) throw new Error(`${rgba.bands} channels after the conversion to sRGB`);
-      return { rgba: viewAsPixels(rgba.writeToMemory() as Uint8Array), translucent };
-    });
+    if (width * height <= WASM_PIXELS_MAX) {
+      try {
+        return { rgba: readInWasm(image, scratch), translucent };
+      } catch (error) {
+        if (width * height < RETRY_PIXELS_MIN || !hasJxlTools()) throw error;
+      }
+    }
+    // After an abort nothing can be asked of the image any more.
+    const profile = aborted ? undefined : readProfile(image);
+    const samples = await decodeWithDjxl(file, { width, height });
+    // What is grey has a grey profile, and the program spread it to three colours.
+    if (profile !== undefined && isRgbProfile(profile) && !isSrgbProfile(profile)) {
+      await convertStrips(samples, width, height, profile);
+    }
+    return { rgba: viewAsPixels(samples), translucent };
   } finally {
     scratch.free();
   }
+}
+
+function readProfile(image: Vips.Image): Uint8Array | undefined {
+  return image.getTypeof(ICC_FIELD) === 0 ? undefined : image.getBlob(ICC_FIELD);
+}
+
+/** RGBA in a profile's colours to sRGB, in place. */
+async function convertStrips(
+  samples: Uint8Array,
+  width: number,
+  height: number,
+  profile: Uint8Array,
+): Promise<void> {
+  const vips = await requireVips();
+  for (let top = 0; top < height; top += STRIP_ROWS) {
+    const strip = samples.subarray(top * width * 4, (top + STRIP_ROWS) * width * 4);
+    const scratch = new Scratch();
+    try {
+      const rows = strip.length / (width * 4);
+      const raw = vips.Image.newFromMemory(strip, width, rows, 4, vips.BandFormat.uchar);
+      const image = scratch.keep(scratch.keep(raw).copy({ interpretation: 'srgb' }));
+      image.setBlob(ICC_FIELD, profile);
+      const converted = toSrgb(image, scratch).writeToMemory() as Uint8Array;
+      strip.set(converted);
+    } finally {
+      scratch.free();
+    }
+  }
+}
+
+function readInWasm(image: Vips.Image, scratch: Scratch): Uint32Array {
+  return attempt(() => {
+    const srgb = toSrgb(image, scratch);
+    const rgba = image.hasAlpha() ? srgb : scratch.keep(srgb.bandjoin(255));
+    if (rgba.bands !== 4) throw new Error(`${rgba.bands} channels after the conversion to sRGB`);
+    return viewAsPixels(rgba.writeToMemory() as Uint8Array);
+  });
 }
 
 /** 8 bits, three colours, and alpha after them where there is one. */
@@ -127,7 +186,12 @@ function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
 }
 
 /** Colours at DISTANCE and alpha without loss; a grey plane without loss. */
-export async function encodeJxl({ data, width, height, channels }: RawPixels): Promise<Buffer> {
+export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
+  const { data, width, height, channels } = pixels;
+  if (width * height > WASM_PIXELS_MAX) {
+    const distance = channels === 1 ? 0 : DISTANCE;
+    return await encodeWithCjxl(pixels, { distance, effort: EFFORT });
+  }
   const vips = await requireVips();
   const scratch = new Scratch();
   try {

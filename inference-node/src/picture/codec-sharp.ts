@@ -5,10 +5,13 @@
 import sharp, { type Metadata, type Sharp, type SharpOptions } from 'sharp';
 import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
+import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { isSrgbProfile } from './icc.ts';
 import type { OpenedPicture } from './opened-picture.ts';
+import { readPngColour } from './png-colour.ts';
 import { viewAsPixels } from './rgba-picture.ts';
+import { colourOfCicp, colourOfGamma, convertToSrgb, type SourceColour } from './source-colour.ts';
 
 const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${name}`);
 
@@ -53,7 +56,26 @@ export async function openWithSharp(
   }
   requireExpected(metadata, format);
   const { width, height } = metadata.autoOrient;
-  return { width, height, readPixels: () => readPixels(file, metadata) };
+  const colour = await readColour(file, format, metadata);
+  return { width, height, readPixels: () => readPixels(file, metadata, colour) };
+}
+
+/** Undefined: sRGB, or what an embedded profile says. */
+async function readColour(
+  file: Buffer,
+  format: Exclude<InputFormat, 'jxl'>,
+  { icc }: Metadata,
+): Promise<SourceColour | undefined> {
+  if (format === 'png') {
+    const { cicp, isNamed, exponent, chromaticities } = readPngColour(file);
+    if (cicp !== undefined) return colourOfCicp(cicp);
+    return isNamed || icc !== undefined ? undefined : colourOfGamma(exponent, chromaticities);
+  }
+  if (format !== 'avif') return undefined;
+  const { cicp } = await readAvifColour(file);
+  const colour = cicp && colourOfCicp(cicp);
+  // A profile goes before the code points, but cannot say how a high dynamic range is shown.
+  return icc === undefined || colour?.toneMaps ? colour : undefined;
 }
 
 function requireExpected(metadata: Metadata, format: Exclude<InputFormat, 'jxl'>): void {
@@ -70,15 +92,19 @@ function requireExpected(metadata: Metadata, format: Exclude<InputFormat, 'jxl'>
   }
 }
 
-async function readPixels(file: Buffer, metadata: Metadata) {
-  const bytes = await readRgba(file, metadata, 'warning').catch(error => {
+async function readPixels(file: Buffer, metadata: Metadata, colour: SourceColour | undefined) {
+  const read = (failOn: SharpOptions['failOn']) =>
+    colour === undefined
+      ? readRgba(file, metadata, failOn)
+      : readNumberedColours(file, metadata, colour, failOn);
+  const rgba = await read('warning').catch(error => {
     const { message } = error as Error;
     if (!HARMLESS_WARNINGS.some(warning => message.includes(warning))) throw toContractError(error);
-    return readRgba(file, metadata, 'error').catch(again => {
+    return read('error').catch(again => {
       throw toContractError(again);
     });
   });
-  return { rgba: viewAsPixels(bytes), translucent: metadata.hasAlpha };
+  return { rgba, translucent: metadata.hasAlpha };
 }
 
 /** sRGB, straight alpha, 8 bits, upright. */
@@ -86,7 +112,7 @@ async function readRgba(
   file: Buffer,
   { icc, depth }: Metadata,
   failOn: SharpOptions['failOn'],
-): Promise<Buffer> {
+): Promise<Uint32Array> {
   const needsConversion = icc !== undefined && !isSrgbProfile(icc);
   let picture = sharp(file, {
     failOn,
@@ -97,7 +123,31 @@ async function readRgba(
   // Of 16 bits, sharp 0.35 converts an embedded profile to Display P3, and leaves it there unless
   // an output profile is named (its pipeline.cc, processingProfile).
   if (needsConversion && depth === 'ushort') picture = picture.withIccProfile('srgb');
-  return await picture.toColourspace('srgb').ensureAlpha().raw().toBuffer();
+  return viewAsPixels(await picture.toColourspace('srgb').ensureAlpha().raw().toBuffer());
+}
+
+/** The same, from samples as they are stored: none of their bits is lost before the conversion. */
+async function readNumberedColours(
+  file: Buffer,
+  { depth }: Metadata,
+  colour: SourceColour,
+  failOn: SharpOptions['failOn'],
+): Promise<Uint32Array> {
+  const isDeep = depth === 'ushort';
+  const bytes = await sharp(file, {
+    failOn,
+    autoOrient: true,
+    ignoreIcc: true,
+    limitInputPixels: IMAGE_PIXELS_MAX,
+  })
+    .toColourspace(isDeep ? 'rgb16' : 'srgb')
+    .ensureAlpha()
+    .raw({ depth: isDeep ? 'ushort' : 'uchar' })
+    .toBuffer();
+  const samples = isDeep
+    ? new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2)
+    : bytes;
+  return convertToSrgb(samples, colour);
 }
 
 function toContractError(error: unknown): ContractError {

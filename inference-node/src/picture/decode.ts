@@ -13,7 +13,7 @@ import { type ImageHeader, readImageHeader } from '#contract/image-header.ts';
 import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
 import { openJxl } from './codec-jxl.ts';
 import { openWithSharp } from './codec-sharp.ts';
-import { JXL_PIXELS_MAX } from './jxl-limit.ts';
+import { jxlPixelsMax } from './jxl-limit.ts';
 import type { Size } from './picture-pool.ts';
 import type { RgbaPicture } from './rgba-picture.ts';
 
@@ -68,8 +68,8 @@ function requireSize({ width, height }: Size, format: InputFormat): void {
         `or ${IMAGE_PIXELS_MAX} in all`,
     );
   }
-  if (format === 'jxl' && width * height > JXL_PIXELS_MAX) {
-    const detail = `this node takes JPEG XL up to ${JXL_PIXELS_MAX} pixels`;
+  if (format === 'jxl' && width * height > jxlPixelsMax()) {
+    const detail = `this node takes JPEG XL up to ${jxlPixelsMax()} pixels`;
     throw new ContractError('NODE_INCAPABLE', detail);
   }
 }

@@ -16,15 +16,11 @@
 import type { OutputFormat } from '#contract/formats.ts';
 import { encodeJxl } from './codec-jxl.ts';
 import { openRaw, type RawPixels } from './codec-sharp.ts';
+import { encodeAvif } from './encode-avif.ts';
+import { tagPng, tagWebp } from './srgb-tag.ts';
 
 const PNG_LEVEL = 2;
 const WEBP_QUALITY = 90;
-/**
- * Also alpha's, which libvips cannot set apart: at 80 it is off by up to 15 of 255, at 90 by 11.
- */
-const AVIF_QUALITY = 90;
-/** Above this size 0, up to it 1, of 0 to 9. */
-const AVIF_EFFORT_1_PIXELS_MAX = 1_000_000;
 
 /** Efforts of libwebp (0 to 6) by pixels: up to `pixelsMax`, the first row that fits. */
 const WEBP_EFFORTS = [
@@ -45,16 +41,17 @@ export async function encodePixels(pixels: RawPixels, format: OutputFormat): Pro
     case 'webp':
       return await encodeWebp(pixels);
     case 'avif':
-      return await encodeAvif(pixels);
+      return await (pixels.channels === 1 ? encodeAvifPlane(pixels) : encodeAvif(pixels));
     case 'jxl':
       return await encodeJxl(pixels);
   }
 }
 
-function encodePng(pixels: RawPixels): Promise<Buffer> {
-  return openRaw(pixels)
+async function encodePng(pixels: RawPixels): Promise<Buffer> {
+  const png = await openRaw(pixels)
     .png({ compressionLevel: PNG_LEVEL, adaptiveFiltering: true, palette: false })
     .toBuffer();
+  return pixels.channels === 1 ? png : tagPng(png);
 }
 
 async function encodeWebp(pixels: RawPixels): Promise<Buffer> {
@@ -67,20 +64,14 @@ async function encodeWebp(pixels: RawPixels): Promise<Buffer> {
   const effort = row?.effort ?? WEBP_SAFE_EFFORT;
   const encode = (chosen: number) =>
     openRaw(pixels).webp({ quality: WEBP_QUALITY, alphaQuality: 100, effort: chosen }).toBuffer();
-  if (effort >= WEBP_SAFE_EFFORT) return await encode(effort);
-  return await encode(effort).catch(() => encode(WEBP_SAFE_EFFORT));
+  const webp =
+    effort >= WEBP_SAFE_EFFORT
+      ? await encode(effort)
+      : await encode(effort).catch(() => encode(WEBP_SAFE_EFFORT));
+  return tagWebp(webp, pixels.width, pixels.height);
 }
 
-function encodeAvif(pixels: RawPixels): Promise<Buffer> {
-  const effort = pixels.width * pixels.height <= AVIF_EFFORT_1_PIXELS_MAX ? 1 : 0;
-  const lossless = pixels.channels === 1;
-  return openRaw(pixels)
-    .avif({
-      quality: AVIF_QUALITY,
-      effort,
-      chromaSubsampling: '4:4:4',
-      lossless,
-      bitdepth: 8,
-    })
-    .toBuffer();
+/** Without loss. */
+function encodeAvifPlane(pixels: RawPixels): Promise<Buffer> {
+  return openRaw(pixels).avif({ lossless: true, effort: 0, bitdepth: 8 }).toBuffer();
 }

@@ -4,7 +4,7 @@ import type { OutputFormat } from '#contract/formats.ts';
 import type { RawPixels } from './codec-sharp.ts';
 import { applyAlpha, multiplySourceAlpha } from './compose.ts';
 import { encodePixels } from './encode.ts';
-import { JXL_PIXELS_MAX } from './jxl-limit.ts';
+import { jxlPixelsMax } from './jxl-limit.ts';
 import { type Matte, refineMatte } from './refine.ts';
 import { type RgbaPicture, viewAsBytes } from './rgba-picture.ts';
 
@@ -25,8 +25,8 @@ export async function finishPicture(
   resultKind: 'cutout' | 'mask',
 ): Promise<FinishedFile> {
   const { width, height } = picture;
-  if (outputFormat === 'jxl' && width * height > JXL_PIXELS_MAX) {
-    const detail = `this node writes JPEG XL up to ${JXL_PIXELS_MAX} pixels`;
+  if (outputFormat === 'jxl' && width * height > jxlPixelsMax()) {
+    const detail = `this node writes JPEG XL up to ${jxlPixelsMax()} pixels`;
     throw new ContractError('NODE_INCAPABLE', detail);
   }
   const startedMs = performance.now();

@@ -29,6 +29,11 @@ const CURVES = ['rTRC', 'gTRC', 'bTRC'] as const;
 
 type Tags = ReadonlyMap<string, Buffer>;
 
+/** Its data is red, green and blue. */
+export function isRgbProfile(profile: Uint8Array): boolean {
+  return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'RGB ';
+}
+
 export function isSrgbProfile(profile: Uint8Array): boolean {
   const bytes = Buffer.from(profile.buffer, profile.byteOffset, profile.byteLength);
   const tags = readTags(bytes);

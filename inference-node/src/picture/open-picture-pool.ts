@@ -8,7 +8,7 @@ import { ContractError } from '#contract/errors.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
 import type { ChildExit } from '../process/child.ts';
 import { readResidentBytes } from '../process/resident-memory.ts';
-import { JXL_PIXELS_MAX } from './jxl-limit.ts';
+import { jxlPixelsMax } from './jxl-limit.ts';
 import { LeaseQueue, type Waiting } from './lease-queue.ts';
 import { MegapixelRate } from './megapixel-rate.ts';
 import type {
@@ -66,7 +66,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
   readonly capabilities = {
     inputFormats: INPUT_FORMATS,
     outputFormats: OUTPUT_FORMATS,
-    jxlPixelsMax: JXL_PIXELS_MAX,
+    jxlPixelsMax: jxlPixelsMax(),
   };
   readonly #options: PicturePoolOptions;
   readonly #limits: WorkerLimits;

@@ -53,19 +53,19 @@ function requireOneLine(ended: Ended, pattern: RegExp): void {
 test('a model that is none', async () => {
   const ended = await runCli(['models', 'fetch', 'isnet', 'u2nett']);
   assert.equal(ended.code, 1);
-  requireOneLine(ended, /^matting: there is no model "u2nett": isnet, u2netp$/m);
+  requireOneLine(ended, /^matting: there is no model "u2nett": isnet, modnet, u2netp$/m);
 });
 
 test('bad variables are all named, and the exit code says configuration', async () => {
   const env = {
-    MATTING_PRECISION: 'int8',
+    MATTING_PRECISION: 'int4',
     MATTING_MODEL_INPUT_SIZE: 'big',
     MATTING_MODEL: 'isnet',
   };
   const { code, out, err } = await runCli(['models', 'fetch'], env);
   assert.equal(code, 78);
   assert.equal(out, '');
-  assert.match(err, /MATTING_PRECISION must be .*int8 is not built yet/);
+  assert.match(err, /MATTING_PRECISION must be one of auto, fp32, fp16, int8/);
   assert.match(err, /MATTING_MODEL_INPUT_SIZE must be a whole number/);
 });
 
@@ -101,6 +101,7 @@ test('the list says what there is, under which licence, and that nothing is fetc
     models.map(({ name, licence, fetched, prepared }) => [name, licence, fetched, prepared]),
     [
       ['isnet', 'Apache-2.0', 'no', []],
+      ['modnet', 'Apache-2.0', 'no', []],
       ['u2netp', 'Apache-2.0', 'no', []],
     ],
   );

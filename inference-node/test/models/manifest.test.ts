@@ -29,7 +29,7 @@ const BAD_FIELDS: readonly (readonly [path: string, value: unknown, message: Reg
   ['name', '../isnet', /name must match/],
   ['version', 1, /version must be a string/],
   ['version', '../1', /version must match/],
-  ['descripton', 'misspelt', /descripton is not a field/],
+  ['descripton', 'misspelt', /descripton is not a known field/],
   ['description', 'two\nlines', /description must match/],
   ['source', null, /source is missing/],
   ['source', [], /source must be an object/],
@@ -44,7 +44,7 @@ const BAD_FIELDS: readonly (readonly [path: string, value: unknown, message: Reg
   ['files.0.bytes', 5, /files\[0\]\.bytes must be the sum of its parts, 88188479/],
   ['files.0.parts.3.path', 'dist/../../x', /files\[0\]\.parts\[3\]\.path must match/],
   ['files.0.parts.3.path', '/etc/passwd', /files\[0\]\.parts\[3\]\.path must match/],
-  ['files.0.parts.3.size', 5, /files\[0\]\.parts\[3\]\.size is not a field/],
+  ['files.0.parts.3.size', 5, /files\[0\]\.parts\[3\]\.size is not a known field/],
   ['graph.file', 'other.onnx', /graph\.file must be one of isnet-fp16\.onnx/],
   ['graph.precision', 'int8', /graph\.precision must be one of fp32, fp16/],
   ['graph.outputName', '', /graph\.outputName must match/],
@@ -82,7 +82,7 @@ test('text that is no JSON, or no object', () => {
 
 test('every manifest that comes with the product is right', async () => {
   const names = await listManifests();
-  assert.deepEqual(names, ['isnet', 'u2netp']);
+  assert.deepEqual(names, ['isnet', 'modnet', 'u2netp']);
   for (const name of names) {
     const manifest = await loadManifest(name);
     assert.equal(manifest.name, name);
@@ -91,7 +91,10 @@ test('every manifest that comes with the product is right', async () => {
 });
 
 test('a name that is none, and a directory of another name', async () => {
-  await assert.rejects(loadManifest('../isnet'), /there is no model "\.\.\/isnet": isnet, u2netp/);
+  await assert.rejects(
+    loadManifest('../isnet'),
+    /there is no model "\.\.\/isnet": isnet, modnet, u2netp/,
+  );
   const directory = await mkdtemp(join(tmpdir(), 'manifests-'));
   try {
     await assert.rejects(loadManifest('isnet', directory), /there is no model "isnet": none in/);

@@ -22,12 +22,7 @@ test('every bad variable is named with what it should be', () => {
   });
   assert.match(model, /^MATTING_MODEL must be the name of a model/);
   assert.match(size, /^MATTING_MODEL_INPUT_SIZE must be a whole number, 1 to 8192/);
-  assert.match(precision, /^MATTING_PRECISION must be one of auto, fp32, fp16/);
-});
-
-test('int8 is refused by name until it is built', () => {
-  const [problem] = problemsOf({ MATTING_MODEL: 'isnet', MATTING_PRECISION: 'int8' });
-  assert.match(problem, /int8 is not built yet/);
+  assert.match(precision, /^MATTING_PRECISION must be one of auto, fp32, fp16, int8/);
 });
 
 test('size and precision belong to a model that is named', () => {
@@ -55,12 +50,12 @@ test('what is set is taken', () => {
     MATTING_MODEL: 'u2netp',
     MATTING_MODEL_DIR: '../cache',
     MATTING_MODEL_INPUT_SIZE: '768',
-    MATTING_PRECISION: 'fp16',
+    MATTING_PRECISION: 'int8',
   };
   assert.deepEqual(parseModelSettings(env, '/srv'), {
     model: 'u2netp',
     modelDir: '/cache',
     inputSize: 768,
-    precision: 'fp16',
+    precision: 'int8',
   });
 });

@@ -61,10 +61,17 @@ function prepareTiny(more: Partial<PrepareOptions> = {}): Promise<PreparedModel>
     cacheDir,
     provider: 'cpu',
     instructionSet: 'x64-test',
+    answering: NO_ENGINE,
     onProgress: progress => steps.push(progress),
     ...more,
   });
 }
+
+/** Only int8 is asked for its answer. */
+const NO_ENGINE = {
+  machine: 'a test',
+  answer: () => Promise.reject(new Error('no engine here')),
+};
 
 /** Whether the graph was made anew since the last call. */
 function tookRewrite(): boolean {
@@ -242,6 +249,7 @@ test('a plan of one model', async () => {
       cacheDir,
       provider: 'cpu',
       instructionSet: 'x64-test',
+      answering: NO_ENGINE,
       inputSize: square(96),
     });
   await assert.rejects(plan(), isModelError('settings', /no model "tiny"/));

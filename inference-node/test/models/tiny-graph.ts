@@ -11,6 +11,7 @@ import {
   type Tensor,
 } from '../../src/models/onnx/graph.ts';
 import { encodeModel } from '../../src/models/onnx/model-file.ts';
+import type { Range } from '../../src/models/onnx/passes/quantise.ts';
 import { float32Tensor, int64Tensor } from '../../src/models/onnx/tensor.ts';
 
 export interface TinyGraphOptions {
@@ -238,6 +239,21 @@ export async function runGraph(
   const values = Float32Array.from(outputs[output].data as Float32Array);
   await session.release();
   return values;
+}
+
+/** Of values of a graph on the picture of runGraph; 0 within. */
+export async function measureRanges(
+  graph: Graph,
+  names: readonly string[],
+  side: number,
+): Promise<Map<string, Range>> {
+  const ranges = new Map<string, Range>();
+  for (const name of names) {
+    const outputs = [{ name, elementType: ElementType.float32, dims: [1, null, null, null] }];
+    const values = await runGraph(graphBytes({ ...graph, outputs }), side, name);
+    ranges.set(name, [Math.min(0, ...values), Math.max(1e-6, ...values)]);
+  }
+  return ranges;
 }
 
 export function largestDifference(a: Float32Array, b: Float32Array): number {

@@ -1,5 +1,5 @@
 /** Pictures made in code: what the tests of this room feed to it and look at afterwards. */
-import { crc32 } from 'node:zlib';
+import { crc32, deflateSync } from 'node:zlib';
 import sharp, { type Sharp } from 'sharp';
 import type Vips from 'wasm-vips';
 
@@ -54,6 +54,8 @@ export interface JxlOptions {
   readonly sixteenBit?: boolean;
   /** Height of one frame of an animation. */
   readonly pageHeight?: number;
+  /** Lossy, by the format's measure; lossless without it. */
+  readonly distance?: number;
 }
 
 export async function writeJxl(pixels: Pixels, options: JxlOptions = {}): Promise<Buffer> {
@@ -64,7 +66,9 @@ export async function writeJxl(pixels: Pixels, options: JxlOptions = {}): Promis
   });
   if (options.sixteenBit) image = image.colourspace(channels < 3 ? 'grey16' : 'rgb16');
   const paged = options.pageHeight === undefined ? {} : { page_height: options.pageHeight };
-  return Buffer.from(image.jxlsaveBuffer({ lossless: true, effort: 1, ...paged }));
+  const { distance } = options;
+  const quality = distance === undefined ? { lossless: true } : { distance };
+  return Buffer.from(image.jxlsaveBuffer({ ...quality, effort: 1, ...paged }));
 }
 
 export async function readJxl(file: Buffer): Promise<Pixels> {
@@ -97,6 +101,35 @@ export function createPngChunk(type: string, body: Buffer): Buffer {
   const crc = Buffer.alloc(4);
   crc.writeUInt32BE(crc32(typed));
   return Buffer.concat([length, typed, crc]);
+}
+
+export interface PngFields {
+  /** Of PNG: 0 grey, 2 RGB, 3 palette, 4 grey with alpha, 6 RGB with alpha. */
+  readonly colourType: number;
+  readonly depth: number;
+  readonly width: number;
+  readonly height: number;
+  /** One row's samples, as they are stored; every row is this one. */
+  readonly row: readonly number[];
+  /** Between IHDR and IDAT. */
+  readonly chunks?: readonly Buffer[];
+}
+
+/** Any kind of PNG, also those that no encoder here writes. */
+export function createPng(fields: PngFields): Buffer {
+  const { colourType, depth, width, height, row, chunks = [] } = fields;
+  const ihdr = Buffer.alloc(13);
+  ihdr.writeUInt32BE(width, 0);
+  ihdr.writeUInt32BE(height, 4);
+  ihdr.set([depth, colourType], 8);
+  const rows = Array.from({ length: height }, () => Buffer.from([0, ...row]));
+  return Buffer.concat([
+    Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]),
+    createPngChunk('IHDR', ihdr),
+    ...chunks,
+    createPngChunk('IDAT', deflateSync(Buffer.concat(rows))),
+    createPngChunk('IEND', Buffer.alloc(0)),
+  ]);
 }
 
 const PNG_SIGNATURE_BYTES = 8;

@@ -37,7 +37,7 @@ describe('the configuration', () => {
       MATTING_NODE_MEGAPIXELS_MAX: 'much-of-it',
       MATTING_LOG_LEVEL: 'chatty-level',
       MATTING_MODEL: '../../escape',
-      MATTING_PRECISION: 'int8',
+      MATTING_PRECISION: 'int4',
     };
     assert.deepEqual(problems(bad).sort(), Object.keys(bad).sort());
   });

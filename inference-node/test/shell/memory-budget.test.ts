@@ -3,30 +3,31 @@ import { totalmem } from 'node:os';
 import { describe, it } from 'node:test';
 import {
   computeMegapixelBudget,
+  type EngineModel,
+  enginesInMemory,
   operatorsBudget,
   readMemoryLimitBytes,
 } from '../../src/memory-budget.ts';
 
 const GB = 1_000_000_000;
-const ISNET = 1024 * 1024;
-const U2NETP = 320 * 320;
+const ISNET = { inputWidth: 1024, inputHeight: 1024, precision: 'fp32' } as const;
+const ISNET_INT8 = { ...ISNET, precision: 'int8' } as const;
+const U2NETP = { inputWidth: 320, inputHeight: 320, precision: 'fp32' } as const;
 
 describe('computeMegapixelBudget', () => {
-  const rows: [string, number, number[], [number, number] | undefined][] = [
+  const rows: [string, number, EngineModel[], [number, number] | undefined][] = [
     // 42 MB a megapixel, of 0.6 of the limit shared and 0.85 alone, engines taken off first.
-    ['one ISNet in 4 GB', 4 * GB, [ISNet()], [34, 58]],
-    ['one ISNet in 2 GB', 2 * GB, [ISNet()], [12, 18]],
-    ['two ISNets in 4 GB', 4 * GB, [ISNet(), ISNet()], [12, 36]],
+    ['one ISNet in 4 GB', 4 * GB, [ISNET], [34, 58]],
+    ['one ISNet in 2 GB', 2 * GB, [ISNET], [12, 18]],
+    ['one ISNet in int8 in 2 GB', 2 * GB, [ISNET_INT8], [15, 26]],
+    ['two ISNets in 4 GB', 4 * GB, [ISNET, ISNET], [12, 36]],
     ['u2netp in 1 GB', 1 * GB, [U2NETP], [12, 14]],
-    ['one ISNet in 24 GB', 24 * GB, [ISNet()], [320, 100]],
-    ['no room beside the engine', 1.2 * GB, [ISNet()], undefined],
+    ['one ISNet in 24 GB', 24 * GB, [ISNET], [320, 100]],
+    ['no room beside the engine', 1.2 * GB, [ISNET], undefined],
   ];
-  function ISNet(): number {
-    return ISNET;
-  }
-  for (const [name, memoryLimitBytes, engineInputPixels, expected] of rows) {
+  for (const [name, memoryLimitBytes, engines, expected] of rows) {
     it(name, () => {
-      const budget = computeMegapixelBudget({ memoryLimitBytes, engineInputPixels });
+      const budget = computeMegapixelBudget({ memoryLimitBytes, engines });
       const found = budget && [budget.megapixelsMax, budget.megapixelsAloneMax];
       assert.deepEqual(found, expected);
     });
@@ -36,12 +37,20 @@ describe('computeMegapixelBudget', () => {
     for (let limit = 0.5 * GB; limit < 8 * GB; limit += 0.05 * GB) {
       const budget = computeMegapixelBudget({
         memoryLimitBytes: limit,
-        engineInputPixels: [ISNET],
+        engines: [ISNET],
       });
       if (budget === undefined) continue;
       assert.ok(budget.megapixelsMax >= 12 && budget.megapixelsAloneMax >= 12);
     }
   });
+});
+
+it('holds as many engines as leave the pictures their room', () => {
+  assert.equal(enginesInMemory(1 * GB, [ISNET]), 0);
+  assert.equal(enginesInMemory(4 * GB, [ISNET]), 1);
+  assert.equal(enginesInMemory(4 * GB, [ISNET_INT8]), 2);
+  assert.equal(enginesInMemory(4 * GB, [ISNET_INT8, ISNET]), 1);
+  assert.equal(enginesInMemory(64 * GB, [ISNET_INT8]), 44);
 });
 
 it("an operator's own figure stands, and the largest image is still taken alone", () => {

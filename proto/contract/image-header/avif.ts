@@ -42,7 +42,8 @@ async function readBrands(window: ByteWindow, ftyp: Box): Promise<ReadonlySet<st
   return brands;
 }
 
-async function readPrimaryId(window: ByteWindow, pitm: Box): Promise<number | undefined> {
+/** Of the box `pitm`. */
+export async function readPrimaryId(window: ByteWindow, pitm: Box): Promise<number | undefined> {
   const version = (await window.at(pitm.start, 1))?.[0];
   if (version === 0) return (await window.at(pitm.start + 4, 2))?.readUInt16BE(0);
   return (await window.at(pitm.start + 4, 4))?.readUInt32BE(0);
@@ -86,7 +87,7 @@ async function readSizes(
 }
 
 /** The indices of the properties that ipma associates with the item. */
-async function readAssociations(
+export async function readAssociations(
   window: ByteWindow,
   ipma: Box,
   itemId: number,

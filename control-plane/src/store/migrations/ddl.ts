@@ -104,6 +104,46 @@ export async function createIndex(
   }
 }
 
+/** MySQL's ER_DUP_FIELDNAME, and SQLite's words for the same: neither has "if not exists" here. */
+const COLUMN_EXISTS = 1060;
+const COLUMN_EXISTS_TEXT = /duplicate column name/;
+
+/** Leaves a column of that name alone. */
+export async function addColumn(
+  db: Kysely<unknown>,
+  table: string,
+  column: string,
+  type: RawBuilder<unknown>,
+): Promise<void> {
+  try {
+    await sql`alter table ${sql.table(table)} add column ${sql.ref(column)} ${type}`.execute(db);
+  } catch (error) {
+    const { errno, message } = error as { errno?: unknown; message: string };
+    if (errno !== COLUMN_EXISTS && !COLUMN_EXISTS_TEXT.test(message)) throw error;
+  }
+}
+
+/** MySQL's ER_CANT_DROP_FIELD_OR_KEY: it has no "drop index if exists". */
+const INDEX_MISSING = 1091;
+
+/** Does nothing where there is no index of that name. */
+export async function dropIndex(
+  db: Kysely<unknown>,
+  dialect: DatabaseDialect,
+  name: string,
+  table: string,
+): Promise<void> {
+  if (dialect === 'sqlite') {
+    await sql`drop index if exists ${sql.ref(name)}`.execute(db);
+    return;
+  }
+  try {
+    await sql`drop index ${sql.ref(name)} on ${sql.table(table)}`.execute(db);
+  } catch (error) {
+    if ((error as { errno?: unknown }).errno !== INDEX_MISSING) throw error;
+  }
+}
+
 function refs(columns: readonly string[]): RawBuilder<unknown> {
   return sql.join(columns.map(column => sql.ref(column)));
 }

@@ -10,7 +10,15 @@
 import type { onnx } from 'onnx-proto';
 
 /** onnx.TensorProto.DataType, those that are used here. */
-export const ElementType = { float32: 1, int64: 7, bool: 9, float16: 10 } as const;
+export const ElementType = {
+  float32: 1,
+  uint8: 2,
+  int8: 3,
+  int32: 6,
+  int64: 7,
+  bool: 9,
+  float16: 10,
+} as const;
 
 export interface Tensor {
   /** onnx.TensorProto.DataType. */

@@ -1,11 +1,13 @@
 /**
- * The order of the passes that make a source graph one that runs. Another precision is another pass
- * at the end of this list: quantisation takes the float32 graph at its input size.
+ * The order of the passes that make a source graph one that runs. Quantisation comes last: it takes
+ * the float32 graph at its input size.
  */
 import { ModelError } from '../model-error.ts';
-import { ElementType, type Graph } from './graph.ts';
+import { ElementType, type Graph, type GraphPass } from './graph.ts';
 import { keepOutput } from './passes/keep-output.ts';
 import { liftConstants } from './passes/lift-constants.ts';
+import { type Quantisation, quantise } from './passes/quantise.ts';
+import { OPSET_OF_INT8, raiseOpset } from './passes/raise-opset.ts';
 import { removeUnused } from './passes/remove-unused.ts';
 import { type ImageSize, imageDims, setInputSize } from './passes/set-input-size.ts';
 import { widenToFloat32 } from './passes/widen-to-float32.ts';
@@ -17,22 +19,35 @@ export interface GraphPreparation {
   readonly exported: ImageSize;
   readonly wanted: ImageSize;
   /** fp16 keeps half-precision weights as they are, for GPUs. */
-  readonly precision: 'fp32' | 'fp16';
+  readonly precision: 'fp32' | 'fp16' | 'int8';
+  /** Of int8: what the float32 graph becomes bytes by. */
+  readonly quantise?: (float32: Graph) => Quantisation;
 }
 
 /** Throws ModelError `prepare`. */
 export function prepareGraph(source: Graph, preparation: GraphPreparation): Graph {
   const { inputName, outputName, exported, wanted, precision } = preparation;
-  const passes: readonly ((graph: Graph) => Graph)[] = [
+  const widen: GraphPass = graph => widenToFloat32(graph, imageDims(wanted));
+  const passes: readonly GraphPass[] = [
     liftConstants,
     keepOutput(outputName),
     graph => setInputSize(graph, exported, wanted),
-    ...(precision === 'fp32' ? [(graph: Graph) => widenToFloat32(graph, imageDims(wanted))] : []),
+    ...(precision === 'fp16' ? [] : [widen]),
     removeUnused,
+    ...(precision === 'int8' ? [toBytes(preparation)] : []),
   ];
   const prepared = passes.reduce((graph, pass) => pass(graph), source);
   requireFace(prepared, inputName);
   return prepared;
+}
+
+function toBytes(preparation: GraphPreparation): GraphPass {
+  const { quantise: describe } = preparation;
+  if (describe === undefined) throw new Error('int8 without what makes it');
+  return graph => {
+    const raised = raiseOpset(graph, OPSET_OF_INT8);
+    return quantise(raised, describe(raised));
+  };
 }
 
 /** Engines feed and read float32 by the manifest's names. */

@@ -242,6 +242,11 @@ export interface ModelRun {
   executionProvider: string;
   inputWidth: number;
   inputHeight: number;
+  /**
+   * In one line why the node does not run int8, where the model has it and it was left to the node
+   * to choose; empty: it runs what it should.
+   */
+  precisionFallback: string;
 }
 
 export interface Done {
@@ -304,6 +309,8 @@ export interface NodeModel {
   precision: string;
   inputWidth: number;
   inputHeight: number;
+  /** as in ModelRun */
+  precisionFallback: string;
 }
 
 export interface NodeLimits {
@@ -1058,7 +1065,15 @@ export const ResultHeader: MessageFns<ResultHeader> = {
 };
 
 function createBaseModelRun(): ModelRun {
-  return { model: "", modelSha256: "", precision: "", executionProvider: "", inputWidth: 0, inputHeight: 0 };
+  return {
+    model: "",
+    modelSha256: "",
+    precision: "",
+    executionProvider: "",
+    inputWidth: 0,
+    inputHeight: 0,
+    precisionFallback: "",
+  };
 }
 
 export const ModelRun: MessageFns<ModelRun> = {
@@ -1080,6 +1095,9 @@ export const ModelRun: MessageFns<ModelRun> = {
     }
     if (message.inputHeight !== 0) {
       writer.uint32(48).uint32(message.inputHeight);
+    }
+    if (message.precisionFallback !== "") {
+      writer.uint32(58).string(message.precisionFallback);
     }
     return writer;
   },
@@ -1145,6 +1163,14 @@ export const ModelRun: MessageFns<ModelRun> = {
             message.inputHeight = reader.uint32();
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.precisionFallback = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1168,6 +1194,7 @@ export const ModelRun: MessageFns<ModelRun> = {
     message.executionProvider = object.executionProvider ?? "";
     message.inputWidth = object.inputWidth ?? 0;
     message.inputHeight = object.inputHeight ?? 0;
+    message.precisionFallback = object.precisionFallback ?? "";
     return message;
   },
 };
@@ -1689,7 +1716,7 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
 };
 
 function createBaseNodeModel(): NodeModel {
-  return { model: "", version: "", sha256: "", precision: "", inputWidth: 0, inputHeight: 0 };
+  return { model: "", version: "", sha256: "", precision: "", inputWidth: 0, inputHeight: 0, precisionFallback: "" };
 }
 
 export const NodeModel: MessageFns<NodeModel> = {
@@ -1711,6 +1738,9 @@ export const NodeModel: MessageFns<NodeModel> = {
     }
     if (message.inputHeight !== 0) {
       writer.uint32(48).uint32(message.inputHeight);
+    }
+    if (message.precisionFallback !== "") {
+      writer.uint32(58).string(message.precisionFallback);
     }
     return writer;
   },
@@ -1776,6 +1806,14 @@ export const NodeModel: MessageFns<NodeModel> = {
             message.inputHeight = reader.uint32();
             continue;
           }
+          case 7: {
+            if (tag !== 58) {
+              break;
+            }
+
+            message.precisionFallback = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1799,6 +1837,7 @@ export const NodeModel: MessageFns<NodeModel> = {
     message.precision = object.precision ?? "";
     message.inputWidth = object.inputWidth ?? 0;
     message.inputHeight = object.inputHeight ?? 0;
+    message.precisionFallback = object.precisionFallback ?? "";
     return message;
   },
 };

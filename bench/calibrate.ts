@@ -1,0 +1,172 @@
+/**
+ * Makes models/<name>/ranges-<size>.json: the ranges by which the model is quantised to int8.
+ *
+ * npm run calibrate -- <model> <photos…> [--size 1024] [--quantile 200] [--judge <folder>]…
+ *
+ * Without --size every size that the manifest lists under inputSize.int8 is made. A quantile is
+ * parts of a million beyond either end. Choose a dozen ordinary photos and more, none of those that
+ * you judge by; --judge takes folders of NAME.jpg (or .png) beside NAME_alpha.png and prints the
+ * mattes' errors before (float32) and after (int8). Run it on a CPU with VNNI or DOTPROD: the answer
+ * to the check picture that it stores is what every other machine is held against.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { parseArgs } from 'node:util';
+import type { InferenceSession } from 'onnxruntime-node';
+import { writeFileWhole } from '../inference-node/src/models/cache-files.ts';
+import { drawCheckPicture, summariseAnswer } from '../inference-node/src/models/check-picture.ts';
+import { carriesInt8, detectInstructionSet } from '../inference-node/src/models/instruction-set.ts';
+import {
+  loadManifest,
+  MANIFEST_DIRECTORY,
+  type ModelManifest,
+} from '../inference-node/src/models/manifest.ts';
+import type { Graph } from '../inference-node/src/models/onnx/graph.ts';
+import { decodeModel } from '../inference-node/src/models/onnx/model-file.ts';
+import { type Quantisation, quantise } from '../inference-node/src/models/onnx/passes/quantise.ts';
+import { OPSET_OF_INT8, raiseOpset } from '../inference-node/src/models/onnx/passes/raise-opset.ts';
+import { prepareGraph } from '../inference-node/src/models/onnx/prepare-graph.ts';
+import { planQuantisation } from '../inference-node/src/models/onnx/quantisation-plan.ts';
+import {
+  exactInputScale,
+  formatRanges,
+  parseRanges,
+  rangesFileName,
+} from '../inference-node/src/models/ranges.ts';
+import { requireWeights } from '../inference-node/src/models/weights-cache.ts';
+import {
+  type ErrorsByImage,
+  errorRatios,
+  inferAlpha,
+  judge,
+  MEASURES,
+  meanError,
+  worseImages,
+} from './judge-mattes.ts';
+import { readModelPhoto, toPlanes } from './model-photo.ts';
+import { observeRanges, openSession } from './observe-ranges.ts';
+import { machine } from './service.ts';
+
+const PHOTOS_MIN = 4;
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    size: { type: 'string', multiple: true, default: [] },
+    quantile: { type: 'string', default: '200' },
+    judge: { type: 'string', multiple: true, default: [] },
+    threads: { type: 'string', default: String(machine().cores) },
+  },
+});
+const [modelName, ...photoFiles] = positionals;
+if (modelName === undefined || photoFiles.length < PHOTOS_MIN) {
+  throw new Error(`usage: calibrate <model> <photos…>, at least ${PHOTOS_MIN} photos`);
+}
+const threads = Number(values.threads);
+const quantile = Number(values.quantile) / 1e6;
+const instructionSet = await detectInstructionSet();
+if (!carriesInt8(instructionSet)) {
+  throw new Error(`this CPU (${instructionSet}) has no instruction for int8: use another machine`);
+}
+const manifest = await loadManifest(modelName);
+const cacheDir = path.resolve(process.env.MATTING_MODEL_DIR || 'model-cache');
+const weightsFile = (await requireWeights(cacheDir, manifest)).get(manifest.graph.file) ?? '';
+const weights = readFileSync(weightsFile);
+const { int8 = [], default: defaultSize } = manifest.inputSize;
+const given = values.size.map(Number);
+const listed = int8.length > 0 ? int8 : [defaultSize];
+for (const side of given.length > 0 ? given : listed) await calibrate(side);
+
+async function calibrate(side: number): Promise<void> {
+  const graph = float32Graph(manifest, side);
+  const input = exactInputScale(manifest);
+  const float32 = new Set<string>();
+  const plan = planQuantisation(graph, { inputIsExact: input !== undefined, float32 });
+  const planes: Float32Array[] = [];
+  for (const file of photoFiles) {
+    planes.push(toPlanes((await readModelPhoto(file, side)).rgb, manifest));
+  }
+  const ranges = await observeRanges({
+    graph,
+    names: plan.measured,
+    planes,
+    side,
+    quantile,
+    threads,
+    onBatch: (done, all) => console.log(`${modelName} ${side}: ${done} of ${all} values observed`),
+  });
+  const quantisation: Quantisation = { ranges, float32, input };
+  const before = await openSession(graph, threads);
+  const after = await openSession(quantise(graph, quantisation), threads);
+  const checkPicture = drawCheckPicture(side, side);
+  const answer = await inferAlpha(after, manifest, checkPicture, side);
+  const text = formatRanges({
+    model: manifest.name,
+    version: manifest.version,
+    weightsSha256: createHash('sha256').update(weights).digest('hex'),
+    inputSize: side,
+    quantile,
+    photos: photoFiles.map(file => ({
+      name: path.basename(file),
+      sha256: createHash('sha256').update(readFileSync(file)).digest('hex'),
+    })),
+    float32: [...float32],
+    ranges,
+    checkAnswer: summariseAnswer(answer, side, side),
+  });
+  const file = path.join(MANIFEST_DIRECTORY, manifest.name, rangesFileName(side));
+  // What is committed must read.
+  parseRanges(text, file);
+  await writeFileWhole(file, whole => whole.write(Buffer.from(text), 0));
+  console.log(`${file}: ${ranges.size} ranges of ${photoFiles.length} photos:`);
+  for (const photo of photoFiles) console.log(`  ${path.basename(photo)}`);
+  await compareOnPhotos(before, after, side);
+  if (values.judge.length > 0) {
+    const beforeErrors = await judge(before, manifest, side, values.judge);
+    printQuality(beforeErrors, await judge(after, manifest, side, values.judge));
+  }
+  await Promise.all([before.release(), after.release()]);
+}
+
+function float32Graph({ graph, name }: ModelManifest, side: number): Graph {
+  const { inputName, outputName, inputWidth, inputHeight } = graph;
+  const prepared = prepareGraph(decodeModel(weights, name), {
+    inputName,
+    outputName,
+    exported: { width: inputWidth, height: inputHeight },
+    wanted: { width: side, height: side },
+    precision: 'fp32',
+  });
+  return raiseOpset(prepared, OPSET_OF_INT8);
+}
+
+/** How far both mattes of a photo lie apart, in levels of 255. */
+async function compareOnPhotos(
+  before: InferenceSession,
+  after: InferenceSession,
+  side: number,
+): Promise<void> {
+  console.log('mean difference of the int8 matte to the float32 one, levels of 255:');
+  for (const photo of photoFiles) {
+    const { rgb } = await readModelPhoto(photo, side);
+    const wanted = await inferAlpha(before, manifest, rgb, side);
+    const found = await inferAlpha(after, manifest, rgb, side);
+    const sum = found.reduce((total, level, at) => total + Math.abs(level - wanted[at]), 0);
+    console.log(`  ${path.basename(photo).padEnd(40)} ${(sum / found.length).toFixed(2)}`);
+  }
+}
+
+function printQuality(before: ErrorsByImage, after: ErrorsByImage): void {
+  const ratios = errorRatios(before, after);
+  console.log(`quality on ${before.size} images with reference mattes:`);
+  for (const measure of MEASURES) {
+    const [old, now] = [meanError(before, measure), meanError(after, measure)];
+    const ratio = ratios[measure].toFixed(3);
+    console.log(
+      `  ${measure.padEnd(9)} float32 ${old.toPrecision(4)}, int8 ${now.toPrecision(4)}: ${ratio}`,
+    );
+  }
+  const worse = worseImages(before, after);
+  console.log(worse.length === 0 ? '  no image is worse for real' : `  ${worse.join('\n  ')}`);
+}

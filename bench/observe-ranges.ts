@@ -1,0 +1,119 @@
+/**
+ * The ranges of a float32 graph's values over photos: of each value about 20,000 evenly spaced
+ * numbers a photo, of these the quantiles, and of all photos the least and the greatest. Outliers
+ * are cut off on purpose: with the true least and greatest a byte's steps are so coarse that the
+ * matte is useless.
+ */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { InferenceSession, Tensor } from 'onnxruntime-node';
+import { ElementType, type Graph } from '../inference-node/src/models/onnx/graph.ts';
+import { inferValues, type KnownValues } from '../inference-node/src/models/onnx/infer.ts';
+import { encodeModel } from '../inference-node/src/models/onnx/model-file.ts';
+import type { Range } from '../inference-node/src/models/onnx/passes/quantise.ts';
+
+const SAMPLES_MAX = 20_000;
+/** Values of a run that are fetched together. */
+const FETCHED_BYTES_MAX = 1.2e9;
+const RANGE_MIN = 1e-6;
+/** Digits that are kept: a range's third moves no step of 255. */
+const DIGITS = 5;
+
+export interface Observation {
+  readonly graph: Graph;
+  /** Of values to observe. */
+  readonly names: readonly string[];
+  /** Inputs of the graph, CHW. */
+  readonly planes: readonly Float32Array[];
+  readonly side: number;
+  readonly quantile: number;
+  readonly threads: number;
+  readonly onBatch: (done: number, all: number) => void;
+}
+
+export async function observeRanges(observation: Observation): Promise<Map<string, Range>> {
+  const { graph, names, side } = observation;
+  const known = inferValues(graph, [1, 3, side, side]);
+  const ranges = new Map<string, Range>();
+  for (const batch of batches(names, known)) {
+    const observed = await observeBatch(batch, known, observation);
+    for (const [name, range] of observed) ranges.set(name, range);
+    observation.onBatch(ranges.size, names.length);
+  }
+  return ranges;
+}
+
+function batches(names: readonly string[], known: KnownValues): string[][] {
+  const found: string[][] = [[]];
+  let bytes = 0;
+  for (const name of names) {
+    const count = known.get(name)?.dims.reduce((product, dim) => product * dim, 1);
+    if (count === undefined) throw new Error(`the shape of ${name} is not known`);
+    const last = found[found.length - 1];
+    if (last.length > 0 && bytes + 4 * count > FETCHED_BYTES_MAX) {
+      found.push([name]);
+      bytes = 0;
+    } else last.push(name);
+    bytes += 4 * count;
+  }
+  return found;
+}
+
+async function observeBatch(
+  names: readonly string[],
+  known: KnownValues,
+  { graph, planes, side, quantile, threads }: Observation,
+): Promise<Map<string, Range>> {
+  const values = names
+    .filter(name => graph.outputs.every(output => output.name !== name))
+    .map(name => ({
+      name,
+      elementType: ElementType.float32,
+      dims: known.get(name)?.dims ?? [],
+    }));
+  const session = await openSession({ ...graph, outputs: [...graph.outputs, ...values] }, threads);
+  const ranges = new Map<string, Range>();
+  const [{ name: input }] = graph.inputs;
+  for (const photo of planes) {
+    const feeds = { [input]: new Tensor('float32', photo, [1, 3, side, side]) };
+    const outputs = await session.run(feeds, [...names]);
+    for (const name of names) {
+      const [lower, upper] = quantilesOf(outputs[name].data as Float32Array, quantile);
+      const [least, greatest] = ranges.get(name) ?? [0, 0];
+      // A value that is always nothing still needs a step.
+      ranges.set(name, [Math.min(least, lower), Math.max(greatest, upper, RANGE_MIN)]);
+    }
+  }
+  await session.release();
+  return ranges;
+}
+
+function quantilesOf(values: Float32Array, quantile: number): Range {
+  const count = Math.min(values.length, SAMPLES_MAX);
+  const samples = Float32Array.from(
+    { length: count },
+    (_, i) => values[Math.floor((i * values.length) / count)],
+  ).sort();
+  const at = (fraction: number) => samples[Math.min(count - 1, Math.floor(fraction * count))];
+  const rounded = (value: number) => Number(value.toPrecision(DIGITS));
+  return [rounded(at(quantile)), rounded(at(1 - quantile))];
+}
+
+/** By a file: a buffer of weights would be held twice. */
+export async function openSession(graph: Graph, threads: number): Promise<InferenceSession> {
+  const folder = mkdtempSync(path.join(tmpdir(), 'matting-graph-'));
+  try {
+    const file = path.join(folder, 'graph.onnx');
+    writeFileSync(file, Buffer.concat([...encodeModel(graph)]));
+    return await InferenceSession.create(file, {
+      executionProviders: ['cpu'],
+      intraOpNumThreads: threads,
+      interOpNumThreads: 1,
+      enableMemPattern: false,
+      logSeverityLevel: 3,
+    });
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,177 @@
+/**
+ * `webhooks list`, `retry`, `listen`: notifications as the operator may see them (of their URL only
+ * the receiver), and a receiver for whoever develops one.
+ */
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import type { CallbackStatus } from '../domain/job.ts';
+import type { NotificationSummary } from '../store/webhook-outbox-store.ts';
+import { type CliContext, CommandError, instant, table } from './context.ts';
+import { openWebhookListener, type ReceivedDelivery } from './webhook-listener.ts';
+
+const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly CallbackStatus[];
+const LIST_DEFAULT = 50;
+const LIST_MAX = 1000;
+const LISTEN_PORT = 8095;
+/** The contract's rule of callback_secret. */
+const SECRET = /^[\x20-\x7e]{24,128}$/;
+
+interface ListOptions {
+  readonly status?: CallbackStatus;
+  readonly limit: number;
+  readonly json?: boolean;
+}
+
+interface ListenOptions {
+  readonly port: number;
+  readonly secret?: string;
+  readonly status: number;
+  readonly json?: boolean;
+}
+
+export function addWebhookCommands(program: Command, context: CliContext): void {
+  const webhooks = program.command('webhooks').description('look at notifications, send again');
+  webhooks
+    .command('list')
+    .description('list notifications, the newest first')
+    .argument('[job]', 'a UUID: that job’s alone')
+    .addOption(new Option('--status <status>', 'only these').choices(STATUSES))
+    .option(
+      '--limit <n>',
+      `at most so many, 1 to ${LIST_MAX}`,
+      wholeNumber(1, LIST_MAX),
+      LIST_DEFAULT,
+    )
+    .option('--json', 'print JSON')
+    .action((job: string | undefined, options: ListOptions) => list(context, job, options));
+  webhooks
+    .command('retry')
+    .description('make one more attempt now')
+    .argument('<job>', 'a UUID')
+    .option('--json', 'print JSON')
+    .action((job: string, options: { json?: boolean }) => retry(context, job, options));
+  webhooks
+    .command('listen')
+    .description('receive notifications on this machine and say whether each signature holds')
+    .option('--port <port>', 'to listen on, at 127.0.0.1', wholeNumber(0, 65_535), LISTEN_PORT)
+    .option('--secret <secret>', 'the callback_secret of the submissions; one is made unless given')
+    .option('--status <code>', 'what to answer', wholeNumber(200, 599), 204)
+    .option('--json', 'print one JSON line a delivery')
+    .action((options: ListenOptions) => listen(context, options));
+}
+
+function wholeNumber(min: number, max: number) {
+  return (text: string): number => {
+    const number = /^\d{1,5}$/.test(text) ? Number(text) : Number.NaN;
+    if (number >= min && number <= max) return number;
+    throw new InvalidArgumentError(`a whole number, ${min} to ${max}`);
+  };
+}
+
+async function list(context: CliContext, job: string | undefined, options: ListOptions) {
+  const { status, limit } = options;
+  const jobId = job?.toLowerCase();
+  const found = await context.withStores(stores =>
+    stores.webhookOutbox.list({ jobId, status, limit }),
+  );
+  const rows = found.map(notificationJson);
+  context.report(options.json, rows, () =>
+    table(
+      ['JOB', 'STATUS', 'ATTEMPTS', 'LAST', 'LAST ATTEMPT', 'NEXT ATTEMPT', 'RECEIVER'],
+      rows.map(row => [
+        row.job_id,
+        row.status,
+        String(row.attempts),
+        String(row.last_status_code ?? '-'),
+        row.last_attempt_at ?? '-',
+        row.next_attempt_at ?? '-',
+        row.receiver,
+      ]),
+    ),
+  );
+}
+
+function notificationJson(notification: NotificationSummary) {
+  return {
+    job_id: notification.jobId,
+    account_id: notification.accountId,
+    receiver: notification.receiver,
+    status: notification.status,
+    attempts: notification.attempts,
+    last_status_code: notification.lastStatusCode,
+    last_attempt_at: instant(notification.lastAttemptAtMs),
+    next_attempt_at: instant(notification.nextAttemptAtMs),
+    created_at: instant(notification.createdAtMs),
+    finished_at: instant(notification.finishedAtMs),
+    secret_erase_at: instant(notification.secretEraseAtMs),
+  };
+}
+
+async function retry(context: CliContext, job: string, options: { json?: boolean }) {
+  const jobId = job.toLowerCase();
+  const outcome = await context.withStores(async stores => {
+    const retried = await stores.webhookOutbox.retry(jobId);
+    if (retried !== 'absent') return retried;
+    const found = await stores.jobs.find(jobId);
+    if (found === undefined) return 'no-job';
+    return found.callback === null ? 'no-callback' : 'open';
+  });
+  if (outcome !== 'retried') throw new CommandError(`${jobId}: ${WHY_NOT[outcome]}`);
+  context.report(options.json, { job_id: jobId, outcome }, () => [
+    `${jobId}: the next attempt is due now`,
+  ]);
+}
+
+const WHY_NOT = {
+  'no-job': 'there is no such job',
+  'no-callback': 'its submission asked for no notification',
+  open: 'it has not ended, so there is nothing to tell yet',
+  delivered: 'it was delivered, and its secret was erased with that',
+  'secret-erased':
+    'its secret is erased (the receiver answered 410, or 24 hours have passed since the job’s ' +
+    'end), so nothing can sign it any more',
+} as const;
+
+/** Until the process is told to end. */
+async function listen(context: CliContext, options: ListenOptions): Promise<void> {
+  const { port, status, json } = options;
+  const secret = options.secret ?? `whsec_${randomBytes(32).toString('base64')}`;
+  if (!SECRET.test(secret)) {
+    throw new CommandError('a callback_secret has 24 to 128 printable ASCII characters');
+  }
+  const listener = await openWebhookListener({ port, secret, status }, delivery =>
+    context.report(json, deliveryJson(delivery), () => deliveryLines(delivery)),
+  ).catch((error: NodeJS.ErrnoException) => {
+    throw new CommandError(`port ${port} cannot be listened on (${error.code})`);
+  });
+  const callback = { callback_url: listener.url, callback_secret: secret };
+  context.report(json, callback, () => [
+    'Submit with these two fields:',
+    `  "callback_url": "${listener.url}"`,
+    `  "callback_secret": ${JSON.stringify(secret)}`,
+    'to a control plane with MATTING_ALLOW_HTTP_CALLBACKS=true and ' +
+      'MATTING_ALLOWED_NETWORKS=127.0.0.0/8',
+    '',
+  ]);
+  await once(listener.server, 'close');
+}
+
+function deliveryJson({ jobId, type, status, wrong, repeat, body }: ReceivedDelivery) {
+  return {
+    job_id: jobId ?? null,
+    type: type ?? null,
+    signature_holds: wrong === undefined,
+    wrong: wrong ?? null,
+    repeat,
+    answered: status,
+    body,
+  };
+}
+
+function deliveryLines(delivery: ReceivedDelivery): string[] {
+  const { jobId, type, status, wrong, repeat, body, atMs } = delivery;
+  const verdict = wrong === undefined ? 'the signature holds' : `NOT BELIEVED: ${wrong}`;
+  const head = `${instant(atMs)}  ${type ?? 'no event'}  job ${jobId ?? '?'}`;
+  return [`${head}  ${verdict}${repeat ? '  (a repeat)' : ''}  answered ${status}`, `  ${body}`];
+}

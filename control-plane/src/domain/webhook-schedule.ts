@@ -1,0 +1,62 @@
+/**
+ * When a notification is sent: the waits between its attempts, and what a receiver may change of
+ * them. Pure.
+ */
+
+/** Waits in ms; the first comes before attempt 1, so there are as many attempts as waits. */
+export type WebhookSchedule = readonly number[];
+
+/** The contract's: at once, then after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h. */
+export const WEBHOOK_SCHEDULE_MS: WebhookSchedule = [
+  0, 5_000, 300_000, 1_800_000, 7_200_000, 18_000_000, 36_000_000,
+];
+
+/** Either way, so that what failed together is not tried together. */
+const JITTER = 0.1;
+/** The link's life: a notification that comes later tells of nothing. */
+const SCHEDULE_MS_MAX = 86_400_000;
+/** How long a receiver may put a notification off at a time. */
+const RETRY_AFTER_MS_MAX = 3_600_000;
+/** Only these two may carry a wish that is honoured. */
+const RETRY_AFTER_STATUS: ReadonlySet<number> = new Set([429, 503]);
+
+/** True where every attempt falls inside the link's life, jitter included. */
+export function isWebhookSchedule(schedule: readonly number[]): boolean {
+  const totalMs = schedule.reduce((sum, waitMs) => sum + waitMs, 0);
+  return schedule.length > 0 && totalMs * (1 + JITTER) < SCHEDULE_MS_MAX;
+}
+
+/**
+ * From the end of one attempt to the next. Undefined: that was the last.
+ * @param attempts made so far
+ * @param retryAfterMs what the receiver asked for: never sooner than that
+ * @param random in [0, 1)
+ */
+export function nextWaitMs(
+  schedule: WebhookSchedule,
+  attempts: number,
+  retryAfterMs: number,
+  random: number,
+): number | undefined {
+  const waitMs = schedule.at(attempts);
+  if (attempts >= schedule.length || waitMs === undefined) return undefined;
+  return Math.max(Math.round(waitMs * (1 + JITTER * (2 * random - 1))), retryAfterMs);
+}
+
+/**
+ * What Retry-After asks for, in ms, at most an hour; 0 where the status or the header is another.
+ * @param header seconds, or an HTTP date (RFC 9110, 10.2.3)
+ * @param nowMs what a date is compared with
+ */
+export function retryAfterMs(status: number, header: string | undefined, nowMs: number): number {
+  if (header === undefined || !RETRY_AFTER_STATUS.has(status)) return 0;
+  const text = header.trim();
+  const wishedMs = /^\d+$/.test(text) ? Number(text) * 1000 : httpDateMs(text) - nowMs;
+  // A text that is neither is NaN, which no comparison lets through.
+  return wishedMs > 0 ? Math.min(wishedMs, RETRY_AFTER_MS_MAX) : 0;
+}
+
+/** NaN for what is no date of RFC 9110; Date.parse alone takes far more. */
+function httpDateMs(text: string): number {
+  return /^[A-Z][a-z]+,? .*\d{2}:\d{2}:\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
+}

@@ -1,0 +1,16 @@
+/** What is told of notifications while they are delivered; the metrics implement it. */
+
+/** unsignable: its secret does not open, so it is not sent at all. */
+export type WebhookAttemptOutcome =
+  | 'delivered'
+  | 'gone'
+  | 'refused'
+  | 'unanswered'
+  | 'aborted'
+  | 'unsignable';
+
+export interface WebhookObserver {
+  webhookAttempted(outcome: WebhookAttemptOutcome): void;
+  /** @param delayMs from the job's end to the receiver's 2xx */
+  webhookDelivered(delayMs: number): void;
+}

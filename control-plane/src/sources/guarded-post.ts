@@ -1,0 +1,155 @@
+/**
+ * POST for a callback_url, through the outgoing guard. Redirects are not followed; of the answer
+ * the status and Retry-After are read, and its body only so far that a receiver can finish it.
+ */
+import type { Client, Dispatcher } from 'undici';
+import { type CallbackPolicy, wrongWithCallbackUrl } from './callback-url.ts';
+import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
+import { ForbiddenUrlError, hostOf, requirePublicHost } from './outgoing-url.ts';
+
+export interface PostLimits {
+  /** From the beginning to the answer's headers: name, connection and TLS included. */
+  readonly totalMs: number;
+  /** Of the answer's headers. */
+  readonly headerBytesMax: number;
+  /** Of the answer's body: what is read of it before the connection is cut. */
+  readonly replyBytesMax: number;
+  readonly replyMs: number;
+}
+
+/** 15 s is the contract's. */
+export const POST_LIMITS: PostLimits = {
+  totalMs: 15_000,
+  headerBytesMax: 16_384,
+  replyBytesMax: 4_096,
+  replyMs: 500,
+};
+
+export interface PostRequest {
+  readonly headers: Readonly<Record<string, string>>;
+  /** Sent as it is. */
+  readonly body: Uint8Array;
+}
+
+export interface PostAnswer {
+  readonly status: number;
+  readonly retryAfter: string | undefined;
+}
+
+/**
+ * forbidden: the URL or an address is not to be reached, and was not. unresolved: the name has no
+ * address. timeout: no answer within totalMs. unreachable: anything else the network, TLS or the
+ * receiver's bytes did.
+ */
+export type PostFailure = 'forbidden' | 'unresolved' | 'timeout' | 'unreachable';
+
+/** No answer came. Neither message nor code names the receiver. */
+export class PostFailedError extends Error {
+  readonly failure: PostFailure;
+  /** Of Node, OpenSSL or undici, where there is one. */
+  readonly code: string | undefined;
+
+  constructor(failure: PostFailure, cause?: unknown) {
+    super(`the notification was not answered: ${failure}`, { cause });
+    this.name = 'PostFailedError';
+    this.failure = failure;
+    const code = (cause as { code?: unknown } | undefined)?.code;
+    this.code = typeof code === 'string' ? code : undefined;
+  }
+}
+
+export interface GuardedPostOptions {
+  readonly guard: OutgoingGuard;
+  readonly policy: CallbackPolicy;
+  readonly limits?: Partial<PostLimits>;
+}
+
+export class GuardedPost {
+  readonly #guard: OutgoingGuard;
+  readonly #policy: CallbackPolicy;
+  readonly #limits: PostLimits;
+
+  constructor({ guard, policy, limits }: GuardedPostOptions) {
+    this.#guard = guard;
+    this.#policy = policy;
+    this.#limits = { ...POST_LIMITS, ...limits };
+  }
+
+  /** Rejects with PostFailedError or the signal's reason; the connection is gone when it settles. */
+  async post(text: string, request: PostRequest, signal: AbortSignal): Promise<PostAnswer> {
+    const deadline = new AbortController();
+    const timer = setTimeout(() => deadline.abort(), this.#limits.totalMs);
+    const either = AbortSignal.any([signal, deadline.signal]);
+    try {
+      return await this.#send(text, request, either);
+    } catch (error) {
+      signal.throwIfAborted();
+      throw toPostFailed(error, deadline.signal.aborted);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  async #send(text: string, request: PostRequest, signal: AbortSignal): Promise<PostAnswer> {
+    // Judged at submission too, but under the switches of that day.
+    const wrong = wrongWithCallbackUrl(text, this.#policy);
+    if (wrong !== undefined) throw new ForbiddenUrlError(wrong);
+    const url = new URL(text);
+    const host = hostOf(url);
+    requirePublicHost(host, this.#guard.policy);
+    const addresses = await this.#guard.requireAddresses(host, signal);
+    if (addresses.length === 0) throw new PostFailedError('unresolved');
+    const client = this.#guard.openClient(url, addresses, this.#connection);
+    try {
+      const response = await this.#request(client, url, request, signal);
+      await this.#drain(response.body);
+      const retryAfter = response.headers['retry-after'];
+      return {
+        status: response.statusCode,
+        retryAfter: typeof retryAfter === 'string' ? retryAfter : undefined,
+      };
+    } finally {
+      await client.destroy();
+    }
+  }
+
+  /** Every one of its waits ends with the total. */
+  get #connection(): ConnectionLimits {
+    const { totalMs, headerBytesMax, replyMs } = this.#limits;
+    return { connectMs: totalMs, firstByteMs: totalMs, idleMs: replyMs, headerBytesMax };
+  }
+
+  #request(
+    client: Client,
+    url: URL,
+    { headers, body }: PostRequest,
+    signal: AbortSignal,
+  ): Promise<Dispatcher.ResponseData> {
+    const path = `${url.pathname}${url.search}`;
+    return client.request({ method: 'POST', path, headers, body, signal });
+  }
+
+  /** The status has come, so whatever happens to the body changes nothing. */
+  async #drain(body: Dispatcher.ResponseData['body']): Promise<void> {
+    const { replyBytesMax, replyMs } = this.#limits;
+    const timer = setTimeout(() => body.destroy(), replyMs);
+    let bytes = 0;
+    try {
+      for await (const chunk of body) {
+        bytes += (chunk as Uint8Array).length;
+        if (bytes > replyBytesMax) break;
+      }
+    } catch {
+      // Cut off by either side.
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+function toPostFailed(error: unknown, late: boolean): PostFailedError {
+  if (error instanceof PostFailedError) return error;
+  if (late) return new PostFailedError('timeout', error);
+  if (error instanceof ForbiddenUrlError) return new PostFailedError('forbidden', error);
+  return new PostFailedError('unreachable', error);
+}

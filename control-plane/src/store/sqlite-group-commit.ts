@@ -1,0 +1,173 @@
+/**
+ * Group commit for SQLite: a commit costs one sync of the disk, which stops the event loop, so the
+ * transactions that are ready in one turn of the loop share one. Each is a savepoint of a common
+ * transaction, runs whole before the next begins, and is told that it is committed when the common
+ * transaction is. A member that fails is rolled back alone, and hears of it no earlier; where the
+ * common commit fails, all of it fails, and nobody was told anything.
+ *
+ * | group  | entered by                 | left by                                                |
+ * |--------|----------------------------|--------------------------------------------------------|
+ * | none   | construction; a group ends | a member begins: BEGIN IMMEDIATE                       |
+ * | open   | its first member begins    | due: the turn of the loop ends, or MEMBERS_MAX began   |
+ * | due    | see above                  | none: no member runs, and COMMIT; or SQLite undid it   |
+ */
+import type { QueryResult } from 'kysely';
+import { type SqliteConnection, type Statement, Turns } from './sqlite-connection.ts';
+
+/** So that the file's lock is given to other processes now and then. */
+const MEMBERS_MAX = 64;
+
+const BEGIN: Statement = { sql: 'begin immediate', parameters: [] };
+const SAVEPOINT: Statement = { sql: 'savepoint member', parameters: [] };
+const RELEASE: Statement = { sql: 'release member', parameters: [] };
+const ROLLBACK_TO: Statement = { sql: 'rollback to member', parameters: [] };
+
+interface Group {
+  members: number;
+  due: boolean;
+  readonly committed: PromiseWithResolvers<void>;
+}
+
+export class SqliteGroupCommit {
+  readonly #connection: SqliteConnection;
+  /** Held by the member that runs. */
+  readonly #turns = new Turns();
+  #group: Group | undefined;
+
+  constructor(connection: SqliteConnection) {
+    this.#connection = connection;
+  }
+
+  /** The caller ends it by `commit` or `rollback`. Rejects when another process keeps the lock. */
+  async begin(): Promise<void> {
+    await this.#turns.take();
+    try {
+      await this.#join();
+      this.#run(SAVEPOINT);
+    } catch (error) {
+      this.#leave();
+      throw error;
+    }
+  }
+
+  /** Within `begin` and its end. */
+  execute<R>(statement: Statement): QueryResult<R> {
+    if (this.#group === undefined) throw new Error('SQLite has undone this transaction');
+    return this.#run<R>(statement);
+  }
+
+  /** Resolves when it is durable. Where it rejects nothing of it is, and it is over all the same. */
+  async commit(): Promise<void> {
+    const group = this.#group;
+    try {
+      this.execute(RELEASE);
+    } finally {
+      this.#leave();
+    }
+    await group?.committed.promise;
+  }
+
+  /**
+   * Resolves when what the member saw is durable, for it may have failed by what an earlier member
+   * did (a unique key): rejects where that is undone.
+   */
+  async rollback(): Promise<void> {
+    const group = this.#group;
+    try {
+      // After SQLITE_FULL and the like SQLite has rolled back everything by itself.
+      if (group !== undefined) {
+        this.#run(ROLLBACK_TO);
+        this.#run(RELEASE);
+      }
+    } finally {
+      this.#leave();
+    }
+    await group?.committed.promise;
+  }
+
+  /** One statement that is a transaction of its own. */
+  async executeAlone<R>(statement: Statement): Promise<QueryResult<R>> {
+    await this.#turns.take();
+    let group: Group | undefined;
+    try {
+      group = await this.#join();
+      // Where it fails it leaves no trace: it needs no savepoint.
+      return this.#run<R>(statement);
+    } finally {
+      this.#leave();
+      await group?.committed.promise;
+    }
+  }
+
+  /** Outside any transaction, for what does not stand in one. */
+  async executeOutside<R>(statement: Statement): Promise<QueryResult<R>> {
+    await this.#turns.take();
+    try {
+      this.#end();
+      return await this.#connection.executeWhenFree<R>(statement);
+    } finally {
+      this.#turns.pass();
+    }
+  }
+
+  /** Waits for who runs and commits what is open. */
+  async close(): Promise<void> {
+    await this.#turns.take();
+    this.#end();
+    this.#connection.close();
+  }
+
+  async #join(): Promise<Group> {
+    if (this.#group !== undefined) {
+      this.#group.members += 1;
+      return this.#group;
+    }
+    await this.#connection.executeWhenFree(BEGIN);
+    const group: Group = { members: 1, due: false, committed: Promise.withResolvers<void>() };
+    // Members hear of a failure by their own await; the first may have failed to begin.
+    group.committed.promise.catch(() => undefined);
+    this.#group = group;
+    setImmediate(() => {
+      group.due = true;
+      if (this.#turns.free) this.#endOf(group);
+    });
+    return group;
+  }
+
+  /** The member that ran ends; the next one joins unless the group is due. */
+  #leave(): void {
+    const group = this.#group;
+    if (group !== undefined && (group.due || group.members >= MEMBERS_MAX)) this.#end();
+    this.#turns.pass();
+  }
+
+  #endOf(group: Group): void {
+    if (this.#group === group) this.#end();
+  }
+
+  #end(): void {
+    const group = this.#group;
+    if (group === undefined) return;
+    this.#group = undefined;
+    try {
+      this.#connection.control('commit');
+      group.committed.resolve();
+    } catch (error) {
+      group.committed.reject(error);
+      if (this.#connection.inTransaction) this.#connection.control('rollback');
+    }
+  }
+
+  #run<R>(statement: Statement): QueryResult<R> {
+    try {
+      return this.#connection.execute<R>(statement);
+    } catch (error) {
+      // SQLite ends the whole transaction on some errors: a full or failing disk, no memory.
+      if (this.#group !== undefined && !this.#connection.inTransaction) {
+        this.#group.committed.reject(error);
+        this.#group = undefined;
+      }
+      throw error;
+    }
+  }
+}

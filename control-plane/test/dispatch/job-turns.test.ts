@@ -1,0 +1,161 @@
+/** Whose job is next, by its properties: whatever the queue looks like. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import {
+  chooseLanes,
+  type JobLane,
+  LANES_MAX,
+  laneKey,
+  orderJobs,
+  type WaitingJob,
+} from '../../src/domain/job-turns.ts';
+import { ASYNC_HEAD_START_MS } from '../../src/domain/lease.ts';
+
+const NOW_MS = 1_000_000;
+
+describe('orderJobs', () => {
+  const anyJob = fc.record({
+    mode: fc.constantFrom('sync' as const, 'async' as const),
+    accountId: fc.constantFrom('a', 'b', 'c'),
+    apiKeyId: fc.constantFrom('1', '2'),
+    createdAtMs: fc.integer({ min: NOW_MS - 2 * ASYNC_HEAD_START_MS, max: NOW_MS }),
+  });
+  const anyQueue = fc.array(anyJob, { maxLength: 60 }).map(jobs =>
+    jobs.map((job, id) => ({
+      ...job,
+      apiKeyId: `${job.accountId}${job.apiKeyId}`,
+      readAtMs: NOW_MS,
+      id,
+    })),
+  );
+  const anyCounts = fc.dictionary(fc.constantFrom('a', 'b', 'c'), fc.nat(5));
+  const none = { accounts: new Map(), apiKeys: new Map() };
+
+  const isUrgent = (job: WaitingJob) =>
+    job.mode === 'sync' || job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
+
+  it('loses none and makes none up', () => {
+    fc.assert(
+      fc.property(anyQueue, queue => {
+        const ids = orderJobs(queue, none).map(job => job.id);
+        assert.deepEqual(
+          ids.toSorted((a, b) => a - b),
+          queue.map(job => job.id),
+        );
+      }),
+    );
+  });
+
+  it('puts the synchronous and the aged before the rest', () => {
+    fc.assert(
+      fc.property(anyQueue, queue => {
+        const urgent = orderJobs(queue, none).map(isUrgent);
+        assert.deepEqual(
+          urgent,
+          urgent.toSorted((a, b) => Number(b) - Number(a)),
+        );
+      }),
+    );
+  });
+
+  it('never lets an account run ahead of another by more than one while both wait', () => {
+    fc.assert(
+      fc.property(anyQueue, anyCounts, (queue, counts) => {
+        const same = queue.map(job => ({ ...job, mode: 'sync' as const }));
+        const running = new Map(Object.entries(counts));
+        const ordered = orderJobs(same, { accounts: running, apiKeys: new Map() });
+        const counted = new Map(running);
+        for (const [index, job] of ordered.entries()) {
+          const mine = counted.get(job.accountId) ?? 0;
+          const waiting = new Set(ordered.slice(index).map(({ accountId }) => accountId));
+          for (const other of waiting) assert.ok(mine <= (counted.get(other) ?? 0));
+          counted.set(job.accountId, mine + 1);
+        }
+      }),
+    );
+  });
+
+  it('shares an account between its keys, and keeps the order within a key', () => {
+    fc.assert(
+      fc.property(anyQueue, queue => {
+        const same = queue.map(job => ({ ...job, mode: 'sync' as const, accountId: 'a' }));
+        const ordered = orderJobs(same, none);
+        const counted = new Map<string, number>();
+        for (const [index, job] of ordered.entries()) {
+          const mine = counted.get(job.apiKeyId) ?? 0;
+          const later = ordered.slice(index + 1);
+          for (const other of later) assert.ok(mine <= (counted.get(other.apiKeyId) ?? 0));
+          const ownLater = later.filter(({ apiKeyId }) => apiKeyId === job.apiKeyId);
+          for (const other of ownLater) assert.ok(job.createdAtMs <= other.createdAtMs);
+          counted.set(job.apiKeyId, mine + 1);
+        }
+      }),
+    );
+  });
+});
+
+describe('chooseLanes', () => {
+  const anyLanes = fc
+    .uniqueArray(fc.integer({ min: 0, max: 199 }), { maxLength: 120 })
+    .chain(ids =>
+      fc.tuple(
+        fc.constant(ids),
+        fc.array(fc.integer({ min: NOW_MS - 100_000, max: NOW_MS + 60_000 }), {
+          minLength: ids.length,
+          maxLength: ids.length,
+        }),
+      ),
+    )
+    .map(([ids, positions]) =>
+      ids.map(
+        (id, index): JobLane => ({
+          mode: id % 3 === 0 ? 'sync' : 'async',
+          accountId: `account-${id % 7}`,
+          apiKeyId: `key-${id}`,
+          firstQueueAtMs: positions[index],
+          readAtMs: NOW_MS,
+        }),
+      ),
+    );
+  const anyCounts = fc.dictionary(fc.integer({ min: 0, max: 6 }).map(String), fc.nat(9));
+  const anyStuck = fc.uniqueArray(fc.integer({ min: 0, max: 199 }));
+  const sharesOf = (counts: Record<string, number>) => ({
+    accounts: new Map(Object.entries(counts).map(([id, count]) => [`account-${id}`, count])),
+    apiKeys: new Map<string, number>(),
+  });
+  const isUrgent = (lane: JobLane) => lane.mode === 'sync' || lane.firstQueueAtMs <= NOW_MS;
+
+  it('chooses among the lanes there are, as many as it may', () => {
+    fc.assert(
+      fc.property(anyLanes, anyCounts, (lanes, counts) => {
+        const chosen = chooseLanes(lanes, sharesOf(counts), new Set());
+        assert.equal(chosen.length, Math.min(LANES_MAX, lanes.length));
+        assert.equal(new Set(chosen).size, chosen.length);
+        assert.ok(chosen.every(lane => lanes.includes(lane)));
+      }),
+    );
+  });
+
+  it('leaves nobody out for one that is less urgent, stuck, or whose account has more', () => {
+    fc.assert(
+      fc.property(anyLanes, anyCounts, anyStuck, (lanes, counts, stuckIds) => {
+        const stuck = new Set(stuckIds.map(id => `async account-${id % 7} key-${id}`));
+        const shares = sharesOf(counts);
+        const chosen = new Set(chooseLanes(lanes, shares, stuck));
+        const left = lanes.filter(lane => !chosen.has(lane));
+        for (const out of left) {
+          for (const lane of chosen) {
+            assert.ok(Number(isUrgent(lane)) >= Number(isUrgent(out)));
+            if (isUrgent(lane) !== isUrgent(out)) continue;
+            const stuckBy = Number(stuck.has(laneKey(lane))) - Number(stuck.has(laneKey(out)));
+            assert.ok(stuckBy <= 0);
+            if (stuckBy < 0) continue;
+            const running = (id: string) => shares.accounts.get(id) ?? 0;
+            assert.ok(running(lane.accountId) <= running(out.accountId));
+          }
+        }
+      }),
+    );
+  });
+});

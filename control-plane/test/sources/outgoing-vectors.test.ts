@@ -1,0 +1,165 @@
+/**
+ * Every way in that is known, against the outgoing guard, for image_url and callback_url: no
+ * connection to a forbidden address. Twice: counted at an injected dialer, and, where this machine
+ * lets us make a network namespace, by listeners behind real sockets. Nothing leaves the machine.
+ */
+import assert from 'node:assert/strict';
+import { execFile, spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
+import type { CreateConnector } from '../../src/sources/dial.ts';
+import { GuardedFetch } from '../../src/sources/guarded-fetch.ts';
+import { GuardedPost } from '../../src/sources/guarded-post.ts';
+import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
+import type { ResolveHost } from '../../src/sources/resolve-host.ts';
+import type { ProbeReport } from './namespace-probe.ts';
+
+const VECTORS = path.join(import.meta.dirname, 'outgoing-vectors.json');
+const PROBE = path.join(import.meta.dirname, 'namespace-probe.ts');
+const vectors = JSON.parse(readFileSync(VECTORS, 'utf8')) as {
+  literal: { group: string; url: string; expect: 'deny' | 'resolve' }[];
+  dnsAnswers: string[];
+  positiveControls: string[];
+};
+const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false, allowHttpCallbacks: true };
+const NEVER = new AbortController().signal;
+const [GOOD] = vectors.positiveControls;
+
+/** The guard with a dialer that connects to nobody and remembers whom it was told to. */
+function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object = {}) {
+  const dialled: string[] = [];
+  const createConnector: CreateConnector = addresses => (_options, callback) => {
+    dialled.push(...addresses);
+    callback(new Error('nobody is connected to here'), null);
+  };
+  const all = { ...POLICY, ...policy };
+  const guard = new OutgoingGuard({
+    policy: all,
+    resolveHost,
+    createConnector,
+    ownAddresses: () => new Set(['198.0.0.77']),
+  });
+  const fetch = new GuardedFetch({ guard });
+  const post = new GuardedPost({ guard, policy: all });
+  const check = new CallbackAddressCheck({ guard });
+  return {
+    dialled,
+    ways: {
+      image: (url: string) => fetch.get(url, NEVER, async () => undefined),
+      callback: (url: string) => post.post(url, { headers: {}, body: Buffer.alloc(2) }, NEVER),
+      submission: (url: string) => check.require(url),
+    },
+  };
+}
+
+describe('counted at the dialer', () => {
+  for (const group of new Set(vectors.literal.map(vector => vector.group))) {
+    it(`reaches nobody: ${group}`, async () => {
+      const { dialled, ways } = bench(async () => [GOOD]);
+      for (const { url, expect } of vectors.literal.filter(vector => vector.group === group)) {
+        await assert.rejects(ways.image(url));
+        if (group !== 'port') await assert.rejects(ways.callback(url));
+        if (expect === 'deny') assert.deepEqual(dialled.splice(0), [], url);
+        else assert.deepEqual(new Set(dialled.splice(0)), new Set([GOOD]), url);
+      }
+    });
+  }
+
+  it('reaches nobody behind a name, whatever stands beside it', async () => {
+    for (const bad of vectors.dnsAnswers) {
+      for (const answers of [[bad], [GOOD, bad], [bad, GOOD]]) {
+        const { dialled, ways } = bench(async () => answers);
+        for (const way of Object.values(ways)) {
+          await assert.rejects(way('https://a.example.com/'), bad);
+        }
+        assert.deepEqual(dialled, [], bad);
+      }
+    }
+  });
+
+  it('reaches the public ones', async () => {
+    for (const address of vectors.positiveControls) {
+      const { dialled, ways } = bench(async () => [address]);
+      const literal = address.includes(':') ? `https://[${address}]/` : `https://${address}/`;
+      for (const url of ['https://a.example.com/', literal]) {
+        await assert.rejects(ways.image(url));
+        await assert.rejects(ways.callback(url));
+        await ways.submission(url);
+      }
+      assert.deepEqual(dialled, Array(4).fill(address));
+    }
+  });
+});
+
+describe('the operator’s networks', () => {
+  const allowedNetworks = ['10.1.0.0/16', 'fd00:1::/32', '198.0.0.77/32'];
+  const reaches = async (address: string, networks = allowedNetworks) => {
+    const { dialled, ways } = bench(async () => [address], { allowedNetworks: networks } as object);
+    await ways.image('http://hooks.internal/').catch(() => undefined);
+    await ways.callback('http://db/').catch(() => undefined);
+    return dialled.length;
+  };
+
+  it('are open, and nothing beside them', async () => {
+    for (const inside of ['10.1.0.1', '10.1.255.255', 'fd00:1::9', '::ffff:10.1.2.3', GOOD]) {
+      assert.equal(await reaches(inside), 2, inside);
+    }
+    for (const outside of ['10.2.0.1', '10.0.255.255', 'fd00:2::9', '127.0.0.1', '::1', 'x', '']) {
+      assert.equal(await reaches(outside), 0, outside);
+    }
+  });
+
+  it('may hold this machine, which is closed otherwise, however public', async () => {
+    assert.equal(await reaches('198.0.0.77'), 2);
+    assert.equal(await reaches('198.0.0.77', ['10.1.0.0/16']), 0);
+  });
+
+  it('open no port that images may not name', async () => {
+    const { dialled, ways } = bench(async () => ['10.1.0.1'], { allowedNetworks } as object);
+    await assert.rejects(ways.image('http://10.1.0.1:6379/'));
+    assert.deepEqual(dialled, []);
+  });
+});
+
+/** Every address is this machine's in there, so every connection has somebody to count it. */
+const SET_UP = [
+  'ip link set lo up',
+  'ip route add local default dev lo',
+  'ip -6 route add local default dev lo',
+].join(' && ');
+
+/** The words that start a program in a network of its own; undefined where none can be made. */
+function namespaceCommand(): readonly string[] | undefined {
+  const ways = [
+    ['unshare', '--net'],
+    ['unshare', '--net', '--map-root-user'],
+  ];
+  return ways.find(([command, ...args]) => {
+    const made = spawnSync(command, [...args, 'sh', '-c', SET_UP], { stdio: 'ignore' });
+    return made.status === 0;
+  });
+}
+
+const namespace = namespaceCommand();
+if (namespace === undefined) {
+  console.error('NO NETWORK NAMESPACE here (unshare, ip): counted at an injected dialer alone');
+}
+
+describe('in a network namespace', { skip: namespace === undefined && 'none can be made' }, () => {
+  it('no listener at a forbidden address is connected to, and controls are', async () => {
+    const [command, ...args] = namespace!;
+    const program = `${SET_UP} && exec "$0" "$@"`;
+    const probe = [process.execPath, PROBE, VECTORS];
+    const { stdout } = await promisify(execFile)(command, [...args, 'sh', '-c', program, ...probe]);
+    const report = JSON.parse(stdout) as ProbeReport;
+    assert.deepEqual([report.forbidden, report.passed], [[], []]);
+    assert.ok(report.tried > 1000, String(report.tried));
+    for (const address of vectors.positiveControls) {
+      assert.deepEqual(report.controls[address], { image: 2, callback: 2 }, address);
+    }
+    assert.equal(report.countedUnguarded, 5, 'the counting works');
+  });
+});

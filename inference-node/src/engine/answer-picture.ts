@@ -1,0 +1,32 @@
+/** Lends an engine of its own to whoever must know what a prepared model answers on this machine. */
+import { createRequire } from 'node:module';
+import { cpus } from 'node:os';
+import type { Answering } from '../models/prepare.ts';
+import { createSessionSpec } from './engine-protocol.ts';
+import { runOnce } from './run-once.ts';
+
+/** A load and two runs: half a minute on the slowest machine that is of any use. */
+const ANSWER_TIMEOUT_MS = 120_000;
+
+export interface AnsweringOptions {
+  /** As the engines'. */
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly threads: number;
+}
+
+export function createAnswering({ childEnv, threads }: AnsweringOptions): Answering {
+  return {
+    machine: `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`,
+    answer: (model, rgb) => {
+      const session = { deviceId: 0, intraOpThreads: threads, allowCpuNodes: true };
+      const spec = createSessionSpec(model, session);
+      return runOnce({ spec, rgb, childEnv, timeoutMs: ANSWER_TIMEOUT_MS });
+    },
+  };
+}
+
+/** Read, not imported: the binding is for engines alone. */
+function runtimeVersion(): string {
+  const require = createRequire(import.meta.url);
+  return (require('onnxruntime-node/package.json') as { version: string }).version;
+}

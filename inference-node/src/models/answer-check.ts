@@ -1,0 +1,79 @@
+/**
+ * Whether this machine computes a prepared int8 graph as the machine it was calibrated on. Asked
+ * once on each kind of machine that uses the file, and remembered beside it: a start that finds the
+ * record costs nothing.
+ */
+import { readFile } from 'node:fs/promises';
+import { isMissing, writeFileWhole } from './cache-files.ts';
+import { compareAnswers, drawCheckPicture, summariseAnswer } from './check-picture.ts';
+import { diskError, ModelError } from './model-error.ts';
+import type { PreparedModel } from './prepared-model.ts';
+
+/** The alpha of one picture: HWC RGB of the model's input size to one byte a pixel. */
+export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Uint8Array>;
+
+export interface AnswerCheckOptions {
+  readonly model: PreparedModel;
+  /** Means of blocks, from the ranges file. */
+  readonly stored: readonly number[];
+  readonly answer: AnswerPicture;
+  /** What computes: the CPU and the runtime, in words. Another one is asked anew. */
+  readonly machine: string;
+}
+
+interface AnswerRecord {
+  /** Of the prepared file. */
+  readonly sha256: string;
+  readonly machines: readonly string[];
+}
+
+/** Machines of one cache directory; the oldest is forgotten. */
+const MACHINES_MAX = 32;
+
+/** Undefined where it answers as stored; else in one line what it does in place of that. */
+export async function checkAnswer(options: AnswerCheckOptions): Promise<string | undefined> {
+  const { model, stored, answer, machine } = options;
+  const record = await readRecord(model);
+  if (record.machines.includes(machine)) return undefined;
+  const { inputWidth: width, inputHeight: height } = model;
+  let alpha: Uint8Array;
+  try {
+    alpha = await answer(model, drawCheckPicture(width, height));
+  } catch (error) {
+    return `it does not run: ${(error as Error).message}`;
+  }
+  const difference = compareAnswers(summariseAnswer(alpha, width, height), stored);
+  if (difference !== undefined) return `its answer to the check picture is wrong: ${difference}`;
+  const machines = [...record.machines, machine].slice(-MACHINES_MAX);
+  await writeRecord(model, { sha256: model.sha256, machines });
+  return undefined;
+}
+
+/** In the prepared directory, removed with the file it speaks of. */
+export function answerRecordPath(preparedPath: string): string {
+  return `${preparedPath}.answers.json`;
+}
+
+async function readRecord(model: PreparedModel): Promise<AnswerRecord> {
+  const path = answerRecordPath(model.path);
+  const none = { sha256: model.sha256, machines: [] };
+  try {
+    const record = JSON.parse(await readFile(path, 'utf8')) as Partial<AnswerRecord>;
+    const usable = record.sha256 === model.sha256 && Array.isArray(record.machines);
+    return usable ? (record as AnswerRecord) : none;
+  } catch (error) {
+    // Damaged or not there: the machine is asked again.
+    if (error instanceof SyntaxError || isMissing(error)) return none;
+    throw diskError(error, 'read', path);
+  }
+}
+
+async function writeRecord(model: PreparedModel, record: AnswerRecord): Promise<void> {
+  const text = Buffer.from(`${JSON.stringify(record, null, 2)}\n`);
+  try {
+    await writeFileWhole(answerRecordPath(model.path), file => file.write(text, 0));
+  } catch (error) {
+    // A cache that is mounted read-only serves as well; its machine is asked on every start.
+    if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
+  }
+}

@@ -1,0 +1,116 @@
+/**
+ * Which values of a float32 graph become bytes when it is quantised. Pure; the calibration asks it
+ * what to observe, the pass what to write.
+ *
+ * Convolutions are what costs: their inputs become bytes, and so does all that lies between two of
+ * them, so that no value is widened only to be narrowed again. What makes the matte itself stays
+ * float: logits of 256 steps would show as terraces.
+ */
+import type { Graph, GraphNode } from './graph.ts';
+
+export interface QuantisationPlan {
+  /** Values with a range of their own, in topological order. */
+  readonly measured: readonly string[];
+  /** From a value that holds nothing but its input's numbers to that input: one scale for both. */
+  readonly sharing: ReadonlyMap<string, string>;
+  /** Outputs of the convolutions whose weights become bytes. */
+  readonly convolutions: ReadonlySet<string>;
+}
+
+export interface QuantisationPlanOptions {
+  /** The graph's input is a whole number of steps of one scale, so that its bytes lose nothing. */
+  readonly inputIsExact: boolean;
+  /** Outputs of convolutions that stay float32 as the ranges say. */
+  readonly float32?: ReadonlySet<string>;
+}
+
+/** Selection and interpolation: no value beyond their input's. */
+const SHARING_OPERATORS: ReadonlySet<string> = new Set(['MaxPool', 'Resize']);
+/** Have kernels on bytes, or lose nothing by a narrow answer. */
+const JOINING_OPERATORS: ReadonlySet<string> = new Set(['Concat', 'Add']);
+/** Fused into the convolution before them. */
+const ACTIVATIONS: ReadonlySet<string> = new Set(['Relu', 'Clip']);
+
+/**
+ * A convolution of so few input channels works on logits: it and what follows it is the matte being
+ * made.
+ */
+const LOGIT_CHANNELS_MAX = 8;
+
+export function planQuantisation(graph: Graph, options: QuantisationPlanOptions): QuantisationPlan {
+  const readers = readersOf(graph);
+  const tail = floatTail(graph);
+  const measured: string[] = [];
+  const sharing = new Map<string, string>();
+  const convolutions = new Set<string>();
+  const bytes = new Set<string>();
+  const input = graph.inputs[0].name;
+  if (options.inputIsExact) bytes.add(input);
+  for (const node of graph.nodes) {
+    const [output] = node.outputs;
+    if (isConvolution(node, graph) && !tail.has(output)) {
+      const stays = options.float32?.has(output) || (node.inputs[0] === input && !bytes.has(input));
+      if (!stays) convolutions.add(output);
+    }
+    if (tail.has(output)) continue;
+    const readBy = readers.get(output) ?? [];
+    if (isFused(node, readBy)) continue;
+    if (SHARING_OPERATORS.has(node.opType) && bytes.has(node.inputs[0])) {
+      sharing.set(output, node.inputs[0]);
+      bytes.add(output);
+    } else if (becomesBytes(node, graph) || readBy.some(reader => isConvolution(reader, graph))) {
+      measured.push(output);
+      bytes.add(output);
+    }
+  }
+  // What feeds a convolution of the tail is bytes already where it feeds others too.
+  return { measured, sharing, convolutions };
+}
+
+function becomesBytes(node: GraphNode, graph: Graph): boolean {
+  if (node.domain !== '') return false;
+  if (JOINING_OPERATORS.has(node.opType)) {
+    return node.inputs.every(name => !graph.initialisers.has(name));
+  }
+  return ACTIVATIONS.has(node.opType) || isConvolution(node, graph);
+}
+
+/** Its only reader is the activation that the runtime computes together with it. */
+function isFused(node: GraphNode, readBy: readonly GraphNode[]): boolean {
+  return node.opType === 'Conv' && readBy.length === 1 && ACTIVATIONS.has(readBy[0].opType);
+}
+
+/** With weights that are constants. */
+export function isConvolution(node: GraphNode, graph: Graph): boolean {
+  return node.opType === 'Conv' && node.domain === '' && graph.initialisers.has(node.inputs[1]);
+}
+
+/** The values from the matte back to the convolutions that make logits, those included. */
+function floatTail(graph: Graph): ReadonlySet<string> {
+  const makers = new Map<string, GraphNode>();
+  for (const node of graph.nodes) for (const output of node.outputs) makers.set(output, node);
+  const tail = new Set<string>();
+  const open = graph.outputs.map(({ name }) => name);
+  for (let name = open.pop(); name !== undefined; name = open.pop()) {
+    const maker = makers.get(name);
+    // What went through an activation is a feature, no logit.
+    if (maker === undefined || tail.has(name) || ACTIVATIONS.has(maker.opType)) continue;
+    tail.add(name);
+    const channels = graph.initialisers.get(maker.inputs[1] ?? '')?.dims[1] ?? 0;
+    const ends = maker.opType === 'Conv' && channels > LOGIT_CHANNELS_MAX;
+    if (!ends) open.push(...maker.inputs);
+  }
+  return tail;
+}
+
+function readersOf(graph: Graph): ReadonlyMap<string, readonly GraphNode[]> {
+  const readers = new Map<string, GraphNode[]>();
+  for (const node of graph.nodes) {
+    for (const name of new Set(node.inputs)) {
+      const list = readers.get(name);
+      if (list === undefined) readers.set(name, [node]);
+      else list.push(node);
+    }
+  }
+  return readers;
+}

@@ -1,0 +1,60 @@
+/**
+ * What a PNG says of its colours, in the order in which the third edition of the specification
+ * (W3C, 2025, section 4.3) ranks it: cICP, iCCP, sRGB, then gAMA with cHRM. libpng hands libvips
+ * the profile alone.
+ */
+import type { Cicp } from '#contract/image-header/avif-colour.ts';
+
+const SIGNATURE_BYTES = 8;
+/** Length, type and CRC. */
+const CHUNK_FRAME_BYTES = 12;
+/** Chunks looked at before IDAT. */
+const CHUNKS_MAX = 1024;
+const PER_UNIT = 100_000;
+
+/** CIE xy of white, red, green and blue. */
+export type Chromaticities = readonly number[];
+
+export interface PngColour {
+  readonly cicp: Cicp | undefined;
+  /** iCCP or sRGB stand above gAMA and cHRM. */
+  readonly isNamed: boolean;
+  /** What a sample is raised to for linear light. */
+  readonly exponent: number | undefined;
+  readonly chromaticities: Chromaticities | undefined;
+}
+
+export function readPngColour(file: Buffer): PngColour {
+  const colour: { -readonly [Key in keyof PngColour]: PngColour[Key] } = {
+    cicp: undefined,
+    isNamed: false,
+    exponent: undefined,
+    chromaticities: undefined,
+  };
+  let offset = SIGNATURE_BYTES;
+  for (let chunk = 0; chunk < CHUNKS_MAX && offset + CHUNK_FRAME_BYTES <= file.length; chunk++) {
+    const length = file.readUInt32BE(offset);
+    const type = file.toString('latin1', offset + 4, offset + 8);
+    const body = file.subarray(offset + 8, offset + 8 + length);
+    if (type === 'IDAT') break;
+    if (type === 'cICP' && body.length === 4) {
+      colour.cicp = { primaries: body[0], transfer: body[1] };
+    }
+    if (type === 'iCCP' || type === 'sRGB') colour.isNamed = true;
+    if (type === 'gAMA' && body.length === 4) colour.exponent = readExponent(body);
+    if (type === 'cHRM' && body.length === 32) colour.chromaticities = readChromaticities(body);
+    offset += CHUNK_FRAME_BYTES + length;
+  }
+  return colour;
+}
+
+/** Gammas that are a mistake (0, or far from any screen or camera) are none. */
+function readExponent(body: Buffer): number | undefined {
+  const exponent = PER_UNIT / body.readUInt32BE(0);
+  return exponent >= 0.5 && exponent <= 5 ? exponent : undefined;
+}
+
+function readChromaticities(body: Buffer): Chromaticities | undefined {
+  const xy = Array.from({ length: 8 }, (_, i) => body.readUInt32BE(4 * i) / PER_UNIT);
+  return xy.every(value => value <= 2) ? xy : undefined;
+}

@@ -1,0 +1,274 @@
+/**
+ * From the colours that a file names by numbers (ITU-T H.273 code points in AVIF and PNG, gamma and
+ * chromaticities in PNG) to 8-bit sRGB. ICC profiles are the codecs' business, and libjxl's own
+ * profiles tone-map. Pure arithmetic.
+ *
+ * High dynamic range is brought to the screen's by a fixed curve, the same for every picture: no
+ * value of a picture is measured, so a crop of it looks as it did in the whole. Diffuse white (203
+ * cd/m2) is white nearly, what is brighter rolls off up to PEAK_NITS.
+ */
+import type { Cicp } from '#contract/image-header/avif-colour.ts';
+import type { Chromaticities } from './png-colour.ts';
+
+export interface SourceColour {
+  /** Of linear light in the source's primaries to linear light in sRGB's; rows. */
+  readonly matrix: readonly number[];
+  /** From a sample, 0 to 1, to linear light; 1 is white, or PEAK_NITS where `toneMaps`. */
+  readonly toLinear: (sample: number) => number;
+  /** Linear light is in units of PEAK_NITS and has to be brought to the screen's range. */
+  readonly toneMaps: boolean;
+  /** Hybrid log-gamma: the scene's light, which the luminance turns into the screen's. */
+  readonly isScene: boolean;
+}
+
+const D65 = [0.3127, 0.329] as const;
+const SRGB: Chromaticities = [...D65, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06];
+const REC_2020: Chromaticities = [...D65, 0.708, 0.292, 0.17, 0.797, 0.131, 0.046];
+
+/** H.273 table 2. What is not here (unspecified, or of no picture) is taken for sRGB's. */
+const PRIMARIES: Readonly<Record<number, Chromaticities>> = {
+  1: SRGB,
+  5: [...D65, 0.64, 0.33, 0.29, 0.6, 0.15, 0.06],
+  6: [...D65, 0.63, 0.34, 0.31, 0.595, 0.155, 0.07],
+  7: [...D65, 0.63, 0.34, 0.31, 0.595, 0.155, 0.07],
+  9: REC_2020,
+  11: [0.314, 0.351, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06],
+  12: [...D65, 0.68, 0.32, 0.265, 0.69, 0.15, 0.06],
+};
+
+const TRANSFER_PQ = 16;
+const TRANSFER_HLG = 18;
+
+/** Peak that the curve expects of a picture: what such content is mostly graded for. */
+const PEAK_NITS = 1000;
+/** Diffuse white of ITU-R BT.2408. */
+const WHITE_NITS = 203;
+const PQ_PEAK_NITS = 10_000;
+/** HLG's system gamma for a screen of 1000 cd/m2 (ITU-R BT.2100, table 5). */
+const HLG_SYSTEM_GAMMA = 1.2;
+
+/** An exponent this near to 2.2 is sRGB's, which is what writers of gAMA 45455 mean. */
+const EXPONENT_TOLERANCE = 0.05;
+const CHROMATICITY_TOLERANCE = 0.004;
+
+/** Undefined where nothing needs to be done: it is sRGB. */
+export function colourOfCicp({ primaries, transfer }: Cicp): SourceColour | undefined {
+  const toneMaps = transfer === TRANSFER_PQ || transfer === TRANSFER_HLG;
+  const isScene = transfer === TRANSFER_HLG;
+  const chromaticities = PRIMARIES[primaries] ?? SRGB;
+  const toLinear = transferOf(transfer);
+  if (toLinear === srgbToLinear && chromaticities === SRGB) return undefined;
+  return { matrix: matrixToSrgb(chromaticities), toLinear, toneMaps, isScene };
+}
+
+/** Of PNG's gAMA and cHRM. Undefined where nothing needs to be done. */
+export function colourOfGamma(
+  exponent: number | undefined,
+  chromaticities: Chromaticities | undefined,
+): SourceColour | undefined {
+  const isSrgbCurve = exponent === undefined || Math.abs(exponent - 2.2) <= EXPONENT_TOLERANCE;
+  const isSrgbGamut =
+    chromaticities === undefined ||
+    chromaticities.every((value, i) => Math.abs(value - SRGB[i]) <= CHROMATICITY_TOLERANCE);
+  if (isSrgbCurve && isSrgbGamut) return undefined;
+  const matrix = matrixToSrgb(isSrgbGamut ? SRGB : chromaticities);
+  // Degenerate primaries span no space: then they say nothing.
+  const usable = matrix.every(Number.isFinite);
+  const toLinear = isSrgbCurve ? srgbToLinear : (sample: number) => sample ** exponent;
+  if (!usable && isSrgbCurve) return undefined;
+  return {
+    matrix: usable ? matrix : matrixToSrgb(SRGB),
+    toLinear,
+    toneMaps: false,
+    isScene: false,
+  };
+}
+
+/**
+ * H.273 table 3. The curves of BT.709, BT.601 and BT.2020 are cameras'; what is encoded with them
+ * is made for, and shown by, a screen whose curve is sRGB's nearly, and browsers take it so.
+ */
+function transferOf(transfer: number): (sample: number) => number {
+  switch (transfer) {
+    case 4:
+      return sample => sample ** 2.2;
+    case 5:
+      return sample => sample ** 2.8;
+    case 8:
+      return sample => sample;
+    case TRANSFER_PQ:
+      return sample => (pqToNits(sample) > PEAK_NITS ? 1 : pqToNits(sample) / PEAK_NITS);
+    case TRANSFER_HLG:
+      return hlgToScene;
+    default:
+      return srgbToLinear;
+  }
+}
+
+function srgbToLinear(sample: number): number {
+  return sample <= 0.04045 ? sample / 12.92 : ((sample + 0.055) / 1.055) ** 2.4;
+}
+
+function linearToSrgb(light: number): number {
+  return light <= 0.0031308 ? light * 12.92 : 1.055 * light ** (1 / 2.4) - 0.055;
+}
+
+const PQ = { m1: 2610 / 16384, m2: 2523 / 32, c1: 107 / 128, c2: 2413 / 128, c3: 2392 / 128 };
+
+/** SMPTE ST 2084. */
+function pqToNits(sample: number): number {
+  const power = sample ** (1 / PQ.m2);
+  const light = Math.max(0, power - PQ.c1) / (PQ.c2 - PQ.c3 * power);
+  return PQ_PEAK_NITS * light ** (1 / PQ.m1);
+}
+
+function nitsToPq(nits: number): number {
+  const power = (nits / PQ_PEAK_NITS) ** PQ.m1;
+  return ((PQ.c1 + PQ.c2 * power) / (1 + PQ.c3 * power)) ** PQ.m2;
+}
+
+/** ITU-R BT.2100, table 5: the inverse of the camera's curve. */
+function hlgToScene(sample: number): number {
+  const [a, b, c] = [0.17883277, 0.28466892, 0.55991073];
+  return sample <= 0.5 ? sample ** 2 / 3 : (Math.exp((sample - c) / a) + b) / 12;
+}
+
+/**
+ * From PEAK_NITS to WHITE_NITS: the knee and Hermite spline of ITU-R BT.2390-11, section 5.4.1.
+ * @param light 1 is PEAK_NITS. The result: 1 is WHITE_NITS.
+ */
+function toneMap(light: number): number {
+  const peak = nitsToPq(PEAK_NITS);
+  const target = nitsToPq(WHITE_NITS) / peak;
+  const knee = 1.5 * target - 0.5;
+  const sample = nitsToPq(light * PEAK_NITS) / peak;
+  if (sample < knee) return (light * PEAK_NITS) / WHITE_NITS;
+  const t = (sample - knee) / (1 - knee);
+  const bent =
+    (2 * t ** 3 - 3 * t ** 2 + 1) * knee +
+    (t ** 3 - 2 * t ** 2 + t) * (1 - knee) +
+    (-2 * t ** 3 + 3 * t ** 2) * target;
+  return pqToNits(bent * peak) / WHITE_NITS;
+}
+
+type Matrix = readonly number[];
+
+function invert([a, b, c, d, e, f, g, h, i]: Matrix): Matrix {
+  const determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g);
+  return [
+    e * i - f * h,
+    c * h - b * i,
+    b * f - c * e,
+    f * g - d * i,
+    a * i - c * g,
+    c * d - a * f,
+    d * h - e * g,
+    b * g - a * h,
+    a * e - b * d,
+  ].map(value => value / determinant);
+}
+
+function multiply(left: Matrix, right: Matrix): Matrix {
+  return Array.from({ length: 9 }, (_, at) => {
+    const row = 3 * Math.floor(at / 3);
+    const column = at % 3;
+    return [0, 1, 2].reduce((sum, k) => sum + left[row + k] * right[3 * k + column], 0);
+  });
+}
+
+/** XYZ of x and y at a luminance of 1. */
+function toXyz(x: number, y: number): readonly [number, number, number] {
+  return [x / y, 1, (1 - x - y) / y];
+}
+
+/** SMPTE RP 177: linear RGB to XYZ, white at a luminance of 1. */
+function rgbToXyz([wx, wy, rx, ry, gx, gy, bx, by]: Chromaticities): Matrix {
+  const [red, green, blue] = [toXyz(rx, ry), toXyz(gx, gy), toXyz(bx, by)];
+  const columns = [0, 1, 2].flatMap(k => [red[k], green[k], blue[k]]);
+  const white = toXyz(wx, wy);
+  const inverse = invert(columns);
+  const scale = [0, 3, 6].map(
+    row => inverse[row] * white[0] + inverse[row + 1] * white[1] + inverse[row + 2] * white[2],
+  );
+  return columns.map((value, at) => value * scale[at % 3]);
+}
+
+const BRADFORD: Matrix = [
+  0.8951, 0.2664, -0.1614, -0.7502, 1.7135, 0.0367, 0.0389, -0.0685, 1.0296,
+];
+
+/** Linear Bradford: the whites are seen as the same. */
+function adaptation(from: readonly [number, number, number]): Matrix {
+  const cones = (xyz: readonly number[]) =>
+    [0, 3, 6].map(row => [0, 1, 2].reduce((sum, k) => sum + BRADFORD[row + k] * xyz[k], 0));
+  const [source, target] = [cones(from), cones(toXyz(D65[0], D65[1]))];
+  const [l, m, s] = source.map((value, i) => target[i] / value);
+  return multiply(invert(BRADFORD), multiply([l, 0, 0, 0, m, 0, 0, 0, s], BRADFORD));
+}
+
+function matrixToSrgb(chromaticities: Chromaticities): Matrix {
+  const adapt = adaptation(toXyz(chromaticities[0], chromaticities[1]));
+  return multiply(invert(rgbToXyz(SRGB)), multiply(adapt, rgbToXyz(chromaticities)));
+}
+
+/** Steps of the tables by linear light: sRGB's steepest slope moves 0.05 of 255 a step. */
+const LIGHT_STEPS = 65_535;
+
+function tabulate(length: number, at: (index: number) => number): Float32Array {
+  return Float32Array.from({ length }, (_, index) => at(index));
+}
+
+/** BT.2020's luminance, for HLG's system gamma; other primaries with HLG are rare and near. */
+const LUMINANCE = [0.2627, 0.678, 0.0593] as const;
+
+/**
+ * Interleaved RGBA in the source's colours, 8 or 16 bits a sample, to pixels in 8-bit sRGB. 0.1 us
+ * a pixel.
+ */
+export function convertToSrgb(
+  samples: Uint8Array | Uint16Array,
+  { matrix, toLinear, toneMaps, isScene }: SourceColour,
+): Uint32Array {
+  const sampleMax = samples.BYTES_PER_ELEMENT === 1 ? 255 : 65_535;
+  const linear = tabulate(sampleMax + 1, index => toLinear(index / sampleMax));
+  const encoded = Uint8Array.from({ length: LIGHT_STEPS + 1 }, (_, index) =>
+    Math.round(linearToSrgb(index / LIGHT_STEPS) * 255),
+  );
+  // Factors, so that all three of a pixel shrink alike and its hue stays.
+  const factors = tabulate(LIGHT_STEPS + 1, index => {
+    const light = Math.max(index, 1) / LIGHT_STEPS;
+    return toneMaps ? toneMap(light) / light : 1;
+  });
+  const scene = tabulate(
+    LIGHT_STEPS + 1,
+    index => (Math.max(index, 1) / LIGHT_STEPS) ** (HLG_SYSTEM_GAMMA - 1),
+  );
+  const pixels = new Uint32Array(samples.length / 4);
+  const [m0, m1, m2, m3, m4, m5, m6, m7, m8] = matrix;
+  const encode = (light: number): number =>
+    encoded[light <= 0 ? 0 : light >= 1 ? LIGHT_STEPS : (light * LIGHT_STEPS + 0.5) | 0];
+  for (let i = 0, at = 0; i < pixels.length; i++, at += 4) {
+    let r = linear[samples[at]];
+    let g = linear[samples[at + 1]];
+    let b = linear[samples[at + 2]];
+    if (isScene) {
+      const luminance = LUMINANCE[0] * r + LUMINANCE[1] * g + LUMINANCE[2] * b;
+      const gain = scene[(Math.min(1, luminance) * LIGHT_STEPS) | 0];
+      r *= gain;
+      g *= gain;
+      b *= gain;
+    }
+    if (toneMaps) {
+      const factor = factors[(Math.min(1, Math.max(r, g, b)) * LIGHT_STEPS) | 0];
+      r *= factor;
+      g *= factor;
+      b *= factor;
+    }
+    const red = encode(m0 * r + m1 * g + m2 * b);
+    const green = encode(m3 * r + m4 * g + m5 * b);
+    const blue = encode(m6 * r + m7 * g + m8 * b);
+    const alpha = ((samples[at + 3] * 255) / sampleMax + 0.5) | 0;
+    pixels[i] = (red | (green << 8) | (blue << 16) | (alpha << 24)) >>> 0;
+  }
+  return pixels;
+}

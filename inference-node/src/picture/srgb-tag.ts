@@ -1,0 +1,140 @@
+/**
+ * Marks a result as sRGB in the way of its format: a chunk of one byte in PNG (ISO/IEC 15948,
+ * 11.3.2.5), an ICC profile in WebP (RFC 9649, 2.7.1.4). AVIF and JPEG XL have it in numbers. Pure.
+ */
+import { crc32 } from 'node:zlib';
+
+const PNG_SIGNATURE_BYTES = 8;
+const IHDR_BYTES = 25;
+/** Perceptual. */
+const INTENT = 0;
+
+/** @param png of our own encoder, without colour chunks. */
+export function tagPng(png: Buffer): Buffer {
+  const typed = Buffer.concat([Buffer.from('sRGB', 'latin1'), Buffer.from([INTENT])]);
+  const chunk = Buffer.alloc(13);
+  chunk.writeUInt32BE(1);
+  typed.copy(chunk, 4);
+  chunk.writeUInt32BE(crc32(typed), 9);
+  const at = PNG_SIGNATURE_BYTES + IHDR_BYTES;
+  return Buffer.concat([png.subarray(0, at), chunk, png.subarray(at)]);
+}
+
+const RIFF_HEAD_BYTES = 12;
+const CHUNK_HEAD_BYTES = 8;
+const VP8X_BYTES = 10;
+const FLAG_PROFILE = 0x20;
+const FLAG_ALPHA = 0x10;
+/**
+ * An alpha plane of nothing but 255, of any size: compressed without loss (1), then of VP8L (RFC
+ * 9649, 3) no transform, no cache, one group of codes of one symbol each, which take no bits.
+ */
+const OPAQUE_ALPHA = Buffer.from([1, 0xe8, 0x7f, 0x44, 0x04]);
+
+function webpChunk(type: string, body: Buffer): Buffer {
+  const head = Buffer.alloc(CHUNK_HEAD_BYTES);
+  head.write(type, 'latin1');
+  head.writeUInt32LE(body.length, 4);
+  return Buffer.concat([head, body, Buffer.alloc(body.length % 2)]);
+}
+
+/**
+ * Also gives a picture that is opaque everywhere its alpha back, which libwebp leaves out.
+ * @param webp a cut-out of our own encoder, of that size, without a profile.
+ */
+export function tagWebp(webp: Buffer, width: number, height: number): Buffer {
+  const isExtended = webp.toString('latin1', RIFF_HEAD_BYTES, RIFF_HEAD_BYTES + 4) === 'VP8X';
+  const first = RIFF_HEAD_BYTES + CHUNK_HEAD_BYTES;
+  const canvas = Buffer.alloc(VP8X_BYTES);
+  const alpha: Buffer[] = [];
+  if (isExtended) {
+    webp.copy(canvas, 0, first, first + VP8X_BYTES);
+  } else {
+    canvas[0] = FLAG_ALPHA;
+    canvas.writeUIntLE(width - 1, 4, 3);
+    canvas.writeUIntLE(height - 1, 7, 3);
+    alpha.push(webpChunk('ALPH', OPAQUE_ALPHA));
+  }
+  canvas[0] |= FLAG_PROFILE;
+  const rest = webp.subarray(isExtended ? first + VP8X_BYTES : RIFF_HEAD_BYTES);
+  const chunks = [webpChunk('VP8X', canvas), webpChunk('ICCP', SRGB_PROFILE), ...alpha, rest];
+  const head = Buffer.from('RIFF\0\0\0\0WEBP', 'latin1');
+  head.writeUInt32LE(4 + chunks.reduce((sum, chunk) => sum + chunk.length, 0), 4);
+  return Buffer.concat([head, ...chunks]);
+}
+
+/** 15.16 fixed point. */
+function fixed(...values: number[]): Buffer {
+  const bytes = Buffer.alloc(4 * values.length);
+  for (const [i, value] of values.entries()) bytes.writeInt32BE(Math.round(value * 65536), 4 * i);
+  return bytes;
+}
+
+function tagOf(type: string, ...content: Buffer[]): Buffer {
+  return Buffer.concat([Buffer.from(`${type}\0\0\0\0`, 'latin1'), ...content]);
+}
+
+/** One record, English. */
+function localised(text: string): Buffer {
+  const record = Buffer.alloc(20);
+  record.writeUInt32BE(1, 0);
+  record.writeUInt32BE(12, 4);
+  record.write('enUS', 8, 'latin1');
+  record.writeUInt32BE(2 * text.length, 12);
+  record.writeUInt32BE(28, 16);
+  return tagOf('mluc', record, Buffer.from(text, 'utf16le').swap16());
+}
+
+/** ICC.1:2022, version 4.4, matrix and curve of IEC 61966-2-1 adapted to D50. */
+function createSrgbProfile(): Buffer {
+  const curveType = Buffer.from([0, 3, 0, 0]);
+  const curve = tagOf('para', curveType, fixed(2.4, 1 / 1.055, 0.055 / 1.055, 1 / 12.92, 0.04045));
+  const adaptation = [
+    1.04788, 0.02292, -0.05022, 0.02959, 0.99048, -0.01707, -0.00925, 0.01508, 0.75168,
+  ];
+  const tags: [string, Buffer][] = [
+    ['desc', localised('sRGB')],
+    ['cprt', localised('CC0')],
+    ['wtpt', tagOf('XYZ ', fixed(0.9642, 1, 0.82491))],
+    ['chad', tagOf('sf32', fixed(...adaptation))],
+    ['rXYZ', tagOf('XYZ ', fixed(0.43604, 0.22249, 0.01392))],
+    ['gXYZ', tagOf('XYZ ', fixed(0.38512, 0.7169, 0.09706))],
+    ['bXYZ', tagOf('XYZ ', fixed(0.14305, 0.06061, 0.71393))],
+    ['rTRC', curve],
+    ['gTRC', curve],
+    ['bTRC', curve],
+  ];
+  const tableBytes = 4 + 12 * tags.length;
+  const offsets = new Map<Buffer, number>();
+  const bodies: Buffer[] = [];
+  let end = 128 + tableBytes;
+  for (const [, body] of tags) {
+    if (offsets.has(body)) continue;
+    offsets.set(body, end);
+    const padded = Buffer.concat([body, Buffer.alloc((4 - (body.length % 4)) % 4)]);
+    bodies.push(padded);
+    end += padded.length;
+  }
+  const table = Buffer.alloc(tableBytes);
+  table.writeUInt32BE(tags.length);
+  for (const [i, [name, body]] of tags.entries()) {
+    table.write(name, 4 + 12 * i, 'latin1');
+    table.writeUInt32BE(offsets.get(body) ?? 0, 8 + 12 * i);
+    table.writeUInt32BE(body.length, 12 + 12 * i);
+  }
+  return Buffer.concat([profileHeader(end), table, ...bodies]);
+}
+
+function profileHeader(length: number): Buffer {
+  const header = Buffer.alloc(128);
+  header.writeUInt32BE(length);
+  header.writeUInt32BE(0x04400000, 8);
+  header.write('mntrRGB XYZ ', 12, 'latin1');
+  for (const [i, part] of [2024, 1, 1].entries()) header.writeUInt16BE(part, 24 + 2 * i);
+  header.write('acsp', 36, 'latin1');
+  fixed(0.9642, 1, 0.82491).copy(header, 68);
+  return header;
+}
+
+/** 480 bytes. */
+export const SRGB_PROFILE: Buffer = createSrgbProfile();

@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import test, { before } from 'node:test';
+import { choosePrecision, type PrecisionWish } from '../../src/models/choose-precision.ts';
+import { carriesInt8 } from '../../src/models/instruction-set.ts';
+import type { ModelManifest } from '../../src/models/manifest.ts';
+import { ModelError } from '../../src/models/model-error.ts';
+import { makeTinyModel } from './fake-registry.ts';
+
+let plain: ModelManifest;
+let quantised: ModelManifest;
+
+before(async () => {
+  plain = (await makeTinyModel(1000)).manifest;
+  quantised = {
+    ...plain,
+    precisions: ['fp32', 'fp16', 'int8'],
+    inputSize: { ...plain.inputSize, int8: [64] },
+  };
+});
+
+function choose(manifest: ModelManifest, more: Partial<PrecisionWish> = {}) {
+  return choosePrecision(manifest, {
+    wanted: 'auto',
+    size: { width: 64, height: 64 },
+    provider: 'cpu',
+    instructionSet: 'x64-avx512-vnni',
+    ...more,
+  });
+}
+
+test('a named precision that cannot be is refused, never replaced', () => {
+  const refused = (manifest: ModelManifest, more: Partial<PrecisionWish>, pattern: RegExp) =>
+    assert.throws(
+      () => choose(manifest, { wanted: 'int8', ...more }),
+      (error: unknown) =>
+        error instanceof ModelError && error.kind === 'settings' && pattern.test(error.message),
+    );
+  refused(plain, {}, /int8 \(MATTING_PRECISION\): it can in fp32, fp16/);
+  refused(quantised, { size: { width: 96, height: 96 } }, /ranges at 64, not at 96/);
+  refused(quantised, { size: { width: 64, height: 96 } }, /not at 64x96/);
+  refused(quantised, { provider: 'cuda' }, /for CPUs, the execution provider is cuda/);
+});
+
+test('auto falls back to fp32 and says why', () => {
+  const without = choose(quantised, { instructionSet: 'x64-avx2' });
+  assert.equal(without.precision, 'fp32');
+  assert.match(without.fallback ?? '', /x64-avx2.*no VNNI/);
+  const size = choose(quantised, { size: { width: 96, height: 96 } });
+  assert.equal(size.precision, 'fp32');
+  assert.match(size.fallback ?? '', /ranges for int8 at 64, not at 96/);
+});
+
+test('auto is int8 where the CPU carries it, fp16 on a GPU, and no fallback is told', () => {
+  assert.deepEqual(choose(quantised), { precision: 'int8' });
+  assert.deepEqual(choose(quantised, { provider: 'cuda' }), { precision: 'fp16' });
+  assert.deepEqual(choose(plain), { precision: 'fp32' });
+  const single: ModelManifest = { ...plain, precisions: ['fp32'] };
+  assert.deepEqual(choose(single, { provider: 'cuda' }), { precision: 'fp32' });
+});
+
+test('a named one is taken as it is', () => {
+  for (const wanted of ['fp32', 'fp16', 'int8'] as const) {
+    assert.deepEqual(choose(quantised, { wanted }), { precision: wanted });
+  }
+  // Slow there, but what was asked for; its answer is still checked.
+  const asked = choose(quantised, { wanted: 'int8', instructionSet: 'x64-avx2' });
+  assert.deepEqual(asked, { precision: 'int8' });
+});
+
+test('the classes with byte products are those of VNNI and DOTPROD', () => {
+  for (const name of ['x64-base', 'x64-avx2', 'x64-avx512', 'arm64-neon', 'riscv64']) {
+    assert.ok(!carriesInt8(name), name);
+  }
+  for (const name of ['x64-avx512-vnni', 'x64-avx2-vnni', 'arm64-neon-dotprod']) {
+    assert.ok(carriesInt8(name), name);
+  }
+});

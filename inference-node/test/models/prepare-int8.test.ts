@@ -1,0 +1,229 @@
+/** Preparing in int8 from ranges: the answer check, the fallback, the lock, damaged files. */
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readFile, rm, truncate, utimes, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after, afterEach, before, beforeEach } from 'node:test';
+import ort from 'onnxruntime-node';
+import { createPlaneTables, fillAlpha, fillPlanes } from '../../src/engine/pixel-conversion.ts';
+import type { AnswerPicture } from '../../src/models/answer-check.ts';
+import { drawCheckPicture, summariseAnswer } from '../../src/models/check-picture.ts';
+import { fetchWeights } from '../../src/models/fetch.ts';
+import type { ModelManifest } from '../../src/models/manifest.ts';
+import { ModelError, type ModelErrorKind } from '../../src/models/model-error.ts';
+import { decodeModel } from '../../src/models/onnx/model-file.ts';
+import { quantise } from '../../src/models/onnx/passes/quantise.ts';
+import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
+import { planQuantisation } from '../../src/models/onnx/quantisation-plan.ts';
+import {
+  type PrepareOptions,
+  type PrepareProgress,
+  prepareModel,
+} from '../../src/models/prepare.ts';
+import { LOCK_IDLE_MAX_MS } from '../../src/models/prepare-lock.ts';
+import type { PreparedModel } from '../../src/models/prepared-model.ts';
+import { exactInputScale, formatRanges } from '../../src/models/ranges.ts';
+import { type FakeRegistry, makeTinyModel, openFakeRegistry, sha256 } from './fake-registry.ts';
+import { graphBytes, measureRanges } from './tiny-graph.ts';
+
+const SIDE = 64;
+const VNNI = 'x64-avx512-vnni';
+
+let manifest: ModelManifest;
+let registry: FakeRegistry;
+let rangesText: string;
+let folder: string;
+let cacheDir: string;
+let rangesFile: string;
+let steps: PrepareProgress[];
+let asked: PreparedModel[];
+
+before(async () => {
+  const tiny = await makeTinyModel(1000);
+  registry = await openFakeRegistry(tiny.tarball);
+  const { precisions, inputSize } = tiny.manifest;
+  manifest = {
+    ...tiny.manifest,
+    precisions: [...precisions, 'int8'],
+    inputSize: { ...inputSize, int8: [SIDE] },
+  };
+  rangesText = await calibrate(tiny.weights);
+});
+after(() => registry.close());
+beforeEach(async () => {
+  steps = [];
+  asked = [];
+  folder = await mkdtemp(join(tmpdir(), 'int8-'));
+  cacheDir = join(folder, 'cache');
+  rangesFile = join(folder, 'models', 'tiny', 'ranges-64.json');
+  await mkdir(join(folder, 'models', 'tiny'), { recursive: true });
+  await writeFile(rangesFile, rangesText);
+  await fetchWeights(manifest, { cacheDir, registryOptions: registry.options });
+});
+afterEach(() => rm(folder, { recursive: true }));
+
+/** An engine in this process. */
+const answer: AnswerPicture = async (model, rgb) => {
+  asked.push(model);
+  return infer(model.path, rgb);
+};
+
+async function infer(graph: string | Uint8Array, rgb: Uint8Array): Promise<Buffer> {
+  const options = { intraOpNumThreads: 1, logSeverityLevel: 3 as const };
+  const session = await (typeof graph === 'string'
+    ? ort.InferenceSession.create(graph, options)
+    : ort.InferenceSession.create(graph, options));
+  const planes = new Float32Array(rgb.length);
+  fillPlanes(rgb, planes, createPlaneTables(manifest.normalisation, manifest.colourOrder));
+  const input = new ort.Tensor('float32', planes, [1, 3, SIDE, SIDE]);
+  const { output } = await session.run({ input }, ['output']);
+  const alpha = Buffer.alloc(SIDE * SIDE);
+  fillAlpha(output.data as Float32Array, new Uint8ClampedArray(alpha.buffer), 'none');
+  await session.release();
+  return alpha;
+}
+
+async function calibrate(weights: Buffer): Promise<string> {
+  const graph = prepareGraph(decodeModel(weights, 'tiny'), {
+    inputName: 'input',
+    outputName: 'output',
+    exported: { width: SIDE, height: SIDE },
+    wanted: { width: SIDE, height: SIDE },
+    precision: 'fp32',
+  });
+  const input = exactInputScale(manifest);
+  const { measured } = planQuantisation(graph, { inputIsExact: true });
+  const ranges = await measureRanges(graph, measured, SIDE);
+  const bytes = graphBytes(quantise(graph, { ranges, float32: new Set(), input }));
+  return formatRanges({
+    model: 'tiny',
+    version: manifest.version,
+    weightsSha256: sha256(weights),
+    inputSize: SIDE,
+    quantile: 0,
+    photos: [{ name: 'a wave', sha256: 'ab'.repeat(32) }],
+    float32: [],
+    ranges,
+    checkAnswer: summariseAnswer(await infer(bytes, drawCheckPicture(SIDE, SIDE)), SIDE, SIDE),
+  });
+}
+
+function prepare(more: Partial<PrepareOptions> = {}): Promise<PreparedModel> {
+  return prepareModel({
+    manifest,
+    cacheDir,
+    manifestDirectory: join(folder, 'models'),
+    provider: 'cpu',
+    instructionSet: VNNI,
+    answering: { machine: 'a test', answer },
+    onProgress: progress => steps.push(progress),
+    ...more,
+  });
+}
+
+const took = (step: PrepareProgress['step']) => steps.splice(0).some(taken => taken.step === step);
+
+const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof ModelError, String(error));
+  assert.equal(error.kind, kind);
+  assert.match(error.message, pattern);
+  return true;
+};
+
+/** Answers black: a machine that computes wrongly. */
+const wrong: AnswerPicture = async (model, rgb) => {
+  if (model.precision !== 'int8') return answer(model, rgb);
+  return Buffer.alloc(SIDE * SIDE);
+};
+
+test('ranges that do not fit are refused before anything is written, auto or not', async () => {
+  for (const precision of ['auto', 'int8'] as const) {
+    await writeFile(rangesFile, rangesText.replace(/"version": ?"1\.0\.0"/, '"version": "0.9.9"'));
+    await assert.rejects(prepare({ precision }), isModelError('manifest', /version is 0\.9\.9/));
+    await writeFile(rangesFile, rangesText.slice(0, 700));
+    await assert.rejects(prepare({ precision }), isModelError('manifest', /not JSON/));
+  }
+  assert.deepEqual(asked, []);
+});
+
+test('a machine that computes wrongly gets fp32 by auto, and says why; int8 refuses it', async () => {
+  const answering = { machine: 'a wrong one', answer: wrong };
+  const fallen = await prepare({ answering });
+  assert.equal(fallen.precision, 'fp32');
+  assert.match(
+    fallen.precisionFallback ?? '',
+    /answer to the check picture is wrong.*levels of 255/,
+  );
+  const named = prepare({ answering, precision: 'int8' });
+  await assert.rejects(named, isModelError('prepare', /MATTING_PRECISION=int8.*is wrong/));
+  // Nothing of it is remembered: the right machine beside it is asked and goes on.
+  assert.equal((await prepare()).precision, 'int8');
+});
+
+test('an engine that dies over the graph is no reason to stop', async () => {
+  const dies = () => Promise.reject(new Error('the process ended: SIGILL'));
+  const fallen = await prepare({ answering: { machine: 'an old one', answer: dies } });
+  assert.equal(fallen.precision, 'fp32');
+  assert.match(fallen.precisionFallback ?? '', /does not run: the process ended: SIGILL/);
+});
+
+test('a CPU without the instructions gets fp32, and is not asked', async () => {
+  const { precision, precisionFallback } = await prepare({ instructionSet: 'x64-avx2' });
+  assert.equal(precision, 'fp32');
+  assert.match(precisionFallback ?? '', /x64-avx2/);
+  assert.deepEqual(asked, []);
+});
+
+test('int8 is made, answers as stored, and is asked once on each kind of machine', async () => {
+  const first = await prepare();
+  assert.equal(first.precision, 'int8');
+  assert.equal(first.precisionFallback, undefined);
+  assert.equal(first.sha256, sha256(await readFile(first.path)));
+  assert.ok(took('rewrite'));
+  assert.deepEqual(await prepare(), first);
+  assert.ok(!took('rewrite'));
+  assert.equal(asked.length, 1);
+  await prepare({ answering: { machine: 'another', answer } });
+  assert.equal(asked.length, 2);
+  // The record speaks of the file's very bytes, and a damaged one of nothing.
+  await writeFile(`${first.path}.answers.json`, '{"sha256": "');
+  await prepare();
+  assert.equal(asked.length, 3);
+});
+
+test('other ranges make another file', async () => {
+  const first = await prepare();
+  await writeFile(rangesFile, rangesText.replace('"a wave"', '"a wave, named anew"'));
+  steps.length = 0;
+  const second = await prepare();
+  assert.equal(second.path, first.path);
+  assert.ok(took('discard'));
+});
+
+test('a prepared file cut short is made again', async () => {
+  const { path, sha256: whole } = await prepare();
+  await truncate(path, 1000);
+  steps.length = 0;
+  assert.equal((await prepare()).sha256, whole);
+  assert.ok(took('discard'));
+});
+
+test('two at once make one file, the second waits for the first', async () => {
+  const [one, other] = await Promise.all([prepare(), prepare()]);
+  assert.deepEqual(one, other);
+  assert.equal(steps.filter(({ step }) => step === 'rewrite').length, 1);
+  assert.ok(took('wait'));
+});
+
+test('the lock of a process that died holds nobody up', async () => {
+  const { path } = await prepare();
+  await rm(path);
+  const lock = `${path}.lock`;
+  await writeFile(lock, '');
+  const longAgo = new Date(Date.now() - 2 * LOCK_IDLE_MAX_MS);
+  await utimes(lock, longAgo, longAgo);
+  steps.length = 0;
+  await prepare();
+  assert.ok(took('rewrite'));
+  await assert.rejects(readFile(lock), { code: 'ENOENT' });
+});

@@ -1,0 +1,144 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import { ModelError } from '../../src/models/model-error.ts';
+import type { Graph, GraphNode } from '../../src/models/onnx/graph.ts';
+import {
+  type Quantisation,
+  quantise,
+  scaleOfRange,
+} from '../../src/models/onnx/passes/quantise.ts';
+import { OPSET_OF_INT8, raiseOpset } from '../../src/models/onnx/passes/raise-opset.ts';
+import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
+import { planQuantisation } from '../../src/models/onnx/quantisation-plan.ts';
+import { float32Tensor } from '../../src/models/onnx/tensor.ts';
+import { graphBytes, largestDifference, measureRanges, runGraph, tinyGraph } from './tiny-graph.ts';
+
+const SIDE = 64;
+/** Of the pictures of runGraph, which lie in [-1, 1]. */
+const INPUT = { scale: 1 / 127, zeroPoint: 128 };
+
+function float32(options: { readonly half?: boolean } = {}): Graph {
+  return prepareGraph(tinyGraph({ side: SIDE, ...options }), {
+    inputName: 'input',
+    outputName: 'output',
+    exported: { width: SIDE, height: SIDE },
+    wanted: { width: SIDE, height: SIDE },
+    precision: 'fp32',
+  });
+}
+
+async function quantisationOf(graph: Graph, more: Partial<Quantisation> = {}) {
+  const { measured } = planQuantisation(graph, { inputIsExact: true });
+  const ranges = await measureRanges(graph, measured, SIDE);
+  return { ranges, float32: new Set<string>(), input: INPUT, ...more };
+}
+
+const isPrepareError = (pattern: RegExp) => (error: unknown) =>
+  error instanceof ModelError && error.kind === 'prepare' && pattern.test(error.message);
+
+function convolutions(graph: Graph): readonly GraphNode[] {
+  return graph.nodes.filter(({ opType }) => opType === 'Conv');
+}
+
+test('a value without a range is refused', async () => {
+  const graph = float32();
+  const quantisation = await quantisationOf(graph);
+  const [first] = quantisation.ranges.keys();
+  const ranges = new Map(quantisation.ranges);
+  ranges.delete(first);
+  assert.throws(
+    () => quantise(graph, { ...quantisation, ranges }),
+    isPrepareError(/the ranges do not have/),
+  );
+});
+
+test('an opset without scales a channel is refused', async () => {
+  const graph = float32();
+  const old = { ...graph, opsets: [{ domain: '', version: 11 }] };
+  const quantisation = await quantisationOf(graph);
+  assert.throws(() => quantise(old, quantisation), isPrepareError(/needs opset 13/));
+});
+
+test('an opset is raised only where no operator means another thing in the new one', () => {
+  const graph = { ...float32(), opsets: [{ domain: '', version: 11 }] };
+  assert.deepEqual(raiseOpset(graph, OPSET_OF_INT8).opsets, [{ domain: '', version: 13 }]);
+  const [first, ...rest] = graph.nodes;
+  const changed = { ...graph, nodes: [{ ...first, opType: 'Softmax' }, ...rest] };
+  assert.throws(() => raiseOpset(changed, OPSET_OF_INT8), isPrepareError(/it has a Softmax/));
+  const older = { ...graph, opsets: [{ domain: '', version: 9 }] };
+  assert.throws(() => raiseOpset(older, OPSET_OF_INT8), isPrepareError(/older than 11/));
+  const newer = { ...graph, opsets: [{ domain: '', version: 15 }] };
+  assert.equal(raiseOpset(newer, OPSET_OF_INT8), newer);
+});
+
+test('the quantised matte is the float32 one but for its steps', async () => {
+  for (const half of [false, true]) {
+    const graph = float32({ half });
+    const quantised = quantise(graph, await quantisationOf(graph));
+    const wanted = await runGraph(graphBytes(graph), SIDE);
+    const found = await runGraph(graphBytes(quantised), SIDE);
+    const spread = Math.max(...wanted) - Math.min(...wanted);
+    assert.ok(spread > 0.1, 'the tiny model answers something');
+    assert.ok(largestDifference(wanted, found) < 0.02);
+  }
+});
+
+test('only the convolution that makes logits keeps its weights', async () => {
+  const graph = float32();
+  const quantised = quantise(graph, await quantisationOf(graph));
+  const kept = convolutions(quantised).filter(({ inputs }) => graph.initialisers.has(inputs[1]));
+  assert.equal(convolutions(quantised).length, 3);
+  assert.deepEqual(
+    kept.map(({ outputs }) => outputs),
+    [graph.nodes.find(({ opType }) => opType === 'Sigmoid')?.inputs],
+  );
+  // The matte itself never goes through bytes.
+  const maker = quantised.nodes.find(({ outputs }) => outputs[0] === 'output');
+  assert.notEqual(maker?.opType, 'DequantizeLinear');
+});
+
+test('a convolution named in the ranges stays float32', async () => {
+  const graph = float32();
+  const [first] = convolutions(graph);
+  const quantisation = await quantisationOf(graph, { float32: new Set(first.outputs) });
+  const kept = convolutions(quantise(graph, quantisation)).filter(({ inputs }) =>
+    graph.initialisers.has(inputs[1]),
+  );
+  assert.deepEqual(
+    kept.map(({ outputs }) => outputs[0]),
+    [first.outputs[0], convolutions(graph)[2].outputs[0]],
+  );
+});
+
+test('where the picture is no whole steps of a scale the first convolution stays float32', async () => {
+  const graph = float32();
+  const quantisation = await quantisationOf(graph, { input: undefined });
+  const quantised = quantise(graph, quantisation);
+  const [first] = convolutions(quantised);
+  assert.deepEqual(first.inputs, convolutions(graph)[0].inputs);
+  const found = await runGraph(graphBytes(quantised), SIDE);
+  assert.ok(largestDifference(await runGraph(graphBytes(graph), SIDE), found) < 0.02);
+});
+
+test('a bias beside weights of nothing does not overflow', async () => {
+  const graph = float32();
+  const [first] = convolutions(graph);
+  const weights = graph.initialisers.get(first.inputs[1])!;
+  const values = Array.from(new Float32Array(new Uint8Array(weights.data).buffer));
+  const each = values.length / weights.dims[0];
+  // As a folded batch normalisation leaves a channel that it shut off.
+  const initialisers = new Map(graph.initialisers)
+    .set(first.inputs[1], float32Tensor(values.fill(1e-12, 0, each), weights.dims))
+    .set(first.inputs[2], float32Tensor([0.9, -0.3, 0.2, 0.1], [4]));
+  const shut = { ...graph, initialisers };
+  const quantised = quantise(shut, await quantisationOf(shut));
+  const found = await runGraph(graphBytes(quantised), SIDE);
+  assert.ok(largestDifference(await runGraph(graphBytes(shut), SIDE), found) < 0.02);
+});
+
+test('a range becomes a scale that can say zero', () => {
+  assert.deepEqual(scaleOfRange([0, 255]), { scale: 1, zeroPoint: 0 });
+  assert.deepEqual(scaleOfRange([-255, 0]), { scale: 1, zeroPoint: 255 });
+  assert.equal(scaleOfRange([-1, 3]).zeroPoint, 64);
+  assert.ok(scaleOfRange([0, 0]).scale > 0);
+});

@@ -1,0 +1,171 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test, { after, before } from 'node:test';
+import { CHECK_BLOCKS } from '../../src/models/check-picture.ts';
+import {
+  listManifests,
+  loadManifest,
+  MANIFEST_DIRECTORY,
+  type ModelManifest,
+} from '../../src/models/manifest.ts';
+import { ModelError } from '../../src/models/model-error.ts';
+import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
+import { planQuantisation } from '../../src/models/onnx/quantisation-plan.ts';
+import {
+  exactInputScale,
+  fitRanges,
+  formatRanges,
+  loadRanges,
+  parseRanges,
+  type Ranges,
+} from '../../src/models/ranges.ts';
+import { makeTinyModel } from './fake-registry.ts';
+import { tinyGraph } from './tiny-graph.ts';
+
+const SIDE = 64;
+let directory: string;
+let manifest: ModelManifest;
+
+const graph = prepareGraph(tinyGraph({ side: SIDE }), {
+  inputName: 'input',
+  outputName: 'output',
+  exported: { width: SIDE, height: SIDE },
+  wanted: { width: SIDE, height: SIDE },
+  precision: 'fp32',
+});
+const { measured } = planQuantisation(graph, { inputIsExact: true });
+
+function ranges(more: Partial<Ranges> = {}): Ranges {
+  return {
+    model: 'tiny',
+    version: '1.0.0',
+    weightsSha256: manifest.files[0].sha256,
+    inputSize: SIDE,
+    quantile: 0.0002,
+    photos: [{ name: 'one.jpg', sha256: 'ab'.repeat(32) }],
+    float32: [],
+    ranges: new Map(measured.map(name => [name, [0, 2]])),
+    checkAnswer: new Array(CHECK_BLOCKS).fill(7),
+    ...more,
+  };
+}
+
+before(async () => {
+  ({ manifest } = await makeTinyModel(1000));
+  directory = await mkdtemp(join(tmpdir(), 'ranges-'));
+  await mkdir(join(directory, 'tiny'));
+});
+after(() => rm(directory, { recursive: true }));
+
+async function load(text: string) {
+  await writeFile(join(directory, 'tiny', 'ranges-64.json'), text);
+  return loadRanges(manifest, SIDE, directory);
+}
+
+const isManifestError = (pattern: RegExp) => (error: unknown) => {
+  assert.ok(error instanceof ModelError && error.kind === 'manifest', String(error));
+  assert.match(error.message, pattern);
+  assert.ok(!error.message.includes('\n'));
+  return true;
+};
+
+test('a file that is not there, cut short, or not JSON is refused by its path', async () => {
+  await assert.rejects(loadRanges(manifest, 96, directory), isManifestError(/ranges-96.*missing/));
+  const text = formatRanges(ranges());
+  await assert.rejects(load(text.slice(0, 500)), isManifestError(/ranges-64\.json: not JSON/));
+  await assert.rejects(load('[]'), isManifestError(/must be an object/));
+});
+
+test('ranges of other weights, another version, model or size are refused', async () => {
+  for (const [more, pattern] of [
+    [{ weightsSha256: '0'.repeat(64) }, /weightsSha256 is 0000/],
+    [{ version: '0.9.0' }, /version is 0\.9\.0, not 1\.0\.0: .*npm run calibrate -- tiny/],
+    [{ model: 'other' }, /model is other/],
+    [{ inputSize: 96 }, /inputSize is 96, not 64/],
+  ] as const) {
+    await assert.rejects(load(formatRanges(ranges(more))), isManifestError(pattern));
+  }
+});
+
+test('a range that is none is refused by the value it is of', async () => {
+  const [first] = measured;
+  for (const [written, pattern] of [
+    ['[1, 0]', /must begin at most at 0/],
+    ['[0, 0]', /must begin below its end/],
+    ['[0.5, 2]', /must begin at most at 0/],
+    ['[-2, -1]', /end at least there/],
+    ['[0, null]', /must be two numbers/],
+    ['[0, 1e999]', /must be two numbers/],
+    ['["0", "1"]', /must be two numbers/],
+    ['[0]', /must be two numbers/],
+    ['3', /must be two numbers/],
+  ] as const) {
+    const one = formatRanges(ranges({ ranges: new Map([[first, [0, 12345]]]) }));
+    const text = one.replace('[0,12345]', written);
+    assert.notEqual(text, one);
+    await assert.rejects(load(text), isManifestError(pattern));
+    await assert.rejects(load(text), isManifestError(new RegExp(first.replaceAll('.', '\\.'))));
+  }
+  // JSON has no NaN; what a careless writer leaves is no JSON.
+  const text = formatRanges(ranges()).replace('[0,2]', '[NaN,2]');
+  await assert.rejects(load(text), isManifestError(/not JSON/));
+});
+
+test('a missing field, an unknown one and an answer of another length are refused', async () => {
+  const file = JSON.parse(formatRanges(ranges()));
+  const { photos: _photos, ...without } = file;
+  await assert.rejects(load(JSON.stringify(without)), isManifestError(/photos is missing/));
+  const more = { ...file, note: 'hello' };
+  await assert.rejects(load(JSON.stringify(more)), isManifestError(/note is not a known field/));
+  const short = { ...file, checkAnswer: [1, 2, 3] };
+  await assert.rejects(load(JSON.stringify(short)), isManifestError(/must be 256 numbers/));
+});
+
+test('ranges that miss a value of the graph, or have one too many, are refused', async () => {
+  const [first, ...rest] = measured;
+  const all = ranges().ranges;
+  const fit = async (more: Partial<Ranges>) => {
+    const file = await load(formatRanges(ranges(more)));
+    return fitRanges(file, manifest, graph);
+  };
+  await assert.rejects(
+    fit({ ranges: new Map(rest.map(name => [name, [0, 2]])) }),
+    isManifestError(new RegExp(`does not fit the graph of tiny: it has no ${first}`)),
+  );
+  await assert.rejects(
+    fit({ ranges: new Map([...all, ['elsewhere', [0, 1]]]) }),
+    isManifestError(/the graph has no elsewhere/),
+  );
+  await assert.rejects(fit({ float32: ['nobody'] }), isManifestError(/makes no nobody/));
+  assert.deepEqual((await fit({})).ranges, all);
+});
+
+test('what is written reads as it was', () => {
+  const wanted = ranges({ float32: [measured[0]] });
+  assert.deepEqual(parseRanges(formatRanges(wanted), 'here'), wanted);
+});
+
+test('only a normalisation alike for all channels keeps the picture exact', () => {
+  const of = (mean: [number, number, number], std: [number, number, number]) =>
+    exactInputScale({ ...manifest, normalisation: { mean, std } });
+  assert.deepEqual(of([128, 128, 128], [256, 256, 256]), { scale: 1 / 256, zeroPoint: 128 });
+  assert.equal(of([127.5, 127.5, 127.5], [127.5, 127.5, 127.5]), undefined);
+  assert.equal(of([123.675, 116.28, 103.53], [58.395, 57.12, 57.375]), undefined);
+});
+
+test('every size that a manifest lists for int8 has ranges that read', async () => {
+  let found = 0;
+  for (const name of await listManifests(MANIFEST_DIRECTORY)) {
+    const model = await loadManifest(name);
+    for (const side of model.inputSize.int8 ?? []) {
+      const file = await loadRanges(model, side);
+      assert.ok(file.ranges.photos.length >= 12, `${file.name} was made from few photos`);
+      assert.ok(Math.max(...file.ranges.checkAnswer) > 200, 'the model finds the subject');
+      assert.ok(Math.min(...file.ranges.checkAnswer) < 50, 'and the ground');
+      found++;
+    }
+  }
+  assert.ok(found > 0);
+});

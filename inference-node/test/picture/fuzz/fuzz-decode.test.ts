@@ -1,0 +1,17 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { fuzzDecode } from './fuzz-decode.ts';
+
+/** `make fuzz` takes 10,000. */
+const FILES = 300;
+
+test('files of bad faith get an answer of the contract, within the budgets', async t => {
+  const summary = await fuzzDecode({ count: FILES, seed: 1, workers: 2 });
+  t.diagnostic(JSON.stringify(summary));
+  assert.deepEqual(summary.violations, []);
+  assert.ok(summary.files >= FILES);
+  // Mutants that were all whole, or all broken at the first byte, would prove nothing.
+  for (const answer of ['picture', 'UNSUPPORTED_IMAGE_FORMAT', 'PROCESSING_FAILED']) {
+    assert.ok(summary.answers[answer] > 10, answer);
+  }
+});

@@ -1,0 +1,25 @@
+/** Numbers that look random and are the same for the same seed. */
+export class Random {
+  #state: number;
+
+  constructor(seed: number) {
+    this.#state = seed >>> 0;
+  }
+
+  /** mulberry32 (Tommy Ettinger, public domain): 0 to 2^32 - 1. */
+  next(): number {
+    this.#state = (this.#state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return (mixed ^ (mixed >>> 14)) >>> 0;
+  }
+
+  /** 0 to `below` - 1. */
+  below(below: number): number {
+    return below <= 0 ? 0 : this.next() % below;
+  }
+
+  pick<Value>(values: readonly Value[]): Value {
+    return values[this.below(values.length)];
+  }
+}

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { decodeFile } from '../../src/picture/decode.ts';
+import { jxlPixelsMax, WASM_PIXELS_MAX } from '../../src/picture/jxl-limit.ts';
+import { decodeWithDjxl, encodeWithCjxl, hasJxlTools } from '../../src/picture/jxl-tools.ts';
+import { viewAsBytes } from '../../src/picture/rgba-picture.ts';
+import { paint, paintSlope, readJxl, writeJxl } from './pictures.ts';
+
+const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools (djxl, cjxl) are not installed';
+if (skip !== false) console.error(`${'*'.repeat(90)}\n${skip}\n${'*'.repeat(90)}`);
+
+const SIZE = { width: 150, height: 100 };
+const picture = paint(SIZE.width, SIZE.height, 4, (x, y) => [x, y, 128, (x ^ y) & 255]);
+const GOOD = { distance: 1, effort: 3 };
+
+test('the limit is what this machine can do', () => {
+  assert.equal(jxlPixelsMax(), hasJxlTools() ? 100_000_000 : WASM_PIXELS_MAX);
+});
+
+test('files that are cut short or no JPEG XL fail, and leave nothing behind', {
+  skip,
+}, async () => {
+  const file = await writeJxl(picture);
+  for (const broken of [Buffer.alloc(0), Buffer.from('no picture'), file.subarray(0, 700)]) {
+    await assert.rejects(decodeWithDjxl(broken, SIZE), { code: 'PROCESSING_FAILED' });
+  }
+  // Another size than the header's, which the memory was made for.
+  await assert.rejects(decodeWithDjxl(file, { width: 151, height: 100 }), {
+    code: 'PROCESSING_FAILED',
+  });
+  const left = readdirSync(path.join(tmpdir(), `matting-jxl-${process.getuid?.()}`));
+  assert.deepEqual(left, ['pixels.ppm']);
+});
+
+test('pixels of every kind come out as WebAssembly gives them', { skip }, async () => {
+  const files = [
+    await writeJxl(picture),
+    await writeJxl(picture, { distance: 1 }),
+    await writeJxl(paintSlope(SIZE.width, SIZE.height)),
+    await writeJxl(paintSlope(SIZE.width, SIZE.height), { sixteenBit: true }),
+    await writeJxl(paint(SIZE.width, SIZE.height, 1, (x, y) => [x ^ y])),
+    await writeJxl(paint(SIZE.width, SIZE.height, 2, (x, y) => [x, y])),
+  ];
+  for (const [index, file] of files.entries()) {
+    const { rgba } = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+    const expected = viewAsBytes(rgba);
+    const actual = await decodeWithDjxl(file, SIZE);
+    const worst = actual.reduce(
+      (most, value, i) => Math.max(most, Math.abs(value - expected[i])),
+      0,
+    );
+    // Rounding of lossy colours differs between the versions of libjxl, and 16 bits to 8.
+    assert.ok(worst <= 2, `file ${index}: off by ${worst}`);
+  }
+});
+
+test('a cut-out is written with its alpha exactly, a mask without loss', { skip }, async () => {
+  const file = await encodeWithCjxl({ ...picture, channels: 4 }, GOOD);
+  const back = await readJxl(file);
+  assert.equal(back.channels, 4);
+  for (let i = 0; i < back.data.length; i += 4) {
+    assert.equal(back.data[i + 3], picture.data[i + 3]);
+    if (back.data[i + 3] > 0) assert.ok(Math.abs(back.data[i] - picture.data[i]) < 60);
+  }
+  const data = picture.data.subarray(0, SIZE.width * SIZE.height);
+  const mask = await readJxl(
+    await encodeWithCjxl({ data, ...SIZE, channels: 1 }, { distance: 0, effort: 3 }),
+  );
+  assert.equal(mask.channels, 1);
+  assert.deepEqual(mask.data, Buffer.from(data));
+});
+
+test('a picture larger than WebAssembly has memory for comes out', { skip }, async () => {
+  const size = { width: 8_000, height: 5_200 };
+  const data = Buffer.alloc(size.width * size.height, 77);
+  const file = await encodeWithCjxl({ data, ...size, channels: 1 }, { distance: 0, effort: 1 });
+  const decoded = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+  assert.deepEqual([decoded.width, decoded.height, decoded.translucent], [8_000, 5_200, false]);
+  for (const at of [0, 20_000_000, decoded.rgba.length - 1]) {
+    assert.equal(decoded.rgba[at], 0xff4d4d4d);
+  }
+});

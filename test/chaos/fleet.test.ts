@@ -1,0 +1,175 @@
+/**
+ * Every kind of process dies at random instants under mixed load, and in the end every accepted job
+ * is final, every credit right, every result there and of its own image, and nothing is left over.
+ *
+ * `make chaos` runs it with many kills. MATTING_CHAOS_SEED repeats a run's choices; the instants at
+ * which processes meet them are the machine's.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import sharp from 'sharp';
+import { Sweeper } from '../../control-plane/src/services/sweep.ts';
+import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory-blob-store.ts';
+import { skipReason } from '../support/database.ts';
+import { ChaosCaller, type Delivery } from './chaos-caller.ts';
+import { ChaosFleet, type Victim } from './chaos-fleet.ts';
+import { SeededRandom } from './seeded-random.ts';
+
+const KILLS_OF_EACH = Number(process.env.MATTING_CHAOS_KILLS ?? 3);
+const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
+const VICTIMS: readonly Victim[] = [
+  'control plane',
+  'node',
+  'engine',
+  'picture worker',
+  'database',
+];
+const CALLERS = 16;
+/** Between kills; a node's start takes a few seconds. */
+const PAUSE_MS = [300, 2500] as const;
+/** Two hours on: nothing that is unfinished is younger than the sweeper's patience. */
+const LATER_MS = 2 * 3_600_000;
+
+interface Picture {
+  readonly width: number;
+  readonly height: number;
+  readonly colour: readonly [number, number, number];
+}
+
+/** No two alike, in size or in colour. */
+function pictureOf(index: number): Picture {
+  return {
+    width: 160 + (index % 64),
+    height: 160 + (Math.floor(index / 64) % 64),
+    colour: [60 + ((index * 37) % 180), 60 + ((index * 59) % 180), 60 + ((index * 83) % 180)],
+  };
+}
+
+/** A disc of the picture's colour on grey: what a model takes for a subject. */
+async function encode({ width, height, colour }: Picture): Promise<string> {
+  const radius = Math.min(width, height) * 0.32;
+  const pixels = Buffer.alloc(width * height * 3, 128);
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++) {
+      if (Math.hypot(x - width / 2, y - height / 2) > radius) continue;
+      pixels.set(colour, 3 * (y * width + x));
+    }
+  }
+  const png = await sharp(pixels, { raw: { width, height, channels: 3 } })
+    .png()
+    .toBuffer();
+  return png.toString('base64');
+}
+
+describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
+  const random = new SeededRandom(SEED);
+  const deliveries = new Map<number, Delivery>();
+  let fleet: ChaosFleet;
+  let caller: ChaosCaller;
+
+  before(async () => {
+    fleet = await ChaosFleet.start({
+      controlPlanes: 2,
+      nodes: 2,
+      // Short, so that many waits are handed over to jobs.
+      env: { MATTING_SYNC_WAIT_MS: '3000' },
+    });
+    caller = new ChaosCaller({ urls: fleet.urls, apiKey: fleet.apiKey, random });
+  });
+  after(() => fleet?.close());
+
+  async function work(index: number): Promise<void> {
+    const image_base64 = await encode(pictureOf(index));
+    deliveries.set(index, await caller.deliver(`image-${index}`, { image_base64 }));
+  }
+
+  it('answers every request, whoever dies', async t => {
+    let going = true;
+    let next = 0;
+    const failures: unknown[] = [];
+    const callers = Array.from({ length: CALLERS }, async () => {
+      while (going) await work(next++).catch(error => failures.push(error));
+    });
+    const plan = random.shuffle(
+      VICTIMS.flatMap(victim => Array<Victim>(KILLS_OF_EACH).fill(victim)),
+    );
+    for (const victim of plan) {
+      await delay(random.between(...PAUSE_MS));
+      while (!(await fleet.kill(victim, random))) await delay(50);
+    }
+    await delay(PAUSE_MS[1]);
+    going = false;
+    await Promise.all(callers);
+    t.diagnostic(`seed ${SEED}: ${plan.length} kills, ${deliveries.size} images`);
+    assert.deepEqual(failures, [], fleet.logTail());
+    assert.ok(deliveries.size > plan.length);
+  });
+
+  it('leaves no job open and no credit astray', async () => {
+    const credits = await fleet.stores.ledger.credits(fleet.accountId);
+    assert.equal(credits?.reserved, 0);
+    assert.deepEqual(await fleet.stores.ledger.check(), []);
+    const jobs = [...deliveries.values()].flatMap(({ jobIds }) => jobIds);
+    assert.equal(new Set(jobs).size, jobs.length, 'a job of two keys');
+    assert.equal(credits?.sums.reserve, jobs.length, 'a job nobody was told of');
+    const succeeded = [...deliveries.values()].filter(({ job }) => job.status === 'succeeded');
+    assert.equal(credits?.sums.charge, succeeded.length);
+    for (const { jobIds, job } of deliveries.values()) {
+      const now = await caller.read(jobIds.at(-1)!);
+      assert.deepEqual([now.status, now.result], [job.status, job.result]);
+    }
+  });
+
+  it('keeps every result, each of its own image', async () => {
+    for (const [index, { job, idempotencyKey }] of deliveries) {
+      if (job.status !== 'succeeded') {
+        // Twice lost with its engine or worker: the verdict of the contract on such an image.
+        assert.equal(job.error?.code, 'PROCESSING_FAILED', `${idempotencyKey} ${job.status}`);
+        continue;
+      }
+      const { width, height, colour } = pictureOf(index);
+      const link = new URL(job.result!.url);
+      const answer = await fetch(`${fleet.urls[index % 2]}${link.pathname}`);
+      assert.equal(answer.status, 200, idempotencyKey);
+      const { data, info } = await sharp(Buffer.from(await answer.arrayBuffer()))
+        .raw()
+        .toBuffer({ resolveWithObject: true });
+      assert.deepEqual([info.width, info.height, info.channels], [width, height, 4]);
+      const middle = 4 * (Math.floor(height / 2) * width + Math.floor(width / 2));
+      const seen = [...data.subarray(middle, middle + 4)];
+      assert.ok(seen[3] > 200, `${idempotencyKey}: the subject is missing: ${seen}`);
+      const off = Math.max(...colour.map((value, channel) => Math.abs(value - seen[channel])));
+      assert.ok(off <= 3, `${idempotencyKey}: ${seen} is not ${colour}`);
+    }
+  });
+
+  it('leaves no blob that no job names once it is swept', async () => {
+    const blobStore = await openDirectoryBlobStore(fleet.directory, {
+      nowMs: () => Date.now() + LATER_MS,
+    });
+    const names = async () => {
+      const found: string[] = [];
+      for await (const name of blobStore.listOlderThan(0)) found.push(name);
+      return found;
+    };
+    const sweeper = new Sweeper({
+      jobStore: fleet.stores.jobs,
+      outbox: fleet.stores.webhookOutbox,
+      blobStore,
+      logger: {
+        info: () => undefined,
+        error: (fields: object) => assert.fail(JSON.stringify(fields)),
+      },
+    });
+    for (let left = -1, now = (await names()).length; now !== left; now = (await names()).length) {
+      left = now;
+      await sweeper.sweep();
+    }
+    await sweeper.stop();
+    const kept = await names();
+    assert.deepEqual(await fleet.stores.jobs.referencedBlobs(kept), new Set(kept));
+    const succeeded = [...deliveries.values()].filter(({ job }) => job.status === 'succeeded');
+    assert.equal(kept.length, succeeded.length);
+  });
+});

@@ -1,0 +1,11 @@
+/** The small brother of test/chaos/webhooks.chaos.ts: the same storm, a tenth as long. */
+import { test } from 'node:test';
+import { assertWeathered, inWords, runWebhookStorm } from '../chaos/webhook-storm.ts';
+
+const OPTIONS = { events: 100, kills: 3 };
+
+test('notifications survive kills, and receivers that do everything wrong', async t => {
+  const report = await runWebhookStorm(OPTIONS);
+  t.diagnostic(inWords(report));
+  assertWeathered(report, OPTIONS);
+});
