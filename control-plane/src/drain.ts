@@ -12,14 +12,16 @@
  * | 3    | hands over the waits that are left: 202 with the job    | at once                   |
  * | 4    | closes the public port: answers under way, then         | CLOSE_MAX_MS;             |
  * |      | connections                                             | hurried: HURRIED_MAX_MS   |
- * | 5    | beside 4: begins no notification more, finishes those   | DELIVER_MAX_MS, or what   |
- * |      | under way, gives back the rest                          | is left; hurried: 0       |
+ * | 5    | begins no notification more, finishes those under way,  | DELIVER_MAX_MS or what is |
+ * |      | gives back the rest                                     | left of DRAIN_MS_MAX,     |
+ * |      |                                                         | hurried 0, and            |
+ * |      |                                                         | LET_GO_MAX_MS             |
  * | 6    | closes the registry: nodes go to another replica        | the server's own 1 s      |
  * | 7    | closes the rest, the database last                      | REST_MAX_MS in all        |
  *
- * That is 149 s at most, whatever a database or a node that hangs does to it: a supervisor that
- * gives 150 s need not kill. What is not closed by then ends with the process, and a job that could
- * not be given back is taken over when its lease ends.
+ * That is DRAIN_MS_MAX at most, whatever a database, a node or a receiver that hangs does to it: a
+ * supervisor that gives 150 s need not kill. What is not closed by then ends with the process, and
+ * what could not be given back is taken over when its lease ends.
  *
  * Waits are handed over after the attempts, so that callers whose image is being cut out still get
  * it.
@@ -41,15 +43,18 @@ const DELIVER_MAX_MS = 18_000;
 const CLOSE_MAX_MS = 5000;
 /** To write down that jobs are free again. */
 const GIVE_BACK_MAX_MS = 5000;
-const REST_MAX_MS = 8000;
+/** The same of notifications, after callers have been answered. */
+const LET_GO_MAX_MS = 2000;
+const REST_MAX_MS = 6000;
 /** Enough for the short answers of the waits just handed over. */
 const HURRIED_MAX_MS = 500;
 const SAME_SIGNAL_MS = 1000;
 /** The registry's own, see its SHUTDOWN_GRACE_MS. */
 const REGISTRY_MAX_MS = 1000;
-/** All of the above, one after the other. */
-export const DRAIN_MS_MAX =
-  FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + REGISTRY_MAX_MS + REST_MAX_MS;
+/** What the steps after the deliveries, and giving these back, may take. */
+const AFTER_DELIVERIES_MS = LET_GO_MAX_MS + REGISTRY_MAX_MS + REST_MAX_MS;
+/** All of it. Deliveries get what the runs and the answers have left. */
+export const DRAIN_MS_MAX = FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + AFTER_DELIVERIES_MS;
 
 export interface DrainSteps {
   announce(): void;
@@ -73,8 +78,10 @@ export interface DrainOptions {
   readonly hurry: AbortSignal;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly finishMaxMs?: number;
-  /** GIVE_BACK_MAX_MS where absent. */
+  /** GIVE_BACK_MAX_MS and LET_GO_MAX_MS where absent. */
   readonly giveBackMaxMs?: number;
+  /** DELIVER_MAX_MS where absent. */
+  readonly deliverMaxMs?: number;
   /** REST_MAX_MS where absent. */
   readonly restMaxMs?: number;
 }
@@ -82,19 +89,29 @@ export interface DrainOptions {
 /** Every step is tried, whatever became of the ones before it. */
 export async function drainControlPlane(steps: DrainSteps, options: DrainOptions): Promise<void> {
   const { hurry, log, finishMaxMs = FINISH_MAX_MS } = options;
+  const beganMs = performance.now();
   const attempt = async (name: string, step: () => Promise<void>) => {
     await step().catch((err: unknown) => log.error({ err }, `${name} failed`));
   };
-  const startedAtMs = performance.now();
   log.info('draining');
   steps.announce();
-  await finishRuns(steps, options, finishMaxMs);
+  await finish(options, {
+    name: 'the runs',
+    work: limitMs => steps.finishRuns(limitMs),
+    giveBack: () => steps.giveRunsBack(),
+    limitMs: finishMaxMs,
+    giveBackMaxMs: options.giveBackMaxMs ?? GIVE_BACK_MAX_MS,
+  });
   steps.handOverWaits();
-  const leftMs = DRAIN_MS_MAX - REST_MAX_MS - REGISTRY_MAX_MS - (performance.now() - startedAtMs);
-  await Promise.all([
-    attempt('closing the public port', () => closePublic(steps, hurry)),
-    finishDeliveries(steps, options, Math.min(DELIVER_MAX_MS, leftMs)),
-  ]);
+  await attempt('closing the public port', () => closePublic(steps, hurry));
+  const leftMs = DRAIN_MS_MAX - AFTER_DELIVERIES_MS - (performance.now() - beganMs);
+  await finish(options, {
+    name: 'the deliveries',
+    work: limitMs => steps.finishDeliveries(limitMs),
+    giveBack: () => steps.giveDeliveriesBack(),
+    limitMs: Math.min(options.deliverMaxMs ?? DELIVER_MAX_MS, Math.max(0, leftMs)),
+    giveBackMaxMs: options.giveBackMaxMs ?? LET_GO_MAX_MS,
+  });
   await attempt('closing the registry', () => steps.closeRegistry());
   const closingRest = async () => {
     for (const close of steps.closeRest) await attempt('closing', close);
@@ -104,37 +121,28 @@ export async function drainControlPlane(steps: DrainSteps, options: DrainOptions
   log.info('drained');
 }
 
-/** Never rejects. */
-async function finishDeliveries(
-  steps: DrainSteps,
-  { hurry, log }: DrainOptions,
-  limitMs: number,
-): Promise<void> {
-  const giveBack = () => steps.giveDeliveriesBack();
-  if (hurry.aborted) giveBack();
-  else hurry.addEventListener('abort', giveBack, { once: true });
-  await steps.finishDeliveries(limitMs).catch((err: unknown) => {
-    log.error({ err }, 'finishing the deliveries failed');
-  });
-  hurry.removeEventListener('abort', giveBack);
+interface Finishing {
+  readonly name: string;
+  /** Resolves when nothing is under way, at the limit soon. */
+  readonly work: (limitMs: number) => Promise<void>;
+  readonly giveBack: () => void;
+  readonly limitMs: number;
+  /** From the limit, or from being hurried, until it is left alone. */
+  readonly giveBackMaxMs: number;
 }
 
 /** Never rejects. */
-async function finishRuns(
-  steps: DrainSteps,
-  { hurry, log, giveBackMaxMs = GIVE_BACK_MAX_MS }: DrainOptions,
-  finishMaxMs: number,
-): Promise<void> {
-  const giveBack = () => steps.giveRunsBack();
+async function finish({ hurry, log }: DrainOptions, finishing: Finishing): Promise<void> {
+  const { name, work, giveBack, limitMs, giveBackMaxMs } = finishing;
   if (hurry.aborted) giveBack();
   else hurry.addEventListener('abort', giveBack, { once: true });
-  const finished = steps.finishRuns(finishMaxMs).catch((err: unknown) => {
-    log.error({ err }, 'finishing the runs failed');
+  const finished = work(limitMs).catch((err: unknown) => {
+    log.error({ err }, `finishing ${name} failed`);
   });
   // Until they must be given back, and as long as that may take.
-  const inTime = settledWithin(finished, finishMaxMs, hurry);
-  if (!(await inTime) && !(await settledWithin(finished, giveBackMaxMs))) {
-    log.warn('jobs are left to the end of their leases: they could not be given back');
+  const inTime = await settledWithin(finished, limitMs, hurry);
+  if (!inTime && !(await settledWithin(finished, giveBackMaxMs))) {
+    log.warn(`${name} are left to the end of their leases: they could not be given back`);
   }
   hurry.removeEventListener('abort', giveBack);
 }

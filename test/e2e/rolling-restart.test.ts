@@ -215,7 +215,8 @@ type CutOut = (base: string, apiKey: string, key: string, image: object) => Prom
 /** The client of docs/rest.md. */
 async function documentedClient(): Promise<CutOut> {
   const page = await readFile(path.join(ROOT, 'docs/rest.md'), 'utf8');
-  const code = /```ts\n(.*?)```/s.exec(page)?.[1];
+  const blocks = [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, code]) => code);
+  const code = blocks.find(block => block.includes('export async function cutOut('));
   assert.ok(code, 'docs/rest.md has a client');
   const file = path.join(directory, 'client.ts');
   await writeFile(file, code);
