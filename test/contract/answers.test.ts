@@ -167,6 +167,19 @@ async function untilLimited(request: Request): Promise<void> {
   await ask(request, 429, 'RATE_LIMITED');
 }
 
+for (const url of [SYNC, ASYNC]) {
+  test(`POST ${url}: a key that is revoked while the body comes`, async t => {
+    const { authenticator } = app.services;
+    const asked = t.mock.method(authenticator, 'authenticate');
+    asked.mock.mockImplementationOnce(async () => 'unknown', 1);
+    const jobs = await app.countJobs();
+    const refused = await post(url, imageBody(), 401, 'INVALID_API_KEY');
+    assert.ok(refused.headers.ratelimit);
+    assert.equal(asked.mock.callCount(), 2);
+    assert.equal(await app.countJobs(), jobs);
+  });
+}
+
 test('a job from its submission to its link', async () => {
   const key = { 'idempotency-key': randomUUID() };
   const first = await post(SYNC, imageBody(), 202, undefined, { ...key, prefer: 'wait=0' });

@@ -31,7 +31,7 @@ export function registerMattingRoutes(
   checks: HeaderChecks,
   options: { readonly syncWaitMs: number },
 ): void {
-  const routes = new MattingRoutes(services, options.syncWaitMs);
+  const routes = new MattingRoutes(services, checks, options.syncWaitMs);
   const submission = { onRequest: checks.submission };
   const read = { onRequest: checks.read };
   app.post('/v1/matting', submission, (request, reply) => routes.submitSync(request, reply));
@@ -43,10 +43,16 @@ export function registerMattingRoutes(
 
 class MattingRoutes {
   readonly #services: MattingRouteServices;
+  readonly #checks: Pick<HeaderChecks, 'apiKey'>;
   readonly #syncWaitMs: number;
 
-  constructor(services: MattingRouteServices, syncWaitMs: number) {
+  constructor(
+    services: MattingRouteServices,
+    checks: Pick<HeaderChecks, 'apiKey'>,
+    syncWaitMs: number,
+  ) {
     this.#services = services;
+    this.#checks = checks;
     this.#syncWaitMs = syncWaitMs;
   }
 
@@ -98,6 +104,7 @@ class MattingRoutes {
     try {
       wantBody(request, reply);
       const fields = await readMattingBody(request.raw, upload);
+      await this.#checks.apiKey(request);
       const submission = { caller, idempotencyKey, mode, fields, upload };
       const submitted = await this.#services.submitMatting.submit(submission);
       reply.header('x-credits-charged', '0');
