@@ -285,7 +285,10 @@ for (const [fault, status, code] of [
     const fail = (target: object, name: string) => failWith(t, target, name, fault);
     const { services } = app;
     fail(services.waitForJob, 'wait');
-    await post(SYNC, imageBody(), status, code, { prefer: 'wait=0' });
+    const left = await post(SYNC, imageBody(), status, code, { prefer: 'wait=0' });
+    const made = await app.stores.jobs.find(left.json().job_id);
+    assert.ok(made, 'the job that goes on is named');
+    assert.equal(left.headers['x-credits-charged'], '0');
     fail(services.readJob, 'read');
     await ask({ method: 'GET', url: `${ASYNC}/${jobId}` }, status, code);
     for (const [name, path] of [

@@ -1,5 +1,6 @@
 /** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
 import { isFinal, type Job } from '../domain/job.ts';
 import { type JobViews, refusalOf } from '../services/job-view.ts';
 import type { ReadJob } from '../services/read-job.ts';
@@ -126,6 +127,9 @@ class MattingRoutes {
     if (reply.raw.closed) onClose();
     try {
       return await this.#services.waitForJob.wait(job, waitMs, hangUp.signal);
+    } catch (cause) {
+      // The job stands and goes on: its caller is told of it.
+      throw withJob(cause, job.id);
     } finally {
       reply.raw.off('close', onClose);
     }
@@ -141,6 +145,17 @@ class MattingRoutes {
     reply.headers({ location: view.status_url, 'retry-after': POLL_AFTER_S });
     return reply.code(202).send({ ...view, ...extra });
   }
+}
+
+function withJob(cause: unknown, jobId: string): ContractError {
+  if (!(cause instanceof ContractError)) {
+    return new ContractError('INTERNAL_ERROR', 'something went wrong on our side', {
+      cause,
+      jobId,
+    });
+  }
+  const { code, message, retryable, retryAfterS } = cause;
+  return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
 }
 
 /** Names what was honoured; a wait beyond the service's own is not. */
