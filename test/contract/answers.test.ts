@@ -167,6 +167,19 @@ async function untilLimited(request: Request): Promise<void> {
   await ask(request, 429, 'RATE_LIMITED');
 }
 
+for (const url of [SYNC, ASYNC]) {
+  test(`POST ${url}: a key that is revoked while the body comes`, async t => {
+    const { authenticator } = app.services;
+    const asked = t.mock.method(authenticator, 'authenticate');
+    asked.mock.mockImplementationOnce(async () => 'unknown', 1);
+    const jobs = await app.countJobs();
+    const refused = await post(url, imageBody(), 401, 'INVALID_API_KEY');
+    assert.ok(refused.headers.ratelimit);
+    assert.equal(asked.mock.callCount(), 2);
+    assert.equal(await app.countJobs(), jobs);
+  });
+}
+
 test('a job from its submission to its link', async () => {
   const key = { 'idempotency-key': randomUUID() };
   const first = await post(SYNC, imageBody(), 202, undefined, { ...key, prefer: 'wait=0' });
@@ -272,7 +285,10 @@ for (const [fault, status, code] of [
     const fail = (target: object, name: string) => failWith(t, target, name, fault);
     const { services } = app;
     fail(services.waitForJob, 'wait');
-    await post(SYNC, imageBody(), status, code, { prefer: 'wait=0' });
+    const left = await post(SYNC, imageBody(), status, code, { prefer: 'wait=0' });
+    const made = await app.stores.jobs.find(left.json().job_id);
+    assert.ok(made, 'the job that goes on is named');
+    assert.equal(left.headers['x-credits-charged'], '0');
     fail(services.readJob, 'read');
     await ask({ method: 'GET', url: `${ASYNC}/${jobId}` }, status, code);
     for (const [name, path] of [

@@ -2,7 +2,7 @@
  * Who calls: the first check of every call with a key, made from headers alone, before a body byte
  * is read. The caller is then `callerOf(request)`.
  */
-import type { FastifyRequest, onRequestAsyncHookHandler } from 'fastify';
+import type { FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { Authenticator, Caller } from '../services/account.ts';
 import { headerValues } from './raw-headers.ts';
@@ -14,8 +14,14 @@ const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
 
-/** The onRequest hook. @throws ContractError MISSING_API_KEY, INVALID_API_KEY */
-export function requireApiKey(authenticator: Authenticator): onRequestAsyncHookHandler {
+/**
+ * The onRequest hook; and, for a body that took its time, the same check once it has arrived: who
+ * held headers back from before a revocation must not make a job after it.
+ * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
+ */
+export function requireApiKey(
+  authenticator: Authenticator,
+): (request: FastifyRequest) => Promise<void> {
   return async request => {
     const token = requireBearerToken(headerValues(request.raw, 'authorization'));
     const caller = await authenticator.authenticate(token);

@@ -3,7 +3,7 @@
  * Authorization, Idempotency-Key, the account's rate, and for submissions what the headers say of
  * the body.
  */
-import type { onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
+import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
 import type { Authenticator } from '../services/account.ts';
 import type { RateLimits } from '../services/rate-limits.ts';
 import { requireApiKey } from './authentication.ts';
@@ -21,6 +21,8 @@ export interface HeaderCheckServices {
 export interface HeaderChecks {
   readonly submission: Check[];
   readonly read: Check[];
+  /** Once a body has been read: whether the API key of its headers still stands. */
+  readonly apiKey: (request: FastifyRequest) => Promise<void>;
 }
 
 export function createHeaderChecks(
@@ -37,5 +39,6 @@ export function createHeaderChecks(
       requireJsonBody,
     ],
     read: [apiKey, readKey, requireRate(rateLimits, 'reads')],
+    apiKey,
   };
 }

@@ -1,5 +1,6 @@
 /** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
 import { isFinal, type Job } from '../domain/job.ts';
 import { type JobViews, refusalOf } from '../services/job-view.ts';
 import type { ReadJob } from '../services/read-job.ts';
@@ -31,7 +32,7 @@ export function registerMattingRoutes(
   checks: HeaderChecks,
   options: { readonly syncWaitMs: number },
 ): void {
-  const routes = new MattingRoutes(services, options.syncWaitMs);
+  const routes = new MattingRoutes(services, checks, options.syncWaitMs);
   const submission = { onRequest: checks.submission };
   const read = { onRequest: checks.read };
   app.post('/v1/matting', submission, (request, reply) => routes.submitSync(request, reply));
@@ -43,10 +44,16 @@ export function registerMattingRoutes(
 
 class MattingRoutes {
   readonly #services: MattingRouteServices;
+  readonly #checks: Pick<HeaderChecks, 'apiKey'>;
   readonly #syncWaitMs: number;
 
-  constructor(services: MattingRouteServices, syncWaitMs: number) {
+  constructor(
+    services: MattingRouteServices,
+    checks: Pick<HeaderChecks, 'apiKey'>,
+    syncWaitMs: number,
+  ) {
     this.#services = services;
+    this.#checks = checks;
     this.#syncWaitMs = syncWaitMs;
   }
 
@@ -98,6 +105,7 @@ class MattingRoutes {
     try {
       wantBody(request, reply);
       const fields = await readMattingBody(request.raw, upload);
+      await this.#checks.apiKey(request);
       const submission = { caller, idempotencyKey, mode, fields, upload };
       const submitted = await this.#services.submitMatting.submit(submission);
       reply.header('x-credits-charged', '0');
@@ -119,6 +127,9 @@ class MattingRoutes {
     if (reply.raw.closed) onClose();
     try {
       return await this.#services.waitForJob.wait(job, waitMs, hangUp.signal);
+    } catch (cause) {
+      // The job stands and goes on: its caller is told of it.
+      throw withJob(cause, job.id);
     } finally {
       reply.raw.off('close', onClose);
     }
@@ -134,6 +145,17 @@ class MattingRoutes {
     reply.headers({ location: view.status_url, 'retry-after': POLL_AFTER_S });
     return reply.code(202).send({ ...view, ...extra });
   }
+}
+
+function withJob(cause: unknown, jobId: string): ContractError {
+  if (!(cause instanceof ContractError)) {
+    return new ContractError('INTERNAL_ERROR', 'something went wrong on our side', {
+      cause,
+      jobId,
+    });
+  }
+  const { code, message, retryable, retryAfterS } = cause;
+  return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
 }
 
 /** Names what was honoured; a wait beyond the service's own is not. */

@@ -178,8 +178,9 @@ const KEYED_CODES: readonly ErrorCode[] = [
  * @param hasBody of the request, whose refusals come after.
  */
 function quotaHeaders(status: number, hasBody: boolean): readonly HeaderName[] {
-  if (status === 401 || (status === 400 && !hasBody)) return [];
-  const always = ![400, 500, 503].includes(status);
+  // A key that was revoked while the body came is refused behind the quota.
+  if ((status === 401 || status === 400) && !hasBody) return [];
+  const always = ![400, 401, 500, 503].includes(status);
   return always ? ['RateLimit', 'RateLimit-Policy'] : ['RateLimit?', 'RateLimit-Policy?'];
 }
 

@@ -277,6 +277,26 @@ test('a caller who vanishes in the middle of an image leaves nothing', async () 
   assert.equal(await app.countJobs(), jobs);
 });
 
+test('a key that is revoked while a body trickles in makes no job any more', async () => {
+  const { apiKeys, ledger } = app.stores;
+  const { key, token } = await apiKeys.create(app.accountId, 'leaked');
+  const before = [await app.countJobs(), await app.storedFiles(), app.services.uploads.open];
+  const body = JSON.stringify(imageBody());
+  const lines = keyed(`Content-Length: ${body.length}`).map(line => line.replace(app.token, token));
+  const connection = await Connection.open();
+  connection.send(head(lines) + body.slice(0, -1));
+  await until(() => app.services.uploads.open === 1);
+  await apiKeys.revoke(key.id);
+  connection.send(body.slice(-1));
+  assertProblem(await connection.answer(), 401, 'INVALID_API_KEY');
+  connection.socket.destroy();
+  assert.deepEqual(
+    [await app.countJobs(), await app.storedFiles(), app.services.uploads.open],
+    before,
+  );
+  assert.deepEqual(await ledger.check(), []);
+});
+
 test('a caller who hangs up while it waits cancels nothing', async () => {
   const { waitForJob } = app.services;
   const key = randomUUID();
