@@ -1,13 +1,15 @@
 /**
  * Makes models/<name>/ranges-<size>.json: the ranges by which the model is quantised to int8.
  *
- * npm run calibrate -- <model> <photos…> [--size 1024] [--quantile 200] [--judge <folder>]…
+ * npm run calibrate -- <model> <photos…> [--size 1024] [--quantile 200]
+ *   [--float32 <value>]… [--judge <folder>]…
  *
- * Without --size every size that the manifest lists under inputSize.int8 is made. A quantile is
- * parts of a million beyond either end. Choose a dozen ordinary photos and more, none of those that
- * you judge by; --judge takes folders of NAME.jpg (or .png) beside NAME_alpha.png and prints the
- * mattes' errors before (float32) and after (int8). Run it on a CPU with VNNI or DOTPROD: the answer
- * to the check picture that it stores is what every other machine is held against.
+ * --float32 names the output of a convolution that keeps its weights and its input, where bytes
+ * spoil it. Without --size every size that the manifest lists under inputSize.int8 is made. A
+ * quantile is parts of a million beyond either end. Choose a dozen ordinary photos and more, none
+ * of those that you judge by; --judge takes folders of NAME.jpg (or .png) beside NAME_alpha.png and
+ * prints the mattes' errors before (float32) and after (int8). Run it on a CPU with VNNI or DOTPROD:
+ * the answer to the check picture that it stores is what every other machine is held against.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -55,6 +57,7 @@ const { values, positionals } = parseArgs({
   options: {
     size: { type: 'string', multiple: true, default: [] },
     quantile: { type: 'string', default: '200' },
+    float32: { type: 'string', multiple: true, default: [] },
     judge: { type: 'string', multiple: true, default: [] },
     threads: { type: 'string', default: String(machine().cores) },
   },
@@ -81,7 +84,7 @@ for (const side of given.length > 0 ? given : listed) await calibrate(side);
 async function calibrate(side: number): Promise<void> {
   const graph = float32Graph(manifest, side);
   const input = exactInputScale(manifest);
-  const float32 = new Set<string>();
+  const float32 = new Set(values.float32);
   const plan = planQuantisation(graph, { inputIsExact: input !== undefined, float32 });
   const planes: Float32Array[] = [];
   for (const file of photoFiles) {

@@ -34,7 +34,7 @@ export interface Ranges {
   /** This fraction of a value's numbers lies beyond either end. */
   readonly quantile: number;
   readonly photos: readonly CalibrationPhoto[];
-  /** Outputs of convolutions that stay float32. */
+  /** Outputs of convolutions that stay float32 (quantisation-plan.ts). */
   readonly float32: readonly string[];
   readonly ranges: ReadonlyMap<string, Range>;
   /** What the quantised model answers to the check picture: means of blocks of alpha, 0 to 255. */

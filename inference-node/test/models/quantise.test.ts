@@ -137,6 +137,18 @@ test('a convolution named in the ranges stays float32', async () => {
   );
 });
 
+test('what only a float32 convolution reads is no byte, what others read too is', () => {
+  const graph = float32();
+  const [, deep] = convolutions(graph);
+  const plan = (names: readonly string[]) =>
+    planQuantisation(graph, { inputIsExact: true, float32: new Set(names) });
+  const pooled = deep.inputs[0];
+  assert.ok(plan([]).sharing.has(pooled));
+  assert.ok(!plan(deep.outputs).sharing.has(pooled));
+  // What was pooled is read by the Concat as well.
+  assert.deepEqual(plan(deep.outputs).measured, plan([]).measured);
+});
+
 test(
   'where the picture is no whole steps the first convolution stays float32',
   NEEDS_INT8,

@@ -21,7 +21,10 @@ export interface QuantisationPlan {
 export interface QuantisationPlanOptions {
   /** The graph's input is a whole number of steps of one scale, so that its bytes lose nothing. */
   readonly inputIsExact: boolean;
-  /** Outputs of convolutions that stay float32 as the ranges say. */
+  /**
+   * Outputs of convolutions that stay float32 as the ranges say, and with them the values that only
+   * they read: what is hundreds in a few places and small in most has no byte steps for both.
+   */
   readonly float32?: ReadonlySet<string>;
 }
 
@@ -41,6 +44,7 @@ const LOGIT_CHANNELS_MAX = 8;
 export function planQuantisation(graph: Graph, options: QuantisationPlanOptions): QuantisationPlan {
   const readers = readersOf(graph);
   const tail = floatTail(graph);
+  const wide = readByFloat32(graph, readers, options.float32 ?? new Set());
   const measured: string[] = [];
   const sharing = new Map<string, string>();
   const convolutions = new Set<string>();
@@ -57,7 +61,7 @@ export function planQuantisation(graph: Graph, options: QuantisationPlanOptions)
       const stays = options.float32?.has(output) || (node.inputs[0] === input && !bytes.has(input));
       if (!stays) convolutions.add(output);
     }
-    if (tail.has(output) || !isFloat(output)) continue;
+    if (tail.has(output) || wide.has(output) || !isFloat(output)) continue;
     const readBy = readers.get(output) ?? [];
     if (isFused(readBy)) continue;
     if (SHARING_OPERATORS.has(node.opType) && bytes.has(node.inputs[0])) {
@@ -88,6 +92,26 @@ function isFused(readBy: readonly GraphNode[]): boolean {
 /** With weights that are constants. */
 export function isConvolution(node: GraphNode, graph: Graph): boolean {
   return node.opType === 'Conv' && node.domain === '' && graph.initialisers.has(node.inputs[1]);
+}
+
+/** Values that convolutions of `float32` alone read, also by way of what hands numbers on. */
+function readByFloat32(
+  graph: Graph,
+  readers: ReadonlyMap<string, readonly GraphNode[]>,
+  float32: ReadonlySet<string>,
+): ReadonlySet<string> {
+  const found = new Set<string>();
+  const handsOn = ({ opType }: GraphNode) =>
+    SHARING_OPERATORS.has(opType) || JOINING_OPERATORS.has(opType);
+  // Against the topological order: readers are settled before what they read.
+  for (const node of graph.nodes.toReversed()) {
+    const [output] = node.outputs;
+    const readBy = readers.get(output) ?? [];
+    const isWide = (reader: GraphNode) =>
+      float32.has(reader.outputs[0]) || (handsOn(reader) && found.has(reader.outputs[0]));
+    if (readBy.length > 0 && readBy.every(isWide)) found.add(output);
+  }
+  return found;
 }
 
 /** The values from the matte back to the convolutions that make logits, those included. */

@@ -25,7 +25,7 @@ export type Range = readonly [lower: number, upper: number];
 export interface Quantisation {
   /** By name of the value. Those that the plan measures, no fewer. */
   readonly ranges: ReadonlyMap<string, Range>;
-  /** Outputs of convolutions that stay float32. */
+  /** Outputs of convolutions that stay float32 (quantisation-plan.ts). */
   readonly float32: ReadonlySet<string>;
   /**
    * Of the graph's input, where its values are whole steps of one scale; undefined: the first
