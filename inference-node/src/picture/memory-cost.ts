@@ -49,6 +49,14 @@ export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   ],
 };
 
+/** Results that are the matte alone, in one channel and without loss. */
+export const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
+  png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
+  webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 23 }],
+  avif: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 28 }],
+  jxl: ENCODE_MEMORY.jxl,
+};
+
 /** Of the largest picture up to that size: where parts begin a larger one takes less. */
 function bytesIn(bands: readonly Band[], pixels: number): number {
   let most = 0;
@@ -63,13 +71,16 @@ export interface PictureCost {
   /** Undefined: not known yet, the costliest. */
   readonly inputFormat: InputFormat | undefined;
   readonly outputFormat: OutputFormat;
+  readonly resultKind: 'cutout' | 'mask';
   readonly pixels: number;
 }
 
 /** Bytes; never less for more pixels. */
-export function pictureMemoryBytes({ inputFormat, outputFormat, pixels }: PictureCost): number {
+export function pictureMemoryBytes(cost: PictureCost): number {
+  const { inputFormat, outputFormat, resultKind, pixels } = cost;
+  const results = resultKind === 'mask' ? MASK_MEMORY : ENCODE_MEMORY;
   const inputs =
     inputFormat === undefined ? Object.values(DECODE_MEMORY) : [DECODE_MEMORY[inputFormat]];
   const decode = Math.max(...inputs.map(bands => bytesIn(bands, pixels)));
-  return Math.max(decode, bytesIn(ENCODE_MEMORY[outputFormat], pixels));
+  return Math.max(decode, bytesIn(results[outputFormat], pixels));
 }
