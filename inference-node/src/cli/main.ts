@@ -1,5 +1,5 @@
 /**
- * The node's command line: `models fetch` and `models list`. Only here does it handle signals and
+ * The node's command line: `models fetch`, `models list` and `models check`. Only here does it handle signals and
  * end the process.
  *
  * | exit code | when                                                                    |
@@ -13,6 +13,7 @@ import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
 import { ModelError } from '../models/model-error.ts';
 import { loadCliConfig } from './config.ts';
+import { type ModelsCheckOptions, modelsCheck } from './models-check.ts';
 import { type ModelsFetchOptions, modelsFetch } from './models-fetch.ts';
 import { modelsList } from './models-list.ts';
 
@@ -30,7 +31,7 @@ for (const [signal, code] of Object.entries(SIGNAL_EXIT_CODES)) {
 
 function createProgram(): Command {
   const program = new Command('matting').exitOverride();
-  const models = program.command('models').description('fetch and list models');
+  const models = program.command('models').description('fetch, list and check models');
   models
     .command('fetch')
     .description('fetch weights and prepare them for this machine')
@@ -48,6 +49,21 @@ function createProgram(): Command {
     .option('--json', 'print JSON')
     .action(async (options: { json?: boolean }) => {
       await modelsList(options, loadCliConfig(), process.stdout);
+    });
+  models
+    .command('check')
+    .description('load any ONNX file, print its tensors, run it and write a cut-out')
+    .argument('<file>', 'an ONNX model that takes an RGB picture and gives a matte')
+    .option('--image <file>', 'what to cut out; a painted ball otherwise')
+    .option('--out <file>', 'the cut-out, a PNG', 'check.png')
+    .option('--size <pixels>', "the input's side; the graph's own otherwise, or 512")
+    .option('--mean <r,g,b>', 'taken from 0 to 255 values', '127.5,127.5,127.5')
+    .option('--std <r,g,b>', 'then divided by', '127.5,127.5,127.5')
+    .option('--bgr', 'blue comes first')
+    .option('--sigmoid', 'the output is a logit')
+    .option('--output <name>', 'the output that is the matte; the first otherwise')
+    .action(async (file: string, options: ModelsCheckOptions) => {
+      await modelsCheck(file, options, process.stdout);
     });
   return program;
 }

@@ -56,16 +56,25 @@ function average(planes: readonly Uint8Array[]): Uint8Array {
   return first;
 }
 
-/** In place: the surer of the two has the say, pixel by pixel. */
+/**
+ * In place: the surer of the two has the say, pixel by pixel; where both are sure of the opposite the
+ * subject's stands, since half of each would be a hole that nobody meant.
+ */
 function hear(opinion: Uint8Array, merged: Uint8Array, size: Size): void {
   if (agreement(opinion, merged) < AGREEMENT_MIN) return;
   const band = bandAroundEdge(merged, size);
   for (let i = 0; i < merged.length; i++) {
     if (band[i] === 0) continue;
     const own = weight(merged[i]);
-    const other = weight(opinion[i]);
+    const other = weight(opinion[i]) * hearing(merged[i], opinion[i]);
     merged[i] = Math.round((own * merged[i] + other * opinion[i]) / (own + other));
   }
+}
+
+/** 1, down to 0 where the subject is sure and the opinion is of the opposite. */
+function hearing(own: number, other: number): number {
+  const sureness = Math.abs((2 * own) / 255 - 1);
+  return 1 - (sureness * Math.abs(own - other)) / 255;
 }
 
 function weight(value: number): number {

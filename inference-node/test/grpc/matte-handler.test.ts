@@ -10,6 +10,7 @@ import {
   OutputFormat,
   Priority,
   ResultKind,
+  Switch,
 } from '#gen/matting/v1/matte_service.ts';
 import {
   chunk,
@@ -57,6 +58,9 @@ describe('a header', () => {
     ['of a new result kind', { resultKind: 99 as ResultKind }, 'INVALID_REQUEST'],
     ['of a new priority', { priority: 99 as Priority }, 'INVALID_REQUEST'],
     ['for a model not here', { model: 'other' }, 'NODE_INCAPABLE'],
+    ['for a plan not here', { plan: 'best' }, 'NODE_INCAPABLE'],
+    ['for a plan and a model', { plan: 'tiny', model: 'tiny' }, 'INVALID_REQUEST'],
+    ['with a switch half way', { refinement: 7 as never }, 'INVALID_REQUEST'],
     ['for JPEG XL in', { inputFormat: InputFormat.INPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
     ['for JPEG XL out', { outputFormat: OutputFormat.OUTPUT_FORMAT_JXL }, 'NODE_INCAPABLE'],
   ];
@@ -226,6 +230,29 @@ describe('a good call', () => {
     assert.equal(node.pictures.finished[0].resultKind, 'mask');
     assert.deepEqual(node.pictures.decoded[0].declared, { width: 8, height: 6 });
     assert.equal(node.engines.runs[0].priority, 'sync');
+  });
+
+  it('is refined and recoloured as the header says, else as the operator does', async () => {
+    const SWITCHES = { refinement: Switch.SWITCH_OFF, foregroundEstimation: Switch.SWITCH_OFF };
+    for (const header of [
+      SWITCHES,
+      { ...SWITCHES, plan: 'tiny', refinement: Switch.SWITCH_ON },
+      {},
+    ]) {
+      const caller = await new MatteCaller(node).sendFile('12345', header);
+      assert.equal(await caller.ended, undefined);
+    }
+    assert.deepEqual(
+      node.pictures.finished.map(({ refinement, foregroundEstimation }) => [
+        refinement,
+        foregroundEstimation,
+      ]),
+      [
+        [false, false],
+        [true, false],
+        [true, true],
+      ],
+    );
   });
 
   it('of unknown size is declared as nothing and takes the largest permit', async () => {

@@ -54,6 +54,16 @@ test('at the edge the surer of the two has the say', () => {
   assert.notDeepEqual(merged, subject);
 });
 
+test('two that are sure of the opposite do not make a half transparent pixel', () => {
+  const subject = disc(20, 4);
+  const opinion = subject.slice();
+  const inside = SIDE * (SIDE / 2) + SIDE / 2 + 17;
+  assert.equal(subject[inside], 255);
+  opinion[inside] = 0;
+  const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], SIZE);
+  assert.equal(merged[inside], 255);
+});
+
 test('several subjects are averaged, and none of the inputs is written to', () => {
   const one = new Uint8Array(SIDE * SIDE).fill(100);
   const other = new Uint8Array(SIDE * SIDE).fill(151);

@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { ContractError } from '#contract/errors.ts';
+import { type ImageOrder, type ImageResult, Pipeline, type PlanRun } from '../../src/pipeline.ts';
+import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from '../grpc/fake-pools.ts';
+
+/** A plan of a subject and an opinion, each with engines that the test can spoil. */
+function openPlan() {
+  const pictures = new FakePicturePool(new StageGates());
+  const make = (model: string, role: PlanRun['role']) => {
+    const gates = new StageGates();
+    const engines = new FakeEnginePool(gates);
+    return { gates, engines, run: { model: { ...TINY_MODEL, model }, engines, role } };
+  };
+  const subject = make('first', 'subject');
+  const opinion = make('second', 'opinion');
+  const order: ImageOrder = {
+    plan: { name: 'both', runs: [subject.run, opinion.run] },
+    declared: undefined,
+    outputFormat: 'png',
+    resultKind: 'cutout',
+    refinement: true,
+    foregroundEstimation: false,
+    priority: 'sync',
+  };
+  const process = async (signal = new AbortController().signal) => {
+    const sent: ImageResult[] = [];
+    await new Pipeline(pictures).process(
+      order,
+      {
+        receive: async () => Buffer.from('a file'),
+        stageBegan: () => undefined,
+        send: async result => void sent.push(result),
+      },
+      signal,
+    );
+    return sent[0];
+  };
+  return { pictures, subject, opinion, process };
+}
+
+const names = (runs: readonly PlanRun[]) => runs.map(({ model }) => model.model);
+
+describe('a plan of several models', () => {
+  it('gives the picture worker every matte with its part, and the choices of the order', async () => {
+    const { pictures, process } = openPlan();
+    const result = await process();
+    assert.deepEqual(names(result.runs), ['first', 'second']);
+    assert.deepEqual(result.missing, []);
+    const [{ mattes, refinement, foregroundEstimation }] = pictures.finished;
+    assert.deepEqual(
+      mattes.map(({ role }) => role),
+      ['subject', 'opinion'],
+    );
+    assert.deepEqual([refinement, foregroundEstimation], [true, false]);
+  });
+
+  for (const code of [
+    'ENGINE_LOST',
+    'NODE_FAULT',
+    'NODE_UNAVAILABLE',
+    'NODE_OVERLOADED',
+  ] as const) {
+    it(`serves without an opinion that ends in ${code}, and says so`, async () => {
+      const { pictures, opinion, process } = openPlan();
+      opinion.gates.failOnce('infer', new ContractError(code, 'gone'));
+      const result = await process();
+      assert.deepEqual(names(result.runs), ['first']);
+      assert.deepEqual(names(result.missing), ['second']);
+      assert.equal(pictures.finished[0].mattes.length, 1);
+    });
+  }
+
+  it('does not wait for an opinion whose engines are all down', async () => {
+    const { opinion, process } = openPlan();
+    opinion.engines.set({ enginesReady: 0 });
+    const result = await process();
+    assert.deepEqual(names(result.missing), ['second']);
+    assert.equal(opinion.engines.runs.length, 0);
+  });
+
+  it('does not serve without the subject', async () => {
+    const { subject, process } = openPlan();
+    subject.gates.failOnce('infer', new ContractError('ENGINE_LOST', 'gone'));
+    await assert.rejects(process(), { code: 'ENGINE_LOST' });
+  });
+
+  it('takes a bug in an opinion for a bug', async () => {
+    const { opinion, process } = openPlan();
+    opinion.gates.failOnce('infer', new TypeError('a bug'));
+    await assert.rejects(process(), TypeError);
+  });
+
+  it('is over when the caller goes during an opinion', async () => {
+    const { pictures, opinion, process } = openPlan();
+    const caller = new AbortController();
+    opinion.gates.hold('infer');
+    const ended = assert.rejects(process(caller.signal), { code: 'CALL_CANCELLED' });
+    await opinion.gates.reached('infer');
+    caller.abort(new ContractError('CALL_CANCELLED', 'gone'));
+    await ended;
+    assert.deepEqual([pictures.finished.length, pictures.leasesOut], [0, 0]);
+  });
+});
