@@ -8,6 +8,8 @@ for (const name of [
   'memory.ts',
   'control-plane.ts',
   'large-uploads.ts',
+  'stub-fleet.ts',
+  'dispatch-simulator/main.ts',
 ]) {
   const { status } = spawnSync(process.execPath, [path.join(import.meta.dirname, name)], {
     stdio: 'inherit',
