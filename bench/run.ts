@@ -16,6 +16,8 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ['control-plane.ts'],
   ['large-uploads.ts'],
   ['delayed-upload.ts'],
+  ['stub-fleet.ts'],
+  ['dispatch-simulator/main.ts'],
 ];
 
 for (const [program, ...args] of MEASUREMENTS) {

@@ -168,6 +168,8 @@ export interface ScriptedNodeOptions {
   /** Images admitted at once, as it reports them. */
   readonly imagesMax?: number;
   readonly info?: Partial<GetNodeInfoResponse>;
+  /** What it says of its load besides, at each report. */
+  readonly load?: () => Partial<WatchCapacityResponse>;
 }
 
 /**
@@ -336,6 +338,7 @@ export class ScriptedNode {
       encodeMsPerMegapixel: 1,
       decodeRates: [],
       encodeRates: [],
+      ...this.#options.load?.(),
     };
   }
 

@@ -163,6 +163,18 @@ for (const dialect of DIALECTS) {
         assert.equal(await live('node-1'), true, 'silent, not replaced: it is back');
       });
 
+      it('are members by the clock of the database, whatever a replica believes', async t => {
+        const node = registration('node-8');
+        await stores.nodes.register(node, 60_000);
+        for (const believed of [0, 4_000_000_000_000]) {
+          t.mock.method(Date, 'now', () => believed);
+          assert.equal(await live('node-8'), true, `with its clock at ${believed}`);
+          await others.nodes.heartbeat('node-8', node.bootId, 60_000);
+        }
+        await others.nodes.heartbeat('node-8', node.bootId, 0);
+        assert.equal(await live('node-8'), false);
+      });
+
       it('answer to their last boot alone', async () => {
         const old = registration('node-2');
         const young = { ...registration('node-2'), address: '10.0.0.2:50051' };

@@ -13,7 +13,11 @@ for (const [what, plans, said] of [
   ['an opinion first', JSON.stringify({ a: [{ ...subject, role: 'opinion' }] }), /a subject/],
   ['no such role', JSON.stringify({ a: [{ ...subject, role: 'judge' }] }), /role must be one of/],
   ['a path', JSON.stringify({ a: [{ ...subject, model: '../x' }] }), /model must match/],
-  ['a field too many', JSON.stringify({ a: [{ ...subject, weight: 1 }] }), /weight is not a known field/],
+  [
+    'a field too many',
+    JSON.stringify({ a: [{ ...subject, weight: 1 }] }),
+    /weight is not a known field/,
+  ],
   ['too many models', JSON.stringify({ a: Array(5).fill(subject) }), /at most 4 models/],
 ] as const) {
   test(`plans that are wrong: ${what}`, () => {
