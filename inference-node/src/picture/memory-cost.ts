@@ -35,7 +35,7 @@ export const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
 export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
   webp: [
-    { pixelsMax: 24_000_000, bytesPerPixel: 28 },
+    { pixelsMax: 24_000_000, bytesPerPixel: 31 },
     { pixelsMax: ANY_SIZE, bytesPerPixel: 12 },
   ],
   avif: [
@@ -44,7 +44,7 @@ export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
     { pixelsMax: ANY_SIZE, bytesPerPixel: 15 },
   ],
   jxl: [
-    { pixelsMax: WASM_PIXELS_MAX, bytesPerPixel: 51 },
+    { pixelsMax: WASM_PIXELS_MAX, bytesPerPixel: 52 },
     { pixelsMax: ANY_SIZE, bytesPerPixel: 70 },
   ],
 };
