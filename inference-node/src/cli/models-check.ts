@@ -95,7 +95,10 @@ function inputSize({ dims }: GraphValue, wanted: string | undefined) {
   }
   const [, channels, height, width] = dims;
   if (dims.length !== 4 || (channels !== 3 && channels !== null)) {
-    throw new ModelError('settings', `the input is not [batch, 3, height, width]: [${dims.join()}]`);
+    throw new ModelError(
+      'settings',
+      `the input is not [batch, 3, height, width]: [${dims.join()}]`,
+    );
   }
   return { inputWidth: side ?? width ?? SIDE_PX, inputHeight: side ?? height ?? SIDE_PX };
 }
