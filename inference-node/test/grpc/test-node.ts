@@ -32,6 +32,8 @@ export interface TestNodeOptions {
   readonly bounds?: Partial<ExchangeBounds>;
   readonly capabilities?: Partial<FakePicturePool['capabilities']>;
   readonly matteSilenceMaxMs?: number;
+  /** A second model of the plan, beside its subject. */
+  readonly opinion?: PlanRun;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -65,7 +67,8 @@ export async function openShell(
     megapixelsAloneMax: 100,
     ...options.limits,
   });
-  const plan = { name: run.model.model, runs: [run] };
+  const runs = options.opinion === undefined ? [run] : [run, options.opinion];
+  const plan = { name: run.model.model, runs };
   const abilities = {
     plan,
     plans: [plan],
