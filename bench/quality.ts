@@ -110,17 +110,25 @@ function printRow(label: string, pick: (error: (typeof NAMES)[number]) => readon
 }
 
 function compareWithBaseline(means: Record<string, number>): void {
+  const photos = all.map(measured => measured.name);
   if (values['save-baseline']) {
-    writeFileSync(baselineFile, `${JSON.stringify(means, undefined, 2)}\n`);
+    writeFileSync(baselineFile, `${JSON.stringify({ photos, means }, undefined, 2)}\n`);
     return;
   }
   if (!existsSync(baselineFile)) {
     console.log(`no baseline at ${baselineFile}: --save-baseline keeps this one`);
     return;
   }
-  const before = JSON.parse(readFileSync(baselineFile, 'utf8')) as Record<string, number>;
+  const before = JSON.parse(readFileSync(baselineFile, 'utf8')) as {
+    readonly photos: readonly string[];
+    readonly means: Readonly<Record<string, number>>;
+  };
+  if (before.photos.join() !== photos.join()) {
+    console.log('the baseline was measured on other photos: not compared');
+    return;
+  }
   for (const [error, value] of Object.entries(means)) {
-    const ratio = value / before[error];
+    const ratio = value / before.means[error];
     if (!(ratio > BASELINE_TOLERANCE)) continue;
     console.log(`WORSE than the baseline: ${error} ${ratio.toFixed(3)}`);
     process.exitCode = 1;

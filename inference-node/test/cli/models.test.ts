@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import sharp from 'sharp';
+import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 
 const CLI = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 /** The discard port: nothing listens. */
@@ -108,4 +110,32 @@ test('the list says what there is, under which licence, and that nothing is fetc
   const lines = await runCli(['models', 'list']);
   assert.match(lines.out, /^isnet 1\.0\.0 {2}Apache-2\.0 {2}fetched: no$/m);
   assert.match(lines.out, /Training data: DIS5K/);
+});
+
+test('what is no model, and options that do not fit one, are one line', async () => {
+  const text = join(directory, 'text.onnx');
+  await writeFile(text, 'no model at all');
+  requireOneLine(await runCli(['models', 'check', text]), /text\.onnx is no ONNX file/);
+  requireOneLine(await runCli(['models', 'check', 'absent.onnx']), /^matting: cannot read /);
+  const { path } = await writeTinyModel(directory, { kind: 'mean' });
+  for (const [option, said] of [
+    [['--size', 'big'], /--size must be a whole number/],
+    [['--mean', '1,2'], /--mean must be three numbers/],
+    [['--output', 'absent'], /without absent/],
+  ] as const) {
+    const { code, err } = await runCli(['models', 'check', path, ...option]);
+    assert.equal(code, 1);
+    assert.match(err, said);
+  }
+});
+
+test('any model is shown, run, and its cut-out written', async () => {
+  const { path } = await writeTinyModel(directory, { kind: 'mean' });
+  const cutout = join(directory, 'cutout.png');
+  const { code, out, err } = await runCli(['models', 'check', path, '--out', cutout]);
+  assert.equal(code, 0, err);
+  assert.match(out, /^input {3}input: float32 \[1, 3, 32, 32\]$/m);
+  assert.match(out, /^output {2}output: float32 \[1, 1, 32, 32\]$/m);
+  const { format, hasAlpha, width } = await sharp(await readFile(cutout)).metadata();
+  assert.deepEqual([format, hasAlpha, width], ['png', true, 640]);
 });

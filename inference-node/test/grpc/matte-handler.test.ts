@@ -12,6 +12,7 @@ import {
   ResultKind,
   Switch,
 } from '#gen/matting/v1/matte_service.ts';
+import { FakeEnginePool, StageGates, TINY_MODEL } from './fake-pools.ts';
 import {
   chunk,
   header,
@@ -252,6 +253,31 @@ describe('a good call', () => {
         [true, false],
         [true, true],
       ],
+    );
+  });
+
+  it('names the model that its plan had to do without, in the result and in the metrics', async () => {
+    const engines = new FakeEnginePool(new StageGates());
+    engines.set({ enginesReady: 0 });
+    const opinion = {
+      model: { ...TINY_MODEL, model: 'second' },
+      engines,
+      role: 'opinion',
+    } as const;
+    await reopen({ opinion });
+    const caller = await new MatteCaller(node).sendFile('12345');
+    assert.equal(await caller.ended, undefined);
+    const { header: result } = caller.result();
+    assert.deepEqual(result?.modelsMissing, ['second']);
+    assert.deepEqual(
+      result?.modelRuns.map(({ model }) => model),
+      ['tiny'],
+    );
+    const degraded = node.metrics.registry.getSingleMetric('matting_node_images_degraded_total');
+    const { values } = await degraded!.get();
+    assert.deepEqual(
+      values.map(({ labels, value }) => [labels.model, value]),
+      [['second', 1]],
     );
   });
 

@@ -39,6 +39,8 @@ export interface TestNodeOptions {
   /** Plain text where absent. */
   readonly credentials?: ServerCredentials;
   readonly model?: Partial<PreparedModel>;
+  /** A second model of the plan, beside its subject. */
+  readonly opinion?: PlanRun;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -76,7 +78,8 @@ export async function openShell(
     megapixelsAloneMax: 100,
     ...options.limits,
   });
-  const plan = { name: run.model.model, runs: [run] };
+  const runs = options.opinion === undefined ? [run] : [run, options.opinion];
+  const plan = { name: run.model.model, runs };
   const abilities = {
     plan,
     plans: [plan],
