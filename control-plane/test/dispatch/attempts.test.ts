@@ -160,6 +160,27 @@ describe('an attempt on a node', () => {
     assert.equal((await harness.untilFinal(await harness.submit())).state, 'succeeded');
   });
 
+  it('that fails again and again takes its node out, and the jobs succeed elsewhere', async () => {
+    const faulty = await joined(admitThen(exchange => exchange.fail('NODE_FAULT')));
+    // Slower by its own report, so that the faulty one is the first choice.
+    const well = await ScriptedNode.start({ load: () => ({ inferMs: 1000 }) });
+    await harness.join(well);
+    const { fleet } = await harness.startReplica();
+    for (let sent = 0; sent < 8; sent += 1) {
+      const job = await harness.untilFinal(await harness.submit());
+      assert.equal(job.state, 'succeeded');
+      assert.equal(job.lostAttempts, 0, 'a fault of the node counts against nobody');
+    }
+    assert.equal(faulty.headers.length, 5);
+    assert.equal(well.headers.length, 8);
+    const ejected = fleet.snapshots().filter(node => node.ejectedUntilMs > performance.now());
+    assert.deepEqual(
+      ejected.map(({ nodeId }) => nodeId),
+      [faulty.nodeId],
+    );
+    await harness.assertMoneySettled({ charged: 8 });
+  });
+
   it('whose input is gone from the storage fails the job, which may be sent again', async () => {
     const node = await joined();
     await harness.startReplica();

@@ -344,6 +344,23 @@ describe('admission', () => {
     assert.equal(await third.ended, undefined);
   });
 
+  it('refuses what would wait longer than its header allows, before a byte is sent', async () => {
+    node.gates.hold('decode');
+    const first = await new MatteCaller(node).sendFile('12345');
+    await node.gates.reached('decode');
+    // One image before the engine, 100 ms each in the fake.
+    const impatient = new MatteCaller(node).send(header({ waitMsMax: 99 }));
+    const failure = await impatient.failure();
+    assert.equal(failure.code, 'NODE_OVERLOADED');
+    assert.equal(failure.status, status.RESOURCE_EXHAUSTED);
+    assert.deepEqual(impatient.messages, []);
+    const patient = new MatteCaller(node).send(header({ waitMsMax: 100 }));
+    await patient.until('admitted');
+    patient.call.cancel();
+    node.gates.letGo('decode');
+    await first.ended;
+  });
+
   it('tells how many are ahead and how long they take', async () => {
     node.gates.hold('decode');
     const first = await new MatteCaller(node).sendFile('12345');

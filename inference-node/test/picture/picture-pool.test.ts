@@ -267,8 +267,13 @@ test('every format comes out, with the inputs of several models', async () => {
       lease.release();
     }
   }
-  const { decodeMsPerMegapixel, encodeMsPerMegapixel, busy, waiting } = pool.snapshot();
+  const snapshot = pool.snapshot();
+  const { decodeMsPerMegapixel, encodeMsPerMegapixel, busy, waiting } = snapshot;
   assert.ok(decodeMsPerMegapixel > 0 && encodeMsPerMegapixel > 0);
+  assert.deepEqual([...snapshot.decodeRates.keys()], ['png', 'jxl'], 'each format by itself');
+  assert.deepEqual([...snapshot.encodeRates.keys()], [...OUTPUT_FORMATS]);
+  const rates = [...snapshot.decodeRates.values(), ...snapshot.encodeRates.values()];
+  assert.ok(rates.every(rate => rate > 0));
   assert.deepEqual([busy, waiting], [0, 0]);
 });
 
