@@ -57,8 +57,8 @@ function average(planes: readonly Uint8Array[]): Uint8Array {
 }
 
 /**
- * In place: the surer of the two has the say, pixel by pixel; where both are sure of the opposite
- * the subject's stands, since half of each would be a hole that nobody meant.
+ * In place: the surer of the two has the say, pixel by pixel; where both are sure of the
+ * opposite the subject's stands, since half of each would be a hole that nobody meant.
  */
 function hear(opinion: Uint8Array, merged: Uint8Array, size: Size): void {
   if (agreement(opinion, merged) < AGREEMENT_MIN) return;
