@@ -7,14 +7,9 @@
  * What is in use is summed over the permits that live, never counted up and down.
  */
 import { ContractError } from '#contract/errors.ts';
-import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 
 /** Files of all admitted images together: ten of the largest. They lie in the main process. */
 export const FILE_BYTES_MAX = 512 * 1024 * 1024;
-
-const PIXELS_PER_MEGAPIXEL = 1_000_000;
-/** What an image of unknown size is admitted as: the largest that the contract allows. */
-export const UNKNOWN_MEGAPIXELS = IMAGE_PIXELS_MAX / PIXELS_PER_MEGAPIXEL;
 
 export interface AdmissionLimits {
   /** Images admitted at once. */
@@ -26,8 +21,8 @@ export interface AdmissionLimits {
 }
 
 export interface AdmissionRequest {
-  /** Undefined: unknown, counted as the largest. */
-  readonly pixels: number | undefined;
+  /** As memory-budget.ts counts it. */
+  readonly megapixels: number;
   readonly fileBytes: number;
 }
 
@@ -64,8 +59,7 @@ export class Admission {
   }
 
   tryAdmit(request: AdmissionRequest): AdmissionOutcome {
-    const megapixels =
-      request.pixels === undefined ? UNKNOWN_MEGAPIXELS : request.pixels / PIXELS_PER_MEGAPIXEL;
+    const { megapixels } = request;
     const { imagesMax } = this.limits;
     const inUse = this.snapshot();
     if (megapixels > this.#megapixelsAlone()) {

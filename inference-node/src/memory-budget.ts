@@ -2,16 +2,27 @@
  * How many megapixels a node may have in its picture workers at once, from the memory it may use.
  * The rule is pure; reading the limit is apart from it.
  *
- * An image of 100 megapixels took a picture worker to 0.7 GB (PNG), 2.6 GB (WebP) and 4.2 GB (AVIF)
- * at its peak, one of 40 megapixels to 1.2 GB (JPEG XL): 42 bytes a pixel, the worst. Engines take
- * their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns, 0.5 GB in
- * int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
+ * A megapixel of the budget is 42 MB, as much as most pictures take at most a megapixel; one that
+ * takes more (picture/memory-cost.ts: JPEG XL above 40 megapixels) is counted as so much larger.
+ * Engines take their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns,
+ * 0.5 GB in int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
  */
 import { totalmem } from 'node:os';
-import { UNKNOWN_MEGAPIXELS } from './admission.ts';
+import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import type { PreparedModel } from './models/prepared-model.ts';
+import { type PictureCost, pictureMemoryBytes } from './picture/memory-cost.ts';
 
 const BYTES_PER_MEGAPIXEL = 42_000_000;
+const PIXELS_PER_MEGAPIXEL = 1_000_000;
+/** Of the costliest image of the contract. */
+const MEGAPIXELS_MOST = Math.ceil(
+  countedMegapixels({
+    inputFormat: undefined,
+    outputFormat: 'jxl',
+    resultKind: 'cutout',
+    pixels: undefined,
+  }),
+);
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
@@ -62,13 +73,22 @@ export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | 
   if (alone < MEGAPIXELS_MIN) return undefined;
   return {
     megapixelsMax: Math.max(MEGAPIXELS_MIN, megapixelsIn(SHARED_FRACTION)),
-    megapixelsAloneMax: Math.min(alone, UNKNOWN_MEGAPIXELS),
+    megapixelsAloneMax: Math.min(alone, MEGAPIXELS_MOST),
   };
+}
+
+/** What an image counts against the budget; one of unknown size as the largest of the contract. */
+export function countedMegapixels({
+  pixels = IMAGE_PIXELS_MAX,
+  ...formats
+}: Omit<PictureCost, 'pixels'> & { readonly pixels: number | undefined }): number {
+  const byMemory = pictureMemoryBytes({ ...formats, pixels }) / BYTES_PER_MEGAPIXEL;
+  return Math.max(pixels / PIXELS_PER_MEGAPIXEL, byMemory);
 }
 
 /** The operator's own figure: any image of the contract is still admitted while it is alone. */
 export function operatorsBudget(megapixelsMax: number): MegapixelBudget {
-  return { megapixelsMax, megapixelsAloneMax: UNKNOWN_MEGAPIXELS };
+  return { megapixelsMax, megapixelsAloneMax: MEGAPIXELS_MOST };
 }
 
 /** The cgroup's limit where there is one, else the machine's memory. */

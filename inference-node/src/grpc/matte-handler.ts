@@ -16,6 +16,7 @@ import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
 import type { Admission, Permit } from '../admission.ts';
+import { countedMegapixels } from '../memory-budget.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
 import type { ImageExchange, Pipeline, StageTimings } from '../pipeline.ts';
@@ -172,14 +173,15 @@ class MatteCallRun {
   }
 
   async #withPermit(work: NodeWork, order: MatteOrder): Promise<StageTimings> {
-    const { declared, contentLength } = order;
+    const { declared, contentLength, inputFormat, outputFormat, resultKind } = order;
     const pixels = declared && declared.width * declared.height;
+    const megapixels = countedMegapixels({ pixels, inputFormat, outputFormat, resultKind });
     // Before the permit, so that the estimate does not count this image.
     const waitMs = work.pipeline.estimatedWaitMs(order.plan);
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
       throw new ContractError('NODE_OVERLOADED', 'no engine is free within wait_ms_max');
     }
-    const outcome = work.admission.tryAdmit({ pixels, fileBytes: contentLength });
+    const outcome = work.admission.tryAdmit({ megapixels, fileBytes: contentLength });
     if (outcome.kind === 'refused') throw outcome.error;
     this.#permit = outcome.permit;
     try {

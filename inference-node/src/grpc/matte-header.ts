@@ -1,6 +1,7 @@
 /** Checks a Matte call's header against the contract and against what this node can do. */
 import { ContractError } from '#contract/errors.ts';
 import {
+  type InputFormat,
   inputFormatFromProto,
   type OutputFormat,
   outputFormatFromProto,
@@ -30,6 +31,8 @@ export interface MatteOrder extends ImageOrder {
   readonly sha256: Buffer | undefined;
   /** Refused where no engine would take it within this; undefined: however long it waits. */
   readonly waitMsMax: number | undefined;
+  /** As the caller says; undefined: it does not. The bytes decide, this is for the memory. */
+  readonly inputFormat: InputFormat | undefined;
 }
 
 /** The operator's choices. */
@@ -75,6 +78,7 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
     sha256: sha256.length === 0 ? undefined : Buffer.from(sha256),
     waitMsMax: header.waitMsMax === 0 ? undefined : header.waitMsMax,
     declared,
+    inputFormat: inputFormatFromProto(header.inputFormat),
     outputFormat,
     resultKind: readResultKind(header.resultKind),
     priority: readPriority(header.priority),

@@ -1,17 +1,22 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { Admission, FILE_BYTES_MAX, type Permit } from '../../src/admission.ts';
+import {
+  Admission,
+  type AdmissionRequest,
+  FILE_BYTES_MAX,
+  type Permit,
+} from '../../src/admission.ts';
 
 const LIMITS = { imagesMax: 3, megapixelsMax: 60, megapixelsAloneMax: 100 };
-const megapixels = (count: number) => ({ pixels: count * 1_000_000, fileBytes: 1000 });
+const megapixels = (count: number) => ({ megapixels: count, fileBytes: 1000 });
 
-function admit(admission: Admission, request: { pixels: number | undefined; fileBytes: number }) {
+function admit(admission: Admission, request: AdmissionRequest) {
   const outcome = admission.tryAdmit(request);
   assert.ok(outcome.kind === 'admitted');
   return outcome.permit;
 }
 
-function refusal(admission: Admission, request: { pixels: number | undefined; fileBytes: number }) {
+function refusal(admission: Admission, request: AdmissionRequest) {
   const outcome = admission.tryAdmit(request);
   assert.ok(outcome.kind === 'refused');
   return outcome.error.code;
@@ -54,22 +59,22 @@ describe('Admission', () => {
   it('sends an image that it can never hold to another node', () => {
     const admission = new Admission({ ...LIMITS, megapixelsAloneMax: 80 });
     assert.equal(refusal(admission, megapixels(81)), 'NODE_INCAPABLE');
-    assert.equal(refusal(admission, { pixels: undefined, fileBytes: 1 }), 'NODE_INCAPABLE');
+    assert.equal(refusal(admission, megapixels(100)), 'NODE_INCAPABLE');
     admit(admission, megapixels(80));
   });
 
   it('counts an unknown size as the largest', () => {
     const admission = new Admission({ ...LIMITS, megapixelsMax: 150 });
-    assert.equal(admit(admission, { pixels: undefined, fileBytes: 1 }).megapixels, 100);
-    assert.equal(refusal(admission, { pixels: undefined, fileBytes: 1 }), 'NODE_OVERLOADED');
+    assert.equal(admit(admission, megapixels(100)).megapixels, 100);
+    assert.equal(refusal(admission, megapixels(100)), 'NODE_OVERLOADED');
     admit(admission, megapixels(50));
   });
 
   it('bounds the bytes of the files together', () => {
     const admission = new Admission(LIMITS);
-    admit(admission, { pixels: 1, fileBytes: FILE_BYTES_MAX - 10 });
-    assert.equal(refusal(admission, { pixels: 1, fileBytes: 11 }), 'NODE_OVERLOADED');
-    admit(admission, { pixels: 1, fileBytes: 10 });
+    admit(admission, { megapixels: 1, fileBytes: FILE_BYTES_MAX - 10 });
+    assert.equal(refusal(admission, { megapixels: 1, fileBytes: 11 }), 'NODE_OVERLOADED');
+    admit(admission, { megapixels: 1, fileBytes: 10 });
   });
 
   it('gives a permit back once, however often it is released', () => {

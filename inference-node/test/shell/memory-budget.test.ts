@@ -3,6 +3,7 @@ import { totalmem } from 'node:os';
 import { describe, it } from 'node:test';
 import {
   computeMegapixelBudget,
+  countedMegapixels,
   type EngineModel,
   enginesInMemory,
   operatorsBudget,
@@ -22,7 +23,7 @@ describe('computeMegapixelBudget', () => {
     ['one ISNet in int8 in 2 GB', 2 * GB, [ISNET_INT8], [15, 26]],
     ['two ISNets in 4 GB', 4 * GB, [ISNET, ISNET], [12, 36]],
     ['u2netp in 1 GB', 1 * GB, [U2NETP], [12, 14]],
-    ['one ISNet in 24 GB', 24 * GB, [ISNET], [320, 100]],
+    ['one ISNet in 24 GB', 24 * GB, [ISNET], [320, 167]],
     ['no room beside the engine', 1.2 * GB, [ISNET], undefined],
   ];
   for (const [name, memoryLimitBytes, engines, expected] of rows) {
@@ -45,6 +46,18 @@ describe('computeMegapixelBudget', () => {
   });
 });
 
+it('counts an image by its pixels, one that takes more memory as larger', () => {
+  const jpeg = { inputFormat: 'jpeg', outputFormat: 'png', resultKind: 'cutout' } as const;
+  const jxl = { ...jpeg, outputFormat: 'jxl' } as const;
+  assert.equal(countedMegapixels({ ...jpeg, pixels: 12_000_000 }), 12);
+  assert.equal(countedMegapixels({ ...jpeg, pixels: undefined }), 100);
+  const [below, above] = [30, 100].map(count => countedMegapixels({ ...jxl, pixels: count * 1e6 }));
+  assert.ok(below > 30 && below < 40, `${below}`);
+  assert.ok(above > 160 && above < 170, `${above}`);
+  const largest = { ...jxl, inputFormat: undefined, pixels: undefined };
+  assert.ok(countedMegapixels(largest) <= operatorsBudget(20).megapixelsAloneMax);
+});
+
 it('holds as many engines as leave the pictures their room', () => {
   assert.equal(enginesInMemory(1 * GB, [ISNET]), 0);
   assert.equal(enginesInMemory(4 * GB, [ISNET]), 1);
@@ -54,7 +67,7 @@ it('holds as many engines as leave the pictures their room', () => {
 });
 
 it("an operator's own figure stands, and the largest image is still taken alone", () => {
-  assert.deepEqual(operatorsBudget(20), { megapixelsMax: 20, megapixelsAloneMax: 100 });
+  assert.deepEqual(operatorsBudget(20), { megapixelsMax: 20, megapixelsAloneMax: 167 });
 });
 
 it('the memory limit of this process is that of the machine or less', () => {
