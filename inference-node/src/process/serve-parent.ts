@@ -29,6 +29,18 @@ setInterval(endWithParent, ${GUARD_INTERVAL_MS});
 endWithParent();
 `;
 
+/**
+ * Nobody can reach this process any more. SIGKILL here too: process.exit ends the guard first and
+ * then waits for native threads, one of which may never end, with nobody left to kill it.
+ */
+function endNow(): void {
+  try {
+    process.kill(-process.pid, 'SIGKILL');
+  } finally {
+    process.kill(process.pid, 'SIGKILL');
+  }
+}
+
 export function serveParent<Incoming>(
   onFrame: (frame: Frame<Incoming>) => void,
 ): FrameChannel<Incoming> {
@@ -43,10 +55,10 @@ export function serveParent<Incoming>(
   });
   guard.unref();
   const socket = new Socket({ fd: 3, readable: true, writable: true });
-  socket.once('close', () => process.exit(0));
+  socket.once('close', endNow);
   socket.on('error', error => {
     // A reset is the parent's end. A malformed frame is a bug, and the parent has to hear of it.
-    if (!(error instanceof MalformedFrameError)) process.exit(0);
+    if (!(error instanceof MalformedFrameError)) endNow();
     console.error(error.message);
     process.exit(1);
   });
