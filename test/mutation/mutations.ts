@@ -102,8 +102,8 @@ export const MUTATIONS: readonly Mutation[] = [
     edits: [
       {
         file: 'control-plane/src/services/held-lease.ts',
-        find: 'setInterval(() => void this.#renew(), LEASE_RENEW_MS)',
-        replace: 'setInterval(() => undefined, LEASE_RENEW_MS)',
+        find: 'setInterval(() => void this.#renew(), this.#timing.renewMs)',
+        replace: 'setInterval(() => undefined, this.#timing.renewMs)',
       },
     ],
     caughtBy: ['control-plane/test/services/held-lease.test.ts'],
