@@ -1,9 +1,9 @@
 /**
  * What the contract costs above its parts, on SQLite and on MariaDB:
  *
- * - submissions (asynchronous, a 10 KB PNG, nothing dispatched) against the store's bare limit, by as
- *   many at a time, on the same disk: one durable blob and one commit of one row each; and, apart,
- *   one durable blob and the store's own submission, whose commit holds job, ledger and balance;
+ * - submissions (asynchronous, a 10 KB PNG, nothing dispatched) against the bare limit, by as many at
+ *   a time, on the same disk: one durable blob and one commit of one row each, by the drivers alone;
+ *   and, apart, the store's own blob and submission, whose commit holds job, ledger and balance;
  * - reads of a job against a bare Fastify route whose body has that size, by the same client.
  *
  * The two sides of a ratio alternate in rounds of one run. The client shares the cores with the
@@ -11,12 +11,16 @@
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
+import { open, rename } from 'node:fs/promises';
 import { availableParallelism, tmpdir } from 'node:os';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import mysql from 'mysql2/promise';
 import { Pool } from 'undici';
 import { openStorage } from '../control-plane/src/storage/open-storage.ts';
 import { openDatabase } from '../control-plane/src/store/connect.ts';
 import type { NewJob } from '../control-plane/src/store/job-store.ts';
+import { parseMysqlUrl } from '../control-plane/src/store/mysql-url.ts';
 import { createStores } from '../control-plane/src/store/stores.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';
 import { createTestDatabase, SILENT_LOG } from '../test/support/database.ts';
@@ -97,30 +101,60 @@ async function read(pool: Pool, path: string, headers: Record<string, string>): 
   if (answer.statusCode !== 200) throw new Error(`${answer.statusCode}: ${text}`);
 }
 
-/** One durable blob and one row committed, through the same store's own parts. */
+/** The least a promise on a disk costs: a file whole and durable under its name, by itself. */
+async function writeDurably(directory: string, id: string): Promise<void> {
+  const temporary = path.join(directory, `.${id}`);
+  const file = await open(temporary, 'wx');
+  await file.writeFile(image);
+  await file.datasync();
+  await file.close();
+  await rename(temporary, path.join(directory, id));
+  const handle = await open(directory, 'r');
+  await handle.sync();
+  await handle.close();
+}
+
+/** One row, one commit, through the driver alone. */
+async function openBareTable(databaseUrl: string) {
+  const row = (id: string) => [id, id, 0, 0, 0];
+  const insert =
+    'insert into accounts (id, name, available, reserved, created_at) values (?, ?, ?, ?, ?)';
+  if (databaseUrl.startsWith('sqlite:')) {
+    const db = new DatabaseSync(databaseUrl.slice('sqlite:'.length), { timeout: 5000 });
+    db.exec('pragma synchronous = full');
+    const statement = db.prepare(insert);
+    return {
+      commit: async (id: string) => void statement.run(...row(id)),
+      close: async () => db.close(),
+    };
+  }
+  const pool = mysql.createPool(parseMysqlUrl(databaseUrl));
+  return {
+    commit: async (id: string) => void (await pool.query(insert, row(id))),
+    close: () => pool.end(),
+  };
+}
+
 async function openBareStore(plane: ControlPlaneProcess) {
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
+  const table = await openBareTable(plane.databaseUrl);
   const blobs = await openStorage(directory);
   const database = await openDatabase(plane.databaseUrl, { log: SILENT_LOG });
   const stores = createStores(database, { renderOutboxBody: () => '{}' });
-  const storeBlob = async (id: string) => {
-    const writer = await blobs.createWriter();
-    await writer.write(image);
-    await writer.commit(`inputs/${id}`);
-  };
   return {
+    /** One durable blob and one row committed. */
     write: async () => {
       const id = randomUUID();
-      await storeBlob(id);
-      await database.kysely
-        .insertInto('accounts')
-        .values({ id, name: id, available: 0, reserved: 0, created_at: 0 })
-        .execute();
+      await writeDurably(directory, id);
+      await table.commit(id);
     },
+    /** The same through the store's own submission. */
     submit: async () => {
       const id = randomUUID();
       const hash = createHash('sha256').update(id).digest('hex');
-      await storeBlob(id);
+      const writer = await blobs.createWriter();
+      await writer.write(image);
+      await writer.commit(`inputs/${id}`);
       const input = { blob: `inputs/${id}`, bytes: image.length, width: 64, height: 64 };
       const job: NewJob = {
         id,
@@ -137,6 +171,7 @@ async function openBareStore(plane: ControlPlaneProcess) {
       if (kind !== 'created') throw new Error(kind);
     },
     close: async () => {
+      await table.close();
       await database.close();
       rmSync(directory, { recursive: true, force: true });
     },
