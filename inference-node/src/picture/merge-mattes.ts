@@ -5,7 +5,6 @@
  * wrong.
  */
 import type { MatteRole } from '../models/prepared-model.ts';
-import { boxMean } from './box-mean.ts';
 import type { Size } from './picture-pool.ts';
 import { resample } from './resample.ts';
 
@@ -107,14 +106,53 @@ function agreement(one: Uint8Array, other: Uint8Array): number {
   return either === 0 ? 0 : both / either;
 }
 
-/** Of each pixel's window, the share in which the matte is uncertain. */
+/**
+ * Of each pixel's window, clipped at the border, the share in which the matte is uncertain. Not by
+ * boxMean: called with whole pictures too it is compiled for neither, and the guided filter, most
+ * of the refinement's time, took 1.4 times as long.
+ */
 function uncertainShares(alpha: Uint8Array, { width, height }: Size): Float32Array {
   const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
-  const uncertain = Float32Array.from(alpha, value =>
-    value > CERTAIN_BELOW && value < CERTAIN_ABOVE ? 1 : 0,
-  );
+  const across = new Uint16Array(alpha.length);
+  for (let y = 0; y < height; y++) countRow(alpha, across, y * width, width, reach);
   const shares = new Float32Array(alpha.length);
-  const rows = new Float32Array(alpha.length);
-  boxMean(uncertain, shares, width, height, reach, rows, new Float64Array(width));
+  const counts = new Int32Array(width);
+  const columns = Int32Array.from({ length: width }, (_, x) => windowLength(x, width, reach));
+  for (let y = 0; y < Math.min(reach, height); y++) addRow(counts, across, y * width, 1);
+  for (let y = 0; y < height; y++) {
+    if (y + reach < height) addRow(counts, across, (y + reach) * width, 1);
+    if (y > reach) addRow(counts, across, (y - reach - 1) * width, -1);
+    const rows = windowLength(y, height, reach);
+    const start = y * width;
+    for (let x = 0; x < width; x++) shares[start + x] = counts[x] / (rows * columns[x]);
+  }
   return shares;
+}
+
+function windowLength(at: number, length: number, reach: number): number {
+  return Math.min(length - 1, at + reach) - Math.max(0, at - reach) + 1;
+}
+
+function countRow(
+  alpha: Uint8Array,
+  out: Uint16Array,
+  start: number,
+  width: number,
+  reach: number,
+): void {
+  let count = 0;
+  for (let x = 0; x < Math.min(reach, width); x++) count += uncertain(alpha[start + x]);
+  for (let x = 0; x < width; x++) {
+    if (x + reach < width) count += uncertain(alpha[start + x + reach]);
+    if (x > reach) count -= uncertain(alpha[start + x - reach - 1]);
+    out[start + x] = count;
+  }
+}
+
+function uncertain(value: number): number {
+  return value > CERTAIN_BELOW && value < CERTAIN_ABOVE ? 1 : 0;
+}
+
+function addRow(counts: Int32Array, across: Uint16Array, start: number, sign: 1 | -1): void {
+  for (let x = 0; x < counts.length; x++) counts[x] += sign * across[start + x];
 }
