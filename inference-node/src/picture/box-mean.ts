@@ -1,4 +1,4 @@
-/** Means over square windows, the arithmetic under the guided filter and the merge's band. */
+/** Means over square windows, the arithmetic under the guided filter. */
 
 /**
  * The mean of each pixel's window, 2 * radius + 1 pixels a side, clipped at the border; the same

@@ -30,12 +30,8 @@ export interface LinearModels {
   readonly offset: Float32Array;
 }
 
-/** Pixels. 4 and 12 were measured too: 4 leaves more of the model's blur, 12 haloes thin things. */
-const RADIUS = 8;
 /** Of colours in [0, 1]: variance below it is noise. 1e-5 and 1e-3 were a little worse. */
 const EPSILON = 1e-4;
-/** What a region's answer depends on, on each side. */
-const HALO = 2 * RADIUS;
 
 /** Sums of products that the fit needs: R G B a, Ra Ga Ba, RR RG RB GG GB BB. */
 const PLANES = 13;
@@ -48,9 +44,15 @@ export class GuidedFilter {
   readonly #inputs: readonly Float32Array[];
   readonly #means: readonly Float32Array[];
   readonly #models: readonly Float32Array[];
+  readonly #radius: number;
+  /** What a region's answer depends on, on each side. */
+  readonly #halo: number;
 
-  constructor(side: number) {
-    const patch = side + 2 * HALO;
+  /** @param radius of a window, pixels. */
+  constructor(side: number, radius: number) {
+    this.#radius = radius;
+    this.#halo = 2 * radius;
+    const patch = side + 2 * this.#halo;
     const plane = () => new Float32Array(patch * patch);
     this.#rows = plane();
     this.#sums = new Float64Array(patch);
@@ -62,7 +64,7 @@ export class GuidedFilter {
 
   /** The result lives until the next call. */
   fit(source: Guided, wanted: Region): LinearModels {
-    const region = expand(wanted, HALO, source);
+    const region = expand(wanted, this.#halo, source);
     this.#load(source, region);
     this.#average(region);
     this.#solve(region.width * region.height);
@@ -111,7 +113,7 @@ export class GuidedFilter {
   }
 
   #boxMean(from: Float32Array, out: Float32Array, { width, height }: Size): void {
-    boxMean(from, out, width, height, RADIUS, this.#rows, this.#sums);
+    boxMean(from, out, width, height, this.#radius, this.#rows, this.#sums);
   }
 
   /** (covariance of the colours + EPSILON) times (red, green, blue) = their covariance with alpha. */

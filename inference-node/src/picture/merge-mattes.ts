@@ -1,7 +1,8 @@
 /**
  * Several models' mattes to one, at one size: pure arithmetic. What a plan calls its subject decides
  * what is cut out (several are averaged); an opinion is listened to only where the subject's edge
- * is, and only when both mean the same thing: elsewhere it has nothing to add, or the wrong thing.
+ * is soft, and only when both mean the same thing: elsewhere it has nothing to add, or what is
+ * wrong.
  */
 import type { MatteRole } from '../models/prepared-model.ts';
 import type { Size } from './picture-pool.ts';
@@ -21,8 +22,16 @@ const AGREEMENT_MIN = 0.9;
 /** The subject is uncertain between these, of 255. */
 const CERTAIN_BELOW = 5;
 const CERTAIN_ABOVE = 250;
-/** The band reaches this share of the picture's long side beyond what is uncertain. */
-const BAND_REACH = 1 / 150;
+/** Radius of the window in which the subject's edge is looked at, of the picture's long side. */
+const WINDOW_REACH = 1 / 150;
+/**
+ * Share of a pixel's window in which the subject is uncertain: up to the first an opinion is not
+ * heard, from the second on in full. A sharp edge is a thin line in its window and needs no help,
+ * fur and hair fill theirs. Of 0.1 to 0.4, 0.2 to 0.7 and 0.3 to 0.9 these have the least SAD on
+ * either half of 30 photos, by little; without them an opinion blurs what is nearly perfect.
+ */
+const UNCERTAIN_SHARE_MIN = 0.2;
+const UNCERTAIN_SHARE_FULL = 0.7;
 /** What a matte at half opacity weighs, where one that is sure weighs 1.05. */
 const UNSURE_WEIGHT = 0.05;
 
@@ -57,16 +66,18 @@ function average(planes: readonly Uint8Array[]): Uint8Array {
 }
 
 /**
- * In place: the surer of the two has the say, pixel by pixel; where both are sure of the
- * opposite the subject's stands, since half of each would be a hole that nobody meant.
+ * In place: the softer the subject's edge, the more the surer of the two has the say; where both
+ * are sure of the opposite the subject's stands, since half of each would be a hole that nobody meant.
  */
 function hear(opinion: Uint8Array, merged: Uint8Array, size: Size): void {
   if (agreement(opinion, merged) < AGREEMENT_MIN) return;
-  const band = bandAroundEdge(merged, size);
+  const shares = uncertainShares(merged, size);
+  const span = UNCERTAIN_SHARE_FULL - UNCERTAIN_SHARE_MIN;
   for (let i = 0; i < merged.length; i++) {
-    if (band[i] === 0) continue;
+    const need = Math.min(1, (shares[i] - UNCERTAIN_SHARE_MIN) / span);
+    if (need <= 0) continue;
     const own = weight(merged[i]);
-    const other = weight(opinion[i]) * hearing(merged[i], opinion[i]);
+    const other = need * weight(opinion[i]) * hearing(merged[i], opinion[i]);
     merged[i] = Math.round((own * merged[i] + other * opinion[i]) / (own + other));
   }
 }
@@ -95,34 +106,53 @@ function agreement(one: Uint8Array, other: Uint8Array): number {
   return either === 0 ? 0 : both / either;
 }
 
-/** 1 where a pixel lies within reach of an uncertain one. */
-function bandAroundEdge(alpha: Uint8Array, { width, height }: Size): Uint8Array {
-  const reach = Math.max(1, Math.round(Math.max(width, height) * BAND_REACH));
-  const uncertain = alpha.map(value => (value > CERTAIN_BELOW && value < CERTAIN_ABOVE ? 1 : 0));
-  const across = new Uint8Array(alpha.length);
-  const band = new Uint8Array(alpha.length);
-  for (let y = 0; y < height; y++) widen(uncertain, across, y * width, 1, width, reach);
-  for (let x = 0; x < width; x++) widen(across, band, x, width, height, reach);
-  return band;
+/**
+ * Of each pixel's window, clipped at the border, the share in which the matte is uncertain. Not by
+ * boxMean: called with whole pictures too it is compiled for neither, and the guided filter, most
+ * of the refinement's time, took 1.4 times as long.
+ */
+function uncertainShares(alpha: Uint8Array, { width, height }: Size): Float32Array {
+  const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
+  const across = new Uint16Array(alpha.length);
+  for (let y = 0; y < height; y++) countRow(alpha, across, y * width, width, reach);
+  const shares = new Float32Array(alpha.length);
+  const counts = new Int32Array(width);
+  const columns = Int32Array.from({ length: width }, (_, x) => windowLength(x, width, reach));
+  for (let y = 0; y < Math.min(reach, height); y++) addRow(counts, across, y * width, 1);
+  for (let y = 0; y < height; y++) {
+    if (y + reach < height) addRow(counts, across, (y + reach) * width, 1);
+    if (y > reach) addRow(counts, across, (y - reach - 1) * width, -1);
+    const rows = windowLength(y, height, reach);
+    const start = y * width;
+    for (let x = 0; x < width; x++) shares[start + x] = counts[x] / (rows * columns[x]);
+  }
+  return shares;
 }
 
-/** Widens the ones of a line by `reach` to both sides. */
-function widen(
-  from: Uint8Array,
-  out: Uint8Array,
+function windowLength(at: number, length: number, reach: number): number {
+  return Math.min(length - 1, at + reach) - Math.max(0, at - reach) + 1;
+}
+
+function countRow(
+  alpha: Uint8Array,
+  out: Uint16Array,
   start: number,
-  step: number,
-  length: number,
+  width: number,
   reach: number,
 ): void {
-  let last = Number.NEGATIVE_INFINITY;
-  for (let i = 0, at = start; i < length; i++, at += step) {
-    if (from[at] === 1) last = i;
-    if (i - last <= reach) out[at] = 1;
+  let count = 0;
+  for (let x = 0; x < Math.min(reach, width); x++) count += uncertain(alpha[start + x]);
+  for (let x = 0; x < width; x++) {
+    if (x + reach < width) count += uncertain(alpha[start + x + reach]);
+    if (x > reach) count -= uncertain(alpha[start + x - reach - 1]);
+    out[start + x] = count;
   }
-  last = Number.POSITIVE_INFINITY;
-  for (let i = length - 1, at = start + i * step; i >= 0; i--, at -= step) {
-    if (from[at] === 1) last = i;
-    if (last - i <= reach) out[at] = 1;
-  }
+}
+
+function uncertain(value: number): number {
+  return value > CERTAIN_BELOW && value < CERTAIN_ABOVE ? 1 : 0;
+}
+
+function addRow(counts: Int32Array, across: Uint16Array, start: number, sign: 1 | -1): void {
+  for (let x = 0; x < counts.length; x++) counts[x] += sign * across[start + x];
 }

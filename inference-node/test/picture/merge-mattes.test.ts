@@ -6,9 +6,9 @@ const SIDE = 60;
 const SIZE = { width: SIDE, height: SIDE };
 
 /** A disc: opaque inside, falling to nothing over `soft` pixels. */
-function disc(radius: number, soft: number, centre = SIDE / 2): Uint8Array {
-  return Uint8Array.from({ length: SIDE * SIDE }, (_, i) => {
-    const far = Math.hypot((i % SIDE) - centre, Math.floor(i / SIDE) - centre);
+function disc(radius: number, soft: number, centre = SIDE / 2, side = SIDE): Uint8Array {
+  return Uint8Array.from({ length: side * side }, (_, i) => {
+    const far = Math.hypot((i % side) - centre, Math.floor(i / side) - centre);
     return Math.max(0, Math.min(255, ((radius - far) / soft) * 255 + 128));
   });
 }
@@ -52,6 +52,22 @@ test('at the edge the surer of the two has the say', () => {
     merged.reduce((sum, value, i) => sum + Math.abs(value - to[i]), 0);
   assert.ok(distance(opinion) < distance(subject), 'the sharp one should have won');
   assert.notDeepEqual(merged, subject);
+});
+
+test('a sharp edge is left alone by a blurred opinion, a soft one is not', () => {
+  const side = 600;
+  const size = { width: side, height: side };
+  const large = (soft: number, role: 'subject' | 'opinion') => ({
+    alpha: disc(200, soft, side / 2, side),
+    ...size,
+    role,
+  });
+  const sharp = large(1, 'subject');
+  // Compared as bytes: the difference of two arrays of this length takes minutes to print.
+  const isHeard = (subject: typeof sharp) =>
+    Buffer.compare(mergeMattes([subject, large(24, 'opinion')], size), subject.alpha) !== 0;
+  assert.equal(isHeard(sharp), false);
+  assert.equal(isHeard(large(40, 'subject')), true);
 });
 
 test('two that are sure of the opposite do not make a half transparent pixel', () => {

@@ -67,13 +67,25 @@ test('noise under an unsure matte does not become a rescaled one', () => {
 });
 
 test('a blurred edge follows the edge of the colours', () => {
-  const picture = paintPicture(240, 200, x => (x < 120 ? RED : GREEN));
-  const blurred = matteOf(240, 200, x => ((126 - x) / 12) * 255);
+  const picture = paintPicture(960, 200, x => (x < 480 ? RED : GREEN));
+  const blurred = matteOf(960, 200, x => ((486 - x) / 12) * 255);
   const error = (alpha: Buffer) =>
-    alpha.reduce((sum, value, i) => sum + Math.abs(value - (i % 240 < 120 ? 255 : 0)), 0);
+    alpha.reduce((sum, value, i) => sum + Math.abs(value - (i % 960 < 480 ? 255 : 0)), 0);
   const plain = error(stretchMatte(blurred, picture));
   const refined = error(refineMatte(blurred, picture));
   assert.ok(refined < 0.5 * plain, `${refined} of ${plain}`);
+});
+
+test('in a small picture, what lies near a sharp edge does not blur it', () => {
+  // A thing of the subject's colour in the background, beside a matte that is right.
+  const mixed: Colour = [115, 100, 45];
+  const picture = paintPicture(240, 200, x =>
+    x === 120 ? mixed : x < 120 || (x > 125 && x < 131) ? RED : GREEN,
+  );
+  const right = matteOf(240, 200, x => (x < 120 ? 255 : x === 120 ? 128 : 0));
+  const out = refineMatte(right, picture);
+  const changes = out.map((value, i) => Math.abs(value - right[0].alpha[i]));
+  assert.ok(Math.max(...changes) <= 8, `${Math.max(...changes)}`);
 });
 
 test('what the matte is sure of stays, whatever the colours say', () => {
