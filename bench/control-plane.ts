@@ -1,9 +1,10 @@
 /**
  * What the contract costs above its parts, on SQLite and on MariaDB:
  *
- * - submissions (asynchronous, a 10 KB PNG, nothing dispatched) against the bare limit, by as many at
- *   a time, on the same disk: one durable blob and one commit of one row each, by the drivers alone;
- *   and, apart, the store's own blob and submission, whose commit holds job, ledger and balance;
+ * - submissions (asynchronous, a 10 KB PNG, nothing dispatched) against the bare limit, by as many
+ *   at a time, on the same disk: one durable blob and one commit of one row each, by the drivers
+ *   alone; and, apart, the store's own blob and submission, whose commit holds job, ledger and
+ *   balance;
  * - reads of a job against a bare Fastify route whose body has that size, by the same client.
  *
  * The two sides of a ratio alternate in rounds of one run. The client shares the cores with the
