@@ -1,7 +1,7 @@
 /**
  * Runs every test of the project with Node's own runner and ends with one line for machines:
- * `N passed, N failed` (`, N skipped` where some were). Exits 0 only when something passed and
- * nothing failed. Arguments: files or folders to run instead of all.
+ * `N passed, N failed`. Exits 0 only when something passed and nothing failed. Arguments: files or
+ * folders to run instead of all.
  */
 import { globSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -53,7 +53,7 @@ stream.once('end', () => {
   process.exitCode = failed === 0 && summary.passed > 0 ? 0 : 1;
   process.once('exit', () => {
     warnWithoutServer();
-    const skipped = summary.skipped > 0 ? `, ${summary.skipped} skipped` : '';
-    console.log(`${summary.passed} passed, ${failed} failed${skipped}`);
+    if (summary.skipped > 0) console.log(`${summary.skipped} skipped`);
+    console.log(`${summary.passed} passed, ${failed} failed`);
   });
 });
