@@ -55,7 +55,7 @@ const MYSQL_KINDS: Readonly<Record<number, DatabaseErrorKind>> = {
 const CONNECTION_CODES: ReadonlySet<string> = new Set([
   'PROTOCOL_CONNECTION_LOST',
   'STATEMENT_TIMEOUT', // mysql-dialect.ts
-  'POOL_QUEUE_LIMIT', // mysql-dialect.ts
+  'POOL_QUEUE_LIMIT', // mysql-dialect.ts, sqlite-connection.ts
   'ECONNREFUSED',
   'ECONNRESET',
   'ECONNABORTED',

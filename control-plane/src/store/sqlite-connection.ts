@@ -15,6 +15,8 @@ export const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
 const SQLITE_BUSY_PAUSE_MS_MAX = 12;
 /** Prepared statements kept; the store has about a hundred texts. */
 const SQLITE_STATEMENTS_MAX = 256;
+/** Callers that wait for their turn; more are told at once that the database is not available. */
+export const SQLITE_WAITERS_MAX = 2_000;
 
 type SqliteValue = null | number | bigint | string | Uint8Array;
 
@@ -105,7 +107,7 @@ export class SqliteConnection {
   }
 }
 
-/** One at a time, in the order of asking. */
+/** One at a time, in the order of asking. `take` rejects where SQLITE_WAITERS_MAX wait already. */
 export class Turns {
   readonly #waiting: (() => void)[] = [];
   #taken = false;
@@ -119,6 +121,10 @@ export class Turns {
     if (!this.#taken) {
       this.#taken = true;
       return;
+    }
+    if (this.#waiting.length >= SQLITE_WAITERS_MAX) {
+      const error = new Error(`${SQLITE_WAITERS_MAX} callers wait for the database already`);
+      throw Object.assign(error, { code: 'POOL_QUEUE_LIMIT' });
     }
     await new Promise<void>(resolve => this.#waiting.push(resolve));
   }

@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
-import { SqliteConnection } from '../../src/store/sqlite-connection.ts';
+import { databaseErrorKind } from '../../src/store/database-errors.ts';
+import { SQLITE_WAITERS_MAX, SqliteConnection } from '../../src/store/sqlite-connection.ts';
 import { SqliteGroupCommit } from '../../src/store/sqlite-group-commit.ts';
 
 let directory: string;
@@ -93,6 +94,18 @@ describe('transactions that are ready together', () => {
     await Promise.all(Array.from({ length: 130 }, (_, k) => group.executeAlone(insert(`${k}`))));
     assert.equal(said.filter(sql => sql === 'commit').length, 3);
     assert.equal(stored().length, 130);
+  });
+
+  it('are turned away when too many wait, and those that waited are served', async () => {
+    await group.begin();
+    const waiting = Array.from({ length: SQLITE_WAITERS_MAX }, (_, k) =>
+      group.executeAlone(insert(`${k}`)),
+    );
+    const refused = await group.executeAlone(insert('one too many')).catch(error => error);
+    assert.equal(databaseErrorKind(refused), 'connection');
+    await group.commit();
+    await Promise.all(waiting);
+    assert.equal(stored().length, SQLITE_WAITERS_MAX);
   });
 
   it('fail alone, after what they failed by is durable', async () => {
