@@ -37,13 +37,18 @@ const UNSURE_WEIGHT = 0.05;
 
 /**
  * One byte a pixel of `size`; the result is the caller's.
- * @param mattes at least one of them a subject.
+ * @param mattes the first is a subject.
  */
 export function mergeMattes(mattes: readonly RoleMatte[], size: Size): Uint8Array {
-  const planes = (role: MatteRole) =>
-    mattes.filter(matte => matte.role === role).map(matte => bringTo(matte, size));
-  const merged = average(planes('subject'));
-  for (const opinion of planes('opinion')) hear(opinion, merged, size);
+  const [merged, ...others] = mattes.map(matte => bringTo(matte, size));
+  if (mattes[0]?.role !== 'subject') throw new Error('a plan without a subject');
+  if (others.length === 0) return merged;
+  const needs = needsOf(merged, size);
+  const roles = mattes.slice(1).map(({ role }) => role);
+  const looks = others.filter((_, index) => roles[index] !== 'opinion');
+  const opinions = others.filter((_, index) => roles[index] === 'opinion');
+  if (looks.length > 0) average(looks, merged, needs);
+  for (const opinion of opinions) hear(opinion, merged, needs);
   return merged;
 }
 
@@ -53,35 +58,31 @@ function bringTo(matte: RoleMatte, size: Size): Uint8Array {
   return resample({ data: alpha, width, height, channels: 1 }, size, 'triangle');
 }
 
-function average(planes: readonly Uint8Array[]): Uint8Array {
-  const [first, ...others] = planes;
-  if (first === undefined) throw new Error('a plan without a subject');
-  if (others.length === 0) return first;
-  for (let i = 0; i < first.length; i++) {
-    let sum = first[i];
-    for (const plane of others) sum += plane[i];
-    first[i] = Math.round(sum / planes.length);
+/** In place: the softer the first look's edge, the more the others count, at most as much as it. */
+function average(looks: readonly Uint8Array[], merged: Uint8Array, needs: Float32Array): void {
+  for (let i = 0; i < merged.length; i++) {
+    const need = needs[i];
+    if (need <= 0) continue;
+    let sum = 0;
+    for (const look of looks) sum += look[i];
+    merged[i] = Math.round((merged[i] + need * sum) / (1 + need * looks.length));
   }
-  return first;
 }
 
 /**
  * In place: the softer the subject's edge, the more the surer of the two has the say; where both
  * are sure of the opposite the subject's stands, since half of each would be a hole that nobody meant.
  */
-function hear(opinion: Uint8Array, merged: Uint8Array, size: Size): void {
+function hear(opinion: Uint8Array, merged: Uint8Array, needs: Float32Array): void {
   if (agreement(opinion, merged) < AGREEMENT_MIN) return;
-  const shares = uncertainShares(merged, size);
-  const span = UNCERTAIN_SHARE_FULL - UNCERTAIN_SHARE_MIN;
   for (let i = 0; i < merged.length; i++) {
-    const need = Math.min(1, (shares[i] - UNCERTAIN_SHARE_MIN) / span);
+    const need = needs[i];
     if (need <= 0) continue;
     const own = weight(merged[i]);
     const other = need * weight(opinion[i]) * hearing(merged[i], opinion[i]);
     merged[i] = Math.round((own * merged[i] + other * opinion[i]) / (own + other));
   }
 }
-
 /** 1, down to 0 where the subject is sure and the opinion is of the opposite. */
 function hearing(own: number, other: number): number {
   const sureness = Math.abs((2 * own) / 255 - 1);
@@ -111,11 +112,12 @@ function agreement(one: Uint8Array, other: Uint8Array): number {
  * boxMean: called with whole pictures too it is compiled for neither, and the guided filter, most
  * of the refinement's time, took 1.4 times as long.
  */
-function uncertainShares(alpha: Uint8Array, { width, height }: Size): Float32Array {
+function needsOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
   const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
   const across = new Uint16Array(alpha.length);
   for (let y = 0; y < height; y++) countRow(alpha, across, y * width, width, reach);
-  const shares = new Float32Array(alpha.length);
+  const span = UNCERTAIN_SHARE_FULL - UNCERTAIN_SHARE_MIN;
+  const needs = new Float32Array(alpha.length);
   const counts = new Int32Array(width);
   const columns = Int32Array.from({ length: width }, (_, x) => windowLength(x, width, reach));
   for (let y = 0; y < Math.min(reach, height); y++) addRow(counts, across, y * width, 1);
@@ -124,9 +126,12 @@ function uncertainShares(alpha: Uint8Array, { width, height }: Size): Float32Arr
     if (y > reach) addRow(counts, across, (y - reach - 1) * width, -1);
     const rows = windowLength(y, height, reach);
     const start = y * width;
-    for (let x = 0; x < width; x++) shares[start + x] = counts[x] / (rows * columns[x]);
+    for (let x = 0; x < width; x++) {
+      const share = counts[x] / (rows * columns[x]);
+      needs[start + x] = Math.min(1, (share - UNCERTAIN_SHARE_MIN) / span);
+    }
   }
-  return shares;
+  return needs;
 }
 
 function windowLength(at: number, length: number, reach: number): number {

@@ -2,12 +2,14 @@
  * From the mattes of models to the alpha of the picture: pure arithmetic over typed arrays, each
  * step a function of its own.
  *
- *   mattes (models' sizes) -> merge, at the working size -> guided filter there -> guided filter's
- *   functions applied to the picture's own pixels -> (foreground.ts) -> compose.ts
+ *   mattes (models' sizes) -> merge, at the working size -> the alpha of the colours, there ->
+ *   guided filter there, its functions applied to the picture's own pixels -> (foreground.ts) ->
+ *   compose.ts
  *
  * Alpha is never rescaled per image: a model that is unsure gives a result that is unsure. What a
  * model is sure of stays as it is: the filter's answer counts by how unsure the matte is.
  */
+import { applySideColours, findSideColours } from './colour-alpha.ts';
 import { GuidedFilter, type LinearModels, type Region } from './guided-filter.ts';
 import { mergeMattes, type RoleMatte } from './merge-mattes.ts';
 import { createModelInput } from './model-input.ts';
@@ -18,8 +20,8 @@ import { overGrey } from './transparency.ts';
 
 /** Up to here the matte is worked on in the picture's own pixels: edges come out sharper. */
 const OWN_PIXELS_MAX = 2 * 1024 * 1024;
-/** Above, at this many, as many as the largest model input has: the work stops growing. */
-const WORKING_PIXELS_MAX = 1024 * 1024;
+/** Above, at this many: the work stops growing. */
+const WORKING_PIXELS_MAX = 1.5 * 1024 * 1024;
 /** Pixels a side of what is filtered at once: 0.5 MB of planes, which stay in a core's cache. */
 const TILE_PX = 96;
 /**
@@ -30,8 +32,6 @@ const TILE_PX = 96;
 const RADIUS_SHARE = 1 / 128;
 const RADIUS_MIN = 2;
 const RADIUS_MAX = 8;
-/** Edges that the model blurred over more than a window need a second round; a third adds little. */
-const ROUNDS = 2;
 /** Nearer than this to 0 and 255 a matte is left as it is. */
 const CERTAIN = 5;
 /** The filter's answer counts in full from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
@@ -42,14 +42,8 @@ export function refineMatte(mattes: readonly RoleMatte[], picture: RgbaPicture):
   const size = workingSize(picture);
   const alpha = mergeMattes(mattes, size);
   const guide = createModelInput(picture, size);
+  applySideColours(findSideColours(guide, alpha, size), guide, alpha, size);
   const filter = new GuidedFilter(TILE_PX + 2, filterRadius(size));
-  for (let round = 1; round < ROUNDS; round++) {
-    const before = Uint8Array.from(alpha);
-    const source = { guide, alpha: before, ...size };
-    for (const tile of uncertainTiles(before, size)) {
-      applyAtWorkingSize(filter.fit(source, tile), source, tile, alpha);
-    }
-  }
   const result = upsample(alpha, size, picture);
   const source = { guide, alpha, ...size };
   for (const tile of uncertainTiles(alpha, size)) {
@@ -117,25 +111,6 @@ function isUncertain(alpha: Uint8Array, stride: number, tile: Region): boolean {
 function blend(value: number, answer: number): number {
   const share = Math.min(255, BLEND * Math.min(value, 255 - value)) / 255;
   return value + share * (Math.min(1, Math.max(0, answer)) * 255 - value) + 0.5;
-}
-
-function applyAtWorkingSize(
-  { region, red, green, blue, offset }: LinearModels,
-  { guide, alpha, width }: { guide: Uint8Array; alpha: Uint8Array } & Size,
-  tile: Region,
-  out: Uint8Array,
-): void {
-  for (let y = tile.top; y < tile.top + tile.height; y++) {
-    let model = (y - region.top) * region.width + tile.left - region.left;
-    let at = y * width + tile.left;
-    for (let x = 0; x < tile.width; x++, at++, model++) {
-      const colour =
-        red[model] * guide[3 * at] +
-        green[model] * guide[3 * at + 1] +
-        blue[model] * guide[3 * at + 2];
-      out[at] = blend(alpha[at], colour / 255 + offset[model]);
-    }
-  }
 }
 
 /** For each of a line's pixels the two models it lies between, and the second one's share. */
