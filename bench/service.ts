@@ -8,7 +8,7 @@ import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { loadSupervisorConfig } from '../bin/config.ts';
 import { fetchModels } from '../bin/fetch-models.ts';
-import { bootstrapAccount, findFreePorts, startStack } from '../bin/stack.ts';
+import { findFreePorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
 
 export interface Answer {
@@ -55,9 +55,12 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
     nodeToken: NODE_TOKEN,
     env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },
   };
-  await fetchModels(config, new Terminal(), new AbortController().signal);
-  const stack = await startStack(config, line => console.error(line), new AbortController().signal);
-  const { apiKey } = await bootstrapAccount(config, 'bench', 100_000);
+  const { signal } = new AbortController();
+  const models = (starting: AbortSignal) => fetchModels(config, new Terminal(), starting);
+  const account = { name: 'bench', credits: 100_000 };
+  const say = (line: string) => console.error(line);
+  const stack = await startStack(config, { models, account, say }, signal);
+  const { apiKey } = stack.account;
   return {
     baseUrl: stack.baseUrl,
     nodeAddress: `127.0.0.1:${config.ports.node}`,
