@@ -183,7 +183,7 @@ export class InferenceNode {
     const cpuShare = await readCpuShare();
     const chosen = chooseEngineLayout({
       provider: selected,
-      precision: models.every(({ model }) => model.precision === 'int8') ? 'int8' : 'fp32',
+      precisions: models.map(({ model }) => model.precision),
       cpuShare,
       goal: engineGoal,
       enginesMax: enginesInMemory(
