@@ -49,7 +49,7 @@ export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
   const [model] = models;
   const layout = chooseEngineLayout({
     provider: 'cpu',
-    precision: models.every(({ precision }) => precision === 'int8') ? 'int8' : 'fp32',
+    precisions: models.map(({ precision }) => precision),
     cpuShare,
     goal,
     enginesMax: enginesInMemory(readMemoryLimitBytes(), models),

@@ -12,6 +12,7 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ['precisions.ts', '--layouts'],
   ['prepared-model.ts'],
   ['rest.ts'],
+  ['main-processes.ts'],
   ['memory.ts'],
   ['control-plane.ts'],
   ['large-uploads.ts'],

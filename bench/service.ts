@@ -8,7 +8,7 @@ import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { loadSupervisorConfig } from '../bin/config.ts';
 import { fetchModels } from '../bin/fetch-models.ts';
-import { bootstrapAccount, findFreePorts, startStack } from '../bin/stack.ts';
+import { findFreePorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
 
 export interface Answer {
@@ -30,9 +30,18 @@ export interface Service {
   cutOut(file: Buffer, format?: string): Promise<Answer>;
   /** Of the node's main process and all its children, bytes. */
   nodeMemory(): { readonly rss: number; readonly pss: number; readonly processes: number };
+  /** Processor time so far of the two main processes, without the node's children. */
+  mainCpuMs(): MainCpuMs;
   close(): Promise<void>;
 }
 
+export interface MainCpuMs {
+  readonly controlPlane: number;
+  readonly node: number;
+}
+
+const CONTROL_PLANE = { main: 'control-plane/src/main.ts', variable: 'MATTING_PORT' } as const;
+const NODE = { main: 'inference-node/src/main.ts', variable: 'MATTING_NODE_HTTP_PORT' } as const;
 const NODE_TOKEN = 'a-node-token-for-the-bench';
 
 export async function openService(env: Record<string, string> = {}): Promise<Service> {
@@ -46,15 +55,22 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
     nodeToken: NODE_TOKEN,
     env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },
   };
-  await fetchModels(config, new Terminal(), new AbortController().signal);
-  const stack = await startStack(config, line => console.error(line), new AbortController().signal);
-  const { apiKey } = await bootstrapAccount(config, 'bench', 100_000);
+  const { signal } = new AbortController();
+  const models = (starting: AbortSignal) => fetchModels(config, new Terminal(), starting);
+  const account = { name: 'bench', credits: 100_000 };
+  const say = (line: string) => console.error(line);
+  const stack = await startStack(config, { models, account, say }, signal);
+  const { apiKey } = stack.account;
   return {
     baseUrl: stack.baseUrl,
     nodeAddress: `127.0.0.1:${config.ports.node}`,
     nodeToken: NODE_TOKEN,
     cutOut: (file, format = 'png') => cutOut(stack.baseUrl, apiKey ?? '', file, format),
-    nodeMemory: () => nodeMemory(config.ports.nodeHttp),
+    nodeMemory: () => nodeMemory(pidOf(NODE, config.ports.nodeHttp)),
+    mainCpuMs: () => ({
+      controlPlane: cpuMsOf(pidOf(CONTROL_PLANE, config.ports.http)),
+      node: cpuMsOf(pidOf(NODE, config.ports.nodeHttp)),
+    }),
     close: async () => {
       await stack.stop();
       rmSync(dataDir, { recursive: true, force: true });
@@ -91,9 +107,8 @@ async function cutOut(
   return { status: answer.status, file: result, answerMs, totalMs, serverTiming };
 }
 
-/** The node is found by its HTTP port, its children by their parent. */
-function nodeMemory(nodeHttpPort: number): { rss: number; pss: number; processes: number } {
-  const root = pidListening(nodeHttpPort);
+/** Its children are found by their parent. */
+function nodeMemory(root: number): { rss: number; pss: number; processes: number } {
   const pids = [root, ...descendants(root)];
   let rss = 0;
   let pss = 0;
@@ -121,20 +136,28 @@ function descendants(parent: number): number[] {
   return children.flatMap(pid => [pid, ...descendants(pid)]);
 }
 
-function pidListening(port: number): number {
+/** A program is found by the port that it was given. */
+function pidOf({ main, variable }: typeof NODE | typeof CONTROL_PLANE, port: number): number {
   const found = processes().find(pid => {
-    const file = `/proc/${pid}/environ`;
     try {
       return (
-        readFileSync(file, 'utf8').includes(`MATTING_NODE_HTTP_PORT=${port}\0`) &&
-        readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('inference-node/src/main.ts')
+        readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(main) &&
+        readFileSync(`/proc/${pid}/environ`, 'utf8').includes(`\0${variable}=${port}\0`)
       );
     } catch {
       return false; // gone since the listing, or another user's
     }
   });
-  if (found === undefined) throw new Error('the node was not found');
+  if (found === undefined) throw new Error(`${main} was not found`);
   return found;
+}
+
+/** Of all its threads, not of its children. */
+export function cpuMsOf(pid: number): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  // Fields 14 and 15, in ticks of 10 ms; the second may hold blanks.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return 10 * (Number(fields[11]) + Number(fields[12]));
 }
 
 export function median(values: readonly number[]): number {

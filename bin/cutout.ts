@@ -10,7 +10,7 @@ import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
-import { bootstrapAccount, findFreePorts, SetupError, type Stack, startStack } from './stack.ts';
+import { findFreePorts, SetupError, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
@@ -56,7 +56,6 @@ export async function cutout(
 ): Promise<void> {
   const tasks = await planTasks(options);
   const given = loadSupervisorConfig();
-  await fetchModels(given, terminal, signal);
   const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-cutout-'));
   try {
     const config: SupervisorConfig = {
@@ -71,15 +70,21 @@ export async function cutout(
         ),
       ),
     };
-    terminal.activity('Starting a control plane and one node for it');
-    const startedAtMs = performance.now();
-    const stack = await startStack(config, line => terminal.line(`matting: ${line}`), signal);
+    let startedAtMs = performance.now();
+    const models = async (starting: AbortSignal) => {
+      await fetchModels(given, terminal, starting);
+      startedAtMs = performance.now();
+      terminal.activity('Starting a control plane and one node for it');
+    };
+    const say = (line: string) => terminal.line(`matting: ${line}`);
+    const account = { name: 'cutout', credits: tasks.length };
+    const stack = await startStack(config, { models, account, say }, signal);
     onStack(stack);
     try {
-      const first = await bootstrapAccount(config, 'cutout', tasks.length);
-      if (first.apiKey === undefined) throw new SetupError('the data directory is not new');
+      const { apiKey } = stack.account;
+      if (apiKey === undefined) throw new SetupError('the data directory is not new');
       terminal.line(`Service ready after ${seconds(performance.now() - startedAtMs)}`);
-      for (const task of tasks) await cutOne(stack.baseUrl, first.apiKey, task, terminal, signal);
+      for (const task of tasks) await cutOne(stack.baseUrl, apiKey, task, terminal, signal);
       terminal.activity('Ending the service');
     } finally {
       await stack.stop();

@@ -7,22 +7,22 @@ import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { constants } from 'node:fs';
 import { access, readFile, writeFile } from 'node:fs/promises';
+import { get } from 'node:http';
 import { createServer } from 'node:net';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { makeDirectory } from '#contract/make-directory.ts';
 import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
-import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
+import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
+import type { ProgramExit } from './supervised-program.ts';
 
-const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/src/main.ts');
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/src/cli/main.ts');
-const NODE_MAIN = path.join(ROOT, 'inference-node/src/main.ts');
 export const NODE_CLI = path.join(ROOT, 'inference-node/src/cli/main.ts');
 
-const LOOPBACK = '127.0.0.1';
 /** A GPU's first start compiles kernels for minutes; a CPU's takes seconds. */
 const READY_TIMEOUT_MS = 300_000;
 const READY_POLL_MS = 50;
+const ANSWER_TIMEOUT_MS = 5000;
 const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
 
 /** Something a person can mend; `message` is one line that says how. */
@@ -36,10 +36,21 @@ export class SetupError extends Error {
   }
 }
 
+/** What is done while the programs come up. */
+export interface StackSetup {
+  /** Brings the models into their directory. The node starts once it has resolved. */
+  readonly models: (signal: AbortSignal) => Promise<void>;
+  /** Made on the very first start of a data directory. */
+  readonly account: { readonly name: string; readonly credits: number };
+  /** Something the person at the terminal should know. */
+  readonly say: (line: string) => void;
+}
+
 export interface Stack {
   /** Without a trailing slash. */
   readonly baseUrl: string;
   readonly logDir: string;
+  readonly account: Bootstrap;
   /** Finishes what runs, then ends both programs. Idempotent. */
   stop(): Promise<void>;
   /** During `stop`: no more patience. */
@@ -52,13 +63,14 @@ export interface Bootstrap {
 }
 
 /**
- * Starts both programs and resolves once a photo can be sent. On any failure nothing is left
- * running.
+ * Starts both programs and resolves once a photo can be sent. Whatever does not wait for the other
+ * goes on side by side: the models come while the control plane loads, the account is made while
+ * the engines warm up. On any failure nothing is left running.
  * @throws SetupError
  */
 export async function startStack(
   config: SupervisorConfig,
-  say: (line: string) => void,
+  setup: StackSetup,
   signal: AbortSignal,
 ): Promise<Stack> {
   await requireDirectory(config.dataDir, 'MATTING_DATA_DIR');
@@ -66,50 +78,41 @@ export async function startStack(
   const logDir = path.join(config.dataDir, 'logs');
   makeDirectory(logDir, 0o700);
   const token = config.nodeToken ?? (await readOrMakeToken(config.dataDir));
-  const controlPlane = new SupervisedProgram({
-    name: 'control plane',
-    main: CONTROL_PLANE_MAIN,
-    env: { ...controlPlaneEnv(config), MATTING_NODE_TOKEN: token },
-    logFile: path.join(logDir, 'control-plane.log'),
-    say,
-  });
-  const node = new SupervisedProgram({
-    name: 'inference node',
-    main: NODE_MAIN,
-    env: nodeEnv(config, token),
-    logFile: path.join(logDir, 'inference-node.log'),
-    say,
-  });
-  // The node first: what it admitted comes back while the control plane can still store it.
-  let stopping: Promise<void> | undefined;
-  const stop = () => {
-    stopping ??= node.stop().then(() => controlPlane.stop());
-    return stopping;
-  };
-  const hurry = async () => {
-    await Promise.all([node.hurry(), controlPlane.hurry()]);
-  };
+  const programs = new Programs({ config, token, logDir, say: setup.say });
   const baseUrl = `http://${urlHost(config.host)}:${config.ports.http}`;
-  const ready = new AbortController();
+  const over = new AbortController();
+  const starting = AbortSignal.any([signal, over.signal]);
+  const nodeReady = async () => {
+    await setup.models(starting);
+    // What failed meanwhile has ended the start: nothing more may begin.
+    starting.throwIfAborted();
+    const exit = programs.startNode();
+    const ready = untilOk(`http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`, starting);
+    await Promise.race([ready, exit.then(ended => failedStart('inference node', ended, logDir))]);
+  };
+  const accountMade = async () => {
+    await untilOk(`${baseUrl}/livez`, starting);
+    return bootstrapAccount(config, setup.account.name, setup.account.credits);
+  };
   try {
-    await Promise.race([
-      untilReady(baseUrl, AbortSignal.any([signal, ready.signal])),
-      controlPlane.firstExit.then(exit => failedStart('control plane', exit, logDir)),
-      node.firstExit.then(exit => failedStart('inference node', exit, logDir)),
+    const exit = programs.startControlPlane();
+    const [account] = await Promise.race([
+      Promise.all([accountMade(), nodeReady()]),
+      exit.then(ended => failedStart('control plane', ended, logDir)),
     ]);
+    await untilOk(`${baseUrl}/readyz`, starting);
+    programs.keepUp();
+    const { stop, hurry } = programs;
+    return { baseUrl: config.env.MATTING_BASE_URL ?? baseUrl, logDir, account, stop, hurry };
   } catch (error) {
-    await Promise.all([hurry(), stop()]);
+    over.abort();
+    await Promise.all([programs.hurry(), programs.stop()]);
     throw error;
-  } finally {
-    ready.abort();
   }
-  controlPlane.keepUp();
-  node.keepUp();
-  return { baseUrl: config.env.MATTING_BASE_URL ?? baseUrl, logDir, stop, hurry };
 }
 
 /** On the very first start makes an account with credits and a key; afterwards does nothing. */
-export async function bootstrapAccount(
+async function bootstrapAccount(
   config: SupervisorConfig,
   account: string,
   credits: number,
@@ -137,51 +140,34 @@ export async function findFreePorts(): Promise<Ports> {
   return { http, registry, metrics, node, nodeHttp };
 }
 
-function controlPlaneEnv(config: SupervisorConfig): Record<string, string> {
-  return {
-    // The nodes and the scraper of one machine come from it; whoever wants more says so.
-    MATTING_REGISTRY_HOST: LOOPBACK,
-    MATTING_METRICS_HOST: LOOPBACK,
-    ...config.env,
-    MATTING_HOST: config.host,
-    MATTING_PORT: String(config.ports.http),
-    MATTING_REGISTRY_PORT: String(config.ports.registry),
-    MATTING_METRICS_PORT: String(config.ports.metrics),
-    MATTING_DATA_DIR: config.dataDir,
-  };
-}
-
-function nodeEnv(config: SupervisorConfig, token: string): Record<string, string> {
-  return {
-    ...config.env,
-    MATTING_HOST: LOOPBACK,
-    MATTING_NODE_PORT: String(config.ports.node),
-    MATTING_NODE_HTTP_PORT: String(config.ports.nodeHttp),
-    MATTING_NODE_ADVERTISE_ADDRESS: `${LOOPBACK}:${config.ports.node}`,
-    MATTING_REGISTRY_ADDRESS: `${LOOPBACK}:${config.ports.registry}`,
-    MATTING_NODE_TOKEN: token,
-    MATTING_MODEL_DIR: config.modelDir,
-  };
-}
-
 /** What one puts into a URL to reach a server bound to `host` from this machine. */
 function urlHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return LOOPBACK;
   return host.includes(':') ? `[${host}]` : host;
 }
 
-async function untilReady(baseUrl: string, signal: AbortSignal): Promise<void> {
+/** Until `url` answers 200. @throws SetupError */
+async function untilOk(url: string, signal: AbortSignal): Promise<void> {
   const deadline = Date.now() + READY_TIMEOUT_MS;
   while (Date.now() < deadline) {
     signal.throwIfAborted();
-    const ready = await fetch(`${baseUrl}/readyz`, { signal })
-      .then(answer => answer.body?.cancel().then(() => answer.ok) ?? answer.ok)
-      // Not listening yet: the programs' own exits tell when it never will.
-      .catch(() => false);
-    if (ready) return;
+    if (await answersOk(url, signal)) return;
     await delay(READY_POLL_MS, undefined, { signal });
   }
   throw new SetupError(`the service did not become ready within ${READY_TIMEOUT_MS / 1000} s`);
+}
+
+/** By node:http: fetch would take its own library, and more of the cores that everything waits for. */
+function answersOk(url: string, signal: AbortSignal): Promise<boolean> {
+  const within = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]);
+  return new Promise(resolve => {
+    const request = get(url, { agent: false, signal: within }, answer => {
+      answer.resume();
+      resolve(answer.statusCode === 200);
+    });
+    // Not listening yet: the programs' own exits tell when it never will.
+    request.once('error', () => resolve(false));
+  });
 }
 
 function failedStart(name: string, exit: ProgramExit, logDir: string): never {

@@ -1,7 +1,7 @@
 /** `matting up`: the whole service on this machine, until it is told to end. */
 import { loadSupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
-import { bootstrapAccount, type Stack, startStack } from './stack.ts';
+import { type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 const FIRST_ACCOUNT = 'default';
@@ -14,15 +14,19 @@ export async function up(
   onStack: (stack: Stack) => void,
 ): Promise<void> {
   const config = loadSupervisorConfig();
-  await fetchModels(config, terminal, signal);
-  terminal.activity('Starting the control plane and one node');
-  const stack = await startStack(config, line => terminal.line(`matting: ${line}`), signal);
+  const models = async (starting: AbortSignal) => {
+    await fetchModels(config, terminal, starting);
+    terminal.activity('Starting the control plane and one node');
+  };
+  const say = (line: string) => terminal.line(`matting: ${line}`);
+  const account = { name: FIRST_ACCOUNT, credits: FIRST_CREDITS };
+  const stack = await startStack(config, { models, account, say }, signal);
   onStack(stack);
   try {
-    const first = await bootstrapAccount(config, FIRST_ACCOUNT, FIRST_CREDITS);
+    const { apiKey } = stack.account;
     terminal.quiet();
     terminal.line(`Ready: ${stack.baseUrl}   (Ctrl-C ends it; logs in ${stack.logDir})`);
-    if (first.apiKey !== undefined) sayFirstKey(terminal, stack.baseUrl, first.apiKey);
+    if (apiKey !== undefined) sayFirstKey(terminal, stack.baseUrl, apiKey);
     else terminal.line('Another key: npm run matting -- keys create --account default');
     await aborted(signal);
     terminal.activity('Finishing what runs, then ending (again to hurry)');

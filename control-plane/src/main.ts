@@ -8,6 +8,7 @@
  * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
  */
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { letHeapGrow } from '#contract/heap-growth.ts';
 import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
 import { type Config, loadConfig } from './config.ts';
 import { SignalGate } from './drain.ts';
@@ -26,6 +27,7 @@ function requireConfig(): Config {
   }
 }
 
+letHeapGrow();
 const config = requireConfig();
 const replicaId = createReplicaId();
 const log = createLog({ logLevel: config.logLevel, replicaId });

@@ -183,7 +183,7 @@ export class InferenceNode {
     const cpuShare = await readCpuShare();
     const chosen = chooseEngineLayout({
       provider: selected,
-      precision: models.every(({ model }) => model.precision === 'int8') ? 'int8' : 'fp32',
+      precisions: models.map(({ model }) => model.precision),
       cpuShare,
       goal: engineGoal,
       enginesMax: enginesInMemory(
@@ -231,15 +231,21 @@ export class InferenceNode {
     }
     this.#requireGoingOn();
     const log = this.#log;
-    this.#runs = plan.models.map(({ model, role }) => ({
-      model,
-      role,
-      engines: openEnginePool({ model, ...layout, childEnv, log }),
-    }));
-    const pools = this.#runs.map(({ engines }) => engines);
+    const openEngines = async () => {
+      for (const { model, role } of plan.models) {
+        this.#requireGoingOn();
+        const engines = openEnginePool({ model, ...layout, childEnv, log });
+        this.#runs = [...this.#runs, { model, role, engines }];
+        // On a CPU each warms up with all cores: at once they are not ready sooner but later.
+        if (provider.selected === 'cpu') await engines.ready();
+      }
+      await Promise.all(this.#runs.map(({ engines }) => engines.ready()));
+    };
     const workers = this.#config.pictureWorkers ?? layout.engines + WORKERS_BESIDE_ENGINES;
-    this.#pictures = await openPicturePool({ workers, childEnv, log });
-    await Promise.all(pools.map(pool => pool.ready()));
+    const openPictures = async () => {
+      this.#pictures = await openPicturePool({ workers, childEnv, log });
+    };
+    await Promise.all([openEngines(), openPictures()]);
     const runnable = { name: plan.name, runs: this.#runs };
     const outlines = await loadPlanOutlines();
     const plans = [runnable, ...otherPlans(runnable, outlines)];

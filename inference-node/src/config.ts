@@ -83,6 +83,7 @@ const CHILD_VARIABLES: ReadonlySet<string> = new Set([
   'LC_ALL',
   'LD_LIBRARY_PATH',
   'LD_PRELOAD',
+  'NODE_COMPILE_CACHE',
   'XDG_RUNTIME_DIR',
 ]);
 const CHILD_VARIABLE_PREFIXES = ['CUDA_', 'CUDNN_', 'NVIDIA_', 'VK_', 'MESA_', 'MALLOC_'];

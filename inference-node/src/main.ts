@@ -8,6 +8,7 @@
  * | 1         | it cannot start, its engines keep dying, or a bug: the log says so |
  */
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { letHeapGrow } from '#contract/heap-growth.ts';
 import { InferenceNode } from './compose.ts';
 import { type Config, loadConfig } from './config.ts';
 import { SignalGate } from './drain.ts';
@@ -23,6 +24,7 @@ function requireConfig(): Config {
   }
 }
 
+letHeapGrow();
 const config = requireConfig();
 const log = createLog(config);
 const node = new InferenceNode(config, log);

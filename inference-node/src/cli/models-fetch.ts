@@ -8,7 +8,6 @@ import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { outlineOf, type PlanEntry } from '../models/plan.ts';
 import { prepareModel } from '../models/prepare.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
-import { loadRegistryOptions } from '../models/registry-options.ts';
 import type { CliConfig } from './config.ts';
 import { createProgressView, JsonView, type ProgressView } from './progress.ts';
 
@@ -81,7 +80,11 @@ async function fetchOne(
   const { name, version, licence } = manifest;
   const { fetched, kept } = await fetchWeights(manifest, {
     cacheDir: settings.modelDir,
-    registryOptions: () => loadRegistryOptions({ env, cwd }),
+    registryOptions: async () => {
+      // Npm's configuration takes a while to load, and most calls fetch nothing.
+      const { loadRegistryOptions } = await import('../models/registry-options.ts');
+      return loadRegistryOptions({ env, cwd });
+    },
     onProgress: progress => view.fetching(name, progress),
     replaceAltered: options.refuseAltered !== true,
     signal,

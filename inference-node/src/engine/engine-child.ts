@@ -2,6 +2,7 @@
  * The program of an engine's process: one session, one run at a time, told what to do over
  * descriptor 3 (engine-protocol.ts). The pool starts it and ends it.
  */
+import { flushCompileCache } from 'node:module';
 import type { Frame } from '../process/frames.ts';
 import { serveParent } from '../process/serve-parent.ts';
 import type { FromEngine, ToEngine } from './engine-protocol.ts';
@@ -25,6 +26,8 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
       const loaded = await EngineSession.load(head.spec, parts[0]);
       session = loaded.session;
       await reply({ kind: 'ready', warmMs: loaded.warmMs });
+      // Node keeps what was compiled when a process exits; this one will be killed.
+      flushCompileCache();
     } catch (error) {
       await reply({ kind: 'broken', message: messageOf(error) });
     }

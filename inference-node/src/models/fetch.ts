@@ -3,13 +3,12 @@
  * the tarball's sha512, each part's sha256, the whole file's sha256 as it lies on the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
-import pacote from 'pacote';
 import { hashOpenFile, removeStaleTemporaries, WholeFile } from './cache-files.ts';
 import { fetchError, isInterruption } from './fetch-error.ts';
 import type { ModelManifest, WeightsFile } from './manifest.ts';
 import { ModelError } from './model-error.ts';
 import type { RegistryOptions } from './registry-options.ts';
-import { type PartTarget, storeParts, type TarballStream } from './tarball-parts.ts';
+import type { PartTarget, TarballStream } from './tarball-parts.ts';
 import {
   alteredWeights,
   checkWeightsFile,
@@ -150,6 +149,9 @@ async function streamOnce(
   options: FetchOptions,
 ): Promise<void> {
   const { onProgress } = options;
+  // Four hundred modules, a quarter of a second of every start that fetches nothing.
+  const { default: pacote } = await import('pacote');
+  const { storeParts } = await import('./tarball-parts.ts');
   options.signal?.throwIfAborted();
   const ending = new AbortController();
   const signal = AbortSignal.any([ending.signal, ...(options.signal ? [options.signal] : [])]);

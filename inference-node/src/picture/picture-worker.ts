@@ -4,6 +4,7 @@
  * it.
  */
 import { writeFileSync } from 'node:fs';
+import { flushCompileCache } from 'node:module';
 import { setPriority } from 'node:os';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
@@ -41,7 +42,10 @@ setPriority(PRIORITY);
 offerToOomKiller();
 
 /** Frames are served one after the other, and none before the codecs are warm. */
-let served: Promise<void> = warmUp().then(() => reply({ kind: 'ready' }));
+let served: Promise<void> = warmUp()
+  .then(() => reply({ kind: 'ready' }))
+  // Node keeps what was compiled when a process exits; this one will be killed.
+  .then(flushCompileCache);
 
 const channel = serveParent<ToPictureWorker>(frame => {
   served = served.then(() => serve(frame));
