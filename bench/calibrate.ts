@@ -2,14 +2,16 @@
  * Makes models/<name>/ranges-<size>.json: the ranges by which the model is quantised to int8.
  *
  * npm run calibrate -- <model> <photos…> [--size 1024] [--quantile 200]
- *   [--float32 <value>]… [--judge <folder>]…
+ *   [--median 150] [--float32 <value>]… [--judge <folder>]…
  *
  * --float32 names the output of a convolution that keeps its weights and its input, where bytes
  * spoil it. Without --size every size that the manifest lists under inputSize.int8 is made. A
- * quantile is parts of a million beyond either end. Choose a dozen ordinary photos and more, none
- * of those that you judge by; --judge takes folders of NAME.jpg (or .png) beside NAME_alpha.png and
- * prints the mattes' errors before (float32) and after (int8). Run it on a CPU with VNNI or DOTPROD:
- * the answer to the check picture that it stores is what every other machine is held against.
+ * quantile is parts of a million of a photo's numbers that a range leaves out at either end;
+ * --median bounds a range at so many per cent of the median of the photos' ends. Choose a dozen
+ * ordinary photos and more, none of those that you judge by; --judge takes folders of NAME.jpg (or
+ * .png) beside NAME_alpha.png and prints the mattes' errors before (float32) and after (int8). Run
+ * it on a CPU with VNNI or DOTPROD: the answer to the check picture that it stores is what every
+ * other machine is held against.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -57,6 +59,7 @@ const { values, positionals } = parseArgs({
   options: {
     size: { type: 'string', multiple: true, default: [] },
     quantile: { type: 'string', default: '200' },
+    median: { type: 'string' },
     float32: { type: 'string', multiple: true, default: [] },
     judge: { type: 'string', multiple: true, default: [] },
     threads: { type: 'string', default: String(machine().cores) },
@@ -68,6 +71,12 @@ if (modelName === undefined || photoFiles.length < PHOTOS_MIN) {
 }
 const threads = Number(values.threads);
 const quantile = Number(values.quantile) / 1e6;
+const percentOfMedianMax = values.median === undefined ? undefined : Number(values.median);
+if (percentOfMedianMax !== undefined && !(percentOfMedianMax >= 100)) {
+  throw new Error(
+    '--median is per cent, at least 100: a bound below the ordinary cuts every photo',
+  );
+}
 const instructionSet = await detectInstructionSet();
 if (!carriesInt8(instructionSet)) {
   throw new Error(`this CPU (${instructionSet}) has no instruction for int8: use another machine`);
@@ -96,6 +105,7 @@ async function calibrate(side: number): Promise<void> {
     planes,
     side,
     quantile,
+    percentOfMedianMax: percentOfMedianMax ?? Number.POSITIVE_INFINITY,
     threads,
     onBatch: (done, all) => console.log(`${modelName} ${side}: ${done} of ${all} values observed`),
   });
@@ -110,6 +120,7 @@ async function calibrate(side: number): Promise<void> {
     weightsSha256: createHash('sha256').update(weights).digest('hex'),
     inputSize: side,
     quantile,
+    ...(percentOfMedianMax !== undefined && { percentOfMedianMax }),
     photos: photoFiles.map(file => ({
       name: path.basename(file),
       sha256: createHash('sha256').update(readFileSync(file)).digest('hex'),
