@@ -1,8 +1,8 @@
 /**
  * The ranges of a float32 graph's values over photos: of each value about 20,000 evenly spaced
- * numbers a photo, of these the quantiles, and of all photos the least and the greatest. Outliers
- * are cut off on purpose: with the true least and greatest a byte's steps are so coarse that the
- * matte is useless.
+ * numbers a photo, of these the quantiles, and of all photos the least and the greatest, or less
+ * where a few photos reach much further than most. Outliers are cut off on purpose: with the true
+ * least and greatest a byte's steps are so coarse that the matte is useless.
  */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -31,6 +31,8 @@ export interface Observation {
   readonly planes: readonly Float32Array[];
   readonly side: number;
   readonly quantile: number;
+  /** A range ends at most at so much of the median of the photos' own ends; Infinity: no bound. */
+  readonly percentOfMedianMax: number;
   readonly threads: number;
   readonly onBatch: (done: number, all: number) => void;
 }
@@ -41,7 +43,9 @@ export async function observeRanges(observation: Observation): Promise<Map<strin
   const ranges = new Map<string, Range>();
   for (const batch of batches(names, known)) {
     const observed = await observeBatch(batch, known, observation);
-    for (const [name, range] of observed) ranges.set(name, range);
+    for (const [name, perPhoto] of observed) {
+      ranges.set(name, rangeOfAll(perPhoto, observation.percentOfMedianMax));
+    }
     observation.onBatch(ranges.size, names.length);
   }
   return ranges;
@@ -62,11 +66,30 @@ function batches(names: readonly string[], known: KnownValues): string[][] {
   return found;
 }
 
+/**
+ * A photo or two may take a value several times as far as all others do: a range for those too
+ * leaves the others a few steps of the 255.
+ */
+export function rangeOfAll(perPhoto: readonly Range[], percentOfMedianMax: number): Range {
+  const end = (ends: readonly number[]) => {
+    const sorted = ends.toSorted((a, b) => a - b);
+    const median = sorted[Math.floor(sorted.length / 2)];
+    const greatest = sorted[sorted.length - 1];
+    // Where most photos have nothing there is no ordinary end to go by.
+    return median === 0 ? greatest : Math.min(greatest, (percentOfMedianMax / 100) * median);
+  };
+  const lower = end(perPhoto.map(([least]) => Math.max(0, -least)));
+  const upper = end(perPhoto.map(([, greatest]) => Math.max(0, greatest)));
+  // A value that is always nothing still needs a step.
+  return [rounded(-lower) || 0, Math.max(rounded(upper), RANGE_MIN)];
+}
+
+/** Of each value, photo by photo. */
 async function observeBatch(
   names: readonly string[],
   known: KnownValues,
   { graph, planes, side, quantile, threads }: Observation,
-): Promise<Map<string, Range>> {
+): Promise<Map<string, Range[]>> {
   const values = names
     .filter(name => graph.outputs.every(output => output.name !== name))
     .map(name => ({
@@ -75,16 +98,13 @@ async function observeBatch(
       dims: known.get(name)?.dims ?? DIMS_UNKNOWN,
     }));
   const session = await openSession({ ...graph, outputs: [...graph.outputs, ...values] }, threads);
-  const ranges = new Map<string, Range>();
+  const ranges = new Map<string, Range[]>(names.map(name => [name, []]));
   const [{ name: input }] = graph.inputs;
   for (const photo of planes) {
     const feeds = { [input]: new Tensor('float32', photo, [1, 3, side, side]) };
     const outputs = await session.run(feeds, [...names]);
     for (const name of names) {
-      const [lower, upper] = quantilesOf(outputs[name].data as Float32Array, quantile);
-      const [least, greatest] = ranges.get(name) ?? [0, 0];
-      // A value that is always nothing still needs a step.
-      ranges.set(name, [Math.min(least, lower), Math.max(greatest, upper, RANGE_MIN)]);
+      ranges.get(name)?.push(quantilesOf(outputs[name].data as Float32Array, quantile));
     }
   }
   await session.release();
@@ -98,8 +118,11 @@ function quantilesOf(values: Float32Array, quantile: number): Range {
     (_, i) => values[Math.floor((i * values.length) / count)],
   ).sort();
   const at = (fraction: number) => samples[Math.min(count - 1, Math.floor(fraction * count))];
-  const rounded = (value: number) => Number(value.toPrecision(DIGITS));
-  return [rounded(at(quantile)), rounded(at(1 - quantile))];
+  return [at(quantile), at(1 - quantile)];
+}
+
+function rounded(value: number): number {
+  return Number(value.toPrecision(DIGITS));
 }
 
 /** By a file: a buffer of weights would be held twice. */

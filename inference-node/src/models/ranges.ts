@@ -33,6 +33,8 @@ export interface Ranges {
   readonly inputSize: number;
   /** This fraction of a value's numbers lies beyond either end. */
   readonly quantile: number;
+  /** A range ends at most at so much of the median of the photos' own ends; not given: no bound. */
+  readonly percentOfMedianMax?: number;
   readonly photos: readonly CalibrationPhoto[];
   /** Outputs of convolutions that stay float32 (quantisation-plan.ts). */
   readonly float32: readonly string[];
@@ -52,6 +54,7 @@ export interface RangesFile {
 const SHA256 = /^[0-9a-f]{64}$/;
 const SIDE_MAX = 8192;
 const QUANTILE_PARTS = 1_000_000;
+const PERCENT_OF_MEDIAN_MAX = 10_000;
 const ALPHA_MAX = 255;
 
 export function rangesFileName(side: number): string {
@@ -96,6 +99,9 @@ export function parseRanges(text: string, file: string): Ranges {
     weightsSha256: fields.text('weightsSha256', SHA256),
     inputSize: fields.integer('inputSize', 1, SIDE_MAX),
     quantile: fields.integer('quantilePerMillion', 0, QUANTILE_PARTS / 2) / QUANTILE_PARTS,
+    ...(fields.has('percentOfMedianMax') && {
+      percentOfMedianMax: fields.integer('percentOfMedianMax', 100, PERCENT_OF_MEDIAN_MAX),
+    }),
     photos: fields.list('photos', photo => {
       const entry = { name: photo.text('name'), sha256: photo.text('sha256', SHA256) };
       photo.end();

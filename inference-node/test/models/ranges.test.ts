@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, before } from 'node:test';
+import { rangeOfAll } from '../../../bench/observe-ranges.ts';
 import { CHECK_BLOCKS } from '../../src/models/check-picture.ts';
 import {
   listManifests,
@@ -123,6 +124,48 @@ test('a missing field, an unknown one and an answer of another length are refuse
   await assert.rejects(load(JSON.stringify(short)), isManifestError(/must be 256 numbers/));
 });
 
+test('a bound by the median that is none is refused', async () => {
+  const text = formatRanges(ranges({ percentOfMedianMax: 150 }));
+  assert.equal((await load(text)).ranges.percentOfMedianMax, 150);
+  for (const written of ['99', '150.5', '10001', '"150"', '-1', '[150]']) {
+    const one = text.replace('"percentOfMedianMax": 150', `"percentOfMedianMax": ${written}`);
+    assert.notEqual(one, text);
+    const pattern = /percentOfMedianMax must be a whole number from 100 to 10000/;
+    await assert.rejects(load(one), isManifestError(pattern));
+  }
+});
+
+test('a range reaches as far as any photo does, but for those far beyond the others', () => {
+  const photos = [8, 5, 57, 6, 7].map(upper => [-upper / 10, upper] as const);
+  assert.deepEqual(rangeOfAll(photos, Number.POSITIVE_INFINITY), [-5.7, 57]);
+  assert.deepEqual(rangeOfAll(photos, 150), [-1.05, 10.5]);
+  // A bound that none reaches is no end.
+  assert.deepEqual(
+    rangeOfAll(
+      [
+        [0, 5],
+        [0, 6],
+        [0, 7],
+      ],
+      150,
+    ),
+    [0, 7],
+  );
+  // Most have nothing there: no ordinary end, and 0 is within all the same.
+  assert.deepEqual(
+    rangeOfAll(
+      [
+        [0, 0],
+        [0.2, 0],
+        [-3, 4],
+      ],
+      150,
+    ),
+    [-3, 4],
+  );
+  assert.ok(rangeOfAll([[0, 0]], 150)[1] > 0);
+});
+
 test('ranges that miss a value of the graph, or have one too many, are refused', async () => {
   const [first, ...rest] = measured;
   const all = ranges().ranges;
@@ -143,7 +186,7 @@ test('ranges that miss a value of the graph, or have one too many, are refused',
 });
 
 test('what is written reads as it was', () => {
-  const wanted = ranges({ float32: [measured[0]] });
+  const wanted = ranges({ float32: [measured[0]], percentOfMedianMax: 150 });
   assert.deepEqual(parseRanges(formatRanges(wanted), 'here'), wanted);
 });
 
