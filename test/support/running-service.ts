@@ -14,7 +14,7 @@ import { findFreePorts } from '../../bin/stack.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 const START_TIMEOUT_MS = 240_000;
-const GONE_TIMEOUT_MS = 10_000;
+const GONE_TIMEOUT_MS = 60_000;
 
 export interface WireJob {
   readonly job_id: string;

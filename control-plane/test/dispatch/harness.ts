@@ -24,7 +24,7 @@ import { openStores, type Stores } from '../../src/store/stores.ts';
 import { type ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
 
 /** Long enough never to be the reason, short enough not to hang a run. */
-const UNTIL_MAX_MS = 15_000;
+const UNTIL_MAX_MS = 60_000;
 
 export const silent = pino({ level: 'silent' });
 

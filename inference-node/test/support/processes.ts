@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 
 const POLL_MS = 20;
 /** Only a test that fails waits so long. */
-const GIVE_UP_MS = 20_000;
+const GIVE_UP_MS = 60_000;
 
 /** Resolves when `condition` holds; rejects, saying what was waited for, when it never does. */
 export async function until(what: string, condition: () => boolean): Promise<void> {
