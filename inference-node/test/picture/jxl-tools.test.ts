@@ -10,7 +10,7 @@ import { decodeFile } from '../../src/picture/decode.ts';
 import { jxlPixelsMax, WASM_PIXELS_MAX } from '../../src/picture/jxl-limit.ts';
 import { decodeWithDjxl, encodeWithCjxl, hasJxlTools } from '../../src/picture/jxl-tools.ts';
 import { viewAsBytes } from '../../src/picture/rgba-picture.ts';
-import { CMYK_ALPHA_JXL, CMYK_JXL } from './cmyk-jxl.ts';
+import { CMYK_ALPHA_JXL, CMYK_JXL, DEPTH_ALPHA_JXL } from './extra-channels.ts';
 import { paint, paintSlope, readJxl, writeJxl } from './pictures.ts';
 
 const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools (djxl, cjxl) are not installed';
@@ -127,6 +127,14 @@ test('CMYK comes out with its black, through its own profile', { skip }, async (
     const cut = file.subarray(0, file.length - 20);
     await assert.rejects(decodeFile(cut, asIs), { code: 'PROCESSING_FAILED' });
   }
+});
+
+test('another channel beside colours and alpha is left out', { skip }, async () => {
+  const { rgba } = await decodeFile(DEPTH_ALPHA_JXL, asIs);
+  const bytes = viewAsBytes(rgba);
+  const pixelAt = (x: number) => [...bytes.subarray(4 * (16 * 8 + x), 4 * (16 * 8 + x + 1))];
+  assert.deepEqual(pixelAt(2), [255, 255, 255, 255]);
+  assert.deepEqual(pixelAt(10), [0, 255, 255, 64]);
 });
 
 test('CMYK is refused, not shown without its black, where the tools are missing', async t => {

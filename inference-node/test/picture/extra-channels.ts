@@ -1,6 +1,6 @@
 /**
- * Two pictures of CMYK in JPEG XL, which no encoder here writes; these are of libjxl 0.7's own, with
- * a profile made for them. 16 x 16 pixels, columns of four each: paper, half of black, cyan with a
+ * Pictures in JPEG XL that no encoder here writes; these are of libjxl 0.7's own. Those of CMYK have
+ * a profile made for them: 16 x 16 pixels, columns of four each: paper, half of black, cyan with a
  * quarter of black, all of black.
  */
 export const CMYK_JXL = Buffer.from(
@@ -25,5 +25,12 @@ export const CMYK_ALPHA_JXL = Buffer.from(
     '4pLSuvqKyqrqmtq29obGpuaW1r7+js6u7p7esfGBwaHhkdG5+YnJqemZ2bRy4sLi2vrK6tb2xube/s7u0fHB4dn5ye' +
     'nV9cXl3f3N7dPzw+Pb+8vr1/fH59//z+98v/FwAgAPDusA2qjB0RUEUiR0F1KucIqj04ElQywyiggvxp//2elwggAA' +
     'EAtABLGIsVANSiLsbT8QITAAgAC7gVB39wLZG/cHyTpRgHAu04xm0PMY3nCiA46CA=',
+  'base64',
+);
+
+/** RGB with a depth beside its alpha: columns of white, white, cyan and white, alpha as above. */
+export const DEPTH_ALPHA_JXL = Buffer.from(
+  'AAAADEpYTCANCocKAAAAFGZ0eXBqeGwgAAAAAGp4bCAAAAAJanhsbAoAAABDanhsY/8KQ0BBgBIIIAABALQASxiLFQ' +
+    'DUoi7G0/ECEwAIAAu4FQd/cC2Rv3B8k6UYBwLtOMZtDzGN5wogOOgg',
   'base64',
 );
