@@ -114,8 +114,8 @@ export async function openJxl(file: Buffer): Promise<OpenedPicture> {
 /**
  * In WebAssembly, and where that has not the memory, by libjxl's own program. Which pictures those
  * are depends on more than their size (lossless ones take four times as much), so a large one that
- * failed here is tried there. So is what libvips (8.18) cannot read: it takes any one channel beside
- * the colours for alpha, and fails at two.
+ * failed here is tried there. So is what libvips (8.18) cannot read: it takes any one channel
+ * beside the colours for alpha, and fails at two.
  */
 async function readPixels(file: Buffer, image: Vips.Image, scratch: Scratch) {
   const { width, height } = image;

@@ -1,6 +1,6 @@
 /**
- * Pixels out of what djxl writes: PGM, PPM or PAM, of 8 bits or 16, brought to 8. A file that is not
- * of the size the picture's header says is a damaged picture.
+ * Pixels out of what djxl writes: PGM, PPM or PAM, of 8 bits or 16, brought to 8. A file that is
+ * not of the size the picture's header says is a damaged picture.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { ContractError } from '#contract/errors.ts';
