@@ -8,9 +8,9 @@
  * | 1         | it cannot start, its engines keep dying, or a bug: the log says so |
  */
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { SignalGate } from '#contract/signal-gate.ts';
 import { InferenceNode } from './compose.ts';
 import { type Config, loadConfig } from './config.ts';
-import { SignalGate } from './drain.ts';
 import { createLog } from './log.ts';
 
 function requireConfig(): Config {

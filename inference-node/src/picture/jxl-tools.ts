@@ -1,8 +1,8 @@
 /**
  * JPEG XL through libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for what WebAssembly
- * has not the memory for, and for the black of CMYK, which libvips leaves out. Each run is a process
- * of its own under limits of memory and processor time that the kernel holds, and dies with its
- * worker.
+ * has not the memory for, and for the black of CMYK, which libvips leaves out. Each run is a
+ * process of its own under limits of memory and processor time that the kernel holds, and dies with
+ * its worker.
  *
  * Pixels and files pass through temporary files without a name: the programs want to seek in what
  * they read, and nothing is left behind whoever is killed. At 100 MP they take 0.4 GB of TMPDIR.
