@@ -12,6 +12,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { makeDirectory } from '#contract/make-directory.ts';
 import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
+import { findFreePorts } from './free-ports.ts';
 import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
 
 const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/src/main.ts');
@@ -121,19 +122,8 @@ export async function bootstrapAccount(
 }
 
 /** Five ports nobody listens on now, for a stack beside another. */
-export async function findFreePorts(): Promise<Ports> {
-  const servers = await Promise.all(
-    Array.from({ length: 5 }, async () => {
-      const server = createServer();
-      await new Promise<void>((resolve, reject) => {
-        server.once('error', reject).listen(0, LOOPBACK, resolve);
-      });
-      return server;
-    }),
-  );
-  const ports = servers.map(server => (server.address() as { port: number }).port);
-  await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))));
-  const [http, registry, metrics, node, nodeHttp] = ports;
+export async function findStackPorts(): Promise<Ports> {
+  const [http, registry, metrics, node, nodeHttp] = await findFreePorts(5);
   return { http, registry, metrics, node, nodeHttp };
 }
 

@@ -10,7 +10,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { findFreePorts } from '../../bin/stack.ts';
+import { findStackPorts } from '../../bin/stack.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 const START_TIMEOUT_MS = 240_000;
@@ -66,7 +66,7 @@ export interface RunningService {
 
 /** Environment of a stack of its own; ports free now. */
 export async function isolatedEnv(extra: Record<string, string> = {}) {
-  const ports = await findFreePorts();
+  const ports = await findStackPorts();
   const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-e2e-'));
   const inherited = Object.fromEntries(
     Object.entries(process.env).filter(
