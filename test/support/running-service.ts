@@ -15,6 +15,7 @@ import { findStackPorts } from '../../bin/stack.ts';
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 const START_TIMEOUT_MS = 240_000;
 const GONE_TIMEOUT_MS = 60_000;
+const UNTIL_POLL_MS = 25;
 
 export interface WireJob {
   readonly job_id: string;
@@ -227,13 +228,14 @@ export async function until(
   condition: () => boolean | Promise<boolean>,
   options: { timeoutMs: number; what: string; detail?: () => string },
 ): Promise<void> {
-  const deadline = Date.now() + options.timeoutMs;
-  while (!(await condition())) {
-    if (Date.now() > deadline) {
+  // Counted in looks: a machine that stands still lets time pass in which nothing can happen.
+  const looksMax = options.timeoutMs / UNTIL_POLL_MS;
+  for (let looks = 0; !(await condition()); looks += 1) {
+    if (looks > looksMax) {
       assert.fail(
         `not within ${options.timeoutMs} ms: ${options.what}\n${options.detail?.() ?? ''}`,
       );
     }
-    await delay(25);
+    await delay(UNTIL_POLL_MS);
   }
 }
