@@ -7,8 +7,8 @@ import path from 'node:path';
 import { type InferenceSession, Tensor } from 'onnxruntime-node';
 import sharp from 'sharp';
 import type { ModelManifest } from '../inference-node/src/models/manifest.ts';
-import { type MatteErrors, matteErrors } from './matte-errors.ts';
 import { readModelPhoto, toPlanes } from './model-photo.ts';
+import { type MatteErrors, measureMatte } from './quality/matte-metrics.ts';
 
 export type ErrorsByImage = ReadonlyMap<string, MatteErrors>;
 
@@ -58,8 +58,8 @@ export async function judge(
         .extractChannel(0)
         .raw()
         .toBuffer();
-      const unit = (bytes: Buffer) => Float32Array.from(bytes, byte => byte / 255);
-      const found = matteErrors(unit(enlarged), unit(reference.data), width, height);
+      const size = { width, height };
+      const found = measureMatte({ data: enlarged, ...size }, { data: reference.data, ...size });
       errors.set(`${path.basename(folder)}/${name}`, found);
     }
   }

@@ -8,7 +8,11 @@ import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { loadSupervisorConfig } from '../bin/config.ts';
 import { fetchModels } from '../bin/fetch-models.ts';
+<<<<<<< HEAD
 import { findFreePorts, startStack } from '../bin/stack.ts';
+=======
+import { bootstrapAccount, findStackPorts, startStack } from '../bin/stack.ts';
+>>>>>>> tidyup
 import { Terminal } from '../bin/terminal.ts';
 
 export interface Answer {
@@ -50,7 +54,7 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
   const config = {
     ...given,
     host: '127.0.0.1',
-    ports: await findFreePorts(),
+    ports: await findStackPorts(),
     dataDir,
     nodeToken: NODE_TOKEN,
     env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },

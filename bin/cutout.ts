@@ -10,7 +10,11 @@ import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
+<<<<<<< HEAD
 import { findFreePorts, SetupError, type Stack, startStack } from './stack.ts';
+=======
+import { bootstrapAccount, findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
+>>>>>>> tidyup
 import type { Terminal } from './terminal.ts';
 
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
@@ -61,7 +65,7 @@ export async function cutout(
     const config: SupervisorConfig = {
       ...given,
       host: '127.0.0.1',
-      ports: await findFreePorts(),
+      ports: await findStackPorts(),
       dataDir,
       nodeToken: undefined,
       env: Object.fromEntries(

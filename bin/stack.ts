@@ -13,8 +13,13 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { makeDirectory } from '#contract/make-directory.ts';
 import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
+<<<<<<< HEAD
 import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
 import type { ProgramExit } from './supervised-program.ts';
+=======
+import { findFreePorts } from './free-ports.ts';
+import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
+>>>>>>> tidyup
 
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/src/cli/main.ts');
 export const NODE_CLI = path.join(ROOT, 'inference-node/src/cli/main.ts');
@@ -124,19 +129,8 @@ async function bootstrapAccount(
 }
 
 /** Five ports nobody listens on now, for a stack beside another. */
-export async function findFreePorts(): Promise<Ports> {
-  const servers = await Promise.all(
-    Array.from({ length: 5 }, async () => {
-      const server = createServer();
-      await new Promise<void>((resolve, reject) => {
-        server.once('error', reject).listen(0, LOOPBACK, resolve);
-      });
-      return server;
-    }),
-  );
-  const ports = servers.map(server => (server.address() as { port: number }).port);
-  await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))));
-  const [http, registry, metrics, node, nodeHttp] = ports;
+export async function findStackPorts(): Promise<Ports> {
+  const [http, registry, metrics, node, nodeHttp] = await findFreePorts(5);
   return { http, registry, metrics, node, nodeHttp };
 }
 

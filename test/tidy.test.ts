@@ -3,7 +3,7 @@
  * the process, and what a file may look like. Each rule names the offending place.
  */
 import assert from 'node:assert/strict';
-import { globSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 
@@ -212,4 +212,34 @@ test('exported functions and classes of the programs are imported somewhere', ()
     .filter(file => !file.name.endsWith('.d.ts'))
     .map(file => file.name);
   assert.deepEqual(dead, []);
+});
+
+test('every variable that a program reads is in docs/operations.md', () => {
+  const page = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
+  const read = programs.flatMap(file =>
+    [...file.text.matchAll(/\.\w+(?:<[^>()]*>)?\(\s*'(MATTING_[A-Z0-9_]+)'/g)].map(
+      ([, name]) => name,
+    ),
+  );
+  assert.ok(new Set(read).size > 30);
+  assert.deepEqual(
+    read.filter(name => !page.includes(`\`${name}\``)),
+    [],
+  );
+});
+
+test('the files that the pages name are there', () => {
+  const pages = globSync('{*.md,docs/*.md,deploy/*.md,models/*.md}', { cwd: ROOT });
+  const named = pages.flatMap(page => {
+    const text = readFileSync(path.join(ROOT, page), 'utf8');
+    const places = text.matchAll(
+      /\b(?:control-plane|inference-node|bench|bin|proto|test)\/[\w./-]+\.(?:ts|proto|md|json)\b/g,
+    );
+    return [...places].map(([place]) => ({ page, place }));
+  });
+  assert.ok(named.length > 20);
+  assert.deepEqual(
+    named.filter(({ place }) => !existsSync(path.join(ROOT, place))),
+    [],
+  );
 });

@@ -2,7 +2,7 @@
  * The connectivity error: how far a pixel is cut off from the main body at its own opacity, in the
  * matte and in the reference.
  */
-import type { Plane } from './matte-metrics.ts';
+import type { Plane } from './plane.ts';
 
 const LEVELS = 10;
 /** Smaller distances are not seen. */

@@ -1,5 +1,5 @@
 /** The gradient error: how far edges differ in place and sharpness. */
-import type { Plane } from './matte-metrics.ts';
+import type { Plane } from './plane.ts';
 
 const SIGMA = 1.4;
 /** Where the Gaussian's derivative has fallen to a hundredth. */

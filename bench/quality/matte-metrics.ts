@@ -4,13 +4,7 @@
  */
 import { connectivityError } from './connectivity.ts';
 import { gradientError } from './gradient.ts';
-
-/** One byte a pixel, 255 opaque. */
-export interface Plane {
-  readonly data: Uint8Array;
-  readonly width: number;
-  readonly height: number;
-}
+import type { Plane } from './plane.ts';
 
 /** Smaller is better, all of them. Alpha is in [0, 1]. */
 export interface MatteErrors {

@@ -29,12 +29,12 @@
  * | told by                                        | means                                   |
  * |------------------------------------------------|-----------------------------------------|
  * | SIGTERM, SIGINT                                | drain                                   |
- * | either again within SAME_SIGNAL_MS of the last | nothing: terminals and npm send it twice |
+ * | either again within a second of the last       | nothing: terminals and npm send it twice |
  * | either again later                             | hurry                                   |
  * | the parent's IPC channel closes                | hurry: nobody waits any more            |
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
+import { settledWithin } from '#contract/settled-within.ts';
 
 export const FINISH_MAX_MS = 130_000;
 /** An attempt's 15 s, and time to write its end. */
@@ -48,7 +48,6 @@ const LET_GO_MAX_MS = 2000;
 const REST_MAX_MS = 6000;
 /** Enough for the short answers of the waits just handed over. */
 const HURRIED_MAX_MS = 500;
-const SAME_SIGNAL_MS = 1000;
 /** The registry's own, see its SHUTDOWN_GRACE_MS. */
 const REGISTRY_MAX_MS = 1000;
 /** What the steps after the deliveries, and giving these back, may take. */
@@ -147,22 +146,6 @@ async function finish({ hurry, log }: DrainOptions, finishing: Finishing): Promi
   hurry.removeEventListener('abort', giveBack);
 }
 
-/** Whether `work` settled before the time was over or the signal aborted. */
-async function settledWithin(
-  work: Promise<void>,
-  waitMs: number,
-  signal?: AbortSignal,
-): Promise<boolean> {
-  const stop = new AbortController();
-  const both = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-  const timeUp = delay(waitMs, false, { signal: both }).catch(() => false);
-  try {
-    return await Promise.race([work.then(() => true), timeUp]);
-  } finally {
-    stop.abort();
-  }
-}
-
 async function closePublic(steps: DrainSteps, hurry: AbortSignal): Promise<void> {
   const cut = () => steps.closePublicConnections();
   let hurried: NodeJS.Timeout | undefined;
@@ -178,20 +161,5 @@ async function closePublic(steps: DrainSteps, hurry: AbortSignal): Promise<void>
     clearTimeout(timeUp);
     clearTimeout(hurried);
     hurry.removeEventListener('abort', onHurry);
-  }
-}
-
-export type SignalMeaning = 'drain' | 'repeat' | 'hurry';
-
-/** Tells one request to end from the next. */
-export class SignalGate {
-  #lastMs: number | undefined;
-
-  /** @param nowMs of a monotonic clock. */
-  read(nowMs: number): SignalMeaning {
-    const lastMs = this.#lastMs;
-    this.#lastMs = nowMs;
-    if (lastMs === undefined) return 'drain';
-    return nowMs - lastMs < SAME_SIGNAL_MS ? 'repeat' : 'hurry';
   }
 }

@@ -17,18 +17,17 @@
  * | told by                                        | means                                        |
  * |------------------------------------------------|----------------------------------------------|
  * | SIGTERM, SIGINT                                | drain                                        |
- * | either again within SAME_SIGNAL_MS of the last | nothing: terminals and npm send one twice    |
+ * | either again within a second of the last       | nothing: terminals and npm send one twice    |
  * | either again later                             | hurry                                        |
  * | the parent's IPC channel closes                | hurry: nobody waits for the node any more    |
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
+import { settledWithin } from '#contract/settled-within.ts';
 
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;
 export const CLOSE_GRACE_MS = 5000;
 const DEREGISTER_MAX_MS = 5000;
-const SAME_SIGNAL_MS = 1000;
 
 export interface DrainSteps {
   announce(): void;
@@ -67,35 +66,4 @@ export async function drainNode(steps: DrainSteps, options: DrainOptions): Promi
   await attempt('deregistering', () => settledWithin(steps.deregister(), DEREGISTER_MAX_MS));
   await attempt('closing the servers', () => steps.closeServers());
   log.info('drained');
-}
-
-/** Whether `work` settled before the time was over or the signal aborted. */
-async function settledWithin(
-  work: Promise<void>,
-  waitMs: number,
-  signal?: AbortSignal,
-): Promise<boolean> {
-  const stop = new AbortController();
-  const both = signal ? AbortSignal.any([signal, stop.signal]) : stop.signal;
-  const timeUp = delay(waitMs, false, { signal: both }).catch(() => false);
-  try {
-    return await Promise.race([work.then(() => true), timeUp]);
-  } finally {
-    stop.abort();
-  }
-}
-
-export type SignalMeaning = 'drain' | 'repeat' | 'hurry';
-
-/** Tells one request to end from the next. */
-export class SignalGate {
-  #lastMs: number | undefined;
-
-  /** @param nowMs of a monotonic clock. */
-  read(nowMs: number): SignalMeaning {
-    const lastMs = this.#lastMs;
-    this.#lastMs = nowMs;
-    if (lastMs === undefined) return 'drain';
-    return nowMs - lastMs < SAME_SIGNAL_MS ? 'repeat' : 'hurry';
-  }
 }

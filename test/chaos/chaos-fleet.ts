@@ -7,11 +7,11 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { findFreePorts } from '../../bin/free-ports.ts';
 import { openDatabase } from '../../control-plane/src/store/connect.ts';
 import { openStores, type Stores } from '../../control-plane/src/store/stores.ts';
 import { SILENT_LOG } from '../support/database.ts';
@@ -128,7 +128,7 @@ export class ChaosFleet {
     await stores.ledger.grant(account.id, 1_000_000, 'chaos');
     const { token } = await stores.apiKeys.create(account.id, 'chaos');
 
-    const ports = await findPorts(3 * options.controlPlanes + 2 * options.nodes);
+    const ports = await findFreePorts(3 * options.controlPlanes + 2 * options.nodes);
     const common = {
       MATTING_DATA_DIR: directory,
       MATTING_NODE_TOKEN: `node-${randomUUID()}`,
@@ -259,18 +259,4 @@ async function createDatabase(server: MariadbServer): Promise<string> {
     await database.close();
   }
   return urlOf(DATABASE);
-}
-
-/** Free now, and all different. */
-async function findPorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(servers.map(server => once(server, 'listening')));
-  const ports = servers.map(server => (server.address() as { port: number }).port);
-  await Promise.all(
-    servers.map(server => {
-      server.close();
-      return once(server, 'close');
-    }),
-  );
-  return ports;
 }

@@ -4,20 +4,12 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
+import { findFreePorts } from '../../bin/free-ports.ts';
 import { CHANNEL_ENV, STDIO_WITH_CHANNEL } from '../support/ipc-channel.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../control-plane/src/main.ts');
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise(resolve => server.close(resolve));
-  return port;
-}
 
 export class ReplicaProcess {
   readonly httpPort: number;
@@ -40,7 +32,7 @@ export class ReplicaProcess {
 
   /** Resolves when it listens. */
   static async start(env: Readonly<Record<string, string>>): Promise<ReplicaProcess> {
-    const replica = new ReplicaProcess(env, [await freePort(), await freePort()]);
+    const replica = new ReplicaProcess(env, await findFreePorts(2));
     await replica.start();
     return replica;
   }

@@ -18,6 +18,7 @@ import { ReplicaProcess } from './replica-processes.ts';
 
 /** The contract's number of attempts and five more: a storm's seconds stand for hours. */
 const SCHEDULE_MS = [0, 100, 300, 500, 1000, 1000, 2000, 2000, 3000, 3000, 4000, 4000];
+const FLAPS_MAX = SCHEDULE_MS.length / 2;
 const SUBMITTERS = 8;
 const REPLICAS = 2;
 /** Of all events; an attempt at it lasts the whole 15 s. */
@@ -232,9 +233,13 @@ function hostile(receiver: () => Receiver, elsewhere: string): Answer {
   };
 }
 
-/** Half of every second it is not there. */
-const flapping: Answer = (delivery, response) =>
-  delivery.atMs % 1000 < 500 ? reset(response) : taken(delivery, response);
+/** Half of every second it is not there, but not so often that a job's attempts run out by chance. */
+function flapping(receiver: () => Receiver): Answer {
+  return (delivery, response) => {
+    const isPatient = receiver().of(delivery.jobId).length > FLAPS_MAX;
+    return delivery.atMs % 1000 < 500 && !isPatient ? reset(response) : taken(delivery, response);
+  };
+}
 
 /** It hangs, or drips its headers, the first time. */
 function stuck(receiver: () => Receiver): Answer {
@@ -268,7 +273,7 @@ export async function runWebhookStorm(options: StormOptions): Promise<StormRepor
     healthy: taken,
     hostile: hostile(() => receivers.hostile, elsewhere.url()),
     gone: (_delivery, response) => void response.writeHead(410).end(),
-    flapping,
+    flapping: flapping(() => receivers.flapping),
     stuck: stuck(() => receivers.stuck),
   };
   for (const kind of Object.keys(answers) as Kind[]) {

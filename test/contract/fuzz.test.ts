@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import fc from 'fast-check';
 import { ERROR_CATALOGUE, isErrorCode } from '#contract/errors.ts';
 import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker } from '../support/openapi.ts';
+import { fc } from '../support/property-tests.ts';
 
 let app: TestApp;
 let checker: AnswerChecker;

@@ -34,7 +34,13 @@ before(async () => {
   small = {
     image_base64: (await sharp(noise).resize(400, 300).jpeg().toBuffer()).toString('base64'),
   };
-  service = await startService({ MATTING_NO_NODE_GRACE_MS: '2000', MATTING_MODEL: 'u2netp' });
+  service = await startService({
+    MATTING_NO_NODE_GRACE_MS: '2000',
+    // Slow, so that a run is seen from outside while it lasts.
+    MATTING_MODEL: 'u2netp',
+    MATTING_PRECISION: 'fp32',
+    MATTING_ENGINE_THREADS: '1',
+  });
 });
 
 after(() => service?.close());

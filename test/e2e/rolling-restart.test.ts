@@ -14,6 +14,7 @@ import { createInterface } from 'node:readline';
 import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import sharp from 'sharp';
+import { findFreePorts } from '../../bin/free-ports.ts';
 import type { Stores } from '../../control-plane/src/store/stores.ts';
 import { storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { TestAuthority } from '../support/certificates.ts';
@@ -191,16 +192,6 @@ class Balancer {
   }
 }
 
-async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer().listen(0, '127.0.0.1'));
-  await Promise.all(
-    servers.map(server => new Promise(resolve => server.once('listening', resolve))),
-  );
-  const ports = servers.map(server => (server.address() as AddressInfo).port);
-  await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))));
-  return ports;
-}
-
 interface Answer {
   readonly status: number;
   readonly body: {
@@ -250,7 +241,7 @@ before(async () => {
   balancer = new Balancer();
   baseUrl = await balancer.listen();
   const fleet = { MATTING_NODE_TOKEN: NODE_TOKEN, ...(await tlsEnv(new TestAuthority())) };
-  const ports = await freePorts(6);
+  const ports = await findFreePorts(6);
   planes = [0, 1].map(
     index =>
       new ControlPlaneProcess(

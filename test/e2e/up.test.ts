@@ -8,6 +8,7 @@ import {
   cpSync,
   existsSync,
   mkdtempSync,
+  realpathSync,
   rmSync,
   statSync,
   truncateSync,
@@ -98,14 +99,14 @@ test('the first start, a pasted curl line, a second start, and the end of everyt
   service.process.kill('SIGINT');
   // The same signal again at once, as make and a terminal send it, is one signal.
   service.process.kill('SIGINT');
-  await until(() => service.process.exitCode !== null, { timeoutMs: 30_000, what: 'it ends' });
+  await until(() => service.process.exitCode !== null, { timeoutMs: 120_000, what: 'it ends' });
   assert.equal(service.process.exitCode, 0, service.output());
   await requireNothingLeft(service.dataDir);
   for (const { pid } of before) assert.ok(!existsSync(`/proc/${pid}`), `${pid} is left over`);
 
   const second = spawnMatting(['up'], { ...service.env });
   await until(() => second.output().includes('Ready:'), {
-    timeoutMs: 60_000,
+    timeoutMs: 240_000,
     what: 'the second start is ready',
     detail: second.output,
   });
@@ -127,7 +128,7 @@ test('a supervisor killed outright takes every process with it', async () => {
   service.process.kill('SIGKILL');
   await requireNothingLeft(service.dataDir);
   await until(() => before.every(({ pid }) => !existsSync(`/proc/${pid}`)), {
-    timeoutMs: 10_000,
+    timeoutMs: 60_000,
     what: 'no child is left',
     detail: () => JSON.stringify(before.filter(({ pid }) => existsSync(`/proc/${pid}`))),
   });
@@ -136,7 +137,8 @@ test('a supervisor killed outright takes every process with it', async () => {
 
 test('a truncated or altered weights file is not loaded, and it is said', async () => {
   const modelDir = mkdtempSync(path.join(tmpdir(), 'matting-models-'));
-  cpSync(path.join(ROOT, 'model-cache'), modelDir, {
+  // It may be a link to a cache that several checkouts share.
+  cpSync(realpathSync(path.join(ROOT, 'model-cache')), modelDir, {
     recursive: true,
     filter: source => !source.includes('isnet'),
   });

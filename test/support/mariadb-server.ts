@@ -88,6 +88,8 @@ export class MariadbServer {
       `--socket=${this.socket}`,
       '--innodb-fast-shutdown=2',
       '--max-connections=300',
+      // A client on a machine that stands still for a while is not to be given up.
+      '--connect-timeout=600',
     ]);
     await untilReady(this.#child);
   }

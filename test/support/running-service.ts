@@ -10,11 +10,12 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { findFreePorts } from '../../bin/stack.ts';
+import { findStackPorts } from '../../bin/stack.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');
 const START_TIMEOUT_MS = 240_000;
-const GONE_TIMEOUT_MS = 10_000;
+const GONE_TIMEOUT_MS = 60_000;
+const UNTIL_POLL_MS = 25;
 
 export interface WireJob {
   readonly job_id: string;
@@ -66,7 +67,7 @@ export interface RunningService {
 
 /** Environment of a stack of its own; ports free now. */
 export async function isolatedEnv(extra: Record<string, string> = {}) {
-  const ports = await findFreePorts();
+  const ports = await findStackPorts();
   const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-e2e-'));
   const inherited = Object.fromEntries(
     Object.entries(process.env).filter(
@@ -227,13 +228,14 @@ export async function until(
   condition: () => boolean | Promise<boolean>,
   options: { timeoutMs: number; what: string; detail?: () => string },
 ): Promise<void> {
-  const deadline = Date.now() + options.timeoutMs;
-  while (!(await condition())) {
-    if (Date.now() > deadline) {
+  // Counted in looks: a machine that stands still lets time pass in which nothing can happen.
+  const looksMax = options.timeoutMs / UNTIL_POLL_MS;
+  for (let looks = 0; !(await condition()); looks += 1) {
+    if (looks > looksMax) {
       assert.fail(
         `not within ${options.timeoutMs} ms: ${options.what}\n${options.detail?.() ?? ''}`,
       );
     }
-    await delay(25);
+    await delay(UNTIL_POLL_MS);
   }
 }

@@ -1,7 +1,7 @@
-/** The order of ending, and what a signal means. */
+/** The order of ending. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { DRAIN_MS_MAX, type DrainSteps, drainControlPlane, SignalGate } from '../../src/drain.ts';
+import { DRAIN_MS_MAX, type DrainSteps, drainControlPlane } from '../../src/drain.ts';
 import { silent } from '../dispatch/harness.ts';
 
 function steps(changes: Partial<DrainSteps> = {}) {
@@ -105,13 +105,5 @@ describe('draining', () => {
     await drainControlPlane(all, { hurry: AbortSignal.abort(), log: silent });
     assert.deepEqual(done.slice(0, 3), ['announce', 'give back', 'finish']);
     assert.ok(done.indexOf('give deliveries back') < done.indexOf('deliveries'));
-  });
-});
-
-describe('a signal', () => {
-  it('that arrives twice within a second is one, later it hurries', () => {
-    const gate = new SignalGate();
-    const read = [0, 10, 999, 2500].map(nowMs => gate.read(nowMs));
-    assert.deepEqual(read, ['drain', 'repeat', 'repeat', 'hurry']);
   });
 });

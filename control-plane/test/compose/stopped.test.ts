@@ -24,7 +24,7 @@ import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { assertBalanced, storesOn } from '../store/fixtures.ts';
 import { pictureBody } from '../support/replicas.ts';
 
-const LEASE_MS = 1500;
+const LEASE_MS = 3000;
 const RENEW_MS = 300;
 const IMAGE_MS = 600;
 

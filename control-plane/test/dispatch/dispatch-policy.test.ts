@@ -1,7 +1,7 @@
 /** The policy by its properties: whatever the fleet and the queue look like. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
+import { fc } from '../../../test/support/property-tests.ts';
 import {
   canDo,
   expectedWaitMs,

@@ -1,7 +1,7 @@
 /** Whose job is next, by its properties: whatever the queue looks like. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
+import { fc } from '../../../test/support/property-tests.ts';
 import {
   chooseLanes,
   type JobLane,

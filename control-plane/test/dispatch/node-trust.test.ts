@@ -1,7 +1,7 @@
 /** When a node is ejected and how it comes back, whatever happens to its attempts. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
+import { fc } from '../../../test/support/property-tests.ts';
 import {
   EJECTION_MS,
   EJECTION_MS_MAX,

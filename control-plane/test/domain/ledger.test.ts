@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import fc from 'fast-check';
+import { fc } from '../../../test/support/property-tests.ts';
 import {
   balancesFrom,
   CREDITS_AMOUNT_MAX,

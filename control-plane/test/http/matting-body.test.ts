@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import fc from 'fast-check';
 import { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { fc } from '../../../test/support/property-tests.ts';
 import { MattingBodyParser } from '../../src/http/matting-body.ts';
 import { MATTING_FIELDS, OVERLONG } from '../../src/services/submit-fields.ts';
 

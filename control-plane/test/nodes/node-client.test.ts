@@ -18,7 +18,7 @@ let client: NodeClient;
 
 before(async () => {
   node = await ScriptedNode.start();
-  client = new NodeClient(node.address, TEST_TOKEN, { admissionTimeoutMs: 500 });
+  client = new NodeClient(node.address, TEST_TOKEN);
 });
 
 after(async () => {
@@ -236,8 +236,10 @@ describe('an end', () => {
 
   it('of a node that does not answer the header is a refusal', async () => {
     node.script = exchange => exchange.cancelled;
-    const outcome = await client.matte(order(Buffer.from('abc')));
+    const impatient = new NodeClient(node.address, TEST_TOKEN, { admissionTimeoutMs: 200 });
+    const outcome = await impatient.matte(order(Buffer.from('abc')));
     assert.equal(outcome.kind === 'refused' && outcome.error.code, 'NODE_UNAVAILABLE');
+    impatient.close();
   });
 
   it('by the time limit is a lost attempt', async () => {
@@ -245,7 +247,7 @@ describe('an end', () => {
       exchange.admit();
       await exchange.cancelled;
     };
-    const outcome = await client.matte(order(Buffer.from('abc'), { timeoutMs: 200 }));
+    const outcome = await client.matte(order(Buffer.from('abc'), { timeoutMs: 1000 }));
     assert.equal(outcome.kind === 'lost' && outcome.error.code, 'CALL_DEADLINE_EXCEEDED');
   });
 

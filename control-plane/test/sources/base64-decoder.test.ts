@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import fc from 'fast-check';
+import { fc } from '../../../test/support/property-tests.ts';
 import { Base64Decoder } from '../../src/sources/base64-decoder.ts';
 
 /** Decodes text given in pieces of these lengths, the last of them repeated. */

@@ -5,9 +5,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
-import fc from 'fast-check';
 import { sql } from 'kysely';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
+import { fc } from '../../../test/support/property-tests.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
 import type { Database } from '../../src/store/connect.ts';
 import { databaseErrorKind } from '../../src/store/database-errors.ts';

@@ -11,9 +11,15 @@
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
 import type { RawPixels } from './codec-sharp.ts';
-import { isRgbProfile, isSrgbProfile } from './icc.ts';
+import { isCmykProfile, isRgbProfile, isSrgbProfile } from './icc.ts';
 import { WASM_PIXELS_MAX } from './jxl-limit.ts';
-import { decodeWithDjxl, encodeWithCjxl, hasJxlTools } from './jxl-tools.ts';
+import {
+  DJXL_EXTRA_CHANNELS_MAX,
+  decodeInksWithDjxl,
+  decodeWithDjxl,
+  encodeWithCjxl,
+  hasJxlTools,
+} from './jxl-tools.ts';
 import type { OpenedPicture } from './opened-picture.ts';
 import { viewAsPixels } from './rgba-picture.ts';
 
@@ -108,13 +114,21 @@ export async function openJxl(file: Buffer): Promise<OpenedPicture> {
 /**
  * In WebAssembly, and where that has not the memory, by libjxl's own program. Which pictures those
  * are depends on more than their size (lossless ones take four times as much), so a large one that
- * failed here is tried there.
+ * failed here is tried there. So is what libvips (8.18) cannot read: it takes any one channel
+ * beside the colours for alpha, and fails at two.
  */
 async function readPixels(file: Buffer, image: Vips.Image, scratch: Scratch) {
   const { width, height } = image;
   const translucent = image.hasAlpha();
+  const extraChannels = countExtraChannels(image);
   try {
-    if (width * height <= WASM_PIXELS_MAX) {
+    const ownProfile = readProfile(image);
+    if (ownProfile !== undefined && isCmykProfile(ownProfile)) {
+      requireTools(extraChannels);
+      return await readInks(file, { width, height }, ownProfile, extraChannels);
+    }
+    if (extraChannels > 1) requireTools(extraChannels);
+    else if (width * height <= WASM_PIXELS_MAX) {
       try {
         return { rgba: readInWasm(image, scratch), translucent };
       } catch (error) {
@@ -136,6 +150,63 @@ async function readPixels(file: Buffer, image: Vips.Image, scratch: Scratch) {
 
 function readProfile(image: Vips.Image): Uint8Array | undefined {
   return image.getTypeof(ICC_FIELD) === 0 ? undefined : image.getBlob(ICC_FIELD);
+}
+
+/** Beside the colours: alpha is one. */
+function countExtraChannels({ bands, interpretation }: Vips.Image): number {
+  return bands - (interpretation === 'b-w' || interpretation === 'grey16' ? 1 : 3);
+}
+
+function requireTools(extraChannels: number): void {
+  if (extraChannels > DJXL_EXTRA_CHANNELS_MAX) {
+    const detail = 'the JPEG XL image has more channels than can be read';
+    throw new ContractError('PROCESSING_FAILED', detail);
+  }
+  if (!hasJxlTools()) {
+    const detail =
+      'this node reads JPEG XL of CMYK or of more channels than RGBA only with libjxl-tools';
+    throw new ContractError('NODE_INCAPABLE', detail);
+  }
+}
+
+/** CMYK, whose black is a channel beside the colours. */
+async function readInks(
+  file: Buffer,
+  size: { readonly width: number; readonly height: number },
+  profile: Uint8Array,
+  extraChannels: number,
+) {
+  const { cmya, black, hasAlpha } = await decodeInksWithDjxl(file, size);
+  if (extraChannels !== (hasAlpha ? 2 : 1)) {
+    throw new ContractError('PROCESSING_FAILED', 'the JPEG XL image has inks beside CMYK');
+  }
+  const vips = await requireVips();
+  for (let at = 0; at < black.length; at += STRIP_ROWS * size.width) {
+    const blackStrip = black.subarray(at, at + STRIP_ROWS * size.width);
+    const strip = cmya.subarray(at * 4, (at + blackStrip.length) * 4);
+    const scratch = new Scratch();
+    try {
+      const rgb = attempt(() => {
+        const inks = invertInks(strip, blackStrip);
+        const rows = blackStrip.length / size.width;
+        const raw = vips.Image.newFromMemory(inks, size.width, rows, 4, vips.BandFormat.uchar);
+        const image = scratch.keep(scratch.keep(raw).copy({ interpretation: 'cmyk' }));
+        image.setBlob(ICC_FIELD, profile);
+        return toSrgb(image, scratch).writeToMemory() as Uint8Array;
+      });
+      for (let i = 0; i < blackStrip.length; i++) strip.set(rgb.subarray(3 * i, 3 * i + 3), 4 * i);
+    } finally {
+      scratch.free();
+    }
+  }
+  return { rgba: viewAsPixels(cmya), translucent: hasAlpha };
+}
+
+/** To what colour management takes: 255 is all of an ink, black the fourth. */
+function invertInks(cmya: Uint8Array, black: Uint8Array): Uint8Array {
+  const inks = new Uint8Array(cmya.length);
+  for (let i = 0; i < inks.length; i++) inks[i] = 255 - (i % 4 === 3 ? black[i >> 2] : cmya[i]);
+  return inks;
 }
 
 /** RGBA in a profile's colours to sRGB, in place. */

@@ -34,6 +34,11 @@ export function isRgbProfile(profile: Uint8Array): boolean {
   return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'RGB ';
 }
 
+/** Its data is cyan, magenta, yellow and black. */
+export function isCmykProfile(profile: Uint8Array): boolean {
+  return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'CMYK';
+}
+
 export function isSrgbProfile(profile: Uint8Array): boolean {
   const bytes = Buffer.from(profile.buffer, profile.byteOffset, profile.byteLength);
   const tags = readTags(bytes);

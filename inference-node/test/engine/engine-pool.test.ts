@@ -20,6 +20,8 @@ import {
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 /** About half a second. */
 const PACED = { kind: 'paced', tripsMax: 150 } as const;
+/** About two seconds: room for whoever looks on from outside. */
+const LONG = { kind: 'paced', tripsMax: 600 } as const;
 
 function code(expected: string) {
   return (error: unknown) => (error as { code?: string }).code === expected;
@@ -55,7 +57,7 @@ test('aborted while queued: leaves the queue and never runs', async context => {
 });
 
 test('aborted while running: told at once, but nothing overtakes native code', async context => {
-  const pool = await openPool(context, PACED);
+  const pool = await openPool(context, LONG);
   await pool.ready();
   const pid = pidOf(pool);
   const caller = new AbortController();
@@ -234,7 +236,7 @@ test('a wait is estimated from what runs and what waits', async context => {
 });
 
 test('the parent answers while its engine is busy', async context => {
-  const pool = await openPool(context, PACED);
+  const pool = await openPool(context, LONG);
   await pool.ready();
   const delay = monitorEventLoopDelay({ resolution: 5 });
   delay.enable();

@@ -24,6 +24,9 @@ import {
   untilNothingAdmitted,
 } from './test-node.ts';
 
+/** Of calls whose deadline passes: many times what they take to the stage that is held. */
+const DEADLINE_MS = 600;
+
 let node: TestNode;
 
 async function reopen(options: TestNodeOptions): Promise<void> {
@@ -424,7 +427,7 @@ describe('a caller that goes away', () => {
 
     it(`whose deadline passes in ${stage} frees them too, and no later stage begins`, async () => {
       node.gates.hold(stage);
-      const caller = await new MatteCaller(node, { deadlineMs: 150 }).sendFile('12345');
+      const caller = await new MatteCaller(node, { deadlineMs: DEADLINE_MS }).sendFile('12345');
       await node.gates.reached(stage);
       assert.equal((await caller.failure()).status, status.DEADLINE_EXCEEDED);
       await node.matte.untilIdle();
@@ -460,7 +463,7 @@ describe('a caller that goes away', () => {
 
   it('by its deadline is told so, and counted as gone', async () => {
     node.gates.hold('infer');
-    const caller = new MatteCaller(node, { deadlineMs: 150 });
+    const caller = new MatteCaller(node, { deadlineMs: DEADLINE_MS });
     await caller.sendFile('12345');
     const failure = await caller.failure();
     assert.equal(failure.status, status.DEADLINE_EXCEEDED);

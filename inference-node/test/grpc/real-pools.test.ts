@@ -10,6 +10,7 @@ import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/open-picture-pool.ts';
+import { untilBusy } from '../support/processes.ts';
 import { HealthClient } from './health-client.ts';
 import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
 
@@ -131,9 +132,10 @@ describe('the node over real pools', () => {
     const node = await openNode('paced', 4000);
     const dying = await new MatteCaller(node).sendFile(await plainPng(255), size);
     while (node.engines.snapshot().running === 0) await new Promise(r => setImmediate(r));
+    const [{ pid }] = node.engines.processes();
     // It has begun: a run that had not is given to the next engine unseen.
-    await new Promise(resolve => setTimeout(resolve, 300));
-    process.kill(node.engines.processes()[0].pid, 'SIGKILL');
+    await untilBusy(pid);
+    process.kill(pid, 'SIGKILL');
     const failure = await dying.failure();
     assert.equal(failure.code, 'ENGINE_LOST');
     assert.equal(failure.retryable, true);

@@ -120,6 +120,12 @@ async function deadAddress(): Promise<string> {
   return address;
 }
 
+async function untilSaid(message: string): Promise<void> {
+  while (!lines.some(({ msg }) => msg === message)) {
+    await new Promise(resolve => setTimeout(resolve, 5));
+  }
+}
+
 beforeEach(() => {
   commands = [];
   lines = [];
@@ -134,7 +140,9 @@ afterEach(async () => {
 describe('registration', () => {
   it('does no harm while nobody answers, says so once, and ends when told', async () => {
     begin(await deadAddress(), await deadAddress());
-    await new Promise(resolve => setTimeout(resolve, 150));
+    await untilSaid('no control plane answers; trying on');
+    // Some more rounds, which it does not speak of.
+    await new Promise(resolve => setTimeout(resolve, 5 * BOUNDS.backoffMaxMs));
     await registration?.leave();
     const warnings = lines.filter(({ level }) => level >= 40);
     assert.deepEqual(
@@ -194,7 +202,7 @@ describe('registration', () => {
     const { registry, address } = await openRegistry();
     registry.failure = status.INTERNAL;
     begin(address);
-    await new Promise(resolve => setTimeout(resolve, 60));
+    await untilSaid('no control plane answers; trying on');
     assert.equal(registry.count('register'), 0);
     registry.failure = undefined;
     await registry.until('heartbeat');

@@ -326,7 +326,7 @@ describe('a Matte call without an end', () => {
   }
 
   beforeEach(async () => {
-    node = await openTestNode({ matteSilenceMaxMs: 80 });
+    node = await openTestNode({ matteSilenceMaxMs: 600 });
   });
 
   it('is reset where its caller says nothing', async () => {

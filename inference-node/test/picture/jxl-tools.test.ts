@@ -10,6 +10,7 @@ import { decodeFile } from '../../src/picture/decode.ts';
 import { jxlPixelsMax, WASM_PIXELS_MAX } from '../../src/picture/jxl-limit.ts';
 import { decodeWithDjxl, encodeWithCjxl, hasJxlTools } from '../../src/picture/jxl-tools.ts';
 import { viewAsBytes } from '../../src/picture/rgba-picture.ts';
+import { CMYK_ALPHA_JXL, CMYK_JXL, DEPTH_ALPHA_JXL } from './extra-channels.ts';
 import { paint, paintSlope, readJxl, writeJxl } from './pictures.ts';
 
 const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools (djxl, cjxl) are not installed';
@@ -18,6 +19,7 @@ if (skip !== false) console.error(`${'*'.repeat(90)}\n${skip}\n${'*'.repeat(90)}
 const SIZE = { width: 150, height: 100 };
 const picture = paint(SIZE.width, SIZE.height, 4, (x, y) => [x, y, 128, (x ^ y) & 255]);
 const GOOD = { distance: 1, effort: 3 };
+const asIs = { declared: undefined, onOpened: () => undefined };
 
 test('the limit is what this machine can do', () => {
   assert.equal(jxlPixelsMax(), hasJxlTools() ? 100_000_000 : WASM_PIXELS_MAX);
@@ -35,7 +37,8 @@ test('files that are cut short or no JPEG XL fail, and leave nothing behind', {
     code: 'PROCESSING_FAILED',
   });
   const left = readdirSync(path.join(tmpdir(), `matting-jxl-${process.getuid?.()}`));
-  assert.deepEqual(left, ['pixels.ppm']);
+  // Links, to descriptors of whoever follows them.
+  assert.deepEqual(left, ['pixels-ec0.ppm', 'pixels-ec1.pgm', 'pixels-ec2.pgm', 'pixels.ppm']);
 });
 
 /** Running programs named cjxl below a process; zombies do not run. */
@@ -86,7 +89,7 @@ test('pixels of every kind come out as WebAssembly gives them', { skip }, async 
     await writeJxl(paint(SIZE.width, SIZE.height, 2, (x, y) => [x, y])),
   ];
   for (const [index, file] of files.entries()) {
-    const { rgba } = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+    const { rgba } = await decodeFile(file, asIs);
     const expected = viewAsBytes(rgba);
     const actual = await decodeWithDjxl(file, SIZE);
     const worst = actual.reduce(
@@ -96,6 +99,47 @@ test('pixels of every kind come out as WebAssembly gives them', { skip }, async 
     // Rounding of lossy colours differs between the versions of libjxl, and 16 bits to 8.
     assert.ok(worst <= 2, `file ${index}: off by ${worst}`);
   }
+});
+
+test('CMYK comes out with its black, through its own profile', { skip }, async () => {
+  // Without the black the second and the fourth would be white, as the paper is.
+  const colours = [
+    [255, 255, 255],
+    [118, 118, 118],
+    [32, 184, 184],
+    [0, 0, 0],
+  ];
+  for (const [file, alphas] of [
+    [CMYK_JXL, [255, 255, 255, 255]],
+    [CMYK_ALPHA_JXL, [255, 255, 64, 64]],
+  ] as const) {
+    const { rgba, ...opened } = await decodeFile(file, asIs);
+    assert.deepEqual([opened.width, opened.height], [16, 16]);
+    assert.equal(opened.translucent, file === CMYK_ALPHA_JXL);
+    const bytes = viewAsBytes(rgba);
+    for (const [column, colour] of colours.entries()) {
+      const at = 4 * (16 * 8 + 4 * column + 2);
+      const expected = [...colour, alphas[column]];
+      for (const [channel, value] of expected.entries()) {
+        assert.ok(Math.abs(bytes[at + channel] - value) <= 2, `${column}: ${bytes[at + channel]}`);
+      }
+    }
+    const cut = file.subarray(0, file.length - 20);
+    await assert.rejects(decodeFile(cut, asIs), { code: 'PROCESSING_FAILED' });
+  }
+});
+
+test('another channel beside colours and alpha is left out', { skip }, async () => {
+  const { rgba } = await decodeFile(DEPTH_ALPHA_JXL, asIs);
+  const bytes = viewAsBytes(rgba);
+  const pixelAt = (x: number) => [...bytes.subarray(4 * (16 * 8 + x), 4 * (16 * 8 + x + 1))];
+  assert.deepEqual(pixelAt(2), [255, 255, 255, 255]);
+  assert.deepEqual(pixelAt(10), [0, 255, 255, 64]);
+});
+
+test('CMYK is refused, not shown without its black, where the tools are missing', async t => {
+  if (hasJxlTools()) return t.skip('libjxl-tools are installed');
+  await assert.rejects(decodeFile(CMYK_JXL, asIs), { code: 'NODE_INCAPABLE' });
 });
 
 test('a cut-out is written with its alpha exactly, a mask without loss', { skip }, async () => {
@@ -118,7 +162,7 @@ test('a picture larger than WebAssembly has memory for comes out', { skip }, asy
   const size = { width: 8_000, height: 5_200 };
   const data = Buffer.alloc(size.width * size.height, 77);
   const file = await encodeWithCjxl({ data, ...size, channels: 1 }, { distance: 0, effort: 1 });
-  const decoded = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+  const decoded = await decodeFile(file, asIs);
   assert.deepEqual([decoded.width, decoded.height, decoded.translucent], [8_000, 5_200, false]);
   for (const at of [0, 20_000_000, decoded.rgba.length - 1]) {
     assert.equal(decoded.rgba[at], 0xff4d4d4d);

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { pino } from 'pino';
-import { CLOSE_GRACE_MS, type DrainSteps, drainNode, SignalGate } from '../../src/drain.ts';
+import { CLOSE_GRACE_MS, type DrainSteps, drainNode } from '../../src/drain.ts';
 
 const log = pino({ level: 'silent' });
 
@@ -81,21 +81,5 @@ describe('drainNode', () => {
     finish();
     await drainNode(steps, { hurry: never, log });
     assert.deepEqual(taken, ['announce', 'abort', 'servers']);
-  });
-});
-
-describe('SignalGate', () => {
-  it('takes a signal that comes twice for one', () => {
-    const gate = new SignalGate();
-    assert.equal(gate.read(5000), 'drain');
-    assert.equal(gate.read(5010), 'repeat');
-    assert.equal(gate.read(5999), 'repeat');
-    assert.equal(gate.read(7000), 'hurry');
-  });
-
-  it('hurries at the second', () => {
-    const gate = new SignalGate();
-    assert.equal(gate.read(0), 'drain');
-    assert.equal(gate.read(1000), 'hurry');
   });
 });

@@ -5,11 +5,12 @@
  *   { letGo: stage }      an image held there goes on (FAKE_HOLD names stages, comma-separated)
  *   { start: true }       the start goes on, where FAKE_HOLD names `start`
  *   { failEngines: true } engines keep dying
+ *   { tellFinished: true } is answered with { finished }: what was asked of each picture's finish
  */
 import type { EnginePool } from '../../src/engine/engine-pool.ts';
 import type { ProviderChoice, RequestedProvider } from '../../src/engine/execution-provider.ts';
 import type { Plan } from '../../src/models/prepared-model.ts';
-import type { WorkerPicturePool } from '../../src/picture/picture-pool.ts';
+import type { FinishChoices, WorkerPicturePool } from '../../src/picture/picture-pool.ts';
 import {
   FakeEnginePool,
   FakePicturePool,
@@ -20,6 +21,7 @@ import {
 
 const gates = new StageGates();
 const engines = new FakeEnginePool(gates);
+const pictures = new FakePicturePool(gates);
 const started = Promise.withResolvers<void>();
 const held = (process.env.FAKE_HOLD ?? '').split(',');
 
@@ -33,12 +35,22 @@ interface Order {
   readonly letGo?: FakeStage;
   readonly start?: boolean;
   readonly failEngines?: boolean;
+  readonly tellFinished?: boolean;
+}
+
+/** The answer to `tellFinished`, in the order of the pictures. */
+export interface Told {
+  readonly finished: readonly FinishChoices[];
 }
 
 process.on('message', (order: Order) => {
   if (order.letGo) gates.letGo(order.letGo);
   if (order.start) started.resolve();
   if (order.failEngines) engines.set({ state: 'failed', enginesReady: 0 });
+  if (order.tellFinished) {
+    const finished = pictures.finished.map(({ mattes: _, ...choices }) => choices);
+    process.send?.({ finished } satisfies Told);
+  }
 });
 
 export async function selectExecutionProvider(
@@ -69,5 +81,5 @@ export function openEnginePool(): EnginePool {
 }
 
 export async function openPicturePool(): Promise<WorkerPicturePool> {
-  return new FakePicturePool(gates);
+  return pictures;
 }

@@ -7,13 +7,14 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { credentials } from '@grpc/grpc-js';
-import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
+import { MatteServiceClient, Switch } from '#gen/matting/v1/matte_service.ts';
 import {
   CHANNEL_ENV,
   closeChannel,
   STDIO_WITH_CHANNEL,
 } from '../../../test/support/ipc-channel.ts';
 import { header, MatteCaller } from '../grpc/test-node.ts';
+import type { Told } from './fake-rooms.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 const FAKE_ROOMS = path.join(import.meta.dirname, 'fake-rooms-hook.ts');
@@ -184,6 +185,30 @@ describe('the program that serves', () => {
     assert.equal(code, 0);
     assert.ok(!lines.some(({ meaning }) => meaning === 'hurry'));
     assert.equal(lines.at(-1)?.msg, 'drained');
+  });
+
+  it("refines and recolours by the operator's variables, where a caller leaves it open", async () => {
+    const variables = ['MATTING_REFINEMENT', 'MATTING_FOREGROUND_ESTIMATION'];
+    const told: (readonly boolean[])[] = [];
+    for (const variable of variables) {
+      const program = startNode({ [variable]: 'false' }, { fakeRooms: true });
+      const on = { refinement: Switch.SWITCH_ON, foregroundEstimation: Switch.SWITCH_ON };
+      for (const fields of [{}, on]) {
+        const caller = await callerOf(program);
+        assert.equal(await (await caller.sendFile('12345', fields)).ended, undefined);
+      }
+      program.child.send({ tellFinished: true });
+      const [{ finished }] = (await once(program.child, 'message')) as [Told];
+      told.push(...finished.map(choice => [choice.refinement, choice.foregroundEstimation]));
+      program.child.kill('SIGTERM');
+      assert.equal((await program.exited).code, 0);
+    }
+    assert.deepEqual(told, [
+      [false, true],
+      [true, true],
+      [true, false],
+      [true, true],
+    ]);
   });
 
   it('hurries at a second signal', async () => {

@@ -1,0 +1,38 @@
+/** Ports for programs that are started in a moment, and again at the same ones. */
+import { randomInt } from 'node:crypto';
+import { createServer, type Server } from 'node:net';
+
+const LOOPBACK = '127.0.0.1';
+/**
+ * Below those that the system hands out (from 32768 on Linux): one of them might be given to
+ * whoever asks for any, or connects to somewhere, before the program it is meant for listens.
+ */
+const PORT_MIN = 20_000;
+const PORT_MAX = 32_000;
+/** Each but `count` of them met somebody who listens. */
+const TRIES_MAX = 100;
+
+/** Different ones, on which nobody listens now. @throws Error where so many are taken */
+export async function findFreePorts(count: number): Promise<number[]> {
+  const servers: Server[] = [];
+  try {
+    // Held until all are found, so that none is found twice.
+    for (let tries = 0; servers.length < count; tries++) {
+      if (tries > TRIES_MAX + count) throw new Error(`no ${count} ports are free`);
+      const server = await listenAt(randomInt(PORT_MIN, PORT_MAX));
+      if (server !== undefined) servers.push(server);
+    }
+    return servers.map(server => (server.address() as { port: number }).port);
+  } finally {
+    await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))));
+  }
+}
+
+/** Undefined where somebody listens, or none may. */
+function listenAt(port: number): Promise<Server | undefined> {
+  const server = createServer();
+  return new Promise(resolve => {
+    server.once('error', () => resolve(undefined));
+    server.listen(port, LOOPBACK, () => resolve(server));
+  });
+}

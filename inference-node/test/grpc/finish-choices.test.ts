@@ -1,0 +1,87 @@
+/** What a caller chooses of refinement and foreground estimation is what a picture worker does. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { pino } from 'pino';
+import sharp from 'sharp';
+import { type MatteHeader, ResultKind, Switch } from '#gen/matting/v1/matte_service.ts';
+import { writeTinyModel } from '../../../test/support/tiny-model.ts';
+import { openEnginePool } from '../../src/engine/open-engine-pool.ts';
+import { openPicturePool } from '../../src/picture/open-picture-pool.ts';
+import { RECOLOURED_MARK, REFINED_MARK } from './marked-finish.ts';
+import { MatteCaller, openShell } from './test-node.ts';
+
+const SIDE = 48;
+/** What the tiny graph's matte is of a picture this bright. */
+const BRIGHTNESS = 180;
+const HOOK = pathToFileURL(path.join(import.meta.dirname, 'marked-finish-hook.ts')).href;
+
+const CUTOUT = ResultKind.RESULT_KIND_CUTOUT;
+const MASK = ResultKind.RESULT_KIND_MASK;
+const { SWITCH_ON, SWITCH_OFF } = Switch;
+
+const log = pino({ level: 'silent' });
+const childEnv = { PATH: process.env.PATH ?? '' };
+
+let directory: string;
+let engines: ReturnType<typeof openEnginePool>;
+let pictures: Awaited<ReturnType<typeof openPicturePool>>;
+let node: Awaited<ReturnType<typeof openShell>>;
+let picture: Buffer;
+
+before(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-choices-'));
+  const background = { r: BRIGHTNESS, g: BRIGHTNESS, b: BRIGHTNESS };
+  const create = { width: SIDE, height: SIDE, channels: 3, background } as const;
+  picture = await sharp({ create }).png().toBuffer();
+  const model = await writeTinyModel(directory, { kind: 'mean' });
+  engines = openEnginePool({ model, engines: 1, threadsPerEngine: 1, childEnv, log });
+  const marked = { ...childEnv, NODE_OPTIONS: `--import=${HOOK}` };
+  pictures = await openPicturePool({ workers: 1, childEnv: marked, log });
+  await engines.ready();
+  node = await openShell({ model, engines, role: 'subject' }, pictures);
+});
+
+after(async () => {
+  await node?.close();
+  await engines?.close(0);
+  await pictures?.close(0);
+  await rm(directory, { recursive: true });
+});
+
+/** Of the result's middle. */
+async function alphaOf(fields: Partial<MatteHeader>): Promise<number> {
+  const header = { width: SIDE, height: SIDE, ...fields };
+  const caller = await new MatteCaller(node).sendFile(picture, header);
+  assert.equal(await caller.ended, undefined);
+  const { data, info } = await sharp(caller.result().file)
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  return data[(SIDE * (SIDE / 2) + SIDE / 2) * info.channels + info.channels - 1];
+}
+
+describe('what is done to a matte', () => {
+  it('is refinement, then foreground estimation, where the caller asks for both', async () => {
+    const both = { refinement: SWITCH_ON, foregroundEstimation: SWITCH_ON };
+    assert.equal(await alphaOf({ ...both, resultKind: CUTOUT }), RECOLOURED_MARK);
+  });
+
+  it('is no foreground estimation for a mask, whatever the caller asks for', async () => {
+    const estimated = { resultKind: MASK, foregroundEstimation: SWITCH_ON };
+    assert.equal(await alphaOf({ ...estimated, refinement: SWITCH_ON }), REFINED_MARK);
+    const off = await alphaOf({ ...estimated, refinement: SWITCH_OFF });
+    assert.ok(Math.abs(off - BRIGHTNESS) <= 2, `alpha ${off}`);
+    assert.equal(await alphaOf({ resultKind: MASK }), REFINED_MARK);
+  });
+
+  it('is neither where the caller switches both off, each for itself', async () => {
+    const off = { refinement: SWITCH_OFF, foregroundEstimation: SWITCH_OFF };
+    const plain = await alphaOf({ ...off, resultKind: CUTOUT });
+    assert.ok(Math.abs(plain - BRIGHTNESS) <= 2, `alpha ${plain}`);
+    assert.equal(await alphaOf({ ...off, refinement: SWITCH_ON }), REFINED_MARK);
+    assert.equal(await alphaOf({ ...off, foregroundEstimation: SWITCH_ON }), RECOLOURED_MARK);
+  });
+});

@@ -1,0 +1,20 @@
+/**
+ * What SIGTERM and SIGINT mean to a program that drains: the first to drain, another within
+ * SAME_SIGNAL_MS of the last nothing (terminals and npm send one twice), a later one to hurry.
+ */
+const SAME_SIGNAL_MS = 1000;
+
+export type SignalMeaning = 'drain' | 'repeat' | 'hurry';
+
+/** Tells one request to end from the next. */
+export class SignalGate {
+  #lastMs: number | undefined;
+
+  /** @param nowMs of a monotonic clock. */
+  read(nowMs: number): SignalMeaning {
+    const lastMs = this.#lastMs;
+    this.#lastMs = nowMs;
+    if (lastMs === undefined) return 'drain';
+    return nowMs - lastMs < SAME_SIGNAL_MS ? 'repeat' : 'hurry';
+  }
+}
