@@ -8,11 +8,7 @@ import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { loadSupervisorConfig } from '../bin/config.ts';
 import { fetchModels } from '../bin/fetch-models.ts';
-<<<<<<< HEAD
-import { findFreePorts, startStack } from '../bin/stack.ts';
-=======
-import { bootstrapAccount, findStackPorts, startStack } from '../bin/stack.ts';
->>>>>>> tidyup
+import { findStackPorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
 
 export interface Answer {

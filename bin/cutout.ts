@@ -10,11 +10,7 @@ import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
-<<<<<<< HEAD
-import { findFreePorts, SetupError, type Stack, startStack } from './stack.ts';
-=======
-import { bootstrapAccount, findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
->>>>>>> tidyup
+import { findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');

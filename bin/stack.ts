@@ -13,13 +13,9 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { makeDirectory } from '#contract/make-directory.ts';
 import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
-<<<<<<< HEAD
+import { findFreePorts } from './free-ports.ts';
 import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
 import type { ProgramExit } from './supervised-program.ts';
-=======
-import { findFreePorts } from './free-ports.ts';
-import { type ProgramExit, SupervisedProgram } from './supervised-program.ts';
->>>>>>> tidyup
 
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/src/cli/main.ts');
 export const NODE_CLI = path.join(ROOT, 'inference-node/src/cli/main.ts');

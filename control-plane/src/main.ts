@@ -8,11 +8,8 @@
  * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
  */
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
-<<<<<<< HEAD
 import { letHeapGrow } from '#contract/heap-growth.ts';
-=======
 import { SignalGate } from '#contract/signal-gate.ts';
->>>>>>> tidyup
 import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
 import { type Config, loadConfig } from './config.ts';
 import { createLog } from './log.ts';

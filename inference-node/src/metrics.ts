@@ -18,6 +18,7 @@ const STAGE_LABELS = {
   decodeMs: 'decode',
   engineWaitMs: 'engine_wait',
   inferMs: 'infer',
+  secondLookMs: 'second_look',
   refineMs: 'refine',
   encodeMs: 'encode',
   sendMs: 'send',

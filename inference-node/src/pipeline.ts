@@ -20,13 +20,14 @@ import type {
   PicturePoolSnapshot,
   Size,
 } from './picture/picture-pool.ts';
+import { isWorthSecondLook } from './picture/second-look.ts';
 import { type HeldWorker, workerWaitMs } from './picture/worker-wait.ts';
 
 /** A prepared model and the engines that run it. */
 export interface PlanRun {
   readonly model: PreparedModel;
   readonly engines: EnginePool;
-  /** An opinion may be missing: the subject then stands alone, and the result says so. */
+  /** All but a subject may be missing: the subject then stands alone, and the result says so. */
   readonly role: MatteRole;
 }
 
@@ -79,6 +80,8 @@ export interface StageTimings {
   readonly decodeMs: number;
   readonly engineWaitMs: number;
   readonly inferMs: number;
+  /** 0: none was taken. */
+  readonly secondLookMs: number;
   readonly refineMs: number;
   readonly encodeMs: number;
   readonly sendMs: number;
@@ -106,9 +109,10 @@ interface Inference {
   readonly missing: readonly PlanRun[];
   readonly waitMs: number;
   readonly inferMs: number;
+  readonly secondLookMs: number;
 }
 
-/** Faults of engines, not of the image: an opinion that ends so is done without. */
+/** Faults of engines, not of the image: what is no subject and ends so is done without. */
 const ENGINE_DOWN: readonly ErrorCode[] = [
   'ENGINE_LOST',
   'NODE_FAULT',
@@ -208,6 +212,7 @@ export class Pipeline {
       decodeMs: pixels.decodeMs,
       engineWaitMs: pixels.inference.waitMs,
       inferMs: pixels.inference.inferMs,
+      secondLookMs: pixels.inference.secondLookMs,
       refineMs: pixels.finished.refineMs,
       encodeMs: pixels.finished.encodeMs,
       sendMs: performance.now() - sendStartedMs,
@@ -266,7 +271,7 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
   return plan.runs.filter(({ role }) => role === 'subject');
 }
 
-/** Runs the models of a plan one after the other. */
+/** Runs the models of a plan one after the other; a second look only where it is worth it. */
 async function inferPlan(
   { plan, priority }: ImageOrder,
   modelInputs: readonly Buffer[],
@@ -277,7 +282,9 @@ async function inferPlan(
   const missing: PlanRun[] = [];
   let waitMs = 0;
   let inferMs = 0;
+  let secondLookMs = 0;
   for (const [index, run] of plan.runs.entries()) {
+    if (run.role === 'secondLook' && !isWorthSecondLook(mattes[0].alpha)) continue;
     const answer = await ask(run, modelInputs[index], priority, signal);
     if (answer === undefined) {
       missing.push(run);
@@ -286,12 +293,13 @@ async function inferPlan(
     runs.push(run);
     mattes.push({ alpha: answer.alpha, size: inputSize(run.model), role: run.role });
     waitMs += answer.waitMs;
-    inferMs += answer.inferMs;
+    if (run.role === 'secondLook') secondLookMs += answer.inferMs;
+    else inferMs += answer.inferMs;
   }
-  return { mattes, runs, missing, waitMs, inferMs };
+  return { mattes, runs, missing, waitMs, inferMs, secondLookMs };
 }
 
-/** Undefined: an opinion whose engines are down. Nobody waits until they are back. */
+/** Undefined: no subject, and its engines are down. Nobody waits until they are back. */
 async function ask(
   { engines, role }: PlanRun,
   rgb: Buffer,

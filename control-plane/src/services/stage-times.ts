@@ -22,6 +22,7 @@ export function roundedTimings(node: MatteResult['timings'], own: OwnTimes): Sta
           decode: node.decodeMs,
           engine_wait: node.engineWaitMs,
           infer: node.inferMs,
+          second_look: node.secondLookMs,
           refine: node.refineMs,
           encode: node.encodeMs,
           send: node.sendMs,

@@ -130,6 +130,7 @@ export class Exchange {
       decodeMs: 2,
       engineWaitMs: 0,
       inferMs: 3,
+      secondLookMs: 0,
       refineMs: 1,
       encodeMs: 1,
       sendMs: 1,

@@ -7,6 +7,7 @@
 import type { MatteRole } from '../models/prepared-model.ts';
 import type { Size } from './picture-pool.ts';
 import { resample } from './resample.ts';
+import { CERTAIN_ABOVE, CERTAIN_BELOW } from './second-look.ts';
 
 export interface RoleMatte extends Size {
   /** One byte a pixel, 255 opaque. */
@@ -19,9 +20,6 @@ export interface RoleMatte extends Size {
  * 0.85 and 0.95 were measured and make no difference.
  */
 const AGREEMENT_MIN = 0.9;
-/** The subject is uncertain between these, of 255. */
-const CERTAIN_BELOW = 5;
-const CERTAIN_ABOVE = 250;
 /** Radius of the window in which the subject's edge is looked at, of the picture's long side. */
 const WINDOW_REACH = 1 / 150;
 /**

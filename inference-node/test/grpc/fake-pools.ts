@@ -85,6 +85,8 @@ export class FakeEnginePool implements EnginePool {
     estimatedWaitMs: 0,
   };
   closedWithMs: number | undefined;
+  /** What every pixel of its mattes is. */
+  alpha = 200;
 
   constructor(gates: StageGates) {
     this.gates = gates;
@@ -98,7 +100,7 @@ export class FakeEnginePool implements EnginePool {
     this.runs.push(run);
     await this.gates.pass('infer', run.signal);
     const { inputWidth, inputHeight } = TINY_MODEL;
-    return { alpha: Buffer.alloc(inputWidth * inputHeight, 200), waitMs: 1, inferMs: 2 };
+    return { alpha: Buffer.alloc(inputWidth * inputHeight, this.alpha), waitMs: 1, inferMs: 2 };
   }
 
   set(change: Partial<EnginePoolSnapshot>): void {

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import type { MatteRole } from '../../src/models/prepared-model.ts';
 import { mergeMattes } from '../../src/picture/merge-mattes.ts';
 
 const SIDE = 60;
@@ -13,7 +14,7 @@ function disc(radius: number, soft: number, centre = SIDE / 2, side = SIDE): Uin
   });
 }
 
-const part = (alpha: Uint8Array, role: 'subject' | 'opinion') => ({ alpha, ...SIZE, role });
+const part = (alpha: Uint8Array, role: MatteRole) => ({ alpha, ...SIZE, role });
 
 test('a plan without a subject is a mistake of ours', () => {
   assert.throws(() => mergeMattes([part(disc(20, 1), 'opinion')], SIZE), /without a subject/);
@@ -80,10 +81,29 @@ test('two that are sure of the opposite do not make a half transparent pixel', (
   assert.equal(merged[inside], 255);
 });
 
-test('several subjects are averaged, and none of the inputs is written to', () => {
-  const one = new Uint8Array(SIDE * SIDE).fill(100);
-  const other = new Uint8Array(SIDE * SIDE).fill(151);
-  const merged = mergeMattes([part(one, 'subject'), part(other, 'subject')], SIZE);
-  assert.ok(merged.every(value => value === 126));
-  assert.ok(one.every(value => value === 100));
+for (const role of ['subject', 'secondLook'] as const) {
+  test(`where the first is unsure, a ${role} counts as much as it; no input is written to`, () => {
+    const one = new Uint8Array(SIDE * SIDE).fill(100);
+    const other = new Uint8Array(SIDE * SIDE).fill(151);
+    const merged = mergeMattes([part(one, 'subject'), part(other, role)], SIZE);
+    assert.ok(merged.every(value => value === 126));
+    assert.ok(one.every(value => value === 100));
+    assert.ok(other.every(value => value === 151));
+  });
+
+  test(`a ${role} that sees another thing is not heard where the first is sure`, () => {
+    const first = disc(12, 4, 20);
+    const merged = mergeMattes([part(first, 'subject'), part(disc(8, 4, 48), role)], SIZE);
+    assert.equal(merged[48 * SIDE + 48], 0, 'the other thing is not there');
+    assert.equal(merged[20 * SIDE + 20], 255, 'the first one is whole');
+  });
+}
+
+test('three looks count the same', () => {
+  const looks = [90, 120, 150].map(value => new Uint8Array(SIDE * SIDE).fill(value));
+  const merged = mergeMattes(
+    looks.map(alpha => part(alpha, 'subject')),
+    SIZE,
+  );
+  assert.ok(merged.every(value => value === 120));
 });

@@ -4,8 +4,8 @@ import { ContractError } from '#contract/errors.ts';
 import { type ImageOrder, type ImageResult, Pipeline, type PlanRun } from '../../src/pipeline.ts';
 import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from '../grpc/fake-pools.ts';
 
-/** A plan of a subject and an opinion, each with engines that the test can spoil. */
-function openPlan() {
+/** A plan of a subject and another model, each with engines that the test can spoil. */
+function openPlan(otherRole: PlanRun['role'] = 'opinion') {
   const pictures = new FakePicturePool(new StageGates());
   const make = (model: string, role: PlanRun['role']) => {
     const gates = new StageGates();
@@ -13,7 +13,7 @@ function openPlan() {
     return { gates, engines, run: { model: { ...TINY_MODEL, model }, engines, role } };
   };
   const subject = make('first', 'subject');
-  const opinion = make('second', 'opinion');
+  const opinion = make('second', otherRole);
   const order: ImageOrder = {
     plan: { name: 'both', runs: [subject.run, opinion.run] },
     declared: undefined,
@@ -25,7 +25,7 @@ function openPlan() {
   };
   const process = async (signal = new AbortController().signal) => {
     const sent: ImageResult[] = [];
-    await new Pipeline(pictures).process(
+    const timings = await new Pipeline(pictures).process(
       order,
       {
         receive: async () => Buffer.from('a file'),
@@ -34,7 +34,7 @@ function openPlan() {
       },
       signal,
     );
-    return sent[0];
+    return { ...sent[0], timings };
   };
   return { pictures, subject, opinion, process };
 }
@@ -100,5 +100,38 @@ describe('a plan of several models', () => {
     caller.abort(new ContractError('CALL_CANCELLED', 'gone'));
     await ended;
     assert.deepEqual([pictures.finished.length, pictures.leasesOut], [0, 0]);
+  });
+});
+
+describe('a second look', () => {
+  it('is taken of a picture in which the subject is unsure, and timed by itself', async () => {
+    const { pictures, opinion: look, process } = openPlan('secondLook');
+    const result = await process();
+    assert.deepEqual(names(result.runs), ['first', 'second']);
+    assert.deepEqual(
+      pictures.finished[0].mattes.map(({ role }) => role),
+      ['subject', 'secondLook'],
+    );
+    assert.equal(look.engines.runs.length, 1);
+    assert.deepEqual([result.timings.inferMs, result.timings.secondLookMs], [2, 2]);
+  });
+
+  it('costs nothing where the subject is sure, and is not missed', async () => {
+    const { pictures, subject, opinion: look, process } = openPlan('secondLook');
+    subject.engines.alpha = 255;
+    const result = await process();
+    assert.deepEqual(names(result.runs), ['first']);
+    assert.deepEqual(result.missing, []);
+    assert.equal(pictures.finished[0].mattes.length, 1);
+    assert.equal(look.engines.runs.length, 0);
+    assert.equal(result.timings.secondLookMs, 0);
+  });
+
+  it('is done without while its engines are down, and the result says so', async () => {
+    const { opinion: look, process } = openPlan('secondLook');
+    look.engines.set({ enginesReady: 0 });
+    const result = await process();
+    assert.deepEqual(names(result.missing), ['second']);
+    assert.equal(result.timings.secondLookMs, 0);
   });
 });

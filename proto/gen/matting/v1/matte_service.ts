@@ -307,6 +307,8 @@ export interface StageTimings {
   encodeMs: number;
   /** from the result header to the last chunk */
   sendMs: number;
+  /** As infer_ms, of a second look at a picture in which the first was unsure; 0: none was taken. */
+  secondLookMs: number;
 }
 
 export interface GetNodeInfoRequest {
@@ -1400,6 +1402,7 @@ function createBaseStageTimings(): StageTimings {
     refineMs: 0,
     encodeMs: 0,
     sendMs: 0,
+    secondLookMs: 0,
   };
 }
 
@@ -1428,6 +1431,9 @@ export const StageTimings: MessageFns<StageTimings> = {
     }
     if (message.sendMs !== 0) {
       writer.uint32(65).double(message.sendMs);
+    }
+    if (message.secondLookMs !== 0) {
+      writer.uint32(73).double(message.secondLookMs);
     }
     return writer;
   },
@@ -1509,6 +1515,14 @@ export const StageTimings: MessageFns<StageTimings> = {
             message.sendMs = reader.double();
             continue;
           }
+          case 9: {
+            if (tag !== 73) {
+              break;
+            }
+
+            message.secondLookMs = reader.double();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1534,6 +1548,7 @@ export const StageTimings: MessageFns<StageTimings> = {
     message.refineMs = object.refineMs ?? 0;
     message.encodeMs = object.encodeMs ?? 0;
     message.sendMs = object.sendMs ?? 0;
+    message.secondLookMs = object.secondLookMs ?? 0;
     return message;
   },
 };
