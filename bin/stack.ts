@@ -147,7 +147,7 @@ async function untilOk(url: string, signal: AbortSignal): Promise<void> {
   throw new SetupError(`the service did not become ready within ${READY_TIMEOUT_MS / 1000} s`);
 }
 
-/** By node:http: fetch would take its own library, and more of the cores that everything waits for. */
+/** By node:http: fetch loads a library of its own, on the cores that everything waits for. */
 function answersOk(url: string, signal: AbortSignal): Promise<boolean> {
   const within = AbortSignal.any([signal, AbortSignal.timeout(ANSWER_TIMEOUT_MS)]);
   return new Promise(resolve => {

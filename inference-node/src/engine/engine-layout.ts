@@ -5,8 +5,7 @@
  * two threads against two engines of one: in fp32 the one is ahead in latency and in throughput; in
  * int8 it answers in 0.56 of the time, and the two together give 1.17 of its images a second, for
  * twice the memory. Threads of one engine wait for each other after every operator, and an
- * operator in int8 is short. With ISNet in int8 and MODNet in fp32 together the latter are 1.17 times
- * ahead as well.
+ * operator in int8 is short. With MODNet in fp32 beside it engines of one thread are ahead as much.
  */
 import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
 
@@ -39,9 +38,9 @@ export const THREADS_PER_ENGINE_MAX = 16;
 /**
  * GPU: one engine of one thread; its work is elsewhere, and more threads only spin. CPU: one engine
  * with all the threads, which also holds the weights once; on large machines several, the threads
- * shared out evenly. CPU for throughput where a model is in int8: of each model an engine a core, as
- * many as the memory holds. Beside ISNet in int8 this holds for MODNet in fp32 too: engines of two
- * models would otherwise each want all cores, for the images of one and the other.
+ * shared out evenly. CPU for throughput where a model is in int8: of each model an engine a core,
+ * as many as the memory holds. That holds for MODNet in fp32 beside ISNet in int8 too: engines of
+ * two models would otherwise each want all cores, for two images at once.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, precisions, cpuShare, goal, enginesMax } = inputs;

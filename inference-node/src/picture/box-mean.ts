@@ -7,40 +7,54 @@
  */
 const ROWS_AT_ONCE = 4;
 
+/** Part of a plane, pixels. */
+export interface Part {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+}
+
 /**
  * The mean of each pixel's window, 2 * radius + 1 pixels a side, clipped at the border; the same
  * work whatever the radius. Sums are kept in double precision, so that nothing drifts.
+ * @param part whose means are wanted: `out` is as large.
  * @param rows to work in, as long as `from`.
- * @param sums to work in, `width` long.
+ * @param sums to work in, as long as a row of `part`.
  */
 export function boxMean(
   from: Float32Array,
   out: Float32Array,
-  width: number,
-  height: number,
+  { width, height }: { readonly width: number; readonly height: number },
+  part: Part,
   radius: number,
   rows: Float32Array,
   sums: Float64Array,
 ): void {
   averageRows(from, rows, width, height, radius);
-  sums.fill(0, 0, width);
-  for (let y = 0; y < Math.min(radius, height); y++) addRow(sums, rows, y * width, width);
-  for (let y = 0; y < height; y++) {
-    const first = (y + radius) * width;
-    const last = (y - radius - 1) * width;
+  const { left, top, width: columns } = part;
+  const begin = Math.max(0, top - radius);
+  sums.fill(0, 0, columns);
+  for (let y = begin; y < Math.min(top + radius, height); y++) {
+    addRow(sums, rows, y * width + left, columns);
+  }
+  for (let y = top, to = 0; y < top + part.height; y++, to += columns) {
+    const enters = y + radius < height;
+    const leaves = y - radius > begin;
+    const first = (y + radius) * width + left;
+    const last = (y - radius - 1) * width + left;
     const share = 1 / (Math.min(height - 1, y + radius) - Math.max(0, y - radius) + 1);
-    const start = y * width;
-    if (y + radius < height && y > radius) {
-      for (let x = 0; x < width; x++) {
+    if (enters && leaves) {
+      for (let x = 0; x < columns; x++) {
         const sum = sums[x] + rows[first + x] - rows[last + x];
         sums[x] = sum;
-        out[start + x] = sum * share;
+        out[to + x] = sum * share;
       }
       continue;
     }
-    if (y + radius < height) addRow(sums, rows, first, width);
-    if (y > radius) takeRow(sums, rows, last, width);
-    for (let x = 0; x < width; x++) out[start + x] = sums[x] * share;
+    if (enters) addRow(sums, rows, first, columns);
+    if (leaves) takeRow(sums, rows, last, columns);
+    for (let x = 0; x < columns; x++) out[to + x] = sums[x] * share;
   }
 }
 

@@ -48,14 +48,12 @@ export class GuidedFilter {
   readonly #means: readonly Float32Array[];
   readonly #models: readonly Float32Array[];
   readonly #radius: number;
-  /** What a region's answer depends on, on each side. */
-  readonly #halo: number;
 
   /** @param radius of a window, pixels. */
   constructor(side: number, radius: number) {
     this.#radius = radius;
-    this.#halo = 2 * radius;
-    const patch = side + 2 * this.#halo;
+    // What a pixel's answer depends on lies up to two radii away.
+    const patch = side + 4 * radius;
     const plane = () => new Float32Array(patch * patch);
     this.#rows = plane();
     this.#sums = new Float64Array(patch);
@@ -67,13 +65,16 @@ export class GuidedFilter {
 
   /** The result lives until the next call. */
   fit(source: Guided, wanted: Region): LinearModels {
-    const region = expand(wanted, this.#halo, source);
-    this.#load(source, region);
-    this.#average(region);
+    const seen = expand(wanted, 2 * this.#radius, source);
+    // An answer is the mean of the functions of a window: further away none is needed.
+    const region = expand(wanted, this.#radius, source);
+    this.#load(source, seen);
+    this.#average(seen, within(region, seen));
     this.#solve(region.width * region.height);
     const [red, green, blue, offset] = this.#means;
+    const whole = within(region, region);
     for (const [index, model] of this.#models.entries()) {
-      this.#boxMean(model, this.#means[index], region);
+      this.#boxMean(model, this.#means[index], region, whole);
     }
     return { region, red, green, blue, offset };
   }
@@ -91,7 +92,7 @@ export class GuidedFilter {
     }
   }
 
-  #average(size: Size): void {
+  #average(size: Size, part: Region): void {
     const [red, green, blue, alpha] = this.#inputs;
     const product = this.#product;
     const pixels = size.width * size.height;
@@ -107,16 +108,16 @@ export class GuidedFilter {
       [blue, blue],
     ];
     for (const [index, input] of this.#inputs.entries()) {
-      this.#boxMean(input, this.#means[index], size);
+      this.#boxMean(input, this.#means[index], size, part);
     }
     for (const [index, [one, other]] of pairs.entries()) {
       for (let i = 0; i < pixels; i++) product[i] = one[i] * other[i];
-      this.#boxMean(product, this.#means[index + this.#inputs.length], size);
+      this.#boxMean(product, this.#means[index + this.#inputs.length], size, part);
     }
   }
 
-  #boxMean(from: Float32Array, out: Float32Array, { width, height }: Size): void {
-    boxMean(from, out, width, height, this.#radius, this.#rows, this.#sums);
+  #boxMean(from: Float32Array, out: Float32Array, size: Size, part: Region): void {
+    boxMean(from, out, size, part, this.#radius, this.#rows, this.#sums);
   }
 
   /** (covariance of the colours + EPSILON) times (red, green, blue) = their covariance with alpha. */
@@ -151,6 +152,11 @@ export class GuidedFilter {
       offset[i] = a - wr * r - wg * g - wb * b;
     }
   }
+}
+
+/** `inner` as a part of `outer`. */
+function within({ left, top, ...size }: Region, outer: Region): Region {
+  return { left: left - outer.left, top: top - outer.top, ...size };
 }
 
 /** `region` with `by` more on each side, inside `bounds`. */

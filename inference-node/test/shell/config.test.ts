@@ -119,6 +119,7 @@ describe('the configuration', () => {
       PATH: '/bin',
       LD_LIBRARY_PATH: '/cuda',
       CUDA_VISIBLE_DEVICES: '0',
+      NODE_COMPILE_CACHE: '/cache',
       MATTING_NODE_TOKEN: TOKEN,
       AWS_SECRET_ACCESS_KEY: 'x',
       NODE_OPTIONS: '--inspect',
@@ -127,6 +128,8 @@ describe('the configuration', () => {
       PATH: '/bin',
       LD_LIBRARY_PATH: '/cuda',
       CUDA_VISIBLE_DEVICES: '0',
+      // Without it every child would be compiled anew.
+      NODE_COMPILE_CACHE: '/cache',
     });
   });
 });
