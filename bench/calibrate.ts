@@ -1,20 +1,20 @@
 /**
  * Makes models/<name>/ranges-<size>.json: the ranges by which the model is quantised to int8.
  *
- * npm run calibrate -- <model> <photos…> [--size 1024] [--quantile 200]
- *   [--median 150] [--float32 <value>]… [--judge <folder>]…
+ * npm run calibrate -- <model> <photos…> [--size 1024] [--quantile 0] [--median 150]
+ *   [--float32 <value>]… [--judge <folder>]…
  *
- * --float32 names the output of a convolution that keeps its weights and its input, where bytes
- * spoil it. Without --size every size that the manifest lists under inputSize.int8 is made. A
- * quantile is parts of a million of a photo's numbers that a range leaves out at either end;
- * --median bounds a range at so many per cent of the median of the photos' ends. Choose a dozen
- * ordinary photos and more, none of those that you judge by; --judge takes folders of NAME.jpg (or
- * .png) beside NAME_alpha.png and prints the mattes' errors before (float32) and after (int8). Run
- * it on a CPU with VNNI or DOTPROD: the answer to the check picture that it stores is what every
- * other machine is held against.
+ * Without --size every size that the manifest lists under inputSize.int8 is made, and what is not
+ * given is as the file says that is there. A quantile is parts of a million of a photo's numbers
+ * that a range leaves out at either end; --median bounds a range at so many per cent of the median
+ * of the photos' ends; --float32 names the output of a convolution that keeps its weights and its
+ * input, where bytes spoil it. Choose a dozen ordinary photos and more, none of those that you
+ * judge by; --judge takes folders of NAME.jpg (or .png) beside NAME_alpha.png and prints the
+ * mattes' errors before (float32) and after (int8). Run it on a CPU with VNNI or DOTPROD: the
+ * answer to the check picture that it stores is what every other machine is held against.
  */
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import type { InferenceSession } from 'onnxruntime-node';
@@ -36,6 +36,7 @@ import {
   exactInputScale,
   formatRanges,
   parseRanges,
+  type Ranges,
   rangesFileName,
 } from '../inference-node/src/models/ranges.ts';
 import { requireWeights } from '../inference-node/src/models/weights-cache.ts';
@@ -54,13 +55,18 @@ import { machine } from './service.ts';
 
 const PHOTOS_MIN = 4;
 
+type Settings = Pick<Ranges, 'quantile' | 'percentOfMedianMax' | 'float32'>;
+
+/** Where no file of that size is there. */
+const NEW_FILE: Settings = { quantile: 0, percentOfMedianMax: 150, float32: [] };
+
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     size: { type: 'string', multiple: true, default: [] },
-    quantile: { type: 'string', default: '200' },
+    quantile: { type: 'string' },
     median: { type: 'string' },
-    float32: { type: 'string', multiple: true, default: [] },
+    float32: { type: 'string', multiple: true },
     judge: { type: 'string', multiple: true, default: [] },
     threads: { type: 'string', default: String(machine().cores) },
   },
@@ -70,13 +76,6 @@ if (modelName === undefined || photoFiles.length < PHOTOS_MIN) {
   throw new Error(`usage: calibrate <model> <photos…>, at least ${PHOTOS_MIN} photos`);
 }
 const threads = Number(values.threads);
-const quantile = Number(values.quantile) / 1e6;
-const percentOfMedianMax = values.median === undefined ? undefined : Number(values.median);
-if (percentOfMedianMax !== undefined && !(percentOfMedianMax >= 100)) {
-  throw new Error(
-    '--median is per cent, at least 100: a bound below the ordinary cuts every photo',
-  );
-}
 const instructionSet = await detectInstructionSet();
 if (!carriesInt8(instructionSet)) {
   throw new Error(`this CPU (${instructionSet}) has no instruction for int8: use another machine`);
@@ -91,9 +90,12 @@ const listed = int8.length > 0 ? int8 : [defaultSize];
 for (const side of given.length > 0 ? given : listed) await calibrate(side);
 
 async function calibrate(side: number): Promise<void> {
+  const file = path.join(MANIFEST_DIRECTORY, manifest.name, rangesFileName(side));
+  const settings = settingsOf(file);
+  const { quantile, percentOfMedianMax } = settings;
   const graph = float32Graph(manifest, side);
   const input = exactInputScale(manifest);
-  const float32 = new Set(values.float32);
+  const float32 = new Set(settings.float32);
   const plan = planQuantisation(graph, { inputIsExact: input !== undefined, float32 });
   const planes: Float32Array[] = [];
   for (const file of photoFiles) {
@@ -129,7 +131,6 @@ async function calibrate(side: number): Promise<void> {
     ranges,
     checkAnswer: summariseAnswer(answer, side, side),
   });
-  const file = path.join(MANIFEST_DIRECTORY, manifest.name, rangesFileName(side));
   // What is committed must read.
   parseRanges(text, file);
   await writeFileWhole(file, whole => whole.write(Buffer.from(text), 0));
@@ -141,6 +142,24 @@ async function calibrate(side: number): Promise<void> {
     printQuality(beforeErrors, await judge(after, manifest, side, values.judge));
   }
   await Promise.all([before.release(), after.release()]);
+}
+
+/** As given; what is not given is as the file says that is there. */
+function settingsOf(file: string): Settings {
+  const there = existsSync(file) ? parseRanges(readFileSync(file, 'utf8'), file) : NEW_FILE;
+  const { quantile, median, float32 } = values;
+  const settings = {
+    quantile: quantile === undefined ? there.quantile : Number(quantile) / 1e6,
+    percentOfMedianMax: median === undefined ? there.percentOfMedianMax : Number(median),
+    float32: float32 ?? there.float32,
+  };
+  if (!(settings.quantile >= 0 && settings.quantile < 0.5)) {
+    throw new Error('--quantile is parts of a million, from 0 to less than half');
+  }
+  if (settings.percentOfMedianMax !== undefined && !(settings.percentOfMedianMax >= 100)) {
+    throw new Error('--median is per cent, at least 100: less would cut every photo');
+  }
+  return settings;
 }
 
 function float32Graph({ graph, name }: ModelManifest, side: number): Graph {
