@@ -8,10 +8,10 @@
  * given is as the file says that is there. A quantile is parts of a million of a photo's numbers
  * that a range leaves out at either end; --median bounds a range at so many per cent of the median
  * of the photos' ends; --float32 names the output of a convolution that keeps its weights and its
- * input, where bytes spoil it. Choose a dozen ordinary photos and more, none of those that you judge
- * by; --judge takes folders of NAME.jpg (or .png) beside NAME_alpha.png and prints the mattes' errors
- * before (float32) and after (int8). Run it on a CPU with VNNI or DOTPROD: the answer to the check
- * picture that it stores is what every other machine is held against.
+ * input, where bytes spoil it. Choose a dozen ordinary photos and more, none of those that you
+ * judge by; --judge takes folders of NAME.jpg (or .png) beside NAME_alpha.png and prints the
+ * mattes' errors before (float32) and after (int8). Run it on a CPU with VNNI or DOTPROD: the
+ * answer to the check picture that it stores is what every other machine is held against.
  */
 import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
@@ -157,9 +157,7 @@ function settingsOf(file: string): Settings {
     throw new Error('--quantile is parts of a million, from 0 to less than half');
   }
   if (settings.percentOfMedianMax !== undefined && !(settings.percentOfMedianMax >= 100)) {
-    throw new Error(
-      '--median is per cent, at least 100: a bound below the ordinary cuts every photo',
-    );
+    throw new Error('--median is per cent, at least 100: less would cut every photo');
   }
   return settings;
 }
