@@ -101,7 +101,7 @@ export class InferenceNode {
     });
   }
 
-  /** Resolves when engines that served keep dying: the node must end. */
+  /** Resolves when engines keep dying, or a second look's cannot be loaded: the node must end. */
   get failed(): Promise<Error> {
     return this.#failed.promise;
   }
@@ -236,10 +236,14 @@ export class InferenceNode {
         this.#requireGoingOn();
         const engines = openEnginePool({ model, ...layout, childEnv, log });
         this.#runs = [...this.#runs, { model, role, engines }];
+        const ready = engines.ready();
+        // Nobody waits for a second look's: a picture that needs it takes longer over its first.
+        if (role === 'secondLook') ready.catch(error => this.#failed.resolve(error));
         // On a CPU each warms up with all cores: at once they are not ready sooner but later.
-        if (provider.selected === 'cpu') await engines.ready();
+        else if (provider.selected === 'cpu') await ready;
       }
-      await Promise.all(this.#runs.map(({ engines }) => engines.ready()));
+      const awaited = this.#runs.filter(({ role }) => role !== 'secondLook');
+      await Promise.all(awaited.map(({ engines }) => engines.ready()));
     };
     const workers = this.#config.pictureWorkers ?? layout.engines + WORKERS_BESIDE_ENGINES;
     const openPictures = async () => {

@@ -299,7 +299,7 @@ async function inferPlan(
   return { mattes, runs, missing, waitMs, inferMs, secondLookMs };
 }
 
-/** Undefined: no subject, and its engines are down. Nobody waits until they are back. */
+/** Undefined: no subject, and its engines are down. Nobody waits until they are back again. */
 async function ask(
   { engines, role }: PlanRun,
   rgb: Buffer,
@@ -307,7 +307,8 @@ async function ask(
   signal: AbortSignal,
 ): Promise<EngineResult | undefined> {
   if (role === 'subject') return await engines.run({ rgb, priority, signal });
-  if (engines.snapshot().enginesReady === 0) return undefined;
+  const { enginesReady, state } = engines.snapshot();
+  if (enginesReady === 0 && state !== 'starting') return undefined;
   try {
     return await engines.run({ rgb, priority, signal });
   } catch (error) {

@@ -127,6 +127,14 @@ describe('a second look', () => {
     assert.equal(result.timings.secondLookMs, 0);
   });
 
+  it('is waited for where its engines have yet to start', async () => {
+    const { opinion: look, process } = openPlan('secondLook');
+    look.engines.set({ state: 'starting', enginesReady: 0 });
+    const result = await process();
+    assert.deepEqual(names(result.runs), ['first', 'second']);
+    assert.equal(look.engines.runs.length, 1);
+  });
+
   it('is done without while its engines are down, and the result says so', async () => {
     const { opinion: look, process } = openPlan('secondLook');
     look.engines.set({ enginesReady: 0 });
