@@ -88,7 +88,10 @@ export async function startStack(
     // What failed meanwhile has ended the start: nothing more may begin.
     starting.throwIfAborted();
     const exit = programs.startNode();
-    const ready = untilOk(`http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`, starting);
+    // The second wait too: a program that ends before it is kept up would be waited for in vain.
+    const ready = untilOk(`http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`, starting).then(() =>
+      untilOk(`${baseUrl}/readyz`, starting),
+    );
     await Promise.race([ready, exit.then(ended => failedStart('inference node', ended, logDir))]);
   };
   const accountMade = async () => {
@@ -101,7 +104,6 @@ export async function startStack(
       Promise.all([accountMade(), nodeReady()]),
       exit.then(ended => failedStart('control plane', ended, logDir)),
     ]);
-    await untilOk(`${baseUrl}/readyz`, starting);
     programs.keepUp();
     const { stop, hurry } = programs;
     return { baseUrl: config.env.MATTING_BASE_URL ?? baseUrl, logDir, account, stop, hurry };

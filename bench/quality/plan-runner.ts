@@ -9,12 +9,13 @@ import { buildPlan, outlineOf } from '../../inference-node/src/models/plan.ts';
 import type { RoleMatte } from '../../inference-node/src/picture/merge-mattes.ts';
 import { createModelInput } from '../../inference-node/src/picture/model-input.ts';
 import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
+import { isWorthSecondLook } from '../../inference-node/src/picture/second-look.ts';
 
 const THREADS = 2;
 const PROJECT = path.join(import.meta.dirname, '../..');
 
 export interface PlanRunner {
-  /** In the plan's order; a subject first. */
+  /** In the plan's order, a subject first; without a second look where a node takes none. */
   infer(picture: RgbaPicture): Promise<RoleMatte[]>;
   close(): Promise<void>;
 }
@@ -48,6 +49,7 @@ export async function openPlan(of: {
     infer: async picture => {
       const mattes: RoleMatte[] = [];
       for (const { model, role, engines } of runs) {
+        if (role === 'secondLook' && !isWorthSecondLook(mattes[0].alpha)) continue;
         const size = { width: model.inputWidth, height: model.inputHeight };
         const rgb = createModelInput(picture, size);
         const { alpha } = await engines.run({ rgb, priority: 'sync', signal });
