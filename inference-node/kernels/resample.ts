@@ -2,7 +2,7 @@
  * Resampling by separable kernels: rows of bytes along the row first, then the rows that a new one
  * lies between. An axis is, for each new pixel, the first old one (`starts`) and `taps` weights.
  */
-import { least, PIXEL, toBytes, toFloats } from './pixel';
+import { least, PIXEL, toBytes, toFloats, toSixteen } from './pixel';
 
 /**
  * A row of means of boxes of the picture, four bytes each, the last one nobody's.
@@ -116,8 +116,8 @@ export function acrossGrey(rows: usize, weights: usize, taps: i32, count: i32, o
 }
 
 /**
- * Rows of vectors to pixels of `bytes` bytes, 3 or 4 (of which the last is nobody's); of 3 one byte
- * more than they take is written.
+ * Rows of vectors to pixels of `bytes` bytes, 3 or 4 (of which the last is nobody's); up to four
+ * bytes more than they take are written.
  */
 export function acrossColour(
   rows: usize,
@@ -128,14 +128,46 @@ export function acrossColour(
   out: usize,
 ): void {
   const end = <usize>count * PIXEL;
-  for (let at: usize = 0; at < end; at += PIXEL, out += bytes) {
+  let at: usize = 0;
+  for (; at + 4 * PIXEL <= end; at += 4 * PIXEL, out += 4 * bytes) {
+    let four: v128;
+    if (taps === 2) {
+      // All that is enlarged, and most of what is written here: nothing is looked up for a pixel.
+      const first = <usize>load<i32>(rows) + at;
+      const second = <usize>load<i32>(rows, 4) + at;
+      const one = f32x4.splat(load<f32>(weights));
+      const other = f32x4.splat(load<f32>(weights, 4));
+      four = toSixteen(
+        f32x4.add(f32x4.mul(v128.load(first), one), f32x4.mul(v128.load(second), other)),
+        f32x4.add(f32x4.mul(v128.load(first, 16), one), f32x4.mul(v128.load(second, 16), other)),
+        f32x4.add(f32x4.mul(v128.load(first, 32), one), f32x4.mul(v128.load(second, 32), other)),
+        f32x4.add(f32x4.mul(v128.load(first, 48), one), f32x4.mul(v128.load(second, 48), other)),
+      );
+    } else {
+      four = toSixteen(
+        mixed(rows, weights, taps, at),
+        mixed(rows, weights, taps, at + PIXEL),
+        mixed(rows, weights, taps, at + 2 * PIXEL),
+        mixed(rows, weights, taps, at + 3 * PIXEL),
+      );
+    }
+    v128.store(out, bytes === 3 ? withoutFourths(four) : four);
+  }
+  for (; at < end; at += PIXEL, out += bytes) {
     v128.store32_lane(out, toBytes(mixed(rows, weights, taps, at)), 0);
   }
 }
 
-/** Pixels of four bytes to three each; one byte more than they take is written. */
+/** Sixteen bytes without every fourth one, and four of any content. */
+function withoutFourths(bytes: v128): v128 {
+  return v128.shuffle<u8>(bytes, bytes, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15);
+}
+
+/** Pixels of four bytes to three each; up to four bytes more than they take are written. */
 export function dropFourth(pixels: usize, count: i32, out: usize): void {
-  for (let end = pixels + 4 * <usize>count; pixels < end; pixels += 4, out += 3) {
-    store<u32>(out, load<u32>(pixels));
+  const end = pixels + 4 * <usize>count;
+  for (; pixels + 16 <= end; pixels += 16, out += 12) {
+    v128.store(out, withoutFourths(v128.load(pixels)));
   }
+  for (; pixels < end; pixels += 4, out += 3) store<u32>(out, load<u32>(pixels));
 }
