@@ -5,7 +5,8 @@
 import { least, PIXEL, toBytes, toFloats, toSixteen } from './pixel';
 
 /**
- * A row of means of boxes of the picture, four bytes each, the last one nobody's.
+ * A row of means of boxes of the picture, four bytes each, the last one nobody's. Sums of two pixels
+ * side by side are kept in 16 bits: a box has at most 256 pixels.
  * @param stride pixels from one row of the picture to the next.
  * @param columns, rows of a box; the last box of a row may be narrower.
  */
@@ -18,16 +19,18 @@ export function averageBoxes(
   out: usize,
 ): void {
   for (let left = 0; left < width; left += columns, out += 4) {
-    const right = least(width, left + columns);
-    let sum = i32x4.splat(0);
+    const count = least(columns, width - left);
+    let sums = i16x8.splat(0);
     for (let y = 0; y < rows; y++) {
-      const row = pixels + 4 * <usize>(y * stride);
-      for (let at = row + 4 * <usize>left; at < row + 4 * <usize>right; at += 4) {
-        const bytes = v128.load32_zero(at);
-        sum = i32x4.add(sum, i32x4.extend_low_i16x8_u(i16x8.extend_low_i8x16_u(bytes)));
+      let at = pixels + 4 * <usize>(y * stride + left);
+      const end = at + 4 * <usize>count;
+      for (; at + 8 <= end; at += 8) {
+        sums = i16x8.add(sums, i16x8.extend_low_i8x16_u(v128.load64_zero(at)));
       }
+      if (at < end) sums = i16x8.add(sums, i16x8.extend_low_i8x16_u(v128.load32_zero(at)));
     }
-    const share = f32x4.splat(1 / <f32>((right - left) * rows));
+    const sum = i32x4.add(i32x4.extend_low_i16x8_u(sums), i32x4.extend_high_i16x8_u(sums));
+    const share = f32x4.splat(1 / <f32>(count * rows));
     v128.store32_lane(out, toBytes(f32x4.mul(f32x4.convert_i32x4_s(sum), share)), 0);
   }
 }

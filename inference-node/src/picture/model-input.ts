@@ -37,7 +37,10 @@ function boxSide(from: number, to: number): number {
   return Math.min(BOX_SIDE_MAX, Math.max(1, Math.floor(from / to)));
 }
 
-/** Bounds the rows that are in memory at once; what is left to shrink is the triangle's. */
+/**
+ * Bounds the rows that are in memory at once, and a box to the 256 pixels that the kernel can sum;
+ * what is left to shrink is the triangle's.
+ */
 const BOX_SIDE_MAX = 16;
 
 /**

@@ -133,6 +133,37 @@ describe('rows of the picture', () => {
 });
 
 describe('rows of a new size', () => {
+  it('averageBoxes: means of whole boxes and of the part at the end, white too', () => {
+    const stride = 37;
+    for (const [columns, rows, from] of [
+      [16, 16, 255],
+      [5, 3, 0],
+      [2, 2, 7],
+      [1, 1, 90],
+    ]) {
+      const image = Uint8Array.from({ length: 4 * stride * rows }, (_, i) =>
+        from === 255 ? 255 : (from + i * 7) % 256,
+      );
+      const boxes = Math.ceil(stride / columns);
+      const out = withMemory(borrow => {
+        const pixels = borrowCopy(borrow, image);
+        const at = borrow(4 * boxes);
+        kernels.averageBoxes(pixels, stride, stride, columns, rows, at);
+        return [...bytesAt(at, 4 * boxes)];
+      });
+      for (const [i, mean] of out.entries()) {
+        const left = (i >> 2) * columns;
+        const right = Math.min(stride, left + columns);
+        let sum = 0;
+        for (let y = 0; y < rows; y++) {
+          for (let x = left; x < right; x++) sum += image[4 * (y * stride + x) + (i % 4)];
+        }
+        const expected = sum / ((right - left) * rows);
+        assert.ok(Math.abs(mean - expected) <= 0.5, `${columns}x${rows}: ${mean} for ${expected}`);
+      }
+    }
+  });
+
   it('acrossGrey, acrossColour: by weights over any number of rows, rounded and clamped', () => {
     const cases: [taps: number, weights: number[], expected: number[]][] = [
       [1, [1], [10, 20, 30, 40]],
