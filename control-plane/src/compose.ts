@@ -20,6 +20,7 @@ import type { LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
 import { listening } from './listen-error.ts';
+import { registerGauges } from './metric-gauges.ts';
 import { ControlMetrics } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
@@ -232,17 +233,24 @@ function composeParts(foundations: Foundations) {
     outbox: stores.webhookOutbox,
     blobStore: blobs,
     logger: log,
+    onFailure: () => metrics.sweepFailed(),
   });
-  metrics.follow(
+  registerGauges(
+    metrics.registry,
     {
+      version: pkg.version,
+      readiness: () => http.readiness.check(),
       fleet: () => fleet.counts(),
       running: () => dispatcher.running,
-      uploads: () => http.uploads.open,
+      uploads: () => http.uploads,
+      connections: () => http.connections.open,
+      storageFreeBytes: () => blobs.freeBytes(),
+      queueMegapixelsMax: config.queueMegapixelsMax,
       queued: () => stores.jobs.queued(),
       webhooksInFlight: () => delivery.inFlight,
       webhooksDue: () => stores.webhookOutbox.due(),
     },
-    failed('the database is not readable for the metrics'),
+    (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
   );
   const operator = buildOperatorApp(
     {
@@ -364,7 +372,7 @@ function composeHttp(
     readAccount,
     readiness,
   };
-  const app = buildApp(services, {
+  const { app, connections } = buildApp(services, {
     baseUrl: config.baseUrl,
     syncWaitMs: config.syncWaitMs,
     readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
@@ -372,6 +380,7 @@ function composeHttp(
     errorsPage,
     logger: log,
     onAnswered: answered => metrics.answered(answered),
+    onDropped: () => metrics.connectionDropped(),
   });
-  return { app, uploads, waitForJob, submitMatting, readiness };
+  return { app, connections, uploads, waitForJob, submitMatting, readiness };
 }
