@@ -23,6 +23,7 @@ import { listening } from './listen-error.ts';
 import { registerGauges } from './metric-gauges.ts';
 import { ControlMetrics } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
+import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
 import { SecretBox } from './secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts';
@@ -207,6 +208,7 @@ function composeParts(foundations: Foundations) {
     noNodeGraceMs: config.noNodeGraceMs,
     leaseTiming: timing.jobs,
   });
+  const refusedNodes = new RefusedNodes({ log, observer: metrics });
   const registry = new RegistryServer({
     host: config.registryHost,
     port: config.registryPort,
@@ -215,6 +217,7 @@ function composeParts(foundations: Foundations) {
     membership: stores.nodes,
     timing: timing.nodes,
     onMembersChanged: () => void fleet.refresh(),
+    onRefused: refusal => refusedNodes.note(refusal),
     onFailure: failed('registry call failed'),
   });
   const delivery = new WebhookDelivery({

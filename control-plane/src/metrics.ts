@@ -7,6 +7,7 @@ import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client
 import type { ErrorCode } from '#contract/errors.ts';
 import type { Answered } from './http/answer-log.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
+import type { RefusalCause } from './nodes/refused-nodes.ts';
 import type { JobEnding, JobObserver } from './services/job-observer.ts';
 import type { WebhookAttemptOutcome, WebhookObserver } from './services/webhook-observer.ts';
 
@@ -97,6 +98,12 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     [],
   );
 
+  readonly #nodesRefused = this.#counter(
+    'matting_control_nodes_refused_total',
+    'Registrations and heartbeats that were not taken',
+    ['cause'],
+  );
+
   constructor() {
     collectDefaultMetrics({
       register: this.registry,
@@ -138,6 +145,10 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
 
   connectionDropped(): void {
     this.#connectionsDropped.inc();
+  }
+
+  nodeRefused(cause: RefusalCause): void {
+    this.#nodesRefused.inc({ cause });
   }
 
   sweepFailed(): void {
