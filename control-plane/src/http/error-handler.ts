@@ -27,10 +27,7 @@ export function createErrorHandler(
   return (error, request, reply) => {
     const known = toContractError(error, shown);
     answered.set(request, known);
-    if (known.spec.http >= 500) {
-      const level = known.spec.http === 500 ? 'error' : 'warn';
-      request.log[level]({ err: known.cause ?? known, code: known.code }, known.message);
-    }
+    if (known.spec.http >= 500) logFailure(request, known);
     const problem = problemOf(known, {
       baseUrl,
       requestId: request.id,
@@ -40,6 +37,12 @@ export function createErrorHandler(
     // A buffer, since the framework adds a charset to the type of text.
     reply.send(Buffer.from(JSON.stringify(problem)));
   };
+}
+
+/** A refusal of ours, as while the queue is full, has no cause: its stack says nothing, often. */
+function logFailure({ log }: FastifyRequest, { code, spec, cause, message }: ContractError): void {
+  const level = spec.http === 500 ? 'error' : 'warn';
+  log[level]({ ...(cause === undefined ? {} : { err: cause }), code }, message);
 }
 
 /** RFC 9112 section 3.2.2: a server takes a target in absolute form too, as the router does. */

@@ -234,3 +234,18 @@ test('bytes that are no request are reported too', async () => {
     },
   ]);
 });
+
+test('a refusal of ours is logged without a stack, what broke with its own', async () => {
+  const { ContractError } = await import('#contract/errors.ts');
+  logged.length = 0;
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'the queue is full'));
+  await app.post('/v1/matting/jobs', imageBody());
+  const cause = new Error('the disk is gone');
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'no storage', { cause }));
+  await app.post('/v1/matting/jobs', imageBody());
+  app.refuseNewJobs(undefined);
+  const [full, broken] = logged.filter(line => /queue is full|no storage/.test(line));
+  assert.doesNotMatch(full, / at .*\.ts:/);
+  assert.match(full, /SERVICE_UNAVAILABLE/);
+  assert.match(broken, /the disk is gone.* at .*\.ts:/s);
+});
