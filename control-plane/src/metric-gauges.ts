@@ -1,10 +1,13 @@
 /** What is read when somebody scrapes: what metrics.ts counts stands beside it. */
 import { Gauge, type Registry } from 'prom-client';
+import { settledWithin } from '#contract/settled-within.ts';
 import type { FleetCounts } from './nodes/fleet.ts';
 import { READINESS_CAUSES, type Readiness } from './services/readiness.ts';
 
-/** Scrapes ask for the queue; two of them close together are answered by one look. */
+/** Two scrapes close together are answered by one look. */
 const CACHE_MS = 1000;
+/** Scrapers give up after 10 s, and then know nothing, when they should know most. */
+const READ_MS_MAX = 2000;
 
 export interface MetricSources {
   /** Of this program. */
@@ -83,9 +86,8 @@ function defineProcess(
   define('matting_control_uploads_waiting', 'Images that wait to be received', show =>
     show(sources.uploads().waiting),
   );
-  define('matting_control_storage_free_bytes', 'What the storage still takes', show =>
-    sources.storageFreeBytes().then(show, error => onFailure('the storage', error)),
-  );
+  const free = looked(sources.storageFreeBytes, error => onFailure('the storage', error));
+  define('matting_control_storage_free_bytes', 'What the storage still takes', show => free(show));
 }
 
 function defineFleet(define: Define, { fleet, running }: MetricSources): void {
@@ -109,7 +111,7 @@ function defineQueue(
   { queued, queueMegapixelsMax }: MetricSources,
   onFailure: (error: unknown) => void,
 ): void {
-  const read = cached(queued, onFailure);
+  const read = looked(queued, onFailure);
   define('matting_control_queue_jobs', 'Open jobs that wait for a node', show =>
     read(queue => show(queue.jobs)),
   );
@@ -135,7 +137,7 @@ function defineWebhooks(
   define('matting_control_webhooks_in_flight', 'Notifications under way from here', show =>
     show(webhooksInFlight()),
   );
-  const read = cached(webhooksDue, onFailure);
+  const read = looked(webhooksDue, onFailure);
   define('matting_control_webhooks_due', 'Notifications whose time has come', show =>
     read(({ count }) => show(count)),
   );
@@ -144,22 +146,44 @@ function defineWebhooks(
   );
 }
 
-/** One look at the database for all that is shown of it. */
-function cached<T>(
+/**
+ * One look for all that is shown of it; no second one while the first hangs, and none that a scrape
+ * waits long for.
+ */
+function looked<T>(
   ask: () => Promise<T>,
   onFailure: (error: unknown) => void,
 ): (show: (answer: T) => void) => Promise<void> {
-  let look: { readonly atMs: number; readonly answer: Promise<T | undefined> } | undefined;
+  let look: Look<T> | undefined;
   return async show => {
-    const now = performance.now();
-    if (look === undefined || now - look.atMs >= CACHE_MS) {
-      const answer = ask().catch((error: unknown) => {
-        onFailure(error);
-        return undefined;
-      });
-      look = { atMs: now, answer };
+    if (look === undefined || performance.now() >= look.standsUntilMs) {
+      look = begin(ask, onFailure);
     }
-    const answer = await look.answer;
+    let answer: T | undefined;
+    const told = look.answer.then(found => {
+      answer = found;
+    });
+    await settledWithin(told, READ_MS_MAX);
     if (answer !== undefined) show(answer);
   };
+}
+
+interface Look<T> {
+  /** Undefined: it could not be read. */
+  readonly answer: Promise<T | undefined>;
+  /** Infinite until it has ended. */
+  standsUntilMs: number;
+}
+
+function begin<T>(ask: () => Promise<T>, onFailure: (error: unknown) => void): Look<T> {
+  const answer = ask().catch((error: unknown) => {
+    onFailure(error);
+    return undefined;
+  });
+  const look: Look<T> = { answer, standsUntilMs: Number.POSITIVE_INFINITY };
+  const beganMs = performance.now();
+  void answer.then(() => {
+    look.standsUntilMs = beganMs + CACHE_MS;
+  });
+  return look;
 }

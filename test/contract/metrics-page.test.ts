@@ -73,7 +73,7 @@ async function page(changes: Partial<Parameters<typeof registerGauges>[1]>) {
   return { text: () => registry.metrics(), failures };
 }
 
-test('what cannot be read is missing, not as it was, and the rest is shown', async () => {
+test('what cannot be read is missing, not as it was, and the rest is shown', async t => {
   const away = () => Promise.reject(new Error('away'));
   let storageFreeBytes = READABLE.storageFreeBytes;
   const shown = await page({ queued: away, storageFreeBytes: () => storageFreeBytes() });
@@ -86,7 +86,27 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   // One look at the database for all of them.
   assert.deepEqual(shown.failures, ['the database']);
   storageFreeBytes = away;
+  const later = performance.now() + 1001;
+  t.mock.method(performance, 'now', () => later);
   assert.doesNotMatch(await shown.text(), /^matting_control_storage_free_bytes /m);
+});
+
+test('a database that hangs holds no scrape up, and is asked once', async t => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  let asked = 0;
+  const queued = () => {
+    asked += 1;
+    return new Promise<never>(() => undefined);
+  };
+  const { text } = await page({ queued });
+  for (let scrapes = 0; scrapes < 2; scrapes += 1) {
+    const scraped = text();
+    await new Promise(setImmediate);
+    t.mock.timers.tick(2000);
+    assert.doesNotMatch(await scraped, /^matting_control_queue_jobs /m);
+    assert.match(await scraped, /^matting_control_webhooks_due 15$/m);
+  }
+  assert.equal(asked, 1);
 });
 
 test('each cause of not being ready is told apart', async () => {
