@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import { credentials, Metadata, ServerCredentials } from '@grpc/grpc-js';
-import { pino } from 'pino';
+import { type Logger, pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { fromServiceError } from '#contract/grpc-status.ts';
 import {
@@ -39,6 +39,8 @@ export interface TestNodeOptions {
   /** Plain text where absent. */
   readonly credentials?: ServerCredentials;
   readonly model?: Partial<PreparedModel>;
+  /** Silent where absent. */
+  readonly log?: Logger;
   /** A second model of the plan, beside its subject. */
   readonly opinion?: PlanRun;
   /** Leaves the node starting: it has no work yet. */
@@ -93,7 +95,14 @@ export async function openShell(
   const info = work && createNodeInfo({ identity, work, pictures, ...providers, device: 'a test' });
   const bounds = { ...EXCHANGE_BOUNDS, ...options.bounds };
   const callers = new Callers({ token: options.token, ...options.callers });
-  const handler = { status, work: () => work, metrics, callers, log: SILENT, bounds };
+  const handler = {
+    status,
+    work: () => work,
+    metrics,
+    callers,
+    log: options.log ?? SILENT,
+    bounds,
+  };
   const matte = new MatteHandler(handler);
   const watchers = new CapacityWatchers(() => readCapacity(status, work, pictures));
   status.onChange(() => watchers.changed());
