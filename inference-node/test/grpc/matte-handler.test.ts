@@ -260,6 +260,19 @@ describe('a good call', () => {
     );
   });
 
+  it('for a model runs that alone, also where the plan has its name', async () => {
+    const opinion = {
+      model: { ...TINY_MODEL, model: 'second' },
+      engines: new FakeEnginePool(new StageGates()),
+      role: 'opinion',
+    } as const;
+    await reopen({ opinion });
+    const caller = await new MatteCaller(node).sendFile('12345', { model: 'tiny' });
+    assert.equal(await caller.ended, undefined);
+    const names = caller.result().header?.modelRuns.map(({ model }) => model);
+    assert.deepEqual(names, ['tiny']);
+  });
+
   it('names the model that its plan had to do without, in the result and in the metrics', async () => {
     const engines = new FakeEnginePool(new StageGates());
     engines.set({ enginesReady: 0 });

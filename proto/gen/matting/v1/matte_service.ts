@@ -208,7 +208,7 @@ export interface MatteHeader {
   outputFormat: OutputFormat;
   resultKind: ResultKind;
   priority: Priority;
-  /** a model of GetNodeInfo; empty: the node's plan */
+  /** A model of GetNodeInfo, alone; at the first size that is listed there. Empty: the node's plan. */
   model: string;
   /**
    * Refuse rather than admit where by the node's estimate no engine would take the image within
