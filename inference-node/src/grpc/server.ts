@@ -26,7 +26,7 @@ import { listenError } from '../listen-error.ts';
 import type { NodeStatus } from '../node-state.ts';
 import type { Callers } from './callers.ts';
 import type { CapacityWatchers } from './capacity.ts';
-import { applyHttp2Limits } from './http2-limits.ts';
+import { applyHttp2Limits, type Http2Bounds } from './http2-limits.ts';
 import type { MatteHandler } from './matte-handler.ts';
 import { addReflection } from './reflection.ts';
 
@@ -73,8 +73,8 @@ export interface NodeServerOptions {
   readonly watchers: CapacityWatchers;
   /** Undefined while starting. */
   readonly info: () => GetNodeInfoResponse | undefined;
-  /** MATTE_SILENCE_MAX_MS where absent. */
-  readonly matteSilenceMaxMs?: number;
+  /** Those of http2-limits.ts where absent. */
+  readonly http2Bounds?: Http2Bounds;
   /** CONNECTION_AGE_MAX_MS where absent. */
   readonly connectionAgeMaxMs?: number;
 }
@@ -93,7 +93,7 @@ export async function openNodeServer(options: NodeServerOptions): Promise<NodeSe
     'grpc.max_connection_age_ms': options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS,
     interceptors: [callers.createInterceptor()],
   });
-  applyHttp2Limits(server, options.matteSilenceMaxMs);
+  applyHttp2Limits(server, options.http2Bounds);
   server.addService(MatteServiceService, matteService(options));
   const stopHealth = addHealth(server, status);
   addReflection(server, reflectedPackages());

@@ -16,6 +16,7 @@ import {
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
 import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from '../../src/grpc/capacity.ts';
+import type { Http2Bounds } from '../../src/grpc/http2-limits.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-exchange.ts';
 import { MatteHandler, type NodeWork } from '../../src/grpc/matte-handler.ts';
 import { createNodeInfo } from '../../src/grpc/node-info.ts';
@@ -33,7 +34,7 @@ export interface TestNodeOptions {
   readonly limits?: Partial<AdmissionLimits>;
   readonly bounds?: Partial<ExchangeBounds>;
   readonly capabilities?: Partial<FakePicturePool['capabilities']>;
-  readonly matteSilenceMaxMs?: number;
+  readonly http2Bounds?: Http2Bounds;
   readonly connectionAgeMaxMs?: number;
   readonly callers?: Omit<CallersOptions, 'token'>;
   /** Plain text where absent. */
@@ -119,7 +120,7 @@ export async function openShell(
     matte,
     watchers,
     info: () => info,
-    matteSilenceMaxMs: options.matteSilenceMaxMs,
+    http2Bounds: options.http2Bounds,
   });
   const address = `127.0.0.1:${server.port}`;
   const client = new MatteServiceClient(address, credentials.createInsecure());
