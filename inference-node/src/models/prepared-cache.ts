@@ -1,16 +1,17 @@
 /**
  * Prepared graphs on the disk, in `<cacheDir>/<model>/<version>/prepared/`, one file for each size,
- * precision, provider and instruction set, with a sidecar that says what it was made from and what
- * its bytes are.
+ * precision (of int8 the ranges too), provider and instruction set, with a sidecar that says what
+ * it was made from and what its bytes are.
  *
  * A prepared file is hashed whole before each use, not trusted by size and times like the weights:
  * it is what the engine runs, the hash costs 0.15 s for 176 MB, and reading it warms the page cache
  * for the engine that loads it next. Whatever is wrong with it, it is made again from checked
  * weights.
  *
- * The sidecar's modification time is its last use. Files of older preparer revisions are removed
- * once nobody started with them for a day: until then another release may run on the same cache,
- * and its engines load their file again when one of them restarts.
+ * The sidecar's modification time is its last use. Files of older preparer revisions, and of ranges
+ * that others have taken the place of, are removed once nobody started with them for a day: until
+ * then another release may run on the same cache, and its engines load their file again when one of
+ * them restarts.
  */
 import { readFile, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -33,7 +34,10 @@ import type { RangesFile } from './ranges.ts';
  */
 export const PREPARER_REVISION = 1;
 
-const OLD_REVISION_UNUSED_MAX_MS = 24 * 3600 * 1000;
+const SUPERSEDED_UNUSED_MAX_MS = 24 * 3600 * 1000;
+
+/** Hexadecimal digits of their hash: enough to tell one release's from another's. */
+const RANGES_NAME_LENGTH = 8;
 
 /** What a prepared file is for. */
 export interface PreparedKey {
@@ -68,10 +72,10 @@ export function preparedDirectory(cacheDir: string, manifest: ModelManifest): st
 }
 
 export function preparedPath(cacheDir: string, manifest: ModelManifest, key: PreparedKey): string {
-  const { inputWidth, inputHeight, precision, provider, instructionSet } = key;
+  const { inputWidth, inputHeight, precision, provider, instructionSet, ranges } = key;
   const name = [
     `${inputWidth}x${inputHeight}`,
-    precision,
+    ranges === undefined ? precision : `${precision}-${ranges.sha256.slice(0, RANGES_NAME_LENGTH)}`,
     provider,
     instructionSet,
     `r${PREPARER_REVISION}`,
@@ -130,20 +134,39 @@ export async function listPrepared(
   return found;
 }
 
-/** Removes what older revisions and killed writers left behind. */
+const PREPARED_NAME = /_r(\d+)\.onnx$/;
+const RANGES_IN_NAME = /(?<=_int8)-[0-9a-f]+/;
+
+/** Removes what older revisions, other ranges and killed writers left behind. */
 export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): Promise<void> {
   const directory = preparedDirectory(cacheDir, manifest);
   await removeStaleTemporaries(directory);
+  const lastUses = new Map<string, number>();
   for (const name of await listDirectory(directory)) {
-    const revision = Number(name.match(/_r(\d+)\.onnx$/)?.[1] ?? Number.NaN);
-    if (!(revision < PREPARER_REVISION)) continue;
+    if (!PREPARED_NAME.test(name)) continue;
     const path = join(directory, name);
-    const lastUse = (await statOrNull(sidecarPath(path))) ?? (await statOrNull(path));
-    if (Date.now() - (lastUse?.mtimeMs ?? 0) < OLD_REVISION_UNUSED_MAX_MS) continue;
+    const used = (await statOrNull(sidecarPath(path))) ?? (await statOrNull(path));
+    lastUses.set(name, used?.mtimeMs ?? 0);
+  }
+  for (const [name, lastUseMs] of lastUses) {
+    if (!isSuperseded(name, lastUses)) continue;
+    if (Date.now() - lastUseMs < SUPERSEDED_UNUSED_MAX_MS) continue;
+    const path = join(directory, name);
     await rm(sidecarPath(path), { force: true });
     await rm(answerRecordPath(path), { force: true });
     await rm(path, { force: true });
   }
+}
+
+/** By a newer revision, or by a file of the same name but for its ranges that was used later. */
+function isSuperseded(name: string, lastUses: ReadonlyMap<string, number>): boolean {
+  if (Number(PREPARED_NAME.exec(name)?.[1]) < PREPARER_REVISION) return true;
+  const withoutRanges = name.replace(RANGES_IN_NAME, '');
+  const lastUseMs = lastUses.get(name) ?? 0;
+  return [...lastUses].some(
+    ([other, usedMs]) =>
+      other !== name && other.replace(RANGES_IN_NAME, '') === withoutRanges && usedMs > lastUseMs,
+  );
 }
 
 function describe(

@@ -18,7 +18,7 @@ import { encodeJxl } from './codec-jxl.ts';
 import { openRaw, type RawPixels } from './codec-sharp.ts';
 import { encodeAvif } from './encode-avif.ts';
 import { encodeWebp } from './encode-webp.ts';
-import { tagPng } from './srgb-tag.ts';
+import { dropResolution, tagPng } from './srgb-tag.ts';
 
 const PNG_LEVEL = 2;
 
@@ -39,7 +39,8 @@ async function encodePng(pixels: RawPixels): Promise<Buffer> {
   const png = await openRaw(pixels)
     .png({ compressionLevel: PNG_LEVEL, adaptiveFiltering: true, palette: false })
     .toBuffer();
-  return pixels.channels === 1 ? png : tagPng(png);
+  const plain = dropResolution(png);
+  return pixels.channels === 1 ? plain : tagPng(plain);
 }
 
 /** Without loss. */

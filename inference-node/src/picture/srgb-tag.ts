@@ -6,8 +6,20 @@ import { crc32 } from 'node:zlib';
 
 const PNG_SIGNATURE_BYTES = 8;
 const IHDR_BYTES = 25;
+const PHYS_BYTES = 21;
 /** Perceptual. */
 const INTENT = 0;
+
+/**
+ * Without a resolution: where none is known libvips writes one pixel a millimetre, and a program that
+ * prints or lays out would show the cut-out at three times its size or more.
+ * @param png of our own encoder.
+ */
+export function dropResolution(png: Buffer): Buffer {
+  const at = PNG_SIGNATURE_BYTES + IHDR_BYTES;
+  if (png.toString('latin1', at + 4, at + 8) !== 'pHYs') return png;
+  return Buffer.concat([png.subarray(0, at), png.subarray(at + PHYS_BYTES)]);
+}
 
 /** @param png of our own encoder, without colour chunks. */
 export function tagPng(png: Buffer): Buffer {

@@ -191,13 +191,27 @@ test('int8 is made, answers as stored, and is asked once on each kind of machine
   assert.equal(asked.length, 3);
 });
 
-test('other ranges make another file', async () => {
+test('other ranges make another file, beside that of a release which may still run', async () => {
+  const other = rangesText.replace('"a wave"', '"a wave, named anew"');
   const first = await prepare();
-  await writeFile(rangesFile, rangesText.replace('"a wave"', '"a wave, named anew"'));
-  steps.length = 0;
+  await writeFile(rangesFile, other);
   const second = await prepare();
-  assert.equal(second.path, first.path);
-  assert.ok(took('discard'));
+  assert.notEqual(second.path, first.path);
+  await writeFile(rangesFile, rangesText);
+  steps.length = 0;
+  assert.deepEqual(await prepare(), first);
+  assert.ok(!took('rewrite'));
+
+  // Nobody has started with it for a day: the next file that is made sees to it.
+  await writeFile(rangesFile, other);
+  await prepare();
+  const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
+  const files = [first.path, `${first.path}.json`, `${first.path}.answers.json`];
+  for (const file of files) await utimes(file, twoDaysAgo, twoDaysAgo);
+  await rm(second.path);
+  await prepare();
+  for (const file of files) await assert.rejects(readFile(file), { code: 'ENOENT' });
+  assert.equal((await prepare()).path, second.path);
 });
 
 test('a prepared file cut short is made again', async () => {

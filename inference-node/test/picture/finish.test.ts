@@ -112,7 +112,7 @@ for (const format of OUTPUT_FORMATS) {
     const matte = { alpha, width: 4, height: 4, role: 'subject' as const };
     const choices = { ...PLAIN, outputFormat: format };
     const result = await finishPicture(picture, [matte], choices);
-    for (const word of [canary, 'Exif', 'EXIF', 'xmpmeta', 'GPS', 'iCCP']) {
+    for (const word of [canary, 'Exif', 'EXIF', 'xmpmeta', 'GPS', 'iCCP', 'pHYs', 'JFIF']) {
       assert.equal(result.file.includes(word), false, word);
     }
     if (format === 'jxl') return;
