@@ -36,10 +36,14 @@ $(INSTALLED): package.json package-lock.json .npmrc $(NODE_INSTALLED)
 	@touch $@
 
 start: setup
-	@$(NODE) bin/matting.ts up
+	@$(NODE) bin/matting.ts up --end-with-parent
 
+# By the environment: make and the shell would read a quote or a dollar in a file's name.
+demo: export MATTING_DEMO_IMAGE = $(value IMAGE)
+demo: export MATTING_DEMO_OUT = $(value OUT)
 demo: setup
-	@$(NODE) bin/matting.ts cutout $(if $(IMAGE),"$(IMAGE)") --out "$(OUT)"
+	@$(NODE) bin/matting.ts cutout --out="$$MATTING_DEMO_OUT" -- \
+		$${MATTING_DEMO_IMAGE:+"$$MATTING_DEMO_IMAGE"}
 
 test: setup
 	@$(NODE) test/support/run-tests.ts

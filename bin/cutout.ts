@@ -3,14 +3,16 @@
  * photos through the real REST path, writes the cut-outs and leaves nothing running.
  */
 import { randomUUID } from 'node:crypto';
-import { mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { access, mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
+import { readImageHeader } from '#contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
-import { findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
+import { type Bootstrap, findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
@@ -18,7 +20,7 @@ const POLL_MS = 500;
 
 /** What of the caller's environment this private stack takes: how to infer, never where to store. */
 const INHERITED_VARIABLES =
-  /^MATTING_(MODEL|MODEL_INPUT_SIZE|PRECISION|QUALITY|EXECUTION_PROVIDER|ENGINES|ENGINE_THREADS|PICTURE_WORKERS|LOG_LEVEL)$/;
+  /^MATTING_(MODEL|MODEL_INPUT_SIZE|PRECISION|QUALITY|EXECUTION_PROVIDER|ENGINE_GOAL|ENGINES|ENGINE_THREADS|REFINEMENT|FOREGROUND_ESTIMATION|PICTURE_WORKERS|LOG_LEVEL)$/;
 
 export interface CutoutOptions {
   /** None: the picture that comes with the project. */
@@ -64,6 +66,7 @@ export async function cutout(
       ports: await findStackPorts(),
       dataDir,
       nodeToken: undefined,
+      baseUrl: undefined,
       env: Object.fromEntries(
         Object.entries(given.env).filter(
           ([name]) => !name.startsWith('MATTING_') || INHERITED_VARIABLES.test(name),
@@ -78,13 +81,16 @@ export async function cutout(
     };
     const say = (line: string) => terminal.line(`matting: ${line}`);
     const account = { name: 'cutout', credits: tasks.length };
-    const stack = await startStack(config, { models, account, say }, signal);
+    let apiKey: string | undefined;
+    const onAccount = (made: Bootstrap) => {
+      apiKey = made.apiKey;
+    };
+    const stack = await startStack(config, { models, account, onAccount, say }, signal);
     onStack(stack);
     try {
-      const { apiKey } = stack.account;
       if (apiKey === undefined) throw new SetupError('the data directory is not new');
       terminal.line(`Service ready after ${seconds(performance.now() - startedAtMs)}`);
-      for (const task of tasks) await cutOne(stack.baseUrl, apiKey, task, terminal, signal);
+      for (const task of tasks) await cutOne(stack.localUrl, apiKey, task, terminal, signal);
       terminal.activity('Ending the service');
     } finally {
       await stack.stop();
@@ -106,17 +112,47 @@ async function planTasks(options: CutoutOptions): Promise<Task[]> {
     const found = await stat(image).catch(() => undefined);
     if (found === undefined || !found.isFile()) throw new SetupError(`no such file: ${image}`, 66);
     if (found.size > IMAGE_BYTES_MAX) throw new SetupError(`${image} is over 50 MB`, 66);
+    await requireImage(image, found.size);
     const out = options.out ?? `${path.parse(image).name}-cutout.png`;
     const format = path.extname(out).slice(1).toLowerCase();
     if (!OUTPUT_FORMATS.some(known => known === format)) {
       const known = OUTPUT_FORMATS.map(name => `.${name}`).join(', ');
       throw new SetupError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
     }
-    const folder = await stat(path.dirname(path.resolve(out))).catch(() => undefined);
-    if (!folder?.isDirectory()) throw new SetupError(`no such directory for ${out}`, 73);
+    await requireWritable(out);
     tasks.push({ image, out, format });
   }
   return tasks;
+}
+
+/** By its header: a text would otherwise be refused after weights were fetched for it. */
+async function requireImage(image: string, sizeBytes: number): Promise<void> {
+  const file = await open(image);
+  try {
+    const read = async (offset: number, length: number) => {
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, offset);
+      return buffer.subarray(0, bytesRead);
+    };
+    if ((await readImageHeader(read, sizeBytes)) !== undefined) return;
+  } finally {
+    await file.close();
+  }
+  throw new SetupError(`${image} is no JPEG, PNG, WebP, AVIF or JPEG XL image`, 65);
+}
+
+async function requireWritable(out: string): Promise<void> {
+  const target = path.resolve(out);
+  const folder = path.dirname(target);
+  const found = await stat(folder).catch(() => undefined);
+  if (!found?.isDirectory()) throw new SetupError(`no such directory for ${out}`, 73);
+  const there = await stat(target).catch(() => undefined);
+  if (there?.isDirectory()) throw new SetupError(`${out} is a directory`, 73);
+  try {
+    await access(folder, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new SetupError(`${out} cannot be written: its directory does not allow it (${code})`, 73);
+  }
 }
 
 async function cutOne(
@@ -149,8 +185,12 @@ async function cutOne(
   const totalMs = performance.now() - startedAtMs;
   // Never half a file under the name that was asked for.
   const partial = `${task.out}.${process.pid}.part`;
-  await writeFile(partial, bytes);
-  await rename(partial, task.out);
+  try {
+    await writeFile(partial, bytes);
+    await rename(partial, task.out);
+  } finally {
+    await rm(partial, { force: true });
+  }
   report(terminal, task, job, totalMs, answer.headers.get('server-timing'));
 }
 

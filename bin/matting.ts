@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { SignalGate } from '#contract/signal-gate.ts';
 import { ROOT } from './config.ts';
 import { cutout } from './cutout.ts';
 import { NODE_CLI, SetupError, type Stack } from './stack.ts';
@@ -26,27 +27,30 @@ const HANDED_ON: Readonly<Record<string, { readonly main: string; readonly about
   models: { main: NODE_CLI, about: 'fetch and list models' },
 };
 
-/** The same signal from a terminal and from a supervisor above is one signal. */
-const SIGNAL_TWICE_MS = 1000;
+/** How soon it is noticed that the process that started this one is gone. */
+const PARENT_POLL_MS = 500;
 
 const terminal = new Terminal();
 const ending = new AbortController();
+const gate = new SignalGate();
 let stack: Stack | undefined;
-let firstSignalAtMs: number | undefined;
 
 function onSignal(): void {
-  const now = Date.now();
-  if (firstSignalAtMs === undefined) {
-    firstSignalAtMs = now;
-    ending.abort();
-    return;
-  }
-  if (now - firstSignalAtMs < SIGNAL_TWICE_MS) return;
-  void stack?.hurry();
+  const meaning = gate.read(performance.now());
+  if (meaning === 'drain') ending.abort();
+  if (meaning === 'hurry') void stack?.hurry();
 }
 
 function watchSignals(): void {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal);
+}
+
+/** Of a make that was killed nobody tells its children. */
+function watchParent(): void {
+  const parent = process.ppid;
+  setInterval(() => {
+    if (process.ppid !== parent) ending.abort();
+  }, PARENT_POLL_MS).unref();
 }
 
 function keepStack(started: Stack): void {
@@ -71,8 +75,10 @@ async function main(argv: readonly string[]): Promise<number> {
   program
     .command('up')
     .description('set up and run everything on this machine')
-    .action(async () => {
+    .option('--end-with-parent', 'end when the process that started this one is gone')
+    .action(async (options: { endWithParent?: boolean }) => {
       watchSignals();
+      if (options.endWithParent) watchParent();
       await up(terminal, ending.signal, keepStack);
     });
   program
@@ -106,8 +112,17 @@ function explain(error: unknown): number {
     );
     return error.exitCode;
   }
+  if (isSystemError(error)) {
+    console.error(`matting: ${error.message}`);
+    return 1;
+  }
   console.error('matting: unexpected error:', error);
   return 70;
+}
+
+/** Of the file system: no rights, no room. Its message names the file. */
+function isSystemError(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && 'syscall' in error && 'path' in error;
 }
 
 process.exitCode = await main(process.argv.slice(2)).catch(explain);

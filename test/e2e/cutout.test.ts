@@ -1,6 +1,6 @@
 /** `matting cutout`, the demo: the default model on the picture that comes with the project. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
@@ -26,6 +26,29 @@ test('a photo that is not there is one line', async () => {
   const { code, output } = await cutout(['no-such.jpg', '--out', path.join(folder, 'a.png')]);
   assert.notEqual(code, 0);
   assert.match(output, /no such file: no-such\.jpg/);
+});
+
+test('what is no picture is told before anything is fetched or started', async () => {
+  const text = path.join(folder, 'text.jpg');
+  for (const content of ['', 'no picture', '<svg xmlns="http://www.w3.org/2000/svg"/>']) {
+    writeFileSync(text, content);
+    const { code, output } = await cutout([text, '--out', path.join(folder, 'a.png')]);
+    assert.equal(code, 65, output);
+    assert.match(output, /text\.jpg is no JPEG, PNG, WebP, AVIF or JPEG XL image/);
+    assert.ok(!output.includes('Starting'), output);
+  }
+  rmSync(text);
+});
+
+test('a place that cannot be written is told before anything starts', async () => {
+  const directory = path.join(folder, 'directory.png');
+  mkdirSync(directory);
+  for (const place of [directory, path.join(folder, 'none/cut.png')]) {
+    const { code, output } = await cutout(['--out', place]);
+    assert.equal(code, 73, output);
+    assert.ok(!output.includes('Starting'), output);
+  }
+  rmSync(directory, { recursive: true });
 });
 
 test('the demo picture comes out as a teapot without its background', async () => {
