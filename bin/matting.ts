@@ -15,18 +15,20 @@ import { up } from './up.ts';
 
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/src/cli/main.ts');
 
-/** Commands handed on whole, and the program whose they are. */
-const HANDED_ON: Readonly<Record<string, { readonly main: string; readonly about: string }>> = {
-  accounts: { main: CONTROL_PLANE_CLI, about: 'create and list accounts' },
-  keys: { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' },
-  credits: { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' },
-  jobs: { main: CONTROL_PLANE_CLI, about: 'look at jobs, have one claimed anew' },
-  nodes: { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' },
-  webhooks: { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' },
-  migrate: { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' },
-  models: { main: NODE_CLI, about: 'fetch and list models' },
-};
+/** Commands handed on whole: whose they are, and what they are about. */
+const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: string }> = new Map([
+  ['accounts', { main: CONTROL_PLANE_CLI, about: 'create and list accounts' }],
+  ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
+  ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
+  ['jobs', { main: CONTROL_PLANE_CLI, about: 'look at jobs, have one claimed anew' }],
+  ['nodes', { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' }],
+  ['webhooks', { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' }],
+  ['migrate', { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' }],
+  ['models', { main: NODE_CLI, about: 'fetch, list and check models' }],
+]);
 
+/** The command could not be understood: EX_USAGE of sysexits.h. */
+const USAGE_EXIT_CODE = 64;
 /** How soon it is noticed that the process that started this one is gone. */
 const PARENT_POLL_MS = 500;
 
@@ -67,11 +69,16 @@ async function handOn(main: string, args: readonly string[]): Promise<number> {
 }
 
 async function main(argv: readonly string[]): Promise<number> {
-  const handed = argv[0] === undefined ? undefined : HANDED_ON[argv[0]];
-  if (handed !== undefined) return handOn(handed.main, argv);
+  // `help keys` is its program's to give, like `keys --help`.
+  const args = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '--help'] : argv;
+  const handed = HANDED_ON.get(args[0] ?? '');
+  if (handed !== undefined) return handOn(handed.main, args);
   const program = new Command('matting')
     .description('A self-hosted background-removal service')
-    .exitOverride();
+    .exitOverride()
+    .configureOutput({
+      outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
+    });
   program
     .command('up')
     .description('set up and run everything on this machine')
@@ -90,10 +97,10 @@ async function main(argv: readonly string[]): Promise<number> {
       watchSignals();
       await cutout({ images, out: options.out }, terminal, ending.signal, keepStack);
     });
-  for (const [name, { about }] of Object.entries(HANDED_ON)) {
+  for (const [name, { about }] of HANDED_ON) {
     program.command(name).description(about);
   }
-  await program.parseAsync(argv, { from: 'user' });
+  await program.parseAsync(args, { from: 'user' });
   return 0;
 }
 
@@ -101,7 +108,7 @@ async function main(argv: readonly string[]): Promise<number> {
 function explain(error: unknown): number {
   terminal.quiet();
   if (ending.signal.aborted) return 130;
-  if (error instanceof CommanderError) return error.exitCode;
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
   if (error instanceof ConfigError) {
     console.error(`matting: ${error.message}`);
     return CONFIG_EXIT_CODE;

@@ -24,6 +24,8 @@ export const NODE_CLI = path.join(ROOT, 'inference-node/src/cli/main.ts');
 const READY_TIMEOUT_MS = 300_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;
+/** What the programs take as MATTING_NODE_TOKEN. */
+const TOKEN = /^[\x21-\x7e]{16,256}$/;
 const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
 
 /** Something a person can mend; `message` is one line that says how. */
@@ -230,13 +232,15 @@ async function readOrMakeToken(dataDir: string): Promise<string> {
       // A link, not a rename: the token of whoever was first stands.
       await link(temporary, file).catch(unlessThere);
     }
-    return (await readFile(file, 'utf8')).trim();
+    const token = (await readFile(file, 'utf8')).trim();
+    if (TOKEN.test(token)) return token;
   } catch (error) {
     const code = (error as NodeJS.ErrnoException).code;
     throw new SetupError(`${file} cannot be read or made (${code}): see its rights and the disk`);
   } finally {
     await rm(temporary, { force: true });
   }
+  throw new SetupError(`${file} does not hold a token: remove it, the next start makes another`);
 }
 
 function unlessThere(error: NodeJS.ErrnoException): void {

@@ -95,6 +95,9 @@ test('a data directory that cannot be written is one line that names its variabl
   mkdirSync(path.join(dataDir, 'node-token'));
   assert.match(await failsToStart(env), /node-token cannot be read/);
   rmSync(path.join(dataDir, 'node-token'), { recursive: true });
+  writeFileSync(path.join(dataDir, 'node-token'), '');
+  assert.match(await failsToStart(env), /node-token does not hold a token: remove it/);
+  rmSync(path.join(dataDir, 'node-token'));
   rmSync(path.join(dataDir, 'logs'), { recursive: true, force: true });
   mkdirSync(path.join(dataDir, 'logs/control-plane.log'), { recursive: true });
   assert.match(await failsToStart(env), /matting: EISDIR.*control-plane\.log/);
@@ -218,6 +221,17 @@ test('a supervisor killed outright takes every process with it', async () => {
     detail: () => JSON.stringify(before.filter(({ pid }) => existsSync(`/proc/${pid}`))),
   });
   rmSync(service.dataDir, { recursive: true, force: true });
+});
+
+test('a command that is none, and the help of one that another program has', async () => {
+  for (const args of [['bogus'], ['__proto__'], ['up', '--wrong'], ['up', 'extra']]) {
+    const { exited, output } = spawnMatting(args, {});
+    assert.equal(await exited, 64, output());
+    assert.match(output(), /^matting: (unknown|too many)/);
+  }
+  const { exited, output } = spawnMatting(['help', 'keys'], {});
+  assert.equal(await exited, 0);
+  assert.match(output(), /create .*\n(.*\n)*.*revoke/);
 });
 
 test('a truncated or altered weights file is not loaded, and it is said', async () => {
