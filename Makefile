@@ -21,6 +21,8 @@ SEED ?= 1
 
 .PHONY: setup start demo test check types lint generated generate format fuzz chaos bench clean
 .DEFAULT_GOAL := start
+# Each needs the one before, and the last line of `make check` is the tests' count.
+.NOTPARALLEL:
 
 setup: $(INSTALLED)
 

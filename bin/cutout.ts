@@ -29,6 +29,21 @@ export interface CutoutOptions {
   readonly out: string | undefined;
 }
 
+/** As `--json` prints it. */
+export interface Cutout {
+  readonly image: string;
+  /** Absolute. */
+  readonly file: string;
+  /** Media type. */
+  readonly content_type: string;
+  readonly width: number;
+  readonly height: number;
+  readonly size_bytes: number;
+  /** From request to file. */
+  readonly duration_ms: number;
+  readonly stages_ms: Readonly<Record<string, number>>;
+}
+
 interface Job {
   readonly job_id: string;
   readonly status: string;
@@ -55,7 +70,7 @@ export async function cutout(
   terminal: Terminal,
   signal: AbortSignal,
   onStack: (stack: Stack) => void,
-): Promise<void> {
+): Promise<Cutout[]> {
   const tasks = await planTasks(options);
   const given = loadSupervisorConfig();
   const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-cutout-'));
@@ -90,8 +105,15 @@ export async function cutout(
     try {
       if (apiKey === undefined) throw new SetupError('the data directory is not new');
       terminal.line(`Service ready after ${seconds(performance.now() - startedAtMs)}`);
-      for (const task of tasks) await cutOne(stack.localUrl, apiKey, task, terminal, signal);
+      const cutouts: Cutout[] = [];
+      for (const task of tasks) {
+        terminal.activity(`Cutting out ${task.image}`);
+        const made = await cutOne(stack.localUrl, apiKey, task, signal);
+        report(terminal, made);
+        cutouts.push(made);
+      }
       terminal.activity('Ending the service');
+      return cutouts;
     } finally {
       await stack.stop();
     }
@@ -159,10 +181,8 @@ async function cutOne(
   baseUrl: string,
   apiKey: string,
   task: Task,
-  terminal: Terminal,
   signal: AbortSignal,
-): Promise<void> {
-  terminal.activity(`Cutting out ${task.image}`);
+): Promise<Cutout> {
   const headers = { authorization: `Bearer ${apiKey}`, 'idempotency-key': randomUUID() };
   const image = await readFile(task.image);
   const startedAtMs = performance.now();
@@ -182,7 +202,7 @@ async function cutOne(
   const download = await fetch(job.result.url, { signal });
   if (!download.ok) throw new SetupError(`the result link answered ${download.status}`);
   const bytes = Buffer.from(await download.arrayBuffer());
-  const totalMs = performance.now() - startedAtMs;
+  const durationMs = performance.now() - startedAtMs;
   // Never half a file under the name that was asked for.
   const partial = `${task.out}.${process.pid}.part`;
   try {
@@ -191,7 +211,16 @@ async function cutOne(
   } finally {
     await rm(partial, { force: true });
   }
-  report(terminal, task, job, totalMs, answer.headers.get('server-timing'));
+  return {
+    image: task.image,
+    file: path.resolve(task.out),
+    content_type: job.result.contentType,
+    width: job.result.width,
+    height: job.result.height,
+    size_bytes: job.result.sizeBytes,
+    duration_ms: Math.round(durationMs),
+    stages_ms: parseServerTiming(answer.headers.get('server-timing') ?? ''),
+  };
 }
 
 function isFinal(job: Job): boolean {
@@ -204,31 +233,22 @@ function failureOf(image: string, body: Job & { code?: string; detail?: string }
   return `${image}: ${failure.code ?? 'failed'}: ${failure.detail ?? 'no detail was given'}`;
 }
 
-function report(
-  terminal: Terminal,
-  task: Task,
-  job: Job,
-  totalMs: number,
-  serverTiming: string | null,
-): void {
-  const result = job.result;
-  if (result === undefined) return;
-  const kilobytes = Math.ceil(result.sizeBytes / 1000);
-  terminal.line(`${task.image} -> ${path.resolve(task.out)}`);
-  const size = `${result.width} x ${result.height} px, ${result.contentType}, ${kilobytes} kB`;
-  terminal.line(`  ${size}, ${seconds(totalMs)} from request to file`);
-  const stages = parseServerTiming(serverTiming ?? '');
-  if (stages.length === 0) return;
-  terminal.line(`  ${stages.map(([name, ms]) => `${name} ${Math.round(ms)} ms`).join(', ')}`);
+function report(terminal: Terminal, cutout: Cutout): void {
+  const kilobytes = Math.ceil(cutout.size_bytes / 1000);
+  terminal.line(`${cutout.image} -> ${cutout.file}`);
+  const size = `${cutout.width} x ${cutout.height} px, ${cutout.content_type}, ${kilobytes} kB`;
+  terminal.line(`  ${size}, ${seconds(cutout.duration_ms)} from request to file`);
+  const stages = Object.entries(cutout.stages_ms).map(([name, ms]) => `${name} ${ms} ms`);
+  if (stages.length > 0) terminal.line(`  ${stages.join(', ')}`);
 }
 
-/** `decode;dur=12.3, infer;dur=690` (W3C Server-Timing) as pairs, in order. */
-function parseServerTiming(header: string): [string, number][] {
-  return header
+/** `decode;dur=12.3, infer;dur=690` (W3C Server-Timing) by name, in order, in whole ms. */
+function parseServerTiming(header: string): Record<string, number> {
+  const stages = header
     .split(',')
     .map(item => /^\s*([\w-]+)\s*;\s*dur=([\d.]+)/.exec(item))
-    .filter(match => match !== null)
-    .map(match => [match[1], Number(match[2])]);
+    .filter(match => match !== null);
+  return Object.fromEntries(stages.map(match => [match[1], Math.round(Number(match[2]))]));
 }
 
 function seconds(ms: number): string {

@@ -93,9 +93,12 @@ async function main(argv: readonly string[]): Promise<number> {
     .description('cut images out through a service of its own, then end it')
     .argument('[image...]', 'JPEG, PNG, WebP, AVIF or JPEG XL; none: the demo picture')
     .option('--out <file>', 'file to write; its ending chooses the format')
-    .action(async (images: string[], options: { out?: string }) => {
+    .option('--json', 'print what was made as JSON, and everything else on standard error')
+    .action(async (images: string[], options: { out?: string; json?: boolean }) => {
       watchSignals();
-      await cutout({ images, out: options.out }, terminal, ending.signal, keepStack);
+      const shown = options.json ? new Terminal(process.stderr) : terminal;
+      const cutouts = await cutout({ images, out: options.out }, shown, ending.signal, keepStack);
+      if (options.json) console.log(JSON.stringify({ cutouts }));
     });
   for (const [name, { about }] of HANDED_ON) {
     program.command(name).description(about);
