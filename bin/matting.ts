@@ -3,6 +3,7 @@
  * of one program's own CLI. It imports neither program.
  */
 import { spawn } from 'node:child_process';
+import { writeSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
@@ -29,8 +30,8 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
 
 /** The command could not be understood: EX_USAGE of sysexits.h. */
 const USAGE_EXIT_CODE = 64;
-/** How soon it is noticed that the process that started this one is gone. */
-const PARENT_POLL_MS = 500;
+/** How soon it is noticed that the process or the terminal that started this one is gone. */
+const GONE_POLL_MS = 500;
 
 const terminal = new Terminal();
 const ending = new AbortController();
@@ -45,6 +46,19 @@ function onSignal(): void {
 
 function watchSignals(): void {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal);
+  if (process.stdout.isTTY) setInterval(endWithoutTerminal, GONE_POLL_MS).unref();
+}
+
+/**
+ * A terminal that is closed tells the leader of its session alone, which is not always a shell that
+ * passes it on: `ssh -t host make -C matting start` leaves make waiting for this.
+ */
+function endWithoutTerminal(): void {
+  try {
+    writeSync(process.stdout.fd, '');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EIO') ending.abort();
+  }
 }
 
 /** Of a make that was killed nobody tells its children. */
@@ -52,7 +66,7 @@ function watchParent(): void {
   const parent = process.ppid;
   setInterval(() => {
     if (process.ppid !== parent) ending.abort();
-  }, PARENT_POLL_MS).unref();
+  }, GONE_POLL_MS).unref();
 }
 
 function keepStack(started: Stack): void {

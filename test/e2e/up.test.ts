@@ -171,6 +171,25 @@ test('a make that was killed takes the service with it', async () => {
   rmSync(dataDir, { recursive: true, force: true });
 });
 
+test('a terminal that is closed takes the service with it, whoever leads its session', async () => {
+  const { env, dataDir } = await isolatedEnv();
+  // The leader is told, and tells nobody.
+  const leader = `trap '' HUP; '${process.execPath}' bin/matting.ts up; :`;
+  const script = spawn('script', ['-qec', leader, '/dev/null'], { cwd: ROOT, env, stdio: 'pipe' });
+  let output = '';
+  script.stdout.setEncoding('utf8').on('data', text => {
+    output += text;
+  });
+  await until(() => output.includes('Ready:'), {
+    timeoutMs: 120_000,
+    what: 'it is ready',
+    detail: () => output,
+  });
+  script.kill('SIGKILL');
+  await requireNothingLeft(dataDir);
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
 test('the first start, a pasted curl line, a second start, and the end of everything', async () => {
   const service = await startService();
   services.push(service);
