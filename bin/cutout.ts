@@ -208,6 +208,8 @@ async function cutOne(
   try {
     await writeFile(partial, bytes);
     await rename(partial, task.out);
+  } catch (error) {
+    throw new SetupError(`${task.out} cannot be written: ${(error as Error).message}`, 73);
   } finally {
     await rm(partial, { force: true });
   }
