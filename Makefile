@@ -5,7 +5,7 @@
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) and of hostile receivers; some minutes
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=1: beside another remover
-# make generate, make format   after a change of proto/*.proto; before a commit
+# make generate, make format   after a change of proto/*.proto or inference-node/kernels/; before a commit
 
 SHELL := /bin/sh
 NODE := sh bin/node24
@@ -13,6 +13,8 @@ INSTALLED := node_modules/.installed
 # Node 24 lies in a small package of its own and is installed first: npm leaves out native packages
 # that do not name the Node it runs on, so the rest is installed by npm on Node 24.
 NODE_INSTALLED := bin/node/node_modules/.installed
+KERNELS := inference-node/kernels
+KERNELS_INSTALLED := $(KERNELS)/node_modules/.installed
 IMAGE ?=
 OUT ?= cutout.png
 COUNT ?= 10000
@@ -35,6 +37,12 @@ $(NODE_INSTALLED): bin/node/package.json bin/node/package-lock.json bin/node/.np
 $(INSTALLED): package.json package-lock.json .npmrc $(NODE_INSTALLED)
 	@echo "Installing packages ..."
 	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && PATH="$$home:$$PATH" npm ci --loglevel=error
+	@touch $@
+
+# The compiler of the kernels: for whoever changes or checks them, not for whoever runs the service.
+$(KERNELS_INSTALLED): $(KERNELS)/package.json $(KERNELS)/package-lock.json $(KERNELS)/.npmrc $(INSTALLED)
+	@echo "Installing the compiler of $(KERNELS) ..."
+	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && cd $(KERNELS) && PATH="$$home:$$PATH" npm ci --loglevel=error
 	@touch $@
 
 start: setup
@@ -63,11 +71,12 @@ lint: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome ci .
 	@$(NODE) node_modules/@bufbuild/buf/bin/buf lint
 
-generated: setup
+generated: setup $(KERNELS_INSTALLED)
 	@$(NODE) test/support/check-generated.ts
 
-generate: setup
+generate: setup $(KERNELS_INSTALLED)
 	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" $(NODE) node_modules/@bufbuild/buf/bin/buf generate
+	@home=$(CURDIR) && cd $(KERNELS) && sh "$$home/bin/node24" node_modules/assemblyscript/bin/asc.js --config asconfig.json
 
 format: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .
@@ -79,4 +88,4 @@ bench: setup
 	@$(NODE) bench/run.ts $(if $(PEER),--peer)
 
 clean:
-	rm -rf node_modules bin/node/node_modules data model-cache
+	rm -rf node_modules bin/node/node_modules $(KERNELS)/node_modules data model-cache

@@ -54,7 +54,7 @@ const baselineFile =
 
 function plainMatte({ alpha, width, height }: RoleMatte, { picture }: Photo): Buffer {
   if (width === picture.width && height === picture.height) return Buffer.from(alpha);
-  return resample({ data: alpha, width, height, channels: 1 }, picture, 'triangle');
+  return resample({ data: alpha, width, height }, picture);
 }
 
 function cutOut(picture: RgbaPicture, alpha: Uint8Array, estimate: boolean): RgbaPicture {

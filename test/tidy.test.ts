@@ -47,6 +47,9 @@ const programs = sources.filter(
   file => !/(^|\/)test\//.test(file.name) && !file.name.startsWith('bench/'),
 );
 
+/** AssemblyScript: no program of Node's, and never imported by one. */
+const KERNELS = /^inference-node\/kernels\//;
+
 /** Offenders of `only`: files outside it that import what matches. */
 function importersOutside(what: RegExp, only: RegExp): string[] {
   return programs
@@ -210,8 +213,26 @@ test('exported functions and classes of the programs are imported somewhere', ()
     .filter(file => !imported.has(file.name))
     .filter(file => !/(main|matting|run-tests|-child|picture-worker)\.ts$/.test(file.name))
     .filter(file => !file.name.endsWith('.d.ts'))
+    .filter(file => !KERNELS.test(file.name))
     .map(file => file.name);
   assert.deepEqual(dead, []);
+});
+
+test('kernels import kernels alone, and each that is exported is called', () => {
+  const files = programs.filter(file => KERNELS.test(file.name));
+  assert.deepEqual(
+    files.flatMap(file => file.imports.filter(name => !KERNELS.test(`${name}.ts`))),
+    [],
+  );
+  const callers = programs.filter(file => file.name.startsWith('inference-node/src/picture/'));
+  const exported = files
+    .filter(file => !file.name.endsWith('/pixel.ts'))
+    .flatMap(file => [...file.text.matchAll(/^export function (\w+)/gm)].map(([, name]) => name));
+  assert.ok(exported.length > 15);
+  assert.deepEqual(
+    exported.filter(name => !callers.some(file => file.text.includes(`kernels.${name}(`))),
+    [],
+  );
 });
 
 test('every variable that a program reads is in docs/operations.md', () => {

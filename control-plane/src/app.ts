@@ -3,7 +3,6 @@
  * listens to nothing and owns nothing: main opens and closes what it is given.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
-import type { ErrorCode } from '#contract/errors.ts';
 import { registerAccountRoutes } from './http/account-routes.ts';
 import {
   KnownPaths,
@@ -11,9 +10,15 @@ import {
   requireHost,
   setAnswerHeaders,
 } from './http/answer-headers.ts';
-import { createClientErrorHandler, watchConnections } from './http/client-errors.ts';
+import { type Answered, addAnswerLog } from './http/answer-log.ts';
+import {
+  type ClientErrorOptions,
+  createClientErrorHandler,
+  watchConnections,
+} from './http/client-errors.ts';
+import { Connections } from './http/connections.ts';
 import { registerDocumentRoutes } from './http/document-routes.ts';
-import { answeredCodeOf, createErrorHandler } from './http/error-handler.ts';
+import { createErrorHandler } from './http/error-handler.ts';
 import { createHeaderChecks } from './http/header-checks.ts';
 import { registerHealthRoutes } from './http/health-routes.ts';
 import { type MattingRouteServices, registerMattingRoutes } from './http/matting-routes.ts';
@@ -48,16 +53,6 @@ export interface AppServices extends MattingRouteServices {
   readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
 }
 
-/** One finished answer, for metrics. */
-export interface Answered {
-  /** The route's pattern, never the URL; undefined where no route took the request. */
-  readonly route: string | undefined;
-  readonly method: string;
-  readonly status: number;
-  readonly code: ErrorCode | undefined;
-  readonly seconds: number;
-}
-
 export interface AppOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
@@ -68,12 +63,23 @@ export interface AppOptions {
   readonly errorsPage: string;
   readonly logger?: FastifyBaseLogger;
   readonly onAnswered?: (answered: Answered) => void;
+  /** A connection was closed unread: too many were open. */
+  readonly onDropped?: () => void;
 }
 
-export function buildApp(services: AppServices, options: AppOptions): FastifyInstance {
+export interface App {
+  readonly app: FastifyInstance;
+  readonly connections: { readonly open: number };
+}
+
+/** To be closed by `close`, after which nobody is let in and callers inside are answered. */
+export function buildApp(services: AppServices, options: AppOptions): App {
   const app = createServer(options);
   deferContinue(app.server);
-  watchConnections(app.server, { baseUrl: options.baseUrl, log: options.logger });
+  watchConnections(app.server, clientErrorOptions(options));
+  const connections = new Connections(app.server, () => options.onDropped?.());
+  app.addHook('preClose', () => connections.linger());
+  app.addHook('onRequest', connections.hold);
   // Bodies are read by the routes that want them, as they arrive.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));
@@ -92,7 +98,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
     if (services.readiness.draining) reply.header('connection', 'close');
     done(null, payload);
   });
-  addAnswerLog(app, options);
+  addAnswerLog(app, options.onAnswered);
   app.setErrorHandler(createErrorHandler(options.baseUrl));
   // Reached by no request: the hook above refuses first. It stands for the framework's own answer.
   app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
@@ -103,7 +109,7 @@ export function buildApp(services: AppServices, options: AppOptions): FastifyIns
   registerAccountRoutes(app, services.readAccount, checks);
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);
-  return app;
+  return { app, connections };
 }
 
 function createServer(options: AppOptions): FastifyInstance {
@@ -120,10 +126,7 @@ function createServer(options: AppOptions): FastifyInstance {
     // While closing, requests of open connections are answered by their routes, not by the
     // framework.
     return503OnClosing: false,
-    clientErrorHandler: createClientErrorHandler({
-      baseUrl: options.baseUrl,
-      log: options.logger,
-    }),
+    clientErrorHandler: createClientErrorHandler(clientErrorOptions(options)),
     frameworkErrors: (error, request, reply) => {
       setAnswerHeaders(request, reply);
       handleError(error, request, reply);
@@ -140,17 +143,6 @@ function createServer(options: AppOptions): FastifyInstance {
   return app;
 }
 
-function addAnswerLog(app: FastifyInstance, { onAnswered }: AppOptions): void {
-  app.addHook('onResponse', (request, reply, done) => {
-    const answered: Answered = {
-      route: request.is404 ? undefined : request.routeOptions.url,
-      method: request.method,
-      status: reply.statusCode,
-      code: answeredCodeOf(request),
-      seconds: reply.elapsedTime / 1000,
-    };
-    request.log.info(answered, 'answered');
-    onAnswered?.(answered);
-    done();
-  });
+function clientErrorOptions({ baseUrl, logger, onAnswered }: AppOptions): ClientErrorOptions {
+  return { baseUrl, log: logger, onAnswered };
 }

@@ -20,8 +20,10 @@ import type { LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
 import { listening } from './listen-error.ts';
+import { registerGauges } from './metric-gauges.ts';
 import { ControlMetrics } from './metrics.ts';
 import { Fleet } from './nodes/fleet.ts';
+import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
 import { SecretBox } from './secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts';
@@ -206,6 +208,7 @@ function composeParts(foundations: Foundations) {
     noNodeGraceMs: config.noNodeGraceMs,
     leaseTiming: timing.jobs,
   });
+  const refusedNodes = new RefusedNodes({ log, observer: metrics });
   const registry = new RegistryServer({
     host: config.registryHost,
     port: config.registryPort,
@@ -214,6 +217,7 @@ function composeParts(foundations: Foundations) {
     membership: stores.nodes,
     timing: timing.nodes,
     onMembersChanged: () => void fleet.refresh(),
+    onRefused: refusal => refusedNodes.note(refusal),
     onFailure: failed('registry call failed'),
   });
   const delivery = new WebhookDelivery({
@@ -232,17 +236,24 @@ function composeParts(foundations: Foundations) {
     outbox: stores.webhookOutbox,
     blobStore: blobs,
     logger: log,
+    onFailure: () => metrics.sweepFailed(),
   });
-  metrics.follow(
+  registerGauges(
+    metrics.registry,
     {
+      version: pkg.version,
+      readiness: () => http.readiness.check(),
       fleet: () => fleet.counts(),
       running: () => dispatcher.running,
-      uploads: () => http.uploads.open,
+      uploads: () => http.uploads,
+      connections: () => http.connections.open,
+      storageFreeBytes: () => blobs.freeBytes(),
+      queueMegapixelsMax: config.queueMegapixelsMax,
       queued: () => stores.jobs.queued(),
       webhooksInFlight: () => delivery.inFlight,
       webhooksDue: () => stores.webhookOutbox.due(),
     },
-    failed('the database is not readable for the metrics'),
+    (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
   );
   const operator = buildOperatorApp(
     {
@@ -364,7 +375,7 @@ function composeHttp(
     readAccount,
     readiness,
   };
-  const app = buildApp(services, {
+  const { app, connections } = buildApp(services, {
     baseUrl: config.baseUrl,
     syncWaitMs: config.syncWaitMs,
     readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
@@ -372,6 +383,7 @@ function composeHttp(
     errorsPage,
     logger: log,
     onAnswered: answered => metrics.answered(answered),
+    onDropped: () => metrics.connectionDropped(),
   });
-  return { app, uploads, waitForJob, submitMatting, readiness };
+  return { app, connections, uploads, waitForJob, submitMatting, readiness };
 }

@@ -10,8 +10,8 @@
  * | 2    | claims nothing more, finishes the attempts that run,    | FINISH_MAX_MS, hurried 0, |
  * |      | gives back the rest                                     | and GIVE_BACK_MAX_MS      |
  * | 3    | hands over the waits that are left: 202 with the job    | at once                   |
- * | 4    | closes the public port: answers under way, then         | CLOSE_MAX_MS;             |
- * |      | connections                                             | hurried: HURRIED_MAX_MS   |
+ * | 4    | closes the public port: nobody new, then answers to     | CLOSE_MAX_MS;             |
+ * |      | those on their way and under way, then connections      | hurried: HURRIED_MAX_MS   |
  * | 5    | begins no notification more, finishes those under way,  | DELIVER_MAX_MS or what is |
  * |      | gives back the rest                                     | left of DRAIN_MS_MAX,     |
  * |      |                                                         | hurried 0, and            |

@@ -1,11 +1,13 @@
 /**
- * What this control plane measures; http/operator-app.ts shows it, never on the public port. Base
- * units, no identifiers as labels. docs/operations.md explains each name.
+ * What this control plane counts as it happens; metric-gauges.ts has what is read at a scrape.
+ * http/operator-app.ts shows both, never on the public port. Base units, no identifiers as labels.
+ * docs/operations.md explains each name.
  */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
+import type { Answered } from './http/answer-log.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
-import type { FleetCounts } from './nodes/fleet.ts';
+import type { RefusalCause } from './nodes/refused-nodes.ts';
 import type { JobEnding, JobObserver } from './services/job-observer.ts';
 import type { WebhookAttemptOutcome, WebhookObserver } from './services/webhook-observer.ts';
 
@@ -15,35 +17,8 @@ const WAIT_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120
 /** From at once to the last attempt. */
 const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600, 36_000];
 const HTTP_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
-/** Scrapes ask for the queue; two of them close together are answered by one look. */
-const QUEUE_CACHE_MS = 1000;
-
-/** One finished answer of the public port. */
 /** How fine the event loop's lag is seen; the default of 10 ms costs 0.5 % of a core for nothing. */
 const EVENT_LOOP_PRECISION_MS = 100;
-
-export interface AnsweredRequest {
-  /** The route's pattern; undefined where no route took the request. */
-  readonly route: string | undefined;
-  readonly method: string;
-  readonly status: number;
-  readonly code: ErrorCode | undefined;
-  readonly seconds: number;
-}
-
-/** Read when somebody scrapes. */
-export interface MetricSources {
-  readonly fleet: () => FleetCounts;
-  readonly running: () => number;
-  readonly uploads: () => number;
-  readonly queued: () => Promise<{
-    readonly jobs: number;
-    readonly megapixels: number;
-    readonly oldestCreatedAtMs: number | null;
-  }>;
-  readonly webhooksInFlight: () => number;
-  readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
-}
 
 /** Methods that are counted by their name; anything else a client makes up is one label. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
@@ -65,6 +40,7 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     'outcome',
     'mode',
     'code',
+    'retryable',
   ]);
   readonly #jobSeconds = this.#histogram(
     'matting_control_job_duration_seconds',
@@ -111,39 +87,28 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     WEBHOOK_SECONDS_BUCKETS,
   );
 
+  readonly #connectionsDropped = this.#counter(
+    'matting_control_http_connections_dropped_total',
+    'Connections to the public port closed unread, because as many were open as may be',
+    [],
+  );
+  readonly #sweepFailures = this.#counter(
+    'matting_control_sweep_failures_total',
+    'Steps of clearing away that failed; the log says which',
+    [],
+  );
+
+  readonly #nodesRefused = this.#counter(
+    'matting_control_nodes_refused_total',
+    'Registrations and heartbeats that were not taken',
+    ['cause'],
+  );
+
   constructor() {
     collectDefaultMetrics({
       register: this.registry,
       eventLoopMonitoringPrecision: EVENT_LOOP_PRECISION_MS,
     });
-  }
-
-  /** Gauges, read at each scrape. `onFailure` hears what could not be read; the rest is shown. */
-  follow(sources: MetricSources, onFailure: (error: unknown) => void): void {
-    this.#gauge(
-      'matting_control_nodes',
-      'Nodes by what this replica sees of them',
-      ['state'],
-      g => {
-        const { members, routable } = sources.fleet();
-        g.set({ state: 'routable' }, routable);
-        g.set({ state: 'unroutable' }, members - routable);
-      },
-    );
-    this.#gauge('matting_control_node_slots_free', 'Images the nodes would admit now', [], g => {
-      g.set(sources.fleet().imagesFree);
-    });
-    this.#gauge('matting_control_attempts_in_flight', 'Attempts on nodes from here', [], g => {
-      g.set(sources.fleet().attemptsInFlight);
-    });
-    this.#gauge('matting_control_jobs_running', 'Jobs this replica holds', [], g => {
-      g.set(sources.running());
-    });
-    this.#gauge('matting_control_uploads', 'Images being received', [], g => {
-      g.set(sources.uploads());
-    });
-    this.#followQueue(sources.queued, onFailure);
-    this.#followWebhooks(sources, onFailure);
   }
 
   webhookAttempted(outcome: WebhookAttemptOutcome): void {
@@ -154,10 +119,10 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     this.#webhookSeconds.observe(delayMs / 1000);
   }
 
-  answered({ route, method, status, code, seconds }: AnsweredRequest): void {
-    const labels = { route: route ?? 'none', method: METHODS.has(method) ? method : 'other' };
+  answered({ route = 'none', method = '', status, code, seconds }: Answered): void {
+    const labels = { route, method: METHODS.has(method) ? method : 'other' };
     this.#requests.inc({ ...labels, status: String(status), code: code ?? '' });
-    this.#requestSeconds.observe(labels, seconds);
+    if (seconds !== undefined) this.#requestSeconds.observe(labels, seconds);
   }
 
   jobAdmitted(mode: JobEnding['mode'], waitMs: number): void {
@@ -172,9 +137,22 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     this.#fetches.inc({ outcome });
   }
 
-  jobEnded({ outcome, mode, code, totalMs }: JobEnding): void {
-    this.#jobs.inc({ outcome, mode, code: code ?? '' });
+  jobEnded({ outcome, mode, failure, totalMs }: JobEnding): void {
+    const { code = '', retryable = '' } = failure ?? {};
+    this.#jobs.inc({ outcome, mode, code, retryable: String(retryable) });
     this.#jobSeconds.observe({ outcome, mode }, totalMs / 1000);
+  }
+
+  connectionDropped(): void {
+    this.#connectionsDropped.inc();
+  }
+
+  nodeRefused(cause: RefusalCause): void {
+    this.#nodesRefused.inc({ cause });
+  }
+
+  sweepFailed(): void {
+    this.#sweepFailures.inc();
   }
 
   leaseLost(): void {
@@ -183,36 +161,6 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
 
   takenOver(): void {
     this.#takeovers.inc();
-  }
-
-  #followWebhooks(sources: MetricSources, onFailure: (error: unknown) => void): void {
-    const { webhooksInFlight, webhooksDue } = sources;
-    this.#gauge('matting_control_webhooks_in_flight', 'Notifications under way from here', [], g =>
-      g.set(webhooksInFlight()),
-    );
-    const read = cached(webhooksDue, onFailure);
-    this.#gauge('matting_control_webhooks_due', 'Notifications whose time has come', [], g =>
-      read(({ count }) => g.set(count)),
-    );
-    this.#gauge('matting_control_webhooks_oldest_due_seconds', 'Since when, the oldest', [], g =>
-      read(({ oldestMs }) => g.set(oldestMs / 1000)),
-    );
-  }
-
-  #followQueue(queued: MetricSources['queued'], onFailure: (error: unknown) => void): void {
-    const read = cached(queued, onFailure);
-    this.#gauge('matting_control_queue_jobs', 'Open jobs that wait for a node', [], g =>
-      read(queue => g.set(queue.jobs)),
-    );
-    this.#gauge('matting_control_queue_megapixels', 'Megapixels of those jobs', [], g =>
-      read(queue => g.set(queue.megapixels)),
-    );
-    this.#gauge('matting_control_queue_oldest_age_seconds', 'Age of the oldest of them', [], g =>
-      read(({ oldestCreatedAtMs }) => {
-        const ageMs = oldestCreatedAtMs === null ? 0 : Date.now() - oldestCreatedAtMs;
-        g.set(Math.max(0, ageMs) / 1000);
-      }),
-    );
   }
 
   #counter<L extends string>(name: string, help: string, labelNames: readonly L[]): Counter<L> {
@@ -228,37 +176,4 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     const registers = [this.registry];
     return new Histogram({ name, help, labelNames: [...labelNames], buckets, registers });
   }
-
-  #gauge<L extends string>(
-    name: string,
-    help: string,
-    labelNames: readonly L[],
-    collect: (gauge: Gauge<L>) => void | Promise<void>,
-  ): void {
-    new Gauge({
-      name,
-      help,
-      labelNames: [...labelNames],
-      registers: [this.registry],
-      collect() {
-        return collect(this);
-      },
-    });
-  }
-}
-
-/** One look at the database for all that is shown of it. */
-function cached<T>(
-  ask: () => Promise<T>,
-  onFailure: (error: unknown) => void,
-): (show: (answer: T) => void) => Promise<void> {
-  let look: { readonly atMs: number; readonly answer: Promise<T> } | undefined;
-  return async show => {
-    const now = performance.now();
-    if (look === undefined || now - look.atMs >= QUEUE_CACHE_MS) {
-      look = { atMs: now, answer: ask() };
-    }
-    // What a database that is away cannot tell is missing from the page; the page still comes.
-    await look.answer.then(show, onFailure);
-  };
 }

@@ -1,34 +1,51 @@
-/** Fails when proto/gen is not what the .proto files generate: makes it again beside and compares. */
+/**
+ * Fails when what is committed is not what its sources generate: makes proto/gen and the compiled
+ * kernels again beside them and compares.
+ */
 import { execFileSync } from 'node:child_process';
 import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
+const KERNELS = path.join(ROOT, 'inference-node/kernels');
+const COMPILED = 'inference-node/src/picture/kernels.wasm';
 const fresh = mkdtempSync(path.join(tmpdir(), 'matting-generated-'));
+
+function runNode(cwd: string, ...args: readonly string[]): void {
+  const env = { ...process.env, PATH: `${ROOT}/node_modules/.bin:${process.env.PATH}` };
+  execFileSync(process.execPath, args, { cwd, stdio: 'inherit', env });
+}
 
 function contents(root: string): Map<string, string> {
   const names = globSync('**/*.ts', { cwd: root }).sort();
   return new Map(names.map(name => [name, readFileSync(path.join(root, name), 'utf8')]));
 }
 
-try {
-  execFileSync(
-    process.execPath,
-    [path.join(ROOT, 'node_modules/@bufbuild/buf/bin/buf'), 'generate', '--output', fresh],
-    {
-      cwd: ROOT,
-      stdio: 'inherit',
-      env: { ...process.env, PATH: `${ROOT}/node_modules/.bin:${process.env.PATH}` },
-    },
-  );
+function staleProto(): string[] {
+  const buf = path.join(ROOT, 'node_modules/@bufbuild/buf/bin/buf');
+  runNode(ROOT, buf, 'generate', '--output', fresh);
   const expected = contents(path.join(fresh, 'proto/gen'));
   const committed = contents(path.join(ROOT, 'proto/gen'));
   const names = new Set([...expected.keys(), ...committed.keys()]);
-  const stale = [...names].filter(name => expected.get(name) !== committed.get(name));
   if (expected.size === 0) throw new Error('nothing was generated');
+  return [...names]
+    .filter(name => expected.get(name) !== committed.get(name))
+    .map(name => `proto/gen/${name}`);
+}
+
+function staleKernels(): string[] {
+  const compiler = path.join(KERNELS, 'node_modules/assemblyscript/bin/asc.js');
+  const outFile = path.join(fresh, 'kernels.wasm');
+  runNode(KERNELS, compiler, '--config', 'asconfig.json', '--outFile', outFile);
+  const same = readFileSync(outFile).equals(readFileSync(path.join(ROOT, COMPILED)));
+  return same ? [] : [COMPILED];
+}
+
+try {
+  const stale = [...staleProto(), ...staleKernels()];
   if (stale.length > 0) {
-    console.error(`proto/gen is not current: ${stale.join(', ')}. Run: make generate`);
+    console.error(`not current: ${stale.join(', ')}. Run: make generate`);
     process.exitCode = 1;
   }
 } finally {

@@ -6,6 +6,7 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import type { Duplex } from 'node:stream';
 import type { FastifyBaseLogger } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
+import type { Answered } from './answer-log.ts';
 import { PROBLEM_TYPE, problemOf } from './problem.ts';
 import { createRequestId, requestIdOf } from './request-id.ts';
 
@@ -20,6 +21,7 @@ const responses = new WeakMap<Duplex, ServerResponse>();
 export interface ClientErrorOptions {
   readonly baseUrl: string;
   readonly log: Pick<FastifyBaseLogger, 'info'> | undefined;
+  readonly onAnswered?: (answered: Answered) => void;
 }
 
 /** Also answers what Node would end without a word. */
@@ -67,7 +69,7 @@ function endWith(
   socket: Duplex,
   error: ContractError,
   requestId: string,
-  { baseUrl, log }: ClientErrorOptions,
+  { baseUrl, log, onAnswered }: ClientErrorOptions,
 ): void {
   if (!socket.writable) {
     socket.destroy();
@@ -75,7 +77,9 @@ function endWith(
   }
   const { code, spec } = error;
   const cause = (error.cause as NodeJS.ErrnoException | undefined)?.code;
-  log?.info({ reqId: requestId, status: spec.http, code, cause }, 'answered without a route');
+  const status = spec.http;
+  log?.info({ reqId: requestId, status, code, cause }, 'answered without a route');
+  onAnswered?.({ route: undefined, method: undefined, status, code, seconds: undefined });
   socket.end(answer(error, requestId, baseUrl));
   // The rest of what it sends is of no use, and nobody reads it.
   socket.once('finish', () => socket.destroy());

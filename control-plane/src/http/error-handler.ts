@@ -5,11 +5,16 @@ import type { FastifyError, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError, type ErrorCode, type ErrorSpec } from '#contract/errors.ts';
 import { PROBLEM_TYPE, problemHeaders, problemOf } from './problem.ts';
 
-const answeredCodes = new WeakMap<FastifyRequest, ErrorCode>();
+const answered = new WeakMap<FastifyRequest, ContractError>();
 
 /** The code a request was answered with; undefined where it was no error. */
 export function answeredCodeOf(request: FastifyRequest): ErrorCode | undefined {
-  return answeredCodes.get(request);
+  return answered.get(request)?.code;
+}
+
+/** The job that a request's error named. */
+export function answeredJobOf(request: FastifyRequest): string | undefined {
+  return answered.get(request)?.jobId;
 }
 
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void;
@@ -21,11 +26,8 @@ export function createErrorHandler(
 ): ErrorHandler {
   return (error, request, reply) => {
     const known = toContractError(error, shown);
-    answeredCodes.set(request, known.code);
-    if (known.spec.http >= 500) {
-      const level = known.spec.http === 500 ? 'error' : 'warn';
-      request.log[level]({ err: known.cause ?? known, code: known.code }, known.message);
-    }
+    answered.set(request, known);
+    if (known.spec.http >= 500) logFailure(request, known);
     const problem = problemOf(known, {
       baseUrl,
       requestId: request.id,
@@ -35,6 +37,12 @@ export function createErrorHandler(
     // A buffer, since the framework adds a charset to the type of text.
     reply.send(Buffer.from(JSON.stringify(problem)));
   };
+}
+
+/** A refusal of ours, as while the queue is full, has no cause: its stack says nothing, often. */
+function logFailure({ log }: FastifyRequest, { code, spec, cause, message }: ContractError): void {
+  const level = spec.http === 500 ? 'error' : 'warn';
+  log[level]({ ...(cause === undefined ? {} : { err: cause }), code }, message);
 }
 
 /** RFC 9112 section 3.2.2: a server takes a target in absolute form too, as the router does. */

@@ -7,6 +7,7 @@ import type { ReadJob } from '../services/read-job.ts';
 import type { SubmitMatting, Submitted } from '../services/submit-matting.ts';
 import type { ImageUploads } from '../services/submit-upload.ts';
 import type { WaitForJob } from '../services/wait-for-job.ts';
+import { noteJob } from './answer-log.ts';
 import { callerOf } from './authentication.ts';
 import type { HeaderChecks } from './header-checks.ts';
 import { idempotencyKeyOf } from './idempotency-key.ts';
@@ -87,6 +88,7 @@ class MattingRoutes {
     jobId: string,
   ): Promise<FastifyReply> {
     const job = await this.#services.readJob.read(callerOf(request), jobId);
+    noteJob(request, job.id);
     if (!isFinal(job)) reply.header('retry-after', POLL_AFTER_S);
     return reply.headers(serverTimingOf(job)).send(this.#services.jobViews.view(job));
   }
@@ -108,6 +110,7 @@ class MattingRoutes {
       await this.#checks.apiKey(request);
       const submission = { caller, idempotencyKey, mode, fields, upload };
       const submitted = await this.#services.submitMatting.submit(submission);
+      noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');
       if (!submitted.created && isFinal(submitted.job)) {
         reply.header('idempotent-replayed', 'true');

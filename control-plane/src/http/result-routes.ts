@@ -2,6 +2,7 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { ResultDownload, ResultFile } from '../services/result-download.ts';
+import { noteJob } from './answer-log.ts';
 import { parseRange } from './byte-range.ts';
 import { judgeConditions, rangeStillHolds, type Validators } from './conditions.ts';
 import { formatHttpDate } from './http-date.ts';
@@ -23,6 +24,7 @@ async function sendResult(
   file: ResultFile,
 ): Promise<FastifyReply> {
   const { headers, method } = request;
+  noteJob(request, file.jobId);
   const validators: Validators = {
     etag: `"${file.sha256}"`,
     modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),

@@ -11,7 +11,7 @@ import {
   type ServerUnaryCall,
   type sendUnaryData,
 } from '@grpc/grpc-js';
-import { ContractError } from '#contract/errors.ts';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import {
   Command,
@@ -19,6 +19,7 @@ import {
   type RegisterRequest,
 } from '#gen/matting/v1/node_registry.ts';
 import type { NodeStore } from '../store/node-store.ts';
+import type { NodeRefusal } from './refused-nodes.ts';
 
 /** Three heartbeats fit into a lease, so that two may be lost. */
 export const HEARTBEAT_INTERVAL_MS = 5000;
@@ -48,7 +49,7 @@ const HOST_AND_PORT = /^(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9._-]+)):(\d{1,5})$/;
 const UNDIALABLE_HOSTS: ReadonlySet<string> = new Set(['0.0.0.0', '::']);
 
 /** The membership table. */
-export type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister'>;
+export type Membership = Pick<NodeStore, 'register' | 'heartbeat' | 'deregister' | 'find'>;
 
 export interface RegistryServerOptions {
   readonly host: string;
@@ -62,9 +63,21 @@ export interface RegistryServerOptions {
   readonly timing?: NodeTiming;
   /** The members have changed through this replica. */
   readonly onMembersChanged: () => void;
+  readonly onRefused: (refusal: NodeRefusal) => void;
   /** What was thrown where the fault is ours; the node sees an opaque status. */
   readonly onFailure: (error: unknown) => void;
 }
+
+interface NodeNamed {
+  readonly nodeId: string;
+}
+
+type Handle<Request, Response> = (request: Request, peer: string) => Promise<Response>;
+
+const REFUSALS: Partial<Record<ErrorCode, NodeRefusal['cause']>> = {
+  INVALID_NODE_TOKEN: 'token',
+  INVALID_REQUEST: 'invalid',
+};
 
 export class RegistryServer {
   readonly #server: Server;
@@ -86,7 +99,7 @@ export class RegistryServer {
     });
     this.#server.addService(NodeRegistryService, {
       register: this.#unary(request => this.#register(request)),
-      heartbeat: this.#unary(({ nodeId, bootId }) => this.#heartbeat(nodeId, bootId)),
+      heartbeat: this.#unary(({ nodeId, bootId }, peer) => this.#heartbeat(nodeId, bootId, peer)),
       deregister: this.#unary(({ nodeId, bootId }) => this.#deregister(nodeId, bootId)),
     });
   }
@@ -119,26 +132,36 @@ export class RegistryServer {
     });
   }
 
-  #unary<Request, Response>(handle: (request: Request) => Promise<Response>) {
+  #unary<Request extends NodeNamed, Response>(handle: Handle<Request, Response>) {
     return (call: ServerUnaryCall<Request, Response>, callback: sendUnaryData<Response>): void => {
       this.#answer(call, handle).then(
         response => callback(null, response),
         error => {
-          if (!(error instanceof ContractError)) this.#options.onFailure(error);
+          if (error instanceof ContractError) this.#refused(call, error);
+          else this.#options.onFailure(error);
           callback(toStatus(error));
         },
       );
     };
   }
 
+  /** The database's own refusals are no fault of the node. */
+  #refused(call: ServerUnaryCall<NodeNamed, unknown>, { code, message }: ContractError): void {
+    const cause = REFUSALS[code];
+    if (cause === undefined) return;
+    const { nodeId: given } = call.request;
+    const nodeId = NODE_ID.test(given) ? given : undefined;
+    this.#options.onRefused({ cause, nodeId, peer: call.getPeer(), detail: message });
+  }
+
   async #answer<Request, Response>(
     call: ServerUnaryCall<Request, Response>,
-    handle: (request: Request) => Promise<Response>,
+    handle: Handle<Request, Response>,
   ): Promise<Response> {
     if (!this.#carriesToken(call.metadata)) {
       throw new ContractError('INVALID_NODE_TOKEN', 'the node token is missing or wrong');
     }
-    return await handle(call.request);
+    return await handle(call.request, call.getPeer());
   }
 
   #carriesToken(metadata: Metadata): boolean {
@@ -161,15 +184,26 @@ export class RegistryServer {
     return { heartbeatIntervalMs: heartbeatMs, leaseMs };
   }
 
-  async #heartbeat(nodeId: string, bootId: string) {
+  async #heartbeat(nodeId: string, bootId: string, peer: string) {
     requireNames(nodeId, bootId);
     const { membership } = this.#options;
     const { leaseMs } = this.#timing;
     const { known, draining } = await membership.heartbeat(nodeId, bootId, leaseMs);
-    if (!known) return { leaseMs, command: Command.COMMAND_REGISTER };
+    if (!known) {
+      await this.#noteReplaced(nodeId, bootId, peer);
+      return { leaseMs, command: Command.COMMAND_REGISTER };
+    }
     // The operator's wish in full each time, so that none is lost with a replica or an answer.
     const command = draining ? Command.COMMAND_DRAIN : Command.COMMAND_UNDRAIN;
     return { leaseMs, command };
+  }
+
+  /** Two processes of one name take the membership from each other, and neither gets much done. */
+  async #noteReplaced(nodeId: string, bootId: string, peer: string): Promise<void> {
+    const member = await this.#options.membership.find(nodeId);
+    if (member === undefined || !member.live || member.bootId === bootId) return;
+    const detail = `another process has registered under this node id, at ${member.address}`;
+    this.#options.onRefused({ cause: 'replaced', nodeId, peer, detail });
   }
 
   async #deregister(nodeId: string, bootId: string) {

@@ -214,7 +214,7 @@ export class ClaimedJob {
     if (job.callback !== null) events.notificationDue();
     const outcome = failure === undefined ? 'succeeded' : 'failed';
     const totalMs = this.#ageMs;
-    observer.jobEnded({ outcome, mode: job.mode, code: failure?.code, totalMs });
+    observer.jobEnded({ outcome, mode: job.mode, failure, totalMs });
     const common = { jobId: job.id, mode: job.mode, outcome, fence: claim.fence };
     const total = { totalMs: Math.round(totalMs) };
     log.info(

@@ -1,12 +1,13 @@
 /** What happens to jobs, for the metrics; no identifiers, so that no label ever holds one. */
 import type { ErrorCode } from '#contract/errors.ts';
-import type { Job } from '../domain/job.ts';
+import type { Job, JobFailure } from '../domain/job.ts';
 import type { AttemptOutcome } from '../nodes/attempt-outcome.ts';
 
 export interface JobEnding {
   readonly outcome: 'succeeded' | 'failed';
   readonly mode: Job['mode'];
-  readonly code: ErrorCode | undefined;
+  /** Undefined for a success. */
+  readonly failure: Pick<JobFailure, 'code' | 'retryable'> | undefined;
   /** From submission. */
   readonly totalMs: number;
 }

@@ -9,7 +9,8 @@ const READINESS_CACHE_MS = 1000;
 /** A dependency that has not answered by then counts as not answering. */
 const CHECK_TIMEOUT_MS = 2000;
 
-export type ReadinessCause = 'draining' | 'database' | 'storage' | 'no-node-yet';
+export const READINESS_CAUSES = ['draining', 'database', 'storage', 'no-node-yet'] as const;
+export type ReadinessCause = (typeof READINESS_CAUSES)[number];
 
 export type Readiness =
   | { readonly ready: true }

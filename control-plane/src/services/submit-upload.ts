@@ -58,6 +58,11 @@ export class ImageUploads {
     return this.#slots.held;
   }
 
+  /** Uploads that wait for a slot, their body unread. */
+  get waiting(): number {
+    return this.#slots.waiting;
+  }
+
   /** Costs nothing until its first text. */
   begin(accountId: string): ImageUpload {
     return new ImageUpload(

@@ -34,6 +34,8 @@ export interface SweeperOptions {
   readonly outbox: Pick<WebhookOutboxStore, 'eraseDueSecrets'>;
   readonly blobStore: Pick<BlobStore, 'remove' | 'listOlderThan'>;
   readonly logger: Pick<Logger, 'info' | 'error'>;
+  /** A step failed; the log says which. */
+  readonly onFailure?: () => void;
   readonly intervalMs?: number;
   /** In [0, 1). */
   readonly random?: () => number;
@@ -108,6 +110,7 @@ export class Sweeper {
       await run();
     } catch (error) {
       this.#options.logger.error({ err: error, step: name }, 'a sweep step failed');
+      this.#options.onFailure?.();
     }
   }
 

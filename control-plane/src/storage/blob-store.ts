@@ -30,6 +30,8 @@ export interface BlobStore {
   listOlderThan(olderThanMs: number): AsyncIterable<string>;
   /** Rejects where the store cannot be written. */
   check(): Promise<void>;
+  /** What it still takes. */
+  freeBytes(): Promise<number>;
 }
 
 export class BlobNotFoundError extends Error {

@@ -11,7 +11,16 @@
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
-import { access, type FileHandle, open, opendir, rename, stat, unlink } from 'node:fs/promises';
+import {
+  access,
+  type FileHandle,
+  open,
+  opendir,
+  rename,
+  stat,
+  statfs,
+  unlink,
+} from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
@@ -273,6 +282,11 @@ class DirectoryBlobStore implements BlobStore {
     } finally {
       await writer.abort();
     }
+  }
+
+  async freeBytes(): Promise<number> {
+    const { bavail, bsize } = await statfs(this.#root);
+    return bavail * bsize;
   }
 }
 

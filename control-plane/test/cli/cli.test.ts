@@ -1,6 +1,7 @@
 /** The operator's commands: what they print, and what they exit with. */
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -244,5 +245,20 @@ describe('the program itself', () => {
     assert.equal(wrong.code, 78);
     assert.match(wrong.err, /MATTING_DATABASE_URL/);
     assert.ok(!`${unreachable.err}${wrong.err}`.includes('s3cret'));
+  });
+
+  it('ends quietly where nobody reads what it prints', async () => {
+    const env = { PATH: process.env.PATH, MATTING_DATA_DIR: path.join(directory, 'unread') };
+    const child = spawn(process.execPath, [PROGRAM, 'accounts', 'create', 'unread'], { env });
+    // As `head` does when it has its lines.
+    child.stdout.destroy();
+    let errors = '';
+    child.stderr.on('data', text => {
+      errors += text;
+    });
+    const [code] = await once(child, 'close');
+    assert.deepEqual({ code, errors }, { code: 0, errors: '' });
+    const listed = await runCli(env as Record<string, string>, 'accounts', 'list', '--json');
+    assert.match(listed.out, /"unread"/);
   });
 });

@@ -176,7 +176,7 @@ describe('a control plane', () => {
     const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
     assert.match(
       page,
-      /^matting_control_jobs_total\{outcome="succeeded",mode="sync",code=""\} 1$/m,
+      /^matting_control_jobs_total\{outcome="succeeded",mode="sync",code="",retryable=""\} 1$/m,
     );
     assert.match(page, /^matting_control_nodes\{state="routable"\} 1$/m);
     assert.match(page, /^matting_control_queue_jobs 0$/m);

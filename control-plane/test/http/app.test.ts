@@ -4,7 +4,7 @@ import net, { type AddressInfo } from 'node:net';
 import { after, before, test } from 'node:test';
 import type { LightMyRequestResponse } from 'fastify';
 import { ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
-import type { Answered } from '../../src/app.ts';
+import type { Answered } from '../../src/http/answer-log.ts';
 import { BASE_URL, imageBody, openTestApp, type TestApp } from '../support/test-app.ts';
 
 let app: TestApp;
@@ -206,7 +206,7 @@ test('an answer is reported by its route, never by its URL', async () => {
   await app.app.inject('/v1/results/a-very-secret-link');
   await app.app.inject('/no/such/path');
   const { seconds, ...report } = answered[0];
-  assert.ok(seconds >= 0);
+  assert.ok(seconds !== undefined && seconds >= 0);
   assert.deepEqual(report, {
     route: '/v1/results/:token',
     method: 'GET',
@@ -216,4 +216,36 @@ test('an answer is reported by its route, never by its URL', async () => {
   assert.equal(answered[1].route, undefined);
   assert.ok(logged.length > 0);
   assert.doesNotMatch(logged.join('\n'), /a-very-secret-link/);
+});
+
+test('bytes that are no request are reported too', async () => {
+  answered.length = 0;
+  if (!app.app.server.listening) await app.app.listen({ port: 0, host: '127.0.0.1' });
+  const socket = net.connect((app.app.server.address() as AddressInfo).port, '127.0.0.1');
+  socket.end('no request\r\n\r\n').resume();
+  await once(socket, 'close');
+  assert.deepEqual(answered, [
+    {
+      route: undefined,
+      method: undefined,
+      status: 400,
+      code: 'INVALID_REQUEST',
+      seconds: undefined,
+    },
+  ]);
+});
+
+test('a refusal of ours is logged without a stack, what broke with its own', async () => {
+  const { ContractError } = await import('#contract/errors.ts');
+  logged.length = 0;
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'the queue is full'));
+  await app.post('/v1/matting/jobs', imageBody());
+  const cause = new Error('the disk is gone');
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'no storage', { cause }));
+  await app.post('/v1/matting/jobs', imageBody());
+  app.refuseNewJobs(undefined);
+  const [full, broken] = logged.filter(line => /queue is full|no storage/.test(line));
+  assert.doesNotMatch(full, / at .*\.ts:/);
+  assert.match(full, /SERVICE_UNAVAILABLE/);
+  assert.match(broken, /the disk is gone.* at .*\.ts:/s);
 });

@@ -8,7 +8,14 @@ import { imageBody, openTestApp, type TestApp } from '../support/test-app.ts';
 
 let app: TestApp;
 let port: number;
-const lines: { reqId?: string; msg?: string; status?: number; code?: string }[] = [];
+const lines: {
+  reqId?: string;
+  msg?: string;
+  status?: number;
+  code?: string;
+  accountId?: string;
+  jobId?: string;
+}[] = [];
 
 before(async () => {
   const log = new Writable({
@@ -51,6 +58,31 @@ test("a caller's well-formed name is the request's, in the answer, its body and 
   const taken = await app.post('/v1/matting/jobs', imageBody(), { 'x-request-id': id });
   assert.equal(taken.statusCode, 202);
   assert.equal(taken.headers['x-request-id'], id);
+});
+
+test('the line of a request leads to its account and its job', async () => {
+  const { accountId } = app;
+  const key = { 'idempotency-key': 'the line of a request' };
+  const made = await app.post('/v1/matting/jobs', imageBody(), key);
+  const jobId: string = made.json().job_id;
+  await app.post('/v1/matting/jobs', imageBody(), key);
+  await app.get(`/v1/matting/jobs/${jobId}`);
+  const other = await app.post('/v1/matting', imageBody({ output_format: 'webp' }), key);
+  assert.equal(other.statusCode, 409);
+  const { token } = await app.succeedJob(jobId);
+  await app.app.inject(`/v1/results/${token}`);
+  await app.get('/v1/account');
+  await app.post('/v1/matting/jobs', imageBody(), { authorization: 'Bearer mk_unknown' });
+  const seen = lines.map(line => [line.status, line.accountId, line.jobId]);
+  assert.deepEqual(seen, [
+    [202, accountId, jobId],
+    [202, accountId, jobId],
+    [200, accountId, jobId],
+    [409, accountId, jobId],
+    [200, undefined, jobId],
+    [200, accountId, undefined],
+    [401, undefined, undefined],
+  ]);
 });
 
 test('any other is replaced by one of ours, another one every time', async () => {

@@ -10,6 +10,7 @@ import {
   type RegisterRequest,
   type RegisterResponse,
 } from '#gen/matting/v1/node_registry.ts';
+import type { NodeRefusal } from '../../src/nodes/refused-nodes.ts';
 import { type Membership, RegistryServer } from '../../src/nodes/registry-server.ts';
 import { Harness } from '../dispatch/harness.ts';
 import { TEST_TOKEN } from './scripted-node.ts';
@@ -20,6 +21,7 @@ let server: RegistryServer;
 let client: NodeRegistryClient;
 let changes = 0;
 const failures: unknown[] = [];
+const refusals: NodeRefusal[] = [];
 
 before(async () => {
   harness = await Harness.open();
@@ -31,10 +33,12 @@ before(async () => {
       register: (...args) => membership.register(...args),
       heartbeat: (...args) => membership.heartbeat(...args),
       deregister: (...args) => membership.deregister(...args),
+      find: (...args) => membership.find(...args),
     },
     onMembersChanged: () => {
       changes += 1;
     },
+    onRefused: refusal => refusals.push(refusal),
     onFailure: error => failures.push(error),
   });
   await server.listen();
@@ -43,7 +47,16 @@ before(async () => {
 
 beforeEach(() => {
   membership = harness.stores.nodes;
+  refusals.length = 0;
 });
+
+function refused(): unknown[] {
+  for (const { peer, detail } of refusals) {
+    assert.match(peer, /^127\.0\.0\.1:\d+$/);
+    assert.ok(detail.length > 10 && !detail.includes(TEST_TOKEN));
+  }
+  return refusals.map(({ cause, nodeId }) => [cause, nodeId]);
+}
 
 after(async () => {
   client.close();
@@ -98,6 +111,7 @@ describe('a stranger', () => {
     for (const metadata of wrong) {
       await assert.rejects(register(request(), metadata), endsWith(status.UNAUTHENTICATED));
     }
+    assert.deepEqual(refused(), Array(wrong.length).fill(['token', 'node-1']));
     assert.deepEqual(await harness.stores.nodes.listAll(), []);
   });
 });
@@ -120,6 +134,8 @@ describe('a registration', () => {
   for (const [what, changed] of Object.entries(bad)) {
     it(`${what} is refused`, async () => {
       await assert.rejects(register(request(changed)), endsWith(status.INVALID_ARGUMENT));
+      const nodeId = 'nodeId' in changed ? undefined : 'node-1';
+      assert.deepEqual(refused(), [['invalid', nodeId]]);
     });
   }
 
@@ -147,8 +163,21 @@ describe('a heartbeat', () => {
     const first = request({ nodeId: 'node-3' });
     await register(first);
     await register(request({ nodeId: 'node-3' }));
+    assert.deepEqual(refused(), [], 'a restart is nothing to tell of');
     const old = await heartbeat('node-3', first.bootId);
     assert.equal(old.command, Command.COMMAND_REGISTER);
+    assert.deepEqual(refused(), [['replaced', 'node-3']]);
+    assert.ok(refusals[0].detail.includes('10.0.0.7:50051'));
+  });
+
+  it('of one that was replaced is nothing to tell of once the other is gone', async () => {
+    const first = request({ nodeId: 'node-5' });
+    const second = request({ nodeId: 'node-5' });
+    await register(first);
+    await register(second);
+    await deregister('node-5', second.bootId);
+    await heartbeat('node-5', first.bootId);
+    assert.deepEqual(refused(), []);
   });
 
   it("carries the operator's wish each time", async () => {
@@ -198,6 +227,7 @@ describe('the port', () => {
       nodeToken: TEST_TOKEN,
       membership,
       onMembersChanged: () => undefined,
+      onRefused: () => undefined,
       onFailure: () => undefined,
     });
     await assert.rejects(second.listen(), /EADDRINUSE/);

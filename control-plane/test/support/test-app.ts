@@ -299,7 +299,7 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
       },
     },
   };
-  const app = buildApp(services, {
+  const { app } = buildApp(services, {
     baseUrl: BASE_URL,
     syncWaitMs: options.syncWaitMs ?? 5000,
     readsRequireIdempotencyKey: options.readsRequireIdempotencyKey ?? true,

@@ -75,6 +75,8 @@ function createSpec(graph: Graph, options: ModelsCheckOptions) {
     throw new ModelError('settings', 'the graph has no input or no output');
   }
   return {
+    // The operator's own file: there is nothing to hold it against.
+    sha256: undefined,
     provider: 'cpu' as const,
     deviceId: 0,
     intraOpThreads: THREADS,

@@ -25,6 +25,8 @@ export interface SessionSpec
   > {
   /** Absolute. Undefined: the graph's bytes come with init, as those of small probes do. */
   readonly path: string | undefined;
+  /** Of the file at `path`, hexadecimal: another is not loaded. Undefined: any is. */
+  readonly sha256: string | undefined;
   /** The one that runs or the load fails: the binding gets no other. */
   readonly provider: ExecutionProvider;
   /** Of cuda and tensorrt. */
@@ -59,10 +61,11 @@ export function createSessionSpec(
   model: PreparedModel,
   options: Pick<SessionSpec, 'deviceId' | 'intraOpThreads' | 'allowCpuNodes'>,
 ): SessionSpec {
-  const { path, provider, inputName, outputName, inputWidth, inputHeight } = model;
+  const { path, sha256, provider, inputName, outputName, inputWidth, inputHeight } = model;
   const { normalisation, colourOrder, activation } = model;
   return {
     path,
+    sha256,
     provider,
     inputName,
     outputName,

@@ -4,6 +4,7 @@
  * its thread's event loop for its whole length, has no cancel, and gives memory back only by exit.
  */
 import { env, InferenceSession, Tensor } from 'onnxruntime-node';
+import { hashFile } from '../models/cache-files.ts';
 import type { SessionSpec } from './engine-protocol.ts';
 import { createPlaneTables, fillAlpha, fillPlanes, type PlaneTable } from './pixel-conversion.ts';
 
@@ -40,6 +41,17 @@ function sessionOptions(spec: SessionSpec): InferenceSession.SessionOptions {
   };
 }
 
+/**
+ * The file was checked when the node started, but an engine that died is loaded again hours later:
+ * by then a disk may have lost a bit, or another release on the same cache have made its own file
+ * of the same name. 0.15 s for 176 MB.
+ */
+async function requireUnaltered({ path, sha256 }: SessionSpec): Promise<void> {
+  if (path === undefined || sha256 === undefined) return;
+  if ((await hashFile(path)) === sha256) return;
+  throw new Error(`${path} was altered since it was checked and is not loaded`);
+}
+
 export class EngineSession {
   readonly #session: InferenceSession;
   readonly #spec: SessionSpec;
@@ -72,6 +84,7 @@ export class EngineSession {
   ): Promise<{ session: EngineSession; warmMs: number }> {
     const source = spec.path ?? graph;
     if (source === undefined) throw new Error('neither a path nor a graph to load');
+    await requireUnaltered(spec);
     const options = sessionOptions(spec);
     const native =
       typeof source === 'string'

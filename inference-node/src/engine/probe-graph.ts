@@ -18,6 +18,7 @@ const IR_VERSION = 7;
 
 export const PROBE_SPEC: Omit<SessionSpec, 'provider' | 'deviceId'> = {
   path: undefined,
+  sha256: undefined,
   inputName: 'input',
   outputName: 'output',
   inputWidth: PROBE_SIZE_PX,

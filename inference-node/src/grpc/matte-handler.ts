@@ -234,7 +234,10 @@ class MatteCallRun {
     const fields = { ...this.#fields(), code, detail: error.message };
     if (NODE_FAULTS.includes(code))
       log.error({ ...fields, err: error.cause ?? error }, 'image failed');
-    else log.info(fields, this.#permit === undefined ? 'image refused' : 'image failed');
+    else {
+      const reason = { reason: reasonOf(error) };
+      log.info({ ...fields, ...reason }, this.#permit ? 'image failed' : 'image refused');
+    }
     if (this.#call.cancelled) return;
     const status = toStatus(error);
     // grpc-js percent-encodes the text on its way out and throws on half a surrogate pair.
@@ -247,6 +250,12 @@ class MatteCallRun {
     if (order === undefined) return caller;
     return { ...caller, jobId: order.jobId, attempt: order.attempt, bytes: order.contentLength };
   }
+}
+
+/** What a codec said, for whoever is asked why a picture that can be seen is damaged. */
+function reasonOf({ cause }: ContractError): string | undefined {
+  if (cause === undefined) return undefined;
+  return cause instanceof Error ? cause.message : String(cause);
 }
 
 function rounded(timings: StageTimings): Record<string, number> {

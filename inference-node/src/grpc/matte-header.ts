@@ -181,7 +181,7 @@ function requirePlan({ model, plan: name }: MatteHeader, node: NodeAbilities): R
     return plan;
   }
   const { plan } = node;
-  if (model === '' || model === plan.name) return plan;
+  if (model === '') return plan;
   const run = plan.runs.find(candidate => candidate.model.model === model);
   if (run === undefined) throw new ContractError('NODE_INCAPABLE', 'this node has not that model');
   return plan.runs.length === 1 ? plan : { name: model, runs: [{ ...run, role: 'subject' }] };

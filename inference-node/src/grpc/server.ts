@@ -12,7 +12,6 @@ import {
   type sendUnaryData,
 } from '@grpc/grpc-js';
 import { loadSync } from '@grpc/proto-loader';
-import { ReflectionService } from '@grpc/reflection';
 import { HealthImplementation, protoPath as healthProtoPath } from 'grpc-health-check';
 import { ContractError } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
@@ -27,8 +26,9 @@ import { listenError } from '../listen-error.ts';
 import type { NodeStatus } from '../node-state.ts';
 import type { Callers } from './callers.ts';
 import type { CapacityWatchers } from './capacity.ts';
-import { applyHttp2Limits } from './http2-limits.ts';
+import { applyHttp2Limits, type Http2Bounds } from './http2-limits.ts';
 import type { MatteHandler } from './matte-handler.ts';
+import { addReflection } from './reflection.ts';
 
 const PROTO_DIR = fileURLToPath(new URL('../../../proto/', import.meta.url));
 const MATTE_SERVICE = 'matting.v1.MatteService';
@@ -73,8 +73,8 @@ export interface NodeServerOptions {
   readonly watchers: CapacityWatchers;
   /** Undefined while starting. */
   readonly info: () => GetNodeInfoResponse | undefined;
-  /** MATTE_SILENCE_MAX_MS where absent. */
-  readonly matteSilenceMaxMs?: number;
+  /** Those of http2-limits.ts where absent. */
+  readonly http2Bounds?: Http2Bounds;
   /** CONNECTION_AGE_MAX_MS where absent. */
   readonly connectionAgeMaxMs?: number;
 }
@@ -93,10 +93,10 @@ export async function openNodeServer(options: NodeServerOptions): Promise<NodeSe
     'grpc.max_connection_age_ms': options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS,
     interceptors: [callers.createInterceptor()],
   });
-  applyHttp2Limits(server, options.matteSilenceMaxMs);
+  applyHttp2Limits(server, options.http2Bounds);
   server.addService(MatteServiceService, matteService(options));
   const stopHealth = addHealth(server, status);
-  new ReflectionService(reflectedPackages()).addToServer(server);
+  addReflection(server, reflectedPackages());
   const port = await bind(server, options);
   return {
     port,
@@ -135,8 +135,9 @@ function addHealth(server: Server, status: NodeStatus): () => void {
 }
 
 function reflectedPackages() {
-  const matte = loadSync('matting/v1/matte_service.proto', { includeDirs: [PROTO_DIR] });
-  return { ...matte, ...loadSync(healthProtoPath) };
+  const options = { includeDirs: [PROTO_DIR], keepCase: true };
+  const matte = loadSync('matting/v1/matte_service.proto', options);
+  return { ...matte, ...loadSync(healthProtoPath, options) };
 }
 
 function bind(

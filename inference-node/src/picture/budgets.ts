@@ -23,7 +23,11 @@ export function budgetFor({ base, perMegapixel }: Budget, megapixels: number): n
  */
 export const CPU_MS_BUDGET: Budget = { base: 10_000, perMegapixel: 1_500 };
 
-/** Elapsed, ms, for what waits without computing, and where processor time cannot be read. */
+/**
+ * Elapsed, ms, for what waits without computing: a worker that was stopped, that hangs, or that
+ * gets no processor. Where processor time is read it has had a quarter of this at most by then, so
+ * the worker is lost, and the image is not at fault.
+ */
 export const WALL_MS_BUDGET: Budget = { base: 60_000, perMegapixel: 6_000 };
 
 /**

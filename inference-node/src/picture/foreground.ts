@@ -4,8 +4,22 @@
  * picture on a small grid, doubled level by level, then the picture's own pixels in tiles, and only
  * those tiles that have a soft pixel. Memory: the grid, and one strip of the picture.
  */
-import { type ColourLevel, createLevel, relax } from './foreground-level.ts';
-import type { Size } from './picture-pool.ts';
+import {
+  borrowLevel,
+  type ColourLevel,
+  enlarge,
+  relax,
+  startWithMeans,
+} from './foreground-level.ts';
+import {
+  type Borrow,
+  borrowCopy,
+  bytesAt,
+  kernels,
+  pixelsAt,
+  VECTOR_BYTES,
+  withMemory,
+} from './kernels.ts';
 import type { RgbaPicture } from './rgba-picture.ts';
 
 /** Of the finest level that is solved as a whole. */
@@ -39,13 +53,24 @@ const TRUST_OPAQUE = 1;
 
 /** In place. @param alpha one byte a pixel of the picture: what the subject covers. */
 export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
-  const { width, height, rgba } = picture;
   if (!hasSoft(alpha, 0, alpha.length)) return;
-  const grid = solveGrid(picture, alpha);
+  withMemory(borrow => {
+    const grid = solveGrid(borrow, picture, alpha);
+    solveTiles(borrow, picture, alpha, grid);
+  });
+}
+
+function solveTiles(
+  borrow: Borrow,
+  picture: RgbaPicture,
+  alpha: Uint8Array,
+  grid: ColourLevel,
+): void {
+  const { width, height, rgba } = picture;
   const rows = TILE_PX + 2 * HALO_PX;
   // The picture as it was: tiles read around themselves what others have already written.
   const strip = new Uint32Array(width * Math.min(height, rows));
-  const tile = createLevel({ width: rows, height: rows });
+  const tiles = new TileSolver(borrow, picture, alpha, grid);
   let loadedTop = 0;
   let loadedBottom = 0;
   for (let top = 0; top < height; top += TILE_PX) {
@@ -67,14 +92,7 @@ export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): voi
         right: Math.min(width, inner.right + HALO_PX),
         bottom: wantedBottom,
       };
-      const level = loadTile(
-        tile,
-        { strip, stripTop: loadedTop, alpha, size: picture },
-        outer,
-        grid,
-      );
-      relax(level, ROUNDS_FINE, true);
-      storeTile(level, outer, inner, picture, alpha);
+      tiles.solve(strip, outer, inner);
     }
   }
 }
@@ -104,153 +122,151 @@ function tileHasSoft(alpha: Uint8Array, width: number, { left, top, right, botto
 }
 
 /** Solves the whole picture on a grid of GRID_PIXELS_MAX at most. */
-function solveGrid(picture: RgbaPicture, alpha: Uint8Array): ColourLevel {
+function solveGrid(borrow: Borrow, picture: RgbaPicture, alpha: Uint8Array): ColourLevel {
   const { width, height } = picture;
   const scale = Math.min(GRID_SCALE_MAX, Math.sqrt(GRID_PIXELS_MAX / (width * height)));
-  const finest = averageTo(picture, alpha, {
+  const finest = borrowLevel(borrow, {
     width: Math.max(1, Math.floor(width * scale)),
     height: Math.max(1, Math.floor(height * scale)),
   });
-  const levels = [finest];
-  while (Math.max(levels[0].width, levels[0].height) > 2) levels.unshift(halve(levels[0]));
-  for (const [index, level] of levels.entries()) {
-    if (index === 0) startWithMeans(level);
-    else enlarge(levels[index - 1], level);
-    const small = Math.max(level.width, level.height) <= SMALL_SIDE_PX;
-    relax(level, small ? ROUNDS_SMALL : ROUNDS, false);
-  }
+  withMemory(borrow => averageTo(borrow, picture, alpha, finest));
+  withMemory(borrow => {
+    const levels = [finest];
+    while (Math.max(levels[0].width, levels[0].height) > 2) {
+      const [fine] = levels;
+      const half = { width: Math.ceil(fine.width / 2), height: Math.ceil(fine.height / 2) };
+      const coarse = borrowLevel(borrow, half);
+      kernels.halve(fine.seen, fine.width, fine.height, coarse.seen);
+      levels.unshift(coarse);
+    }
+    for (const [index, level] of levels.entries()) {
+      if (index === 0) startWithMeans(level);
+      else enlarge(levels[index - 1], level);
+      const small = Math.max(level.width, level.height) <= SMALL_SIDE_PX;
+      relax(level, small ? ROUNDS_SMALL : ROUNDS, false);
+    }
+  });
   return finest;
 }
 
 /** Means of the picture's pixels under each of the grid's. */
-function averageTo({ rgba, width, height }: RgbaPicture, alpha: Uint8Array, size: Size) {
-  const level = createLevel(size);
-  const counts = new Float32Array(size.width * size.height);
-  const columns = Int32Array.from({ length: width }, (_, x) =>
-    Math.floor((x * size.width) / width),
-  );
-  const { colour, alpha: opacity } = level;
-  for (let y = 0, from = 0; y < height; y++) {
-    const row = Math.floor((y * size.height) / height) * size.width;
-    for (let x = 0; x < width; x++, from++) {
-      const at = row + columns[x];
-      const pixel = rgba[from];
-      counts[at] += 1;
-      colour[3 * at] += pixel & 255;
-      colour[3 * at + 1] += (pixel >>> 8) & 255;
-      colour[3 * at + 2] += (pixel >>> 16) & 255;
-      opacity[at] += alpha[from];
-    }
-  }
-  for (let at = 0; at < counts.length; at++) {
-    const share = 1 / counts[at];
-    for (let channel = 3 * at; channel < 3 * at + 3; channel++) colour[channel] *= share;
-    opacity[at] = (opacity[at] * share) / 255;
-  }
-  return level;
-}
-
-function halve(level: ColourLevel): ColourLevel {
-  const half = createLevel({
-    width: Math.ceil(level.width / 2),
-    height: Math.ceil(level.height / 2),
-  });
-  for (let y = 0, at = 0; y < half.height; y++) {
-    const first = 2 * y * level.width;
-    const second = Math.min(2 * y + 1, level.height - 1) * level.width;
-    for (let x = 0; x < half.width; x++, at++) {
-      const near = 2 * x;
-      const far = Math.min(near + 1, level.width - 1);
-      const four = [first + near, first + far, second + near, second + far];
-      for (const from of four) {
-        half.alpha[at] += level.alpha[from] / 4;
-        for (let channel = 0; channel < 3; channel++) {
-          half.colour[3 * at + channel] += level.colour[3 * from + channel] / 4;
-        }
-      }
-    }
-  }
-  return half;
-}
-
-function startWithMeans({ colour, foreground, background }: ColourLevel): void {
-  foreground.set(colour);
-  background.set(colour);
-}
-
-/** Each pixel of `fine` begins with the colours of the one it lies in. */
-function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
-  for (let y = 0, at = 0; y < fine.height; y++) {
-    const row = (y >> 1) * coarse.width;
-    for (let x = 0; x < fine.width; x++, at++) {
-      const from = 3 * (row + (x >> 1));
-      for (let channel = 0; channel < 3; channel++) {
-        fine.foreground[3 * at + channel] = coarse.foreground[from + channel];
-        fine.background[3 * at + channel] = coarse.background[from + channel];
-      }
-    }
-  }
-}
-
-interface TileSource {
-  readonly strip: Uint32Array;
-  /** The picture's row that the strip begins with. */
-  readonly stripTop: number;
-  readonly alpha: Uint8Array;
-  readonly size: Size;
-}
-
-/** In `memory`: the picture's own pixels, the grid's colours to begin with. */
-function loadTile(
-  memory: ColourLevel,
-  { strip, stripTop, alpha, size }: TileSource,
-  { left, top, right, bottom }: Box,
-  grid: ColourLevel,
-): ColourLevel {
-  const level = { ...memory, width: right - left, height: bottom - top };
-  const { colour, foreground, background } = level;
-  for (let y = top, at = 0; y < bottom; y++) {
-    const row = Math.floor((y * grid.height) / size.height) * grid.width;
-    for (let x = left; x < right; x++, at++) {
-      const pixel = strip[(y - stripTop) * size.width + x];
-      const opacity = alpha[y * size.width + x];
-      const from = 3 * (row + Math.floor((x * grid.width) / size.width));
-      level.alpha[at] = opacity <= CLEAR_TO ? 0 : opacity >= OPAQUE_FROM ? 1 : opacity / 255;
-      for (let channel = 0, to = 3 * at; channel < 3; channel++, to++) {
-        const value = (pixel >>> (8 * channel)) & 255;
-        colour[to] = value;
-        foreground[to] = opacity >= OPAQUE_FROM ? value : grid.foreground[from + channel];
-        background[to] = opacity <= CLEAR_TO ? value : grid.background[from + channel];
-      }
-    }
-  }
-  return level;
-}
-
-/** From the photo's colour to the estimated one, as far as an alpha that may be wrong deserves. */
-function towards(colour: number, estimate: number, alpha: number): number {
-  const trust = TRUST_CLEAR + ((TRUST_OPAQUE - TRUST_CLEAR) * alpha) / 255;
-  return Math.round(colour + trust * (estimate - colour));
-}
-
-/** Soft pixels of the input's own transparency keep the colour that their file gives them. */
-function storeTile(
-  { foreground, width: stride }: ColourLevel,
-  outer: Box,
-  { left, top, right, bottom }: Box,
-  { rgba, width }: RgbaPicture,
+function averageTo(
+  borrow: Borrow,
+  { rgba, width, height }: RgbaPicture,
   alpha: Uint8Array,
+  grid: ColourLevel,
 ): void {
-  for (let y = top; y < bottom; y++) {
-    for (let x = left; x < right; x++) {
-      const at = y * width + x;
-      if (!isSoft(alpha[at]) || rgba[at] >>> 24 !== 255) continue;
-      const from = 3 * ((y - outer.top) * stride + x - outer.left);
-      const pixel = rgba[at];
-      const red = towards(pixel & 255, foreground[from], alpha[at]);
-      const green = towards((pixel >>> 8) & 255, foreground[from + 1], alpha[at]);
-      const blue = towards((pixel >>> 16) & 255, foreground[from + 2], alpha[at]);
-      rgba[at] = red | (green << 8) | (blue << 16) | 0xff000000;
+  // The first of a line's pixels that lie in a cell, and of the cell behind the last.
+  const startOf = (cell: number, pixels: number, cells: number) =>
+    Math.ceil((cell * pixels) / cells);
+  const starts = borrowCopy(
+    borrow,
+    Int32Array.from({ length: grid.width + 1 }, (_, cell) => startOf(cell, width, grid.width)),
+  );
+  const pixelsAddress = borrow(4 * width);
+  const alphaAddress = borrow(width);
+  const pixels = pixelsAt(pixelsAddress, width);
+  const opacities = bytesAt(alphaAddress, width);
+  for (let row = 0; row < grid.height; row++) {
+    const top = startOf(row, height, grid.height);
+    const bottom = startOf(row + 1, height, grid.height);
+    const seen = grid.seen + row * grid.width * VECTOR_BYTES;
+    bytesAt(seen, grid.width * VECTOR_BYTES).fill(0);
+    for (let y = top; y < bottom; y++) {
+      pixels.set(rgba.subarray(y * width, (y + 1) * width));
+      opacities.set(alpha.subarray(y * width, (y + 1) * width));
+      kernels.addToCells(pixelsAddress, alphaAddress, starts, grid.width, seen);
+    }
+    kernels.meanOfCells(starts, grid.width, bottom - top, seen);
+  }
+}
+
+/** Solves tile after tile of the picture's own pixels, in the memory of one. */
+class TileSolver {
+  readonly #picture: RgbaPicture;
+  readonly #alpha: Uint8Array;
+  readonly #grid: ColourLevel;
+  readonly #level: ColourLevel;
+  readonly #pixels: number;
+  readonly #opacities: number;
+  /** For each of a row's pixels its cell in a row of the grid. */
+  readonly #cells: number;
+
+  constructor(borrow: Borrow, picture: RgbaPicture, alpha: Uint8Array, grid: ColourLevel) {
+    this.#picture = picture;
+    this.#alpha = alpha;
+    this.#grid = grid;
+    const side = TILE_PX + 2 * HALO_PX;
+    this.#level = borrowLevel(borrow, { width: side, height: side });
+    this.#pixels = borrow(4 * side);
+    this.#opacities = borrow(side);
+    const cells = Int32Array.from({ length: picture.width }, (_, x) =>
+      Math.floor((x * grid.width) / picture.width),
+    );
+    this.#cells = borrowCopy(borrow, cells);
+  }
+
+  /** @param strip rows of the picture, the first that of `outer`. */
+  solve(strip: Uint32Array, outer: Box, inner: Box): void {
+    const level = {
+      ...this.#level,
+      width: outer.right - outer.left,
+      height: outer.bottom - outer.top,
+    };
+    this.#load(level, strip, outer);
+    relax(level, ROUNDS_FINE, true);
+    this.#store(level, outer, inner);
+  }
+
+  #load({ width: count, seen, foreground, background }: ColourLevel, strip: Uint32Array, box: Box) {
+    const { width, height } = this.#picture;
+    const grid = this.#grid;
+    const pixels = pixelsAt(this.#pixels, count);
+    const opacities = bytesAt(this.#opacities, count);
+    for (let y = box.top; y < box.bottom; y++) {
+      const inStrip = (y - box.top) * width + box.left;
+      const inPicture = y * width + box.left;
+      pixels.set(strip.subarray(inStrip, inStrip + count));
+      opacities.set(this.#alpha.subarray(inPicture, inPicture + count));
+      const gridRow = Math.floor((y * grid.height) / height) * grid.width * VECTOR_BYTES;
+      const at = (y - box.top) * count * VECTOR_BYTES;
+      kernels.loadRow(
+        this.#pixels,
+        this.#opacities,
+        count,
+        this.#cells + 4 * box.left,
+        grid.foreground + gridRow,
+        grid.background + gridRow,
+        CLEAR_TO,
+        OPAQUE_FROM,
+        seen + at,
+        foreground + at,
+        background + at,
+      );
+    }
+  }
+
+  #store({ width: stride, foreground }: ColourLevel, outer: Box, inner: Box): void {
+    const { rgba, width } = this.#picture;
+    const count = inner.right - inner.left;
+    const pixels = pixelsAt(this.#pixels, count);
+    const opacities = bytesAt(this.#opacities, count);
+    for (let y = inner.top; y < inner.bottom; y++) {
+      const at = y * width + inner.left;
+      pixels.set(rgba.subarray(at, at + count));
+      opacities.set(this.#alpha.subarray(at, at + count));
+      const from = (y - outer.top) * stride + inner.left - outer.left;
+      kernels.storeRow(
+        this.#pixels,
+        this.#opacities,
+        count,
+        foreground + from * VECTOR_BYTES,
+        CLEAR_TO,
+        OPAQUE_FROM,
+        TRUST_CLEAR,
+        TRUST_OPAQUE,
+      );
+      rgba.set(pixels, at);
     }
   }
 }

@@ -5,6 +5,7 @@
  * wrong.
  */
 import type { MatteRole } from '../models/prepared-model.ts';
+import { borrowCopy, floatsAt, kernels, withMemory } from './kernels.ts';
 import type { Size } from './picture-pool.ts';
 import { resample } from './resample.ts';
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from './second-look.ts';
@@ -53,7 +54,7 @@ export function mergeMattes(mattes: readonly RoleMatte[], size: Size): Uint8Arra
 function bringTo(matte: RoleMatte, size: Size): Uint8Array {
   const { alpha, width, height } = matte;
   if (width === size.width && height === size.height) return Uint8Array.from(alpha);
-  return resample({ data: alpha, width, height, channels: 1 }, size, 'triangle');
+  return resample({ data: alpha, width, height }, size);
 }
 
 /** In place: the softer the first look's edge, the more the others count, at most as much as it. */
@@ -105,57 +106,19 @@ function agreement(one: Uint8Array, other: Uint8Array): number {
   return either === 0 ? 0 : both / either;
 }
 
-/**
- * Of each pixel's window, clipped at the border, the share in which the matte is uncertain. Not by
- * boxMean: called with whole pictures too it is compiled for neither, and the guided filter, most
- * of the refinement's time, took 1.4 times as long.
- */
+/** Of each pixel, by the share of its window in which the matte is uncertain; 1 at most. */
 function needsOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
   const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
-  const across = new Uint16Array(alpha.length);
-  for (let y = 0; y < height; y++) countRow(alpha, across, y * width, width, reach);
   const span = UNCERTAIN_SHARE_FULL - UNCERTAIN_SHARE_MIN;
-  const needs = new Float32Array(alpha.length);
-  const counts = new Int32Array(width);
-  const columns = Int32Array.from({ length: width }, (_, x) => windowLength(x, width, reach));
-  for (let y = 0; y < Math.min(reach, height); y++) addRow(counts, across, y * width, 1);
-  for (let y = 0; y < height; y++) {
-    if (y + reach < height) addRow(counts, across, (y + reach) * width, 1);
-    if (y > reach) addRow(counts, across, (y - reach - 1) * width, -1);
-    const rows = windowLength(y, height, reach);
-    const start = y * width;
-    for (let x = 0; x < width; x++) {
-      const share = counts[x] / (rows * columns[x]);
-      needs[start + x] = Math.min(1, (share - UNCERTAIN_SHARE_MIN) / span);
+  return withMemory(borrow => {
+    const counts = borrow(4 * width);
+    const shares = borrow(4 * alpha.length);
+    const at = borrowCopy(borrow, alpha);
+    kernels.uncertainShares(at, width, height, reach, CERTAIN_BELOW, CERTAIN_ABOVE, counts, shares);
+    const needs = Float32Array.from(floatsAt(shares, alpha.length));
+    for (let i = 0; i < needs.length; i++) {
+      needs[i] = Math.min(1, (needs[i] - UNCERTAIN_SHARE_MIN) / span);
     }
-  }
-  return needs;
-}
-
-function windowLength(at: number, length: number, reach: number): number {
-  return Math.min(length - 1, at + reach) - Math.max(0, at - reach) + 1;
-}
-
-function countRow(
-  alpha: Uint8Array,
-  out: Uint16Array,
-  start: number,
-  width: number,
-  reach: number,
-): void {
-  let count = 0;
-  for (let x = 0; x < Math.min(reach, width); x++) count += uncertain(alpha[start + x]);
-  for (let x = 0; x < width; x++) {
-    if (x + reach < width) count += uncertain(alpha[start + x + reach]);
-    if (x > reach) count -= uncertain(alpha[start + x - reach - 1]);
-    out[start + x] = count;
-  }
-}
-
-function uncertain(value: number): number {
-  return value > CERTAIN_BELOW && value < CERTAIN_ABOVE ? 1 : 0;
-}
-
-function addRow(counts: Int32Array, across: Uint16Array, start: number, sign: 1 | -1): void {
-  for (let x = 0; x < counts.length; x++) counts[x] += sign * across[start + x];
+    return needs;
+  });
 }

@@ -89,6 +89,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
     image: 0,
     time_budget: 0,
     memory_budget: 0,
+    stalled: 0,
     abandoned: 0,
     recycled: 0,
     closed: 0,
@@ -256,6 +257,9 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
       case 'time_budget':
       case 'memory_budget':
         this.#log.warn(fields, 'picture worker killed at its budget');
+        break;
+      case 'stalled':
+        this.#log.error(fields, 'picture worker stood still and was killed');
         break;
       default:
         this.#log.error(fields, 'picture worker died');

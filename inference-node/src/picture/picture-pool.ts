@@ -62,7 +62,7 @@ export interface FinishedPicture {
  * One worker, held for one image from decode to encode. Errors: ContractError
  * UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED (the image's fault, not
  * retryable: also a time or memory budget exceeded), NODE_INCAPABLE (codec not here),
- * PICTURE_WORKER_LOST (died, and not by a budget).
+ * PICTURE_WORKER_LOST (died, and not by a budget, or stood still).
  */
 export interface PictureLease {
   readonly waitMs: number;
@@ -109,8 +109,9 @@ export interface PicturePool {
 /**
  * Why a worker's process ended. start: before it was ready. idle: without an image in it. image:
  * under one, by itself or by an outsider. time_budget, memory_budget: killed, its image cost too
- * much. abandoned: killed, its image was given up while it worked. recycled: replaced, it had grown
- * too large or a codec in it was broken. closed: the pool was closed.
+ * much. stalled: killed, it stood still under an image. abandoned: killed, its image was given up
+ * while it worked. recycled: replaced, it had grown too large or a codec in it was broken. closed:
+ * the pool was closed.
  */
 export const PICTURE_WORKER_ENDS = [
   'start',
@@ -118,6 +119,7 @@ export const PICTURE_WORKER_ENDS = [
   'image',
   'time_budget',
   'memory_budget',
+  'stalled',
   'abandoned',
   'recycled',
   'closed',

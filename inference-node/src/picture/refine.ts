@@ -9,10 +9,25 @@
  * Alpha is never rescaled per image: a model that is unsure gives a result that is unsure. What a
  * model is sure of stays as it is: the filter's answer counts by how unsure the matte is.
  */
-import { applySideColours, findSideColours } from './colour-alpha.ts';
-import { GuidedFilter, type LinearModels, type Region } from './guided-filter.ts';
+import { applyColours } from './colour-alpha.ts';
+import {
+  expand,
+  GuidedFilter,
+  type LinearModels,
+  RADIUS_MAX,
+  type Region,
+} from './guided-filter.ts';
+import {
+  type Borrow,
+  borrowCopy,
+  bytesAt,
+  kernels,
+  pixelsAt,
+  VECTOR_BYTES,
+  withMemory,
+} from './kernels.ts';
 import { mergeMattes, type RoleMatte } from './merge-mattes.ts';
-import { createModelInput } from './model-input.ts';
+import { createGuide } from './model-input.ts';
 import type { Size } from './picture-pool.ts';
 import { resample } from './resample.ts';
 import type { RgbaPicture } from './rgba-picture.ts';
@@ -22,7 +37,7 @@ import { overGrey } from './transparency.ts';
 const OWN_PIXELS_MAX = 2 * 1024 * 1024;
 /** Above, at this many: the work stops growing. */
 const WORKING_PIXELS_MAX = 1.5 * 1024 * 1024;
-/** Pixels a side of what is filtered at once: 0.5 MB of planes, which stay in a core's cache. */
+/** Pixels a side of what is filtered at once: 0.4 MB of sums and functions, for a core's cache. */
 const TILE_PX = 96;
 /**
  * Pixels: the filter's windows reach as far as a model's blur does, which is a few pixels of its
@@ -31,7 +46,6 @@ const TILE_PX = 96;
  */
 const RADIUS_SHARE = 1 / 128;
 const RADIUS_MIN = 2;
-const RADIUS_MAX = 8;
 /** Nearer than this to 0 and 255 a matte is left as it is. */
 const CERTAIN = 5;
 /** The filter's answer counts in full from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
@@ -40,23 +54,25 @@ const BLEND = 4;
 /** One byte a pixel of the picture; the result is the caller's. */
 export function refineMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
   const size = workingSize(picture);
-  const alpha = mergeMattes(mattes, size);
-  const guide = createModelInput(picture, size);
-  applySideColours(findSideColours(guide, alpha, size), guide, alpha, size);
-  const filter = new GuidedFilter(TILE_PX + 2, filterRadius(size));
-  const result = upsample(alpha, size, picture);
-  const source = { guide, alpha, ...size };
-  for (const tile of uncertainTiles(alpha, size)) {
-    // One pixel more on each side: between the last function and the next is a part of the picture.
-    const wanted = {
-      left: tile.left - 1,
-      top: tile.top - 1,
-      width: tile.width + 2,
-      height: tile.height + 2,
+  const merged = mergeMattes(mattes, size);
+  const guide = createGuide(picture, size);
+  return withMemory(borrow => {
+    const filter = new GuidedFilter(borrow, TILE_PX + 2, filterRadius(size));
+    const source = {
+      guide: borrowCopy(borrow, guide),
+      alpha: borrowCopy(borrow, merged),
+      ...size,
     };
-    applyAtFullSize(filter.fit(source, wanted), size, picture, tile, result);
-  }
-  return result;
+    applyColours(source);
+    const alpha = Uint8Array.from(bytesAt(source.alpha, merged.length));
+    const result = upsample(alpha, size, picture);
+    for (const tile of uncertainTiles(alpha, size)) {
+      // One pixel more each side: between the last function and the next is a part of the picture.
+      const models = filter.fit(source, expand(tile, 1, size));
+      withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, result));
+    }
+    return result;
+  });
 }
 
 /** The merged matte, stretched and nothing more. */
@@ -79,8 +95,7 @@ function filterRadius({ width, height }: Size): number {
 
 function upsample(alpha: Uint8Array, from: Size, { width, height }: Size): Buffer {
   if (from.width === width && from.height === height) return Buffer.from(alpha);
-  const raster = { data: alpha, width: from.width, height: from.height, channels: 1 as const };
-  return resample(raster, { width, height }, 'triangle');
+  return resample({ data: alpha, ...from }, { width, height });
 }
 
 function* uncertainTiles(alpha: Uint8Array, { width, height }: Size): Generator<Region> {
@@ -105,12 +120,6 @@ function isUncertain(alpha: Uint8Array, stride: number, tile: Region): boolean {
     }
   }
   return false;
-}
-
-/** @param answer of the filter, in [0, 1]; it may lie outside. */
-function blend(value: number, answer: number): number {
-  const share = Math.min(255, BLEND * Math.min(value, 255 - value)) / 255;
-  return value + share * (Math.min(1, Math.max(0, answer)) * 255 - value) + 0.5;
 }
 
 /** For each of a line's pixels the two models it lies between, and the second one's share. */
@@ -149,62 +158,47 @@ function placeBetween(
 
 /** In place, over the part of the picture that the tile stands for. */
 function applyAtFullSize(
-  models: LinearModels,
+  borrow: Borrow,
+  { region, at: models }: LinearModels,
   working: Size,
   picture: RgbaPicture,
   tile: Region,
   alpha: Uint8Array,
 ): void {
-  const { region } = models;
   const { rgba, width, height, translucent } = picture;
-  const across = placeBetween(
-    tile.left,
-    tile.width,
-    region.left,
-    region.width,
-    width / working.width,
-  );
-  const down = placeBetween(
-    tile.top,
-    tile.height,
-    region.top,
-    region.height,
-    height / working.height,
-  );
-  const planes = [models.red, models.green, models.blue, models.offset];
-  const rows = planes.map(() => new Float32Array(region.width));
-  const [red, green, blue, offset] = rows;
+  const scaleX = width / working.width;
+  const scaleY = height / working.height;
+  const across = placeBetween(tile.left, tile.width, region.left, region.width, scaleX);
+  const down = placeBetween(tile.top, tile.height, region.top, region.height, scaleY);
+  const count = across.firsts.length;
+  const firsts = borrowCopy(borrow, across.firsts);
+  const seconds = borrowCopy(borrow, across.seconds);
+  const shares = borrowCopy(borrow, across.shares);
+  const row = borrow(region.width * VECTOR_BYTES);
+  const pixelsAddress = borrow(4 * count);
+  const alphaAddress = borrow(count);
+  const pixels = pixelsAt(pixelsAddress, count);
+  const answers = bytesAt(alphaAddress, count);
+  const rowBytes = region.width * VECTOR_BYTES;
   for (let y = 0; y < down.firsts.length; y++) {
-    for (const [index, plane] of planes.entries())
-      mixModelRows(plane, region, down, y, rows[index]);
-    let at = (down.from + y) * width + across.from;
-    for (let x = 0; x < across.firsts.length; x++, at++) {
-      const value = alpha[at];
-      if (value <= CERTAIN || value >= 255 - CERTAIN) continue;
-      const i = across.firsts[x];
-      const j = across.seconds[x];
-      const share = across.shares[x];
-      const colour = translucent ? overGrey(rgba[at]) : rgba[at];
-      const r = (red[i] + (red[j] - red[i]) * share) * (colour & 255);
-      const g = (green[i] + (green[j] - green[i]) * share) * ((colour >>> 8) & 255);
-      const b = (blue[i] + (blue[j] - blue[i]) * share) * ((colour >>> 16) & 255);
-      const o = offset[i] + (offset[j] - offset[i]) * share;
-      alpha[at] = blend(value, (r + g + b) / 255 + o);
-    }
-  }
-}
-
-function mixModelRows(
-  plane: Float32Array,
-  { width }: Region,
-  { firsts, seconds, shares }: Between,
-  y: number,
-  out: Float32Array,
-): void {
-  const first = firsts[y] * width;
-  const second = seconds[y] * width;
-  const share = shares[y];
-  for (let x = 0; x < width; x++) {
-    out[x] = plane[first + x] + (plane[second + x] - plane[first + x]) * share;
+    const from = (down.from + y) * width + across.from;
+    const own = rgba.subarray(from, from + count);
+    pixels.set(translucent ? own.map(overGrey) : own);
+    answers.set(alpha.subarray(from, from + count));
+    const first = models + down.firsts[y] * rowBytes;
+    const second = models + down.seconds[y] * rowBytes;
+    kernels.mixModels(first, second, down.shares[y], row, region.width);
+    kernels.answerRow(
+      row,
+      firsts,
+      seconds,
+      shares,
+      pixelsAddress,
+      alphaAddress,
+      count,
+      CERTAIN,
+      BLEND,
+    );
+    alpha.set(answers, from);
   }
 }

@@ -145,7 +145,8 @@ export class WorkerProcess {
 
   /**
    * Asks for a decode or a finish. Rejects with the worker's ContractError, with PROCESSING_FAILED
-   * over a budget, PICTURE_WORKER_LOST where it died, and with the signal's reason, which ends it.
+   * over a budget, PICTURE_WORKER_LOST where it died or stood still, and with the signal's reason,
+   * which ends it.
    */
   ask<Kind extends AnswerKind>(
     kind: Kind,
@@ -248,15 +249,14 @@ export class WorkerProcess {
     const call = this.#call;
     if (pid === undefined || call === undefined) return;
     const { cpuMs, wallMs, residentBytes } = this.#limits;
-    const wallUsedMs = performance.now() - call.startedMs;
     const cpuNowMs = readCpuMs(pid);
     const cpuUsedMs = (cpuNowMs ?? 0) - (call.cpuBeforeMs ?? 0);
     const resident = readResidentBytes(pid) ?? 0;
-    if (
-      wallUsedMs > budgetFor(wallMs, this.#megapixels) ||
-      cpuUsedMs > budgetFor(cpuMs, this.#megapixels)
-    ) {
+    if (cpuUsedMs > budgetFor(cpuMs, this.#megapixels)) {
       this.end('time_budget');
+    } else if (performance.now() - call.startedMs > budgetFor(wallMs, this.#megapixels)) {
+      // Without its processor time nothing speaks for the image.
+      this.end(cpuNowMs === undefined ? 'time_budget' : 'stalled');
     } else if (resident > budgetFor(residentBytes, this.#megapixels)) {
       this.end('memory_budget');
     }
@@ -268,6 +268,8 @@ export class WorkerProcess {
         return new ContractError('PROCESSING_FAILED', 'the image takes too long to process');
       case 'memory_budget':
         return new ContractError('PROCESSING_FAILED', 'the image takes too much memory to process');
+      case 'stalled':
+        return new ContractError('PICTURE_WORKER_LOST', 'the picture worker stood still');
       case 'closed':
         return new ContractError('NODE_UNAVAILABLE', 'the node is shutting down');
       default:

@@ -1,8 +1,9 @@
 /** Engines that do not load, die, hang or answer wrongly, with the real ONNX Runtime. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { writeFile } from 'node:fs/promises';
+import { appendFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
@@ -27,13 +28,26 @@ function code(expected: string) {
 
 test('a file that is no graph: ready() says so, no run is taken', async context => {
   const model = await createModel(context, {});
-  await writeFile(model.path, 'this is no graph');
-  const pool = await openPool(context, {}, { model });
+  const text = 'this is no graph';
+  await writeFile(model.path, text);
+  const sha256 = createHash('sha256').update(text).digest('hex');
+  const pool = await openPool(context, {}, { model: { ...model, sha256 } });
   await assert.rejects(pool.ready(), /model tiny-mean does not run on cpu: .*protobuf/i);
   assert.equal(pool.snapshot().state, 'failed');
   await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
   assert.deepEqual(pool.processes(), []);
   assert.equal(pool.metrics().deaths.load, 1, 'what a load reports is not tried again');
+});
+
+test('a file altered while the node runs is not loaded again: the pool fails', async context => {
+  const model = await createModel(context, {});
+  const pool = await openPool(context, {}, { model, timing: AT_ONCE });
+  await pool.ready();
+  // Field 1000 of protobuf, which nobody knows: ONNX Runtime would load it.
+  await appendFile(model.path, Buffer.from([0xc0, 0x3e, 1]));
+  process.kill(pidOf(pool), 'SIGKILL');
+  await untilPool(pool, () => pool.snapshot().state === 'failed');
+  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
 });
 
 test('a graph that is not what its model says does not become ready', async context => {

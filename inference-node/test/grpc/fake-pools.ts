@@ -198,6 +198,7 @@ export class FakePicturePool implements WorkerPicturePool {
       image: 0,
       time_budget: 0,
       memory_budget: 0,
+      stalled: 0,
       abandoned: 0,
       recycled: 0,
       closed: 0,

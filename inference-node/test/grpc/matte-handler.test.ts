@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
+import { pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { CHUNK_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import {
@@ -259,6 +260,19 @@ describe('a good call', () => {
     );
   });
 
+  it('for a model runs that alone, also where the plan has its name', async () => {
+    const opinion = {
+      model: { ...TINY_MODEL, model: 'second' },
+      engines: new FakeEnginePool(new StageGates()),
+      role: 'opinion',
+    } as const;
+    await reopen({ opinion });
+    const caller = await new MatteCaller(node).sendFile('12345', { model: 'tiny' });
+    assert.equal(await caller.ended, undefined);
+    const names = caller.result().header?.modelRuns.map(({ model }) => model);
+    assert.deepEqual(names, ['tiny']);
+  });
+
   it('names the model that its plan had to do without, in the result and in the metrics', async () => {
     const engines = new FakeEnginePool(new StageGates());
     engines.set({ enginesReady: 0 });
@@ -495,6 +509,20 @@ describe('an error of a stage', () => {
       assert.equal(node.pictures.leasesOut, 0);
     });
   }
+
+  it('leaves what the codec said in the log, and out of the status', async () => {
+    await node.close();
+    const lines: Record<string, unknown>[] = [];
+    const log = pino({}, { write: line => lines.push(JSON.parse(line)) });
+    node = await openTestNode({ log });
+    const cause = 'premature end of JPEG image';
+    node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'damaged', { cause }));
+    const caller = await new MatteCaller(node).sendFile('12345', { jobId: 'job-7' });
+    assert.equal((await caller.failure()).detail, 'damaged');
+    const line = lines.find(({ msg }) => msg === 'image failed');
+    assert.equal(line?.reason, cause);
+    assert.equal(line?.jobId, 'job-7');
+  });
 
   it('with half a surrogate pair in its text still ends the call', async () => {
     node.gates.failOnce('decode', new ContractError('PROCESSING_FAILED', 'odd \ud800 text'));

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as connectHttp2, constants } from 'node:http2';
+import { connect } from 'node:net';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import {
@@ -21,6 +22,7 @@ import {
   type MatteRequest,
   MatteServiceService,
 } from '#gen/matting/v1/matte_service.ts';
+import { TestAuthority } from '../../../test/support/certificates.ts';
 import { tokenMetadata } from '../../src/grpc/callers.ts';
 import {
   applyHttp2Limits,
@@ -326,7 +328,7 @@ describe('a Matte call without an end', () => {
   }
 
   beforeEach(async () => {
-    node = await openTestNode({ matteSilenceMaxMs: 600 });
+    node = await openTestNode({ http2Bounds: { matteSilenceMaxMs: 600 } });
   });
 
   it('is reset where its caller says nothing', async () => {
@@ -343,5 +345,42 @@ describe('a Matte call without an end', () => {
     await node.matte.untilIdle();
     assert.equal(node.admission.snapshot().images, 0);
     assert.equal(node.pictures.finished.length, 1);
+  });
+});
+
+describe('a connection that says nothing', () => {
+  const http2Bounds = { greetingWaitMaxMs: 300 };
+
+  async function requireEnd(): Promise<void> {
+    const socket = connect(Number(node.address.split(':')[1]), '127.0.0.1');
+    socket.on('error', () => undefined);
+    socket.resume();
+    await once(socket, 'close');
+  }
+
+  it('is closed in plain text', async () => {
+    node = await openTestNode({ http2Bounds });
+    await requireEnd();
+  });
+
+  it('is closed before its TLS handshake', async () => {
+    const { cert, key } = new TestAuthority().issue('node');
+    const pair = { private_key: Buffer.from(key), cert_chain: Buffer.from(cert) };
+    node = await openTestNode({
+      http2Bounds,
+      credentials: ServerCredentials.createSsl(null, [pair]),
+    });
+    await requireEnd();
+  });
+
+  it('is no call under way, however long it is silent', async () => {
+    node = await openTestNode({ http2Bounds });
+    node.gates.hold('infer');
+    const caller = await new MatteCaller(node).sendFile('12345');
+    await node.gates.reached('infer');
+    // Its connection is older than this one, which was opened after it.
+    await requireEnd();
+    node.gates.letGo('infer');
+    assert.equal(await caller.ended, undefined);
   });
 });

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import { credentials, Metadata, ServerCredentials } from '@grpc/grpc-js';
-import { pino } from 'pino';
+import { type Logger, pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { fromServiceError } from '#contract/grpc-status.ts';
 import {
@@ -16,6 +16,7 @@ import {
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
 import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from '../../src/grpc/capacity.ts';
+import type { Http2Bounds } from '../../src/grpc/http2-limits.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-exchange.ts';
 import { MatteHandler, type NodeWork } from '../../src/grpc/matte-handler.ts';
 import { createNodeInfo } from '../../src/grpc/node-info.ts';
@@ -33,12 +34,14 @@ export interface TestNodeOptions {
   readonly limits?: Partial<AdmissionLimits>;
   readonly bounds?: Partial<ExchangeBounds>;
   readonly capabilities?: Partial<FakePicturePool['capabilities']>;
-  readonly matteSilenceMaxMs?: number;
+  readonly http2Bounds?: Http2Bounds;
   readonly connectionAgeMaxMs?: number;
   readonly callers?: Omit<CallersOptions, 'token'>;
   /** Plain text where absent. */
   readonly credentials?: ServerCredentials;
   readonly model?: Partial<PreparedModel>;
+  /** Silent where absent. */
+  readonly log?: Logger;
   /** A second model of the plan, beside its subject. */
   readonly opinion?: PlanRun;
   /** Leaves the node starting: it has no work yet. */
@@ -93,7 +96,14 @@ export async function openShell(
   const info = work && createNodeInfo({ identity, work, pictures, ...providers, device: 'a test' });
   const bounds = { ...EXCHANGE_BOUNDS, ...options.bounds };
   const callers = new Callers({ token: options.token, ...options.callers });
-  const handler = { status, work: () => work, metrics, callers, log: SILENT, bounds };
+  const handler = {
+    status,
+    work: () => work,
+    metrics,
+    callers,
+    log: options.log ?? SILENT,
+    bounds,
+  };
   const matte = new MatteHandler(handler);
   const watchers = new CapacityWatchers(() => readCapacity(status, work, pictures));
   status.onChange(() => watchers.changed());
@@ -110,7 +120,7 @@ export async function openShell(
     matte,
     watchers,
     info: () => info,
-    matteSilenceMaxMs: options.matteSilenceMaxMs,
+    http2Bounds: options.http2Bounds,
   });
   const address = `127.0.0.1:${server.port}`;
   const client = new MatteServiceClient(address, credentials.createInsecure());

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { applySideColours, findSideColours } from '../../src/picture/colour-alpha.ts';
+import { applyColours } from '../../src/picture/colour-alpha.ts';
+import { borrowCopy, bytesAt, withMemory } from '../../src/picture/kernels.ts';
 
 const SIZE = { width: 97, height: 61 };
 const PIXELS = SIZE.width * SIZE.height;
@@ -12,10 +13,13 @@ const GREEN: Colour = [20, 150, 70];
 const coverage = (x: number) => Math.min(1, Math.max(0, (51 - x) / 6));
 
 function paint(subject: Colour, background: Colour): Uint8Array {
-  const guide = new Uint8Array(3 * PIXELS);
-  for (let i = 0; i < guide.length; i++) {
-    const share = coverage(Math.floor(i / 3) % SIZE.width);
-    guide[i] = Math.round(share * subject[i % 3] + (1 - share) * background[i % 3]);
+  const guide = new Uint8Array(4 * PIXELS);
+  for (let i = 0; i < PIXELS; i++) {
+    const share = coverage(i % SIZE.width);
+    const mixed = subject.map((value, c) =>
+      Math.round(share * value + (1 - share) * background[c]),
+    );
+    guide.set(mixed, 4 * i);
   }
   return guide;
 }
@@ -26,10 +30,12 @@ function matte(alphaAt: (x: number) => number): Uint8Array {
   );
 }
 
-function applied(guide: Uint8Array, alpha: Uint8Array): Uint8Array {
-  const out = Uint8Array.from(alpha);
-  applySideColours(findSideColours(guide, alpha, SIZE), guide, out, SIZE);
-  return out;
+function applied(guide: Uint8Array, alpha: Uint8Array, size = SIZE): Uint8Array {
+  return withMemory(borrow => {
+    const source = { guide: borrowCopy(borrow, guide), alpha: borrowCopy(borrow, alpha), ...size };
+    applyColours(source);
+    return Uint8Array.from(bytesAt(source.alpha, alpha.length));
+  });
 }
 
 /** Blurred over 24 pixels and 3 pixels aside, as a model does it. */
@@ -50,10 +56,10 @@ describe("what the colours say about a matte's edge", () => {
 
   it('is not believed of a pixel that neither side explains', () => {
     const guide = paint(RED, GREEN);
-    const middle = 3 * (30 * SIZE.width + 48);
+    const middle = 4 * (30 * SIZE.width + 48);
     guide.set([0, 0, 255], middle);
     const out = applied(guide, blurred);
-    assert.ok(Math.abs(out[middle / 3] - blurred[middle / 3]) <= 1);
+    assert.ok(Math.abs(out[middle / 4] - blurred[middle / 4]) <= 1);
   });
 
   it('changes nothing that the matte is sure of', () => {
@@ -80,10 +86,8 @@ describe("what the colours say about a matte's edge", () => {
     ]) {
       const alpha = new Uint8Array(width * height).fill(128);
       alpha[0] = 255;
-      const guide = new Uint8Array(3 * width * height).fill(77);
-      const size = { width, height };
-      applySideColours(findSideColours(guide, alpha, size), guide, alpha, size);
-      assert.equal(alpha[0], 255);
+      const guide = new Uint8Array(4 * width * height).fill(77);
+      assert.equal(applied(guide, alpha, { width, height })[0], 255);
     }
   });
 });

@@ -119,7 +119,7 @@ class Run {
   }
 
   summary(): FuzzSummary {
-    const { image, time_budget, memory_budget } = this.#pool.ends();
+    const { image, time_budget, memory_budget, stalled } = this.#pool.ends();
     const peakMax = budgetFor(RESIDENT_BYTES_BUDGET, MEGAPIXELS_MAX);
     if (this.#peakBytes > peakMax) {
       this.#violations.push(`a worker took ${this.#peakBytes} bytes`);
@@ -131,7 +131,7 @@ class Run {
       slowestMs: Math.round(this.#slowest.ms),
       slowestName: this.#slowest.name,
       peakBytes: this.#peakBytes,
-      workersKilled: image + time_budget + memory_budget,
+      workersKilled: image + time_budget + memory_budget + stalled,
     };
   }
 }

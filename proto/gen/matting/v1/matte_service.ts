@@ -41,7 +41,10 @@ export const ResultKind = {
   RESULT_KIND_UNSPECIFIED: 0,
   /** RESULT_KIND_CUTOUT - RGBA, straight alpha, the oriented size of the input, sRGB */
   RESULT_KIND_CUTOUT: 1,
-  /** RESULT_KIND_MASK - the alpha matte alone: one 8-bit channel, the oriented size, 255 is opaque */
+  /**
+   * RESULT_KIND_MASK - The alpha matte alone, without loss: one 8-bit channel, the oriented size, 255 is opaque. WebP
+   * and AVIF hold it as red, green and blue of one value.
+   */
   RESULT_KIND_MASK: 2,
   UNRECOGNIZED: -1,
 } as const;
@@ -185,10 +188,11 @@ export interface MatteRequest {
   message: { $case: "header"; value: MatteHeader } | { $case: "chunk"; value: Chunk } | undefined;
 }
 
+/** A value of an enum that the node does not know is INVALID_ARGUMENT. */
 export interface MatteHeader {
   /** for logs and traces; at most 64 characters, may be empty */
   jobId: string;
-  /** the caller's fence; a higher number is a newer attempt of the same job */
+  /** for logs and traces: the caller's count of its attempts at this job */
   attempt: number;
   /** bytes of the file, 1 to 52428800 */
   contentLength: number;
@@ -196,15 +200,15 @@ export interface MatteHeader {
   sha256: Buffer;
   inputFormat: InputFormat;
   /**
-   * Pixels as stored in the file. Zero: unknown, and the image is admitted at the largest permit
-   * (100 megapixels). An image larger than declared is INVALID_ARGUMENT.
+   * Pixels as stored in the file, both or none. Zero: unknown, and the image is admitted at the
+   * largest permit (100 megapixels). An image larger than declared is INVALID_ARGUMENT.
    */
   width: number;
   height: number;
   outputFormat: OutputFormat;
   resultKind: ResultKind;
   priority: Priority;
-  /** a model of GetNodeInfo; empty: the node's plan */
+  /** A model of GetNodeInfo, alone; at the first size that is listed there. Empty: the node's plan. */
   model: string;
   /**
    * Refuse rather than admit where by the node's estimate no engine would take the image within
@@ -2493,7 +2497,8 @@ export const MatteServiceService = {
    * whose data add up to exactly `content_length`, then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
    *
-   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free: try another node now),
+   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
+   * another node now),
    * UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node has not that model or codec),
    * INVALID_ARGUMENT and OUT_OF_RANGE (the header itself), UNAUTHENTICATED.
    * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final; ABORTED
@@ -2509,7 +2514,10 @@ export const MatteServiceService = {
     responseSerialize: (value: MatteResponse): Buffer => Buffer.from(MatteResponse.encode(value).finish()),
     responseDeserialize: (value: Buffer): MatteResponse => MatteResponse.decode(value),
   },
-  /** What this node is and can do. Constant from the moment the node serves until it exits. */
+  /**
+   * What this node is and can do. Constant from the moment the node serves until it exits;
+   * UNAVAILABLE before.
+   */
   getNodeInfo: {
     path: "/matting.v1.MatteService/GetNodeInfo" as const,
     requestStream: false as const,
@@ -2540,7 +2548,8 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
    * whose data add up to exactly `content_length`, then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
    *
-   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free: try another node now),
+   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
+   * another node now),
    * UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node has not that model or codec),
    * INVALID_ARGUMENT and OUT_OF_RANGE (the header itself), UNAUTHENTICATED.
    * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final; ABORTED
@@ -2548,7 +2557,10 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
    * CANCELLED and DEADLINE_EXCEEDED free the permits at the next stage.
    */
   matte: handleBidiStreamingCall<MatteRequest, MatteResponse>;
-  /** What this node is and can do. Constant from the moment the node serves until it exits. */
+  /**
+   * What this node is and can do. Constant from the moment the node serves until it exits;
+   * UNAVAILABLE before.
+   */
   getNodeInfo: handleUnaryCall<GetNodeInfoRequest, GetNodeInfoResponse>;
   /** The node's state and load: at once, then at every change (at most every 20 ms) and every second. */
   watchCapacity: handleServerStreamingCall<WatchCapacityRequest, WatchCapacityResponse>;
@@ -2562,7 +2574,8 @@ export interface MatteServiceClient extends Client {
    * whose data add up to exactly `content_length`, then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
    *
-   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free: try another node now),
+   * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
+   * another node now),
    * UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node has not that model or codec),
    * INVALID_ARGUMENT and OUT_OF_RANGE (the header itself), UNAUTHENTICATED.
    * After `admitted`: INVALID_ARGUMENT and OUT_OF_RANGE are faults of the image and final; ABORTED
@@ -2572,7 +2585,10 @@ export interface MatteServiceClient extends Client {
   matte(): ClientDuplexStream<MatteRequest, MatteResponse>;
   matte(options: Partial<CallOptions>): ClientDuplexStream<MatteRequest, MatteResponse>;
   matte(metadata: Metadata, options?: Partial<CallOptions>): ClientDuplexStream<MatteRequest, MatteResponse>;
-  /** What this node is and can do. Constant from the moment the node serves until it exits. */
+  /**
+   * What this node is and can do. Constant from the moment the node serves until it exits;
+   * UNAVAILABLE before.
+   */
   getNodeInfo(
     request: GetNodeInfoRequest,
     callback: (error: ServiceError | null, response: GetNodeInfoResponse) => void,

@@ -1,0 +1,189 @@
+/** What is read when somebody scrapes: what metrics.ts counts stands beside it. */
+import { Gauge, type Registry } from 'prom-client';
+import { settledWithin } from '#contract/settled-within.ts';
+import type { FleetCounts } from './nodes/fleet.ts';
+import { READINESS_CAUSES, type Readiness } from './services/readiness.ts';
+
+/** Two scrapes close together are answered by one look. */
+const CACHE_MS = 1000;
+/** Scrapers give up after 10 s, and then know nothing, when they should know most. */
+const READ_MS_MAX = 2000;
+
+export interface MetricSources {
+  /** Of this program. */
+  readonly version: string;
+  readonly readiness: () => Promise<Readiness>;
+  readonly fleet: () => FleetCounts;
+  readonly running: () => number;
+  readonly uploads: () => { readonly open: number; readonly waiting: number };
+  /** To the public port. */
+  readonly connections: () => number;
+  readonly storageFreeBytes: () => Promise<number>;
+  readonly queueMegapixelsMax: number;
+  readonly queued: () => Promise<{
+    readonly jobs: number;
+    readonly megapixels: number;
+    readonly oldestCreatedAtMs: number | null;
+  }>;
+  readonly webhooksInFlight: () => number;
+  readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
+}
+
+type Labels = Readonly<Record<string, string>>;
+type Show = (value: number, labels?: Labels) => void;
+type Define = (
+  name: string,
+  help: string,
+  read: (show: Show) => void | Promise<void>,
+  labelNames?: readonly string[],
+) => void;
+
+/** `onFailure` hears of what could not be read, and what it was; the rest of the page comes. */
+export function registerGauges(
+  registry: Registry,
+  sources: MetricSources,
+  onFailure: (what: string, error: unknown) => void,
+): void {
+  const define: Define = (name, help, read, labelNames = []) => {
+    new Gauge({
+      name,
+      help,
+      labelNames: [...labelNames],
+      registers: [registry],
+      async collect() {
+        // What cannot be told is missing from the page, rather than there as it was.
+        if (labelNames.length === 0) this.remove();
+        else this.reset();
+        await read((value, labels = {}) => this.set(labels, value));
+      },
+    });
+  };
+  defineProcess(define, sources, onFailure);
+  defineFleet(define, sources);
+  const failed = (error: unknown) => onFailure('the database', error);
+  defineQueue(define, sources, failed);
+  defineWebhooks(define, sources, failed);
+}
+
+function defineProcess(
+  define: Define,
+  sources: MetricSources,
+  onFailure: (what: string, error: unknown) => void,
+): void {
+  const { version } = sources;
+  define('matting_control_info', '1; what runs here', show => show(1, { version }), ['version']);
+  const read = async (show: Show) => {
+    const state = await sources.readiness();
+    for (const cause of READINESS_CAUSES) {
+      show(!state.ready && state.causes.includes(cause) ? 1 : 0, { cause });
+    }
+  };
+  define('matting_control_unready', '1 for what keeps /readyz from 200', read, ['cause']);
+  define('matting_control_http_connections', 'Open connections to the public port', show =>
+    show(sources.connections()),
+  );
+  define('matting_control_uploads', 'Images being received', show => show(sources.uploads().open));
+  define('matting_control_uploads_waiting', 'Images that wait to be received', show =>
+    show(sources.uploads().waiting),
+  );
+  const free = looked(sources.storageFreeBytes, error => onFailure('the storage', error));
+  define('matting_control_storage_free_bytes', 'What the storage still takes', show => free(show));
+}
+
+function defineFleet(define: Define, { fleet, running }: MetricSources): void {
+  const nodes = (show: Show) => {
+    const { members, routable } = fleet();
+    show(routable, { state: 'routable' });
+    show(members - routable, { state: 'unroutable' });
+  };
+  define('matting_control_nodes', 'Nodes by what this replica sees of them', nodes, ['state']);
+  define('matting_control_node_slots_free', 'Images the nodes would admit now', show =>
+    show(fleet().imagesFree),
+  );
+  define('matting_control_attempts_in_flight', 'Attempts on nodes from here', show =>
+    show(fleet().attemptsInFlight),
+  );
+  define('matting_control_jobs_running', 'Jobs this replica holds', show => show(running()));
+}
+
+function defineQueue(
+  define: Define,
+  { queued, queueMegapixelsMax }: MetricSources,
+  onFailure: (error: unknown) => void,
+): void {
+  const read = looked(queued, onFailure);
+  define('matting_control_queue_jobs', 'Open jobs that wait for a node', show =>
+    read(queue => show(queue.jobs)),
+  );
+  define('matting_control_queue_megapixels', 'Megapixels of those jobs', show =>
+    read(queue => show(queue.megapixels)),
+  );
+  define('matting_control_queue_megapixels_max', 'Above it submissions get 503', show =>
+    show(queueMegapixelsMax),
+  );
+  define('matting_control_queue_oldest_age_seconds', 'Age of the oldest of them', show =>
+    read(({ oldestCreatedAtMs }) => {
+      const ageMs = oldestCreatedAtMs === null ? 0 : Date.now() - oldestCreatedAtMs;
+      show(Math.max(0, ageMs) / 1000);
+    }),
+  );
+}
+
+function defineWebhooks(
+  define: Define,
+  { webhooksInFlight, webhooksDue }: MetricSources,
+  onFailure: (error: unknown) => void,
+): void {
+  define('matting_control_webhooks_in_flight', 'Notifications under way from here', show =>
+    show(webhooksInFlight()),
+  );
+  const read = looked(webhooksDue, onFailure);
+  define('matting_control_webhooks_due', 'Notifications whose time has come', show =>
+    read(({ count }) => show(count)),
+  );
+  define('matting_control_webhooks_oldest_due_seconds', 'Since when, the oldest', show =>
+    read(({ oldestMs }) => show(oldestMs / 1000)),
+  );
+}
+
+/**
+ * One look for all that is shown of it; no second one while the first hangs, and none that a scrape
+ * waits long for.
+ */
+function looked<T>(
+  ask: () => Promise<T>,
+  onFailure: (error: unknown) => void,
+): (show: (answer: T) => void) => Promise<void> {
+  let look: Look<T> | undefined;
+  return async show => {
+    if (look === undefined || performance.now() >= look.standsUntilMs) {
+      look = begin(ask, onFailure);
+    }
+    let answer: T | undefined;
+    const told = look.answer.then(found => {
+      answer = found;
+    });
+    await settledWithin(told, READ_MS_MAX);
+    if (answer !== undefined) show(answer);
+  };
+}
+
+interface Look<T> {
+  /** Undefined: it could not be read. */
+  readonly answer: Promise<T | undefined>;
+  /** Infinite until it has ended. */
+  standsUntilMs: number;
+}
+
+function begin<T>(ask: () => Promise<T>, onFailure: (error: unknown) => void): Look<T> {
+  const answer = ask().catch((error: unknown) => {
+    onFailure(error);
+    return undefined;
+  });
+  const look: Look<T> = { answer, standsUntilMs: Number.POSITIVE_INFINITY };
+  const beganMs = performance.now();
+  void answer.then(() => {
+    look.standsUntilMs = beganMs + CACHE_MS;
+  });
+  return look;
+}

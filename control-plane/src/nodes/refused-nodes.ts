@@ -1,0 +1,51 @@
+/**
+ * Nodes that the registry does not take, for whoever wonders why one does not appear: each is
+ * counted, and of each cause there is a line in the log from time to time, since they try on for
+ * ever, and strangers may too.
+ */
+import type { Logger } from 'pino';
+
+/**
+ * token: no token, or a wrong one; invalid: what it says of itself is not usable; replaced: another
+ * live process has registered under its node id since.
+ */
+export type RefusalCause = 'token' | 'invalid' | 'replaced';
+
+export interface NodeRefusal {
+  readonly cause: RefusalCause;
+  /** As the node says; undefined where that is no node id. */
+  readonly nodeId: string | undefined;
+  /** Where it called from. */
+  readonly peer: string;
+  readonly detail: string;
+}
+
+/** Between two lines of one cause. */
+const LINE_EVERY_MS = 10_000;
+
+export interface RefusedNodesOptions {
+  readonly log: Pick<Logger, 'warn'>;
+  readonly observer: { nodeRefused(cause: RefusalCause): void };
+  readonly now?: () => number;
+}
+
+export class RefusedNodes {
+  readonly #options: RefusedNodesOptions;
+  readonly #now: () => number;
+  readonly #loggedAtMs = new Map<RefusalCause, number>();
+
+  constructor(options: RefusedNodesOptions) {
+    this.#options = options;
+    this.#now = options.now ?? (() => performance.now());
+  }
+
+  note(refusal: NodeRefusal): void {
+    const { log, observer } = this.#options;
+    const { cause } = refusal;
+    observer.nodeRefused(cause);
+    const now = this.#now();
+    if (now - (this.#loggedAtMs.get(cause) ?? Number.NEGATIVE_INFINITY) < LINE_EVERY_MS) return;
+    this.#loggedAtMs.set(cause, now);
+    log.warn({ ...refusal }, 'a node was refused');
+  }
+}

@@ -1,0 +1,172 @@
+/**
+ * The alpha that the picture's own colours speak for: the subject's colour and the background's are
+ * carried on from where the matte is sure to where it is not, from coarse to fine (pull-push:
+ * Gortler et al., "The Lumigraph", SIGGRAPH 1996, section 3.4), and a pixel's place on the line
+ * between the two is its alpha, as far as they differ and explain it.
+ *
+ * A side is a plane of cells, a vector each: red, green, blue, weight.
+ */
+import { least, PIXEL, toFloats } from './pixel';
+
+/**
+ * Adds the pixels that the matte is sure of to their cells.
+ * @param guide four bytes a pixel, of which the first three count.
+ * @param sure nearer than this to 0 and 255 a pixel shows one of the two alone.
+ * @param cellPx pixels a side of a cell.
+ */
+export function sumKnown(
+  guide: usize,
+  alpha: usize,
+  width: i32,
+  height: i32,
+  sure: i32,
+  cellPx: i32,
+  subject: usize,
+  background: usize,
+): void {
+  const cells = (width + cellPx - 1) / cellPx;
+  for (let y = 0; y < height; y++) {
+    let cell = <usize>(y / cellPx) * <usize>cells * PIXEL;
+    for (let left = 0; left < width; left += cellPx, cell += PIXEL) {
+      let ofSubject = v128.load(subject + cell);
+      let ofBackground = v128.load(background + cell);
+      for (let x = left; x < least(width, left + cellPx); x++, guide += 4, alpha++) {
+        const value = <i32>load<u8>(alpha);
+        if (value >= sure && value <= 255 - sure) continue;
+        const colour = f32x4.replace_lane(toFloats(v128.load32_zero(guide)), 3, 1);
+        if (value < sure) ofBackground = f32x4.add(ofBackground, colour);
+        else ofSubject = f32x4.add(ofSubject, colour);
+      }
+      v128.store(subject + cell, ofSubject);
+      v128.store(background + cell, ofBackground);
+    }
+  }
+}
+
+/** Cells of twice the side: sums of the four, two or one that they cover. */
+export function sumCells(fine: usize, width: i32, height: i32, coarse: usize): void {
+  const stride = <usize>width * PIXEL;
+  for (let y = 0; y < height; y += 2) {
+    for (let x = 0; x < width; x += 2, coarse += PIXEL) {
+      const at = fine + <usize>y * stride + <usize>x * PIXEL;
+      const right = x + 1 < width;
+      let sum = v128.load(at);
+      if (right) sum = f32x4.add(sum, v128.load(at + PIXEL));
+      if (y + 1 < height) {
+        sum = f32x4.add(sum, v128.load(at + stride));
+        if (right) sum = f32x4.add(sum, v128.load(at + stride + PIXEL));
+      }
+      v128.store(coarse, sum);
+    }
+  }
+}
+
+/**
+ * In place: from sums to means of weight 1, from the coarser cells where little or nothing is
+ * known; of weight 0 where there is nothing in those either.
+ * @param coarser of half the sides, rounded up; 0 for none.
+ * @param coarserWeight of what they say, beside one known pixel.
+ */
+export function carryOn(
+  cells: usize,
+  width: i32,
+  height: i32,
+  coarser: usize,
+  coarserWeight: f32,
+): void {
+  const coarseWidth = (width + 1) >> 1;
+  const coarseHeight = (height + 1) >> 1;
+  const weights = f32x4.splat(coarserWeight);
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, cells += PIXEL) {
+      let sum = v128.load(cells);
+      if (coarser !== 0) {
+        const across: f32 = (<f32>x + 0.5) / 2;
+        const down: f32 = (<f32>y + 0.5) / 2;
+        const carried = between(coarser, coarseWidth, coarseHeight, across, down);
+        sum = f32x4.add(sum, f32x4.mul(carried, weights));
+      }
+      const weight = f32x4.extract_lane(sum, 3);
+      if (weight === 0) continue;
+      v128.store(cells, f32x4.mul(sum, f32x4.splat(1 / weight)));
+    }
+  }
+}
+
+/** Between the four cells whose middles are nearest. @param x in cells, from the plane's edge. */
+function between(cells: usize, width: i32, height: i32, x: f32, y: f32): v128 {
+  const across = <f32>Math.min(<f32>(width - 1), Math.max(0, x - 0.5));
+  const down = <f32>Math.min(<f32>(height - 1), Math.max(0, y - 0.5));
+  const left = <i32>across;
+  const top = <i32>down;
+  const shareX = f32x4.splat(across - <f32>left);
+  const shareY = f32x4.splat(down - <f32>top);
+  const right = <usize>(least(width - 1, left + 1) - left) * PIXEL;
+  const below = <usize>(least(height - 1, top + 1) - top) * <usize>width * PIXEL;
+  const at = cells + <usize>(top * width + left) * PIXEL;
+  const upper = mix(v128.load(at), v128.load(at + right), shareX);
+  const lower = mix(v128.load(at + below), v128.load(at + below + right), shareX);
+  return mix(upper, lower, shareY);
+}
+
+function mix(one: v128, other: v128, share: v128): v128 {
+  return f32x4.add(one, f32x4.mul(f32x4.sub(other, one), share));
+}
+
+/** The first three lanes. */
+function dot(one: v128, other: v128): f32 {
+  const products = f32x4.mul(one, other);
+  return (
+    f32x4.extract_lane(products, 0) +
+    f32x4.extract_lane(products, 1) +
+    f32x4.extract_lane(products, 2)
+  );
+}
+
+/**
+ * In place, where the matte is not sure.
+ * @param distanceHalf distance of the two colours, in bytes, at which the answer counts half.
+ * @param offLine distance of a pixel from the line between the two at which it counts 1 / e.
+ * @param trust of the answer where the colours are as clear as can be.
+ */
+export function applySides(
+  guide: usize,
+  alpha: usize,
+  width: i32,
+  height: i32,
+  sure: i32,
+  cellPx: i32,
+  subject: usize,
+  background: usize,
+  distanceHalf: f32,
+  offLine: f32,
+  trust: f32,
+): void {
+  const gridWidth = (width + cellPx - 1) / cellPx;
+  const gridHeight = (height + cellPx - 1) / cellPx;
+  const scale: f32 = 1 / <f32>cellPx;
+  for (let y = 0; y < height; y++) {
+    for (let x = 0; x < width; x++, guide += 4, alpha++) {
+      const value = <i32>load<u8>(alpha);
+      if (value < sure || value > 255 - sure) continue;
+      const across: f32 = (<f32>x + 0.5) * scale;
+      const down: f32 = (<f32>y + 0.5) * scale;
+      const ofSubject = between(subject, gridWidth, gridHeight, across, down);
+      const ofBackground = between(background, gridWidth, gridHeight, across, down);
+      // Nowhere in the picture is one of the two known.
+      const known = f32x4.extract_lane(ofSubject, 3) * f32x4.extract_lane(ofBackground, 3);
+      if (known === 0) return;
+      const line = f32x4.sub(ofSubject, ofBackground);
+      const seen = f32x4.sub(toFloats(v128.load32_zero(guide)), ofBackground);
+      const distance = dot(line, line);
+      const place: f32 = distance === 0 ? 0 : dot(line, seen) / distance;
+      const answer = <f32>Math.min(1, Math.max(0, place));
+      const miss = f32x4.sub(seen, f32x4.mul(line, f32x4.splat(answer)));
+      const clear = distance / (distance + distanceHalf * distanceHalf);
+      const belief = trust * clear * Mathf.exp(-dot(miss, miss) / (offLine * offLine));
+      const soft = <f32>least(255, 4 * least(value, 255 - value)) / 255;
+      const own = <f32>value;
+      store<u8>(alpha, <u8>(own + belief * soft * (255 * answer - own) + 0.5));
+    }
+  }
+}

@@ -1,0 +1,209 @@
+/**
+ * Foreground estimation: given colour and alpha, foreground and background colours that explain
+ * them (colour = alpha * foreground + (1 - alpha) * background) and are smooth, all the more where
+ * alpha changes. Germer et al., "Fast Multi-Level Foreground Estimation", ICPR 2020, section III.
+ *
+ * A level is three planes of vectors, row by row: `seen` (colour 0 to 255 and alpha 0 to 1),
+ * `foreground` and `background` (colours; the fourth lane is nobody's).
+ */
+import { PIXEL, toBytes, toFloats } from './pixel';
+
+/**
+ * Improves both colours in place, pixel by pixel, each from its neighbours' newest values: of each
+ * pixel the 2x2 system of its two colours, the same for each channel.
+ * @param softOnly leaves what is quite opaque or quite transparent as it is.
+ * @param smoothness of neighbours of the same alpha.
+ * @param gradientWeight what a step of alpha adds.
+ */
+export function relax(
+  seen: usize,
+  foreground: usize,
+  background: usize,
+  width: i32,
+  height: i32,
+  rounds: i32,
+  softOnly: bool,
+  smoothness: f32,
+  gradientWeight: f32,
+): void {
+  const stride = <usize>width * PIXEL;
+  for (let round = 0; round < rounds; round++) {
+    for (let y = 0; y < height; y++) {
+      const row = <usize>y * stride;
+      const up = y > 0 ? row - stride : row;
+      const down = y < height - 1 ? row + stride : row;
+      for (let x = 0; x < width; x++) {
+        const at = row + <usize>x * PIXEL;
+        const pixel = v128.load(seen + at);
+        const a = f32x4.extract_lane(pixel, 3);
+        if (softOnly && (a === 0 || a === 1)) continue;
+        const left = x > 0 ? at - PIXEL : at;
+        const right = x < width - 1 ? at + PIXEL : at;
+        const above = up + <usize>x * PIXEL;
+        const below = down + <usize>x * PIXEL;
+        const wl = smoothness + gradientWeight * Mathf.abs(a - load<f32>(seen + left, 12));
+        const wr = smoothness + gradientWeight * Mathf.abs(a - load<f32>(seen + right, 12));
+        const wu = smoothness + gradientWeight * Mathf.abs(a - load<f32>(seen + above, 12));
+        const wd = smoothness + gradientWeight * Mathf.abs(a - load<f32>(seen + below, 12));
+        const sum = wl + wr + wu + wd;
+        const b: f32 = 1 - a;
+        const ff = a * a + sum;
+        const fb = a * b;
+        const bb = b * b + sum;
+        const scale: f32 = 1 / (ff * bb - fb * fb);
+        const own = f32x4.splat(bb * scale);
+        const shared = f32x4.splat(fb * scale);
+        const others = f32x4.splat(ff * scale);
+        const weightRight = f32x4.splat(wr);
+        const weightUp = f32x4.splat(wu);
+        const weightDown = f32x4.splat(wd);
+        let f = f32x4.mul(pixel, f32x4.splat(a));
+        f = f32x4.add(f, f32x4.mul(weightRight, v128.load(foreground + right)));
+        f = f32x4.add(f, f32x4.mul(weightUp, v128.load(foreground + above)));
+        f = f32x4.add(f, f32x4.mul(weightDown, v128.load(foreground + below)));
+        let g = f32x4.mul(pixel, f32x4.splat(b));
+        g = f32x4.add(g, f32x4.mul(weightRight, v128.load(background + right)));
+        g = f32x4.add(g, f32x4.mul(weightUp, v128.load(background + above)));
+        g = f32x4.add(g, f32x4.mul(weightDown, v128.load(background + below)));
+        // What comes from the left is added last: the pixel before has only just been made.
+        const weightLeft = f32x4.splat(wl);
+        const leftF = v128.load(foreground + left);
+        const leftG = v128.load(background + left);
+        const restF = f32x4.sub(f32x4.mul(own, f), f32x4.mul(shared, g));
+        const restG = f32x4.sub(f32x4.mul(others, g), f32x4.mul(shared, f));
+        const sharedLeft = f32x4.mul(shared, weightLeft);
+        const newF = f32x4.add(
+          restF,
+          f32x4.sub(f32x4.mul(f32x4.mul(own, weightLeft), leftF), f32x4.mul(sharedLeft, leftG)),
+        );
+        const newG = f32x4.add(
+          restG,
+          f32x4.sub(f32x4.mul(f32x4.mul(others, weightLeft), leftG), f32x4.mul(sharedLeft, leftF)),
+        );
+        v128.store(foreground + at, clamped(newF));
+        v128.store(background + at, clamped(newG));
+      }
+    }
+  }
+}
+
+function clamped(colour: v128): v128 {
+  return f32x4.min(f32x4.max(colour, f32x4.splat(0)), f32x4.splat(255));
+}
+
+/** Adds a row of the picture to the sums of cells. @param starts of the cells, and the end. */
+export function addToCells(
+  pixels: usize,
+  alpha: usize,
+  starts: usize,
+  cells: i32,
+  seen: usize,
+): void {
+  for (let cell = 0; cell < cells; cell++, starts += 4, seen += PIXEL) {
+    let sum = v128.load(seen);
+    const end = <usize>load<i32>(starts, 4);
+    for (let x = <usize>load<i32>(starts); x < end; x++) {
+      const bytes = i8x16.replace_lane(v128.load32_zero(pixels + 4 * x), 3, load<i8>(alpha + x));
+      sum = f32x4.add(sum, toFloats(bytes));
+    }
+    v128.store(seen, sum);
+  }
+}
+
+/** From sums to means, alpha from 0 to 1. @param rows of the picture that were added. */
+export function meanOfCells(starts: usize, cells: i32, rows: i32, seen: usize): void {
+  const units = f32x4.replace_lane(f32x4.splat(1), 3, 1 / 255);
+  for (let cell = 0; cell < cells; cell++, starts += 4, seen += PIXEL) {
+    const columns = load<i32>(starts, 4) - load<i32>(starts);
+    const share = f32x4.div(units, f32x4.splat(<f32>(columns * rows)));
+    v128.store(seen, f32x4.mul(v128.load(seen), share));
+  }
+}
+
+/** A plane of half the size, rounded up: means of four, of two or one at an odd border. */
+export function halve(fine: usize, width: i32, height: i32, coarse: usize): void {
+  const quarter = f32x4.splat(0.25);
+  const stride = <usize>width * PIXEL;
+  for (let y = 0; y < height; y += 2) {
+    const first = fine + <usize>y * stride;
+    const second = y + 1 < height ? first + stride : first;
+    for (let x = 0; x < width; x += 2, coarse += PIXEL) {
+      const near = <usize>x * PIXEL;
+      const far = x + 1 < width ? near + PIXEL : near;
+      const upper = f32x4.add(v128.load(first + near), v128.load(first + far));
+      const lower = f32x4.add(v128.load(second + near), v128.load(second + far));
+      v128.store(coarse, f32x4.mul(f32x4.add(upper, lower), quarter));
+    }
+  }
+}
+
+/** Each pixel of a plane begins with the one it lies in of a plane of half the size, rounded up. */
+export function enlarge(coarse: usize, fine: usize, width: i32, height: i32): void {
+  const stride = <usize>((width + 1) >> 1) * PIXEL;
+  for (let y = 0; y < height; y++) {
+    const row = coarse + <usize>(y >> 1) * stride;
+    for (let x = 0; x < width; x++, fine += PIXEL) {
+      v128.store(fine, v128.load(row + <usize>(x >> 1) * PIXEL));
+    }
+  }
+}
+
+/**
+ * A row of the picture as a level's: what is certain has its own colour on its side, all else the
+ * grid's to begin with.
+ * @param cells for each pixel its cell in the grid's rows.
+ * @param clearTo, opaqueFrom of alpha, 0 to 255: what counts as quite transparent and quite opaque.
+ */
+export function loadRow(
+  pixels: usize,
+  alpha: usize,
+  count: i32,
+  cells: usize,
+  gridForeground: usize,
+  gridBackground: usize,
+  clearTo: i32,
+  opaqueFrom: i32,
+  seen: usize,
+  foreground: usize,
+  background: usize,
+): void {
+  for (let x: usize = 0; x < <usize>count; x++) {
+    const colour = toFloats(v128.load32_zero(pixels + 4 * x));
+    const opacity = <i32>load<u8>(alpha + x);
+    const cell = <usize>load<i32>(cells + 4 * x) * PIXEL;
+    const clear = opacity <= clearTo;
+    const opaque = opacity >= opaqueFrom;
+    const a: f32 = clear ? 0 : opaque ? 1 : <f32>opacity / 255;
+    v128.store(seen + x * PIXEL, f32x4.replace_lane(colour, 3, a));
+    v128.store(foreground + x * PIXEL, opaque ? colour : v128.load(gridForeground + cell));
+    v128.store(background + x * PIXEL, clear ? colour : v128.load(gridBackground + cell));
+  }
+}
+
+/**
+ * The estimate into a row of the picture, in place, as far as an alpha that may be wrong deserves:
+ * from `trustClear` of it to `trustOpaque`. What is not soft stays, and so do pixels that are
+ * translucent in the file: they have the colour that it gives them.
+ */
+export function storeRow(
+  pixels: usize,
+  alpha: usize,
+  count: i32,
+  foreground: usize,
+  clearTo: i32,
+  opaqueFrom: i32,
+  trustClear: f32,
+  trustOpaque: f32,
+): void {
+  for (let x: usize = 0; x < <usize>count; x++) {
+    const opacity = <i32>load<u8>(alpha + x);
+    if (opacity <= clearTo || opacity >= opaqueFrom) continue;
+    const pixel = load<u32>(pixels + 4 * x);
+    if (pixel >>> 24 !== 255) continue;
+    const trust = f32x4.splat(trustClear + ((trustOpaque - trustClear) * <f32>opacity) / 255);
+    const colour = toFloats(i32x4.splat(pixel));
+    const estimate = v128.load(foreground + x * PIXEL);
+    const mixed = f32x4.add(colour, f32x4.mul(f32x4.sub(estimate, colour), trust));
+    store<u32>(pixels + 4 * x, i32x4.extract_lane(toBytes(mixed), 0) | 0xff000000);
+  }
+}

@@ -1,0 +1,350 @@
+/**
+ * The guided filter with a colour guide (He, Sun and Tang, "Guided Image Filtering", TPAMI 2013,
+ * section 3.4) over one region: in every window alpha is the linear function of the picture's
+ * colour that fits best, a pixel's function is the mean of those of all windows that it lies in.
+ *
+ * Sums of a window are kept by running along: of columns from row to row, of windows from column to
+ * column. Bytes are taken less 128, so that every product's sum over 17 x 17 pixels stays below
+ * 2^24 and single precision holds it exactly: nothing drifts.
+ */
+import { atLeastZero, least, PIXEL, toFloats } from './pixel';
+
+/** Of a window's sums: R G B a, Ra Ga Ba aa, RR GG BB aa, RG GB BR aa. */
+const SUMS: usize = 4 * PIXEL;
+const MIDDLE: f32 = 128;
+
+/** Of a pixel, without its middle. */
+function colourAndAlpha(guide: usize, alpha: usize): v128 {
+  const bytes = i8x16.replace_lane(v128.load32_zero(guide), 3, load<i8>(alpha));
+  return f32x4.sub(toFloats(bytes), f32x4.splat(MIDDLE));
+}
+
+/** A row of pixels into the columns' sums. @param sign 1, or -1 to take it out. */
+function countRow(sums: usize, guide: usize, alpha: usize, count: i32, sign: f32): void {
+  const signs = f32x4.splat(sign);
+  for (let end = alpha + count; alpha < end; alpha++, guide += 4, sums += SUMS) {
+    const one = colourAndAlpha(guide, alpha);
+    const signed = f32x4.mul(one, signs);
+    const alphas = v128.shuffle<f32>(one, one, 3, 3, 3, 3);
+    const turned = v128.shuffle<f32>(one, one, 1, 2, 0, 3);
+    v128.store(sums, f32x4.add(v128.load(sums), signed));
+    v128.store(sums, f32x4.add(v128.load(sums, 16), f32x4.mul(signed, alphas)), 16);
+    v128.store(sums, f32x4.add(v128.load(sums, 32), f32x4.mul(signed, one)), 32);
+    v128.store(sums, f32x4.add(v128.load(sums, 48), f32x4.mul(signed, turned)), 48);
+  }
+}
+
+/**
+ * The means of a row's windows.
+ * @param sums of columns, the first that of `columnsLeft`.
+ * @param rows that each column has summed.
+ */
+function meansOfRow(
+  sums: usize,
+  means: usize,
+  left: i32,
+  right: i32,
+  columnsLeft: i32,
+  width: i32,
+  radius: i32,
+  rows: i32,
+): void {
+  let s0 = f32x4.splat(0);
+  let s1 = f32x4.splat(0);
+  let s2 = f32x4.splat(0);
+  let s3 = f32x4.splat(0);
+  const begin = atLeastZero(left - radius);
+  for (let x = begin; x < right + radius; x++) {
+    if (x < width) {
+      const at = sums + <usize>(x - columnsLeft) * SUMS;
+      s0 = f32x4.add(s0, v128.load(at));
+      s1 = f32x4.add(s1, v128.load(at, 16));
+      s2 = f32x4.add(s2, v128.load(at, 32));
+      s3 = f32x4.add(s3, v128.load(at, 48));
+    }
+    const middle = x - radius;
+    if (middle < left) continue;
+    const leaves = middle - radius - 1;
+    if (leaves >= begin) {
+      const at = sums + <usize>(leaves - columnsLeft) * SUMS;
+      s0 = f32x4.sub(s0, v128.load(at));
+      s1 = f32x4.sub(s1, v128.load(at, 16));
+      s2 = f32x4.sub(s2, v128.load(at, 32));
+      s3 = f32x4.sub(s3, v128.load(at, 48));
+    }
+    const columns = least(width - 1, x) - atLeastZero(middle - radius) + 1;
+    const share = f32x4.splat(1 / <f32>(columns * rows));
+    v128.store(means, f32x4.mul(s0, share));
+    v128.store(means, f32x4.mul(s1, share), 16);
+    v128.store(means, f32x4.mul(s2, share), 32);
+    v128.store(means, f32x4.mul(s3, share), 48);
+    means += SUMS;
+  }
+}
+
+// Four vectors of four lanes, turned: low and high halves of two, then of both.
+function lowHalves(one: v128, other: v128): v128 {
+  return v128.shuffle<f32>(one, other, 0, 4, 1, 5);
+}
+function highHalves(one: v128, other: v128): v128 {
+  return v128.shuffle<f32>(one, other, 2, 6, 3, 7);
+}
+function firstOf(one: v128, other: v128): v128 {
+  return v128.shuffle<f32>(one, other, 0, 1, 4, 5);
+}
+function secondOf(one: v128, other: v128): v128 {
+  return v128.shuffle<f32>(one, other, 2, 3, 6, 7);
+}
+
+/**
+ * Functions from means, four pixels at once: (covariance of the colours + epsilon) times
+ * (red, green, blue) = their covariance with alpha.
+ */
+function solveRow(means: usize, models: usize, count: i32, epsilon: f32): void {
+  const zero = f32x4.splat(0);
+  const noise = f32x4.splat(epsilon);
+  const middle = f32x4.splat(MIDDLE);
+  for (let i = 0; i < count; i += 4, means += 4 * SUMS, models += 4 * PIXEL) {
+    let low = lowHalves(v128.load(means), v128.load(means, 64));
+    let low2 = lowHalves(v128.load(means, 128), v128.load(means, 192));
+    let high = highHalves(v128.load(means), v128.load(means, 64));
+    let high2 = highHalves(v128.load(means, 128), v128.load(means, 192));
+    const r = firstOf(low, low2);
+    const g = secondOf(low, low2);
+    const b = firstOf(high, high2);
+    const a = secondOf(high, high2);
+    low = lowHalves(v128.load(means, 16), v128.load(means, 80));
+    low2 = lowHalves(v128.load(means, 144), v128.load(means, 208));
+    high = highHalves(v128.load(means, 16), v128.load(means, 80));
+    high2 = highHalves(v128.load(means, 144), v128.load(means, 208));
+    const ra = f32x4.sub(firstOf(low, low2), f32x4.mul(r, a));
+    const ga = f32x4.sub(secondOf(low, low2), f32x4.mul(g, a));
+    const ba = f32x4.sub(firstOf(high, high2), f32x4.mul(b, a));
+    low = lowHalves(v128.load(means, 32), v128.load(means, 96));
+    low2 = lowHalves(v128.load(means, 160), v128.load(means, 224));
+    high = highHalves(v128.load(means, 32), v128.load(means, 96));
+    high2 = highHalves(v128.load(means, 160), v128.load(means, 224));
+    const rr = f32x4.add(f32x4.max(zero, f32x4.sub(firstOf(low, low2), f32x4.mul(r, r))), noise);
+    const gg = f32x4.add(f32x4.max(zero, f32x4.sub(secondOf(low, low2), f32x4.mul(g, g))), noise);
+    const bb = f32x4.add(f32x4.max(zero, f32x4.sub(firstOf(high, high2), f32x4.mul(b, b))), noise);
+    low = lowHalves(v128.load(means, 48), v128.load(means, 112));
+    low2 = lowHalves(v128.load(means, 176), v128.load(means, 240));
+    high = highHalves(v128.load(means, 48), v128.load(means, 112));
+    high2 = highHalves(v128.load(means, 176), v128.load(means, 240));
+    const rg = f32x4.sub(firstOf(low, low2), f32x4.mul(r, g));
+    const gb = f32x4.sub(secondOf(low, low2), f32x4.mul(g, b));
+    const rb = f32x4.sub(firstOf(high, high2), f32x4.mul(r, b));
+    // L D L': two colours alone make the matrix all but singular, and in single precision its
+    // cofactors then lose a tenth of the answer. No remainder is smaller than the noise.
+    const d1 = f32x4.div(f32x4.splat(1), rr);
+    const l2 = f32x4.mul(rg, d1);
+    const l3 = f32x4.mul(rb, d1);
+    const d2 = f32x4.div(f32x4.splat(1), f32x4.max(noise, f32x4.sub(gg, f32x4.mul(l2, rg))));
+    const rest = f32x4.sub(gb, f32x4.mul(l3, rg));
+    const l4 = f32x4.mul(rest, d2);
+    const last = f32x4.sub(f32x4.sub(bb, f32x4.mul(l3, rb)), f32x4.mul(l4, rest));
+    const d3 = f32x4.div(f32x4.splat(1), f32x4.max(noise, last));
+    const y2 = f32x4.sub(ga, f32x4.mul(l2, ra));
+    const y3 = f32x4.sub(f32x4.sub(ba, f32x4.mul(l3, ra)), f32x4.mul(l4, y2));
+    const wb = f32x4.mul(y3, d3);
+    const wg = f32x4.sub(f32x4.mul(y2, d2), f32x4.mul(l4, wb));
+    const known = f32x4.add(f32x4.mul(l2, wg), f32x4.mul(l3, wb));
+    const wr = f32x4.sub(f32x4.mul(ra, d1), known);
+    const atMeans = sumOf(
+      f32x4.mul(wr, f32x4.add(r, middle)),
+      f32x4.mul(wg, f32x4.add(g, middle)),
+      f32x4.mul(wb, f32x4.add(b, middle)),
+    );
+    const offset = f32x4.sub(f32x4.add(a, middle), atMeans);
+    low = lowHalves(wr, wg);
+    low2 = lowHalves(wb, offset);
+    high = highHalves(wr, wg);
+    high2 = highHalves(wb, offset);
+    v128.store(models, firstOf(low, low2));
+    v128.store(models, secondOf(low, low2), 16);
+    v128.store(models, firstOf(high, high2), 32);
+    v128.store(models, secondOf(high, high2), 48);
+  }
+}
+
+function sumOf(one: v128, other: v128, third: v128): v128 {
+  return f32x4.add(f32x4.add(one, other), third);
+}
+
+function countModels(sums: usize, models: usize, count: i32, sign: f32): void {
+  const signs = f32x4.splat(sign);
+  for (let end = sums + <usize>count * PIXEL; sums < end; sums += PIXEL, models += PIXEL) {
+    v128.store(sums, f32x4.add(v128.load(sums), f32x4.mul(v128.load(models), signs)));
+  }
+}
+
+/** In whole groups of four, as solveRow writes. */
+function padded(count: i32): usize {
+  return <usize>((count + 3) & ~3);
+}
+
+/** Bytes that `fitModels` works in, for regions up to `side` a side. */
+export function fitBytes(side: i32, radius: i32): usize {
+  const fitted = side + 2 * radius;
+  const columns = <usize>(side + 4 * radius) * SUMS;
+  return columns + padded(fitted) * SUMS + <usize>fitted * padded(fitted) * PIXEL;
+}
+
+/**
+ * The functions of the pixels of a region, row by row: red, green, blue and offset, for colours and
+ * an alpha of 0 to 255.
+ * @param guide four bytes a pixel, of which the first three count; of width x height, as `alpha`.
+ * @param left, top, right, bottom of the region, inside of it; right and bottom outside the region.
+ * @param radius of a window, at most 8.
+ * @param epsilon variance of colour, in bytes, below which it is noise.
+ */
+export function fitModels(
+  guide: usize,
+  alpha: usize,
+  width: i32,
+  height: i32,
+  left: i32,
+  top: i32,
+  right: i32,
+  bottom: i32,
+  radius: i32,
+  epsilon: f32,
+  scratch: usize,
+  out: usize,
+): void {
+  // A pixel's function depends on windows up to one radius away, these on pixels up to two.
+  const fitLeft = atLeastZero(left - radius);
+  const fitRight = least(width, right + radius);
+  const fitTop = atLeastZero(top - radius);
+  const fitBottom = least(height, bottom + radius);
+  const seenLeft = atLeastZero(fitLeft - radius);
+  const columns = least(width, fitRight + radius) - seenLeft;
+  const fitted = fitRight - fitLeft;
+  const means = scratch + <usize>columns * SUMS;
+  const models = means + padded(fitted) * SUMS;
+  const stride = padded(fitted) * PIXEL;
+
+  memory.fill(scratch, 0, <usize>columns * SUMS);
+  const begin = atLeastZero(fitTop - radius);
+  for (let y = begin; y < fitBottom + radius; y++) {
+    if (y < height) {
+      const at = <usize>(y * width + seenLeft);
+      countRow(scratch, guide + 4 * at, alpha + at, columns, 1);
+    }
+    const middle = y - radius;
+    if (middle < fitTop) continue;
+    const leaves = middle - radius - 1;
+    if (leaves >= begin) {
+      const at = <usize>(leaves * width + seenLeft);
+      countRow(scratch, guide + 4 * at, alpha + at, columns, -1);
+    }
+    const rows = least(height - 1, y) - atLeastZero(middle - radius) + 1;
+    meansOfRow(scratch, means, fitLeft, fitRight, seenLeft, width, radius, rows);
+    solveRow(means, models + <usize>(middle - fitTop) * stride, fitted, epsilon);
+  }
+  averageModels(
+    models,
+    stride,
+    fitLeft,
+    fitTop,
+    scratch,
+    width,
+    height,
+    left,
+    top,
+    right,
+    bottom,
+    radius,
+    out,
+  );
+}
+
+/** Means over windows of the functions themselves. @param sums to work in, a vector a column. */
+function averageModels(
+  models: usize,
+  stride: usize,
+  fitLeft: i32,
+  fitTop: i32,
+  sums: usize,
+  width: i32,
+  height: i32,
+  left: i32,
+  top: i32,
+  right: i32,
+  bottom: i32,
+  radius: i32,
+  out: usize,
+): void {
+  const columns = least(width, right + radius) - fitLeft;
+  memory.fill(sums, 0, <usize>columns * PIXEL);
+  const begin = atLeastZero(top - radius);
+  for (let y = begin; y < bottom + radius; y++) {
+    if (y < height) countModels(sums, models + <usize>(y - fitTop) * stride, columns, 1);
+    const middle = y - radius;
+    if (middle < top) continue;
+    const leaves = middle - radius - 1;
+    if (leaves >= begin) countModels(sums, models + <usize>(leaves - fitTop) * stride, columns, -1);
+    const rows = least(height - 1, y) - atLeastZero(middle - radius) + 1;
+    let sum = f32x4.splat(0);
+    const start = atLeastZero(left - radius);
+    for (let x = start; x < right + radius; x++) {
+      if (x < width) sum = f32x4.add(sum, v128.load(sums + <usize>(x - fitLeft) * PIXEL));
+      const centre = x - radius;
+      if (centre < left) continue;
+      const gone = centre - radius - 1;
+      if (gone >= start) sum = f32x4.sub(sum, v128.load(sums + <usize>(gone - fitLeft) * PIXEL));
+      const count = (least(width - 1, x) - atLeastZero(centre - radius) + 1) * rows;
+      v128.store(out, f32x4.mul(sum, f32x4.splat(1 / <f32>count)));
+      out += PIXEL;
+    }
+  }
+}
+
+/** A row between two rows of functions. @param share of the second. */
+export function mixModels(first: usize, second: usize, share: f32, out: usize, count: i32): void {
+  const shares = f32x4.splat(share);
+  for (
+    let end = out + <usize>count * PIXEL;
+    out < end;
+    out += PIXEL, first += PIXEL, second += PIXEL
+  ) {
+    const from = v128.load(first);
+    v128.store(out, f32x4.add(from, f32x4.mul(f32x4.sub(v128.load(second), from), shares)));
+  }
+}
+
+/**
+ * The filter's answers into a row of the picture's alpha, in place. What is nearly certain is left
+ * as it is; the answer counts in full from 255 / blend on.
+ * @param models a row of functions.
+ * @param seconds, shares for each pixel: address of the second of the two functions that it lies
+ *   between, as a number of functions, and its share; the first is `firsts`.
+ */
+export function answerRow(
+  models: usize,
+  firsts: usize,
+  seconds: usize,
+  shares: usize,
+  pixels: usize,
+  alpha: usize,
+  count: i32,
+  certain: i32,
+  blend: f32,
+): void {
+  for (let x: usize = 0; x < <usize>count; x++) {
+    const value = <i32>load<u8>(alpha + x);
+    if (value <= certain || value >= 255 - certain) continue;
+    const first = v128.load(models + <usize>load<i32>(firsts + 4 * x) * PIXEL);
+    const second = v128.load(models + <usize>load<i32>(seconds + 4 * x) * PIXEL);
+    const share = f32x4.splat(load<f32>(shares + 4 * x));
+    const model = f32x4.add(first, f32x4.mul(f32x4.sub(second, first), share));
+    const colour = toFloats(v128.load32_zero(pixels + 4 * x));
+    const terms = f32x4.mul(model, f32x4.replace_lane(colour, 3, 1));
+    const halves = f32x4.add(terms, v128.shuffle<f32>(terms, terms, 2, 3, 0, 1));
+    const sum = f32x4.extract_lane(halves, 0) + f32x4.extract_lane(halves, 1);
+    const answer = <f32>Math.min(255, Math.max(0, sum));
+    const own = <f32>value;
+    const weight = <f32>Math.min(1, (blend * <f32>least(value, 255 - value)) / 255);
+    store<u8>(alpha + x, <u8>(own + weight * (answer - own) + 0.5));
+  }
+}

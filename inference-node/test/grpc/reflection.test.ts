@@ -1,0 +1,104 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect as connectHttp2, constants } from 'node:http2';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { fromBinary } from '@bufbuild/protobuf';
+import { type DescriptorProto, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { type ClientDuplexStream, credentials, loadPackageDefinition } from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import { openTestNode, type TestNode } from './test-node.ts';
+
+const PROTO_DIR = path.resolve(
+  import.meta.dirname,
+  '../../../node_modules/@grpc/reflection/build/proto',
+);
+/** A frame of gRPC with a message whose field 4, the symbol asked for, has 16,000 characters. */
+const QUESTION = Buffer.concat([
+  Buffer.from([0, 0, 0, 0x3e, 0x83, 0x22, 0x80, 0x7d]),
+  Buffer.alloc(16_000, 'x'),
+]);
+/** Four times what the window of a stream takes. */
+const UNREAD_QUESTIONS_MAX = 256;
+
+interface ReflectionClient {
+  ServerReflectionInfo(): ClientDuplexStream<object, object>;
+  close(): void;
+}
+
+interface Answer {
+  readonly fileDescriptorResponse?: { readonly fileDescriptorProto: readonly Buffer[] };
+}
+
+let node: TestNode;
+let client: ReflectionClient;
+
+before(async () => {
+  node = await openTestNode();
+  const proto = loadSync('grpc/reflection/v1/reflection.proto', { includeDirs: [PROTO_DIR] });
+  // biome-ignore lint/suspicious/noExplicitAny: the shape of a package is known at run time only
+  const { grpc } = loadPackageDefinition(proto) as any;
+  client = new grpc.reflection.v1.ServerReflection(node.address, credentials.createInsecure());
+});
+
+after(async () => {
+  client.close();
+  await node.close();
+});
+
+async function messagesOf(symbol: string): Promise<DescriptorProto[]> {
+  const call = client.ServerReflectionInfo();
+  call.write({ fileContainingSymbol: symbol });
+  const [answer] = (await once(call, 'data')) as [Answer];
+  call.end();
+  const files = answer.fileDescriptorResponse?.fileDescriptorProto ?? [];
+  return files.flatMap(bytes => fromBinary(FileDescriptorProtoSchema, bytes).messageType);
+}
+
+describe('reflection', () => {
+  it('takes no more questions than its reader takes answers', async () => {
+    // Of a caller whose window lets no answer through.
+    const session = connectHttp2(`http://${node.address}`, { settings: { initialWindowSize: 0 } });
+    const stream = session.request({
+      [constants.HTTP2_HEADER_METHOD]: 'POST',
+      [constants.HTTP2_HEADER_PATH]: '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
+      [constants.HTTP2_HEADER_CONTENT_TYPE]: 'application/grpc',
+    });
+    stream.on('error', () => undefined);
+    let taken = 0;
+    let isTaken = true;
+    while (isTaken && taken < UNREAD_QUESTIONS_MAX) {
+      const written = new Promise<boolean>(resolve => {
+        stream.write(QUESTION, () => resolve(true));
+      });
+      // Ten times what all that fits takes.
+      isTaken = await Promise.race([written, delay(2000, false)]);
+      taken += 1;
+    }
+    session.destroy();
+    assert.ok(taken < UNREAD_QUESTIONS_MAX, `${taken} questions were taken, and no answer was`);
+  });
+
+  it('gives the fields the names of the .proto file', async () => {
+    const header = (await messagesOf('matting.v1.MatteService')).find(
+      ({ name }) => name === 'MatteHeader',
+    );
+    const names = header?.field.map(({ name, jsonName }) => `${name} ${jsonName}`);
+    assert.deepEqual(names?.slice(0, 4), [
+      'job_id jobId',
+      'attempt attempt',
+      'content_length contentLength',
+      'sha256 sha256',
+    ]);
+  });
+
+  it('names the entries of maps as protoc does, or strict readers refuse the file', async () => {
+    const list = (await messagesOf('grpc.health.v1.Health')).find(
+      ({ name }) => name === 'HealthListResponse',
+    );
+    assert.equal(list?.nestedType[0].name, 'StatusesEntry');
+    assert.equal(list.nestedType[0].options?.mapEntry, true);
+    assert.equal(list.field[0].typeName, 'StatusesEntry');
+  });
+});
