@@ -23,6 +23,8 @@ SEED ?= 1
 
 .PHONY: setup start demo test check types lint generated generate format fuzz chaos bench clean
 .DEFAULT_GOAL := start
+# Each needs the one before, and the last line of `make check` is the tests' count.
+.NOTPARALLEL:
 
 setup: $(INSTALLED)
 
@@ -44,10 +46,14 @@ $(KERNELS_INSTALLED): $(KERNELS)/package.json $(KERNELS)/package-lock.json $(KER
 	@touch $@
 
 start: setup
-	@$(NODE) bin/matting.ts up
+	@$(NODE) bin/matting.ts up --end-with-parent
 
+# By the environment: make and the shell would read a quote or a dollar in a file's name.
+demo: export MATTING_DEMO_IMAGE = $(value IMAGE)
+demo: export MATTING_DEMO_OUT = $(value OUT)
 demo: setup
-	@$(NODE) bin/matting.ts cutout $(if $(IMAGE),"$(IMAGE)") --out "$(OUT)"
+	@$(NODE) bin/matting.ts cutout --out="$$MATTING_DEMO_OUT" -- \
+		$${MATTING_DEMO_IMAGE:+"$$MATTING_DEMO_IMAGE"}
 
 test: setup
 	@$(NODE) test/support/run-tests.ts

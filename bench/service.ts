@@ -8,7 +8,7 @@ import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { loadSupervisorConfig } from '../bin/config.ts';
 import { fetchModels } from '../bin/fetch-models.ts';
-import { findStackPorts, startStack } from '../bin/stack.ts';
+import { type Bootstrap, findStackPorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
 
 export interface Answer {
@@ -59,13 +59,16 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
   const models = (starting: AbortSignal) => fetchModels(config, new Terminal(), starting);
   const account = { name: 'bench', credits: 100_000 };
   const say = (line: string) => console.error(line);
-  const stack = await startStack(config, { models, account, say }, signal);
-  const { apiKey } = stack.account;
+  let apiKey: string | undefined;
+  const onAccount = (made: Bootstrap) => {
+    apiKey = made.apiKey;
+  };
+  const stack = await startStack(config, { models, account, onAccount, say }, signal);
   return {
-    baseUrl: stack.baseUrl,
+    baseUrl: stack.localUrl,
     nodeAddress: `127.0.0.1:${config.ports.node}`,
     nodeToken: NODE_TOKEN,
-    cutOut: (file, format = 'png') => cutOut(stack.baseUrl, apiKey ?? '', file, format),
+    cutOut: (file, format = 'png') => cutOut(stack.localUrl, apiKey ?? '', file, format),
     nodeMemory: () => nodeMemory(pidOf(NODE, config.ports.nodeHttp)),
     mainCpuMs: () => ({
       controlPlane: cpuMsOf(pidOf(CONTROL_PLANE, config.ports.http)),

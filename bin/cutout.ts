@@ -3,14 +3,16 @@
  * photos through the real REST path, writes the cut-outs and leaves nothing running.
  */
 import { randomUUID } from 'node:crypto';
-import { mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { access, mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
+import { readImageHeader } from '#contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
-import { findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
+import { type Bootstrap, findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
@@ -18,13 +20,28 @@ const POLL_MS = 500;
 
 /** What of the caller's environment this private stack takes: how to infer, never where to store. */
 const INHERITED_VARIABLES =
-  /^MATTING_(MODEL|MODEL_INPUT_SIZE|PRECISION|QUALITY|EXECUTION_PROVIDER|ENGINES|ENGINE_THREADS|PICTURE_WORKERS|LOG_LEVEL)$/;
+  /^MATTING_(MODEL|MODEL_INPUT_SIZE|PRECISION|QUALITY|EXECUTION_PROVIDER|ENGINE_GOAL|ENGINES|ENGINE_THREADS|REFINEMENT|FOREGROUND_ESTIMATION|PICTURE_WORKERS|LOG_LEVEL)$/;
 
 export interface CutoutOptions {
   /** None: the picture that comes with the project. */
   readonly images: readonly string[];
   /** The file to write; its ending chooses the format. Only with one image. */
   readonly out: string | undefined;
+}
+
+/** As `--json` prints it. */
+export interface Cutout {
+  readonly image: string;
+  /** Absolute. */
+  readonly file: string;
+  /** Media type. */
+  readonly content_type: string;
+  readonly width: number;
+  readonly height: number;
+  readonly size_bytes: number;
+  /** From request to file. */
+  readonly duration_ms: number;
+  readonly stages_ms: Readonly<Record<string, number>>;
 }
 
 interface Job {
@@ -53,7 +70,7 @@ export async function cutout(
   terminal: Terminal,
   signal: AbortSignal,
   onStack: (stack: Stack) => void,
-): Promise<void> {
+): Promise<Cutout[]> {
   const tasks = await planTasks(options);
   const given = loadSupervisorConfig();
   const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-cutout-'));
@@ -64,6 +81,7 @@ export async function cutout(
       ports: await findStackPorts(),
       dataDir,
       nodeToken: undefined,
+      baseUrl: undefined,
       env: Object.fromEntries(
         Object.entries(given.env).filter(
           ([name]) => !name.startsWith('MATTING_') || INHERITED_VARIABLES.test(name),
@@ -78,14 +96,24 @@ export async function cutout(
     };
     const say = (line: string) => terminal.line(`matting: ${line}`);
     const account = { name: 'cutout', credits: tasks.length };
-    const stack = await startStack(config, { models, account, say }, signal);
+    let apiKey: string | undefined;
+    const onAccount = (made: Bootstrap) => {
+      apiKey = made.apiKey;
+    };
+    const stack = await startStack(config, { models, account, onAccount, say }, signal);
     onStack(stack);
     try {
-      const { apiKey } = stack.account;
       if (apiKey === undefined) throw new SetupError('the data directory is not new');
       terminal.line(`Service ready after ${seconds(performance.now() - startedAtMs)}`);
-      for (const task of tasks) await cutOne(stack.baseUrl, apiKey, task, terminal, signal);
+      const cutouts: Cutout[] = [];
+      for (const task of tasks) {
+        terminal.activity(`Cutting out ${task.image}`);
+        const made = await cutOne(stack.localUrl, apiKey, task, signal);
+        report(terminal, made);
+        cutouts.push(made);
+      }
       terminal.activity('Ending the service');
+      return cutouts;
     } finally {
       await stack.stop();
     }
@@ -106,27 +134,55 @@ async function planTasks(options: CutoutOptions): Promise<Task[]> {
     const found = await stat(image).catch(() => undefined);
     if (found === undefined || !found.isFile()) throw new SetupError(`no such file: ${image}`, 66);
     if (found.size > IMAGE_BYTES_MAX) throw new SetupError(`${image} is over 50 MB`, 66);
+    await requireImage(image, found.size);
     const out = options.out ?? `${path.parse(image).name}-cutout.png`;
     const format = path.extname(out).slice(1).toLowerCase();
     if (!OUTPUT_FORMATS.some(known => known === format)) {
       const known = OUTPUT_FORMATS.map(name => `.${name}`).join(', ');
       throw new SetupError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
     }
-    const folder = await stat(path.dirname(path.resolve(out))).catch(() => undefined);
-    if (!folder?.isDirectory()) throw new SetupError(`no such directory for ${out}`, 73);
+    await requireWritable(out);
     tasks.push({ image, out, format });
   }
   return tasks;
+}
+
+/** By its header: a text would otherwise be refused after weights were fetched for it. */
+async function requireImage(image: string, sizeBytes: number): Promise<void> {
+  const file = await open(image);
+  try {
+    const read = async (offset: number, length: number) => {
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(length), 0, length, offset);
+      return buffer.subarray(0, bytesRead);
+    };
+    if ((await readImageHeader(read, sizeBytes)) !== undefined) return;
+  } finally {
+    await file.close();
+  }
+  throw new SetupError(`${image} is no JPEG, PNG, WebP, AVIF or JPEG XL image`, 65);
+}
+
+async function requireWritable(out: string): Promise<void> {
+  const target = path.resolve(out);
+  const folder = path.dirname(target);
+  const found = await stat(folder).catch(() => undefined);
+  if (!found?.isDirectory()) throw new SetupError(`no such directory for ${out}`, 73);
+  const there = await stat(target).catch(() => undefined);
+  if (there?.isDirectory()) throw new SetupError(`${out} is a directory`, 73);
+  try {
+    await access(folder, constants.W_OK | constants.X_OK);
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    throw new SetupError(`${out} cannot be written: its directory does not allow it (${code})`, 73);
+  }
 }
 
 async function cutOne(
   baseUrl: string,
   apiKey: string,
   task: Task,
-  terminal: Terminal,
   signal: AbortSignal,
-): Promise<void> {
-  terminal.activity(`Cutting out ${task.image}`);
+): Promise<Cutout> {
   const headers = { authorization: `Bearer ${apiKey}`, 'idempotency-key': randomUUID() };
   const image = await readFile(task.image);
   const startedAtMs = performance.now();
@@ -146,12 +202,27 @@ async function cutOne(
   const download = await fetch(job.result.url, { signal });
   if (!download.ok) throw new SetupError(`the result link answered ${download.status}`);
   const bytes = Buffer.from(await download.arrayBuffer());
-  const totalMs = performance.now() - startedAtMs;
+  const durationMs = performance.now() - startedAtMs;
   // Never half a file under the name that was asked for.
   const partial = `${task.out}.${process.pid}.part`;
-  await writeFile(partial, bytes);
-  await rename(partial, task.out);
-  report(terminal, task, job, totalMs, answer.headers.get('server-timing'));
+  try {
+    await writeFile(partial, bytes);
+    await rename(partial, task.out);
+  } catch (error) {
+    throw new SetupError(`${task.out} cannot be written: ${(error as Error).message}`, 73);
+  } finally {
+    await rm(partial, { force: true });
+  }
+  return {
+    image: task.image,
+    file: path.resolve(task.out),
+    content_type: job.result.contentType,
+    width: job.result.width,
+    height: job.result.height,
+    size_bytes: job.result.sizeBytes,
+    duration_ms: Math.round(durationMs),
+    stages_ms: parseServerTiming(answer.headers.get('server-timing') ?? ''),
+  };
 }
 
 function isFinal(job: Job): boolean {
@@ -164,31 +235,22 @@ function failureOf(image: string, body: Job & { code?: string; detail?: string }
   return `${image}: ${failure.code ?? 'failed'}: ${failure.detail ?? 'no detail was given'}`;
 }
 
-function report(
-  terminal: Terminal,
-  task: Task,
-  job: Job,
-  totalMs: number,
-  serverTiming: string | null,
-): void {
-  const result = job.result;
-  if (result === undefined) return;
-  const kilobytes = Math.ceil(result.sizeBytes / 1000);
-  terminal.line(`${task.image} -> ${path.resolve(task.out)}`);
-  const size = `${result.width} x ${result.height} px, ${result.contentType}, ${kilobytes} kB`;
-  terminal.line(`  ${size}, ${seconds(totalMs)} from request to file`);
-  const stages = parseServerTiming(serverTiming ?? '');
-  if (stages.length === 0) return;
-  terminal.line(`  ${stages.map(([name, ms]) => `${name} ${Math.round(ms)} ms`).join(', ')}`);
+function report(terminal: Terminal, cutout: Cutout): void {
+  const kilobytes = Math.ceil(cutout.size_bytes / 1000);
+  terminal.line(`${cutout.image} -> ${cutout.file}`);
+  const size = `${cutout.width} x ${cutout.height} px, ${cutout.content_type}, ${kilobytes} kB`;
+  terminal.line(`  ${size}, ${seconds(cutout.duration_ms)} from request to file`);
+  const stages = Object.entries(cutout.stages_ms).map(([name, ms]) => `${name} ${ms} ms`);
+  if (stages.length > 0) terminal.line(`  ${stages.join(', ')}`);
 }
 
-/** `decode;dur=12.3, infer;dur=690` (W3C Server-Timing) as pairs, in order. */
-function parseServerTiming(header: string): [string, number][] {
-  return header
+/** `decode;dur=12.3, infer;dur=690` (W3C Server-Timing) by name, in order, in whole ms. */
+function parseServerTiming(header: string): Record<string, number> {
+  const stages = header
     .split(',')
     .map(item => /^\s*([\w-]+)\s*;\s*dur=([\d.]+)/.exec(item))
-    .filter(match => match !== null)
-    .map(match => [match[1], Number(match[2])]);
+    .filter(match => match !== null);
+  return Object.fromEntries(stages.map(match => [match[1], Math.round(Number(match[2]))]));
 }
 
 function seconds(ms: number): string {

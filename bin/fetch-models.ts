@@ -16,6 +16,9 @@ interface Step {
   readonly receivedBytes?: number;
   readonly totalBytes?: number;
   readonly step?: string;
+  /** Of a prepared file that is not used. */
+  readonly path?: string;
+  readonly reason?: string;
 }
 
 const LAST_WORDS_CHARACTERS_MAX = 4096;
@@ -27,6 +30,8 @@ export async function fetchModels(
   signal: AbortSignal,
 ): Promise<void> {
   await requireDirectory(config.modelDir, 'MATTING_MODEL_DIR', constants.R_OK | constants.X_OK);
+  // An abort that has been is not told again.
+  signal.throwIfAborted();
   // A damaged file is for a person to see, not to be replaced behind their back.
   const args = [NODE_CLI, 'models', 'fetch', '--progress-json', '--refuse-altered'];
   const child = spawn(process.execPath, args, {
@@ -40,13 +45,18 @@ export async function fetchModels(
     lastWords = (lastWords + text).slice(-LAST_WORDS_CHARACTERS_MAX);
   });
   let shown = '';
+  // It is looked at again under the lock.
+  let discarded: string | undefined;
   createInterface(child.stdout).on('line', line => {
     const step = JSON.parse(line) as Step;
-    const text = step.event === 'fetch' ? `Fetching ${step.model}` : `Preparing ${step.model}`;
-    if (text !== shown && (step.event === 'fetch' || step.step === 'rewrite')) {
-      shown = text;
-      terminal.activity(text);
+    if (step.step === 'discard' && step.path !== discarded) {
+      discarded = step.path;
+      terminal.line(`matting: the prepared file ${step.path} is not used, ${step.reason}`);
     }
+    const text = activityOf(step);
+    if (text === undefined) return;
+    if (text !== shown) terminal.activity(text);
+    shown = text;
     if (step.event === 'fetch') terminal.progress(text, step.receivedBytes ?? 0, step.totalBytes);
   });
   const code = await new Promise<number | null>(resolve => child.once('close', resolve));
@@ -56,4 +66,10 @@ export async function fetchModels(
   if (code !== 0) {
     throw new SetupError(lastWords.trim() || `models fetch failed (exit code ${code})`, code ?? 1);
   }
+}
+
+function activityOf({ event, model, step }: Step): string | undefined {
+  if (event === 'fetch') return `Fetching ${model}`;
+  if (step === 'rewrite') return `Preparing ${model}`;
+  return step === 'wait' ? `Waiting for another process that prepares ${model}` : undefined;
 }

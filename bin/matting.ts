@@ -3,9 +3,11 @@
  * of one program's own CLI. It imports neither program.
  */
 import { spawn } from 'node:child_process';
+import { writeSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { SignalGate } from '#contract/signal-gate.ts';
 import { ROOT } from './config.ts';
 import { cutout } from './cutout.ts';
 import { NODE_CLI, SetupError, type Stack } from './stack.ts';
@@ -14,39 +16,57 @@ import { up } from './up.ts';
 
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/src/cli/main.ts');
 
-/** Commands handed on whole, and the program whose they are. */
-const HANDED_ON: Readonly<Record<string, { readonly main: string; readonly about: string }>> = {
-  accounts: { main: CONTROL_PLANE_CLI, about: 'create and list accounts' },
-  keys: { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' },
-  credits: { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' },
-  jobs: { main: CONTROL_PLANE_CLI, about: 'look at jobs, have one claimed anew' },
-  nodes: { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' },
-  webhooks: { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' },
-  migrate: { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' },
-  models: { main: NODE_CLI, about: 'fetch and list models' },
-};
+/** Commands handed on whole: whose they are, and what they are about. */
+const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: string }> = new Map([
+  ['accounts', { main: CONTROL_PLANE_CLI, about: 'create and list accounts' }],
+  ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
+  ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
+  ['jobs', { main: CONTROL_PLANE_CLI, about: 'look at jobs, have one claimed anew' }],
+  ['nodes', { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' }],
+  ['webhooks', { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' }],
+  ['migrate', { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' }],
+  ['models', { main: NODE_CLI, about: 'fetch, list and check models' }],
+]);
 
-/** The same signal from a terminal and from a supervisor above is one signal. */
-const SIGNAL_TWICE_MS = 1000;
+/** The command could not be understood: EX_USAGE of sysexits.h. */
+const USAGE_EXIT_CODE = 64;
+/** How soon it is noticed that the process or the terminal that started this one is gone. */
+const GONE_POLL_MS = 500;
 
 const terminal = new Terminal();
 const ending = new AbortController();
+const gate = new SignalGate();
 let stack: Stack | undefined;
-let firstSignalAtMs: number | undefined;
 
 function onSignal(): void {
-  const now = Date.now();
-  if (firstSignalAtMs === undefined) {
-    firstSignalAtMs = now;
-    ending.abort();
-    return;
-  }
-  if (now - firstSignalAtMs < SIGNAL_TWICE_MS) return;
-  void stack?.hurry();
+  const meaning = gate.read(performance.now());
+  if (meaning === 'drain') ending.abort();
+  if (meaning === 'hurry') void stack?.hurry();
 }
 
 function watchSignals(): void {
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(signal, onSignal);
+  if (process.stdout.isTTY) setInterval(endWithoutTerminal, GONE_POLL_MS).unref();
+}
+
+/**
+ * A terminal that is closed tells the leader of its session alone, which is not always a shell that
+ * passes it on: `ssh -t host make -C matting start` leaves make waiting for this.
+ */
+function endWithoutTerminal(): void {
+  try {
+    writeSync(process.stdout.fd, '');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EIO') ending.abort();
+  }
+}
+
+/** Of a make that was killed nobody tells its children. */
+function watchParent(): void {
+  const parent = process.ppid;
+  setInterval(() => {
+    if (process.ppid !== parent) ending.abort();
+  }, GONE_POLL_MS).unref();
 }
 
 function keepStack(started: Stack): void {
@@ -63,16 +83,23 @@ async function handOn(main: string, args: readonly string[]): Promise<number> {
 }
 
 async function main(argv: readonly string[]): Promise<number> {
-  const handed = argv[0] === undefined ? undefined : HANDED_ON[argv[0]];
-  if (handed !== undefined) return handOn(handed.main, argv);
+  // `help keys` is its program's to give, like `keys --help`.
+  const args = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '--help'] : argv;
+  const handed = HANDED_ON.get(args[0] ?? '');
+  if (handed !== undefined) return handOn(handed.main, args);
   const program = new Command('matting')
     .description('A self-hosted background-removal service')
-    .exitOverride();
+    .exitOverride()
+    .configureOutput({
+      outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
+    });
   program
     .command('up')
     .description('set up and run everything on this machine')
-    .action(async () => {
+    .option('--end-with-parent', 'end when the process that started this one is gone')
+    .action(async (options: { endWithParent?: boolean }) => {
       watchSignals();
+      if (options.endWithParent) watchParent();
       await up(terminal, ending.signal, keepStack);
     });
   program
@@ -80,14 +107,17 @@ async function main(argv: readonly string[]): Promise<number> {
     .description('cut images out through a service of its own, then end it')
     .argument('[image...]', 'JPEG, PNG, WebP, AVIF or JPEG XL; none: the demo picture')
     .option('--out <file>', 'file to write; its ending chooses the format')
-    .action(async (images: string[], options: { out?: string }) => {
+    .option('--json', 'print what was made as JSON, and everything else on standard error')
+    .action(async (images: string[], options: { out?: string; json?: boolean }) => {
       watchSignals();
-      await cutout({ images, out: options.out }, terminal, ending.signal, keepStack);
+      const shown = options.json ? new Terminal(process.stderr) : terminal;
+      const cutouts = await cutout({ images, out: options.out }, shown, ending.signal, keepStack);
+      if (options.json) console.log(JSON.stringify({ cutouts }));
     });
-  for (const [name, { about }] of Object.entries(HANDED_ON)) {
+  for (const [name, { about }] of HANDED_ON) {
     program.command(name).description(about);
   }
-  await program.parseAsync(argv, { from: 'user' });
+  await program.parseAsync(args, { from: 'user' });
   return 0;
 }
 
@@ -95,7 +125,7 @@ async function main(argv: readonly string[]): Promise<number> {
 function explain(error: unknown): number {
   terminal.quiet();
   if (ending.signal.aborted) return 130;
-  if (error instanceof CommanderError) return error.exitCode;
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
   if (error instanceof ConfigError) {
     console.error(`matting: ${error.message}`);
     return CONFIG_EXIT_CODE;
@@ -106,8 +136,17 @@ function explain(error: unknown): number {
     );
     return error.exitCode;
   }
+  if (isSystemError(error)) {
+    console.error(`matting: ${error.message}`);
+    return 1;
+  }
   console.error('matting: unexpected error:', error);
   return 70;
+}
+
+/** Of the file system: no rights, no room. Its message names the file. */
+function isSystemError(error: unknown): error is NodeJS.ErrnoException {
+  return error instanceof Error && 'syscall' in error && 'path' in error;
 }
 
 process.exitCode = await main(process.argv.slice(2)).catch(explain);

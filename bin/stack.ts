@@ -5,8 +5,8 @@
  */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { constants } from 'node:fs';
-import { access, readFile, writeFile } from 'node:fs/promises';
+import { constants, existsSync } from 'node:fs';
+import { access, link, readFile, rm, writeFile } from 'node:fs/promises';
 import { get } from 'node:http';
 import { createServer } from 'node:net';
 import path from 'node:path';
@@ -24,6 +24,8 @@ export const NODE_CLI = path.join(ROOT, 'inference-node/src/cli/main.ts');
 const READY_TIMEOUT_MS = 300_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;
+/** What the programs take as MATTING_NODE_TOKEN. */
+const TOKEN = /^[\x21-\x7e]{16,256}$/;
 const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
 
 /** Something a person can mend; `message` is one line that says how. */
@@ -43,15 +45,18 @@ export interface StackSetup {
   readonly models: (signal: AbortSignal) => Promise<void>;
   /** Made on the very first start of a data directory. */
   readonly account: { readonly name: string; readonly credits: number };
+  /** Called once, as soon as it is there: a start that fails later must not lose the only key. */
+  readonly onAccount: (account: Bootstrap) => void;
   /** Something the person at the terminal should know. */
   readonly say: (line: string) => void;
 }
 
 export interface Stack {
-  /** Without a trailing slash. */
+  /** What links start with. Without a trailing slash. */
   readonly baseUrl: string;
+  /** Where this machine reaches it, whatever stands before it for others. */
+  readonly localUrl: string;
   readonly logDir: string;
-  readonly account: Bootstrap;
   /** Finishes what runs, then ends both programs. Idempotent. */
   stop(): Promise<void>;
   /** During `stop`: no more patience. */
@@ -77,10 +82,10 @@ export async function startStack(
   await requireDirectory(config.dataDir, 'MATTING_DATA_DIR');
   await requireFreePorts(config);
   const logDir = path.join(config.dataDir, 'logs');
-  makeDirectory(logDir, 0o700);
+  await requireDirectory(logDir, 'MATTING_DATA_DIR');
   const token = config.nodeToken ?? (await readOrMakeToken(config.dataDir));
   const programs = new Programs({ config, token, logDir, say: setup.say });
-  const baseUrl = `http://${urlHost(config.host)}:${config.ports.http}`;
+  const localUrl = `http://${urlHost(config.host)}:${config.ports.http}`;
   const over = new AbortController();
   const starting = AbortSignal.any([signal, over.signal]);
   const nodeReady = async () => {
@@ -90,26 +95,30 @@ export async function startStack(
     const exit = programs.startNode();
     // The second wait too: a program that ends before it is kept up would be waited for in vain.
     const ready = untilOk(`http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`, starting).then(() =>
-      untilOk(`${baseUrl}/readyz`, starting),
+      untilOk(`${localUrl}/readyz`, starting),
     );
     await Promise.race([ready, exit.then(ended => failedStart('inference node', ended, logDir))]);
   };
+  let bootstrap: Promise<void> | undefined;
   const accountMade = async () => {
-    await untilOk(`${baseUrl}/livez`, starting);
-    return bootstrapAccount(config, setup.account.name, setup.account.credits);
+    await untilOk(`${localUrl}/livez`, starting);
+    bootstrap = bootstrapAccount(config, setup.account).then(setup.onAccount);
+    await bootstrap;
   };
   try {
     const exit = programs.startControlPlane();
-    const [account] = await Promise.race([
+    await Promise.race([
       Promise.all([accountMade(), nodeReady()]),
       exit.then(ended => failedStart('control plane', ended, logDir)),
     ]);
     programs.keepUp();
     const { stop, hurry } = programs;
-    return { baseUrl: config.env.MATTING_BASE_URL ?? baseUrl, logDir, account, stop, hurry };
+    return { baseUrl: config.baseUrl ?? localUrl, localUrl, logDir, stop, hurry };
   } catch (error) {
     over.abort();
-    await Promise.all([programs.hurry(), programs.stop()]);
+    // The start's own error is the one to tell.
+    const accountSettled = bootstrap?.catch(() => undefined);
+    await Promise.all([programs.hurry(), programs.stop(), accountSettled]);
     throw error;
   }
 }
@@ -117,10 +126,9 @@ export async function startStack(
 /** On the very first start makes an account with credits and a key; afterwards does nothing. */
 async function bootstrapAccount(
   config: SupervisorConfig,
-  account: string,
-  credits: number,
+  { name, credits }: StackSetup['account'],
 ): Promise<Bootstrap> {
-  const args = ['bootstrap', '--account', account, '--credits', String(credits), '--json'];
+  const args = ['bootstrap', '--account', name, '--credits', String(credits), '--json'];
   const output = await runCli(CONTROL_PLANE_CLI, args, controlPlaneEnv(config));
   const made = JSON.parse(output) as { created: boolean; api_key?: string };
   return { created: made.created, apiKey: made.api_key };
@@ -210,15 +218,33 @@ function listenError(host: string, port: number): Promise<string | undefined> {
   });
 }
 
-/** Shared by the two programs and kept, so that a node started by hand can be given it too. */
+/**
+ * Shared by the two programs and kept, so that a node started by hand can be given it too. The file
+ * appears complete or not at all: two starts at once get the same one, a full disk leaves none.
+ * @throws SetupError
+ */
 async function readOrMakeToken(dataDir: string): Promise<string> {
   const file = path.join(dataDir, 'node-token');
+  const temporary = `${file}.${process.pid}`;
   try {
-    await writeFile(file, randomBytes(32).toString('base64url'), { mode: 0o600, flag: 'wx' });
+    if (!existsSync(file)) {
+      await writeFile(temporary, randomBytes(32).toString('base64url'), { mode: 0o600 });
+      // A link, not a rename: the token of whoever was first stands.
+      await link(temporary, file).catch(unlessThere);
+    }
+    const token = (await readFile(file, 'utf8')).trim();
+    if (TOKEN.test(token)) return token;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    const code = (error as NodeJS.ErrnoException).code;
+    throw new SetupError(`${file} cannot be read or made (${code}): see its rights and the disk`);
+  } finally {
+    await rm(temporary, { force: true });
   }
-  return (await readFile(file, 'utf8')).trim();
+  throw new SetupError(`${file} does not hold a token: remove it, the next start makes another`);
+}
+
+function unlessThere(error: NodeJS.ErrnoException): void {
+  if (error.code !== 'EEXIST') throw error;
 }
 
 /** Runs a program's CLI to its end and gives its standard output. @throws SetupError */
@@ -230,6 +256,8 @@ async function runCli(
   const child = spawn(process.execPath, [main, ...args], {
     env: { ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
+    // Ctrl-C is for the supervisor: a command that was begun says what it made.
+    detached: true,
   });
   let output = '';
   let errors = '';

@@ -122,7 +122,7 @@ export class SupervisedProgram {
     this.#child = child;
     child.stderr?.setEncoding('utf8').on('data', (text: string) => {
       this.#lastWords = (this.#lastWords + text).slice(-LAST_WORDS_CHARACTERS_MAX);
-      if (this.#logOpen) writeSync(this.#log, text);
+      this.#writeLog(text);
     });
     child.once('error', error => {
       this.#lastWords = `cannot be started: ${error.message}`;
@@ -143,6 +143,15 @@ export class SupervisedProgram {
     setTimeout(() => {
       if (!this.#stopping) this.#spawn();
     }, waitMs);
+  }
+
+  #writeLog(text: string): void {
+    if (!this.#logOpen) return;
+    try {
+      writeSync(this.#log, text);
+    } catch {
+      // A full disk must not end what keeps the programs up; the last words are kept above.
+    }
   }
 
   #closeLog(): void {

@@ -21,6 +21,8 @@ export class Terminal {
   constructor(out: WriteStream = process.stdout) {
     this.#out = out;
     this.#live = out.isTTY === true;
+    // A terminal that was closed, a pipe that nobody reads: what runs goes on, or drains, unseen.
+    out.on('error', () => undefined);
   }
 
   line(text: string): void {

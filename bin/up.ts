@@ -1,7 +1,7 @@
 /** `matting up`: the whole service on this machine, until it is told to end. */
 import { loadSupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
-import { type Stack, startStack } from './stack.ts';
+import { type Bootstrap, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
 const FIRST_ACCOUNT = 'default';
@@ -20,14 +20,18 @@ export async function up(
   };
   const say = (line: string) => terminal.line(`matting: ${line}`);
   const account = { name: FIRST_ACCOUNT, credits: FIRST_CREDITS };
-  const stack = await startStack(config, { models, account, say }, signal);
+  let apiKey: string | undefined;
+  const onAccount = (made: Bootstrap) => {
+    apiKey = made.apiKey;
+    if (apiKey !== undefined) sayKey(terminal, apiKey);
+  };
+  const stack = await startStack(config, { models, account, onAccount, say }, signal);
   onStack(stack);
   try {
-    const { apiKey } = stack.account;
     terminal.quiet();
     terminal.line(`Ready: ${stack.baseUrl}   (Ctrl-C ends it; logs in ${stack.logDir})`);
-    if (apiKey !== undefined) sayFirstKey(terminal, stack.baseUrl, apiKey);
-    else terminal.line('Another key: npm run matting -- keys create --account default');
+    if (apiKey !== undefined) sayCurlLine(terminal, stack.localUrl, apiKey);
+    else terminal.line(`Another key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
     await aborted(signal);
     terminal.activity('Finishing what runs, then ending (again to hurry)');
   } finally {
@@ -36,13 +40,17 @@ export async function up(
   }
 }
 
-function sayFirstKey(terminal: Terminal, baseUrl: string, apiKey: string): void {
+function sayKey(terminal: Terminal, apiKey: string): void {
   terminal.line('');
   terminal.line(`API key, shown this once, with ${FIRST_CREDITS} credits:  ${apiKey}`);
   terminal.line('');
+}
+
+function sayCurlLine(terminal: Terminal, localUrl: string, apiKey: string): void {
+  terminal.line('');
   terminal.line('Cut the demo picture out (paste it into a shell in this directory):');
   terminal.line('');
-  terminal.line(curlLine(baseUrl, apiKey));
+  terminal.line(curlLine(localUrl, apiKey));
   terminal.line('');
 }
 
@@ -50,10 +58,10 @@ function sayFirstKey(terminal: Terminal, baseUrl: string, apiKey: string): void 
  * One line that works when pasted, whatever the shell: the body comes through a pipe, since a photo
  * in Base64 is longer than a command line may be.
  */
-export function curlLine(baseUrl: string, apiKey: string): string {
+function curlLine(localUrl: string, apiKey: string): string {
   return [
     `(printf '{"image_base64":"'; base64 < docs/images/demo.jpg | tr -d '\\n'; printf '"}')`,
-    `| curl -sS ${baseUrl}/v1/matting -H 'Authorization: Bearer ${apiKey}'`,
+    `| curl -sS ${localUrl}/v1/matting -H 'Authorization: Bearer ${apiKey}'`,
     `-H "Idempotency-Key: demo-$(date +%s)" -H 'Content-Type: application/json' --data-binary @-`,
   ].join(' ');
 }

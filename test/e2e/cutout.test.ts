@@ -1,12 +1,23 @@
 /** `matting cutout`, the demo: the default model on the picture that comes with the project. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
+import { promisify } from 'node:util';
 import sharp from 'sharp';
 import { isolatedEnv, ROOT, spawnMatting } from '../support/running-service.ts';
 
+const run = promisify(execFile);
 const folder = mkdtempSync(path.join(tmpdir(), 'matting-cutout-test-'));
 after(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -26,6 +37,29 @@ test('a photo that is not there is one line', async () => {
   const { code, output } = await cutout(['no-such.jpg', '--out', path.join(folder, 'a.png')]);
   assert.notEqual(code, 0);
   assert.match(output, /no such file: no-such\.jpg/);
+});
+
+test('what is no picture is told before anything is fetched or started', async () => {
+  const text = path.join(folder, 'text.jpg');
+  for (const content of ['', 'no picture', '<svg xmlns="http://www.w3.org/2000/svg"/>']) {
+    writeFileSync(text, content);
+    const { code, output } = await cutout([text, '--out', path.join(folder, 'a.png')]);
+    assert.equal(code, 65, output);
+    assert.match(output, /text\.jpg is no JPEG, PNG, WebP, AVIF or JPEG XL image/);
+    assert.ok(!output.includes('Starting'), output);
+  }
+  rmSync(text);
+});
+
+test('a place that cannot be written is told before anything starts', async () => {
+  const directory = path.join(folder, 'directory.png');
+  mkdirSync(directory);
+  for (const place of [directory, path.join(folder, 'none/cut.png')]) {
+    const { code, output } = await cutout(['--out', place]);
+    assert.equal(code, 73, output);
+    assert.ok(!output.includes('Starting'), output);
+  }
+  rmSync(directory, { recursive: true });
 });
 
 test('the demo picture comes out as a teapot without its background', async () => {
@@ -56,6 +90,28 @@ test('the demo picture comes out as a teapot without its background', async () =
     assert.ok(alphaAt(x, y) < 15, `the background at ${x},${y} has alpha ${alphaAt(x, y)}`);
   }
   assert.deepEqual(readdirSync(folder), ['teapot.png']);
+});
+
+test('a script is told as JSON what was made, and nothing else', async () => {
+  const out = path.join(folder, 'told.webp');
+  const { env } = await isolatedEnv();
+  const args = ['bin/matting.ts', 'cutout', '--json', '--out', out];
+  const { stdout, stderr } = await run(process.execPath, args, { cwd: ROOT, env });
+  const { cutouts } = JSON.parse(stdout);
+  const { file, content_type, width, height, size_bytes, stages_ms } = cutouts[0];
+  assert.deepEqual(
+    { count: cutouts.length, file, content_type, width, height, size_bytes },
+    {
+      count: 1,
+      file: out,
+      content_type: 'image/webp',
+      width: 1200,
+      height: 900,
+      size_bytes: statSync(out).size,
+    },
+  );
+  assert.ok(stages_ms.infer > 0, stdout);
+  assert.match(stderr, /Service ready/);
 });
 
 test('the ending chooses the format', async () => {

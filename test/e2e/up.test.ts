@@ -3,14 +3,16 @@
  * second, and every way it ends.
  */
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import {
   cpSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   realpathSync,
   rmSync,
   statSync,
+  symlinkSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs';
@@ -73,6 +75,14 @@ test('wrong variables are all named, with the form they should have and without 
   }
 });
 
+test('a port that the system would choose, and one for two, are named', async () => {
+  const { env, dataDir } = await isolatedEnv({ MATTING_NODE_HTTP_PORT: '0' });
+  const output = await failsToStart({ ...env, MATTING_NODE_PORT: env.MATTING_PORT });
+  assert.match(output, /MATTING_NODE_HTTP_PORT must be .*1 to 65535/);
+  assert.match(output, /MATTING_NODE_PORT must be another port than MATTING_PORT/);
+  await requireNothingLeft(dataDir);
+});
+
 test('a data directory that cannot be written is one line that names its variable', async () => {
   const { env, dataDir } = await isolatedEnv();
   const file = path.join(dataDir, 'a-file');
@@ -81,6 +91,96 @@ test('a data directory that cannot be written is one line that names its variabl
   assert.match(output, /cannot use the directory.*MATTING_DATA_DIR/);
   const models = await failsToStart({ ...env, MATTING_MODEL_DIR: path.join(file, 'models') });
   assert.match(models, /cannot use the directory.*MATTING_MODEL_DIR/);
+  rmSync(path.join(dataDir, 'node-token'));
+  mkdirSync(path.join(dataDir, 'node-token'));
+  assert.match(await failsToStart(env), /node-token cannot be read/);
+  rmSync(path.join(dataDir, 'node-token'), { recursive: true });
+  writeFileSync(path.join(dataDir, 'node-token'), '');
+  assert.match(await failsToStart(env), /node-token does not hold a token: remove it/);
+  rmSync(path.join(dataDir, 'node-token'));
+  rmSync(path.join(dataDir, 'logs'), { recursive: true, force: true });
+  mkdirSync(path.join(dataDir, 'logs/control-plane.log'), { recursive: true });
+  assert.match(await failsToStart(env), /matting: EISDIR.*control-plane\.log/);
+  await requireNothingLeft(dataDir);
+});
+
+test('a first start that fails late has shown every key it made', async () => {
+  // The node fails when it starts its engine; where it does not, this is a start that is stopped.
+  const { env, dataDir } = await isolatedEnv({ MATTING_EXECUTION_PROVIDER: 'cuda' });
+  const { child, exited, output } = spawnMatting(['up'], env);
+  await until(() => child.exitCode !== null || output().includes('Ready:'), {
+    timeoutMs: 240_000,
+    what: 'it ends, or is ready',
+    detail: output,
+  });
+  child.kill('SIGTERM');
+  await exited;
+  await requireNothingLeft(dataDir);
+  const listing = await run(process.execPath, ['bin/matting.ts', 'keys', 'list', '--json'], {
+    cwd: ROOT,
+    env,
+  });
+  const made = (JSON.parse(listing.stdout) as { prefix: string }[]).map(({ prefix }) => prefix);
+  const shown = output().match(/(?<=API key.*: {2})mk_[\w-]+/g) ?? [];
+  assert.equal(shown.length, made.length, output());
+  for (const [index, key] of shown.entries()) assert.ok(key.startsWith(made[index]), output());
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+test('logs that cannot be written stop nothing', async () => {
+  const { env, dataDir } = await isolatedEnv();
+  mkdirSync(path.join(dataDir, 'logs'));
+  // A disk without room, for the logs alone.
+  for (const name of ['control-plane.log', 'inference-node.log']) {
+    symlinkSync('/dev/full', path.join(dataDir, 'logs', name));
+  }
+  const { child, exited, output } = spawnMatting(['up'], env);
+  await until(() => output().includes('Ready:') || child.exitCode !== null, {
+    timeoutMs: 120_000,
+    what: 'it is ready',
+    detail: output,
+  });
+  child.kill('SIGTERM');
+  assert.equal(await exited, 0, output());
+  await requireNothingLeft(dataDir);
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+test('a make that was killed takes the service with it', async () => {
+  const { env, dataDir } = await isolatedEnv();
+  const script = '"$0" bin/matting.ts up --end-with-parent & wait';
+  const make = spawn('sh', ['-c', script, process.execPath], { cwd: ROOT, env, stdio: 'pipe' });
+  let output = '';
+  make.stdout.setEncoding('utf8').on('data', text => {
+    output += text;
+  });
+  await until(() => output.includes('Ready:'), {
+    timeoutMs: 120_000,
+    what: 'it is ready',
+    detail: () => output,
+  });
+  make.kill('SIGKILL');
+  await requireNothingLeft(dataDir);
+  rmSync(dataDir, { recursive: true, force: true });
+});
+
+test('a terminal that is closed takes the service with it, whoever leads its session', async () => {
+  const { env, dataDir } = await isolatedEnv();
+  // The leader is told, and tells nobody.
+  const leader = `trap '' HUP; '${process.execPath}' bin/matting.ts up; :`;
+  const script = spawn('script', ['-qec', leader, '/dev/null'], { cwd: ROOT, env, stdio: 'pipe' });
+  let output = '';
+  script.stdout.setEncoding('utf8').on('data', text => {
+    output += text;
+  });
+  await until(() => output.includes('Ready:'), {
+    timeoutMs: 120_000,
+    what: 'it is ready',
+    detail: () => output,
+  });
+  script.kill('SIGKILL');
+  await requireNothingLeft(dataDir);
+  rmSync(dataDir, { recursive: true, force: true });
 });
 
 test('the first start, a pasted curl line, a second start, and the end of everything', async () => {
@@ -133,6 +233,17 @@ test('a supervisor killed outright takes every process with it', async () => {
     detail: () => JSON.stringify(before.filter(({ pid }) => existsSync(`/proc/${pid}`))),
   });
   rmSync(service.dataDir, { recursive: true, force: true });
+});
+
+test('a command that is none, and the help of one that another program has', async () => {
+  for (const args of [['bogus'], ['__proto__'], ['up', '--wrong'], ['up', 'extra']]) {
+    const { exited, output } = spawnMatting(args, {});
+    assert.equal(await exited, 64, output());
+    assert.match(output(), /^matting: (unknown|too many)/);
+  }
+  const { exited, output } = spawnMatting(['help', 'keys'], {});
+  assert.equal(await exited, 0);
+  assert.match(output(), /create .*\n(.*\n)*.*revoke/);
 });
 
 test('a truncated or altered weights file is not loaded, and it is said', async () => {

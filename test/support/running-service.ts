@@ -65,10 +65,16 @@ export interface RunningService {
   close(): Promise<void>;
 }
 
-/** Environment of a stack of its own; ports free now. */
+const dataDirs: string[] = [];
+process.once('exit', () => {
+  for (const dataDir of dataDirs) rmSync(dataDir, { recursive: true, force: true });
+});
+
+/** Environment of a stack of its own; ports free now. The directory goes with the test's process. */
 export async function isolatedEnv(extra: Record<string, string> = {}) {
   const ports = await findStackPorts();
   const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-e2e-'));
+  dataDirs.push(dataDir);
   const inherited = Object.fromEntries(
     Object.entries(process.env).filter(
       (entry): entry is [string, string] =>

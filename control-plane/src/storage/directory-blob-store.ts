@@ -11,7 +11,16 @@
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
-import { type FileHandle, open, opendir, rename, stat, statfs, unlink } from 'node:fs/promises';
+import {
+  access,
+  type FileHandle,
+  open,
+  opendir,
+  rename,
+  stat,
+  statfs,
+  unlink,
+} from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
@@ -263,6 +272,10 @@ class DirectoryBlobStore implements BlobStore {
   }
 
   async check(): Promise<void> {
+    // Where blobs end up too: a result that cannot be put in its place is known after the work.
+    for (const kind of KINDS) {
+      await writing(access(path.join(this.#root, kind), constants.W_OK | constants.X_OK));
+    }
     const writer = await this.createWriter();
     try {
       await writer.write(Buffer.from('check'));

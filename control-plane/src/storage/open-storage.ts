@@ -38,7 +38,7 @@ export async function openStorage(storageUrl: string): Promise<BlobStore> {
   } catch (error) {
     const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
     const code = (cause as NodeJS.ErrnoException).code ?? 'unknown error';
-    const message = `MATTING_STORAGE_URL: the directory cannot be written (${code})`;
+    const message = `MATTING_STORAGE_URL: the directory ${directory} cannot be written (${code})`;
     throw new StorageConfigError(message, cause);
   }
 }

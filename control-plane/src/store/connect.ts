@@ -64,7 +64,9 @@ export async function openDatabase(
     await (dialect === 'sqlite' ? probeSqlite(database) : probeMysql(database));
   } catch (error) {
     await kysely.destroy();
-    throw new DatabaseOpenError(`the database cannot be opened: ${reasonOf(error)}`, error);
+    // A file is named; a server's URL holds a password.
+    const which = dialect === 'sqlite' ? ` ${databaseUrl.slice('sqlite:'.length)}` : '';
+    throw new DatabaseOpenError(`the database${which} cannot be opened: ${reasonOf(error)}`, error);
   }
   return database;
 }

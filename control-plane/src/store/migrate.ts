@@ -60,10 +60,9 @@ export async function migrate(database: Database): Promise<string[]> {
   const { error, results = [] } = await migrator.migrateToLatest();
   if (error !== undefined) {
     const failed = results.find(result => result.status === 'Error')?.migrationName;
-    throw new SchemaError(
-      failed === undefined ? 'the migrations failed' : `the migration ${failed} failed`,
-      error,
-    );
+    const which = failed === undefined ? 'the migrations' : `the migration ${failed}`;
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new SchemaError(`${which} failed: ${reason}`, error);
   }
   return results.map(result => result.migrationName);
 }

@@ -184,6 +184,11 @@ describe('writing', () => {
     await assert.rejects(store.createWriter(), isUnavailable('ENOENT'));
     await assert.rejects(store.check(), isUnavailable('ENOENT'));
   });
+
+  it('fails where results cannot be put, though a file can be begun', async () => {
+    await rm(path.join(root, 'results'), { recursive: true });
+    await assert.rejects(store.check(), isUnavailable('ENOENT'));
+  });
 });
 
 describe('reading', () => {

@@ -45,7 +45,7 @@ it('says in one line why a directory cannot be written', async () => {
   await writeFile(file, '');
   await assert.rejects(openStorage(path.join(file, 'inside')), {
     name: 'StorageConfigError',
-    message: 'MATTING_STORAGE_URL: the directory cannot be written (ENOTDIR)',
+    message: `MATTING_STORAGE_URL: the directory ${file}/inside cannot be written (ENOTDIR)`,
   });
 });
 

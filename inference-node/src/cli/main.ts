@@ -6,6 +6,7 @@
  * |-----------|-------------------------------------------------------------------------|
  * | 0         | done                                                                    |
  * | 1         | it cannot be done, one line on stderr says why and what to do, or a bug |
+ * | 64        | the command could not be understood                                     |
  * | 78        | the configuration is not valid: every bad variable is on stderr          |
  * | 130, 143  | ended by SIGINT, SIGTERM; what was half fetched is removed               |
  */
@@ -17,6 +18,7 @@ import { type ModelsCheckOptions, modelsCheck } from './models-check.ts';
 import { type ModelsFetchOptions, modelsFetch } from './models-fetch.ts';
 import { modelsList } from './models-list.ts';
 
+const USAGE_EXIT_CODE = 64;
 const SIGNAL_EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;
 
 const ending = new AbortController();
@@ -30,7 +32,9 @@ for (const [signal, code] of Object.entries(SIGNAL_EXIT_CODES)) {
 }
 
 function createProgram(): Command {
-  const program = new Command('matting').exitOverride();
+  const program = new Command('matting').exitOverride().configureOutput({
+    outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
+  });
   const models = program.command('models').description('fetch, list and check models');
   models
     .command('fetch')
@@ -71,7 +75,7 @@ function createProgram(): Command {
 /** One line for a person; a stack only for what no person can mend. */
 function explain(error: unknown): number {
   if (signalExitCode !== undefined) return signalExitCode;
-  if (error instanceof CommanderError) return error.exitCode;
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : USAGE_EXIT_CODE;
   if (error instanceof ConfigError) {
     process.stderr.write(`matting: ${error.message}\n`);
     return CONFIG_EXIT_CODE;

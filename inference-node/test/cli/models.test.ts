@@ -89,9 +89,9 @@ test('an unknown command or option', async () => {
     ['models', 'fetch', '--fast'],
   ]) {
     const { code, out, err } = await runCli(args);
-    assert.equal(code, 1);
+    assert.equal(code, 64);
     assert.equal(out, '');
-    assert.match(err, /^error: unknown (command|option)/);
+    assert.match(err, /^matting: unknown (command|option)/);
   }
 });
 
