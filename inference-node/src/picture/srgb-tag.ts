@@ -11,8 +11,8 @@ const PHYS_BYTES = 21;
 const INTENT = 0;
 
 /**
- * Without a resolution: where none is known libvips writes one pixel a millimetre, and a program that
- * prints or lays out would show the cut-out at three times its size or more.
+ * Without a resolution: where none is known libvips writes one pixel a millimetre, and a program
+ * that prints or lays out would show the cut-out at three times its size or more.
  * @param png of our own encoder.
  */
 export function dropResolution(png: Buffer): Buffer {
