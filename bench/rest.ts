@@ -13,7 +13,9 @@ import { median, openService } from './service.ts';
 
 const ROUNDS = 5;
 const RUNS_A_ROUND = 4;
-const SATURATED_REQUESTS = 40;
+const SATURATED_ROUNDS = 5;
+const SATURATED_BARE_RUNS = 6;
+const SATURATED_REQUESTS = 20;
 const CALLERS = 6;
 
 const photo = await sharp(new URL('../docs/images/demo.jpg', import.meta.url).pathname)
@@ -22,6 +24,27 @@ const photo = await sharp(new URL('../docs/images/demo.jpg', import.meta.url).pa
   .toBuffer();
 const service = await openService();
 const bare = await openBareModel();
+
+async function barePerS(): Promise<number> {
+  const startedMs = performance.now();
+  for (let i = 0; i < SATURATED_BARE_RUNS; i++) await bare.run();
+  return (1000 * SATURATED_BARE_RUNS) / (performance.now() - startedMs);
+}
+
+async function servicePerS(): Promise<{ raw: number; adjusted: number }> {
+  const cpu = process.cpuUsage();
+  const startedMs = performance.now();
+  let left = SATURATED_REQUESTS;
+  const caller = async () => {
+    while (left-- > 0) await service.cutOut(photo);
+  };
+  await Promise.all(Array.from({ length: CALLERS }, caller));
+  const elapsedMs = performance.now() - startedMs;
+  const used = process.cpuUsage(cpu);
+  const clientMs = (used.user + used.system) / 1000 / availableParallelism();
+  const perS = (ms: number) => (1000 * SATURATED_REQUESTS) / ms;
+  return { raw: perS(elapsedMs), adjusted: perS(elapsedMs - clientMs) };
+}
 
 try {
   for (let i = 0; i < 3; i++) {
@@ -41,31 +64,15 @@ try {
       timing = answer.serverTiming;
     }
   }
-  const cores = availableParallelism();
-  const throughput: { raw: number; adjusted: number; bare: number }[] = [];
-  for (let round = 0; round < 3; round++) {
-    const bareStart = performance.now();
-    for (let i = 0; i < 12; i++) await bare.run();
-    const barePerS = 12_000 / (performance.now() - bareStart);
-    const cpu = process.cpuUsage();
-    const start = performance.now();
-    let left = SATURATED_REQUESTS;
-    await Promise.all(
-      Array.from({ length: CALLERS }, async () => {
-        while (left > 0) {
-          left -= 1;
-          await service.cutOut(photo);
-        }
-      }),
-    );
-    const elapsedMs = performance.now() - start;
-    const used = process.cpuUsage(cpu);
-    const clientMs = (used.user + used.system) / 1000 / cores;
-    throughput.push({
-      raw: (1000 * SATURATED_REQUESTS) / elapsedMs,
-      adjusted: (1000 * SATURATED_REQUESTS) / (elapsedMs - clientMs),
-      bare: barePerS,
-    });
+  const throughput = [];
+  let bareBefore = await barePerS();
+  for (let round = 0; round < SATURATED_ROUNDS; round++) {
+    const { raw, adjusted } = await servicePerS();
+    const bareAfter = await barePerS();
+    // A machine that grows slower meanwhile does so for both.
+    const perS = (bareBefore + bareAfter) / 2;
+    throughput.push({ raw: raw / perS, adjusted: adjusted / perS });
+    bareBefore = bareAfter;
   }
   const bareMedian = median(bareMs);
   const results = {
@@ -74,8 +81,8 @@ try {
     restWithDownloadMs: median(totalMs),
     latencyRatio: median(answerMs) / bareMedian,
     latencyWithDownloadRatio: median(totalMs) / bareMedian,
-    throughputRatioRaw: median(throughput.map(t => t.raw / t.bare)),
-    throughputRatioClientTakenOut: median(throughput.map(t => t.adjusted / t.bare)),
+    throughputRatioRaw: median(throughput.map(({ raw }) => raw)),
+    throughputRatioClientTakenOut: median(throughput.map(({ adjusted }) => adjusted)),
     lastServerTiming: timing,
   };
   writeResults('rest', results);

@@ -231,10 +231,11 @@ export class InferenceNode {
     }
     this.#requireGoingOn();
     const log = this.#log;
+    const sharesCores = provider.selected === 'cpu' && plan.models.length > 1;
     const openEngines = async () => {
       for (const { model, role } of plan.models) {
         this.#requireGoingOn();
-        const engines = openEnginePool({ model, ...layout, childEnv, log });
+        const engines = openEnginePool({ model, ...layout, sharesCores, childEnv, log });
         this.#runs = [...this.#runs, { model, role, engines }];
         const ready = engines.ready();
         // Nobody waits for a second look's: a picture that needs it takes longer over its first.

@@ -80,6 +80,7 @@ function createSpec(graph: Graph, options: ModelsCheckOptions) {
     provider: 'cpu' as const,
     deviceId: 0,
     intraOpThreads: THREADS,
+    sharesCores: false,
     allowCpuNodes: true,
     inputName: input.name,
     outputName: output,

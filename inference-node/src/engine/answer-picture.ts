@@ -18,7 +18,12 @@ export function createAnswering({ childEnv, threads }: AnsweringOptions): Answer
   return {
     machine: `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`,
     answer: (model, rgb) => {
-      const session = { deviceId: 0, intraOpThreads: threads, allowCpuNodes: true };
+      const session = {
+        deviceId: 0,
+        intraOpThreads: threads,
+        sharesCores: false,
+        allowCpuNodes: true,
+      };
       const spec = createSessionSpec(model, session);
       return runOnce({ spec, rgb, childEnv, timeoutMs: ANSWER_TIMEOUT_MS });
     },

@@ -32,6 +32,8 @@ export interface SessionSpec
   /** Of cuda and tensorrt. */
   readonly deviceId: number;
   readonly intraOpThreads: number;
+  /** Engines of other models run on the same cores. */
+  readonly sharesCores: boolean;
   /**
    * false: a node of the graph that the provider cannot run fails the load, where ONNX Runtime
    * would quietly give it to the CPU. For probes; whole models keep small shape nodes on the CPU
@@ -59,7 +61,7 @@ export type FromEngine =
 /** What an engine is told to load for a prepared model. */
 export function createSessionSpec(
   model: PreparedModel,
-  options: Pick<SessionSpec, 'deviceId' | 'intraOpThreads' | 'allowCpuNodes'>,
+  options: Pick<SessionSpec, 'deviceId' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes'>,
 ): SessionSpec {
   const { path, sha256, provider, inputName, outputName, inputWidth, inputHeight } = model;
   const { normalisation, colourOrder, activation } = model;

@@ -112,7 +112,7 @@ export async function requireParity(
   const { childEnv, deviceId = 0, timeoutMs = PROBE_TIMEOUT_MS, cpuThreads } = options;
   const rgb = createProbePicture(model.inputWidth, model.inputHeight);
   const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
-    const session = { deviceId, intraOpThreads, allowCpuNodes: true };
+    const session = { deviceId, intraOpThreads, sharesCores: false, allowCpuNodes: true };
     const spec = createSessionSpec({ ...model, provider }, session);
     return runOnce({ spec, rgb, childEnv, timeoutMs });
   };

@@ -60,6 +60,8 @@ export interface EnginePoolOptions {
   readonly model: PreparedModel;
   readonly engines: number;
   readonly threadsPerEngine: number;
+  /** Pools of other models run on the same cores. */
+  readonly sharesCores?: boolean;
   /** Of cuda and tensorrt. */
   readonly deviceId?: number;
   /** The engines' whole environment, but for what this room sets itself. */
@@ -108,6 +110,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     const spec = createSessionSpec(model, {
       deviceId,
       intraOpThreads: threadsPerEngine,
+      sharesCores: options.sharesCores ?? false,
       allowCpuNodes: true,
     });
     const timing = this.#timing;

@@ -27,6 +27,7 @@ export const PROBE_SPEC: Omit<SessionSpec, 'provider' | 'deviceId'> = {
   colourOrder: 'rgb',
   activation: 'none',
   intraOpThreads: 1,
+  sharesCores: false,
   // A GPU that leaves a convolution to the CPU is no GPU.
   allowCpuNodes: false,
 };
