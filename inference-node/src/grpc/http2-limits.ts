@@ -72,11 +72,14 @@ function endSilentConnections(http2Server: Http2Server, waitMaxMs: number): void
   const silent = new Map<string, NodeJS.Timeout>();
   http2Server.on('connection', (socket: Socket) => {
     const peer = peerOf(socket);
-    const timer = setTimeout(() => {
-      silent.delete(peer);
-      socket.destroy();
-    }, waitMaxMs);
-    silent.set(peer, timer.unref());
+    const timer = setTimeout(() => socket.destroy(), waitMaxMs).unref();
+    silent.set(peer, timer);
+    // Else those that come and go are kept until their time is over, and are taken for the next one
+    // of the same address.
+    socket.once('close', () => {
+      clearTimeout(timer);
+      if (silent.get(peer) === timer) silent.delete(peer);
+    });
   });
   http2Server.on('session', (session: ServerHttp2Session) => {
     const peer = peerOf(session.socket);

@@ -115,7 +115,7 @@ function needsOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
     const shares = borrow(4 * alpha.length);
     const at = borrowCopy(borrow, alpha);
     kernels.uncertainShares(at, width, height, reach, CERTAIN_BELOW, CERTAIN_ABOVE, counts, shares);
-    const needs = Float32Array.from(floatsAt(shares, alpha.length));
+    const needs = floatsAt(shares, alpha.length).slice();
     for (let i = 0; i < needs.length; i++) {
       needs[i] = Math.min(1, (needs[i] - UNCERTAIN_SHARE_MIN) / span);
     }

@@ -4,6 +4,7 @@ import { connect as connectHttp2, constants } from 'node:http2';
 import { connect } from 'node:net';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import {
   type ClientDuplexStream,
   credentials,
@@ -371,6 +372,29 @@ describe('a connection that says nothing', () => {
       credentials: ServerCredentials.createSsl(null, [pair]),
     });
     await requireEnd();
+  });
+
+  it('is forgotten with its end, though the next one has its address', async () => {
+    node = await openTestNode({ http2Bounds: { greetingWaitMaxMs: 1000 } });
+    const target = { host: '127.0.0.1', port: Number(node.address.split(':')[1]) };
+    const first = connect(target);
+    await once(first, 'connect');
+    const { localPort } = first;
+    // A reset leaves the address free at once.
+    first.resetAndDestroy();
+    await once(first, 'close');
+    await delay(700);
+    const second = connect({ ...target, localPort });
+    await once(second, 'connect');
+    // It greets when the first one's time is over and its own is not.
+    await delay(400);
+    const session = connectHttp2(`http://${node.address}`, { createConnection: () => second });
+    await once(session, 'remoteSettings');
+    await delay(900);
+    await new Promise<void>((resolve, reject) => {
+      session.ping(error => (error ? reject(error) : resolve()));
+    });
+    session.destroy();
   });
 
   it('is no call under way, however long it is silent', async () => {
