@@ -3,6 +3,7 @@
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) and of hostile receivers; some minutes
+# make soak    [ONLY=name]: tests too long for make test (large tables, damaged files); says first how long
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=1: beside another remover
 # make generate, make format   after a change of proto/*.proto or inference-node/kernels/; before a commit
@@ -20,8 +21,9 @@ OUT ?= cutout.png
 COUNT ?= 10000
 KILLS ?= 20
 SEED ?= 1
+ONLY ?=
 
-.PHONY: setup start demo test check types lint generated generate format fuzz chaos bench clean
+.PHONY: setup start demo test check types lint generated generate format fuzz chaos soak bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -61,6 +63,9 @@ test: setup
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
 		test/chaos/*.test.ts test/chaos/*.chaos.ts
+
+soak: setup
+	@$(NODE) test/soak/main.ts $(ONLY)
 
 check: types lint generated test
 

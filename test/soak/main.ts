@@ -1,0 +1,45 @@
+/**
+ * Runs the soaks: tests that take too long for `make test`. Says first what runs and for about how
+ * long. Arguments: names of soaks; none means all. Exits 0 only when something passed and nothing
+ * failed.
+ */
+import path from 'node:path';
+import { run } from 'node:test';
+import { spec } from 'node:test/reporters';
+import { killStuckChildren } from '../support/kill-stuck.ts';
+import { SOAKS } from './soaks.ts';
+
+const names = process.argv.slice(2);
+const unknown = names.filter(name => !SOAKS.some(soak => soak.name === name));
+const chosen = SOAKS.filter(soak => names.length === 0 || names.includes(soak.name));
+if (unknown.length > 0 || chosen.length === 0) {
+  const known = SOAKS.map(soak => soak.name).join(', ');
+  console.error(`no soak is called ${unknown.join(', ')}; there are: ${known}`);
+  process.exit(64);
+}
+
+const minutes = chosen.reduce((sum, soak) => sum + soak.minutes, 0);
+console.log(`${chosen.length} soaks, about ${minutes} minutes on two cores:`);
+for (const soak of chosen) console.log(`  ${soak.name} (${soak.minutes} min): ${soak.about}`);
+
+/** How many times its usual length a soak may take before it counts as hung. */
+const PATIENCE = 5;
+const timeout = Math.max(...chosen.map(soak => soak.minutes)) * PATIENCE * 60_000;
+const unwatch = killStuckChildren(timeout);
+const stream = run({
+  files: chosen.map(soak => path.join(import.meta.dirname, `${soak.name}.soak.ts`)),
+  concurrency: 1,
+  timeout,
+});
+let summary = { passed: 0, failed: 0, cancelled: 0 };
+stream.on('test:summary', data => {
+  // One summary a file, then one for all, which names no file.
+  if (data.file === undefined) summary = { ...summary, ...data.counts };
+});
+stream.compose(new spec()).pipe(process.stdout);
+stream.once('end', () => {
+  unwatch();
+  const failed = summary.failed + summary.cancelled;
+  process.exitCode = failed === 0 && summary.passed > 0 ? 0 : 1;
+  process.once('exit', () => console.log(`${summary.passed} passed, ${failed} failed`));
+});

@@ -1,0 +1,10 @@
+/** The soaks that there are: `test/soak/<name>.soak.ts` each. */
+export interface Soak {
+  readonly name: string;
+  /** What it proves, for whoever decides whether to run it. */
+  readonly about: string;
+  /** About, on two cores. */
+  readonly minutes: number;
+}
+
+export const SOAKS: readonly Soak[] = [];
