@@ -66,7 +66,7 @@ export function createNodeMetrics(status: NodeStatus): NodeMetrics {
   });
   const degraded = new Counter({
     name: 'matting_node_images_degraded_total',
-    help: 'Images served without a model of their plan, because its engines were down.',
+    help: 'Images served without a model of their plan, because no engine of it was up.',
     labelNames: ['model'],
     registers,
   });

@@ -57,7 +57,7 @@ export interface ImageResult {
   readonly plan: RunnablePlan;
   /** Of the plan's runs, those that took part. */
   readonly runs: readonly PlanRun[];
-  /** Those that did not: their engines were down. */
+  /** Those that did not: their engines were down or had yet to start. */
   readonly missing: readonly PlanRun[];
 }
 
@@ -299,7 +299,10 @@ async function inferPlan(
   return { mattes, runs, missing, waitMs, inferMs, secondLookMs };
 }
 
-/** Undefined: no subject, and its engines are down. Nobody waits until they are back again. */
+/**
+ * Undefined: no subject, and its engines are down or have yet to start. Nobody waits for them: only
+ * a subject is waited for.
+ */
 async function ask(
   { engines, role }: PlanRun,
   rgb: Buffer,
@@ -307,13 +310,21 @@ async function ask(
   signal: AbortSignal,
 ): Promise<EngineResult | undefined> {
   if (role === 'subject') return await engines.run({ rgb, priority, signal });
-  const { enginesReady, state } = engines.snapshot();
-  if (enginesReady === 0 && state !== 'starting') return undefined;
+  if (engines.snapshot().enginesReady === 0) return undefined;
+  const noneLeft = new AbortController();
+  // A run whose engine died before it began waits for the next one, which may load for minutes.
+  const stopWatching = engines.onChange(() => {
+    if (engines.snapshot().enginesReady > 0) return;
+    noneLeft.abort(new ContractError('ENGINE_LOST', 'No engine of the model is left.'));
+  });
   try {
-    return await engines.run({ rgb, priority, signal });
+    const either = AbortSignal.any([signal, noneLeft.signal]);
+    return await engines.run({ rgb, priority, signal: either });
   } catch (error) {
-    if (!(error instanceof ContractError) || !ENGINE_DOWN.includes(error.code)) throw error;
     signal.throwIfAborted();
+    if (!(error instanceof ContractError) || !ENGINE_DOWN.includes(error.code)) throw error;
     return undefined;
+  } finally {
+    stopWatching();
   }
 }

@@ -103,7 +103,15 @@ function inputSize({ dims }: GraphValue, wanted: string | undefined) {
       `the input is not [batch, 3, height, width]: [${dims.join()}]`,
     );
   }
-  return { inputWidth: side ?? width ?? SIDE_PX, inputHeight: side ?? height ?? SIDE_PX };
+  const inputWidth = side ?? width ?? SIDE_PX;
+  const inputHeight = side ?? height ?? SIDE_PX;
+  for (const own of [inputWidth, inputHeight]) {
+    if (Number.isInteger(own) && own > 0 && own <= SIDE_MAX_PX) continue;
+    // A graph of a fixed size may still run at another one, if its author says so.
+    const asked = `the graph asks for a picture of ${inputWidth} x ${inputHeight}`;
+    throw new ModelError('settings', `${asked}: each side must be 1 to ${SIDE_MAX_PX} (--size)`);
+  }
+  return { inputWidth, inputHeight };
 }
 
 function triple(option: string, text: string): readonly [number, number, number] {

@@ -58,14 +58,21 @@ async function readRecord(model: PreparedModel): Promise<AnswerRecord> {
   const path = answerRecordPath(model.path);
   const none = { sha256: model.sha256, machines: [] };
   try {
-    const record = JSON.parse(await readFile(path, 'utf8')) as Partial<AnswerRecord>;
-    const usable = record.sha256 === model.sha256 && Array.isArray(record.machines);
-    return usable ? (record as AnswerRecord) : none;
+    const record = parseRecord(await readFile(path, 'utf8'));
+    return record?.sha256 === model.sha256 ? record : none;
   } catch (error) {
     // Damaged or not there: the machine is asked again.
     if (error instanceof SyntaxError || isMissing(error)) return none;
     throw diskError(error, 'read', path);
   }
+}
+
+/** Undefined where it is JSON and no record. @throws SyntaxError where it is no JSON. */
+function parseRecord(text: string): AnswerRecord | undefined {
+  const json = JSON.parse(text) as Partial<AnswerRecord> | null;
+  if (typeof json?.sha256 !== 'string' || !Array.isArray(json.machines)) return undefined;
+  if (!json.machines.every(machine => typeof machine === 'string')) return undefined;
+  return { sha256: json.sha256, machines: json.machines };
 }
 
 async function writeRecord(model: PreparedModel, record: AnswerRecord): Promise<void> {

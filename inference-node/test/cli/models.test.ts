@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import test, { after, before } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import sharp from 'sharp';
-import { writeTinyModel } from '../../../test/support/tiny-model.ts';
+import { encodeTinyModel, writeTinyModel } from '../../../test/support/tiny-model.ts';
 
 const CLI = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 /** The discard port: nothing listens. */
@@ -126,6 +126,20 @@ test('what is no model, and options that do not fit one, are one line', async ()
     const { code, err } = await runCli(['models', 'check', path, ...option]);
     assert.equal(code, 1);
     assert.match(err, said);
+  }
+});
+
+test('a graph that asks for a picture beyond every bound is refused before it is run', async () => {
+  for (const [width, height] of [
+    [100_000, 100_000],
+    [32, 4097],
+  ]) {
+    const file = join(directory, `absurd-${width}x${height}.onnx`);
+    await writeFile(file, encodeTinyModel({ width, height }));
+    const { code, out, err } = await runCli(['models', 'check', file]);
+    assert.equal(code, 1);
+    assert.doesNotMatch(out, /^run/m);
+    assert.match(err, /^matting: the graph asks for a picture of .* 1 to 4096 \(--size\)\n$/);
   }
 });
 

@@ -127,6 +127,10 @@ export class FakeEnginePool implements EnginePool {
     return () => this.#listeners.delete(listener);
   }
 
+  get listenerCount(): number {
+    return this.#listeners.size;
+  }
+
   async close(graceMs: number): Promise<void> {
     this.closedWithMs = graceMs;
   }

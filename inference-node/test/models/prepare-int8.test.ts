@@ -185,10 +185,37 @@ test('int8 is made, answers as stored, and is asked once on each kind of machine
   assert.equal(asked.length, 1);
   await prepare({ answering: { machine: 'another', answer } });
   assert.equal(asked.length, 2);
-  // The record speaks of the file's very bytes, and a damaged one of nothing.
-  await writeFile(`${first.path}.answers.json`, '{"sha256": "');
-  await prepare();
-  assert.equal(asked.length, 3);
+  assert.deepEqual(await prepare(), first);
+  assert.equal(asked.length, 2, 'each is remembered beside the other');
+});
+
+test('a remembered answer that is damaged speaks of nothing, and is written anew', async () => {
+  const first = await prepare();
+  const file = `${first.path}.answers.json`;
+  const written = await readFile(file, 'utf8');
+  const { sha256: digest } = first;
+  const damaged = [
+    '{"sha256": "',
+    '',
+    'null',
+    '[]',
+    '"a text"',
+    '17',
+    '{}',
+    JSON.stringify({ sha256: digest }),
+    JSON.stringify({ sha256: digest, machines: null }),
+    JSON.stringify({ sha256: digest, machines: ['a test', null] }),
+    JSON.stringify({ sha256: null, machines: ['a test'] }),
+    // Whole, and of other bytes.
+    JSON.stringify({ sha256: '0'.repeat(64), machines: ['a test'] }),
+  ];
+  for (const text of damaged) {
+    await writeFile(file, text);
+    asked.length = 0;
+    assert.deepEqual(await prepare(), first, text);
+    assert.equal(asked.length, 1, text);
+    assert.equal(await readFile(file, 'utf8'), written, text);
+  }
 });
 
 test('other ranges make another file, beside that of a release which may still run', async () => {

@@ -94,11 +94,14 @@ function isImageFault(error: unknown): boolean {
   return true;
 }
 
-test('a worker killed in the middle of a decode loses its image, and is replaced', async () => {
+test('a worker killed over a decode loses its image, and is replaced', async () => {
   const pool = await openPool();
   const lease = await pool.acquire('sync', NEVER);
-  const decoding = decode(lease, heavyPng);
-  process.kill(onlyPid(pool), 'SIGKILL');
+  const pid = onlyPid(pool);
+  // Stopped, it cannot answer before the blow.
+  process.kill(pid, 'SIGSTOP');
+  const decoding = decode(lease);
+  process.kill(pid, 'SIGKILL');
   await assert.rejects(decoding, isLost);
   await assert.rejects(finish(lease), isLost);
   lease.release();
@@ -112,7 +115,10 @@ test('a worker killed while it holds or finishes an image loses it, and is repla
     await decode(lease);
     const pid = onlyPid(pool);
     let finishing: Promise<unknown> | undefined;
-    if (killDuring === 'finish') finishing = finish(lease);
+    if (killDuring === 'finish') {
+      process.kill(pid, 'SIGSTOP');
+      finishing = finish(lease);
+    }
     process.kill(pid, 'SIGKILL');
     await assert.rejects(finishing ?? untilGone(pid).then(() => finish(lease)), isLost);
     lease.release();

@@ -127,14 +127,6 @@ describe('a second look', () => {
     assert.equal(result.timings.secondLookMs, 0);
   });
 
-  it('is waited for where its engines have yet to start', async () => {
-    const { opinion: look, process } = openPlan('secondLook');
-    look.engines.set({ state: 'starting', enginesReady: 0 });
-    const result = await process();
-    assert.deepEqual(names(result.runs), ['first', 'second']);
-    assert.equal(look.engines.runs.length, 1);
-  });
-
   it('is done without while its engines are down, and the result says so', async () => {
     const { opinion: look, process } = openPlan('secondLook');
     look.engines.set({ enginesReady: 0 });
@@ -142,4 +134,38 @@ describe('a second look', () => {
     assert.deepEqual(names(result.missing), ['second']);
     assert.equal(result.timings.secondLookMs, 0);
   });
+});
+
+for (const role of ['opinion', 'secondLook'] as const) {
+  describe(`engines of a role ${role} that have yet to start`, () => {
+    it('are not waited for: the result says what it lacks', async () => {
+      const { opinion: other, process } = openPlan(role);
+      other.engines.set({ state: 'starting', enginesReady: 0 });
+      other.gates.hold('infer');
+      const result = await process();
+      assert.deepEqual(names(result.runs), ['first']);
+      assert.deepEqual(names(result.missing), ['second']);
+      assert.equal(other.engines.runs.length, 0);
+    });
+
+    it('are not waited for either by a run that was queued when the last one died', async () => {
+      const { pictures, opinion: other, process } = openPlan(role);
+      other.gates.hold('infer');
+      const processed = process();
+      await other.gates.reached('infer');
+      other.engines.set({ enginesReady: 0 });
+      const result = await processed;
+      assert.deepEqual(names(result.missing), ['second']);
+      assert.equal(pictures.leasesOut, 0);
+      // The watch ends with the run.
+      assert.equal(other.engines.listenerCount, 0);
+    });
+  });
+}
+
+it('waits for the engines of a subject, whatever they do', async () => {
+  const { subject, process } = openPlan();
+  subject.engines.set({ state: 'starting', enginesReady: 0 });
+  const result = await process();
+  assert.deepEqual(names(result.runs), ['first', 'second']);
 });

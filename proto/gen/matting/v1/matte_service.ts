@@ -263,7 +263,7 @@ export interface ResultHeader {
   plan: string;
   /** that took part */
   modelRuns: ModelRun[];
-  /** of the plan, left out because their engines were down */
+  /** of the plan, left out: their engines were down or starting */
   modelsMissing: string[];
 }
 
