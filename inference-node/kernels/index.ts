@@ -11,6 +11,7 @@ export * from './foreground';
 export * from './guided-filter';
 export * from './merge-mattes';
 export * from './resample';
+export * from './visible-colours';
 
 /** The first address that is free. */
 export function freeFrom(): usize {

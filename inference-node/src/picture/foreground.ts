@@ -3,6 +3,9 @@
  * it was photographed before into every new one. Coarse to fine (Germer et al. 2020): the whole
  * picture on a small grid, doubled level by level, then the picture's own pixels in tiles, and only
  * those tiles that have a soft pixel. Memory: the grid, and one strip of the picture.
+ *
+ * Where the file itself is transparent no colour is known: there the colours that are seen around
+ * it stand in, by as much as is seen through.
  */
 import {
   borrowLevel,
@@ -11,16 +14,11 @@ import {
   relax,
   startWithMeans,
 } from './foreground-level.ts';
-import {
-  type Borrow,
-  borrowCopy,
-  bytesAt,
-  kernels,
-  pixelsAt,
-  VECTOR_BYTES,
-  withMemory,
-} from './kernels.ts';
+import { type Borrow, bytesAt, kernels, pixelsAt, VECTOR_BYTES, withMemory } from './kernels.ts';
+import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
+import type { Size } from './picture-pool.ts';
 import type { RgbaPicture } from './rgba-picture.ts';
+import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 
 /** Of the finest level that is solved as a whole. */
 const GRID_PIXELS_MAX = 512 * 512;
@@ -55,22 +53,29 @@ const TRUST_OPAQUE = 1;
 export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
   if (!hasSoft(alpha, 0, alpha.length)) return;
   withMemory(borrow => {
-    const grid = solveGrid(borrow, picture, alpha);
-    solveTiles(borrow, picture, alpha, grid);
+    const grid = layGrid(borrow, picture, gridSize(picture));
+    const beneath = carryVisible(borrow, picture, grid);
+    const source = { picture, alpha, grid, beneath };
+    solveTiles(borrow, source, solveGrid(borrow, source));
   });
 }
 
-function solveTiles(
-  borrow: Borrow,
-  picture: RgbaPicture,
-  alpha: Uint8Array,
-  grid: ColourLevel,
-): void {
+/** What is solved. */
+interface Source {
+  readonly picture: RgbaPicture;
+  readonly alpha: Uint8Array;
+  readonly grid: PictureGrid;
+  /** Undefined: the picture is opaque. */
+  readonly beneath: VisibleColours | undefined;
+}
+
+function solveTiles(borrow: Borrow, source: Source, onGrid: ColourLevel): void {
+  const { picture, alpha } = source;
   const { width, height, rgba } = picture;
   const rows = TILE_PX + 2 * HALO_PX;
   // The picture as it was: tiles read around themselves what others have already written.
   const strip = new Uint32Array(width * Math.min(height, rows));
-  const tiles = new TileSolver(borrow, picture, alpha, grid);
+  const tiles = new TileSolver(borrow, source, onGrid);
   let loadedTop = 0;
   let loadedBottom = 0;
   for (let top = 0; top < height; top += TILE_PX) {
@@ -121,15 +126,17 @@ function tileHasSoft(alpha: Uint8Array, width: number, { left, top, right, botto
   return false;
 }
 
-/** Solves the whole picture on a grid of GRID_PIXELS_MAX at most. */
-function solveGrid(borrow: Borrow, picture: RgbaPicture, alpha: Uint8Array): ColourLevel {
-  const { width, height } = picture;
+function gridSize({ width, height }: Size): Size {
   const scale = Math.min(GRID_SCALE_MAX, Math.sqrt(GRID_PIXELS_MAX / (width * height)));
-  const finest = borrowLevel(borrow, {
-    width: Math.max(1, Math.floor(width * scale)),
-    height: Math.max(1, Math.floor(height * scale)),
-  });
-  withMemory(borrow => averageTo(borrow, picture, alpha, finest));
+  const side = (pixels: number) => Math.max(1, Math.floor(pixels * scale));
+  return { width: side(width), height: side(height) };
+}
+
+/** Solves the whole picture on the grid. */
+function solveGrid(borrow: Borrow, source: Source): ColourLevel {
+  const { width, height } = source.grid;
+  const finest = borrowLevel(borrow, { width, height });
+  withMemory(borrow => averageTo(borrow, source, finest.seen));
   withMemory(borrow => {
     const levels = [finest];
     while (Math.max(levels[0].width, levels[0].height) > 2) {
@@ -150,60 +157,41 @@ function solveGrid(borrow: Borrow, picture: RgbaPicture, alpha: Uint8Array): Col
 }
 
 /** Means of the picture's pixels under each of the grid's. */
-function averageTo(
-  borrow: Borrow,
-  { rgba, width, height }: RgbaPicture,
-  alpha: Uint8Array,
-  grid: ColourLevel,
-): void {
-  // The first of a line's pixels that lie in a cell, and of the cell behind the last.
-  const startOf = (cell: number, pixels: number, cells: number) =>
-    Math.ceil((cell * pixels) / cells);
-  const starts = borrowCopy(
-    borrow,
-    Int32Array.from({ length: grid.width + 1 }, (_, cell) => startOf(cell, width, grid.width)),
-  );
+function averageTo(borrow: Borrow, { picture, alpha, grid, beneath }: Source, seen: number): void {
+  const { rgba, width } = picture;
   const pixelsAddress = borrow(4 * width);
   const alphaAddress = borrow(width);
   const pixels = pixelsAt(pixelsAddress, width);
   const opacities = bytesAt(alphaAddress, width);
   for (let row = 0; row < grid.height; row++) {
-    const top = startOf(row, height, grid.height);
-    const bottom = startOf(row + 1, height, grid.height);
-    const seen = grid.seen + row * grid.width * VECTOR_BYTES;
-    bytesAt(seen, grid.width * VECTOR_BYTES).fill(0);
+    const [top, bottom] = rowsOfCell(grid, row);
+    const cells = seen + row * grid.width * VECTOR_BYTES;
+    bytesAt(cells, grid.width * VECTOR_BYTES).fill(0);
     for (let y = top; y < bottom; y++) {
       pixels.set(rgba.subarray(y * width, (y + 1) * width));
       opacities.set(alpha.subarray(y * width, (y + 1) * width));
-      kernels.addToCells(pixelsAddress, alphaAddress, starts, grid.width, seen);
+      if (beneath !== undefined) layOver(beneath, pixelsAddress, y, 0, width);
+      kernels.addToCells(pixelsAddress, alphaAddress, grid.starts, grid.width, cells);
     }
-    kernels.meanOfCells(starts, grid.width, bottom - top, seen);
+    kernels.meanOfCells(grid.starts, grid.width, bottom - top, cells);
   }
 }
 
 /** Solves tile after tile of the picture's own pixels, in the memory of one. */
 class TileSolver {
-  readonly #picture: RgbaPicture;
-  readonly #alpha: Uint8Array;
-  readonly #grid: ColourLevel;
+  readonly #source: Source;
+  readonly #onGrid: ColourLevel;
   readonly #level: ColourLevel;
   readonly #pixels: number;
   readonly #opacities: number;
-  /** For each of a row's pixels its cell in a row of the grid. */
-  readonly #cells: number;
 
-  constructor(borrow: Borrow, picture: RgbaPicture, alpha: Uint8Array, grid: ColourLevel) {
-    this.#picture = picture;
-    this.#alpha = alpha;
-    this.#grid = grid;
+  constructor(borrow: Borrow, source: Source, onGrid: ColourLevel) {
+    this.#source = source;
+    this.#onGrid = onGrid;
     const side = TILE_PX + 2 * HALO_PX;
     this.#level = borrowLevel(borrow, { width: side, height: side });
     this.#pixels = borrow(4 * side);
     this.#opacities = borrow(side);
-    const cells = Int32Array.from({ length: picture.width }, (_, x) =>
-      Math.floor((x * grid.width) / picture.width),
-    );
-    this.#cells = borrowCopy(borrow, cells);
   }
 
   /** @param strip rows of the picture, the first that of `outer`. */
@@ -219,24 +207,25 @@ class TileSolver {
   }
 
   #load({ width: count, seen, foreground, background }: ColourLevel, strip: Uint32Array, box: Box) {
-    const { width, height } = this.#picture;
-    const grid = this.#grid;
+    const { picture, alpha, grid, beneath } = this.#source;
+    const { width } = picture;
     const pixels = pixelsAt(this.#pixels, count);
     const opacities = bytesAt(this.#opacities, count);
     for (let y = box.top; y < box.bottom; y++) {
       const inStrip = (y - box.top) * width + box.left;
       const inPicture = y * width + box.left;
       pixels.set(strip.subarray(inStrip, inStrip + count));
-      opacities.set(this.#alpha.subarray(inPicture, inPicture + count));
-      const gridRow = Math.floor((y * grid.height) / height) * grid.width * VECTOR_BYTES;
+      opacities.set(alpha.subarray(inPicture, inPicture + count));
+      if (beneath !== undefined) layOver(beneath, this.#pixels, y, box.left, count);
+      const gridRow = cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
       const at = (y - box.top) * count * VECTOR_BYTES;
       kernels.loadRow(
         this.#pixels,
         this.#opacities,
         count,
-        this.#cells + 4 * box.left,
-        grid.foreground + gridRow,
-        grid.background + gridRow,
+        grid.cells + 4 * box.left,
+        this.#onGrid.foreground + gridRow,
+        this.#onGrid.background + gridRow,
         CLEAR_TO,
         OPAQUE_FROM,
         seen + at,
@@ -247,14 +236,15 @@ class TileSolver {
   }
 
   #store({ width: stride, foreground }: ColourLevel, outer: Box, inner: Box): void {
-    const { rgba, width } = this.#picture;
+    const { picture, alpha } = this.#source;
+    const { rgba, width } = picture;
     const count = inner.right - inner.left;
     const pixels = pixelsAt(this.#pixels, count);
     const opacities = bytesAt(this.#opacities, count);
     for (let y = inner.top; y < inner.bottom; y++) {
       const at = y * width + inner.left;
       pixels.set(rgba.subarray(at, at + count));
-      opacities.set(this.#alpha.subarray(at, at + count));
+      opacities.set(alpha.subarray(at, at + count));
       const from = (y - outer.top) * stride + inner.left - outer.left;
       kernels.storeRow(
         this.#pixels,

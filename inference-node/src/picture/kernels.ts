@@ -82,6 +82,8 @@ interface Kernels {
     smoothness: number,
     gradientWeight: number,
   ): void;
+  addVisible(pixels: Address, starts: Address, cells: number, sums: Address): void;
+  layOver(pixels: Address, count: number, cells: Address, beneath: Address): void;
   addToCells(pixels: Address, alpha: Address, starts: Address, cells: number, seen: Address): void;
   meanOfCells(starts: Address, cells: number, rows: number, seen: Address): void;
   halve(fine: Address, width: number, height: number, coarse: Address): void;

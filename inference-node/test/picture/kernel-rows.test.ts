@@ -68,9 +68,51 @@ describe('planes', () => {
     });
     assert.deepEqual(out, [10, 20, 30, 0.5, 3, 4, 5, 0.5]);
   });
+
+  it('addVisible: sums by opacity; what is hidden adds nothing', () => {
+    const out = withMemory(borrow => {
+      const starts = borrowCopy(borrow, Int32Array.of(0, 1, 3));
+      const rgba = [10, 20, 30, 0, 1, 2, 3, 255, 100, 0, 50, 51];
+      const pixels = borrowCopy(borrow, Uint8Array.from(rgba));
+      const sums = borrowCopy(borrow, new Float32Array(8));
+      for (let row = 0; row < 2; row++) kernels.addVisible(pixels, starts, 2, sums);
+      return values(floatsAt(sums, 8));
+    });
+    const each = [255 + 5100, 510, 765 + 2550, 306].map(value => 2 * value);
+    assert.deepEqual(out, [0, 0, 0, 0, ...each]);
+  });
+
+  it('carryOn: means of what is known, and by how little is known of the coarser cell', () => {
+    const out = withMemory(borrow => {
+      const coarse = borrowCopy(borrow, Float32Array.of(10, 20, 30, 1));
+      const fine = borrowCopy(
+        borrow,
+        Float32Array.of(0, 0, 0, 0, 600, 600, 600, 3, 60, 60, 60, 1, 0, 0, 0, 0),
+      );
+      kernels.carryOn(fine, 2, 2, coarse, 2);
+      return values(floatsAt(fine, 16));
+    });
+    const carried = [10, 20, 30, 1];
+    const mixed = (sum: number, known: number) =>
+      carried.map((value, i) => (i === 3 ? 1 : (sum + 2 * value) / (known + 2)));
+    const expected = [...carried, ...mixed(600, 3), ...mixed(60, 1), ...carried];
+    assert.deepEqual(out, values(Float32Array.from(expected)));
+  });
 });
 
 describe('rows of the picture', () => {
+  it('layOver: by opacity over the cell beneath, which is all there is of what is hidden', () => {
+    const out = withMemory(borrow => {
+      const rgba = [9, 99, 199, 255, 9, 99, 199, 0, 100, 0, 50, 51, 255, 255, 255, 0];
+      const pixels = borrowCopy(borrow, Uint8Array.from(rgba));
+      const cells = borrowCopy(borrow, Int32Array.of(0, 0, 1, 1));
+      const beneath = borrowCopy(borrow, Float32Array.of(1.4, 2.6, 3, 1, 200, 100, 0, 1));
+      kernels.layOver(pixels, 4, cells, beneath);
+      return [...bytesAt(pixels, 16)];
+    });
+    assert.deepEqual(out, [9, 99, 199, 255, 1, 3, 3, 0, 180, 80, 10, 51, 200, 100, 0, 0]);
+  });
+
   it("loadRow: what is certain has its own colour on its side, the rest its cell's", () => {
     const [seen, foreground, background] = withMemory(borrow => {
       const rgb = [1, 2, 3, 255, 4, 5, 6, 255, 7, 8, 9, 255];

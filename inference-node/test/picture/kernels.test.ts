@@ -86,12 +86,14 @@ describe('memory of the kernels', () => {
       // The largest that is worked on in its own pixels.
       [1448, 1448],
     ]) {
-      const rgba = new Uint32Array(width * height).fill(0xff808080);
-      const picture = { rgba, width, height, translucent: false };
-      createModelInput(picture, { width: 1024, height: 1024 });
-      estimateForeground(picture, refineMatte(mattes, picture));
-      const bytes = kernels.memory.buffer.byteLength;
-      assert.ok(bytes <= 48_000_000, `${bytes} after ${width}x${height}`);
+      for (const translucent of [false, true]) {
+        const rgba = new Uint32Array(width * height).fill(translucent ? 0x80808080 : 0xff808080);
+        const picture = { rgba, width, height, translucent };
+        createModelInput(picture, { width: 1024, height: 1024 });
+        estimateForeground(picture, refineMatte(mattes, picture));
+        const bytes = kernels.memory.buffer.byteLength;
+        assert.ok(bytes <= 48_000_000, `${bytes} after ${width}x${height}`);
+      }
     }
   });
 });
