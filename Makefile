@@ -2,7 +2,7 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
-# make chaos   storms of kills (KILLS=20 of each kind, SEED=1) and of hostile receivers; some minutes
+# make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
 # make soak    [ONLY=name]: tests too long for make test (large tables, damaged files); says first how long
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=1: beside another remover

@@ -3,7 +3,7 @@
  * and nodes on fixed ports, as a supervisor would keep them, on one MariaDB server and one storage
  * directory.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
@@ -20,6 +20,8 @@ import { descendantsOf, ROOT, requireNothingLeft, until } from '../support/runni
 
 const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/src/main.ts');
 const NODE_MAIN = path.join(ROOT, 'inference-node/src/main.ts');
+const MODEL = 'u2netp';
+const MODEL_DIR = path.join(ROOT, 'model-cache');
 const DATABASE = 'matting_chaos';
 /** As long as a supervisor takes to notice. */
 const RESTART_MS = 200;
@@ -78,6 +80,11 @@ class Kept {
   }
 }
 
+export interface ChaosAccount {
+  readonly accountId: string;
+  readonly apiKey: string;
+}
+
 export interface ChaosFleetOptions {
   readonly controlPlanes: number;
   readonly nodes: number;
@@ -93,14 +100,15 @@ export class ChaosFleet {
   readonly apiKey: string;
   readonly accountId: string;
   readonly #server: MariadbServer;
+  readonly #databaseUrl: string;
   readonly #planes: readonly Kept[];
   readonly #nodes: readonly Kept[];
 
   private constructor(
     directory: string,
-    server: MariadbServer,
+    { server, databaseUrl }: { readonly server: MariadbServer; readonly databaseUrl: string },
     stores: Stores,
-    caller: { apiKey: string; accountId: string },
+    caller: ChaosAccount,
     planes: readonly { readonly kept: Kept; readonly url: string }[],
     nodes: readonly Kept[],
   ) {
@@ -110,11 +118,13 @@ export class ChaosFleet {
     this.accountId = caller.accountId;
     this.urls = planes.map(({ url }) => url);
     this.#server = server;
+    this.#databaseUrl = databaseUrl;
     this.#planes = planes.map(({ kept }) => kept);
     this.#nodes = nodes;
   }
 
   static async start(options: ChaosFleetOptions): Promise<ChaosFleet> {
+    fetchWeights();
     const directory = mkdtempSync(path.join(tmpdir(), 'matting-chaos-'));
     const server = await MariadbServer.create();
     const databaseUrl = await createDatabase(server);
@@ -123,11 +133,7 @@ export class ChaosFleet {
       migrations: 'run',
       renderOutboxBody: () => '{}',
     });
-    const account = await stores.accounts.create('chaos');
-    if (account === undefined) throw new Error('the chaos needs a database of its own');
-    await stores.ledger.grant(account.id, 1_000_000, 'chaos');
-    const { token } = await stores.apiKeys.create(account.id, 'chaos');
-
+    const caller = await createAccount(stores, 'chaos');
     const ports = await findFreePorts(3 * options.controlPlanes + 2 * options.nodes);
     const common = {
       MATTING_DATA_DIR: directory,
@@ -165,8 +171,8 @@ export class ChaosFleet {
         MATTING_NODE_PORT: String(port),
         MATTING_NODE_HTTP_PORT: String(http),
         MATTING_REGISTRY_ADDRESS: registries.map(port => `127.0.0.1:${port}`).join(),
-        MATTING_MODEL: 'u2netp',
-        MATTING_MODEL_DIR: path.join(ROOT, 'model-cache'),
+        MATTING_MODEL: MODEL,
+        MATTING_MODEL_DIR: MODEL_DIR,
         MATTING_EXECUTION_PROVIDER: 'cpu',
         MATTING_ENGINES: '1',
         MATTING_ENGINE_THREADS: '1',
@@ -174,8 +180,7 @@ export class ChaosFleet {
       };
       return new Kept(name, NODE_MAIN, env, path.join(directory, `${name}.log`));
     });
-    const caller = { apiKey: token, accountId: account.id };
-    const fleet = new ChaosFleet(directory, server, stores, caller, planes, nodes);
+    const fleet = new ChaosFleet(directory, { server, databaseUrl }, stores, caller, planes, nodes);
     for (const kept of [...fleet.#planes, ...fleet.#nodes]) kept.start();
     for (const url of fleet.urls) {
       await until(() => isReady(url), {
@@ -185,6 +190,26 @@ export class ChaosFleet {
       });
     }
     return fleet;
+  }
+
+  /** With credits for everything it will ever submit. */
+  createAccount(name: string): Promise<ChaosAccount> {
+    return createAccount(this.stores, name);
+  }
+
+  /** Rows of jobs that succeeded and did not expire; of one account, or of all. */
+  async succeededJobs(accountId?: string): Promise<number> {
+    const database = await openDatabase(this.#databaseUrl, { log: SILENT_LOG });
+    try {
+      let select = database.kysely
+        .selectFrom('jobs')
+        .select(eb => eb.fn.countAll<number>().as('jobs'))
+        .where('state', '=', 'succeeded');
+      if (accountId !== undefined) select = select.where('account_id', '=', accountId);
+      return Number((await select.executeTakeFirstOrThrow()).jobs);
+    } finally {
+      await database.close();
+    }
   }
 
   /** False: there was nothing of the kind to hit just now. */
@@ -240,6 +265,24 @@ export class ChaosFleet {
       return false; // ended since the listing
     }
   }
+}
+
+/** A clone that ran nothing yet has none; a node does not fetch them. */
+function fetchWeights(): void {
+  const { status, stderr } = spawnSync(
+    process.execPath,
+    [path.join(ROOT, 'bin/matting.ts'), 'models', 'fetch', MODEL],
+    { env: { ...process.env, MATTING_MODEL_DIR: MODEL_DIR }, encoding: 'utf8' },
+  );
+  if (status !== 0) throw new Error(`the weights of ${MODEL} could not be fetched: ${stderr}`);
+}
+
+async function createAccount(stores: Stores, name: string): Promise<ChaosAccount> {
+  const account = await stores.accounts.create(name);
+  if (account === undefined) throw new Error('the chaos needs a database of its own');
+  await stores.ledger.grant(account.id, 1_000_000, name);
+  const { token } = await stores.apiKeys.create(account.id, name);
+  return { accountId: account.id, apiKey: token };
 }
 
 async function isReady(url: string): Promise<boolean> {

@@ -1,6 +1,7 @@
 /**
- * Every kind of process dies at random instants under mixed load, and in the end every accepted job
- * is final, every credit right, every result there and of its own image, and nothing is left over.
+ * Every kind of process dies at random instants under mixed load, beside accounts that take all they
+ * can, and in the end every accepted job is final, every credit right, every result there and of its
+ * own image, and nothing is left over.
  *
  * `make chaos` runs it with many kills. MATTING_CHAOS_SEED repeats a run's choices; the instants at
  * which processes meet them are the machine's.
@@ -12,8 +13,10 @@ import sharp from 'sharp';
 import { Sweeper } from '../../control-plane/src/services/sweep.ts';
 import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory-blob-store.ts';
 import { skipReason } from '../support/database.ts';
+import { until } from '../support/running-service.ts';
 import { ChaosCaller, type Delivery } from './chaos-caller.ts';
 import { ChaosFleet, type Victim } from './chaos-fleet.ts';
+import { HostileAccount } from './hostile-account.ts';
 import { SeededRandom } from './seeded-random.ts';
 
 const KILLS_OF_EACH = Number(process.env.MATTING_CHAOS_KILLS ?? 3);
@@ -26,6 +29,9 @@ const VICTIMS: readonly Victim[] = [
   'database',
 ];
 const CALLERS = 16;
+const HOSTILE_ACCOUNTS = 2;
+/** For the jobs that hostile accounts left: each ends as soon as its source refuses it. */
+const LEFT_JOBS_TIMEOUT_MS = 300_000;
 /** Between kills; a node's start takes a few seconds. */
 const PAUSE_MS = [300, 2500] as const;
 /** Two hours on: nothing that is unfinished is younger than the sweeper's patience. */
@@ -65,6 +71,7 @@ async function encode({ width, height, colour }: Picture): Promise<string> {
 describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
   const random = new SeededRandom(SEED);
   const deliveries = new Map<number, Delivery>();
+  const hostile: HostileAccount[] = [];
   let fleet: ChaosFleet;
   let caller: ChaosCaller;
 
@@ -72,12 +79,25 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
     fleet = await ChaosFleet.start({
       controlPlanes: 2,
       nodes: 2,
-      // Short, so that many waits are handed over to jobs.
-      env: { MATTING_SYNC_WAIT_MS: '3000' },
+      env: {
+        // Short, so that many waits are handed over to jobs.
+        MATTING_SYNC_WAIT_MS: '3000',
+        // The hostile accounts' servers.
+        MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
+        MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+      },
     });
     caller = new ChaosCaller({ urls: fleet.urls, apiKey: fleet.apiKey, random });
+    const picture = await encode(pictureOf(0));
+    for (let index = 0; index < HOSTILE_ACCOUNTS; index += 1) {
+      const account = await fleet.createAccount(`hostile-${index}`);
+      hostile.push(await HostileAccount.start({ urls: fleet.urls, random, picture, ...account }));
+    }
   });
-  after(() => fleet?.close());
+  after(async () => {
+    await Promise.all(hostile.map(account => account.stop()));
+    await fleet?.close();
+  });
 
   async function work(index: number): Promise<void> {
     const image_base64 = await encode(pictureOf(index));
@@ -101,7 +121,9 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
     await delay(PAUSE_MS[1]);
     going = false;
     await Promise.all(callers);
+    await Promise.all(hostile.map(account => account.stop()));
     t.diagnostic(`seed ${SEED}: ${plan.length} kills, ${deliveries.size} images`);
+    for (const account of hostile) t.diagnostic(`a hostile account: ${account.inWords()}`);
     assert.deepEqual(failures, [], fleet.logTail());
     assert.ok(deliveries.size > plan.length);
   });
@@ -119,6 +141,22 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
       const now = await caller.read(jobIds.at(-1)!);
       assert.deepEqual([now.status, now.result], [job.status, job.result]);
     }
+  });
+
+  it('leaves no job open and no credit astray of the hostile accounts', async () => {
+    for (const { accountId, violations, answers } of hostile) {
+      assert.deepEqual(violations, []);
+      assert.ok([...answers.keys()].some(what => what === 'slow source 202'));
+      await until(async () => (await fleet.stores.ledger.credits(accountId))?.reserved === 0, {
+        timeoutMs: LEFT_JOBS_TIMEOUT_MS,
+        what: 'the last job of a hostile account is final',
+        detail: () => fleet.logTail(),
+      });
+      const credits = await fleet.stores.ledger.credits(accountId);
+      assert.equal(credits?.sums.charge, await fleet.succeededJobs(accountId));
+      assert.equal(credits.sums.reserve, credits.sums.charge + credits.sums.release);
+    }
+    assert.deepEqual(await fleet.stores.ledger.check(), []);
   });
 
   it('keeps every result, each of its own image', async () => {
@@ -169,7 +207,6 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
     await sweeper.stop();
     const kept = await names();
     assert.deepEqual(await fleet.stores.jobs.referencedBlobs(kept), new Set(kept));
-    const succeeded = [...deliveries.values()].filter(({ job }) => job.status === 'succeeded');
-    assert.equal(kept.length, succeeded.length);
+    assert.equal(kept.length, await fleet.succeededJobs());
   });
 });

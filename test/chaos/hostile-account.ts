@@ -1,0 +1,241 @@
+/**
+ * An account that takes all it can, in every way a caller has, until it is stopped: downloads from a
+ * host that drips, uploads whose bodies never come, callbacks to a receiver that hangs, results that
+ * nobody reads, and one Idempotency-Key at both replicas at once.
+ *
+ * It expects nothing for itself but one thing: a key never leads to two jobs.
+ */
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { WireJob } from '../support/running-service.ts';
+import type { SeededRandom } from './seeded-random.ts';
+
+/** One byte, often enough that the source never counts as silent. */
+const DRIP_MS = 2000;
+/** Slow submissions in a second; the account's bound of jobs in flight fills in about two minutes. */
+const TARPIT_PAUSE_MS = 120;
+const OTHER_PAUSE_MS = 1000;
+/** Connections of each kind that it holds open. */
+const SOCKETS_MAX = 40;
+const REQUEST_TIMEOUT_MS = 15_000;
+
+export interface HostileAccountOptions {
+  /** Of the control planes, without a trailing slash. */
+  readonly urls: readonly string[];
+  readonly accountId: string;
+  readonly apiKey: string;
+  readonly random: SeededRandom;
+  /** A picture that the service can cut out, as Base64. */
+  readonly picture: string;
+}
+
+export class HostileAccount {
+  readonly accountId: string;
+  /** How many requests of each kind were answered, by status. */
+  readonly answers = new Map<string, number>();
+  /** What must never be: told by `stop`. */
+  readonly violations: string[] = [];
+  readonly #options: HostileAccountOptions;
+  readonly #tarpit: HangingServer;
+  readonly #receiver: HangingServer;
+  readonly #sockets = new Set<Socket>();
+  readonly #links: string[] = [];
+  readonly #ended = new AbortController();
+  #loops: Promise<unknown> = Promise.resolve();
+  #stopped: Promise<void> | undefined;
+
+  private constructor(
+    options: HostileAccountOptions,
+    tarpit: HangingServer,
+    receiver: HangingServer,
+  ) {
+    this.accountId = options.accountId;
+    this.#options = options;
+    this.#tarpit = tarpit;
+    this.#receiver = receiver;
+  }
+
+  static async start(options: HostileAccountOptions): Promise<HostileAccount> {
+    const tarpit = await HangingServer.open('drips');
+    const receiver = await HangingServer.open('silent');
+    const account = new HostileAccount(options, tarpit, receiver);
+    account.#loops = Promise.all([
+      account.#repeat(TARPIT_PAUSE_MS, () => account.#submitSlowSource()),
+      account.#repeat(OTHER_PAUSE_MS, () => account.#submitWithDeadReceiver()),
+      account.#repeat(OTHER_PAUSE_MS, () => account.#raceOneKey()),
+      account.#repeat(OTHER_PAUSE_MS / 10, async () => account.#holdUpload()),
+      account.#repeat(OTHER_PAUSE_MS, async () => account.#holdDownload()),
+    ]);
+    return account;
+  }
+
+  /** Lets go of everything it holds; its jobs go on and end. Later calls wait for the first. */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
+    this.#ended.abort();
+    await this.#tarpit.close();
+    await this.#receiver.close();
+    for (const socket of this.#sockets) socket.destroy();
+    await this.#loops;
+  }
+
+  /** For a log: `slow source 202 x 812, …`. */
+  inWords(): string {
+    return [...this.answers]
+      .toSorted(([a], [b]) => a.localeCompare(b))
+      .map(([what, count]) => `${what} x ${count}`)
+      .join(', ');
+  }
+
+  async #repeat(pauseMs: number, act: () => Promise<void>): Promise<void> {
+    const { signal } = this.#ended;
+    while (!signal.aborted) {
+      await act();
+      await delay(pauseMs, undefined, { signal }).catch(() => undefined);
+    }
+  }
+
+  async #submitSlowSource(): Promise<void> {
+    await this.#post('slow source', '/v1/matting/jobs', randomUUID(), {
+      image_url: `${this.#tarpit.url}/${randomUUID()}`,
+    });
+  }
+
+  async #submitWithDeadReceiver(): Promise<void> {
+    const job = await this.#post('dead receiver', '/v1/matting', randomUUID(), {
+      image_base64: this.#options.picture,
+      callback_url: `${this.#receiver.url}/${randomUUID()}`,
+      callback_secret: 'a secret that nobody will see',
+    });
+    if (job?.result !== undefined) this.#links.push(new URL(job.result.url).pathname);
+    if (this.#links.length > SOCKETS_MAX) this.#links.shift();
+  }
+
+  /** The same request at every replica in the same moment. */
+  async #raceOneKey(): Promise<void> {
+    const key = randomUUID();
+    const body = { image_base64: this.#options.picture };
+    const jobs = await Promise.all(
+      this.#options.urls.map(url => this.#post('raced key', '/v1/matting/jobs', key, body, url)),
+    );
+    const ids = new Set(jobs.flatMap(job => (job?.job_id === undefined ? [] : [job.job_id])));
+    // A key is free again after a retryable failure, which takes longer than these two requests.
+    if (ids.size > 1) this.violations.push(`${key} led to ${[...ids].join(' and ')}`);
+  }
+
+  /** Headers that promise a body, and two bytes of it. */
+  #holdUpload(): void {
+    this.#hold(
+      [
+        'POST /v1/matting HTTP/1.1',
+        'host: hostile',
+        `authorization: Bearer ${this.#options.apiKey}`,
+        `idempotency-key: ${randomUUID()}`,
+        'content-type: application/json',
+        'content-length: 60000000',
+        '',
+        '{"',
+      ].join('\r\n'),
+    );
+  }
+
+  /** Asks for a result and reads none of it. */
+  #holdDownload(): void {
+    const place = this.#options.random.pick(this.#links);
+    if (place === undefined) return;
+    this.#hold(`GET ${place} HTTP/1.1\r\nhost: hostile\r\n\r\n`)?.pause();
+  }
+
+  #hold(bytes: string): Socket | undefined {
+    const url = this.#options.random.pick(this.#options.urls);
+    if (url === undefined || this.#sockets.size >= 2 * SOCKETS_MAX) return undefined;
+    const { hostname, port } = new URL(url);
+    const socket = connect(Number(port), hostname);
+    this.#sockets.add(socket);
+    socket.once('close', () => this.#sockets.delete(socket));
+    // The service dies, or ends it: another takes its place.
+    socket.on('error', () => socket.destroy());
+    socket.resume();
+    socket.write(bytes);
+    return socket;
+  }
+
+  /** The job that was named; undefined where none was, whatever the reason. */
+  async #post(
+    what: string,
+    place: string,
+    key: string,
+    body: object,
+    url = this.#options.random.pick(this.#options.urls),
+  ): Promise<WireJob | undefined> {
+    try {
+      const answer = await fetch(`${url}${place}`, {
+        method: 'POST',
+        headers: {
+          authorization: `Bearer ${this.#options.apiKey}`,
+          'idempotency-key': key,
+          'content-type': 'application/json',
+        },
+        body: JSON.stringify(body),
+        signal: AbortSignal.any([AbortSignal.timeout(REQUEST_TIMEOUT_MS), this.#ended.signal]),
+      });
+      this.#count(`${what} ${answer.status}`);
+      return (await answer.json()) as WireJob;
+    } catch {
+      // Killed under the request, too slow, or this account was stopped: it tries the next thing.
+      this.#count(`${what} unanswered`);
+      return undefined;
+    }
+  }
+
+  #count(what: string): void {
+    this.answers.set(what, (this.answers.get(what) ?? 0) + 1);
+  }
+}
+
+/** A server that never comes to an end with anybody. */
+class HangingServer {
+  readonly url: string;
+  readonly #server: Server;
+  readonly #drips: Set<NodeJS.Timeout>;
+
+  private constructor(server: Server, drips: Set<NodeJS.Timeout>) {
+    this.#server = server;
+    this.#drips = drips;
+    this.url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  }
+
+  static async open(manner: 'drips' | 'silent'): Promise<HangingServer> {
+    const drips = new Set<NodeJS.Timeout>();
+    const server = createServer((request, response) => {
+      request.resume();
+      if (manner === 'silent') return;
+      response.writeHead(200, { 'content-type': 'image/png', 'content-length': 10_000_000 });
+      const drip = setInterval(() => response.write('x'), DRIP_MS);
+      drips.add(drip);
+      response.once('close', () => {
+        clearInterval(drip);
+        drips.delete(drip);
+      });
+    });
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    return new HangingServer(server, drips);
+  }
+
+  /** Who connects from now on is refused at once. */
+  async close(): Promise<void> {
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    this.#server.closeAllConnections();
+    for (const drip of this.#drips) clearInterval(drip);
+    await closed;
+  }
+}
