@@ -1,7 +1,7 @@
 /**
- * Every kind of process dies at random instants under mixed load, beside accounts that take all they
- * can, and in the end every accepted job is final, every credit right, every result there and of its
- * own image, and nothing is left over.
+ * Every kind of process dies at random instants under mixed load, beside accounts that take all
+ * they can, and in the end every accepted job is final, every credit right, every result there and
+ * of its own image, and nothing is left over.
  *
  * `make chaos` runs it with many kills. MATTING_CHAOS_SEED repeats a run's choices; the instants at
  * which processes meet them are the machine's.

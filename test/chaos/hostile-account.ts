@@ -1,7 +1,7 @@
 /**
- * An account that takes all it can, in every way a caller has, until it is stopped: downloads from a
- * host that drips, uploads whose bodies never come, callbacks to a receiver that hangs, results that
- * nobody reads, and one Idempotency-Key at both replicas at once.
+ * An account that takes all it can, in every way a caller has, until it is stopped: downloads from
+ * a host that drips, uploads whose bodies never come, callbacks to a receiver that hangs, results
+ * that nobody reads, and one Idempotency-Key at both replicas at once.
  *
  * It expects nothing for itself but one thing: a key never leads to two jobs.
  */
