@@ -118,8 +118,10 @@ function defineQueue(
   define('matting_control_queue_megapixels', 'Megapixels of those jobs', show =>
     read(queue => show(queue.megapixels)),
   );
-  define('matting_control_queue_megapixels_max', 'Above it submissions get 503', show =>
-    show(queueMegapixelsMax),
+  define(
+    'matting_control_queue_megapixels_max',
+    'Above it accounts over their share of it get 503',
+    show => show(queueMegapixelsMax),
   );
   define('matting_control_queue_oldest_age_seconds', 'Age of the oldest of them', show =>
     read(({ oldestCreatedAtMs }) => {

@@ -1,9 +1,11 @@
 /**
- * Whether the service as a whole takes another job: asked after replay and join and before a credit
- * is touched. Jobs accepted earlier are not its matter; they wait.
+ * Whether the service takes another job of an account: asked after replay and join and before a
+ * credit is touched. Jobs accepted earlier are not its matter; they wait.
  */
 import { ContractError } from '#contract/errors.ts';
-import type { JobStore } from '../store/job-store.ts';
+import { aheadOf, retryAfterS } from '../domain/queue-share.ts';
+import { FETCH_LIMITS } from '../sources/guarded-fetch.ts';
+import type { JobStore, QueuedWork } from '../store/job-store.ts';
 
 /**
  * The queue is counted at most this often; what is overshot meanwhile is bounded by the rate
@@ -12,13 +14,10 @@ import type { JobStore } from '../store/job-store.ts';
 const QUEUE_CACHE_MS = 1000;
 /** A node that restarts is back within this. */
 const NO_NODE_RETRY_AFTER_S = 10;
-/** Throughput is what all replicas finished in this long. */
-const THROUGHPUT_WINDOW_MS = 60_000;
-const SATURATED_RETRY_AFTER_MIN_S = 5;
-/** Longer than a job may wait for its first admission says nothing more. */
-const SATURATED_RETRY_AFTER_MAX_S = 3600;
-/** Nothing was finished in the window: a fleet that starts, or one that stands still. */
-const STANDSTILL_RETRY_AFTER_S = 120;
+/** The pace is what all replicas finished in these. */
+const PACE_WINDOWS_MS = [60_000, 600_000];
+/** Asked only where somebody is refused. */
+const PACE_CACHE_MS = 5000;
 
 export interface AcceptanceDependencies {
   readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
@@ -34,70 +33,68 @@ export interface AcceptanceDependencies {
 
 export class AcceptanceGate {
   readonly #dependencies: AcceptanceDependencies;
-  readonly #now: () => number;
-  #counted: Counted | undefined;
-  #finished: Counted | undefined;
+  readonly #queued: Remembered<QueuedWork>;
+  readonly #megapixelsPerS: Remembered<number>;
 
   constructor(dependencies: AcceptanceDependencies) {
+    const { jobs, now = () => performance.now() } = dependencies;
     this.#dependencies = dependencies;
-    this.#now = dependencies.now ?? (() => performance.now());
+    this.#queued = new Remembered(() => jobs.queued(), QUEUE_CACHE_MS, now);
+    this.#megapixelsPerS = new Remembered(() => megapixelsPerS(jobs), PACE_CACHE_MS, now);
   }
 
-  /** @throws ContractError SERVICE_UNAVAILABLE with retryAfterS. */
-  async requireOpen(): Promise<void> {
+  /**
+   * Passes where the account may add a job.
+   * @throws ContractError SERVICE_UNAVAILABLE with retryAfterS.
+   */
+  async requireOpen(accountId: string): Promise<void> {
     const { unroutableMs, noNodeGraceMs, queueMegapixelsMax } = this.#dependencies;
     if (unroutableMs() > noNodeGraceMs) {
       throw new ContractError('SERVICE_UNAVAILABLE', 'no inference node is available', {
         retryAfterS: NO_NODE_RETRY_AFTER_S,
       });
     }
-    const megapixels = await this.#queuedMegapixels();
-    if (megapixels > queueMegapixelsMax) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
-        retryAfterS: retryAfterS(megapixels - queueMegapixelsMax, await this.#done()),
-      });
-    }
-  }
-
-  #queuedMegapixels(): Promise<number> {
-    this.#counted = this.#cached(this.#counted, async () => {
-      const { megapixels } = await this.#dependencies.jobs.queued();
-      return megapixels;
+    const { byAccount } = await this.#queued.get();
+    const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
+    if (ahead === undefined) return;
+    const megapixelsPerS = await this.#megapixelsPerS.get();
+    throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
+      retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
     });
-    return this.#counted.megapixels;
+  }
+}
+
+/** The higher of two: a minute in which the fleet stood still says little of the next. */
+async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
+  const done = await Promise.all(PACE_WINDOWS_MS.map(windowMs => jobs.doneWithin(windowMs)));
+  return Math.max(...done.map(({ megapixels }, at) => (megapixels * 1000) / PACE_WINDOWS_MS[at]));
+}
+
+/** An answer that is asked for at most every `cacheMs`, however many want it. */
+class Remembered<T> {
+  readonly #ask: () => Promise<T>;
+  readonly #cacheMs: number;
+  readonly #now: () => number;
+  #answer: { readonly atMs: number; readonly value: Promise<T>; failed: boolean } | undefined;
+
+  constructor(ask: () => Promise<T>, cacheMs: number, now: () => number) {
+    this.#ask = ask;
+    this.#cacheMs = cacheMs;
+    this.#now = now;
   }
 
-  /** Asked only where somebody is refused. */
-  #done(): Promise<number> {
-    this.#finished = this.#cached(this.#finished, async () => {
-      const { megapixels } = await this.#dependencies.jobs.doneWithin(THROUGHPUT_WINDOW_MS);
-      return megapixels;
-    });
-    return this.#finished.megapixels;
-  }
-
-  #cached(counted: Counted | undefined, count: () => Promise<number>): Counted {
+  get(): Promise<T> {
     const now = this.#now();
-    const isFresh = counted !== undefined && now - counted.atMs < QUEUE_CACHE_MS;
-    if (isFresh && !counted.failed) return counted;
-    const fresh: Counted = { atMs: now, megapixels: count(), failed: false };
-    // A failed count is not kept: the next caller asks anew, this one gets the error.
-    fresh.megapixels.catch(() => {
-      fresh.failed = true;
+    const known = this.#answer;
+    if (known !== undefined && !known.failed && now - known.atMs < this.#cacheMs) {
+      return known.value;
+    }
+    const answer = { atMs: now, value: this.#ask(), failed: false };
+    // A failure is not kept: the next caller asks anew, this one gets the error.
+    answer.value.catch(() => {
+      answer.failed = true;
     });
-    return fresh;
+    this.#answer = answer;
+    return answer.value;
   }
-}
-
-interface Counted {
-  readonly atMs: number;
-  readonly megapixels: Promise<number>;
-  failed: boolean;
-}
-
-/** Until the queue is below its bound, at the pace at which jobs were finished lately. */
-function retryAfterS(excessMegapixels: number, doneMegapixels: number): number {
-  if (doneMegapixels <= 0) return STANDSTILL_RETRY_AFTER_S;
-  const seconds = Math.ceil((excessMegapixels * THROUGHPUT_WINDOW_MS) / (1000 * doneMegapixels));
-  return Math.min(SATURATED_RETRY_AFTER_MAX_S, Math.max(SATURATED_RETRY_AFTER_MIN_S, seconds));
 }

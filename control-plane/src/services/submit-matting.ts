@@ -31,8 +31,8 @@ export interface SubmitMattingDependencies {
   readonly readAccount: Pick<ReadAccount, 'credits'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
-  /** Rejects with SERVICE_UNAVAILABLE where the service as a whole takes no more. */
-  readonly acceptance: { requireOpen(): Promise<void> };
+  /** Rejects with SERVICE_UNAVAILABLE where the service takes no more of the account. */
+  readonly acceptance: { requireOpen(accountId: string): Promise<void> };
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
   readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
   readonly jobsInFlightMax: number;
@@ -113,7 +113,7 @@ export class SubmitMatting {
     }
     try {
       if (finished?.image instanceof ContractError) throw finished.image;
-      await acceptance.requireOpen();
+      await acceptance.requireOpen(caller.accountId);
       return finished?.image;
     } catch (refusal) {
       // Jobs in flight come before saturation; the store counts them for good, but later. Every

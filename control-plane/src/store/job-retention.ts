@@ -2,18 +2,39 @@
  * What the sweeper and the gauges ask: results past their expiry, rows past their time, blobs
  * nobody names, the length of the queue. Any number of replicas may sweep at once.
  */
-import { type Kysely, sql } from 'kysely';
+import { type Kysely, type RawBuilder, sql } from 'kysely';
+import {
+  type AccountQueue,
+  MEGAPIXELS_MIN,
+  UNFETCHED_MEGAPIXELS,
+  UNKNOWN_MEGAPIXELS,
+} from '../domain/queue-share.ts';
 import { nowPlusMs } from './clock.ts';
 import type { Database } from './connect.ts';
+import type { QueuedWork } from './job-store.ts';
 import { requireInteger } from './rows.ts';
 import type { Schema } from './schema.ts';
 import { query, transact } from './transact.ts';
 
-/** What an input of unknown size may turn out to be: the contract's largest. */
-const UNKNOWN_MEGAPIXELS = 100;
 const PIXELS_PER_MEGAPIXEL = 1_000_000;
 /** Names asked for in one statement. */
 const BLOB_NAMES_MAX = 500;
+
+/** 1 for a job whose image was not downloaded yet, else 0. */
+const UNFETCHED = sql`case when input_blob is null then 1 else 0 end`;
+
+function atLeastOneMegapixel(picture: 'input' | 'result'): RawBuilder<unknown> {
+  const pixels = sql`${sql.ref(`${picture}_width`)} * ${sql.ref(`${picture}_height`)}`;
+  const least = sql.lit(MEGAPIXELS_MIN * PIXELS_PER_MEGAPIXEL);
+  return sql`case when ${pixels} < ${least} then ${least} else ${pixels} end`;
+}
+
+/** What a queued job counts. */
+const QUEUED_PIXELS = sql`case
+  when input_blob is null then ${sql.lit(UNFETCHED_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
+  when input_width is null or input_height is null
+    then ${sql.lit(UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
+  else ${atLeastOneMegapixel('input')} end`;
 
 export class JobRetention {
   readonly #database: Database;
@@ -22,31 +43,36 @@ export class JobRetention {
     this.#database = database;
   }
 
-  async queued(): Promise<{
-    jobs: number;
-    megapixels: number;
-    oldestCreatedAtMs: number | null;
-  }> {
-    const unknownPixels = UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL;
-    const row = await query(this.#database, db =>
+  /** One statement over the open jobs; their number is bounded as domain/queue-share.ts says. */
+  async queued(): Promise<QueuedWork> {
+    const rows = await query(this.#database, db =>
       db
         .selectFrom('jobs')
+        .select('account_id')
         .select(eb => [
           eb.fn.countAll<number>().as('jobs'),
-          eb.fn.min<number | null>('created_at').as('oldest'),
-          sql<number | null>`cast(sum(coalesce(input_width * input_height, ${unknownPixels}))
-            as signed)`.as('pixels'),
+          eb.fn.min<number>('created_at').as('oldest'),
+          sql<number>`cast(sum(${QUEUED_PIXELS}) as signed)`.as('pixels'),
+          sql<number>`cast(sum(${UNFETCHED}) as signed)`.as('unfetched'),
         ])
         .where('queue_at', '>', 0)
         // A running job without a lease lost its attempt: it waits for a node like the others.
         .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
-        .executeTakeFirstOrThrow(),
+        .groupBy('account_id')
+        .execute(),
     );
-    return {
-      jobs: requireInteger(row.jobs),
-      megapixels: requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL,
-      oldestCreatedAtMs: row.oldest,
-    };
+    const byAccount = new Map<string, AccountQueue>();
+    const total = { jobs: 0, megapixels: 0 };
+    let oldestCreatedAtMs: number | null = null;
+    for (const row of rows) {
+      const jobs = requireInteger(row.jobs);
+      const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
+      byAccount.set(row.account_id, { jobs, megapixels, unfetched: requireInteger(row.unfetched) });
+      total.jobs += jobs;
+      total.megapixels += megapixels;
+      oldestCreatedAtMs = Math.min(oldestCreatedAtMs ?? row.oldest, row.oldest);
+    }
+    return { ...total, oldestCreatedAtMs, byAccount };
   }
 
   async doneWithin(windowMs: number): Promise<{ jobs: number; megapixels: number }> {
@@ -55,7 +81,7 @@ export class JobRetention {
         .selectFrom('jobs')
         .select(eb => [
           eb.fn.countAll<number>().as('jobs'),
-          sql<number | null>`cast(sum(result_width * result_height) as signed)`.as('pixels'),
+          sql<number | null>`cast(sum(${atLeastOneMegapixel('result')}) as signed)`.as('pixels'),
         ])
         .where('finished_at', '>', nowPlusMs(this.#database.nowMs, -windowMs))
         .where('state', '=', 'succeeded')

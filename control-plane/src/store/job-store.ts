@@ -14,6 +14,7 @@ import type {
   StageTimings,
 } from '../domain/job.ts';
 import type { JobLane } from '../domain/job-turns.ts';
+import type { AccountQueue } from '../domain/queue-share.ts';
 
 /** Where the end of a job is announced, and the secret that signs it. */
 export interface NewJobCallback {
@@ -79,6 +80,15 @@ export interface JobFilter {
   /** Of final jobs: how long ago they may have ended. */
   readonly endedWithinMs: number;
   readonly limit: number;
+}
+
+/** What waits, as domain/queue-share.ts counts it. */
+export interface QueuedWork {
+  readonly jobs: number;
+  readonly megapixels: number;
+  readonly oldestCreatedAtMs: number | null;
+  /** By account id; those that have nothing queued are not in it. */
+  readonly byAccount: ReadonlyMap<string, AccountQueue>;
 }
 
 /** What became of a lease that was to be ended. */
@@ -156,10 +166,13 @@ export interface JobStore {
    */
   endLease(jobId: string): Promise<LeaseEnding>;
 
-  /** Megapixels (unknown sizes count 100) and number of the jobs that wait for a node. */
-  queued(): Promise<{ jobs: number; megapixels: number; oldestCreatedAtMs: number | null }>;
+  /** The jobs that wait for a node, or for their download. */
+  queued(): Promise<QueuedWork>;
 
-  /** Succeeded within the last `windowMs`, by the results' megapixels: the service's throughput. */
+  /**
+   * Succeeded within the last `windowMs`, by the results' megapixels, each job at least
+   * MEGAPIXELS_MIN: the service's throughput.
+   */
   doneWithin(windowMs: number): Promise<{ jobs: number; megapixels: number }>;
 
   /** For the sweeper: results past expiry whose blob is still named, and clears the name. */

@@ -8,17 +8,31 @@ import { withDatabasePatience } from '../../src/services/database-patience.ts';
 import { HeldLease } from '../../src/services/held-lease.ts';
 import { JobMemories } from '../../src/services/job-memories.ts';
 import { ReadinessService } from '../../src/services/readiness.ts';
+import type { QueuedWork } from '../../src/store/job-store.ts';
 
 const claim = { jobId: 'job', holder: 'replica', fence: 1 };
-const queue = (megapixels: number) => ({ jobs: 1, megapixels, oldestCreatedAtMs: null });
+const CALLER = 'caller';
+
+/** A queue by what each account has in it, in stored megapixels. */
+function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
+  const byAccount = new Map(
+    Object.entries(accounts).map(([id, megapixels]) => [id, { jobs: 1, megapixels, unfetched: 0 }]),
+  );
+  const megapixels = Object.values(accounts).reduce((sum, each) => sum + each, 0);
+  return { jobs: byAccount.size, megapixels, oldestCreatedAtMs: null, byAccount };
+}
 
 describe('the acceptance gate', () => {
   interface State {
     unroutableMs: number;
+    /** Of the caller. */
     megapixels: number;
+    others?: Readonly<Record<string, number>>;
     nowMs?: number;
     /** Megapixels finished in the last minute. */
     done?: number;
+    /** And in the last ten. */
+    doneInTen?: number;
   }
 
   function gate(state: State) {
@@ -27,9 +41,12 @@ describe('the acceptance gate', () => {
       jobs: {
         queued: async () => {
           counted += 1;
-          return queue(state.megapixels);
+          return queueOf({ [CALLER]: state.megapixels, ...state.others });
         },
-        doneWithin: async () => ({ jobs: 1, megapixels: state.done ?? 0 }),
+        doneWithin: async windowMs => ({
+          jobs: 1,
+          megapixels: (windowMs === 60_000 ? state.done : state.doneInTen) ?? 0,
+        }),
       },
       unroutableMs: () => state.unroutableMs,
       noNodeGraceMs: 60_000,
@@ -49,42 +66,57 @@ describe('the acceptance gate', () => {
   it('shuts when no node was routable for longer than the grace', async () => {
     const state = { unroutableMs: 60_001, megapixels: 0 };
     const { acceptance } = gate(state);
-    await assert.rejects(acceptance.requireOpen(), unavailable);
+    await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
     state.unroutableMs = 60_000;
-    await acceptance.requireOpen();
+    await acceptance.requireOpen(CALLER);
   });
 
   it('shuts when more is queued than may be, and looks at most once a second', async () => {
     const state = { unroutableMs: 0, megapixels: 101, nowMs: 0 };
     const { acceptance, counted } = gate(state);
-    await assert.rejects(acceptance.requireOpen(), unavailable);
+    await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
     state.megapixels = 100;
-    await assert.rejects(acceptance.requireOpen(), unavailable);
+    await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
     assert.equal(counted(), 1);
     state.nowMs = 1000;
-    await acceptance.requireOpen();
+    await acceptance.requireOpen(CALLER);
     assert.equal(counted(), 2);
   });
 
-  it('asks to come when the queue will be below its bound, at the pace of the last minute', async () => {
-    const retryAfter = async (megapixels: number, done: number) => {
-      const { acceptance } = gate({ unroutableMs: 0, megapixels, done });
-      const error = await acceptance.requireOpen().catch(caught => caught);
+  it('lets in who is below its share however much the others have queued', async () => {
+    const others = { loud: 1e6, louder: 1e9 };
+    // A third of 100.
+    await gate({ unroutableMs: 0, megapixels: 33, others }).acceptance.requireOpen(CALLER);
+    await gate({ unroutableMs: 0, megapixels: 33, others }).acceptance.requireOpen('new here');
+    const over = gate({ unroutableMs: 0, megapixels: 34, others }).acceptance;
+    await assert.rejects(over.requireOpen(CALLER), unavailable);
+    await assert.rejects(over.requireOpen('loud'), unavailable);
+  });
+
+  it('asks to come when the caller may be let in, at the better pace of late', async () => {
+    const retryAfter = async (state: Omit<State, 'unroutableMs'>) => {
+      const { acceptance } = gate({ unroutableMs: 0, ...state });
+      const error = await acceptance.requireOpen(CALLER).catch(caught => caught);
       return error.retryAfterS as number;
     };
     // 120 MP a minute are 2 a second.
-    assert.equal(await retryAfter(200, 120), 50);
-    assert.equal(await retryAfter(200, 1200), 5);
-    assert.equal(await retryAfter(101, 120), 5, 'never at once');
-    assert.equal(await retryAfter(1e9, 1), 3600);
-    assert.equal(await retryAfter(101, 0), 120, 'nothing moves');
+    assert.equal(await retryAfter({ megapixels: 200, done: 120 }), 50);
+    assert.equal(await retryAfter({ megapixels: 200, done: 1200 }), 5);
+    assert.equal(await retryAfter({ megapixels: 101, done: 120 }), 5, 'never at once');
+    assert.equal(await retryAfter({ megapixels: 1e9, done: 1 }), 120);
+    assert.equal(await retryAfter({ megapixels: 101, done: 0 }), 15, 'nothing moves');
+    const blip = { megapixels: 200, done: 0, doneInTen: 1200 };
+    assert.equal(await retryAfter(blip), 50, 'a minute that stood still says little');
+    // 20 over its half, at half of the pace; what the other has queued is not waited for.
+    const beside = { megapixels: 70, others: { loud: 1e6 }, done: 120 };
+    assert.equal(await retryAfter(beside), 20);
   });
 
   it('does not remember a count that failed', async () => {
     let fails = true;
     const acceptance = new AcceptanceGate({
       jobs: {
-        queued: async () => (fails ? Promise.reject(new Error('away')) : queue(0)),
+        queued: async () => (fails ? Promise.reject(new Error('away')) : queueOf({})),
         doneWithin: async () => ({ jobs: 0, megapixels: 0 }),
       },
       unroutableMs: () => 0,
@@ -92,9 +124,9 @@ describe('the acceptance gate', () => {
       queueMegapixelsMax: 1,
       now: () => 0,
     });
-    await assert.rejects(acceptance.requireOpen(), /away/);
+    await assert.rejects(acceptance.requireOpen(CALLER), /away/);
     fails = false;
-    await acceptance.requireOpen();
+    await acceptance.requireOpen(CALLER);
   });
 });
 

@@ -66,15 +66,54 @@ test('an account that holds its share keeps nobody else out', async () => {
   assert.equal(slow[2].state, 'waiting');
   slots.release('slow');
   await settled();
+  // The last free slot is for an account that has none.
+  assert.equal(slow[2].state, 'waiting');
+  slots.release('c');
+  await settled();
   assert.deepEqual(
     slow.map(({ state }) => state),
     ['held', 'held', 'held', 'waiting', 'waiting'],
   );
-  slots.release('slow');
-  slots.release('slow');
+});
+
+test('one release lets in all who have room by it', async () => {
+  const slots = new UploadSlots({ slotsMax: 5, waitMs: 60_000 });
+  for (const accountId of ['a', 'a', 'b']) await slots.take(accountId);
+  // Two are free, and each holds as many or takes one and then does.
+  const [second, third] = [watch(slots.take('b')), watch(slots.take('a'))];
   await settled();
-  assert.equal(slots.waiting, 0);
-  assert.equal(slots.held, 4);
+  assert.deepEqual([second.state, third.state], ['held', 'waiting']);
+  const fourth = watch(slots.take('b'));
+  slots.release('a');
+  slots.release('a');
+  await settled();
+  assert.deepEqual([third.state, fourth.state, slots.held], ['held', 'waiting', 3]);
+  slots.release('b');
+  await settled();
+  assert.deepEqual([fourth.state, slots.held, slots.waiting], ['held', 3, 0]);
+});
+
+test('an account whose callers all wait leaves others room to wait', async () => {
+  const slots = new UploadSlots({ slotsMax: 4, waitingMax: 8, waitMs: 60_000 });
+  const flood = Array.from({ length: 20 }, () => watch(slots.take('flood')));
+  await settled();
+  const count = (state: string) => flood.filter(seen => seen.state === state).length;
+  assert.deepEqual([count('held'), count('waiting'), count('refused')], [2, 4, 14]);
+  const good = ['b', 'b', 'b', 'c'].map(accountId => watch(slots.take(accountId)));
+  await settled();
+  assert.deepEqual(
+    good.map(({ state }) => state),
+    ['held', 'waiting', 'waiting', 'held'],
+  );
+  slots.release('flood');
+  slots.release('c');
+  await settled();
+  // Two are free; b and the flood hold one each, and the flood came first.
+  assert.deepEqual([good[1].state, count('held')], ['waiting', 3]);
+  slots.release('b');
+  await settled();
+  // Now b holds none: its turn is before the flood's.
+  assert.deepEqual([good[1].state, good[2].state, count('held')], ['held', 'waiting', 3]);
 });
 
 test('a newcomer does not overtake who was granted a slot', async () => {

@@ -536,18 +536,31 @@ for (const dialect of DIALECTS) {
         assert.deepEqual(await stores.jobs.referencedBlobs([]), new Set());
       });
 
-      it('measures the queue: what waits for a node, unknown sizes as the largest', async () => {
+      it('measures the queue by account: what waits for a node or for its download', async () => {
         const account = await fundedAccount(stores, 10);
-        const before = await stores.jobs.queued();
+        const other = await fundedAccount(stores, 1);
+        const input = { bytes: 5, format: 'png' as const };
+        const sized = (blob: string, width: number | null, height: number | null) =>
+          newJob(account, { input: { ...input, blob, width, height } });
         await submitted(stores, newJob(account));
         await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' }));
+        await submitted(stores, sized('inputs/without-size', null, null));
+        await submitted(stores, sized('inputs/tiny', 10, 10));
         const lost = await running(stores, newJob(account));
         await running(stores, newJob(account));
         await stores.jobs.attemptLost(lost.claim, false);
-        const after = await stores.jobs.queued();
-        assert.equal(after.jobs - before.jobs, 3);
-        assert.ok(Math.abs(after.megapixels - before.megapixels - (3 + 100 + 3)) < 1e-6);
-        assert.ok(after.oldestCreatedAtMs);
+        await submitted(stores, newJob(other));
+        const queued = await stores.jobs.queued();
+        // Not downloaded yet: 4, of unknown size: 100, tiny: 1.
+        const megapixels = 3 + 4 + 100 + 1 + 3;
+        assert.deepEqual(queued.byAccount.get(account), { jobs: 5, megapixels, unfetched: 1 });
+        assert.deepEqual(queued.byAccount.get(other), { jobs: 1, megapixels: 3, unfetched: 0 });
+        const sums = [...queued.byAccount.values()].reduce(
+          (sum, each) => [sum[0] + each.jobs, sum[1] + each.megapixels],
+          [0, 0],
+        );
+        assert.deepEqual([queued.jobs, queued.megapixels], sums);
+        assert.ok(queued.oldestCreatedAtMs);
       });
 
       it('measures what was done lately by its results, and nothing that failed', async () => {

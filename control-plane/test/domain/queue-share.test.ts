@@ -1,0 +1,88 @@
+/** Who may add to a full queue, by its properties: whatever is queued. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { fc } from '../../../test/support/property-tests.ts';
+import {
+  type AccountQueue,
+  aheadOf,
+  RETRY_AFTER_MAX_S,
+  RETRY_AFTER_MIN_S,
+  retryAfterS,
+  UNFETCHED_MEGAPIXELS,
+} from '../../src/domain/queue-share.ts';
+
+const MAX = 1000;
+const CALLER = 'caller';
+
+const anyQueue: fc.Arbitrary<AccountQueue> = fc
+  .record({ stored: fc.nat(2000), unfetched: fc.nat(500) })
+  .map(({ stored, unfetched }) => ({
+    jobs: stored + unfetched,
+    megapixels: stored + unfetched * UNFETCHED_MEGAPIXELS,
+    unfetched,
+  }));
+const anyOthers = fc.array(anyQueue, { maxLength: 8 });
+
+function queuesOf(caller: AccountQueue | undefined, others: readonly AccountQueue[]) {
+  const queues = new Map(others.map((queue, index) => [`other ${index}`, queue]));
+  if (caller !== undefined) queues.set(CALLER, caller);
+  return queues;
+}
+
+const total = (queues: ReadonlyMap<string, AccountQueue>) =>
+  [...queues.values()].reduce((sum, { megapixels }) => sum + megapixels, 0);
+
+describe('the share of the queue', () => {
+  it('below it an account is let in, whatever the others have queued', () => {
+    fc.assert(
+      fc.property(anyQueue, anyOthers, (caller, others) => {
+        const queues = queuesOf(caller, others);
+        const isBelow = caller.megapixels < MAX / queues.size;
+        if (isBelow) assert.equal(aheadOf(CALLER, queues, MAX), undefined);
+        assert.equal(aheadOf(CALLER, queuesOf(undefined, others), MAX), undefined);
+      }),
+    );
+  });
+
+  it('who is refused is over it in a queue over its bound, and one of all is', () => {
+    fc.assert(
+      fc.property(anyQueue, anyOthers, (caller, others) => {
+        const queues = queuesOf(caller, others);
+        const ahead = aheadOf(CALLER, queues, MAX);
+        if (ahead !== undefined) {
+          assert.ok(total(queues) > MAX);
+          assert.ok(caller.megapixels >= MAX / queues.size);
+        }
+        const refused = [...queues.keys()].filter(id => aheadOf(id, queues, MAX) !== undefined);
+        assert.equal(refused.length > 0, total(queues) > MAX);
+      }),
+    );
+  });
+
+  it('what others queue beyond it does not lengthen Retry-After', () => {
+    const pace = { megapixelsPerS: 2, fetchMsMax: 60_000 };
+    fc.assert(
+      fc.property(anyQueue, anyOthers, fc.nat(1e6), (caller, others, more) => {
+        const ahead = aheadOf(CALLER, queuesOf(caller, others), MAX);
+        if (ahead === undefined || others.length === 0) return;
+        const [first, ...rest] = others;
+        const fuller = [{ ...first, megapixels: first.megapixels + more }, ...rest];
+        const waitS = retryAfterS(ahead, pace);
+        const fullerAhead = aheadOf(CALLER, queuesOf(caller, fuller), MAX);
+        assert.ok(fullerAhead);
+        assert.equal(fullerAhead.ownExcess, ahead.ownExcess);
+        const ownS = Math.ceil((ahead.ownExcess * ahead.accounts) / pace.megapixelsPerS);
+        assert.ok(retryAfterS(fullerAhead, pace) <= Math.max(RETRY_AFTER_MIN_S, ownS));
+        assert.ok(waitS >= RETRY_AFTER_MIN_S && waitS <= RETRY_AFTER_MAX_S);
+      }),
+    );
+  });
+
+  it('downloads are waited for no longer than they may take', () => {
+    const ahead = { queueExcess: 1e6, ownExcess: 64, unfetched: 16, accounts: 1 };
+    // At that pace the megapixels alone would take 6400 s.
+    const pace = { megapixelsPerS: 0.01, fetchMsMax: 60_000 };
+    assert.equal(retryAfterS(ahead, pace), 60);
+    assert.equal(retryAfterS(ahead, { ...pace, fetchMsMax: 10_000 }), 10);
+  });
+});
