@@ -1,0 +1,348 @@
+/**
+ * Tables as large as those of a service that has run for a month, made by the database itself in
+ * statements of CHUNK rows: a million jobs take a minute or two. Distributed as in production:
+ *
+ * - jobs: 97 of 100 final with their results gone, 3 of the last day with theirs, a few open;
+ *   3 of 100 failed; half of all belong to the first account;
+ * - notifications: one of four final jobs left one that was delivered; those that wait go to one
+ *   receiver that hangs, but for a few in `quietReceivers`;
+ * - ledger: what the jobs and the balances ask for, and pairs of jobs whose rows are gone, so that
+ *   `credits check` finds nothing.
+ *
+ * Rows are the same in every run but for their times, which end now. The indexes are dropped for
+ * the time of it and made again.
+ */
+import { DatabaseSync } from 'node:sqlite';
+import { type Kysely, sql } from 'kysely';
+import type { Database } from '../../control-plane/src/store/connect.ts';
+import type { Schema } from '../../control-plane/src/store/schema.ts';
+
+export interface LargeTables {
+  /** Final ones. */
+  readonly jobs: number;
+  readonly openJobs?: number;
+  /** Of the final ones: past 30 days, and so the sweeper's. */
+  readonly oldJobs?: number;
+  /** Notifications that are due and go to HANGING_RECEIVER. */
+  readonly dueNotifications?: number;
+  /** One more due notification each, later than all of those. */
+  readonly quietReceivers?: number;
+  /** At least what the jobs need. */
+  readonly ledgerEntries?: number;
+}
+
+export const HANGING_RECEIVER = 'hangs.example:443';
+/** The key that every notification's secret is sealed with. */
+export const SECRET_KEY_ID = 'key-of-large-tables';
+export const ACCOUNTS = 20;
+export const accountOf = (index: number) => `00000000-0000-4000-a000-${hex12(index)}`;
+export const apiKeyOf = (index: number) => `large${String(index).padStart(7, '0')}`;
+export const quietReceiverOf = (index: number) => `quiet-${index}.example:443`;
+
+const DAY_MS = 86_400_000;
+const KEPT_MS = 30 * DAY_MS;
+const CHUNK = 100_000;
+
+/**
+ * Fills tables that are empty. Takes the file for itself on SQLite: nobody else may have it open in
+ * a transaction.
+ */
+export async function fillLargeTables(database: Database, tables: LargeTables): Promise<void> {
+  const { jobs, openJobs = 100, oldJobs = 0, dueNotifications = 0, quietReceivers = 0 } = tables;
+  const filler = await openFiller(database);
+  try {
+    const indexes = await filler.dropIndexes();
+    await filler.run(accountRows());
+    for (const from of chunks(jobs)) {
+      await filler.run(finalJobs(filler.words, from, Math.min(CHUNK, jobs - from), jobs, oldJobs));
+    }
+    if (openJobs > 0) await filler.run(openJobRows(filler.words, jobs, openJobs));
+    await filler.run(deliveredRows(filler.words));
+    for (const from of chunks(dueNotifications)) {
+      const count = Math.min(CHUNK, dueNotifications - from);
+      await filler.run(dueRows(filler.words, from, count, `'${HANGING_RECEIVER}'`));
+    }
+    if (quietReceivers > 0) {
+      const receiver = filler.words.concat("'quiet-'", `i - ${QUIET_FROM}`, "'.example:443'");
+      await filler.run(dueRows(filler.words, QUIET_FROM, quietReceivers, receiver));
+    }
+    for (const statement of ledgerOfJobs(filler.words)) await filler.run(statement);
+    const forgotten = Math.max(0, (tables.ledgerEntries ?? 0) - 2 * jobs - openJobs - ACCOUNTS);
+    for (const from of chunks(Math.floor(forgotten / 2))) {
+      const count = Math.min(CHUNK, Math.floor(forgotten / 2) - from);
+      for (const slot of ['reserve', 'settle'] as const) {
+        await filler.run(forgottenEntries(filler.words, jobs + openJobs + from, count, slot));
+      }
+    }
+    await filler.run(GRANTS);
+    await filler.run(BALANCES);
+    for (const statement of indexes) await filler.run(statement);
+    for (const table of ['jobs', 'webhook_outbox', 'ledger_entries', 'accounts']) {
+      await filler.run(filler.words.analyze(table));
+    }
+  } finally {
+    filler.close();
+  }
+}
+
+/** Past every index of a due notification. */
+const QUIET_FROM = 500_000_000;
+
+/** What the two databases say differently. */
+interface Words {
+  /** UTC milliseconds. */
+  readonly now: string;
+  /** `select i` of so many numbers from the first on. */
+  numbers(from: number, count: number): string;
+  concat(...parts: string[]): string;
+  /** Of an expression, so many hexadecimal digits. */
+  hex(value: string, digits: number): string;
+  analyze(table: string): string;
+}
+
+interface Filler {
+  readonly words: Words;
+  run(statement: string): Promise<void>;
+  /** The statements that make them again. */
+  dropIndexes(): Promise<string[]>;
+  close(): void;
+}
+
+function* chunks(count: number): Generator<number> {
+  for (let from = 0; from < count; from += CHUNK) yield from;
+}
+
+function hex12(value: number): string {
+  return value.toString(16).padStart(12, '0');
+}
+
+const DIGITS = `(${Array.from({ length: 10 }, (_, d) => `select ${d} as d`).join(' union all ')})`;
+
+function numbers(from: number, count: number): string {
+  const places = ['a', 'b', 'c', 'e', 'f'];
+  const sum = places.map((place, index) => `${place}.d * ${10 ** index}`).join(' + ');
+  const tables = places.map(place => `${DIGITS} as ${place}`).join(' cross join ');
+  return `(select n + ${from} as i from (select ${sum} as n from ${tables}) as counted
+    where n < ${count}) as numbered`;
+}
+
+const SQLITE: Words = {
+  now: `cast(round(unixepoch('now', 'subsec') * 1000) as integer)`,
+  numbers,
+  concat: (...parts) => parts.join(' || '),
+  hex: (value, digits) => `printf('%0${digits}x', ${value})`,
+  analyze: table => `analyze ${table}`,
+};
+
+const MYSQL: Words = {
+  now: 'cast(unix_timestamp(now(3)) * 1000 as signed)',
+  numbers,
+  concat: (...parts) => `concat(${parts.join(', ')})`,
+  hex: (value, digits) => `lower(lpad(hex(${value}), ${digits}, '0'))`,
+  analyze: table => `analyze table ${table}`,
+};
+
+/** Scattered as random ones are; an odd factor meets each of 32 bits' values once. */
+function scattered(i: string): string {
+  return `((${i}) * 2654435761 % 4294967296)`;
+}
+
+function idOf(words: Words, i: string): string {
+  const { concat, hex } = words;
+  return concat(hex(scattered(i), 8), "'-0000-4000-8000-'", hex(i, 12));
+}
+
+function hashOf(words: Words, i: string): string {
+  return words.concat(words.hex(scattered(`${i} + 7`), 8), words.hex(i, 56));
+}
+
+/** Half of all are the first one's. */
+function ownerOf(words: Words, i: string, prefix: string, digits: number): string {
+  const index = `case when (${i}) % 2 = 0 then 0 else ((${i}) / 2) % ${ACCOUNTS} end`;
+  return words.concat(prefix, words.hex(wholeOf(words, index), digits));
+}
+
+function wholeOf(words: Words, value: string): string {
+  return words === SQLITE
+    ? `cast(${value} as integer)`
+    : `cast(floor(${value.replaceAll(' / ', ' div ')}) as signed)`;
+}
+
+const accountId = (words: Words, i: string) => ownerOf(words, i, "'00000000-0000-4000-a000-'", 12);
+const keyId = (words: Words, i: string) => ownerOf(words, i, "'large'", 7);
+
+function accountRows(): string {
+  const rows = Array.from(
+    { length: ACCOUNTS },
+    (_, index) => `('${accountOf(index)}', 'large ${index}', 0, 0, 1)`,
+  );
+  return `insert into accounts (id, name, available, reserved, created_at) values ${rows.join()}`;
+}
+
+function finalJobs(words: Words, from: number, count: number, jobs: number, old: number): string {
+  // The old ones first, then evenly over what is kept, the last ones now.
+  const age = `case when i < ${old} then ${KEPT_MS} + ${DAY_MS} + (${old} - i) * 10
+    else (${jobs} - i) * ${Math.floor((KEPT_MS - DAY_MS) / Math.max(1, jobs - old))} end`;
+  const failed = '(i % 100) >= 97';
+  const fresh = `(${age}) < ${DAY_MS} and not ${failed}`;
+  const unless = (condition: string, value: string) =>
+    `case when ${condition} then null else ${value} end`;
+  const only = (condition: string, value: string) => `case when ${condition} then ${value} end`;
+  const finished = `${words.now} - (${wholeOf(words, age)})`;
+  return `insert into jobs (id, account_id, api_key_id, idempotency_key_hash, fingerprint, state,
+      mode, output_format, created_at, started_at, finished_at, fence, lost_attempts,
+      lost_with_process, takeovers, expires_at, result_blob, result_blob_expires_at, result_token,
+      result_sha256, result_format, result_bytes, result_width, result_height, failure_code, failure_detail,
+      failure_retryable)
+    select ${idOf(words, 'i')}, ${accountId(words, 'i')}, ${keyId(words, 'i')},
+      ${hashOf(words, 'i')}, ${hashOf(words, '1')}, case when ${failed} then 'failed' else
+      'succeeded' end, case when i % 3 = 0 then 'sync' else 'async' end, 'png', ${finished} - 2000,
+      ${finished} - 1000, ${finished}, 1, 0, 0, 0, ${unless(failed, `${finished} + ${DAY_MS}`)},
+      ${only(fresh, words.concat("'results/'", idOf(words, 'i'), "'-1'"))},
+      ${only(fresh, `${finished} + ${DAY_MS}`)},
+      ${unless(failed, words.concat("'t'", words.hex('i', 42)))},
+      ${unless(failed, hashOf(words, 'i'))}, ${unless(failed, "'png'")},
+      ${unless(failed, '500000')}, ${unless(failed, '2000')}, ${unless(failed, '1500')},
+      ${only(failed, "'PROCESSING_FAILED'")}, ${only(failed, "'the image cannot be decoded'")},
+      ${only(failed, '0')}
+    from ${words.numbers(from, count)}`;
+}
+
+function openJobRows(words: Words, from: number, count: number): string {
+  const i = `(i + ${from})`;
+  return `insert into jobs (id, account_id, api_key_id, idempotency_key_hash, fingerprint, state,
+      mode, output_format, created_at, queue_at, input_blob, input_bytes, input_format, input_width,
+      input_height, fence, lost_attempts, lost_with_process, takeovers)
+    select ${idOf(words, i)}, ${accountId(words, i)}, ${keyId(words, i)}, ${hashOf(words, i)},
+      ${hashOf(words, '1')}, 'ready', case when i % 3 = 0 then 'sync' else 'async' end, 'png',
+      ${words.now} - 5000, ${words.now} - 5000 + i, ${words.concat("'inputs/'", idOf(words, i))},
+      1000, 'png', 2000, 1500, 0, 0, 0, 0
+    from ${words.numbers(0, count)}`;
+}
+
+const OUTBOX_COLUMNS = `job_id, account_id, callback_url, receiver, body, status, attempts,
+  last_status_code, last_attempt_at, next_attempt_at, fence, created_at, finished_at, secret,
+  secret_key_id, secret_erase_at`;
+
+function deliveredRows(words: Words): string {
+  // The last character of an id is one of sixteen.
+  const some = `substr(id, 36, 1) in ('0', '4', '8', 'c')`;
+  const receiver = words.concat("'good-'", 'substr(id, 1, 2)', "'.example:443'");
+  return `insert into webhook_outbox (${OUTBOX_COLUMNS})
+    select id, account_id, 'https://good.example/hook', ${receiver},
+      '{"type":"matting.job.succeeded"}', 'delivered', 1, 204, finished_at, null, 1, finished_at,
+      finished_at, null, null, null
+    from jobs where finished_at is not null and ${some}`;
+}
+
+/** Their jobs' rows are none of this table's: the outbox is asked by itself. */
+function dueRows(words: Words, from: number, count: number, receiver: string): string {
+  const quiet = from === QUIET_FROM;
+  // The hanging one's since an hour ago, in their order, before all others.
+  const dueAt = quiet ? `${words.now} - 1000` : `${words.now} - 3600000 + i % 1000000`;
+  return `insert into webhook_outbox (${OUTBOX_COLUMNS})
+    select ${idOf(words, 'i + 1000000000')}, ${accountId(words, quiet ? '1 + 2 * i' : '0')},
+      ${words.concat("'https://'", receiver, "'/hook'")}, ${receiver},
+      '{"type":"matting.job.succeeded"}', 'pending', 0, null, null, ${dueAt}, 0,
+      ${words.now} - 3600000, null, ${words === SQLITE ? "x'00'" : "'0'"}, '${SECRET_KEY_ID}',
+      ${words.now} + ${DAY_MS}
+    from ${words.numbers(from, count)}`;
+}
+
+const ENTRY_COLUMNS = 'id, account_id, job_id, kind, slot, reference, amount, created_at';
+
+function ledgerOfJobs(words: Words): string[] {
+  const id = (mark: string) => words.concat(`'${mark}'`, 'substr(id, 2)');
+  return [
+    `insert into ledger_entries (${ENTRY_COLUMNS}) select ${id('r')}, account_id, id, 'reserve',
+      'reserve', id, 1, created_at from jobs`,
+    `insert into ledger_entries (${ENTRY_COLUMNS}) select ${id('s')}, account_id, id,
+      case state when 'failed' then 'release' else 'charge' end, 'settle', id, 1, finished_at
+      from jobs where finished_at is not null`,
+  ];
+}
+
+/** Of jobs whose rows were removed long ago. */
+function forgottenEntries(
+  words: Words,
+  from: number,
+  count: number,
+  slot: 'reserve' | 'settle',
+): string {
+  const kind = slot === 'reserve' ? 'reserve' : 'charge';
+  const job = idOf(words, 'i');
+  return `insert into ledger_entries (${ENTRY_COLUMNS})
+    select ${words.concat(`'${kind === 'reserve' ? 'r' : 's'}'`, `substr(${job}, 2)`)},
+      ${accountId(words, 'i')}, ${job}, '${kind}', '${slot}', ${job}, 1,
+      ${words.now} - ${KEPT_MS} - ${DAY_MS} - i
+    from ${words.numbers(from, count)}`;
+}
+
+const GRANTED = 1_000_000_000;
+
+const GRANTS = `insert into ledger_entries (${ENTRY_COLUMNS})
+  select id, id, null, 'grant', 'grant', 'first', ${GRANTED}, 1 from accounts`;
+
+const BALANCES = `update accounts set
+  reserved = (select count(*) from jobs where jobs.account_id = accounts.id
+    and queue_at is not null),
+  available = ${GRANTED} - (select coalesce(sum(case kind when 'reserve' then amount
+    when 'release' then -amount else 0 end), 0) from ledger_entries
+    where ledger_entries.account_id = accounts.id)`;
+
+async function openFiller(database: Database): Promise<Filler> {
+  return database.dialect === 'sqlite' ? openSqliteFiller(database) : openServerFiller(database);
+}
+
+async function openSqliteFiller(database: Database): Promise<Filler> {
+  const { rows } = await sql<{ file: string }>`pragma database_list`.execute(database.kysely);
+  const db = new DatabaseSync(rows[0]!.file, { timeout: 5000 });
+  // Nothing here need survive a crash.
+  db.exec('pragma synchronous = off; pragma cache_size = -400000; pragma temp_store = memory');
+  return {
+    words: SQLITE,
+    run: async statement => db.exec(statement),
+    dropIndexes: async () => {
+      const found = db
+        .prepare("select name, sql from sqlite_schema where type = 'index' and sql is not null")
+        .all();
+      for (const { name } of found) db.exec(`drop index "${name}"`);
+      return found.map(index => String(index.sql));
+    },
+    close: () => {
+      db.exec('pragma wal_checkpoint(truncate)');
+      db.close();
+    },
+  };
+}
+
+interface IndexColumn {
+  readonly table_name: string;
+  readonly index_name: string;
+  readonly columns: string;
+}
+
+async function openServerFiller({ kysely }: { kysely: Kysely<Schema> }): Promise<Filler> {
+  const run = async (statement: string) => {
+    await sql.raw(statement).execute(kysely);
+  };
+  return {
+    words: MYSQL,
+    run,
+    dropIndexes: async () => {
+      const { rows } = await sql<IndexColumn>`select table_name as table_name,
+          index_name as index_name,
+          group_concat(column_name order by seq_in_index) as columns
+        from information_schema.statistics where table_schema = database() and non_unique = 1
+          and table_name in ('jobs', 'webhook_outbox', 'ledger_entries')
+        group by table_name, index_name`.execute(kysely);
+      for (const { table_name, index_name } of rows) {
+        await run(`drop index ${index_name} on ${table_name}`);
+      }
+      return rows.map(
+        row => `create index ${row.index_name} on ${row.table_name} (${row.columns})`,
+      );
+    },
+    close: () => undefined,
+  };
+}

@@ -1,0 +1,229 @@
+/**
+ * A database whose statements are recorded, each with the rows it read: counted, so that a bound
+ * holds on any machine. On a server the session's own counters say it. SQLite as Node has it keeps
+ * none: a term is put before the others of every WHERE, which is true and counts, so that it meets
+ * every entry of an index or a table that the statement's loops stop at. The statement's plan with
+ * that term must be its plan without it, or the count would be another statement's.
+ */
+import { DatabaseSync } from 'node:sqlite';
+import {
+  CompiledQuery,
+  type DatabaseConnection,
+  type Dialect,
+  type Driver,
+  Kysely,
+  type QueryResult,
+} from 'kysely';
+import { type DatabaseDialect, databaseNowMs } from '../../control-plane/src/store/clock.ts';
+import type { Database } from '../../control-plane/src/store/connect.ts';
+import { MysqlPoolDialect } from '../../control-plane/src/store/mysql-dialect.ts';
+import { parseMysqlUrl } from '../../control-plane/src/store/mysql-url.ts';
+import type { Schema } from '../../control-plane/src/store/schema.ts';
+import { NodeSqliteDialect } from '../../control-plane/src/store/sqlite-dialect.ts';
+import { SILENT_LOG } from './database.ts';
+
+export interface MeteredStatement {
+  readonly sql: string;
+  readonly parameters: readonly unknown[];
+  /** Entries of indexes and tables that were looked at. */
+  readonly rowsRead: number;
+  /** Rows it answered or changed. */
+  readonly rows: number;
+}
+
+export interface MeteredDatabase {
+  readonly database: Database;
+  /** In the order they were issued; nothing else may use the database meanwhile. */
+  readonly statements: MeteredStatement[];
+}
+
+/** Runs a statement on a connection and says how many rows that read. */
+type Metered = <R>(
+  connection: DatabaseConnection,
+  query: CompiledQuery,
+) => Promise<{ readonly result: QueryResult<R>; readonly rowsRead: number }>;
+
+/** @param url as `TestDatabase.url`; the schema must be there. */
+export function openMeteredDatabase(dialect: DatabaseDialect, url: string): MeteredDatabase {
+  const statements: MeteredStatement[] = [];
+  const inner =
+    dialect === 'sqlite'
+      ? new NodeSqliteDialect(url.slice('sqlite:'.length))
+      : new MysqlPoolDialect({ pool: parseMysqlUrl(url), onLost: () => undefined });
+  const metered = dialect === 'sqlite' ? meterSqlite() : meterServer();
+  const kysely = new Kysely<Schema>({ dialect: meteredDialect(inner, metered, statements) });
+  const database: Database = {
+    kysely,
+    dialect,
+    nowMs: databaseNowMs(dialect),
+    log: SILENT_LOG,
+    close: () => kysely.destroy(),
+  };
+  return { database, statements };
+}
+
+function meteredDialect(inner: Dialect, metered: Metered, statements: MeteredStatement[]): Dialect {
+  return {
+    createAdapter: () => inner.createAdapter(),
+    createQueryCompiler: () => inner.createQueryCompiler(),
+    createIntrospector: db => inner.createIntrospector(db),
+    createDriver: () => new MeteredDriver(inner.createDriver(), metered, statements),
+  };
+}
+
+class MeteredConnection implements DatabaseConnection {
+  readonly inner: DatabaseConnection;
+  readonly #metered: Metered;
+  readonly #statements: MeteredStatement[];
+
+  constructor(inner: DatabaseConnection, metered: Metered, statements: MeteredStatement[]) {
+    this.inner = inner;
+    this.#metered = metered;
+    this.#statements = statements;
+  }
+
+  async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
+    const { result, rowsRead } = await this.#metered<R>(this.inner, query);
+    const rows = result.rows.length + Number(result.numAffectedRows ?? 0n);
+    this.#statements.push({ sql: query.sql, parameters: query.parameters, rowsRead, rows });
+    return result;
+  }
+
+  streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
+    throw new Error('the stores do not stream');
+  }
+}
+
+class MeteredDriver implements Driver {
+  readonly #inner: Driver;
+  readonly #metered: Metered;
+  readonly #statements: MeteredStatement[];
+
+  constructor(inner: Driver, metered: Metered, statements: MeteredStatement[]) {
+    this.#inner = inner;
+    this.#metered = metered;
+    this.#statements = statements;
+  }
+
+  init(): Promise<void> {
+    return this.#inner.init();
+  }
+
+  async acquireConnection(): Promise<MeteredConnection> {
+    const inner = await this.#inner.acquireConnection();
+    return new MeteredConnection(inner, this.#metered, this.#statements);
+  }
+
+  beginTransaction(connection: DatabaseConnection, settings: object): Promise<void> {
+    return this.#inner.beginTransaction(unmetered(connection), settings);
+  }
+
+  commitTransaction(connection: DatabaseConnection): Promise<void> {
+    return this.#inner.commitTransaction(unmetered(connection));
+  }
+
+  rollbackTransaction(connection: DatabaseConnection): Promise<void> {
+    return this.#inner.rollbackTransaction(unmetered(connection));
+  }
+
+  releaseConnection(connection: DatabaseConnection): Promise<void> {
+    return this.#inner.releaseConnection(unmetered(connection));
+  }
+
+  destroy(): Promise<void> {
+    return this.#inner.destroy();
+  }
+}
+
+function unmetered(connection: DatabaseConnection): DatabaseConnection {
+  return (connection as MeteredConnection).inner;
+}
+
+/** Index conditions that the engine checks by itself are attempts, and no reads. */
+const COUNTERS = CompiledQuery.raw(
+  "show session status where variable_name like 'Handler_read%' or " +
+    "variable_name = 'Handler_icp_attempts'",
+);
+
+function meterServer(): Metered {
+  const count = async (connection: DatabaseConnection) => {
+    const { rows } = await connection.executeQuery<{ Value: string }>(COUNTERS);
+    return rows.reduce((sum, { Value }) => sum + Number(Value), 0);
+  };
+  return async <R>(connection: DatabaseConnection, query: CompiledQuery) => {
+    // Reading the counters moves them: by how much is seen first.
+    const once = await count(connection);
+    const twice = await count(connection);
+    const result = await connection.executeQuery<R>(query);
+    const rowsRead = (await count(connection)) - twice - (twice - once);
+    return { result, rowsRead };
+  };
+}
+
+const TICK = 'rows_read_tick';
+let ticks = 0;
+/** Connections that know the function, and the tables of their schema. */
+const ticking = new WeakMap<DatabaseSync, ReadonlySet<string>>();
+let watched = false;
+
+/** From now on every connection of this process counts; the texts it is asked are the same. */
+function meterSqlite(): Metered {
+  watchSqlite();
+  return async <R>(connection: DatabaseConnection, query: CompiledQuery) => {
+    const before = ticks;
+    const result = await connection.executeQuery<R>(query);
+    return { result, rowsRead: ticks - before };
+  };
+}
+
+function watchSqlite(): void {
+  if (watched) return;
+  watched = true;
+  const { prepare } = DatabaseSync.prototype;
+  DatabaseSync.prototype.prepare = function (this: DatabaseSync, sql: string) {
+    if (!/^(select|update|delete)\b/.test(sql)) return prepare.call(this, sql);
+    const counting = countingText(sql, tablesOf(this, prepare));
+    const plan = (text: string) =>
+      prepare
+        .call(this, `explain query plan ${text}`)
+        .all()
+        .map(({ detail }) => detail)
+        .join('\n');
+    const [given, counted] = [plan(sql), plan(counting)];
+    if (given !== counted) {
+      throw new Error(`counting changes the plan of ${sql}:\n${given}\n${counted}`);
+    }
+    return prepare.call(this, counting);
+  };
+}
+
+function tablesOf(db: DatabaseSync, prepare: DatabaseSync['prepare']): ReadonlySet<string> {
+  let tables = ticking.get(db);
+  if (tables === undefined) {
+    db.function(TICK, { varargs: true }, () => {
+      ticks += 1;
+      return 1;
+    });
+    const rows = prepare.call(db, "select name from sqlite_schema where type = 'table'").all();
+    tables = new Set(rows.map(row => String(row.name)));
+    ticking.set(db, tables);
+  }
+  return tables;
+}
+
+/** The texts are Kysely's: lower case, names quoted. */
+const SOURCE = /\b(from|join|update) "(\w+)"(?: as "(\w+)")?( on)?( where)?/g;
+
+function countingText(sql: string, tables: ReadonlySet<string>): string {
+  const counted = sql.replace(SOURCE, (text, word, table, alias, on, where, at: number) => {
+    const joined = /^ (left|inner) join/.test(sql.slice(at + text.length));
+    if (!tables.has(table) || joined) return text;
+    const term = `${TICK}("${alias ?? table}".rowid)`;
+    if (word === 'join') return on === undefined ? text : `${text} ${term} and`;
+    if (word === 'update') return text;
+    return where === undefined ? `${text} where ${term}` : `${text} ${term} and`;
+  });
+  if (!sql.startsWith('update')) return counted;
+  // The one WHERE of an update stands behind its columns.
+  return counted.replace(/ where /, ` where ${TICK}(rowid) and `);
+}
