@@ -42,7 +42,7 @@ export async function runCommand(
       output.err(`matting: ${error instanceof Error ? error.stack : error}\n`);
       return FAILED_EXIT_CODE;
     }
-    output.err(`matting: ${(error as Error).message}\n`);
+    output.err(`matting: ${reasonOf(error as Error)}\n`);
     return expected;
   }
 }
@@ -52,6 +52,13 @@ function expectedExitCode(error: unknown): number | undefined {
   if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
   const known = [CommandError, DatabaseOpenError, SchemaError, ContractError];
   return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
+}
+
+/** What the database or the system said, too: of an outage it is the part that helps. */
+function reasonOf(error: Error): string {
+  const { message, cause } = error;
+  const said = error instanceof ContractError && cause instanceof Error ? cause.message : '';
+  return said === '' ? message : `${message}: ${said}`;
 }
 
 function createProgram(context: CliContext, output: CliOutput): Command {

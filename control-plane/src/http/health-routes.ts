@@ -5,7 +5,7 @@ import type { Readiness, ReadinessCause } from '../services/readiness.ts';
 
 const CAUSES: Readonly<Record<ReadinessCause, string>> = {
   draining: 'this replica is going away',
-  database: 'the database does not answer',
+  database: 'the database does not answer, or takes no writes',
   storage: 'the storage does not answer',
   'no-node-yet': 'no inference node has been available since this replica started',
 };

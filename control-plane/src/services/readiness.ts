@@ -17,7 +17,7 @@ export type Readiness =
   | { readonly ready: false; readonly causes: readonly ReadinessCause[] };
 
 export interface ReadinessDependencies {
-  /** Rejects where the database does not answer. */
+  /** Rejects where the database does not answer or takes no writes. */
   readonly checkDatabase: () => Promise<void>;
   /** Rejects where the store cannot be written. */
   readonly checkStorage: () => Promise<void>;

@@ -3,6 +3,10 @@
  * needs: every statement has a time limit, every connection has the same session, and a connection
  * whose state is not known for certain (a statement timed out, a rollback failed) is closed and
  * never reused: the server then rolls back what was open.
+ *
+ * A connection that met a read-only server is closed too, and with it every other one of its
+ * generation, before anybody uses it again: after a fail-over the same name leads elsewhere, and a
+ * connection that is used every second would stay with the old primary for ever.
  */
 import {
   CompiledQuery,
@@ -36,6 +40,11 @@ const LOCK_WAIT_S_MAX = 10;
 const POOL_WAITERS_MAX = 2_000;
 /** Connections that are kept although nobody uses them are closed after this. */
 const IDLE_MS_MAX = 60_000;
+/**
+ * Between two generations: while there is no primary every write meets a read-only server, and
+ * readers must not pay a new connection for each of them.
+ */
+const GENERATION_MS_MIN = 1_000;
 
 /** Strict, so that no value is cut to fit; time zone UTC, so that now() has no summer time. */
 const SQL_MODE = [
@@ -89,6 +98,10 @@ class MysqlPoolDriver implements Driver {
   readonly #pool: Pool;
   readonly #options: MysqlPoolOptions;
   readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
+  #generation = 0;
+  #generationAtMs = Number.NEGATIVE_INFINITY;
+  /** A connection of this generation met a read-only server. */
+  #generationIsOver = false;
 
   constructor(options: MysqlPoolOptions) {
     this.#options = options;
@@ -111,11 +124,24 @@ class MysqlPoolDriver implements Driver {
   }
 
   async acquireConnection(): Promise<GuardedConnection> {
-    const raw = await this.#getConnection();
-    const known = this.#connections.get(raw);
-    if (known !== undefined) return known;
+    for (;;) {
+      // Of before it connects: meanwhile the name may have begun to lead elsewhere.
+      const generation = this.#generationNow();
+      const raw = await this.#getConnection();
+      const known = this.#connections.get(raw);
+      if (known === undefined) return this.#prepare(raw, generation);
+      if (known.generation === this.#generationNow()) return known;
+      // As many rounds as the pool has connections: each is gone with this.
+      known.close();
+    }
+  }
+
+  async #prepare(raw: PoolConnection, generation: number): Promise<GuardedConnection> {
     const { onLost, statementMsMax = STATEMENT_MS_MAX } = this.#options;
-    const connection = new GuardedConnection(raw, statementMsMax);
+    const onReadOnly = () => {
+      this.#generationIsOver ||= generation === this.#generation;
+    };
+    const connection = new GuardedConnection(raw, { generation, statementMsMax, onReadOnly });
     // A pooled connection emits what breaks it while it is idle; unheard, that would end the
     // process.
     raw.on('error', onLost);
@@ -154,7 +180,19 @@ class MysqlPoolDriver implements Driver {
   }
 
   async releaseConnection(connection: GuardedConnection): Promise<void> {
-    connection.release();
+    if (connection.generation === this.#generationNow()) connection.release();
+    else connection.close();
+  }
+
+  /** Connections of any other are closed instead of used. */
+  #generationNow(): number {
+    const now = performance.now();
+    if (this.#generationIsOver && now - this.#generationAtMs >= GENERATION_MS_MIN) {
+      this.#generation += 1;
+      this.#generationAtMs = now;
+      this.#generationIsOver = false;
+    }
+    return this.#generation;
   }
 
   async destroy(): Promise<void> {
@@ -179,14 +217,26 @@ interface OkPacket {
   readonly affectedRows: number;
 }
 
+interface GuardedConnectionOptions {
+  /** Of the pool, when it was asked for. */
+  readonly generation: number;
+  readonly statementMsMax: number;
+  /** Its server takes no writes; it has been closed. */
+  readonly onReadOnly: () => void;
+}
+
 class GuardedConnection implements DatabaseConnection {
   readonly #raw: PoolConnection;
-  readonly #statementMsMax: number;
+  readonly #options: GuardedConnectionOptions;
   #closed = false;
 
-  constructor(raw: PoolConnection, statementMsMax: number) {
+  constructor(raw: PoolConnection, options: GuardedConnectionOptions) {
     this.#raw = raw;
-    this.#statementMsMax = statementMsMax;
+    this.#options = options;
+  }
+
+  get generation(): number {
+    return this.#options.generation;
   }
 
   /** True once it must not be used again; it has then been closed already. */
@@ -197,7 +247,8 @@ class GuardedConnection implements DatabaseConnection {
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
     // DDL and the migration lock take as long as they take.
     const bounded = /^(Select|Insert|Update|Delete)QueryNode$/.test(query.query.kind);
-    const result = await this.#query(query, bounded ? this.#statementMsMax : undefined);
+    const limitMs = bounded ? this.#options.statementMsMax : undefined;
+    const result = await this.#query(query, limitMs);
     if (Array.isArray(result)) return { rows: result as R[] };
     // mysql2 asks for FOUND_ROWS: these are the rows that matched, changed or not.
     return { rows: [], numAffectedRows: BigInt((result as OkPacket).affectedRows) };
@@ -212,9 +263,9 @@ class GuardedConnection implements DatabaseConnection {
    */
   async control(sql: string): Promise<void> {
     try {
-      await this.#query(CompiledQuery.raw(sql), this.#statementMsMax);
+      await this.#query(CompiledQuery.raw(sql), this.#options.statementMsMax);
     } catch (error) {
-      this.#close();
+      this.close();
       throw error;
     }
   }
@@ -228,20 +279,23 @@ class GuardedConnection implements DatabaseConnection {
     return new Promise((resolve, reject) => {
       const timer = limitMs === undefined ? undefined : setTimeout(() => expire(), limitMs);
       const expire = () => {
-        this.#close();
+        this.close();
         const error = new Error(`the database did not answer a statement within ${limitMs} ms`);
         reject(Object.assign(error, { code: 'STATEMENT_TIMEOUT' }));
       };
       this.#raw.query(query.sql, [...query.parameters], (error, result) => {
         clearTimeout(timer);
         if (!error) return resolve(result);
-        if (databaseErrorKind(error) === 'connection') this.#close();
+        const kind = databaseErrorKind(error);
+        if (kind === 'connection' || kind === 'read-only') this.close();
+        if (kind === 'read-only') this.#options.onReadOnly();
         reject(error);
       });
     });
   }
 
-  #close(): void {
+  /** Not to be used again; what it has open is rolled back by the server. */
+  close(): void {
     if (this.#closed) return;
     this.#closed = true;
     this.#raw.destroy();

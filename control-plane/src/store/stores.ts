@@ -1,5 +1,4 @@
 /** Everything the database holds, opened and closed as one. */
-import { sql } from 'kysely';
 import { type AccountStore, createAccountStore } from './account-store.ts';
 import { type ApiKeyStore, createApiKeyStore } from './api-key-store.ts';
 import { type BootstrapOutcome, bootstrap } from './bootstrap.ts';
@@ -11,8 +10,8 @@ import { migrate, requireCurrentSchema } from './migrate.ts';
 import { createNodeStore, type NodeStore } from './node-store.ts';
 import { createRateQuotaStore, type RateQuotaStore } from './rate-quota-store.ts';
 import { createSecretsCanaryStore, type SecretsCanaryStore } from './secrets-canary-store.ts';
-import { query } from './transact.ts';
 import { createWebhookOutboxStore, type WebhookOutboxStore } from './webhook-outbox-store.ts';
+import { requireWritable } from './writable.ts';
 
 export interface Stores {
   readonly accounts: AccountStore;
@@ -25,7 +24,7 @@ export interface Stores {
   readonly webhookOutbox: WebhookOutboxStore;
   /** The first account, with credits and a key, only where there is none; all of it or nothing. */
   bootstrap(accountName: string, credits: number): Promise<BootstrapOutcome>;
-  /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
+  /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
   check(): Promise<void>;
   close(): Promise<void>;
 }
@@ -68,9 +67,7 @@ export function createStores(database: Database, options: JobStoreOptions): Stor
     secretsCanary: createSecretsCanaryStore(database),
     webhookOutbox: createWebhookOutboxStore(database),
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
-    check: async () => {
-      await query(database, db => sql`select 1`.execute(db));
-    },
+    check: () => requireWritable(database),
     close: () => database.close(),
   };
 }

@@ -7,6 +7,7 @@
  * |-------------|----------------------------------------|----------------------------------------|
  * | conflict    | CONFLICT_RETRIES_MAX, RETRY_MS_MAX     | SERVICE_UNAVAILABLE                    |
  * | connection  | CONNECTION_RETRIES_MAX, about a second | SERVICE_UNAVAILABLE                    |
+ * | read-only   | the same, by new connections           | SERVICE_UNAVAILABLE, which says so     |
  * | unavailable | no                                     | SERVICE_UNAVAILABLE                    |
  * | duplicate   | no                                     | itself, for the caller that expects it |
  * | other       | no                                     | itself                                 |
@@ -15,7 +16,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Kysely, Transaction } from 'kysely';
 import { ContractError } from '#contract/errors.ts';
 import type { Database } from './connect.ts';
-import { databaseErrorKind } from './database-errors.ts';
+import { type DatabaseErrorKind, databaseErrorKind } from './database-errors.ts';
 import type { Schema } from './schema.ts';
 
 /** Lost rounds against other transactions; the account's row comes first everywhere, so few are. */
@@ -71,11 +72,11 @@ async function retrying<T>(database: Database, run: () => Promise<T>): Promise<T
       const late = performance.now() >= giveUpAt;
       if (kind === 'conflict' && ++conflicts <= CONFLICT_RETRIES_MAX && !late) {
         pauseMs = Math.min(CONFLICT_PAUSE_MS_MAX, 2 ** conflicts);
-      } else if (kind === 'connection' && ++lostConnections <= CONNECTION_RETRIES_MAX && !late) {
+      } else if (leavesServer(kind) && ++lostConnections <= CONNECTION_RETRIES_MAX && !late) {
         pauseMs = CONNECTION_PAUSE_MS * 2 ** lostConnections;
       } else {
         database.log.warn({ err: error, conflicts, lostConnections }, 'the database failed');
-        throw unavailable(error);
+        throw unavailable(kind, error);
       }
     }
     // At least half of it, so that two that met once do not meet again at once.
@@ -83,8 +84,15 @@ async function retrying<T>(database: Database, run: () => Promise<T>): Promise<T
   }
 }
 
-function unavailable(cause: unknown): ContractError {
-  return new ContractError('SERVICE_UNAVAILABLE', 'the database is not available', {
+/** The next round has another connection, which may lead to another server. */
+function leavesServer(kind: DatabaseErrorKind): boolean {
+  return kind === 'connection' || kind === 'read-only';
+}
+
+function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
+  const detail =
+    kind === 'read-only' ? 'the database is read-only' : 'the database is not available';
+  return new ContractError('SERVICE_UNAVAILABLE', detail, {
     cause,
     retryAfterS: UNAVAILABLE_RETRY_AFTER_S,
   });

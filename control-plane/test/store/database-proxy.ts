@@ -1,9 +1,12 @@
-/** A TCP proxy before a MySQL server that can go away, and that can lose the answer to a COMMIT. */
+/**
+ * A TCP proxy before a MySQL server that can go away, that can lose the answer to a COMMIT, and
+ * that can lead to another server from now on, as a virtual address does after a fail-over.
+ */
 import { once } from 'node:events';
 import net from 'node:net';
 
 export class DatabaseProxy {
-  readonly #target: net.NetConnectOpts;
+  #target: net.NetConnectOpts;
   readonly #sockets = new Set<net.Socket>();
   readonly #url: URL;
   #server: net.Server | undefined;
@@ -16,11 +19,12 @@ export class DatabaseProxy {
 
   constructor(databaseUrl: string) {
     this.#url = new URL(databaseUrl);
-    const socket = this.#url.searchParams.get('socket');
-    this.#target =
-      socket === null
-        ? { host: this.#url.hostname, port: Number(this.#url.port || 3306) }
-        : { path: socket };
+    this.#target = placeOf(databaseUrl);
+  }
+
+  /** New connections go there; those that are open stay where they are. */
+  leadTo(databaseUrl: string): void {
+    this.#target = placeOf(databaseUrl);
   }
 
   /** The database's URL by way of the proxy. */
@@ -90,6 +94,14 @@ export class DatabaseProxy {
       } else if (!this.#silent) client.write(data);
     });
   }
+}
+
+function placeOf(databaseUrl: string): net.NetConnectOpts {
+  const url = new URL(databaseUrl);
+  const socket = url.searchParams.get('socket');
+  return socket === null
+    ? { host: url.hostname, port: Number(url.port || 3306) }
+    : { path: socket };
 }
 
 /** A COM_QUERY packet of that text; between the two MySQL's clients may put query attributes. */

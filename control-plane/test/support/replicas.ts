@@ -24,6 +24,8 @@ const BASE_URL = 'http://links.example';
 export interface ReplicasOptions {
   readonly replicas?: number;
   readonly env?: Readonly<Record<string, string>>;
+  /** Theirs, and closed with them, instead of a new one. */
+  readonly database?: TestDatabase;
   /** What the replicas open instead of the test database's own address: a proxy before it. */
   readonly databaseUrl?: (url: string) => Promise<string>;
   /** Where the blobs go; a new temporary directory unless given. */
@@ -77,7 +79,7 @@ export class Replicas {
   /** All of them start at once, on an empty database that is not migrated yet. */
   static async open(dialect: DatabaseDialect, options: ReplicasOptions = {}): Promise<Replicas> {
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-replicas-'));
-    const test = await createTestDatabase(dialect, { migrated: false });
+    const test = options.database ?? (await createTestDatabase(dialect, { migrated: false }));
     const databaseUrl = (await options.databaseUrl?.(test.url)) ?? test.url;
     const env = {
       MATTING_DATA_DIR: directory,
@@ -110,6 +112,10 @@ export class Replicas {
     const ready = async (index: number) => (await fetch(this.url(index, '/readyz'))).ok;
     for (const index of this.planes.keys()) await until(() => ready(index), 'readiness');
     return node;
+  }
+
+  get databaseUrl(): string {
+    return this.#test.url;
   }
 
   url(replica: number, place: string): string {
