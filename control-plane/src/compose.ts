@@ -219,6 +219,7 @@ function composeParts(foundations: Foundations) {
     onMembersChanged: () => void fleet.refresh(),
     onRefused: refusal => refusedNodes.note(refusal),
     onFailure: failed('registry call failed'),
+    onEnded: cause => metrics.registryEnded(cause),
   });
   const delivery = new WebhookDelivery({
     outbox: stores.webhookOutbox,
@@ -247,6 +248,7 @@ function composeParts(foundations: Foundations) {
       running: () => dispatcher.running,
       uploads: () => http.uploads,
       connections: () => http.connections.open,
+      registryConnections: () => registry.connections,
       storageFreeBytes: () => blobs.freeBytes(),
       queueMegapixelsMax: config.queueMegapixelsMax,
       queued: () => stores.jobs.queued(),

@@ -18,6 +18,8 @@ export interface MetricSources {
   readonly uploads: () => { readonly open: number; readonly waiting: number };
   /** To the public port. */
   readonly connections: () => number;
+  /** To the registry port, by whether they have shown the node token. */
+  readonly registryConnections: () => { readonly known: number; readonly strangers: number };
   readonly storageFreeBytes: () => Promise<number>;
   readonly queueMegapixelsMax: number;
   readonly queued: () => Promise<{
@@ -90,7 +92,15 @@ function defineProcess(
   define('matting_control_storage_free_bytes', 'What the storage still takes', show => free(show));
 }
 
-function defineFleet(define: Define, { fleet, running }: MetricSources): void {
+function defineFleet(define: Define, sources: MetricSources): void {
+  const { fleet, running, registryConnections } = sources;
+  const connections = (show: Show) => {
+    const { known, strangers } = registryConnections();
+    show(known, { kind: 'known' });
+    show(strangers, { kind: 'stranger' });
+  };
+  const what = 'Open connections to the registry port, by whether they have shown the token';
+  define('matting_control_registry_connections', what, connections, ['kind']);
   const nodes = (show: Show) => {
     const { members, routable } = fleet();
     show(routable, { state: 'routable' });

@@ -5,6 +5,7 @@
  */
 import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
+import type { GuardCause } from '#contract/grpc-guard.ts';
 import type { Answered } from './http/answer-log.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
 import type { RefusalCause } from './nodes/refused-nodes.ts';
@@ -104,6 +105,12 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     ['cause'],
   );
 
+  readonly #registryEnded = this.#counter(
+    'matting_control_registry_ended_total',
+    'Connections and calls that the registry port ended at a bound, by what they did',
+    ['cause'],
+  );
+
   constructor() {
     collectDefaultMetrics({
       register: this.registry,
@@ -149,6 +156,10 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
 
   nodeRefused(cause: RefusalCause): void {
     this.#nodesRefused.inc({ cause });
+  }
+
+  registryEnded(cause: GuardCause): void {
+    this.#registryEnded.inc({ cause });
   }
 
   sweepFailed(): void {

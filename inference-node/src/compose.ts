@@ -173,8 +173,10 @@ export class InferenceNode {
     const watchers = this.#watchers;
     const callers = this.#callers;
     const credentials = this.#tls.serverCredentials();
-    const server = { host, port, callers, credentials, status, matte, watchers, info };
+    const onEnded = this.#metrics.grpcEnded;
+    const server = { host, port, callers, credentials, status, matte, watchers, info, onEnded };
     this.#server = await openNodeServer(server);
+    this.#metrics.attachConnections(this.#server.connections);
     this.#log.info({ host, port: this.#server.port, httpPort: this.#http.port }, 'listening');
   }
 

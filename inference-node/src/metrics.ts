@@ -6,6 +6,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
+import type { GrpcGuard, GuardCause } from '#contract/grpc-guard.ts';
 import { type MetricSources, registerGauges } from './metric-gauges.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { StageTimings } from './pipeline.ts';
@@ -41,6 +42,10 @@ export interface NodeMetrics {
   /** Before its admission. */
   imageRefused(code: ErrorCode): void;
   bytesMoved(received: number, sent: number): void;
+  /** The gRPC port ended a connection or a call at a bound of what strangers may. */
+  grpcEnded(cause: GuardCause): void;
+  /** Called once, when the gRPC port listens. */
+  attachConnections(connections: GrpcGuard['connections']): void;
   /** Called once, when the models are loaded. */
   attach(sources: MetricSources): void;
 }
@@ -94,6 +99,12 @@ export function createNodeMetrics(status: NodeStatus): NodeMetrics {
     help: 'Bytes of results sent.',
     registers,
   });
+  const ended = new Counter({
+    name: 'matting_node_grpc_ended_total',
+    help: 'Connections and calls that the gRPC port ended at a bound, by what they did.',
+    labelNames: ['cause'],
+    registers,
+  });
   registerStateGauge(status, registry);
   return {
     registry,
@@ -114,6 +125,8 @@ export function createNodeMetrics(status: NodeStatus): NodeMetrics {
       received.inc(receivedBytes);
       sent.inc(sentBytes);
     },
+    grpcEnded: cause => ended.inc({ cause }),
+    attachConnections: connections => registerConnectionsGauge(connections, registry),
     attach: sources => registerGauges(sources, registry),
   };
 }
@@ -127,6 +140,19 @@ function registerStateGauge(status: NodeStatus, registry: Registry): void {
     collect() {
       const now = status.state;
       for (const state of NODE_STATES) this.set({ state }, state === now ? 1 : 0);
+    },
+  });
+}
+
+function registerConnectionsGauge(connections: GrpcGuard['connections'], registry: Registry): void {
+  new Gauge({
+    name: 'matting_node_grpc_connections',
+    help: 'Open connections to the gRPC port, by whether they have shown who they are.',
+    labelNames: ['kind'],
+    registers: [registry],
+    collect() {
+      this.set({ kind: 'known' }, connections.known);
+      this.set({ kind: 'stranger' }, connections.strangers);
     },
   });
 }

@@ -12,6 +12,14 @@ import {
   type sendUnaryData,
 } from '@grpc/grpc-js';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import {
+  type GrpcGuard,
+  GUARD_BOUNDS,
+  type GuardBounds,
+  type GuardCause,
+  guardGrpcServer,
+  MESSAGE_BYTES_SMALL,
+} from '#contract/grpc-guard.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import {
   Command,
@@ -33,10 +41,10 @@ export interface NodeTiming {
 
 const NODE_TIMING: NodeTiming = { leaseMs: NODE_LEASE_MS, heartbeatMs: HEARTBEAT_INTERVAL_MS };
 
-/** Nodes send a few short strings. */
-const REGISTRY_MESSAGE_BYTES_MAX = 64 * 1024;
 /** Calls of one connection at once; a node makes one. */
 const CONCURRENT_CALLS_MAX = 16;
+/** A node holds one connection. After a power cut all of a large fleet come at once. */
+const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096, strangersMax: 512 };
 const VERSION_LENGTH_MAX = 64;
 const ADDRESS_LENGTH_MAX = 259;
 /** Between asking the connections to end and ending them. */
@@ -66,6 +74,10 @@ export interface RegistryServerOptions {
   readonly onRefused: (refusal: NodeRefusal) => void;
   /** What was thrown where the fault is ours; the node sees an opaque status. */
   readonly onFailure: (error: unknown) => void;
+  /** A connection or a call was ended at a bound. */
+  readonly onEnded?: (cause: GuardCause) => void;
+  /** REGISTRY_BOUNDS where absent. */
+  readonly guardBounds?: Partial<GuardBounds>;
 }
 
 interface NodeNamed {
@@ -81,6 +93,7 @@ const REFUSALS: Partial<Record<ErrorCode, NodeRefusal['cause']>> = {
 
 export class RegistryServer {
   readonly #server: Server;
+  readonly #guard: GrpcGuard;
   readonly #options: RegistryServerOptions;
   readonly #expectedToken: Buffer;
   readonly #timing: NodeTiming;
@@ -91,17 +104,27 @@ export class RegistryServer {
     this.#timing = options.timing ?? NODE_TIMING;
     this.#expectedToken = digest(`Bearer ${options.nodeToken}`);
     this.#server = new Server({
-      'grpc.max_receive_message_length': REGISTRY_MESSAGE_BYTES_MAX,
-      'grpc.max_send_message_length': REGISTRY_MESSAGE_BYTES_MAX,
-      'grpc.max_concurrent_streams': CONCURRENT_CALLS_MAX,
+      'grpc.max_receive_message_length': MESSAGE_BYTES_SMALL,
+      'grpc.max_send_message_length': MESSAGE_BYTES_SMALL,
       'grpc.keepalive_time_ms': 20_000,
       'grpc.keepalive_timeout_ms': 10_000,
+    });
+    this.#guard = guardGrpcServer(this.#server, {
+      identify: metadata => (this.#carriesToken(metadata) ? { kind: 'fleet' } : undefined),
+      streamsMax: CONCURRENT_CALLS_MAX,
+      onEnded: options.onEnded,
+      bounds: { ...REGISTRY_BOUNDS, ...options.guardBounds },
     });
     this.#server.addService(NodeRegistryService, {
       register: this.#unary(request => this.#register(request)),
       heartbeat: this.#unary(({ nodeId, bootId }, peer) => this.#heartbeat(nodeId, bootId, peer)),
       deregister: this.#unary(({ nodeId, bootId }) => this.#deregister(nodeId, bootId)),
     });
+  }
+
+  /** That are open now. */
+  get connections(): GrpcGuard['connections'] {
+    return this.#guard.connections;
   }
 
   /** Where it listens; 0 before `listen`. */

@@ -26,6 +26,11 @@ import { toStatus } from '#contract/grpc-status.ts';
 
 const OPEN_PATHS_PREFIX = '/grpc.health.v1.Health/';
 
+/** Whether a method asks for no token. */
+export function isOpenPath(path: string): boolean {
+  return path.startsWith(OPEN_PATHS_PREFIX);
+}
+
 export interface CallerToken {
   readonly name: string;
   readonly token: string;
@@ -131,8 +136,10 @@ export class Callers {
         start: next => {
           const listener = new ServerListenerBuilder()
             .withOnReceiveMetadata((metadata, forward) => {
-              const open = method.path.startsWith(OPEN_PATHS_PREFIX);
-              if (open || this.identify(metadata, call.getAuthContext()) !== undefined) {
+              if (
+                isOpenPath(method.path) ||
+                this.identify(metadata, call.getAuthContext()) !== undefined
+              ) {
                 forward(metadata);
               } else {
                 call.sendStatus(toStatus(unknownCaller()));

@@ -19,6 +19,12 @@ import { ReflectionService } from '@grpc/reflection';
 
 type Handler = (call: ServerDuplexStream<unknown, unknown>) => void;
 
+const REFLECTION_PATHS_PREFIX = '/grpc.reflection.';
+
+export function isReflectionPath(path: string): boolean {
+  return path.startsWith(REFLECTION_PATHS_PREFIX);
+}
+
 /** @param definition loaded with `keepCase`, or its fields have other names than the .proto's. */
 export function addReflection(server: Server, definition: PackageDefinition): void {
   const service = new ReflectionService(describeAsProtoc(definition));

@@ -14,6 +14,12 @@ import {
 import { loadSync } from '@grpc/proto-loader';
 import { HealthImplementation, protoPath as healthProtoPath } from 'grpc-health-check';
 import { ContractError } from '#contract/errors.ts';
+import {
+  type GrpcGuard,
+  type GuardBounds,
+  type GuardCause,
+  guardGrpcServer,
+} from '#contract/grpc-guard.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
 import {
@@ -24,11 +30,10 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import { listenError } from '../listen-error.ts';
 import type { NodeStatus } from '../node-state.ts';
-import type { Callers } from './callers.ts';
+import { type Callers, isOpenPath } from './callers.ts';
 import type { CapacityWatchers } from './capacity.ts';
-import { applyHttp2Limits, type Http2Bounds } from './http2-limits.ts';
 import type { MatteHandler } from './matte-handler.ts';
-import { addReflection } from './reflection.ts';
+import { addReflection, isReflectionPath } from './reflection.ts';
 
 const PROTO_DIR = fileURLToPath(new URL('../../../proto/', import.meta.url));
 const MATTE_SERVICE = 'matting.v1.MatteService';
@@ -49,11 +54,15 @@ const STREAMS_MAX = 256;
  */
 export const CONNECTION_AGE_MAX_MS = 10 * 60_000;
 
+/** Longer than the longest attempt (10 min), in which a call may be silent. */
+const MATTE_SILENCE_MAX_MS = 15 * 60_000;
+/** Of a reflection, whose tool comes again. */
+const REFLECTION_SILENCE_MAX_MS = 60_000;
+
 /** Options without the `grpc.` prefix are silently ignored. */
 const SERVER_OPTIONS: ServerOptions = {
   'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
   'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
-  'grpc.max_concurrent_streams': STREAMS_MAX,
   // A caller whose machine vanished is noticed, and its permits freed, within 30 s.
   'grpc.keepalive_time_ms': 20_000,
   'grpc.keepalive_timeout_ms': 10_000,
@@ -66,21 +75,26 @@ export interface NodeServerOptions {
   readonly host: string;
   /** 0: one that is free. */
   readonly port: number;
-  readonly callers: Pick<Callers, 'createInterceptor'>;
+  readonly callers: Pick<Callers, 'createInterceptor' | 'identify'>;
   readonly credentials: ServerCredentials;
   readonly status: NodeStatus;
   readonly matte: MatteHandler;
   readonly watchers: CapacityWatchers;
   /** Undefined while starting. */
   readonly info: () => GetNodeInfoResponse | undefined;
-  /** Those of http2-limits.ts where absent. */
-  readonly http2Bounds?: Http2Bounds;
+  /** A connection or a stream was ended at a bound. */
+  readonly onEnded?: (cause: GuardCause) => void;
+  /** GUARD_BOUNDS where absent. */
+  readonly guardBounds?: Partial<GuardBounds>;
+  /** MATTE_SILENCE_MAX_MS where absent. */
+  readonly matteSilenceMaxMs?: number;
   /** CONNECTION_AGE_MAX_MS where absent. */
   readonly connectionAgeMaxMs?: number;
 }
 
 export interface NodeServer {
   readonly port: number;
+  readonly connections: GrpcGuard['connections'];
   /** Ends idle connections, gives the others a moment, then ends them. */
   close(): Promise<void>;
 }
@@ -93,18 +107,37 @@ export async function openNodeServer(options: NodeServerOptions): Promise<NodeSe
     'grpc.max_connection_age_ms': options.connectionAgeMaxMs ?? CONNECTION_AGE_MAX_MS,
     interceptors: [callers.createInterceptor()],
   });
-  applyHttp2Limits(server, options.http2Bounds);
+  const { connections } = guard(server, options);
   server.addService(MatteServiceService, matteService(options));
   const stopHealth = addHealth(server, status);
   addReflection(server, reflectedPackages());
   const port = await bind(server, options);
   return {
     port,
+    connections,
     close: async () => {
       stopHealth();
       await shutDown(server);
     },
   };
+}
+
+function guard(server: Server, options: NodeServerOptions): GrpcGuard {
+  const { callers, onEnded, guardBounds: bounds } = options;
+  const { matteSilenceMaxMs = MATTE_SILENCE_MAX_MS } = options;
+  const isMatte = (path: string) => path === MatteServiceService.matte.path;
+  return guardGrpcServer(server, {
+    identify: (metadata, auth) => callers.identify(metadata, auth),
+    streamsMax: STREAMS_MAX,
+    isOpenPath,
+    isLargePath: isMatte,
+    silenceMaxMsOf: path => {
+      if (isMatte(path)) return matteSilenceMaxMs;
+      return isReflectionPath(path) ? REFLECTION_SILENCE_MAX_MS : undefined;
+    },
+    onEnded,
+    bounds,
+  });
 }
 
 function matteService({ matte, watchers, info }: NodeServerOptions): MatteServiceServer {

@@ -7,12 +7,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { Metadata } from '@grpc/grpc-js';
+import { CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES } from '#contract/grpc-guard.ts';
 import { type ChannelSecurity, TlsFiles } from '#contract/tls-files.ts';
 import type { TlsSettings } from '#contract/tls-settings.ts';
 import { MatteServiceClient } from '#gen/matting/v1/matte_service.ts';
 import { type Certificate, TestAuthority } from '../../../test/support/certificates.ts';
 import { Callers, tokenMetadata } from '../../src/grpc/callers.ts';
-import { CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES } from '../../src/grpc/http2-limits.ts';
 import { HealthClient } from './health-client.ts';
 import { chunk, header, MatteCaller, openTestNode, type TestNode } from './test-node.ts';
 
@@ -187,6 +187,15 @@ describe('a node with TLS', () => {
     await openNode(authority.issue('node'));
     const session = connectHttp2(`https://${node!.address}`, { ca: authority.cert });
     await once(session, 'remoteSettings');
+    const authorization = `Bearer ${FLEET_TOKEN}`;
+    const call = session.request({
+      ':method': 'POST',
+      ':path': '/',
+      te: 'trailers',
+      authorization,
+    });
+    call.end().resume();
+    await once(call, 'close');
     await new Promise(resolve => session.ping(resolve));
     assert.equal(session.remoteSettings.initialWindowSize, STREAM_WINDOW_BYTES);
     assert.equal(session.state.remoteWindowSize, CONNECTION_WINDOW_BYTES);

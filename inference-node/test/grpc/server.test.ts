@@ -16,6 +16,11 @@ import {
   status,
 } from '@grpc/grpc-js';
 import { loadSync, type PackageDefinition } from '@grpc/proto-loader';
+import {
+  CONNECTION_WINDOW_BYTES,
+  guardGrpcServer,
+  STREAM_WINDOW_BYTES,
+} from '#contract/grpc-guard.ts';
 import { fromServiceError } from '#contract/grpc-status.ts';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
 import {
@@ -25,11 +30,6 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { tokenMetadata } from '../../src/grpc/callers.ts';
-import {
-  applyHttp2Limits,
-  CONNECTION_WINDOW_BYTES,
-  STREAM_WINDOW_BYTES,
-} from '../../src/grpc/http2-limits.ts';
 import { HealthClient } from './health-client.ts';
 import { chunk, header, MatteCaller, openTestNode, sha256, type TestNode } from './test-node.ts';
 
@@ -266,13 +266,17 @@ describe('the server', () => {
 /** What a raw http2 client is told that it may send. */
 async function advertisedWindows(address: string) {
   const session = connectHttp2(`http://${address}`);
-  // What the session's own window is told by comes after the settings.
   await once(session, 'remoteSettings');
+  // The windows of those that show who they are: here everybody, with any call.
+  const stream = session.request({ ':method': 'POST', ':path': '/', te: 'trailers' });
+  stream.end().resume();
+  await once(stream, 'close');
+  // What the session's own window is told by comes after the settings.
   await new Promise(resolve => session.ping(resolve));
-  const stream = session.remoteSettings.initialWindowSize;
-  const connection = session.state.remoteWindowSize;
+  const perStream = session.remoteSettings.initialWindowSize;
+  const perConnection = session.state.remoteWindowSize;
   session.destroy();
-  return { stream, connection };
+  return { perStream, perConnection };
 }
 
 describe('the receive window', () => {
@@ -282,11 +286,11 @@ describe('the receive window', () => {
 
   it('is wide for streams and connections', async () => {
     const windows = await advertisedWindows(node.address);
-    assert.equal(windows.stream, STREAM_WINDOW_BYTES);
-    assert.equal(windows.connection, CONNECTION_WINDOW_BYTES);
+    assert.equal(windows.perStream, STREAM_WINDOW_BYTES);
+    assert.equal(windows.perConnection, CONNECTION_WINDOW_BYTES);
   });
 
-  it('of grpc-js itself is still the small one: else http2-limits.ts can go', async () => {
+  it('of grpc-js itself is still the small one: else grpc-guard.ts may set it', async () => {
     const stock = new Server({ 'grpc-node.flow_control_window': STREAM_WINDOW_BYTES });
     const port = await new Promise<number>((resolve, reject) => {
       stock.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, bound) =>
@@ -295,12 +299,16 @@ describe('the receive window', () => {
     });
     const windows = await advertisedWindows(`127.0.0.1:${port}`);
     stock.forceShutdown();
-    assert.equal(windows.stream, HTTP2_DEFAULT_WINDOW_BYTES);
-    assert.equal(windows.connection, HTTP2_DEFAULT_WINDOW_BYTES);
+    assert.equal(windows.perStream, HTTP2_DEFAULT_WINDOW_BYTES);
+    assert.equal(windows.perConnection, HTTP2_DEFAULT_WINDOW_BYTES);
   });
 
   it('says what to do when grpc-js changed within', () => {
-    assert.throws(() => applyHttp2Limits({} as Server), /createHttp2Server.*http2-limits\.ts/);
+    const options = { identify: () => undefined, streamsMax: 1 };
+    assert.throws(
+      () => guardGrpcServer({} as Server, options),
+      /createHttp2Server.*grpc-guard\.ts/,
+    );
   });
 });
 
@@ -329,7 +337,7 @@ describe('a Matte call without an end', () => {
   }
 
   beforeEach(async () => {
-    node = await openTestNode({ http2Bounds: { matteSilenceMaxMs: 600 } });
+    node = await openTestNode({ matteSilenceMaxMs: 600 });
   });
 
   it('is reset where its caller says nothing', async () => {
@@ -350,7 +358,7 @@ describe('a Matte call without an end', () => {
 });
 
 describe('a connection that says nothing', () => {
-  const http2Bounds = { greetingWaitMaxMs: 300 };
+  const guardBounds = { tokenWaitMaxMs: 300 };
 
   async function requireEnd(): Promise<void> {
     const socket = connect(Number(node.address.split(':')[1]), '127.0.0.1');
@@ -360,7 +368,7 @@ describe('a connection that says nothing', () => {
   }
 
   it('is closed in plain text', async () => {
-    node = await openTestNode({ http2Bounds });
+    node = await openTestNode({ guardBounds });
     await requireEnd();
   });
 
@@ -368,14 +376,14 @@ describe('a connection that says nothing', () => {
     const { cert, key } = new TestAuthority().issue('node');
     const pair = { private_key: Buffer.from(key), cert_chain: Buffer.from(cert) };
     node = await openTestNode({
-      http2Bounds,
+      guardBounds,
       credentials: ServerCredentials.createSsl(null, [pair]),
     });
     await requireEnd();
   });
 
   it('is forgotten with its end, though the next one has its address', async () => {
-    node = await openTestNode({ http2Bounds: { greetingWaitMaxMs: 1000 } });
+    node = await openTestNode({ guardBounds: { tokenWaitMaxMs: 1000 } });
     const target = { host: '127.0.0.1', port: Number(node.address.split(':')[1]) };
     const first = connect(target);
     await once(first, 'connect');
@@ -386,10 +394,12 @@ describe('a connection that says nothing', () => {
     await delay(700);
     const second = connect({ ...target, localPort });
     await once(second, 'connect');
-    // It greets when the first one's time is over and its own is not.
+    // It calls when the first one's time is over and its own is not.
     await delay(400);
     const session = connectHttp2(`http://${node.address}`, { createConnection: () => second });
-    await once(session, 'remoteSettings');
+    const call = session.request({ ':method': 'POST', ':path': '/', te: 'trailers' });
+    call.end().resume();
+    await once(call, 'close');
     await delay(900);
     await new Promise<void>((resolve, reject) => {
       session.ping(error => (error ? reject(error) : resolve()));
@@ -398,7 +408,7 @@ describe('a connection that says nothing', () => {
   });
 
   it('is no call under way, however long it is silent', async () => {
-    node = await openTestNode({ http2Bounds });
+    node = await openTestNode({ guardBounds });
     node.gates.hold('infer');
     const caller = await new MatteCaller(node).sendFile('12345');
     await node.gates.reached('infer');

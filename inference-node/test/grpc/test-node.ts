@@ -5,6 +5,7 @@ import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import { credentials, Metadata, ServerCredentials } from '@grpc/grpc-js';
 import { type Logger, pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
+import type { GuardBounds, GuardCause } from '#contract/grpc-guard.ts';
 import { fromServiceError } from '#contract/grpc-status.ts';
 import {
   MatteHeader,
@@ -16,7 +17,6 @@ import {
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
 import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from '../../src/grpc/capacity.ts';
-import type { Http2Bounds } from '../../src/grpc/http2-limits.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-exchange.ts';
 import { MatteHandler, type NodeWork } from '../../src/grpc/matte-handler.ts';
 import { createNodeInfo } from '../../src/grpc/node-info.ts';
@@ -34,7 +34,8 @@ export interface TestNodeOptions {
   readonly limits?: Partial<AdmissionLimits>;
   readonly bounds?: Partial<ExchangeBounds>;
   readonly capabilities?: Partial<FakePicturePool['capabilities']>;
-  readonly http2Bounds?: Http2Bounds;
+  readonly guardBounds?: Partial<GuardBounds>;
+  readonly matteSilenceMaxMs?: number;
   readonly connectionAgeMaxMs?: number;
   readonly callers?: Omit<CallersOptions, 'token'>;
   /** Plain text where absent. */
@@ -110,6 +111,7 @@ export async function openShell(
   admission.onChange(() => watchers.changed());
   run.engines.onChange(() => watchers.changed());
   if (work) status.attachEngines([run.engines]);
+  const ended: GuardCause[] = [];
   const server = await openNodeServer({
     host: '127.0.0.1',
     port: 0,
@@ -120,7 +122,9 @@ export async function openShell(
     matte,
     watchers,
     info: () => info,
-    http2Bounds: options.http2Bounds,
+    guardBounds: options.guardBounds,
+    matteSilenceMaxMs: options.matteSilenceMaxMs,
+    onEnded: cause => ended.push(cause),
   });
   const address = `127.0.0.1:${server.port}`;
   const client = new MatteServiceClient(address, credentials.createInsecure());
@@ -130,7 +134,9 @@ export async function openShell(
     watchers.close();
     await server.close();
   };
-  return { status, metrics, admission, pipeline, plan, matte, watchers, address, client, close };
+  const { connections } = server;
+  const shell = { status, metrics, admission, pipeline, plan, matte, watchers, address, client };
+  return { ...shell, close, connections, ended };
 }
 
 /** Resolves once nothing is admitted; a leak makes the test run into its time-out. */

@@ -1,0 +1,331 @@
+/** What callers without a token can take from a node, and what stays for those who have one. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { constants } from 'node:http2';
+import { connect, type Socket } from 'node:net';
+import { afterEach, describe, it } from 'node:test';
+import { gzipSync } from 'node:zlib';
+import { Metadata, ServerCredentials, status } from '@grpc/grpc-js';
+import { PLACE_BOUNDS } from '#contract/connection-places.ts';
+import { MESSAGE_BYTES_SMALL, STRANGER_STREAMS_MAX } from '#contract/grpc-guard.ts';
+import { TestAuthority } from '../../../test/support/certificates.ts';
+import { framed, RawConnection } from '../../../test/support/raw-grpc.ts';
+import { tokenMetadata } from '../../src/grpc/callers.ts';
+import { HealthClient } from './health-client.ts';
+import { MatteCaller, openTestNode, type TestNode, type TestNodeOptions } from './test-node.ts';
+
+const TOKEN = 'a-token-of-sixteen-or-more';
+const CHECK = '/grpc.health.v1.Health/Check';
+const WATCH = '/grpc.health.v1.Health/Watch';
+const INFO = '/matting.v1.MatteService/GetNodeInfo';
+const MATTE = '/matting.v1.MatteService/Matte';
+const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
+const EMPTY = framed(Buffer.alloc(0));
+/** One connection among those that a small node has for strangers. */
+const FEW = { ...PLACE_BOUNDS, strangersMax: 4, knownMax: 6, directMax: 3, directEachMax: 2 };
+
+let node: TestNode;
+const opened: { close(): void }[] = [];
+
+afterEach(async () => {
+  for (const connection of opened.splice(0)) connection.close();
+  await node.close();
+});
+
+async function openNode(options: TestNodeOptions = {}): Promise<void> {
+  node = await openTestNode({ token: TOKEN, ...options });
+}
+
+async function openConnection(): Promise<RawConnection> {
+  const connection = await RawConnection.open(`http://${node.address}`);
+  opened.push(connection);
+  return connection;
+}
+
+/** A connection that has shown the token. */
+async function openKnown(token = TOKEN): Promise<RawConnection> {
+  const connection = await openConnection();
+  const { stream, ended } = connection.call(INFO, token);
+  stream.end(EMPTY);
+  assert.equal((await ended).status, status.OK);
+  return connection;
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await new Promise(resolve => setTimeout(resolve, 5));
+}
+
+function causes(): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const cause of node.ended) counts[cause] = (counts[cause] ?? 0) + 1;
+  return counts;
+}
+
+describe('half a message', () => {
+  it('over the bound is refused by its prefix, before its bytes are kept', async () => {
+    await openNode();
+    const connection = await openConnection();
+    const calls = Array.from({ length: 40 }, () => connection.call(CHECK));
+    for (const { stream } of calls) stream.write(framed(Buffer.alloc(20_000), 1_000_000));
+    const ends = await Promise.all(calls.map(({ ended }) => ended));
+    // Once it has sent more than a stranger may, its connection ends, and the rest of its calls.
+    const refused = ends.filter(({ code }) => code === 'INVALID_REQUEST');
+    assert.ok(refused.length >= 1, JSON.stringify(ends));
+    await connection.closed;
+    assert.equal(connection.goaway, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    await until(() => node.connections.strangers === 0);
+    assert.equal(causes().flood, 1);
+    assert.equal(causes().message_too_large, refused.length);
+  });
+
+  it('over the bound is refused with a token too, outside Matte', async () => {
+    await openNode();
+    const connection = await openKnown();
+    for (const path of [CHECK, INFO, REFLECTION]) {
+      const { stream, ended } = connection.call(path, TOKEN);
+      stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
+      const end = await ended;
+      assert.equal(end.code, 'INVALID_REQUEST', path);
+      assert.equal(end.status, status.INVALID_ARGUMENT);
+    }
+    assert.equal(connection.open, true);
+  });
+
+  it('within the bound has to become whole in time, on every method', async () => {
+    await openNode({ guardBounds: { firstMessageWaitMaxMs: 200 } });
+    const connection = await openKnown();
+    for (const path of [CHECK, WATCH, INFO, REFLECTION]) {
+      const { stream, ended } = connection.call(path, TOKEN);
+      stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL));
+      assert.equal((await ended).code, 'CALL_DEADLINE_EXCEEDED', path);
+      const silent = connection.call(path, TOKEN);
+      assert.equal((await silent.ended).code, 'CALL_DEADLINE_EXCEEDED', path);
+    }
+    assert.equal(causes().message_late, 8);
+  });
+
+  it('that is small and compressed is refused to strangers alone', async () => {
+    await openNode();
+    const bomb = framed(gzipSync(Buffer.alloc(1_000_000)), undefined, true);
+    assert.ok(bomb.length < MESSAGE_BYTES_SMALL);
+    const strange = (await openConnection()).call(CHECK);
+    strange.stream.end(bomb);
+    assert.equal((await strange.ended).code, 'INVALID_REQUEST');
+    const known = (await openKnown()).call(INFO, TOKEN);
+    known.stream.end(framed(gzipSync(Buffer.alloc(0)), undefined, true));
+    // Of an encoding that was not named: an answer of gRPC's own, as ever.
+    assert.equal((await known.ended).code, undefined);
+  });
+
+  it('is no reason to refuse a message that comes in single bytes', async () => {
+    await openNode();
+    const connection = await openConnection();
+    const { stream, ended } = connection.call(CHECK);
+    const field = Buffer.from('matting.v1.MatteService');
+    const request = Buffer.concat([Buffer.from([0x0a, field.length]), field]);
+    for (const byte of framed(request)) {
+      stream.write(Buffer.from([byte]));
+      await connection.ping();
+    }
+    stream.end();
+    assert.equal((await ended).status, status.OK);
+    assert.deepEqual(node.ended, []);
+  });
+});
+
+describe('a call without a token', () => {
+  it('ends at once, and goes though its caller never stops', async () => {
+    await openNode({ guardBounds: { afterEndMaxMs: 200 } });
+    const connection = await openConnection();
+    for (const path of [MATTE, INFO, REFLECTION]) {
+      const { stream, ended } = connection.call(path);
+      stream.write(framed(Buffer.alloc(10), 100));
+      assert.equal((await ended).code, 'INVALID_NODE_TOKEN', path);
+    }
+    assert.equal(causes().after_end, 3);
+  });
+
+  it('has few beside it on its connection, until one shows the token', async () => {
+    await openNode();
+    const connection = await openConnection();
+    assert.equal(connection.session.remoteSettings.maxConcurrentStreams, STRANGER_STREAMS_MAX);
+    const { stream, ended } = connection.call(INFO, TOKEN);
+    stream.end(EMPTY);
+    assert.equal((await ended).status, status.OK);
+    await connection.ping();
+    assert.equal(connection.session.remoteSettings.maxConcurrentStreams, 256);
+  });
+
+  it('carries no more metadata than it may', async () => {
+    await openNode();
+    const connection = await openConnection();
+    const { ended } = connection.call(CHECK, 'x'.repeat(20_000));
+    assert.equal((await ended).rstCode, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  });
+});
+
+describe('a connection without a token', () => {
+  it('is closed in time, whatever it does but probe', async () => {
+    await openNode({ guardBounds: { tokenWaitMaxMs: 300 } });
+    const silent = await openConnection();
+    const refused = await openConnection();
+    const wrong = refused.call(INFO, 'not-the-token');
+    wrong.stream.end(EMPTY);
+    assert.equal((await wrong.ended).code, 'INVALID_NODE_TOKEN');
+    await Promise.all([silent.closed, refused.closed]);
+    assert.deepEqual([silent.goaway, refused.goaway], [0, 0]);
+    assert.deepEqual(causes(), { no_token: 2 });
+  });
+
+  it('that has shown one stays', async () => {
+    await openNode({ guardBounds: { tokenWaitMaxMs: 200 } });
+    const known = await openKnown();
+    const later = await openConnection();
+    await later.closed;
+    const { stream, ended } = known.call(INFO);
+    stream.end(EMPTY);
+    assert.equal((await ended).code, 'INVALID_NODE_TOKEN');
+    assert.equal(known.open, true);
+    assert.equal(node.connections.known, 1);
+  });
+
+  it('that probes stays longer, and is asked to come again', async () => {
+    await openNode({ guardBounds: { tokenWaitMaxMs: 100, probeAgeMaxMs: 1000 } });
+    const prober = new HealthClient(node.address);
+    const raw = await openConnection();
+    const check = raw.call(CHECK);
+    check.stream.end(EMPTY);
+    assert.equal((await check.ended).status, status.OK);
+    const watch = raw.call(WATCH);
+    watch.stream.end(EMPTY);
+    // It outlives one of the same age that says nothing.
+    const silent = await openConnection();
+    await silent.closed;
+    assert.equal(raw.open, true);
+    // A client of gRPC does not notice: its next check is made on a new connection.
+    const ends: Promise<void>[] = [raw.closed];
+    for (let over = false; !over; ) {
+      assert.equal(await prober.check(''), 'SERVING');
+      over = await Promise.race([
+        Promise.all(ends).then(() => true),
+        new Promise<boolean>(resolve => setTimeout(() => resolve(false), 20)),
+      ]);
+    }
+    assert.equal(raw.goaway, constants.NGHTTP2_NO_ERROR);
+    assert.equal(await prober.check(''), 'SERVING');
+    prober.close();
+  });
+
+  it('keeps nobody out who has one, however many there are', async () => {
+    await openNode({ guardBounds: FEW });
+    const idle: Socket[] = [];
+    for (let count = 0; count < 20; count += 1) {
+      const socket = connect(Number(node.address.split(':')[1]), '127.0.0.1');
+      socket.on('error', () => undefined);
+      socket.resume();
+      opened.push({ close: () => socket.destroy() });
+      await once(socket, 'connect');
+      idle.push(socket);
+      if (count % 4 === 3) {
+        const caller = await new MatteCaller(node, { token: TOKEN }).sendFile('12345');
+        assert.equal(await caller.ended, undefined);
+      }
+    }
+    await until(() => idle.filter(({ closed }) => !closed).length <= FEW.strangersMax);
+    assert.ok(node.connections.strangers <= FEW.strangersMax);
+    assert.ok(causes().crowded! >= 16);
+    // The newest are those that stay.
+    assert.equal(idle.at(-1)!.closed, false);
+    await openKnown();
+  });
+
+  it('is refused beyond those that known callers have, and a direct one before the fleet', async () => {
+    const shop = { name: 'shop', token: 'the-token-of-the-shop' };
+    const lab = { name: 'lab', token: 'the-token-of-the-lab!' };
+    await openNode({ guardBounds: FEW, callers: { callerTokens: [shop, lab] } });
+    const refusal = async (token: string) => {
+      const connection = await openConnection();
+      const { stream, ended } = connection.call(INFO, token);
+      stream.end(EMPTY);
+      assert.equal((await ended).code, 'CALLER_OVER_LIMIT');
+      await connection.closed;
+    };
+    const first = await openKnown(shop.token);
+    await openKnown(shop.token);
+    await refusal(shop.token);
+    await openKnown(lab.token);
+    await refusal(lab.token);
+    for (let count = 0; count < 3; count += 1) await openKnown();
+    await refusal(TOKEN);
+    assert.equal(node.connections.known, 6);
+    first.close();
+    await until(() => node.connections.known === 5);
+    await openKnown(lab.token);
+    assert.equal(causes().over_limit, 3);
+  });
+
+  it('is ended for a flood of pings', async () => {
+    await openNode({ guardBounds: { strangerBytesMax: 4000, tokenWaitMaxMs: 2000 } });
+    const connection = await openConnection();
+    while (connection.open) await connection.ping();
+    await until(() => causes().flood === 1);
+  });
+});
+
+describe('over TLS', () => {
+  it('strangers have the same bounds', async () => {
+    const authority = new TestAuthority();
+    const { cert, key } = authority.issue('node');
+    const pair = { private_key: Buffer.from(key), cert_chain: Buffer.from(cert) };
+    await openNode({
+      credentials: ServerCredentials.createSsl(null, [pair]),
+      guardBounds: { ...FEW, tokenWaitMaxMs: 2000 },
+    });
+    const open = async () => {
+      const connection = await RawConnection.open(`https://${node.address}`, {
+        ca: authority.cert,
+      });
+      opened.push(connection);
+      return connection;
+    };
+    const known = await open();
+    const shown = known.call(INFO, TOKEN);
+    shown.stream.end(EMPTY);
+    assert.equal((await shown.ended).status, status.OK);
+
+    const flooding = await open();
+    const half = flooding.call(CHECK);
+    half.stream.write(framed(Buffer.alloc(10), 1_000_000));
+    assert.equal((await half.ended).code, 'INVALID_REQUEST');
+    const bare = connect(Number(node.address.split(':')[1]), '127.0.0.1');
+    bare.on('error', () => undefined).resume();
+    await Promise.all([once(bare, 'close'), flooding.closed]);
+    for (let count = 0; count < 6; count += 1) await open();
+    await until(() => (causes().crowded ?? 0) >= 2);
+    assert.equal(known.open, true);
+    assert.equal(node.connections.known, 1);
+  });
+});
+
+describe('a client of gRPC', () => {
+  it('with the token is not slowed by what strangers may', async () => {
+    await openNode();
+    const info = () =>
+      new Promise<string>((resolve, reject) => {
+        node.client.getNodeInfo({}, tokenMetadata(TOKEN), (error, answer) =>
+          error ? reject(error) : resolve(answer.nodeId),
+        );
+      });
+    const answers = await Promise.all(Array.from({ length: 300 }, info));
+    assert.equal(new Set(answers).size, 1);
+    await assert.rejects(
+      new Promise((resolve, reject) => {
+        node.client.getNodeInfo({}, new Metadata(), (error, answer) =>
+          error ? reject(error) : resolve(answer),
+        );
+      }),
+      { code: status.UNAUTHENTICATED },
+    );
+    assert.deepEqual(node.ended, []);
+  });
+});

@@ -1,0 +1,110 @@
+/**
+ * gRPC calls over a bare http2 client, for callers that break every habit: half a message, no end,
+ * nothing but pings. What the port makes of each stream and connection is seen as it comes.
+ */
+import { once } from 'node:events';
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect as connectHttp2,
+  constants,
+  type SecureClientSessionOptions,
+} from 'node:http2';
+
+export interface RawCall {
+  readonly stream: ClientHttp2Stream;
+  /** Settles when the stream is over. */
+  readonly ended: Promise<RawEnd>;
+}
+
+export interface RawEnd {
+  /** Undefined where the stream was reset without one. */
+  readonly status: number | undefined;
+  /** matting-error-code. */
+  readonly code: string | undefined;
+  readonly rstCode: number | undefined;
+}
+
+export class RawConnection {
+  readonly session: ClientHttp2Session;
+  readonly closed: Promise<void>;
+  #goaway: number | undefined;
+
+  private constructor(session: ClientHttp2Session) {
+    this.session = session;
+    session.on('error', () => undefined);
+    session.on('goaway', code => {
+      this.#goaway = code;
+    });
+    this.closed = new Promise(resolve => session.once('close', resolve));
+  }
+
+  /** Resolves once the port has greeted, or closed. @param authority http://host:port or https. */
+  static async open(
+    authority: string,
+    options: SecureClientSessionOptions = {},
+  ): Promise<RawConnection> {
+    const connection = new RawConnection(connectHttp2(authority, options));
+    await Promise.race([
+      once(connection.session, 'remoteSettings').catch(() => undefined),
+      connection.closed,
+    ]);
+    return connection;
+  }
+
+  /** The code of the GOAWAY that came; undefined: none. */
+  get goaway(): number | undefined {
+    return this.#goaway;
+  }
+
+  get open(): boolean {
+    return !this.session.closed && !this.session.destroyed;
+  }
+
+  /** Resolves when the port has read what was sent before, or the connection is over. */
+  async ping(): Promise<void> {
+    await Promise.race([
+      new Promise<void>(resolve => {
+        // Not sent where too many are under way: the others have to come back first.
+        if (!this.open || !this.session.ping(() => resolve())) setImmediate(resolve);
+      }),
+      this.closed,
+    ]);
+  }
+
+  call(path: string, token?: string): RawCall {
+    const stream = this.session.request({
+      ':method': 'POST',
+      ':path': path,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
+    });
+    let status: number | undefined;
+    let code: string | undefined;
+    const read = (headers: Record<string, unknown>) => {
+      if (headers['grpc-status'] !== undefined) status = Number(headers['grpc-status']);
+      if (headers['matting-error-code'] !== undefined) code = String(headers['matting-error-code']);
+    };
+    stream.on('response', read);
+    stream.on('trailers', read);
+    stream.on('error', () => undefined);
+    stream.resume();
+    const ended = new Promise<RawEnd>(resolve => {
+      stream.once('close', () => resolve({ status, code, rstCode: stream.rstCode }));
+    });
+    return { stream, ended };
+  }
+
+  close(): void {
+    this.session.destroy(undefined, constants.NGHTTP2_NO_ERROR);
+  }
+}
+
+/** A message's prefix that announces `bytes`, and so many of them as are given. */
+export function framed(body: Buffer, bytes = body.length, compressed = false): Buffer {
+  const prefix = Buffer.alloc(5);
+  prefix[0] = compressed ? 1 : 0;
+  prefix.writeUInt32BE(bytes, 1);
+  return Buffer.concat([prefix, body]);
+}
