@@ -2,12 +2,13 @@
  * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp. What it may read is
  * fixed here: no other loader of libvips can be reached from this process, whatever the bytes are.
  */
-import sharp, { type Metadata, type Sharp, type SharpOptions } from 'sharp';
+import sharp, { type Metadata, type Sharp } from 'sharp';
 import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { isSrgbProfile } from './icc.ts';
+import { type MendedJpeg, mendJpeg, withoutPadding } from './jpeg-file.ts';
 import type { OpenedPicture } from './opened-picture.ts';
 import { readPngColour } from './png-colour.ts';
 import { viewAsPixels } from './rgba-picture.ts';
@@ -31,14 +32,10 @@ const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
 };
 
 /**
- * libjpeg's warnings that leave every pixel whole: phones and scanners write such files by the
- * million. All the others may be a cut-out that is half grey.
+ * libjpeg warns of what it cannot read: such a picture would come out half grey. What it warns of
+ * and reads right is mended beforehand (jpeg-file.ts).
  */
-const HARMLESS_WARNINGS = [
-  'Invalid SOS parameters for sequential JPEG',
-  'extraneous bytes before marker',
-  'Unknown Adobe color transform code',
-];
+const FAIL_ON = 'warning';
 
 /**
  * Reads the header, not a pixel.
@@ -57,7 +54,7 @@ export async function openWithSharp(
   requireExpected(metadata, format);
   const { width, height } = metadata.autoOrient;
   const colour = await readColour(file, format, metadata);
-  return { width, height, readPixels: () => readPixels(file, metadata, colour) };
+  return { width, height, readPixels: () => readPixels(file, format, metadata, colour) };
 }
 
 /** Undefined: sRGB, or what an embedded profile says. */
@@ -92,30 +89,53 @@ function requireExpected(metadata: Metadata, format: Exclude<InputFormat, 'jxl'>
   }
 }
 
-async function readPixels(file: Buffer, metadata: Metadata, colour: SourceColour | undefined) {
-  const read = (failOn: SharpOptions['failOn']) =>
-    colour === undefined
-      ? readRgba(file, metadata, failOn)
-      : readNumberedColours(file, metadata, colour, failOn);
-  const rgba = await read('warning').catch(error => {
-    const { message } = error as Error;
-    if (!HARMLESS_WARNINGS.some(warning => message.includes(warning))) throw toContractError(error);
-    return read('error').catch(again => {
-      throw toContractError(again);
-    });
-  });
+async function readPixels(
+  file: Buffer,
+  format: Exclude<InputFormat, 'jxl'>,
+  metadata: Metadata,
+  colour: SourceColour | undefined,
+) {
+  const rgba =
+    format === 'jpeg'
+      ? await readJpegPixels(mendJpeg(file), metadata)
+      : await readSamples(file, metadata, colour);
   return { rgba, translucent: metadata.hasAlpha };
 }
 
+async function readSamples(file: Buffer, metadata: Metadata, colour: SourceColour | undefined) {
+  try {
+    return colour === undefined
+      ? await readRgba(file, metadata)
+      : await readNumberedColours(file, metadata, colour);
+  } catch (error) {
+    throw toContractError(error);
+  }
+}
+
+/** The decoder works on its thread while the codes are checked here. */
+async function readJpegPixels({ file, requireWhole }: MendedJpeg, metadata: Metadata) {
+  const reading = readSamples(file, metadata, undefined);
+  try {
+    requireWhole();
+  } catch (error) {
+    // Not before the decoder has let the file go.
+    await Promise.allSettled([reading]);
+    throw error;
+  }
+  try {
+    return await reading;
+  } catch (error) {
+    const unpadded = withoutPadding(file, String((error as Error).cause));
+    if (unpadded === undefined) throw error;
+    return await readSamples(unpadded, metadata, undefined);
+  }
+}
+
 /** sRGB, straight alpha, 8 bits, upright. */
-async function readRgba(
-  file: Buffer,
-  { icc, depth }: Metadata,
-  failOn: SharpOptions['failOn'],
-): Promise<Uint32Array> {
+async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32Array> {
   const needsConversion = icc !== undefined && !isSrgbProfile(icc);
   let picture = sharp(file, {
-    failOn,
+    failOn: FAIL_ON,
     autoOrient: true,
     ignoreIcc: !needsConversion,
     limitInputPixels: IMAGE_PIXELS_MAX,
@@ -131,11 +151,10 @@ async function readNumberedColours(
   file: Buffer,
   { depth }: Metadata,
   colour: SourceColour,
-  failOn: SharpOptions['failOn'],
 ): Promise<Uint32Array> {
   const isDeep = depth === 'ushort';
   const bytes = await sharp(file, {
-    failOn,
+    failOn: FAIL_ON,
     autoOrient: true,
     ignoreIcc: true,
     limitInputPixels: IMAGE_PIXELS_MAX,

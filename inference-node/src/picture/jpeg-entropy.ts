@@ -1,0 +1,213 @@
+/**
+ * Whether the entropy-coded data of a sequential JPEG holds every block of the picture (ITU-T T.81,
+ * annex F.2.2), found by reading its Huffman codes and leaving their values. libjpeg fills what is
+ * missing with grey and only warns, and libvips (8.18) overlooks a warning in the last rows.
+ */
+
+/** Codes up to this length are found in one step. */
+const FAST_BITS = 10;
+const FAST_CODES = 1 << FAST_BITS;
+const CODE_BITS_MAX = 16;
+/** Held before a code is read: a fast one and the longest value behind it fit. */
+const HELD_BITS_MIN = 25;
+const BLOCK_COEFFICIENTS = 64;
+/** Of the end of a block, as a number of coefficients: more than any value brings it to. */
+const END_OF_BLOCK = 128;
+
+/** Of a DHT segment: how many codes there are of each length 1 to 16, and their symbols. */
+export interface HuffmanCodes {
+  readonly counts: Uint8Array;
+  readonly symbols: Uint8Array;
+}
+
+/** A scan that holds a whole picture. */
+export interface SequentialScan {
+  /** Of its first byte of data. */
+  readonly start: number;
+  readonly mcus: number;
+  /** In MCUs; 0: no restart markers. */
+  readonly restartInterval: number;
+  /** Of one MCU, in order. */
+  readonly blocks: readonly { readonly dc: HuffmanCodes; readonly ac: HuffmanCodes }[];
+}
+
+/** False: a block is missing or damaged. What follows the last one is not looked at. */
+export function isEntropyWhole(file: Uint8Array, scan: SequentialScan): boolean {
+  const tables = createTables(scan.blocks);
+  if (tables === undefined) return false;
+  const { mcus, restartInterval } = scan;
+  const span = restartInterval === 0 ? mcus : restartInterval;
+  let at = scan.start;
+  for (let first = 0, restarts = 0; first < mcus; first += span, restarts++) {
+    if (restarts > 0) at = passRestart(file, at, (restarts - 1) & 7);
+    if (at === BROKEN) return false;
+    at = readSpan(file, at, tables, Math.min(span, mcus - first), first + span < mcus);
+  }
+  return at !== BROKEN;
+}
+
+/** In the place of an offset. */
+const BROKEN = -1;
+
+/** Where a restart marker with this number ends that begins, fill bytes aside, at `at`. */
+function passRestart(file: Uint8Array, at: number, number: number): number {
+  let code = at;
+  while (file[code] === 0xff) code++;
+  return code > at && file[code] === 0xd0 + number ? code + 1 : BROKEN;
+}
+
+/**
+ * What a code means here: in the low byte how many bits it takes with the value behind it, above
+ * that by how many coefficients it brings the block on. 0: no code.
+ */
+type Step = number;
+
+function stepOf(codeBits: number, symbol: number, isAc: boolean): Step {
+  const valueBits = symbol & 15;
+  const run = symbol >> 4;
+  const isEnd = isAc && valueBits === 0 && run !== 15;
+  const coefficients = isEnd ? END_OF_BLOCK : isAc ? run + 1 : 1;
+  return (codeBits + valueBits) | (coefficients << 8);
+}
+
+interface CodeTables {
+  /** Of all tables, one behind the other: by the next FAST_BITS bits; 0: a longer code. */
+  readonly fast: Uint16Array;
+  readonly long: readonly LongCodes[];
+  /** Table numbers, DC and AC in turns, of the blocks of an MCU. */
+  readonly order: Uint8Array;
+}
+
+interface LongCodes {
+  /** By code length: above the greatest code of that length. */
+  readonly limits: Int32Array;
+  /** By code length: what to add to a code for the place of its step. */
+  readonly offsets: Int32Array;
+  readonly steps: Uint16Array;
+}
+
+/** Undefined: one is no prefix code. */
+function createTables(blocks: SequentialScan['blocks']): CodeTables | undefined {
+  const numbers = new Map<HuffmanCodes, number>();
+  const order = blocks.flatMap(({ dc, ac }) =>
+    [dc, ac].map(codes => {
+      const number = numbers.get(codes) ?? numbers.size;
+      numbers.set(codes, number);
+      return number;
+    }),
+  );
+  const fast = new Uint16Array(FAST_CODES * numbers.size);
+  const long: LongCodes[] = [];
+  for (const [codes, number] of numbers) {
+    const part = fast.subarray(number * FAST_CODES, (number + 1) * FAST_CODES);
+    const isAc = blocks.some(({ ac }) => ac === codes);
+    const table = createTable(codes, isAc, part);
+    if (table === undefined) return undefined;
+    long.push(table);
+  }
+  return { fast, long, order: Uint8Array.from(order) };
+}
+
+function createTable(
+  { counts, symbols }: HuffmanCodes,
+  isAc: boolean,
+  fast: Uint16Array,
+): LongCodes | undefined {
+  const limits = new Int32Array(CODE_BITS_MAX + 1);
+  const offsets = new Int32Array(CODE_BITS_MAX + 1);
+  const steps = new Uint16Array(symbols.length);
+  let code = 0;
+  let index = 0;
+  for (let bits = 1; bits <= CODE_BITS_MAX; bits++) {
+    offsets[bits] = index - code;
+    for (let i = 0; i < counts[bits - 1]; i++, code++, index++) {
+      if (index >= symbols.length || code >= 1 << bits) return undefined;
+      const step = stepOf(bits, symbols[index], isAc);
+      steps[index] = step;
+      const unread = FAST_BITS - bits;
+      if (unread >= 0) fast.fill(step, code << unread, (code + 1) << unread);
+    }
+    limits[bits] = code;
+    code <<= 1;
+  }
+  return { limits, offsets, steps };
+}
+
+function findLong({ limits, offsets, steps }: LongCodes, held: number): Step {
+  for (let bits = FAST_BITS + 1; bits <= CODE_BITS_MAX; bits++) {
+    const code = held >>> (32 - bits);
+    if (code < limits[bits]) return steps[code + offsets[bits]];
+  }
+  return 0;
+}
+
+/** A data byte of 255 is followed by 0: where that ends. BROKEN: it is a marker. */
+function passStuffing(file: Uint8Array, at: number): number {
+  let code = at + 1;
+  while (file[code] === 0xff) code++;
+  return file[code] === 0 ? code + 1 : BROKEN;
+}
+
+/**
+ * Reads MCUs from `start` on; the offset behind what was taken, or BROKEN.
+ * @param endsAtMarker nothing but the rest of a byte may stand between the last one and a marker
+ */
+function readSpan(
+  file: Uint8Array,
+  start: number,
+  { fast, long, order }: CodeTables,
+  mcus: number,
+  endsAtMarker: boolean,
+): number {
+  let at = start;
+  let end = file.length;
+  // Bits taken and not used, the first one on top; the last `missing` of them are not in the file.
+  let held = 0;
+  let heldBits = 0;
+  let missing = 0;
+  // Bits of a value that were not held yet when its code was read.
+  let owed = 0;
+  for (let mcu = 0; mcu < mcus; mcu++) {
+    for (let block = 0; block < order.length; block += 2) {
+      let table = order[block];
+      let coefficient = 0;
+      while (coefficient < BLOCK_COEFFICIENTS) {
+        while (heldBits < HELD_BITS_MIN) {
+          const byte = at < end ? file[at] : 0;
+          const next = byte === 0xff ? passStuffing(file, at) : at + 1;
+          if (at < end && next !== BROKEN) {
+            held |= byte << (24 - heldBits);
+            at = next;
+          } else {
+            // A marker or the file's end: zeros from here on.
+            end = at;
+            missing += 8;
+          }
+          heldBits += 8;
+        }
+        if (owed > 0) {
+          held <<= owed;
+          heldBits -= owed;
+          owed = 0;
+          continue;
+        }
+        let step = fast[(table << FAST_BITS) | (held >>> (32 - FAST_BITS))];
+        if (step === 0) step = findLong(long[table], held);
+        if (step === 0) return BROKEN;
+        let bits = step & 255;
+        if (bits > heldBits) {
+          owed = bits - heldBits;
+          bits = heldBits;
+        }
+        held <<= bits;
+        heldBits -= bits;
+        coefficient += step >> 8;
+        table = order[block + 1];
+      }
+      // A value behind the block's end: no encoder writes one, and no decoder heeds it.
+      if (coefficient > BLOCK_COEFFICIENTS && coefficient < END_OF_BLOCK) return BROKEN;
+    }
+    if (missing > heldBits - owed) return BROKEN;
+  }
+  return endsAtMarker && heldBits - owed - missing >= 8 ? BROKEN : at;
+}
