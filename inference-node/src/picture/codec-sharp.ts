@@ -7,12 +7,20 @@ import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import { isSrgbProfile } from './icc.ts';
+import { isGreyProfile, isRgbProfile, isSrgbProfile } from './icc.ts';
+import { convertGrey, convertRgba } from './icc-conversion.ts';
 import { type MendedJpeg, mendJpeg, withoutPadding } from './jpeg-file.ts';
 import type { OpenedPicture } from './opened-picture.ts';
 import { readPngColour } from './png-colour.ts';
 import { viewAsPixels } from './rgba-picture.ts';
-import { colourOfCicp, colourOfGamma, convertToSrgb, type SourceColour } from './source-colour.ts';
+import { bytesOfSamples, divideByAlpha, type Samples } from './samples.ts';
+import {
+  colourOfCicp,
+  colourOfGamma,
+  convertToSrgb,
+  isKnownCicp,
+  type SourceColour,
+} from './source-colour.ts';
 
 const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${name}`);
 
@@ -38,6 +46,12 @@ const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
 const FAIL_ON = 'warning';
 
 /**
+ * In these sharp (0.35) ignores a profile of grey: grey of 16 bits, and grey that libheif and
+ * libwebp hand out as three channels.
+ */
+const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
+
+/**
  * Reads the header, not a pixel.
  * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED
  */
@@ -53,26 +67,78 @@ export async function openWithSharp(
   }
   requireExpected(metadata, format);
   const { width, height } = metadata.autoOrient;
-  const colour = await readColour(file, format, metadata);
-  return { width, height, readPixels: () => readPixels(file, format, metadata, colour) };
+  const plan = await planStored(file, format, metadata);
+  return { width, height, readPixels: () => readPixels(file, format, metadata, plan) };
 }
 
-/** Undefined: sRGB, or what an embedded profile says. */
+/** What is done here with samples as they are stored. */
+interface StoredPlan {
+  /** They are to be divided by alpha, before anything else. */
+  readonly premultiplied: boolean;
+  /** To pixels in sRGB; may use the samples' memory. */
+  toPixels(samples: Samples): Uint32Array | Promise<Uint32Array>;
+}
+
+/** Undefined: sharp does all there is to do. */
+async function planStored(
+  file: Buffer,
+  format: Exclude<InputFormat, 'jxl'>,
+  metadata: Metadata,
+): Promise<StoredPlan | undefined> {
+  const { space, hasAlpha, autoOrient } = metadata;
+  const { colour, profile, isNumbered, premultiplied } = await readColour(file, format, metadata);
+  const divides = premultiplied && hasAlpha;
+  const plan = (toPixels: StoredPlan['toPixels']) => ({ premultiplied: divides, toPixels });
+  if (colour !== undefined) return plan(samples => convertToSrgb(samples, colour));
+  if (profile !== undefined && isGreyProfile(profile) && SPREAD_SPACES.includes(space)) {
+    return plan(samples => convertGrey(samples, profile));
+  }
+  // Numbers of sRGB above another profile, which sharp would follow.
+  if (!divides && !(isNumbered && metadata.icc !== undefined)) return undefined;
+  if (profile === undefined || !isRgbProfile(profile) || isSrgbProfile(profile)) {
+    return plan(samples => viewAsPixels(bytesOfSamples(samples)));
+  }
+  return plan(samples => convertRgba(samples, autoOrient.width, profile));
+}
+
+/** What a file says of its colours: of several ways that which stands above the others. */
+interface FileColour {
+  readonly colour: SourceColour | undefined;
+  readonly profile: Buffer | undefined;
+  /** Numbers say it, if only that it is sRGB: then nothing else does. */
+  readonly isNumbered: boolean;
+  readonly premultiplied: boolean;
+}
+
 async function readColour(
   file: Buffer,
   format: Exclude<InputFormat, 'jxl'>,
   { icc }: Metadata,
-): Promise<SourceColour | undefined> {
+): Promise<FileColour> {
+  const byProfile = {
+    colour: undefined,
+    profile: icc,
+    isNumbered: false,
+    premultiplied: false,
+  };
+  const byNumbers = (colour: SourceColour | undefined) => ({
+    ...byProfile,
+    colour,
+    profile: undefined,
+    isNumbered: true,
+  });
   if (format === 'png') {
-    const { cicp, isNamed, exponent, chromaticities } = readPngColour(file);
-    if (cicp !== undefined) return colourOfCicp(cicp);
-    return isNamed || icc !== undefined ? undefined : colourOfGamma(exponent, chromaticities);
+    const { cicp, isSrgb, exponent, chromaticities } = readPngColour(file);
+    if (cicp !== undefined && isKnownCicp(cicp)) return byNumbers(colourOfCicp(cicp));
+    if (icc !== undefined || isSrgb) return byProfile;
+    return byNumbers(colourOfGamma(exponent, chromaticities));
   }
-  if (format !== 'avif') return undefined;
-  const { cicp } = await readAvifColour(file);
+  if (format !== 'avif') return byProfile;
+  const { cicp, premultiplied } = await readAvifColour(file);
   const colour = cicp && colourOfCicp(cicp);
   // A profile goes before the code points, but cannot say how a high dynamic range is shown.
-  return icc === undefined || colour?.toneMaps ? colour : undefined;
+  const isByNumbers = icc === undefined || colour?.toneMaps;
+  return { ...(isByNumbers ? byNumbers(colour) : byProfile), premultiplied };
 }
 
 function requireExpected(metadata: Metadata, format: Exclude<InputFormat, 'jxl'>): void {
@@ -93,28 +159,32 @@ async function readPixels(
   file: Buffer,
   format: Exclude<InputFormat, 'jxl'>,
   metadata: Metadata,
-  colour: SourceColour | undefined,
+  plan: StoredPlan | undefined,
 ) {
   const rgba =
     format === 'jpeg'
-      ? await readJpegPixels(mendJpeg(file), metadata)
-      : await readSamples(file, metadata, colour);
+      ? await readJpegPixels(mendJpeg(file), metadata, plan)
+      : await readSamples(file, metadata, plan);
   return { rgba, translucent: metadata.hasAlpha };
 }
 
-async function readSamples(file: Buffer, metadata: Metadata, colour: SourceColour | undefined) {
+async function readSamples(file: Buffer, metadata: Metadata, plan: StoredPlan | undefined) {
   try {
-    return colour === undefined
+    return plan === undefined
       ? await readRgba(file, metadata)
-      : await readNumberedColours(file, metadata, colour);
+      : await readStored(file, metadata, plan);
   } catch (error) {
-    throw toContractError(error);
+    throw error instanceof ContractError ? error : toContractError(error);
   }
 }
 
 /** The decoder works on its thread while the codes are checked here. */
-async function readJpegPixels({ file, requireWhole }: MendedJpeg, metadata: Metadata) {
-  const reading = readSamples(file, metadata, undefined);
+async function readJpegPixels(
+  { file, requireWhole }: MendedJpeg,
+  metadata: Metadata,
+  plan: StoredPlan | undefined,
+) {
+  const reading = readSamples(file, metadata, plan);
   try {
     requireWhole();
   } catch (error) {
@@ -127,7 +197,7 @@ async function readJpegPixels({ file, requireWhole }: MendedJpeg, metadata: Meta
   } catch (error) {
     const unpadded = withoutPadding(file, String((error as Error).cause));
     if (unpadded === undefined) throw error;
-    return await readSamples(unpadded, metadata, undefined);
+    return await readSamples(unpadded, metadata, plan);
   }
 }
 
@@ -147,10 +217,10 @@ async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32A
 }
 
 /** The same, from samples as they are stored: none of their bits is lost before the conversion. */
-async function readNumberedColours(
+async function readStored(
   file: Buffer,
   { depth }: Metadata,
-  colour: SourceColour,
+  { premultiplied, toPixels }: StoredPlan,
 ): Promise<Uint32Array> {
   const isDeep = depth === 'ushort';
   const bytes = await sharp(file, {
@@ -166,7 +236,8 @@ async function readNumberedColours(
   const samples = isDeep
     ? new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2)
     : bytes;
-  return convertToSrgb(samples, colour);
+  if (premultiplied) divideByAlpha(samples);
+  return await toPixels(samples);
 }
 
 function toContractError(error: unknown): ContractError {

@@ -39,6 +39,11 @@ export function isCmykProfile(profile: Uint8Array): boolean {
   return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'CMYK';
 }
 
+/** Its data is one channel of grey. */
+export function isGreyProfile(profile: Uint8Array): boolean {
+  return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'GRAY';
+}
+
 export function isSrgbProfile(profile: Uint8Array): boolean {
   const bytes = Buffer.from(profile.buffer, profile.byteOffset, profile.byteLength);
   const tags = readTags(bytes);

@@ -59,11 +59,16 @@ export function hasJxlTools(): boolean {
 }
 
 /**
- * RGBA, upright, in the file's own colours, 8 bits.
+ * RGBA, upright, in the file's own colours, 8 bits, with straight alpha.
  * @param file of at most DJXL_EXTRA_CHANNELS_MAX channels beside its colours, alpha among them.
+ * @param premultiplied the file's colours are multiplied by its alpha.
  */
-export async function decodeWithDjxl(file: Buffer, size: Size): Promise<Uint8Array> {
-  return await runDjxl(file, size, output => readRgba(output, size));
+export async function decodeWithDjxl(
+  file: Buffer,
+  size: Size,
+  premultiplied = false,
+): Promise<Uint8Array> {
+  return await runDjxl(file, size, output => readRgba(output, size, premultiplied));
 }
 
 /** Of CMYK. What is 255 has none of that ink; all are upright and of 8 bits. */
@@ -74,12 +79,19 @@ export interface Inks {
   readonly hasAlpha: boolean;
 }
 
-/** @param file of CMYK whose only channel beside colours and alpha is black. */
-export async function decodeInksWithDjxl(file: Buffer, size: Size): Promise<Inks> {
+/**
+ * @param file of CMYK whose only channel beside colours and alpha is black.
+ * @param premultiplied cyan, magenta and yellow are multiplied by alpha; black never is.
+ */
+export async function decodeInksWithDjxl(
+  file: Buffer,
+  size: Size,
+  premultiplied: boolean,
+): Promise<Inks> {
   return await runDjxl(file, size, async (output, extra) => {
     const black = await readSamples(extra, size);
     const { channels } = await readHeader(output, size);
-    return { cmya: await readRgba(output, size), black, hasAlpha: channels === 4 };
+    return { cmya: await readRgba(output, size, premultiplied), black, hasAlpha: channels === 4 };
   });
 }
 

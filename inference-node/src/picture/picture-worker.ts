@@ -10,12 +10,12 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import type { Frame } from '../process/frames.ts';
 import { serveParent } from '../process/serve-parent.ts';
-import { isJxlPoisoned } from './codec-jxl.ts';
 import { type DecodedFile, decodeFile } from './decode.ts';
 import { finishPicture } from './finish.ts';
 import { createModelInput } from './model-input.ts';
 import type { FromPictureWorker, ToPictureWorker } from './picture-protocol.ts';
 import { warmUp } from './warm-up.ts';
+import { isVipsPoisoned } from './wasm-vips.ts';
 
 const CAUSE_LENGTH_MAX = 500;
 /** Pixels and files live outside V8's heap, which therefore sees no reason to collect them. */
@@ -110,7 +110,7 @@ async function settle(): Promise<void> {
     await nextTurn();
   }
   const residentBytes = process.memoryUsage.rss();
-  await reply({ kind: 'settled', residentBytes, poisoned: isJxlPoisoned() });
+  await reply({ kind: 'settled', residentBytes, poisoned: isVipsPoisoned() });
 }
 
 function describeFailure(error: unknown): FromPictureWorker {

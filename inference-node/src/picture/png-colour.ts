@@ -17,8 +17,7 @@ export type Chromaticities = readonly number[];
 
 export interface PngColour {
   readonly cicp: Cicp | undefined;
-  /** iCCP or sRGB stand above gAMA and cHRM. */
-  readonly isNamed: boolean;
+  readonly isSrgb: boolean;
   /** What a sample is raised to for linear light. */
   readonly exponent: number | undefined;
   readonly chromaticities: Chromaticities | undefined;
@@ -27,7 +26,7 @@ export interface PngColour {
 export function readPngColour(file: Buffer): PngColour {
   const colour: { -readonly [Key in keyof PngColour]: PngColour[Key] } = {
     cicp: undefined,
-    isNamed: false,
+    isSrgb: false,
     exponent: undefined,
     chromaticities: undefined,
   };
@@ -38,9 +37,9 @@ export function readPngColour(file: Buffer): PngColour {
     const body = file.subarray(offset + 8, offset + 8 + length);
     if (type === 'IDAT') break;
     if (type === 'cICP' && body.length === 4) {
-      colour.cicp = { primaries: body[0], transfer: body[1] };
+      colour.cicp = { primaries: body[0], transfer: body[1], isNarrow: body[3] === 0 };
     }
-    if (type === 'iCCP' || type === 'sRGB') colour.isNamed = true;
+    if (type === 'sRGB') colour.isSrgb = true;
     if (type === 'gAMA' && body.length === 4) colour.exponent = readExponent(body);
     if (type === 'cHRM' && body.length === 32) colour.chromaticities = readChromaticities(body);
     offset += CHUNK_FRAME_BYTES + length;

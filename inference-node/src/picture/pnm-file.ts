@@ -5,6 +5,7 @@
 import type { FileHandle } from 'node:fs/promises';
 import { ContractError } from '#contract/errors.ts';
 import type { Size } from './picture-pool.ts';
+import { divideByAlpha, type Samples } from './samples.ts';
 
 /** Read at once. */
 const PIECE_PIXELS = 1_000_000;
@@ -18,20 +19,28 @@ interface PixelHeader {
   readonly headerBytes: number;
 }
 
-/** RGBA of 8 bits; grey is spread, alpha is 255 where there is none. */
-export async function readRgba(output: FileHandle, size: Size): Promise<Uint8Array> {
+/**
+ * RGBA of 8 bits; grey is spread, alpha is 255 where there is none.
+ * @param premultiplied colours are multiplied by alpha there, and not in the result.
+ */
+export async function readRgba(
+  output: FileHandle,
+  size: Size,
+  premultiplied: boolean,
+): Promise<Uint8Array> {
   // At once of its own, so that it can be seen as words.
   const rgba = new Uint8Array(size.width * size.height * 4);
-  await readPieces(output, size, (samples, channels, pixel) => {
+  const take: TakeSamples = (samples, channels, pixel) => {
     spread(samples, channels, rgba.subarray(pixel * 4, pixel * 4 + PIECE_PIXELS * 4));
-  });
+  };
+  await readPieces(output, size, premultiplied, take);
   return rgba;
 }
 
 /** One channel, of 8 bits. */
 export async function readSamples(output: FileHandle, size: Size): Promise<Uint8Array> {
   const plane = new Uint8Array(size.width * size.height);
-  await readPieces(output, size, (samples, channels, pixel) => {
+  await readPieces(output, size, false, (samples, channels, pixel) => {
     if (channels !== 1) throw badOutput();
     plane.set(samples, pixel);
   });
@@ -46,11 +55,14 @@ export async function readHeader(
   return parseHeader(head, width, height);
 }
 
-/** @param take samples of 8 bits, valid until it returns, from the pixel of that number on. */
+/** Samples of 8 bits, valid until it returns, from the pixel of that number on. */
+type TakeSamples = (samples: Uint8Array, channels: Channels, pixel: number) => void;
+
 async function readPieces(
   output: FileHandle,
   size: Size,
-  take: (samples: Buffer, channels: Channels, pixel: number) => void,
+  premultiplied: boolean,
+  take: TakeSamples,
 ): Promise<void> {
   const { channels, sampleMax, headerBytes } = await readHeader(output, size);
   const pixels = size.width * size.height;
@@ -60,20 +72,27 @@ async function readPieces(
     const wanted = Math.min(PIECE_PIXELS, pixels - done);
     const read = piece.subarray(0, wanted * pixelBytes);
     await readExactly(output, read, headerBytes + done * pixelBytes);
-    const samples = sampleMax > 255 ? joinBytes(read, sampleMax) : read;
-    if (sampleMax < 255) scaleUp(samples, sampleMax);
-    take(samples, channels, done);
+    const samples = sampleMax > 255 ? readWords(read) : read;
+    if (premultiplied && (channels === 2 || channels === 4)) {
+      divideByAlpha(samples, channels, sampleMax);
+    }
+    take(toBytes(samples, sampleMax), channels, done);
     done += wanted;
   }
 }
 
-/** Of two bytes each, the higher first; the result is in the same memory. */
-function joinBytes(samples: Buffer, sampleMax: number): Buffer {
-  const count = samples.length / 2;
-  for (let i = 0; i < count; i++) {
-    samples[i] = (((samples[2 * i] << 8) | samples[2 * i + 1]) * 255) / sampleMax + 0.5;
-  }
-  return samples.subarray(0, count);
+/** Of two bytes each, the higher first; in the same memory. */
+function readWords(bytes: Buffer): Uint16Array {
+  bytes.swap16();
+  return new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
+}
+
+/** In the same memory. */
+function toBytes(samples: Samples, sampleMax: number): Uint8Array {
+  if (sampleMax === 255) return samples as Uint8Array;
+  const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = (samples[i] * 255) / sampleMax + 0.5;
+  return bytes;
 }
 
 async function readExactly(handle: FileHandle, into: Buffer, position: number): Promise<void> {
@@ -88,10 +107,6 @@ function badOutput(): ContractError {
   return new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
     cause: new Error('djxl wrote another picture than the header says'),
   });
-}
-
-function scaleUp(samples: Buffer, sampleMax: number): void {
-  for (let i = 0; i < samples.length; i++) samples[i] = (samples[i] * 255) / sampleMax + 0.5;
 }
 
 /** Of what djxl writes: PGM and PPM on three lines, PAM with a line a field. */
@@ -110,7 +125,7 @@ function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
   return { channels: channels as Channels, sampleMax, headerBytes: match[0].length };
 }
 
-function spread(from: Buffer, channels: Channels, rgba: Uint8Array): void {
+function spread(from: Uint8Array, channels: Channels, rgba: Uint8Array): void {
   const isGrey = channels <= 2;
   const hasAlpha = channels % 2 === 0;
   for (let at = 0, out = 0; out < rgba.length; at += channels, out += 4) {

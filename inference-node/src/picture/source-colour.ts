@@ -9,6 +9,7 @@
  */
 import type { Cicp } from '#contract/image-header/avif-colour.ts';
 import type { Chromaticities } from './png-colour.ts';
+import { type Samples, sampleMaxOf } from './samples.ts';
 
 export interface SourceColour {
   /** Of linear light in the source's primaries to linear light in sRGB's; rows. */
@@ -19,6 +20,8 @@ export interface SourceColour {
   readonly toneMaps: boolean;
   /** Hybrid log-gamma: the scene's light, which the luminance turns into the screen's. */
   readonly isScene: boolean;
+  /** Samples are of video's narrow range: of 8 bits, 16 is black and 235 white. */
+  readonly isNarrow: boolean;
 }
 
 const D65 = [0.3127, 0.329] as const;
@@ -38,6 +41,21 @@ const PRIMARIES: Readonly<Record<number, Chromaticities>> = {
 
 const TRANSFER_PQ = 16;
 const TRANSFER_HLG = 18;
+/** H.273 table 3, without 2 (unspecified) and what is of no picture (logarithms, SMPTE 240M, XYZ). */
+const TRANSFERS: ReadonlySet<number> = new Set([
+  1,
+  4,
+  5,
+  6,
+  8,
+  11,
+  12,
+  13,
+  14,
+  15,
+  TRANSFER_PQ,
+  TRANSFER_HLG,
+]);
 
 /** Peak that the curve expects of a picture: what such content is mostly graded for. */
 const PEAK_NITS = 1000;
@@ -51,14 +69,23 @@ const HLG_SYSTEM_GAMMA = 1.2;
 const EXPONENT_TOLERANCE = 0.05;
 const CHROMATICITY_TOLERANCE = 0.004;
 
+/** Both are known here; where one is not, the code points say nothing. */
+export function isKnownCicp({ primaries, transfer }: Cicp): boolean {
+  return PRIMARIES[primaries] !== undefined && TRANSFERS.has(transfer);
+}
+
 /** Undefined where nothing needs to be done: it is sRGB. */
-export function colourOfCicp({ primaries, transfer }: Cicp): SourceColour | undefined {
+export function colourOfCicp({
+  primaries,
+  transfer,
+  isNarrow = false,
+}: Cicp): SourceColour | undefined {
   const toneMaps = transfer === TRANSFER_PQ || transfer === TRANSFER_HLG;
   const isScene = transfer === TRANSFER_HLG;
   const chromaticities = PRIMARIES[primaries] ?? SRGB;
   const toLinear = transferOf(transfer);
-  if (toLinear === srgbToLinear && chromaticities === SRGB) return undefined;
-  return { matrix: matrixToSrgb(chromaticities), toLinear, toneMaps, isScene };
+  if (toLinear === srgbToLinear && chromaticities === SRGB && !isNarrow) return undefined;
+  return { matrix: matrixToSrgb(chromaticities), toLinear, toneMaps, isScene, isNarrow };
 }
 
 /** Of PNG's gAMA and cHRM. Undefined where nothing needs to be done. */
@@ -81,6 +108,7 @@ export function colourOfGamma(
     toLinear,
     toneMaps: false,
     isScene: false,
+    isNarrow: false,
   };
 }
 
@@ -221,26 +249,37 @@ function tabulate(length: number, at: (index: number) => number): Float32Array {
 /** BT.2020's luminance, for HLG's system gamma; other primaries with HLG are rare and near. */
 const LUMINANCE = [0.2627, 0.678, 0.0593] as const;
 
+/** ITU-T H.273, section 8.3: black is 16 and white 235 of 8 bits, and of more as much more. */
+function placeInNarrowRange(sampleMax: number): (value: number) => number {
+  const unit = (sampleMax + 1) / 256;
+  return value => Math.min(1, Math.max(0, (value / unit - 16) / (235 - 16)));
+}
+
+/** Of linear light in LIGHT_STEPS, as 8 bits of sRGB; the same for every picture. */
+let encodedLight: Uint8Array | undefined;
+
 /**
  * Interleaved RGBA in the source's colours, 8 or 16 bits a sample, to pixels in 8-bit sRGB. 0.1 us
  * a pixel.
  */
 export function convertToSrgb(
-  samples: Uint8Array | Uint16Array,
-  { matrix, toLinear, toneMaps, isScene }: SourceColour,
+  samples: Samples,
+  { matrix, toLinear, toneMaps, isScene, isNarrow }: SourceColour,
 ): Uint32Array {
-  const sampleMax = samples.BYTES_PER_ELEMENT === 1 ? 255 : 65_535;
-  const linear = tabulate(sampleMax + 1, index => toLinear(index / sampleMax));
-  const encoded = Uint8Array.from({ length: LIGHT_STEPS + 1 }, (_, index) =>
+  const sampleMax = sampleMaxOf(samples);
+  const placeOf = isNarrow ? placeInNarrowRange(sampleMax) : (value: number) => value / sampleMax;
+  const linear = tabulate(sampleMax + 1, value => toLinear(placeOf(value)));
+  encodedLight ??= Uint8Array.from({ length: LIGHT_STEPS + 1 }, (_, index) =>
     Math.round(linearToSrgb(index / LIGHT_STEPS) * 255),
   );
+  const encoded = encodedLight;
   // Factors, so that all three of a pixel shrink alike and its hue stays.
-  const factors = tabulate(LIGHT_STEPS + 1, index => {
+  const factors = tabulate(toneMaps ? LIGHT_STEPS + 1 : 0, index => {
     const light = Math.max(index, 1) / LIGHT_STEPS;
-    return toneMaps ? toneMap(light) / light : 1;
+    return toneMap(light) / light;
   });
   const scene = tabulate(
-    LIGHT_STEPS + 1,
+    isScene ? LIGHT_STEPS + 1 : 0,
     index => (Math.max(index, 1) / LIGHT_STEPS) ** (HLG_SYSTEM_GAMMA - 1),
   );
   const pixels = new Uint32Array(samples.length / 4);

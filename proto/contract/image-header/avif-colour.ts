@@ -1,6 +1,7 @@
 /**
  * What an AVIF says of its primary item's colours: the code points of ITU-T H.273 in a `colr` box
- * of type nclx (ISO/IEC 14496-12, 12.1.5), and whether an ICC profile stands beside them.
+ * of type nclx (ISO/IEC 14496-12, 12.1.5), whether an ICC profile stands beside them, and whether
+ * they are multiplied by alpha (a reference of type `prem`, ISO/IEC 23000-22, 7.3.5.2).
  */
 import { readAssociations, readPrimaryId } from './avif.ts';
 import { ByteWindow } from './byte-window.ts';
@@ -10,14 +11,18 @@ import { type Box, boxes, StepBudget } from './iso-boxes.ts';
 export interface Cicp {
   readonly primaries: number;
   readonly transfer: number;
+  /** Samples are of video's narrow range; absent where a decoder has stretched them. */
+  readonly isNarrow?: boolean;
 }
 
 export interface AvifColour {
   readonly cicp: Cicp | undefined;
   readonly hasProfile: boolean;
+  /** Decoders hand such colours out as they are. */
+  readonly premultiplied: boolean;
 }
 
-const NO_COLOUR: AvifColour = { cicp: undefined, hasProfile: false };
+const NO_COLOUR: AvifColour = { cicp: undefined, hasProfile: false, premultiplied: false };
 /** FullBox: version and flags. */
 const FULL_BOX_BYTES = 4;
 
@@ -35,7 +40,7 @@ async function readProperties(
   iprp: Box,
   primaryId: number,
   budget: StepBudget,
-): Promise<AvifColour> {
+): Promise<Pick<AvifColour, 'cicp' | 'hasProfile'>> {
   const colours = new Map<number, AvifColour>();
   const associated: number[] = [];
   for await (const child of boxes(window, iprp.start, iprp.end, budget)) {
@@ -56,6 +61,27 @@ async function readProperties(
   };
 }
 
+/** A reference of type `prem` from the item, to its alpha. */
+async function readPremultiplied(
+  window: ByteWindow,
+  iref: Box,
+  itemId: number,
+  budget: StepBudget,
+): Promise<boolean> {
+  const version = (await window.at(iref.start, 1))?.[0];
+  const idBytes = version === 0 ? 2 : 4;
+  for await (const { type, start } of boxes(
+    window,
+    iref.start + FULL_BOX_BYTES,
+    iref.end,
+    budget,
+  )) {
+    if (type !== 'prem') continue;
+    if ((await window.at(start, idBytes))?.readUIntBE(0, idBytes) === itemId) return true;
+  }
+  return false;
+}
+
 export async function readAvifColour(file: Buffer): Promise<AvifColour> {
   const budget = new StepBudget();
   const window = new ByteWindow(
@@ -66,12 +92,17 @@ export async function readAvifColour(file: Buffer): Promise<AvifColour> {
     if (box.type !== 'meta') continue;
     let primaryId: number | undefined;
     let iprp: Box | undefined;
+    let iref: Box | undefined;
     for await (const child of boxes(window, box.start + FULL_BOX_BYTES, box.end, budget)) {
       if (child.type === 'pitm') primaryId ??= await readPrimaryId(window, child);
       if (child.type === 'iprp') iprp ??= child;
+      if (child.type === 'iref') iref ??= child;
     }
     if (primaryId === undefined || iprp === undefined) return NO_COLOUR;
-    return await readProperties(window, iprp, primaryId, budget);
+    const named = await readProperties(window, iprp, primaryId, budget);
+    const premultiplied =
+      iref !== undefined && (await readPremultiplied(window, iref, primaryId, budget));
+    return { ...named, premultiplied };
   }
   return NO_COLOUR;
 }

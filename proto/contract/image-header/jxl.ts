@@ -8,7 +8,7 @@ import type { ByteWindow } from './byte-window.ts';
 import { boxes, StepBudget } from './iso-boxes.ts';
 
 /** The bits up to have_animation are under 30 bytes with every optional field present. */
-const CODESTREAM_HEAD_BYTES = 64;
+const SIZE_HEAD_BYTES = 64;
 const CONTAINER_SIGNATURE = Buffer.from([
   0x00, 0x00, 0x00, 0x0c, 0x4a, 0x58, 0x4c, 0x20, 0x0d, 0x0a, 0x87, 0x0a,
 ]);
@@ -16,7 +16,7 @@ const CONTAINER_SIGNATURE = Buffer.from([
 const RATIOS = [undefined, [1, 1], [12, 10], [4, 3], [3, 2], [16, 9], [5, 4], [2, 1]] as const;
 
 /** A number coded as one of four ranges: [bits, offset] each. */
-type Ranges = readonly (readonly [bits: number, offset: number])[];
+export type Ranges = readonly (readonly [bits: number, offset: number])[];
 const SIZE_RANGES: Ranges = [
   [9, 1],
   [13, 1],
@@ -44,12 +44,12 @@ export function isJxlContainer(start: Buffer): boolean {
   return start.length >= 12 && start.subarray(0, 12).equals(CONTAINER_SIGNATURE);
 }
 
-function ranged(bits: BitReader, ranges: Ranges): number {
+export function ranged(bits: BitReader, ranges: Ranges): number {
   const [count, offset] = ranges[bits.bits(2)];
   return offset + bits.bits(count);
 }
 
-function readSize(bits: BitReader): { width: number; height: number } {
+export function readSize(bits: BitReader): { width: number; height: number } {
   const div8 = bits.bool();
   const side = (): number => (div8 ? 8 * (1 + bits.bits(5)) : ranged(bits, SIZE_RANGES));
   const height = side();
@@ -58,7 +58,7 @@ function readSize(bits: BitReader): { width: number; height: number } {
   return { width, height };
 }
 
-function skipPreviewSize(bits: BitReader): void {
+export function skipPreviewSize(bits: BitReader): void {
   const ranges = bits.bool() ? PREVIEW_DIV8_RANGES : PREVIEW_RANGES;
   ranged(bits, ranges);
   if (bits.bits(3) === 0) ranged(bits, ranges);
@@ -85,27 +85,38 @@ function readCodestream(head: Buffer): ImageHeader {
   return { format: 'jxl', ...size, animated: animated && !bits.overrun };
 }
 
-/** The codestream's first bytes, put together from the boxes that hold it, in the file's order. */
-async function codestreamHead(window: ByteWindow): Promise<Buffer> {
+/**
+ * The codestream's first bytes, as many as the file still has, put together from the boxes that hold
+ * it, in the file's order.
+ * @param length at most WINDOW_BYTES.
+ */
+async function headInBoxes(window: ByteWindow, length: number): Promise<Buffer> {
   const parts: Buffer[] = [];
   let bytes = 0;
   for await (const box of boxes(window, 0, window.sizeBytes, new StepBudget())) {
     if (box.type !== 'jxlc' && box.type !== 'jxlp') continue;
     // A jxlp box begins with its number, which decoders require to be in the file's order.
     const start = box.type === 'jxlp' ? box.start + 4 : box.start;
-    const wanted = Math.min(CODESTREAM_HEAD_BYTES - bytes, box.end - start);
+    const wanted = Math.min(length - bytes, box.end - start);
     const part = wanted > 0 ? await window.upTo(start, wanted) : Buffer.alloc(0);
     parts.push(Buffer.from(part));
     bytes += part.length;
-    if (box.type === 'jxlc' || bytes === CODESTREAM_HEAD_BYTES) break;
+    if (box.type === 'jxlc' || bytes === length) break;
   }
   return Buffer.concat(parts);
 }
 
 export async function readJxlCodestream(window: ByteWindow): Promise<ImageHeader> {
-  return readCodestream(await window.upTo(0, CODESTREAM_HEAD_BYTES));
+  return readCodestream(await window.upTo(0, SIZE_HEAD_BYTES));
 }
 
 export async function readJxlContainer(window: ByteWindow): Promise<ImageHeader> {
-  return readCodestream(await codestreamHead(window));
+  return readCodestream(await headInBoxes(window, SIZE_HEAD_BYTES));
+}
+
+/** Of a bare codestream or of a container's. @param length at most WINDOW_BYTES. */
+export async function readCodestreamHead(window: ByteWindow, length: number): Promise<Buffer> {
+  const start = Buffer.from(await window.upTo(0, CONTAINER_SIGNATURE.length));
+  if (isJxlContainer(start)) return await headInBoxes(window, length);
+  return await window.upTo(0, length);
 }
