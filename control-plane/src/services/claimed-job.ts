@@ -102,8 +102,9 @@ export class ClaimedJob {
     const { input } = fetched;
     this.#inputBlob = input.blob;
     if (await this.#write(() => this.#dependencies.jobs.inputStored(claim, input))) return input;
+    // Lost, but perhaps not in vain: where an earlier answer was lost, the row names this input and
+    // the job's next holder reads it. An input that no row names is the sweeper's.
     this.#lease.lose();
-    await this.#removeBlob(input.blob);
     return undefined;
   }
 
@@ -189,6 +190,7 @@ export class ClaimedJob {
     const timings = roundedTimings(result.timings, { queue: attempt.waitMs, store: storeMs });
     // Where this throws nobody knows whether the row names the blob, so it stays, for the sweeper.
     if (!(await this.#write(() => jobs.succeed(claim, stored, resultTtlMs, timings)))) {
+      // Only a final row names a result, and a final row keeps its fence: this one names another.
       this.#lease.lose();
       await this.#removeBlob(blob);
       return 'open';

@@ -134,7 +134,10 @@ export interface JobStore {
   renew(claim: Claim, leaseMs: number): Promise<boolean>;
   /** Gives the job back as it is, for anyone to claim: a refusal before Admitted. False: lost. */
   release(claim: Claim): Promise<boolean>;
-  /** fetching -> ready; keeps the lease. False: lost, and the caller removes the blob. */
+  /**
+   * fetching -> ready; keeps the lease. False: lost. The row may name the blob all the same: it was
+   * written by an earlier call whose answer was lost, and somebody else has the job since.
+   */
   inputStored(claim: Claim, input: JobInput): Promise<boolean>;
   /** ready or running -> running; sets started_at once. False: lost. */
   admitted(claim: Claim): Promise<boolean>;
