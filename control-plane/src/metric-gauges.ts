@@ -25,7 +25,7 @@ export interface MetricSources {
   readonly queued: () => Promise<{
     readonly jobs: number;
     readonly megapixels: number;
-    readonly oldestCreatedAtMs: number | null;
+    readonly oldestAgeMs: number;
   }>;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
@@ -134,10 +134,7 @@ function defineQueue(
     show => show(queueMegapixelsMax),
   );
   define('matting_control_queue_oldest_age_seconds', 'Age of the oldest of them', show =>
-    read(({ oldestCreatedAtMs }) => {
-      const ageMs = oldestCreatedAtMs === null ? 0 : Date.now() - oldestCreatedAtMs;
-      show(Math.max(0, ageMs) / 1000);
-    }),
+    read(({ oldestAgeMs }) => show(oldestAgeMs / 1000)),
   );
 }
 

@@ -50,7 +50,7 @@ const READABLE = {
   registryConnections: () => ({ known: 17, strangers: 18 }),
   storageFreeBytes: async () => 10,
   queueMegapixelsMax: 11,
-  queued: async () => ({ jobs: 12, megapixels: 13, oldestCreatedAtMs: null }),
+  queued: async () => ({ jobs: 12, megapixels: 13, oldestAgeMs: 0 }),
   webhooksInFlight: () => 14,
   webhooksDue: async () => ({ count: 15, oldestMs: 16_000 }),
 };

@@ -44,7 +44,7 @@ export interface WebhookAttemptDependencies {
 export interface ClaimedNotification {
   readonly notification: DueNotification;
   readonly claim: NotificationClaim;
-  /** When `notification` was read, by performance.now(). */
+  /** When `notification` was read, by performance.now(): no later than the answer came. */
   readonly listedAtMs: number;
 }
 
@@ -62,17 +62,18 @@ export async function attemptWebhook(
 ): Promise<AttemptResult> {
   const { guardedPost, secrets, observer, cutOff } = dependencies;
   const { notification, claim, listedAtMs } = claimed;
-  const { jobId, callbackUrl, body, secret, secretKeyId } = notification;
+  const { jobId, callbackUrl, body, secret, secretKeyId, createdAtMs, readAtMs } = notification;
   const key = secrets.open(jobId, { secret, secretKeyId });
   if (key === undefined) return unsignable(dependencies, claim);
   const startedAtMs = performance.now();
-  const outcome = await sendNotification(guardedPost, { jobId, callbackUrl, body, key }, cutOff);
+  // The database's clock, carried on from when the row was read.
+  const nowMs = () => readAtMs + (performance.now() - listedAtMs);
+  const message = { jobId, callbackUrl, body, key, nowMs };
+  const outcome = await sendNotification(guardedPost, message, cutOff);
   const durationMs = performance.now() - startedAtMs;
   observer.webhookAttempted(outcome.kind);
   if (outcome.kind === 'delivered') {
-    const { createdAtMs, readAtMs } = notification;
-    const delayMs = readAtMs - createdAtMs + (performance.now() - listedAtMs);
-    observer.webhookDelivered(Math.max(0, delayMs));
+    observer.webhookDelivered(Math.max(0, nowMs() - createdAtMs));
   }
   const nextInMs = await writeEnd(dependencies, claimed, outcome, durationMs);
   if (outcome.kind === 'aborted') return { slow: undefined, nextInMs: undefined };

@@ -26,7 +26,10 @@ export interface BlobStore {
   stat(name: string): Promise<{ readonly bytes: number } | undefined>;
   /** Absent is fine. */
   remove(name: string): Promise<void>;
-  /** All blobs last touched before `olderThanMs` (length of time), and unfinished writes older than that. */
+  /**
+   * All blobs last touched before `olderThanMs` (length of time), and unfinished writes older than
+   * that; by the store's own clock, never by this process's.
+   */
   listOlderThan(olderThanMs: number): AsyncIterable<string>;
   /** Rejects where the store cannot be written. */
   check(): Promise<void>;

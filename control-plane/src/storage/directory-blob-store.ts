@@ -24,6 +24,7 @@ import {
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
+import { fileClockMs } from '#contract/file-clock.ts';
 import { makeDirectory } from '#contract/make-directory.ts';
 import { BlobNotFoundError, type BlobStore, type BlobWriter } from './blob-store.ts';
 
@@ -43,7 +44,7 @@ type Kind = (typeof KINDS)[number];
 type Syncs = Readonly<Record<Kind, DirectorySync>>;
 
 export interface DirectoryBlobStoreOptions {
-  /** The clock that files' times are compared with. */
+  /** In place of the file system's clock, which files' times are compared with: for tests. */
   readonly nowMs?: () => number;
 }
 
@@ -206,12 +207,12 @@ function kindOf(name: string): Kind {
 
 class DirectoryBlobStore implements BlobStore {
   readonly #root: string;
-  readonly #nowMs: () => number;
+  readonly #nowMs: () => number | Promise<number>;
   readonly #syncs: Syncs;
 
-  constructor(root: string, nowMs: () => number) {
+  constructor(root: string, nowMs: (() => number) | undefined) {
     this.#root = root;
-    this.#nowMs = nowMs;
+    this.#nowMs = nowMs ?? (() => fileClockMs(path.join(root, UNFINISHED, randomUUID())));
     this.#syncs = {
       inputs: new DirectorySync(path.join(root, 'inputs')),
       results: new DirectorySync(path.join(root, 'results')),
@@ -249,7 +250,7 @@ class DirectoryBlobStore implements BlobStore {
   }
 
   async *listOlderThan(olderThanMs: number): AsyncGenerator<string> {
-    const before = this.#nowMs() - olderThanMs;
+    const before = (await writing(Promise.resolve(this.#nowMs()))) - olderThanMs;
     for (const kind of [UNFINISHED, ...KINDS]) {
       for await (const entry of await opendir(path.join(this.#root, kind))) {
         const name = `${kind}/${entry.name}`;
@@ -296,7 +297,7 @@ class DirectoryBlobStore implements BlobStore {
  */
 export async function openDirectoryBlobStore(
   root: string,
-  { nowMs = Date.now }: DirectoryBlobStoreOptions = {},
+  { nowMs }: DirectoryBlobStoreOptions = {},
 ): Promise<BlobStore> {
   for (const kind of [UNFINISHED, ...KINDS]) {
     const directory = path.join(root, kind);

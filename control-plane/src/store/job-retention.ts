@@ -51,7 +51,7 @@ export class JobRetention {
         .select('account_id')
         .select(eb => [
           eb.fn.countAll<number>().as('jobs'),
-          eb.fn.min<number>('created_at').as('oldest'),
+          sql<number>`max(${this.#database.nowMs} - created_at)`.as('oldest_age'),
           sql<number>`cast(sum(${QUEUED_PIXELS}) as signed)`.as('pixels'),
           sql<number>`cast(sum(${UNFETCHED}) as signed)`.as('unfetched'),
         ])
@@ -63,16 +63,16 @@ export class JobRetention {
     );
     const byAccount = new Map<string, AccountQueue>();
     const total = { jobs: 0, megapixels: 0 };
-    let oldestCreatedAtMs: number | null = null;
+    let oldestAgeMs = 0;
     for (const row of rows) {
       const jobs = requireInteger(row.jobs);
       const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
       byAccount.set(row.account_id, { jobs, megapixels, unfetched: requireInteger(row.unfetched) });
       total.jobs += jobs;
       total.megapixels += megapixels;
-      oldestCreatedAtMs = Math.min(oldestCreatedAtMs ?? row.oldest, row.oldest);
+      oldestAgeMs = Math.max(oldestAgeMs, row.oldest_age);
     }
-    return { ...total, oldestCreatedAtMs, byAccount };
+    return { ...total, oldestAgeMs, byAccount };
   }
 
   async doneWithin(windowMs: number): Promise<{ jobs: number; megapixels: number }> {

@@ -86,7 +86,8 @@ export interface JobFilter {
 export interface QueuedWork {
   readonly jobs: number;
   readonly megapixels: number;
-  readonly oldestCreatedAtMs: number | null;
+  /** Since its submission, by the database's clock; 0 where nothing waits. */
+  readonly oldestAgeMs: number;
   /** By account id; those that have nothing queued are not in it. */
   readonly byAccount: ReadonlyMap<string, AccountQueue>;
 }

@@ -10,6 +10,11 @@ export interface Message {
   readonly body: string;
   /** The bytes the callback_secret stands for. */
   readonly key: Uint8Array;
+  /**
+   * UTC milliseconds of now by a clock that all replicas share: receivers believe no message whose
+   * time is minutes off.
+   */
+  readonly nowMs: () => number;
 }
 
 /**
@@ -35,23 +40,18 @@ const HEADERS = {
 /** Rejects only for a bug. */
 export async function sendNotification(
   guardedPost: Pick<GuardedPost, 'post'>,
-  { jobId, callbackUrl, body, key }: Message,
+  { jobId, callbackUrl, body, key, nowMs }: Message,
   signal: AbortSignal,
 ): Promise<SendOutcome> {
   const bytes = Buffer.from(body, 'utf8');
-  const nowMs = Date.now();
-  const timestampS = Math.floor(nowMs / 1000);
+  const timestampS = Math.floor(nowMs() / 1000);
   const signature = signMessage(key, { id: `msg_${jobId}`, timestampS, body: bytes });
   try {
     const request = { headers: { ...HEADERS, ...signature }, body: bytes };
     const { status, retryAfter } = await guardedPost.post(callbackUrl, request, signal);
     if (status >= 200 && status < 300) return { kind: 'delivered', status };
     if (status === GONE) return { kind: 'gone', status };
-    return {
-      kind: 'refused',
-      status,
-      retryAfterMs: retryAfterMs(status, retryAfter, Date.now()),
-    };
+    return { kind: 'refused', status, retryAfterMs: retryAfterMs(status, retryAfter, nowMs()) };
   } catch (error) {
     if (error instanceof PostFailedError) {
       return { kind: 'unanswered', failure: error.failure, code: error.code };

@@ -19,7 +19,7 @@ function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
     Object.entries(accounts).map(([id, megapixels]) => [id, { jobs: 1, megapixels, unfetched: 0 }]),
   );
   const megapixels = Object.values(accounts).reduce((sum, each) => sum + each, 0);
-  return { jobs: byAccount.size, megapixels, oldestCreatedAtMs: null, byAccount };
+  return { jobs: byAccount.size, megapixels, oldestAgeMs: 0, byAccount };
 }
 
 describe('the acceptance gate', () => {

@@ -560,7 +560,7 @@ for (const dialect of DIALECTS) {
           [0, 0],
         );
         assert.deepEqual([queued.jobs, queued.megapixels], sums);
-        assert.ok(queued.oldestCreatedAtMs);
+        assert.ok(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
       });
 
       it('measures what was done lately by its results, and nothing that failed', async () => {

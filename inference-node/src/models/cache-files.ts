@@ -9,8 +9,9 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { fileClockMs } from '#contract/file-clock.ts';
 import { makeDirectory } from '#contract/make-directory.ts';
-import { diskError } from './model-error.ts';
+import { diskError, ModelError } from './model-error.ts';
 
 const HASH_CHUNK_BYTES = 1024 * 1024;
 
@@ -106,13 +107,32 @@ async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
-/** Removes what killed writers left in `directory`; a directory that is not there is clean. */
+/**
+ * Removes what killed writers left in `directory`; a directory that is not there is clean. Others
+ * may be writing there, on machines with other clocks: age goes by the file system's.
+ */
 export async function removeStaleTemporaries(directory: string): Promise<void> {
-  for (const name of await listDirectory(directory)) {
-    if (!name.startsWith('.') || !name.endsWith(TEMPORARY_SUFFIX)) continue;
+  const temporaries = (await listDirectory(directory)).filter(
+    name => name.startsWith('.') && name.endsWith(TEMPORARY_SUFFIX),
+  );
+  if (temporaries.length === 0) return;
+  const nowMs = await clockOf(directory);
+  if (nowMs === undefined) return;
+  for (const name of temporaries) {
     const path = join(directory, name);
-    const idleMs = Date.now() - ((await statOrNull(path))?.mtimeMs ?? 0);
-    if (idleMs > TEMPORARY_IDLE_MAX_MS) await rm(path, { force: true });
+    const touchedMs = (await statOrNull(path))?.mtimeMs ?? 0;
+    if (nowMs - touchedMs > TEMPORARY_IDLE_MAX_MS) await rm(path, { force: true });
+  }
+}
+
+/** Undefined where no file can be made: whoever can write there clears away, too. */
+async function clockOf(directory: string): Promise<number | undefined> {
+  const file = join(directory, `.clock.${randomBytes(6).toString('hex')}${TEMPORARY_SUFFIX}`);
+  try {
+    return await fileClockMs(file);
+  } catch (error) {
+    if (!(diskError(error, 'write', file) instanceof ModelError)) throw error;
+    return undefined;
   }
 }
 
