@@ -22,6 +22,7 @@ interface ListOptions extends JsonOption {
   readonly account?: string;
   readonly since: number;
   readonly limit: number;
+  readonly after?: string;
 }
 
 export function addJobCommands(program: Command, context: CliContext): void {
@@ -38,6 +39,7 @@ export function addJobCommands(program: Command, context: CliContext): void {
       ENDED_WITHIN_HOURS_DEFAULT,
     )
     .option('--limit <n>', 'how many at most', wholeNumber(JOBS_LISTED_MAX), JOBS_LISTED_DEFAULT)
+    .option('--after <cursor>', 'go on behind this one: a cursor of the page before')
     .option('--json', 'print JSON')
     .action((options: ListOptions) => listJobs(context, options));
   jobs
@@ -61,11 +63,13 @@ async function listJobs(context: CliContext, options: ListOptions) {
       account: options.account,
       endedWithinHours: options.since,
       limit: options.limit,
+      after: options.after,
     }),
   );
-  context.report(options.json, jobs, () =>
-    table(['JOB', 'STATE', 'MODE', 'CREATED', 'HOLDER', 'LOST', 'ERROR'], jobs.map(rowOf)),
-  );
+  context.report(options.json, jobs, () => [
+    ...table(['JOB', 'STATE', 'MODE', 'CREATED', 'HOLDER', 'LOST', 'ERROR'], jobs.map(rowOf)),
+    ...(jobs.length < options.limit ? [] : [`more: --after ${jobs.at(-1)?.cursor}`]),
+  ]);
 }
 
 async function showJob(context: CliContext, id: string, options: JsonOption) {

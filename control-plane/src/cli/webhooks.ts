@@ -100,6 +100,7 @@ function notificationJson(notification: NotificationSummary) {
     attempts: notification.attempts,
     last_status_code: notification.lastStatusCode,
     last_attempt_at: instant(notification.lastAttemptAtMs),
+    last_duration_ms: notification.lastDurationMs,
     next_attempt_at: instant(notification.nextAttemptAtMs),
     created_at: instant(notification.createdAtMs),
     finished_at: instant(notification.finishedAtMs),
@@ -126,10 +127,10 @@ const WHY_NOT = {
   'no-job': 'there is no such job',
   'no-callback': 'its submission asked for no notification',
   open: 'it has not ended, so there is nothing to tell yet',
-  delivered: 'it was delivered, and its secret was erased with that',
+  delivered: 'it was delivered, and its secret and its body were erased with that',
   'secret-erased':
-    'its secret is erased (the receiver answered 410, or 24 hours have passed since the job’s ' +
-    'end), so nothing can sign it any more',
+    'its secret and its body are erased (the receiver answered 410, or 24 hours have passed since ' +
+    'the job’s end), so there is nothing to send and nothing to sign it with',
 } as const;
 
 /** Until the process is told to end. */

@@ -33,9 +33,13 @@ export function registerOperatorRoutes(
       return told;
     });
   }
-  app.get('/operator/jobs', async request => ({
-    jobs: await operateJobs.list(questionOf(request)),
-  }));
+  app.get('/operator/jobs', async request => {
+    const question = questionOf(request);
+    const jobs = await operateJobs.list(question);
+    // Null: there is nothing behind them.
+    const next = jobs.length < question.limit ? null : (jobs.at(-1)?.cursor ?? null);
+    return { jobs, next };
+  });
   app.get<{ Params: { job: string } }>('/operator/jobs/:job', request =>
     operateJobs.show(request.params.job),
   );
@@ -75,7 +79,8 @@ function questionOf(request: FastifyRequest): JobQuestion {
   }
   const endedWithinHours = whole('since_hours', ENDED_WITHIN_HOURS_MAX, ENDED_WITHIN_HOURS_DEFAULT);
   const limit = whole('limit', JOBS_LISTED_MAX, JOBS_LISTED_DEFAULT);
-  const known = ['state', 'account', 'since_hours', 'limit'];
+  const after = given('after');
+  const known = ['state', 'account', 'since_hours', 'limit', 'after'];
   for (const field of Object.keys(query)) {
     if (!known.includes(field)) errors.push({ field, detail: 'there is no such parameter' });
   }
@@ -83,5 +88,5 @@ function questionOf(request: FastifyRequest): JobQuestion {
     const options = { fieldErrors: errors };
     throw new ContractError('INVALID_REQUEST', 'the query is not valid', options);
   }
-  return { group: group as JobGroup, account, endedWithinHours, limit };
+  return { group: group as JobGroup, account, endedWithinHours, limit, after };
 }

@@ -1,7 +1,9 @@
 /** The operator's use cases on jobs: look at many, look at one, have one claimed anew. */
 import { ContractError } from '#contract/errors.ts';
 import { FINAL_STATES, type JobState, OPEN_STATES } from '../domain/job.ts';
+import { JOB_RETENTION_DAYS_MAX } from '../domain/retention.ts';
 import type { AccountStore } from '../store/account-store.ts';
+import { isJobCursor } from '../store/job-listing.ts';
 import type { JobStore } from '../store/job-store.ts';
 import { type OperatorJob, viewJob } from './operator-view.ts';
 
@@ -20,8 +22,8 @@ export const JOB_GROUPS = Object.keys(GROUPS) as readonly JobGroup[];
 
 export const JOBS_LISTED_MAX = 1000;
 export const JOBS_LISTED_DEFAULT = 100;
-/** Rows are kept for 30 days. */
-export const ENDED_WITHIN_HOURS_MAX = 30 * 24;
+/** As long as an operator may keep rows (MATTING_JOB_RETENTION_DAYS). */
+export const ENDED_WITHIN_HOURS_MAX = JOB_RETENTION_DAYS_MAX * 24;
 export const ENDED_WITHIN_HOURS_DEFAULT = 24;
 const HOUR_MS = 3_600_000;
 
@@ -32,7 +34,11 @@ export interface JobQuestion {
   /** Of jobs that ended. */
   readonly endedWithinHours: number;
   readonly limit: number;
+  /** `cursor` of the last job of the page before; undefined: the first page. */
+  readonly after: string | undefined;
 }
+
+export type OperatorListedJob = OperatorJob & { readonly cursor: string };
 
 export interface RetriedJob {
   readonly job_id: string;
@@ -56,15 +62,24 @@ export class OperateJobs {
     this.#accounts = accounts;
   }
 
-  /** @throws ContractError NOT_FOUND where there is no such account. */
-  async list(question: JobQuestion): Promise<OperatorJob[]> {
+  /**
+   * @throws ContractError NOT_FOUND where there is no such account, INVALID_REQUEST where `after` is
+   * no cursor.
+   */
+  async list(question: JobQuestion): Promise<OperatorListedJob[]> {
+    const { after } = question;
+    if (after !== undefined && !isJobCursor(after)) {
+      const fieldErrors = [{ field: 'after', detail: 'the cursor of a listed job' }];
+      throw new ContractError('INVALID_REQUEST', 'the query is not valid', { fieldErrors });
+    }
     const jobs = await this.#jobs.list({
       states: GROUPS[question.group],
       accountId: await this.#accountId(question.account),
       endedWithinMs: question.endedWithinHours * HOUR_MS,
       limit: question.limit,
+      after,
     });
-    return jobs.map(viewJob);
+    return jobs.map(job => ({ ...viewJob(job), cursor: job.cursor }));
   }
 
   /** @throws ContractError JOB_NOT_FOUND */

@@ -141,8 +141,9 @@ export class Sweeper {
   #sweepRows(counts: SweepCounts): Promise<void> {
     return this.#batches(async () => {
       const { jobStore } = this.#options;
-      const rows = await jobStore.removeFinalOlderThan(ROW_LIFETIME_MS, BATCH_SIZE);
+      const { rows, blobs } = await jobStore.removeFinalOlderThan(ROW_LIFETIME_MS, BATCH_SIZE);
       counts.rows += rows;
+      counts.results += await this.#remove(blobs);
       return rows;
     });
   }

@@ -1,9 +1,9 @@
 /** What an operator does with jobs, whoever owns them: looks at many, and frees one from its holder. */
-import { isFinal, type Job, type JobState, OPEN_STATES } from '../domain/job.ts';
-import { nowPlusMs } from './clock.ts';
+import { isFinal, type Job } from '../domain/job.ts';
 import type { Database } from './connect.ts';
-import { readJob, readJobs, selectJobs } from './job-queries.ts';
-import type { JobFilter, LeaseEnding } from './job-store.ts';
+import { listJobs } from './job-listing.ts';
+import { readJob } from './job-queries.ts';
+import type { JobFilter, LeaseEnding, ListedJob } from './job-store.ts';
 import { query } from './transact.ts';
 
 /** A job changes hands a few times in its life; one that does so faster than this is left alone. */
@@ -16,14 +16,8 @@ export class JobOperations {
     this.#database = database;
   }
 
-  /** Each half along its own index: jobs_queue, jobs_finished. */
-  async list(filter: JobFilter): Promise<Job[]> {
-    const open = filter.states.filter(isOpen);
-    const final = filter.states.filter(state => !isOpen(state));
-    const jobs = open.length === 0 ? [] : await this.#listOpen(open, filter);
-    const room = filter.limit - jobs.length;
-    if (final.length === 0 || room === 0) return jobs;
-    return [...jobs, ...(await this.#listFinal(final, filter, room))];
+  list(filter: JobFilter): Promise<ListedJob[]> {
+    return listJobs(this.#database, filter);
   }
 
   async endLease(jobId: string): Promise<LeaseEnding> {
@@ -52,36 +46,4 @@ export class JobOperations {
     );
     return numUpdatedRows === 1n;
   }
-
-  #listOpen(states: readonly JobState[], { accountId, limit }: JobFilter): Promise<Job[]> {
-    return query(this.#database, db => {
-      // "is not null" would keep SQLite from walking the index in order.
-      let select = selectJobs(this.#database, db).where('queue_at', '>', 0);
-      if (accountId !== undefined) select = select.where('account_id', '=', accountId);
-      return readJobs(
-        db,
-        select.where('state', 'in', states).orderBy('queue_at').orderBy('id').limit(limit),
-      );
-    });
-  }
-
-  #listFinal(
-    states: readonly JobState[],
-    { accountId, endedWithinMs }: JobFilter,
-    limit: number,
-  ): Promise<Job[]> {
-    const since = nowPlusMs(this.#database.nowMs, -endedWithinMs);
-    return query(this.#database, db => {
-      let select = selectJobs(this.#database, db).where('finished_at', '>', since);
-      if (accountId !== undefined) select = select.where('account_id', '=', accountId);
-      return readJobs(
-        db,
-        select.where('state', 'in', states).orderBy('finished_at', 'desc').limit(limit),
-      );
-    });
-  }
-}
-
-function isOpen(state: JobState): boolean {
-  return (OPEN_STATES as readonly JobState[]).includes(state);
 }

@@ -11,14 +11,20 @@ import {
 } from '../domain/queue-share.ts';
 import { nowPlusMs } from './clock.ts';
 import type { Database } from './connect.ts';
-import type { QueuedWork } from './job-store.ts';
+import type { QueuedWork, RemovedJobs } from './job-store.ts';
 import { requireInteger } from './rows.ts';
 import type { Schema } from './schema.ts';
 import { query, transact } from './transact.ts';
 
 const PIXELS_PER_MEGAPIXEL = 1_000_000;
-/** Names asked for in one statement. */
-const BLOB_NAMES_MAX = 500;
+/**
+ * Names asked for in one statement. From 200 on MySQL and MariaDB trust statistics instead of
+ * looking into the index, and most rows name no blob: they would read the whole table.
+ */
+const BLOB_NAMES_MAX = 100;
+
+/** Open jobs that are counted: twice as many as the queue's megapixels let wait by default. */
+const OPEN_COUNTED_MAX = 100_000;
 
 /** 1 for a job whose image was not downloaded yet, else 0. */
 const UNFETCHED = sql`case when input_blob is null then 1 else 0 end`;
@@ -43,11 +49,23 @@ export class JobRetention {
     this.#database = database;
   }
 
-  /** One statement over the open jobs; their number is bounded as domain/queue-share.ts says. */
+  /**
+   * One statement over the open jobs; their number is bounded as domain/queue-share.ts says. They
+   * are a table of their own, in their order: grouped at once, SQLite would walk an index that is
+   * sorted by account, and all final jobs with it.
+   */
   async queued(): Promise<QueuedWork> {
+    const open = this.#database.kysely
+      .selectFrom('jobs')
+      .select(['account_id', 'created_at', 'input_blob', 'input_width', 'input_height'])
+      .where('queue_at', '>', 0)
+      // A running job without a lease lost its attempt: it waits for a node like the others.
+      .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
+      .orderBy('queue_at')
+      .limit(OPEN_COUNTED_MAX);
     const rows = await query(this.#database, db =>
       db
-        .selectFrom('jobs')
+        .selectFrom(open.as('open'))
         .select('account_id')
         .select(eb => [
           eb.fn.countAll<number>().as('jobs'),
@@ -55,9 +73,6 @@ export class JobRetention {
           sql<number>`cast(sum(${QUEUED_PIXELS}) as signed)`.as('pixels'),
           sql<number>`cast(sum(${UNFETCHED}) as signed)`.as('unfetched'),
         ])
-        .where('queue_at', '>', 0)
-        // A running job without a lease lost its attempt: it waits for a node like the others.
-        .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
         .groupBy('account_id')
         .execute(),
     );
@@ -117,22 +132,28 @@ export class JobRetention {
     });
   }
 
-  async removeFinalOlderThan(afterMs: number, limit: number): Promise<number> {
-    const due = await query(this.#database, db =>
+  /**
+   * Found by the order of their ends alone: any further condition may lead a database to another
+   * index, and through all that is final. A result that expired and is still named goes with its
+   * row; one that did not keeps it.
+   */
+  async removeFinalOlderThan(afterMs: number, limit: number): Promise<RemovedJobs> {
+    const { nowMs } = this.#database;
+    const found = await query(this.#database, db =>
       db
         .selectFrom('jobs')
-        .select('id')
-        .where('finished_at', '<=', nowPlusMs(this.#database.nowMs, -afterMs))
-        // A row whose result is still stored keeps the blob's name until the sweeper took it.
-        .where('result_blob', 'is', null)
+        .select(['id', 'result_blob', 'result_blob_expires_at'])
+        .select(() => nowMs.as('read_at'))
+        .where('finished_at', '<=', nowPlusMs(nowMs, -afterMs))
         .orderBy('finished_at')
         .limit(limit)
         .execute(),
     );
-    if (due.length === 0) return 0;
+    const due = found.filter(row => (row.result_blob_expires_at ?? 0) <= row.read_at);
+    if (due.length === 0) return { rows: 0, blobs: [] };
     // In one order everywhere: two sweepers then wait for each other and never in a circle.
     const ids = due.map(row => row.id).sort();
-    return transact(this.#database, async tx => {
+    const rows = await transact(this.#database, async tx => {
       const { numDeletedRows } = await tx
         .deleteFrom('jobs')
         .where('id', 'in', ids)
@@ -141,6 +162,7 @@ export class JobRetention {
       await tx.deleteFrom('webhook_outbox').where('job_id', 'in', ids).execute();
       return Number(numDeletedRows);
     });
+    return { rows, blobs: due.flatMap(row => row.result_blob ?? []) };
   }
 
   async referencedBlobs(names: readonly string[]): Promise<Set<string>> {

@@ -80,6 +80,20 @@ export interface JobFilter {
   /** Of final jobs: how long ago they may have ended. */
   readonly endedWithinMs: number;
   readonly limit: number;
+  /** `cursor` of the last job of the page before; absent: from the beginning. */
+  readonly after?: string;
+}
+
+export interface ListedJob extends Job {
+  /** Its place in the list: `JobFilter.after` goes on behind it, whatever became of it since. */
+  readonly cursor: string;
+}
+
+/** What a sweep of old jobs removed. */
+export interface RemovedJobs {
+  readonly rows: number;
+  /** Results that those rows still named: nobody names them now. */
+  readonly blobs: readonly string[];
 }
 
 /** What waits, as domain/queue-share.ts counts it. */
@@ -163,7 +177,7 @@ export interface JobStore {
   fail(claim: Claim, failure: JobFailure): Promise<boolean>;
 
   /** For the operator: open jobs in the order of the queue, then final ones, the latest first. */
-  list(filter: JobFilter): Promise<Job[]>;
+  list(filter: JobFilter): Promise<ListedJob[]>;
   /**
    * Ends whatever lease an open job has, so that it is claimed anew. Its holder finds out with its
    * next write or renewal, and counts nothing.
@@ -181,8 +195,8 @@ export interface JobStore {
 
   /** For the sweeper: results past expiry whose blob is still named, and clears the name. */
   takeExpiredResultBlobs(limit: number): Promise<string[]>;
-  /** Removes rows final for longer than `afterMs`; the ledger stays. The number removed. */
-  removeFinalOlderThan(afterMs: number, limit: number): Promise<number>;
+  /** Removes rows final for longer than `afterMs`, at most `limit`; the ledger stays. */
+  removeFinalOlderThan(afterMs: number, limit: number): Promise<RemovedJobs>;
   /** Which of these blob names any row still refers to. */
   referencedBlobs(names: readonly string[]): Promise<Set<string>>;
 }

@@ -8,6 +8,7 @@ import { initialMigration } from './migrations/0001-initial.ts';
 import { rateQuotasMigration } from './migrations/0002-rate-quotas.ts';
 import { webhookReceiversMigration } from './migrations/0003-webhook-receivers.ts';
 import { jobLanesMigration } from './migrations/0004-job-lanes.ts';
+import { boundedReadsMigration } from './migrations/0005-bounded-reads.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 function migrationsOf(database: Database): Record<string, Migration> {
@@ -16,6 +17,7 @@ function migrationsOf(database: Database): Record<string, Migration> {
     '0002-rate-quotas': rateQuotasMigration(database.dialect),
     '0003-webhook-receivers': webhookReceiversMigration(database.dialect),
     '0004-job-lanes': jobLanesMigration(database.dialect),
+    '0005-bounded-reads': boundedReadsMigration(database.dialect),
   };
 }
 

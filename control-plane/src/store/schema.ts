@@ -96,7 +96,7 @@ export interface WebhookOutboxTable {
   callback_url: string;
   /** `<host>:<port>` of callback_url; empty in rows from before there was such a column. */
   receiver: string;
-  /** Rendered once, when the job ended. */
+  /** Rendered once, when the job ended; empty once its secret is erased. */
   body: string;
   secret: Uint8Array | null;
   secret_key_id: string | null;
@@ -106,6 +106,8 @@ export interface WebhookOutboxTable {
   attempts: number;
   last_status_code: number | null;
   last_attempt_at: number | null;
+  /** null also in rows from before there was such a column. */
+  last_duration_ms: number | null;
   /** Set while pending. */
   next_attempt_at: number | null;
   lease_holder: string | null;
@@ -145,6 +147,18 @@ export interface SecretsCanaryTable {
   created_at: number;
 }
 
+/** At most one row: which replica sweeps (store/sweep-lease-store.ts). */
+export interface SweepsTable {
+  id: string;
+  lease_holder: string | null;
+  lease_expires_at: number | null;
+  fence: number;
+  /** Of the walk over the blobs: the next part. */
+  walk_part: number;
+  /** null: there was none yet. */
+  walk_began_at: number | null;
+}
+
 export interface Schema {
   accounts: AccountsTable;
   api_keys: ApiKeysTable;
@@ -154,4 +168,5 @@ export interface Schema {
   nodes: NodesTable;
   rate_quotas: RateQuotasTable;
   secrets_canary: SecretsCanaryTable;
+  sweeps: SweepsTable;
 }

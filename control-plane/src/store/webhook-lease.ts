@@ -7,17 +7,13 @@ import { nowPlusMs } from './clock.ts';
 import type { Database } from './connect.ts';
 import type { Schema } from './schema.ts';
 import { query } from './transact.ts';
-import type {
-  AttemptEnd,
-  DueNotification,
-  DueQuery,
-  NotificationClaim,
-} from './webhook-outbox-store.ts';
+import type { AttemptEnd, NotificationClaim } from './webhook-outbox-store.ts';
 
 type OutboxUpdate = UpdateQueryBuilder<Schema, 'webhook_outbox', 'webhook_outbox', UpdateResult>;
 type Columns = Readonly<Record<string, string | number | null | RawBuilder<number>>>;
 
-const ERASED = { secret: null, secret_key_id: null, secret_erase_at: null };
+/** Without its secret a notification is never sent again: its body is of no use then. */
+export const ERASED = { secret: null, secret_key_id: null, secret_erase_at: null, body: '' };
 const FREE = { lease_holder: null, lease_expires_at: null };
 
 export class NotificationLeases {
@@ -25,49 +21,6 @@ export class NotificationLeases {
 
   constructor(database: Database) {
     this.#database = database;
-  }
-
-  async listDue(due: DueQuery): Promise<DueNotification[]> {
-    const { nowMs } = this.#database;
-    const { limit, secretKeyIds, exceptReceivers, exceptAccounts } = due;
-    const rows = await query(this.#database, db => {
-      let select = db
-        .selectFrom('webhook_outbox')
-        .select(['job_id', 'account_id', 'callback_url', 'receiver', 'body', 'attempts', 'fence'])
-        .select(['secret', 'secret_key_id', 'created_at'])
-        .select(() => nowMs.as('read_at'))
-        .where('next_attempt_at', '<=', nowMs)
-        .where('secret_key_id', 'in', [...secretKeyIds])
-        // Past that it is the sweeper's, which may come a minute later.
-        .where('secret_erase_at', '>', nowMs)
-        .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
-      if (exceptReceivers.length > 0) {
-        select = select.where('receiver', 'not in', [...exceptReceivers]);
-      }
-      if (exceptAccounts.length > 0) {
-        select = select.where('account_id', 'not in', [...exceptAccounts]);
-      }
-      return select.orderBy('next_attempt_at').limit(limit).execute();
-    });
-    return rows.flatMap(row =>
-      row.secret === null || row.secret_key_id === null
-        ? []
-        : [
-            {
-              jobId: row.job_id,
-              accountId: row.account_id,
-              callbackUrl: row.callback_url,
-              receiver: row.receiver,
-              body: row.body,
-              secret: row.secret,
-              secretKeyId: row.secret_key_id,
-              attempts: row.attempts,
-              fence: row.fence,
-              createdAtMs: row.created_at,
-              readAtMs: row.read_at,
-            },
-          ],
-    );
   }
 
   claim({ jobId, holder, fence }: NotificationClaim, leaseMs: number): Promise<boolean> {
@@ -118,6 +71,7 @@ export class NotificationLeases {
         attempts: sql<number>`attempts + 1`,
         last_status_code: end.statusCode,
         last_attempt_at: nowPlusMs(this.#database.nowMs, -Math.round(end.durationMs)),
+        last_duration_ms: Math.round(end.durationMs),
         ...FREE,
         ...columns,
       }),

@@ -1,5 +1,6 @@
 /** What the operator asks of the outbox: to see it, and to have one notification sent again. */
 import type { Selectable } from 'kysely';
+import type { CallbackStatus } from '../domain/job.ts';
 import type { Database } from './connect.ts';
 import { isAsciiWord } from './rows.ts';
 import type { WebhookOutboxTable } from './schema.ts';
@@ -18,29 +19,44 @@ const SUMMARY_COLUMNS = [
   'attempts',
   'last_status_code',
   'last_attempt_at',
+  'last_duration_ms',
   'next_attempt_at',
   'created_at',
   'finished_at',
   'secret_erase_at',
 ] as const satisfies readonly (keyof WebhookOutboxTable)[];
 
+type SummaryRow = Pick<Selectable<WebhookOutboxTable>, (typeof SUMMARY_COLUMNS)[number]>;
+
+const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly CallbackStatus[];
+
+/** Along webhook_outbox_age, one walk a status. */
 export async function listNotifications(
   database: Database,
   { jobId, status, limit }: NotificationFilter,
 ): Promise<NotificationSummary[]> {
   if (jobId !== undefined && !isAsciiWord(jobId)) return [];
-  const rows = await query(database, db => {
-    let select = db.selectFrom('webhook_outbox').select(SUMMARY_COLUMNS);
-    if (jobId !== undefined) select = select.where('job_id', '=', jobId);
-    if (status !== undefined) select = select.where('status', '=', status);
-    return select.orderBy('created_at', 'desc').orderBy('job_id').limit(limit).execute();
-  });
-  return rows.map(summaryOf);
+  const rows: SummaryRow[] = [];
+  for (const one of status === undefined ? STATUSES : [status]) {
+    const some = await query(database, db => {
+      const select = db.selectFrom('webhook_outbox').select(SUMMARY_COLUMNS);
+      if (jobId !== undefined) {
+        return select.where('job_id', '=', jobId).where('status', '=', one).execute();
+      }
+      return select
+        .where('status', '=', one)
+        .orderBy('created_at', 'desc')
+        .orderBy('job_id', 'desc')
+        .limit(limit)
+        .execute();
+    });
+    rows.push(...some);
+  }
+  rows.sort((a, b) => b.created_at - a.created_at || (a.job_id < b.job_id ? 1 : -1));
+  return rows.slice(0, limit).map(summaryOf);
 }
 
-function summaryOf(
-  row: Pick<Selectable<WebhookOutboxTable>, (typeof SUMMARY_COLUMNS)[number]>,
-): NotificationSummary {
+function summaryOf(row: SummaryRow): NotificationSummary {
   return {
     jobId: row.job_id,
     accountId: row.account_id,
@@ -49,6 +65,7 @@ function summaryOf(
     attempts: row.attempts,
     lastStatusCode: row.last_status_code,
     lastAttemptAtMs: row.last_attempt_at,
+    lastDurationMs: row.last_duration_ms,
     nextAttemptAtMs: row.next_attempt_at,
     createdAtMs: row.created_at,
     finishedAtMs: row.finished_at,

@@ -11,15 +11,17 @@
  * | failed    | 410, its secret goes with it; the | retry, while its secret is there              |
  * |           | last attempt; an erased secret    |                                               |
  *
+ * The body goes with the secret: what is left says when, how often and how it was attempted.
+ *
  * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
  * whoever holds an old one writes nothing. An attempt counts when its end is written: one that died
  * with its process is made again.
  */
 import type { CallbackStatus } from '../domain/job.ts';
 import type { Database } from './connect.ts';
-import { requireInteger } from './rows.ts';
 import { query, transact } from './transact.ts';
-import { NotificationLeases } from './webhook-lease.ts';
+import { DueNotifications } from './webhook-due.ts';
+import { ERASED, NotificationLeases } from './webhook-lease.ts';
 import { listNotifications, retryNotification } from './webhook-operator.ts';
 
 /** A notification whose time has come. */
@@ -72,6 +74,8 @@ export interface NotificationSummary {
   readonly attempts: number;
   readonly lastStatusCode: number | null;
   readonly lastAttemptAtMs: number | null;
+  /** Of the last attempt; null also for one from before it was kept. */
+  readonly lastDurationMs: number | null;
   readonly nextAttemptAtMs: number | null;
   readonly createdAtMs: number;
   readonly finishedAtMs: number | null;
@@ -89,7 +93,10 @@ export interface NotificationFilter {
 export type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
 
 export interface WebhookOutboxStore {
-  /** In the order of their times; those another holder is at work on are left out. */
+  /**
+   * Those another holder is at work on are left out. In the order of their times, where what waits
+   * before them is little; otherwise some of each lane in turn (webhook-due.ts).
+   */
   listDue(due: DueQuery): Promise<DueNotification[]>;
   /** False: somebody else has it, or its time is not now. */
   claim(claim: NotificationClaim, leaseMs: number): Promise<boolean>;
@@ -103,9 +110,12 @@ export interface WebhookOutboxStore {
     end: AttemptEnd,
     options: { readonly eraseSecret: boolean },
   ): Promise<boolean>;
-  /** Notifications whose time has come, and since when; by the database's clock. */
+  /**
+   * Notifications whose time has come, DUE_COUNTED_MAX at most, and since when; by the database's
+   * clock.
+   */
   due(): Promise<{ readonly count: number; readonly oldestMs: number }>;
-  /** Notifications that wait and that none of these keys opens. */
+  /** Notifications that wait and that none of these keys opens; DUE_COUNTED_MAX at most. */
   countSealedWithOthers(secretKeyIds: readonly string[]): Promise<number>;
   /** Newest first. */
   list(filter: NotificationFilter): Promise<NotificationSummary[]>;
@@ -119,48 +129,20 @@ export interface WebhookOutboxStore {
 
 export function createWebhookOutboxStore(database: Database): WebhookOutboxStore {
   const leases = new NotificationLeases(database);
+  const due = new DueNotifications(database);
   return {
-    listDue: due => leases.listDue(due),
+    listDue: asked => due.list(asked),
     claim: (claim, leaseMs) => leases.claim(claim, leaseMs),
     release: claim => leases.release(claim),
     delivered: (claim, end) => leases.delivered(claim, end),
     retryLater: (claim, end, waitMs) => leases.retryLater(claim, end, waitMs),
     failed: (claim, end, options) => leases.failed(claim, end, options),
-    due: () => countDue(database),
-    countSealedWithOthers: keyIds => countSealedWithOthers(database, keyIds),
+    due: () => due.count(),
+    countSealedWithOthers: keyIds => due.countSealedWithOthers(keyIds),
     list: filter => listNotifications(database, filter),
     retry: jobId => retryNotification(database, jobId),
     eraseDueSecrets: limit => eraseDueSecrets(database, limit),
   };
-}
-
-async function countDue(database: Database) {
-  const { nowMs } = database;
-  const row = await query(database, db =>
-    db
-      .selectFrom('webhook_outbox')
-      .select(eb => [
-        eb.fn.countAll<number>().as('count'),
-        eb.fn.min<number | null>('next_attempt_at').as('oldest'),
-        nowMs.as('read_at'),
-      ])
-      .where('next_attempt_at', '<=', nowMs)
-      .executeTakeFirstOrThrow(),
-  );
-  const oldestMs = row.oldest === null ? 0 : row.read_at - row.oldest;
-  return { count: requireInteger(row.count), oldestMs };
-}
-
-async function countSealedWithOthers(database: Database, keyIds: readonly string[]) {
-  const row = await query(database, db =>
-    db
-      .selectFrom('webhook_outbox')
-      .select(eb => eb.fn.countAll<number>().as('count'))
-      .where('next_attempt_at', 'is not', null)
-      .where('secret_key_id', 'not in', [...keyIds])
-      .executeTakeFirstOrThrow(),
-  );
-  return requireInteger(row.count);
 }
 
 async function eraseDueSecrets(database: Database, limit: number): Promise<number> {
@@ -195,7 +177,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
       .execute();
     const { numUpdatedRows } = await tx
       .updateTable('webhook_outbox')
-      .set({ secret: null, secret_key_id: null, secret_erase_at: null })
+      .set(ERASED)
       .where('job_id', 'in', ids)
       .where('secret_erase_at', '<=', nowMs)
       .executeTakeFirstOrThrow();

@@ -22,7 +22,13 @@ import {
 const PROGRAM = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
 /** All of them, as a new database gets them. */
-const MIGRATIONS = ['0001-initial', '0002-rate-quotas', '0003-webhook-receivers', '0004-job-lanes'];
+const MIGRATIONS = [
+  '0001-initial',
+  '0002-rate-quotas',
+  '0003-webhook-receivers',
+  '0004-job-lanes',
+  '0005-bounded-reads',
+];
 
 interface Ran {
   readonly code: number;

@@ -106,7 +106,7 @@ describe('the webhooks commands', () => {
     const plain = (await submitted(stores, newJob(accountId))).id;
     const open = (await submitted(stores, newJob(accountId, { callback: CALLBACK }))).id;
     for (const [job, why] of [
-      [gone, /secret is erased/],
+      [gone, /secret and its body are erased/],
       [delivered, /was delivered/],
       [plain, /asked for no notification/],
       [open, /has not ended/],

@@ -131,6 +131,7 @@ describe('a notification', () => {
     await using receiver = await Receiver.open(SECRET);
     await using sender = replica();
     const jobId = await ended(receiver.url('/a?b=%20c'));
+    const { body } = await rowOf(jobId);
     sender.events.notificationDue();
     await until(isFinal(jobId));
     assert.deepEqual(await told(jobId), ['delivered', 1, 204]);
@@ -139,7 +140,9 @@ describe('a notification', () => {
     assert.equal(delivery.signatureHolds, true);
     assert.deepEqual([delivery.method, delivery.path], ['POST', '/a?b=%20c']);
     const row = await rowOf(jobId);
-    assert.equal(delivery.body.toString(), row.body);
+    assert.equal(delivery.body.toString(), body);
+    assert.equal(row.body, '', 'erased with the secret');
+    assert.ok(row.last_duration_ms !== null && row.last_duration_ms >= 0);
     assert.deepEqual(Object.keys(delivery.headers).sort(), [
       'accept',
       'accept-encoding',

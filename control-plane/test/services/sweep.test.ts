@@ -6,6 +6,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { Sweeper, type SweeperOptions } from '../../src/services/sweep.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
+import type { RemovedJobs } from '../../src/store/job-store.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -14,6 +15,8 @@ class Rows {
   expired: string[] = [];
   secretsDue = 0;
   old = 0;
+  /** Results that old rows still name. */
+  named: string[] = [];
   readonly referenced = new Set<string>();
   readonly lifetimes: number[] = [];
   asked = 0;
@@ -28,11 +31,11 @@ class Rows {
     return erased;
   }
 
-  async removeFinalOlderThan(afterMs: number, limit: number): Promise<number> {
+  async removeFinalOlderThan(afterMs: number, limit: number): Promise<RemovedJobs> {
     this.lifetimes.push(afterMs);
-    const removed = Math.min(limit, this.old);
-    this.old -= removed;
-    return removed;
+    const rows = Math.min(limit, this.old);
+    this.old -= rows;
+    return { rows, blobs: this.named.splice(0, limit) };
   }
 
   async referencedBlobs(names: readonly string[]): Promise<Set<string>> {
@@ -221,7 +224,7 @@ describe('the timer', () => {
       let passes = 0;
       rows.removeFinalOlderThan = async () => {
         passes += 1;
-        return 0;
+        return { rows: 0, blobs: [] };
       };
       const sweeper = sweeperOf({ random: () => random, blobStore: emptyStore });
       sweeper.start();
@@ -248,7 +251,7 @@ describe('the timer', () => {
     rows.removeFinalOlderThan = async (_afterMs, limit) => {
       batches += 1;
       await gate;
-      return limit;
+      return { rows: limit, blobs: [] };
     };
     const sweeper = sweeperOf({ blobStore: emptyStore });
     sweeper.start();

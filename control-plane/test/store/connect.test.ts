@@ -28,7 +28,13 @@ import { openStores } from '../../src/store/stores.ts';
 import { readSnapshot, transact } from '../../src/store/transact.ts';
 
 /** All of them, as a new database gets them. */
-const MIGRATIONS = ['0001-initial', '0002-rate-quotas', '0003-webhook-receivers', '0004-job-lanes'];
+const MIGRATIONS = [
+  '0001-initial',
+  '0002-rate-quotas',
+  '0003-webhook-receivers',
+  '0004-job-lanes',
+  '0005-bounded-reads',
+];
 
 describe('the URL of a MySQL server', () => {
   const wrong: [url: string, message: RegExp][] = [

@@ -250,7 +250,7 @@ for (const dialect of DIALECTS) {
       assert.ok(await stores.jobs.fail(won.claim, IMAGE_FAULT));
       const final = own.kysely.updateTable('jobs').where('id', '=', open[0].id);
       await final.set({ finished_at: LONG_AGO_MS }).execute();
-      assert.ok((await stores.jobs.removeFinalOlderThan(DAY_MS, 100)) >= 1);
+      assert.ok((await stores.jobs.removeFinalOlderThan(DAY_MS, 100)).rows >= 1);
       assert.equal(await stores.jobs.find(open[0].id), undefined);
       await assertBalanced(stores);
 

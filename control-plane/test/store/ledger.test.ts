@@ -215,7 +215,7 @@ for (const dialect of DIALECTS) {
         assert.match(await problemsAfter(remove), /the job is succeeded, .* no settlement/);
         const later = await problemsAfter(async (broken, account, own) => {
           await own.jobs.takeExpiredResultBlobs(10);
-          assert.ok((await own.jobs.removeFinalOlderThan(0, 10)) >= 2);
+          assert.ok((await own.jobs.removeFinalOlderThan(0, 10)).rows >= 2);
           await remove(broken, account);
         });
         assert.match(later, /the job's row is gone and its reserve has no partner/);

@@ -88,17 +88,24 @@ export async function createTable(
 /** MySQL's ER_DUP_KEYNAME: it has no "create index if not exists". */
 const INDEX_EXISTS = 1061;
 
-/** Leaves an index of that name alone. */
+/**
+ * Leaves an index of that name alone.
+ * @param notNull only rows where this column is set are in it; SQLite alone has such indexes
+ */
 export async function createIndex(
   db: Kysely<unknown>,
   dialect: DatabaseDialect,
   name: string,
   table: string,
   columns: readonly string[],
+  notNull?: string,
 ): Promise<void> {
   try {
     const create = dialect === 'sqlite' ? sql`create index if not exists` : sql`create index`;
-    await sql`${create} ${sql.ref(name)} on ${sql.table(table)} (${refs(columns)})`.execute(db);
+    const some = notNull === undefined ? sql`` : sql`where ${sql.ref(notNull)} is not null`;
+    await sql`${create} ${sql.ref(name)} on ${sql.table(table)} (${refs(columns)}) ${some}`.execute(
+      db,
+    );
   } catch (error) {
     if ((error as { errno?: unknown }).errno !== INDEX_EXISTS) throw error;
   }
