@@ -11,17 +11,19 @@ import {
   setAnswerHeaders,
 } from './http/answer-headers.ts';
 import { type Answered, addAnswerLog } from './http/answer-log.ts';
+import { knownCallerOf } from './http/authentication.ts';
 import {
   type ClientErrorOptions,
   createClientErrorHandler,
   watchConnections,
 } from './http/client-errors.ts';
-import { Connections } from './http/connections.ts';
+import { Connections, type EndedCause } from './http/connections.ts';
 import { registerDocumentRoutes } from './http/document-routes.ts';
 import { createErrorHandler } from './http/error-handler.ts';
 import { createHeaderChecks } from './http/header-checks.ts';
 import { registerHealthRoutes } from './http/health-routes.ts';
 import { type MattingRouteServices, registerMattingRoutes } from './http/matting-routes.ts';
+import { type ReadingPaceOptions, requireReadingPace } from './http/reading-pace.ts';
 import { requestIdOf } from './http/request-id.ts';
 import { registerResultRoutes } from './http/result-routes.ts';
 import { deferContinue, finishUnreadBody } from './http/unread-body.ts';
@@ -29,6 +31,7 @@ import type { Authenticator, ReadAccount } from './services/account.ts';
 import type { RateLimits } from './services/rate-limits.ts';
 import type { Readiness } from './services/readiness.ts';
 import type { ResultDownload } from './services/result-download.ts';
+import type { ResultReaders } from './services/result-readers.ts';
 
 /** A body of 72 MiB arrives in time over 5 Mbit/s. */
 const REQUEST_TIMEOUT_MS = 120_000;
@@ -49,6 +52,7 @@ export interface AppServices extends MattingRouteServices {
   readonly authenticator: Authenticator;
   readonly rateLimits: Pick<RateLimits, 'take'>;
   readonly resultDownload: ResultDownload;
+  readonly resultReaders: Pick<ResultReaders, 'enter'>;
   readonly readAccount: ReadAccount;
   readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
 }
@@ -65,6 +69,10 @@ export interface AppOptions {
   readonly onAnswered?: (answered: Answered) => void;
   /** A connection was closed unread: too many were open. */
   readonly onDropped?: () => void;
+  /** A connection was ended at a bound of what a caller may. */
+  readonly onEnded?: (cause: EndedCause) => void;
+  /** Other bounds of those who read answers, for tests. */
+  readonly readingPace?: Pick<ReadingPaceOptions, 'debtMsMax' | 'unreadStrangersMax'>;
 }
 
 export interface App {
@@ -77,7 +85,14 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const app = createServer(options);
   deferContinue(app.server);
   watchConnections(app.server, clientErrorOptions(options));
-  const connections = new Connections(app.server, () => options.onDropped?.());
+  const ended = (cause: EndedCause) => options.onEnded?.(cause);
+  const connections = new Connections(
+    app.server,
+    () => options.onDropped?.(),
+    () => ended('crowded'),
+  );
+  const { isKnown } = connections;
+  requireReadingPace(app.server, { isKnown, onEnded: ended, ...options.readingPace });
   app.addHook('preClose', () => connections.linger());
   app.addHook('onRequest', connections.hold);
   // Bodies are read by the routes that want them, as they arrive.
@@ -99,13 +114,17 @@ export function buildApp(services: AppServices, options: AppOptions): App {
     done(null, payload);
   });
   addAnswerLog(app, options.onAnswered);
+  app.addHook('onSend', (request, _reply, payload, done) => {
+    if (knownCallerOf(request) !== undefined) connections.noteKnown(request.raw.socket);
+    done(null, payload);
+  });
   app.setErrorHandler(createErrorHandler(options.baseUrl));
   // Reached by no request: the hook above refuses first. It stands for the framework's own answer.
   app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 
   const checks = createHeaderChecks(services, options);
   registerMattingRoutes(app, services, checks, options);
-  registerResultRoutes(app, services.resultDownload);
+  registerResultRoutes(app, services.resultDownload, services.resultReaders);
   registerAccountRoutes(app, services.readAccount, checks);
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);

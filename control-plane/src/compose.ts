@@ -42,6 +42,7 @@ import { RateLimits } from './services/rate-limits.ts';
 import { ReadJob } from './services/read-job.ts';
 import { ReadinessService } from './services/readiness.ts';
 import { ResultDownload } from './services/result-download.ts';
+import { ResultReaders } from './services/result-readers.ts';
 import { SubmitMatting } from './services/submit-matting.ts';
 import { ImageUploads } from './services/submit-upload.ts';
 import { Sweeper } from './services/sweep.ts';
@@ -248,6 +249,7 @@ function composeParts(foundations: Foundations) {
       running: () => dispatcher.running,
       uploads: () => http.uploads,
       connections: () => http.connections.open,
+      resultReaders: () => http.resultReaders.open,
       registryConnections: () => registry.connections,
       storageFreeBytes: () => blobs.freeBytes(),
       queueMegapixelsMax: config.queueMegapixelsMax,
@@ -338,6 +340,7 @@ function composeHttp(
   const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
   const uploads = new ImageUploads(blobs);
   const waitForJob = new WaitForJob(jobs, events);
+  const resultReaders = new ResultReaders();
   const submitMatting = new SubmitMatting({
     jobs,
     readAccount,
@@ -374,6 +377,7 @@ function composeHttp(
       reads: config.readsPerMinute,
     }),
     resultDownload: new ResultDownload(jobs, blobs),
+    resultReaders,
     readAccount,
     readiness,
   };
@@ -386,6 +390,7 @@ function composeHttp(
     logger: log,
     onAnswered: answered => metrics.answered(answered),
     onDropped: () => metrics.connectionDropped(),
+    onEnded: cause => metrics.connectionEnded(cause),
   });
-  return { app, connections, uploads, waitForJob, submitMatting, readiness };
+  return { resultReaders, app, connections, uploads, waitForJob, submitMatting, readiness };
 }

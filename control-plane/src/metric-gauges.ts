@@ -20,6 +20,8 @@ export interface MetricSources {
   readonly connections: () => number;
   /** To the registry port, by whether they have shown the node token. */
   readonly registryConnections: () => { readonly known: number; readonly strangers: number };
+  /** Answers with a result under way. */
+  readonly resultReaders: () => number;
   readonly storageFreeBytes: () => Promise<number>;
   readonly queueMegapixelsMax: number;
   readonly queued: () => Promise<{
@@ -83,6 +85,9 @@ function defineProcess(
   define('matting_control_unready', '1 for what keeps /readyz from 200', read, ['cause']);
   define('matting_control_http_connections', 'Open connections to the public port', show =>
     show(sources.connections()),
+  );
+  define('matting_control_result_readers', 'Results being sent to readers of links', show =>
+    show(sources.resultReaders()),
   );
   define('matting_control_uploads', 'Images being received', show => show(sources.uploads().open));
   define('matting_control_uploads_waiting', 'Images that wait to be received', show =>

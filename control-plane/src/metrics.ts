@@ -7,6 +7,7 @@ import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client
 import type { ErrorCode } from '#contract/errors.ts';
 import type { GuardCause } from '#contract/grpc-guard.ts';
 import type { Answered } from './http/answer-log.ts';
+import type { EndedCause } from './http/connections.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
 import type { RefusalCause } from './nodes/refused-nodes.ts';
 import type { JobEnding, JobObserver } from './services/job-observer.ts';
@@ -93,6 +94,11 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     'Connections to the public port closed unread, because as many were open as may be',
     [],
   );
+  readonly #connectionsEnded = this.#counter(
+    'matting_control_http_connections_ended_total',
+    'Connections to the public port ended at a bound, by what they did',
+    ['cause'],
+  );
   readonly #sweepFailures = this.#counter(
     'matting_control_sweep_failures_total',
     'Steps of clearing away that failed; the log says which',
@@ -152,6 +158,10 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
 
   connectionDropped(): void {
     this.#connectionsDropped.inc();
+  }
+
+  connectionEnded(cause: EndedCause): void {
+    this.#connectionsEnded.inc({ cause });
   }
 
   nodeRefused(cause: RefusalCause): void {

@@ -323,6 +323,22 @@ test('not ready', async t => {
   await ask({ method: 'GET', url: '/readyz' }, 503, 'SERVICE_UNAVAILABLE');
 });
 
+test('a result that is read as often as may be', async t => {
+  const bounds = { linkMax: 1, accountMax: 1, max: 1 };
+  const full = await openTestApp({ resultReaders: bounds });
+  t.after(() => full.close());
+  const job = await full.post('/v1/matting/jobs', imageBody());
+  const { job_id: jobId } = job.json();
+  const { token } = await full.succeedJob(jobId);
+  const url = `/v1/results/${token}`;
+  const readers = full.services.resultReaders;
+  const leave = readers.enter({ jobId, accountId: 'any' });
+  await ask({ method: 'GET', url, of: full }, 429, 'RATE_LIMITED');
+  leave();
+  readers.enter({ jobId: 'another', accountId: 'another' });
+  await ask({ method: 'GET', url, of: full }, 503, 'SERVICE_UNAVAILABLE');
+});
+
 test('what every read may answer', async t => {
   const { jobId } = await submitted();
   const { token } = await app.succeedJob((await submitted()).jobId);

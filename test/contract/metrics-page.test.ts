@@ -47,6 +47,7 @@ const READABLE = {
   running: () => 6,
   uploads: () => ({ open: 7, waiting: 8 }),
   connections: () => 9,
+  resultReaders: () => 19,
   registryConnections: () => ({ known: 17, strangers: 18 }),
   storageFreeBytes: async () => 10,
   queueMegapixelsMax: 11,

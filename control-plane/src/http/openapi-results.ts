@@ -78,5 +78,6 @@ export const downloadResult: JsonObject = {
     ...responses,
     206: fileResponse('The range asked for.', [...FILE_HEADERS, 'Content-Range']),
     ...problemResponses(['RANGE_NOT_SATISFIABLE'], () => ['Content-Range']),
+    ...problemResponses(['RATE_LIMITED'], () => ['Retry-After']),
   },
 };

@@ -2,18 +2,25 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { ResultDownload, ResultFile } from '../services/result-download.ts';
+import type { ResultReaders } from '../services/result-readers.ts';
 import { noteJob } from './answer-log.ts';
 import { parseRange } from './byte-range.ts';
 import { judgeConditions, rangeStillHolds, type Validators } from './conditions.ts';
 import { formatHttpDate } from './http-date.ts';
 
-export function registerResultRoutes(app: FastifyInstance, results: ResultDownload): void {
+type Readers = Pick<ResultReaders, 'enter'>;
+
+export function registerResultRoutes(
+  app: FastifyInstance,
+  results: ResultDownload,
+  readers: Readers,
+): void {
   app.route<{ Params: { token: string } }>({
     method: ['GET', 'HEAD'],
     url: '/v1/results/:token',
     handler: async (request, reply) => {
       const file = await results.find(request.params.token);
-      return sendResult(request, reply, file);
+      return sendResult(request, reply, file, readers);
     },
   });
 }
@@ -22,6 +29,7 @@ async function sendResult(
   request: FastifyRequest,
   reply: FastifyReply,
   file: ResultFile,
+  readers: Readers,
 ): Promise<FastifyReply> {
   const { headers, method } = request;
   noteJob(request, file.jobId);
@@ -56,8 +64,12 @@ async function sendResult(
     const detail = `the file has ${file.bytes} bytes`;
     throw new ContractError('RANGE_NOT_SATISFIABLE', detail);
   }
+  const leave = readers.enter(file);
+  reply.raw.once('close', leave);
   // Opened before a header is set: a file that is gone is still an error then.
   const stream = await file.open(range);
+  // Nobody is there to read it any more.
+  if (reply.raw.closed) stream.destroy();
   if (range === undefined) {
     return reply.headers({ ...described, 'content-length': file.bytes }).send(stream);
   }

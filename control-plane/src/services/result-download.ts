@@ -8,6 +8,8 @@ import type { JobStore } from '../store/job-store.ts';
 
 /** Above any token this service makes; a longer one is not looked up. */
 const TOKEN_LENGTH_MAX = 128;
+/** Read ahead for a caller: each of many may be slow. */
+const PIECE_BYTES = 64 * 1024;
 const TOKEN = new RegExp(`^[A-Za-z0-9_-]{1,${TOKEN_LENGTH_MAX}}$`);
 
 export interface ResultFile {
@@ -16,6 +18,7 @@ export interface ResultFile {
   readonly format: OutputFormat;
   /** For the file's name on the caller's disk. */
   readonly jobId: string;
+  readonly accountId: string;
   /** Hexadecimal. */
   readonly sha256: string;
   /** When it was made, by the database's clock, UTC milliseconds; it never changes after. */
@@ -49,6 +52,7 @@ export class ResultDownload {
       contentType: contentTypeOf(result.format),
       format: result.format,
       jobId: job.id,
+      accountId: job.accountId,
       sha256: result.sha256,
       createdAtMs: finishedAtMs,
       remainingMs: expiresAtMs - job.readAtMs,
@@ -58,7 +62,7 @@ export class ResultDownload {
 
   async #open(blob: string, range?: { start: number; end: number }): Promise<Readable> {
     try {
-      return await this.#blobs.openRead(blob, range);
+      return await this.#blobs.openRead(blob, { ...range, pieceBytes: PIECE_BYTES });
     } catch (error) {
       // Between the row's reading and now the link may have expired and been swept.
       if (error instanceof BlobNotFoundError) throw expired(error);

@@ -16,13 +16,18 @@ export interface BlobWriter {
   abort(): Promise<void>;
 }
 
+/** Bytes [start, end] inclusive; all without them. */
+export interface BlobReading {
+  readonly start?: number;
+  readonly end?: number;
+  /** Read ahead of the reader; 256 KiB where absent. */
+  readonly pieceBytes?: number;
+}
+
 export interface BlobStore {
   createWriter(): Promise<BlobWriter>;
-  /** Bytes [start, end] inclusive, all without a range. Rejects with BlobNotFoundError. */
-  openRead(
-    name: string,
-    range?: { readonly start: number; readonly end: number },
-  ): Promise<Readable>;
+  /** Rejects with BlobNotFoundError. */
+  openRead(name: string, reading?: BlobReading): Promise<Readable>;
   stat(name: string): Promise<{ readonly bytes: number } | undefined>;
   /** Absent is fine. */
   remove(name: string): Promise<void>;

@@ -26,7 +26,12 @@ import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
 import { fileClockMs } from '#contract/file-clock.ts';
 import { makeDirectory } from '#contract/make-directory.ts';
-import { BlobNotFoundError, type BlobStore, type BlobWriter } from './blob-store.ts';
+import {
+  BlobNotFoundError,
+  type BlobReading,
+  type BlobStore,
+  type BlobWriter,
+} from './blob-store.ts';
 
 const UNFINISHED = 'tmp';
 const KINDS = ['inputs', 'results'] as const;
@@ -225,15 +230,13 @@ class DirectoryBlobStore implements BlobStore {
     return new DirectoryBlobWriter(this.#root, this.#syncs, temporary, file);
   }
 
-  async openRead(
-    name: string,
-    range?: { readonly start: number; readonly end: number },
-  ): Promise<Readable> {
+  async openRead(name: string, reading: BlobReading = {}): Promise<Readable> {
     const file = await open(fileOf(this.#root, name), 'r').catch(error => {
       if (isMissing(error)) throw new BlobNotFoundError(name, error);
       throw unavailable(UNREADABLE, error);
     });
-    return file.createReadStream({ ...range, highWaterMark: READ_BYTES });
+    const { pieceBytes = READ_BYTES, ...range } = reading;
+    return file.createReadStream({ ...range, highWaterMark: pieceBytes });
   }
 
   async stat(name: string): Promise<{ readonly bytes: number } | undefined> {

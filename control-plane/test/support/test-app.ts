@@ -21,6 +21,7 @@ import { RateLimits } from '../../src/services/rate-limits.ts';
 import { ReadJob } from '../../src/services/read-job.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
 import { ResultDownload } from '../../src/services/result-download.ts';
+import { type ResultReaderBounds, ResultReaders } from '../../src/services/result-readers.ts';
 import { SubmitMatting } from '../../src/services/submit-matting.ts';
 import { ImageUploads } from '../../src/services/submit-upload.ts';
 import { UploadSlots, type UploadSlotsOptions } from '../../src/services/upload-slots.ts';
@@ -45,6 +46,9 @@ export interface TestAppOptions {
   readonly readsRequireIdempotencyKey?: boolean;
   readonly uploadSlots?: UploadSlotsOptions;
   readonly resultTtlMs?: number;
+  readonly resultReaders?: ResultReaderBounds;
+  readonly readingPace?: AppOptions['readingPace'];
+  readonly onEnded?: AppOptions['onEnded'];
   /** Of callback addresses; a public one for every name unless given. */
   readonly resolveHost?: ResolveHost;
   readonly onAnswered?: AppOptions['onAnswered'];
@@ -290,6 +294,7 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
     readJob: new ReadJob(stores.jobs),
     jobViews,
     resultDownload: new ResultDownload(stores.jobs, blobs),
+    resultReaders: new ResultReaders(options.resultReaders),
     readAccount,
     readiness: {
       check: async () => switches.readiness,
@@ -306,6 +311,8 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
     version: '0.0.0-test',
     errorsPage: ERRORS_PAGE,
     onAnswered: options.onAnswered,
+    onEnded: options.onEnded,
+    readingPace: options.readingPace,
     logger: options.logger,
   });
   await app.ready();

@@ -1,0 +1,253 @@
+/** Callers who read or send as slowly as they can, and strangers who only hold connections. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import net, { type AddressInfo } from 'node:net';
+import { PassThrough } from 'node:stream';
+import { afterEach, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ContractError } from '#contract/errors.ts';
+import { readMattingBody } from '../../src/http/read-matting-body.ts';
+import type { ResultReaderBounds, ResultReaders } from '../../src/services/result-readers.ts';
+import { imageBody, openTestApp, type TestApp, type TestAppOptions } from '../support/test-app.ts';
+
+/** Far above what the system takes for a connection that is not read. */
+const RESULT_BYTES = 32 * 1024 * 1024;
+/** Read ahead, and given to the connection. */
+const HELD_BYTES_MAX = 3 * 64 * 1024;
+
+let app: TestApp;
+let port: number;
+let ended: string[];
+let sockets: net.Socket[];
+const clients: net.Socket[] = [];
+
+async function open(options: TestAppOptions = {}): Promise<void> {
+  ended = [];
+  sockets = [];
+  app = await openTestApp({ ...options, onEnded: cause => ended.push(cause) });
+  app.app.server.on('connection', socket => sockets.push(socket));
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  port = (app.app.server.address() as AddressInfo).port;
+}
+
+afterEach(async () => {
+  for (const client of clients.splice(0)) client.destroy();
+  await app.close();
+});
+
+async function link(bytes = RESULT_BYTES): Promise<string> {
+  const job = await app.post('/v1/matting/jobs', imageBody());
+  const { token } = await app.succeedJob(job.json().job_id, Buffer.alloc(bytes, 1));
+  return `/v1/results/${token}`;
+}
+
+function connect(): net.Socket {
+  const socket = net.connect(port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  clients.push(socket);
+  return socket;
+}
+
+/** Asks, and reads no more than is there when the answer begins. */
+async function ask(
+  path: string,
+  ...headers: string[]
+): Promise<{ socket: net.Socket; head: string }> {
+  const socket = connect();
+  socket.write(`${[`GET ${path} HTTP/1.1`, 'Host: x', ...headers].join('\r\n')}\r\n\r\n`);
+  const [first] = await once(socket, 'data');
+  socket.pause();
+  const [head = ''] = String(first.toString('latin1')).split('\r\n\r\n');
+  return { socket, head };
+}
+
+function statusOf(head: string): number {
+  return Number(head.split(' ')[1]);
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await delay(5);
+}
+
+function readers(): ResultReaders {
+  return app.services.resultReaders as ResultReaders;
+}
+
+describe('readers of result links', () => {
+  const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 3 };
+
+  it('have few places a link, and give them back however they end', async () => {
+    await open({ resultReaders });
+    const first = await link();
+    const slow = [await ask(first), await ask(first)];
+    assert.deepEqual(
+      slow.map(({ head }) => statusOf(head)),
+      [200, 200],
+    );
+    const refused = await ask(first);
+    assert.equal(statusOf(refused.head), 429);
+    assert.match(refused.head, /retry-after: 5/i);
+    // Who reads nothing of the file takes no place.
+    const head = await app.app.inject({ method: 'HEAD', url: first });
+    assert.equal(head.statusCode, 200);
+    const other = await link(10);
+    assert.equal((await app.app.inject(other)).statusCode, 200);
+    slow[0]!.socket.destroy();
+    await until(() => readers().open === 1);
+    const whole = await app.app.inject(first);
+    assert.equal(whole.rawPayload.length, RESULT_BYTES);
+    slow[1]!.socket.resume();
+    await until(() => readers().open === 0);
+  });
+
+  it('have a share an account, and a bound in all', async () => {
+    await open({ resultReaders: { ...resultReaders, max: 4 } });
+    const links = [await link(), await link()];
+    for (const path of [links[0]!, links[0]!, links[1]!]) await ask(path);
+    assert.equal(statusOf((await ask(links[1]!)).head), 429);
+    readers().enter({ jobId: 'of another account', accountId: 'another' });
+    const full = () => readers().enter({ jobId: 'a third', accountId: 'a third' });
+    assert.throws(full, (error: ContractError) => {
+      assert.equal(error.code, 'SERVICE_UNAVAILABLE');
+      assert.equal(error.retryAfterS, 5);
+      return true;
+    });
+  });
+
+  it('cost little memory each, however large the file', async () => {
+    await open();
+    const path = await link();
+    for (let count = 0; count < 10; count += 1) await ask(path);
+    await until(() => sockets.every(({ writableLength }) => writableLength > 0));
+    for (const { writableLength } of sockets) assert.ok(writableLength <= HELD_BYTES_MAX);
+  });
+
+  it('are cut off where they take nothing, and not where they are slow', async () => {
+    await open({ readingPace: { debtMsMax: 1000 } });
+    const path = await link();
+    // This one reads no more.
+    await ask(path);
+    const { socket: slow } = await ask(path, 'Connection: close');
+    let takenBytes = 0;
+    slow.on('data', chunk => {
+      takenBytes += chunk.length;
+    });
+    const over = once(slow, 'close');
+    // Half a megabyte at a time, with pauses: some hundred times the pace there has to be.
+    while (ended.length === 0) {
+      const nextBytes = takenBytes + 512 * 1024;
+      slow.resume();
+      await until(() => takenBytes >= nextBytes || slow.closed);
+      slow.pause();
+      await delay(20);
+    }
+    assert.deepEqual(ended, ['slow_reader']);
+    slow.resume();
+    await over;
+    // All but what came with the answer's head.
+    assert.ok(takenBytes > RESULT_BYTES - 1024 * 1024);
+    await until(() => readers().open === 0);
+  });
+
+  it('that are too many without a key go slowest first', async () => {
+    await open({ readingPace: { unreadStrangersMax: 2 } });
+    const path = await link();
+    for (let count = 0; count < 5; count += 1) await ask(path);
+    const keyed = await ask(path, `Authorization: Bearer ${app.token}`);
+    assert.equal(statusOf(keyed.head), 200);
+    await until(() => ended.length >= 4);
+    assert.ok(ended.every(cause => cause === 'crowded'));
+    await until(() => readers().open === 2);
+  });
+});
+
+describe('connections without a key', () => {
+  const idle = async (text = '') => {
+    const socket = connect();
+    await once(socket, 'connect');
+    if (text !== '') {
+      socket.write(text);
+      await once(socket, 'data');
+    }
+    socket.resume();
+    return socket;
+  };
+  const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
+
+  it('make room for newcomers, those that have been idle for longest first', async () => {
+    await open();
+    app.app.server.maxConnections = 10;
+    const known = await idle(
+      `GET /v1/account HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${app.token}\r\n` +
+        'Idempotency-Key: one\r\n\r\n',
+    );
+    const strangers: net.Socket[] = [];
+    for (let count = 0; count < 30; count += 1) {
+      // Silent ones, ones that were answered, ones in the middle of their headers.
+      const text = count % 3 === 1 ? LIVEZ : '';
+      const socket = await idle(text);
+      if (count % 3 === 2) socket.write('GET /livez HTTP/1.1\r\n');
+      strangers.push(socket);
+      const { head, socket: caller } = await ask('/livez');
+      assert.equal(statusOf(head), 200);
+      caller.destroy();
+    }
+    await until(() => strangers.filter(({ closed }) => !closed).length <= 9);
+    assert.equal(known.closed, false);
+    assert.equal(strangers.at(-1)!.closed, false);
+    assert.ok(ended.every(cause => cause === 'crowded') && ended.length >= 20);
+    known.write(LIVEZ);
+    await once(known, 'data');
+  });
+});
+
+describe('senders of bodies', () => {
+  it('are refused where they fall too far behind', async () => {
+    await open();
+    const body = new PassThrough();
+    body.write('{"image_base64":"');
+    const upload = app.services.uploads.begin(app.accountId);
+    const started = readMattingBody(body, upload, 100);
+    await assert.rejects(started, (error: ContractError) => {
+      assert.equal(error.code, 'INVALID_REQUEST');
+      assert.match(error.message, /too slowly/);
+      return true;
+    });
+    // The stream is left to whoever answers.
+    assert.equal(body.destroyed, false);
+    assert.equal(body.listenerCount('readable') + body.listenerCount('end'), 0);
+    await upload.abort();
+  });
+
+  it('are let go on where what they sent pays for the time', async () => {
+    await open();
+    const body = new PassThrough();
+    const upload = app.services.uploads.begin(app.accountId);
+    const started = readMattingBody(body, upload, 400);
+    body.write('{"image_base64":"');
+    // Each piece pays for ten times the pause that follows it.
+    for (let count = 0; count < 10; count += 1) {
+      body.write('A'.repeat(4096));
+      await delay(100);
+    }
+    body.end('"}');
+    await started;
+    await upload.abort();
+  });
+
+  it('who break off are nobody to answer', async () => {
+    await open();
+    const body = new PassThrough();
+    body.on('error', () => undefined);
+    const upload = app.services.uploads.begin(app.accountId);
+    const started = readMattingBody(body, upload);
+    body.write('{"image_base64":"');
+    body.destroy(new Error('reset'));
+    await assert.rejects(started, (error: ContractError) => {
+      assert.ok(error instanceof ContractError);
+      assert.match(error.message, /ended early/);
+      return true;
+    });
+    await upload.abort();
+  });
+});
