@@ -11,7 +11,7 @@ import { jobLanesMigration } from './migrations/0004-job-lanes.ts';
 import { boundedReadsMigration } from './migrations/0005-bounded-reads.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
-function migrationsOf(database: Database): Record<string, Migration> {
+export function migrationsOf(database: Database): Record<string, Migration> {
   return {
     '0001-initial': initialMigration(database.dialect),
     '0002-rate-quotas': rateQuotasMigration(database.dialect),
