@@ -1,5 +1,8 @@
 /** Valid small files of every input format and of its kinds: what the mutants are made from. */
+import { deflateSync } from 'node:zlib';
 import { readCodedItems, writeAvif } from '../../../src/picture/avif-file.ts';
+import { nclx, profileColour, writeAvifFields } from '../avif-files.ts';
+import { writeJxlFields } from '../jxl-files.ts';
 import {
   asSharp,
   createPng,
@@ -9,6 +12,7 @@ import {
   paint,
   writeJxl,
 } from '../pictures.ts';
+import { createGreyProfile, LINEAR_CURVE } from '../reference-colours.ts';
 
 const WIDTH = 48;
 const HEIGHT = 36;
@@ -33,6 +37,34 @@ async function avifGrid(): Promise<Buffer> {
     { colours, alpha },
   ];
   return writeAvif({ width: 64, height: 100, strips, stripHeight: 64 });
+}
+
+/** Colours multiplied by alpha, and grey with a profile. */
+async function otherwiseColoured(): Promise<Record<string, Buffer>> {
+  const size = { width: WIDTH, height: HEIGHT };
+  const profile = createGreyProfile(LINEAR_CURVE);
+  const multiplied = {
+    ...size,
+    channels: 4,
+    samples: picture(4).data,
+    premultiplied: true,
+  } as const;
+  const grey = { ...size, channels: 1, samples: picture(1).data, premultiplied: false } as const;
+  const iccp = createPngChunk('iCCP', Buffer.concat([Buffer.from('p\0\0'), deflateSync(profile)]));
+  const row = Array(2 * WIDTH).fill(0x5a);
+  return {
+    'avif multiplied': await writeAvifFields({ ...multiplied, bits: 8, colour: nclx(1, 13) }),
+    'avif grey profile': await writeAvifFields({
+      ...grey,
+      bits: 8,
+      colour: profileColour(profile),
+    }),
+    'jxl multiplied': await writeJxlFields({
+      ...multiplied,
+      colours: { primaries: 11, transfer: 13 },
+    }),
+    'png grey profile': createPng({ ...size, colourType: 0, depth: 16, row, chunks: [iccp] }),
+  };
 }
 
 export async function createSeedFiles(): Promise<SeedFile[]> {
@@ -73,6 +105,7 @@ export async function createSeedFiles(): Promise<SeedFile[]> {
     'jxl alpha': await writeJxl(picture(4)),
     'jxl lossy': await writeJxl(picture(3), { distance: 1 }),
     'jxl grey 16': await writeJxl(picture(1), { sixteenBit: true }),
+    ...(await otherwiseColoured()),
   };
   return Object.entries(files).map(([name, file]) => ({ name, file }));
 }
