@@ -12,8 +12,8 @@ import { migrationsOf } from '../../src/store/migrate.ts';
 import { brokenFor, readSchemaShape } from './schema-shape.ts';
 
 /**
- * What an earlier migration broke: that index had a successor which begins with the same column, and
- * no release was ever made without it. There will be no second one.
+ * What an earlier migration broke: that index has a successor which begins with the same column,
+ * and no release was ever made without it. There will be no second one.
  */
 const EXCEPTIONS: Readonly<Record<string, readonly string[]>> = {
   '0004-job-lanes': ['the index jobs: jobs_queue is gone'],
