@@ -1,0 +1,157 @@
+/**
+ * Every statement of the stores, on tables distributed as in production: the rows it reads are
+ * counted and bounded by what it answers, never by the tables. Which statements there are nobody
+ * has to remember: each method of each store is run here, and each place of store/ that builds a
+ * statement must have been passed.
+ */
+import assert from 'node:assert/strict';
+import { readdirSync, readFileSync } from 'node:fs';
+import { Session } from 'node:inspector/promises';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { pathToFileURL } from 'node:url';
+import { sql } from 'kysely';
+import {
+  createTestDatabase,
+  skipReason,
+  type TestDatabase,
+} from '../../../test/support/database.ts';
+import { fillLargeTables } from '../../../test/support/large-tables.ts';
+import {
+  type MeteredDatabase,
+  openMeteredDatabase,
+} from '../../../test/support/statement-meter.ts';
+import { requireCurrentSchema } from '../../src/store/migrate.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { storesOn } from './fixtures.ts';
+import { EXERCISES, TABLES } from './statements.ts';
+
+/** What a statement may read for each row that it answers or changes, and beside those. */
+const READ_A_ROW_MAX = 6;
+const READ_BESIDE_MAX = 40;
+
+const STORE = path.join(import.meta.dirname, '../../src/store');
+
+// From here on: of what the engine has made faster before, it counts no more than a part.
+const coverage = new Session();
+coverage.connect();
+await coverage.post('Profiler.enable');
+await coverage.post('Profiler.startPreciseCoverage', { callCount: true, detailed: true });
+
+for (const [dialect, analyzed] of [
+  ['sqlite', true],
+  ['sqlite', false],
+  ['mysql', true],
+] as const) {
+  const name = `on ${dialect}, ${analyzed ? 'with' : 'without'} statistics`;
+  describe(`what statements read ${name}`, { skip: skipReason(dialect) }, () => {
+    let test: TestDatabase;
+    let metered: MeteredDatabase;
+    let stores: Stores;
+
+    before(async () => {
+      test = await createTestDatabase(dialect);
+      const database = await test.open();
+      await fillLargeTables(database, TABLES);
+      if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
+      metered = openMeteredDatabase(dialect, test.url);
+      stores = storesOn(metered.database);
+      await requireCurrentSchema(database);
+      // A server reads its own tables when one of ours is opened first.
+      for (const exercise of ['jobs.find', 'nodes.find', 'rateQuotas.lease'] as const) {
+        await EXERCISES[exercise]!.run(stores, metered.database);
+      }
+    });
+    after(async () => {
+      await metered.database.close();
+      await test.close();
+    });
+
+    for (const [method, { run, readsMax, why }] of Object.entries(EXERCISES)) {
+      it(`${method}${why === undefined ? '' : ` (${why})`}`, async () => {
+        metered.statements.length = 0;
+        await run(stores, metered.database);
+        const readers = metered.statements.filter(
+          ({ rowsRead, rows }) => rowsRead > (readsMax ?? rows * READ_A_ROW_MAX + READ_BESIDE_MAX),
+        );
+        assert.deepEqual(
+          readers.map(({ rowsRead, rows, sql: text }) => `read ${rowsRead} for ${rows}: ${text}`),
+          [],
+        );
+      });
+    }
+  });
+}
+
+describe('the statements that are run here', () => {
+  it('are those of every method of every store', async () => {
+    const test = await createTestDatabase('sqlite');
+    try {
+      const stores = storesOn(await test.open());
+      assert.deepEqual(Object.keys(EXERCISES).sort(), methodsOf(stores).sort());
+    } finally {
+      await test.close();
+    }
+  });
+
+  // Some are for a server alone.
+  const skip = skipReason('mysql');
+  it('are all that store/ builds', { skip }, async () => {
+    const { result } = await coverage.post('Profiler.takePreciseCoverage');
+    coverage.disconnect();
+    const missed = storeFiles().flatMap(file => {
+      const url = pathToFileURL(file).href;
+      const functions = result.filter(script => script.url === url).flatMap(s => s.functions);
+      return unpassed(
+        file,
+        functions.flatMap(({ ranges }) => ranges),
+      );
+    });
+    assert.deepEqual(missed, []);
+  });
+});
+
+/** `store.method`, and those of `Stores` itself by their name. */
+function methodsOf(stores: Stores): string[] {
+  return Object.entries(stores).flatMap(([store, value]) => {
+    if (typeof value === 'function') return store === 'close' ? [] : [store];
+    const own = Object.keys(value).filter(key => typeof value[key as never] === 'function');
+    const prototype = Object.getPrototypeOf(value);
+    const inherited = prototype === Object.prototype ? [] : Object.getOwnPropertyNames(prototype);
+    return [...own, ...inherited.filter(key => key !== 'constructor')].map(
+      method => `${store}.${method}`,
+    );
+  });
+}
+
+function storeFiles(): string[] {
+  return readdirSync(STORE)
+    .filter(file => file.endsWith('.ts'))
+    .map(file => path.join(STORE, file));
+}
+
+interface Range {
+  readonly startOffset: number;
+  readonly endOffset: number;
+  readonly count: number;
+}
+
+/** A statement, or a part of one that not every call has. */
+const BUILDS = /\.(selectFrom|selectNoFrom|updateTable|deleteFrom|insertInto|where|orderBy)\(/g;
+
+/** `file:line` of what builds a statement and was not passed. */
+function unpassed(file: string, ranges: readonly Range[]): string[] {
+  const text = readFileSync(file, 'utf8');
+  const missed = new Set<string>();
+  for (const { index } of text.matchAll(BUILDS)) {
+    // The smallest range around it says how often it was passed; of two that are one, the last.
+    const around = ranges
+      .filter(range => range.startOffset <= index && index < range.endOffset)
+      .sort((a, b) => b.endOffset - b.startOffset - (a.endOffset - a.startOffset))
+      .at(-1);
+    if (around !== undefined && around.count > 0) continue;
+    const line = text.slice(0, index).split('\n').length;
+    missed.add(`${path.basename(file)}:${line}`);
+  }
+  return [...missed];
+}

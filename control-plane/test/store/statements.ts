@@ -1,0 +1,449 @@
+/** A call or more of each method of the stores, for statements.test.ts: every branch that asks. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import {
+  accountOf,
+  apiKeyOf,
+  HANGING_RECEIVER,
+  type LargeTables,
+  SECRET_KEY_ID,
+} from '../../../test/support/large-tables.ts';
+import { receiverOf } from '../../src/domain/webhook-receiver.ts';
+import type { Database } from '../../src/store/connect.ts';
+import type { Claim, NewJob } from '../../src/store/job-store.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import type { NotificationClaim } from '../../src/store/webhook-outbox-store.ts';
+import {
+  claimed,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  resultOf,
+  running,
+  SERVICE_FAULT,
+  sha256,
+  submitted,
+} from './fixtures.ts';
+
+const DAY_MS = 24 * HOUR_MS;
+
+/** As those of production, but for their size: 97 of 100 rows are what nobody asks for. */
+export const TABLES = {
+  jobs: 8000,
+  openJobs: 60,
+  oldJobs: 60,
+  dueNotifications: 3000,
+  quietReceivers: 5,
+  ledgerEntries: 24_000,
+} satisfies LargeTables;
+
+export interface Exercise {
+  readonly run: (stores: Stores, database: Database) => Promise<void>;
+  /** In place of the bound by what a statement answers. */
+  readonly readsMax?: number;
+  /** The reason of it. */
+  readonly why?: string;
+}
+
+/** Entries of the queue's indexes and their rows, twice for how servers count. */
+const OPEN_READS_MAX = 10 * TABLES.openJobs;
+const OPEN_WHY = 'reads the open jobs, whose number is bounded';
+
+function jobOfLargest(overrides: Partial<NewJob> = {}): NewJob {
+  return newJob(accountOf(0), { apiKeyId: apiKeyOf(0), ...overrides });
+}
+
+const CALLBACK = {
+  url: 'https://statements.example/hook',
+  secret: Uint8Array.of(1),
+  secretKeyId: SECRET_KEY_ID,
+};
+
+async function notified(stores: Stores): Promise<string> {
+  const { job, claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
+  assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  return job.id;
+}
+
+async function notificationClaim(stores: Stores): Promise<NotificationClaim> {
+  const claim = { jobId: await notified(stores), holder: 'replica-1', fence: 1 };
+  assert.ok(await stores.webhookOutbox.claim(claim, HOUR_MS));
+  return claim;
+}
+
+async function runningClaim(stores: Stores): Promise<Claim> {
+  return (await running(stores, jobOfLargest())).claim;
+}
+
+const JOBS: Record<string, Exercise> = {
+  'jobs.findByIdempotencyKey': {
+    run: async ({ jobs }) => {
+      await jobs.findByIdempotencyKey(apiKeyOf(0), sha256('none'));
+    },
+  },
+  'jobs.findForKey': {
+    run: async ({ jobs }) => {
+      await jobs.findForKey(randomUUID(), apiKeyOf(0));
+    },
+  },
+  'jobs.find': {
+    run: async stores => {
+      assert.ok(await stores.jobs.find(await notified(stores)));
+    },
+  },
+  'jobs.findFinal': {
+    run: async stores => {
+      const id = await notified(stores);
+      assert.equal((await stores.jobs.findFinal([id, randomUUID()])).length, 1);
+    },
+  },
+  'jobs.findByResultToken': {
+    run: async ({ jobs }) => {
+      await jobs.findByResultToken('none');
+    },
+  },
+  'jobs.submit': {
+    run: async stores => {
+      const job = jobOfLargest();
+      await submitted(stores, job);
+      assert.equal((await stores.jobs.submit(job, LIMITS)).kind, 'created');
+      const none = await fundedAccount(stores, 0);
+      const refused = await stores.jobs.submit(newJob(none), LIMITS);
+      assert.equal(refused.kind, 'insufficient-credits');
+    },
+  },
+  'jobs.listLanes': {
+    run: async ({ jobs }) => {
+      assert.ok((await jobs.listLanes()).length > 0);
+    },
+    readsMax: OPEN_READS_MAX,
+    why: OPEN_WHY,
+  },
+  'jobs.listClaimable': {
+    run: async ({ jobs }) => {
+      assert.ok((await jobs.listClaimable(256)).length > 0);
+    },
+    readsMax: OPEN_READS_MAX,
+    why: OPEN_WHY,
+  },
+  'jobs.claim': {
+    run: async stores => {
+      await claimed(stores, await submitted(stores, jobOfLargest()));
+    },
+  },
+  'jobs.renew': {
+    run: async stores => {
+      assert.ok(await stores.jobs.renew(await runningClaim(stores), HOUR_MS));
+    },
+  },
+  'jobs.release': {
+    run: async stores => {
+      assert.ok(await stores.jobs.release(await runningClaim(stores)));
+    },
+  },
+  'jobs.inputStored': {
+    run: async stores => {
+      const job = await submitted(stores, jobOfLargest({ sourceUrl: 'https://a.example/i' }));
+      const claim = await claimed(stores, job);
+      const input = { blob: `inputs/${job.id}-1`, bytes: 1, format: 'png', width: 1, height: 1 };
+      assert.ok(await stores.jobs.inputStored(claim, input as never));
+      assert.ok(await stores.jobs.inputStored(claim, input as never));
+    },
+  },
+  'jobs.admitted': {
+    run: async stores => {
+      await runningClaim(stores);
+    },
+  },
+  'jobs.attemptLost': {
+    run: async stores => {
+      assert.ok(await stores.jobs.attemptLost(await runningClaim(stores), true));
+    },
+  },
+  'jobs.succeed': {
+    run: async stores => {
+      const { claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
+      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    },
+  },
+  'jobs.fail': {
+    run: async stores => {
+      assert.ok(await stores.jobs.fail(await runningClaim(stores), SERVICE_FAULT));
+    },
+  },
+  'jobs.list': {
+    run: async ({ jobs }) => {
+      const all = { endedWithinMs: 60 * DAY_MS, limit: 50 };
+      for (const filter of [
+        { states: ['failed'] as const },
+        { states: ['succeeded', 'failed'] as const, accountId: accountOf(3) },
+        { states: ['ready', 'running'] as const, limit: 10 },
+      ]) {
+        const page = await jobs.list({ ...all, ...filter });
+        assert.ok(page.length > 0);
+        await jobs.list({ ...all, ...filter, after: page.at(-1)!.cursor });
+      }
+      await jobs.list({ ...all, states: ['fetching'], accountId: accountOf(3) });
+    },
+    readsMax: 2 * OPEN_READS_MAX,
+    why: 'reads the queue 500 rows at a time',
+  },
+  'jobs.endLease': {
+    run: async stores => {
+      const { jobId } = await runningClaim(stores);
+      assert.equal((await stores.jobs.endLease(jobId)).kind, 'ended');
+    },
+  },
+  'jobs.queued': {
+    run: async ({ jobs }) => {
+      assert.ok((await jobs.queued()).jobs > 0);
+    },
+    readsMax: OPEN_READS_MAX,
+    why: OPEN_WHY,
+  },
+  'jobs.doneWithin': {
+    run: async ({ jobs }) => {
+      await jobs.doneWithin(60_000);
+    },
+    readsMax: 500,
+    why: 'reads what ended within that time',
+  },
+  'jobs.takeExpiredResultBlobs': {
+    run: async (stores, { kysely }) => {
+      const { claim } = await running(stores, jobOfLargest());
+      const result = resultOf(claim);
+      assert.ok(await stores.jobs.succeed(claim, result, 0, {}));
+      assert.ok(kysely);
+      assert.deepEqual(await stores.jobs.takeExpiredResultBlobs(50), [result.blob]);
+    },
+  },
+  'jobs.removeFinalOlderThan': {
+    run: async ({ jobs }) => {
+      assert.equal((await jobs.removeFinalOlderThan(30 * DAY_MS, 20)).rows, 20);
+    },
+  },
+  'jobs.referencedBlobs': {
+    run: async ({ jobs }) => {
+      const names = Array.from({ length: 200 }, (_, index) => `inputs/none-${index}`);
+      assert.equal((await jobs.referencedBlobs(names)).size, 0);
+    },
+    readsMax: 210,
+    why: 'reads an entry a name',
+  },
+};
+
+const OUTBOX: Record<string, Exercise> = {
+  'webhookOutbox.listDue': {
+    run: async ({ webhookOutbox }) => {
+      const asked = {
+        limit: 32,
+        secretKeyIds: [SECRET_KEY_ID],
+        exceptReceivers: [HANGING_RECEIVER, receiverOf(CALLBACK.url)],
+        exceptAccounts: [],
+      };
+      const due = await webhookOutbox.listDue(asked);
+      assert.equal(due.length, TABLES.quietReceivers);
+      const { length } = await webhookOutbox.listDue({ ...asked, exceptReceivers: [] });
+      assert.equal(length, asked.limit);
+    },
+  },
+  'webhookOutbox.claim': { run: async stores => void (await notificationClaim(stores)) },
+  'webhookOutbox.release': {
+    run: async stores => {
+      assert.ok(await stores.webhookOutbox.release(await notificationClaim(stores)));
+    },
+  },
+  'webhookOutbox.delivered': {
+    run: async stores => {
+      const end = { statusCode: 204, durationMs: 5 };
+      assert.ok(await stores.webhookOutbox.delivered(await notificationClaim(stores), end));
+    },
+  },
+  'webhookOutbox.retryLater': {
+    run: async stores => {
+      const end = { statusCode: 500, durationMs: 5 };
+      const claim = await notificationClaim(stores);
+      assert.ok(await stores.webhookOutbox.retryLater(claim, end, HOUR_MS));
+    },
+  },
+  'webhookOutbox.failed': {
+    run: async stores => {
+      const end = { statusCode: 410, durationMs: 5 };
+      const claim = await notificationClaim(stores);
+      assert.ok(await stores.webhookOutbox.failed(claim, end, { eraseSecret: true }));
+    },
+  },
+  'webhookOutbox.due': {
+    run: async ({ webhookOutbox }) => {
+      assert.ok((await webhookOutbox.due()).count >= TABLES.dueNotifications);
+    },
+    readsMax: 20_000,
+    why: 'counts entries of an index, 10,000 at most',
+  },
+  'webhookOutbox.countSealedWithOthers': {
+    run: async ({ webhookOutbox }) => {
+      assert.equal(await webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
+      assert.ok((await webhookOutbox.countSealedWithOthers(['another'])) > 0);
+    },
+    readsMax: 20_000,
+    why: 'counts entries of an index, 10,000 at most',
+  },
+  'webhookOutbox.list': {
+    run: async stores => {
+      assert.equal((await stores.webhookOutbox.list({ limit: 20 })).length, 20);
+      assert.equal((await stores.webhookOutbox.list({ limit: 20, status: 'pending' })).length, 20);
+      const jobId = await notified(stores);
+      assert.equal((await stores.webhookOutbox.list({ limit: 20, jobId })).length, 1);
+    },
+  },
+  'webhookOutbox.retry': {
+    run: async stores => {
+      assert.equal(await stores.webhookOutbox.retry(await notified(stores)), 'retried');
+    },
+  },
+  'webhookOutbox.eraseDueSecrets': {
+    run: async (stores, { kysely }) => {
+      const jobId = await notified(stores);
+      await kysely
+        .updateTable('webhook_outbox')
+        .set({ secret_erase_at: 1 })
+        .where('job_id', '=', jobId)
+        .execute();
+      assert.equal(await stores.webhookOutbox.eraseDueSecrets(50), 1);
+    },
+  },
+};
+
+const NODE = {
+  nodeId: 'node-1',
+  bootId: randomUUID(),
+  address: '127.0.0.1:1',
+  httpAddress: '',
+  version: '1',
+};
+
+const OTHERS: Record<string, Exercise> = {
+  check: { run: stores => stores.check() },
+  bootstrap: {
+    run: async stores => {
+      assert.deepEqual(await stores.bootstrap('first', 1), { created: false });
+    },
+  },
+  'accounts.create': {
+    run: async ({ accounts }) => {
+      assert.ok(await accounts.create(`statements ${randomUUID().slice(0, 8)}`));
+    },
+  },
+  'accounts.find': {
+    run: async ({ accounts }) => {
+      assert.ok(await accounts.find(accountOf(1)));
+    },
+  },
+  'accounts.findByNameOrId': {
+    run: async ({ accounts }) => {
+      assert.ok(await accounts.findByNameOrId('large 1'));
+    },
+  },
+  'accounts.list': { run: async ({ accounts }) => void (await accounts.list()) },
+  'apiKeys.create': {
+    run: async ({ apiKeys }) => void (await apiKeys.create(accountOf(0), 'statements')),
+  },
+  'apiKeys.authenticate': {
+    run: async ({ apiKeys }) => {
+      const { token, key } = await apiKeys.create(accountOf(0), 'statements');
+      assert.deepEqual(await apiKeys.authenticate(token), {
+        apiKeyId: key.id,
+        accountId: accountOf(0),
+      });
+    },
+  },
+  'apiKeys.revoke': {
+    run: async ({ apiKeys }) => {
+      const { key } = await apiKeys.create(accountOf(0), 'statements');
+      assert.ok(await apiKeys.revoke(key.id));
+    },
+  },
+  'apiKeys.list': {
+    run: async ({ apiKeys }) => {
+      await apiKeys.list();
+      await apiKeys.list(accountOf(0));
+    },
+  },
+  'ledger.grant': {
+    run: async ({ ledger }) => {
+      const reference = randomUUID();
+      assert.equal((await ledger.grant(accountOf(0), 5, reference)).kind, 'entered');
+      assert.equal((await ledger.grant(accountOf(0), 5, reference)).kind, 'already-entered');
+    },
+  },
+  'ledger.revoke': {
+    run: async ({ ledger }) => {
+      assert.equal((await ledger.revoke(accountOf(0), 1, randomUUID())).kind, 'entered');
+    },
+  },
+  'ledger.balances': {
+    run: async ({ ledger }) => {
+      assert.ok(await ledger.balances(accountOf(0)));
+    },
+  },
+  'ledger.credits': {
+    run: async ({ ledger }) => {
+      assert.ok(await ledger.credits(accountOf(0)));
+    },
+    readsMax: 4 * TABLES.ledgerEntries,
+    why: 'adds up the entries of an account',
+  },
+  'ledger.check': {
+    run: async ({ ledger }) => {
+      assert.deepEqual(await ledger.check(), []);
+    },
+    readsMax: 20 * TABLES.ledgerEntries,
+    why: 'reads the whole ledger',
+  },
+  'nodes.register': {
+    run: async ({ nodes }) => {
+      assert.deepEqual(await nodes.register(NODE, HOUR_MS), { draining: false });
+    },
+  },
+  'nodes.heartbeat': {
+    run: async ({ nodes }) => {
+      await nodes.register(NODE, HOUR_MS);
+      const { known } = await nodes.heartbeat(NODE.nodeId, NODE.bootId, HOUR_MS);
+      assert.ok(known);
+    },
+  },
+  'nodes.deregister': {
+    run: async ({ nodes }) => {
+      await nodes.register(NODE, HOUR_MS);
+      assert.ok(await nodes.deregister(NODE.nodeId, NODE.bootId));
+    },
+  },
+  'nodes.find': { run: async ({ nodes }) => void (await nodes.find(NODE.nodeId)) },
+  'nodes.listLive': { run: async ({ nodes }) => void (await nodes.listLive()) },
+  'nodes.listAll': { run: async ({ nodes }) => void (await nodes.listAll()) },
+  'nodes.setDraining': {
+    run: async ({ nodes }) => void (await nodes.setDraining(NODE.nodeId, false)),
+  },
+  'rateQuotas.nowMs': { run: async ({ rateQuotas }) => void (await rateQuotas.nowMs()) },
+  'rateQuotas.lease': {
+    run: async ({ rateQuotas }) => {
+      const ask = { limit: 100, block: 10, advance: 0, windowStartMs: 0 };
+      await rateQuotas.lease(randomUUID(), 'reads', ask);
+    },
+  },
+  'secretsCanary.establish': {
+    run: async ({ secretsCanary }) => {
+      await secretsCanary.establish({ keyId: 'a', ciphertext: Uint8Array.of(1) });
+    },
+  },
+  'secretsCanary.replace': {
+    run: async ({ secretsCanary }) => {
+      await secretsCanary.replace('a', { keyId: 'b', ciphertext: Uint8Array.of(1) });
+    },
+  },
+};
+
+/** By `store.method`. */
+export const EXERCISES: Readonly<Record<string, Exercise>> = { ...JOBS, ...OUTBOX, ...OTHERS };
