@@ -18,7 +18,7 @@ import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { Admission } from './admission.ts';
 import type { Config } from './config.ts';
-import { type DrainSteps, drainNode } from './drain.ts';
+import { type ChildLeft, type DrainSteps, drainNode } from './drain.ts';
 import { createAnswering } from './engine/answer-picture.ts';
 import { readCpuShare } from './engine/cpu-share.ts';
 import { chooseEngineLayout, type EngineLayout } from './engine/engine-layout.ts';
@@ -101,7 +101,10 @@ export class InferenceNode {
     });
   }
 
-  /** Resolves when engines keep dying, or a second look's cannot be loaded: the node must end. */
+  /**
+   * Resolves when the node must end: engines keep dying, they or picture workers do not die, or a
+   * second look's cannot be loaded.
+   */
   get failed(): Promise<Error> {
     return this.#failed.promise;
   }
@@ -146,6 +149,7 @@ export class InferenceNode {
         const pools = this.#runs.map(({ engines }) => engines.close(graceMs));
         await Promise.all([...pools, this.#pictures?.close(graceMs)]);
       },
+      childrenLeft: () => this.#childrenLeft(),
       deregister: async () => this.#registration?.leave(),
       closeServers: async () => {
         this.#watchers.close();
@@ -155,6 +159,15 @@ export class InferenceNode {
       },
     };
     return drainNode(steps, { hurry, log: this.#log });
+  }
+
+  #childrenLeft(): ChildLeft[] {
+    const engines = this.#runs.flatMap(run => run.engines.processes());
+    const workers = this.#pictures?.processes() ?? [];
+    return [
+      ...engines.map(({ pid }) => ({ kind: 'engine' as const, pid })),
+      ...workers.map(({ pid }) => ({ kind: 'picture worker' as const, pid })),
+    ];
   }
 
   async #listen(): Promise<void> {
@@ -312,10 +325,11 @@ export class InferenceNode {
       providerFellBack: provider.fallbacks.length > 0,
     });
     this.#status.onChange(state => {
-      if (state === 'failed') this.#failed.resolve(new Error('the engines keep dying'));
+      if (state === 'failed') this.#failed.resolve(new Error(this.#status.failure));
     });
     // Without an opinion the node serves on.
-    this.#status.attachEngines(subjects(plan).map(({ engines }) => engines));
+    const needed = subjects(plan).map(({ engines }) => engines);
+    this.#status.attach(needed, pictures);
     this.#description = {
       ...this.#info,
       // For people: names, not the protocol's numbers.

@@ -7,12 +7,14 @@
  * |      | /readyz 503; new images are refused UNAVAILABLE         |                          |
  * | 2    | finishes the images that are in                         | FINISH_MAX_MS; hurried 0 |
  * | 3    | ends the calls still open, UNAVAILABLE                  | ABORT_MAX_MS             |
- * | 4    | closes engines and picture workers                      | CLOSE_GRACE_MS; hurried 0 |
+ * | 4    | gives engines and picture workers time to end,          | CLOSE_GRACE_MS; hurried 0|
+ * |      | then kills them and leaves behind what does not die     | KILL_MAX_MS              |
  * | 5    | deregisters                                             | DEREGISTER_MAX_MS        |
- * | 6    | closes the gRPC server, then HTTP                       | the server's own 5 s     |
+ * | 6    | closes the gRPC server, then HTTP                       | SERVERS_MAX_MS           |
  *
+ * In all 149 s, hurried 14 s, whatever children and callers do: the 150 s that a supervisor gives.
  * The listener closes last: a probe or a caller that comes during the drain is told so, not refused
- * a connection. Hurrying ends step 2 wherever it is.
+ * a connection. Hurrying ends step 2, and the time to end of step 4, wherever they are.
  *
  * | told by                                        | means                                        |
  * |------------------------------------------------|----------------------------------------------|
@@ -27,14 +29,27 @@ import { settledWithin } from '#contract/settled-within.ts';
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;
 export const CLOSE_GRACE_MS = 5000;
+/** From SIGKILL until a child is given up: it is in the kernel, and no one can end it from here. */
+export const KILL_MAX_MS = 3000;
 const DEREGISTER_MAX_MS = 5000;
+/** The gRPC server gives open calls 4 s of it. */
+const SERVERS_MAX_MS = 5000;
+
+/** A process of the node's. */
+export interface ChildLeft {
+  readonly kind: 'engine' | 'picture worker';
+  readonly pid: number;
+}
 
 export interface DrainSteps {
   announce(): void;
   /** Resolves when no call is open. */
   untilIdle(): Promise<void>;
   abortCalls(): void;
+  /** Called again with less time, it hurries the first call. */
   closeChildren(graceMs: number): Promise<void>;
+  /** Those that are there still. */
+  childrenLeft(): readonly ChildLeft[];
   deregister(): Promise<void>;
   closeServers(): Promise<void>;
 }
@@ -45,11 +60,16 @@ export interface DrainOptions {
   readonly log: Logger;
   /** FINISH_MAX_MS where absent. */
   readonly finishMaxMs?: number;
+  /** KILL_MAX_MS where absent. */
+  readonly killMaxMs?: number;
+  /** SERVERS_MAX_MS where absent. */
+  readonly serversMaxMs?: number;
 }
 
 /** Ends the node. Every step is tried, whatever became of the ones before it. */
 export async function drainNode(steps: DrainSteps, options: DrainOptions): Promise<void> {
   const { hurry, log, finishMaxMs = FINISH_MAX_MS } = options;
+  const { killMaxMs = KILL_MAX_MS, serversMaxMs = SERVERS_MAX_MS } = options;
   log.info('draining');
   steps.announce();
   if (!hurry.aborted && !(await settledWithin(steps.untilIdle(), finishMaxMs, hurry))) {
@@ -57,13 +77,24 @@ export async function drainNode(steps: DrainSteps, options: DrainOptions): Promi
   }
   steps.abortCalls();
   await settledWithin(steps.untilIdle(), ABORT_MAX_MS);
-  const attempt = async (name: string, step: () => Promise<unknown>) => {
-    await step().catch((error: unknown) => log.error({ err: error }, `${name} failed`));
+  const attempt = async (name: string, step: () => Promise<boolean>) => {
+    try {
+      if (!(await step())) log.error(`${name} took too long: it is left`);
+    } catch (error) {
+      log.error({ err: error }, `${name} failed`);
+    }
   };
-  await attempt('closing engines and picture workers', () =>
-    steps.closeChildren(hurry.aborted ? 0 : CLOSE_GRACE_MS),
-  );
+  await attempt('closing engines and picture workers', async () => {
+    if (!hurry.aborted) {
+      const closed = steps.closeChildren(CLOSE_GRACE_MS);
+      if (await settledWithin(closed, CLOSE_GRACE_MS, hurry)) return true;
+    }
+    return await settledWithin(steps.closeChildren(0), killMaxMs);
+  });
+  for (const child of steps.childrenLeft()) {
+    log.error(child, 'a process was killed and does not die: it is left behind');
+  }
   await attempt('deregistering', () => settledWithin(steps.deregister(), DEREGISTER_MAX_MS));
-  await attempt('closing the servers', () => steps.closeServers());
+  await attempt('closing the servers', () => settledWithin(steps.closeServers(), serversMaxMs));
   log.info('drained');
 }

@@ -5,7 +5,8 @@
  * |-----------|-------------------------------------------------------------------|
  * | 0         | drained                                                           |
  * | 78        | the configuration is not valid: every bad variable is on stderr    |
- * | 1         | it cannot start, its engines keep dying, or a bug: the log says so |
+ * | 1         | it cannot start, its engines keep dying, a child of it does not    |
+ * |           | die, or a bug: the log says so                                     |
  */
 import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
 import { letHeapGrow } from '#contract/heap-growth.ts';

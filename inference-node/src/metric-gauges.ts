@@ -64,6 +64,9 @@ function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, re
   gauge(registry, 'matting_node_picture_workers_busy', 'Picture workers with an image.', () => {
     return workers().busy;
   });
+  gauge(registry, 'matting_node_picture_workers_stuck', 'Killed workers that do not die.', () => {
+    return workers().workersStuck;
+  });
   gauge(registry, 'matting_node_picture_queue_images', 'Images that wait for a worker.', () => {
     return workers().waiting;
   });
@@ -103,6 +106,9 @@ function registerEngineGauges(runs: readonly PlanRun[], registry: Registry): voi
   perModel('matting_node_engines', 'Engines wanted.', run => run.engines.snapshot().engines);
   perModel('matting_node_engines_ready', 'Engines that can run.', run => {
     return run.engines.snapshot().enginesReady;
+  });
+  perModel('matting_node_engines_stuck', 'Killed engines that do not die.', run => {
+    return run.engines.snapshot().enginesStuck;
   });
   perModel('matting_node_engines_running', 'Engines with an image.', run => {
     return run.engines.snapshot().running;

@@ -10,42 +10,57 @@
  * | serving  | every model has an engine ready        | admitted    | as the other rows say      |
  * | draining | a drain was ordered, or the process    | UNAVAILABLE | the control plane takes    |
  * |          | ends                                   |             | its order back: by engines |
- * | failed   | the engines of some model keep dying   | UNAVAILABLE | never: main.ts exits       |
+ * | failed   | the engines of some model keep dying,  | UNAVAILABLE | never: main.ts exits       |
+ * |          | or most of them, or of the picture     |             |                            |
+ * |          | workers, do not die                    |             |                            |
  *
  * failed goes before draining, draining before starting.
  */
 import type { EnginePoolSnapshot } from './engine/engine-pool.ts';
+import type { PicturePool } from './picture/picture-pool.ts';
 
 export const NODE_STATES = ['starting', 'serving', 'draining', 'failed'] as const;
 export type NodeState = (typeof NODE_STATES)[number];
 
 /** The part of an engine pool a state is derived from. */
 export interface EngineSource {
-  snapshot(): Pick<EnginePoolSnapshot, 'state' | 'enginesReady'>;
+  snapshot(): Pick<EnginePoolSnapshot, 'state' | 'failure' | 'enginesReady'>;
   onChange(listener: () => void): () => void;
 }
+
+/** The part of the picture pool a state is derived from. */
+export type PictureSource = Pick<PicturePool, 'snapshot' | 'onChange'>;
 
 /** `command` is the control plane's and can be taken back; `shutdown` cannot. */
 export type DrainCause = 'command' | 'shutdown';
 
 export class NodeStatus {
   readonly #engines: EngineSource[] = [];
+  #pictures: PictureSource | undefined;
   readonly #drainCauses = new Set<DrainCause>();
   readonly #listeners = new Set<(state: NodeState) => void>();
   #announced: NodeState = 'starting';
 
   get state(): NodeState {
     const snapshots = this.#engines.map(engines => engines.snapshot());
-    if (snapshots.some(({ state }) => state === 'failed')) return 'failed';
+    const failed = snapshots.some(({ state }) => state === 'failed');
+    if (failed || this.#pictures?.snapshot().state === 'failed') return 'failed';
     if (this.#drainCauses.size > 0) return 'draining';
     const ready = snapshots.length > 0 && snapshots.every(({ enginesReady }) => enginesReady > 0);
     return ready ? 'serving' : 'starting';
   }
 
-  /** Called once, with every pool of the plan, as soon as the pools exist. */
-  attachEngines(pools: readonly EngineSource[]): void {
-    this.#engines.push(...pools);
-    for (const pool of pools) pool.onChange(() => this.#announce());
+  /** Of a node that failed: why, in one line. */
+  get failure(): string | undefined {
+    const snapshots = [...this.#engines, this.#pictures].map(pool => pool?.snapshot());
+    return snapshots.find(snapshot => snapshot?.state === 'failed')?.failure;
+  }
+
+  /** Called once, with the pools that the node cannot do without, as soon as they exist. */
+  attach(engines: readonly EngineSource[], pictures: PictureSource): void {
+    this.#engines.push(...engines);
+    this.#pictures = pictures;
+    for (const pool of [...engines, pictures]) pool.onChange(() => this.#announce());
     this.#announce();
   }
 

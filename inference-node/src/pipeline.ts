@@ -174,7 +174,8 @@ export class Pipeline {
       if (sinceMs !== undefined) held.push({ elapsedMs: nowMs - sinceMs, expectedMs });
       else if (this.#places.get(order) !== 'sending') waitingMs.push(expectedMs);
     }
-    return workerWaitMs(pictures.workers, held, waitingMs);
+    const workers = Math.max(1, pictures.workers - pictures.workersStuck);
+    return workerWaitMs(workers, held, waitingMs);
   }
 
   async #stages(

@@ -20,10 +20,14 @@ export interface EngineResult {
 }
 
 export interface EnginePoolSnapshot {
-  /** failed: engines keep dying, the node must go. */
+  /** failed: engines keep dying, or more than half are stuck; the node must go. */
   readonly state: 'starting' | 'ready' | 'failed';
+  /** Of a pool that failed: why, in one line. */
+  readonly failure: string | undefined;
   readonly engines: number;
   readonly enginesReady: number;
+  /** Killed, and their processes do not die: their places stay empty until they do. */
+  readonly enginesStuck: number;
   readonly running: number;
   readonly queued: number;
   /** Running mean of a run, ms. */
@@ -40,9 +44,9 @@ export const RUN_OUTCOMES = ['succeeded', 'failed', 'lost', 'dropped'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 
 /**
- * Why an engine's process ended. load: before it was ready. idle: with no image in it. run: under
- * an image. watchdog: killed, its run took too long. fault: replaced, its run reported an error,
- * after which a GPU's context cannot be trusted.
+ * Why an engine's process ended or was killed, counted then. load: before it was ready. idle: with
+ * no image in it. run: under an image. watchdog: killed, its run took too long. fault: replaced,
+ * its run reported an error, after which a GPU's context cannot be trusted.
  */
 export const ENGINE_DEATH_CAUSES = ['load', 'idle', 'run', 'watchdog', 'fault'] as const;
 export type EngineDeathCause = (typeof ENGINE_DEATH_CAUSES)[number];
@@ -83,14 +87,14 @@ export interface EnginePool {
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;
   metrics(): EnginePoolMetrics;
-  /** The living engine processes. */
+  /** The living engine processes, with those that are killed and do not die. */
   processes(): EngineProcess[];
-  /** Called after each change of the snapshot's state, enginesReady, running or queued. */
+  /** Called after each change of the snapshot's state, enginesReady, enginesStuck, running, queued. */
   onChange(listener: () => void): () => void;
   /**
    * Refuses new runs and those queued, lets running ones finish up to `graceMs`, then kills.
-   * Resolves when no engine process is left. Idempotent; a later call with less time hurries the
-   * first.
+   * Resolves when no engine process is left but stuck ones. Idempotent; a later call with less time
+   * hurries the first.
    */
   close(graceMs: number): Promise<void>;
 }

@@ -7,20 +7,25 @@
  *   idle      ready; the run ended                         take() -> running; exit -> down
  *   running   take()                                       done -> idle; failed, over its time
  *                                                          -> stopping; exit -> down
- *   stopping  killed by us, its process not gone yet       exit -> down
+ *   stopping  killed by us, its process not gone yet       exit -> down; KILL_WAIT_MAX_MS -> stuck
+ *   stuck     killed, and it does not die                  exit -> down
  *   down      its process is gone                          after the respawn delay -> loading
  *   closed    close(), from any state                      never
+ *
+ * What it had been given is lost when it is killed, not when its process is gone, which may be
+ * never. One that is stuck keeps its memory, of the GPU too, so no other is started in its place.
  *
  * Limits: a load 5 min, TensorRT (it builds its kernels then) 15 min; a run what take() says;
  * respawn at once, then after 1, 2, 5 and 10 s, from the start again after a run that ended well.
  */
 import type { Child, ChildExit } from '../process/child.ts';
 import type { Frame } from '../process/frames.ts';
+import { OutputLines } from '../process/output-lines.ts';
 import type { EngineDeathCause } from './engine-pool.ts';
 import type { FromEngine, SessionSpec } from './engine-protocol.ts';
 import { spawnEngineChild } from './spawn-engine-child.ts';
 
-export type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'down' | 'closed';
+export type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
 
 export interface EngineTiming {
   /** A load may take this long. */
@@ -30,6 +35,8 @@ export interface EngineTiming {
   readonly runTimeoutMeans: number;
   /** Before the first, second, … respawn without a successful run between; the last one repeats. */
   readonly respawnDelaysMs: readonly number[];
+  /** From a kill until its process counts as stuck. */
+  readonly killWaitMaxMs: number;
 }
 
 export const LOAD_TIMEOUT_MS = 300_000;
@@ -39,6 +46,12 @@ export const RUN_TIMEOUT_MIN_MS = 10_000;
 export const RUN_TIMEOUT_MEANS = 20;
 /** The first at once: most deaths are one image's, and the next image waits. */
 export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
+
+/** Nothing that its process says or does there is of interest. */
+const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
+
+/** Nobody knows: later than any other engine, and a number for whoever adds it up. */
+const STUCK_FREE_IN_MS = 3_600_000;
 
 /** What an engine is given. The pool's run is one. */
 export interface EngineTask {
@@ -61,10 +74,14 @@ export interface EngineListener<Task extends EngineTask> {
   onReady(engine: Engine<Task>, warmMs: number): void;
   onDone(engine: Engine<Task>, task: Task, alpha: Buffer): void;
   /**
-   * Its process is gone, by itself or because a run failed or took too long. Before the respawn is
-   * planned: close() here prevents it.
+   * Its process is gone by itself, or was killed because a run failed or took too long. Before the
+   * respawn is planned: close() here prevents it.
    */
   onLoss(engine: Engine<Task>, loss: EngineLoss<Task>): void;
+  /** It was killed and does not die. Any state but closed; `loss` was told before. */
+  onStuck(engine: Engine<Task>, pid: number): void;
+  /** A line that its process wrote to standard output or error. */
+  onOutput(engine: Engine<Task>, line: string): void;
 }
 
 export interface EngineOptions {
@@ -79,12 +96,11 @@ export class Engine<Task extends EngineTask> {
   readonly #options: EngineOptions;
   readonly #listener: EngineListener<Task>;
   readonly #closed = Promise.withResolvers<void>();
+  #output: OutputLines | undefined;
   #state: EngineState = 'down';
   #child: Child<FromEngine> | undefined;
   #task: Task | undefined;
   #started = false;
-  /** Why we are killing it; undefined while we are not. */
-  #stopping: { cause: EngineDeathCause; message: string; broken: boolean } | undefined;
   #lossesInARow = 0;
   #sinceMs = performance.now();
   #loadMs = 0;
@@ -109,7 +125,12 @@ export class Engine<Task extends EngineTask> {
     return this.#child?.exited === false ? this.#child.pid : undefined;
   }
 
-  /** Settles when it is closed and its process gone. */
+  /** Its process was killed and does not die; also of a closed one. */
+  get stuck(): boolean {
+    return this.#child?.stuck ?? false;
+  }
+
+  /** Settles when it is closed and its process gone, or stuck. */
   get closed(): Promise<void> {
     return this.#closed.promise;
   }
@@ -131,6 +152,8 @@ export class Engine<Task extends EngineTask> {
         return Math.max(0, this.#loadMs - inStateMs);
       case 'down':
         return Math.max(0, this.#respawnAtMs - performance.now()) + this.#loadMs;
+      case 'stuck':
+        return STUCK_FREE_IN_MS;
       default:
         return this.#loadMs;
     }
@@ -138,9 +161,14 @@ export class Engine<Task extends EngineTask> {
 
   open(): void {
     this.#enter('loading');
+    const output = new OutputLines({ onLine: line => this.#listener.onOutput(this, line) });
+    this.#output = output;
     const child = spawnEngineChild(this.#options.childEnv, {
+      onOutput: text => output.push(text),
       onFrame: frame => this.#onFrame(frame),
       onExit: exit => this.#onExit(exit),
+      onStuck: () => this.#onStuck(child),
+      killWaitMaxMs: this.#options.timing.killWaitMaxMs,
     });
     this.#child = child;
     void child.send({ kind: 'init', spec: this.#options.spec });
@@ -167,8 +195,9 @@ export class Engine<Task extends EngineTask> {
     if (this.#state === 'closed') return;
     this.#disarm();
     this.#enter('closed');
-    if (this.#child === undefined || this.#child.exited) this.#closed.resolve();
-    else this.#child.kill();
+    const child = this.#child;
+    if (child === undefined || child.exited || child.stuck) this.#closed.resolve();
+    else child.kill();
   }
 
   #enter(state: EngineState): void {
@@ -194,9 +223,17 @@ export class Engine<Task extends EngineTask> {
 
   #stop(cause: EngineDeathCause, message: string, broken = false): void {
     this.#disarm();
-    this.#stopping = { cause, message, broken };
     this.#enter('stopping');
     this.#child?.kill();
+    this.#lose({ cause, message, broken });
+  }
+
+  /** Told once for each process, as soon as nothing can come of it. */
+  #lose(how: Pick<EngineLoss<Task>, 'cause' | 'message' | 'broken'>): void {
+    const loss = { ...how, task: this.#task, started: this.#started };
+    this.#task = undefined;
+    this.#started = false;
+    this.#listener.onLoss(this, loss);
   }
 
   #onFrame({ head, parts }: Frame<FromEngine>): void {
@@ -210,8 +247,8 @@ export class Engine<Task extends EngineTask> {
       this.#started = true;
     } else if (runs && (head.kind === 'done' || head.kind === 'failed') && head.id === task.id) {
       this.#onRunEnd(task, head, parts);
-    } else if (this.#state !== 'closed' && this.#state !== 'stopping') {
-      // Out of turn. What a process says while it is being ended is of no interest.
+    } else if (!OVER.includes(this.#state)) {
+      // Out of turn.
       this.#stop('fault', `the engine said ${head.kind} while ${this.#state}`);
     }
   }
@@ -239,30 +276,44 @@ export class Engine<Task extends EngineTask> {
 
   #onExit(exit: ChildExit): void {
     this.#disarm();
+    this.#output?.end();
     if (this.#state === 'closed') {
       this.#closed.resolve();
       return;
     }
-    const loss = this.#describeLoss(exit);
-    this.#task = undefined;
-    this.#started = false;
-    this.#stopping = undefined;
     const delays = this.#options.timing.respawnDelaysMs;
     const delayMs = delays[Math.min(this.#lossesInARow, delays.length - 1)];
     this.#lossesInARow++;
     this.#respawnAtMs = performance.now() + delayMs;
+    const before = this.#state;
     this.#enter('down');
-    this.#listener.onLoss(this, loss);
+    // What we killed was told of then.
+    if (!OVER.includes(before)) this.#lose(this.#describeEnd(exit, before));
     // Unless the listener closed it.
     if (this.#state === 'down') this.#timer = setTimeout(() => this.open(), delayMs);
   }
 
-  #describeLoss(exit: ChildExit): EngineLoss<Task> {
-    const task = this.#task;
-    const started = this.#started;
-    if (this.#stopping !== undefined) return { ...this.#stopping, task, started };
-    const how = exit.error?.message ?? `signal ${exit.signal}, code ${exit.code}`;
-    const cause = this.#state === 'loading' ? 'load' : started ? 'run' : 'idle';
-    return { cause, task, started, message: `the process ended: ${how}`, broken: false };
+  #onStuck(child: Child<FromEngine>): void {
+    this.#disarm();
+    if (this.#state === 'closed') {
+      this.#closed.resolve();
+    } else {
+      const before = this.#state;
+      this.#enter('stuck');
+      const message = 'its socket is closed and the process does not end';
+      if (!OVER.includes(before))
+        this.#lose({ cause: this.#causeIn(before), message, broken: false });
+    }
+    this.#listener.onStuck(this, child.pid as number);
+  }
+
+  #describeEnd({ error, signal, code }: ChildExit, before: EngineState) {
+    const how = error?.message ?? `signal ${signal}, code ${code}`;
+    const message = `the process ended: ${how}`;
+    return { cause: this.#causeIn(before), message, broken: false };
+  }
+
+  #causeIn(state: EngineState): EngineDeathCause {
+    return state === 'loading' ? 'load' : this.#started ? 'run' : 'idle';
   }
 }

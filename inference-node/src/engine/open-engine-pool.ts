@@ -9,6 +9,7 @@
  *
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
+ *             any ──more than half of the engines stuck──► failed
  *             closing (from any): no run is taken, running ones have their grace
  *
  * No run is sent ahead to a busy engine. Its loop is blocked, so the bytes would wait in this
@@ -21,6 +22,7 @@ import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
+import { KILL_WAIT_MAX_MS } from '../process/child.ts';
 import { readResidentBytes } from '../process/resident-memory.ts';
 import {
   Engine,
@@ -52,6 +54,11 @@ import { estimateWaitMs } from './wait-estimate.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 export const QUEUED_RUNS_MAX = 128;
+/**
+ * Of a pool's engines, before it fails. One that does not die is the sign of a driver, a device or
+ * a disk that is broken for the others too; with most of them gone another node does better.
+ */
+const STUCK_SHARE_MAX = 0.5;
 /** Times a run is given to an engine that then dies without beginning it. */
 const DISPATCHES_MAX = 4;
 
@@ -88,6 +95,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
   readonly #ready = Promise.withResolvers<void>();
   readonly #accounts = new EngineAccounts();
   #state: EnginePoolSnapshot['state'] = 'starting';
+  #failureReason: string | undefined;
   #closing: Promise<void> | undefined;
   #closeAtMs = Number.POSITIVE_INFINITY;
   #closeTimer: NodeJS.Timeout | undefined;
@@ -105,6 +113,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
       runTimeoutMinMs: RUN_TIMEOUT_MIN_MS,
       runTimeoutMeans: RUN_TIMEOUT_MEANS,
       respawnDelaysMs: RESPAWN_DELAYS_MS,
+      killWaitMaxMs: KILL_WAIT_MAX_MS,
       ...options.timing,
     };
     const spec = createSessionSpec(model, {
@@ -152,7 +161,9 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     const queued = this.#queue.length;
     return {
       state: this.#state,
+      failure: this.#failureReason,
       engines: this.#engines.length,
+      enginesStuck: this.#countStuck(),
       enginesReady: this.#count('idle') + this.#count('running'),
       running: this.#engines.filter(engine => engine.task !== undefined).length,
       queued,
@@ -240,8 +251,25 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     const mustGo = this.#failure.recordDeath({ atMs, engine: engine.index, cause, imageDigest });
     // What a load reports is the same the next time; a crash may not be.
     const neverLoads = loss.broken && this.#state === 'starting';
-    if (this.#closing === undefined && (mustGo || neverLoads)) this.#fail(message);
+    if (this.#closing === undefined && (mustGo || neverLoads)) {
+      this.#fail(neverLoads ? message : `the engines keep dying: ${message}`);
+    }
     this.#afterRun();
+  }
+
+  onStuck({ index, state }: Engine<RunTask>, pid: number): void {
+    this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
+    // A closed one was not missed.
+    if (state === 'closed') return;
+    const mustGo = this.#countStuck() > STUCK_SHARE_MAX * this.#engines.length;
+    if (this.#closing === undefined && mustGo) {
+      this.#fail(`process ${pid} of engine ${index} was killed and does not die`);
+    }
+    this.#afterRun();
+  }
+
+  onOutput({ index, pid }: Engine<RunTask>, line: string): void {
+    this.#log.warn({ engine: index, enginePid: pid, line }, 'engine wrote');
   }
 
   #refusal(): ContractError | undefined {
@@ -279,7 +307,9 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
 
   #loseRun(task: RunTask, { cause, message, started }: EngineLoss<RunTask>): void {
     const mayBeginAgain = this.#closing === undefined && task.dispatches < DISPATCHES_MAX;
-    if (!started && !task.settled && mayBeginAgain) {
+    // After the watchdog's time nobody waits for a process that may never go, and for the next one.
+    const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
+    if (!started && !task.settled && mayBeginAgain && soon) {
       this.#queue.putBack(task);
       return;
     }
@@ -290,6 +320,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
   #fail(message: string): void {
     if (this.#state === 'failed') return;
     this.#state = 'failed';
+    this.#failureReason = message;
     this.#log.error({ reason: message }, 'engines failed: no more images are taken');
     const { model, provider } = this.#options.model;
     this.#ready.reject(new Error(`model ${model} does not run on ${provider}: ${message}`));
@@ -325,6 +356,10 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
 
   #count(state: Engine<RunTask>['state']): number {
     return this.#engines.filter(engine => engine.state === state).length;
+  }
+
+  #countStuck(): number {
+    return this.#engines.filter(engine => engine.stuck).length;
   }
 
   #changed(): void {

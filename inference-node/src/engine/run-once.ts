@@ -3,7 +3,7 @@ import type { SessionSpec } from './engine-protocol.ts';
 import { spawnEngineChild } from './spawn-engine-child.ts';
 
 /** What native libraries say before they fail is short. */
-const STDERR_LENGTH_MAX = 64 * 1024;
+const OUTPUT_LENGTH_MAX = 64 * 1024;
 
 export interface RunOnceOptions {
   readonly spec: SessionSpec;
@@ -13,13 +13,18 @@ export interface RunOnceOptions {
   readonly childEnv: Readonly<Record<string, string>>;
   /** For load and run together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
+  /** From the kill until its process counts as stuck: KILL_WAIT_MAX_MS where absent. */
+  readonly killWaitMaxMs?: number;
 }
 
-/** Resolves with the alpha. Rejects with one line that says what is missing or wrong. */
+/**
+ * Resolves with the alpha once the process is gone. Rejects with one line that says what is missing
+ * or wrong; also where the process does not die: a machine on which one does not is of no use.
+ */
 export function runOnce(options: RunOnceOptions): Promise<Buffer> {
-  const { spec, graph, rgb, childEnv, timeoutMs } = options;
+  const { spec, graph, rgb, childEnv, timeoutMs, killWaitMaxMs } = options;
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-  let stderr = '';
+  let output = '';
   let alpha: Buffer | undefined;
   let failure: string | undefined;
   const timer = setTimeout(() => {
@@ -27,8 +32,9 @@ export function runOnce(options: RunOnceOptions): Promise<Buffer> {
     child.kill();
   }, timeoutMs);
   const child = spawnEngineChild(childEnv, {
-    onStderr: text => {
-      stderr = (stderr + text).slice(-STDERR_LENGTH_MAX);
+    killWaitMaxMs,
+    onOutput: text => {
+      output = (output + text).slice(-OUTPUT_LENGTH_MAX);
     },
     onFrame: ({ head, parts }) => {
       if (head.kind === 'ready') return void child.send({ kind: 'run', id: 1 }, [rgb]);
@@ -37,12 +43,17 @@ export function runOnce(options: RunOnceOptions): Promise<Buffer> {
       else failure = head.message;
       child.kill();
     },
+    onStuck: () => {
+      clearTimeout(timer);
+      const stuck = `process ${child.pid} was killed and does not die`;
+      reject(new Error(failure === undefined ? stuck : `${explain(failure, output)}; ${stuck}`));
+    },
     // Only now has all of its standard error come.
     onExit: exit => {
       clearTimeout(timer);
       if (alpha !== undefined) return resolve(alpha);
       failure ??= exit.error?.message ?? `the process ended: ${exit.signal ?? `code ${exit.code}`}`;
-      reject(new Error(explain(failure, stderr)));
+      reject(new Error(explain(failure, output)));
     },
   });
   void child.send({ kind: 'init', spec }, graph === undefined ? [] : [graph]);
@@ -53,8 +64,8 @@ export function runOnce(options: RunOnceOptions): Promise<Buffer> {
  * The binding says "Failed to load shared library" where the dynamic linker, whose words only go to
  * standard error, named it; other native failures begin with their place in the source.
  */
-function explain(failure: string, stderr: string): string {
+function explain(failure: string, output: string): string {
   const short = failure.replace(/^\/\S+:\d+ .* was false\. /, '').trim();
-  const missing = /([\w.+-]+\.so[\w.]*): cannot open shared object file/.exec(stderr);
+  const missing = /([\w.+-]+\.so[\w.]*): cannot open shared object file/.exec(output);
   return missing === null ? short : `${missing[1]} is missing (${short})`;
 }

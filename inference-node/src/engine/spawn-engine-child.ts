@@ -15,7 +15,7 @@ const ENGINE_ENV = {
 
 export function spawnEngineChild(
   childEnv: Readonly<Record<string, string>>,
-  listeners: Pick<SpawnChildOptions<FromEngine>, 'onFrame' | 'onExit' | 'onStderr'>,
+  options: Omit<SpawnChildOptions<FromEngine>, 'program' | 'args' | 'env' | 'execArgv'>,
 ): Child<FromEngine> {
-  return new Child({ program: PROGRAM, env: { ...ENGINE_ENV, ...childEnv }, ...listeners });
+  return new Child({ program: PROGRAM, env: { ...ENGINE_ENV, ...childEnv }, ...options });
 }

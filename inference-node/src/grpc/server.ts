@@ -69,7 +69,8 @@ const SERVER_OPTIONS: ServerOptions = {
   'grpc.enable_channelz': 0,
 };
 
-const SHUTDOWN_TIMEOUT_MS = 5000;
+/** Within SERVERS_MAX_MS of drain.ts. */
+const SHUTDOWN_TIMEOUT_MS = 4000;
 
 export interface NodeServerOptions {
   readonly host: string;

@@ -1,7 +1,9 @@
 /**
  * The pool of picture workers: a fixed number of processes, each with one image at most, and the
  * line of those who wait for one. A worker that ends is replaced at once; only one that cannot even
- * start waits, longer each time, so that a broken installation does not become a fork bomb.
+ * start waits, longer each time, so that a broken installation does not become a fork bomb. The
+ * place of one that was killed and does not die stays empty until it does: it keeps its memory.
+ * With more than half of the places lost so the pool has failed, and the node must go.
  */
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
@@ -45,6 +47,9 @@ const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
  * so that its job is tried elsewhere in place of waiting for a worker that may never come.
  */
 const FAILED_STARTS_MAX = 3;
+
+/** Of the places, before the pool fails: a disk that hangs, or a kernel at fault, takes them all. */
+const STUCK_SHARE_MAX = 0.5;
 
 export interface PicturePoolOptions {
   readonly workers: number;
@@ -97,6 +102,8 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
   readonly #started = Promise.withResolvers<void>();
   readonly #empty = Promise.withResolvers<void>();
   readonly #restarts = new Set<NodeJS.Timeout>();
+  readonly #listeners = new Set<() => void>();
+  #failure: string | undefined;
   #toStart: number;
   #failedStarts = 0;
   #closing = false;
@@ -119,6 +126,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
   acquire(priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease> {
     if (signal.aborted) return Promise.reject(signal.reason);
     if (this.#closing) return Promise.reject(shuttingDown());
+    if (this.#failure !== undefined) return Promise.reject(stuckWorkers());
     const promise = this.#queue.wait(priority, signal);
     this.#dispatch();
     return promise;
@@ -126,7 +134,10 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
 
   snapshot(): PicturePoolSnapshot {
     return {
+      state: this.#failure === undefined ? 'ready' : 'failed',
+      failure: this.#failure,
       workers: this.#options.workers,
+      workersStuck: this.#countStuck(),
       busy: this.#leases.size,
       waiting: this.#queue.length,
       decodeMsPerMegapixel: this.#decodeRates.all.msPerMegapixel,
@@ -145,6 +156,11 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
       const pid = worker?.pid;
       return pid === undefined ? [] : [{ place, pid, residentBytes: readResidentBytes(pid) }];
     });
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   close(graceMs: number): Promise<void> {
@@ -177,25 +193,64 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
     this.#dispatch();
   }
 
-  onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit): void {
+  onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
     this.#ends[end] += 1;
     const place = this.#workers.indexOf(worker);
-    this.#workers[place] = undefined;
     this.#report(place, end, exit);
-    if (this.#closing) this.#settleClose();
-    else if (end === 'start') this.#restartLater(place, exit);
-    else this.#workers[place] = this.#spawn();
-  }
-
-  #restartLater(place: number, exit: ChildExit): void {
+    if (end !== 'start' || this.#closing) return;
     // Only the first workers' failure is the pool's; afterwards nobody waits for this promise.
     this.#started.reject(new Error(`a picture worker did not start (${describeExit(exit)})`));
-    const last = RESTART_DELAYS_MS.length - 1;
-    const delayMs = RESTART_DELAYS_MS[Math.min(this.#failedStarts, last)];
     this.#failedStarts += 1;
-    if (this.#failedStarts >= FAILED_STARTS_MAX && !this.#workers.some(worker => worker?.started)) {
+    if (this.#failedStarts >= FAILED_STARTS_MAX && !this.#workers.some(other => other?.started)) {
       for (const { reject } of this.#queue.drain()) reject(noWorkers());
     }
+  }
+
+  onGone(worker: WorkerProcess): void {
+    const place = this.#workers.indexOf(worker);
+    this.#workers[place] = undefined;
+    if (this.#closing) this.#settleClose();
+    else if (this.#failure !== undefined) return;
+    else if (worker.neverStarted) this.#restartLater(place);
+    else this.#workers[place] = this.#spawn();
+    this.#changed();
+  }
+
+  onStuck(worker: WorkerProcess, pid: number): void {
+    const place = this.#workers.indexOf(worker);
+    this.#log.error({ place, workerPid: pid }, 'picture worker was killed and does not die');
+    if (this.#closing) {
+      this.#settleClose();
+    } else if (this.#countStuck() > STUCK_SHARE_MAX * this.#options.workers) {
+      this.#fail(`process ${pid} of picture worker ${place} was killed and does not die`);
+    }
+    this.#changed();
+  }
+
+  onOutput(worker: WorkerProcess, line: string): void {
+    const place = this.#workers.indexOf(worker);
+    this.#log.warn({ place, workerPid: worker.pid, line }, 'picture worker wrote');
+  }
+
+  #fail(reason: string): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = reason;
+    this.#log.error({ reason }, 'picture workers failed: no more images are taken');
+    for (const { reject } of this.#queue.drain()) reject(stuckWorkers());
+    this.#started.reject(new Error(reason));
+  }
+
+  #countStuck(): number {
+    return this.#workers.filter(worker => worker?.stuck).length;
+  }
+
+  #changed(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
+  #restartLater(place: number): void {
+    const last = RESTART_DELAYS_MS.length - 1;
+    const delayMs = RESTART_DELAYS_MS[Math.min(this.#failedStarts - 1, last)];
     const restart = setTimeout(() => {
       this.#restarts.delete(restart);
       this.#workers[place] = this.#spawn();
@@ -241,13 +296,14 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
   }
 
   #settleClose(): void {
-    if (this.#workers.some(worker => worker !== undefined)) return;
+    if (this.#workers.some(worker => worker !== undefined && !worker.stuck)) return;
     clearTimeout(this.#closeTimer);
     this.#empty.resolve();
   }
 
-  #report(place: number, end: PictureWorkerEnd, exit: ChildExit): void {
-    const fields = { place, end, code: exit.code, signal: exit.signal, err: exit.error };
+  /** `exit`: of one that ended by itself. */
+  #report(place: number, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
+    const fields = { place, end, code: exit?.code, signal: exit?.signal, err: exit?.error };
     switch (end) {
       case 'closed':
       case 'recycled':
@@ -326,6 +382,12 @@ function noWorkers(): ContractError {
   return new ContractError('NODE_FAULT', 'no picture worker can be started');
 }
 
-function describeExit({ code, signal, error }: ChildExit): string {
+function stuckWorkers(): ContractError {
+  return new ContractError('NODE_UNAVAILABLE', 'the picture workers of this node do not end');
+}
+
+function describeExit(exit: ChildExit | undefined): string {
+  if (exit === undefined) return 'it was not ready in time';
+  const { code, signal, error } = exit;
   return error?.message ?? (signal === null ? `exit code ${code}` : `signal ${signal}`);
 }

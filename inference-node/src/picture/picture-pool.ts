@@ -80,7 +80,13 @@ export interface PictureCapabilities {
 }
 
 export interface PicturePoolSnapshot {
+  /** failed: more than half of the workers are stuck; the node must go. */
+  readonly state: 'ready' | 'failed';
+  /** Of a pool that failed: why, in one line. */
+  readonly failure: string | undefined;
   readonly workers: number;
+  /** Killed, and their processes do not die: their places stay empty until they do. */
+  readonly workersStuck: number;
   readonly busy: number;
   readonly waiting: number;
   /** Running means, ms; 0: none yet. Encoding includes refinement. */
@@ -95,19 +101,21 @@ export interface PicturePool {
   readonly capabilities: PictureCapabilities;
   /**
    * Waits for a worker; sync before async. Rejects with the signal's reason, with NODE_UNAVAILABLE
-   * at close, and with NODE_FAULT where no worker can be started.
+   * at close and once the pool has failed, and with NODE_FAULT where no worker can be started.
    */
   acquire(priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease>;
   snapshot(): PicturePoolSnapshot;
+  /** Called after each change of the snapshot's state or workersStuck. */
+  onChange(listener: () => void): () => void;
   /**
    * Takes no more images, lets those inside finish up to `graceMs`, then kills. Resolves when no
-   * worker is left. Idempotent; a later call with less time hurries the first.
+   * worker is left but stuck ones. Idempotent; a later call with less time hurries the first.
    */
   close(graceMs: number): Promise<void>;
 }
 
 /**
- * Why a worker's process ended. start: before it was ready. idle: without an image in it. image:
+ * Why a worker's process ended or was killed, counted then. start: before it was ready. idle: without an image in it. image:
  * under one, by itself or by an outsider. time_budget, memory_budget: killed, its image cost too
  * much. stalled: killed, it stood still under an image. abandoned: killed, its image was given up
  * while it worked. recycled: replaced, it had grown too large or a codec in it was broken. closed:
@@ -139,6 +147,6 @@ export interface PictureProcess {
 /** A pool of processes: what metrics and tests see besides. */
 export interface WorkerPicturePool extends PicturePool {
   ends(): PictureWorkerEnds;
-  /** The living workers. */
+  /** The living workers, with those that are killed and do not die. */
   processes(): PictureProcess[];
 }

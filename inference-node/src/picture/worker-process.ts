@@ -8,14 +8,18 @@
  *   leased    one image; a call (decode, finish) runs in it or none does. While one runs its
  *             budgets are watched every WATCH_INTERVAL_MS
  *   settling  lets the image's memory go, SETTLE_TIMEOUT_MS at most
+ *   ending    from any: it was killed. Its image is lost now; its process may take longer to go
+ *   stuck     from ending: its process does not die, KILL_WAIT_MAX_MS after the kill
  *   ended     from any: its process is gone. There is no way back; the pool starts another
  *
- * Native code has no cancel: whatever must stop is killed.
+ * Native code has no cancel: whatever must stop is killed. A stuck process keeps its memory, so
+ * that the pool starts none in its place until it is gone.
  */
 import { fileURLToPath } from 'node:url';
 import { ContractError } from '#contract/errors.ts';
-import { Child, type ChildExit } from '../process/child.ts';
+import { Child, type ChildExit, KILL_WAIT_MAX_MS } from '../process/child.ts';
 import type { Frame } from '../process/frames.ts';
+import { OutputLines } from '../process/output-lines.ts';
 import { readResidentBytes } from '../process/resident-memory.ts';
 import {
   type Budget,
@@ -61,6 +65,8 @@ export interface WorkerLimits {
   readonly residentBytes: Budget;
   readonly idleResidentBytesMax: number;
   readonly startTimeoutMs: number;
+  /** From a kill until its process counts as stuck. */
+  readonly killWaitMaxMs: number;
 }
 
 export const WORKER_LIMITS: WorkerLimits = {
@@ -69,13 +75,20 @@ export const WORKER_LIMITS: WorkerLimits = {
   residentBytes: RESIDENT_BYTES_BUDGET,
   idleResidentBytesMax: IDLE_RESIDENT_BYTES_MAX,
   startTimeoutMs: START_TIMEOUT_MS,
+  killWaitMaxMs: KILL_WAIT_MAX_MS,
 };
 
 export interface WorkerListener {
   /** It can be leased: it has started, or it has settled after an image. */
   onIdle(worker: WorkerProcess): void;
-  /** Its process is gone. Called once. */
-  onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit): void;
+  /** It was killed, or ended by itself: no image comes out of it any more. Called once. */
+  onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit | undefined): void;
+  /** Its process is gone. Called once, after onEnd. */
+  onGone(worker: WorkerProcess): void;
+  /** It was killed and does not die. Called at most once, between onEnd and onGone. */
+  onStuck(worker: WorkerProcess, pid: number): void;
+  /** A line that its process wrote to standard output or error. */
+  onOutput(worker: WorkerProcess, line: string): void;
 }
 
 export interface WorkerProcessOptions {
@@ -83,7 +96,11 @@ export interface WorkerProcessOptions {
   readonly limits: WorkerLimits;
 }
 
-type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ended';
+type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ending' | 'stuck' | 'ended';
+
+/** Its process may be there. */
+const OVER: readonly WorkerState[] = ['ending', 'stuck', 'ended'];
+
 type AnswerKind = 'decoded' | 'finished';
 type Answer<Kind extends AnswerKind> = Frame<Extract<FromPictureWorker, { kind: Kind }>>;
 
@@ -106,7 +123,7 @@ export class WorkerProcess {
   #call: Call | undefined;
   /** Of the image it has: 0 until its header was read. */
   #megapixels = 0;
-  /** Why it was ended, by us; undefined while it lives and where it died by itself. */
+  /** Why it was ended; undefined while it lives. */
   #end: PictureWorkerEnd | undefined;
   #timer: NodeJS.Timeout | undefined;
   #watch: NodeJS.Timeout | undefined;
@@ -115,12 +132,19 @@ export class WorkerProcess {
     this.#limits = limits;
     this.#listener = listener;
     this.#timer = setTimeout(() => this.end('start'), limits.startTimeoutMs);
+    const output = new OutputLines({ onLine: line => listener.onOutput(this, line) });
     this.#child = new Child<FromPictureWorker>({
       program: PROGRAM,
       env: { ...childEnv, ...THREADS_ENV, ...ALLOCATOR_ENV },
       execArgv: EXEC_ARGV,
+      killWaitMaxMs: limits.killWaitMaxMs,
+      onOutput: text => output.push(text),
       onFrame: frame => this.#onFrame(frame),
-      onExit: exit => this.#onExit(exit),
+      onStuck: () => this.#onStuck(),
+      onExit: exit => {
+        output.end();
+        this.#onExit(exit);
+      },
     });
   }
 
@@ -130,7 +154,17 @@ export class WorkerProcess {
 
   /** It has been ready, and lives. */
   get started(): boolean {
-    return this.#state !== 'starting' && this.#state !== 'ended';
+    return this.#state !== 'starting' && !OVER.includes(this.#state);
+  }
+
+  /** It ended before it was ready. */
+  get neverStarted(): boolean {
+    return this.#end === 'start';
+  }
+
+  /** It was killed and does not die. */
+  get stuck(): boolean {
+    return this.#state === 'stuck';
   }
 
   get idle(): boolean {
@@ -179,10 +213,19 @@ export class WorkerProcess {
     void this.#child.send({ kind: 'release' } satisfies ToPictureWorker);
   }
 
+  /** Kills it. Its image is lost at once, however long its process takes to go. */
   end(cause: PictureWorkerEnd): void {
-    if (this.#state === 'ended') return;
-    this.#end ??= cause;
+    if (OVER.includes(this.#state)) return;
+    this.#state = 'ending';
     this.#child.kill();
+    this.#lose(cause, undefined);
+  }
+
+  #lose(cause: PictureWorkerEnd, exit: ChildExit | undefined): void {
+    clearTimeout(this.#timer);
+    this.#end = cause;
+    this.#takeCall()?.reject(this.#lossError());
+    this.#listener.onEnd(this, cause, exit);
   }
 
   readonly #onAbort = () => {
@@ -235,13 +278,18 @@ export class WorkerProcess {
   }
 
   #onExit(exit: ChildExit): void {
-    clearTimeout(this.#timer);
-    const stateBefore = this.#state;
-    this.#end ??=
-      stateBefore === 'starting' ? 'start' : stateBefore === 'leased' ? 'image' : 'idle';
+    const before = this.#state;
     this.#state = 'ended';
-    this.#takeCall()?.reject(this.#lossError());
-    this.#listener.onEnd(this, this.#end, exit);
+    if (!OVER.includes(before)) this.#lose(endIn(before), exit);
+    this.#listener.onGone(this);
+  }
+
+  /** Also one that closed its socket by itself and does not end. */
+  #onStuck(): void {
+    const before = this.#state;
+    this.#state = 'stuck';
+    if (!OVER.includes(before)) this.#lose(endIn(before), undefined);
+    this.#listener.onStuck(this, this.#child.pid as number);
   }
 
   #checkBudgets(): void {
@@ -276,4 +324,10 @@ export class WorkerProcess {
         return new ContractError('PICTURE_WORKER_LOST', 'the picture worker died under the image');
     }
   }
+}
+
+/** Why one ended that nobody killed. */
+function endIn(state: WorkerState): PictureWorkerEnd {
+  if (state === 'starting') return 'start';
+  return state === 'leased' ? 'image' : 'idle';
 }

@@ -7,6 +7,7 @@ import { appendFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
+import { killStopped } from '../../../test/support/stopped-cannot-be-killed.ts';
 import { isAlive, until, untilBusy } from '../support/processes.ts';
 import {
   createModel,
@@ -17,6 +18,7 @@ import {
   run,
   SLOW,
   untilPool,
+  untilStarted,
 } from './pool-harness.ts';
 
 const AT_ONCE = { respawnDelaysMs: [0] };
@@ -35,7 +37,7 @@ test('a file that is no graph: ready() says so, no run is taken', async context 
   await assert.rejects(pool.ready(), /model tiny-mean does not run on cpu: .*protobuf/i);
   assert.equal(pool.snapshot().state, 'failed');
   await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
-  assert.deepEqual(pool.processes(), []);
+  await until('no process is left', () => pool.processes().length === 0);
   assert.equal(pool.metrics().deaths.load, 1, 'what a load reports is not tried again');
 });
 
@@ -74,7 +76,7 @@ test('loads that hang are killed, and three of them are the end', async context 
   const pool = await openPool(context, {}, { timing });
   await assert.rejects(pool.ready(), /did not load within 1 ms/);
   assert.equal(pool.metrics().deaths.load, 3);
-  assert.deepEqual(pool.processes(), []);
+  await until('no process is left', () => pool.processes().length === 0);
 });
 
 test('killed in the middle of a run: ENGINE_LOST, and the next image is served', async context => {
@@ -111,7 +113,7 @@ test('killed before it began an image: the next engine gets it, in its turn', as
   const first = run(pool, QUICK).then(() => order.push('first'));
   const second = run(pool, QUICK).then(() => order.push('second'));
   assert.equal(pool.snapshot().running, 1);
-  process.kill(pid, 'SIGKILL');
+  killStopped(pid);
   await Promise.all([first, second]);
   assert.deepEqual(order, ['first', 'second']);
   assert.deepEqual(pool.metrics().runs, { succeeded: 2, failed: 0, lost: 0, dropped: 0 });
@@ -149,7 +151,7 @@ test('engines that die under different images are a failed node', async context 
   await queued;
   assert.equal(pool.snapshot().state, 'failed');
   await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
-  assert.deepEqual(pool.processes(), []);
+  await until('no process is left', () => pool.processes().length === 0);
 });
 
 test('a run over its time is killed by the watchdog', async context => {
@@ -161,9 +163,95 @@ test('a run over its time is killed by the watchdog', async context => {
     assert.match((error as Error).message, /took too long/);
     return code('ENGINE_LOST')(error);
   });
-  assert.equal(isAlive(before), false);
+  assert.equal(pool.metrics().deaths.watchdog, 1, 'counted when the image ends');
   assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  assert.equal(isAlive(before), false);
   assert.equal(pool.metrics().deaths.watchdog, 1);
+});
+
+test('an engine that does not die: its image ends by the watchdog all the same', async context => {
+  for (const begun of [true, false]) {
+    // However long its process is waited for.
+    const timing = { runTimeoutMinMs: 500, runTimeoutMeans: 1, killWaitMaxMs: 3_600_000 };
+    const pool = await openPool(context, ENDLESS, { timing });
+    await pool.ready();
+    const pid = pidOf(pool);
+    if (!begun) process.kill(pid, 'SIGSTOP');
+    const lost = assert.rejects(run(pool, SLOW), code('ENGINE_LOST'));
+    if (begun) {
+      await untilStarted(pool);
+      process.kill(pid, 'SIGSTOP');
+    }
+    await lost;
+    assert.deepEqual([pool.metrics().deaths.watchdog, pool.metrics().runs.lost], [1, 1]);
+    const { running, enginesReady, enginesStuck } = pool.snapshot();
+    assert.deepEqual([running, enginesReady, enginesStuck], [0, 0, 0]);
+    killStopped(pid);
+    await untilPool(pool, () => pool.snapshot().enginesReady === 1);
+    assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+    assert.equal(pool.metrics().deaths.watchdog, 1, 'counted once');
+  }
+});
+
+test('a single engine that does not die is a failed node, and holds no end up', async context => {
+  const timing = { runTimeoutMinMs: 500, runTimeoutMeans: 1, killWaitMaxMs: 100 };
+  const pool = await openPool(context, ENDLESS, { timing });
+  await pool.ready();
+  const pid = pidOf(pool);
+  context.after(() => killStopped(pid));
+  process.kill(pid, 'SIGSTOP');
+  const lost = assert.rejects(run(pool, SLOW), code('ENGINE_LOST'));
+  const queued = assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  await lost;
+  await queued;
+  const { state, failure, enginesStuck } = pool.snapshot();
+  assert.deepEqual([state, enginesStuck], ['failed', 1]);
+  assert.equal(failure, `process ${pid} of engine 0 was killed and does not die`);
+  await assert.rejects(run(pool, QUICK), code('NODE_UNAVAILABLE'));
+  await pool.close(60_000);
+  assert.deepEqual(
+    pool.processes().map(child => child.pid),
+    [pid],
+    'it is named for who ends the node',
+  );
+});
+
+test('a load that does not die is a failed node too', async context => {
+  const timing = { loadTimeoutMs: 500, killWaitMaxMs: 100 };
+  const pool = await openPool(context, {}, { timing });
+  const pid = pidOf(pool);
+  context.after(() => killStopped(pid));
+  process.kill(pid, 'SIGSTOP');
+  await assert.rejects(pool.ready(), new RegExp(`process ${pid} of engine 0 .* does not die`));
+  assert.deepEqual([pool.metrics().deaths.load, pool.snapshot().state], [1, 'failed']);
+});
+
+test('of two engines one that does not die leaves its place empty until it does', async context => {
+  const timing = { ...AT_ONCE, runTimeoutMinMs: 500, runTimeoutMeans: 1, killWaitMaxMs: 100 };
+  const pool = await openPool(context, ENDLESS, { engines: 2, timing });
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  const [first] = pool.processes();
+  process.kill(first.pid, 'SIGSTOP');
+  // Not begun: the other one takes it, once this one's time is over.
+  assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  await untilPool(pool, () => pool.snapshot().enginesStuck === 1);
+  assert.deepEqual([pool.snapshot().state, pool.snapshot().enginesReady], ['ready', 1]);
+  assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  killStopped(first.pid);
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  assert.equal(pool.snapshot().enginesStuck, 0);
+  assert.equal(pool.metrics().deaths.watchdog, 1);
+});
+
+test('closing waits for no engine that does not die', async context => {
+  const pool = await openPool(context, ENDLESS, { timing: { killWaitMaxMs: 100 } });
+  await pool.ready();
+  const pid = pidOf(pool);
+  context.after(() => killStopped(pid));
+  const refused = assert.rejects(run(pool, SLOW), code('NODE_UNAVAILABLE'));
+  process.kill(pid, 'SIGSTOP');
+  await pool.close(0);
+  await refused;
 });
 
 test('the watchdog gives a slow model its multiple of the mean', async context => {

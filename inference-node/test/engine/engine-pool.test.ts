@@ -192,8 +192,10 @@ test('the snapshot follows what happens, and listeners hear of it', async contex
     { ...pool.snapshot(), inferMs: 0, estimatedWaitMs: 0 },
     {
       state: 'starting',
+      failure: undefined,
       engines: 1,
       enginesReady: 0,
+      enginesStuck: 0,
       running: 0,
       queued: 0,
       inferMs: 0,

@@ -3,6 +3,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
+import { descendantsOf } from '../../../test/support/running-service.ts';
+import { killStopped } from '../../../test/support/stopped-cannot-be-killed.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import {
   ExecutionProviderError,
@@ -75,6 +77,22 @@ test('the probe graph runs on the CPU and its answer has something to compare', 
   });
   assert.equal(alpha.length, PROBE_SIZE_PX * PROBE_SIZE_PX);
   assert.ok(new Set(alpha).size > 100, 'many levels');
+});
+
+test('a process that does not die holds up no probe, and is named', async context => {
+  const probed = runOnce({
+    spec: { ...PROBE_SPEC, provider: 'cpu', deviceId: 0, allowCpuNodes: true },
+    graph: encodeProbeGraph(),
+    rgb: createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+    childEnv: {},
+    timeoutMs: 500,
+    killWaitMaxMs: 100,
+  });
+  const [{ pid }] = descendantsOf(process.pid);
+  context.after(() => killStopped(pid));
+  process.kill(pid, 'SIGSTOP');
+  const said = new RegExp(`^no answer within 500 ms; process ${pid} was killed and does not die$`);
+  await assert.rejects(probed, error => said.test((error as Error).message));
 });
 
 test('a model agrees with itself', async context => {

@@ -12,6 +12,7 @@ import {
 import type { EnginePool, EnginePriority, EngineResult } from '../../src/engine/engine-pool.ts';
 import { type EnginePoolOptions, openEnginePool } from '../../src/engine/open-engine-pool.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
+import { untilBusy } from '../support/processes.ts';
 
 export const SIDE_PX = 32;
 /** Brightnesses of the paced model: nothing to do, and as much as `tripsMax` says. */
@@ -71,4 +72,10 @@ export function untilPool(pool: EnginePool, wanted: () => boolean): Promise<void
       resolve();
     });
   });
+}
+
+/** Resolves when the one engine has a run, and works on it. */
+export async function untilStarted(pool: EnginePool): Promise<void> {
+  await untilPool(pool, () => pool.snapshot().running === 1);
+  await untilBusy(pidOf(pool));
 }

@@ -77,8 +77,10 @@ export class FakeEnginePool implements EnginePool {
   readonly #listeners = new Set<() => void>();
   #snapshot: EnginePoolSnapshot = {
     state: 'ready',
+    failure: undefined,
     engines: 1,
     enginesReady: 1,
+    enginesStuck: 0,
     running: 0,
     queued: 0,
     inferMs: 100,
@@ -145,6 +147,9 @@ export class FakePicturePool implements WorkerPicturePool {
   result = Buffer.from('a result');
   leasesOut = 0;
   releases = 0;
+  /** Why it has failed, where it has. */
+  #failure: string | undefined;
+  readonly #listeners = new Set<() => void>();
 
   constructor(gates: StageGates, capabilities: Partial<PicturePool['capabilities']> = {}) {
     this.gates = gates;
@@ -183,9 +188,22 @@ export class FakePicturePool implements WorkerPicturePool {
     };
   }
 
+  fail(failure: string): void {
+    this.#failure = failure;
+    for (const listener of this.#listeners) listener();
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
   snapshot() {
     return {
+      state: this.#failure === undefined ? ('ready' as const) : ('failed' as const),
+      failure: this.#failure,
       workers: 3,
+      workersStuck: 0,
       busy: this.leasesOut,
       waiting: 0,
       decodeMsPerMegapixel: 10,

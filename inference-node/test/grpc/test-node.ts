@@ -110,7 +110,7 @@ export async function openShell(
   status.onChange(() => watchers.changed());
   admission.onChange(() => watchers.changed());
   run.engines.onChange(() => watchers.changed());
-  if (work) status.attachEngines([run.engines]);
+  if (work) status.attach([run.engines], pictures);
   const ended: GuardCause[] = [];
   const server = await openNodeServer({
     host: '127.0.0.1',

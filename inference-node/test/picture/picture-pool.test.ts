@@ -12,6 +12,7 @@ import type {
   PictureWorkerEnd,
   WorkerPicturePool,
 } from '../../src/picture/picture-pool.ts';
+import { stop } from '../support/processes.ts';
 import { asSharp, paintSlope, readRgba, writeJxl } from './pictures.ts';
 
 const NEVER = new AbortController().signal;
@@ -99,7 +100,7 @@ test('a worker killed over a decode loses its image, and is replaced', async () 
   const lease = await pool.acquire('sync', NEVER);
   const pid = onlyPid(pool);
   // Stopped, it cannot answer before the blow.
-  process.kill(pid, 'SIGSTOP');
+  await stop(pid);
   const decoding = decode(lease);
   process.kill(pid, 'SIGKILL');
   await assert.rejects(decoding, isLost);
@@ -116,7 +117,7 @@ test('a worker killed while it holds or finishes an image loses it, and is repla
     const pid = onlyPid(pool);
     let finishing: Promise<unknown> | undefined;
     if (killDuring === 'finish') {
-      process.kill(pid, 'SIGSTOP');
+      await stop(pid);
       finishing = finish(lease);
     }
     process.kill(pid, 'SIGKILL');
@@ -160,7 +161,7 @@ test('an image over its processor time is the image’s fault', async () => {
 test('an image under which a worker stands still is not at fault', async () => {
   const pool = await openPool({ limits: { wallMs: { base: 2500, perMegapixel: 0 } } });
   const lease = await pool.acquire('sync', NEVER);
-  process.kill(onlyPid(pool), 'SIGSTOP');
+  await stop(onlyPid(pool));
   await assert.rejects(decode(lease), isLost);
   lease.release();
   await requireRecovery(pool, 'stalled');
@@ -184,7 +185,7 @@ test('an image given up while it is worked on goes with its worker, at once', as
   const pool = await openPool();
   const lease = await pool.acquire('sync', NEVER);
   const pid = onlyPid(pool);
-  process.kill(pid, 'SIGSTOP');
+  await stop(pid);
   const controller = new AbortController();
   const decoding = decode(lease, slopePng, controller.signal);
   const reason = new Error('the caller went away');
@@ -336,7 +337,7 @@ test('closing without grace ends the image inside', async () => {
   const pool = await openPool();
   const pid = onlyPid(pool);
   const lease = await pool.acquire('sync', NEVER);
-  process.kill(pid, 'SIGSTOP');
+  await stop(pid);
   const decoding = assert.rejects(decode(lease), { code: 'NODE_UNAVAILABLE' });
   const slow = pool.close(60_000);
   await pool.close(0);

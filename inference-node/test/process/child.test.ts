@@ -6,7 +6,8 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Child, type ChildExit } from '../../src/process/child.ts';
+import { killStopped } from '../../../test/support/stopped-cannot-be-killed.ts';
+import { Child, type ChildExit, type SpawnChildOptions } from '../../src/process/child.ts';
 import type { Frame } from '../../src/process/frames.ts';
 import { readResidentBytes } from '../../src/process/resident-memory.ts';
 import { isAlive, until } from '../support/processes.ts';
@@ -21,14 +22,18 @@ interface Harness {
 }
 
 function startChild(
-  options: { env?: Record<string, string>; onStderr?: (t: string) => void } = {},
+  options: Partial<
+    Pick<SpawnChildOptions<Answer>, 'env' | 'onOutput' | 'onStuck' | 'killWaitMaxMs'>
+  > = {},
 ) {
   const exited = Promise.withResolvers<ChildExit>();
   let answered: (frame: Frame<Answer>) => void;
   const child = new Child<Answer>({
     program: PROGRAM,
     env: options.env ?? {},
-    onStderr: options.onStderr,
+    onOutput: options.onOutput ?? (text => process.stderr.write(text)),
+    onStuck: options.onStuck,
+    killWaitMaxMs: options.killWaitMaxMs,
     onFrame: frame => answered(frame),
     onExit: exited.resolve,
   });
@@ -68,7 +73,7 @@ test('a child that is sent garbage says so and ends with a code of its own', asy
 });
 
 test('a child that dies of an exception reports its code', async () => {
-  const { child, exit, ask } = startChild({ onStderr: () => undefined });
+  const { child, exit, ask } = startChild({ onOutput: () => undefined });
   await ask({ do: 'echo' });
   void child.send({ do: 'throw' });
   assert.deepEqual(await exit, { code: 1, signal: null, error: undefined });
@@ -89,7 +94,7 @@ test('a program that does not exist ends as a child that exits', async () => {
   new Child({
     program: path.join(import.meta.dirname, 'nothing-here.ts'),
     env: {},
-    onStderr: () => undefined,
+    onOutput: () => undefined,
     onFrame: () => undefined,
     onExit: exited.resolve,
   });
@@ -106,8 +111,49 @@ test('a child blocked in native code is killed, with what it started', async () 
   await until('the grandchild is gone', () => !isAlive(grandchild));
 });
 
+test('a child that does not die is told as stuck, and its end when it comes', async () => {
+  const stuck = Promise.withResolvers<void>();
+  const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
+  await ask({ do: 'echo' });
+  const pid = child.pid as number;
+  process.kill(pid, 'SIGSTOP');
+  // A whole file that waits for it: the kernel has taken a part.
+  const sent = child.send({ do: 'echo' }, [Buffer.alloc(20_000_000)]);
+  child.kill();
+  await stuck.promise;
+  assert.deepEqual([child.stuck, child.exited], [true, false]);
+  await sent;
+  child.kill();
+  killStopped(pid);
+  assert.equal((await exit).signal, 'SIGKILL');
+  assert.deepEqual([child.stuck, child.exited], [false, true]);
+});
+
+test('a child is gone when what it started is: a codec that does not die counts', async () => {
+  const stuck = Promise.withResolvers<void>();
+  const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
+  const { head } = await ask({ do: 'start-a-process' });
+  const grandchild = head.pid as number;
+  process.kill(grandchild, 'SIGSTOP');
+  child.kill();
+  await stuck.promise;
+  assert.equal(isAlive(child.pid as number), false);
+  killStopped(grandchild);
+  assert.equal((await exit).signal, 'SIGKILL');
+});
+
+test('a child that stands still as it ends is stuck too, though nobody killed it', async () => {
+  const stuck = Promise.withResolvers<void>();
+  const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
+  await ask({ do: 'echo' });
+  void child.send({ do: 'close-and-stop' });
+  await stuck.promise;
+  killStopped(child.pid as number);
+  assert.equal((await exit).signal, 'SIGKILL');
+});
+
 test('what a child started does not outlive a child that crashes', async () => {
-  const { child, exit, ask } = startChild({ onStderr: () => undefined });
+  const { child, exit, ask } = startChild({ onOutput: () => undefined });
   const started = await ask({ do: 'start-a-process' });
   void child.send({ do: 'throw' });
   await exit;
@@ -162,7 +208,7 @@ test('large parts go there and come back unchanged', async () => {
 test('all of standard error has come when the exit is told', async () => {
   let complaint = '';
   const { child, exit, ask } = startChild({
-    onStderr: text => {
+    onOutput: text => {
       complaint += text;
     },
   });

@@ -1,11 +1,12 @@
 /** A child for tests: does what it is told, good or bad. */
 import { spawn } from 'node:child_process';
-import { writeSync } from 'node:fs';
+import { closeSync, writeSync } from 'node:fs';
 import { encodeFrame } from '../../src/process/frames.ts';
 import { serveParent } from '../../src/process/serve-parent.ts';
 
 export type Order =
   | { readonly do: 'echo' | 'environment' | 'garbage' | 'block' | 'throw' | 'start-a-process' }
+  | { readonly do: 'close-and-stop' }
   | { readonly do: 'exit'; readonly code: number }
   | { readonly do: 'complain'; readonly text: string };
 
@@ -38,6 +39,10 @@ const channel = serveParent<Order>(async ({ head: order, parts }) => {
       await channel.send({ did: 'start-a-process', pid });
       break;
     }
+    case 'close-and-stop':
+      closeSync(3);
+      process.kill(process.pid, 'SIGSTOP');
+      break;
     case 'complain':
       process.stderr.write(order.text);
       await channel.send({ did: 'complain' });

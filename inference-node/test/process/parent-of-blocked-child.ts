@@ -6,6 +6,7 @@ import type { Answer } from './obedient-child.ts';
 const child = new Child<Answer>({
   program: path.join(import.meta.dirname, 'obedient-child.ts'),
   env: {},
+  onOutput: text => process.stderr.write(text),
   onFrame: ({ head }) => {
     if (head.did === 'start-a-process') {
       process.stdout.write(`${head.pid}\n`);

@@ -19,6 +19,7 @@ function recordSteps(overrides: Partial<DrainSteps> = {}) {
     closeChildren: async graceMs => {
       taken.push(`children ${graceMs}`);
     },
+    childrenLeft: () => [],
     deregister: async () => {
       taken.push('deregister');
     },
@@ -81,5 +82,52 @@ describe('drainNode', () => {
     finish();
     await drainNode(steps, { hurry: never, log });
     assert.deepEqual(taken, ['announce', 'abort', 'servers']);
+  });
+
+  it('leaves children behind that do not die, and names them', async () => {
+    const lines: { pid?: number; kind?: string; level: number }[] = [];
+    const told = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+    const { steps, taken, finish } = recordSteps({
+      closeChildren: () => new Promise(() => undefined),
+      childrenLeft: () => [
+        { kind: 'engine', pid: 4711 },
+        { kind: 'picture worker', pid: 4712 },
+      ],
+    });
+    finish();
+    await drainNode(steps, { hurry: AbortSignal.abort(), log: told, killMaxMs: 20 });
+    assert.deepEqual(taken, ['announce', 'abort', 'deregister', 'servers']);
+    const left = lines.filter(({ kind }) => kind !== undefined);
+    assert.deepEqual(
+      left.map(({ kind, pid, level }) => [kind, pid, level]),
+      [
+        ['engine', 4711, 50],
+        ['picture worker', 4712, 50],
+      ],
+    );
+  });
+
+  it('hurried while children have their time kills them, and leaves none waiting', async () => {
+    const hurry = new AbortController();
+    const asked: number[] = [];
+    const closing = Promise.withResolvers<void>();
+    const { steps, taken, finish } = recordSteps({
+      closeChildren: async graceMs => {
+        asked.push(graceMs);
+        if (graceMs > 0) hurry.abort();
+        else closing.resolve();
+        await closing.promise;
+      },
+    });
+    finish();
+    await drainNode(steps, { hurry: hurry.signal, log });
+    assert.deepEqual(asked, [CLOSE_GRACE_MS, 0]);
+    assert.deepEqual(taken.slice(-2), ['deregister', 'servers']);
+  });
+
+  it('ends though a server does not close', async () => {
+    const { steps, finish } = recordSteps({ closeServers: () => new Promise(() => undefined) });
+    finish();
+    await drainNode(steps, { hurry: never, log, serversMaxMs: 20 });
   });
 });

@@ -46,7 +46,9 @@ export interface Told {
 process.on('message', (order: Order) => {
   if (order.letGo) gates.letGo(order.letGo);
   if (order.start) started.resolve();
-  if (order.failEngines) engines.set({ state: 'failed', enginesReady: 0 });
+  if (order.failEngines) {
+    engines.set({ state: 'failed', failure: 'the engines keep dying', enginesReady: 0 });
+  }
   if (order.tellFinished) {
     const finished = pictures.finished.map(({ mattes: _, ...choices }) => choices);
     process.send?.({ finished } satisfies Told);

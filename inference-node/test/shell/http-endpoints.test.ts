@@ -4,7 +4,7 @@ import { type HttpEndpoints, openHttpEndpoints } from '../../src/http-endpoints.
 import { ListenError } from '../../src/listen-error.ts';
 import { createNodeMetrics } from '../../src/metrics.ts';
 import { NodeStatus } from '../../src/node-state.ts';
-import { FakeEnginePool, StageGates } from '../grpc/fake-pools.ts';
+import { FakeEnginePool, FakePicturePool, StageGates } from '../grpc/fake-pools.ts';
 import { MatteCaller, openTestNode } from '../grpc/test-node.ts';
 
 let status: NodeStatus;
@@ -44,7 +44,7 @@ describe('the HTTP side', () => {
     assert.equal((await get('/livez')).status, 200);
     assert.equal((await get('/readyz')).status, 503);
     const engines = new FakeEnginePool(new StageGates());
-    status.attachEngines([engines]);
+    status.attach([engines], new FakePicturePool(new StageGates()));
     assert.equal((await get('/readyz?probe=1')).status, 200);
     engines.set({ enginesReady: 0 });
     assert.equal((await get('/readyz')).text, 'starting\n');

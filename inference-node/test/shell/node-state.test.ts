@@ -1,14 +1,16 @@
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
 import { type NodeState, NodeStatus } from '../../src/node-state.ts';
-import { FakeEnginePool, StageGates } from '../grpc/fake-pools.ts';
+import { FakeEnginePool, FakePicturePool, StageGates } from '../grpc/fake-pools.ts';
 
 let status: NodeStatus;
 let seen: NodeState[];
+let pictures: FakePicturePool;
 
 beforeEach(() => {
   status = new NodeStatus();
   seen = [];
+  pictures = new FakePicturePool(new StageGates());
   status.onChange(state => seen.push(state));
 });
 
@@ -22,7 +24,7 @@ describe('NodeStatus', () => {
   it('starts until every model has an engine', () => {
     const [one, two] = [pool(1), pool(0)];
     assert.equal(status.state, 'starting');
-    status.attachEngines([one, two]);
+    status.attach([one, two], pictures);
     assert.equal(status.state, 'starting');
     two.set({ enginesReady: 1, state: 'ready' });
     one.set({ enginesReady: 0 });
@@ -32,7 +34,7 @@ describe('NodeStatus', () => {
 
   it('tells a change once', () => {
     const engines = pool();
-    status.attachEngines([engines]);
+    status.attach([engines], pictures);
     engines.set({ running: 1 });
     engines.set({ running: 0 });
     status.drain('command');
@@ -41,7 +43,7 @@ describe('NodeStatus', () => {
   });
 
   it('lets the control plane take its own order back, and no other', () => {
-    status.attachEngines([pool()]);
+    status.attach([pool()], pictures);
     status.drain('command');
     status.undrain();
     assert.equal(status.state, 'serving');
@@ -53,7 +55,7 @@ describe('NodeStatus', () => {
 
   it('goes back to what the engines say when a drain is taken back', () => {
     const engines = pool();
-    status.attachEngines([engines]);
+    status.attach([engines], pictures);
     status.drain('command');
     engines.set({ enginesReady: 0 });
     assert.equal(status.state, 'draining');
@@ -63,10 +65,21 @@ describe('NodeStatus', () => {
 
   it('has failed for good when one pool has, draining or not', () => {
     const [one, two] = [pool(), pool()];
-    status.attachEngines([one, two]);
+    status.attach([one, two], pictures);
     two.set({ state: 'failed', enginesReady: 0 });
     status.drain('shutdown');
     assert.equal(status.state, 'failed');
+    assert.deepEqual(seen, ['serving', 'failed']);
+  });
+
+  it('says why it has failed, by engines or by picture workers', () => {
+    const engines = pool();
+    status.attach([engines], pictures);
+    assert.equal(status.failure, undefined);
+    pictures.fail('a worker does not die');
+    assert.deepEqual([status.state, status.failure], ['failed', 'a worker does not die']);
+    engines.set({ state: 'failed', failure: 'an engine does not die', enginesReady: 0 });
+    assert.equal(status.failure, 'an engine does not die');
     assert.deepEqual(seen, ['serving', 'failed']);
   });
 });

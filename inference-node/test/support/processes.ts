@@ -26,6 +26,15 @@ export function isAlive(pid: number): boolean {
   }
 }
 
+/** Stops it: from then on it can neither answer nor end by itself, whatever it was about to do. */
+export async function stop(pid: number): Promise<void> {
+  process.kill(pid, 'SIGSTOP');
+  await until(`process ${pid} has stopped`, () => {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat[stat.lastIndexOf(')') + 2] === 'T';
+  });
+}
+
 /** Processor time of a process, in the kernel's ticks (10 ms). */
 function readCpuTicks(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');

@@ -1,0 +1,77 @@
+/**
+ * What a child's native libraries write to standard output and error, cut into lines for the log:
+ * the node's own output is one JSON line an event. A child that floods is told in a number.
+ */
+
+/** The rest of a line is left out. */
+export const LINE_CHARACTERS_MAX = 1000;
+/** Of one child in a window; the others are counted. */
+export const LINES_MAX = 100;
+export const WINDOW_MS = 60_000;
+
+export interface OutputLinesOptions {
+  /** One line, without its line feed. */
+  readonly onLine: (line: string) => void;
+  /** Milliseconds; for tests. */
+  readonly now?: () => number;
+}
+
+export class OutputLines {
+  readonly #onLine: (line: string) => void;
+  readonly #now: () => number;
+  #partial = '';
+  /** The rest of the line that is being read is left out. */
+  #cut = false;
+  #windowStartMs = Number.NEGATIVE_INFINITY;
+  #told = 0;
+  #leftOut = 0;
+
+  constructor({ onLine, now = () => performance.now() }: OutputLinesOptions) {
+    this.#onLine = onLine;
+    this.#now = now;
+  }
+
+  push(text: string): void {
+    const pieces = text.split('\n');
+    for (const [index, piece] of pieces.entries()) {
+      this.#append(piece);
+      if (index < pieces.length - 1) this.#endLine();
+    }
+  }
+
+  /** The child is gone: what it wrote last may lack a line feed. */
+  end(): void {
+    this.#endLine();
+    this.#tellLeftOut();
+  }
+
+  #append(piece: string): void {
+    if (this.#cut) return;
+    this.#partial += piece.slice(0, LINE_CHARACTERS_MAX - this.#partial.length);
+    this.#cut = this.#partial.length === LINE_CHARACTERS_MAX;
+  }
+
+  #endLine(): void {
+    const line = this.#partial.trimEnd();
+    this.#partial = '';
+    this.#cut = false;
+    if (line === '') return;
+    if (this.#now() - this.#windowStartMs >= WINDOW_MS) {
+      this.#windowStartMs = this.#now();
+      this.#told = 0;
+      this.#tellLeftOut();
+    }
+    if (this.#told >= LINES_MAX) {
+      this.#leftOut += 1;
+      return;
+    }
+    this.#told += 1;
+    this.#onLine(line);
+  }
+
+  #tellLeftOut(): void {
+    if (this.#leftOut === 0) return;
+    this.#onLine(`${this.#leftOut} more lines were left out`);
+    this.#leftOut = 0;
+  }
+}

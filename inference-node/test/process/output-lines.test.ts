@@ -1,0 +1,43 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import {
+  LINE_CHARACTERS_MAX,
+  LINES_MAX,
+  OutputLines,
+  WINDOW_MS,
+} from '../../src/process/output-lines.ts';
+
+function collect() {
+  const lines: string[] = [];
+  let nowMs = 0;
+  const output = new OutputLines({ onLine: line => void lines.push(line), now: () => nowMs });
+  return { lines, output, pass: (ms: number) => (nowMs += ms) };
+}
+
+test('a flood is told in a number, and lines are told again a window later', () => {
+  const { lines, output, pass } = collect();
+  output.push('again\n'.repeat(LINES_MAX + 5));
+  assert.equal(lines.length, LINES_MAX);
+  pass(WINDOW_MS);
+  output.push('once more\n');
+  assert.deepEqual(lines.slice(LINES_MAX), ['5 more lines were left out', 'once more']);
+  output.push('again\n'.repeat(LINES_MAX));
+  output.end();
+  assert.equal(lines.at(-1), '1 more lines were left out');
+});
+
+test('a line without an end is cut, and the next one is whole', () => {
+  const { lines, output } = collect();
+  for (let i = 0; i < 100; i++) output.push('x'.repeat(LINE_CHARACTERS_MAX));
+  output.push('\nnext\n');
+  assert.deepEqual(lines, ['x'.repeat(LINE_CHARACTERS_MAX), 'next']);
+});
+
+test('lines come whole, however they were cut, without empty ones', () => {
+  const { lines, output } = collect();
+  for (const text of ['\n\n(process:1): GLib', '-WARNING **: one\r', '\n  two', '\n \n', 'last']) {
+    output.push(text);
+  }
+  output.end();
+  assert.deepEqual(lines, ['(process:1): GLib-WARNING **: one', '  two', 'last']);
+});

@@ -1,0 +1,74 @@
+/**
+ * Imported or preloaded, this makes SIGKILL from here miss whoever is stopped (SIGSTOP). So a
+ * stopped process looks to this one like one in an uninterruptible sleep, behind a GPU's driver or
+ * a file system that hangs, which no program can bring about: it answers nothing, and does not die.
+ */
+import { ChildProcess } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+
+const STOPPED = 'T';
+/** Of a millisecond each, which only a test that fails waits. */
+const LOOKS_MAX = 60_000;
+const killForReal = process.kill.bind(process);
+const killChildForReal = ChildProcess.prototype.kill;
+
+interface Found {
+  readonly pid: number;
+  readonly state: string;
+  readonly group: number;
+}
+
+function find(pid: number | string): Found | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    const [state, , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return { pid: Number(pid), state, group: Number(group) };
+  } catch {
+    // It has ended since it was listed.
+    return undefined;
+  }
+}
+
+/** Those that `kill(pid)` is meant for: with a negative number, a group. */
+function meant(pid: number): Found[] {
+  const all = pid > 0 ? [String(pid)] : readdirSync('/proc').filter(name => /^\d+$/.test(name));
+  return all.flatMap(name => {
+    const found = find(name);
+    return found !== undefined && (pid > 0 || found.group === -pid) ? [found] : [];
+  });
+}
+
+process.kill = (pid: number, signal?: string | number): true => {
+  if (signal !== 'SIGKILL') {
+    killForReal(pid, signal);
+    if (signal === 'SIGSTOP') untilStopped(pid);
+    return true;
+  }
+  const targets = meant(pid);
+  const stopped = targets.filter(({ state }) => state === STOPPED);
+  if (stopped.length === 0) return killForReal(pid, signal);
+  for (const target of targets) if (!stopped.includes(target)) killForReal(target.pid, signal);
+  return true;
+};
+
+/** A signal takes its time to arrive; the next one must find it stopped. */
+function untilStopped(pid: number): void {
+  for (let looks = 0; find(pid)?.state !== STOPPED; looks += 1) {
+    if (looks > LOOKS_MAX) throw new Error(`process ${pid} does not stop`);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
+  }
+}
+
+ChildProcess.prototype.kill = function (signal) {
+  const stopped = this.pid !== undefined && find(this.pid)?.state === STOPPED;
+  return signal === 'SIGKILL' && stopped ? true : killChildForReal.call(this, signal);
+};
+
+/** What this process was kept from: the end of a test. Nothing where it is gone. */
+export function killStopped(pid: number): void {
+  try {
+    killForReal(pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
+}
