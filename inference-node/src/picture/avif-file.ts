@@ -7,6 +7,8 @@
  * (auxiliary, `auxl`), or for each a `grid` of strips one below the other.
  */
 
+import type { Size } from './picture-pool.ts';
+
 /** A coded picture as its file holds it. */
 export interface CodedItem {
   /** Content of its av1C box. */
@@ -75,7 +77,16 @@ interface Reference {
 
 /** @throws Error where there are more strips than a grid has rows. */
 export function writeAvif(parts: AvifParts): Buffer {
-  const { items, references } = parts.strips.length === 1 ? arrange(parts) : arrangeGrid(parts);
+  return writeFile(parts.strips.length === 1 ? arrange(parts) : arrangeGrid(parts));
+}
+
+/** A file of one coded picture, in whatever colours its data says. */
+export function writeCodedItem(coded: CodedItem, { width, height }: Size): Buffer {
+  const items = [codedItem(COLOURS_ID, coded, false, sizeBox(width, height))];
+  return writeFile({ items, references: [] });
+}
+
+function writeFile({ items, references }: Arrangement): Buffer {
   const ftyp = box('ftyp', Buffer.from('avif\0\0\0\0mif1avifmiaf', 'latin1'));
   // Offsets have a fixed length, so the first writing tells where the data will lie.
   const metaBytes = writeMeta(items, references, 0).length;
@@ -184,7 +195,7 @@ function writeMeta(
     // Offsets and lengths of four bytes, no base offset.
     fullBox('iloc', 0, 0, Buffer.from([0x44, 0x00]), u16(items.length), ...locations),
     fullBox('iinf', 0, 0, u16(items.length), ...infos),
-    fullBox('iref', 0, 0, ...refs),
+    ...(refs.length === 0 ? [] : [fullBox('iref', 0, 0, ...refs)]),
     writeProperties(items),
   );
 }

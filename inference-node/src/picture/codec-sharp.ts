@@ -7,6 +7,7 @@ import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { readAvifTiles } from './avif-tiles.ts';
 import { isGreyProfile, isRgbProfile, isSrgbProfile } from './icc.ts';
 import { convertGrey, convertRgba } from './icc-conversion.ts';
 import { type MendedJpeg, mendJpeg, withoutPadding } from './jpeg-file.ts';
@@ -161,11 +162,16 @@ async function readPixels(
   metadata: Metadata,
   plan: StoredPlan | undefined,
 ) {
-  const rgba =
-    format === 'jpeg'
-      ? await readJpegPixels(mendJpeg(file), metadata, plan)
-      : await readSamples(file, metadata, plan);
-  return { rgba, translucent: metadata.hasAlpha };
+  const { hasAlpha: translucent, autoOrient } = metadata;
+  if (format === 'jpeg') {
+    return { rgba: await readJpegPixels(mendJpeg(file), metadata, plan), translucent };
+  }
+  const tiles = format === 'avif' ? readAvifTiles(file) : [];
+  const rgba = await readSamples(file, metadata, plan);
+  for (const tile of tiles) {
+    if (tile.mayBeMissing(rgba, autoOrient)) await requireTile(tile.write());
+  }
+  return { rgba, translucent };
 }
 
 async function readSamples(file: Buffer, metadata: Metadata, plan: StoredPlan | undefined) {
@@ -175,6 +181,19 @@ async function readSamples(file: Buffer, metadata: Metadata, plan: StoredPlan | 
       : await readStored(file, metadata, plan);
   } catch (error) {
     throw error instanceof ContractError ? error : toContractError(error);
+  }
+}
+
+/** Of a grid: one that cannot be decoded shows here, not in the picture. */
+async function requireTile(file: Buffer): Promise<void> {
+  try {
+    // One pixel takes all of it decoded.
+    await sharp(file, { failOn: FAIL_ON, limitInputPixels: IMAGE_PIXELS_MAX })
+      .extract({ left: 0, top: 0, width: 1, height: 1 })
+      .raw()
+      .toBuffer();
+  } catch (error) {
+    throw toContractError(error);
   }
 }
 

@@ -1,5 +1,6 @@
 /** Small files made to cost much: what they claim, unfold to or make a codec do. */
 import { deflateSync } from 'node:zlib';
+import { box, u16, u32 } from '../avif-grids.ts';
 import {
   asSharp,
   claimPngSize,
@@ -14,14 +15,6 @@ import type { SeedFile } from './seed-files.ts';
 
 const MIB = 2 ** 20;
 
-function box(type: string, ...content: Buffer[]): Buffer {
-  const head = Buffer.alloc(8);
-  const body = Buffer.concat(content);
-  head.writeUInt32BE(8 + body.length);
-  head.write(type, 4, 'latin1');
-  return Buffer.concat([head, body]);
-}
-
 /** Every occurrence of a box's content gets `value` at an offset from the name's end. */
 function patch(file: Buffer, name: string, at: number, value: Buffer): Buffer {
   const patched = Buffer.from(file);
@@ -30,10 +23,6 @@ function patch(file: Buffer, name: string, at: number, value: Buffer): Buffer {
   }
   return patched;
 }
-
-const u16 = (value: number) => Buffer.from([value >>> 8, value & 255]);
-const u32 = (...values: number[]) =>
-  Buffer.concat(values.map(value => Buffer.concat([u16(value >>> 16), u16(value & 0xffff)])));
 
 async function pngBombs(): Promise<Record<string, Buffer>> {
   const png = await asSharp(paintSlope(24, 16)).png().toBuffer();
