@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
+import { MATTING_VARIABLES } from '#contract/env-names.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 
@@ -247,6 +248,14 @@ test('every variable that a program reads is in docs/operations.md', () => {
     read.filter(name => !page.includes(`\`${name}\``)),
     [],
   );
+});
+
+test('every variable that a program names is in the list of known ones, and no other', () => {
+  const list = 'proto/contract/env-names.ts';
+  const named = programs
+    .filter(file => file.name !== list)
+    .flatMap(file => [...file.text.matchAll(/'(MATTING_[A-Z0-9_]+)'/g)].map(([, name]) => name));
+  assert.deepEqual([...new Set(named)].sort(), [...MATTING_VARIABLES].sort());
 });
 
 test('the files that the pages name are there', () => {

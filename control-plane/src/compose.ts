@@ -125,6 +125,7 @@ async function openOn(ground: Ground): Promise<ControlPlane> {
     new SecretBox(secretsKey),
     previousKey === undefined ? [] : [new SecretBox(previousKey)],
   );
+  for (const warning of config.warnings) log.warn(warning);
   warnOfOpenDoors(config, log);
   const parts = composeParts({ ...ground, views, errorsPage, blobs, stores, secrets });
   try {
@@ -313,7 +314,8 @@ async function openParts(config: Config, log: Logger, parts: Parts): Promise<Con
     registry: registry.port,
     metrics: portOf(operator.server),
   };
-  log.info({ ...ports, host: config.host, baseUrl: config.baseUrl }, 'listening');
+  const { host, registryHost, metricsHost, baseUrl } = config;
+  log.info({ ...ports, host, registryHost, metricsHost, baseUrl }, 'listening');
   await fleet.start();
   dispatcher.start();
   delivery.start();

@@ -5,6 +5,8 @@
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createEnvReader, type EnvReader } from '#contract/env.ts';
+import { warnOfUnknownVariables } from '#contract/env-names.ts';
+import { isLoopback } from '#contract/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
 import {
   isWebhookSchedule,
@@ -54,6 +56,8 @@ export interface Config {
   readonly jobsInFlightMax: number;
   readonly queueMegapixelsMax: number;
   readonly logLevel: string;
+  /** What every start says in its log. */
+  readonly warnings: readonly string[];
 }
 
 /** What a command of the CLI needs to open the database and nothing else. */
@@ -64,6 +68,7 @@ export interface DatabaseConfig {
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
+const LOOPBACK = '127.0.0.1';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
@@ -79,7 +84,7 @@ const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 export function loadConfig(env: Environment = process.env): Config {
   const reader = createEnvReader(env);
   const database = readDatabase(reader);
-  const host = reader.string('MATTING_HOST', { default: '127.0.0.1' });
+  const host = reader.string('MATTING_HOST', { default: LOOPBACK });
   const port = reader.port('MATTING_PORT', { default: 8080 });
   const config: Config = {
     ...database,
@@ -94,9 +99,9 @@ export function loadConfig(env: Environment = process.env): Config {
       parseSecretsKey,
       { default: undefined },
     ),
-    registryHost: reader.string('MATTING_REGISTRY_HOST', { default: host }),
+    registryHost: reader.string('MATTING_REGISTRY_HOST', { default: LOOPBACK }),
     registryPort: reader.port('MATTING_REGISTRY_PORT', { default: 50_050 }),
-    metricsHost: reader.string('MATTING_METRICS_HOST', { default: host }),
+    metricsHost: reader.string('MATTING_METRICS_HOST', { default: LOOPBACK }),
     metricsPort: reader.port('MATTING_METRICS_PORT', { default: 9464 }),
     nodeToken: reader.string('MATTING_NODE_TOKEN', {
       pattern: NODE_TOKEN,
@@ -126,10 +131,12 @@ export function loadConfig(env: Environment = process.env): Config {
     webhookScheduleMs: readWebhookSchedule(reader),
     ...readLimits(reader),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+    warnings: [],
   };
   requireDistinctPorts(reader, config);
   reader.requireValid();
-  return config;
+  const warnings = [...warnOfHosts(reader, config), warnOfUnknownVariables(env)];
+  return { ...config, warnings: warnings.filter(line => line !== undefined) };
 }
 
 /** @throws ConfigError naming every variable that is not usable. */
@@ -253,6 +260,29 @@ function requireDistinctPorts(reader: EnvReader, config: Config): void {
     if (other !== undefined && port !== 0) reader.problem(variable, `another port than ${other}`);
     ports.set(port, variable);
   }
+}
+
+/** What is open beyond this machine without protection of its own, and what is closed to others. */
+function warnOfHosts(reader: EnvReader, config: Config): string[] {
+  const { host, registryHost, metricsHost, tls } = config;
+  const warnings: string[] = [];
+  if (!isLoopback(host) && !reader.has('MATTING_REGISTRY_HOST')) {
+    warnings.push(
+      `MATTING_REGISTRY_HOST is not set: only nodes of this machine can register, though MATTING_HOST is ${host}`,
+    );
+  }
+  if (!isLoopback(registryHost) && tls.identity === undefined) {
+    warnings.push(
+      `MATTING_REGISTRY_HOST is ${registryHost} without MATTING_TLS_CERT_FILE: the node token can be read on the way`,
+    );
+  }
+  if (!isLoopback(metricsHost)) {
+    const operator = config.operatorKey === undefined ? '' : ', MATTING_OPERATOR_KEY can be read';
+    warnings.push(
+      `MATTING_METRICS_HOST is ${metricsHost}: /metrics is open to whoever reaches it${operator}`,
+    );
+  }
+  return warnings;
 }
 
 function parsePort(text: string): number | undefined {

@@ -116,6 +116,7 @@ export class InferenceNode {
    */
   async start(): Promise<void> {
     const startedMs = performance.now();
+    for (const warning of this.#config.warnings) this.#log.warn(warning);
     await this.#listen();
     const { childEnv, executionProvider } = this.#config;
     const provider = await selectExecutionProvider(executionProvider, { childEnv });

@@ -5,6 +5,8 @@
  */
 import { hostname } from 'node:os';
 import { createEnvReader, type EnvReader } from '#contract/env.ts';
+import { warnOfUnknownVariables } from '#contract/env-names.ts';
+import { isLoopback } from '#contract/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
 import { ENGINE_GOALS, type EngineGoal } from './engine/engine-layout.ts';
 import type { CallerToken } from './grpc/callers.ts';
@@ -50,6 +52,8 @@ export interface Config {
   /** The same: the subject's own colour at soft edges. */
   readonly foregroundEstimation: boolean;
   readonly logLevel: LogLevel;
+  /** What every start says in its log. */
+  readonly warnings: readonly string[];
   /** The whole environment of engines and picture workers: no secret is in it. */
   readonly childEnv: Readonly<Record<string, string>>;
 }
@@ -114,6 +118,7 @@ export function loadConfig(env: Environment = process.env): Config {
     foregroundEstimation: reader.boolean('MATTING_FOREGROUND_ESTIMATION', { default: true }),
     modelSettings: readModelSettings(reader, process.cwd()),
     childEnv: readChildEnv(env),
+    warnings: [warnOfUnknownVariables(env)].filter(line => line !== undefined),
   };
   if (config.port !== 0 && config.port === config.httpPort) {
     reader.problem('MATTING_NODE_HTTP_PORT', 'another port than MATTING_NODE_PORT');
@@ -222,10 +227,6 @@ function parseAddress(text: string): string | undefined {
   if (match === null) return undefined;
   const port = Number(match[1]);
   return port >= 1 && port <= 65_535 ? text : undefined;
-}
-
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || /^127(\.\d{1,3}){3}$/.test(host);
 }
 
 function isEveryInterface(host: string): boolean {

@@ -34,6 +34,37 @@ function variablesOf(env: Environment): string[] {
 }
 
 describe('loadConfig', () => {
+  describe('hosts', () => {
+    const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env });
+    const everywhere = { MATTING_HOST: '0.0.0.0' };
+
+    it('of the registry and the metrics are loopback, whatever the public one is', () => {
+      const { host, registryHost, metricsHost } = of(everywhere);
+      assert.deepEqual([host, registryHost, metricsHost], ['0.0.0.0', '127.0.0.1', '127.0.0.1']);
+    });
+
+    it('that keep nodes of other machines out, or let strangers in, are warned of', () => {
+      const registry = { MATTING_REGISTRY_HOST: '10.0.0.1' };
+      const tls = { MATTING_TLS_CERT_FILE: '/cert.pem', MATTING_TLS_KEY_FILE: '/key.pem' };
+      const variables = (env: Environment) =>
+        of(env).warnings.map(line => line.slice(0, line.indexOf(' ')));
+      assert.deepEqual(variables({}), []);
+      assert.deepEqual(variables(everywhere), ['MATTING_REGISTRY_HOST']);
+      assert.match(of(everywhere).warnings[0]!, /only nodes of this machine/);
+      assert.deepEqual(variables({ ...everywhere, MATTING_REGISTRY_HOST: '127.0.0.1' }), []);
+      assert.match(of(registry).warnings[0]!, /without MATTING_TLS_CERT_FILE/);
+      assert.deepEqual(variables({ ...registry, ...tls }), []);
+      const metrics = { MATTING_METRICS_HOST: '::', MATTING_OPERATOR_KEY: 'k'.repeat(32) };
+      assert.deepEqual(variables(metrics), ['MATTING_METRICS_HOST']);
+      assert.ok(of(metrics).warnings.every(line => !line.includes('kkk')));
+    });
+
+    it('misspelt are warned of like any name that nothing reads', () => {
+      const { warnings } = of({ MATTING_REGISTRY_HSOT: '10.0.0.1' });
+      assert.match(warnings[0]!, /MATTING_REGISTRY_HSOT \(MATTING_REGISTRY_HOST\?\)/);
+    });
+  });
+
   it('names every variable that is wrong', () => {
     const variables = variablesOf({
       MATTING_PORT: '70000',
