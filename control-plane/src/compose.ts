@@ -257,6 +257,7 @@ function composeParts(foundations: Foundations) {
       queued: () => stores.jobs.queued(),
       webhooksInFlight: () => delivery.inFlight,
       webhooksDue: () => stores.webhookOutbox.due(),
+      ledgerAudits: () => stores.ledger.lastAudits(),
     },
     (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
   );

@@ -31,6 +31,10 @@ export interface MetricSources {
   }>;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
+  /** Those that went through the whole ledger, the last of each kind. */
+  readonly ledgerAudits: () => Promise<
+    readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
+  >;
 }
 
 type Labels = Readonly<Record<string, string>>;
@@ -67,6 +71,7 @@ export function registerGauges(
   const failed = (error: unknown) => onFailure('the database', error);
   defineQueue(define, sources, failed);
   defineWebhooks(define, sources, failed);
+  defineLedger(define, sources, failed);
 }
 
 function defineProcess(
@@ -158,6 +163,28 @@ function defineWebhooks(
   define('matting_control_webhooks_oldest_due_seconds', 'Since when, the oldest', show =>
     read(({ oldestMs }) => show(oldestMs / 1000)),
   );
+}
+
+function defineLedger(
+  define: Define,
+  { ledgerAudits }: MetricSources,
+  onFailure: (error: unknown) => void,
+): void {
+  const read = looked(ledgerAudits, onFailure);
+  const age = (show: Show) =>
+    read(audits => {
+      for (const { kind, ageMs } of audits) show(ageMs / 1000, { kind });
+    });
+  define('matting_control_ledger_audit_age_seconds', 'Since the last check of it ended', age, [
+    'kind',
+  ]);
+  const problems = (show: Show) =>
+    read(audits => {
+      for (const { kind, problems: count } of audits) show(count, { kind });
+    });
+  define('matting_control_ledger_audit_problems', 'What that check found wrong', problems, [
+    'kind',
+  ]);
 }
 
 /**

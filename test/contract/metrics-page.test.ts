@@ -54,6 +54,7 @@ const READABLE = {
   queued: async () => ({ jobs: 12, megapixels: 13, oldestAgeMs: 0 }),
   webhooksInFlight: () => 14,
   webhooksDue: async () => ({ count: 15, oldestMs: 16_000 }),
+  ledgerAudits: async () => [{ kind: 'full', ageMs: 17_000, problems: 18 }],
 };
 
 test('the labels of a control plane are those that the list says', async () => {
@@ -84,6 +85,8 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   assert.match(text, /^matting_control_uploads_waiting 8$/m);
   assert.match(text, /^matting_control_nodes\{state="unroutable"\} 1$/m);
   assert.match(text, /^matting_control_webhooks_oldest_due_seconds 16$/m);
+  assert.match(text, /^matting_control_ledger_audit_age_seconds\{kind="full"\} 17$/m);
+  assert.match(text, /^matting_control_ledger_audit_problems\{kind="full"\} 18$/m);
   assert.doesNotMatch(text, /^matting_control_queue_(jobs|megapixels|oldest_age_seconds) /m);
   // One look at the database for all of them.
   assert.deepEqual(shown.failures, ['the database']);

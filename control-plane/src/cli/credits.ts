@@ -9,6 +9,14 @@ interface JsonOption {
   readonly json?: boolean;
 }
 
+interface CheckOptions extends JsonOption {
+  readonly full?: boolean;
+  readonly renewCheckpoints?: boolean;
+}
+
+/** Between two lines about a check that takes long. */
+const PROGRESS_INTERVAL_MS = 5_000;
+
 interface EntryOptions extends JsonOption {
   readonly reference?: string;
 }
@@ -40,8 +48,16 @@ export function addCreditCommands(program: Command, context: CliContext): void {
   credits
     .command('check')
     .description('derive every balance from the ledger again; exit code 1 where something is wrong')
+    .argument('[account]', 'this one alone, by name or id')
+    .option(
+      '--full',
+      'read the whole ledger, as if no check had been before; goes on if interrupted',
+    )
+    .option('--renew-checkpoints', 'with --full: replace those that are wrong, and tell of them')
     .option('--json', 'print JSON')
-    .action((options: JsonOption) => check(context, options));
+    .action((account: string | undefined, options: CheckOptions) =>
+      check(context, account, options),
+    );
 }
 
 async function enter(
@@ -100,24 +116,51 @@ async function requireCredits(stores: Stores, nameOrId: string) {
   return credits;
 }
 
-async function check(context: CliContext, options: JsonOption) {
-  const problems = await context.withStores(stores => stores.ledger.check());
+async function check(
+  context: CliContext,
+  nameOrId: string | undefined,
+  { json, full = false, renewCheckpoints = false }: CheckOptions,
+) {
+  if (renewCheckpoints && !full) throw new CommandError('--renew-checkpoints needs --full');
+  const audit = await context.withStores(async stores => {
+    const only = nameOrId === undefined ? undefined : await requireAccount(stores, nameOrId);
+    return stores.ledger.audit({
+      kind: full ? 'full' : 'incremental',
+      accountId: only?.id,
+      renewCheckpoints,
+      onProgress: progressLines(context),
+    });
+  });
+  const { kind, accounts, entries, jobs, problemCount } = audit;
   const value = {
-    ok: problems.length === 0,
-    problems: problems.map(({ accountId, jobId, problem }) => ({
+    ok: problemCount === 0,
+    kind,
+    read: { accounts, entries, jobs },
+    problem_count: problemCount,
+    problems: audit.problems.map(({ accountId, jobId, problem }) => ({
       account_id: accountId,
       job_id: jobId,
       problem,
     })),
   };
-  context.report(options.json, value, () =>
-    problems.length === 0
+  context.report(json, value, () =>
+    problemCount === 0
       ? ['every balance agrees with the ledger']
-      : problems.map(({ accountId, jobId, problem }) =>
+      : audit.problems.map(({ accountId, jobId, problem }) =>
           jobId === null
             ? `account ${accountId}: ${problem}`
             : `account ${accountId}, job ${jobId}: ${problem}`,
         ),
   );
-  if (problems.length > 0) throw new CommandError(`${problems.length} problems in the ledger`);
+  if (problemCount > 0) throw new CommandError(`${problemCount} problems in the ledger`);
+}
+
+/** A line now and then; a check that is done before the first prints none. */
+function progressLines(context: CliContext) {
+  let nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
+  return ({ accounts, entries, jobs }: { accounts: number; entries: number; jobs: number }) => {
+    if (performance.now() < nextAtMs) return;
+    nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
+    context.warn(`checked ${accounts} accounts, ${entries} entries and ${jobs} jobs so far`);
+  };
 }

@@ -15,10 +15,17 @@
  * (account, slot, reference) is unique, so a job is reserved once and settled once, either way, and
  * the same grant cannot be entered twice.
  */
+import type { JobState } from './job.ts';
 
 export const LEDGER_KINDS = ['grant', 'reserve', 'charge', 'release', 'revoke'] as const;
 export type LedgerKind = (typeof LEDGER_KINDS)[number];
 export type LedgerSlot = 'grant' | 'revoke' | 'reserve' | 'settle';
+
+/**
+ * An audit of the ledger: 'incremental' trusts the checkpoints that earlier ones set, 'full' derives
+ * everything from the first entry on and compares the checkpoints too.
+ */
+export type LedgerAuditKind = 'incremental' | 'full';
 
 export const SLOT_OF: Readonly<Record<LedgerKind, LedgerSlot>> = {
   grant: 'grant',
@@ -56,6 +63,16 @@ export function balancesFrom(sums: LedgerSums): Balances {
   };
 }
 
+export function addSums(one: LedgerSums, other: LedgerSums): LedgerSums {
+  return {
+    grant: one.grant + other.grant,
+    reserve: one.reserve + other.reserve,
+    charge: one.charge + other.charge,
+    release: one.release + other.release,
+    revoke: one.revoke + other.revoke,
+  };
+}
+
 /** What is wrong between an account's stored balances, its entries and its open jobs. */
 export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number): string[] {
   const derived = balancesFrom(sums);
@@ -70,6 +87,42 @@ export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number)
     problems.push(`reserved is ${stored.reserved}, its open jobs hold ${openJobs}`);
   }
   return problems;
+}
+
+/** What the ledger has of one job. */
+export interface JobEntries {
+  /** The amount of its reserve. null: it has none. */
+  readonly reserve: number | null;
+  readonly settlement: { readonly kind: LedgerKind; readonly amount: number } | null;
+}
+
+/**
+ * What is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a final
+ * one also a settlement of the same amount, of the kind that its state asks for.
+ * @param state null: its row was removed, as those of jobs long final are
+ */
+export function jobProblem(state: JobState | null, entries: JobEntries): string | undefined {
+  const { reserve, settlement } = entries;
+  if (state === null) {
+    if (reserve !== null && settlement !== null) {
+      if (reserve === settlement.amount) return undefined;
+      return `the job's row is gone and its reserve and ${settlement.kind} differ`;
+    }
+    return `the job's row is gone and its ${settlement?.kind ?? 'reserve'} has no partner`;
+  }
+  const settled = settlement?.kind ?? 'none';
+  const moved = settlement?.amount ?? reserve;
+  if (reserve !== null && settled === settlementOf(state) && moved === reserve) return undefined;
+  return (
+    `the job is ${state}, its ledger has ` +
+    `${reserve === null ? 'no reserve' : `reserve ${reserve}`} and ` +
+    `${settlement === null ? 'no settlement' : `${settlement.kind} ${settlement.amount}`}`
+  );
+}
+
+function settlementOf(state: JobState): 'charge' | 'release' | 'none' {
+  if (state === 'succeeded') return 'charge';
+  return state === 'failed' ? 'release' : 'none';
 }
 
 /** True for an amount an entry may have. */

@@ -3,21 +3,27 @@
  * are written with the job (job-submission.ts, job-completion.ts). domain/ledger.ts has the rules.
  */
 import { randomUUID } from 'node:crypto';
-import { type Kysely, sql } from 'kysely';
+import type { Kysely } from 'kysely';
 import {
   type Balances,
   isCreditAmount,
   isLedgerReference,
   type LedgerSums,
-  NO_ENTRIES,
   SLOT_OF,
 } from '../domain/ledger.ts';
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
-import { checkLedger, type LedgerProblem } from './ledger-check.ts';
-import { isAsciiWord, requireInteger } from './rows.ts';
+import type { LedgerProblem } from './ledger-account-audit.ts';
+import {
+  type AuditOptions,
+  auditLedger,
+  auditOneAccount,
+  type LedgerAudit,
+} from './ledger-audit.ts';
+import { type LastAudit, readLastAudits } from './ledger-audit-runs.ts';
+import { isAsciiWord } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query, readSnapshot, transact } from './transact.ts';
+import { query, transact } from './transact.ts';
 
 export type LedgerOutcome =
   | { readonly kind: 'entered'; readonly balances: Balances }
@@ -43,10 +49,17 @@ export interface LedgerStore {
   revoke(accountId: string, amount: number, reference: string): Promise<LedgerOutcome>;
   /** Undefined: no such account. One row is read. */
   balances(accountId: string): Promise<Balances | undefined>;
-  /** With the sums of its entries; reads all of them. Undefined: no such account. */
+  /**
+   * With the sums of its entries: of the last checkpoint and of those since, which are checked, and
+   * closed where they are many. Undefined: no such account.
+   */
   credits(accountId: string): Promise<AccountCredits | undefined>;
-  /** Re-derives every balance from the entries and says what is wrong; empty: nothing is. */
-  check(): Promise<LedgerProblem[]>;
+  /** ledger-audit.ts. */
+  audit(options?: AuditOptions): Promise<LedgerAudit>;
+  /** What an incremental audit finds wrong, in one account or in all; empty: nothing. */
+  check(accountId?: string): Promise<readonly LedgerProblem[]>;
+  /** How the last audits ended, of each kind. */
+  lastAudits(): Promise<LastAudit[]>;
 }
 
 export function createLedgerStore(database: Database): LedgerStore {
@@ -56,12 +69,14 @@ export function createLedgerStore(database: Database): LedgerStore {
     revoke: (accountId, amount, reference) =>
       enter(database, { kind: 'revoke', accountId, amount, reference }),
     balances: accountId => query(database, db => readBalances(db, accountId)),
-    credits: accountId =>
-      readSnapshot(database, async tx => {
-        const balances = await readBalances(tx, accountId);
-        return balances && { ...balances, sums: await readSums(tx, accountId) };
-      }),
-    check: () => readSnapshot(database, tx => checkLedger(tx)),
+    async credits(accountId) {
+      if (!isAsciiWord(accountId)) return undefined;
+      const { balances, sums } = await auditOneAccount(database, accountId);
+      return balances && { ...balances, sums };
+    },
+    audit: options => auditLedger(database, options),
+    check: async accountId => (await auditLedger(database, { accountId })).problems,
+    lastAudits: () => readLastAudits(database),
   };
 }
 
@@ -159,18 +174,4 @@ async function readBalances(db: Kysely<Schema>, accountId: string): Promise<Bala
     .where('id', '=', accountId)
     .executeTakeFirst();
   return row && { available: row.available, reserved: row.reserved };
-}
-
-async function readSums(db: Kysely<Schema>, accountId: string): Promise<LedgerSums> {
-  const rows = await db
-    .selectFrom('ledger_entries')
-    .select(['kind', sql<number>`cast(sum(amount) as signed)`.as('total')])
-    .where('account_id', '=', accountId)
-    .groupBy('kind')
-    .execute();
-  const sums = { ...NO_ENTRIES };
-  for (const row of rows) {
-    sums[row.kind] = requireInteger(row.total);
-  }
-  return sums;
 }

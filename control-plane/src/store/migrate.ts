@@ -9,6 +9,7 @@ import { rateQuotasMigration } from './migrations/0002-rate-quotas.ts';
 import { webhookReceiversMigration } from './migrations/0003-webhook-receivers.ts';
 import { jobLanesMigration } from './migrations/0004-job-lanes.ts';
 import { boundedReadsMigration } from './migrations/0005-bounded-reads.ts';
+import { ledgerCheckpointsMigration } from './migrations/0006-ledger-checkpoints.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 export function migrationsOf(database: Database): Record<string, Migration> {
@@ -18,6 +19,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0003-webhook-receivers': webhookReceiversMigration(database.dialect),
     '0004-job-lanes': jobLanesMigration(database.dialect),
     '0005-bounded-reads': boundedReadsMigration(database.dialect),
+    '0006-ledger-checkpoints': ledgerCheckpointsMigration(database.dialect),
   };
 }
 

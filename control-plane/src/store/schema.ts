@@ -4,7 +4,7 @@
  * were inserted in.
  */
 import type { CallbackStatus, JobState } from '../domain/job.ts';
-import type { LedgerKind, LedgerSlot } from '../domain/ledger.ts';
+import type { LedgerAuditKind, LedgerKind, LedgerSlot } from '../domain/ledger.ts';
 import type { RateKind } from '../domain/rate-quota.ts';
 
 export interface AccountsTable {
@@ -39,6 +39,34 @@ export interface LedgerEntriesTable {
   reference: string;
   amount: number;
   created_at: number;
+}
+
+/** Sums of an account's entries up to a point of their order: domain/ledger-checkpoint.ts. */
+export interface LedgerCheckpointsTable {
+  account_id: string;
+  closed_to: number;
+  entries: number;
+  granted: number;
+  reserved: number;
+  charged: number;
+  released: number;
+  revoked: number;
+  created_at: number;
+}
+
+/** At most one row a kind: where the audit stands, and how the last one ended. */
+export interface LedgerAuditsTable {
+  kind: LedgerAuditKind;
+  /** Jobs that ended before were compared with the ledger; of 'incremental'. */
+  jobs_checked_to: number;
+  /** Who runs one that can be resumed, when it was last heard of, and its place; of 'full'. */
+  run_id: string | null;
+  saved_at: number | null;
+  /** JSON: ledger-audit-runs.ts. */
+  progress: string | null;
+  last_started_at: number | null;
+  last_finished_at: number | null;
+  last_problems: number | null;
 }
 
 export interface JobsTable {
@@ -163,6 +191,8 @@ export interface Schema {
   accounts: AccountsTable;
   api_keys: ApiKeysTable;
   ledger_entries: LedgerEntriesTable;
+  ledger_checkpoints: LedgerCheckpointsTable;
+  ledger_audits: LedgerAuditsTable;
   jobs: JobsTable;
   webhook_outbox: WebhookOutboxTable;
   nodes: NodesTable;

@@ -90,10 +90,18 @@ function leavesServer(kind: DatabaseErrorKind): boolean {
 }
 
 function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
-  const detail =
-    kind === 'read-only' ? 'the database is read-only' : 'the database is not available';
-  return new ContractError('SERVICE_UNAVAILABLE', detail, {
+  return new ContractError('SERVICE_UNAVAILABLE', reasonOf(kind, cause), {
     cause,
     retryAfterS: UNAVAILABLE_RETRY_AFTER_S,
   });
+}
+
+/** What somebody reads who looks for the fault: a bound of ours is no outage of the database. */
+function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
+  if (kind === 'read-only') return 'the database is read-only';
+  const { code } = cause as { code?: unknown };
+  if (code === 'STATEMENT_TIMEOUT') return 'the database took too long over a statement';
+  if (code === 'POOL_QUEUE_LIMIT') return 'too many requests wait for the database';
+  if (kind === 'conflict') return 'other transactions keep what is needed of the database';
+  return 'the database is not available';
 }

@@ -28,6 +28,7 @@ const MIGRATIONS = [
   '0003-webhook-receivers',
   '0004-job-lanes',
   '0005-bounded-reads',
+  '0006-ledger-checkpoints',
 ];
 
 interface Ran {

@@ -7,6 +7,7 @@ import {
   imbalances,
   isCreditAmount,
   isLedgerReference,
+  jobProblem,
   NO_ENTRIES,
 } from '../../src/domain/ledger.ts';
 
@@ -39,6 +40,33 @@ test('available + reserved + charged = granted - revoked, whatever the entries a
       },
     ),
   );
+});
+
+test('a job has a reserve, and once final the one settlement that its state asks for', () => {
+  const charge = { kind: 'charge', amount: 1 } as const;
+  const release = { kind: 'release', amount: 1 } as const;
+  for (const state of ['accepted', 'fetching', 'ready', 'running'] as const) {
+    assert.equal(jobProblem(state, { reserve: 1, settlement: null }), undefined);
+    for (const settlement of [charge, release]) {
+      assert.match(jobProblem(state, { reserve: 1, settlement }) ?? '', /^the job is .* and (c|r)/);
+    }
+  }
+  for (const [state, right, wrong] of [
+    ['succeeded', charge, release],
+    ['failed', release, charge],
+  ] as const) {
+    assert.equal(jobProblem(state, { reserve: 1, settlement: right }), undefined);
+    assert.match(jobProblem(state, { reserve: 1, settlement: wrong }) ?? '', /reserve 1 and/);
+    assert.match(jobProblem(state, { reserve: 1, settlement: null }) ?? '', /no settlement/);
+    assert.match(jobProblem(state, { reserve: null, settlement: right }) ?? '', /no reserve/);
+    assert.match(jobProblem(state, { reserve: 2, settlement: right }) ?? '', /reserve 2 and/);
+  }
+  for (const settlement of [charge, release]) {
+    assert.equal(jobProblem(null, { reserve: 1, settlement }), undefined);
+    assert.match(jobProblem(null, { reserve: 2, settlement }) ?? '', /gone .* differ/);
+    assert.match(jobProblem(null, { reserve: null, settlement }) ?? '', /gone .* no partner/);
+  }
+  assert.match(jobProblem(null, { reserve: 1, settlement: null }) ?? '', /its reserve has no/);
 });
 
 test('amounts and references have one form', () => {

@@ -114,7 +114,7 @@ export const SERVICE_FAULT = {
   retryable: true,
 } as const;
 
-/** The ledger agrees with every balance and every job. */
-export async function assertBalanced(stores: Stores): Promise<void> {
-  assert.deepEqual(await stores.ledger.check(), []);
+/** The ledger agrees with every balance and every job, or with those of one account. */
+export async function assertBalanced(stores: Stores, accountId?: string): Promise<void> {
+  assert.deepEqual(await stores.ledger.check(accountId), []);
 }

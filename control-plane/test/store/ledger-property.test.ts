@@ -200,7 +200,7 @@ class History {
         `a job that is ${endOf(row)} has the entries ${kinds}`,
       );
     }
-    await assertBalanced(this.#replicas[0]);
+    await assertBalanced(this.#replicas[0], this.#accountId);
   }
 }
 
@@ -233,6 +233,7 @@ for (const dialect of DIALECTS) {
         },
       );
       await fc.assert(property, { numRuns: RUNS, endOnFailure: false });
+      await assertBalanced(replicas[0]);
     });
 
     it('is checked also when a job’s row is gone, and names what is missing', async () => {

@@ -412,7 +412,7 @@ class World {
 
   async assertInvariants(): Promise<void> {
     const [{ ledger }] = this.#replicas;
-    assert.deepEqual(await ledger.check(), []);
+    assert.deepEqual(await ledger.check(this.#account), []);
     const credits = await ledger.credits(this.#account);
     assert.ok(credits);
     const { available, reserved, sums } = credits;
