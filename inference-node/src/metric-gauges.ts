@@ -7,6 +7,7 @@ import type { Admission } from './admission.ts';
 import type { ExecutionProvider } from './models/prepared-model.ts';
 import type { WorkerPicturePool } from './picture/picture-pool.ts';
 import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import { RUN_LABELS, runLabels } from './run-labels.ts';
 
 /** What they read; all of it exists once the models are loaded. */
 export interface MetricSources {
@@ -92,41 +93,41 @@ function registerLoadGauges({ admission, pipeline, pictures }: MetricSources, re
 }
 
 function registerEngineGauges(runs: readonly PlanRun[], registry: Registry): void {
-  const perModel = (name: string, help: string, read: (run: PlanRun) => number): void => {
+  const perRun = (name: string, help: string, read: (run: PlanRun) => number): void => {
     new Gauge({
       name,
       help,
-      labelNames: ['model'],
+      labelNames: RUN_LABELS,
       registers: [registry],
       collect() {
-        for (const run of runs) this.set({ model: run.model.model }, read(run));
+        for (const run of runs) this.set(runLabels(run), read(run));
       },
     });
   };
-  perModel('matting_node_engines', 'Engines wanted.', run => run.engines.snapshot().engines);
-  perModel('matting_node_engines_ready', 'Engines that can run.', run => {
+  perRun('matting_node_engines', 'Engines wanted.', run => run.engines.snapshot().engines);
+  perRun('matting_node_engines_ready', 'Engines that can run.', run => {
     return run.engines.snapshot().enginesReady;
   });
-  perModel('matting_node_engines_stuck', 'Killed engines that do not die.', run => {
+  perRun('matting_node_engines_stuck', 'Killed engines that do not die.', run => {
     return run.engines.snapshot().enginesStuck;
   });
-  perModel('matting_node_engines_running', 'Engines with an image.', run => {
+  perRun('matting_node_engines_running', 'Engines with an image.', run => {
     return run.engines.snapshot().running;
   });
-  perModel('matting_node_engine_queue_images', 'Images that wait for an engine.', run => {
+  perRun('matting_node_engine_queue_images', 'Images that wait for an engine.', run => {
     return run.engines.snapshot().queued;
   });
-  perModel('matting_node_engine_load_seconds', 'Of the newest engine: spawn to ready.', run => {
+  perRun('matting_node_engine_load_seconds', 'Of the newest engine: spawn to ready.', run => {
     return run.engines.metrics().loadMs / 1000;
   });
-  perModel('matting_node_engine_warmup_seconds', 'Of the newest engine: its first run.', run => {
+  perRun('matting_node_engine_warmup_seconds', 'Of the newest engine: its first run.', run => {
     return run.engines.metrics().warmMs / 1000;
   });
 }
 
 /** Totals that the engine pools keep. */
 function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): void {
-  const perModel = <Label extends string>(
+  const perRun = <Label extends string>(
     name: string,
     help: string,
     label: Label | undefined,
@@ -135,27 +136,27 @@ function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): voi
     new Counter<string>({
       name,
       help,
-      labelNames: label === undefined ? ['model'] : ['model', label],
+      labelNames: label === undefined ? RUN_LABELS : [...RUN_LABELS, label],
       registers: [registry],
       collect() {
         this.reset();
         for (const run of runs) {
-          const { model } = run.model;
           for (const [value, total] of Object.entries(read(run))) {
-            this.inc(label === undefined ? { model } : { model, [label]: value }, total);
+            const more = label === undefined ? {} : { [label]: value };
+            this.inc({ ...runLabels(run), ...more }, total);
           }
         }
       },
     });
   };
-  perModel('matting_node_engine_runs_total', 'Runs by how they ended.', 'outcome', run => {
+  perRun('matting_node_engine_runs_total', 'Runs by how they ended.', 'outcome', run => {
     return run.engines.metrics().runs;
   });
-  perModel('matting_node_engine_deaths_total', 'Engine processes that ended.', 'cause', run => {
+  perRun('matting_node_engine_deaths_total', 'Engine processes that ended.', 'cause', run => {
     return run.engines.metrics().deaths;
   });
   const busy = 'Time an image was in an engine, summed over engines: its rate is the utilisation.';
-  perModel('matting_node_engine_busy_seconds_total', busy, undefined, run => {
+  perRun('matting_node_engine_busy_seconds_total', busy, undefined, run => {
     return { busy: run.engines.metrics().busyS };
   });
 }
@@ -165,12 +166,20 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
   const info = new Gauge({
     name: 'matting_node_info',
     help: 'What this node runs; always 1.',
-    labelNames: ['version', 'plan', 'model', 'model_sha256', 'precision', 'execution_provider'],
+    labelNames: [
+      'version',
+      'plan',
+      ...RUN_LABELS,
+      'model_sha256',
+      'precision',
+      'execution_provider',
+    ],
     registers: [registry],
   });
-  for (const { model } of plan.runs) {
-    const labels = { version, plan: plan.name, model: model.model, model_sha256: model.sha256 };
-    info.set({ ...labels, precision: model.precision, execution_provider: model.provider }, 1);
+  for (const run of plan.runs) {
+    const { sha256, precision, provider } = run.model;
+    const labels = { version, plan: plan.name, ...runLabels(run), model_sha256: sha256 };
+    info.set({ ...labels, precision, execution_provider: provider }, 1);
   }
   const fallback = new Gauge({
     name: 'matting_node_execution_provider_fallback',
@@ -183,12 +192,12 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
   const precisionFallback = new Gauge({
     name: 'matting_node_precision_fallback',
     help: '1 where a model could run in int8, and this node runs it in another precision.',
-    labelNames: ['model', 'selected'],
+    labelNames: [...RUN_LABELS, 'selected'],
     registers: [registry],
   });
-  for (const { model } of plan.runs) {
-    const labels = { model: model.model, selected: model.precision };
-    precisionFallback.set(labels, Number(model.precisionFallback !== undefined));
+  for (const run of plan.runs) {
+    const { precision, precisionFallback: reason } = run.model;
+    precisionFallback.set({ ...runLabels(run), selected: precision }, Number(reason !== undefined));
   }
 }
 
@@ -209,15 +218,14 @@ function registerChildMemory({ plan, pictures }: MetricSources, registry: Regist
   new Gauge({
     name: 'matting_node_engine_resident_memory_bytes',
     help: 'Memory of each engine process.',
-    labelNames: ['model', 'engine'],
+    labelNames: [...RUN_LABELS, 'engine'],
     registers: [registry],
     collect() {
       this.reset();
-      for (const { model, engines } of plan.runs) {
-        for (const { engine, residentBytes } of engines.processes()) {
-          if (residentBytes !== undefined) {
-            this.set({ model: model.model, engine: String(engine) }, residentBytes);
-          }
+      for (const run of plan.runs) {
+        for (const { engine, residentBytes } of run.engines.processes()) {
+          if (residentBytes === undefined) continue;
+          this.set({ ...runLabels(run), engine: String(engine) }, residentBytes);
         }
       }
     },

@@ -10,6 +10,7 @@ import type { GrpcGuard, GuardCause } from '#contract/grpc-guard.ts';
 import { type MetricSources, registerGauges } from './metric-gauges.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { StageTimings } from './pipeline.ts';
+import { RUN_LABELS, type RunLabels } from './run-labels.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
@@ -38,7 +39,7 @@ export interface NodeMetrics {
   /** After its admission. */
   imageFailed(image: { readonly code: ErrorCode; readonly outputFormat: OutputFormat }): void;
   /** A model of its plan did not take part. */
-  imageDegraded(model: string): void;
+  imageDegraded(missing: RunLabels): void;
   /** Before its admission. */
   imageRefused(code: ErrorCode): void;
   bytesMoved(received: number, sent: number): void;
@@ -72,7 +73,7 @@ export function createNodeMetrics(status: NodeStatus): NodeMetrics {
   const degraded = new Counter({
     name: 'matting_node_images_degraded_total',
     help: 'Images served without a model of their plan, because no engine of it was up.',
-    labelNames: ['model'],
+    labelNames: RUN_LABELS,
     registers,
   });
   const duration = new Histogram({
@@ -119,7 +120,7 @@ export function createNodeMetrics(status: NodeStatus): NodeMetrics {
       const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';
       images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
     },
-    imageDegraded: model => degraded.inc({ model }),
+    imageDegraded: missing => degraded.inc({ ...missing }),
     imageRefused: code => refused.inc({ code }),
     bytesMoved: (receivedBytes, sentBytes) => {
       received.inc(receivedBytes);

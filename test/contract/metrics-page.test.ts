@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { Registry } from 'prom-client';
 import { registerGauges } from '../../control-plane/src/metric-gauges.ts';
 import { ControlMetrics } from '../../control-plane/src/metrics.ts';
+import { openTestNode } from '../../inference-node/test/grpc/test-node.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const PAGE = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
@@ -57,9 +58,7 @@ const READABLE = {
   ledgerAudits: async () => [{ kind: 'full', ageMs: 17_000, problems: 18 }],
 };
 
-test('the labels of a control plane are those that the list says', async () => {
-  const { registry } = new ControlMetrics();
-  registerGauges(registry, READABLE, () => assert.fail());
+async function requireListed(registry: Registry): Promise<void> {
   const metrics = await registry.getMetricsAsArray();
   for (const metric of metrics.filter(({ name }) => name.startsWith('matting_'))) {
     const { labelNames = [] } = metric as { labelNames?: string[] };
@@ -67,6 +66,28 @@ test('the labels of a control plane are those that the list says', async () => {
     assert.ok(LIST.includes(`\`${metric.name}${labels}\``), `${metric.name}${labels}`);
     assert.ok(metric.help.length > 10, metric.name);
   }
+}
+
+test('the labels of a control plane are those that the list says', async () => {
+  const { registry } = new ControlMetrics();
+  registerGauges(registry, READABLE, () => assert.fail());
+  await requireListed(registry);
+});
+
+test('the labels of a node are those that the list says', async () => {
+  const node = await openTestNode();
+  node.metrics.attach({
+    admission: node.admission,
+    pipeline: node.pipeline,
+    pictures: node.pictures,
+    plan: node.plan,
+    version: '1.2.3',
+    providerRequested: 'cpu',
+    providerSelected: 'cpu',
+    providerFellBack: false,
+  });
+  await requireListed(node.metrics.registry);
+  await node.close();
 });
 
 async function page(changes: Partial<Parameters<typeof registerGauges>[1]>) {

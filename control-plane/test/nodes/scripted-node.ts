@@ -104,6 +104,7 @@ export class Exchange {
         plan: 'scripted',
         modelRuns: [],
         modelsMissing: [],
+        runsMissing: [],
       },
     });
   }

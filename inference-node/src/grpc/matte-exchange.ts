@@ -22,11 +22,13 @@ import {
   type MatteHeader,
   type MatteRequest,
   type MatteResponse,
+  MissingRun,
   ModelRun,
   ResultKind,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
 import type { ImageExchange, ImageResult, ImageStage, StageTimings } from '../pipeline.ts';
+import { ROLE_LABELS } from '../run-labels.ts';
 import type { MatteOrder } from './matte-header.ts';
 
 export type MatteCall = ServerDuplexStream<MatteRequest, MatteResponse>;
@@ -262,6 +264,14 @@ function resultHeader(result: ImageResult) {
     plan: result.plan.name,
     modelRuns,
     modelsMissing: result.missing.map(({ model }) => model.model),
+    runsMissing: result.missing.map(({ model, role }) =>
+      MissingRun.create({
+        model: model.model,
+        inputWidth: model.inputWidth,
+        inputHeight: model.inputHeight,
+        role: ROLE_LABELS[role],
+      }),
+    ),
   };
 }
 

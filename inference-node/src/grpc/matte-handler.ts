@@ -20,6 +20,7 @@ import { countedMegapixels } from '../memory-budget.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
 import type { ImageExchange, Pipeline, StageTimings } from '../pipeline.ts';
+import { runLabels } from '../run-labels.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
   EXCHANGE_BOUNDS,
@@ -200,8 +201,8 @@ class MatteCallRun {
     return {
       ...exchange,
       send: (result, signal) => {
-        const missing = result.missing.map(({ model }) => model.model);
-        for (const model of missing) this.#options.metrics.imageDegraded(model);
+        const missing = result.missing.map(runLabels);
+        for (const labels of missing) this.#options.metrics.imageDegraded(labels);
         if (missing.length > 0) {
           const fields = { ...this.#fields(), plan: result.plan.name, missing };
           this.#options.log.warn(fields, 'served without a model of the plan');

@@ -1,5 +1,10 @@
 /** Engine and picture pools whose every step a test holds in its hand. */
-import type { EnginePool, EnginePoolSnapshot, EngineRun } from '../../src/engine/engine-pool.ts';
+import type {
+  EnginePool,
+  EnginePoolSnapshot,
+  EngineProcess,
+  EngineRun,
+} from '../../src/engine/engine-pool.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import type {
   DecodeRequest,
@@ -120,7 +125,7 @@ export class FakeEnginePool implements EnginePool {
     return { runs, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
   }
 
-  processes() {
+  processes(): EngineProcess[] {
     return [];
   }
 

@@ -276,25 +276,34 @@ describe('a good call', () => {
   it('names the model that its plan had to do without, in the result and in the metrics', async () => {
     const engines = new FakeEnginePool(new StageGates());
     engines.set({ enginesReady: 0 });
+    // The subject's model at another size: its name alone would not tell.
     const opinion = {
-      model: { ...TINY_MODEL, model: 'second' },
+      model: { ...TINY_MODEL, inputWidth: 6, inputHeight: 8 },
       engines,
-      role: 'opinion',
+      role: 'secondLook',
     } as const;
-    await reopen({ opinion });
+    const lines: { msg: string; missing?: object[] }[] = [];
+    const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+    await reopen({ opinion, log });
     const caller = await new MatteCaller(node).sendFile('12345');
     assert.equal(await caller.ended, undefined);
     const { header: result } = caller.result();
-    assert.deepEqual(result?.modelsMissing, ['second']);
+    assert.deepEqual(result?.modelsMissing, ['tiny']);
+    assert.deepEqual(result?.runsMissing, [
+      { model: 'tiny', inputWidth: 6, inputHeight: 8, role: 'second_look' },
+    ]);
     assert.deepEqual(
       result?.modelRuns.map(({ model }) => model),
       ['tiny'],
     );
     const degraded = node.metrics.registry.getSingleMetric('matting_node_images_degraded_total');
     const { values } = await degraded!.get();
+    const labels = { model: 'tiny', input_size: '6x8', role: 'second_look' };
+    assert.deepEqual(values, [{ labels, value: 1 }]);
+    const told = lines.filter(({ missing }) => missing !== undefined);
     assert.deepEqual(
-      values.map(({ labels, value }) => [labels.model, value]),
-      [['second', 1]],
+      told.map(({ msg, missing }) => [msg, missing]),
+      [['served without a model of the plan', [labels]]],
     );
   });
 

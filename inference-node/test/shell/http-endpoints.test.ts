@@ -108,10 +108,11 @@ it('metrics keep to the naming rules, and tell what happened', async () => {
   assert.equal(value('matting_node_images_in_flight'), 0);
   assert.equal(value('matting_node_images_max'), 4);
   assert.equal(value('matting_node_state{state="serving"}'), 1);
-  assert.equal(value('matting_node_engine_runs_total{model="tiny",outcome="succeeded"}'), 1);
+  const tiny = 'model="tiny",input_size="4",role="subject"';
+  assert.equal(value(`matting_node_engine_runs_total{${tiny},outcome="succeeded"}`), 1);
   const fallback = 'matting_node_execution_provider_fallback{requested="auto",selected="cpu"}';
   assert.equal(value(fallback), 1);
-  assert.equal(value('matting_node_precision_fallback{model="tiny",selected="fp32"}'), 1);
+  assert.equal(value(`matting_node_precision_fallback{${tiny},selected="fp32"}`), 1);
   assert.equal(value('matting_node_stage_duration_seconds_count{stage="infer"}'), 1);
   assert.match(text, /^nodejs_eventloop_lag_seconds /m);
   assert.match(text, /^process_resident_memory_bytes /m);

@@ -265,6 +265,8 @@ export interface ResultHeader {
   modelRuns: ModelRun[];
   /** of the plan, left out: their engines were down or starting */
   modelsMissing: string[];
+  /** the same in the same order, which of a model's sizes it is */
+  runsMissing: MissingRun[];
 }
 
 /** One model's part in a result. */
@@ -283,6 +285,15 @@ export interface ModelRun {
    * to choose; empty: it runs what it should.
    */
   precisionFallback: string;
+}
+
+/** One model's part that a result lacks. */
+export interface MissingRun {
+  model: string;
+  inputWidth: number;
+  inputHeight: number;
+  /** in the plan: opinion, second_look */
+  role: string;
 }
 
 export interface Done {
@@ -1042,6 +1053,7 @@ function createBaseResultHeader(): ResultHeader {
     plan: "",
     modelRuns: [],
     modelsMissing: [],
+    runsMissing: [],
   };
 }
 
@@ -1073,6 +1085,9 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     }
     for (const v of message.modelsMissing) {
       writer.uint32(74).string(v!);
+    }
+    for (const v of message.runsMissing) {
+      MissingRun.encode(v!, writer.uint32(82).fork()).join();
     }
     return writer;
   },
@@ -1162,6 +1177,14 @@ export const ResultHeader: MessageFns<ResultHeader> = {
             message.modelsMissing.push(reader.string());
             continue;
           }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.runsMissing.push(MissingRun.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1188,6 +1211,7 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     message.plan = object.plan ?? "";
     message.modelRuns = object.modelRuns?.map((e) => ModelRun.fromPartial(e)) || [];
     message.modelsMissing = object.modelsMissing?.map((e) => e) || [];
+    message.runsMissing = object.runsMissing?.map((e) => MissingRun.fromPartial(e)) || [];
     return message;
   },
 };
@@ -1323,6 +1347,97 @@ export const ModelRun: MessageFns<ModelRun> = {
     message.inputWidth = object.inputWidth ?? 0;
     message.inputHeight = object.inputHeight ?? 0;
     message.precisionFallback = object.precisionFallback ?? "";
+    return message;
+  },
+};
+
+function createBaseMissingRun(): MissingRun {
+  return { model: "", inputWidth: 0, inputHeight: 0, role: "" };
+}
+
+export const MissingRun: MessageFns<MissingRun> = {
+  encode(message: MissingRun, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.model !== "") {
+      writer.uint32(10).string(message.model);
+    }
+    if (message.inputWidth !== 0) {
+      writer.uint32(16).uint32(message.inputWidth);
+    }
+    if (message.inputHeight !== 0) {
+      writer.uint32(24).uint32(message.inputHeight);
+    }
+    if (message.role !== "") {
+      writer.uint32(34).string(message.role);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): MissingRun {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseMissingRun();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.model = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.inputWidth = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.inputHeight = reader.uint32();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.role = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<MissingRun>): MissingRun {
+    return MissingRun.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<MissingRun>): MissingRun {
+    const message = createBaseMissingRun();
+    message.model = object.model ?? "";
+    message.inputWidth = object.inputWidth ?? 0;
+    message.inputHeight = object.inputHeight ?? 0;
+    message.role = object.role ?? "";
     return message;
   },
 };

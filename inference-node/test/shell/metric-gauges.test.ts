@@ -1,0 +1,112 @@
+/** A plan that holds one model at several sizes: no engine of it hides another. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Registry } from 'prom-client';
+import { Admission } from '../../src/admission.ts';
+import { registerGauges } from '../../src/metric-gauges.ts';
+import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
+import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from '../grpc/fake-pools.ts';
+
+const ROLES = ['subject', 'opinion', 'secondLook'] as const;
+const LABELS = [
+  { model: 'twice', input_size: '1024', role: 'subject' },
+  { model: 'twice', input_size: '768', role: 'opinion' },
+  { model: 'twice', input_size: '512', role: 'second_look' },
+];
+
+/** Engines whose every number is another: 1, 2 and 3, and tenfold and hundredfold of it. */
+function createRun(index: number): PlanRun {
+  const engines = new FakeEnginePool(new StageGates());
+  const n = index + 1;
+  const numbers = { engines: n, enginesReady: 10 * n, enginesStuck: 100 * n };
+  engines.set({ ...numbers, running: 1000 * n, queued: 10_000 * n });
+  engines.metrics = () => ({
+    runs: { succeeded: n, failed: 10 * n, lost: 100 * n, dropped: 1000 * n },
+    deaths: { load: n, idle: 10 * n, run: 100 * n, watchdog: 1000 * n, fault: 10_000 * n },
+    busyS: n,
+    loadMs: 1000 * n,
+    warmMs: 10_000 * n,
+  });
+  engines.processes = () => [{ engine: 0, pid: n, residentBytes: n }];
+  const side = Number(LABELS[index].input_size);
+  const precisionFallback = index === 0 ? 'no VNNI' : undefined;
+  const size = { inputWidth: side, inputHeight: side, sha256: `${n}` };
+  const model = { ...TINY_MODEL, ...size, model: 'twice', precisionFallback };
+  return { model, engines, role: ROLES[index] };
+}
+
+async function readAll() {
+  const registry = new Registry();
+  const pictures = new FakePicturePool(new StageGates());
+  const limits = { imagesMax: 1, megapixelsMax: 100, megapixelsAloneMax: 100 };
+  registerGauges(
+    {
+      admission: new Admission(limits),
+      pipeline: new Pipeline(pictures),
+      pictures,
+      plan: { name: 'a plan', runs: [0, 1, 2].map(createRun) },
+      version: '1',
+      providerRequested: 'cpu',
+      providerSelected: 'cpu',
+      providerFellBack: false,
+    },
+    registry,
+  );
+  const read = async (name: string) => {
+    const metric = await registry.getSingleMetric(`matting_node_${name}`)?.get();
+    return metric?.values ?? [];
+  };
+  return { registry, read };
+}
+
+test('each engine of a model is a series of its own, with its own number', async () => {
+  const { read } = await readAll();
+  const factors = {
+    engines: 1,
+    engines_ready: 10,
+    engines_stuck: 100,
+    engines_running: 1000,
+    engine_queue_images: 10_000,
+    engine_load_seconds: 1,
+    engine_warmup_seconds: 10,
+    engine_busy_seconds_total: 1,
+  };
+  for (const [name, factor] of Object.entries(factors)) {
+    const values = (await read(name)).map(({ labels, value }) => ({ labels, value }));
+    const expected = LABELS.map((labels, index) => ({ labels, value: factor * (index + 1) }));
+    assert.deepEqual(values, expected, name);
+  }
+});
+
+test('so are the ends of runs and engines, their memory and their precision', async () => {
+  const { read } = await readAll();
+  const cases = [
+    ['engine_runs_total', { outcome: 'lost' }, [100, 200, 300]],
+    ['engine_deaths_total', { cause: 'watchdog' }, [1000, 2000, 3000]],
+    ['engine_resident_memory_bytes', { engine: '0' }, [1, 2, 3]],
+    ['precision_fallback', { selected: 'fp32' }, [1, 0, 0]],
+  ] as const;
+  for (const [name, more, numbers] of cases) {
+    const [[label, wanted]] = Object.entries(more);
+    const values = (await read(name)).filter(({ labels }) => labels[label] === wanted);
+    assert.deepEqual(
+      values.map(({ labels, value }) => ({ labels, value })),
+      LABELS.map((labels, index) => ({ labels: { ...labels, ...more }, value: numbers[index] })),
+      name,
+    );
+  }
+  assert.equal((await read('info')).length, LABELS.length);
+});
+
+test('no metric of models leaves out what tells them apart', async () => {
+  const { registry } = await readAll();
+  for (const metric of await registry.getMetricsAsArray()) {
+    const { labelNames = [] } = metric as { labelNames?: string[] };
+    if (!labelNames.includes('model')) continue;
+    assert.deepEqual(
+      ['input_size', 'role'].filter(label => !labelNames.includes(label)),
+      [],
+      metric.name,
+    );
+  }
+});
