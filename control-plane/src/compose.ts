@@ -248,6 +248,7 @@ function composeParts(foundations: Foundations) {
       readiness: () => http.readiness.check(),
       fleet: () => fleet.counts(),
       running: () => dispatcher.running,
+      downloading: () => dispatcher.downloading,
       uploads: () => http.uploads,
       connections: () => http.connections.open,
       resultReaders: () => http.resultReaders.open,

@@ -15,6 +15,8 @@ export interface MetricSources {
   readonly readiness: () => Promise<Readiness>;
   readonly fleet: () => FleetCounts;
   readonly running: () => number;
+  /** Of image_url, from here. */
+  readonly downloading: () => number;
   readonly uploads: () => { readonly open: number; readonly waiting: number };
   /** To the public port. */
   readonly connections: () => number;
@@ -103,7 +105,7 @@ function defineProcess(
 }
 
 function defineFleet(define: Define, sources: MetricSources): void {
-  const { fleet, running, registryConnections } = sources;
+  const { fleet, running, downloading, registryConnections } = sources;
   const connections = (show: Show) => {
     const { known, strangers } = registryConnections();
     show(known, { kind: 'known' });
@@ -124,6 +126,9 @@ function defineFleet(define: Define, sources: MetricSources): void {
     show(fleet().attemptsInFlight),
   );
   define('matting_control_jobs_running', 'Jobs this replica holds', show => show(running()));
+  define('matting_control_source_fetches_in_flight', 'Downloads of images from here', show =>
+    show(downloading()),
+  );
 }
 
 function defineQueue(

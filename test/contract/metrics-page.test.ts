@@ -46,6 +46,7 @@ const READABLE = {
   readiness: async () => ({ ready: true }) as const,
   fleet: () => ({ members: 3, routable: 2, imagesFree: 4, attemptsInFlight: 5 }),
   running: () => 6,
+  downloading: () => 17,
   uploads: () => ({ open: 7, waiting: 8 }),
   connections: () => 9,
   resultReaders: () => 19,

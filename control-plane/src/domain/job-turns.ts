@@ -2,17 +2,20 @@
  * Which job goes next. Pure: the waiting jobs in, their order out. Which node it goes to is
  * dispatch-policy.ts's.
  *
- * The queue is looked at by lanes, a lane being the open jobs of one API key and mode: the first
- * few of each, so that ten thousand jobs of one key never hide another key's first, nor its own
- * asynchronous jobs a synchronous one.
+ * The queue is looked at by lanes, a lane being the open jobs of one API key and mode that have
+ * their image, or those whose image is to be downloaded: the first few of each, so that ten
+ * thousand jobs of one key never hide another key's first, nor its own asynchronous jobs a
+ * synchronous one, nor those that wait for a download one that waits for a node.
  */
 import { ASYNC_HEAD_START_MS, queuePositionMs } from './lease.ts';
 
 /** Lanes looked into at once. */
 export const LANES_MAX = 32;
 
-/** Open jobs of one API key and mode. */
+/** Open jobs of one API key and mode, with or without their image. */
 export interface JobLane {
+  /** Their images are to be downloaded. */
+  readonly needsDownload: boolean;
   readonly mode: 'sync' | 'async';
   readonly accountId: string;
   readonly apiKeyId: string;
@@ -22,15 +25,20 @@ export interface JobLane {
   readonly readAtMs: number;
 }
 
+export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'mode' | 'accountId' | 'apiKeyId'>;
+
 /** Tells lanes apart. */
-export function laneKey(lane: Pick<JobLane, 'mode' | 'accountId' | 'apiKeyId'>): string {
-  return `${lane.mode} ${lane.accountId} ${lane.apiKeyId}`;
+export function laneKey(lane: LaneIdentity): string {
+  const { needsDownload, mode, accountId, apiKeyId } = lane;
+  return `${needsDownload ? 'download' : 'stored'} ${mode} ${accountId} ${apiKeyId}`;
 }
 
 /**
- * The lanes to look into now, LANES_MAX at most: those of synchronous and of aged jobs first, then
- * those whose jobs of the last look found no room behind the others, then the account with the
- * fewest running jobs, its key with the fewest, the one that has waited longest.
+ * The lanes to look into now, LANES_MAX at most: those of synchronous and of aged jobs first; of
+ * them the first of each account before the second of any, an account with running jobs as many
+ * turns later. Within an account those whose jobs of the last look found no room come last, then
+ * its key with the fewest running jobs is first, then the lane that has waited longest. So an
+ * account with a thousand keys leaves the others their place in every look.
  *
  * @param stuck keys of lanes whose jobs found no room at the last look.
  */
@@ -39,16 +47,21 @@ export function chooseLanes<L extends JobLane>(
   shares: Shares,
   stuck: ReadonlySet<string>,
 ): L[] {
-  const rank = (lane: JobLane) => [
-    lane.mode === 'sync' || lane.readAtMs >= lane.firstQueueAtMs ? 0 : 1,
-    stuck.has(laneKey(lane)) ? 1 : 0,
-    shares.accounts.get(lane.accountId) ?? 0,
-    shares.apiKeys.get(lane.apiKeyId) ?? 0,
-    lane.firstQueueAtMs,
-  ];
   if (lanes.length <= LANES_MAX) return [...lanes];
-  return lanes
-    .map(lane => ({ lane, rank: rank(lane) }))
+  const ranked = lanes.map(lane => {
+    const isUrgent = lane.mode === 'sync' || lane.readAtMs >= lane.firstQueueAtMs;
+    const stuckLast = stuck.has(laneKey(lane)) ? 1 : 0;
+    const ofKey = shares.apiKeys.get(lane.apiKeyId) ?? 0;
+    return { lane, rank: [isUrgent ? 0 : 1, stuckLast, ofKey, lane.firstQueueAtMs] };
+  });
+  ranked.sort((a, b) => compareRanks(a.rank, b.rank));
+  const turns = new Map(shares.accounts);
+  return ranked
+    .map(({ lane, rank: [urgent, stuckLast, , firstQueueAtMs] }) => {
+      const turn = turns.get(lane.accountId) ?? 0;
+      turns.set(lane.accountId, turn + 1);
+      return { lane, rank: [urgent, turn, stuckLast, firstQueueAtMs] };
+    })
     .sort((a, b) => compareRanks(a.rank, b.rank))
     .slice(0, LANES_MAX)
     .map(({ lane }) => lane);

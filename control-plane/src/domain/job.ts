@@ -88,6 +88,8 @@ export interface Job {
   readonly mode: 'sync' | 'async';
   /** null for Base64 and once the job is final. */
   readonly sourceUrl: string | null;
+  /** Stands for the host and port of sourceUrl; null where that is. */
+  readonly sourceHost: string | null;
   /** null until it is stored, and again once the job is final. */
   readonly input: JobInput | null;
   readonly outputFormat: OutputFormat;

@@ -4,11 +4,181 @@
  *
  * One rule: an account may take another place while it holds fewer than are left free (Choudhury
  * and Hahne, "Dynamic Queue Length Thresholds in a Shared-Memory Packet Switch", 1998, with a
- * factor of one). One account alone gets half; with n busy accounts each gets one part of n + 1,
- * and one part is left for an account that comes. No account needs to be known beforehand.
+ * factor of one). One account alone gets half; of n busy accounts each gets one part of n + 1, once
+ * places that were taken before have been given back; and there is always room for one that comes.
  */
 
 /** Whether an account that holds `held` places may take one of the `free` ones. */
 export function mayTakePlace(held: number, free: number): boolean {
   return held < free;
+}
+
+export interface PlaceLimits {
+  readonly max: number;
+  /** To one destination. */
+  readonly destinationMax: number;
+  /** Of all destinations remembered as slow together. */
+  readonly slowMax: number;
+  /** Destinations remembered as slow; the one longest remembered is forgotten first. */
+  readonly slowDestinationsMax: number;
+}
+
+/** Who takes a place, and where it leads. */
+export interface PlaceUse {
+  readonly accountId: string;
+  readonly destination: string;
+}
+
+/** For whom there is no place now. */
+export interface FullPlaces {
+  /** For nobody. */
+  readonly destinations: readonly string[];
+  /** Whatever the destination. */
+  readonly accounts: readonly string[];
+  /** For this account to this destination. */
+  readonly uses: readonly PlaceUse[];
+  /** For these accounts to all of these destinations, which are slow. */
+  readonly slow: {
+    readonly accounts: readonly string[];
+    readonly destinations: readonly string[];
+  };
+}
+
+class Counts {
+  readonly #counts = new Map<string, number>();
+
+  of(key: string): number {
+    return this.#counts.get(key) ?? 0;
+  }
+
+  add(key: string, change: 1 | -1): void {
+    const count = this.of(key) + change;
+    if (count === 0) this.#counts.delete(key);
+    else this.#counts.set(key, count);
+  }
+
+  keys(): string[] {
+    return [...this.#counts.keys()];
+  }
+}
+
+/**
+ * Places that lead somewhere. The rule holds three times: for all places, for those to one
+ * destination, and for those to destinations that were slow or silent the last time. So neither an
+ * account nor a destination that hangs keeps the others from theirs.
+ */
+export class SharedPlaces {
+  readonly #limits: PlaceLimits;
+  readonly #accounts = new Counts();
+  readonly #destinations = new Counts();
+  /** By account, then destination. */
+  readonly #uses = new Map<string, Counts>();
+  readonly #slow = new Set<string>();
+  #taken = 0;
+
+  constructor(limits: PlaceLimits) {
+    this.#limits = limits;
+  }
+
+  get free(): number {
+    return this.#limits.max - this.#taken;
+  }
+
+  get taken(): number {
+    return this.#taken;
+  }
+
+  hasRoom(use: PlaceUse): boolean {
+    const { accountId, destination } = use;
+    if (!this.hasRoomFor(accountId) || !this.#destinationHasRoom(use)) return false;
+    return !this.#slow.has(destination) || this.#slowHasRoom(accountId);
+  }
+
+  /** Whether there is room for an account to some destination. */
+  hasRoomFor(accountId: string): boolean {
+    return mayTakePlace(this.#accounts.of(accountId), this.free);
+  }
+
+  /** False: there is no place for it now. */
+  take(use: PlaceUse): boolean {
+    if (!this.hasRoom(use)) return false;
+    this.#count(use, 1);
+    return true;
+  }
+
+  /** @param slow no answer came, or late; undefined where nobody can say */
+  end(use: PlaceUse, slow: boolean | undefined): void {
+    this.#count(use, -1);
+    if (slow !== undefined) this.#remember(use.destination, slow);
+  }
+
+  full(): FullPlaces {
+    const accounts = this.#accounts.keys();
+    const slowIsFull = this.#slowTaken() >= this.#limits.slowMax;
+    const isFull = (destination: string) =>
+      this.#destinations.of(destination) >= this.#limits.destinationMax ||
+      (slowIsFull && this.#slow.has(destination));
+    const destinations = new Set([...this.#destinations.keys(), ...this.#slow]);
+    return {
+      destinations: [...destinations].filter(isFull),
+      accounts: accounts.filter(accountId => !this.hasRoomFor(accountId)),
+      uses: this.#allUses().filter(use => !this.#destinationHasRoom(use)),
+      slow: {
+        accounts: accounts.filter(accountId => !this.#slowHasRoom(accountId)),
+        destinations: [...this.#slow],
+      },
+    };
+  }
+
+  /** Destinations that the account has no place to now. */
+  fullFor(accountId: string): string[] {
+    const slow = this.#slowHasRoom(accountId) ? [] : this.#slow;
+    const used = this.#destinations
+      .keys()
+      .filter(destination => !this.#destinationHasRoom({ accountId, destination }));
+    return [...new Set([...used, ...slow])];
+  }
+
+  #destinationHasRoom({ accountId, destination }: PlaceUse): boolean {
+    const free = this.#limits.destinationMax - this.#destinations.of(destination);
+    return mayTakePlace(this.#uses.get(accountId)?.of(destination) ?? 0, free);
+  }
+
+  #slowHasRoom(accountId: string): boolean {
+    const uses = this.#uses.get(accountId);
+    let held = 0;
+    for (const destination of this.#slow) held += uses?.of(destination) ?? 0;
+    return mayTakePlace(held, this.#limits.slowMax - this.#slowTaken());
+  }
+
+  #slowTaken(): number {
+    let taken = 0;
+    for (const destination of this.#slow) taken += this.#destinations.of(destination);
+    return taken;
+  }
+
+  #allUses(): PlaceUse[] {
+    return [...this.#uses].flatMap(([accountId, counts]) =>
+      counts.keys().map(destination => ({ accountId, destination })),
+    );
+  }
+
+  #count({ accountId, destination }: PlaceUse, change: 1 | -1): void {
+    this.#taken += change;
+    this.#accounts.add(accountId, change);
+    this.#destinations.add(destination, change);
+    const uses = this.#uses.get(accountId) ?? new Counts();
+    uses.add(destination, change);
+    if (this.#accounts.of(accountId) === 0) this.#uses.delete(accountId);
+    else this.#uses.set(accountId, uses);
+  }
+
+  #remember(destination: string, slow: boolean): void {
+    this.#slow.delete(destination);
+    if (!slow) return;
+    this.#slow.add(destination);
+    if (this.#slow.size <= this.#limits.slowDestinationsMax) return;
+    const [oldest] = this.#slow;
+    this.#slow.delete(oldest);
+  }
 }

@@ -24,24 +24,24 @@ import {
   pickNode,
 } from '../domain/dispatch-policy.ts';
 import type { Job, JobFailure } from '../domain/job.ts';
-import { type JobLane, orderJobs, type Shares } from '../domain/job-turns.ts';
+import { type JobLane, orderJobs } from '../domain/job-turns.ts';
 import { failureDue, LEASE_TIMING, type LeaseTiming } from '../domain/lease.ts';
 import type { FleetChange, Offer } from '../nodes/node-link.ts';
-import type { ClaimableJob, JobStore } from '../store/job-store.ts';
+import type { ClaimableJob, JobStore, LaneLook } from '../store/job-store.ts';
 import { needsOf } from './claimed-job.ts';
+import { type Download, Downloads } from './downloads.ts';
 import type { JobEvents } from './job-events.ts';
 import { JobMemories } from './job-memories.ts';
 import type { JobObserver } from './job-observer.ts';
 import type { JobRunner } from './job-runner.ts';
 import { KnownLanes } from './known-lanes.ts';
+import { type Run, RunningJobs } from './running-jobs.ts';
 import { SoonestTimer } from './soonest-timer.ts';
 
 /** A job of another replica waits this long at most before it is seen here. */
 const POLL_MS = 1000;
 /** Jobs looked at at once: more than any fleet of one replica begins in a moment. */
 const LIST_MAX = 256;
-/** Downloads at once; each holds a file and a socket, and ends within a minute. */
-const FETCHES_MAX = 16;
 /** A claim and a header, about: then the node has reported that it is taken. */
 const REPORT_PAUSE_MS = 10;
 /** Between looks while the database does not answer, doubling. */
@@ -72,15 +72,9 @@ export interface DispatcherDependencies {
   readonly now?: () => number;
 }
 
-interface Run {
-  readonly job: ClaimableJob;
-  /** Holds one of the places for downloads. */
-  fetching: boolean;
-  done: Promise<void>;
-}
-
 interface Start {
   readonly offer?: Offer;
+  readonly download?: Download;
   readonly failure?: JobFailure;
 }
 
@@ -88,7 +82,8 @@ export class Dispatcher {
   readonly #dependencies: DispatcherDependencies;
   readonly #random: () => number;
   readonly #now: () => number;
-  readonly #runs = new Map<string, Run>();
+  readonly #runs = new RunningJobs();
+  readonly #downloads: Downloads;
   readonly #memories: JobMemories;
   readonly #lanes = new KnownLanes();
   readonly #giveBack = new AbortController();
@@ -101,8 +96,12 @@ export class Dispatcher {
   #lookAgain = false;
   /** Something may be in the table that no look has seen. */
   #news = false;
-  /** The last look left jobs that a node's room would let go. */
+  /** Jobs are known to wait that a node's room would let go. */
   #waiting = false;
+  /** The same as of before the look that is under way, whose `#waiting` is what came since. */
+  #leftWaiting = false;
+  /** Jobs are known to wait whose download has no place. A place that is given back is news. */
+  #downloadsWait = false;
   #stopping = false;
 
   constructor(dependencies: DispatcherDependencies) {
@@ -110,6 +109,7 @@ export class Dispatcher {
     this.#random = dependencies.random ?? Math.random;
     this.#now = dependencies.now ?? (() => performance.now());
     this.#memories = new JobMemories(this.#now);
+    this.#downloads = new Downloads(this.#now);
   }
 
   start(): void {
@@ -125,6 +125,11 @@ export class Dispatcher {
     return this.#runs.size;
   }
 
+  /** Downloads under way here now. */
+  get downloading(): number {
+    return this.#downloads.underWay;
+  }
+
   /**
    * Claims nothing more, lets what runs finish within the limit, gives back the rest. Resolves when
    * nothing is left.
@@ -138,7 +143,7 @@ export class Dispatcher {
     await this.#looking;
     const limit = setTimeout(() => this.hurry(), limitMs);
     // A run that ends starts none, so this is all of them.
-    await Promise.all([...this.#runs.values()].map(run => run.done));
+    await this.#runs.ended();
     clearTimeout(limit);
   }
 
@@ -165,13 +170,17 @@ export class Dispatcher {
   #submitted(job: Job): void {
     if (this.#stopping) return;
     this.#lanes.add(job);
-    if (this.#waiting) {
-      const placeable = job.input === null ? this.#fetching() < FETCHES_MAX : this.#hasRoom();
-      if (placeable) this.#kick();
-      return;
+    if (job.input === null) {
+      if (this.#downloadsWait) {
+        if (this.#downloads.hasRoom(job)) this.#hasNews();
+      } else if (!this.#placeOne({ ...job, state: 'accepted', leaseExpired: false })) {
+        this.#downloadsWait = true;
+      }
+    } else if (this.#waiting) {
+      if (this.#hasRoom()) this.#kick();
+    } else if (!this.#placeOne({ ...job, state: 'ready', leaseExpired: false })) {
+      this.#waiting = true;
     }
-    const state = job.input === null ? 'accepted' : 'ready';
-    if (!this.#placeOne({ ...job, state, leaseExpired: false })) this.#waiting = true;
   }
 
   #hasRoom(): boolean {
@@ -209,20 +218,38 @@ export class Dispatcher {
     if (!this.#news && !this.#hasRoom()) return;
     this.#news = false;
     // Set again by what this look leaves, and by what is submitted while it is under way.
+    this.#leftWaiting ||= this.#waiting;
     this.#waiting = false;
+    this.#downloadsWait = false;
     try {
       if (this.#lanes.stale) this.#lanes.found(await jobs.listLanes());
-      const { lanes, all } = this.#lanes.choose(this.#shares());
-      const claimable = lanes.length === 0 ? [] : await jobs.listClaimable(LIST_MAX, lanes);
+      const { lanes, all } = this.#lanes.choose(this.#runs.shares(), lane => this.#isOpen(lane));
+      const looks = lanes.map(lane => this.#lookInto(lane));
+      const claimable = looks.length === 0 ? [] : await jobs.listClaimable(LIST_MAX, looks);
       this.#backoffMs = BACKOFF_MIN_MS;
       if (!all) this.#waiting = true;
-      if (!this.#stopping) this.#place(lanes, claimable);
-      // All that were looked into had nothing, and are forgotten: there is room to look further.
-      if (!all && claimable.length === 0) this.#hasNews();
+      const forgotten = !this.#stopping && this.#place(looks, claimable);
+      this.#leftWaiting = this.#waiting;
+      // Nothing waits in what was looked into: there is room to look further.
+      if (!all && claimable.length === 0 && forgotten) this.#hasNews();
     } catch (err) {
       log.warn({ err }, 'jobs not readable');
       this.#backOff();
     }
+  }
+
+  /** Lanes of downloads are left out where none could begin, so that they hide no other. */
+  #isOpen({ needsDownload, accountId }: JobLane): boolean {
+    if (!needsDownload || this.#downloads.hasRoomFor(accountId)) return true;
+    this.#downloadsWait = true;
+    return false;
+  }
+
+  #lookInto(lane: JobLane): LaneLook {
+    if (!lane.needsDownload) return lane;
+    const exceptHosts = this.#downloads.fullHosts(lane.accountId);
+    if (exceptHosts.length > 0) this.#downloadsWait = true;
+    return { ...lane, exceptHosts };
   }
 
   /** While the database is away looks are spaced out; whatever happens meanwhile is found then. */
@@ -235,13 +262,21 @@ export class Dispatcher {
     this.#backoffMs = Math.min(BACKOFF_MAX_MS, this.#backoffMs * 2);
   }
 
-  #place(lanes: readonly JobLane[], claimable: readonly ClaimableJob[]): void {
+  /** Whether a lane was found empty. */
+  #place(lanes: readonly LaneLook[], claimable: readonly ClaimableJob[]): boolean {
     const free = claimable.filter(job => !this.#runs.has(job.id));
-    const placed = orderJobs(free, this.#shares()).filter(job => this.#placeOne(job));
-    this.#lanes.looked(lanes, claimable, placed);
+    const placed = orderJobs(free, this.#runs.shares()).filter(job => this.#placeOne(job));
+    const forgotten = this.#lanes.looked(lanes, claimable, placed);
     // Behind as many as were asked for a lane may have more.
-    const full = claimable.length >= Math.max(1, Math.floor(LIST_MAX / lanes.length));
-    this.#waiting ||= full || placed.length < free.length;
+    const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
+    const leaves = (needsDownload: boolean) => {
+      const ofKind = (job: ClaimableJob) => (job.input === null) === needsDownload;
+      const isFull = claimable.filter(ofKind).length >= eachMax;
+      return isFull || placed.filter(ofKind).length < free.filter(ofKind).length;
+    };
+    this.#waiting ||= leaves(false);
+    this.#downloadsWait ||= leaves(true);
+    return forgotten;
   }
 
   /** False: it waits for room. */
@@ -252,9 +287,9 @@ export class Dispatcher {
       return true;
     }
     if (job.input === null) {
-      if (this.#fetching() >= FETCHES_MAX) return false;
-      this.#begin(job, {});
-      return true;
+      const download = this.#downloads.begin(job);
+      if (download !== undefined) this.#begin(job, { download });
+      return download !== undefined;
     }
     if (this.#memories.mustWait(job.id)) return false;
     const offer = this.#takeOffer(job, needsOf(job.input, job.outputFormat));
@@ -306,26 +341,30 @@ export class Dispatcher {
   }
 
   #begin(job: ClaimableJob, start: Start): void {
-    const fetching = job.input === null && start.failure === undefined;
-    const run: Run = { job, fetching, done: Promise.resolve() };
-    this.#runs.set(job.id, run);
-    run.done = this.#run(run, start).finally(() => {
-      this.#runs.delete(job.id);
-      this.#fetchEnded(run);
+    const run: Run = { job, done: Promise.resolve() };
+    this.#runs.add(run);
+    run.done = this.#run(job, start).finally(() => {
+      this.#runs.delete(run);
+      this.#downloadEnded(start.download);
       this.#kick();
     });
   }
 
-  #fetchEnded(run: Run): void {
-    if (!run.fetching) return;
-    run.fetching = false;
+  /** False: it had ended before, or there was none. */
+  #downloadEnded(download: Download | undefined): boolean {
+    if (download?.end() !== true) return false;
     // Another may have waited for its place, which no node's room tells.
     this.#hasNews();
+    return true;
+  }
+
+  /** Who has just downloaded its image then waits for its turn like the others. */
+  get #nodesAwaited(): boolean {
+    return this.#waiting || this.#leftWaiting;
   }
 
   /** Never rejects. */
-  async #run(run: Run, { offer, failure }: Start): Promise<void> {
-    const { job } = run;
+  async #run(job: ClaimableJob, { offer, failure, download }: Start): Promise<void> {
     const { jobs, runner, observer, holder, log, leaseTiming } = this.#dependencies;
     const { leaseMs } = leaseTiming ?? LEASE_TIMING;
     try {
@@ -335,14 +374,15 @@ export class Dispatcher {
         observer.takenOver();
         log.info({ jobId: job.id, fence: claimed.claim.fence }, 'job taken over');
       }
+      download?.started();
       const end = await runner.run({
         ...claimed,
         memory: this.#memories.of(job.id),
         failure,
         offer,
         takeOffer: needs => {
-          this.#fetchEnded(run);
-          return this.#takeOffer(job, needs);
+          const mayTake = !this.#downloadEnded(download) || !this.#nodesAwaited;
+          return mayTake ? this.#takeOffer(job, needs) : undefined;
         },
         stop: this.#giveBack.signal,
       });
@@ -356,25 +396,10 @@ export class Dispatcher {
     }
   }
 
-  /** It waits for the next look like any other. */
+  /** It waits for the next look like any other; perhaps its image is there by now. */
   #givenBack(job: ClaimableJob): void {
     this.#lanes.add(job);
+    this.#lanes.add(job, false);
     this.#news = true;
-  }
-
-  #fetching(): number {
-    let fetching = 0;
-    for (const run of this.#runs.values()) if (run.fetching) fetching += 1;
-    return fetching;
-  }
-
-  #shares(): Shares {
-    const accounts = new Map<string, number>();
-    const apiKeys = new Map<string, number>();
-    for (const { job } of this.#runs.values()) {
-      accounts.set(job.accountId, (accounts.get(job.accountId) ?? 0) + 1);
-      apiKeys.set(job.apiKeyId, (apiKeys.get(job.apiKeyId) ?? 0) + 1);
-    }
-    return { accounts, apiKeys };
   }
 }

@@ -6,9 +6,13 @@
 import type { Job } from '../domain/job.ts';
 import { chooseLanes, type JobLane, laneKey, type Shares } from '../domain/job-turns.ts';
 import { queuePositionMs } from '../domain/lease.ts';
+import type { LaneLook } from '../store/job-store.ts';
 
 /** What tells a job's lane. */
-export type LaneJob = Pick<Job, 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'>;
+export type LaneJob = Pick<
+  Job,
+  'input' | 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'
+>;
 
 export class KnownLanes {
   readonly #lanes = new Map<string, JobLane>();
@@ -32,36 +36,55 @@ export class KnownLanes {
     for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);
   }
 
-  /** A job of this lane waits. */
-  add(job: LaneJob): void {
-    const key = laneKey(job);
-    this.#addedSince.add(key);
-    if (this.#lanes.has(key)) return;
+  /** A job of this lane waits, or of the other one of its key and mode. */
+  add(job: LaneJob, needsDownload = job.input === null): void {
     const { mode, accountId, apiKeyId, createdAtMs, readAtMs } = job;
     const firstQueueAtMs = queuePositionMs(mode, createdAtMs);
-    this.#lanes.set(key, { mode, accountId, apiKeyId, firstQueueAtMs, readAtMs });
-  }
-
-  /** For one look, whose finds go to `looked`. `all`: no lane was left out. */
-  choose(shares: Shares): { readonly lanes: readonly JobLane[]; readonly all: boolean } {
-    this.#addedSince.clear();
-    const lanes = chooseLanes([...this.#lanes.values()], shares, this.#stuck);
-    return { lanes, all: lanes.length === this.#lanes.size };
+    const lane = { needsDownload, mode, accountId, apiKeyId, firstQueueAtMs, readAtMs };
+    const key = laneKey(lane);
+    this.#addedSince.add(key);
+    if (!this.#lanes.has(key)) this.#lanes.set(key, lane);
   }
 
   /**
-   * What a look found: a lane without a job that waits is forgotten, one whose jobs all found no
-   * room goes behind the others where there are too many.
+   * For one look, whose finds go to `looked`. `all`: no open lane was left out.
+   * @param isOpen false for a lane that nothing could be begun of now
    */
-  looked(lanes: readonly JobLane[], waiting: readonly LaneJob[], placed: readonly LaneJob[]): void {
-    const withJobs = new Set(waiting.map(laneKey));
-    const moved = new Set(placed.map(laneKey));
+  choose(
+    shares: Shares,
+    isOpen: (lane: JobLane) => boolean = () => true,
+  ): { readonly lanes: readonly JobLane[]; readonly all: boolean } {
+    this.#addedSince.clear();
+    const open = [...this.#lanes.values()].filter(isOpen);
+    const lanes = chooseLanes(open, shares, this.#stuck);
+    return { lanes, all: lanes.length === open.length };
+  }
+
+  /**
+   * What a look found: a lane without a job that waits is forgotten, unless some were passed over;
+   * one whose jobs all found no room goes behind the others where there are too many.
+   * @returns whether one was forgotten
+   */
+  looked(
+    lanes: readonly LaneLook[],
+    waiting: readonly LaneJob[],
+    placed: readonly LaneJob[],
+  ): boolean {
+    const withJobs = new Set(waiting.map(laneKeyOf));
+    const moved = new Set(placed.map(laneKeyOf));
     const stuck = new Set<string>();
-    for (const key of lanes.map(laneKey)) {
-      if (withJobs.has(key)) {
+    const before = this.#lanes.size;
+    for (const { exceptHosts = [], ...lane } of lanes) {
+      const key = laneKey(lane);
+      if (withJobs.has(key) || exceptHosts.length > 0) {
         if (!moved.has(key)) stuck.add(key);
       } else if (!this.#addedSince.has(key)) this.#lanes.delete(key);
     }
     this.#stuck = stuck;
+    return this.#lanes.size < before;
   }
+}
+
+function laneKeyOf(job: LaneJob): string {
+  return laneKey({ ...job, needsDownload: job.input === null });
 }

@@ -10,7 +10,7 @@ import { randomUUID } from 'node:crypto';
 import type { RawBuilder, Transaction } from 'kysely';
 import type { Job, JobFailure, JobResult, StageTimings } from '../domain/job.ts';
 import { CREDITS_PER_JOB, SLOT_OF } from '../domain/ledger.ts';
-import { receiverOf } from '../domain/webhook-receiver.ts';
+import { destinationOf } from '../domain/url-destination.ts';
 import { nowPlusMs } from './clock.ts';
 import type { Database } from './connect.ts';
 import { readJob } from './job-queries.ts';
@@ -130,6 +130,7 @@ export class JobCompletion {
         lease_holder: null,
         lease_expires_at: null,
         source_url: null,
+        source_host: null,
         input_blob: null,
         input_bytes: null,
         input_format: null,
@@ -172,7 +173,7 @@ export class JobCompletion {
         job_id: jobId,
         account_id: ended.accountId,
         callback_url: ended.callback.url,
-        receiver: receiverOf(ended.callback.url),
+        receiver: destinationOf(ended.callback.url),
         body: this.#renderOutboxBody(ended),
         ...secret,
         secret_erase_at: secret.secret === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),

@@ -13,7 +13,7 @@ import type {
   JobState,
   StageTimings,
 } from '../domain/job.ts';
-import type { JobLane } from '../domain/job-turns.ts';
+import type { JobLane, LaneIdentity } from '../domain/job-turns.ts';
 import type { AccountQueue } from '../domain/queue-share.ts';
 
 /** Where the end of a job is announced, and the secret that signs it. */
@@ -65,11 +65,19 @@ export interface ClaimableJob {
   readonly createdAtMs: number;
   readonly startedAtMs: number | null;
   readonly input: JobInput | null;
+  /** As domain/job.ts has it; null once the image is there. */
+  readonly sourceHost: string | null;
   readonly outputFormat: OutputFormat;
   /** Its lease ran out rather than being free: claiming it is a take-over. */
   readonly leaseExpired: boolean;
   readonly takeovers: number;
   readonly readAtMs: number;
+}
+
+/** A lane, and what of it a look leaves out. */
+export interface LaneLook extends LaneIdentity {
+  /** Of a lane of downloads: source hosts whose jobs are passed over. */
+  readonly exceptHosts?: readonly string[];
 }
 
 /** Which jobs the operator wants to see. */
@@ -127,7 +135,7 @@ export interface JobStore {
   /** One transaction: counts jobs in flight, reserves 1 credit, inserts job and ledger entry. */
   submit(job: NewJob, limits: { readonly jobsInFlightMax: number }): Promise<SubmitOutcome>;
 
-  /** The lanes of the queue: every API key and mode that has open jobs, running ones included. */
+  /** The lanes of the queue that have open jobs, running ones included. */
   listLanes(): Promise<JobLane[]>;
   /**
    * Open jobs without a live lease, the first ones of each lane, `limit` at most together; then in
@@ -135,7 +143,7 @@ export interface JobStore {
    * ASYNC_HEAD_START_MS (domain/lease.ts) after it.
    * @param lanes absent: all of them, read now.
    */
-  listClaimable(limit: number, lanes?: readonly JobLane[]): Promise<ClaimableJob[]>;
+  listClaimable(limit: number, lanes?: readonly LaneLook[]): Promise<ClaimableJob[]>;
   /**
    * Compare-and-set on the fence and the lease: the claim, or undefined when somebody else was
    * faster. Raises the fence; a take-over raises `takeovers`; accepted becomes fetching.

@@ -16,6 +16,7 @@ import { randomUUID } from 'node:crypto';
 import type { Transaction } from 'kysely';
 import { queuePositionMs } from '../domain/lease.ts';
 import { CREDITS_PER_JOB, SLOT_OF } from '../domain/ledger.ts';
+import { sourceHostOf } from '../sources/source-host.ts';
 import { nowPlusMs } from './clock.ts';
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
@@ -122,6 +123,7 @@ function newJobRow(database: Database, job: NewJob) {
     mode: job.mode,
     queue_at: nowPlusMs(database.nowMs, queuePositionMs(job.mode, 0)),
     source_url: job.sourceUrl,
+    source_host: job.sourceUrl === null ? null : sourceHostOf(job.sourceUrl),
     ...inputColumns(job.input),
     output_format: job.outputFormat,
     created_at: database.nowMs,

@@ -10,6 +10,7 @@ import { webhookReceiversMigration } from './migrations/0003-webhook-receivers.t
 import { jobLanesMigration } from './migrations/0004-job-lanes.ts';
 import { boundedReadsMigration } from './migrations/0005-bounded-reads.ts';
 import { ledgerCheckpointsMigration } from './migrations/0006-ledger-checkpoints.ts';
+import { jobDownloadsMigration } from './migrations/0007-job-downloads.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 export function migrationsOf(database: Database): Record<string, Migration> {
@@ -20,6 +21,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0004-job-lanes': jobLanesMigration(database.dialect),
     '0005-bounded-reads': boundedReadsMigration(database.dialect),
     '0006-ledger-checkpoints': ledgerCheckpointsMigration(database.dialect),
+    '0007-job-downloads': jobDownloadsMigration(database.dialect),
   };
 }
 

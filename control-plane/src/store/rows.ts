@@ -11,6 +11,7 @@ import type {
   JobResult,
   StageTimings,
 } from '../domain/job.ts';
+import { sourceHostOf } from '../sources/source-host.ts';
 import type { JobsTable, WebhookOutboxTable } from './schema.ts';
 
 /**
@@ -41,6 +42,7 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     state: row.state,
     mode: row.mode,
     sourceUrl: row.source_url,
+    sourceHost: sourceHostFromRow(row),
     input: inputFromRow(row),
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
     createdAtMs: row.created_at,
@@ -58,6 +60,14 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     callback: callbackFromRows(row, notification),
     readAtMs: row.read_at,
   };
+}
+
+export function sourceHostFromRow(
+  row: Pick<JobsTable, 'source_url' | 'source_host'>,
+): string | null {
+  return row.source_url === null
+    ? row.source_host
+    : (row.source_host ?? sourceHostOf(row.source_url));
 }
 
 type InputColumns = Pick<

@@ -80,6 +80,8 @@ export interface JobsTable {
   /** Set while the job is open: what the queue is ordered by. */
   queue_at: number | null;
   source_url: string | null;
+  /** sourceHostOf the URL; null too in rows of control planes from before the column. */
+  source_host: string | null;
   input_blob: string | null;
   input_bytes: number | null;
   input_format: string | null;

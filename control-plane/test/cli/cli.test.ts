@@ -29,6 +29,7 @@ const MIGRATIONS = [
   '0004-job-lanes',
   '0005-bounded-reads',
   '0006-ledger-checkpoints',
+  '0007-job-downloads',
 ];
 
 interface Ran {

@@ -110,6 +110,7 @@ describe('chooseLanes', () => {
     .map(([ids, positions]) =>
       ids.map(
         (id, index): JobLane => ({
+          needsDownload: false,
           mode: id % 3 === 0 ? 'sync' : 'async',
           accountId: `account-${id % 7}`,
           apiKeyId: `key-${id}`,
@@ -137,25 +138,59 @@ describe('chooseLanes', () => {
     );
   });
 
-  it('leaves nobody out for one that is less urgent, stuck, or whose account has more', () => {
+  const stuckOf = (ids: readonly number[], lanes: readonly JobLane[]) =>
+    new Set(lanes.filter(lane => ids.includes(Number(lane.apiKeyId.slice(4)))).map(laneKey));
+
+  it('gives no account a further lane while one with fewer has some left out', () => {
     fc.assert(
       fc.property(anyLanes, anyCounts, anyStuck, (lanes, counts, stuckIds) => {
-        const stuck = new Set(stuckIds.map(id => `async account-${id % 7} key-${id}`));
         const shares = sharesOf(counts);
-        const chosen = new Set(chooseLanes(lanes, shares, stuck));
-        const left = lanes.filter(lane => !chosen.has(lane));
+        const chosen = chooseLanes(lanes, shares, stuckOf(stuckIds, lanes));
+        const left = lanes.filter(lane => !chosen.includes(lane));
+        const takenBy = (id: string) =>
+          (shares.accounts.get(id) ?? 0) + chosen.filter(lane => lane.accountId === id).length;
         for (const out of left) {
           for (const lane of chosen) {
             assert.ok(Number(isUrgent(lane)) >= Number(isUrgent(out)));
-            if (isUrgent(lane) !== isUrgent(out)) continue;
-            const stuckBy = Number(stuck.has(laneKey(lane))) - Number(stuck.has(laneKey(out)));
-            assert.ok(stuckBy <= 0);
-            if (stuckBy < 0) continue;
-            const running = (id: string) => shares.accounts.get(id) ?? 0;
-            assert.ok(running(lane.accountId) <= running(out.accountId));
+            const ofAccount = chosen.filter(({ accountId }) => accountId === lane.accountId);
+            if (ofAccount.some(each => isUrgent(each) !== isUrgent(out))) continue;
+            assert.ok(takenBy(lane.accountId) - 1 <= takenBy(out.accountId));
           }
         }
       }),
     );
+  });
+
+  it('leaves out of an account what found no room before what did', () => {
+    fc.assert(
+      fc.property(anyLanes, anyCounts, anyStuck, (lanes, counts, stuckIds) => {
+        const stuck = stuckOf(stuckIds, lanes);
+        const chosen = chooseLanes(lanes, sharesOf(counts), stuck);
+        const left = lanes.filter(lane => !chosen.includes(lane));
+        for (const out of left.filter(lane => !stuck.has(laneKey(lane)))) {
+          const kept = chosen.filter(
+            lane => lane.accountId === out.accountId && isUrgent(lane) === isUrgent(out),
+          );
+          assert.ok(kept.every(lane => !stuck.has(laneKey(lane))));
+        }
+      }),
+    );
+  });
+
+  it('keeps a place for an account beside one with a thousand keys', () => {
+    const lane = (accountId: string, apiKeyId: string, firstQueueAtMs: number): JobLane => ({
+      needsDownload: false,
+      mode: 'sync',
+      accountId,
+      apiKeyId,
+      firstQueueAtMs,
+      readAtMs: NOW_MS,
+    });
+    const many = Array.from({ length: 1000 }, (_, id) => lane('loud', `${id}`, id));
+    const quiet = lane('quiet', 'one', NOW_MS);
+    const none = { accounts: new Map<string, number>(), apiKeys: new Map<string, number>() };
+    for (const stuck of [new Set<string>(), new Set([laneKey(quiet)])]) {
+      assert.ok(chooseLanes([...many, quiet], none, stuck).includes(quiet));
+    }
   });
 });

@@ -8,7 +8,7 @@ import {
   type LargeTables,
   SECRET_KEY_ID,
 } from '../../../test/support/large-tables.ts';
-import { receiverOf } from '../../src/domain/webhook-receiver.ts';
+import { destinationOf } from '../../src/domain/url-destination.ts';
 import type { Database } from '../../src/store/connect.ts';
 import type { Claim, NewJob } from '../../src/store/job-store.ts';
 import { startOf } from '../../src/store/ledger-audit.ts';
@@ -130,6 +130,11 @@ const JOBS: Record<string, Exercise> = {
   'jobs.listClaimable': {
     run: async ({ jobs }) => {
       assert.ok((await jobs.listClaimable(256)).length > 0);
+      const lanes = await jobs.listLanes();
+      await jobs.listClaimable(
+        256,
+        lanes.map(lane => ({ ...lane, exceptHosts: ['a', 'b'] })),
+      );
     },
     readsMax: OPEN_READS_MAX,
     why: OPEN_WHY,
@@ -246,7 +251,7 @@ const OUTBOX: Record<string, Exercise> = {
       const asked = {
         limit: 32,
         secretKeyIds: [SECRET_KEY_ID],
-        exceptReceivers: [HANGING_RECEIVER, receiverOf(CALLBACK.url)],
+        exceptReceivers: [HANGING_RECEIVER, destinationOf(CALLBACK.url)],
         exceptAccounts: [],
       };
       const due = await webhookOutbox.listDue(asked);
