@@ -16,7 +16,9 @@ import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
 
 const WIDTH = 64;
 const HEIGHT = 48;
-const HEALTH_DEADLINE_MS = 1000;
+/** Of a check that takes a millisecond; also on a machine with much else to do. */
+const HEALTH_DEADLINE_MS = 10_000;
+const CHECKS_WHILE_BUSY = 10;
 const log = pino({ level: 'silent' });
 const childEnv = { PATH: process.env.PATH ?? '' };
 
@@ -108,22 +110,22 @@ describe('the node over real pools', () => {
     // Some hundred products of matrices a picture: the engine is in native code all the while.
     const node = await openNode('paced', 120);
     const file = await plainPng(255);
-    const callers = await Promise.all(
-      [1, 2, 3].map(() => new MatteCaller(node).sendFile(file, size)),
-    );
     const health = new HealthClient(node.address);
-    let over = false;
-    const all = Promise.all(callers.map(caller => caller.ended)).then(ends => {
-      over = true;
-      return ends;
-    });
     let checksWhileBusy = 0;
-    while (!over) {
-      assert.equal(await health.check('', HEALTH_DEADLINE_MS), 'SERVING');
-      if (node.engines.snapshot().running > 0) checksWhileBusy += 1;
+    // As many pictures as it takes: how long one keeps an engine is the machine's affair.
+    while (checksWhileBusy < CHECKS_WHILE_BUSY) {
+      const caller = await new MatteCaller(node).sendFile(file, size);
+      let over = false;
+      const ended = caller.ended.finally(() => {
+        over = true;
+      });
+      while (!over) {
+        const isBusy = node.engines.snapshot().running > 0;
+        assert.equal(await health.check('', HEALTH_DEADLINE_MS), 'SERVING');
+        if (isBusy) checksWhileBusy += 1;
+      }
+      assert.equal(await ended, undefined);
     }
-    assert.deepEqual(await all, [undefined, undefined, undefined]);
-    assert.ok(checksWhileBusy > 3, `${checksWhileBusy} checks while the engine ran`);
     health.close();
     await node.close();
   });

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { test } from 'node:test';
+import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { decodeFile } from '../../src/picture/decode.ts';
 import { jxlPixelsMax, WASM_PIXELS_MAX } from '../../src/picture/jxl-limit.ts';
@@ -12,6 +12,11 @@ import { decodeWithDjxl, encodeWithCjxl, hasJxlTools } from '../../src/picture/j
 import { viewAsBytes } from '../../src/picture/rgba-picture.ts';
 import { CMYK_ALPHA_JXL, CMYK_JXL, DEPTH_ALPHA_JXL } from './extra-channels.ts';
 import { paint, paintSlope, readJxl, writeJxl } from './pictures.ts';
+
+// A folder of its own: in the machine's, others have files for a moment.
+const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-jxl-'));
+process.env.TMPDIR = temporary;
+after(() => rmSync(temporary, { recursive: true }));
 
 const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools (djxl, cjxl) are not installed';
 if (skip !== false) console.error(`${'*'.repeat(90)}\n${skip}\n${'*'.repeat(90)}`);
