@@ -3,6 +3,7 @@
  * listens to nothing and owns nothing: main opens and closes what it is given.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import { type ReadingPaceOptions, requireReadingPace } from '#contract/reading-pace.ts';
 import { registerAccountRoutes } from './http/account-routes.ts';
 import {
   KnownPaths,
@@ -23,7 +24,6 @@ import { createErrorHandler } from './http/error-handler.ts';
 import { createHeaderChecks } from './http/header-checks.ts';
 import { registerHealthRoutes } from './http/health-routes.ts';
 import { type MattingRouteServices, registerMattingRoutes } from './http/matting-routes.ts';
-import { type ReadingPaceOptions, requireReadingPace } from './http/reading-pace.ts';
 import { requestIdOf } from './http/request-id.ts';
 import { registerResultRoutes } from './http/result-routes.ts';
 import { deferContinue, finishUnreadBody } from './http/unread-body.ts';
@@ -115,7 +115,8 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   });
   addAnswerLog(app, options.onAnswered);
   app.addHook('onSend', (request, _reply, payload, done) => {
-    if (knownCallerOf(request) !== undefined) connections.noteKnown(request.raw.socket);
+    const caller = knownCallerOf(request);
+    if (caller !== undefined) connections.noteKnown(request.raw.socket, caller.accountId);
     done(null, payload);
   });
   app.setErrorHandler(createErrorHandler(options.baseUrl));

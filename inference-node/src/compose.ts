@@ -92,8 +92,9 @@ export class InferenceNode {
       callers: this.#callers,
       log,
     });
-    this.#watchers = new CapacityWatchers(() =>
-      readCapacity(this.#status, this.#work, this.#pictures),
+    this.#watchers = new CapacityWatchers(
+      () => readCapacity(this.#status, this.#work, this.#pictures),
+      this.#callers,
     );
     this.#status.onChange(state => {
       log.info({ state }, 'state');

@@ -5,6 +5,8 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Registry } from 'prom-client';
+import { makeRoomOfIdle } from '#contract/idle-connections.ts';
+import { requireReadingPace } from '#contract/reading-pace.ts';
 import { listenError } from './listen-error.ts';
 import type { NodeStatus } from './node-state.ts';
 
@@ -26,6 +28,12 @@ export interface HttpEndpoints {
 /** Probes and a scraper or two. */
 const CONNECTIONS_MAX = 64;
 const REQUEST_TIMEOUT_MS = 10_000;
+/** How late a slow caller is noticed. */
+const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
+const HEADER_BYTES_MAX = 8 * 1024;
+/** A quarter of the connections is kept free of idle ones. */
+const SPARE_SHARE = 0.25;
+const UNREAD_ANSWERS_MAX = 16;
 
 interface Answer {
   readonly status: number;
@@ -35,13 +43,20 @@ interface Answer {
 
 /** @throws Error in one line when it cannot listen. */
 export async function openHttpEndpoints(options: HttpEndpointsOptions): Promise<HttpEndpoints> {
-  const server = createServer({ requestTimeout: REQUEST_TIMEOUT_MS }, (request, response) => {
+  const limits = {
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
+    maxHeaderSize: HEADER_BYTES_MAX,
+  };
+  const server = createServer(limits, (request, response) => {
     answer(request, options).then(
       found => send(response, found, request.method === 'HEAD'),
       (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
     );
   });
   server.maxConnections = CONNECTIONS_MAX;
+  makeRoomOfIdle(server, { spareShare: SPARE_SHARE });
+  requireReadingPace(server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
   await listen(server, options);
   const { port } = server.address() as AddressInfo;
   return { port, close: () => close(server) };

@@ -4,35 +4,32 @@
  * is wrong with it. So first nobody new is let in, then those inside have time to ask, and are
  * answered with `Connection: close`; what is idle after it is closed.
  *
- * A connection is a stranger's until one of its requests has shown a good API key. Where strangers
- * leave little room, each newcomer takes the place of the stranger that has been idle for longest:
- * so they cannot fill the port by being there.
+ * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
+ * nearly full, idle ones make room for newcomers, strangers' before those of accounts.
  */
-import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, Server } from 'node:http';
 import net from 'node:net';
 import { setImmediate as afterPolling } from 'node:timers/promises';
+import { makeRoomOfIdle } from '#contract/idle-connections.ts';
+import type { ReaderEnd } from '#contract/reading-pace.ts';
 import { settledWithin } from '#contract/settled-within.ts';
 
 /** For a request that was sent when the listener closed: a way round the world takes half of it. */
 const LINGER_MS_MAX = 500;
 /** Node takes one connection a turn of its loop: those that the system holds for it wait behind. */
 const BACKLOG_MS_MAX = 500;
-/** Of all connections: kept free of strangers that are idle. */
+/** Of all connections: kept free of idle ones. */
 const SPARE_SHARE = 0.1;
 
 /** Why a connection was ended; a label of metrics. */
-export type EndedCause = 'slow_reader' | 'crowded';
+export type EndedCause = ReaderEnd;
 
 export class Connections {
   readonly #server: Server;
-  readonly #onCrowded: () => void;
   #open = 0;
   #taken = 0;
-  readonly #known = new WeakSet<net.Socket>();
-  /** Requests under way. */
-  readonly #busy = new WeakMap<net.Socket, number>();
-  /** In the order in which they became idle. */
-  readonly #idleStrangers = new Set<net.Socket>();
+  /** The account whose key a connection has shown last. */
+  readonly #accounts = new WeakMap<net.Socket, string>();
   /** Without a request so far: to Node neither idle nor busy, so it would wait for them for long. */
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
@@ -40,56 +37,32 @@ export class Connections {
 
   /**
    * @param onDropped hears of a connection closed unread because `maxConnections` were open.
-   * @param onCrowded hears of an idle stranger's that had to make room.
+   * @param onCrowded hears of an idle one that had to make room.
    */
   constructor(server: Server, onDropped: () => void, onCrowded: () => void) {
     this.#server = server;
-    this.#onCrowded = onCrowded;
     server.on('connection', (socket: net.Socket) => {
       this.#open += 1;
       this.#taken += 1;
       this.#unused.add(socket);
-      this.#idleStrangers.add(socket);
-      this.#makeRoom();
       socket.once('close', () => {
         this.#open -= 1;
         this.#unused.delete(socket);
-        this.#idleStrangers.delete(socket);
         if (this.#open === 0) this.#onLast();
       });
     });
-    server.on('request', ({ socket }: IncomingMessage, response: ServerResponse) => {
-      this.#unused.delete(socket);
-      this.#idleStrangers.delete(socket);
-      this.#busy.set(socket, (this.#busy.get(socket) ?? 0) + 1);
-      response.once('close', () => this.#answered(socket));
-    });
+    server.on('request', ({ socket }: IncomingMessage) => this.#unused.delete(socket));
+    const ownerOf = (socket: net.Socket) => this.#accounts.get(socket);
+    makeRoomOfIdle(server, { spareShare: SPARE_SHARE, ownerOf, onCrowded });
     server.on('drop', onDropped);
   }
 
-  /** A request of it has shown a good key. */
-  noteKnown(socket: net.Socket): void {
-    this.#known.add(socket);
+  /** A request of it has shown a good key of the account. */
+  noteKnown(socket: net.Socket, accountId: string): void {
+    this.#accounts.set(socket, accountId);
   }
 
-  readonly isKnown = (socket: net.Socket): boolean => this.#known.has(socket);
-
-  #answered(socket: net.Socket): void {
-    const busy = (this.#busy.get(socket) ?? 1) - 1;
-    this.#busy.set(socket, busy);
-    if (busy > 0 || socket.destroyed || this.#known.has(socket)) return;
-    this.#idleStrangers.add(socket);
-  }
-
-  #makeRoom(): void {
-    const { maxConnections } = this.#server;
-    if (this.#open <= maxConnections * (1 - SPARE_SHARE)) return;
-    const [longest] = this.#idleStrangers;
-    if (longest === undefined) return;
-    this.#idleStrangers.delete(longest);
-    this.#onCrowded();
-    longest.destroy();
-  }
+  readonly isKnown = (socket: net.Socket): boolean => this.#accounts.has(socket);
 
   get open(): number {
     return this.#open;

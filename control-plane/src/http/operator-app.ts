@@ -4,6 +4,8 @@
  * reached through what is put before the public one.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import { makeRoomOfIdle } from '#contract/idle-connections.ts';
+import { requireReadingPace } from '#contract/reading-pace.ts';
 import { KnownPaths, refuseUnknownPath, requireHost, setAnswerHeaders } from './answer-headers.ts';
 import { createClientErrorHandler, watchConnections } from './client-errors.ts';
 import { answeredCodeOf, createErrorHandler } from './error-handler.ts';
@@ -17,6 +19,11 @@ import { finishUnreadBody } from './unread-body.ts';
 const CONNECTIONS_MAX = 128;
 /** No request here has a body. */
 const REQUEST_TIMEOUT_MS = 10_000;
+/** How late a slow caller is noticed. */
+const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
+/** A quarter of the connections is kept free of idle ones. */
+const SPARE_SHARE = 0.25;
+const UNREAD_ANSWERS_MAX = 32;
 const HEADER_BYTES_MAX = 16 * 1024;
 
 export interface OperatorAppOptions {
@@ -83,8 +90,14 @@ function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance 
       setAnswerHeaders(request, reply);
       handleError(error, request, reply);
     },
-    http: { maxHeaderSize: HEADER_BYTES_MAX, requireHostHeader: false },
+    http: {
+      maxHeaderSize: HEADER_BYTES_MAX,
+      connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
+      requireHostHeader: false,
+    },
   });
   app.server.maxConnections = CONNECTIONS_MAX;
+  makeRoomOfIdle(app.server, { spareShare: SPARE_SHARE });
+  requireReadingPace(app.server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
   return app;
 }

@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
-import { after, afterEach, before, describe, it } from 'node:test';
+import { after, afterEach, before, describe, it, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
@@ -492,3 +492,24 @@ async function raw(port: number, bytes: string): Promise<string> {
   await once(socket, 'close');
   return text;
 }
+
+test('silent connections do not close the port of metrics to a scraper', async () => {
+  const made = await openTestApp();
+  const app = appOn(made.stores);
+  await app.listen({ port: 0, host: '127.0.0.1' });
+  const { port } = app.server.address() as AddressInfo;
+  const silent = await Promise.all(
+    Array.from({ length: 200 }, async () => {
+      const socket = connect(port, '127.0.0.1');
+      socket.on('error', () => undefined).resume();
+      await once(socket, 'connect');
+      return socket;
+    }),
+  );
+  for (let scrape = 0; scrape < 5; scrape += 1) {
+    assert.equal((await fetch(`http://127.0.0.1:${port}/metrics`)).status, 200);
+  }
+  for (const socket of silent) socket.destroy();
+  await app.close();
+  await made.close();
+});

@@ -69,6 +69,29 @@ async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await delay(5);
 }
 
+const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
+
+/** A connection that stays after its request, or without one. */
+async function idle(text = ''): Promise<net.Socket> {
+  const socket = connect();
+  await once(socket, 'connect');
+  if (text !== '') {
+    socket.write(text);
+    await once(socket, 'data');
+  }
+  return socket.resume();
+}
+
+function hold(token: string): Promise<net.Socket> {
+  const lines = [
+    'GET /v1/account HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${token}`,
+    'Idempotency-Key: one',
+  ];
+  return idle(`${lines.join('\r\n')}\r\n\r\n`);
+}
+
 function readers(): ResultReaders {
   return app.services.resultReaders as ResultReaders;
 }
@@ -161,26 +184,11 @@ describe('readers of result links', () => {
   });
 });
 
-describe('connections without a key', () => {
-  const idle = async (text = '') => {
-    const socket = connect();
-    await once(socket, 'connect');
-    if (text !== '') {
-      socket.write(text);
-      await once(socket, 'data');
-    }
-    socket.resume();
-    return socket;
-  };
-  const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
-
-  it('make room for newcomers, those that have been idle for longest first', async () => {
+describe('connections', () => {
+  it('without a key make room for newcomers, those that have been idle for longest first', async () => {
     await open();
     app.app.server.maxConnections = 10;
-    const known = await idle(
-      `GET /v1/account HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${app.token}\r\n` +
-        'Idempotency-Key: one\r\n\r\n',
-    );
+    const known = await hold(app.token);
     const strangers: net.Socket[] = [];
     for (let count = 0; count < 30; count += 1) {
       // Silent ones, ones that were answered, ones in the middle of their headers.
@@ -198,6 +206,22 @@ describe('connections without a key', () => {
     assert.ok(ended.every(cause => cause === 'crowded') && ended.length >= 20);
     known.write(LIVEZ);
     await once(known, 'data');
+  });
+});
+
+describe('an account that hoards connections', () => {
+  it('makes room for newcomers, and the few of others stay', async () => {
+    await open();
+    app.app.server.maxConnections = 10;
+    const other = await app.stores.accounts.create('other');
+    const { token } = await app.stores.apiKeys.create(other!.id, 'key');
+    const few = await hold(token);
+    const hoard: net.Socket[] = [];
+    for (let count = 0; count < 30; count += 1) hoard.push(await hold(app.token));
+    assert.equal(statusOf((await ask('/livez')).head), 200);
+    assert.equal(few.closed, false);
+    await until(() => hoard.filter(({ closed }) => !closed).length <= 8);
+    assert.ok(ended.length >= 20);
   });
 });
 

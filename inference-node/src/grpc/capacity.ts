@@ -6,7 +6,9 @@
  * them, never a queue of old ones.
  */
 import type { ServerWritableStream } from '@grpc/grpc-js';
+import { ContractError } from '#contract/errors.ts';
 import { inputFormatToProto, outputFormatToProto } from '#contract/formats.ts';
+import { toStatus } from '#contract/grpc-status.ts';
 import {
   NodeState as ProtoState,
   type WatchCapacityRequest,
@@ -15,11 +17,15 @@ import {
 import type { NodeState, NodeStatus } from '../node-state.ts';
 import type { PicturePool } from '../picture/picture-pool.ts';
 import { subjects } from '../pipeline.ts';
+import type { Callers } from './callers.ts';
 import type { NodeWork } from './matte-handler.ts';
 
 /** Stale views cost refusals: with 20 ms half as many as with 50 (bench/dispatch-simulator). */
 export const CHANGE_INTERVAL_MS = 20;
 export const REPEAT_INTERVAL_MS = 1000;
+/** Streams at once, of each who watches: a control plane has one, a direct caller as few. */
+const FLEET_WATCHERS_MAX = 256;
+const DIRECT_WATCHERS_EACH_MAX = 8;
 
 export const STATE_TO_PROTO = {
   starting: ProtoState.NODE_STATE_STARTING,
@@ -83,18 +89,26 @@ type Watcher = ServerWritableStream<WatchCapacityRequest, WatchCapacityResponse>
 /** Everybody who watches. `changed` may be called as often as anything changes. */
 export class CapacityWatchers {
   readonly #read: () => Capacity;
-  readonly #watchers = new Map<Watcher, { sequence: number }>();
+  readonly #callers: Pick<Callers, 'requireCaller'>;
+  readonly #watchers = new Map<Watcher, { sequence: number; readonly owner: string }>();
   #changeTimer: NodeJS.Timeout | undefined;
   #repeatTimer: NodeJS.Timeout | undefined;
   #writtenAtMs = Number.NEGATIVE_INFINITY;
 
-  constructor(read: () => Capacity) {
+  constructor(read: () => Capacity, callers: Pick<Callers, 'requireCaller'>) {
     this.#read = read;
+    this.#callers = callers;
   }
 
   /** For MatteServiceServer. */
   readonly handle = (call: Watcher): void => {
-    this.#watchers.set(call, { sequence: 0 });
+    const owner = this.#ownerWithRoom(call);
+    if (owner === undefined) {
+      const detail = "the caller watches this node's capacity as often as it may";
+      call.emit('error', toStatus(new ContractError('CALLER_OVER_LIMIT', detail)));
+      return;
+    }
+    this.#watchers.set(call, { sequence: 0, owner });
     call.once('cancelled', () => this.#leave(call));
     this.#writeTo(call, this.#read());
     this.#repeatTimer ??= setInterval(() => this.#writeAll(), REPEAT_INTERVAL_MS);
@@ -120,6 +134,16 @@ export class CapacityWatchers {
       this.#leave(call);
       call.end();
     }
+  }
+
+  #ownerWithRoom(call: Watcher): string | undefined {
+    const caller = this.#callers.requireCaller(call);
+    const [owner, max] =
+      caller.kind === 'fleet'
+        ? ['fleet', FLEET_WATCHERS_MAX]
+        : [`direct ${caller.name}`, DIRECT_WATCHERS_EACH_MAX];
+    const watching = [...this.#watchers.values()].filter(other => other.owner === owner);
+    return watching.length < max ? owner : undefined;
   }
 
   #leave(call: Watcher): void {

@@ -6,9 +6,12 @@
  * |---------------------|---------------------------------------------------------------|
  * | headerWaitMaxMs     | no header since the call began; nothing is held yet           |
  * | receiveSilenceMaxMs | no message while bytes or the half-close are missing          |
- * | receiveMaxMs        | the file is not complete                                      |
+ * | receiveMaxMs        | the file is not complete; less for a small one, by the pace   |
  * | sendSilenceMaxMs    | the reader takes nothing                                      |
- * | sendMaxMs           | the result is not taken completely                            |
+ * | sendMaxMs           | the result is not taken completely; the same                  |
+ *
+ * A file has the silence that is allowed and the time it takes at `paceBytesPerSecondMin`: who
+ * gives or takes a drop just before each silence is over would hold a permit for minutes.
  *
  * They are deadlines and not faults of the image: a caller that was slow may come again.
  */
@@ -39,6 +42,7 @@ export interface ExchangeBounds {
   readonly receiveMaxMs: number;
   readonly sendSilenceMaxMs: number;
   readonly sendMaxMs: number;
+  readonly paceBytesPerSecondMin: number;
 }
 
 export const EXCHANGE_BOUNDS: ExchangeBounds = {
@@ -49,6 +53,8 @@ export const EXCHANGE_BOUNDS: ExchangeBounds = {
   sendSilenceMaxMs: 20_000,
   /** 400 MB at 10 Mbit/s. */
   sendMaxMs: 330_000,
+  /** Half a Mbit/s: callers are inside the network. */
+  paceBytesPerSecondMin: 64 * 1024,
 };
 
 /**
@@ -140,11 +146,13 @@ export class MatteExchange {
     // Its own memory: a pooled slice would pin its neighbours. The system backs it as it is filled.
     const file = Buffer.allocUnsafeSlow(contentLength);
     const hash = sha256 === undefined ? undefined : createHash('sha256');
-    const endsAtMs = performance.now() + this.#bounds.receiveMaxMs;
+    const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
+    const endsAtMs =
+      performance.now() + this.#atPace(contentLength, receiveSilenceMaxMs, receiveMaxMs);
     let filled = 0;
     for (;;) {
       const leftMs = endsAtMs - performance.now();
-      const waitMs = Math.min(this.#bounds.receiveSilenceMaxMs, Math.max(0, leftMs));
+      const waitMs = Math.min(receiveSilenceMaxMs, Math.max(0, leftMs));
       const data = requireChunk(await this.#next(waitMs, signal));
       if (data === undefined) break;
       if (filled + data.length > contentLength) {
@@ -173,7 +181,8 @@ export class MatteExchange {
 
   async #send(result: ImageResult, signal: AbortSignal): Promise<void> {
     const { file } = result;
-    const endsAtMs = performance.now() + this.#bounds.sendMaxMs;
+    const { sendSilenceMaxMs, sendMaxMs } = this.#bounds;
+    const endsAtMs = performance.now() + this.#atPace(file.length, sendSilenceMaxMs, sendMaxMs);
     const hash = createHash('sha256');
     await this.#write({ message: { $case: 'resultHeader', value: resultHeader(result) } }, signal);
     for (let offset = 0; offset < file.length; offset += CHUNK_BYTES_MAX) {
@@ -185,6 +194,11 @@ export class MatteExchange {
     }
     await this.#flush(signal);
     this.#resultSha256 = hash.digest();
+  }
+
+  /** How long a file may take in all. */
+  #atPace(bytes: number, silenceMaxMs: number, maxMs: number): number {
+    return Math.min(maxMs, silenceMaxMs + (bytes / this.#bounds.paceBytesPerSecondMin) * 1000);
   }
 
   /** The next message; undefined at the half-close. */

@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import type { ClientReadableStream } from '@grpc/grpc-js';
+import type { ClientReadableStream, ServiceError } from '@grpc/grpc-js';
+import { fromServiceError } from '#contract/grpc-status.ts';
 import {
   InputFormat,
   NodeState,
   OutputFormat,
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
+import { tokenMetadata } from '../../src/grpc/callers.ts';
 import { CHANGE_INTERVAL_MS } from '../../src/grpc/capacity.ts';
 import { MatteCaller, openTestNode, type TestNode } from './test-node.ts';
 
@@ -137,4 +139,35 @@ describe('WatchCapacity', () => {
     assert.equal(first.imagesFree, 0);
     watcher.call.cancel();
   });
+});
+
+it('a direct caller watches a few times at once, and keeps no control plane from it', async () => {
+  await node.close();
+  const shop = { name: 'shop', token: 'the-token-of-the-shop' };
+  const fleet = 'the-token-of-the-fleet';
+  node = await openTestNode({ token: fleet, callers: { callerTokens: [shop] } });
+  const watch = (token: string) => {
+    const call = node.client.watchCapacity({}, tokenMetadata(token));
+    const first = new Promise<string>(resolve => {
+      call.once('data', () => resolve('told'));
+      call.once('error', error => resolve(fromServiceError(error as ServiceError).code));
+    });
+    return { call, first };
+  };
+  const watching = Array.from({ length: 8 }, () => watch(shop.token));
+  const told = await Promise.all(watching.map(({ first }) => first));
+  assert.deepEqual([...new Set(told)], ['told']);
+  assert.equal(await watch(shop.token).first, 'CALLER_OVER_LIMIT');
+  const plane = watch(fleet);
+  assert.equal(await plane.first, 'told');
+  watching[0]!.call.cancel();
+  let again = 'CALLER_OVER_LIMIT';
+  let last = watching[0]!;
+  // The node hears of the end a moment later.
+  while (again === 'CALLER_OVER_LIMIT') {
+    last = watch(shop.token);
+    again = await last.first;
+  }
+  assert.equal(again, 'told');
+  for (const { call } of [...watching, plane, last]) call.cancel();
 });

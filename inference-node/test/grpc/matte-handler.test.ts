@@ -173,6 +173,17 @@ describe('the bytes', () => {
     await untilNothingAdmitted(node);
   });
 
+  it('that come too slowly for their number end the call', async () => {
+    await reopen({ bounds: { receiveSilenceMaxMs: 300, paceBytesPerSecondMin: 10_000_000 } });
+    const caller = new MatteCaller(node).send(header({ contentLength: 100_000 }));
+    await caller.until('admitted');
+    const trickle = setInterval(() => caller.send(chunk('1')), 5);
+    const failure = await caller.failure();
+    clearInterval(trickle);
+    assert.equal(failure.code, 'CALL_DEADLINE_EXCEEDED');
+    await untilNothingAdmitted(node);
+  });
+
   it('reach the decoder whole and in order', async () => {
     const data = Buffer.from(Array.from({ length: 3 * CHUNK_BYTES_MAX + 7 }, (_, i) => i % 251));
     const caller = new MatteCaller(node);
@@ -330,6 +341,20 @@ describe('a good call', () => {
     caller.call.resume();
     assert.equal(await caller.ended, undefined);
     assert.equal(caller.result().file.length, node.pictures.result.length);
+    await untilNothingAdmitted(node);
+  });
+
+  it('whose reader takes it too slowly for its size is cut off', async () => {
+    await reopen({ bounds: { sendSilenceMaxMs: 500, paceBytesPerSecondMin: 1_000_000_000 } });
+    node.pictures.result = Buffer.alloc(32 * 1024 * 1024, 1);
+    const caller = new MatteCaller(node);
+    // A chunk of 128 at a time, each far sooner than silence is over.
+    caller.call.on('data', () => {
+      caller.call.pause();
+      setTimeout(() => caller.call.resume(), 20);
+    });
+    caller.send(header({ contentLength: 5 }), chunk('12345')).call.end();
+    assert.equal((await caller.failure()).code, 'CALL_DEADLINE_EXCEEDED');
     await untilNothingAdmitted(node);
   });
 

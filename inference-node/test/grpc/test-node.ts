@@ -106,7 +106,7 @@ export async function openShell(
     bounds,
   };
   const matte = new MatteHandler(handler);
-  const watchers = new CapacityWatchers(() => readCapacity(status, work, pictures));
+  const watchers = new CapacityWatchers(() => readCapacity(status, work, pictures), callers);
   status.onChange(() => watchers.changed());
   admission.onChange(() => watchers.changed());
   run.engines.onChange(() => watchers.changed());

@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { type HttpEndpoints, openHttpEndpoints } from '../../src/http-endpoints.ts';
 import { ListenError } from '../../src/listen-error.ts';
@@ -58,6 +60,22 @@ describe('the HTTP side', () => {
   it('tells what the node is', async () => {
     info = { plan: 'tiny' };
     assert.deepEqual(JSON.parse((await get('/info')).text), { state: 'starting', plan: 'tiny' });
+  });
+
+  it('is not closed to probes by connections that say nothing', async () => {
+    const silent = await Promise.all(
+      Array.from({ length: 100 }, async () => {
+        const socket = connect(endpoints.port, '127.0.0.1');
+        socket.on('error', () => undefined).resume();
+        await once(socket, 'connect');
+        return socket;
+      }),
+    );
+    const half = connect(endpoints.port, '127.0.0.1');
+    half.on('error', () => undefined).resume();
+    half.write('GET /livez HTTP/1.1\r\nHost: x\r\n');
+    for (let probe = 0; probe < 5; probe += 1) assert.equal((await get('/livez')).status, 200);
+    for (const socket of [...silent, half]) socket.destroy();
   });
 
   it('says which port is in use and what to set', async () => {

@@ -9,23 +9,24 @@
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { EndedCause } from './connections.ts';
 
 /** Half of what a throttled mobile plan has (64 kbit/s). */
 export const PACE_BYTES_PER_SECOND_MIN = 4096;
 export const PACE_DEBT_MS_MAX = 30_000;
 /**
  * Connections without a key whose answer waits to be read; beyond it those that are slowest go.
- * Each holds some 100 KB, and results have fewer (services/result-readers.ts).
+ * Each holds some 100 KB, and results have fewer (result-readers.ts of the control plane).
  */
 export const UNREAD_STRANGERS_MAX = 2048;
 const SAMPLE_INTERVAL_MS = 1000;
 
+export type ReaderEnd = 'slow_reader' | 'crowded';
+
 export interface ReadingPaceOptions {
-  /** Whether a connection has shown a key. */
-  readonly isKnown: (socket: Socket) => boolean;
+  /** Whether a connection has shown a key. None has where absent. */
+  readonly isKnown?: (socket: Socket) => boolean;
   /** A reader was cut off: too slow, or one of too many that are slow. */
-  readonly onEnded: (cause: EndedCause) => void;
+  readonly onEnded?: (cause: ReaderEnd) => void;
   /** PACE_DEBT_MS_MAX where absent. */
   readonly debtMsMax?: number;
   /** UNREAD_STRANGERS_MAX where absent. */
@@ -53,16 +54,16 @@ export function requireReadingPace(server: Server, options: ReadingPaceOptions):
     for (const [socket, reader] of readers) {
       const slow = grade(socket, reader, elapsedMs);
       if (reader.debtMs > debtMsMax) cut(socket, 'slow_reader');
-      else if (slow && !options.isKnown(socket)) strangers.push([socket, reader]);
+      else if (slow && !options.isKnown?.(socket)) strangers.push([socket, reader]);
     }
     const spareMax = options.unreadStrangersMax ?? UNREAD_STRANGERS_MAX;
     if (strangers.length <= spareMax) return;
     strangers.sort(([, one], [, other]) => other.debtMs - one.debtMs);
     for (const [socket] of strangers.slice(0, strangers.length - spareMax)) cut(socket, 'crowded');
   };
-  const cut = (socket: Socket, cause: EndedCause) => {
+  const cut = (socket: Socket, cause: ReaderEnd) => {
     readers.delete(socket);
-    options.onEnded(cause);
+    options.onEnded?.(cause);
     socket.destroy();
   };
   server.on('request', (request: IncomingMessage, response: ServerResponse) => {
