@@ -238,6 +238,9 @@ function composeParts(foundations: Foundations) {
     jobStore: stores.jobs,
     outbox: stores.webhookOutbox,
     blobStore: blobs,
+    sweeps: stores.sweeps,
+    holder: replicaId,
+    jobRetentionMs: config.jobRetentionMs,
     logger: log,
     onFailure: () => metrics.sweepFailed(),
   });
@@ -259,6 +262,7 @@ function composeParts(foundations: Foundations) {
       webhooksInFlight: () => delivery.inFlight,
       webhooksDue: () => stores.webhookOutbox.due(),
       ledgerAudits: () => stores.ledger.lastAudits(),
+      sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
     },
     (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
   );

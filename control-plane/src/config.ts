@@ -9,6 +9,11 @@ import { warnOfUnknownVariables } from '#contract/env-names.ts';
 import { isLoopback } from '#contract/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
 import {
+  JOB_RETENTION_DAYS_DEFAULT,
+  JOB_RETENTION_DAYS_MAX,
+  JOB_RETENTION_DAYS_MIN,
+} from './domain/retention.ts';
+import {
   isWebhookSchedule,
   WEBHOOK_SCHEDULE_MS,
   type WebhookSchedule,
@@ -43,6 +48,8 @@ export interface Config {
   readonly resultTtlMs: number;
   readonly attemptTimeoutMs: number;
   readonly noNodeGraceMs: number;
+  /** How long a final job's row is kept, and its idempotency key with it. */
+  readonly jobRetentionMs: number;
   readonly readsRequireIdempotencyKey: boolean;
   readonly fetchPorts: readonly number[];
   readonly allowPrivateAddresses: boolean;
@@ -176,6 +183,13 @@ function readTimes(reader: EnvReader) {
       max: HOUR_MS,
       default: 60_000,
     }),
+    jobRetentionMs:
+      DAY_MS *
+      reader.integer('MATTING_JOB_RETENTION_DAYS', {
+        min: JOB_RETENTION_DAYS_MIN,
+        max: JOB_RETENTION_DAYS_MAX,
+        default: JOB_RETENTION_DAYS_DEFAULT,
+      }),
   };
 }
 

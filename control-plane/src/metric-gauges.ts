@@ -2,7 +2,9 @@
 import { Gauge, type Registry } from 'prom-client';
 import { settledWithin } from '#contract/settled-within.ts';
 import type { FleetCounts } from './nodes/fleet.ts';
+import { WALK_INTERVAL_MS } from './services/orphan-walk.ts';
 import { READINESS_CAUSES, type Readiness } from './services/readiness.ts';
+import type { SweepBacklog } from './store/sweep-store.ts';
 
 /** Two scrapes close together are answered by one look. */
 const CACHE_MS = 1000;
@@ -37,6 +39,7 @@ export interface MetricSources {
   readonly ledgerAudits: () => Promise<
     readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
   >;
+  readonly sweepBacklog: () => Promise<SweepBacklog>;
 }
 
 type Labels = Readonly<Record<string, string>>;
@@ -74,6 +77,7 @@ export function registerGauges(
   defineQueue(define, sources, failed);
   defineWebhooks(define, sources, failed);
   defineLedger(define, sources, failed);
+  defineSweep(define, sources, failed);
 }
 
 function defineProcess(
@@ -190,6 +194,26 @@ function defineLedger(
   define('matting_control_ledger_audit_problems', 'What that check found wrong', problems, [
     'kind',
   ]);
+}
+
+function defineSweep(
+  define: Define,
+  { sweepBacklog }: MetricSources,
+  onFailure: (error: unknown) => void,
+): void {
+  const read = looked(sweepBacklog, onFailure);
+  define(
+    'matting_control_sweep_overdue_seconds',
+    'Since when the oldest of what is to be cleared away is due',
+    show =>
+      read(({ resultsMs, secretsMs, rowsMs, walkMs }) => {
+        show(resultsMs / 1000, { step: 'results' });
+        show(secretsMs / 1000, { step: 'secrets' });
+        show(rowsMs / 1000, { step: 'rows' });
+        show(Math.max(0, (walkMs ?? 0) - WALK_INTERVAL_MS) / 1000, { step: 'orphans' });
+      }),
+    ['step'],
+  );
 }
 
 /**

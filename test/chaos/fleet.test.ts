@@ -10,7 +10,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import sharp from 'sharp';
-import { Sweeper } from '../../control-plane/src/services/sweep.ts';
+import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweep.ts';
 import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory-blob-store.ts';
 import { skipReason } from '../support/database.ts';
 import { until } from '../support/running-service.ts';
@@ -67,6 +67,14 @@ async function encode({ width, height, colour }: Picture): Promise<string> {
     .toBuffer();
   return png.toString('base64');
 }
+
+/** The fleet's own sweeper has been round less than an hour ago. */
+const ALWAYS_OURS: SweeperOptions['sweeps'] = {
+  claim: async holder => ({ claim: { holder, fence: 1 }, walk: { part: 0, ageMs: null } }),
+  renew: async () => true,
+  release: async () => true,
+  saveWalk: async () => true,
+};
 
 describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
   const random = new SeededRandom(SEED);
@@ -195,6 +203,9 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
       jobStore: fleet.stores.jobs,
       outbox: fleet.stores.webhookOutbox,
       blobStore,
+      sweeps: ALWAYS_OURS,
+      holder: 'chaos',
+      jobRetentionMs: 30 * 24 * 3_600_000,
       logger: {
         info: () => undefined,
         error: (fields: object) => assert.fail(JSON.stringify(fields)),

@@ -57,6 +57,7 @@ const READABLE = {
   webhooksInFlight: () => 14,
   webhooksDue: async () => ({ count: 15, oldestMs: 16_000 }),
   ledgerAudits: async () => [{ kind: 'full', ageMs: 17_000, problems: 18 }],
+  sweepBacklog: async () => ({ resultsMs: 20, secretsMs: 21, rowsMs: 22, walkMs: null }),
 };
 
 async function requireListed(registry: Registry): Promise<void> {

@@ -24,6 +24,12 @@ export interface BlobReading {
   readonly pieceBytes?: number;
 }
 
+/** One of `of` parts of all blobs, by their names, from 0; the same blobs whenever it is asked. */
+export interface BlobPart {
+  readonly part: number;
+  readonly of: number;
+}
+
 export interface BlobStore {
   createWriter(): Promise<BlobWriter>;
   /** Rejects with BlobNotFoundError. */
@@ -34,8 +40,9 @@ export interface BlobStore {
   /**
    * All blobs last touched before `olderThanMs` (length of time), and unfinished writes older than
    * that; by the store's own clock, never by this process's.
+   * @param part only those of this part of all names
    */
-  listOlderThan(olderThanMs: number): AsyncIterable<string>;
+  listOlderThan(olderThanMs: number, part?: BlobPart): AsyncIterable<string>;
   /** Rejects where the store cannot be written. */
   check(): Promise<void>;
   /** What it still takes. */

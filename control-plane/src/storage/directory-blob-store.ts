@@ -28,6 +28,7 @@ import { fileClockMs } from '#contract/file-clock.ts';
 import { makeDirectory } from '#contract/make-directory.ts';
 import {
   BlobNotFoundError,
+  type BlobPart,
   type BlobReading,
   type BlobStore,
   type BlobWriter,
@@ -35,6 +36,8 @@ import {
 
 const UNFINISHED = 'tmp';
 const KINDS = ['inputs', 'results'] as const;
+/** Entries of a directory that are read at once. */
+const ENTRIES_READ = 256;
 /** What a name's second part may be made of: no dot, no slash, so no way out of the directory. */
 const NAME = /^(inputs|results|tmp)\/[A-Za-z0-9_-]{1,128}$/;
 const DIRECTORY_MODE = 0o700;
@@ -252,10 +255,12 @@ class DirectoryBlobStore implements BlobStore {
     await writing(unlinkIfThere(fileOf(this.#root, name)));
   }
 
-  async *listOlderThan(olderThanMs: number): AsyncGenerator<string> {
+  async *listOlderThan(olderThanMs: number, part?: BlobPart): AsyncGenerator<string> {
     const before = (await writing(Promise.resolve(this.#nowMs()))) - olderThanMs;
     for (const kind of [UNFINISHED, ...KINDS]) {
-      for await (const entry of await opendir(path.join(this.#root, kind))) {
+      const directory = await opendir(path.join(this.#root, kind), { bufferSize: ENTRIES_READ });
+      for await (const entry of directory) {
+        if (part !== undefined && entry.name.charCodeAt(0) % part.of !== part.part) continue;
         const name = `${kind}/${entry.name}`;
         if (!entry.isFile() || !NAME.test(name)) continue;
         const touchedMs = await this.#touchedMs(name);

@@ -183,7 +183,7 @@ export interface SweepsTable {
   lease_holder: string | null;
   lease_expires_at: number | null;
   fence: number;
-  /** Of the walk over the blobs: the next part. */
+  /** The part that the walk over the blobs is at; behind the last one it has ended. */
   walk_part: number;
   /** null: there was none yet. */
   walk_began_at: number | null;

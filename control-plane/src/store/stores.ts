@@ -10,6 +10,7 @@ import { migrate, requireCurrentSchema } from './migrate.ts';
 import { createNodeStore, type NodeStore } from './node-store.ts';
 import { createRateQuotaStore, type RateQuotaStore } from './rate-quota-store.ts';
 import { createSecretsCanaryStore, type SecretsCanaryStore } from './secrets-canary-store.ts';
+import { createSweepStore, type SweepStore } from './sweep-store.ts';
 import { createWebhookOutboxStore, type WebhookOutboxStore } from './webhook-outbox-store.ts';
 import { requireWritable } from './writable.ts';
 
@@ -21,6 +22,7 @@ export interface Stores {
   readonly nodes: NodeStore;
   readonly rateQuotas: RateQuotaStore;
   readonly secretsCanary: SecretsCanaryStore;
+  readonly sweeps: SweepStore;
   readonly webhookOutbox: WebhookOutboxStore;
   /** The first account, with credits and a key, only where there is none; all of it or nothing. */
   bootstrap(accountName: string, credits: number): Promise<BootstrapOutcome>;
@@ -65,6 +67,7 @@ export function createStores(database: Database, options: JobStoreOptions): Stor
     nodes: createNodeStore(database),
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
+    sweeps: createSweepStore(database),
     webhookOutbox: createWebhookOutboxStore(database),
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
     check: () => requireWritable(database),

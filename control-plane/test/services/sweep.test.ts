@@ -3,10 +3,12 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { WALK_PARTS } from '../../src/services/orphan-walk.ts';
 import { Sweeper, type SweeperOptions } from '../../src/services/sweep.ts';
-import type { BlobStore } from '../../src/storage/blob-store.ts';
+import type { BlobPart, BlobStore } from '../../src/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
 import type { RemovedJobs } from '../../src/store/job-store.ts';
+import type { SweepClaim, SweepWalk } from '../../src/store/sweep-store.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -44,7 +46,36 @@ class Rows {
   }
 }
 
+/** The row of the sweeps: one lease, and where the walk stands. */
+class Lease {
+  holder: string | undefined;
+  fence = 0;
+  walk: SweepWalk = { part: 0, ageMs: null };
+
+  async claim(holder: string) {
+    if (this.holder !== undefined) return undefined;
+    this.holder = holder;
+    this.fence += 1;
+    return { claim: { holder, fence: this.fence }, walk: this.walk };
+  }
+
+  async renew({ fence }: SweepClaim): Promise<boolean> {
+    return fence === this.fence;
+  }
+
+  async release({ fence }: SweepClaim): Promise<boolean> {
+    if (fence === this.fence) this.holder = undefined;
+    return fence === this.fence;
+  }
+
+  async saveWalk({ fence }: SweepClaim, part: number): Promise<boolean> {
+    if (fence === this.fence) this.walk = { part, ageMs: 0 };
+    return fence === this.fence;
+  }
+}
+
 let root: string;
+let lease: Lease;
 let nowMs: number;
 let store: BlobStore;
 let rows: Rows;
@@ -55,6 +86,7 @@ beforeEach(async () => {
   nowMs = Date.now();
   store = await openDirectoryBlobStore(root, { nowMs: () => nowMs });
   rows = new Rows();
+  lease = new Lease();
   errors = [];
 });
 
@@ -67,7 +99,17 @@ function sweeperOf(options: Partial<SweeperOptions> = {}): Sweeper {
     info: () => undefined,
     error: (fields: { step: string }) => errors.push(fields.step),
   } as unknown as SweeperOptions['logger'];
-  return new Sweeper({ jobStore: rows, outbox: rows, blobStore: store, logger, ...options });
+  return new Sweeper({
+    jobStore: rows,
+    outbox: rows,
+    blobStore: store,
+    sweeps: lease,
+    holder: 'replica-1',
+    jobRetentionMs: 30 * 24 * HOUR_MS,
+    logger,
+    rest: async () => undefined,
+    ...options,
+  });
 }
 
 async function put(...names: string[]): Promise<void> {
@@ -98,7 +140,7 @@ describe('a pass that meets errors', () => {
     rows.expired = ['results/a-1', 'results/b-1'];
     let broken = true;
     const blobStore = {
-      listOlderThan: (ms: number) => store.listOlderThan(ms),
+      listOlderThan: (ms: number, part?: BlobPart) => store.listOlderThan(ms, part),
       remove: async (name: string) => {
         if (broken && name === 'results/a-1') throw new Error('busy');
         await store.remove(name);
@@ -110,6 +152,7 @@ describe('a pass that meets errors', () => {
     assert.equal(await exists('results/a-1'), true);
     broken = false;
     nowMs += 2 * HOUR_MS;
+    lease.walk = { part: WALK_PARTS, ageMs: 2 * HOUR_MS };
     assert.equal((await sweeper.sweep()).orphans, 1);
     assert.equal(await exists('results/a-1'), false);
   });
@@ -146,7 +189,7 @@ describe('a walk over the blobs that breaks', () => {
     await sweeper.sweep();
     await sweeper.sweep();
     assert.deepEqual(errors, ['orphaned blobs']);
-    assert.equal(walks, 2);
+    assert.equal(walks, 1 + WALK_PARTS);
   });
 });
 
@@ -157,48 +200,118 @@ describe('a pass', () => {
     const writer = await store.createWriter();
     assert.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 0 });
     nowMs += 2 * HOUR_MS;
+    assert.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 0 });
+    lease.walk = { part: WALK_PARTS, ageMs: HOUR_MS };
     assert.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 2 });
     assert.equal(await exists('inputs/kept'), true);
     assert.equal(await exists('inputs/young'), false);
     await writer.abort();
   });
 
-  it('removes rows that are final for 30 days', async () => {
-    rows.old = 450;
-    assert.equal((await sweeperOf().sweep()).rows, 450);
-    assert.deepEqual(rows.lifetimes, Array(3).fill(30 * 24 * HOUR_MS));
-  });
-
-  it('does a bounded amount and leaves the rest to the next', async () => {
+  it('removes rows for as long as there are any, and what they still name', async () => {
     rows.old = 12_000;
-    const sweeper = sweeperOf();
-    assert.equal((await sweeper.sweep()).rows, 5_000);
-    assert.equal((await sweeper.sweep()).rows, 5_000);
-    assert.equal((await sweeper.sweep()).rows, 2_000);
+    rows.named = ['results/late-1'];
+    await put('results/late-1');
+    const counts = await sweeperOf({ jobRetentionMs: 40 * 24 * HOUR_MS }).sweep();
+    assert.deepEqual(counts, { results: 1, secrets: 0, rows: 12_000, orphans: 0 });
+    assert.deepEqual([...new Set(rows.lifetimes)], [40 * 24 * HOUR_MS]);
+    assert.equal(await exists('results/late-1'), false);
   });
 
-  it('goes on where the last walk over the blobs stopped', async () => {
-    const names = Array.from({ length: 12_000 }, (_, i) => `inputs/job-${i}`);
-    const visited: string[] = [];
-    let walks = 0;
+  it('rests between pages, and lets the steps take turns', async () => {
+    rows.old = 100;
+    rows.secretsDue = 100;
+    const turns: string[] = [];
+    const removeRows = rows.removeFinalOlderThan.bind(rows);
+    rows.removeFinalOlderThan = async (afterMs, limit) => {
+      turns.push('rows');
+      return removeRows(afterMs, limit);
+    };
+    const eraseSecrets = rows.eraseDueSecrets.bind(rows);
+    rows.eraseDueSecrets = async limit => {
+      turns.push('secrets');
+      return eraseSecrets(limit);
+    };
+    let rests = 0;
+    const rest = async (ms: number) => {
+      assert.ok(ms >= 1 && ms <= 1000);
+      rests += 1;
+    };
+    await sweeperOf({ rest, blobStore: emptyStore }).sweep();
+    assert.deepEqual(turns.slice(0, 4), ['secrets', 'rows', 'secrets', 'rows']);
+    assert.ok(rests >= 4);
+  });
+
+  it('ends at its bound, and leaves the rest and the lease to another', async () => {
+    rows.old = 100;
+    const sweeper = sweeperOf({ passMsMax: 0 });
+    const first = (await sweeper.sweep()).rows;
+    assert.ok(first > 0 && first < 100);
+    assert.equal(lease.holder, undefined);
+    assert.equal((await sweeperOf({ holder: 'replica-2' }).sweep()).rows, 100 - first);
+  });
+
+  it('does nothing while another replica sweeps', async () => {
+    rows.old = 10;
+    lease.holder = 'replica-2';
+    assert.equal((await sweeperOf().sweep()).rows, 0);
+    assert.equal(lease.holder, 'replica-2');
+  });
+
+  it('stops where its lease is lost', async t => {
+    rows.old = 1_000_000;
+    let clockMs = performance.now();
+    t.mock.method(performance, 'now', () => (clockMs += 10_000));
+    const renews: number[] = [];
+    lease.renew = async () => {
+      renews.push(rows.old);
+      return false;
+    };
+    await sweeperOf({ blobStore: emptyStore, passMsMax: Number.MAX_SAFE_INTEGER }).sweep();
+    assert.equal(renews.length, 1);
+    assert.ok(rows.old > 900_000);
+  });
+
+  it('removes several blobs at once, and no more than eight', async () => {
+    rows.expired = Array.from({ length: 40 }, (_, i) => `results/job-${i}`);
+    let now = 0;
+    let most = 0;
     const blobStore = {
-      async *listOlderThan() {
-        walks += 1;
-        yield* names;
+      ...emptyStore,
+      remove: async () => {
+        now += 1;
+        most = Math.max(most, now);
+        await new Promise(resolve => setImmediate(resolve));
+        now -= 1;
+      },
+    };
+    assert.equal((await sweeperOf({ blobStore }).sweep()).results, 40);
+    assert.equal(most, 8);
+  });
+
+  it('goes on where the last walk over the blobs stopped, whoever walked', async () => {
+    const names = Array.from({ length: 800 }, (_, i) => `inputs/job-${i}`);
+    const visited: string[] = [];
+    const parts: number[] = [];
+    const blobStore = {
+      async *listOlderThan(_ms: number, part?: BlobPart) {
+        parts.push(part!.part);
+        yield* names.filter((_, index) => index % part!.of === part!.part);
       },
       remove: async (name: string) => {
         visited.push(name);
       },
     };
-    const sweeper = sweeperOf({ blobStore });
-    assert.equal((await sweeper.sweep()).orphans, 5_000);
-    assert.equal((await sweeper.sweep()).orphans, 5_000);
-    assert.equal((await sweeper.sweep()).orphans, 2_000);
-    assert.deepEqual(visited, names);
-    assert.equal(walks, 1);
-    assert.equal((await sweeper.sweep()).orphans, 5_000);
-    assert.equal(walks, 2);
-    await sweeper.stop();
+    const one = sweeperOf({ blobStore, passMsMax: 0 });
+    let orphans = 0;
+    while (lease.walk.part < 2) orphans += (await one.sweep()).orphans;
+    const other = sweeperOf({ blobStore, holder: 'replica-2' });
+    orphans += (await other.sweep()).orphans;
+    assert.equal(lease.walk.part, WALK_PARTS);
+    assert.deepEqual(visited.sort(), names.sort());
+    assert.equal(orphans, 800);
+    assert.deepEqual(parts, [0, 1, 2, 3, 4, 5, 6, 7]);
+    await Promise.all([one.stop(), other.stop()]);
   });
 
   it('meets another replica at work without harm', async () => {
@@ -206,7 +319,8 @@ describe('a pass', () => {
     await put(...names);
     nowMs += 2 * HOUR_MS;
     rows.expired = names.slice(0, 30);
-    const counts = await Promise.all([sweeperOf().sweep(), sweeperOf().sweep()]);
+    const other = { sweeps: new Lease(), holder: 'replica-2' };
+    const counts = await Promise.all([sweeperOf().sweep(), sweeperOf(other).sweep()]);
     assert.deepEqual(errors, []);
     assert.equal(counts[0].results + counts[1].results, 30);
     for (const name of names) assert.equal(await exists(name), false);
@@ -282,7 +396,7 @@ describe('the timer', () => {
         }
       },
     };
-    const sweeper = sweeperOf({ blobStore });
+    const sweeper = sweeperOf({ blobStore, passMsMax: 0 });
     await sweeper.sweep();
     assert.equal(closed, false);
     await sweeper.stop();

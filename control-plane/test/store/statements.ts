@@ -461,6 +461,34 @@ const OTHERS: Record<string, Exercise> = {
   'nodes.setDraining': {
     run: async ({ nodes }) => void (await nodes.setDraining(NODE.nodeId, false)),
   },
+  'sweeps.claim': {
+    run: async ({ sweeps }) => {
+      const won = await sweeps.claim('replica-1', HOUR_MS);
+      assert.ok(won);
+      assert.equal(await sweeps.claim('replica-2', HOUR_MS), undefined);
+      assert.ok(await sweeps.release(won.claim));
+    },
+  },
+  'sweeps.renew': {
+    run: async ({ sweeps }) => {
+      assert.equal(await sweeps.renew({ holder: 'nobody', fence: 0 }, HOUR_MS), false);
+    },
+  },
+  'sweeps.release': {
+    run: async ({ sweeps }) => {
+      assert.equal(await sweeps.release({ holder: 'nobody', fence: 0 }), false);
+    },
+  },
+  'sweeps.saveWalk': {
+    run: async ({ sweeps }) => {
+      assert.equal(await sweeps.saveWalk({ holder: 'nobody', fence: 0 }, 1, true), false);
+    },
+  },
+  'sweeps.backlog': {
+    run: async ({ sweeps }) => {
+      assert.ok((await sweeps.backlog(30 * DAY_MS)).rowsMs > 0);
+    },
+  },
   'rateQuotas.nowMs': { run: async ({ rateQuotas }) => void (await rateQuotas.nowMs()) },
   'rateQuotas.lease': {
     run: async ({ rateQuotas }) => {
