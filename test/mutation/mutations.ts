@@ -19,6 +19,8 @@ export interface Mutation {
 
 const COMPLETION = 'control-plane/src/store/job-completion.ts';
 const LEASE = 'control-plane/src/store/job-lease.ts';
+const ACCOUNT_AUDIT = 'control-plane/src/store/ledger-account-audit.ts';
+const AUDIT_TESTS = 'control-plane/test/store/ledger-audit.test.ts';
 const STORE_TESTS = 'control-plane/test/store/job-store.test.ts';
 
 export const MUTATIONS: readonly Mutation[] = [
@@ -119,5 +121,38 @@ export const MUTATIONS: readonly Mutation[] = [
       },
     ],
     caughtBy: [STORE_TESTS],
+  },
+  {
+    name: 'an account is closed although a transaction may still write before the checkpoint',
+    edits: [
+      {
+        file: ACCOUNT_AUDIT,
+        find: 'await awaitEarlierWriters(this.#database, this.#accountId);',
+        replace: '',
+      },
+    ],
+    caughtBy: [AUDIT_TESTS],
+  },
+  {
+    name: 'a checkpoint is set behind what is wrong, which no later check then sees',
+    edits: [
+      {
+        file: ACCOUNT_AUDIT,
+        find: 'this.#ahead.length > 0 || !closes || !this.#clean',
+        replace: 'this.#ahead.length > 0 || !closes',
+      },
+    ],
+    caughtBy: [AUDIT_TESTS],
+  },
+  {
+    name: 'a balance that contradicts its checkpoint is not looked into',
+    edits: [
+      {
+        file: ACCOUNT_AUDIT,
+        find: 'verdict.agrees || last === undefined',
+        replace: 'true',
+      },
+    ],
+    caughtBy: [AUDIT_TESTS],
   },
 ];

@@ -45,6 +45,7 @@ import {
   readAccountState,
   readEntries,
   readJobEntries,
+  readNowMs,
 } from './ledger-pages.ts';
 
 /** No checkpoint is set nearer to the present: far more than a clock that is kept is set back. */
@@ -157,7 +158,10 @@ class AccountAudit {
     const { nowMs } = await this.#readState(from);
     const base = await this.#walk(from, nowMs - this.#options.closeMarginMs, true);
     const verdict = await this.#conclude(base);
-    const [ahead] = await readCheckpointsAfter(this.#database, this.#accountId, nowMs);
+    // Other audits may have set some since: what is in the future of those, and of now, is wrong.
+    const later = await readCheckpointsAfter(this.#database, this.#accountId, nowMs);
+    const presentMs = later.length === 0 ? nowMs : await readNowMs(this.#database);
+    const ahead = later.find(({ closedToMs }) => closedToMs > presentMs);
     if (ahead !== undefined) await this.#contradicted(ahead, 'and that is in the future');
     return verdict;
   }

@@ -6,13 +6,13 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { KyselyPlugin } from 'kysely';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
 import type { Database } from '../../src/store/connect.ts';
 import { type AuditOptions, auditLedger, type LedgerAudit } from '../../src/store/ledger-audit.ts';
 import { beginFullRun, saveFullRun } from '../../src/store/ledger-audit-runs.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { fundedAccount, HOUR_MS, newJob, resultOf, running, storesOn } from './fixtures.ts';
+import { INTERRUPTED, tapped } from './tapped-database.ts';
 
 const DAY_MS = 24 * HOUR_MS;
 /** 2026-01-01. */
@@ -63,20 +63,6 @@ async function oldAccount(database: Database): Promise<string> {
     .execute();
   await database.kysely.insertInto('ledger_entries').values(rows).execute();
   return account.id;
-}
-
-const INTERRUPTED = new Error('the process was killed');
-
-/** The same database; `before` hears of every statement, and may throw in place of it. */
-function tapped(database: Database, before: () => void): Database {
-  const plugin: KyselyPlugin = {
-    transformQuery: ({ node }) => {
-      before();
-      return node;
-    },
-    transformResult: async ({ result }) => result,
-  };
-  return { ...database, kysely: database.kysely.withPlugin(plugin) };
 }
 
 for (const dialect of DIALECTS) {
@@ -207,6 +193,45 @@ for (const dialect of DIALECTS) {
       assert.match(problemsOf(renewed)[0], /^the checkpoint/);
       assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
       assert.deepEqual((await audit({ accountId })).entries, 0);
+    });
+
+    it('names what is wrong each time until it is mended, and closes nothing behind it', async () => {
+      const accountId = await oldAccount(database);
+      const [one, other] = [randomUUID(), randomUUID()];
+      const atMs = FIRST_DAY_MS + DAY_MS + HOUR_MS;
+      // Every sum is right: what one job lacks the other has.
+      await database.kysely
+        .insertInto('ledger_entries')
+        .values([entry(accountId, 'reserve', atMs, one), entry(accountId, 'charge', atMs, other)])
+        .execute();
+      await database.kysely
+        .updateTable('accounts')
+        .set(eb => ({ available: eb('available', '-', 1) }))
+        .where('id', '=', accountId)
+        .execute();
+      for (const kind of ['incremental', 'incremental', 'full'] as const) {
+        const found = await audit({ accountId, kind });
+        assert.deepEqual(
+          found.problems.map(({ jobId, problem }) => [jobId, problem]).sort(),
+          [
+            [one, "the job's row is gone and its reserve has no partner"],
+            [other, "the job's row is gone and its charge has no partner"],
+          ].sort(),
+        );
+      }
+      const closed = await checkpoints(accountId);
+      assert.ok(closed.length > 0 && closed.every(({ closed_to: to }) => to <= atMs));
+      await database.kysely
+        .insertInto('ledger_entries')
+        .values([entry(accountId, 'charge', atMs, one), entry(accountId, 'reserve', atMs, other)])
+        .execute();
+      await database.kysely
+        .updateTable('accounts')
+        .set(eb => ({ available: eb('available', '-', 1) }))
+        .where('id', '=', accountId)
+        .execute();
+      assert.deepEqual((await audit({ accountId })).problems, []);
+      assert.ok((await checkpoints(accountId)).length > closed.length);
     });
 
     describe('of a broken ledger', () => {
