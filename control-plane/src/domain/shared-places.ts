@@ -44,6 +44,38 @@ export interface FullPlaces {
   };
 }
 
+export const NONE_FULL: FullPlaces = {
+  destinations: [],
+  accounts: [],
+  uses: [],
+  slow: { accounts: [], destinations: [] },
+};
+
+/** Tells of uses whether there was a place when `full` was told. */
+export function roomOutside(full: FullPlaces): {
+  readonly forUse: (use: PlaceUse) => boolean;
+  /** For somebody. */
+  readonly toDestination: (destination: string) => boolean;
+} {
+  const destinations = new Set(full.destinations);
+  const accounts = new Set(full.accounts);
+  const uses = new Set(full.uses.map(useKey));
+  const slowAccounts = new Set(full.slow.accounts);
+  const slow = new Set(full.slow.destinations);
+  return {
+    forUse: use =>
+      !destinations.has(use.destination) &&
+      !accounts.has(use.accountId) &&
+      !uses.has(useKey(use)) &&
+      !(slowAccounts.has(use.accountId) && slow.has(use.destination)),
+    toDestination: destination => !destinations.has(destination),
+  };
+}
+
+function useKey({ accountId, destination }: PlaceUse): string {
+  return JSON.stringify([accountId, destination]);
+}
+
 class Counts {
   readonly #counts = new Map<string, number>();
 

@@ -15,12 +15,12 @@
  * and rows are known to wait, when an attempt is due again within POLL_MS, and every POLL_MS for
  * what other replicas left.
  */
+import { type PlaceLimits, type PlaceUse, SharedPlaces } from '../domain/shared-places.ts';
 import type {
   DueNotification,
   NotificationClaim,
   WebhookOutboxStore,
 } from '../store/webhook-outbox-store.ts';
-import { ReceiverSlots } from '../webhooks/receiver-slots.ts';
 import type { CallbackSecrets } from './callback-secret.ts';
 import type { JobEvents } from './job-events.ts';
 import {
@@ -39,6 +39,17 @@ const LIST_MAX = 32;
 const BACKOFF_MIN_MS = 100;
 const BACKOFF_MAX_MS = 2000;
 
+/**
+ * A place is a socket and about 20 KB, held by a receiver that hangs for the whole time-out. One
+ * account alone has 64, 8 of them to one receiver, 32 to receivers that were slow.
+ */
+const PLACES: PlaceLimits = {
+  max: 128,
+  destinationMax: 16,
+  slowMax: 64,
+  slowDestinationsMax: 256,
+};
+
 export interface WebhookDeliveryDependencies
   extends Omit<WebhookAttemptDependencies, 'cutOff' | 'random'> {
   readonly outbox: WebhookAttemptDependencies['outbox'] &
@@ -47,7 +58,7 @@ export interface WebhookDeliveryDependencies
   readonly events: Pick<JobEvents, 'onNotificationDue'>;
   /** This replica, as the holder of its leases. */
   readonly holder: string;
-  readonly slots?: ReceiverSlots;
+  readonly places?: PlaceLimits;
   /** In [0, 1). */
   readonly random?: () => number;
 }
@@ -55,7 +66,7 @@ export interface WebhookDeliveryDependencies
 export class WebhookDelivery {
   readonly #dependencies: WebhookDeliveryDependencies;
   readonly #attempting: WebhookAttemptDependencies;
-  readonly #slots: ReceiverSlots;
+  readonly #places: SharedPlaces;
   readonly #running = new Set<Promise<void>>();
   readonly #cutOff = new AbortController();
   /** Attempts due again before the next poll; at most one a row that failed in that time. */
@@ -72,7 +83,7 @@ export class WebhookDelivery {
 
   constructor(dependencies: WebhookDeliveryDependencies) {
     this.#dependencies = dependencies;
-    this.#slots = dependencies.slots ?? new ReceiverSlots();
+    this.#places = new SharedPlaces(dependencies.places ?? PLACES);
     const random = dependencies.random ?? Math.random;
     this.#attempting = { ...dependencies, random, cutOff: this.#cutOff.signal };
   }
@@ -151,22 +162,19 @@ export class WebhookDelivery {
   /** True: there may be more that can be begun. */
   async #beginSome(): Promise<boolean> {
     const { outbox, secrets } = this.#dependencies;
-    const limit = Math.min(LIST_MAX, this.#slots.free);
+    const limit = Math.min(LIST_MAX, this.#places.free);
     if (limit <= 0) {
       this.#waiting = true;
       return false;
     }
     // Those there is no place for are left out of the look: no backlog of one hides another's row.
-    const { receivers, accounts } = this.#slots.full();
-    this.#waiting = receivers.length > 0 || accounts.length > 0;
-    const due = await outbox.listDue({
-      limit,
-      secretKeyIds: secrets.keyIds,
-      exceptReceivers: receivers,
-      exceptAccounts: accounts,
-    });
+    const full = this.#places.full();
+    const { destinations, accounts, uses, slow } = full;
+    this.#waiting = [destinations, accounts, uses, slow.accounts].some(some => some.length > 0);
+    const due = await outbox.listDue({ limit, secretKeyIds: secrets.keyIds, full });
     const listedAtMs = performance.now();
-    const placed = due.filter(notification => this.#slots.take(notification));
+    const placed = due.filter(notification => this.#places.take(useOf(notification)));
+    this.#waiting ||= placed.length < due.length;
     // Claimed before the next look, or it would find the same rows again.
     const claims = await Promise.allSettled(placed.map(one => this.#claim(one, listedAtMs)));
     const failed = claims.find(claim => claim.status === 'rejected');
@@ -184,7 +192,7 @@ export class WebhookDelivery {
     try {
       won = await outbox.claim(claim, LEASE_MS);
     } finally {
-      if (!won) this.#slots.end(notification, undefined);
+      if (!won) this.#places.end(useOf(notification), undefined);
     }
     if (!won) return false;
     const run = this.#deliver({ notification, claim, listedAtMs }).finally(() => {
@@ -207,7 +215,7 @@ export class WebhookDelivery {
       log.error({ err, jobId: claimed.claim.jobId }, 'a notification is left to its lease');
       this.#backOff();
     } finally {
-      this.#slots.end(claimed.notification, slow);
+      this.#places.end(useOf(claimed.notification), slow);
     }
   }
 
@@ -220,4 +228,8 @@ export class WebhookDelivery {
     }, waitMs);
     this.#wakes.add(wake);
   }
+}
+
+function useOf({ accountId, receiver }: DueNotification): PlaceUse {
+  return { accountId, destination: receiver };
 }

@@ -11,6 +11,7 @@
  *    where the last one stopped, so each lane has its turn.
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import { roomOutside } from '../domain/shared-places.ts';
 import type { Database } from './connect.ts';
 import { requireInteger } from './rows.ts';
 import { query } from './transact.ts';
@@ -22,7 +23,7 @@ const HEAD_MAX = 256;
 const LANES_MAX = 512;
 /** Of a lane, rows looked at: those under way elsewhere stand before the others. */
 const LANE_READ_MAX = 64;
-/** Of a lane, rows taken: as many as a receiver has places. */
+/** Of a lane, rows taken: as many as an account alone has places to a receiver. */
 const LANE_TAKE_MAX = 8;
 /** Lanes between two turns of the event loop. */
 const LANES_A_TURN = 16;
@@ -263,14 +264,14 @@ interface Wanted {
   readonly row: (row: DueRow) => boolean;
 }
 
-function wantedOf({ secretKeyIds, exceptReceivers, exceptAccounts }: DueQuery): Wanted {
+function wantedOf({ secretKeyIds, full }: DueQuery): Wanted {
   const keys = new Set<string | null>(secretKeyIds);
-  const receivers = new Set(exceptReceivers);
-  const accounts = new Set(exceptAccounts);
+  const room = roomOutside(full);
   const lane = (one: Pick<DueRow, 'receiver' | 'account_id' | 'secret_key_id'>) =>
-    keys.has(one.secret_key_id) && !receivers.has(one.receiver) && !accounts.has(one.account_id);
+    keys.has(one.secret_key_id) &&
+    room.forUse({ accountId: one.account_id, destination: one.receiver });
   return {
-    receiver: receiver => !receivers.has(receiver),
+    receiver: room.toDestination,
     lane,
     row: row =>
       lane(row) &&

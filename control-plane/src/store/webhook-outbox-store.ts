@@ -18,6 +18,7 @@
  * with its process is made again.
  */
 import type { CallbackStatus } from '../domain/job.ts';
+import type { FullPlaces } from '../domain/shared-places.ts';
 import type { Database } from './connect.ts';
 import { query, transact } from './transact.ts';
 import { DueNotifications } from './webhook-due.ts';
@@ -48,8 +49,8 @@ export interface DueQuery {
   readonly limit: number;
   /** Of the keys this replica can open secrets with; others are left to those who can. */
   readonly secretKeyIds: readonly string[];
-  readonly exceptReceivers: readonly string[];
-  readonly exceptAccounts: readonly string[];
+  /** Receivers are the destinations. What has no place is left out. */
+  readonly full: FullPlaces;
 }
 
 export interface NotificationClaim {

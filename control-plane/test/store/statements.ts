@@ -8,6 +8,7 @@ import {
   type LargeTables,
   SECRET_KEY_ID,
 } from '../../../test/support/large-tables.ts';
+import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import { destinationOf } from '../../src/domain/url-destination.ts';
 import type { Database } from '../../src/store/connect.ts';
 import type { Claim, NewJob } from '../../src/store/job-store.ts';
@@ -251,12 +252,14 @@ const OUTBOX: Record<string, Exercise> = {
       const asked = {
         limit: 32,
         secretKeyIds: [SECRET_KEY_ID],
-        exceptReceivers: [HANGING_RECEIVER, destinationOf(CALLBACK.url)],
-        exceptAccounts: [],
+        full: {
+          ...NONE_FULL,
+          destinations: [HANGING_RECEIVER, destinationOf(CALLBACK.url)],
+        },
       };
       const due = await webhookOutbox.listDue(asked);
       assert.equal(due.length, TABLES.quietReceivers);
-      const { length } = await webhookOutbox.listDue({ ...asked, exceptReceivers: [] });
+      const { length } = await webhookOutbox.listDue({ ...asked, full: NONE_FULL });
       assert.equal(length, asked.limit);
     },
   },

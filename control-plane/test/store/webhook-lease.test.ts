@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
+import { type FullPlaces, NONE_FULL } from '../../src/domain/shared-places.ts';
 import type { Database } from '../../src/store/connect.ts';
 import { createStores, type Stores } from '../../src/store/stores.ts';
 import type { DueQuery, WebhookOutboxStore } from '../../src/store/webhook-outbox-store.ts';
@@ -39,8 +40,7 @@ for (const dialect of DIALECTS) {
       return outbox.listDue({
         limit: 100,
         secretKeyIds: [keyId],
-        exceptReceivers: [],
-        exceptAccounts: [],
+        full: NONE_FULL,
         ...changes,
       });
     }
@@ -137,12 +137,17 @@ for (const dialect of DIALECTS) {
       const b = await ended('https://B.example.:443/1');
       const c = await ended('https://a.example:8443/1', other);
       assert.deepEqual(new Set(await dueIds()), new Set([a, b, c]));
-      assert.deepEqual(
-        new Set(await dueIds({ exceptReceivers: ['a.example:443'] })),
-        new Set([b, c]),
-      );
-      assert.deepEqual(await dueIds({ exceptReceivers: ['b.example:443', 'a.example:443'] }), [c]);
-      assert.deepEqual(await dueIds({ exceptAccounts: [accountId] }), [c]);
+      const [hostA, hostB] = ['a.example:443', 'b.example:443'];
+      const without = (changes: Partial<FullPlaces>) =>
+        dueIds({ full: { ...NONE_FULL, ...changes } });
+      assert.deepEqual(new Set(await without({ destinations: [hostA] })), new Set([b, c]));
+      assert.deepEqual(await without({ destinations: [hostB, hostA] }), [c]);
+      assert.deepEqual(await without({ accounts: [accountId] }), [c]);
+      const ofOther = { accountId: other, destination: hostA };
+      const uses = [{ accountId, destination: hostA }, ofOther];
+      assert.deepEqual(new Set(await without({ uses })), new Set([b, c]));
+      const slow = { accounts: [accountId], destinations: [hostA, 'a.example:8443'] };
+      assert.deepEqual(new Set(await without({ slow })), new Set([b, c]));
       assert.equal((await due({ limit: 1 })).length, 1);
       assert.deepEqual(await due({ secretKeyIds: ['another'] }), []);
       assert.equal((await due({ secretKeyIds: ['another', keyId] })).length, 3);
