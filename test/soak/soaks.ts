@@ -7,4 +7,10 @@ export interface Soak {
   readonly minutes: number;
 }
 
-export const SOAKS: readonly Soak[] = [];
+export const SOAKS: readonly Soak[] = [
+  {
+    name: 'damage',
+    about: 'cut and spoilt files of every form are refused or come out whole; says what goes by',
+    minutes: 4,
+  },
+];

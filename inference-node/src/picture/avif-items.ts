@@ -51,10 +51,10 @@ class Cursor {
     return this.at > this.#end;
   }
 
-  /** Big endian, of 0 to 8 bytes. */
+  /** Big endian, of 0 to 8 bytes; there are none of more. */
   number(bytes: number): number {
     const from = this.at;
-    this.at += bytes;
+    this.at = bytes > 8 ? Number.POSITIVE_INFINITY : from + bytes;
     if (this.overrun || bytes === 0) return 0;
     if (bytes <= 6) return this.#file.readUIntBE(from, bytes);
     return (

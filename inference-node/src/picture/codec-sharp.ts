@@ -12,6 +12,7 @@ import { isGreyProfile, isRgbProfile, isSrgbProfile } from './icc.ts';
 import { convertGrey, convertRgba } from './icc-conversion.ts';
 import { type MendedJpeg, mendJpeg, withoutPadding } from './jpeg-file.ts';
 import type { OpenedPicture } from './opened-picture.ts';
+import { requirePngChunks } from './png-chunks.ts';
 import { readPngColour } from './png-colour.ts';
 import { viewAsPixels } from './rgba-picture.ts';
 import { bytesOfSamples, divideByAlpha, type Samples } from './samples.ts';
@@ -57,9 +58,10 @@ const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
  * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED
  */
 export async function openWithSharp(
-  file: Buffer,
+  given: Buffer,
   format: Exclude<InputFormat, 'jxl'>,
 ): Promise<OpenedPicture> {
+  const file = format === 'avif' ? withStillBrand(given) : given;
   let metadata: Metadata;
   try {
     metadata = await sharp(file, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();
@@ -70,6 +72,17 @@ export async function openWithSharp(
   const { width, height } = metadata.autoOrient;
   const plan = await planStored(file, format, metadata);
   return { width, height, readPixels: () => readPixels(file, format, metadata, plan) };
+}
+
+/**
+ * libvips (8.18) reads no file whose first brand is that of sequences, not even of one picture. Of
+ * several, the header has said so.
+ */
+function withStillBrand(file: Buffer): Buffer {
+  if (file.toString('latin1', 8, 12) !== 'avis') return file;
+  const still = Buffer.from(file);
+  still.write('avif', 8, 'latin1');
+  return still;
 }
 
 /** What is done here with samples as they are stored. */
@@ -166,6 +179,7 @@ async function readPixels(
   if (format === 'jpeg') {
     return { rgba: await readJpegPixels(mendJpeg(file), metadata, plan), translucent };
   }
+  if (format === 'png') requirePngChunks(file);
   const tiles = format === 'avif' ? readAvifTiles(file) : [];
   const rgba = await readSamples(file, metadata, plan);
   for (const tile of tiles) {

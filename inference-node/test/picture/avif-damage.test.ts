@@ -127,3 +127,13 @@ test('tiles of one colour are no damage, with alpha and without', async () => {
     assert.ok(await read(file), String(colour));
   }
 });
+
+test('a table of locations with numbers of any length is no fault of the node', async () => {
+  const { file } = await writeGrid(picture(3), GRID);
+  const at = file.indexOf('iloc') + 8;
+  for (const sizes of [0xff44, 0xf0f0, 0x9999, 0x0000, 0x4440, 0x8888]) {
+    const odd = Buffer.from(file);
+    odd.writeUInt16BE(sizes, at);
+    assert.equal(await read(odd), undefined, sizes.toString(16));
+  }
+});

@@ -12,6 +12,8 @@ const BRANDS_MAX = 64;
 /** Properties associated with one item; the format's own bound. */
 const ASSOCIATIONS_MAX = 255;
 
+/** Brand of image sequences. */
+const SEQUENCE = 'avis';
 const AV1_ITEM = 'av01';
 /** Items made of other items: what those are coded in decides. */
 const DERIVED_ITEMS = new Set(['grid', 'iovl', 'iden', 'tmap']);
@@ -163,22 +165,49 @@ function isCodedInAv1(meta: MetaBox | undefined): boolean | undefined {
   return type === AV1_ITEM;
 }
 
+/** Boxes on the way from `moov` to how many pictures a track has. */
+const SAMPLE_PATH = ['trak', 'mdia', 'minf', 'stbl'];
+
+/** How many pictures each track has. */
+async function readSampleCounts(
+  window: ByteWindow,
+  parent: Box,
+  depth: number,
+  budget: StepBudget,
+): Promise<number[]> {
+  const counts: number[] = [];
+  for await (const child of boxes(window, parent.start, parent.end, budget)) {
+    if (child.type === SAMPLE_PATH[depth]) {
+      counts.push(...(await readSampleCounts(window, child, depth + 1, budget)));
+    }
+    if (depth < SAMPLE_PATH.length || (child.type !== 'stsz' && child.type !== 'stz2')) continue;
+    // Version and flags, the size of all of them, how many there are.
+    const head = await window.at(child.start, 12);
+    counts.push(head === undefined ? 0 : head.readUInt32BE(8));
+  }
+  return counts;
+}
+
 /** Undefined: an ISO file that is not AVIF. */
 export async function readAvif(window: ByteWindow): Promise<ImageHeader | undefined> {
   const budget = new StepBudget();
   let brands: ReadonlySet<string> = new Set();
   let meta: MetaBox | undefined;
+  const sampleCounts: number[] = [];
   for await (const box of boxes(window, 0, window.sizeBytes, budget)) {
     if (box.type === 'ftyp' && brands.size === 0) brands = await readBrands(window, box);
-    if (box.type !== 'meta') continue;
-    meta = await readMeta(window, box, budget);
-    break;
+    if (box.type === 'meta') meta ??= await readMeta(window, box, budget);
+    if (box.type === 'moov') sampleCounts.push(...(await readSampleCounts(window, box, 0, budget)));
+    if (meta !== undefined && !brands.has(SEQUENCE)) break;
   }
-  const animated = brands.has('avis');
-  const named = animated || brands.has('avif');
   const coded = isCodedInAv1(meta);
+  const isSequence = brands.has(SEQUENCE);
+  const named = isSequence || brands.has('avif');
   // mif1 alone promises only a HEIF container: then the primary item has to say AV1.
   const isAvif = named ? coded !== false : brands.has('mif1') && coded === true;
   if (!isAvif) return undefined;
+  // A sequence of one picture, which is an item as well, is that picture.
+  const isOne = sampleCounts.length > 0 && sampleCounts.every(count => count === 1);
+  const animated = isSequence && !(isOne && coded === true);
   return { format: 'avif', width: meta?.size?.width, height: meta?.size?.height, animated };
 }

@@ -176,6 +176,31 @@ describe('WebP', () => {
     await assertSize(riff('VP8 ', [0, 0, 0, 0x9d, 0x01, 0x2a, 7, 0x40, 9, 0x80]), 7, 9);
   });
 
+  it('is no animation with one frame that is the canvas', async () => {
+    const u24 = (value: number) => [value & 255, (value >>> 8) & 255, value >>> 16];
+    const chunk = (type: string, data: number[]) => {
+      const head = Buffer.from(`${type}\0\0\0\0`, 'latin1');
+      head.writeUInt32LE(data.length, 4);
+      return Buffer.concat([head, Buffer.from(data), Buffer.alloc(data.length & 1)]);
+    };
+    const frame = (x: number, width: number) =>
+      chunk('ANMF', [...u24(x), ...u24(0), ...u24(width - 1), ...u24(8), 0, 0, 0, 0, 1, 2, 3]);
+    const animation = (...frames: Buffer[]) =>
+      Buffer.concat([
+        Buffer.from('RIFF\x64\x00\x00\x00WEBP', 'latin1'),
+        chunk('VP8X', [2, 0, 0, 0, ...u24(6), ...u24(8)]),
+        chunk('ANIM', [0, 0, 0, 0, 0, 0]),
+        ...frames,
+      ]);
+    const animated = async (...frames: Buffer[]) =>
+      (await headerOf(animation(...frames)))?.animated;
+    assert.equal(await animated(frame(0, 7)), false);
+    assert.equal(await animated(frame(0, 6)), true);
+    assert.equal(await animated(frame(1, 7)), true);
+    assert.equal(await animated(frame(0, 7), frame(0, 7)), true);
+    assert.equal(await animated(), true);
+  });
+
   it('reads the canvas of the extended form', async () => {
     await assertSize(riff('VP8X', [0, 0, 0, 0, 0xff, 0xff, 0, 0x10, 0x27, 0]), 65_536, 10_001);
   });

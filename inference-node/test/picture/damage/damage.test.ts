@@ -1,0 +1,19 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createForms } from './forms.ts';
+import { measureDamage, undetectedShare } from './measure-damage.ts';
+
+/** `make soak ONLY=damage` takes 50 and 200. */
+const CUTS = 6;
+const FLIPS = 3;
+
+test('no cut file of any form comes out with other pixels, and no spoilt PNG', async t => {
+  const forms = await createForms();
+  const report = await measureDamage(forms, { cuts: CUTS, flips: FLIPS, seed: 1, workers: 2 });
+  t.diagnostic(JSON.stringify(report.forms.map(({ name, flips }) => [name, flips])));
+  assert.deepEqual(report.violations, []);
+  assert.ok(report.forms.length >= 39);
+  for (const { name, cuts } of report.forms) assert.ok(cuts.refused >= CUTS - 2, name);
+  const png = report.forms.filter(({ format }) => format === 'png');
+  assert.equal(undetectedShare(png), 0);
+});

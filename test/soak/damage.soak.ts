@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { InputFormat } from '#contract/formats.ts';
+import { createForms } from '../../inference-node/test/picture/damage/forms.ts';
+import {
+  measureDamage,
+  undetectedShare,
+} from '../../inference-node/test/picture/damage/measure-damage.ts';
+
+const CUTS = 50;
+const FLIPS = 200;
+
+/**
+ * Of the spoilt bytes that changed something, how many went unnoticed at most: what was measured
+ * (docs/performance.md) and a little room for other encoders. PNG has checksums.
+ */
+const UNDETECTED_MAX: Readonly<Record<InputFormat, number>> = {
+  jpeg: 0.75,
+  png: 0,
+  webp: 0.75,
+  avif: 0.1,
+  jxl: 0.75,
+};
+
+test('damaged files of every form are refused, or come out whole', async t => {
+  const forms = await createForms();
+  const report = await measureDamage(forms, { cuts: CUTS, flips: FLIPS, seed: 1, workers: 2 });
+  for (const { name, cuts, flips } of report.forms) {
+    const shown = (counts: typeof cuts) =>
+      `${counts.refused} refused, ${counts.same} whole, ${counts.different} other pixels`;
+    t.diagnostic(`${name}: cut ${shown(cuts)}; spoilt ${shown(flips)}`);
+  }
+  assert.deepEqual(report.violations, []);
+  for (const [format, max] of Object.entries(UNDETECTED_MAX)) {
+    const share = undetectedShare(report.forms.filter(form => form.format === format));
+    t.diagnostic(`${format}: ${(100 * share).toFixed(1)} % of the damage unnoticed`);
+    assert.ok(share <= max, `${format}: ${share}`);
+  }
+});
