@@ -29,6 +29,8 @@ export interface LargeTables {
   readonly quietReceivers?: number;
   /** At least what the jobs need. */
   readonly ledgerEntries?: number;
+  /** Jobs and their indexes alone: no delivered notifications, no ledger, no statistics. */
+  readonly lean?: boolean;
 }
 
 export const HANGING_RECEIVER = 'hangs.example:443';
@@ -48,7 +50,7 @@ const CHUNK = 100_000;
  * a transaction.
  */
 export async function fillLargeTables(database: Database, tables: LargeTables): Promise<void> {
-  const { jobs, openJobs = 100, oldJobs = 0, dueNotifications = 0, quietReceivers = 0 } = tables;
+  const { jobs, openJobs = 100, oldJobs = 0, lean = false } = tables;
   const filler = await openFiller(database);
   try {
     const indexes = await filler.dropIndexes();
@@ -57,32 +59,41 @@ export async function fillLargeTables(database: Database, tables: LargeTables): 
       await filler.run(finalJobs(filler.words, from, Math.min(CHUNK, jobs - from), jobs, oldJobs));
     }
     if (openJobs > 0) await filler.run(openJobRows(filler.words, jobs, openJobs));
-    await filler.run(deliveredRows(filler.words));
-    for (const from of chunks(dueNotifications)) {
-      const count = Math.min(CHUNK, dueNotifications - from);
-      await filler.run(dueRows(filler.words, from, count, `'${HANGING_RECEIVER}'`));
-    }
-    if (quietReceivers > 0) {
-      const receiver = filler.words.concat("'quiet-'", `i - ${QUIET_FROM}`, "'.example:443'");
-      await filler.run(dueRows(filler.words, QUIET_FROM, quietReceivers, receiver));
-    }
-    for (const statement of ledgerOfJobs(filler.words)) await filler.run(statement);
-    const forgotten = Math.max(0, (tables.ledgerEntries ?? 0) - 2 * jobs - openJobs - ACCOUNTS);
-    for (const from of chunks(Math.floor(forgotten / 2))) {
-      const count = Math.min(CHUNK, Math.floor(forgotten / 2) - from);
-      for (const slot of ['reserve', 'settle'] as const) {
-        await filler.run(forgottenEntries(filler.words, jobs + openJobs + from, count, slot));
-      }
-    }
-    await filler.run(GRANTS);
-    await filler.run(BALANCES);
+    await fillOutbox(filler, tables);
+    if (!lean) await fillLedger(filler, tables, jobs + openJobs);
     for (const statement of indexes) await filler.run(statement);
-    for (const table of ['jobs', 'webhook_outbox', 'ledger_entries', 'accounts']) {
+    for (const table of lean ? [] : ['jobs', 'webhook_outbox', 'ledger_entries', 'accounts']) {
       await filler.run(filler.words.analyze(table));
     }
   } finally {
     filler.close();
   }
+}
+
+async function fillOutbox({ words, run }: Filler, tables: LargeTables): Promise<void> {
+  const { dueNotifications = 0, quietReceivers = 0, lean = false } = tables;
+  if (!lean) await run(deliveredRows(words));
+  for (const from of chunks(dueNotifications)) {
+    const count = Math.min(CHUNK, dueNotifications - from);
+    await run(dueRows(words, from, count, `'${HANGING_RECEIVER}'`));
+  }
+  if (quietReceivers > 0) {
+    const receiver = words.concat("'quiet-'", `(i - ${QUIET_FROM})`, "'.example:443'");
+    await run(dueRows(words, QUIET_FROM, quietReceivers, receiver));
+  }
+}
+
+async function fillLedger(filler: Filler, tables: LargeTables, jobs: number): Promise<void> {
+  const { words, run } = filler;
+  for (const statement of ledgerOfJobs(words)) await run(statement);
+  const pairs = Math.floor(((tables.ledgerEntries ?? 0) - 2 * jobs - ACCOUNTS) / 2);
+  for (const from of chunks(pairs)) {
+    const count = Math.min(CHUNK, pairs - from);
+    await run(forgottenEntries(words, jobs + from, count, 'reserve'));
+    await run(forgottenEntries(words, jobs + from, count, 'settle'));
+  }
+  await run(GRANTS);
+  await run(BALANCES);
 }
 
 /** Past every index of a due notification. */
@@ -298,7 +309,7 @@ async function openSqliteFiller(database: Database): Promise<Filler> {
   const { rows } = await sql<{ file: string }>`pragma database_list`.execute(database.kysely);
   const db = new DatabaseSync(rows[0]!.file, { timeout: 5000 });
   // Nothing here need survive a crash.
-  db.exec('pragma synchronous = off; pragma cache_size = -400000; pragma temp_store = memory');
+  db.exec('pragma synchronous = off; pragma cache_size = -2000000; pragma temp_store = memory');
   return {
     words: SQLITE,
     run: async statement => db.exec(statement),

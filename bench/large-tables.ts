@@ -1,0 +1,110 @@
+/**
+ * What large tables do to callers: a control plane on SQLite, whose statements run on its event
+ * loop, with as many jobs as are asked for, a hundredth of them due for removal. /livez is asked
+ * every few milliseconds, first while the sweeper rests, then while it is at work.
+ *
+ *     bench/large-tables.ts [jobs, 200000 unless given] [file, kept and taken as it is if there]
+ *
+ * Ten million jobs take a quarter of an hour to fill and 15 GB.
+ */
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Client } from 'undici';
+import { openDatabase } from '../control-plane/src/store/connect.ts';
+import { migrate } from '../control-plane/src/store/migrate.ts';
+import { SILENT_LOG } from '../test/support/database.ts';
+import { fillLargeTables } from '../test/support/large-tables.ts';
+import { startControlPlane } from './control-plane-process.ts';
+import { writeResults } from './results.ts';
+
+/** Shorter than the shortest wait for the first sweep, 48 s after the start. */
+const QUIET_MS = 30_000;
+const SWEEPING_MS = 60_000;
+const BETWEEN_MS = 5;
+/** The first sweep comes 72 s after the start at the latest. */
+const SWEEP_BEGINS_MS_MAX = 120_000;
+
+const jobs = Number(process.argv[2] ?? 200_000);
+const given = process.argv[3];
+const directory = given === undefined ? mkdtempSync(path.join(tmpdir(), 'matting-large-')) : '';
+const file = given ?? path.join(directory, 'large.sqlite');
+
+interface Latency {
+  readonly answers: number;
+  readonly p50Ms: number;
+  readonly p99Ms: number;
+  readonly maxMs: number;
+}
+
+async function fill(): Promise<void> {
+  const database = await openDatabase(`sqlite:${file}`, { log: SILENT_LOG });
+  try {
+    await migrate(database);
+    const oldJobs = Math.max(20_000, Math.floor(jobs / 100));
+    await fillLargeTables(database, { jobs: jobs + oldJobs, oldJobs, lean: true });
+  } finally {
+    await database.close();
+  }
+}
+
+async function latencyOf(client: Client, forMs: number): Promise<Latency> {
+  const tookMs: number[] = [];
+  const untilMs = performance.now() + forMs;
+  while (performance.now() < untilMs) {
+    const beganMs = performance.now();
+    const { statusCode, body } = await client.request({ method: 'GET', path: '/livez' });
+    await body.dump();
+    if (statusCode !== 200) throw new Error(`/livez answered ${statusCode}`);
+    tookMs.push(performance.now() - beganMs);
+    await delay(BETWEEN_MS);
+  }
+  tookMs.sort((a, b) => a - b);
+  const at = (share: number) => Math.round(10 * tookMs[Math.floor(share * tookMs.length)]!) / 10;
+  return { answers: tookMs.length, p50Ms: at(0.5), p99Ms: at(0.99), maxMs: at(0.999_999) };
+}
+
+/** Of the old jobs, those that are left. */
+function openCount(): { left(): number; close(): void } {
+  const db = new DatabaseSync(file, { readOnly: true });
+  const statement = db.prepare(
+    'select count(*) as n from jobs where finished_at < ? and finished_at > 0',
+  );
+  const beforeMs = Date.now() - 30 * 86_400_000;
+  return { left: () => Number(statement.get(beforeMs)!.n), close: () => db.close() };
+}
+
+async function measure() {
+  const count = openCount();
+  const control = await startControlPlane(`sqlite:${file}`);
+  const client = new Client(control.origin);
+  try {
+    const quiet = await latencyOf(client, QUIET_MS);
+    const before = count.left();
+    const untilMs = performance.now() + SWEEP_BEGINS_MS_MAX;
+    while (count.left() === before) {
+      if (performance.now() > untilMs) throw new Error('the sweeper removed nothing');
+      await delay(200);
+    }
+    const atFirst = count.left();
+    const sweeping = await latencyOf(client, SWEEPING_MS);
+    const removedPerS = Math.round((1000 * (atFirst - count.left())) / SWEEPING_MS);
+    const ratio = Math.round((100 * sweeping.p99Ms) / quiet.p99Ms) / 100;
+    return { jobs, quiet, sweeping, removedPerS, p99SweepingToQuiet: ratio };
+  } finally {
+    await client.close();
+    await control.close();
+    count.close();
+  }
+}
+
+try {
+  if (!existsSync(file)) await fill();
+  const measured = await measure();
+  console.log(JSON.stringify(measured, null, 2));
+  writeResults('large-tables', measured);
+} finally {
+  if (given === undefined) rmSync(directory, { recursive: true, force: true });
+}
