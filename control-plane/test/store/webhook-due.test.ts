@@ -9,14 +9,16 @@ import {
   quietReceiverOf,
   SECRET_KEY_ID,
 } from '../../../test/support/large-tables.ts';
+import { type FullPlaces, NONE_FULL } from '../../src/domain/shared-places.ts';
 import type { Database } from '../../src/store/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import type { DueQuery } from '../../src/store/webhook-outbox-store.ts';
 import { HOUR_MS, storesOn } from './fixtures.ts';
 
 const BACKLOG = 1200;
 const QUIET = 60;
 const QUIET_RECEIVERS = Array.from({ length: QUIET }, (_, index) => quietReceiverOf(index)).sort();
+
+type Without = Partial<Pick<FullPlaces, 'destinations' | 'accounts'>>;
 
 for (const dialect of DIALECTS) {
   describe(`a backlog of ${BACKLOG} on ${dialect}`, { skip: skipReason(dialect) }, () => {
@@ -31,18 +33,16 @@ for (const dialect of DIALECTS) {
       await fillLargeTables(database, { jobs: 100, ...due });
     });
 
-    function due(changes: Partial<DueQuery> = {}) {
+    function due({ destinations = [HANGING_RECEIVER], accounts = [] }: Without = {}) {
       return stores.webhookOutbox.listDue({
         limit: 32,
         secretKeyIds: [SECRET_KEY_ID],
-        exceptReceivers: [HANGING_RECEIVER],
-        exceptAccounts: [],
-        ...changes,
+        full: { ...NONE_FULL, destinations, accounts },
       });
     }
 
     /** Until nothing new comes; those seen are claimed, as a delivery does. */
-    async function drained(changes: Partial<DueQuery> = {}) {
+    async function drained(changes: Without = {}) {
       const receivers: string[] = [];
       for (let looks = 0; looks < 20; looks += 1) {
         const found = await due(changes);
@@ -69,13 +69,13 @@ for (const dialect of DIALECTS) {
     });
 
     it('is taken from its beginning where its receiver has places', async () => {
-      const first = await due({ exceptReceivers: [] });
+      const first = await due({ destinations: [] });
       assert.equal(first.length, 32);
       assert.ok(first.every(({ receiver }) => receiver === HANGING_RECEIVER));
     });
 
     it('of an account without places hides none of another account', async () => {
-      const beside = { exceptReceivers: [], exceptAccounts: [accountOf(0)] };
+      const beside = { destinations: [], accounts: [accountOf(0)] };
       const receivers = await drained(beside);
       assert.ok(receivers.length > 0);
       await givenBack();
@@ -93,7 +93,7 @@ for (const dialect of DIALECTS) {
       const shared = { callback_url: `https://${HANGING_RECEIVER}/`, receiver: HANGING_RECEIVER };
       const row = database.kysely.updateTable('webhook_outbox').where('job_id', '=', quiet!.jobId);
       await row.set({ ...shared, account_id: accountOf(7) }).execute();
-      const others = { exceptReceivers: QUIET_RECEIVERS, exceptAccounts: [accountOf(0)] };
+      const others = { destinations: QUIET_RECEIVERS, accounts: [accountOf(0)] };
       assert.deepEqual(
         (await due(others)).map(({ jobId }) => jobId),
         [quiet!.jobId],
@@ -107,7 +107,7 @@ for (const dialect of DIALECTS) {
       const rows = database.kysely.updateTable('webhook_outbox');
       const hanging = rows.where('receiver', '=', HANGING_RECEIVER);
       await hanging.set({ secret_key_id: 'another' }).execute();
-      assert.deepEqual(await drained({ exceptReceivers: [] }), QUIET_RECEIVERS);
+      assert.deepEqual(await drained({ destinations: [] }), QUIET_RECEIVERS);
       await givenBack();
       await hanging.set({ secret_key_id: SECRET_KEY_ID }).execute();
       assert.equal(await stores.webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
