@@ -10,6 +10,7 @@ import { PLACE_BOUNDS } from '#contract/connection-places.ts';
 import { MESSAGE_BYTES_SMALL, STRANGER_STREAMS_MAX } from '#contract/grpc-guard.ts';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { framed, RawConnection } from '../../../test/support/raw-grpc.ts';
+import { END_HEADERS, frame, HEALTH_CHECK, PREFACE } from '../../../test/support/raw-http2.ts';
 import { tokenMetadata } from '../../src/grpc/callers.ts';
 import { HealthClient } from './health-client.ts';
 import { MatteCaller, openTestNode, type TestNode, type TestNodeOptions } from './test-node.ts';
@@ -20,6 +21,8 @@ const WATCH = '/grpc.health.v1.Health/Watch';
 const INFO = '/matting.v1.MatteService/GetNodeInfo';
 const MATTE = '/matting.v1.MatteService/Matte';
 const REFLECTION = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
+/** What a PING carries. */
+const EIGHT = Buffer.alloc(8);
 const EMPTY = framed(Buffer.alloc(0));
 /** One connection among those that a small node has for strangers. */
 const FEW = { ...PLACE_BOUNDS, strangersMax: 4, knownMax: 6, directMax: 3, directEachMax: 2 };
@@ -269,6 +272,37 @@ describe('a connection without a token', () => {
     const connection = await openConnection();
     while (connection.open) await connection.ping();
     await until(() => causes().flood === 1);
+  });
+});
+
+describe('a connection that keeps no rule of HTTP/2', () => {
+  /** Everything at once, before the port's settings can have come. */
+  async function send(...frames: Buffer[]): Promise<void> {
+    const socket = connect(Number(node.address.split(':')[1]), '127.0.0.1');
+    socket.on('error', () => undefined).resume();
+    opened.push({ close: () => socket.destroy() });
+    const closed = new Promise(resolve => socket.once('close', resolve));
+    socket.write(Buffer.concat([PREFACE, ...frames]));
+    await closed;
+  }
+
+  const many = (count: number, make: (id: number) => Buffer) =>
+    Array.from({ length: count }, (_, index) => make(2 * index + 1));
+  const headers = (id: number) => frame(1, END_HEADERS, id, HEALTH_CHECK);
+
+  it('ends alone: with more calls than it may have, with resets, without an end', async () => {
+    await openNode({ guardBounds: { tokenWaitMaxMs: 500 } });
+    const prefix = framed(Buffer.alloc(0), 1_000_000);
+    await send(...many(256, headers), ...many(256, id => frame(0, 0, id, prefix)));
+    await send(...many(600, id => Buffer.concat([headers(id), frame(3, 0, id, Buffer.alloc(4))])));
+    await send(frame(1, 0, 1, HEALTH_CHECK), ...many(50, () => frame(9, 0, 1, Buffer.alloc(1000))));
+    await send(...many(2000, () => frame(4, 0, 0)), ...many(2000, () => frame(6, 0, 0, EIGHT)));
+    await send(headers(1), frame(0, 0, 1, Buffer.alloc(10)).subarray(0, 12));
+    // Ended with its first call, while the others are on their way up.
+    const unknownFrames = many(5, () => frame(0x20, 0, 0, Buffer.alloc(16_000)));
+    await send(...unknownFrames, ...many(STRANGER_STREAMS_MAX, headers));
+    assert.ok(causes().flood! >= 1);
+    await openKnown();
   });
 });
 
