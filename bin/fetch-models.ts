@@ -2,9 +2,10 @@
  * Before anything starts: the configured model's weights are there, checked and prepared. The
  * node's own CLI does it; here its steps become a bar.
  */
-import { spawn } from 'node:child_process';
+import { type ChildProcess, spawn } from 'node:child_process';
 import { constants } from 'node:fs';
 import { createInterface } from 'node:readline';
+import { type ChildEnd, endOf, killWithin, withinMs } from './child-end.ts';
 import type { SupervisorConfig } from './config.ts';
 import { NODE_CLI, requireDirectory, SetupError } from './stack.ts';
 import type { Terminal } from './terminal.ts';
@@ -22,6 +23,8 @@ interface Step {
 }
 
 const LAST_WORDS_CHARACTERS_MAX = 4096;
+/** From an interruption until it is killed. */
+const INTERRUPTED_MAX_MS = 5000;
 
 /** @throws SetupError with the CLI's own line. */
 export async function fetchModels(
@@ -38,8 +41,10 @@ export async function fetchModels(
     env: { ...config.env, MATTING_MODEL_DIR: config.modelDir },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  const end = () => child.kill('SIGTERM');
-  signal.addEventListener('abort', end, { once: true });
+  const end = endOf(child);
+  const interrupted = Promise.withResolvers<void>();
+  const interrupt = () => void endSoon(child, end, terminal).then(interrupted.resolve);
+  signal.addEventListener('abort', interrupt, { once: true });
   let lastWords = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     lastWords = (lastWords + text).slice(-LAST_WORDS_CHARACTERS_MAX);
@@ -59,13 +64,25 @@ export async function fetchModels(
     shown = text;
     if (step.event === 'fetch') terminal.progress(text, step.receivedBytes ?? 0, step.totalBytes);
   });
-  const code = await new Promise<number | null>(resolve => child.once('close', resolve));
-  signal.removeEventListener('abort', end);
+  await Promise.race([end, interrupted.promise]);
+  signal.removeEventListener('abort', interrupt);
   terminal.quiet();
   signal.throwIfAborted();
+  const { code } = await end;
   if (code !== 0) {
     throw new SetupError(lastWords.trim() || `models fetch failed (exit code ${code})`, code ?? 1);
   }
+}
+
+/** What it half fetched it removes. Resolves when it is gone, or was killed and does not die. */
+async function endSoon(
+  child: ChildProcess,
+  end: Promise<ChildEnd>,
+  terminal: Terminal,
+): Promise<void> {
+  child.kill('SIGTERM');
+  if ((await withinMs(INTERRUPTED_MAX_MS, end)) || (await killWithin(child, end))) return;
+  terminal.line(`matting: process ${child.pid} was killed and does not die: it is left behind`);
 }
 
 function activityOf({ event, model, step }: Step): string | undefined {

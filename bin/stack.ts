@@ -12,6 +12,7 @@ import { createServer } from 'node:net';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { makeDirectory } from '#contract/make-directory.ts';
+import { endOf, killWithin, withinMs } from './child-end.ts';
 import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
 import { findFreePorts } from './free-ports.ts';
 import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
@@ -27,6 +28,8 @@ const ANSWER_TIMEOUT_MS = 5000;
 /** What the programs take as MATTING_NODE_TOKEN. */
 const TOKEN = /^[\x21-\x7e]{16,256}$/;
 const CLI_OUTPUT_CHARACTERS_MAX = 64 * 1024;
+/** A command that writes a few rows; a database that does not answer in this time never will. */
+const CLI_TIMEOUT_MS = 120_000;
 
 /** Something a person can mend; `message` is one line that says how. */
 export class SetupError extends Error {
@@ -267,7 +270,13 @@ async function runCli(
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     errors = (errors + text).slice(-CLI_OUTPUT_CHARACTERS_MAX);
   });
-  const code = await new Promise<number | null>(resolve => child.once('close', resolve));
+  const end = endOf(child);
+  if (!(await withinMs(CLI_TIMEOUT_MS, end))) {
+    const gone = await killWithin(child, end);
+    const left = gone ? '' : `; process ${child.pid} was killed and does not die`;
+    throw new SetupError(`${args[0]} did not end within ${CLI_TIMEOUT_MS / 1000} s${left}`);
+  }
+  const { code } = await end;
   if (code !== 0) throw new SetupError(errors.trim() || `${args[0]} failed (exit code ${code})`);
   return output;
 }

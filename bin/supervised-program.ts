@@ -6,7 +6,8 @@
  * |----------|------------------------------------------|---------------------------------------------|
  * | running  | spawn                                    | exit                                        |
  * | waiting  | an exit nobody asked for, once `keepUp`  | after the back-off: running; stop: stopped  |
- * | stopped  | exit after stop, or before `keepUp`      | never                                       |
+ * | stopped  | exit after stop, or before `keepUp`; a   | never                                       |
+ * |          | stop that even SIGKILL does not end      |                                             |
  *
  * The child sits in a process group of its own, so that Ctrl-C reaches the supervisor alone, and
  * holds an IPC channel: when the supervisor is gone, however it went, the channel closes and the
@@ -15,11 +16,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync, renameSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
+import { type ChildEnd, endOf, KILL_MAX_MS, killWithin, withinMs } from './child-end.ts';
 
-export interface ProgramExit {
-  readonly code: number | null;
-  readonly signal: NodeJS.Signals | null;
+export interface ProgramExit extends ChildEnd {
   /** The end of what it wrote to stderr. */
   readonly lastWords: string;
 }
@@ -33,6 +32,16 @@ export interface SupervisedProgramOptions {
   readonly logFile: string;
   /** Something the person at the terminal should know. */
   readonly say: (line: string) => void;
+  readonly patience?: Partial<Patience>;
+}
+
+/** How long a program that was told to end is waited for, ms. */
+export interface Patience {
+  readonly stopMs: number;
+  /** After a second request. */
+  readonly hurriedStopMs: number;
+  /** After SIGKILL. */
+  readonly killMs: number;
 }
 
 const BACKOFF_MS = [250, 1000, 2000, 5000, 10_000];
@@ -41,26 +50,34 @@ const STABLE_AFTER_MS = 60_000;
 const LAST_WORDS_CHARACTERS_MAX = 4096;
 /** A log larger than this when the program starts is set aside as `.1`, replacing the one before. */
 const LOG_BYTES_MAX = 50 * 1024 * 1024;
-/** The programs finish what they admitted within 130 s and have 20 s to close. */
-const STOP_TIMEOUT_MS = 150_000;
-/** After a hurried stop. */
-const HURRIED_STOP_TIMEOUT_MS = 5000;
+const PATIENCE: Patience = {
+  // The programs finish what they admitted within 130 s and have 20 s to close.
+  stopMs: 150_000,
+  hurriedStopMs: 5000,
+  killMs: KILL_MAX_MS,
+};
 
 export class SupervisedProgram {
   readonly #options: SupervisedProgramOptions;
+  readonly #patience: Patience;
   readonly #log: number;
   #child: ChildProcess | undefined;
+  #end: Promise<ChildEnd> | undefined;
   #keepUp = false;
   #stopping = false;
   #restarts = 0;
   #startedAtMs = 0;
   #lastWords = '';
   #logOpen = true;
+  /** It was killed and does not die. */
+  #givenUp = false;
+  readonly #left = Promise.withResolvers<void>();
   readonly #firstExit: Promise<ProgramExit>;
   #resolveFirstExit: (exit: ProgramExit) => void = () => undefined;
 
   constructor(options: SupervisedProgramOptions) {
     this.#options = options;
+    this.#patience = { ...PATIENCE, ...options.patience };
     this.#log = openLog(options.logFile);
     this.#firstExit = new Promise(resolve => {
       this.#resolveFirstExit = resolve;
@@ -85,30 +102,30 @@ export class SupervisedProgram {
   /** Asks it to end and waits; kills it when it does not. */
   async stop(): Promise<void> {
     this.#stopping = true;
-    const child = this.#child;
-    if (child === undefined || hasEnded(child)) return this.#closeLog();
-    const ended = new Promise<void>(resolve => child.once('close', () => resolve()));
-    child.kill('SIGTERM');
-    await Promise.race([ended, delay(STOP_TIMEOUT_MS, undefined, { ref: false })]);
-    await this.#killUnlessEnded(child, ended);
+    await this.#endWithin(this.#patience.stopMs);
     this.#closeLog();
   }
 
   /** A second request to end: the program hurries, and is killed soon. */
   async hurry(): Promise<void> {
-    const child = this.#child;
-    if (child === undefined || hasEnded(child)) return;
-    const ended = new Promise<void>(resolve => child.once('close', () => resolve()));
-    child.kill('SIGTERM');
-    await Promise.race([ended, delay(HURRIED_STOP_TIMEOUT_MS, undefined, { ref: false })]);
-    await this.#killUnlessEnded(child, ended);
+    await this.#endWithin(this.#patience.hurriedStopMs);
   }
 
-  async #killUnlessEnded(child: ChildProcess, ended: Promise<void>): Promise<void> {
-    if (hasEnded(child)) return;
-    this.#options.say(`the ${this.#options.name} does not end: killed`);
-    child.kill('SIGKILL');
-    await ended;
+  /** Resolves when it is gone, or was killed and does not die. */
+  async #endWithin(maxMs: number): Promise<void> {
+    const child = this.#child;
+    const end = this.#end;
+    if (child === undefined || end === undefined || this.#givenUp) return;
+    if (!hasEnded(child)) child.kill('SIGTERM');
+    const over = Promise.race([end, this.#left.promise]);
+    if ((await withinMs(maxMs, over)) || this.#givenUp) return;
+    const { name, say } = this.#options;
+    say(`the ${name} does not end: killed`);
+    if (await killWithin(child, end, this.#patience.killMs)) return;
+    if (this.#givenUp) return;
+    this.#givenUp = true;
+    this.#left.resolve();
+    say(`the ${name} (process ${child.pid}) was killed and does not die: it is left behind`);
   }
 
   #spawn(): void {
@@ -127,9 +144,8 @@ export class SupervisedProgram {
     child.once('error', error => {
       this.#lastWords = `cannot be started: ${error.message}`;
     });
-    child.once('close', (code, signal) =>
-      this.#ended({ code, signal, lastWords: this.#lastWords }),
-    );
+    this.#end = endOf(child);
+    void this.#end.then(end => this.#ended({ ...end, lastWords: this.#lastWords }));
   }
 
   #ended(exit: ProgramExit): void {
