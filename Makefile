@@ -4,6 +4,7 @@
 # make check   what CI runs: types, lint, generated code, then the tests
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
 # make soak    [ONLY=name]: tests too long for make test (large tables, damaged files); says first how long
+# make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=1: beside another remover
 # make generate, make format   after a change of proto/*.proto or inference-node/kernels/; before a commit
@@ -22,8 +23,12 @@ COUNT ?= 10000
 KILLS ?= 20
 SEED ?= 1
 ONLY ?=
+FILE ?=
+TIMES ?= 20
+BUSY ?= 0
+NAME ?=
 
-.PHONY: setup start demo test check types lint generated generate format fuzz chaos soak bench clean
+.PHONY: setup start demo test check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -66,6 +71,9 @@ chaos: setup
 
 soak: setup
 	@$(NODE) test/soak/main.ts $(ONLY)
+
+repeat: setup
+	@$(NODE) test/support/repeat.ts --times=$(TIMES) --busy=$(BUSY) --name='$(NAME)' $(FILE)
 
 check: types lint generated test
 

@@ -36,8 +36,9 @@ before(async () => {
   };
   service = await startService({
     MATTING_NO_NODE_GRACE_MS: '2000',
-    // Slow, so that a run is seen from outside while it lasts.
+    // Slow, a second or more, so that no run is over before it is seen from outside.
     MATTING_MODEL: 'u2netp',
+    MATTING_MODEL_INPUT_SIZE: '1024',
     MATTING_PRECISION: 'fp32',
     MATTING_ENGINE_THREADS: '1',
   });

@@ -2,15 +2,14 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
-import { setTimeout as delay } from 'node:timers/promises';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
+import { WaitForJob } from '../../src/services/wait-for-job.ts';
 import { until } from '../dispatch/harness.ts';
 import type { Script, ScriptedNode } from '../nodes/scripted-node.ts';
 import { assertBalanced } from '../store/fixtures.ts';
 import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
 
 const TWINS = 50;
-const JOINED_MS = 1000;
 const JOBS = '/v1/matting/jobs';
 
 const cutOut: Script = exchange => exchange.cutOut();
@@ -291,7 +290,8 @@ for (const dialect of DIALECTS) {
       assert.equal(other.status, 200, 'not even its content was remembered');
     });
 
-    it('a retryable failure frees the key; those who had joined get that failure', async () => {
+    it('a retryable failure frees the key; those who had joined get that failure', async t => {
+      const waits = t.mock.method(WaitForJob.prototype, 'wait');
       const gate = Promise.withResolvers<void>();
       node.script = async exchange => {
         exchange.admit();
@@ -305,8 +305,7 @@ for (const dialect of DIALECTS) {
       const runsBefore = node.headers.length;
       const sent = [0, 1].map(replica => replicas.post(caller, body, { key, replica }));
       await until(() => node.headers.length > runsBefore, 'the attempt');
-      // Nothing outside shows that the second one has joined: many times what it takes.
-      await delay(JOINED_MS);
+      await until(() => waits.mock.callCount() === 2, 'both wait');
       gate.resolve();
       const failures = await Promise.all(sent);
       node.script = cutOut;

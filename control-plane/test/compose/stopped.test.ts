@@ -26,7 +26,6 @@ import { pictureBody } from '../support/replicas.ts';
 
 const LEASE_MS = 3000;
 const RENEW_MS = 300;
-const IMAGE_MS = 600;
 
 /** A child whose lines are kept. */
 class Child {
@@ -54,6 +53,10 @@ class Child {
 
   go(): void {
     this.process.kill('SIGCONT');
+  }
+
+  say(line: string): void {
+    this.process.stdin?.write(`${line}\n`);
   }
 
   async end(): Promise<void> {
@@ -193,7 +196,7 @@ for (const dialect of DIALECTS) {
 
     it('a node: it is no member when its lease is over, and goes on when it is back', async () => {
       const { ports } = await startReplica('only');
-      const args = ['sleeper', String(ports.registry), String(IMAGE_MS)];
+      const args = ['sleeper', String(ports.registry)];
       const sleeper = new Child('stub-node-process.ts', args, {});
       children.push(sleeper);
       await sleeper.firstLine();
@@ -204,6 +207,7 @@ for (const dialect of DIALECTS) {
       const lease = async () => (await stores.jobs.find(jobId))?.lease;
       assert.ok(await lease(), 'the job stays with its control plane');
       sleeper.go();
+      sleeper.say('go on');
       await assertDoneOnce(jobId, picture, ports.http);
       await until(async () => (await stores.nodes.listLive()).length === 1, 'its return');
       const given = sleeper.lines.filter(line => line.startsWith(jobId));

@@ -252,7 +252,7 @@ describe('the door to a node', () => {
 
   before(async () => {
     stores = storesOn(await databases.open());
-    app = appOn(stores, { door: { silenceMsMax: 300, answerMsMax: 900 } });
+    app = appOn(stores, { door: { silenceMsMax: 1500, answerMsMax: 4500 } });
     port = await listen(app);
     seen = [];
     node = createServer((request, response) => {

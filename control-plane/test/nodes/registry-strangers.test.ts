@@ -91,7 +91,7 @@ describe('half a registration', () => {
 
 describe('a connection to the registry', () => {
   it('that shows no token has an end, one that has shown it has none', async () => {
-    await openRegistry({ tokenWaitMaxMs: 200 });
+    await openRegistry({ tokenWaitMaxMs: 1500 });
     const known = await openConnection();
     assert.equal(await beat(known), status.OK);
     const silent = openSocket();

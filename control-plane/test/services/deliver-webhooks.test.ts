@@ -30,7 +30,7 @@ const TRUSTED = { fetchPorts: [80, 443], allowPrivateAddresses: true, allowHttpC
 /** The usual limit, never the reason here, but for what is read of an answer behind its status. */
 const LIMITS: Partial<PostLimits> = { totalMs: 15_000, replyMs: 100 };
 /** For receivers that do not answer; what is sent again has to be taken in it. */
-const IMPATIENT: Partial<PostLimits> = { totalMs: 500 };
+const IMPATIENT: Partial<PostLimits> = { totalMs: 2000 };
 
 let test: TestDatabase;
 let database: Database;

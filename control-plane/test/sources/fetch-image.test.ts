@@ -17,7 +17,7 @@ import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.t
 import { openRawSource, openSource, recordingConnector } from './loopback-source.ts';
 
 /** For sources that hang, so that they do not hold the tests up; the others have the usual ones. */
-const IMPATIENT: Partial<FetchLimits> = { firstByteMs: 150, idleMs: 150 };
+const IMPATIENT: Partial<FetchLimits> = { firstByteMs: 1000, idleMs: 1000 };
 const MIB = Buffer.alloc(1024 * 1024, 7);
 
 let root: string;

@@ -102,7 +102,7 @@ describe('a database that goes away', { skip: skipReason('mysql') }, () => {
   });
 
   it('a server that no longer answers does not hold its callers', async () => {
-    const impatient = await openDatabase(proxy.url, { log: SILENT_LOG, statementMsMax: 500 });
+    const impatient = await openDatabase(proxy.url, { log: SILENT_LOG, statementMsMax: 2000 });
     try {
       const own = storesOn(impatient);
       const account = await fundedAccount(own, 1);

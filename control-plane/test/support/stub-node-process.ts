@@ -1,11 +1,11 @@
 /**
- * A node in a process of its own that takes a fixed time for an image: the scripted node behind a
- * registry. Each line on stdout is a job it was given, `<job> <fence>`.
+ * A node in a process of its own that holds its images until a line comes on stdin: the scripted
+ * node behind a registry. Each line on stdout is a job it was given, `<job> <fence>`.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import { ScriptedNode } from '../nodes/scripted-node.ts';
 
-const [nodeId, registryPort, imageMs] = process.argv.slice(2);
+const [nodeId, registryPort] = process.argv.slice(2);
+const goOn = Promise.withResolvers<void>();
 const node = await ScriptedNode.start({
   nodeId,
   imagesMax: 2,
@@ -13,11 +13,11 @@ const node = await ScriptedNode.start({
     process.stdout.write(`${exchange.header.jobId} ${exchange.header.attempt}\n`);
     exchange.admit();
     const input = await exchange.receive();
-    await delay(Number(imageMs));
+    await goOn.promise;
     exchange.answer(input);
   },
 });
 await node.join(Number(registryPort));
 process.stdout.write('joined\n');
 // Its parent ends it; where the parent is gone it must not stay.
-process.stdin.on('end', () => process.exit(0)).resume();
+process.stdin.on('end', () => process.exit(0)).on('data', () => goOn.resolve());

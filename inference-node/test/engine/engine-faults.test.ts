@@ -21,6 +21,8 @@ import {
   untilStarted,
 } from './pool-harness.ts';
 
+/** Far over a quick run's time on a busy machine. */
+const WATCHDOG_MS = 2000;
 const AT_ONCE = { respawnDelaysMs: [0] };
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 
@@ -72,9 +74,11 @@ test('a graph that is not what its model says does not become ready', async cont
 });
 
 test('loads that hang are killed, and three of them are the end', async context => {
-  const timing = { ...AT_ONCE, loadTimeoutMs: 1 };
-  const pool = await openPool(context, {}, { timing });
-  await assert.rejects(pool.ready(), /did not load within 1 ms/);
+  const timing = { ...AT_ONCE, loadTimeoutMs: 100 };
+  const hanging = path.join(import.meta.dirname, 'hanging-import.ts');
+  const childEnv = { NODE_OPTIONS: `--import=${hanging}` };
+  const pool = await openPool(context, {}, { timing, childEnv });
+  await assert.rejects(pool.ready(), /did not load within 100 ms/);
   assert.equal(pool.metrics().deaths.load, 3);
   await until('no process is left', () => pool.processes().length === 0);
 });
@@ -172,7 +176,7 @@ test('a run over its time is killed by the watchdog', async context => {
 test('an engine that does not die: its image ends by the watchdog all the same', async context => {
   for (const begun of [true, false]) {
     // However long its process is waited for.
-    const timing = { runTimeoutMinMs: 500, runTimeoutMeans: 1, killWaitMaxMs: 3_600_000 };
+    const timing = { runTimeoutMinMs: WATCHDOG_MS, runTimeoutMeans: 1, killWaitMaxMs: 3_600_000 };
     const pool = await openPool(context, ENDLESS, { timing });
     await pool.ready();
     const pid = pidOf(pool);
@@ -194,7 +198,7 @@ test('an engine that does not die: its image ends by the watchdog all the same',
 });
 
 test('a single engine that does not die is a failed node, and holds no end up', async context => {
-  const timing = { runTimeoutMinMs: 500, runTimeoutMeans: 1, killWaitMaxMs: 100 };
+  const timing = { runTimeoutMinMs: WATCHDOG_MS, runTimeoutMeans: 1, killWaitMaxMs: 100 };
   const pool = await openPool(context, ENDLESS, { timing });
   await pool.ready();
   const pid = pidOf(pool);
@@ -227,7 +231,12 @@ test('a load that does not die is a failed node too', async context => {
 });
 
 test('of two engines one that does not die leaves its place empty until it does', async context => {
-  const timing = { ...AT_ONCE, runTimeoutMinMs: 500, runTimeoutMeans: 1, killWaitMaxMs: 100 };
+  const timing = {
+    ...AT_ONCE,
+    runTimeoutMinMs: WATCHDOG_MS,
+    runTimeoutMeans: 1,
+    killWaitMaxMs: 100,
+  };
   const pool = await openPool(context, ENDLESS, { engines: 2, timing });
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   const [first] = pool.processes();

@@ -4,7 +4,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { test } from 'node:test';
 import type { EnginePoolSnapshot } from '../../src/engine/engine-pool.ts';
 import { QUEUED_RUNS_MAX } from '../../src/engine/open-engine-pool.ts';
-import { isAlive, untilBusy } from '../support/processes.ts';
+import { isAlive, stop, untilBusy } from '../support/processes.ts';
 import {
   createModel,
   ENDLESS_TRIPS,
@@ -57,17 +57,19 @@ test('aborted while queued: leaves the queue and never runs', async context => {
 });
 
 test('aborted while running: told at once, but nothing overtakes native code', async context => {
-  const pool = await openPool(context, LONG);
+  const pool = await openPool(context, PACED);
   await pool.ready();
   const pid = pidOf(pool);
   const caller = new AbortController();
+  // Stopped, it cannot have ended before the caller goes.
+  await stop(pid);
   const aborted = run(pool, SLOW, { signal: caller.signal });
   const next = run(pool, QUICK);
-  await untilBusy(pid);
   caller.abort(new Error('went away'));
   await assert.rejects(aborted, /went away/);
   assert.equal(pool.snapshot().running, 1, 'the engine is still taken');
   assert.equal(pool.snapshot().queued, 1);
+  process.kill(pid, 'SIGCONT');
   assert.equal((await next).alpha[0], QUICK);
   assert.equal(pidOf(pool), pid, 'the engine was not killed');
   assert.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 0, dropped: 1 });

@@ -95,15 +95,18 @@ describe('half a message', () => {
   });
 
   it('within the bound has to become whole in time, on every method', async () => {
-    await openNode({ guardBounds: { firstMessageWaitMaxMs: 200 } });
+    await openNode({ guardBounds: { firstMessageWaitMaxMs: 1000 } });
     const connection = await openKnown();
-    for (const path of [CHECK, WATCH, INFO, REFLECTION]) {
-      const { stream, ended } = connection.call(path, TOKEN);
-      stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL));
-      assert.equal((await ended).code, 'CALL_DEADLINE_EXCEEDED', path);
-      const silent = connection.call(path, TOKEN);
-      assert.equal((await silent.ended).code, 'CALL_DEADLINE_EXCEEDED', path);
-    }
+    const calls = [CHECK, WATCH, INFO, REFLECTION].flatMap(path => {
+      const half = connection.call(path, TOKEN);
+      half.stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL));
+      return [half, connection.call(path, TOKEN)];
+    });
+    const ends = await Promise.all(calls.map(({ ended }) => ended));
+    assert.deepEqual(
+      ends.map(({ code }) => code),
+      Array(8).fill('CALL_DEADLINE_EXCEEDED'),
+    );
     assert.equal(causes().message_late, 8);
   });
 
@@ -169,7 +172,7 @@ describe('a call without a token', () => {
 
 describe('a connection without a token', () => {
   it('is closed in time, whatever it does but probe', async () => {
-    await openNode({ guardBounds: { tokenWaitMaxMs: 300 } });
+    await openNode({ guardBounds: { tokenWaitMaxMs: 1500 } });
     const silent = await openConnection();
     const refused = await openConnection();
     const wrong = refused.call(INFO, 'not-the-token');
@@ -181,7 +184,7 @@ describe('a connection without a token', () => {
   });
 
   it('that has shown one stays', async () => {
-    await openNode({ guardBounds: { tokenWaitMaxMs: 200 } });
+    await openNode({ guardBounds: { tokenWaitMaxMs: 1500 } });
     const known = await openKnown();
     const later = await openConnection();
     await later.closed;
@@ -193,7 +196,7 @@ describe('a connection without a token', () => {
   });
 
   it('that probes stays longer, and is asked to come again', async () => {
-    await openNode({ guardBounds: { tokenWaitMaxMs: 100, probeAgeMaxMs: 1000 } });
+    await openNode({ guardBounds: { tokenWaitMaxMs: 1000, probeAgeMaxMs: 4000 } });
     const prober = new HealthClient(node.address);
     const raw = await openConnection();
     const check = raw.call(CHECK);
@@ -268,7 +271,7 @@ describe('a connection without a token', () => {
   });
 
   it('is ended for a flood of pings', async () => {
-    await openNode({ guardBounds: { strangerBytesMax: 4000, tokenWaitMaxMs: 2000 } });
+    await openNode({ guardBounds: { strangerBytesMax: 4000, tokenWaitMaxMs: 60_000 } });
     const connection = await openConnection();
     while (connection.open) await connection.ping();
     await until(() => causes().flood === 1);

@@ -1,0 +1,58 @@
+/**
+ * `make repeat FILE=… [TIMES=20] [BUSY=3] [NAME=…]`: runs test files again and again, beside so many
+ * busy loops, and says how often one failed. A test that rests on chance shows here.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { parseArgs } from 'node:util';
+
+const { values, positionals: files } = parseArgs({
+  options: {
+    times: { type: 'string', default: '20' },
+    busy: { type: 'string', default: '0' },
+    name: { type: 'string', default: '' },
+  },
+  allowPositionals: true,
+});
+const times = Number(values.times);
+const busy = Number(values.busy);
+if (files.length === 0 || !(times > 0) || !(busy >= 0)) {
+  console.error('repeat: needs test files, --times above 0 and --busy of 0 or more');
+  process.exit(64);
+}
+
+/** Each takes what one processor gives it, and ends with this process: its stdin closes. */
+const BUSY_LOOP = `
+  new (require('node:worker_threads').Worker)('for (;;);', { eval: true });
+  process.stdin.on('end', () => process.kill(process.pid, 'SIGKILL')).resume();
+`;
+
+const loops: ChildProcess[] = Array.from({ length: busy }, () =>
+  spawn(process.execPath, ['-e', BUSY_LOOP], { stdio: ['pipe', 'ignore', 'inherit'] }),
+);
+
+/** What it said, where it failed. */
+async function runOnce(): Promise<string | undefined> {
+  const pattern = values.name === '' ? [] : [`--test-name-pattern=${values.name}`];
+  const args = ['--test', '--test-concurrency=1', ...pattern, ...files];
+  const test = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  let said = '';
+  test.stdout.setEncoding('utf8').on('data', (text: string) => {
+    said += text;
+  });
+  const [code] = await once(test, 'close');
+  return code === 0 ? undefined : said;
+}
+
+let failures = 0;
+const startedMs = performance.now();
+for (let time = 1; time <= times; time += 1) {
+  const said = await runOnce();
+  if (said === undefined) continue;
+  failures += 1;
+  console.log(`--- run ${time} of ${times} failed\n${said.slice(said.indexOf('failing tests'))}`);
+}
+for (const loop of loops) loop.kill('SIGKILL');
+const seconds = Math.round((performance.now() - startedMs) / 1000);
+console.log(`${failures} of ${times} runs failed, beside ${busy} busy loops, in ${seconds} s`);
+process.exitCode = failures === 0 ? 0 : 1;
