@@ -2,6 +2,7 @@
 import type { Kysely } from 'kysely';
 import { requireName } from './account-store.ts';
 import {
+  type ApiKeyToken,
   createApiKeyToken,
   hashSecret,
   parseApiKeyToken,
@@ -9,6 +10,7 @@ import {
   secretMatches,
 } from './api-key-token.ts';
 import type { Database } from './connect.ts';
+import { databaseErrorKind } from './database-errors.ts';
 import { isAsciiWord } from './rows.ts';
 import type { Schema } from './schema.ts';
 import { query } from './transact.ts';
@@ -73,8 +75,22 @@ class SqlApiKeyStore implements ApiKeyStore {
     this.#database = database;
   }
 
-  create(accountId: string, name: string) {
-    return query(this.#database, db => insertApiKey(this.#database, db, accountId, name));
+  async create(accountId: string, name: string): Promise<{ key: ApiKey; token: string }> {
+    // Made once, however often the insert is tried: an answer that was lost leaves no second key.
+    const made = createApiKeyToken();
+    try {
+      await query(this.#database, db => insertApiKey(this.#database, db, accountId, name, made));
+    } catch (error) {
+      if (databaseErrorKind(error) !== 'duplicate') throw error;
+    }
+    const row = await query(this.#database, db =>
+      selectApiKeys(db)
+        .where('id', '=', made.id)
+        .where('secret_hash', '=', hashSecret(made.secret))
+        .executeTakeFirst(),
+    );
+    if (row === undefined) throw new Error(`another API key has the id ${made.id}`);
+    return { key: apiKeyFromRow(row), token: made.text };
   }
 
   async authenticate(token: string): Promise<ApiKeyOwner | 'malformed' | 'unknown'> {
@@ -142,27 +158,25 @@ class SqlApiKeyStore implements ApiKeyStore {
   }
 }
 
-/** `db` is the database or a transaction of it. */
+/** `db` is the database or a transaction of it; `made` is the caller's, who may try again. */
 export async function insertApiKey(
   database: Database,
   db: Kysely<Schema>,
   accountId: string,
   name: string,
-): Promise<{ key: ApiKey; token: string }> {
+  made: ApiKeyToken,
+): Promise<void> {
   requireName(name);
-  const { id, secret, text } = createApiKeyToken();
   await db
     .insertInto('api_keys')
     .values({
-      id,
+      id: made.id,
       account_id: accountId,
       name,
-      secret_hash: hashSecret(secret),
+      secret_hash: hashSecret(made.secret),
       created_at: database.nowMs,
     })
     .execute();
-  const row = await selectApiKeys(db).where('id', '=', id).executeTakeFirstOrThrow();
-  return { key: apiKeyFromRow(row), token: text };
 }
 
 const LISTED_COLUMNS = ['id', 'account_id', 'name', 'created_at', 'revoked_at'] as const;

@@ -3,11 +3,14 @@
  * none.
  */
 import { randomUUID } from 'node:crypto';
+import type { Kysely } from 'kysely';
 import { insertAccount, requireName } from './account-store.ts';
 import { insertApiKey } from './api-key-store.ts';
+import { createApiKeyToken } from './api-key-token.ts';
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
 import { enterIn } from './ledger-store.ts';
+import type { Schema } from './schema.ts';
 import { transact } from './transact.ts';
 
 /** The reference of the first grant. */
@@ -24,20 +27,34 @@ export async function bootstrap(
   credits: number,
 ): Promise<BootstrapOutcome> {
   requireName(accountName);
+  // Made once, however often it is tried: after an answer that was lost the account is there, and
+  // nobody else could ever tell its key.
+  const accountId = randomUUID();
+  const key = createApiKeyToken();
+  const ours: BootstrapOutcome = { created: true, accountId, token: key.text };
   try {
     return await transact(database, async tx => {
+      if (await isThere(tx, accountId)) return ours;
       const any = await tx.selectFrom('accounts').select('id').limit(1).executeTakeFirst();
       if (any !== undefined) return { created: false };
-      const accountId = randomUUID();
       await insertAccount(database, tx, accountId, accountName);
       const reference = BOOTSTRAP_REFERENCE;
       await enterIn(database, tx, { kind: 'grant', accountId, amount: credits, reference });
-      const { token } = await insertApiKey(database, tx, accountId, accountName);
-      return { created: true, accountId, token };
+      await insertApiKey(database, tx, accountId, accountName, key);
+      return ours;
     });
   } catch (error) {
     // Two first starts at once: the other one made the account.
     if (databaseErrorKind(error) === 'duplicate') return { created: false };
     throw error;
   }
+}
+
+async function isThere(tx: Kysely<Schema>, accountId: string): Promise<boolean> {
+  const row = await tx
+    .selectFrom('accounts')
+    .select('id')
+    .where('id', '=', accountId)
+    .executeTakeFirst();
+  return row !== undefined;
 }

@@ -13,6 +13,7 @@ export class DatabaseProxy {
   #port = 0;
   #commitsToLose = 0;
   #silent = false;
+  #change: { at: number; loss: 'unheard' | 'unanswered'; seen: number } | undefined;
 
   /** How many commits reached the server and were not answered. */
   lostCommits = 0;
@@ -60,6 +61,19 @@ export class DatabaseProxy {
     this.#commitsToLose = count;
   }
 
+  /**
+   * Of the statements that change something and the commits, the `at`-th from now on breaks its
+   * connection: before the server hears of it, or when it has taken effect.
+   */
+  loseChange(at: number, loss: 'unheard' | 'unanswered'): void {
+    this.#change = { at, loss, seen: 0 };
+  }
+
+  /** Whether that many came. */
+  get changeLost(): boolean {
+    return this.#change !== undefined && this.#change.seen >= this.#change.at;
+  }
+
   /** A server that takes statements and answers nothing, until it is told to speak again. */
   setSilent(silent: boolean): void {
     this.#silent = silent;
@@ -85,6 +99,14 @@ export class DatabaseProxy {
         this.#commitsToLose--;
         losing = true;
       }
+      const change = this.#change;
+      if (change !== undefined && isChange(data) && ++change.seen === change.at) {
+        if (change.loss === 'unheard') {
+          client.destroy();
+          return;
+        }
+        losing = true;
+      }
       server.write(data);
     });
     server.on('data', (data: Buffer) => {
@@ -107,4 +129,10 @@ function placeOf(databaseUrl: string): net.NetConnectOpts {
 /** A COM_QUERY packet of that text; between the two MySQL's clients may put query attributes. */
 function isCommit(packet: Buffer): boolean {
   return packet[4] === 3 && packet.length <= 13 && packet.toString('latin1').endsWith('commit');
+}
+
+/** A COM_QUERY packet that begins with one of these words. */
+function isChange(packet: Buffer): boolean {
+  const text = packet.toString('latin1', 5, 40);
+  return packet[4] === 3 && /^.{0,2}(?:insert into|update|delete from|commit)\b/s.test(text);
 }

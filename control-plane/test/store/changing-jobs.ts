@@ -1,0 +1,399 @@
+/** The methods that change jobs, their money and their notifications. */
+import assert from 'node:assert/strict';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Job } from '../../src/domain/job.ts';
+import type { Claim, NewJob, SubmitOutcome } from '../../src/store/job-store.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import type { NotificationClaim } from '../../src/store/webhook-outbox-store.ts';
+import type { ChangingMethod, Ground } from './changing-methods.ts';
+import {
+  claimed,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  reread,
+  resultOf,
+  running,
+  SERVICE_FAULT,
+  storedInput,
+  submitted,
+} from './fixtures.ts';
+
+const SOURCE = 'https://pictures.example/1.png';
+const CALLBACK = {
+  url: 'https://receiver.example/hook',
+  secret: new Uint8Array([1, 2, 3]),
+  secretKeyId: 'key-1',
+};
+const END = { statusCode: 500, durationMs: 12 };
+
+/** A job of a new account with two credits. */
+async function accountJob(
+  { stores }: Ground,
+  overrides: Partial<NewJob> = {},
+): Promise<{ account: string; job: NewJob }> {
+  const account = await fundedAccount(stores, 2);
+  return { account, job: newJob(account, overrides) };
+}
+
+async function assertCredits(
+  stores: Stores,
+  account: string,
+  expected: { available: number; reserve: number; charge?: number; release?: number },
+): Promise<void> {
+  const credits = await stores.ledger.credits(account);
+  const { available, reserve, charge = 0, release = 0 } = expected;
+  assert.deepEqual(
+    [credits?.available, credits?.sums.reserve, credits?.sums.charge, credits?.sums.release],
+    [available, reserve, charge, release],
+  );
+}
+
+/** Claimed by A, then, as if A had stood still for longer than its lease, by B. */
+async function takenOver(
+  ground: Ground,
+  begin: (ground: Ground) => Promise<Claim>,
+): Promise<{ late: Claim; held: Claim }> {
+  const late = await begin(ground);
+  await ground.stores.jobs.endLease(late.jobId);
+  const job = await reread(ground.stores, late.jobId);
+  return { late, held: await claimed(ground.stores, job, { holder: 'replica-2' }) };
+}
+
+const fetching = async (ground: Ground): Promise<Claim> => {
+  const { job } = await accountJob(ground, { sourceUrl: SOURCE });
+  return claimed(ground.stores, await submitted(ground.stores, job));
+};
+const admitted = async (ground: Ground): Promise<Claim> => {
+  const { job } = await accountJob(ground, { callback: CALLBACK });
+  return (await running(ground.stores, job)).claim;
+};
+
+/** The row as `expected`, once. */
+function rowIs(stores: Stores, jobId: string, expected: Partial<Job>) {
+  return async () => {
+    const job = await reread(stores, jobId);
+    for (const [name, value] of Object.entries(expected)) {
+      assert.deepEqual(job[name as keyof Job], value, name);
+    }
+  };
+}
+
+/** A method of a claim's holder that tells whether it was still that. */
+function byClaim(
+  name: string,
+  begin: (ground: Ground) => Promise<Claim>,
+  call: (stores: Stores, claim: Claim) => Promise<unknown>,
+  expected: Partial<Job>,
+  /** What the holder is told when the answer was lost: it then takes the lease for lost. */
+  toldWhenLost: readonly unknown[] = [true],
+): ChangingMethod {
+  return {
+    name: `jobs.${name}`,
+    arrange: async ground => {
+      const claim = await begin(ground);
+      return {
+        act: stores => call(stores, claim),
+        check: async outcome => {
+          const told = outcome instanceof Object ? true : outcome;
+          assert.ok(toldWhenLost.includes(told), `told ${told}`);
+          await rowIs(ground.stores, claim.jobId, { fence: claim.fence, ...expected })();
+        },
+      };
+    },
+    late: async ground => {
+      const { late } = await takenOver(ground, begin);
+      const told = name === 'attemptLost' ? undefined : false;
+      return { act: stores => call(stores, late), told };
+    },
+  };
+}
+
+const submit: ChangingMethod = {
+  name: 'jobs.submit',
+  arrange: async ground => {
+    const { account, job } = await accountJob(ground);
+    return {
+      act: stores => stores.jobs.submit(job, LIMITS),
+      check: async outcome => {
+        const { kind, job: made } = outcome as SubmitOutcome & { job: Job };
+        assert.deepEqual([kind, made.id], ['created', job.id]);
+        await assertCredits(ground.stores, account, { available: 1, reserve: 1 });
+      },
+    };
+  },
+  late: async ground => {
+    const { job } = await accountJob(ground);
+    await submitted(ground.stores, job);
+    // The same request by way of another replica, which gives its job another id.
+    const twin = { ...newJob(job.accountId), idempotencyKeyHash: job.idempotencyKeyHash };
+    const act = async (stores: Stores) => {
+      const outcome = (await stores.jobs.submit(twin, LIMITS)) as SubmitOutcome & { job: Job };
+      return [outcome.kind, outcome.job.id];
+    };
+    return { act, told: ['exists', job.id] };
+  },
+};
+
+const claim: ChangingMethod = {
+  name: 'jobs.claim',
+  arrange: async ground => {
+    const { job } = await accountJob(ground);
+    const { id, fence } = await submitted(ground.stores, job);
+    const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
+    return {
+      act: stores => stores.jobs.claim(open, 'replica-1', 1),
+      check: async outcome => {
+        // Won, or taken for lost: then the lease runs out, and the next claim is a take-over.
+        const row = await reread(ground.stores, id);
+        assert.deepEqual([row.fence, row.lease?.holder, row.takeovers], [1, 'replica-1', 0]);
+        assert.ok(outcome === undefined || outcome instanceof Object);
+        await delay(5);
+        await claimed(ground.stores, row, { holder: 'replica-2' });
+      },
+    };
+  },
+  late: async ground => {
+    const { job } = await accountJob(ground);
+    const { id, fence } = await submitted(ground.stores, job);
+    await claimed(ground.stores, { id, fence }, { holder: 'replica-2' });
+    const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
+    return { act: stores => stores.jobs.claim(open, 'replica-1', HOUR_MS), told: undefined };
+  },
+};
+
+function ending(name: 'succeed' | 'fail'): ChangingMethod {
+  const call = (stores: Stores, of: Claim, result = resultOf(of)) =>
+    name === 'succeed'
+      ? stores.jobs.succeed(of, result, HOUR_MS, {})
+      : stores.jobs.fail(of, SERVICE_FAULT);
+  return {
+    name: `jobs.${name}`,
+    arrange: async ground => {
+      const of = await admitted(ground);
+      const { accountId } = await reread(ground.stores, of.jobId);
+      // One token however often it is tried.
+      const result = resultOf(of);
+      return {
+        act: stores => call(stores, of, result),
+        check: async outcome => {
+          assert.equal(outcome, true);
+          const job = await reread(ground.stores, of.jobId);
+          const charged = name === 'succeed' ? 1 : 0;
+          assert.equal(job.state, charged ? 'succeeded' : 'failed');
+          assert.deepEqual(job.result?.token, charged ? result.token : undefined);
+          const available = charged ? 1 : 2;
+          const sums = charged ? { charge: 1 } : { release: 1 };
+          await assertCredits(ground.stores, accountId, { available, reserve: 1, ...sums });
+          const told = await ground.stores.webhookOutbox.list({ jobId: of.jobId, limit: 10 });
+          assert.equal(told.length, 1);
+        },
+      };
+    },
+    late: async ground => {
+      const { late } = await takenOver(ground, admitted);
+      return { act: stores => call(stores, late), told: false };
+    },
+  };
+}
+
+const endLease: ChangingMethod = {
+  name: 'jobs.endLease',
+  arrange: async ground => {
+    const of = await admitted(ground);
+    return {
+      act: stores => stores.jobs.endLease(of.jobId),
+      check: async outcome => {
+        // After a lost answer it finds its own work done.
+        assert.match((outcome as { kind: string }).kind, /^(ended|not-leased)$/);
+        await rowIs(ground.stores, of.jobId, { lease: null, fence: 1, lostAttempts: 0 })();
+      },
+    };
+  },
+};
+
+const takeExpiredResultBlobs: ChangingMethod = {
+  name: 'jobs.takeExpiredResultBlobs',
+  alone: true,
+  arrange: async ground => {
+    const of = await admitted(ground);
+    await ground.stores.jobs.succeed(of, resultOf(of), -1, {});
+    return {
+      act: stores => stores.jobs.takeExpiredResultBlobs(10),
+      check: async outcome => {
+        // Names of a lost answer are no row's: the sweep of orphans finds their blobs.
+        const { blob } = resultOf(of);
+        assert.ok((outcome as string[]).every(name => name === blob));
+        assert.deepEqual([...(await ground.stores.jobs.referencedBlobs([blob]))], []);
+      },
+    };
+  },
+};
+
+const removeFinalOlderThan: ChangingMethod = {
+  name: 'jobs.removeFinalOlderThan',
+  alone: true,
+  arrange: async ground => {
+    const gone = await admitted(ground);
+    await ground.stores.jobs.fail(gone, IMAGE_FAULT);
+    const stays = await admitted(ground);
+    return {
+      act: stores => stores.jobs.removeFinalOlderThan(-1000, 10),
+      check: async () => {
+        assert.equal(await ground.stores.jobs.find(gone.jobId), undefined);
+        const told = await ground.stores.webhookOutbox.list({ jobId: gone.jobId, limit: 1 });
+        assert.deepEqual(told, []);
+        assert.equal((await reread(ground.stores, stays.jobId)).state, 'running');
+      },
+    };
+  },
+};
+
+/** A notification that is due, and the claim on it. */
+async function notification(ground: Ground): Promise<NotificationClaim> {
+  const of = await admitted(ground);
+  assert.ok(await ground.stores.jobs.succeed(of, resultOf(of), HOUR_MS, {}));
+  return { jobId: of.jobId, holder: 'replica-1', fence: 1 };
+}
+
+async function sending(ground: Ground): Promise<NotificationClaim> {
+  const of = await notification(ground);
+  assert.ok(await ground.stores.webhookOutbox.claim(of, HOUR_MS));
+  return of;
+}
+
+async function summaryOf(stores: Stores, jobId: string) {
+  const [summary] = await stores.webhookOutbox.list({ jobId, limit: 1 });
+  return summary;
+}
+
+/** A method of a notification's holder; a lost answer tells it that it is no more. */
+function byNotificationClaim(
+  name: 'claim' | 'release' | 'delivered' | 'retryLater' | 'failed',
+  call: (stores: Stores, of: NotificationClaim) => Promise<boolean>,
+  expected: { status: string; attempts: number },
+): ChangingMethod {
+  const begin = name === 'claim' ? notification : sending;
+  return {
+    name: `webhookOutbox.${name}`,
+    arrange: async ground => {
+      const of = await begin(ground);
+      return {
+        act: stores => call(stores, of),
+        check: async outcome => {
+          assert.equal(typeof outcome, 'boolean');
+          const { status, attempts } = await summaryOf(ground.stores, of.jobId);
+          assert.deepEqual({ status, attempts }, expected);
+          if (expected.status !== 'pending') return;
+          // Whoever comes next can have it: nothing was lost.
+          const next = { ...of, holder: 'replica-2', fence: 2 };
+          await ground.database.kysely
+            .updateTable('webhook_outbox')
+            .set({ lease_holder: null, lease_expires_at: null, next_attempt_at: 1 })
+            .where('job_id', '=', of.jobId)
+            .execute();
+          assert.ok(await ground.stores.webhookOutbox.claim(next, HOUR_MS));
+        },
+      };
+    },
+    late: async ground => {
+      const of = await begin(ground);
+      if (name !== 'claim') assert.ok(await ground.stores.webhookOutbox.release(of));
+      const fence = name === 'claim' ? 1 : 2;
+      const theirs = { ...of, holder: 'replica-2', fence };
+      assert.ok(await ground.stores.webhookOutbox.claim(theirs, HOUR_MS));
+      return { act: stores => call(stores, of), told: false };
+    },
+  };
+}
+
+const retry: ChangingMethod = {
+  name: 'webhookOutbox.retry',
+  arrange: async ground => {
+    const of = await sending(ground);
+    const { webhookOutbox } = ground.stores;
+    assert.ok(await webhookOutbox.failed(of, END, { eraseSecret: false }));
+    return {
+      act: stores => stores.webhookOutbox.retry(of.jobId),
+      check: async outcome => {
+        assert.equal(outcome, 'retried');
+        const { status, attempts } = await summaryOf(ground.stores, of.jobId);
+        assert.deepEqual([status, attempts], ['pending', 1]);
+      },
+    };
+  },
+};
+
+const eraseDueSecrets: ChangingMethod = {
+  name: 'webhookOutbox.eraseDueSecrets',
+  alone: true,
+  arrange: async ground => {
+    const of = await sending(ground);
+    await ground.database.kysely
+      .updateTable('webhook_outbox')
+      .set({ secret_erase_at: 1 })
+      .where('job_id', '=', of.jobId)
+      .execute();
+    return {
+      act: stores => stores.webhookOutbox.eraseDueSecrets(10),
+      check: async () => {
+        const summary = await summaryOf(ground.stores, of.jobId);
+        assert.deepEqual([summary.status, summary.secretEraseAtMs], ['failed', null]);
+        assert.equal(await ground.stores.webhookOutbox.delivered(of, END), false, 'fenced off');
+      },
+    };
+  },
+};
+
+export const CHANGING_JOBS: readonly ChangingMethod[] = [
+  submit,
+  claim,
+  byClaim('renew', admitted, (s, of) => s.jobs.renew(of, HOUR_MS), { state: 'running' }),
+  byClaim('release', admitted, (s, of) => s.jobs.release(of), { lease: null, lostAttempts: 0 }, [
+    true,
+    false,
+  ]),
+  byClaim(
+    'inputStored',
+    fetching,
+    (s, of) => s.jobs.inputStored(of, storedInput(`${of.jobId}-1`)),
+    { state: 'ready' },
+  ),
+  byClaim('admitted', admitted, (s, of) => s.jobs.admitted(of), { state: 'running' }),
+  byClaim(
+    'attemptLost',
+    admitted,
+    (s, of) => s.jobs.attemptLost(of, true),
+    { lease: null, lostAttempts: 1, lostWithProcess: 1 },
+    [true, undefined],
+  ),
+  ending('succeed'),
+  ending('fail'),
+  endLease,
+  takeExpiredResultBlobs,
+  removeFinalOlderThan,
+  byNotificationClaim('claim', (s, of) => s.webhookOutbox.claim(of, HOUR_MS), {
+    status: 'pending',
+    attempts: 0,
+  }),
+  byNotificationClaim('release', (s, of) => s.webhookOutbox.release(of), {
+    status: 'pending',
+    attempts: 0,
+  }),
+  byNotificationClaim('delivered', (s, of) => s.webhookOutbox.delivered(of, END), {
+    status: 'delivered',
+    attempts: 1,
+  }),
+  byNotificationClaim('retryLater', (s, of) => s.webhookOutbox.retryLater(of, END, HOUR_MS), {
+    status: 'pending',
+    attempts: 1,
+  }),
+  byNotificationClaim('failed', (s, of) => s.webhookOutbox.failed(of, END, { eraseSecret: true }), {
+    status: 'failed',
+    attempts: 1,
+  }),
+  retry,
+  eraseDueSecrets,
+];

@@ -1,0 +1,96 @@
+/**
+ * Every method of the stores, and whether it changes something. For each that does: how a call of
+ * it is arranged, what must hold when its answer was lost, and what a late call does.
+ */
+import type { Database } from '../../src/store/connect.ts';
+import type { Stores } from '../../src/store/stores.ts';
+
+/** Where a call is arranged, by stores that lose nothing. */
+export interface Ground {
+  readonly stores: Stores;
+  readonly database: Database;
+}
+
+export interface Arranged {
+  /** The call; made again, as its caller would, where the database stayed away. */
+  readonly act: (stores: Stores, database: Database) => Promise<unknown>;
+  /**
+   * Nothing was lost, nothing done twice.
+   * @param outcome of the last call
+   * @param repeated the first one rejected
+   */
+  readonly check: (outcome: unknown, repeated: boolean) => Promise<void>;
+}
+
+export interface LateCall {
+  /** By somebody whose time is over. */
+  readonly act: (stores: Stores) => Promise<unknown>;
+  /** What it is told. Whatever the tables hold must be as it was. */
+  readonly told: unknown;
+}
+
+export interface ChangingMethod {
+  /** `<store>.<method>`. */
+  readonly name: string;
+  /** It looks at all rows: its database is its own. */
+  readonly alone?: boolean;
+  readonly arrange: (ground: Ground) => Promise<Arranged>;
+  /** Absent: it carries no lease and no claim, whenever it comes it means the same. */
+  readonly late?: (ground: Ground) => Promise<LateCall>;
+}
+
+/** Methods that change nothing. */
+export const READING_METHODS: readonly string[] = [
+  'accounts.find',
+  'accounts.findByNameOrId',
+  'accounts.list',
+  'apiKeys.authenticate',
+  'apiKeys.list',
+  'jobs.find',
+  'jobs.findFinal',
+  'jobs.findForKey',
+  'jobs.findByIdempotencyKey',
+  'jobs.findByResultToken',
+  'jobs.listLanes',
+  'jobs.listClaimable',
+  'jobs.list',
+  'jobs.queued',
+  'jobs.doneWithin',
+  'jobs.referencedBlobs',
+  'ledger.balances',
+  'ledger.lastAudits',
+  'nodes.listLive',
+  'nodes.listAll',
+  'nodes.find',
+  'rateQuotas.nowMs',
+  'sweeps.backlog',
+  'webhookOutbox.listDue',
+  'webhookOutbox.due',
+  'webhookOutbox.countSealedWithOthers',
+  'webhookOutbox.list',
+  // Its write matches no row.
+  'check',
+  'close',
+];
+
+/** Methods that change what another does, by the same code. */
+export const LIKE_ANOTHER: Readonly<Record<string, string>> = {
+  'ledger.check': 'ledger.audit',
+  'ledger.credits': 'ledger.audit',
+};
+
+/** `<store>.<method>`, as the objects have them. */
+export function methodsOf(stores: Stores): string[] {
+  return Object.entries(stores).flatMap(([name, store]) =>
+    typeof store === 'function' ? [name] : namesOf(store).map(method => `${name}.${method}`),
+  );
+}
+
+function namesOf(store: object): string[] {
+  const names = new Set<string>();
+  for (let part = store; part !== Object.prototype; part = Object.getPrototypeOf(part)) {
+    for (const name of Object.getOwnPropertyNames(part)) names.add(name);
+  }
+  names.delete('constructor');
+  return [...names];
+}

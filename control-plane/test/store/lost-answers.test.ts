@@ -1,0 +1,182 @@
+/**
+ * Each statement that changes something, and each commit, of every method of the stores: the
+ * database does not hear of it, or its answer is lost after it took effect, or the database stays
+ * away after that; then whatever the product does next. And each call that comes late, when its
+ * lease is somebody else's. Nothing is lost, and nothing done twice.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { ContractError } from '#contract/errors.ts';
+import {
+  createTestDatabase,
+  DIALECTS,
+  SILENT_LOG,
+  skipReason,
+  type TestDatabase,
+} from '../../../test/support/database.ts';
+import type { DatabaseDialect } from '../../src/store/clock.ts';
+import { type Database, openDatabase } from '../../src/store/connect.ts';
+import type { Schema } from '../../src/store/schema.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { CHANGING_JOBS } from './changing-jobs.ts';
+import {
+  type ChangingMethod,
+  type Ground,
+  LIKE_ANOTHER,
+  methodsOf,
+  READING_METHODS,
+} from './changing-methods.ts';
+import { CHANGING_OTHERS } from './changing-others.ts';
+import { CHANGING_SWEEPS } from './changing-sweeps.ts';
+import { DatabaseProxy } from './database-proxy.ts';
+import { Fault, type Loss, openFaultySqlite } from './faulty-database.ts';
+import { assertBalanced, storesOn } from './fixtures.ts';
+
+const CHANGING: readonly ChangingMethod[] = [
+  ...CHANGING_JOBS,
+  ...CHANGING_OTHERS,
+  ...CHANGING_SWEEPS,
+];
+/** More than any method has. */
+const STATEMENTS_MAX = 50;
+
+/** On a server the two first of them are what a broken connection can do. */
+const LOSSES: Readonly<Record<DatabaseDialect, readonly Loss[]>> = {
+  sqlite: ['unheard', 'unanswered', 'given-up'],
+  mysql: ['unheard', 'unanswered'],
+};
+
+interface Faulty {
+  readonly stores: Stores;
+  readonly database: Database;
+  readonly fired: () => boolean;
+  close(): Promise<void>;
+}
+
+async function openFaulty(test: TestDatabase, at: number, loss: Loss): Promise<Faulty> {
+  if (test.dialect === 'sqlite') {
+    const fault = new Fault(at, loss);
+    const database = openFaultySqlite(test.url, fault);
+    const close = () => database.close();
+    return { stores: storesOn(database), database, fired: () => fault.fired, close };
+  }
+  assert.ok(loss !== 'given-up');
+  const proxy = new DatabaseProxy(test.url);
+  await proxy.open();
+  const database = await openDatabase(proxy.url, { log: SILENT_LOG });
+  proxy.loseChange(at, loss);
+  const close = async () => {
+    await database.close();
+    await proxy.close();
+  };
+  return { stores: storesOn(database), database, fired: () => proxy.changeLost, close };
+}
+
+/** False: the method has fewer statements than that. */
+async function lose(
+  method: ChangingMethod,
+  ground: Ground,
+  test: TestDatabase,
+  fault: { at: number; loss: Loss },
+): Promise<boolean> {
+  const { act, check } = await method.arrange(ground);
+  const faulty = await openFaulty(test, fault.at, fault.loss);
+  try {
+    let repeated = false;
+    const outcome = await act(faulty.stores, faulty.database).catch((error: unknown) => {
+      assert.ok(error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE', `${error}`);
+      repeated = true;
+      return act(faulty.stores, faulty.database);
+    });
+    await check(outcome, repeated);
+    assert.ok(!repeated || fault.loss === 'given-up', 'the store itself came over it');
+    return faulty.fired();
+  } finally {
+    await faulty.close();
+  }
+}
+
+async function contents(ground: Ground): Promise<unknown> {
+  const tables = await ground.database.kysely.introspection.getTables();
+  const found: Record<string, unknown[]> = {};
+  for (const { name } of tables) {
+    const rows = await ground.database.kysely
+      .selectFrom(name as keyof Schema)
+      .selectAll()
+      .execute();
+    found[name] = rows.map(row => JSON.stringify(row)).sort();
+  }
+  return found;
+}
+
+for (const dialect of DIALECTS) {
+  describe(`what changes something on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    let shared: TestDatabase;
+    let ground: Ground;
+
+    before(async () => {
+      shared = await createTestDatabase(dialect);
+      const database = await shared.open();
+      ground = { stores: storesOn(database), database };
+    });
+    after(() => shared?.close());
+
+    /**
+     * The method's own database where it looks at all rows, and on SQLite, whose writers wait for
+     * each other. Whatever was lost, its ledger is balanced then.
+     */
+    async function on(
+      method: ChangingMethod,
+      work: (ground: Ground, test: TestDatabase) => Promise<void>,
+    ): Promise<void> {
+      if (!method.alone && dialect !== 'sqlite') return work(ground, shared);
+      const own = await createTestDatabase(dialect);
+      try {
+        const database = await own.open();
+        const stores = storesOn(database);
+        await work({ stores, database }, own);
+        await assertBalanced(stores);
+      } finally {
+        await own.close();
+      }
+    }
+
+    describe('and whose answer is lost', { concurrency: 8 }, () => {
+      for (const method of CHANGING) {
+        it(method.name, () =>
+          on(method, async (place, test) => {
+            for (const loss of LOSSES[dialect]) {
+              let at = 1;
+              while (await lose(method, place, test, { at, loss })) {
+                at += 1;
+                assert.ok(at < STATEMENTS_MAX);
+              }
+              assert.ok(at > 1, 'it changes something');
+            }
+          }),
+        );
+      }
+    });
+
+    describe('and comes late', () => {
+      for (const { name, late } of CHANGING) {
+        if (late === undefined) continue;
+        it(name, async () => {
+          const { act, told } = await late(ground);
+          const beforehand = await contents(ground);
+          assert.deepEqual(await act(ground.stores), told);
+          assert.deepEqual(await contents(ground), beforehand);
+        });
+      }
+    });
+
+    it('leaves the ledger balanced', () => assertBalanced(ground.stores));
+
+    it('is every method that is not known to change nothing', () => {
+      const changing = new Set(CHANGING.map(({ name }) => name));
+      for (const other of Object.values(LIKE_ANOTHER)) assert.ok(changing.has(other), other);
+      const known = [...changing, ...Object.keys(LIKE_ANOTHER), ...READING_METHODS];
+      assert.deepEqual(methodsOf(ground.stores).sort(), known.sort());
+    });
+  });
+}
