@@ -142,8 +142,8 @@ class Guard {
   }
 
   #stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, inner: StreamListener[]): void {
-    // Also of a stream that nobody handles: it may have failed while its headers were on their way up,
-    // and a failure without a listener ends the process.
+    // Also of a stream that nobody handles: it may have failed while its headers were on their way
+    // up, and a failure without a listener ends the process.
     stream.on('error', () => undefined);
     const session = stream.session as ServerHttp2Session | undefined;
     // Its connection ended while the headers were on their way up.

@@ -1,6 +1,6 @@
 /**
- * Audits in the middle of everything: random histories of grants, submissions and completions by two
- * replicas, time that passes, audits of either kind beside them, some killed half way, with no
+ * Audits in the middle of everything: random histories of grants, submissions and completions by
+ * two replicas, time that passes, audits of either kind beside them, some killed half way, with no
  * margin between what they close and the present. None ever says that something is wrong, whatever
  * is closed is right, and what is then broken is found by the kind that says it finds it.
  */
