@@ -13,4 +13,9 @@ export const SOAKS: readonly Soak[] = [
     about: 'cut and spoilt files of every form are refused or come out whole; says what goes by',
     minutes: 4,
   },
+  {
+    name: 'ledger',
+    about: 'three million ledger entries: checks killed half way, resumed, incremental, in full',
+    minutes: 15,
+  },
 ];

@@ -131,10 +131,11 @@ async function check(
       onProgress: progressLines(context),
     });
   });
-  const { kind, accounts, entries, jobs, problemCount } = audit;
+  const { kind, resumed, accounts, entries, jobs, problemCount } = audit;
   const value = {
     ok: problemCount === 0,
     kind,
+    resumed,
     read: { accounts, entries, jobs },
     problem_count: problemCount,
     problems: audit.problems.map(({ accountId, jobId, problem }) => ({

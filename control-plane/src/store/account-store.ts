@@ -14,13 +14,16 @@ export interface Account extends Balances {
   readonly createdAtMs: number;
 }
 
+/** Accounts of one statement. */
+const ACCOUNTS_PAGE_ROWS = 500;
+
 export interface AccountStore {
   /** Undefined: the name is taken. */
   create(name: string): Promise<Account | undefined>;
   find(accountId: string): Promise<Account | undefined>;
   /** By name, or else by id: what an operator types. */
   findByNameOrId(nameOrId: string): Promise<Account | undefined>;
-  /** By name. */
+  /** All of them, by name, read in pages. */
   list(): Promise<Account[]>;
 }
 
@@ -69,8 +72,20 @@ export function createAccountStore(database: Database): AccountStore {
       return (await findBy('name', nameOrId)) ?? (await findBy('id', nameOrId));
     },
     async list() {
-      const rows = await query(database, db => selectAccounts(db).orderBy('name').execute());
-      return rows.map(accountFromRow);
+      const accounts: Account[] = [];
+      for (let more = true; more; ) {
+        const after = accounts.at(-1)?.name ?? '';
+        const page = await query(database, db =>
+          selectAccounts(db)
+            .where('name', '>', after)
+            .orderBy('name')
+            .limit(ACCOUNTS_PAGE_ROWS)
+            .execute(),
+        );
+        accounts.push(...page.map(accountFromRow));
+        more = page.length === ACCOUNTS_PAGE_ROWS;
+      }
+      return accounts;
     },
   };
 }

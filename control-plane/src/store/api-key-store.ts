@@ -1,5 +1,6 @@
 /** API keys: made once, shown once, stored as a hash, found by the part that is no secret. */
 import type { Kysely } from 'kysely';
+import { ofAccount } from './account-rows.ts';
 import { requireName } from './account-store.ts';
 import {
   type ApiKeyToken,
@@ -43,7 +44,7 @@ export interface ApiKeyStore {
   authenticate(token: string): Promise<ApiKeyOwner | 'malformed' | 'unknown'>;
   /** Undefined: no such key. The key as it is now; revoking again changes nothing. */
   revoke(apiKeyId: string): Promise<ApiKey | undefined>;
-  /** Oldest first; all accounts' without one. */
+  /** Oldest first, read in pages; all accounts' without one. */
   list(accountId?: string): Promise<ApiKey[]>;
 }
 
@@ -52,6 +53,8 @@ export interface ApiKeyStore {
  * asks ten times a second. Half of what the contract gives a revocation to reach every replica.
  */
 export const API_KEY_MEMORY_MS = 500;
+/** Keys of one statement. */
+const KEYS_PAGE_ROWS = 500;
 /** Keys remembered at once; the oldest go first. */
 const API_KEYS_REMEMBERED_MAX = 10_000;
 
@@ -118,14 +121,41 @@ class SqlApiKeyStore implements ApiKeyStore {
   }
 
   async list(accountId?: string): Promise<ApiKey[]> {
-    const rows = await query(this.#database, db =>
-      selectApiKeys(db)
-        .$if(accountId !== undefined, keys => keys.where('account_id', '=', accountId ?? ''))
-        .orderBy('created_at')
-        .orderBy('id')
-        .execute(),
-    );
-    return rows.map(apiKeyFromRow);
+    if (accountId !== undefined && !isAsciiWord(accountId)) return [];
+    const keys: ApiKey[] = [];
+    for (let more = true; more; ) {
+      const last = keys.at(-1);
+      const page = await query(this.#database, db =>
+        accountId === undefined
+          ? this.#selectPage(db, last)
+          : this.#selectPageOf(db, accountId, last),
+      );
+      keys.push(...page.map(apiKeyFromRow));
+      more = page.length === KEYS_PAGE_ROWS;
+    }
+    // Those of all accounts are read by id: no index has them by age.
+    return keys.sort((a, b) => a.createdAtMs - b.createdAtMs || (a.id < b.id ? -1 : 1));
+  }
+
+  #selectPage(db: Kysely<Schema>, last: ApiKey | undefined) {
+    return selectApiKeys(db)
+      .where('id', '>', last?.id ?? '')
+      .orderBy('id')
+      .limit(KEYS_PAGE_ROWS)
+      .execute();
+  }
+
+  #selectPageOf(db: Kysely<Schema>, accountId: string, last: ApiKey | undefined) {
+    const { createdAtMs = 0, id = '' } = last ?? {};
+    return selectApiKeys(db)
+      .where(ofAccount(this.#database.dialect, accountId))
+      .where('created_at', '>=', createdAtMs)
+      .where(eb => eb.or([eb('created_at', '>', createdAtMs), eb('id', '>', id)]))
+      .orderBy('account_id')
+      .orderBy('created_at')
+      .orderBy('id')
+      .limit(KEYS_PAGE_ROWS)
+      .execute();
   }
 
   #recall(id: string): RememberedKey | undefined {

@@ -86,6 +86,8 @@ const TUNING: AuditTuning = {
 
 export interface LedgerAudit {
   readonly kind: LedgerAuditKind;
+  /** It went on with a full one that was interrupted. */
+  readonly resumed: boolean;
   /** Accounts, entries and jobs that were read; of a full one since its beginning. */
   readonly accounts: number;
   readonly entries: number;
@@ -105,15 +107,12 @@ export async function auditLedger(
   if (options.accountId !== undefined) return auditOf(database, options.accountId, options, tuning);
   const bounds = { ...TUNING, ...tuning };
   const start = startOf(await readNowMs(database));
-  let audit: Audit;
-  if (kind === 'full') {
-    const run = await beginFullRun(database, start, bounds.takeOverMs);
-    audit = new Audit(database, { options, bounds, progress: run.progress, runId: run.id });
-  } else {
-    audit = new Audit(database, { options, bounds, progress: start });
-  }
+  const run = kind === 'full' ? await beginFullRun(database, start, bounds.takeOverMs) : undefined;
+  const progress = run?.progress ?? start;
+  const audit = new Audit(database, { options, bounds, progress, runId: run?.id });
   const { accounts, entries, jobs, problems, problemCount } = await audit.run();
-  return { kind, accounts, entries, jobs, problems, problemCount };
+  const resumed = progress !== start;
+  return { kind, resumed, accounts, entries, jobs, problems, problemCount };
 }
 
 /** One account's verdict, by its last checkpoint unless its balances contradict it. */
@@ -147,7 +146,7 @@ async function auditOf(
     kind === 'full'
       ? await auditAccountInFull(database, accountId, NOTHING_CLOSED, options)
       : await auditAccount(database, accountId, options);
-  return { kind, ...read, problems, problemCount: problems.length };
+  return { kind, resumed: false, ...read, problems, problemCount: problems.length };
 }
 
 /** Where an audit begins. */

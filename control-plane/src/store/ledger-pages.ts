@@ -6,6 +6,7 @@
 import { type Kysely, sql } from 'kysely';
 import { type JobState, OPEN_STATES } from '../domain/job.ts';
 import type { JobEntries, LedgerKind, LedgerSlot, LedgerSums } from '../domain/ledger.ts';
+import { ofAccount } from './account-rows.ts';
 import type { Database } from './connect.ts';
 import { requireInteger } from './rows.ts';
 import type { Schema } from './schema.ts';
@@ -52,19 +53,11 @@ export interface JobEntriesRow extends PagePlace, JobEntries {
   readonly state: JobState;
 }
 
-/**
- * The entries of an account, in their order, from an instant on. A server that is told `=` may take
- * the index by its first column alone, and then steps over all that is older at every page; told a
- * range it takes both columns. SQLite takes both only after `=`.
- */
+/** The entries of an account, in their order, from an instant on. */
 function entriesOf(database: Database, db: Kysely<Schema>, accountId: string, fromMs: number) {
   return db
     .selectFrom('ledger_entries')
-    .where(eb =>
-      database.dialect === 'sqlite'
-        ? eb('account_id', '=', accountId)
-        : eb.and([eb('account_id', '>=', accountId), eb('account_id', '<=', accountId)]),
-    )
+    .where(ofAccount(database.dialect, accountId))
     .where('created_at', '>=', fromMs)
     .orderBy('account_id')
     .orderBy('created_at')

@@ -12,7 +12,9 @@ import {
 import { API_KEY_MEMORY_MS } from '../../src/store/api-key-store.ts';
 import type { Database } from '../../src/store/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { assertBalanced, fundedAccount, storesOn } from './fixtures.ts';
+import { assertBalanced, fundedAccount, sha256, storesOn } from './fixtures.ts';
+
+const NOTHING = { available: 0, reserved: 0 };
 
 for (const dialect of DIALECTS) {
   describe(`identities on ${dialect}`, { skip: skipReason(dialect) }, () => {
@@ -37,6 +39,51 @@ for (const dialect of DIALECTS) {
         assert.deepEqual(listed.filter(name => names.includes(name)).length, 4);
         for (const name of names) {
           assert.equal((await stores.accounts.findByNameOrId(name))?.name, name);
+        }
+      });
+
+      it('are listed by name, and their keys by age, over any number of pages', async () => {
+        const elsewhere = await createTestDatabase(dialect);
+        try {
+          const many = await elsewhere.open();
+          const count = 1203;
+          const name = (index: number) => `many ${String(index * 7919).padStart(9, '0')}`;
+          const accounts = Array.from({ length: count }, (_, index) => {
+            return { id: randomUUID(), name: name(index), ...NOTHING, created_at: index };
+          });
+          const [{ id: owner }, { id: other }] = accounts;
+          const keys = Array.from({ length: count }, (_, index) => {
+            const id = `k${String((index * 7919) % 10_007).padStart(11, '0')}`;
+            const account = index % 100 === 0 ? other : owner;
+            // Many of one millisecond.
+            const created = Math.floor(index / 400);
+            const key = { id, account_id: account, name: 'n', secret_hash: sha256(id) };
+            return { ...key, created_at: created, revoked_at: null };
+          });
+          for (let from = 0; from < count; from += 100) {
+            const rows = accounts.slice(from, from + 100);
+            await many.kysely.insertInto('accounts').values(rows).execute();
+            const some = keys.slice(from, from + 100);
+            await many.kysely.insertInto('api_keys').values(some).execute();
+          }
+          const own = storesOn(many);
+          assert.deepEqual(
+            (await own.accounts.list()).map(account => account.name),
+            accounts.map(account => account.name),
+          );
+          const byAge = keys
+            .toSorted((a, b) => a.created_at - b.created_at || (a.id < b.id ? -1 : 1))
+            .map(({ id, account_id }) => ({ id, account_id }));
+          assert.deepEqual(
+            (await own.apiKeys.list()).map(({ id }) => id),
+            byAge.map(({ id }) => id),
+          );
+          assert.deepEqual(
+            (await own.apiKeys.list(owner)).map(({ id }) => id),
+            byAge.filter(({ account_id: account }) => account === owner).map(({ id }) => id),
+          );
+        } finally {
+          await elsewhere.close();
         }
       });
 
