@@ -22,7 +22,6 @@ import {
   SqliteAdapter,
   SqliteIntrospector,
   SqliteQueryCompiler,
-  type TransactionSettings,
 } from 'kysely';
 import { SqliteConnection, Turns } from './sqlite-connection.ts';
 import { SqliteGroupCommit } from './sqlite-group-commit.ts';
@@ -66,7 +65,7 @@ class NodeSqliteAdapter extends SqliteAdapter {
 interface Sides {
   readonly writes: SqliteGroupCommit;
   readonly reads: SqliteConnection;
-  /** Held by a snapshot: a reader that joined it would miss what was committed since. */
+  /** Held by the read that runs, or waits for another process's lock. */
   readonly readTurns: Turns;
 }
 
@@ -99,8 +98,8 @@ class NodeSqliteDriver implements Driver {
     return new SqliteSession(this.#sides);
   }
 
-  async beginTransaction(session: SqliteSession, settings: TransactionSettings): Promise<void> {
-    await session.begin(settings.accessMode === 'read only' ? 'snapshot' : 'write');
+  async beginTransaction(session: SqliteSession): Promise<void> {
+    await session.begin();
   }
 
   async commitTransaction(session: SqliteSession): Promise<void> {
@@ -127,16 +126,15 @@ class NodeSqliteDriver implements Driver {
 /** One caller's use of the two connections. */
 class SqliteSession implements DatabaseConnection {
   readonly #sides: Sides;
-  #transaction: 'none' | 'write' | 'snapshot' = 'none';
+  #inTransaction = false;
 
   constructor(sides: Sides) {
     this.#sides = sides;
   }
 
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    const { writes, reads } = this.#sides;
-    if (this.#transaction === 'write') return writes.execute<R>(query);
-    if (this.#transaction === 'snapshot') return reads.execute<R>(query);
+    const { writes } = this.#sides;
+    if (this.#inTransaction) return writes.execute<R>(query);
     switch (query.query.kind) {
       case 'SelectQueryNode':
         return this.#read<R>(query);
@@ -153,26 +151,20 @@ class SqliteSession implements DatabaseConnection {
     throw new Error('the SQLite driver does not stream');
   }
 
-  async begin(transaction: 'write' | 'snapshot'): Promise<void> {
-    if (transaction === 'write') await this.#sides.writes.begin();
-    else await this.#beginSnapshot();
-    this.#transaction = transaction;
+  async begin(): Promise<void> {
+    await this.#sides.writes.begin();
+    this.#inTransaction = true;
   }
 
   async commit(): Promise<void> {
-    if (this.#transaction === 'snapshot') this.#endSnapshot();
-    else {
-      this.#transaction = 'none';
-      await this.#sides.writes.commit();
-    }
+    this.#inTransaction = false;
+    await this.#sides.writes.commit();
   }
 
   async rollback(): Promise<void> {
-    if (this.#transaction === 'snapshot') this.#endSnapshot();
-    else if (this.#transaction === 'write') {
-      this.#transaction = 'none';
-      await this.#sides.writes.rollback();
-    }
+    if (!this.#inTransaction) return;
+    this.#inTransaction = false;
+    await this.#sides.writes.rollback();
   }
 
   async #read<R>(query: CompiledQuery): Promise<QueryResult<R>> {
@@ -180,28 +172,6 @@ class SqliteSession implements DatabaseConnection {
     await readTurns.take();
     try {
       return await reads.executeWhenFree<R>(query);
-    } finally {
-      readTurns.pass();
-    }
-  }
-
-  /** Takes no lock: writers go on beside it. */
-  async #beginSnapshot(): Promise<void> {
-    const { reads, readTurns } = this.#sides;
-    await readTurns.take();
-    try {
-      await reads.executeWhenFree({ sql: 'begin', parameters: [] });
-    } catch (error) {
-      readTurns.pass();
-      throw error;
-    }
-  }
-
-  #endSnapshot(): void {
-    const { reads, readTurns } = this.#sides;
-    this.#transaction = 'none';
-    try {
-      if (reads.inTransaction) reads.control('commit');
     } finally {
       readTurns.pass();
     }

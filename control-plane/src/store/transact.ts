@@ -41,18 +41,6 @@ export function transact<T>(
   return retrying(database, () => database.kysely.transaction().execute(work));
 }
 
-/** Reads that belong together: one snapshot, no lock, no write. */
-export function readSnapshot<T>(
-  database: Database,
-  work: (tx: Transaction<Schema>) => Promise<T>,
-): Promise<T> {
-  const transaction = database.kysely
-    .transaction()
-    .setIsolationLevel('repeatable read')
-    .setAccessMode('read only');
-  return retrying(database, () => transaction.execute(work));
-}
-
 /** One statement, or several that need not see one state. */
 export function query<T>(database: Database, work: (db: Kysely<Schema>) => Promise<T>): Promise<T> {
   return retrying(database, () => work(database.kysely));

@@ -25,7 +25,7 @@ import {
 import { parseMysqlUrl } from '../../src/store/mysql-url.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from '../../src/store/sqlite-connection.ts';
 import { openStores } from '../../src/store/stores.ts';
-import { readSnapshot, transact } from '../../src/store/transact.ts';
+import { transact } from '../../src/store/transact.ts';
 
 /** All of them, as a new database gets them. */
 const MIGRATIONS = [
@@ -216,18 +216,6 @@ for (const dialect of DIALECTS) {
         .select('reserved')
         .executeTakeFirstOrThrow();
       assert.equal(row.reserved, 0);
-    });
-
-    it('that only read see one state, and keep nobody from writing', async () => {
-      const [reader, writer] = handles;
-      const read = (db: Database['kysely']) =>
-        db.selectFrom('accounts').select('available').executeTakeFirstOrThrow();
-      await readSnapshot(reader, async tx => {
-        const before = await read(tx);
-        await writer.kysely.updateTable('accounts').set({ available: 500 }).execute();
-        assert.deepEqual({ ...(await read(tx)) }, { ...before });
-      });
-      assert.equal((await read(reader.kysely)).available, 500);
     });
 
     it('keep the event loop free while they wait for another replica', async () => {

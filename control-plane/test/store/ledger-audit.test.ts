@@ -11,7 +11,16 @@ import type { Database } from '../../src/store/connect.ts';
 import { type AuditOptions, auditLedger, type LedgerAudit } from '../../src/store/ledger-audit.ts';
 import { beginFullRun, saveFullRun } from '../../src/store/ledger-audit-runs.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { fundedAccount, HOUR_MS, newJob, resultOf, running, storesOn } from './fixtures.ts';
+import {
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  resultOf,
+  running,
+  storesOn,
+} from './fixtures.ts';
 import { INTERRUPTED, tapped } from './tapped-database.ts';
 
 const DAY_MS = 24 * HOUR_MS;
@@ -168,6 +177,52 @@ for (const dialect of DIALECTS) {
       assert.deepEqual((await audit({ accountId })).problems, []);
       assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
       assert.equal((await checkpoints(accountId)).at(-1)?.granted, GRANTED + 7);
+    });
+
+    it('may wait so: whoever writes an entry takes the account first, and the time then', async () => {
+      const accountId = await fundedAccount(stores, 10);
+      const won = await running(stores, newJob(accountId));
+      const lost = await running(stores, newJob(accountId));
+      const other = await databases.open();
+      const locked = Promise.withResolvers<void>();
+      const release = Promise.withResolvers<void>();
+      let releasedAtMs = Number.NaN;
+      const holder = other.kysely.transaction().execute(async tx => {
+        await tx
+          .updateTable('accounts')
+          .set({ name: `held ${randomUUID()}` })
+          .where('id', '=', accountId)
+          .execute();
+        locked.resolve();
+        await release.promise;
+        const row = await tx.selectNoFrom(other.nowMs.as('now')).executeTakeFirstOrThrow();
+        releasedAtMs = row.now;
+      });
+      await locked.promise;
+      const writers = Promise.all([
+        stores.ledger.grant(accountId, 1, 'held'),
+        stores.ledger.revoke(accountId, 1, 'held'),
+        stores.jobs.submit(newJob(accountId), LIMITS),
+        stores.jobs.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
+        stores.jobs.fail(lost.claim, IMAGE_FAULT),
+      ]);
+      // Who does not wait for the row has taken the time by then.
+      await Promise.race([writers, delay(500)]);
+      release.resolve();
+      await holder;
+      await writers;
+      const entries = await database.kysely
+        .selectFrom('ledger_entries')
+        .select(['kind', 'reference', 'created_at'])
+        .where('account_id', '=', accountId)
+        .where('reference', 'not in', ['first'])
+        .execute();
+      const late = entries.filter(({ created_at: atMs }) => atMs >= releasedAtMs);
+      assert.deepEqual(
+        late.map(({ kind }) => kind).sort(),
+        ['charge', 'grant', 'release', 'reserve', 'revoke'],
+        'one of each writer',
+      );
     });
 
     it('names a checkpoint that an entry came behind, and renews it when told to', async () => {
