@@ -48,7 +48,7 @@ export interface SpawnChildOptions<Incoming> {
 const EXIT_AFTER_CLOSE_MAX_MS = 1000;
 /**
  * From SIGKILL until the process counts as stuck. A healthy one is gone within milliseconds; to
- * free some GB of memory on a machine that swaps, or a GPU's, takes a second or two.
+ * free some GB of memory on a machine that swaps, or a GPU's, may take seconds.
  */
 export const KILL_WAIT_MAX_MS = 10_000;
 /** While it is dying. Counted in looks: a machine that stands still has not waited. */

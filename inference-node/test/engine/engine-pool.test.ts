@@ -2,9 +2,10 @@
 import assert from 'node:assert/strict';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { test } from 'node:test';
+import pino from 'pino';
 import type { EnginePoolSnapshot } from '../../src/engine/engine-pool.ts';
 import { QUEUED_RUNS_MAX } from '../../src/engine/open-engine-pool.ts';
-import { isAlive, stop, untilBusy } from '../support/processes.ts';
+import { isAlive, stop, untilBusy, WRITING_ENV } from '../support/processes.ts';
 import {
   createModel,
   ENDLESS_TRIPS,
@@ -237,6 +238,20 @@ test('a wait is estimated from what runs and what waits', async context => {
   const { estimatedWaitMs } = pool.snapshot();
   assert.ok(estimatedWaitMs > 2 * inferMs && estimatedWaitMs <= 3 * inferMs);
   await Promise.all(all);
+});
+
+test('what an engine writes is a line of the log, of neither output of the node', async context => {
+  const lines: { msg: string; line?: string; engine?: number; enginePid?: number }[] = [];
+  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+  const pool = await openPool(context, {}, { log, childEnv: WRITING_ENV });
+  await pool.ready();
+  const pid = pidOf(pool);
+  await pool.close(0);
+  const written = lines.filter(({ msg }) => msg === 'engine wrote');
+  assert.deepEqual(written.map(({ line, engine, enginePid }) => [line, engine, enginePid]).sort(), [
+    ['(process:1): GLib-WARNING', 0, pid],
+    ['on the standard output', 0, pid],
+  ]);
 });
 
 test('the parent answers while its engine is busy', async context => {

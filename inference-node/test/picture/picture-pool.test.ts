@@ -12,7 +12,7 @@ import type {
   PictureWorkerEnd,
   WorkerPicturePool,
 } from '../../src/picture/picture-pool.ts';
-import { stop } from '../support/processes.ts';
+import { stop, WRITING_ENV } from '../support/processes.ts';
 import { asSharp, paintSlope, readRgba, writeJxl } from './pictures.ts';
 
 const NEVER = new AbortController().signal;
@@ -364,6 +364,19 @@ test('workers that cannot start are an error at once, with nothing left behind',
   });
   await assert.rejects(opening, /a picture worker did not start \(exit code 9\)/);
   assert.ok(lines.some(line => line.includes('picture worker died')));
+});
+
+test('what a worker writes is a line of the log, of neither output of the node', async () => {
+  const lines: { msg: string; line?: string; place?: number; workerPid?: number }[] = [];
+  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+  const pool = await openPool({ log, childEnv: WRITING_ENV });
+  const pid = onlyPid(pool);
+  await pool.close(0);
+  const written = lines.filter(({ msg }) => msg === 'picture worker wrote');
+  assert.deepEqual(written.map(({ line, place, workerPid }) => [line, place, workerPid]).sort(), [
+    ['(process:1): GLib-WARNING', 0, pid],
+    ['on the standard output', 0, pid],
+  ]);
 });
 
 test('no worker outlives the process that opened the pool', async () => {
