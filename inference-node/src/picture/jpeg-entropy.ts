@@ -4,8 +4,8 @@
  * missing with grey and only warns, and libvips (8.18) overlooks a warning in the last rows.
  */
 
-/** Codes up to this length are found in one step. */
-const FAST_BITS = 10;
+/** Codes up to this length are found in one step, and with their values as many as fit. */
+const FAST_BITS = 12;
 const FAST_CODES = 1 << FAST_BITS;
 const CODE_BITS_MAX = 16;
 /** Held before a code is read: a fast one and the longest value behind it fit. */
@@ -70,9 +70,20 @@ function stepOf(codeBits: number, symbol: number, isAc: boolean): Step {
   return (codeBits + valueBits) | (coefficients << 8);
 }
 
+/**
+ * Several steps that lie within FAST_BITS bits: how many bits they take, from bit 4 on by how many
+ * coefficients they bring the block on, and whether an end of the block comes last. 0: none.
+ */
+type Steps = number;
+
+const STEPS_COEFFICIENTS_AT = 4;
+const STEPS_END = 1 << 11;
+
 interface CodeTables {
   /** Of all tables, one behind the other: by the next FAST_BITS bits; 0: a longer code. */
   readonly fast: Uint16Array;
+  /** The same, of AC codes; 0: a code and its value are longer. */
+  readonly several: Uint16Array;
   readonly long: readonly LongCodes[];
   /** Table numbers, DC and AC in turns, of the blocks of an MCU. */
   readonly order: Uint8Array;
@@ -97,15 +108,38 @@ function createTables(blocks: SequentialScan['blocks']): CodeTables | undefined 
     }),
   );
   const fast = new Uint16Array(FAST_CODES * numbers.size);
+  const several = new Uint16Array(fast.length);
   const long: LongCodes[] = [];
   for (const [codes, number] of numbers) {
-    const part = fast.subarray(number * FAST_CODES, (number + 1) * FAST_CODES);
+    const [from, to] = [number * FAST_CODES, (number + 1) * FAST_CODES];
+    const part = fast.subarray(from, to);
     const isAc = blocks.some(({ ac }) => ac === codes);
     const table = createTable(codes, isAc, part);
     if (table === undefined) return undefined;
+    if (isAc)
+      several.set(
+        part.map((_, bits) => stepsOf(part, bits)),
+        from,
+      );
     long.push(table);
   }
-  return { fast, long, order: Uint8Array.from(order) };
+  return { fast, several, long, order: Uint8Array.from(order) };
+}
+
+function stepsOf(fast: Uint16Array, bits: number): Steps {
+  let taken = 0;
+  let coefficients = 0;
+  while (coefficients < BLOCK_COEFFICIENTS) {
+    const step = fast[(bits << taken) & (FAST_CODES - 1)];
+    const stepBits = step & 255;
+    if (step === 0 || taken + stepBits > FAST_BITS) break;
+    taken += stepBits;
+    if (step >> 8 === END_OF_BLOCK) {
+      return taken | (coefficients << STEPS_COEFFICIENTS_AT) | STEPS_END;
+    }
+    coefficients += step >> 8;
+  }
+  return taken | (coefficients << STEPS_COEFFICIENTS_AT);
 }
 
 function createTable(
@@ -155,7 +189,7 @@ function passStuffing(file: Uint8Array, at: number): number {
 function readSpan(
   file: Uint8Array,
   start: number,
-  { fast, long, order }: CodeTables,
+  { fast, several, long, order }: CodeTables,
   mcus: number,
   endsAtMarker: boolean,
 ): number {
@@ -191,7 +225,20 @@ function readSpan(
           owed = 0;
           continue;
         }
-        let step = fast[(table << FAST_BITS) | (held >>> (32 - FAST_BITS))];
+        const entry = (table << FAST_BITS) | (held >>> (32 - FAST_BITS));
+        const steps = several[entry];
+        if (steps !== 0) {
+          const reached = coefficient + ((steps >> STEPS_COEFFICIENTS_AT) & 127);
+          const isEnd = steps >= STEPS_END;
+          // Beyond the block's end they are of the next one, which has codes of its own.
+          if (reached < BLOCK_COEFFICIENTS || (reached === BLOCK_COEFFICIENTS && !isEnd)) {
+            held <<= steps & 15;
+            heldBits -= steps & 15;
+            coefficient = isEnd ? END_OF_BLOCK : reached;
+            continue;
+          }
+        }
+        let step = fast[entry];
         if (step === 0) step = findLong(long[table], held);
         if (step === 0) return BROKEN;
         let bits = step & 255;
