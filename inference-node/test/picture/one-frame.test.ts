@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { type DecodedFile, decodeFile } from '../../src/picture/decode.ts';
 import { box, u16, u32 } from './avif-grids.ts';
 import { pngOfOneFrame, webpOfOneFrame } from './damage/forms.ts';
-import { asSharp, paint } from './pictures.ts';
+import { asSharp, paint, writeJxl } from './pictures.ts';
 
 const [WIDTH, HEIGHT] = [60, 40];
 const PICTURE = paint(WIDTH, HEIGHT, 4, (x, y) => [x * 4, y * 6, (x * y) & 255, 3 * x + y]);
@@ -53,6 +53,13 @@ function decode(file: Buffer): Promise<DecodedFile> {
   return decodeFile(file, { declared: undefined, onOpened: () => undefined });
 }
 
+/** Of cjxl 0.7 from an APNG of one frame: 60 x 40 pixels of (200, 50, 20, 128), without loss. */
+const JXL_OF_ONE_FRAME = Buffer.from(
+  'ff0a09050358505c1208082059000074004b188b1500d413638cf1e3cf05240000a401010024805c' +
+    '01a0c6284a58',
+  'hex',
+);
+
 function frameHead(file: Buffer): number {
   return file.indexOf('ANMF') + 8;
 }
@@ -77,6 +84,18 @@ test('an animation of one frame is the still picture that it shows', async () =>
   const png = await asSharp(PICTURE).png().toBuffer();
   const { rgba } = await decode(png);
   assert.deepEqual((await decode(pngOfOneFrame(png, WIDTH, HEIGHT))).rgba, rgba);
+});
+
+test('a JPEG XL animation of one frame is that picture, one of several is refused', async () => {
+  const { rgba, width, height } = await decode(JXL_OF_ONE_FRAME);
+  assert.deepEqual([width, height], [WIDTH, HEIGHT]);
+  const pixel = (200 | (50 << 8) | (20 << 16) | (128 << 24)) >>> 0;
+  assert.ok(rgba.every(it => it === pixel));
+  const frames = paint(WIDTH, 2 * HEIGHT, 3, (x, y) => [x, y, 99]);
+  for (const options of [{}, { distance: 1 }, { sixteenBit: true }]) {
+    const several = await writeJxl(frames, { ...options, pageHeight: HEIGHT });
+    await assert.rejects(decode(several), { code: 'UNSUPPORTED_IMAGE_FORMAT' });
+  }
 });
 
 test('a WebP frame that leaves some of the canvas to the viewer is an animation', async () => {

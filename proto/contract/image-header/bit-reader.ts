@@ -23,6 +23,10 @@ export class BitReader {
     return value;
   }
 
+  skipToByte(): void {
+    this.#position = (this.#position + 7) & ~7;
+  }
+
   bool(): boolean {
     return this.bits(1) === 1;
   }

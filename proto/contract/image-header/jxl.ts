@@ -6,8 +6,13 @@ import type { ImageHeader } from '../image-header.ts';
 import { BitReader } from './bit-reader.ts';
 import type { ByteWindow } from './byte-window.ts';
 import { boxes, StepBudget } from './iso-boxes.ts';
+import { hasOneFrame } from './jxl-frames.ts';
+import { type Ranges, ranged } from './jxl-metadata.ts';
 
-/** The bits up to have_animation are under 30 bytes with every optional field present. */
+/**
+ * The bits up to have_animation are under 30 bytes with every optional field present, those of a
+ * plain animation up to its first frame's data fewer than that again.
+ */
 const SIZE_HEAD_BYTES = 64;
 const CONTAINER_SIGNATURE = Buffer.from([
   0x00, 0x00, 0x00, 0x0c, 0x4a, 0x58, 0x4c, 0x20, 0x0d, 0x0a, 0x87, 0x0a,
@@ -15,8 +20,6 @@ const CONTAINER_SIGNATURE = Buffer.from([
 /** Width over height by the header's 3-bit ratio; 0 means the width is written out. */
 const RATIOS = [undefined, [1, 1], [12, 10], [4, 3], [3, 2], [16, 9], [5, 4], [2, 1]] as const;
 
-/** A number coded as one of four ranges: [bits, offset] each. */
-export type Ranges = readonly (readonly [bits: number, offset: number])[];
 const SIZE_RANGES: Ranges = [
   [9, 1],
   [13, 1],
@@ -44,11 +47,6 @@ export function isJxlContainer(start: Buffer): boolean {
   return start.length >= 12 && start.subarray(0, 12).equals(CONTAINER_SIGNATURE);
 }
 
-export function ranged(bits: BitReader, ranges: Ranges): number {
-  const [count, offset] = ranges[bits.bits(2)];
-  return offset + bits.bits(count);
-}
-
 export function readSize(bits: BitReader): { width: number; height: number } {
   const div8 = bits.bool();
   const side = (): number => (div8 ? 8 * (1 + bits.bits(5)) : ranged(bits, SIZE_RANGES));
@@ -71,8 +69,10 @@ function readAnimated(bits: BitReader): boolean {
   if (!extraFields) return false;
   bits.bits(3); // orientation
   if (bits.bool()) readSize(bits); // intrinsic size
-  if (bits.bool()) skipPreviewSize(bits);
-  return bits.bool();
+  const hasPreview = bits.bool();
+  if (hasPreview) skipPreviewSize(bits);
+  const isAnnounced = bits.bool();
+  return isAnnounced && (hasPreview || !hasOneFrame(bits));
 }
 
 function readCodestream(head: Buffer): ImageHeader {
