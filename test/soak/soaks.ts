@@ -9,6 +9,12 @@ export interface Soak {
 
 export const SOAKS: readonly Soak[] = [
   {
+    name: 'large-tables',
+    about:
+      'a million jobs, 200,000 due notifications, 3,000,000 ledger entries: no statement reads more',
+    minutes: 15,
+  },
+  {
     name: 'damage',
     about: 'cut and spoilt files of every form are refused or come out whole; says what goes by',
     minutes: 4,

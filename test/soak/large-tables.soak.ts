@@ -1,0 +1,146 @@
+/**
+ * The statements of the stores, the sweeper and the operator's lists on tables as a busy service
+ * has them after a month: they read as many rows as they do on small ones. On SQLite they run on
+ * the event loop, so what they keep it for is said, and bounded far above what it takes.
+ */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { monitorEventLoopDelay } from 'node:perf_hooks';
+import { after, before, describe, it, type TestContext } from 'node:test';
+import { sql } from 'kysely';
+import { NONE_FULL } from '../../control-plane/src/domain/shared-places.ts';
+import { Sweeper } from '../../control-plane/src/services/sweep.ts';
+import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory-blob-store.ts';
+import type { Stores } from '../../control-plane/src/store/stores.ts';
+import { HOUR_MS, LIMITS, newJob, storesOn } from '../../control-plane/test/store/fixtures.ts';
+import { EXERCISES, excessOf, TABLES } from '../../control-plane/test/store/statements.ts';
+import { createTestDatabase, skipReason, type TestDatabase } from '../support/database.ts';
+import {
+  accountOf,
+  fillLargeTables,
+  HANGING_RECEIVER,
+  SECRET_KEY_ID,
+} from '../support/large-tables.ts';
+import { openMeteredDatabase } from '../support/statement-meter.ts';
+
+const SIZES = {
+  ...TABLES,
+  jobs: 1_000_000,
+  oldJobs: 10_000,
+  dueNotifications: 200_000,
+  ledgerEntries: 3_000_000,
+};
+const MONTH_MS = 30 * 24 * HOUR_MS;
+/** A scan of these tables takes SQLite several times as long on any machine. */
+const STALL_MS_MAX = 1000;
+
+for (const dialect of ['sqlite', 'mysql'] as const) {
+  describe(`a month of a busy service on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    let test: TestDatabase;
+    let stores: Stores;
+
+    before(async () => {
+      test = await createTestDatabase(dialect);
+      const database = await test.open();
+      if (dialect === 'mysql') {
+        // The server of the tests is small; a month does not fit into what it keeps in memory.
+        await sql`set global innodb_buffer_pool_size = 2147483648`.execute(database.kysely);
+      }
+      await fillLargeTables(database, SIZES);
+      stores = storesOn(database);
+    });
+    after(() => test.close());
+
+    it('every statement reads what it read on small tables', async () => {
+      const { database, statements } = openMeteredDatabase(dialect, test.url);
+      try {
+        const metered = storesOn(database);
+        // A server reads its own tables when one of ours is opened first.
+        await EXERCISES['jobs.find']!.run(metered, database);
+        for (const [method, { run, readsMax }] of Object.entries(EXERCISES)) {
+          statements.length = 0;
+          await run(metered, database);
+          assert.deepEqual(excessOf(statements, readsMax), [], method);
+        }
+      } finally {
+        await database.close();
+      }
+    });
+
+    it('the sweeper removes what is old', async t => {
+      const directory = mkdtempSync(path.join(tmpdir(), 'matting-soak-'));
+      const sweeper = new Sweeper({
+        jobStore: stores.jobs,
+        outbox: stores.webhookOutbox,
+        blobStore: await openDirectoryBlobStore(directory),
+        sweeps: stores.sweeps,
+        holder: 'soak',
+        jobRetentionMs: MONTH_MS,
+        logger: {
+          info: () => undefined,
+          error: (fields: object) => assert.fail(JSON.stringify(fields)),
+        },
+      });
+      await unstalled(t, dialect, async () => {
+        while ((await stores.sweeps.backlog(MONTH_MS)).rowsMs > 0) {
+          assert.ok((await sweeper.sweep()).rows > 0, 'nothing more was removed');
+        }
+      });
+      await sweeper.stop();
+      rmSync(directory, { recursive: true });
+    });
+
+    it('what is asked every second keeps nobody waiting', async t => {
+      const asked = { limit: 32, secretKeyIds: [SECRET_KEY_ID] };
+      const full = { ...NONE_FULL, destinations: [HANGING_RECEIVER] };
+      await unstalled(t, dialect, async () => {
+        for (let second = 0; second < 30; second += 1) {
+          const due = await stores.webhookOutbox.listDue({ ...asked, full });
+          assert.ok(due.length >= SIZES.quietReceivers);
+          await stores.jobs.listLanes();
+          await stores.jobs.queued();
+          await stores.jobs.doneWithin(60_000);
+          await stores.webhookOutbox.due();
+          await stores.sweeps.backlog(MONTH_MS);
+          await new Promise(resolve => setImmediate(resolve));
+        }
+      });
+    });
+
+    it('the lists of the operator are read to their end', async t => {
+      await unstalled(t, dialect, async () => {
+        let jobs = 0;
+        for (let after: string | undefined; ; ) {
+          const filter = { states: ['failed'] as const, endedWithinMs: MONTH_MS };
+          const page = await stores.jobs.list({ ...filter, limit: 1000, after });
+          jobs += page.length;
+          after = page.at(-1)?.cursor;
+          if (page.length < 1000) break;
+        }
+        assert.ok(jobs > (SIZES.jobs - SIZES.oldJobs) / 50, `${jobs}`);
+      });
+    });
+
+    it('submissions go on', async t => {
+      await unstalled(t, dialect, async () => {
+        for (let index = 0; index < 200; index += 1) {
+          const job = newJob(accountOf(index % 20), { apiKeyId: `soak${index % 20}` });
+          assert.equal((await stores.jobs.submit(job, LIMITS)).kind, 'created');
+        }
+      });
+    });
+  });
+}
+
+/** Says for how long nothing else had a turn, and bounds it where statements run on the loop. */
+async function unstalled(t: TestContext, dialect: string, run: () => Promise<void>): Promise<void> {
+  const delay = monitorEventLoopDelay({ resolution: 5 });
+  delay.enable();
+  await run();
+  delay.disable();
+  const longestMs = Math.round(delay.max / 1e6);
+  t.diagnostic(`the longest stall: ${longestMs} ms`);
+  if (dialect === 'sqlite') assert.ok(longestMs < STALL_MS_MAX, `${longestMs} ms`);
+}
