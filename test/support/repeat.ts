@@ -47,10 +47,15 @@ async function runOnce(): Promise<string | undefined> {
 let failures = 0;
 const startedMs = performance.now();
 for (let time = 1; time <= times; time += 1) {
+  const beganMs = performance.now();
   const said = await runOnce();
-  if (said === undefined) continue;
+  const took = `${((performance.now() - beganMs) / 1000).toFixed(1)} s`;
+  if (said === undefined) {
+    console.log(`run ${time} of ${times}: ${took}`);
+    continue;
+  }
   failures += 1;
-  console.log(`--- run ${time} of ${times} failed\n${said.slice(said.indexOf('failing tests'))}`);
+  console.log(`run ${time} of ${times} FAILED: ${took}\n${said.slice(said.indexOf('failing'))}`);
 }
 for (const loop of loops) loop.kill('SIGKILL');
 const seconds = Math.round((performance.now() - startedMs) / 1000);

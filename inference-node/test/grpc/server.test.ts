@@ -337,7 +337,7 @@ describe('a Matte call without an end', () => {
   }
 
   beforeEach(async () => {
-    node = await openTestNode({ matteSilenceMaxMs: 600 });
+    node = await openTestNode({ matteSilenceMaxMs: 2000 });
   });
 
   it('is reset where its caller says nothing', async () => {
