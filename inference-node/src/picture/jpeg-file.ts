@@ -6,6 +6,7 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import { type HuffmanCodes, isEntropyWhole, type SequentialScan } from './jpeg-entropy.ts';
+import { STANDARD_CODES } from './jpeg-standard-codes.ts';
 
 /** Segments looked at, scans among them; 50 MB of full APP segments are 800. */
 const SEGMENTS_MAX = 4096;
@@ -81,7 +82,7 @@ class JpegLayout {
   hasEnd = false;
   readonly #file: Buffer;
   #restartInterval = 0;
-  #codes: ReadonlyMap<number, HuffmanCodes> = new Map();
+  #codes = readCodes(STANDARD_CODES, new Map());
   #adobeAt: number | undefined;
 
   constructor(file: Buffer) {
@@ -144,7 +145,7 @@ class JpegLayout {
   #take(marker: number, start: number, end: number): void {
     const body = this.#file.subarray(start, end);
     if (marker === SOS) this.#takeScan(start, body);
-    else if (marker === DHT) this.#takeCodes(body);
+    else if (marker === DHT) this.#codes = readCodes(body, this.#codes);
     else if (marker === DRI && body.length >= 2) this.#restartInterval = body.readUInt16BE(0);
     else if (marker === APP0) this.#mendJfif(start, body);
     else if (marker === APP14 && isNamed(body, 'Adobe', 12)) {
@@ -169,17 +170,6 @@ class JpegLayout {
 
   #replace(start: number, bytes: Buffer): void {
     this.patches.push({ start, end: start + bytes.length, bytes });
-  }
-
-  #takeCodes(body: Buffer): void {
-    const codes = new Map(this.#codes);
-    for (let at = 0; at + 17 <= body.length; ) {
-      const counts = body.subarray(at + 1, at + 17);
-      const total = counts.reduce((sum, count) => sum + count, 0);
-      codes.set(body[at], { counts, symbols: body.subarray(at + 17, at + 17 + total) });
-      at += 17 + total;
-    }
-    this.#codes = codes;
   }
 
   #takeScan(start: number, body: Buffer): void {
@@ -209,6 +199,21 @@ class JpegLayout {
 /** SOF0 to SOF15: without DHT, JPG and DAC. */
 function isFrameHeader(marker: number): boolean {
   return marker >= 0xc0 && marker <= 0xcf && marker !== DHT && marker !== 0xc8 && marker !== 0xcc;
+}
+
+/** Those of a DHT segment beside the ones before it, or in their place. */
+function readCodes(
+  body: Buffer,
+  before: ReadonlyMap<number, HuffmanCodes>,
+): ReadonlyMap<number, HuffmanCodes> {
+  const codes = new Map(before);
+  for (let at = 0; at + 17 <= body.length; ) {
+    const counts = body.subarray(at + 1, at + 17);
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    codes.set(body[at], { counts, symbols: body.subarray(at + 17, at + 17 + total) });
+    at += 17 + total;
+  }
+  return codes;
 }
 
 function isNamed(body: Buffer, name: string, lengthMin: number): boolean {
@@ -242,7 +247,8 @@ export function mendJpeg(file: Buffer): MendedJpeg {
   const hasEnd = scan === undefined ? layout.hasEnd : file.includes(END_MARKER, scan.start);
   // A decoder that finds a marker says what is missing before it; one that finds none, no more.
   // Some encoders leave the marker out, but none writes half of it: that is a file cut short.
-  if (!hasEnd && file.at(-1) !== 0xff && (scan !== undefined || isComplete(layout))) {
+  const isMended = scan !== undefined || (!layout.isOneScan && isComplete(layout));
+  if (!hasEnd && file.at(-1) !== 0xff && isMended) {
     patches.push({ start: file.length, end: file.length, bytes: END_MARKER });
   }
   const requireWhole = (): void => {
@@ -282,7 +288,6 @@ function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
     return Array.from({ length: count }, () => ({ dc, ac }));
   });
   const known = blocks.flatMap(({ dc, ac }) => (dc && ac ? [{ dc, ac }] : []));
-  // Without tables of its own it has those of annex K, which few files leave to the reader.
   if (known.length === 0 || known.length < blocks.length) return undefined;
   const mcus = Math.ceil(frame.width / (8 * acrossMax)) * Math.ceil(frame.height / (8 * downMax));
   return { start: dataStart, mcus, restartInterval, blocks: known };

@@ -56,6 +56,17 @@ async function writeRestarts(): Promise<Buffer> {
   return Buffer.concat([head.subarray(0, scan), interval, head.subarray(scan), ...data, END]);
 }
 
+/** As frames of motion JPEG come: the codes are those of the standard, and not in the file. */
+function withoutTables(file: Buffer): Buffer {
+  const parts = [file.subarray(0, 2)];
+  for (let at = 2; ; ) {
+    const end = at + 2 + file.readUInt16BE(at + 2);
+    if (file[at + 1] === 0xda) return Buffer.concat([...parts, file.subarray(at)]);
+    if (file[at + 1] !== 0xc4) parts.push(file.subarray(at, end));
+    at = end;
+  }
+}
+
 const FILES = new Map<string, Buffer>();
 
 before(async () => {
@@ -65,6 +76,10 @@ before(async () => {
   FILES.set('4:4:4', await busy().jpeg(full).toBuffer());
   FILES.set('grey', await busy().toColourspace('b-w').jpeg().toBuffer());
   FILES.set('progressive', await busy().jpeg({ progressive: true }).toBuffer());
+  const standard = await busy()
+    .jpeg({ ...full, optimizeCoding: false })
+    .toBuffer();
+  FILES.set('without tables', withoutTables(standard));
   FILES.set('restarts', await writeRestarts());
 });
 
