@@ -6,7 +6,7 @@ import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
 import { isAsciiWord } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 export interface Account extends Balances {
   readonly id: string;
@@ -49,7 +49,7 @@ export function isName(value: string): boolean {
 export function createAccountStore(database: Database): AccountStore {
   const findBy = async (column: 'id' | 'name', value: string) => {
     if (!(column === 'id' ? isAsciiWord(value) : isName(value))) return undefined;
-    const row = await query(database, db =>
+    const row = await readBack(database, db =>
       selectAccounts(db).where(column, '=', value).executeTakeFirst(),
     );
     return row === undefined ? undefined : accountFromRow(row);

@@ -14,7 +14,7 @@ import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
 import { isAsciiWord } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 export interface ApiKey {
   readonly id: string;
@@ -86,7 +86,7 @@ class SqlApiKeyStore implements ApiKeyStore {
     } catch (error) {
       if (databaseErrorKind(error) !== 'duplicate') throw error;
     }
-    const row = await query(this.#database, db =>
+    const row = await readBack(this.#database, db =>
       selectApiKeys(db)
         .where('id', '=', made.id)
         .where('secret_hash', '=', hashSecret(made.secret))

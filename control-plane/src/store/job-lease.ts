@@ -10,7 +10,7 @@ import { readJob } from './job-queries.ts';
 import type { Claim, ClaimableJob } from './job-store.ts';
 import { inputColumns } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
@@ -100,7 +100,7 @@ export class JobLeases {
   }
 
   #read(jobId: string): Promise<Job | undefined> {
-    return query(this.#database, db => readJob(this.#database, db, jobId));
+    return readBack(this.#database, db => readJob(this.#database, db, jobId));
   }
 
   /** True when the one row matched. */

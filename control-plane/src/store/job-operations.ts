@@ -4,7 +4,7 @@ import type { Database } from './connect.ts';
 import { listJobs } from './job-listing.ts';
 import { readJob } from './job-queries.ts';
 import type { JobFilter, LeaseEnding, ListedJob } from './job-store.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 /** A job changes hands a few times in its life; one that does so faster than this is left alone. */
 const ROUNDS_MAX = 10;
@@ -22,7 +22,7 @@ export class JobOperations {
 
   async endLease(jobId: string): Promise<LeaseEnding> {
     for (let round = 0; round < ROUNDS_MAX; round += 1) {
-      const job = await query(this.#database, db => readJob(this.#database, db, jobId));
+      const job = await readBack(this.#database, db => readJob(this.#database, db, jobId));
       if (job === undefined) return { kind: 'unknown' };
       if (isFinal(job)) return { kind: 'final', state: job.state };
       if (job.lease === null) return { kind: 'not-leased' };

@@ -4,7 +4,7 @@ import type { Job } from '../domain/job.ts';
 import type { Database } from './connect.ts';
 import { type JobRow, jobFromRow } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 /** What callers send as an id or token: anything else matches nothing, and is not asked for. */
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
@@ -101,7 +101,7 @@ export class JobQueries {
 
   async findByIdempotencyKey(apiKeyId: string, hash: string): Promise<Job | undefined> {
     if (!HASH.test(hash)) return undefined;
-    return query(this.#database, db =>
+    return readBack(this.#database, db =>
       firstJob(
         db,
         selectJobs(this.#database, db)

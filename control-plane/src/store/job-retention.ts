@@ -14,7 +14,7 @@ import type { Database } from './connect.ts';
 import type { QueuedWork, RemovedJobs } from './job-store.ts';
 import { requireInteger } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query, transact } from './transact.ts';
+import { query, readBack, transact } from './transact.ts';
 
 const PIXELS_PER_MEGAPIXEL = 1_000_000;
 /**
@@ -170,7 +170,7 @@ export class JobRetention {
     for (let start = 0; start < names.length; start += BLOB_NAMES_MAX) {
       const some = names.slice(start, start + BLOB_NAMES_MAX);
       for (const column of ['input_blob', 'result_blob'] as const) {
-        const rows = await query(this.#database, db => namesIn(db, column, some));
+        const rows = await readBack(this.#database, db => namesIn(db, column, some));
         for (const name of rows) found.add(name);
       }
     }

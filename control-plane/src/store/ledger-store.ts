@@ -23,7 +23,7 @@ import {
 import { type LastAudit, readLastAudits } from './ledger-audit-runs.ts';
 import { isAsciiWord } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query, transact } from './transact.ts';
+import { query, readBack, transact } from './transact.ts';
 
 export type LedgerOutcome =
   | { readonly kind: 'entered'; readonly balances: Balances }
@@ -109,7 +109,7 @@ async function earlierOutcome(
   database: Database,
   entry: OperatorEntry,
 ): Promise<LedgerOutcome | undefined> {
-  return query(database, async db => {
+  return readBack(database, async db => {
     const earlier = await db
       .selectFrom('ledger_entries')
       .select('amount')

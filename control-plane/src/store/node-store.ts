@@ -17,7 +17,7 @@ import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
 import { isAsciiWord } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 export interface NodeRegistration {
   readonly nodeId: string;
@@ -148,7 +148,7 @@ class SqlNodeStore implements NodeStore {
 
   async find(nodeId: string): Promise<NodeMember | undefined> {
     if (!isAsciiWord(nodeId)) return undefined;
-    const row = await query(this.#database, () =>
+    const row = await readBack(this.#database, () =>
       this.#select().where('node_id', '=', nodeId).executeTakeFirst(),
     );
     return row && memberFromRow(row);

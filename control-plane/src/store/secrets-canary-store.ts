@@ -3,7 +3,7 @@
  */
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 export interface SecretsCanary {
   readonly keyId: string;
@@ -21,7 +21,7 @@ const CANARY_ID = 'canary';
 
 export function createSecretsCanaryStore(database: Database): SecretsCanaryStore {
   const read = () =>
-    query(database, db =>
+    readBack(database, db =>
       db
         .selectFrom('secrets_canary')
         .select(['key_id', 'ciphertext'])

@@ -46,6 +46,18 @@ export function query<T>(database: Database, work: (db: Kysely<Schema>) => Promi
   return retrying(database, () => work(database.kysely));
 }
 
+/**
+ * Reads of what this process has just written, or may have: whoever acts on them must not see less.
+ * Today the same as `query`, since one server answers both. An engine or a proxy that lets replicas
+ * answer reads outside a transaction makes this the place to ask the primary.
+ */
+export function readBack<T>(
+  database: Database,
+  work: (db: Kysely<Schema>) => Promise<T>,
+): Promise<T> {
+  return query(database, work);
+}
+
 async function retrying<T>(database: Database, run: () => Promise<T>): Promise<T> {
   const giveUpAt = performance.now() + RETRY_MS_MAX;
   let conflicts = 0;

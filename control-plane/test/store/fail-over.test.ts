@@ -1,5 +1,6 @@
 /** A primary that is demoted under a pool of connections: the pool follows the address. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { SILENT_LOG } from '../../../test/support/database.ts';
 import { runCommand } from '../../src/cli/program.ts';
@@ -8,8 +9,9 @@ import { type DatabaseErrorKind, databaseErrorKind } from '../../src/store/datab
 import { transact } from '../../src/store/transact.ts';
 import { until } from '../dispatch/harness.ts';
 import { DatabasePair, pairSkipReason } from './database-pair.ts';
-import { assertBalanced, fundedAccount, newJob, storesOn, submitted } from './fixtures.ts';
+import { assertBalanced, fundedAccount, HOUR_MS, newJob, storesOn, submitted } from './fixtures.ts';
 
+const QUOTA_ASK = { limit: 600, block: 10, advance: 10, windowStartMs: 0 };
 const LIMITS = { jobsInFlightMax: 100 };
 const isReadOnly = {
   code: 'SERVICE_UNAVAILABLE',
@@ -69,12 +71,17 @@ describe('a primary that is demoted', { skip: pairSkipReason }, () => {
         assert.rejects(stores.jobs.submit(newJob(account), LIMITS), isReadOnly),
         assert.rejects(stores.check(), isReadOnly),
         assertCommandSaysSo(pair.url, account),
+        assert.rejects(stores.nodes.heartbeat('node', randomUUID(), HOUR_MS), isReadOnly),
+        assert.rejects(stores.rateQuotas.lease(account, 'reads', QUOTA_ASK), isReadOnly),
       ]);
       assert.equal((await stores.jobs.find(jobs[0].id))?.id, jobs[0].id, 'reads go on');
 
       pair.promoteSecond();
       await submitted(stores, newJob(account));
       await stores.check();
+      const { granted } = await stores.rateQuotas.lease(account, 'reads', QUOTA_ASK);
+      assert.equal(granted, 10);
+      assert.equal((await stores.nodes.heartbeat('node', randomUUID(), HOUR_MS)).known, false);
       assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 9 });
       const readOnce = () => Promise.all(jobs.map(job => stores.jobs.find(job.id)));
       await until(async () => {
