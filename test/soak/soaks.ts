@@ -22,6 +22,6 @@ export const SOAKS: readonly Soak[] = [
   {
     name: 'ledger',
     about: 'three million ledger entries: checks killed half way, resumed, incremental, in full',
-    minutes: 15,
+    minutes: 25,
   },
 ];

@@ -146,12 +146,16 @@ export async function saveFullRun(
   throw new ContractError('SERVICE_UNAVAILABLE', detail);
 }
 
-/** Of any kind; of a full one only what went through everything, in one go or several. */
+/**
+ * An audit went through everything, in one go or several.
+ * @param runId of a full one; said a second time, because the answer was lost, it changes nothing
+ */
 export async function finishRun(
   database: Database,
-  kind: LedgerAuditKind,
   ended: { readonly startedAtMs: number; readonly problemCount: number },
+  runId?: string,
 ): Promise<void> {
+  const kind: LedgerAuditKind = runId === undefined ? 'incremental' : 'full';
   await ensureRow(database, kind);
   await query(database, db =>
     db
@@ -165,6 +169,7 @@ export async function finishRun(
         last_problems: ended.problemCount,
       })
       .where('kind', '=', kind)
+      .where('run_id', runId === undefined ? 'is' : '=', runId ?? null)
       .execute(),
   );
 }

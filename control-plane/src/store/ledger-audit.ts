@@ -188,9 +188,8 @@ class Audit {
     }
     if (this.#runId === undefined) await this.#auditEndedJobs();
     else await this.#auditAllJobs();
-    const kind = this.#runId === undefined ? 'incremental' : 'full';
     await this.#save(true);
-    await finishRun(this.#database, kind, this.#progress);
+    await finishRun(this.#database, this.#progress, this.#runId);
     return this.#progress;
   }
 
