@@ -15,6 +15,7 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ['main-processes.ts'],
   ['memory.ts'],
   ['control-plane.ts'],
+  ['large-tables.ts'],
   ['large-uploads.ts'],
   ['delayed-upload.ts'],
   ['stub-fleet.ts'],

@@ -164,6 +164,10 @@ for (const dialect of DIALECTS) {
       const listed = JSON.parse(await succeed(...list, '--json'));
       assert.deepEqual([listed[0].job_id, listed[0].lease.holder], [job.id, claim.holder]);
       assert.match(await succeed(...list), new RegExp(`^JOB .*\n${job.id} +running `));
+      const page = await succeed(...list, '--limit', '1');
+      const after = /\nmore: --after (\S+)\n$/.exec(page)?.[1];
+      assert.equal(after, listed[0].cursor);
+      assert.doesNotMatch(await succeed(...list, '--after', after!), new RegExp(job.id));
       const retried = JSON.parse(await succeed('jobs', 'retry', job.id, '--json'));
       const { holder } = claim;
       assert.deepEqual(retried, { job_id: job.id, lease_ended: true, holder });

@@ -106,6 +106,26 @@ for (const dialect of DIALECTS) {
       assert.equal(codeOf(await ask(app, '/operator/jobs?account=nobody')), 'NOT_FOUND');
     });
 
+    it('gives long lists page by page', async () => {
+      const account = await fundedAccount(stores, 3);
+      const jobs = [];
+      for (let i = 0; i < 3; i += 1) jobs.push((await submitted(stores, newJob(account))).id);
+      const page = async (query: string) =>
+        (await ask(app, `/operator/jobs?account=${account}&${query}`)).json();
+      const first = await page('limit=2');
+      assert.equal(first.jobs.length, 2);
+      assert.equal(first.next, first.jobs[1].cursor);
+      const second = await page(`limit=2&after=${first.next}`);
+      assert.equal(second.next, null);
+      const listed = [...first.jobs, ...second.jobs].map(({ job_id: id }) => id);
+      assert.deepEqual(listed.sort(), jobs.sort());
+      for (const after of ['x', 'open-1', `open-1-${randomUUID()}-2`]) {
+        const refused = await ask(app, `/operator/jobs?after=${after}`);
+        assert.equal(codeOf(refused), 'INVALID_REQUEST');
+        assert.equal(refused.json().errors[0].field, 'after');
+      }
+    });
+
     it('lists open jobs by their place in the queue and ended ones, the latest first', async () => {
       const account = await fundedAccount(stores, 5);
       const asynchronous = await submitted(stores, newJob(account));
