@@ -164,7 +164,7 @@ class Guard {
     session: ServerHttp2Session,
     owner: ConnectionOwner | undefined,
   ): boolean {
-    if (owner === undefined) return this.places.mayGoOn(session);
+    if (owner === undefined) return this.places.called(session);
     const first = this.places.identified(session, owner);
     if (first === undefined) refuse(stream, OVER_LIMIT);
     else if (first) this.#openWide(session);

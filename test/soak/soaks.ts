@@ -24,4 +24,9 @@ export const SOAKS: readonly Soak[] = [
     about: 'three million ledger entries: checks killed half way, resumed, incremental, in full',
     minutes: 25,
   },
+  {
+    name: 'strangers',
+    about: 'callers without a token or a key do their worst: memory stays flat, others are served',
+    minutes: 5,
+  },
 ];

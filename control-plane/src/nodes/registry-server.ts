@@ -43,8 +43,8 @@ const NODE_TIMING: NodeTiming = { leaseMs: NODE_LEASE_MS, heartbeatMs: HEARTBEAT
 
 /** Calls of one connection at once; a node makes one. */
 const CONCURRENT_CALLS_MAX = 16;
-/** A node holds one connection. After a power cut all of a large fleet come at once. */
-const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096, strangersMax: 512 };
+/** A node holds one connection. */
+const REGISTRY_BOUNDS: GuardBounds = { ...GUARD_BOUNDS, knownMax: 4096 };
 const VERSION_LENGTH_MAX = 64;
 const ADDRESS_LENGTH_MAX = 259;
 /** Between asking the connections to end and ending them. */
