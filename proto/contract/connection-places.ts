@@ -8,7 +8,7 @@
  * | tokenWaitMaxMs      | a stranger    | it is closed                                             |
  * | probeAgeMaxMs       | a stranger    | the same, later, where it made calls that are open to all|
  * | strangerBytesMax    | a stranger    | it is closed: it floods                                  |
- * | strangerCallsMax    | a stranger    | the same                                                 |
+ * | strangerCallsMax    | a stranger    | it is asked to connect again                             |
  * | knownMax            | all known     | the newcomer's call is refused, its connection closed    |
  * | directMax           | direct callers| the same                                                 |
  * | directEachMax       | one of them   | the same                                                 |
@@ -159,14 +159,14 @@ export class ConnectionPlaces {
     if (place !== undefined) place.probed = true;
   }
 
-  /** A call without a token; false where its connection has made too many, and ends. */
+  /** A call without a token; false where its connection ends before it. */
   called(session: ServerHttp2Session): boolean {
     const place = this.#bySession.get(session);
     if (place === undefined || place.owner !== undefined) return true;
     place.calls += 1;
-    if (place.calls <= this.#bounds.strangerCallsMax) return this.mayGoOn(session);
-    this.#end(place, 'flood');
-    return false;
+    // This one is answered still: a probe that comes often is asked to connect again.
+    if (place.calls === this.#bounds.strangerCallsMax) this.#end(place, 'no_token');
+    return this.mayGoOn(session);
   }
 
   /** False where the connection of bytes that just came sends too many for a stranger: it ends. */

@@ -11,7 +11,7 @@ const STREAMS = 256;
 /** Of a message, as many bytes as are sent, and as are announced. */
 const SENT_BYTES = 990_000;
 const ANNOUNCED_BYTES = 1_000_000;
-const RECONNECT_MS = 100;
+const RECONNECT_MS = 250;
 const PIECE = Buffer.alloc(16_000);
 
 /** The first bytes of a message on every stream, then as much more as the connection takes. */
