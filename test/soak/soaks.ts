@@ -29,4 +29,9 @@ export const SOAKS: readonly Soak[] = [
     about: 'callers without a token or a key do their worst: memory stays flat, others are served',
     minutes: 5,
   },
+  {
+    name: 'rolling-upgrade',
+    about: 'the last release’s own program beside this one, killed half way: all is done once',
+    minutes: 3,
+  },
 ];
