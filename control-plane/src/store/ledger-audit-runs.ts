@@ -18,7 +18,7 @@ import type { LedgerCheckpoint } from '../domain/ledger-checkpoint.ts';
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
 import type { LedgerProblem } from './ledger-account-audit.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 /** An audit that saved nothing for so long was interrupted: ten times as long as one page takes. */
 export const TAKE_OVER_MS = 30_000;
@@ -88,7 +88,7 @@ export async function beginFullRun(
   const id = randomUUID();
   const giveUpAt = performance.now() + 2 * takeOverMs;
   for (;;) {
-    const row = await query(database, db =>
+    const row = await readBack(database, db =>
       db
         .selectFrom('ledger_audits')
         .select(['run_id', 'saved_at', 'progress', database.nowMs.as('now')])
@@ -176,7 +176,7 @@ export async function finishRun(
 
 /** Final jobs that ended before were compared with the ledger by an incremental audit. */
 export async function readJobsMarkMs(database: Database): Promise<number> {
-  const row = await query(database, db =>
+  const row = await readBack(database, db =>
     db
       .selectFrom('ledger_audits')
       .select('jobs_checked_to')

@@ -4,7 +4,7 @@ import { type LedgerCheckpoint, sameSums } from '../domain/ledger-checkpoint.ts'
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
 import type { LedgerCheckpointsTable } from './schema.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 /** Checkpoints of one statement. */
 const CHECKPOINTS_PAGE_ROWS = 500;
@@ -14,7 +14,7 @@ export async function readLastCheckpoint(
   database: Database,
   accountId: string,
 ): Promise<LedgerCheckpoint | undefined> {
-  const row = await query(database, db =>
+  const row = await readBack(database, db =>
     db
       .selectFrom('ledger_checkpoints')
       .selectAll()
@@ -32,7 +32,7 @@ export async function readCheckpointsAfter(
   accountId: string,
   closedToMs: number,
 ): Promise<LedgerCheckpoint[]> {
-  const rows = await query(database, db =>
+  const rows = await readBack(database, db =>
     db
       .selectFrom('ledger_checkpoints')
       .selectAll()

@@ -1,7 +1,8 @@
 /**
  * The statements of the ledger's audit. Each reads a bounded number of rows, whatever the tables
  * hold, and is consistent by itself: none needs a transaction, which not every engine gives to
- * readers, and no snapshot is held from one to the next.
+ * readers, and no snapshot is held from one to the next. All of them are read back: a server that
+ * lags behind the writers we waited for would make a sound ledger look wrong.
  */
 import { type Kysely, sql } from 'kysely';
 import { type JobState, OPEN_STATES } from '../domain/job.ts';
@@ -10,7 +11,7 @@ import { ofAccount } from './account-rows.ts';
 import type { Database } from './connect.ts';
 import { requireInteger } from './rows.ts';
 import type { Schema } from './schema.ts';
-import { query } from './transact.ts';
+import { query, readBack } from './transact.ts';
 
 /** Entries or jobs of one statement. With what belongs to each it reads three times as many rows. */
 export const LEDGER_PAGE_ROWS = 500;
@@ -71,7 +72,7 @@ export async function readAccountState(
   fromMs: number,
   pageRows: number,
 ): Promise<AccountState> {
-  const row = await query(database, db =>
+  const row = await readBack(database, db =>
     selectAccountState(database, db, { accountId, fromMs, pageRows }).executeTakeFirstOrThrow(),
   );
   const { available, reserved } = row;
@@ -142,7 +143,9 @@ export async function readEntries(
   accountId: string,
   page: EntryPage,
 ): Promise<EntryRow[]> {
-  const rows = await query(database, db => selectEntries(database, db, accountId, page).execute());
+  const rows = await readBack(database, db =>
+    selectEntries(database, db, accountId, page).execute(),
+  );
   return rows.map(row => ({
     id: row.id,
     atMs: row.created_at,
@@ -204,7 +207,7 @@ export async function readJobEntries(
   of: JobsOf,
   after: PagePlace,
 ): Promise<JobEntriesRow[]> {
-  const rows = await query(database, db => selectJobEntries(db, of, after).execute());
+  const rows = await readBack(database, db => selectJobEntries(db, of, after).execute());
   rows.sort((one, other) => {
     const later = of === 'ended' ? (one.finished_at ?? 0) - (other.finished_at ?? 0) : 0;
     return later || (one.id < other.id ? -1 : 1);
@@ -258,7 +261,7 @@ function selectJobPage(db: Kysely<Schema>, of: JobsOf, after: PagePlace) {
 
 /** The next accounts, by id. An empty page: there are no more. */
 export async function readAccountIds(database: Database, after: string): Promise<string[]> {
-  const rows = await query(database, db =>
+  const rows = await readBack(database, db =>
     db
       .selectFrom('accounts')
       .select('id')
@@ -275,7 +278,7 @@ export async function readOwnerAfter(
   database: Database,
   after: string,
 ): Promise<string | undefined> {
-  const row = await query(database, db =>
+  const row = await readBack(database, db =>
     db
       .selectFrom('ledger_entries')
       .select('account_id')
@@ -289,7 +292,7 @@ export async function readOwnerAfter(
 
 /** The database's clock. */
 export async function readNowMs(database: Database): Promise<number> {
-  const row = await query(database, db =>
+  const row = await readBack(database, db =>
     db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
   );
   return row.now;
