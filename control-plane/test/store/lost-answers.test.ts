@@ -141,7 +141,7 @@ for (const dialect of DIALECTS) {
       }
     }
 
-    describe('and whose answer is lost', { concurrency: 8 }, () => {
+    describe('and whose answer is lost', { concurrency: 16 }, () => {
       for (const method of CHANGING) {
         it(method.name, () =>
           on(method, async (place, test) => {
