@@ -72,7 +72,7 @@ export interface GrpcGuardOptions {
   readonly streamsMax: number;
   /** Paths of methods that are open to all and keep a connection for longer. */
   readonly isOpenPath?: (path: string) => boolean;
-  /** Paths of methods whose messages only the server's own options bound, for known callers. */
+  /** Paths of methods whose messages but the first only the server's own options bound. */
   readonly isLargePath?: (path: string) => boolean;
   /** After this without a byte either way a call of that path is reset; undefined: never. */
   readonly silenceMaxMsOf?: (path: string) => number | undefined;
@@ -185,12 +185,11 @@ class Guard {
       stream.setTimeout(silenceMaxMs, () => stream.close(constants.NGHTTP2_CANCEL));
     }
     const known = owner !== undefined;
-    if (!known || !(isLargePath?.(path) ?? false)) {
-      const onFirst = () => {
-        if (isOpenPath?.(path)) this.places.probed(session);
-      };
-      this.#boundMessages(stream, known, onFirst);
-    }
+    const onFirst = () => {
+      if (isOpenPath?.(path)) this.places.probed(session);
+    };
+    const large = known && (isLargePath?.(path) ?? false);
+    this.#boundMessages(stream, { known, large }, onFirst);
     // Besides its own bytes a frame keeps those that came with it.
     if (!known) stream.prependListener('data', () => void this.places.mayGoOn(session));
   }
@@ -203,11 +202,16 @@ class Guard {
     session.setLocalWindowSize(CONNECTION_WINDOW_BYTES);
   }
 
-  #boundMessages(stream: ServerHttp2Stream, known: boolean, onFirst: () => void): void {
+  #boundMessages(
+    stream: ServerHttp2Stream,
+    { known, large }: { known: boolean; large: boolean },
+    onFirst: () => void,
+  ): void {
     const bounds = {
       messageBytesMax: MESSAGE_BYTES_SMALL,
       compressionAllowed: known,
-      firstMessageWaitMaxMs: this.#bounds.firstMessageWaitMaxMs,
+      firstMessageWaitMaxMs: large ? undefined : this.#bounds.firstMessageWaitMaxMs,
+      firstOnly: large,
     };
     const onFault = (fault: MessageFault) => {
       this.#ended(fault);

@@ -10,8 +10,10 @@ export interface MessageBounds {
   readonly messageBytesMax: number;
   /** What it unfolds to is not bounded by what is sent. */
   readonly compressionAllowed: boolean;
-  /** From the call's headers to the end of its first message. */
-  readonly firstMessageWaitMaxMs: number;
+  /** From the call's headers to the end of its first message; undefined: the handler's own. */
+  readonly firstMessageWaitMaxMs: number | undefined;
+  /** What follows the first message has the server's own bound. */
+  readonly firstOnly: boolean;
 }
 
 export interface MessageEvents {
@@ -38,7 +40,8 @@ export function boundMessages(
   let prefixBytes = 0;
   let leftBytes = 0;
   let first = true;
-  const timer = setTimeout(() => fail('message_late'), bounds.firstMessageWaitMaxMs);
+  const waitMs = bounds.firstMessageWaitMaxMs;
+  const timer = waitMs === undefined ? undefined : setTimeout(() => fail('message_late'), waitMs);
   const stop = () => {
     clearTimeout(timer);
     stream.off('data', look);
@@ -68,6 +71,7 @@ export function boundMessages(
       first = false;
       clearTimeout(timer);
       onFirst();
+      if (bounds.firstOnly) return stop();
     }
   };
   // Ahead of the listener that is there: what is over the bound never gets to it.

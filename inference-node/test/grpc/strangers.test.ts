@@ -100,6 +100,17 @@ describe('half a message', () => {
     assert.equal(connection.open, true);
   });
 
+  it('over the bound is refused as the first of Matte, which is its header', async () => {
+    await openNode();
+    const connection = await openKnown();
+    const { stream, ended } = connection.call(MATTE, TOKEN);
+    stream.write(framed(Buffer.alloc(10), MESSAGE_BYTES_SMALL + 1));
+    assert.equal((await ended).code, 'INVALID_REQUEST');
+    const caller = new MatteCaller(node, { token: TOKEN });
+    await caller.sendFile(Buffer.alloc(MESSAGE_BYTES_SMALL * 2));
+    assert.equal(await caller.ended, undefined);
+  });
+
   it('within the bound has to become whole in time, on every method', async () => {
     await openNode({ guardBounds: { firstMessageWaitMaxMs: 1000 } });
     const connection = await openKnown();
