@@ -36,9 +36,9 @@ before(async () => {
   };
   service = await startService({
     MATTING_NO_NODE_GRACE_MS: '2000',
-    // Slow, a second or more, so that no run is over before it is seen from outside.
+    // Slow, so that no run is over before it is seen from outside: twenty looks and more.
     MATTING_MODEL: 'u2netp',
-    MATTING_MODEL_INPUT_SIZE: '1024',
+    MATTING_MODEL_INPUT_SIZE: '640',
     MATTING_PRECISION: 'fp32',
     MATTING_ENGINE_THREADS: '1',
   });
