@@ -126,7 +126,7 @@ export const ERROR_CATALOGUE = {
     429,
     RESOURCE_EXHAUSTED,
     'later',
-    'The caller has too many images on the node',
+    'The caller holds all that one caller may on the node',
   ),
   NODE_UNAVAILABLE: nodeError(
     503,
