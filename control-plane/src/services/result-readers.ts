@@ -1,14 +1,16 @@
 /**
  * Places of those who read results. A link asks for no key, and whoever has one may read as slowly
  * as http/reading-pace.ts lets them: so a link, an account's links and all of them have a bound, far
- * below the connections there are.
+ * below the connections there are. Accounts share the places by domain/shared-places.ts, so that
+ * those of a few leave room for the links of another.
  */
 import { ContractError } from '#contract/errors.ts';
+import { mayTakePlace } from '../domain/shared-places.ts';
 
 export interface ResultReaderBounds {
   /** Of one link: a download in parts that takes 16 of them at once is the most that is usual. */
   readonly linkMax: number;
-  /** Of all links of one account. */
+  /** Of all links of one account, however many places are free. */
   readonly accountMax: number;
   readonly max: number;
 }
@@ -44,11 +46,12 @@ export class ResultReaders {
       const detail = `this result is being read ${linkMax} times at once already`;
       throw new ContractError('RATE_LIMITED', detail, retry);
     }
-    if ((this.#accounts.get(accountId) ?? 0) >= accountMax) {
+    const held = this.#accounts.get(accountId) ?? 0;
+    if (held >= accountMax) {
       const detail = `results of this account are being read ${accountMax} times at once already`;
       throw new ContractError('RATE_LIMITED', detail, retry);
     }
-    if (this.#open >= max) {
+    if (!mayTakePlace(held, max - this.#open)) {
       throw new ContractError('SERVICE_UNAVAILABLE', 'too many results are being read', retry);
     }
     this.#open += 1;

@@ -97,7 +97,7 @@ function readers(): ResultReaders {
 }
 
 describe('readers of result links', () => {
-  const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 3 };
+  const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 6 };
 
   it('have few places a link, and give them back however they end', async () => {
     await open({ resultReaders });
@@ -124,12 +124,15 @@ describe('readers of result links', () => {
   });
 
   it('have a share an account, and a bound in all', async () => {
-    await open({ resultReaders: { ...resultReaders, max: 4 } });
+    await open({ resultReaders });
     const links = [await link(), await link()];
     for (const path of [links[0]!, links[0]!, links[1]!]) await ask(path);
     assert.equal(statusOf((await ask(links[1]!)).head), 429);
-    readers().enter({ jobId: 'of another account', accountId: 'another' });
-    const full = () => readers().enter({ jobId: 'a third', accountId: 'a third' });
+    const enter = (accountId: string) => readers().enter({ jobId: `of ${accountId}`, accountId });
+    enter('another');
+    enter('another');
+    enter('a third');
+    const full = () => enter('a fourth');
     assert.throws(full, (error: ContractError) => {
       assert.equal(error.code, 'SERVICE_UNAVAILABLE');
       assert.equal(error.retryAfterS, 5);
