@@ -66,6 +66,8 @@ async function sendResult(
   }
   const leave = readers.enter(file);
   reply.raw.once('close', leave);
+  // Who hung up while the file was looked up is gone already, and closes no more.
+  if (reply.raw.closed) leave();
   // Opened before a header is set: a file that is gone is still an error then.
   const stream = await file.open(range);
   // Nobody is there to read it any more.

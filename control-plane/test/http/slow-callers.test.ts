@@ -1,6 +1,7 @@
 /** Callers who read or send as slowly as they can, and strangers who only hold connections. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
 import net, { type AddressInfo } from 'node:net';
 import { PassThrough } from 'node:stream';
 import { afterEach, describe, it } from 'node:test';
@@ -138,6 +139,33 @@ describe('readers of result links', () => {
       assert.equal(error.retryAfterS, 5);
       return true;
     });
+  });
+
+  it('hold no place where they are gone before the file is found', async t => {
+    await open({ resultReaders });
+    const path = await link(10);
+    const asked = Promise.withResolvers<void>();
+    const gone = Promise.withResolvers<void>();
+    const { resultDownload } = app.services;
+    const find = resultDownload.find.bind(resultDownload);
+    const mock = t.mock.method(resultDownload, 'find', async (token: string) => {
+      asked.resolve();
+      await gone.promise;
+      return find(token);
+    });
+    const answered = once(app.app.server, 'request');
+    const socket = connect();
+    socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    const [, response] = (await answered) as [unknown, ServerResponse];
+    await asked.promise;
+    const closed = once(response, 'close');
+    socket.destroy();
+    await closed;
+    gone.resolve();
+    await mock.mock.calls[0]!.result;
+    // Its handler goes on before the next request is read.
+    assert.equal((await app.app.inject(path)).statusCode, 200);
+    await until(() => readers().open === 0);
   });
 
   it('cost little memory each, however large the file', async () => {
