@@ -132,9 +132,9 @@ export class Sweeper {
     await this.#try('the lease', async () => {
       const won = await sweeps.claim(holder, LEASE_MS);
       if (won === undefined) return;
-      const began = await this.#walk.takeUp(won.walk);
-      if (began) await sweeps.saveWalk(won.claim, 0, true);
       try {
+        const began = await this.#walk.takeUp(won.walk);
+        if (began) await sweeps.saveWalk(won.claim, 0, true);
         await this.#rounds(won.claim, counts);
       } finally {
         await sweeps.release(won.claim);

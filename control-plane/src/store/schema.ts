@@ -177,7 +177,7 @@ export interface SecretsCanaryTable {
   created_at: number;
 }
 
-/** At most one row: which replica sweeps (store/sweep-lease-store.ts). */
+/** At most one row: which replica sweeps (store/sweep-store.ts). */
 export interface SweepsTable {
   id: string;
   lease_holder: string | null;

@@ -27,6 +27,8 @@ const LANE_READ_MAX = 64;
 const LANE_TAKE_MAX = 8;
 /** Lanes between two turns of the event loop. */
 const LANES_A_TURN = 16;
+/** Lanes in which rows of other keys are looked for: a second or two of a start. */
+const SEALED_LANES_MAX = 4096;
 /** Rows that are counted; a gauge that shows it says "at least". */
 export const DUE_COUNTED_MAX = 10_000;
 
@@ -108,10 +110,15 @@ export class DueNotifications {
     return { count: requireInteger(count), oldestMs: oldest.read_at - oldest.next_attempt_at! };
   }
 
-  async countSealedWithOthers(keyIds: readonly string[]): Promise<number> {
+  /** @param lanesMax lanes that are looked into; SEALED_LANES_MAX but in tests */
+  async countSealedWithOthers(
+    keyIds: readonly string[],
+    lanesMax = SEALED_LANES_MAX,
+  ): Promise<number> {
     let count = 0;
     let lane = await this.#laneAfter(BEFORE_ALL);
     for (let seen = 1; lane !== undefined && count < DUE_COUNTED_MAX; seen += 1) {
+      if (seen > lanesMax) break;
       if (!keyIds.includes(lane.secret_key_id)) {
         count += await this.#countLane(lane, DUE_COUNTED_MAX - count);
       }

@@ -116,7 +116,10 @@ export interface WebhookOutboxStore {
    * clock.
    */
   due(): Promise<{ readonly count: number; readonly oldestMs: number }>;
-  /** Notifications that wait and that none of these keys opens; DUE_COUNTED_MAX at most. */
+  /**
+   * Notifications that wait and that none of these keys opens: DUE_COUNTED_MAX at most, and of the
+   * first some thousand lanes (webhook-due.ts).
+   */
   countSealedWithOthers(secretKeyIds: readonly string[]): Promise<number>;
   /** Newest first. */
   list(filter: NotificationFilter): Promise<NotificationSummary[]>;

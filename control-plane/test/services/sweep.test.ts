@@ -251,6 +251,19 @@ describe('a pass', () => {
     assert.equal((await sweeperOf({ holder: 'replica-2' }).sweep()).rows, 100 - first);
   });
 
+  it('leaves the lease where it cannot begin', async () => {
+    const saveWalk = lease.saveWalk.bind(lease);
+    lease.saveWalk = async () => {
+      throw new Error('the database is not available');
+    };
+    await sweeperOf().sweep();
+    assert.deepEqual(errors, ['the lease']);
+    assert.equal(lease.holder, undefined);
+    lease.saveWalk = saveWalk;
+    rows.old = 10;
+    assert.equal((await sweeperOf({ holder: 'replica-2' }).sweep()).rows, 10);
+  });
+
   it('does nothing while another replica sweeps', async () => {
     rows.old = 10;
     lease.holder = 'replica-2';

@@ -12,6 +12,7 @@ import {
 import { type FullPlaces, NONE_FULL } from '../../src/domain/shared-places.ts';
 import type { Database } from '../../src/store/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
+import { DueNotifications } from '../../src/store/webhook-due.ts';
 import { HOUR_MS, storesOn } from './fixtures.ts';
 
 const BACKLOG = 1200;
@@ -111,6 +112,16 @@ for (const dialect of DIALECTS) {
       await givenBack();
       await hanging.set({ secret_key_id: SECRET_KEY_ID }).execute();
       assert.equal(await stores.webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
+    });
+
+    it('of many receivers is looked through for other keys no further than to a bound', async () => {
+      const due = new DueNotifications(database);
+      const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
+      const rows = database.kysely.updateTable('webhook_outbox').where('receiver', '=', last);
+      await rows.set({ secret_key_id: 'another' }).execute();
+      assert.equal(await due.countSealedWithOthers([SECRET_KEY_ID], QUIET), 0);
+      assert.ok((await due.countSealedWithOthers([SECRET_KEY_ID])) > 0);
+      await rows.set({ secret_key_id: SECRET_KEY_ID }).execute();
     });
 
     it('is counted', async () => {

@@ -1,6 +1,6 @@
 /**
  * What lets each statement read a number of rows that does not grow with the tables: jobs by state
- * and account in the order they ended, notifications by lane (store/webhook-lanes.ts) and by age.
+ * and account in the order they ended, notifications by lane (store/webhook-due.ts) and by age.
  * On SQLite blobs' names have an index without the rows that name none: statistics over those would
  * make it read the whole table instead. The table says which replica sweeps.
  */
