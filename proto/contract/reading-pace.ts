@@ -5,7 +5,8 @@
  *
  * A reader may fall PACE_DEBT_MS_MAX behind PACE_BYTES_PER_SECOND_MIN: a phone in a tunnel for
  * 30 s is waited for, one whose plan is throttled to 64 kbit/s gets its file, and a reader that is
- * slower for long is cut off; `Range` goes on from there.
+ * slower for long is cut off; `Range` goes on from there. Within one write nobody sees how far the
+ * system is: large answers are to be written in pieces of some 64 KiB.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
@@ -43,12 +44,14 @@ interface Reader {
 /** Watches from now on; ends by itself when nobody reads. */
 export function requireReadingPace(server: Server, options: ReadingPaceOptions): void {
   const { debtMsMax = PACE_DEBT_MS_MAX } = options;
+  const intervalMs = Math.min(SAMPLE_INTERVAL_MS, debtMsMax / 4);
   const readers = new Map<Socket, Reader>();
   let timer: NodeJS.Timeout | undefined;
   let sampledAtMs = 0;
   const sample = () => {
     const nowMs = performance.now();
-    const elapsedMs = nowMs - sampledAtMs;
+    // A process that stood still cannot tell whether its readers did.
+    const elapsedMs = Math.min(nowMs - sampledAtMs, 2 * intervalMs);
     sampledAtMs = nowMs;
     const strangers: [Socket, Reader][] = [];
     for (const [socket, reader] of readers) {
@@ -80,7 +83,6 @@ export function requireReadingPace(server: Server, options: ReadingPaceOptions):
     });
     if (timer !== undefined) return;
     sampledAtMs = performance.now();
-    const intervalMs = Math.min(SAMPLE_INTERVAL_MS, debtMsMax / 4);
     timer = setInterval(sample, intervalMs).unref();
   });
 }
