@@ -108,7 +108,11 @@ class ItemReader {
     for (const { type, from, to } of references) {
       if (type === 'dimg') inputs.set(from, to);
       if (type !== 'auxl' || !this.#isAlpha(byId.get(from))) continue;
-      for (const id of to) alphas.set(id, [...(alphas.get(id) ?? []), from]);
+      for (const id of to) {
+        const planes = alphas.get(id);
+        if (planes === undefined) alphas.set(id, [from]);
+        else planes.push(from);
+      }
     }
     const isPremultiplied = references.some(({ type }) => type === 'prem');
     const primaryId = this.#readPrimaryId(find('pitm'));
