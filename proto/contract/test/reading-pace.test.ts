@@ -14,7 +14,7 @@ let ended: string[];
 class Reader {
   readonly bytesWritten = 65_536;
   readonly writableLength = 65_536;
-  destroy(): void {}
+  readonly destroy = (): void => undefined;
 }
 
 beforeEach(() => {
