@@ -29,7 +29,9 @@ import { SecretBox } from './secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets-key.ts';
 import { AcceptanceGate } from './services/acceptance.ts';
 import { ReadAccount } from './services/account.ts';
+import { Authenticate } from './services/authenticate.ts';
 import { CallbackSecrets } from './services/callback-secret.ts';
+import { DatabaseTurns } from './services/database-turns.ts';
 import { WebhookDelivery } from './services/deliver-webhooks.ts';
 import { Dispatcher } from './services/dispatcher.ts';
 import { JobEvents } from './services/job-events.ts';
@@ -253,6 +255,7 @@ function composeParts(foundations: Foundations) {
       running: () => dispatcher.running,
       downloading: () => dispatcher.downloading,
       uploads: () => http.uploads,
+      databaseWaiting: () => http.databaseTurns.waiting,
       connections: () => http.connections.open,
       resultReaders: () => http.resultReaders.open,
       registryConnections: () => registry.connections,
@@ -345,15 +348,17 @@ function composeHttp(
   { events, fleet, metrics, guard }: HttpParts,
 ) {
   const { jobs } = stores;
-  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
+  const databaseTurns = new DatabaseTurns({ turnsMax: stores.requestsMax });
+  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys, databaseTurns);
   const uploads = new ImageUploads(blobs);
-  const waitForJob = new WaitForJob(jobs, events);
+  const waitForJob = new WaitForJob(jobs, events, databaseTurns);
   const resultReaders = new ResultReaders();
   const submitMatting = new SubmitMatting({
     jobs,
     readAccount,
     blobs,
     events,
+    databaseTurns,
     acceptance: new AcceptanceGate({
       jobs,
       unroutableMs: () => fleet.unroutableMs(),
@@ -377,14 +382,14 @@ function composeHttp(
     uploads,
     submitMatting,
     waitForJob,
-    readJob: new ReadJob(jobs),
+    readJob: new ReadJob(jobs, databaseTurns),
     jobViews: views,
-    authenticator: stores.apiKeys,
+    authenticator: new Authenticate(stores.apiKeys, databaseTurns),
     rateLimits: new RateLimits(stores.rateQuotas, {
       submissions: config.submissionsPerMinute,
       reads: config.readsPerMinute,
     }),
-    resultDownload: new ResultDownload(jobs, blobs),
+    resultDownload: new ResultDownload(jobs, blobs, databaseTurns),
     resultReaders,
     readAccount,
     readiness,
@@ -400,5 +405,14 @@ function composeHttp(
     onDropped: () => metrics.connectionDropped(),
     onEnded: cause => metrics.connectionEnded(cause),
   });
-  return { resultReaders, app, connections, uploads, waitForJob, submitMatting, readiness };
+  return {
+    databaseTurns,
+    resultReaders,
+    app,
+    connections,
+    uploads,
+    waitForJob,
+    submitMatting,
+    readiness,
+  };
 }

@@ -20,6 +20,8 @@ export interface MetricSources {
   /** Of image_url, from here. */
   readonly downloading: () => number;
   readonly uploads: () => { readonly open: number; readonly waiting: number };
+  /** Requests that wait for their account's turn at the database. */
+  readonly databaseWaiting: () => number;
   /** To the public port. */
   readonly connections: () => number;
   /** To the registry port, by whether they have shown the node token. */
@@ -101,6 +103,9 @@ function defineProcess(
     show(sources.resultReaders()),
   );
   define('matting_control_uploads', 'Images being received', show => show(sources.uploads().open));
+  define('matting_control_database_waiting', 'Requests that wait to ask the database', show =>
+    show(sources.databaseWaiting()),
+  );
   define('matting_control_uploads_waiting', 'Images that wait to be received', show =>
     show(sources.uploads().waiting),
   );

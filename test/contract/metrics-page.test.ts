@@ -48,6 +48,7 @@ const READABLE = {
   running: () => 6,
   downloading: () => 17,
   uploads: () => ({ open: 7, waiting: 8 }),
+  databaseWaiting: () => 11,
   connections: () => 9,
   resultReaders: () => 19,
   registryConnections: () => ({ known: 17, strangers: 18 }),
@@ -106,6 +107,7 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   const text = await shown.text();
   assert.match(text, /^matting_control_storage_free_bytes 10$/m);
   assert.match(text, /^matting_control_uploads_waiting 8$/m);
+  assert.match(text, /^matting_control_database_waiting 11$/m);
   assert.match(text, /^matting_control_nodes\{state="unroutable"\} 1$/m);
   assert.match(text, /^matting_control_webhooks_oldest_due_seconds 16$/m);
   assert.match(text, /^matting_control_ledger_audit_age_seconds\{kind="full"\} 17$/m);

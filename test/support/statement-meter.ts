@@ -55,6 +55,7 @@ export function openMeteredDatabase(dialect: DatabaseDialect, url: string): Mete
   const database: Database = {
     kysely,
     dialect,
+    requestsMax: 16,
     nowMs: databaseNowMs(dialect),
     log: SILENT_LOG,
     close: () => kysely.destroy(),

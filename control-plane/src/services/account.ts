@@ -4,6 +4,7 @@
 import { PRICE_LISTS, type PriceList } from '../domain/credit-packages.ts';
 import type { ApiKeyOwner, ApiKeyStore } from '../store/api-key-store.ts';
 import type { LedgerStore } from '../store/ledger-store.ts';
+import type { DatabaseTurns } from './database-turns.ts';
 
 /** An API key that is known and not revoked. */
 export type Caller = ApiKeyOwner;
@@ -62,10 +63,16 @@ const PACKAGES: PackagesView = {
 export class ReadAccount {
   readonly #ledger: Pick<LedgerStore, 'balances'>;
   readonly #apiKeys: Pick<ApiKeyStore, 'list'>;
+  readonly #turns: Pick<DatabaseTurns, 'ofAccount'>;
 
-  constructor(ledger: Pick<LedgerStore, 'balances'>, apiKeys: Pick<ApiKeyStore, 'list'>) {
+  constructor(
+    ledger: Pick<LedgerStore, 'balances'>,
+    apiKeys: Pick<ApiKeyStore, 'list'>,
+    turns: Pick<DatabaseTurns, 'ofAccount'>,
+  ) {
     this.#ledger = ledger;
     this.#apiKeys = apiKeys;
+    this.#turns = turns;
   }
 
   async view(caller: Caller): Promise<AccountView> {
@@ -73,7 +80,8 @@ export class ReadAccount {
   }
 
   async credits({ accountId }: Caller): Promise<Credits> {
-    const balances = await this.#ledger.balances(accountId);
+    const read = () => this.#ledger.balances(accountId);
+    const balances = await this.#turns.ofAccount(accountId, read);
     // Accounts are never removed.
     if (balances === undefined) throw new Error(`the API key of an unknown account: ${accountId}`);
     return { available: balances.available, reserved: balances.reserved };
@@ -85,7 +93,7 @@ export class ReadAccount {
 
   /** Every key of the caller's account; nothing in it can be used as a key. */
   async keys({ accountId }: Caller): Promise<KeysView> {
-    const keys = await this.#apiKeys.list(accountId);
+    const keys = await this.#turns.ofAccount(accountId, () => this.#apiKeys.list(accountId));
     return {
       keys: keys.map(({ prefix, name, createdAtMs, revokedAtMs }) => ({
         prefix,

@@ -5,6 +5,7 @@ import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import { publicState } from '../domain/job.ts';
 import { BlobNotFoundError, type BlobStore } from '../storage/blob-store.ts';
 import type { JobStore } from '../store/job-store.ts';
+import type { DatabaseTurns } from './database-turns.ts';
 
 /** Above any token this service makes; a longer one is not looked up. */
 const TOKEN_LENGTH_MAX = 128;
@@ -32,15 +33,22 @@ export interface ResultFile {
 export class ResultDownload {
   readonly #jobs: Pick<JobStore, 'findByResultToken'>;
   readonly #blobs: Pick<BlobStore, 'openRead'>;
+  readonly #turns: Pick<DatabaseTurns, 'ofStranger'>;
 
-  constructor(jobs: Pick<JobStore, 'findByResultToken'>, blobs: Pick<BlobStore, 'openRead'>) {
+  constructor(
+    jobs: Pick<JobStore, 'findByResultToken'>,
+    blobs: Pick<BlobStore, 'openRead'>,
+    turns: Pick<DatabaseTurns, 'ofStranger'>,
+  ) {
     this.#jobs = jobs;
     this.#blobs = blobs;
+    this.#turns = turns;
   }
 
-  /** @throws ContractError NOT_FOUND, RESULT_EXPIRED */
+  /** @throws ContractError NOT_FOUND, RESULT_EXPIRED, SERVICE_UNAVAILABLE */
   async find(token: string): Promise<ResultFile> {
-    const job = TOKEN.test(token) ? await this.#jobs.findByResultToken(token) : undefined;
+    const read = () => this.#jobs.findByResultToken(token);
+    const job = TOKEN.test(token) ? await this.#turns.ofStranger(token, read) : undefined;
     if (job === undefined) throw new ContractError('NOT_FOUND', 'there is no such result');
     if (publicState(job) === 'expired') throw expired();
     const { result, expiresAtMs, finishedAtMs } = job;

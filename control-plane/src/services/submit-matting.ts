@@ -8,9 +8,10 @@ import { ContractError } from '#contract/errors.ts';
 import type { Job, JobInput } from '../domain/job.ts';
 import type { CallbackAddressCheck } from '../sources/callback-url.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
-import type { JobStore, NewJob } from '../store/job-store.ts';
+import type { JobStore, NewJob, SubmitOutcome } from '../store/job-store.ts';
 import type { Caller, ReadAccount } from './account.ts';
 import type { CallbackSecrets } from './callback-secret.ts';
+import type { DatabaseTurns } from './database-turns.ts';
 import type { JobEvents } from './job-events.ts';
 import {
   type FieldPolicy,
@@ -31,6 +32,7 @@ export interface SubmitMattingDependencies {
   readonly readAccount: Pick<ReadAccount, 'credits'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
+  readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
   /** Rejects with SERVICE_UNAVAILABLE where the service takes no more of the account. */
   readonly acceptance: { requireOpen(accountId: string): Promise<void> };
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
@@ -83,7 +85,11 @@ export class SubmitMatting {
       callback: request.callback,
     });
     const keyHash = idempotencyKeyHash(submission.idempotencyKey);
-    const find = () => this.#dependencies.jobs.findByIdempotencyKey(caller.apiKeyId, keyHash);
+    const { jobs, databaseTurns } = this.#dependencies;
+    const find = () =>
+      databaseTurns.ofAccount(caller.accountId, () =>
+        jobs.findByIdempotencyKey(caller.apiKeyId, keyHash),
+      );
     const known = await find();
     if (known !== undefined) return existing(known, fingerprint);
     let image: UploadedImage | undefined;
@@ -129,7 +135,7 @@ export class SubmitMatting {
     image: UploadedImage | undefined,
     { fingerprint, keyHash }: { fingerprint: string; keyHash: string },
   ): Promise<Submitted> {
-    const { jobs, events, callbackSecrets, jobsInFlightMax } = this.#dependencies;
+    const { events, callbackSecrets } = this.#dependencies;
     const id = randomUUID();
     const input = image === undefined ? null : jobInput(id, image);
     // Durable before anybody is told of the job.
@@ -148,9 +154,7 @@ export class SubmitMatting {
         ? {}
         : { callback: { url: callback.url, ...callbackSecrets.seal(id, callback.secret) } }),
     };
-    // Where this throws nobody knows whether the row stands, so the input stays: a row without its
-    // input would fail a job that was accepted, an input without a row is swept.
-    const outcome = await jobs.submit(job, { jobsInFlightMax });
+    const outcome = await this.#insert(job);
     if (outcome.kind === 'created') {
       events.jobSubmitted(outcome.job);
       return { job: outcome.job, created: true };
@@ -163,6 +167,22 @@ export class SubmitMatting {
         throw this.#tooManyInFlight();
       case 'insufficient-credits':
         throw new ContractError('INSUFFICIENT_CREDITS', 'the account has no credit left');
+    }
+  }
+
+  async #insert(job: NewJob): Promise<SubmitOutcome> {
+    const { jobs, databaseTurns, blobs, jobsInFlightMax } = this.#dependencies;
+    let began = false;
+    try {
+      return await databaseTurns.ofAccount(job.accountId, () => {
+        began = true;
+        return jobs.submit(job, { jobsInFlightMax });
+      });
+    } catch (error) {
+      // Once it has begun nobody knows whether the row stands, so the input stays: a row without
+      // its input would fail a job that was accepted, an input without a row is swept.
+      if (!began && job.input !== null) await blobs.remove(job.input.blob);
+      throw error;
     }
   }
 

@@ -17,10 +17,11 @@ import { createHash, type Hash } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
+import type { SharedSlots } from '../shared-slots.ts';
 import { imageTooLarge, requireAcceptableImage } from '../sources/acceptable-image.ts';
 import { Base64Decoder } from '../sources/base64-decoder.ts';
 import type { BlobStore, BlobWriter } from '../storage/blob-store.ts';
-import { UploadSlots } from './upload-slots.ts';
+import { createUploadSlots } from './upload-slots.ts';
 
 /**
  * Decoded bytes gathered before they are written. A photo of 400 KB took 2.2 ms in the 9 pieces it
@@ -46,9 +47,9 @@ export interface FinishedUpload {
 
 export class ImageUploads {
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
-  readonly #slots: UploadSlots;
+  readonly #slots: SharedSlots;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter'>, slots = new UploadSlots()) {
+  constructor(blobs: Pick<BlobStore, 'createWriter'>, slots = createUploadSlots()) {
     this.#blobs = blobs;
     this.#slots = slots;
   }

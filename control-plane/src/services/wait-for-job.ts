@@ -8,6 +8,7 @@
 import { ContractError } from '#contract/errors.ts';
 import type { Job } from '../domain/job.ts';
 import type { JobStore } from '../store/job-store.ts';
+import type { DatabaseTurns } from './database-turns.ts';
 import type { JobEvents } from './job-events.ts';
 
 /** Between looks without an event: how late the end of a job in another replica is seen. */
@@ -27,6 +28,7 @@ interface Wait {
 export class WaitForJob {
   readonly #jobs: WaitingJobs;
   readonly #events: JobEvents;
+  readonly #turns: Pick<DatabaseTurns, 'ofAccount'>;
   readonly #waits = new Map<string, Set<Wait>>();
   /** Ids the next look asks for. */
   readonly #due = new Set<string>();
@@ -35,9 +37,10 @@ export class WaitForJob {
   #waiting = 0;
   #ended = false;
 
-  constructor(jobs: WaitingJobs, events: JobEvents) {
+  constructor(jobs: WaitingJobs, events: JobEvents, turns: Pick<DatabaseTurns, 'ofAccount'>) {
     this.#jobs = jobs;
     this.#events = events;
+    this.#turns = turns;
   }
 
   /** Requests that wait now. */
@@ -64,7 +67,8 @@ export class WaitForJob {
     const final = over ? undefined : await this.#untilFinal(job, waitMs, hangUp);
     // Nobody reads the answer of a caller who is gone.
     if (final !== undefined || hangUp.aborted) return final ?? job;
-    return (await this.#jobs.findForKey(job.id, job.apiKeyId)) ?? job;
+    const read = () => this.#jobs.findForKey(job.id, job.apiKeyId);
+    return (await this.#turns.ofAccount(job.accountId, read)) ?? job;
   }
 
   async #untilFinal(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job | undefined> {

@@ -42,6 +42,11 @@ export interface ApiKeyStore {
    * wrong secret, or revoked. A revocation is seen within API_KEY_MEMORY_MS by every replica.
    */
   authenticate(token: string): Promise<ApiKeyOwner | 'malformed' | 'unknown'>;
+  /**
+   * What is remembered of a key, without asking the database; undefined: nothing, or nothing fresh
+   * of another secret.
+   */
+  recall(token: string): RecalledKey | 'malformed' | 'unknown' | undefined;
   /** Undefined: no such key. The key as it is now; revoking again changes nothing. */
   revoke(apiKeyId: string): Promise<ApiKey | undefined>;
   /** Oldest first, read in pages; all accounts' without one. */
@@ -58,6 +63,13 @@ const KEYS_PAGE_ROWS = 500;
 /** Keys remembered at once; the oldest go first. */
 const API_KEYS_REMEMBERED_MAX = 10_000;
 
+export interface RecalledKey {
+  /** Whose key it was when it was last read. */
+  readonly owner: ApiKeyOwner;
+  /** Read within API_KEY_MEMORY_MS: it may be taken for authenticated. */
+  readonly isFresh: boolean;
+}
+
 interface RememberedKey {
   readonly owner: ApiKeyOwner;
   readonly secretHash: string;
@@ -71,7 +83,7 @@ export function createApiKeyStore(database: Database): ApiKeyStore {
 
 class SqlApiKeyStore implements ApiKeyStore {
   readonly #database: Database;
-  /** Keys that were good, in the order they were read. */
+  /** Keys that were good, in the order they were read; whose they were is known after that time. */
   readonly #remembered = new Map<string, RememberedKey>();
 
   constructor(database: Database) {
@@ -99,10 +111,21 @@ class SqlApiKeyStore implements ApiKeyStore {
   async authenticate(token: string): Promise<ApiKeyOwner | 'malformed' | 'unknown'> {
     const parsed = parseApiKeyToken(token);
     if (parsed === undefined) return 'malformed';
-    const known = this.#recall(parsed.id) ?? (await this.#read(parsed.id));
+    const remembered = this.#remembered.get(parsed.id);
+    const known = isFresh(remembered) ? remembered : await this.#read(parsed.id);
     // One comparison either way, so that the time does not tell a known id from an unknown one.
     const matches = secretMatches(parsed.secret, known?.secretHash ?? hashSecret(''));
     return known !== undefined && matches ? known.owner : 'unknown';
+  }
+
+  recall(token: string): RecalledKey | 'malformed' | 'unknown' | undefined {
+    const parsed = parseApiKeyToken(token);
+    if (parsed === undefined) return 'malformed';
+    const known = this.#remembered.get(parsed.id);
+    if (known === undefined) return undefined;
+    const recalled = { owner: known.owner, isFresh: isFresh(known) };
+    if (secretMatches(parsed.secret, known.secretHash)) return recalled;
+    return recalled.isFresh ? 'unknown' : undefined;
   }
 
   async revoke(apiKeyId: string): Promise<ApiKey | undefined> {
@@ -158,14 +181,6 @@ class SqlApiKeyStore implements ApiKeyStore {
       .execute();
   }
 
-  #recall(id: string): RememberedKey | undefined {
-    const known = this.#remembered.get(id);
-    if (known === undefined) return undefined;
-    if (performance.now() - known.readAtMs < API_KEY_MEMORY_MS) return known;
-    this.#remembered.delete(id);
-    return undefined;
-  }
-
   async #read(id: string): Promise<RememberedKey | undefined> {
     const readAtMs = performance.now();
     const row = await query(this.#database, db =>
@@ -176,6 +191,8 @@ class SqlApiKeyStore implements ApiKeyStore {
         .where('revoked_at', 'is', null)
         .executeTakeFirst(),
     );
+    // Behind those that were read before it.
+    this.#remembered.delete(id);
     if (row === undefined) return undefined;
     const owner: ApiKeyOwner = { apiKeyId: id, accountId: row.account_id };
     const known: RememberedKey = { owner, secretHash: row.secret_hash, readAtMs };
@@ -186,6 +203,10 @@ class SqlApiKeyStore implements ApiKeyStore {
     this.#remembered.set(id, known);
     return known;
   }
+}
+
+function isFresh(known: RememberedKey | undefined): known is RememberedKey {
+  return known !== undefined && performance.now() - known.readAtMs < API_KEY_MEMORY_MS;
 }
 
 /** `db` is the database or a transaction of it; `made` is the caller's, who may try again. */

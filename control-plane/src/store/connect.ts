@@ -10,12 +10,18 @@ import { type DatabaseDialect, databaseNowMs } from './clock.ts';
 import { parseMysqlUrl } from './mysql-url.ts';
 import type { Schema } from './schema.ts';
 import { NodeSqliteDialect } from './sqlite-dialect.ts';
+import { COMMITTED_TOGETHER_MAX } from './sqlite-group-commit.ts';
+
+/** An account alone has half of them: as many as are committed together. */
+const SQLITE_REQUESTS_MAX = 2 * COMMITTED_TOGETHER_MAX;
 
 export type StoreLog = Pick<Logger, 'info' | 'warn'>;
 
 export interface Database {
   readonly kysely: Kysely<Schema>;
   readonly dialect: DatabaseDialect;
+  /** How many requests may have statements under way here at once; more would wait in it. */
+  readonly requestsMax: number;
   /** The database's clock, as an expression for a statement. */
   readonly nowMs: RawBuilder<number>;
   readonly log: StoreLog;
@@ -49,13 +55,14 @@ export async function openDatabase(
   options: OpenDatabaseOptions,
 ): Promise<Database> {
   const dialect: DatabaseDialect = databaseUrl.startsWith('sqlite:') ? 'sqlite' : 'mysql';
-  const kysely =
+  const { kysely, requestsMax } =
     dialect === 'sqlite'
       ? openSqlite(databaseUrl.slice('sqlite:'.length))
       : await openMysql(databaseUrl, options);
   const database: Database = {
     kysely,
     dialect,
+    requestsMax,
     nowMs: databaseNowMs(dialect),
     log: options.log,
     close: () => kysely.destroy(),
@@ -71,7 +78,9 @@ export async function openDatabase(
   return database;
 }
 
-function openSqlite(path: string): Kysely<Schema> {
+type Opened = Pick<Database, 'kysely' | 'requestsMax'>;
+
+function openSqlite(path: string): Opened {
   if (path === '' || path.startsWith(':')) {
     throw new DatabaseOpenError('the database URL names no file: sqlite:/path/of/the/file');
   }
@@ -80,13 +89,11 @@ function openSqlite(path: string): Kysely<Schema> {
   } catch (error) {
     throw new DatabaseOpenError(`the database's directory: ${reasonOf(error)}`, error);
   }
-  return new Kysely<Schema>({ dialect: new NodeSqliteDialect(path) });
+  const kysely = new Kysely<Schema>({ dialect: new NodeSqliteDialect(path) });
+  return { kysely, requestsMax: SQLITE_REQUESTS_MAX };
 }
 
-async function openMysql(
-  databaseUrl: string,
-  options: OpenDatabaseOptions,
-): Promise<Kysely<Schema>> {
+async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Promise<Opened> {
   let pool: ReturnType<typeof parseMysqlUrl>;
   try {
     pool = parseMysqlUrl(databaseUrl);
@@ -97,7 +104,8 @@ async function openMysql(
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
   const { MysqlPoolDialect } = await import('./mysql-dialect.ts');
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
-  return new Kysely<Schema>({ dialect: new MysqlPoolDialect({ pool, onLost, statementMsMax }) });
+  const dialect = new MysqlPoolDialect({ pool, onLost, statementMsMax });
+  return { kysely: new Kysely<Schema>({ dialect }), requestsMax: pool.connectionLimit ?? 1 };
 }
 
 async function probeSqlite(database: Database): Promise<void> {

@@ -8,14 +8,14 @@
  * | group  | entered by                 | left by                                                |
  * |--------|----------------------------|--------------------------------------------------------|
  * | none   | construction; a group ends | a member begins: BEGIN IMMEDIATE                       |
- * | open   | its first member begins    | due: the turn of the loop ends, or MEMBERS_MAX began   |
+ * | open   | its first member begins    | due: the turn of the loop ends, or COMMITTED_TOGETHER_MAX began   |
  * | due    | see above                  | none: no member runs, and COMMIT; or SQLite undid it   |
  */
 import type { QueryResult } from 'kysely';
 import { type SqliteConnection, type Statement, Turns } from './sqlite-connection.ts';
 
 /** So that the file's lock is given to other processes now and then. */
-const MEMBERS_MAX = 64;
+export const COMMITTED_TOGETHER_MAX = 64;
 
 const BEGIN: Statement = { sql: 'begin immediate', parameters: [] };
 const SAVEPOINT: Statement = { sql: 'savepoint member', parameters: [] };
@@ -137,7 +137,7 @@ export class SqliteGroupCommit {
   /** The member that ran ends; the next one joins unless the group is due. */
   #leave(): void {
     const group = this.#group;
-    if (group !== undefined && (group.due || group.members >= MEMBERS_MAX)) this.#end();
+    if (group !== undefined && (group.due || group.members >= COMMITTED_TOGETHER_MAX)) this.#end();
     this.#turns.pass();
   }
 

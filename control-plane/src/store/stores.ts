@@ -24,6 +24,8 @@ export interface Stores {
   readonly secretsCanary: SecretsCanaryStore;
   readonly sweeps: SweepStore;
   readonly webhookOutbox: WebhookOutboxStore;
+  /** How many requests may have statements under way here at once; more would wait in it. */
+  readonly requestsMax: number;
   /** The first account, with credits and a key, only where there is none; all of it or nothing. */
   bootstrap(accountName: string, credits: number): Promise<BootstrapOutcome>;
   /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
@@ -69,6 +71,7 @@ export function createStores(database: Database, options: JobStoreOptions): Stor
     secretsCanary: createSecretsCanaryStore(database),
     sweeps: createSweepStore(database),
     webhookOutbox: createWebhookOutboxStore(database),
+    requestsMax: database.requestsMax,
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
     check: () => requireWritable(database),
     close: () => database.close(),

@@ -69,6 +69,7 @@ export function openFaultySqlite(url: string, fault: Fault): Database {
   return {
     kysely,
     dialect: 'sqlite',
+    requestsMax: 16,
     nowMs: databaseNowMs('sqlite'),
     log: SILENT_LOG,
     close: () => kysely.destroy(),

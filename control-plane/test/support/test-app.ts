@@ -13,7 +13,9 @@ import { type AppOptions, type AppServices, buildApp } from '../../src/app.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
 import { SecretBox } from '../../src/secret-box.ts';
 import { ReadAccount } from '../../src/services/account.ts';
+import { Authenticate } from '../../src/services/authenticate.ts';
 import { CallbackSecrets } from '../../src/services/callback-secret.ts';
+import { DatabaseTurns, type DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
 import { JobViews } from '../../src/services/job-view.ts';
 import { renderOutboxBody } from '../../src/services/outbox-body.ts';
@@ -24,7 +26,7 @@ import { ResultDownload } from '../../src/services/result-download.ts';
 import { type ResultReaderBounds, ResultReaders } from '../../src/services/result-readers.ts';
 import { SubmitMatting } from '../../src/services/submit-matting.ts';
 import { ImageUploads } from '../../src/services/submit-upload.ts';
-import { UploadSlots, type UploadSlotsOptions } from '../../src/services/upload-slots.ts';
+import { createUploadSlots, type UploadSlotsOptions } from '../../src/services/upload-slots.ts';
 import { WaitForJob } from '../../src/services/wait-for-job.ts';
 import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
 import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
@@ -45,6 +47,7 @@ export interface TestAppOptions {
   readonly readsPerMinute?: number;
   readonly readsRequireIdempotencyKey?: boolean;
   readonly uploadSlots?: UploadSlotsOptions;
+  readonly databaseTurns?: Partial<DatabaseTurnsOptions>;
   readonly resultTtlMs?: number;
   readonly resultReaders?: ResultReaderBounds;
   readonly readingPace?: AppOptions['readingPace'];
@@ -71,6 +74,7 @@ export class TestApp {
   readonly stores: Stores;
   readonly blobs: BlobStore;
   readonly events: JobEvents;
+  readonly databaseTurns: DatabaseTurns;
   readonly storageDir: string;
   readonly accountId: string;
   /** A good API key. */
@@ -85,6 +89,7 @@ export class TestApp {
     stores: Stores;
     blobs: BlobStore;
     events: JobEvents;
+    databaseTurns: DatabaseTurns;
     storageDir: string;
     accountId: string;
     token: string;
@@ -97,6 +102,7 @@ export class TestApp {
     this.stores = parts.stores;
     this.blobs = parts.blobs;
     this.events = parts.events;
+    this.databaseTurns = parts.databaseTurns;
     this.storageDir = parts.storageDir;
     this.accountId = parts.accountId;
     this.token = parts.token;
@@ -262,19 +268,24 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
   const { token } = await stores.apiKeys.create(account.id, 'first key');
   const switches: Switches = { refusal: undefined, readiness: { ready: true } };
   const events = new JobEvents();
-  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys);
+  const databaseTurns = new DatabaseTurns({
+    turnsMax: stores.requestsMax,
+    ...options.databaseTurns,
+  });
+  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys, databaseTurns);
   const services: AppServices = {
-    authenticator: stores.apiKeys,
+    authenticator: new Authenticate(stores.apiKeys, databaseTurns),
     rateLimits: new RateLimits(stores.rateQuotas, {
       submissions: options.submissionsPerMinute ?? 1_000_000,
       reads: options.readsPerMinute ?? 1_000_000,
     }),
-    uploads: new ImageUploads(blobs, new UploadSlots(options.uploadSlots)),
+    uploads: new ImageUploads(blobs, createUploadSlots(options.uploadSlots)),
     submitMatting: new SubmitMatting({
       jobs: stores.jobs,
       readAccount,
       blobs,
       events,
+      databaseTurns,
       acceptance: {
         requireOpen: async () => {
           if (switches.refusal !== undefined) throw switches.refusal;
@@ -290,10 +301,10 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
       jobsInFlightMax: options.jobsInFlightMax ?? 1000,
       fieldPolicy: FIELD_POLICY,
     }),
-    waitForJob: new WaitForJob(stores.jobs, events),
-    readJob: new ReadJob(stores.jobs),
+    waitForJob: new WaitForJob(stores.jobs, events, databaseTurns),
+    readJob: new ReadJob(stores.jobs, databaseTurns),
     jobViews,
-    resultDownload: new ResultDownload(stores.jobs, blobs),
+    resultDownload: new ResultDownload(stores.jobs, blobs, databaseTurns),
     resultReaders: new ResultReaders(options.resultReaders),
     readAccount,
     readiness: {
@@ -322,6 +333,7 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
     stores,
     blobs,
     events,
+    databaseTurns,
     storageDir,
     accountId: account.id,
     token,

@@ -75,6 +75,7 @@ for (const dialect of DIALECTS) {
   const database: Database = {
     kysely: kysely as unknown as Database['kysely'],
     dialect,
+    requestsMax: 16,
     nowMs: databaseNowMs(dialect),
     log: SILENT_LOG,
     close: () => kysely.destroy(),

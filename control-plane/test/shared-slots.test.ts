@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ContractError } from '#contract/errors.ts';
-import { UploadSlots } from '../../src/services/upload-slots.ts';
+import { SharedSlots } from '../src/shared-slots.ts';
 
-function isBusy(error: unknown): boolean {
-  return error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE';
+class Busy extends Error {}
+
+function slotsOf(options: { slotsMax: number; waitingMax?: number; waitMs?: number }): SharedSlots {
+  return new SharedSlots({ waitingMax: 100, refusal: () => new Busy(), ...options });
 }
 
 /** What became of a taking by now. */
@@ -24,9 +25,9 @@ function watch(taking: Promise<void>) {
 const settled = () => new Promise(setImmediate);
 
 test('who waits too long is refused and leaves nothing behind', async () => {
-  const slots = new UploadSlots({ slotsMax: 2, waitMs: 5 });
+  const slots = slotsOf({ slotsMax: 2, waitMs: 5 });
   await slots.take('a');
-  await assert.rejects(slots.take('a'), isBusy);
+  await assert.rejects(slots.take('a'), Busy);
   assert.deepEqual([slots.held, slots.waiting], [1, 0]);
   slots.release('a');
   await slots.take('a');
@@ -34,10 +35,10 @@ test('who waits too long is refused and leaves nothing behind', async () => {
 });
 
 test('no more wait than may', async () => {
-  const slots = new UploadSlots({ slotsMax: 2, waitingMax: 1, waitMs: 60_000 });
+  const slots = slotsOf({ slotsMax: 2, waitingMax: 1 });
   await slots.take('a');
   const waiting = slots.take('a');
-  await assert.rejects(slots.take('a'), isBusy);
+  await assert.rejects(slots.take('a'), Busy);
   // Whose share is free does not wait.
   await slots.take('b');
   slots.release('a');
@@ -45,11 +46,11 @@ test('no more wait than may', async () => {
 });
 
 test('a slot that is not held cannot be released', () => {
-  assert.throws(() => new UploadSlots().release('a'), /not held/);
+  assert.throws(() => slotsOf({ slotsMax: 1 }).release('a'), /not held/);
 });
 
 test('an account that holds its share keeps nobody else out', async () => {
-  const slots = new UploadSlots({ slotsMax: 4, waitMs: 60_000 });
+  const slots = slotsOf({ slotsMax: 4 });
   const slow = Array.from({ length: 5 }, () => watch(slots.take('slow')));
   await settled();
   assert.deepEqual(
@@ -77,7 +78,7 @@ test('an account that holds its share keeps nobody else out', async () => {
 });
 
 test('one release lets in all who have room by it', async () => {
-  const slots = new UploadSlots({ slotsMax: 5, waitMs: 60_000 });
+  const slots = slotsOf({ slotsMax: 5 });
   for (const accountId of ['a', 'a', 'b']) await slots.take(accountId);
   // Two are free, and each holds as many or takes one and then does.
   const [second, third] = [watch(slots.take('b')), watch(slots.take('a'))];
@@ -94,7 +95,7 @@ test('one release lets in all who have room by it', async () => {
 });
 
 test('an account whose callers all wait leaves others room to wait', async () => {
-  const slots = new UploadSlots({ slotsMax: 4, waitingMax: 8, waitMs: 60_000 });
+  const slots = slotsOf({ slotsMax: 4, waitingMax: 8 });
   const flood = Array.from({ length: 20 }, () => watch(slots.take('flood')));
   await settled();
   const count = (state: string) => flood.filter(seen => seen.state === state).length;
@@ -117,7 +118,7 @@ test('an account whose callers all wait leaves others room to wait', async () =>
 });
 
 test('a newcomer does not overtake who was granted a slot', async () => {
-  const slots = new UploadSlots({ slotsMax: 1, waitMs: 60_000 });
+  const slots = slotsOf({ slotsMax: 1 });
   await slots.take('a');
   const first = watch(slots.take('b'));
   slots.release('a');

@@ -1,0 +1,63 @@
+/**
+ * Who shows an API key, at a bounded cost: requests with one key wait for one reading of its row
+ * together, and keys that were good before are read in the turns of their account.
+ */
+import { API_KEY_MEMORY_MS, type ApiKeyOwner, type ApiKeyStore } from '../store/api-key-store.ts';
+import type { DatabaseTurns } from './database-turns.ts';
+
+type Authentication = Awaited<ReturnType<ApiKeyStore['authenticate']>>;
+
+interface Reading {
+  readonly answer: Promise<Authentication>;
+  /** Of performance.now(); undefined while it waits for its turn. */
+  readonly beganAtMs: () => number | undefined;
+}
+
+export class Authenticate {
+  readonly #apiKeys: Pick<ApiKeyStore, 'recall' | 'authenticate'>;
+  readonly #turns: Pick<DatabaseTurns, 'ofAccount' | 'ofStranger'>;
+  /** By token. */
+  readonly #readings = new Map<string, Reading>();
+
+  constructor(
+    apiKeys: Pick<ApiKeyStore, 'recall' | 'authenticate'>,
+    turns: Pick<DatabaseTurns, 'ofAccount' | 'ofStranger'>,
+  ) {
+    this.#apiKeys = apiKeys;
+    this.#turns = turns;
+  }
+
+  /** As ApiKeyStore.authenticate. @throws ContractError SERVICE_UNAVAILABLE */
+  async authenticate(token: string): Promise<Authentication> {
+    const known = this.#apiKeys.recall(token);
+    if (known === 'malformed' || known === 'unknown') return known;
+    if (known?.isFresh) return known.owner;
+    const reading = this.#readings.get(token);
+    if (reading !== undefined && mayJoin(reading)) return reading.answer;
+    return this.#read(token, known?.owner);
+  }
+
+  #read(token: string, owner: ApiKeyOwner | undefined): Promise<Authentication> {
+    let beganAtMs: number | undefined;
+    const work = (): Promise<Authentication> => {
+      beganAtMs = performance.now();
+      return this.#apiKeys.authenticate(token);
+    };
+    const answer = (
+      owner === undefined
+        ? this.#turns.ofStranger(token, work)
+        : this.#turns.ofAccount(owner.accountId, work)
+    ).finally(() => {
+      if (this.#readings.get(token) === reading) this.#readings.delete(token);
+    });
+    const reading: Reading = { answer, beganAtMs: () => beganAtMs };
+    this.#readings.set(token, reading);
+    return answer;
+  }
+}
+
+/** What a reading found is trusted no longer than what is remembered, were its answer to hang. */
+function mayJoin(reading: Reading): boolean {
+  const beganAtMs = reading.beganAtMs();
+  return beganAtMs === undefined || performance.now() - beganAtMs < API_KEY_MEMORY_MS;
+}

@@ -1,0 +1,75 @@
+/**
+ * The share that each account has of the database: how many of its requests may have a statement or
+ * a transaction under way here. The others wait for their turn, and a burst of one account then
+ * stands in its own queue and not before the others in that of the connections. A request holds its
+ * turn for its statements alone: not while it receives, stores or waits for a job.
+ *
+ * Who is not known yet, an API key that was not read before or a result's link, has turns of his
+ * own kind, by the secret he shows, and can take none from accounts.
+ */
+import { ContractError } from '#contract/errors.ts';
+import { SharedSlots } from '../shared-slots.ts';
+
+/** An account alone may have half of them wait: as many as could wait for a connection. */
+const WAITING_MAX = 4096;
+/** One for each connection that the public port takes: a stranger refuses nobody. */
+const STRANGERS_WAITING_MAX = 10_000;
+/** Strangers have a turn where accounts have this many; what they ask for is one row by its key. */
+const TURNS_TO_A_STRANGERS = 4;
+/** As long as an upload waits for its slot. */
+const WAIT_MS = 10_000;
+/** All that may stand before a request is done in a second or two. */
+const BUSY_RETRY_AFTER_S = 2;
+
+export interface DatabaseTurnsOptions {
+  /** Of accounts. */
+  readonly turnsMax: number;
+  readonly waitingMax?: number;
+  readonly waitMs?: number;
+}
+
+export class DatabaseTurns {
+  readonly #accounts: SharedSlots;
+  readonly #strangers: SharedSlots;
+
+  constructor({ turnsMax, waitingMax = WAITING_MAX, waitMs = WAIT_MS }: DatabaseTurnsOptions) {
+    this.#accounts = new SharedSlots({ slotsMax: turnsMax, waitingMax, waitMs, refusal: busy });
+    this.#strangers = new SharedSlots({
+      slotsMax: Math.ceil(turnsMax / TURNS_TO_A_STRANGERS),
+      waitingMax: STRANGERS_WAITING_MAX,
+      waitMs,
+      refusal: busy,
+    });
+  }
+
+  /** Requests that wait for their turn. */
+  get waiting(): number {
+    return this.#accounts.waiting + this.#strangers.waiting;
+  }
+
+  /**
+   * Statements of one request of an account. Never within another turn.
+   * @throws ContractError SERVICE_UNAVAILABLE before `work` has begun; what `work` throws
+   */
+  ofAccount<T>(accountId: string, work: () => Promise<T>): Promise<T> {
+    return this.#accounts.run(accountId, work);
+  }
+
+  /**
+   * Statements of a request whose account is not known, by the secret that it shows.
+   * @throws as ofAccount
+   */
+  ofStranger<T>(secret: string, work: () => Promise<T>): Promise<T> {
+    return this.#strangers.run(secret, work);
+  }
+}
+
+function busy(): ContractError {
+  return new ContractError(
+    'SERVICE_UNAVAILABLE',
+    'too many requests of yours wait for the database',
+    {
+      retryAfterS: BUSY_RETRY_AFTER_S,
+    },
+  );
+}
