@@ -1,7 +1,7 @@
 /**
  * Places of those who read results. A link asks for no key, and whoever has one may read as slowly
- * as http/reading-pace.ts lets them: so a link, an account's links and all of them have a bound, far
- * below the connections there are. Accounts share the places by domain/shared-places.ts, so that
+ * as the contract's reading-pace.ts lets them: so a link, an account's links and all of them have a
+ * bound, far below the connections there are. Accounts share the places by domain/shared-places.ts, so that
  * those of a few leave room for the links of another.
  */
 import { ContractError } from '#contract/errors.ts';
