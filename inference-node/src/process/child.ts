@@ -17,7 +17,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Socket } from 'node:net';
 import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
-import { isGroupAlive, killGroup } from './process-group.ts';
+import { findMember, killGroup } from './process-group.ts';
 
 export interface ChildExit {
   readonly code: number | null;
@@ -65,6 +65,8 @@ export class Child<Incoming> {
   #looks = 0;
   /** Of its own process: what it started may live on. */
   #end: Pick<ChildExit, 'code' | 'signal'> | undefined;
+  /** Of its group, that its own process left behind. */
+  #member: number | undefined;
   #stuck = false;
   #exited = false;
 
@@ -159,9 +161,12 @@ export class Child<Incoming> {
   #look(): void {
     const { pid } = this;
     if (this.#exited || pid === undefined) return;
-    if (this.#end !== undefined && !isGroupAlive(pid)) {
-      this.#finish(this.#end.code, this.#end.signal);
-      return;
+    if (this.#end !== undefined) {
+      this.#member = findMember(pid, this.#member);
+      if (this.#member === undefined) {
+        this.#finish(this.#end.code, this.#end.signal);
+        return;
+      }
     }
     this.#looks += 1;
     const { killWaitMaxMs = KILL_WAIT_MAX_MS } = this.#options;
