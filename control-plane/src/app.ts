@@ -123,7 +123,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   // Reached by no request: the hook above refuses first. It stands for the framework's own answer.
   app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 
-  const checks = createHeaderChecks(services, options);
+  const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);
   registerResultRoutes(app, services.resultDownload, services.resultReaders);
   registerAccountRoutes(app, services.readAccount, checks);

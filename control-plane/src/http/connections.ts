@@ -5,14 +5,17 @@
  * answered with `Connection: close`; what is idle after it is closed.
  *
  * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
- * nearly full, idle ones make room for newcomers, strangers' before those of accounts.
+ * nearly full, idle ones make room for newcomers, strangers' before those of accounts. Those with a
+ * submission under way are never idle and may be held for minutes: accounts share them.
  */
 import type { IncomingMessage, Server } from 'node:http';
 import net from 'node:net';
 import { setImmediate as afterPolling } from 'node:timers/promises';
+import { ContractError } from '#contract/errors.ts';
 import { makeRoomOfIdle } from '#contract/idle-connections.ts';
 import type { ReaderEnd } from '#contract/reading-pace.ts';
 import { settledWithin } from '#contract/settled-within.ts';
+import { mayTakePlace } from '../domain/shared-places.ts';
 
 /** For a request that was sent when the listener closed: a way round the world takes half of it. */
 const LINGER_MS_MAX = 500;
@@ -20,6 +23,9 @@ const LINGER_MS_MAX = 500;
 const BACKLOG_MS_MAX = 500;
 /** Of all connections: kept free of idle ones. */
 const SPARE_SHARE = 0.1;
+/** Of all connections: those with a submission under way, its body and its wait included. */
+const SUBMISSIONS_SHARE = 0.8;
+const SUBMISSIONS_RETRY_AFTER_S = 5;
 
 /** Why a connection was ended; a label of metrics. */
 export type EndedCause = ReaderEnd;
@@ -30,6 +36,9 @@ export class Connections {
   #taken = 0;
   /** The account whose key a connection has shown last. */
   readonly #accounts = new WeakMap<net.Socket, string>();
+  /** By account; who has none is not in it. */
+  readonly #submissionsBy = new Map<string, number>();
+  #submissions = 0;
   /** Without a request so far: to Node neither idle nor busy, so it would wait for them for long. */
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
@@ -60,6 +69,29 @@ export class Connections {
   /** A request of it has shown a good key of the account. */
   noteKnown(socket: net.Socket, accountId: string): void {
     this.#accounts.set(socket, accountId);
+  }
+
+  /**
+   * Takes a place for a submission; to be given back by `leaveSubmission`, once.
+   * @throws ContractError SERVICE_UNAVAILABLE: the account has as many as are left free
+   */
+  enterSubmission(accountId: string): void {
+    const held = this.#submissionsBy.get(accountId) ?? 0;
+    const max = Math.floor(this.#server.maxConnections * SUBMISSIONS_SHARE);
+    if (!mayTakePlace(held, max - this.#submissions)) {
+      throw new ContractError('SERVICE_UNAVAILABLE', 'too many submissions at once', {
+        retryAfterS: SUBMISSIONS_RETRY_AFTER_S,
+      });
+    }
+    this.#submissionsBy.set(accountId, held + 1);
+    this.#submissions += 1;
+  }
+
+  leaveSubmission(accountId: string): void {
+    const left = (this.#submissionsBy.get(accountId) ?? 0) - 1;
+    if (left > 0) this.#submissionsBy.set(accountId, left);
+    else this.#submissionsBy.delete(accountId);
+    this.#submissions -= 1;
   }
 
   readonly isKnown = (socket: net.Socket): boolean => this.#accounts.has(socket);

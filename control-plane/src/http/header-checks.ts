@@ -1,12 +1,13 @@
 /**
  * The checks made from headers alone, before a body byte is read, in the contract's order:
  * Authorization, Idempotency-Key, the account's rate, and for submissions what the headers say of
- * the body.
+ * the body and whether the account has a place for one more.
  */
 import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
 import type { Authenticator } from '../services/account.ts';
 import type { RateLimits } from '../services/rate-limits.ts';
-import { requireApiKey } from './authentication.ts';
+import { callerOf, requireApiKey } from './authentication.ts';
+import type { Connections } from './connections.ts';
 import { requireIdempotencyKey } from './idempotency-key.ts';
 import { requireJsonBody } from './json-body.ts';
 import { requireRate } from './rate-limit.ts';
@@ -18,6 +19,8 @@ export interface HeaderCheckServices {
   readonly rateLimits: Pick<RateLimits, 'take'>;
 }
 
+export type SubmissionPlaces = Pick<Connections, 'enterSubmission' | 'leaveSubmission'>;
+
 export interface HeaderChecks {
   readonly submission: Check[];
   readonly read: Check[];
@@ -27,6 +30,7 @@ export interface HeaderChecks {
 
 export function createHeaderChecks(
   { authenticator, rateLimits }: HeaderCheckServices,
+  places: SubmissionPlaces,
   options: { readonly readsRequireIdempotencyKey: boolean },
 ): HeaderChecks {
   const apiKey = requireApiKey(authenticator);
@@ -37,8 +41,22 @@ export function createHeaderChecks(
       requireIdempotencyKey({ optional: false }),
       requireRate(rateLimits, 'submissions'),
       requireJsonBody,
+      holdPlace(places),
     ],
     read: [apiKey, readKey, requireRate(rateLimits, 'reads')],
     apiKey,
+  };
+}
+
+/** Until the answer is sent or its caller gone. */
+function holdPlace(places: SubmissionPlaces): onRequestHookHandler {
+  return (request, reply, done) => {
+    const { accountId } = callerOf(request);
+    // Who hung up while the key was looked up is gone already, and closes no more.
+    if (!reply.raw.closed) {
+      places.enterSubmission(accountId);
+      reply.raw.once('close', () => places.leaveSubmission(accountId));
+    }
+    done();
   };
 }

@@ -256,6 +256,56 @@ describe('an account that hoards connections', () => {
   });
 });
 
+describe('an account that submits slowly', () => {
+  function submitting(token: string, key: string): net.Socket {
+    const socket = connect();
+    const lines = [
+      'POST /v1/matting/jobs HTTP/1.1',
+      'Host: x',
+      `Authorization: Bearer ${token}`,
+      `Idempotency-Key: ${key}`,
+      'Content-Type: application/json',
+      'Content-Length: 1000',
+    ];
+    socket.write(`${lines.join('\r\n')}\r\n\r\n`);
+    return socket;
+  }
+
+  async function refused(token: string): Promise<net.Socket> {
+    const socket = submitting(token, 'refused');
+    const [head] = await once(socket, 'data');
+    assert.equal(statusOf(String(head)), 503);
+    assert.match(String(head), /retry-after: 5/i);
+    return socket;
+  }
+
+  it('leaves the others places, and gets back what it leaves', async t => {
+    await open();
+    const begin = t.mock.method(app.services.uploads, 'begin');
+    // Ten times eight tenths.
+    app.app.server.maxConnections = 10;
+    const other = await app.stores.accounts.create('other');
+    const { token } = await app.stores.apiKeys.create(other!.id, 'key');
+    const slow: net.Socket[] = [];
+    for (let count = 1; count <= 4; count += 1) {
+      slow.push(submitting(app.token, `slow-${count}`));
+      await until(() => begin.mock.callCount() === count);
+    }
+    (await refused(app.token)).destroy();
+    submitting(token, 'one');
+    submitting(token, 'two');
+    await until(() => begin.mock.callCount() === 6);
+    (await refused(token)).destroy();
+    for (const socket of slow) socket.destroy();
+    // A place comes back with the end of its connection.
+    while (begin.mock.callCount() === 6) {
+      const again = submitting(app.token, 'again');
+      await Promise.race([once(again, 'data'), until(() => begin.mock.callCount() > 6)]);
+      again.destroy();
+    }
+  });
+});
+
 describe('senders of bodies', () => {
   it('are refused where they fall too far behind', async () => {
     await open();
