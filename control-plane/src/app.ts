@@ -3,6 +3,7 @@
  * listens to nothing and owns nothing: main opens and closes what it is given.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import { boundPipelining } from '#contract/pipelining.ts';
 import { type ReadingPaceOptions, requireReadingPace } from '#contract/reading-pace.ts';
 import { registerAccountRoutes } from './http/account-routes.ts';
 import {
@@ -93,6 +94,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   );
   const { isKnown } = connections;
   requireReadingPace(app.server, { isKnown, onEnded: ended, ...options.readingPace });
+  boundPipelining(app.server, () => ended('pipelined'));
   app.addHook('preClose', () => connections.linger());
   app.addHook('onRequest', connections.hold);
   // Bodies are read by the routes that want them, as they arrive.

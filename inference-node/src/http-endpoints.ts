@@ -6,6 +6,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import type { Registry } from 'prom-client';
 import { makeRoomOfIdle } from '#contract/idle-connections.ts';
+import { boundPipelining } from '#contract/pipelining.ts';
 import { requireReadingPace } from '#contract/reading-pace.ts';
 import { listenError } from './listen-error.ts';
 import type { NodeStatus } from './node-state.ts';
@@ -57,6 +58,7 @@ export async function openHttpEndpoints(options: HttpEndpointsOptions): Promise<
   server.maxConnections = CONNECTIONS_MAX;
   makeRoomOfIdle(server, { spareShare: SPARE_SHARE });
   requireReadingPace(server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
+  boundPipelining(server);
   await listen(server, options);
   const { port } = server.address() as AddressInfo;
   return { port, close: () => close(server) };

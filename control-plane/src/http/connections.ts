@@ -28,7 +28,7 @@ const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
 
 /** Why a connection was ended; a label of metrics. */
-export type EndedCause = ReaderEnd;
+export type EndedCause = ReaderEnd | 'pipelined';
 
 export class Connections {
   readonly #server: Server;

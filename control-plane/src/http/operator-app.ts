@@ -5,6 +5,7 @@
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { makeRoomOfIdle } from '#contract/idle-connections.ts';
+import { boundPipelining } from '#contract/pipelining.ts';
 import { requireReadingPace } from '#contract/reading-pace.ts';
 import { KnownPaths, refuseUnknownPath, requireHost, setAnswerHeaders } from './answer-headers.ts';
 import { createClientErrorHandler, watchConnections } from './client-errors.ts';
@@ -99,5 +100,6 @@ function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance 
   app.server.maxConnections = CONNECTIONS_MAX;
   makeRoomOfIdle(app.server, { spareShare: SPARE_SHARE });
   requireReadingPace(app.server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
+  boundPipelining(app.server);
   return app;
 }

@@ -7,6 +7,7 @@ import { PassThrough } from 'node:stream';
 import { afterEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
+import { PIPELINED_MAX } from '#contract/pipelining.ts';
 import { readMattingBody } from '../../src/http/read-matting-body.ts';
 import type { ResultReaderBounds, ResultReaders } from '../../src/services/result-readers.ts';
 import { imageBody, openTestApp, type TestApp, type TestAppOptions } from '../support/test-app.ts';
@@ -237,6 +238,23 @@ describe('connections', () => {
     assert.ok(ended.every(cause => cause === 'crowded') && ended.length >= 20);
     known.write(LIVEZ);
     await once(known, 'data');
+  });
+});
+
+describe('requests sent ahead of their answers', () => {
+  it('are answered up to a bound, beyond which the connection ends', async () => {
+    await open();
+    const socket = connect();
+    let answers = 0;
+    socket.on('data', data => {
+      answers += String(data).split('HTTP/1.1 200').length - 1;
+    });
+    socket.write(LIVEZ.repeat(PIPELINED_MAX));
+    await until(() => answers === PIPELINED_MAX);
+    socket.write(LIVEZ.repeat(100 * PIPELINED_MAX));
+    await once(socket, 'close');
+    assert.ok(answers < 100 * PIPELINED_MAX);
+    assert.deepEqual(ended, ['pipelined']);
   });
 });
 

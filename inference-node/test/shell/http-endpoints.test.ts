@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { PIPELINED_MAX } from '#contract/pipelining.ts';
 import { type HttpEndpoints, openHttpEndpoints } from '../../src/http-endpoints.ts';
 import { ListenError } from '../../src/listen-error.ts';
 import { createNodeMetrics } from '../../src/metrics.ts';
@@ -76,6 +77,14 @@ describe('the HTTP side', () => {
     half.write('GET /livez HTTP/1.1\r\nHost: x\r\n');
     for (let probe = 0; probe < 5; probe += 1) assert.equal((await get('/livez')).status, 200);
     for (const socket of [...silent, half]) socket.destroy();
+  });
+
+  it('ends a connection on which many requests come before their answers', async () => {
+    const socket = connect(endpoints.port, '127.0.0.1');
+    socket.on('error', () => undefined).resume();
+    socket.write('GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(PIPELINED_MAX + 1));
+    await once(socket, 'close');
+    assert.equal((await get('/livez')).status, 200);
   });
 
   it('says which port is in use and what to set', async () => {
