@@ -181,7 +181,7 @@ type Parts = ReturnType<typeof composeParts>;
 function composeParts(foundations: Foundations) {
   const { config, log, replicaId, tls, blobs, stores, secrets, timing } = foundations;
   const events = new JobEvents();
-  const guard = new OutgoingGuard({ policy: config });
+  const guard = new OutgoingGuard({ policy: config, systemLookupsMax: config.systemLookupsMax });
   const metrics = new ControlMetrics();
   const failed = (what: string) => (err: unknown) => log.warn({ err }, what);
   const fleet = new Fleet({

@@ -53,6 +53,8 @@ export interface Config {
   readonly readsRequireIdempotencyKey: boolean;
   readonly fetchPorts: readonly number[];
   readonly allowPrivateAddresses: boolean;
+  /** Names of callers looked up at once by the system's resolver. */
+  readonly systemLookupsMax: number;
   readonly allowHttpCallbacks: boolean;
   /** CIDR blocks that callers' URLs may reach though they are not public. */
   readonly allowedNetworks: readonly string[];
@@ -86,6 +88,29 @@ const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
 /** About 4,000 photos of 12 megapixels: more than a CPU node does in the hour a job may queue. */
 const QUEUE_MEGAPIXELS_MAX = 50_000;
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
+
+/** Of libuv's pool, unless told otherwise; it looks up names on half of them, rounded up. */
+const THREADS_DEFAULT = 4;
+/** 32 look-ups for callers, two for the service's own: its database, its nodes. */
+const THREADS_FOR_LOOKUPS = 67;
+const OWN_LOOKUPS = 2;
+
+/**
+ * Before the first file is read, which starts the pool: threads enough for names of callers where
+ * the system's resolver is asked, which nothing can tell to give up. A number that stands in the
+ * environment stays.
+ */
+export function growThreadPool(env: NodeJS.ProcessEnv = process.env): void {
+  if (env.MATTING_ALLOW_PRIVATE_ADDRESSES !== 'true') return;
+  env.UV_THREADPOOL_SIZE ??= String(THREADS_FOR_LOOKUPS);
+}
+
+function systemLookupsMax(env: Environment): number {
+  const threads = Number.parseInt(env.UV_THREADPOOL_SIZE ?? '', 10) || THREADS_DEFAULT;
+  const lookups = Math.ceil(threads / 2);
+  // Of few, all: an account gets one of two, so another finds one.
+  return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
+}
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(env: Environment = process.env): Config {
@@ -128,6 +153,7 @@ export function loadConfig(env: Environment = process.env): Config {
       default: [80, 443],
     }),
     allowPrivateAddresses: reader.boolean('MATTING_ALLOW_PRIVATE_ADDRESSES', { default: false }),
+    systemLookupsMax: systemLookupsMax(env),
     allowHttpCallbacks: reader.boolean('MATTING_ALLOW_HTTP_CALLBACKS', { default: false }),
     allowedNetworks: reader.list(
       'MATTING_ALLOWED_NETWORKS',

@@ -11,7 +11,7 @@ import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
 import { letHeapGrow } from '#contract/heap-growth.ts';
 import { SignalGate } from '#contract/signal-gate.ts';
 import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
-import { type Config, loadConfig } from './config.ts';
+import { type Config, growThreadPool, loadConfig } from './config.ts';
 import { createLog } from './log.ts';
 
 /** After the last word: what is still open then is not waited for. */
@@ -28,6 +28,7 @@ function requireConfig(): Config {
 }
 
 letHeapGrow();
+growThreadPool();
 const config = requireConfig();
 const replicaId = createReplicaId();
 const log = createLog({ logLevel: config.logLevel, replicaId });

@@ -9,7 +9,11 @@ export interface SourceFetcher {
   /** Rejects with a ContractError where the source is at fault; the writer stays the caller's. */
   fetchImage(
     url: string,
-    options: { readonly writer: BlobWriter; readonly signal: AbortSignal },
+    options: {
+      readonly writer: BlobWriter;
+      readonly accountId: string;
+      readonly signal: AbortSignal;
+    },
   ): Promise<{ readonly bytes: number; readonly header: ImageHeader }>;
 }
 
@@ -22,7 +26,7 @@ export type SourceFetchEnd =
 export interface SourceFetch {
   readonly blobs: Pick<BlobStore, 'createWriter'>;
   readonly fetcher: SourceFetcher;
-  readonly job: Pick<Job, 'id' | 'sourceUrl'>;
+  readonly job: Pick<Job, 'id' | 'accountId' | 'sourceUrl'>;
   readonly claim: Claim;
   readonly signal: AbortSignal;
 }
@@ -34,7 +38,9 @@ export async function fetchSource(fetch: SourceFetch): Promise<SourceFetchEnd> {
   try {
     if (job.sourceUrl === null) throw new Error('a job without an input has no URL');
     writer = await blobs.createWriter();
-    const { bytes, header } = await fetcher.fetchImage(job.sourceUrl, { writer, signal });
+    const { accountId } = job;
+    const options = { writer, accountId, signal };
+    const { bytes, header } = await fetcher.fetchImage(job.sourceUrl, options);
     // The fence is in the name: an earlier claim may have stored its download and died.
     const blob = `inputs/${job.id}-${claim.fence}`;
     await writer.commit(blob);

@@ -111,7 +111,7 @@ export class SubmitMatting {
     finished: FinishedUpload | undefined,
   ): Promise<UploadedImage | undefined> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
-    if (callback !== undefined) await callbackAddresses.require(callback.url);
+    if (callback !== undefined) await callbackAddresses.require(callback.url, caller.accountId);
     if (this.#draining) {
       throw new ContractError('SERVICE_UNAVAILABLE', 'this replica is going away', {
         retryAfterS: DRAINING_RETRY_AFTER_S,

@@ -62,13 +62,14 @@ export async function attemptWebhook(
 ): Promise<AttemptResult> {
   const { guardedPost, secrets, observer, cutOff } = dependencies;
   const { notification, claim, listedAtMs } = claimed;
-  const { jobId, callbackUrl, body, secret, secretKeyId, createdAtMs, readAtMs } = notification;
+  const { jobId, accountId, callbackUrl, body, createdAtMs, readAtMs } = notification;
+  const { secret, secretKeyId } = notification;
   const key = secrets.open(jobId, { secret, secretKeyId });
   if (key === undefined) return unsignable(dependencies, claim);
   const startedAtMs = performance.now();
   // The database's clock, carried on from when the row was read.
   const nowMs = () => readAtMs + (performance.now() - listedAtMs);
-  const message = { jobId, callbackUrl, body, key, nowMs };
+  const message = { jobId, accountId, callbackUrl, body, key, nowMs };
   const outcome = await sendNotification(guardedPost, message, cutOff);
   const durationMs = performance.now() - startedAtMs;
   observer.webhookAttempted(outcome.kind);

@@ -64,15 +64,17 @@ export class CallbackAddressCheck {
   /**
    * Passes where the host is public, has no address yet, or does not resolve in time.
    * @param text that passed requireCallbackUrl
+   * @param accountId for whom: accounts share what looks names up
    * @throws ContractError INVALID_CALLBACK for any address that is not public
    */
-  async require(text: string): Promise<void> {
+  async require(text: string, accountId: string): Promise<void> {
     const { policy } = this.#guard;
     if (policy.allowPrivateAddresses) return;
     const host = hostOf(new URL(text));
     try {
       requirePublicHost(host, policy);
-      await this.#guard.requireAddresses(host, AbortSignal.timeout(this.#resolveMs));
+      const signal = AbortSignal.timeout(this.#resolveMs);
+      await this.#guard.requireAddresses(host, signal, accountId);
     } catch (error) {
       // A resolver that is slow or broken says nothing about the address: delivery asks again.
       if (error instanceof ForbiddenUrlError) throw invalidCallbackUrl(error.message, error);

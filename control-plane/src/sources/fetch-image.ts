@@ -16,6 +16,8 @@ export interface FetchedImage {
 }
 
 export interface FetchImageOptions {
+  /** For whom. */
+  readonly accountId: string;
   /** Stays the caller's: to commit or to abort. */
   readonly writer: BlobWriter;
   /** Its reason is what the fetch rejects with. */
@@ -64,9 +66,10 @@ export class ImageFetcher {
    * IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, what the writer throws,
    * or the signal's reason.
    */
-  async fetchImage(url: string, { writer, signal }: FetchImageOptions): Promise<FetchedImage> {
+  async fetchImage(url: string, options: FetchImageOptions): Promise<FetchedImage> {
+    const { writer, accountId, signal } = options;
     const sha256 = await this.#guardedFetch
-      .get(url, signal, response => receive(response, writer))
+      .get(url, { accountId, signal }, response => receive(response, writer))
       .catch(error => {
         throw toContractError(error);
       });

@@ -44,6 +44,12 @@ export class FetchFailedError extends Error {
   }
 }
 
+export interface FetchRequest {
+  /** For whom: accounts share what looks names up. */
+  readonly accountId: string;
+  readonly signal: AbortSignal;
+}
+
 export interface FetchedResponse {
   /** Content-Length where the source gave one: a promise, not a fact. */
   readonly declaredBytes: number | undefined;
@@ -105,7 +111,7 @@ export class GuardedFetch {
    */
   async get<T>(
     text: string,
-    signal: AbortSignal,
+    { accountId, signal }: FetchRequest,
     consume: (response: FetchedResponse) => Promise<T>,
   ): Promise<T> {
     const deadline = new AbortController();
@@ -115,7 +121,7 @@ export class GuardedFetch {
     }, totalMs);
     const either = AbortSignal.any([signal, deadline.signal]);
     try {
-      return await this.#follow(text, either, consume);
+      return await this.#follow(text, { accountId, signal: either }, consume);
     } catch (error) {
       // Whatever broke because of the abort, the abort is the cause.
       either.throwIfAborted();
@@ -127,15 +133,15 @@ export class GuardedFetch {
 
   async #follow<T>(
     text: string,
-    signal: AbortSignal,
+    request: FetchRequest,
     consume: (response: FetchedResponse) => Promise<T>,
   ): Promise<T> {
     let url = requireOutgoingUrl(text, this.#guard.policy);
     for (let redirects = 0; redirects <= this.#limits.redirectsMax; redirects += 1) {
-      const addresses = await this.#requireAddresses(hostOf(url), signal);
+      const addresses = await this.#requireAddresses(hostOf(url), request);
       const client = this.#guard.openClient(url, addresses, this.#limits);
       try {
-        const response = await this.#request(client, url, signal);
+        const response = await this.#request(client, url, request.signal);
         const location = response.headers.location;
         if (!REDIRECTS.has(response.statusCode) || location === undefined) {
           return await consume(requireBody(response));
@@ -160,10 +166,13 @@ export class GuardedFetch {
     return to;
   }
 
-  async #requireAddresses(host: string, signal: AbortSignal): Promise<readonly string[]> {
+  async #requireAddresses(
+    host: string,
+    { accountId, signal }: FetchRequest,
+  ): Promise<readonly string[]> {
     signal.throwIfAborted();
     const either = AbortSignal.any([signal, AbortSignal.timeout(this.#limits.resolveMs)]);
-    const addresses = await this.#guard.requireAddresses(host, either).catch(error => {
+    const addresses = await this.#guard.requireAddresses(host, either, accountId).catch(error => {
       if (error instanceof ForbiddenUrlError) throw error;
       throw new FetchFailedError(UNREACHABLE, true, error);
     });

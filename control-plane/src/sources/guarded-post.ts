@@ -26,6 +26,8 @@ export const POST_LIMITS: PostLimits = {
 };
 
 export interface PostRequest {
+  /** For whom: accounts share what looks names up. */
+  readonly accountId: string;
   readonly headers: Readonly<Record<string, string>>;
   /** Sent as it is. */
   readonly body: Uint8Array;
@@ -97,7 +99,7 @@ export class GuardedPost {
     const url = new URL(text);
     const host = hostOf(url);
     requirePublicHost(host, this.#guard.policy);
-    const addresses = await this.#guard.requireAddresses(host, signal);
+    const addresses = await this.#guard.requireAddresses(host, signal, request.accountId);
     if (addresses.length === 0) throw new PostFailedError('unresolved');
     const client = this.#guard.openClient(url, addresses, this.#connection);
     try {
@@ -122,7 +124,7 @@ export class GuardedPost {
   #request(
     client: Client,
     url: URL,
-    { headers, body }: PostRequest,
+    { headers, body }: Omit<PostRequest, 'accountId'>,
     signal: AbortSignal,
   ): Promise<Dispatcher.ResponseData> {
     const path = `${url.pathname}${url.search}`;

@@ -20,7 +20,7 @@ import { type CreateConnector, createPinnedConnector } from './dial.ts';
 import { ForbiddenUrlError, type OutgoingPolicy } from './outgoing-url.ts';
 import { interfaceAddresses } from './own-addresses.ts';
 import { raceAbort } from './race-abort.ts';
-import { createPublicResolver, type ResolveHost, resolveTrustedHost } from './resolve-host.ts';
+import { createPublicResolver, createTrustedResolver, type ResolveHost } from './resolve-host.ts';
 
 /** Checked addresses a connection is tried to; a name may have dozens. */
 const ADDRESSES_TRIED_MAX = 4;
@@ -28,6 +28,8 @@ const ADDRESSES_TRIED_MAX = 4;
 export interface OutgoingGuardOptions {
   readonly policy: OutgoingPolicy;
   readonly resolveHost?: ResolveHost;
+  /** Of the resolver that trusted networks are asked by; one where absent. */
+  readonly systemLookupsMax?: number;
   readonly createConnector?: CreateConnector;
   /** This machine's addresses: public ones among them are not for callers either. */
   readonly ownAddresses?: () => ReadonlySet<string>;
@@ -55,21 +57,30 @@ export class OutgoingGuard {
     this.policy = policy;
     this.#resolveHost =
       options.resolveHost ??
-      (policy.allowPrivateAddresses ? resolveTrustedHost : createPublicResolver());
+      (policy.allowPrivateAddresses
+        ? createTrustedResolver({ lookupsMax: options.systemLookupsMax ?? 1 })
+        : createPublicResolver());
     this.#createConnector = options.createConnector ?? createPinnedConnector;
     this.#ownAddresses = options.ownAddresses ?? interfaceAddresses;
   }
 
   /**
    * Every address of the host, all of them checked; none where the name has none.
+   * @param accountId for whom it is asked: accounts share what asks
    * @param host of hostOf; Node asks no resolver for a literal, so it is checked here like the rest
    * @throws ForbiddenUrlError where one of them may not be reached; what the resolver rejects with;
    * the signal's reason
    */
-  async requireAddresses(host: string, signal: AbortSignal): Promise<readonly string[]> {
+  async requireAddresses(
+    host: string,
+    signal: AbortSignal,
+    accountId: string,
+  ): Promise<readonly string[]> {
     signal.throwIfAborted();
     const addresses =
-      isIP(host) === 0 ? await raceAbort(this.#resolveHost(host, signal), signal) : [host];
+      isIP(host) === 0
+        ? await raceAbort(this.#resolveHost(host, signal, accountId), signal)
+        : [host];
     if (this.policy.allowPrivateAddresses) return addresses;
     const own = this.#ownAddresses();
     const isOpen = (address: string): boolean =>

@@ -1,12 +1,26 @@
 /** Names to addresses, for the guarded client: every address a name has, unjudged. */
 import { lookup, Resolver } from 'node:dns/promises';
+import { SharedSlots } from '../shared-slots.ts';
 
-/** All addresses of a name, none if it has none; rejects where nobody could be asked. */
-export type ResolveHost = (host: string, signal: AbortSignal) => Promise<readonly string[]>;
+/**
+ * All addresses of a name, none if it has none; rejects where nobody could be asked.
+ * @param accountId for whom it is asked
+ */
+export type ResolveHost = (
+  host: string,
+  signal: AbortSignal,
+  accountId: string,
+) => Promise<readonly string[]>;
 
 /** One question to one server; with two tries a dead server costs at most three times that. */
 const DNS_TIMEOUT_MS = 1500;
 const DNS_TRIES = 2;
+
+/**
+ * Names that wait for the system's resolver. Beyond all downloads and notifications that may be
+ * under way, so that nobody is refused here; each waits as long as its signal lets it.
+ */
+const LOOKUPS_WAITING_MAX = 512;
 
 /** "No such name" and "none of this kind" are answers, not failures. */
 const NONE_CODES: ReadonlySet<unknown> = new Set(['ENOTFOUND', 'ENODATA', 'EBADNAME']);
@@ -45,11 +59,37 @@ export function createPublicResolver(servers?: readonly string[]): ResolveHost {
   };
 }
 
-/** Asks the operating system, hosts file included: for trusted networks, whose names live there. */
-export const resolveTrustedHost: ResolveHost = async host => {
-  const addressesOf = async (): Promise<string[]> => {
-    const answers = await lookup(host, { all: true, order: 'verbatim' });
-    return answers.map(answer => answer.address);
+export interface TrustedResolverOptions {
+  /** Look-ups at once: each holds a thread of libuv's pool until the system gives up. */
+  readonly lookupsMax: number;
+  /** The system's; for tests. */
+  readonly lookupAll?: (host: string) => Promise<string[]>;
+}
+
+/**
+ * Asks the operating system, hosts file and all that it is configured to ask included: for trusted
+ * networks, whose names live there. The system cannot be told to give up, so that a name of a dead
+ * server holds its thread for as long as `resolv.conf` says; accounts share the threads, and one
+ * that waits does so here, where it can give up, and not in the queue of the pool.
+ */
+export function createTrustedResolver(options: TrustedResolverOptions): ResolveHost {
+  const { lookupsMax, lookupAll = lookupAllOfSystem } = options;
+  const slots = new SharedSlots({
+    slotsMax: lookupsMax,
+    waitingMax: LOOKUPS_WAITING_MAX,
+    refusal: () => new Error('too many names wait to be looked up'),
+  });
+  return async (host, signal, accountId) => {
+    await slots.take(accountId, signal);
+    try {
+      return await lookupAll(host).catch(noneOrThrow);
+    } finally {
+      slots.release(accountId);
+    }
   };
-  return addressesOf().catch(noneOrThrow);
-};
+}
+
+async function lookupAllOfSystem(host: string): Promise<string[]> {
+  const answers = await lookup(host, { all: true, order: 'verbatim' });
+  return answers.map(answer => answer.address);
+}

@@ -5,6 +5,7 @@ import { signMessage } from './signature.ts';
 
 export interface Message {
   readonly jobId: string;
+  readonly accountId: string;
   readonly callbackUrl: string;
   /** Rendered once; its UTF-8 is what is signed and sent. */
   readonly body: string;
@@ -40,14 +41,14 @@ const HEADERS = {
 /** Rejects only for a bug. */
 export async function sendNotification(
   guardedPost: Pick<GuardedPost, 'post'>,
-  { jobId, callbackUrl, body, key, nowMs }: Message,
+  { jobId, accountId, callbackUrl, body, key, nowMs }: Message,
   signal: AbortSignal,
 ): Promise<SendOutcome> {
   const bytes = Buffer.from(body, 'utf8');
   const timestampS = Math.floor(nowMs() / 1000);
   const signature = signMessage(key, { id: `msg_${jobId}`, timestampS, body: bytes });
   try {
-    const request = { headers: { ...HEADERS, ...signature }, body: bytes };
+    const request = { accountId, headers: { ...HEADERS, ...signature }, body: bytes };
     const { status, retryAfter } = await guardedPost.post(callbackUrl, request, signal);
     if (status >= 200 && status < 300) return { kind: 'delivered', status };
     if (status === GONE) return { kind: 'gone', status };

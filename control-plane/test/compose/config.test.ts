@@ -8,7 +8,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ConfigError } from '#contract/env.ts';
-import { type Environment, loadConfig, loadDatabaseConfig } from '../../src/config.ts';
+import {
+  type Environment,
+  growThreadPool,
+  loadConfig,
+  loadDatabaseConfig,
+} from '../../src/config.ts';
 import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
@@ -19,6 +24,20 @@ import type { SecretsCanary, SecretsCanaryStore } from '../../src/store/secrets-
 const TOKEN = 'a-token-of-some-length';
 const MYSQL = 'mysql://matting:pass-word@db.internal:3306/matting';
 const KEY_HEX = 'ab'.repeat(32);
+
+it('has threads for the names of callers where the system looks them up', () => {
+  const env = (more: Environment = {}) => ({ MATTING_NODE_TOKEN: TOKEN, ...more });
+  const lookups = (more: Environment) => {
+    const grown = env(more);
+    growThreadPool(grown);
+    return loadConfig(grown).systemLookupsMax;
+  };
+  const trusted = { MATTING_ALLOW_PRIVATE_ADDRESSES: 'true' };
+  assert.equal(lookups({}), 2);
+  assert.equal(lookups(trusted), 32);
+  assert.equal(lookups({ ...trusted, UV_THREADPOOL_SIZE: '16' }), 6);
+  assert.equal(lookups({ ...trusted, UV_THREADPOOL_SIZE: '1' }), 1);
+});
 
 function variablesOf(env: Environment): string[] {
   try {

@@ -2,7 +2,8 @@
  * Three accounts on one service, one of which takes all it can in every way a caller has, all at
  * once: downloads that hang, from several hosts and under many keys, a queue over its bound, as
  * many jobs as it may have in flight, uploads whose bodies never come, notifications to a receiver
- * that never answers. No request of the other two is refused, and their turns come first.
+ * that never answers, thousands of reads at once. No request of the other two is refused, and their
+ * turns come first.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -23,6 +24,9 @@ const KEYS = 10;
 const SLOW_JOBS = 60;
 /** Half of the slots, and some that wait for one until they are refused. */
 const UPLOADS = 128 + 20;
+/** Pipelined, over a few connections: above what it may have wait for the database. */
+const READ_CONNECTIONS = 10;
+const READS_EACH = 300;
 const SECRET = 'a secret for notifications';
 
 /** A byte in time, so that nothing but the whole download's minute ends it. */
@@ -127,6 +131,28 @@ for (const dialect of DIALECTS) {
       );
     }
 
+    /** The statuses of as many reads, all sent before the first is answered. */
+    async function readAtOnce(caller: Caller, place: string, count: number): Promise<string[]> {
+      const url = new URL(replicas.url(0, place));
+      const socket = connect(Number(url.port), url.hostname);
+      const read = (connection: string) =>
+        [
+          `GET ${place} HTTP/1.1`,
+          'host: matting',
+          `authorization: Bearer ${caller.token}`,
+          `idempotency-key: ${randomUUID()}`,
+          `connection: ${connection}`,
+          '\r\n',
+        ].join('\r\n');
+      const reads = Array.from({ length: count }, (_, n) =>
+        read(n < count - 1 ? 'keep-alive' : 'close'),
+      );
+      socket.write(reads.join(''));
+      let text = '';
+      for await (const chunk of socket) text += chunk;
+      return [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status);
+    }
+
     it('takes what it may have of everything', async () => {
       const [first] = hostile;
       const callback = {
@@ -207,6 +233,9 @@ for (const dialect of DIALECTS) {
     });
 
     it('keeps the others from nothing while it goes on: they submit, read and are answered', async () => {
+      const flood = Array.from({ length: READ_CONNECTIONS }, (_, n) =>
+        readAtOnce(hostile[n % KEYS], '/v1/account', READS_EACH),
+      );
       for (const caller of good) {
         const made = await replicas.post(caller, pictureBody(), { path: JOBS });
         assert.equal(made.status, 202);
@@ -215,6 +244,12 @@ for (const dialect of DIALECTS) {
         const url = await replicas.post(caller, { image_url: `${fast.url}/again` });
         assert.equal(url.status, 200);
       }
+      const statuses = (await Promise.all(flood)).flat();
+      assert.equal(statuses.length, READ_CONNECTIONS * READS_EACH);
+      assert.deepEqual(
+        statuses.filter(status => status !== '200' && status !== '503'),
+        [],
+      );
     });
   });
 }

@@ -46,22 +46,22 @@ for (const url of [
   'https://hooks.internal/',
 ]) {
   test(`refuses ${url} unasked`, async () => {
-    await assert.rejects(checkOf(unasked).require(url), isInvalidCallback);
+    await assert.rejects(checkOf(unasked).require(url, 'account'), isInvalidCallback);
   });
 }
 
 test('one forbidden address among several is enough', async () => {
   for (const addresses of [['10.0.0.1'], [PUBLIC, '127.0.0.1'], [PUBLIC, '::1'], ['nonsense']]) {
     const check = checkOf(answering(...addresses));
-    await assert.rejects(check.require('https://hooks.example.com/'), isInvalidCallback);
+    await assert.rejects(check.require('https://hooks.example.com/', 'account'), isInvalidCallback);
   }
 });
 
 test("this machine's public addresses are forbidden too", async () => {
   const ownAddresses = () => new Set([PUBLIC]);
   const check = checkOf(answering(PUBLIC), { ownAddresses });
-  await assert.rejects(check.require('https://hooks.example.com/'), isInvalidCallback);
-  await assert.rejects(check.require(`https://${PUBLIC}/`), isInvalidCallback);
+  await assert.rejects(check.require('https://hooks.example.com/', 'account'), isInvalidCallback);
+  await assert.rejects(check.require(`https://${PUBLIC}/`, 'account'), isInvalidCallback);
 });
 
 test('public addresses pass, on any port', async () => {
@@ -70,15 +70,18 @@ test('public addresses pass, on any port', async () => {
     asked.push(host);
     return [PUBLIC, '2606:4700:4700::1111'];
   });
-  await check.require('https://hooks.example.com:8443/x');
-  await check.require('https://Hooks.Example.com./x');
-  await check.require(`https://${PUBLIC}/x`);
+  await check.require('https://hooks.example.com:8443/x', 'account');
+  await check.require('https://Hooks.Example.com./x', 'account');
+  await check.require(`https://${PUBLIC}/x`, 'account');
   assert.deepEqual(asked, ['hooks.example.com', 'hooks.example.com']);
 });
 
 test('a name that nobody resolves passes: delivery asks again', async () => {
-  await checkOf(answering()).require('https://hooks.example.com/');
-  await checkOf(() => Promise.reject(new Error('SERVFAIL'))).require('https://hooks.example.com/');
+  await checkOf(answering()).require('https://hooks.example.com/', 'account');
+  await checkOf(() => Promise.reject(new Error('SERVFAIL'))).require(
+    'https://hooks.example.com/',
+    'account',
+  );
 });
 
 test('a name that resolves too late passes, and the question is withdrawn', async () => {
@@ -89,12 +92,12 @@ test('a name that resolves too late passes, and the question is withdrawn', asyn
     });
     return new Promise(() => undefined);
   };
-  await checkOf(silent, { resolveMs: 20 }).require('https://hooks.example.com/');
+  await checkOf(silent, { resolveMs: 20 }).require('https://hooks.example.com/', 'account');
   assert.equal(withdrawn, true);
 });
 
 test('in a trusted network nothing is asked and everything passes', async () => {
   const policy = { ...POLICY, allowPrivateAddresses: true };
-  await checkOf(unasked, { policy }).require('https://127.0.0.1:9000/');
-  await checkOf(unasked, { policy }).require('https://hooks.example.com/');
+  await checkOf(unasked, { policy }).require('https://127.0.0.1:9000/', 'account');
+  await checkOf(unasked, { policy }).require('https://hooks.example.com/', 'account');
 });

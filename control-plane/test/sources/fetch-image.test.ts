@@ -49,7 +49,7 @@ async function fetchInto(
 ): Promise<FetchedImage & { written: Buffer }> {
   const writer = await store.createWriter();
   try {
-    const image = await fetcher.fetchImage(url, { writer, signal });
+    const image = await fetcher.fetchImage(url, { writer, accountId: 'account', signal });
     const written = Buffer.from(await writer.readAt(0, writer.bytesWritten));
     return { ...image, written };
   } finally {
@@ -282,7 +282,10 @@ describe('a good source', () => {
       abort: () => Promise.resolve(),
     };
     const { signal } = new AbortController();
-    await assert.rejects(fetcherWith().fetchImage(source.url, { writer, signal }), /disk full/);
+    await assert.rejects(
+      fetcherWith().fetchImage(source.url, { writer, accountId: 'account', signal }),
+      /disk full/,
+    );
   });
 
   it('leaves no unfinished file behind, after all of the above', async () => {

@@ -49,7 +49,7 @@ function trustedFetch(resolveHost?: ResolveHost): GuardedFetch {
 }
 
 async function textOf(fetch: GuardedFetch, url: string, signal = NEVER): Promise<string> {
-  return fetch.get(url, signal, async response => {
+  return fetch.get(url, { accountId: 'account', signal }, async response => {
     const parts: Uint8Array[] = [];
     for await (const chunk of response.body) parts.push(chunk);
     return Buffer.concat(parts).toString();

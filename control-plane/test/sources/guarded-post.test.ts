@@ -14,7 +14,11 @@ import type { ResolveHost } from '../../src/sources/resolve-host.ts';
 import { openRawSource, openSource } from './loopback-source.ts';
 
 const NEVER = new AbortController().signal;
-const MESSAGE = { headers: { 'content-type': 'application/json' }, body: Buffer.from('{}') };
+const MESSAGE = {
+  accountId: 'account',
+  headers: { 'content-type': 'application/json' },
+  body: Buffer.from('{}'),
+};
 
 function postOf(resolveHost: ResolveHost, options: { http?: boolean; totalMs?: number } = {}) {
   const { http = true, totalMs = 20_000 } = options;

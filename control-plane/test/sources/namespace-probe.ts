@@ -83,11 +83,12 @@ const guard = new OutgoingGuard({ policy, resolveHost });
 const image = new GuardedFetch({ guard, limits });
 const callback = new GuardedPost({ guard, policy, limits });
 const check = new CallbackAddressCheck({ guard });
-const message = { headers: {}, body: Buffer.from('{}') };
+const message = { accountId: 'account', headers: {}, body: Buffer.from('{}') };
 
-const fetchImage = (url: string) => image.get(url, NEVER, async () => undefined);
+const ASKER = { accountId: 'account', signal: NEVER };
+const fetchImage = (url: string) => image.get(url, ASKER, async () => undefined);
 const notify = (url: string) => callback.post(url, message, NEVER);
-const submitCallback = (url: string) => check.require(url);
+const submitCallback = (url: string) => check.require(url, 'account');
 
 let tried = 0;
 const passed: string[] = [];
@@ -180,7 +181,7 @@ async function countUnguarded(): Promise<number> {
   const fetch = new GuardedFetch({ guard: open, limits });
   const before = reached.length;
   for (const host of ['127.0.0.1', '10.0.0.1', '169.254.169.254', '[fd00:ec2::254]', '[::1]']) {
-    await fetch.get(`http://${host}/`, NEVER, async () => undefined);
+    await fetch.get(`http://${host}/`, ASKER, async () => undefined);
   }
   return reached.slice(before).filter(address => !controls.has(address)).length;
 }

@@ -48,9 +48,11 @@ function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object
   return {
     dialled,
     ways: {
-      image: (url: string) => fetch.get(url, NEVER, async () => undefined),
-      callback: (url: string) => post.post(url, { headers: {}, body: Buffer.alloc(2) }, NEVER),
-      submission: (url: string) => check.require(url),
+      image: (url: string) =>
+        fetch.get(url, { accountId: 'account', signal: NEVER }, async () => undefined),
+      callback: (url: string) =>
+        post.post(url, { accountId: 'account', headers: {}, body: Buffer.alloc(2) }, NEVER),
+      submission: (url: string) => check.require(url, 'account'),
     },
   };
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createSocket, type Socket } from 'node:dgram';
 import { after, before, it } from 'node:test';
-import { createPublicResolver, resolveTrustedHost } from '../../src/sources/resolve-host.ts';
+import { createPublicResolver, createTrustedResolver } from '../../src/sources/resolve-host.ts';
 
 const TYPE_A = 1;
 const SERVFAIL = 2;
@@ -88,33 +88,79 @@ after(async () => {
 const NEVER = new AbortController().signal;
 
 it('rejects where the name server fails', async () => {
-  await assert.rejects(resolve('broken.example.com', NEVER), { code: 'ESERVFAIL' });
+  await assert.rejects(resolve('broken.example.com', NEVER, 'account'), { code: 'ESERVFAIL' });
 });
 
 it('gives up when it is told to', async () => {
   const patience = new AbortController();
   setTimeout(() => patience.abort(), 20);
-  await assert.rejects(resolve('silent.example.com', patience.signal), { code: 'ECANCELLED' });
+  await assert.rejects(resolve('silent.example.com', patience.signal, 'account'), {
+    code: 'ECANCELLED',
+  });
 });
 
 it('finds none for a name that does not exist', async () => {
-  assert.deepEqual(await resolve('nothing.example.com', NEVER), []);
+  assert.deepEqual(await resolve('nothing.example.com', NEVER, 'account'), []);
 });
 
 it('gives every address of both kinds, private ones too', async () => {
-  const addresses = await resolve('both.example.com', NEVER);
+  const addresses = await resolve('both.example.com', NEVER, 'account');
   assert.deepEqual(addresses, ['93.184.215.14', '10.0.0.1', '2606:4700:4700::1111']);
 });
 
 it('gives the addresses of one kind where there are no others', async () => {
-  assert.deepEqual(await resolve('six.example.com', NEVER), ['2606:4700:4700::1111']);
+  assert.deepEqual(await resolve('six.example.com', NEVER, 'account'), ['2606:4700:4700::1111']);
 });
 
 it('makes do with one kind where the other cannot be had', async () => {
-  assert.deepEqual(await resolve('half.example.com', NEVER), ['1.1.1.1']);
+  assert.deepEqual(await resolve('half.example.com', NEVER, 'account'), ['1.1.1.1']);
 });
 
 it('on a trusted network knows the hosts file', async () => {
-  const addresses = await resolveTrustedHost('localhost', NEVER);
+  const resolveTrusted = createTrustedResolver({ lookupsMax: 1 });
+  const addresses = await resolveTrusted('localhost', NEVER, 'account');
   assert.ok(addresses.some(address => address === '127.0.0.1' || address === '::1'));
+});
+
+/** A system's resolver that never answers of `dead` names, until told to. */
+function systemResolver() {
+  const dead = Promise.withResolvers<void>();
+  const asked: string[] = [];
+  return {
+    asked,
+    giveUp: dead.resolve,
+    lookupAll: async (host: string) => {
+      asked.push(host);
+      if (host.startsWith('dead')) await dead.promise;
+      return ['10.0.0.1'];
+    },
+  };
+}
+
+it('on a trusted network finds a name while another account’s hang', async () => {
+  const system = systemResolver();
+  const resolveTrusted = createTrustedResolver({ lookupsMax: 4, lookupAll: system.lookupAll });
+  const hanging = Array.from({ length: 40 }, (_, n) => resolveTrusted(`dead${n}`, NEVER, 'a'));
+  await new Promise(setImmediate);
+  assert.deepEqual(system.asked, ['dead0', 'dead1']);
+  for (const account of ['b', 'c', 'b']) {
+    assert.deepEqual(await resolveTrusted('good', NEVER, account), ['10.0.0.1']);
+  }
+  assert.equal(system.asked.length, 5);
+  system.giveUp();
+  for (const addresses of await Promise.all(hanging)) assert.deepEqual(addresses, ['10.0.0.1']);
+});
+
+it('on a trusted network leaves no question behind of who gave up while it waited', async () => {
+  const system = systemResolver();
+  const resolveTrusted = createTrustedResolver({ lookupsMax: 1, lookupAll: system.lookupAll });
+  const hanging = resolveTrusted('dead', NEVER, 'a');
+  const patience = new AbortController();
+  const late = resolveTrusted('dead too', patience.signal, 'a');
+  patience.abort(new Error('patience'));
+  await assert.rejects(late, /patience/);
+  system.giveUp();
+  await hanging;
+  assert.deepEqual(await resolveTrusted('good', NEVER, 'b'), ['10.0.0.1']);
+  assert.deepEqual(system.asked, ['dead', 'good']);
 });
