@@ -24,9 +24,9 @@ const KEYS = 10;
 const SLOW_JOBS = 60;
 /** Half of the slots, and some that wait for one until they are refused. */
 const UPLOADS = 128 + 20;
-/** Pipelined, over a few connections: above what it may have wait for the database. */
-const READ_CONNECTIONS = 10;
-const READS_EACH = 300;
+/** Pipelined, below what ends a connection; together above what may wait for the database. */
+const READ_CONNECTIONS = 250;
+const READS_EACH = 12;
 const SECRET = 'a secret for notifications';
 
 /** A byte in time, so that nothing but the whole download's minute ends it. */
