@@ -46,6 +46,7 @@ export const READING_METHODS: readonly string[] = [
   'accounts.list',
   'apiKeys.authenticate',
   'apiKeys.list',
+  'apiKeys.recall',
   'jobs.find',
   'jobs.findFinal',
   'jobs.findForKey',
@@ -78,19 +79,3 @@ export const LIKE_ANOTHER: Readonly<Record<string, string>> = {
   'ledger.check': 'ledger.audit',
   'ledger.credits': 'ledger.audit',
 };
-
-/** `<store>.<method>`, as the objects have them. */
-export function methodsOf(stores: Stores): string[] {
-  return Object.entries(stores).flatMap(([name, store]) =>
-    typeof store === 'function' ? [name] : namesOf(store).map(method => `${name}.${method}`),
-  );
-}
-
-function namesOf(store: object): string[] {
-  const names = new Set<string>();
-  for (let part = store; part !== Object.prototype; part = Object.getPrototypeOf(part)) {
-    for (const name of Object.getOwnPropertyNames(part)) names.add(name);
-  }
-  names.delete('constructor');
-  return [...names];
-}

@@ -118,3 +118,24 @@ export const SERVICE_FAULT = {
 export async function assertBalanced(stores: Stores, accountId?: string): Promise<void> {
   assert.deepEqual(await stores.ledger.check(accountId), []);
 }
+
+/** The methods of every store as `store.method`, and those of `Stores` itself by their names. */
+export function methodsOf(stores: Stores): string[] {
+  return Object.entries(stores).flatMap(([store, value]) => {
+    if (typeof value === 'function') return [store];
+    if (typeof value !== 'object') return [];
+    return namesOf(value).map(method => `${store}.${method}`);
+  });
+}
+
+/** Of an object's own functions and those of its class. */
+function namesOf(store: object): string[] {
+  const names = new Set<string>();
+  for (let part = store; part !== Object.prototype; part = Object.getPrototypeOf(part)) {
+    for (const name of Object.getOwnPropertyNames(part)) {
+      if (typeof store[name as never] === 'function') names.add(name);
+    }
+  }
+  names.delete('constructor');
+  return [...names];
+}

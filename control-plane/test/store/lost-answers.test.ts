@@ -23,14 +23,13 @@ import {
   type ChangingMethod,
   type Ground,
   LIKE_ANOTHER,
-  methodsOf,
   READING_METHODS,
 } from './changing-methods.ts';
 import { CHANGING_OTHERS } from './changing-others.ts';
 import { CHANGING_SWEEPS } from './changing-sweeps.ts';
 import { DatabaseProxy } from './database-proxy.ts';
 import { Fault, type Loss, openFaultySqlite } from './faulty-database.ts';
-import { assertBalanced, storesOn } from './fixtures.ts';
+import { assertBalanced, methodsOf, storesOn } from './fixtures.ts';
 
 const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_JOBS,

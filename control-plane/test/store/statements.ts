@@ -390,6 +390,16 @@ const OTHERS: Record<string, Exercise> = {
       });
     },
   },
+  'apiKeys.recall': {
+    run: async ({ apiKeys }) => {
+      const { token, key } = await apiKeys.create(accountOf(0), 'statements');
+      assert.equal(apiKeys.recall(token), undefined);
+      await apiKeys.authenticate(token);
+      const recalled = apiKeys.recall(token);
+      assert.ok(typeof recalled === 'object');
+      assert.deepEqual(recalled.owner, { accountId: accountOf(0), apiKeyId: key.id });
+    },
+  },
   'apiKeys.revoke': {
     run: async ({ apiKeys }) => {
       const { key } = await apiKeys.create(accountOf(0), 'statements');
