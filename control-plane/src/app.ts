@@ -3,8 +3,8 @@
  * listens to nothing and owns nothing: main opens and closes what it is given.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
-import { boundPipelining } from '#contract/pipelining.ts';
-import { type ReadingPaceOptions, requireReadingPace } from '#contract/reading-pace.ts';
+import { boundPipelining } from '#program/ports/pipelining.ts';
+import { type ReadingPaceOptions, requireReadingPace } from '#program/ports/reading-pace.ts';
 import { registerAccountRoutes } from './http/account-routes.ts';
 import {
   KnownPaths,

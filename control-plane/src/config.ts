@@ -4,10 +4,10 @@
  */
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { createEnvReader, type EnvReader } from '#contract/env.ts';
-import { warnOfUnknownVariables } from '#contract/env-names.ts';
-import { isLoopback } from '#contract/loopback.ts';
-import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
+import { createEnvReader, type EnvReader } from '#program/env.ts';
+import { warnOfUnknownVariables } from '#program/env-names.ts';
+import { isLoopback } from '#program/loopback.ts';
+import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   JOB_RETENTION_DAYS_MAX,

@@ -34,7 +34,7 @@
  * | the parent's IPC channel closes                | hurry: nobody waits any more            |
  */
 import type { Logger } from 'pino';
-import { settledWithin } from '#contract/settled-within.ts';
+import { settledWithin } from '#program/settled-within.ts';
 
 export const FINISH_MAX_MS = 130_000;
 /** An attempt's 15 s, and time to write its end. */

@@ -3,7 +3,7 @@
  * here.
  */
 import { type Logger, pino } from 'pino';
-import { LogOutput } from '#contract/log-output.ts';
+import { LogOutput } from '#program/log-output.ts';
 
 /** Lines are written together: a write of each costs a job's read 7 % of its time. */
 const BATCH_BYTES = 4096;

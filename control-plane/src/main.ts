@@ -7,9 +7,9 @@
  * | 78        | the configuration is not valid: every bad variable is on stderr    |
  * | 1         | it cannot start, or a bug: stderr has a line, the log the rest     |
  */
-import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
-import { letHeapGrow } from '#contract/heap-growth.ts';
-import { SignalGate } from '#contract/signal-gate.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
+import { letHeapGrow } from '#program/heap-growth.ts';
+import { SignalGate } from '#program/signal-gate.ts';
 import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
 import { type Config, growThreadPool, loadConfig } from './config.ts';
 import { createLog } from './log.ts';

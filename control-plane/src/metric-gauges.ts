@@ -1,6 +1,6 @@
 /** What is read when somebody scrapes: what metrics.ts counts stands beside it. */
 import { Gauge, type Registry } from 'prom-client';
-import { settledWithin } from '#contract/settled-within.ts';
+import { settledWithin } from '#program/settled-within.ts';
 import type { FleetCounts } from './nodes/fleet.ts';
 import { WALK_INTERVAL_MS } from './services/orphan-walk.ts';
 import { READINESS_CAUSES, type Readiness } from './services/readiness.ts';

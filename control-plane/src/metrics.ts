@@ -5,7 +5,7 @@
  */
 import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
-import type { GuardCause } from '#contract/grpc-guard.ts';
+import type { GuardCause } from '#program/ports/grpc-guard.ts';
 import type { Answered } from './http/answer-log.ts';
 import type { EndedCause } from './http/connections.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';

@@ -7,7 +7,7 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import path from 'node:path';
-import { makeDirectory } from '#contract/make-directory.ts';
+import { makeDirectory } from '#program/make-directory.ts';
 import { parseSecretsKey } from './config.ts';
 import { SecretBox } from './secret-box.ts';
 import type { SecretsCanary, SecretsCanaryStore } from './store/secrets-canary-store.ts';

@@ -4,10 +4,10 @@
  * opened.
  */
 import { hostname } from 'node:os';
-import { createEnvReader, type EnvReader } from '#contract/env.ts';
-import { warnOfUnknownVariables } from '#contract/env-names.ts';
-import { isLoopback } from '#contract/loopback.ts';
-import { readTlsSettings, type TlsSettings } from '#contract/tls-settings.ts';
+import { createEnvReader, type EnvReader } from '#program/env.ts';
+import { warnOfUnknownVariables } from '#program/env-names.ts';
+import { isLoopback } from '#program/loopback.ts';
+import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { ENGINE_GOALS, type EngineGoal } from './engine/engine-layout.ts';
 import type { CallerToken } from './grpc/callers.ts';
 import { LOG_LEVELS, type LogLevel } from './log.ts';

@@ -24,7 +24,7 @@
  * | the parent's IPC channel closes                | hurry: nobody waits for the node any more    |
  */
 import type { Logger } from 'pino';
-import { settledWithin } from '#contract/settled-within.ts';
+import { settledWithin } from '#program/settled-within.ts';
 
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;

@@ -2,13 +2,14 @@
  * The node's HTTP side, for probes, Prometheus and operators, on a port of its own that callers
  * never reach: /livez, /readyz, /info and /metrics. It carries no image and no secret.
  */
+import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Registry } from 'prom-client';
-import { makeRoomOfIdle } from '#contract/idle-connections.ts';
-import { boundPipelining } from '#contract/pipelining.ts';
-import { requireReadingPace } from '#contract/reading-pace.ts';
-import { listenError } from './listen-error.ts';
+import { listening } from '#program/listen-error.ts';
+import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
+import { boundPipelining } from '#program/ports/pipelining.ts';
+import { requireReadingPace } from '#program/ports/reading-pace.ts';
 import type { NodeStatus } from './node-state.ts';
 
 export interface HttpEndpointsOptions {
@@ -42,7 +43,7 @@ interface Answer {
   readonly body: string;
 }
 
-/** @throws Error in one line when it cannot listen. */
+/** @throws ListenError when it cannot listen. */
 export async function openHttpEndpoints(options: HttpEndpointsOptions): Promise<HttpEndpoints> {
   const limits = {
     requestTimeout: REQUEST_TIMEOUT_MS,
@@ -59,7 +60,11 @@ export async function openHttpEndpoints(options: HttpEndpointsOptions): Promise<
   makeRoomOfIdle(server, { spareShare: SPARE_SHARE });
   requireReadingPace(server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
   boundPipelining(server);
-  await listen(server, options);
+  const { host, port: wantedPort } = options;
+  await listening({ variable: 'MATTING_NODE_HTTP_PORT', host, port: wantedPort }, () => {
+    server.listen(wantedPort, host);
+    return once(server, 'listening');
+  });
   const { port } = server.address() as AddressInfo;
   return { port, close: () => close(server) };
 }
@@ -96,15 +101,6 @@ function send(response: ServerResponse, { status, type, body }: Answer, headOnly
     'cache-control': 'no-store',
   });
   response.end(headOnly ? undefined : body);
-}
-
-function listen(server: Server, { host, port }: HttpEndpointsOptions): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', error => {
-      reject(listenError('MATTING_NODE_HTTP_PORT', host, port, error));
-    });
-    server.listen(port, host, resolve);
-  });
 }
 
 function close(server: Server): Promise<void> {

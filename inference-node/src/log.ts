@@ -1,6 +1,6 @@
 /** The node's log: JSON lines on stdout, one an event. Secrets and image bytes never come here. */
 import { type Logger, pino } from 'pino';
-import { LogOutput } from '#contract/log-output.ts';
+import { LogOutput } from '#program/log-output.ts';
 
 const STDOUT = 1;
 

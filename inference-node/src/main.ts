@@ -8,9 +8,9 @@
  * | 1         | it cannot start, its engines keep dying, a child of it does not    |
  * |           | die, or a bug: the log says so                                     |
  */
-import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
-import { letHeapGrow } from '#contract/heap-growth.ts';
-import { SignalGate } from '#contract/signal-gate.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
+import { letHeapGrow } from '#program/heap-growth.ts';
+import { SignalGate } from '#program/signal-gate.ts';
 import { InferenceNode } from './compose.ts';
 import { type Config, loadConfig } from './config.ts';
 import { createLog } from './log.ts';

@@ -6,7 +6,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
-import type { GrpcGuard, GuardCause } from '#contract/grpc-guard.ts';
+import type { GrpcGuard, GuardCause } from '#program/ports/grpc-guard.ts';
 import { type MetricSources, registerGauges } from './metric-gauges.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { StageTimings } from './pipeline.ts';

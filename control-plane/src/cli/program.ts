@@ -2,8 +2,8 @@
  * The operator's commands on the control plane's database. It never ends the process: main.ts does.
  */
 import { Command, CommanderError } from 'commander';
-import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
 import { ContractError } from '#contract/errors.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import type { Environment } from '../config.ts';
 import { DatabaseOpenError } from '../store/connect.ts';
 import { migrate, SchemaError } from '../store/migrate.ts';

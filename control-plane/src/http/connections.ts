@@ -12,9 +12,9 @@ import type { IncomingMessage, Server } from 'node:http';
 import net from 'node:net';
 import { setImmediate as afterPolling } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
-import { makeRoomOfIdle } from '#contract/idle-connections.ts';
-import type { ReaderEnd } from '#contract/reading-pace.ts';
-import { settledWithin } from '#contract/settled-within.ts';
+import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
+import type { ReaderEnd } from '#program/ports/reading-pace.ts';
+import { settledWithin } from '#program/settled-within.ts';
 import { mayTakePlace } from '../domain/shared-places.ts';
 
 /** For a request that was sent when the listener closed: a way round the world takes half of it. */

@@ -4,9 +4,9 @@
  * reached through what is put before the public one.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
-import { makeRoomOfIdle } from '#contract/idle-connections.ts';
-import { boundPipelining } from '#contract/pipelining.ts';
-import { requireReadingPace } from '#contract/reading-pace.ts';
+import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
+import { boundPipelining } from '#program/ports/pipelining.ts';
+import { requireReadingPace } from '#program/ports/reading-pace.ts';
 import { KnownPaths, refuseUnknownPath, requireHost, setAnswerHeaders } from './answer-headers.ts';
 import { createClientErrorHandler, watchConnections } from './client-errors.ts';
 import { answeredCodeOf, createErrorHandler } from './error-handler.ts';

@@ -8,7 +8,7 @@
  * for one lease after it is back, until every node had time for a heartbeat.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import type { ChannelSecurity } from '#contract/tls-files.ts';
+import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import type { NodeSnapshot } from '../domain/dispatch-policy.ts';
 import {
   type FleetChange,

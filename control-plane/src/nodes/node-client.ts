@@ -10,12 +10,12 @@ import {
   Metadata,
 } from '@grpc/grpc-js';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
-import type { ChannelSecurity } from '#contract/tls-files.ts';
 import {
   type GetNodeInfoResponse,
   MatteServiceClient,
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
+import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
 import { type MatteCall, MatteExchange } from './matte-exchange.ts';
 

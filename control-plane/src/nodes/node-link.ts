@@ -13,12 +13,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ClientReadableStream } from '@grpc/grpc-js';
 import { inputFormatFromProto, outputFormatFromProto } from '#contract/formats.ts';
-import type { ChannelSecurity } from '#contract/tls-files.ts';
 import {
   type GetNodeInfoResponse,
   NodeState,
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
+import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import type { NodeSnapshot } from '../domain/dispatch-policy.ts';
 import {
   type NodeAbilities,

@@ -12,6 +12,12 @@ import {
   type sendUnaryData,
 } from '@grpc/grpc-js';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { toStatus } from '#contract/grpc-status.ts';
+import {
+  Command,
+  NodeRegistryService,
+  type RegisterRequest,
+} from '#gen/matting/v1/node_registry.ts';
 import {
   type GrpcGuard,
   GUARD_BOUNDS,
@@ -19,13 +25,7 @@ import {
   type GuardCause,
   guardGrpcServer,
   MESSAGE_BYTES_SMALL,
-} from '#contract/grpc-guard.ts';
-import { toStatus } from '#contract/grpc-status.ts';
-import {
-  Command,
-  NodeRegistryService,
-  type RegisterRequest,
-} from '#gen/matting/v1/node_registry.ts';
+} from '#program/ports/grpc-guard.ts';
 import type { NodeStore } from '../store/node-store.ts';
 import type { NodeRefusal } from './refused-nodes.ts';
 

@@ -24,8 +24,8 @@ import {
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
-import { fileClockMs } from '#contract/file-clock.ts';
-import { makeDirectory } from '#contract/make-directory.ts';
+import { fileClockMs } from '#program/file-clock.ts';
+import { makeDirectory } from '#program/make-directory.ts';
 import {
   BlobNotFoundError,
   type BlobPart,

@@ -5,7 +5,7 @@
 import { dirname } from 'node:path';
 import { Kysely, type RawBuilder, sql } from 'kysely';
 import type { Logger } from 'pino';
-import { makeDirectory } from '#contract/make-directory.ts';
+import { makeDirectory } from '#program/make-directory.ts';
 import { type DatabaseDialect, databaseNowMs } from './clock.ts';
 import { parseMysqlUrl } from './mysql-url.ts';
 import type { Schema } from './schema.ts';

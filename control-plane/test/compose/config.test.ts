@@ -7,7 +7,7 @@ import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { ConfigError } from '#contract/env.ts';
+import { ConfigError } from '#program/env.ts';
 import {
   type Environment,
   growThreadPool,

@@ -7,7 +7,7 @@ import { PassThrough } from 'node:stream';
 import { afterEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
-import { PIPELINED_MAX } from '#contract/pipelining.ts';
+import { PIPELINED_MAX } from '#program/ports/pipelining.ts';
 import { readMattingBody } from '../../src/http/read-matting-body.ts';
 import type { ResultReaderBounds, ResultReaders } from '../../src/services/result-readers.ts';
 import { imageBody, openTestApp, type TestApp, type TestAppOptions } from '../support/test-app.ts';

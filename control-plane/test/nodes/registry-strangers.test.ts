@@ -5,8 +5,12 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { after, afterEach, before, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
-import { type GuardBounds, type GuardCause, MESSAGE_BYTES_SMALL } from '#contract/grpc-guard.ts';
 import { NodeRegistryService } from '#gen/matting/v1/node_registry.ts';
+import {
+  type GuardBounds,
+  type GuardCause,
+  MESSAGE_BYTES_SMALL,
+} from '#program/ports/grpc-guard.ts';
 import { framed, RawConnection } from '../../../test/support/raw-grpc.ts';
 import { RegistryServer } from '../../src/nodes/registry-server.ts';
 import { Harness } from '../dispatch/harness.ts';

@@ -11,7 +11,7 @@
  * | 130, 143  | ended by SIGINT, SIGTERM; what was half fetched is removed               |
  */
 import { Command, CommanderError } from 'commander';
-import { CONFIG_EXIT_CODE, ConfigError } from '#contract/env.ts';
+import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { ModelError } from '../models/model-error.ts';
 import { loadCliConfig } from './config.ts';
 import { type ModelsCheckOptions, modelsCheck } from './models-check.ts';

@@ -17,7 +17,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Metadata, ServiceError } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
-import type { ChannelSecurity } from '#contract/tls-files.ts';
 import {
   Command,
   HeartbeatRequest,
@@ -26,6 +25,7 @@ import {
   RegisterRequest,
   type RegisterResponse,
 } from '#gen/matting/v1/node_registry.ts';
+import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import { tokenMetadata } from './callers.ts';
 import type { NodeIdentity } from './node-info.ts';
 

@@ -4,6 +4,7 @@
  * until `status` says serving, Matte is refused.
  */
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import {
   Server,
   type ServerCredentials,
@@ -14,12 +15,6 @@ import {
 import { loadSync } from '@grpc/proto-loader';
 import { HealthImplementation, protoPath as healthProtoPath } from 'grpc-health-check';
 import { ContractError } from '#contract/errors.ts';
-import {
-  type GrpcGuard,
-  type GuardBounds,
-  type GuardCause,
-  guardGrpcServer,
-} from '#contract/grpc-guard.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
 import {
@@ -28,7 +23,13 @@ import {
   type MatteServiceServer,
   MatteServiceService,
 } from '#gen/matting/v1/matte_service.ts';
-import { listenError } from '../listen-error.ts';
+import { listening } from '#program/listen-error.ts';
+import {
+  type GrpcGuard,
+  type GuardBounds,
+  type GuardCause,
+  guardGrpcServer,
+} from '#program/ports/grpc-guard.ts';
 import type { NodeStatus } from '../node-state.ts';
 import { type Callers, isOpenPath } from './callers.ts';
 import type { CapacityWatchers } from './capacity.ts';
@@ -179,12 +180,10 @@ function bind(
   { host, port, credentials }: Pick<NodeServerOptions, 'host' | 'port' | 'credentials'>,
 ): Promise<number> {
   const address = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
-  return new Promise((resolve, reject) => {
-    server.bindAsync(address, credentials, (error, bound) => {
-      if (error) reject(listenError('MATTING_NODE_PORT', host, port, error));
-      else resolve(bound);
-    });
-  });
+  const bindAsync = promisify(server.bindAsync.bind(server));
+  return listening({ variable: 'MATTING_NODE_PORT', host, port }, () =>
+    bindAsync(address, credentials),
+  );
 }
 
 /** `tryShutdown` closes the listener at once: the node has announced its drain long before. */

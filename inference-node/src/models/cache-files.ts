@@ -9,8 +9,8 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { type FileHandle, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
-import { fileClockMs } from '#contract/file-clock.ts';
-import { makeDirectory } from '#contract/make-directory.ts';
+import { fileClockMs } from '#program/file-clock.ts';
+import { makeDirectory } from '#program/make-directory.ts';
 import { diskError, ModelError } from './model-error.ts';
 
 const HASH_CHUNK_BYTES = 1024 * 1024;

@@ -1,6 +1,6 @@
 /** The variables that choose a model, for the node's configuration and for the CLI alike. Pure. */
 import { resolve } from 'node:path';
-import { createEnvReader, type EnvReader } from '#contract/env.ts';
+import { createEnvReader, type EnvReader } from '#program/env.ts';
 import { PRECISIONS, type Precision } from './prepared-model.ts';
 
 export interface ModelSettings {

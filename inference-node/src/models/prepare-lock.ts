@@ -7,7 +7,7 @@
 import { open, rm, utimes } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
-import { makeDirectory } from '#contract/make-directory.ts';
+import { makeDirectory } from '#program/make-directory.ts';
 import { statOrNull } from './cache-files.ts';
 import { diskError } from './model-error.ts';
 

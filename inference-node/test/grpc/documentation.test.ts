@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, it } from 'node:test';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
-import { TlsFiles } from '#contract/tls-files.ts';
+import { TlsFiles } from '#program/tls/tls-files.ts';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { openTestNode, type TestNode } from './test-node.ts';
 

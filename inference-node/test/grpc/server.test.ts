@@ -16,11 +16,6 @@ import {
   status,
 } from '@grpc/grpc-js';
 import { loadSync, type PackageDefinition } from '@grpc/proto-loader';
-import {
-  CONNECTION_WINDOW_BYTES,
-  guardGrpcServer,
-  STREAM_WINDOW_BYTES,
-} from '#contract/grpc-guard.ts';
 import { fromServiceError } from '#contract/grpc-status.ts';
 import { MESSAGE_BYTES_MAX } from '#contract/limits.ts';
 import {
@@ -28,6 +23,11 @@ import {
   type MatteRequest,
   MatteServiceService,
 } from '#gen/matting/v1/matte_service.ts';
+import {
+  CONNECTION_WINDOW_BYTES,
+  guardGrpcServer,
+  STREAM_WINDOW_BYTES,
+} from '#program/ports/grpc-guard.ts';
 import { TestAuthority } from '../../../test/support/certificates.ts';
 import { tokenMetadata } from '../../src/grpc/callers.ts';
 import { HealthClient } from './health-client.ts';

@@ -5,7 +5,6 @@ import type { ClientDuplexStream, ServiceError } from '@grpc/grpc-js';
 import { credentials, Metadata, ServerCredentials } from '@grpc/grpc-js';
 import { type Logger, pino } from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import type { GuardBounds, GuardCause } from '#contract/grpc-guard.ts';
 import { fromServiceError } from '#contract/grpc-status.ts';
 import {
   MatteHeader,
@@ -14,6 +13,7 @@ import {
   MatteServiceClient,
   type ResultHeader,
 } from '#gen/matting/v1/matte_service.ts';
+import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
 import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from '../../src/grpc/capacity.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { ConfigError } from '#contract/env.ts';
+import { ConfigError } from '#program/env.ts';
 import { parseModelSettings } from '../../src/models/model-settings.ts';
 
 /** The variables that are complained of. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { ConfigError } from '#contract/env.ts';
+import { ConfigError } from '#program/env.ts';
 import { loadConfig } from '../../src/config.ts';
 
 const TOKEN = 'a-token-of-sixteen-or-more';

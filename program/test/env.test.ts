@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { ConfigError, createEnvReader } from '#contract/env.ts';
+import { ConfigError, createEnvReader } from '#program/env.ts';
 
 describe('createEnvReader', () => {
   it('collects every problem, and shows none of the values', () => {

@@ -1,5 +1,5 @@
 /** MATTING_TLS_*: where a program finds its certificates. Both programs read the same variables. */
-import type { EnvReader } from './env.ts';
+import type { EnvReader } from '../env.ts';
 
 export interface TlsSettings {
   /** Own certificate with the chain above it, and its key, PEM: the own gRPC port speaks TLS. */

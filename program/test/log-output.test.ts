@@ -18,7 +18,7 @@ import { LogOutput } from '../log-output.ts';
 /** Every write to it fails with ENOSPC. */
 const FULL = '/dev/full';
 const MODULE = path.resolve(import.meta.dirname, '../log-output.ts');
-const PINO = path.resolve(import.meta.dirname, '../../../node_modules/pino/pino.js');
+const PINO = path.resolve(import.meta.dirname, '../../node_modules/pino/pino.js');
 
 const folder = mkdtempSync(path.join(tmpdir(), 'matting-log-'));
 after(() => rmSync(folder, { recursive: true, force: true }));

@@ -10,7 +10,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { connect, type TLSSocket } from 'node:tls';
 import { Server } from '@grpc/grpc-js';
 import { TestAuthority } from '../../../test/support/certificates.ts';
-import { createEnvReader } from '../env.ts';
+import { createEnvReader } from '../../env.ts';
 import { TlsFileError, TlsFiles } from '../tls-files.ts';
 import { readTlsSettings, type TlsSettings } from '../tls-settings.ts';
 

@@ -29,6 +29,8 @@ import {
 import type { Socket } from 'node:net';
 import { TLSSocket } from 'node:tls';
 import { Metadata, type Server, type ServerInterceptingCall } from '@grpc/grpc-js';
+import { ContractError } from '#contract/errors.ts';
+import { toStatus } from '#contract/grpc-status.ts';
 import {
   type ConnectionOwner,
   ConnectionPlaces,
@@ -36,8 +38,6 @@ import {
   type PlaceBounds,
   type PlaceCause,
 } from './connection-places.ts';
-import { ContractError } from './errors.ts';
-import { toStatus } from './grpc-status.ts';
 import { boundMessages, type MessageFault } from './message-bound.ts';
 
 export const STREAM_WINDOW_BYTES = 1024 * 1024;
@@ -101,7 +101,7 @@ export function guardGrpcServer(server: Server, options: GrpcGuardOptions): Grpc
   if (typeof create !== 'function') {
     throw new Error(
       'grpc-js has no Server.createHttp2Server any more: see whether it has options for the ' +
-        "server's receive window and for strangers now, and mend proto/contract/grpc-guard.ts",
+        "server's receive window and for strangers now, and mend program/ports/grpc-guard.ts",
     );
   }
   const guard = new Guard(options);
