@@ -6,8 +6,8 @@
 import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
 import type { GuardCause } from '#program/ports/grpc-guard.ts';
-import type { Answered } from './http/answer-log.ts';
-import type { EndedCause } from './http/connections.ts';
+import type { Answered } from './http/answers/answer-log.ts';
+import type { EndedCause } from './http/connections/connections.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
 import type { RefusalCause } from './nodes/refused-nodes.ts';
 import type { JobEnding, JobObserver } from './services/job-observer.ts';

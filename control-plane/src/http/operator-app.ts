@@ -7,14 +7,19 @@ import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } 
 import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
 import { boundPipelining } from '#program/ports/pipelining.ts';
 import { requireReadingPace } from '#program/ports/reading-pace.ts';
-import { KnownPaths, refuseUnknownPath, requireHost, setAnswerHeaders } from './answer-headers.ts';
-import { createClientErrorHandler, watchConnections } from './client-errors.ts';
-import { answeredCodeOf, createErrorHandler } from './error-handler.ts';
-import { type NodeDoorOptions, registerNodeDoor } from './node-door.ts';
-import { requireOperatorKey } from './operator-key.ts';
-import { type OperatorServices, registerOperatorRoutes } from './operator-routes.ts';
-import { requestIdOf } from './request-id.ts';
-import { finishUnreadBody } from './unread-body.ts';
+import {
+  KnownPaths,
+  refuseUnknownPath,
+  requireHost,
+  setAnswerHeaders,
+} from './answers/answer-headers.ts';
+import { createClientErrorHandler, watchConnections } from './answers/client-errors.ts';
+import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
+import { requireOperatorKey } from './checks/operator-key.ts';
+import { finishUnreadBody } from './connections/unread-body.ts';
+import { requestIdOf } from './headers/request-id.ts';
+import { type NodeDoorOptions, registerNodeDoor } from './routes/node-door.ts';
+import { type OperatorServices, registerOperatorRoutes } from './routes/operator-routes.ts';
 
 /** Scrapers and people. */
 const CONNECTIONS_MAX = 128;

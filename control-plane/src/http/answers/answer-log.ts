@@ -1,0 +1,48 @@
+/**
+ * The one line a request leaves in the log, and what the metrics are told of it. It leads from a
+ * request's id to its account and its job, whose lines lead on to the node; never a URL, since a
+ * result's link is a secret.
+ */
+import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { ErrorCode } from '#contract/errors.ts';
+import { knownCallerOf } from '../checks/authentication.ts';
+import { answeredCodeOf, answeredJobOf } from './error-handler.ts';
+
+/** One finished answer, for metrics. */
+export interface Answered {
+  /** The route's pattern, never the URL; undefined where no route took the request. */
+  readonly route: string | undefined;
+  /** Undefined where the bytes were no request. */
+  readonly method: string | undefined;
+  readonly status: number;
+  readonly code: ErrorCode | undefined;
+  /** From the request to the end of its answer; undefined where the bytes were no request. */
+  readonly seconds: number | undefined;
+}
+
+const jobs = new WeakMap<FastifyRequest, string>();
+
+/** To be called by whoever answers with a job: errors say theirs themselves. */
+export function noteJob(request: FastifyRequest, jobId: string): void {
+  jobs.set(request, jobId);
+}
+
+export function addAnswerLog(
+  app: FastifyInstance,
+  onAnswered: ((answered: Answered) => void) | undefined,
+): void {
+  app.addHook('onResponse', (request, reply, done) => {
+    const answered: Answered = {
+      route: request.is404 ? undefined : request.routeOptions.url,
+      method: request.method,
+      status: reply.statusCode,
+      code: answeredCodeOf(request),
+      seconds: reply.elapsedTime / 1000,
+    };
+    const accountId = knownCallerOf(request)?.accountId;
+    const jobId = jobs.get(request) ?? answeredJobOf(request);
+    request.log.info({ ...answered, accountId, jobId }, 'answered');
+    onAnswered?.(answered);
+    done();
+  });
+}

@@ -1,0 +1,103 @@
+/**
+ * Connections whose bytes are no request, or no whole one in time: answered without a route, as far
+ * as an answer can still be written.
+ */
+import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
+import type { Duplex } from 'node:stream';
+import type { FastifyBaseLogger } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { createRequestId, requestIdOf } from '../headers/request-id.ts';
+import type { Answered } from './answer-log.ts';
+import { PROBLEM_TYPE, problemOf } from './problem.ts';
+
+const DETAILS: Readonly<Record<string, string>> = {
+  HPE_HEADER_OVERFLOW: 'the request headers are too large',
+  ERR_HTTP_REQUEST_TIMEOUT: 'the request did not arrive in time',
+};
+
+/** The latest response of a connection: nothing may be put between its bytes. */
+const responses = new WeakMap<Duplex, ServerResponse>();
+
+export interface ClientErrorOptions {
+  readonly baseUrl: string;
+  readonly log: Pick<FastifyBaseLogger, 'info'> | undefined;
+  readonly onAnswered?: (answered: Answered) => void;
+}
+
+/** Also answers what Node would end without a word. */
+export function watchConnections(server: Server, options: ClientErrorOptions): void {
+  server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
+    responses.set(request.socket, response);
+  });
+  server.on('connect', (request: IncomingMessage, socket: Duplex) => {
+    const error = new ContractError('METHOD_NOT_ALLOWED', 'this is no proxy');
+    // Node listens no more.
+    socket.once('error', () => socket.destroy());
+    endWith(socket, error, requestIdOf(request), options);
+  });
+}
+
+export function createClientErrorHandler(options: ClientErrorOptions) {
+  /** Connections whose bytes are worth no more looks. */
+  const failed = new WeakSet<Duplex>();
+  return (error: NodeJS.ErrnoException, socket: Duplex & { bytesRead: number }): void => {
+    if (failed.has(socket)) return;
+    failed.add(socket);
+    // A connection that was opened and never used, as browsers do, expects no answer.
+    if (!socket.writable || socket.bytesRead === 0 || error.code === 'ECONNRESET') {
+      socket.destroy();
+      return;
+    }
+    const detail = DETAILS[error.code ?? ''] ?? 'the bytes sent are not a valid HTTP request';
+    const refusal = new ContractError('INVALID_REQUEST', detail, { cause: error });
+    const response = responses.get(socket);
+    if (response === undefined || response.writableFinished) {
+      endWith(socket, refusal, createRequestId(), options);
+    } else if (response.req.complete) {
+      // The bytes came behind a whole request, whose answer is due first: this one in its place
+      // would be taken for it.
+      response.once('close', () => endWith(socket, refusal, createRequestId(), options));
+    } else if (response.headersSent) {
+      socket.destroy();
+    } else {
+      endWith(socket, refusal, requestIdOf(response.req), options);
+    }
+  };
+}
+
+function endWith(
+  socket: Duplex,
+  error: ContractError,
+  requestId: string,
+  { baseUrl, log, onAnswered }: ClientErrorOptions,
+): void {
+  if (!socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const { code, spec } = error;
+  const cause = (error.cause as NodeJS.ErrnoException | undefined)?.code;
+  const status = spec.http;
+  log?.info({ reqId: requestId, status, code, cause }, 'answered without a route');
+  onAnswered?.({ route: undefined, method: undefined, status, code, seconds: undefined });
+  socket.end(answer(error, requestId, baseUrl));
+  // The rest of what it sends is of no use, and nobody reads it.
+  socket.once('finish', () => socket.destroy());
+}
+
+function answer(error: ContractError, requestId: string, baseUrl: string): string {
+  const problem = problemOf(error, { baseUrl, requestId });
+  const body = JSON.stringify(problem);
+  return [
+    `HTTP/1.1 ${problem.status} ${STATUS_CODES[problem.status]}`,
+    `Content-Type: ${PROBLEM_TYPE}`,
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    `X-Request-ID: ${requestId}`,
+    ...(problem.status === 405 ? ['Allow: GET, HEAD, POST'] : []),
+    'X-Content-Type-Options: nosniff',
+    'Cache-Control: no-store',
+    'Connection: close',
+    '',
+    body,
+  ].join('\r\n');
+}

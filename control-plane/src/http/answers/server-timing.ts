@@ -1,0 +1,14 @@
+/** Server-Timing: where a finished job's time went, for whoever looks at the answer. */
+import type { Job } from '../../domain/job.ts';
+
+/** The header, or none while there is nothing to tell. */
+export function serverTimingOf({ timings }: Job): Record<string, string> {
+  const stages = Object.entries(timings ?? {});
+  if (stages.length === 0) return {};
+  const metrics = stages.map(([stage, ms]) => `${asToken(stage)};dur=${Number(ms.toFixed(1))}`);
+  return { 'server-timing': metrics.join(', ') };
+}
+
+function asToken(stage: string): string {
+  return stage.replaceAll(/[^A-Za-z0-9_-]/g, '_');
+}

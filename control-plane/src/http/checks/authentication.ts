@@ -1,0 +1,62 @@
+/**
+ * Who calls: the first check of every call with a key, made from headers alone, before a body byte
+ * is read. The caller is then `callerOf(request)`.
+ */
+import type { FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import type { Authenticator, Caller } from '../../services/account.ts';
+import { headerValues } from '../headers/raw-headers.ts';
+
+/** RFC 6750 section 2.1, with any number of spaces after the scheme. */
+const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
+/** Far above any key this service makes. */
+const TOKEN_LENGTH_MAX = 512;
+
+const callers = new WeakMap<FastifyRequest, Caller>();
+
+/**
+ * The onRequest hook; and, for a body that took its time, the same check once it has arrived: who
+ * held headers back from before a revocation must not make a job after it.
+ * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
+ */
+export function requireApiKey(
+  authenticator: Authenticator,
+): (request: FastifyRequest) => Promise<void> {
+  return async request => {
+    const token = requireBearerToken(headerValues(request.raw, 'authorization'));
+    const caller = await authenticator.authenticate(token);
+    if (caller === 'malformed' || caller === 'unknown') {
+      throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
+    }
+    callers.set(request, caller);
+  };
+}
+
+/** Undefined where no key was asked for, or none stood. */
+export function knownCallerOf(request: FastifyRequest): Caller | undefined {
+  return callers.get(request);
+}
+
+/** Only behind requireApiKey. */
+export function callerOf(request: FastifyRequest): Caller {
+  const caller = knownCallerOf(request);
+  if (caller === undefined) throw new Error('a route without requireApiKey asked for its caller');
+  return caller;
+}
+
+function requireBearerToken(values: readonly string[]): string {
+  if (values.length > 1) {
+    throw new ContractError('INVALID_API_KEY', 'the Authorization header is given more than once');
+  }
+  const value = values[0]?.trim() ?? '';
+  if (value === '') {
+    const detail = 'the Authorization header is missing: send Authorization: Bearer <API_KEY>';
+    throw new ContractError('MISSING_API_KEY', detail);
+  }
+  const token = BEARER.exec(value)?.[1];
+  if (token === undefined || token.length > TOKEN_LENGTH_MAX) {
+    const detail = 'the Authorization header must have the form Bearer <API_KEY>';
+    throw new ContractError('INVALID_API_KEY', detail);
+  }
+  return token;
+}

@@ -1,0 +1,39 @@
+/** The one key of the operator's port: the first check of everything below /operator. */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import type { FastifyRequest, onRequestHookHandler } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { headerValues } from '../headers/raw-headers.ts';
+
+const BEARER = /^Bearer +([\x21-\x7e]{1,256})$/i;
+
+/**
+ * The onRequest hook.
+ * @param key undefined: the operator's interface is off.
+ * @throws ContractError NOT_FOUND where it is off, INVALID_OPERATOR_KEY
+ */
+export function requireOperatorKey(key: string | undefined): onRequestHookHandler {
+  const expected = key === undefined ? undefined : digest(key);
+  return (request, _reply, done) => {
+    if (expected === undefined) {
+      const detail =
+        'the operator interface is off: set MATTING_OPERATOR_KEY on this control plane';
+      throw new ContractError('NOT_FOUND', detail);
+    }
+    const given = bearerOf(request);
+    // Digests are of one length, so the comparison tells nothing about the key's.
+    if (given === undefined || !timingSafeEqual(digest(given), expected)) {
+      const detail = 'send the operator key once, as Authorization: Bearer <key>';
+      throw new ContractError('INVALID_OPERATOR_KEY', detail);
+    }
+    done();
+  };
+}
+
+function bearerOf(request: FastifyRequest): string | undefined {
+  const values = headerValues(request.raw, 'authorization');
+  return values.length === 1 ? BEARER.exec(values[0].trim())?.[1] : undefined;
+}
+
+function digest(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

@@ -1,0 +1,138 @@
+/**
+ * The connections of the public port, and their end. A server that closes while callers are on
+ * their way resets them: those whose request has left and not arrived get no answer, though nothing
+ * is wrong with it. So first nobody new is let in, then those inside have time to ask, and are
+ * answered with `Connection: close`; what is idle after it is closed.
+ *
+ * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
+ * nearly full, idle ones make room for newcomers, strangers' before those of accounts. Those with a
+ * submission under way are never idle and may be held for minutes: accounts share them.
+ */
+import type { IncomingMessage, Server } from 'node:http';
+import net from 'node:net';
+import { setImmediate as afterPolling } from 'node:timers/promises';
+import { ContractError } from '#contract/errors.ts';
+import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
+import type { ReaderEnd } from '#program/ports/reading-pace.ts';
+import { settledWithin } from '#program/settled-within.ts';
+import { mayTakePlace } from '../../domain/shared-places.ts';
+
+/** For a request that was sent when the listener closed: a way round the world takes half of it. */
+const LINGER_MS_MAX = 500;
+/** Node takes one connection a turn of its loop: those that the system holds for it wait behind. */
+const BACKLOG_MS_MAX = 500;
+/** Of all connections: kept free of idle ones. */
+const SPARE_SHARE = 0.1;
+/** Of all connections: those with a submission under way, its body and its wait included. */
+const SUBMISSIONS_SHARE = 0.8;
+const SUBMISSIONS_RETRY_AFTER_S = 5;
+
+/** Why a connection was ended; a label of metrics. */
+export type EndedCause = ReaderEnd | 'pipelined';
+
+export class Connections {
+  readonly #server: Server;
+  #open = 0;
+  #taken = 0;
+  /** The account whose key a connection has shown last. */
+  readonly #accounts = new WeakMap<net.Socket, string>();
+  /** By account; who has none is not in it. */
+  readonly #submissionsBy = new Map<string, number>();
+  #submissions = 0;
+  /** Without a request so far: to Node neither idle nor busy, so it would wait for them for long. */
+  readonly #unused = new Set<net.Socket>();
+  #onLast: () => void = () => undefined;
+  #takingBacklog: Promise<void> | undefined;
+
+  /**
+   * @param onDropped hears of a connection closed unread because `maxConnections` were open.
+   * @param onCrowded hears of an idle one that had to make room.
+   */
+  constructor(server: Server, onDropped: () => void, onCrowded: () => void) {
+    this.#server = server;
+    server.on('connection', (socket: net.Socket) => {
+      this.#open += 1;
+      this.#taken += 1;
+      this.#unused.add(socket);
+      socket.once('close', () => {
+        this.#open -= 1;
+        this.#unused.delete(socket);
+        if (this.#open === 0) this.#onLast();
+      });
+    });
+    server.on('request', ({ socket }: IncomingMessage) => this.#unused.delete(socket));
+    const ownerOf = (socket: net.Socket) => this.#accounts.get(socket);
+    makeRoomOfIdle(server, { spareShare: SPARE_SHARE, ownerOf, onCrowded });
+    server.on('drop', onDropped);
+  }
+
+  /** A request of it has shown a good key of the account. */
+  noteKnown(socket: net.Socket, accountId: string): void {
+    this.#accounts.set(socket, accountId);
+  }
+
+  /**
+   * Takes a place for a submission; to be given back by `leaveSubmission`, once.
+   * @throws ContractError SERVICE_UNAVAILABLE: the account has as many as are left free
+   */
+  enterSubmission(accountId: string): void {
+    const held = this.#submissionsBy.get(accountId) ?? 0;
+    const max = Math.floor(this.#server.maxConnections * SUBMISSIONS_SHARE);
+    if (!mayTakePlace(held, max - this.#submissions)) {
+      throw new ContractError('SERVICE_UNAVAILABLE', 'too many submissions at once', {
+        retryAfterS: SUBMISSIONS_RETRY_AFTER_S,
+      });
+    }
+    this.#submissionsBy.set(accountId, held + 1);
+    this.#submissions += 1;
+  }
+
+  leaveSubmission(accountId: string): void {
+    const left = (this.#submissionsBy.get(accountId) ?? 0) - 1;
+    if (left > 0) this.#submissionsBy.set(accountId, left);
+    else this.#submissionsBy.delete(accountId);
+    this.#submissions -= 1;
+  }
+
+  readonly isKnown = (socket: net.Socket): boolean => this.#accounts.has(socket);
+
+  get open(): number {
+    return this.#open;
+  }
+
+  /**
+   * To be called before a request is looked at. Who is answered at once comes back at once: while
+   * the backlog is taken, requests wait, so that callers cannot fill it as fast as it empties.
+   */
+  readonly hold = (_request: unknown, _reply: unknown, done: () => void): void => {
+    if (this.#takingBacklog === undefined) done();
+    else void this.#takingBacklog.then(done);
+  };
+
+  /** Resolves when none is open, or when those that are have had their time. */
+  async linger(): Promise<void> {
+    if (!this.#server.listening) return;
+    this.#takingBacklog = this.#takeBacklog();
+    await this.#takingBacklog;
+    // Of node:http it would end idle connections too, and one whose request is on its way is idle.
+    net.Server.prototype.close.call(this.#server);
+    if (this.#open === 0) return;
+    const left = new Promise<void>(resolve => {
+      this.#onLast = resolve;
+    });
+    await settledWithin(left, LINGER_MS_MAX);
+    for (const socket of this.#unused) socket.destroy();
+  }
+
+  /** Whoever the system has accepted and Node has not taken is reset when the listener closes. */
+  async #takeBacklog(): Promise<void> {
+    const until = performance.now() + BACKLOG_MS_MAX;
+    let takenBefore: number;
+    do {
+      takenBefore = this.#taken;
+      // The first ends the turn that we are in; one that asked the system lies before the second.
+      await afterPolling();
+      await afterPolling();
+    } while (this.#taken > takenBefore && performance.now() < until);
+  }
+}

@@ -1,0 +1,170 @@
+/**
+ * The HTTP application: every route, hook and limit of the public port, in the order they apply. It
+ * listens to nothing and owns nothing: main opens and closes what it is given.
+ */
+import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import { boundPipelining } from '#program/ports/pipelining.ts';
+import { type ReadingPaceOptions, requireReadingPace } from '#program/ports/reading-pace.ts';
+import type { Authenticator, ReadAccount } from '../services/account.ts';
+import type { RateLimits } from '../services/rate-limits.ts';
+import type { Readiness } from '../services/readiness.ts';
+import type { ResultDownload } from '../services/result-download.ts';
+import type { ResultReaders } from '../services/result-readers.ts';
+import {
+  KnownPaths,
+  refuseUnknownPath,
+  requireHost,
+  setAnswerHeaders,
+} from './answers/answer-headers.ts';
+import { type Answered, addAnswerLog } from './answers/answer-log.ts';
+import {
+  type ClientErrorOptions,
+  createClientErrorHandler,
+  watchConnections,
+} from './answers/client-errors.ts';
+import { createErrorHandler } from './answers/error-handler.ts';
+import { knownCallerOf } from './checks/authentication.ts';
+import { createHeaderChecks } from './checks/header-checks.ts';
+import { Connections, type EndedCause } from './connections/connections.ts';
+import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
+import { requestIdOf } from './headers/request-id.ts';
+import { registerAccountRoutes } from './routes/account-routes.ts';
+import { registerDocumentRoutes } from './routes/document-routes.ts';
+import { registerHealthRoutes } from './routes/health-routes.ts';
+import { type MattingRouteServices, registerMattingRoutes } from './routes/matting-routes.ts';
+import { registerResultRoutes } from './routes/result-routes.ts';
+
+/** A body of 72 MiB arrives in time over 5 Mbit/s. */
+const REQUEST_TIMEOUT_MS = 120_000;
+const HEADERS_TIMEOUT_MS = 15_000;
+/** How late a slow caller is noticed. */
+const CONNECTIONS_CHECKING_INTERVAL_MS = 5000;
+/** Longer than the usual 60 s of a load balancer, so that it is the one to close. */
+const KEEP_ALIVE_TIMEOUT_MS = 75_000;
+/** Beyond the longest wait: a connection on which nothing moves is given up. */
+const IDLE_TIMEOUT_MARGIN_MS = 30_000;
+const HEADER_BYTES_MAX = 16 * 1024;
+/** Parameters are judged by their routes, whose errors are the contract's. */
+const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
+/** Each may hold a few hundred KiB of buffers. */
+const CONNECTIONS_MAX = 10_000;
+
+export interface AppServices extends MattingRouteServices {
+  readonly authenticator: Authenticator;
+  readonly rateLimits: Pick<RateLimits, 'take'>;
+  readonly resultDownload: ResultDownload;
+  readonly resultReaders: Pick<ResultReaders, 'enter'>;
+  readonly readAccount: ReadAccount;
+  readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
+}
+
+export interface AppOptions {
+  readonly baseUrl: string;
+  readonly syncWaitMs: number;
+  readonly readsRequireIdempotencyKey: boolean;
+  /** Of this program, for the OpenAPI document. */
+  readonly version: string;
+  /** The text of docs/errors.md. */
+  readonly errorsPage: string;
+  readonly logger?: FastifyBaseLogger;
+  readonly onAnswered?: (answered: Answered) => void;
+  /** A connection was closed unread: too many were open. */
+  readonly onDropped?: () => void;
+  /** A connection was ended at a bound of what a caller may. */
+  readonly onEnded?: (cause: EndedCause) => void;
+  /** Other bounds of those who read answers, for tests. */
+  readonly readingPace?: Pick<ReadingPaceOptions, 'debtMsMax' | 'unreadStrangersMax'>;
+}
+
+export interface App {
+  readonly app: FastifyInstance;
+  readonly connections: { readonly open: number };
+}
+
+/** To be closed by `close`, after which nobody is let in and callers inside are answered. */
+export function buildApp(services: AppServices, options: AppOptions): App {
+  const app = createServer(options);
+  deferContinue(app.server);
+  watchConnections(app.server, clientErrorOptions(options));
+  const ended = (cause: EndedCause) => options.onEnded?.(cause);
+  const connections = new Connections(
+    app.server,
+    () => options.onDropped?.(),
+    () => ended('crowded'),
+  );
+  const { isKnown } = connections;
+  requireReadingPace(app.server, { isKnown, onEnded: ended, ...options.readingPace });
+  boundPipelining(app.server, () => ended('pipelined'));
+  app.addHook('preClose', () => connections.linger());
+  app.addHook('onRequest', connections.hold);
+  // Bodies are read by the routes that want them, as they arrive.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
+
+  const paths = new KnownPaths();
+  app.addHook('onRoute', route => paths.add(route.url, route.method));
+  app.addHook('onRequest', (request, reply, done) => {
+    setAnswerHeaders(request, reply);
+    requireHost(request);
+    if (request.is404) refuseUnknownPath(request, reply, paths);
+    done();
+  });
+  app.addHook('onSend', finishUnreadBody);
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    // The caller's next request is for another replica, and on this connection it would come here.
+    if (services.readiness.draining) reply.header('connection', 'close');
+    done(null, payload);
+  });
+  addAnswerLog(app, options.onAnswered);
+  app.addHook('onSend', (request, _reply, payload, done) => {
+    const caller = knownCallerOf(request);
+    if (caller !== undefined) connections.noteKnown(request.raw.socket, caller.accountId);
+    done(null, payload);
+  });
+  app.setErrorHandler(createErrorHandler(options.baseUrl));
+  // Reached by no request: the hook above refuses first. It stands for the framework's own answer.
+  app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
+
+  const checks = createHeaderChecks(services, connections, options);
+  registerMattingRoutes(app, services, checks, options);
+  registerResultRoutes(app, services.resultDownload, services.resultReaders);
+  registerAccountRoutes(app, services.readAccount, checks);
+  registerDocumentRoutes(app, options);
+  registerHealthRoutes(app, services.readiness);
+  return { app, connections };
+}
+
+function createServer(options: AppOptions): FastifyInstance {
+  const handleError = createErrorHandler(options.baseUrl);
+  const app = fastify({
+    loggerInstance: options.logger,
+    // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
+    logController: new LogController({ disableRequestLogging: true }),
+    genReqId: requestIdOf,
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
+    connectionTimeout: options.syncWaitMs + IDLE_TIMEOUT_MARGIN_MS,
+    routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
+    // While closing, requests of open connections are answered by their routes, not by the
+    // framework.
+    return503OnClosing: false,
+    clientErrorHandler: createClientErrorHandler(clientErrorOptions(options)),
+    frameworkErrors: (error, request, reply) => {
+      setAnswerHeaders(request, reply);
+      handleError(error, request, reply);
+    },
+    http: {
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      connectionsCheckingInterval: CONNECTIONS_CHECKING_INTERVAL_MS,
+      maxHeaderSize: HEADER_BYTES_MAX,
+      // Node's own refusal would go out without our headers; requireHost refuses instead.
+      requireHostHeader: false,
+    },
+  });
+  app.server.maxConnections = CONNECTIONS_MAX;
+  return app;
+}
+
+function clientErrorOptions({ baseUrl, logger, onAnswered }: AppOptions): ClientErrorOptions {
+  return { baseUrl, log: logger, onAnswered };
+}

@@ -1,0 +1,172 @@
+/** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { isFinal, type Job } from '../../domain/job.ts';
+import { type JobViews, refusalOf } from '../../services/job-view.ts';
+import type { ReadJob } from '../../services/read-job.ts';
+import type { SubmitMatting, Submitted } from '../../services/submit-matting.ts';
+import type { ImageUploads } from '../../services/submit-upload.ts';
+import type { WaitForJob } from '../../services/wait-for-job.ts';
+import { noteJob } from '../answers/answer-log.ts';
+import { serverTimingOf } from '../answers/server-timing.ts';
+import { readMattingBody } from '../body/read-matting-body.ts';
+import { callerOf } from '../checks/authentication.ts';
+import type { HeaderChecks } from '../checks/header-checks.ts';
+import { wantBody } from '../connections/unread-body.ts';
+import { idempotencyKeyOf } from '../headers/idempotency-key.ts';
+import { type Preferences, parsePrefer } from '../headers/prefer.ts';
+
+/** Most photos are done within it. */
+const POLL_AFTER_S = 2;
+
+export interface MattingRouteServices {
+  readonly uploads: ImageUploads;
+  readonly submitMatting: SubmitMatting;
+  readonly waitForJob: WaitForJob;
+  readonly readJob: ReadJob;
+  readonly jobViews: JobViews;
+}
+
+export function registerMattingRoutes(
+  app: FastifyInstance,
+  services: MattingRouteServices,
+  checks: HeaderChecks,
+  options: { readonly syncWaitMs: number },
+): void {
+  const routes = new MattingRoutes(services, checks, options.syncWaitMs);
+  const submission = { onRequest: checks.submission };
+  const read = { onRequest: checks.read };
+  app.post('/v1/matting', submission, (request, reply) => routes.submitSync(request, reply));
+  app.post('/v1/matting/jobs', submission, (request, reply) => routes.submitAsync(request, reply));
+  app.get<{ Params: { jobId: string } }>('/v1/matting/jobs/:jobId', read, (request, reply) =>
+    routes.readJob(request, reply, request.params.jobId),
+  );
+}
+
+class MattingRoutes {
+  readonly #services: MattingRouteServices;
+  readonly #checks: Pick<HeaderChecks, 'apiKey'>;
+  readonly #syncWaitMs: number;
+
+  constructor(
+    services: MattingRouteServices,
+    checks: Pick<HeaderChecks, 'apiKey'>,
+    syncWaitMs: number,
+  ) {
+    this.#services = services;
+    this.#checks = checks;
+    this.#syncWaitMs = syncWaitMs;
+  }
+
+  async submitAsync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    const { job } = await this.#submit(request, reply, 'async');
+    return this.#answerWithoutWaiting(reply, job);
+  }
+
+  async submitSync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    const preferences = parsePrefer(request.headers.prefer);
+    const waits = !preferences.respondAsync || preferences.waitS !== undefined;
+    const submitted = await this.#submit(request, reply, waits ? 'sync' : 'async');
+    const waitMs = Math.min(
+      (preferences.waitS ?? Number.POSITIVE_INFINITY) * 1000,
+      this.#syncWaitMs,
+    );
+    setPreferenceApplied(reply, preferences, waitMs);
+    if (!waits) return this.#answerWithoutWaiting(reply, submitted.job);
+    const job = await this.#waitForEnd(submitted.job, waitMs, reply);
+    if (!isFinal(job)) return this.#handOver(reply, job, { sync_timeout: true });
+    const refusal = refusalOf(job);
+    reply.headers(serverTimingOf(job));
+    if (refusal !== undefined) throw refusal;
+    reply.header('x-credits-charged', submitted.created ? '1' : '0');
+    return reply.code(200).send(this.#services.jobViews.view(job));
+  }
+
+  async readJob(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    jobId: string,
+  ): Promise<FastifyReply> {
+    const job = await this.#services.readJob.read(callerOf(request), jobId);
+    noteJob(request, job.id);
+    if (!isFinal(job)) reply.header('retry-after', POLL_AFTER_S);
+    return reply.headers(serverTimingOf(job)).send(this.#services.jobViews.view(job));
+  }
+
+  /**
+   * Reads the body and submits it; what was written of a request without a new job is gone after.
+   */
+  async #submit(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    mode: 'sync' | 'async',
+  ): Promise<Submitted> {
+    const caller = callerOf(request);
+    const idempotencyKey = idempotencyKeyOf(request);
+    const upload = this.#services.uploads.begin(caller.accountId);
+    try {
+      wantBody(request, reply);
+      const fields = await readMattingBody(request.raw, upload);
+      await this.#checks.apiKey(request);
+      const submission = { caller, idempotencyKey, mode, fields, upload };
+      const submitted = await this.#services.submitMatting.submit(submission);
+      noteJob(request, submitted.job.id);
+      reply.header('x-credits-charged', '0');
+      if (!submitted.created && isFinal(submitted.job)) {
+        reply.header('idempotent-replayed', 'true');
+      }
+      return submitted;
+    } finally {
+      await upload.abort();
+    }
+  }
+
+  async #waitForEnd(job: Job, waitMs: number, reply: FastifyReply): Promise<Job> {
+    if (isFinal(job)) return job;
+    const hangUp = new AbortController();
+    const onClose = () => hangUp.abort();
+    reply.raw.once('close', onClose);
+    // Who hung up while the body was stored is gone already.
+    if (reply.raw.closed) onClose();
+    try {
+      return await this.#services.waitForJob.wait(job, waitMs, hangUp.signal);
+    } catch (cause) {
+      // The job stands and goes on: its caller is told of it.
+      throw withJob(cause, job.id);
+    } finally {
+      reply.raw.off('close', onClose);
+    }
+  }
+
+  #answerWithoutWaiting(reply: FastifyReply, job: Job): FastifyReply {
+    if (!isFinal(job)) return this.#handOver(reply, job, {});
+    return reply.headers(serverTimingOf(job)).code(200).send(this.#services.jobViews.view(job));
+  }
+
+  #handOver(reply: FastifyReply, job: Job, extra: { sync_timeout?: true }): FastifyReply {
+    const view = this.#services.jobViews.view(job);
+    reply.headers({ location: view.status_url, 'retry-after': POLL_AFTER_S });
+    return reply.code(202).send({ ...view, ...extra });
+  }
+}
+
+function withJob(cause: unknown, jobId: string): ContractError {
+  if (!(cause instanceof ContractError)) {
+    return new ContractError('INTERNAL_ERROR', 'something went wrong on our side', {
+      cause,
+      jobId,
+    });
+  }
+  const { code, message, retryable, retryAfterS } = cause;
+  return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
+}
+
+/** Names what was honoured; a wait beyond the service's own is not. */
+function setPreferenceApplied(reply: FastifyReply, preferences: Preferences, waitMs: number): void {
+  const { respondAsync, waitS } = preferences;
+  const applied = [
+    ...(respondAsync ? ['respond-async'] : []),
+    ...(waitS !== undefined && waitS * 1000 === waitMs ? [`wait=${waitS}`] : []),
+  ];
+  if (applied.length > 0) reply.header('preference-applied', applied.join(', '));
+}

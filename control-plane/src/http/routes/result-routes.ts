@@ -1,0 +1,84 @@
+/** GET and HEAD /v1/results/<token>: the file behind a result link. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import type { ResultDownload, ResultFile } from '../../services/result-download.ts';
+import type { ResultReaders } from '../../services/result-readers.ts';
+import { noteJob } from '../answers/answer-log.ts';
+import { parseRange } from '../headers/byte-range.ts';
+import { judgeConditions, rangeStillHolds, type Validators } from '../headers/conditions.ts';
+import { formatHttpDate } from '../headers/http-date.ts';
+
+type Readers = Pick<ResultReaders, 'enter'>;
+
+export function registerResultRoutes(
+  app: FastifyInstance,
+  results: ResultDownload,
+  readers: Readers,
+): void {
+  app.route<{ Params: { token: string } }>({
+    method: ['GET', 'HEAD'],
+    url: '/v1/results/:token',
+    handler: async (request, reply) => {
+      const file = await results.find(request.params.token);
+      return sendResult(request, reply, file, readers);
+    },
+  });
+}
+
+async function sendResult(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  file: ResultFile,
+  readers: Readers,
+): Promise<FastifyReply> {
+  const { headers, method } = request;
+  noteJob(request, file.jobId);
+  const validators: Validators = {
+    etag: `"${file.sha256}"`,
+    modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
+  };
+  const verdict = judgeConditions(headers, validators);
+  if (verdict === 'failed') {
+    throw new ContractError('PRECONDITION_FAILED', 'the file behind this link is another one');
+  }
+  const validated = {
+    etag: validators.etag,
+    'last-modified': formatHttpDate(validators.modifiedAtMs),
+    // The link's own end bounds how long a copy may be used.
+    'cache-control': `private, max-age=${Math.floor(file.remainingMs / 1000)}`,
+  };
+  if (verdict === 'not-modified') return reply.code(304).headers(validated).send();
+  const described = {
+    ...validated,
+    'accept-ranges': 'bytes',
+    'content-type': file.contentType,
+    'content-disposition': `attachment; filename="cutout-${file.jobId}.${file.format}"`,
+  };
+  if (method === 'HEAD') {
+    return reply.headers({ ...described, 'content-length': file.bytes }).send();
+  }
+  const asked = rangeStillHolds(headers['if-range'] as string | undefined, validators);
+  const range = asked ? parseRange(headers.range, file.bytes) : undefined;
+  if (range === 'unsatisfiable') {
+    reply.header('content-range', `bytes */${file.bytes}`);
+    const detail = `the file has ${file.bytes} bytes`;
+    throw new ContractError('RANGE_NOT_SATISFIABLE', detail);
+  }
+  const leave = readers.enter(file);
+  reply.raw.once('close', leave);
+  // Who hung up while the file was looked up is gone already, and closes no more.
+  if (reply.raw.closed) leave();
+  // Opened before a header is set: a file that is gone is still an error then.
+  const stream = await file.open(range);
+  // Nobody is there to read it any more.
+  if (reply.raw.closed) stream.destroy();
+  if (range === undefined) {
+    return reply.headers({ ...described, 'content-length': file.bytes }).send(stream);
+  }
+  const { start, end } = range;
+  reply.headers({ ...described, 'content-range': `bytes ${start}-${end}/${file.bytes}` });
+  return reply
+    .code(206)
+    .header('content-length', end - start + 1)
+    .send(stream);
+}

@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import http from 'node:http';
+import type net from 'node:net';
+import { after, before, test } from 'node:test';
+import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
+import { openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+
+let app: TestApp;
+let port: number;
+before(async () => {
+  app = await openTestApp();
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  port = (app.app.server.address() as net.AddressInfo).port;
+});
+after(() => app.close());
+
+const PIECE = Buffer.alloc(64 * 1024, 'A');
+
+/** Base64 of a PNG header and zeros up to that size, piece by piece. */
+function* imageText(imageBytes: number): Generator<Buffer> {
+  const header = pngHeader(100, 100);
+  yield Buffer.from(header.toString('base64'));
+  const zeros = imageBytes - header.length;
+  let letters = Math.floor(zeros / 3) * 4;
+  for (; letters > 0; letters -= PIECE.length) {
+    yield letters >= PIECE.length ? PIECE : PIECE.subarray(0, letters);
+  }
+  yield Buffer.from(['', 'AA==', 'AAA='][zeros % 3]);
+}
+
+/** PHP's way: every slash escaped. */
+const ESCAPED = 'ABCDEFGHIJKLMNOPQRST\\/UVWXYZabcdefghijk\\/+'.repeat(1600);
+const ESCAPED_LETTERS = ESCAPED.replaceAll('\\', '').length;
+
+function* escapedText(pieces: number): Generator<Buffer> {
+  yield Buffer.from(pngHeader(100, 100).toString('base64'));
+  const piece = Buffer.from(ESCAPED);
+  for (let sent = 0; sent < pieces; sent += 1) yield piece;
+}
+
+interface Sent {
+  readonly status: number;
+  readonly body: { readonly code?: string; readonly job_id?: string };
+}
+
+async function send(text: Iterable<Buffer>): Promise<Sent> {
+  const headers = app.headers({ 'idempotency-key': randomUUID() });
+  const request = http.request({ port, path: '/v1/matting/jobs', method: 'POST', headers });
+  const answered = once(request, 'response') as Promise<[http.IncomingMessage]>;
+  let refused = false;
+  // A body that was cut ends in a reset, after the answer.
+  request.on('error', () => {
+    refused = true;
+  });
+  void answered.then(() => {
+    refused = true;
+  });
+  request.write('{"image_base64":"');
+  for (const piece of text) {
+    if (refused) break;
+    if (!request.write(piece)) await Promise.race([once(request, 'drain'), answered]);
+  }
+  if (!refused) request.end('"}');
+  const [response] = await answered;
+  const body = Buffer.concat(await response.toArray()).toString();
+  return { status: response.statusCode ?? 0, body: JSON.parse(body) };
+}
+
+test('50 MB is taken to the byte, one more is not', async () => {
+  const largest = await send(imageText(IMAGE_BYTES_MAX));
+  assert.equal(largest.status, 202);
+  const stored = await app.blobs.stat(`inputs/${largest.body.job_id}`);
+  assert.equal(stored?.bytes, IMAGE_BYTES_MAX);
+  await app.blobs.remove(`inputs/${largest.body.job_id}`);
+
+  const over = await send(imageText(IMAGE_BYTES_MAX + 1));
+  assert.equal(over.status, 413);
+  assert.equal(over.body.code, 'IMAGE_TOO_LARGE');
+  assert.equal(app.services.uploads.open, 0);
+  assert.deepEqual(
+    (await app.storedFiles()).filter(name => name.startsWith('inputs')),
+    [],
+  );
+});
+
+/** Far below the bodies together (280 MB); measured growth is about 40 MB. */
+const RSS_GROWTH_MAX = 160 * 1024 * 1024;
+
+test('four bodies of 66 MB at once cost the memory of their chunks', async () => {
+  const before = process.memoryUsage().rss;
+  let peak = before;
+  const sampling = setInterval(() => {
+    peak = Math.max(peak, process.memoryUsage().rss);
+  }, 10);
+  const bodies = Array.from({ length: 4 }, () => send(imageText(IMAGE_BYTES_MAX)));
+  const answers = await Promise.all(bodies);
+  clearInterval(sampling);
+  assert.deepEqual(
+    answers.map(answer => answer.status),
+    [202, 202, 202, 202],
+  );
+  assert.ok(peak - before < RSS_GROWTH_MAX, `${peak - before} bytes more`);
+});
+
+test('a large body full of escapes is taken too', async () => {
+  const answer = await send(escapedText(300));
+  assert.equal(answer.status, 202);
+  const stored = await app.blobs.stat(`inputs/${answer.body.job_id}`);
+  assert.equal(stored?.bytes, 33 + (300 * ESCAPED_LETTERS * 3) / 4);
+});

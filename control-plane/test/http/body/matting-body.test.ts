@@ -1,0 +1,262 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ContractError } from '#contract/errors.ts';
+import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
+import { MattingBodyParser } from '../../../src/http/body/matting-body.ts';
+import { MATTING_FIELDS, OVERLONG } from '../../../src/services/submit-fields.ts';
+
+interface Parsed {
+  readonly texts: Record<string, string | typeof OVERLONG>;
+  readonly image: string | undefined;
+}
+
+function parse(...chunks: Buffer[]): Parsed {
+  const parser = new MattingBodyParser();
+  const image: Buffer[] = [];
+  // A copy, since what push returns is valid until the next push only.
+  for (const chunk of chunks) image.push(Buffer.from(parser.push(chunk)));
+  const { texts, imageGiven } = parser.finish();
+  return {
+    texts: Object.fromEntries(texts),
+    image: imageGiven ? Buffer.concat(image).toString('latin1') : undefined,
+  };
+}
+
+function refusal(...chunks: Buffer[]): ContractError {
+  try {
+    parse(...chunks);
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    assert.equal(error.code, 'INVALID_REQUEST');
+    return error;
+  }
+  assert.fail(`accepted: ${Buffer.concat(chunks).toString('latin1').slice(0, 200)}`);
+}
+
+function splits(body: Buffer): Buffer[][] {
+  return Array.from({ length: body.length + 1 }, (_, at) => [
+    body.subarray(0, at),
+    body.subarray(at),
+  ]);
+}
+
+const REFUSED: readonly [what: string, body: string, detail: RegExp, field?: string][] = [
+  ['nothing', '', /empty/],
+  ['white space alone', ' \r\n\t', /empty/],
+  ['a byte order mark', '\ufeff{}', /byte order mark/],
+  ['an array', '[]', /JSON object/],
+  ['a string', '"x"', /JSON object/],
+  ['null', 'null', /JSON object/],
+  ['an open object', '{', /ends in the middle/],
+  ['an open key', '{"image_url', /ends in the middle/],
+  ['an open value', '{"image_url":"x', /ends in the middle/],
+  ['a half null', '{"image_url":nul', /ends in the middle/],
+  ['an open image', '{"image_base64":"AAAA', /ends in the middle/],
+  ['no closing brace', '{"image_url":"x"', /ends in the middle/],
+  ['a trailing comma', '{"image_url":"x",}', /name of a field is missing/],
+  ['a leading comma', '{,"image_url":"x"}', /name of a field is missing/],
+  ['two commas', '{"image_url":"x",,"output_format":"png"}', /name of a field is missing/],
+  ['a key without quotes', '{image_url:"x"}', /name of a field is missing/],
+  ['single quotes', "{'image_url':'x'}", /name of a field is missing/],
+  ['no colon', '{"image_url" "x"}', /colon/],
+  ['no value', '{"image_url":}', /value is missing/],
+  ['no comma', '{"image_url":"x" "output_format":"png"}', /comma/],
+  ['a wrong literal', '{"image_url":nope}', /neither a string nor null/],
+  ['a longer literal', '{"image_url":nullx}', /comma/],
+  ['an upper case null', '{"image_url":NULL}', /value is missing/],
+  ['an object behind', '{} {}', /goes on/],
+  ['garbage behind', '{}x', /goes on/],
+  ['a null byte behind', '{}\0', /goes on/],
+  ['a comment', '/* */{}', /JSON object/],
+  ['a number', '{"image_url":1}', /must be a string/, 'image_url'],
+  ['a negative number', '{"callback_url":-1}', /must be a string/, 'callback_url'],
+  ['true', '{"output_format":true}', /must be a string/, 'output_format'],
+  ['false', '{"image_base64":false}', /must be a string/, 'image_base64'],
+  ['an array as a value', '{"callback_secret":["x"]}', /must be a string/, 'callback_secret'],
+  ['an object as a value', '{"image_base64":{}}', /must be a string/, 'image_base64'],
+  ['an unknown field', '{"imageUrl":"x"}', /unknown field: imageUrl/, 'imageUrl'],
+  ['a misspelt callback', '{"callback-url":null}', /unknown field/, 'callback-url'],
+  ['another case', '{"Image_URL":"x"}', /unknown field/, 'Image_URL'],
+  ['an empty name', '{"":"x"}', /unknown field/, ''],
+  ['__proto__', '{"__proto__":"x"}', /unknown field: __proto__/, '__proto__'],
+  ['constructor', '{"constructor":"x"}', /unknown field/, 'constructor'],
+  ['a duplicate', '{"image_url":"x","image_url":"x"}', /given twice/, 'image_url'],
+  ['a duplicate of null', '{"image_url":null,"image_url":"x"}', /given twice/, 'image_url'],
+  ['a duplicate image', '{"image_base64":"AA","image_base64":"AA"}', /twice/, 'image_base64'],
+  ['a duplicate in disguise', '{"image_url":"x","image\\u005furl":"y"}', /twice/, 'image_url'],
+  ['a wrong escape', '{"image_url":"\\x"}', /image_url is not a valid JSON string/, 'image_url'],
+  ['a short escape', '{"image_url":"\\u12"}', /not a valid JSON string/, 'image_url'],
+  ['a raw new line', '{"image_url":"a\nb"}', /not a valid JSON string/, 'image_url'],
+  ['half a surrogate pair', '{"image_url":"\\ud83d"}', /surrogate/, 'image_url'],
+  ['a wrong escape in the image', '{"image_base64":"AA\\xAA"}', /wrong escape/, 'image_base64'],
+  ['a bad digit in an escape', '{"image_base64":"\\u00g0"}', /wrong escape/, 'image_base64'],
+  ['an escaped end of the image', '{"image_base64":"AA\\"}', /ends in the middle/],
+  ['a raw new line in the image', '{"image_base64":"AA\nAA"}', /control/, 'image_base64'],
+  ['a raw tab behind an escape', '{"image_base64":"\\/\tAA"}', /control/, 'image_base64'],
+];
+
+for (const [what, body, detail, field] of REFUSED) {
+  test(`refuses ${what}, wherever the body is split`, () => {
+    for (const chunks of splits(Buffer.from(body))) {
+      const error = refusal(...chunks);
+      assert.match(error.message, detail);
+      assert.equal(error.fieldErrors[0]?.field, field);
+    }
+  });
+}
+
+test('refuses text that is not UTF-8', () => {
+  for (const bytes of [[0xff], [0xc0, 0x80], [0xed, 0xa0, 0x80], [0xe2, 0x82]]) {
+    const body = Buffer.concat([
+      Buffer.from('{"image_url":"'),
+      Buffer.from(bytes),
+      Buffer.from('"}'),
+    ]);
+    assert.match(refusal(body).message, /UTF-8/);
+  }
+});
+
+test('an unknown name is shown cut short', () => {
+  const error = refusal(Buffer.from(`{"${'\u{1f600}'.repeat(60)}":"x"}`));
+  assert.ok(error.fieldErrors[0].field.length <= 64);
+  assert.ok(error.fieldErrors[0].field.isWellFormed());
+  assert.match(refusal(Buffer.from(`{"${'k'.repeat(100_000)}":"x"}`)).message, /unknown field/);
+});
+
+test('takes the empty object, nulls and every field', () => {
+  assert.deepEqual(parse(Buffer.from(' {\r\n} \t')), { texts: {}, image: undefined });
+  const nulls = Object.fromEntries(MATTING_FIELDS.map(field => [field, null]));
+  const body = Buffer.from(JSON.stringify(nulls));
+  for (const chunks of splits(body)) {
+    assert.deepEqual(parse(...chunks), { texts: {}, image: undefined });
+  }
+});
+
+test('an empty string is given', () => {
+  assert.deepEqual(parse(Buffer.from('{"image_base64":"","image_url":""}')), {
+    texts: { image_url: '' },
+    image: '',
+  });
+});
+
+test('escapes in the image are undone, wherever the body is split', () => {
+  const body = Buffer.from('{"image_base64":"ab\\/+\\u002B\\u002fc\\n\\"=","output_format":"png"}');
+  for (const chunks of splits(body)) {
+    assert.deepEqual(parse(...chunks), {
+      texts: { output_format: 'png' },
+      image: 'ab/++/c\n"=',
+    });
+  }
+});
+
+test('an escape beyond ASCII in the image is a byte of no alphabet', () => {
+  assert.equal(parse(Buffer.from('{"image_base64":"a\\u00e9b"}')).image, 'a\xffb');
+});
+
+test('a chunk is never written to', () => {
+  const body = Buffer.from('{"image_base64":"ab\\/cd"}');
+  const before = Buffer.from(body);
+  parse(body);
+  assert.deepEqual(body, before);
+});
+
+test('a string no rule allows is dropped, the longest lawful one is kept', () => {
+  const longest = '\\u0061'.repeat(URL_LENGTH_MAX);
+  const kept = parse(Buffer.from(`{"image_url":"${longest}"}`));
+  assert.equal(kept.texts.image_url, 'a'.repeat(URL_LENGTH_MAX));
+  const dropped = parse(Buffer.from(`{"image_url":"${longest}a","output_format":"webp"}`));
+  assert.deepEqual(dropped.texts, { image_url: OVERLONG, output_format: 'webp' });
+});
+
+/** A JSON string whose characters are escaped at random. */
+const writtenString = fc
+  .array(fc.tuple(fc.string({ unit: 'binary', minLength: 1, maxLength: 1 }), fc.nat(2)), {
+    maxLength: 12,
+  })
+  .map(units => {
+    const raw = units.map(([unit, style]) => {
+      if (style === 0) return JSON.stringify(unit).slice(1, -1);
+      if (style === 1) {
+        return Array.from({ length: unit.length }, (_, index) => {
+          const code = unit.charCodeAt(index).toString(16).padStart(4, '0');
+          return `\\u${code}`;
+        }).join('');
+      }
+      return unit === '/' ? '\\/' : JSON.stringify(unit).slice(1, -1);
+    });
+    return { raw: `"${raw.join('')}"`, text: units.map(([unit]) => unit).join('') };
+  })
+  .filter(({ text }) => text.isWellFormed());
+
+const blank = fc.stringMatching(/^[ \t\r\n]{0,2}$/);
+const textFields = MATTING_FIELDS.filter(field => field !== 'image_base64');
+
+const flatBody = fc
+  .tuple(
+    fc.uniqueArray(
+      fc.tuple(fc.constantFrom(...textFields), fc.option(writtenString, { freq: 4 })),
+      { selector: ([field]) => field },
+    ),
+    fc.option(fc.stringMatching(/^[A-Za-z0-9+/=]{0,40}$/)),
+    fc.nat(4),
+    blank,
+  )
+  .map(([members, image, imageAt, space]) => {
+    const written = members.map(([field, value]) => `"${field}"${space}:${value?.raw ?? 'null'}`);
+    if (image !== null) written.splice(imageAt, 0, `"image_base64":${space}"${image}"`);
+    const texts = Object.fromEntries(
+      members.flatMap(([field, value]) => (value === null ? [] : [[field, value.text]])),
+    );
+    const body = `${space}{${space}${written.join(`${space},`)}${space}}${space}`;
+    return { body: Buffer.from(body), texts, image: image ?? undefined };
+  });
+
+function cut(body: Buffer, at: readonly number[]): Buffer[] {
+  const ends = [...at.map(n => n % (body.length + 1)), body.length].sort((a, b) => a - b);
+  return ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
+}
+
+test('reads every lawful body, however it is cut', () => {
+  fc.assert(
+    fc.property(flatBody, fc.array(fc.nat(), { maxLength: 6 }), ({ body, texts, image }, at) => {
+      assert.deepEqual(parse(...cut(body, at)), { texts, image });
+    }),
+    { numRuns: 500 },
+  );
+});
+
+test('what it takes JSON.parse takes alike, and the cuts never matter', () => {
+  const mutation = fc.record({
+    at: fc.nat(),
+    drop: fc.nat(2),
+    put: fc.string({ unit: fc.constantFrom(...'"{}:,\\nul \0\n\x1fax/'), maxLength: 2 }),
+  });
+  const judge = (chunks: Buffer[]) => {
+    try {
+      return parse(...chunks);
+    } catch (error) {
+      assert.ok(error instanceof ContractError, String(error));
+      return error.message;
+    }
+  };
+  fc.assert(
+    fc.property(flatBody, mutation, fc.array(fc.nat(), { maxLength: 4 }), (sent, change, at) => {
+      const offset = change.at % (sent.body.length + 1);
+      const body = Buffer.concat([
+        sent.body.subarray(0, offset),
+        Buffer.from(change.put),
+        sent.body.subarray(offset + change.drop),
+      ]);
+      const whole = judge([body]);
+      assert.deepEqual(judge(cut(body, at)), whole);
+      if (typeof whole === 'string') return;
+      // Control characters without a backslash are left to the Base64 reader.
+      if (Buffer.from(whole.image ?? '').some(byte => byte < 0x20)) return;
+      const meant = JSON.parse(body.toString()) as Record<string, string | null>;
+      for (const [field, text] of Object.entries(whole.texts)) assert.equal(meant[field], text);
+      assert.equal(meant.image_base64 ?? undefined, whole.image);
+    }),
+    { numRuns: 2000 },
+  );
+});

@@ -1,0 +1,201 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, test } from 'node:test';
+import type { ErrorCode } from '#contract/errors.ts';
+import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+
+let app: TestApp;
+before(async () => {
+  app = await openTestApp();
+});
+after(() => app.close());
+
+const SUBMISSIONS = ['/v1/matting', '/v1/matting/jobs'];
+const READS = ['/v1/account', `/v1/matting/jobs/${randomUUID()}`];
+
+type Headers = Record<string, string | string[] | undefined>;
+
+/** The code every keyed path answers with, the same one. */
+async function refused(headers: Headers): Promise<{ code: ErrorCode; challenge: unknown }> {
+  const answers = [
+    ...SUBMISSIONS.map(url => app.post(url, imageBody(), headers)),
+    ...READS.map(url => app.get(url, headers)),
+  ];
+  const seen = (await Promise.all(answers)).map(answer => ({
+    code: answer.json().code as ErrorCode,
+    challenge: answer.headers['www-authenticate'],
+  }));
+  for (const one of seen) assert.deepEqual(one, seen[0]);
+  return seen[0];
+}
+
+test('no API key', async () => {
+  for (const authorization of [undefined, '', ' ', '\t']) {
+    assert.deepEqual(await refused({ authorization }), {
+      code: 'MISSING_API_KEY',
+      challenge: 'Bearer',
+    });
+  }
+});
+
+test('an API key of the wrong form', async () => {
+  const { token } = app;
+  const wrong = [
+    token,
+    'Bearer',
+    'Bearer ',
+    `Bearer${token}`,
+    `Basic ${token}`,
+    `Bearer ${token} ${token}`,
+    `Bearer ${token},Bearer ${token}`,
+    `Bearer "${token}"`,
+    `Bearer ${'a'.repeat(600)}`,
+    'Bearer schlüssel',
+    'Bearer ====',
+  ];
+  for (const authorization of wrong) {
+    const { code, challenge } = await refused({ authorization });
+    assert.equal(code, 'INVALID_API_KEY', authorization);
+    assert.equal(challenge, 'Bearer');
+  }
+});
+
+test('an API key that is unknown, altered or revoked', async () => {
+  const { token } = app;
+  const altered = `${token.slice(0, -1)}${token.endsWith('a') ? 'b' : 'a'}`;
+  for (const one of ['x', altered, token.toUpperCase()]) {
+    assert.equal((await refused({ authorization: `Bearer ${one}` })).code, 'INVALID_API_KEY');
+  }
+  const { key, token: other } = await app.stores.apiKeys.create(app.accountId, 'to revoke');
+  const authorization = `Bearer ${other}`;
+  assert.equal((await app.get('/v1/account', { authorization })).statusCode, 200);
+  await app.stores.apiKeys.revoke(key.id);
+  assert.equal((await refused({ authorization })).code, 'INVALID_API_KEY');
+});
+
+test('two Authorization headers, even of the same key', async () => {
+  const bearer = `Bearer ${app.token}`;
+  assert.equal((await refused({ authorization: [bearer, bearer] })).code, 'INVALID_API_KEY');
+  assert.equal((await refused({ authorization: ['', bearer] })).code, 'INVALID_API_KEY');
+});
+
+test('the scheme is taken in whatever case, and with more spaces', async () => {
+  for (const scheme of ['bearer', 'BEARER', 'bEaReR', 'Bearer  ']) {
+    const authorization = `${scheme} ${app.token}`;
+    assert.equal((await app.get('/v1/account', { authorization })).statusCode, 200);
+  }
+});
+
+test('a wrong Idempotency-Key', async () => {
+  for (const key of [undefined, '', 'k'.repeat(129), 'schlüssel', 'tab\tkey', 'del\x7f']) {
+    const { code } = await refused({ 'idempotency-key': key });
+    assert.equal(code, 'INVALID_IDEMPOTENCY_KEY', key);
+  }
+  const twice = await refused({ 'idempotency-key': ['same', 'same'] });
+  assert.equal(twice.code, 'INVALID_IDEMPOTENCY_KEY');
+});
+
+test('an Idempotency-Key at its bounds', async () => {
+  for (const key of ['k', ' ~', 'k'.repeat(128), 'a, b', '"quoted"']) {
+    const answer = await app.get('/v1/account', { 'idempotency-key': key });
+    assert.equal(answer.statusCode, 200, key);
+  }
+});
+
+test('the order: Authorization, Idempotency-Key, media type, length, body', async () => {
+  const everythingWrong: Headers = {
+    authorization: undefined,
+    'idempotency-key': undefined,
+    'content-encoding': 'gzip',
+    'content-type': 'text/plain',
+    'content-length': '999999999',
+  };
+  const repairs: [repair: Headers, code: ErrorCode][] = [
+    [{}, 'MISSING_API_KEY'],
+    [{ authorization: 'Bearer nobody' }, 'INVALID_API_KEY'],
+    [{ authorization: `Bearer ${app.token}` }, 'INVALID_IDEMPOTENCY_KEY'],
+    [{ 'idempotency-key': 'k' }, 'UNSUPPORTED_MEDIA_TYPE'],
+    [{ 'content-encoding': undefined }, 'UNSUPPORTED_MEDIA_TYPE'],
+    [{ 'content-type': 'application/json' }, 'IMAGE_TOO_LARGE'],
+    [{ 'content-length': undefined }, 'INVALID_REQUEST'],
+  ];
+  for (const url of SUBMISSIONS) {
+    let headers = everythingWrong;
+    for (const [repair, code] of repairs) {
+      headers = { ...headers, ...repair };
+      assert.equal((await app.post(url, '{"oops', headers)).json().code, code);
+    }
+  }
+});
+
+test('media types', async () => {
+  const statusOf = async (type: string | string[] | undefined, body = '{}') =>
+    (await app.post('/v1/matting', body, { 'content-type': type })).statusCode;
+  const refusedTypes = [
+    undefined,
+    '',
+    'json',
+    'text/json',
+    'application/jsonp',
+    'application/json-patch+json',
+    'application/x-www-form-urlencoded',
+    'multipart/form-data; boundary=x',
+    'image/png',
+    'application/json; charset=utf-16',
+    'application/json, text/plain',
+    ['application/json', 'text/plain'],
+    ['text/plain', 'application/json'],
+    ['application/json', 'application/json; charset=latin1'],
+  ];
+  for (const type of refusedTypes) assert.equal(await statusOf(type), 415, String(type));
+  const takenTypes = [
+    'application/json',
+    'Application/JSON',
+    'application/json;charset=utf-8',
+    'application/json; charset="UTF-8"',
+    'application/json ; profile=x',
+  ];
+  for (const type of takenTypes) assert.equal(await statusOf(type), 400, type);
+});
+
+test('the refusal of a media type says what is taken', async () => {
+  const type = await app.post('/v1/matting', '{}', { 'content-type': 'text/plain' });
+  assert.equal(type.headers.accept, 'application/json');
+  for (const coding of ['gzip', 'identity', '']) {
+    const answer = await app.post('/v1/matting', '{}', { 'content-encoding': coding });
+    assert.equal(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', coding);
+    assert.equal(answer.headers['accept-encoding'], 'identity');
+  }
+});
+
+test('no body at all', async () => {
+  for (const type of [undefined, 'application/json']) {
+    const answer = await app.app.inject({
+      method: 'POST',
+      url: '/v1/matting',
+      headers: app.headers({ 'content-type': type }),
+    });
+    assert.equal(answer.json().code, 'INVALID_REQUEST');
+    assert.match(answer.json().detail, /empty/);
+  }
+});
+
+test('the operator can make the Idempotency-Key optional, on reads alone', async () => {
+  const lenient = await openTestApp({ readsRequireIdempotencyKey: false });
+  try {
+    const none = { 'idempotency-key': undefined };
+    assert.equal((await lenient.get('/v1/account', none)).statusCode, 200);
+    const long = { 'idempotency-key': 'k'.repeat(129) };
+    assert.equal((await lenient.get('/v1/account', long)).statusCode, 400);
+    const submission = await lenient.post('/v1/matting', imageBody(), none);
+    assert.equal(submission.json().code, 'INVALID_IDEMPOTENCY_KEY');
+  } finally {
+    await lenient.close();
+  }
+});
+
+test('a Content-Length that is the largest lawful one is not refused for it', async () => {
+  const at = (bytes: number) => app.post('/v1/matting', '{}', { 'content-length': String(bytes) });
+  assert.equal((await at(72 * 1024 * 1024 + 1)).json().code, 'IMAGE_TOO_LARGE');
+  assert.notEqual((await at(72 * 1024 * 1024)).json().code, 'IMAGE_TOO_LARGE');
+});

@@ -1,0 +1,89 @@
+/** Callers who are on their way when the public port closes are answered, not reset. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import net, { type AddressInfo } from 'node:net';
+import { afterEach, beforeEach, test } from 'node:test';
+import { openTestApp, type TestApp } from '../../support/test-app.ts';
+
+const REQUEST = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
+/** More than Node takes in one turn of its loop. */
+const CALLERS = 30;
+
+let app: TestApp;
+let port: number;
+
+beforeEach(async () => {
+  app = await openTestApp();
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  port = (app.app.server.address() as AddressInfo).port;
+});
+afterEach(() => app.close());
+
+class Caller {
+  readonly socket: net.Socket;
+  /** What was received until the connection ended, or the error it ended with. */
+  readonly end: Promise<string>;
+
+  constructor() {
+    this.socket = net.connect(port, '127.0.0.1');
+    this.end = new Promise(resolve => {
+      let received = '';
+      this.socket.on('data', chunk => {
+        received += String(chunk);
+      });
+      this.socket.once('error', error => resolve(String(error)));
+      this.socket.once('close', () => resolve(received));
+    });
+  }
+
+  async answered(): Promise<void> {
+    assert.match(await this.end, /^HTTP\/1\.1 200 .*\r\nconnection: close\r\n/is);
+  }
+}
+
+/** As drain.ts does it. */
+function close(): Promise<void> {
+  app.setReadiness({ ready: false, causes: ['draining'] });
+  return app.app.close();
+}
+
+test('those whom the system has accepted and Node has not taken yet', async () => {
+  const callers = Array.from({ length: CALLERS }, () => new Caller());
+  for (const { socket } of callers) socket.write(REQUEST);
+  const closed = close();
+  await Promise.all(callers.map(caller => caller.answered()));
+  await closed;
+});
+
+test('those who are connected and whose request is still on its way', async () => {
+  const callers = Array.from({ length: CALLERS }, () => new Caller());
+  await Promise.all(callers.map(({ socket }) => once(socket, 'connect')));
+  const kept = new Caller();
+  kept.socket.write(REQUEST);
+  await once(kept.socket, 'data');
+  const closed = close();
+  while (app.app.server.listening) await new Promise(setImmediate);
+  assert.match(await new Caller().end, /ECONNREFUSED/);
+  for (const { socket } of [...callers, kept]) socket.write(REQUEST);
+  await Promise.all(callers.map(caller => caller.answered()));
+  await closed;
+  assert.equal((await kept.end).match(/HTTP\/1\.1 200 /g)?.length, 2);
+});
+
+test('whoever asks for nothing is let go', async () => {
+  const idle = new Caller();
+  await once(idle.socket, 'connect');
+  await close();
+  assert.equal(await idle.end, '');
+});
+
+test('a server that is cut off waits for nobody', async t => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const idle = new Caller();
+  await once(idle.socket, 'connect');
+  const closed = close();
+  while (app.app.server.listening) await new Promise(setImmediate);
+  app.app.server.closeAllConnections();
+  await closed;
+  assert.equal(await idle.end, '');
+});

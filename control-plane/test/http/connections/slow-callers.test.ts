@@ -1,0 +1,381 @@
+/** Callers who read or send as slowly as they can, and strangers who only hold connections. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import type { ServerResponse } from 'node:http';
+import net, { type AddressInfo } from 'node:net';
+import { PassThrough } from 'node:stream';
+import { afterEach, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ContractError } from '#contract/errors.ts';
+import { PIPELINED_MAX } from '#program/ports/pipelining.ts';
+import { readMattingBody } from '../../../src/http/body/read-matting-body.ts';
+import type { ResultReaderBounds, ResultReaders } from '../../../src/services/result-readers.ts';
+import {
+  imageBody,
+  openTestApp,
+  type TestApp,
+  type TestAppOptions,
+} from '../../support/test-app.ts';
+
+/** Far above what the system takes for a connection that is not read. */
+const RESULT_BYTES = 32 * 1024 * 1024;
+/** Read ahead, and given to the connection. */
+const HELD_BYTES_MAX = 3 * 64 * 1024;
+
+let app: TestApp;
+let port: number;
+let ended: string[];
+let sockets: net.Socket[];
+const clients: net.Socket[] = [];
+
+async function open(options: TestAppOptions = {}): Promise<void> {
+  ended = [];
+  sockets = [];
+  app = await openTestApp({ ...options, onEnded: cause => ended.push(cause) });
+  app.app.server.on('connection', socket => sockets.push(socket));
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  port = (app.app.server.address() as AddressInfo).port;
+}
+
+afterEach(async () => {
+  for (const client of clients.splice(0)) client.destroy();
+  await app.close();
+});
+
+async function link(bytes = RESULT_BYTES): Promise<string> {
+  const job = await app.post('/v1/matting/jobs', imageBody());
+  const { token } = await app.succeedJob(job.json().job_id, Buffer.alloc(bytes, 1));
+  return `/v1/results/${token}`;
+}
+
+function connect(): net.Socket {
+  const socket = net.connect(port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  clients.push(socket);
+  return socket;
+}
+
+/** Asks, and reads no more than is there when the answer begins. */
+async function ask(
+  path: string,
+  ...headers: string[]
+): Promise<{ socket: net.Socket; head: string }> {
+  const socket = connect();
+  socket.write(`${[`GET ${path} HTTP/1.1`, 'Host: x', ...headers].join('\r\n')}\r\n\r\n`);
+  const [first] = await once(socket, 'data');
+  socket.pause();
+  const [head = ''] = String(first.toString('latin1')).split('\r\n\r\n');
+  return { socket, head };
+}
+
+function statusOf(head: string): number {
+  return Number(head.split(' ')[1]);
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  while (!condition()) await delay(5);
+}
+
+const LIVEZ = 'GET /livez HTTP/1.1\r\nHost: x\r\n\r\n';
+
+/** A connection that stays after its request, or without one. */
+async function idle(text = ''): Promise<net.Socket> {
+  const socket = connect();
+  await once(socket, 'connect');
+  if (text !== '') {
+    socket.write(text);
+    await once(socket, 'data');
+  }
+  return socket.resume();
+}
+
+function hold(token: string): Promise<net.Socket> {
+  const lines = [
+    'GET /v1/account HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${token}`,
+    'Idempotency-Key: one',
+  ];
+  return idle(`${lines.join('\r\n')}\r\n\r\n`);
+}
+
+function readers(): ResultReaders {
+  return app.services.resultReaders as ResultReaders;
+}
+
+describe('readers of result links', () => {
+  const resultReaders: ResultReaderBounds = { linkMax: 2, accountMax: 3, max: 6 };
+
+  it('have few places a link, and give them back however they end', async () => {
+    await open({ resultReaders });
+    const first = await link();
+    const slow = [await ask(first), await ask(first)];
+    assert.deepEqual(
+      slow.map(({ head }) => statusOf(head)),
+      [200, 200],
+    );
+    const refused = await ask(first);
+    assert.equal(statusOf(refused.head), 429);
+    assert.match(refused.head, /retry-after: 5/i);
+    // Who reads nothing of the file takes no place.
+    const head = await app.app.inject({ method: 'HEAD', url: first });
+    assert.equal(head.statusCode, 200);
+    const other = await link(10);
+    assert.equal((await app.app.inject(other)).statusCode, 200);
+    slow[0]!.socket.destroy();
+    await until(() => readers().open === 1);
+    const whole = await app.app.inject(first);
+    assert.equal(whole.rawPayload.length, RESULT_BYTES);
+    slow[1]!.socket.resume();
+    await until(() => readers().open === 0);
+  });
+
+  it('have a share an account, and a bound in all', async () => {
+    await open({ resultReaders });
+    const links = [await link(), await link()];
+    for (const path of [links[0]!, links[0]!, links[1]!]) await ask(path);
+    assert.equal(statusOf((await ask(links[1]!)).head), 429);
+    const enter = (accountId: string) => readers().enter({ jobId: `of ${accountId}`, accountId });
+    enter('another');
+    enter('another');
+    enter('a third');
+    const full = () => enter('a fourth');
+    assert.throws(full, (error: ContractError) => {
+      assert.equal(error.code, 'SERVICE_UNAVAILABLE');
+      assert.equal(error.retryAfterS, 5);
+      return true;
+    });
+  });
+
+  it('hold no place where they are gone before the file is found', async t => {
+    await open({ resultReaders });
+    const path = await link(10);
+    const asked = Promise.withResolvers<void>();
+    const gone = Promise.withResolvers<void>();
+    const { resultDownload } = app.services;
+    const find = resultDownload.find.bind(resultDownload);
+    const mock = t.mock.method(resultDownload, 'find', async (token: string) => {
+      asked.resolve();
+      await gone.promise;
+      return find(token);
+    });
+    const answered = once(app.app.server, 'request');
+    const socket = connect();
+    socket.write(`GET ${path} HTTP/1.1\r\nHost: x\r\n\r\n`);
+    const [, response] = (await answered) as [unknown, ServerResponse];
+    await asked.promise;
+    const closed = once(response, 'close');
+    socket.destroy();
+    await closed;
+    gone.resolve();
+    await mock.mock.calls[0]!.result;
+    // Its handler goes on before the next request is read.
+    assert.equal((await app.app.inject(path)).statusCode, 200);
+    await until(() => readers().open === 0);
+  });
+
+  it('cost little memory each, however large the file', async () => {
+    await open();
+    const path = await link();
+    for (let count = 0; count < 10; count += 1) await ask(path);
+    await until(() => sockets.every(({ writableLength }) => writableLength > 0));
+    for (const { writableLength } of sockets) assert.ok(writableLength <= HELD_BYTES_MAX);
+  });
+
+  it('are cut off where they take nothing, and not where they are slow', async () => {
+    await open({ readingPace: { debtMsMax: 1000 } });
+    const path = await link();
+    // This one reads no more.
+    await ask(path);
+    const { socket: slow } = await ask(path, 'Connection: close');
+    let takenBytes = 0;
+    slow.on('data', chunk => {
+      takenBytes += chunk.length;
+    });
+    const over = once(slow, 'close');
+    // Half a megabyte at a time, with pauses: some hundred times the pace there has to be.
+    while (ended.length === 0) {
+      const nextBytes = takenBytes + 512 * 1024;
+      slow.resume();
+      await until(() => takenBytes >= nextBytes || slow.closed);
+      slow.pause();
+      await delay(20);
+    }
+    assert.deepEqual(ended, ['slow_reader']);
+    slow.resume();
+    await over;
+    // All but what came with the answer's head.
+    assert.ok(takenBytes > RESULT_BYTES - 1024 * 1024);
+    await until(() => readers().open === 0);
+  });
+
+  it('that are too many without a key go slowest first', async () => {
+    await open({ readingPace: { unreadStrangersMax: 2 } });
+    const path = await link();
+    for (let count = 0; count < 5; count += 1) await ask(path);
+    const keyed = await ask(path, `Authorization: Bearer ${app.token}`);
+    assert.equal(statusOf(keyed.head), 200);
+    await until(() => ended.length >= 4);
+    assert.ok(ended.every(cause => cause === 'crowded'));
+    await until(() => readers().open === 2);
+  });
+});
+
+describe('connections', () => {
+  it('without a key make room for newcomers, those that have been idle for longest first', async () => {
+    await open();
+    app.app.server.maxConnections = 10;
+    const known = await hold(app.token);
+    const strangers: net.Socket[] = [];
+    for (let count = 0; count < 30; count += 1) {
+      // Silent ones, ones that were answered, ones in the middle of their headers.
+      const text = count % 3 === 1 ? LIVEZ : '';
+      const socket = await idle(text);
+      if (count % 3 === 2) socket.write('GET /livez HTTP/1.1\r\n');
+      strangers.push(socket);
+      const { head, socket: caller } = await ask('/livez');
+      assert.equal(statusOf(head), 200);
+      caller.destroy();
+    }
+    await until(() => strangers.filter(({ closed }) => !closed).length <= 9);
+    assert.equal(known.closed, false);
+    assert.equal(strangers.at(-1)!.closed, false);
+    assert.ok(ended.every(cause => cause === 'crowded') && ended.length >= 20);
+    known.write(LIVEZ);
+    await once(known, 'data');
+  });
+});
+
+describe('requests sent ahead of their answers', () => {
+  it('are answered up to a bound, beyond which the connection ends', async () => {
+    await open();
+    const socket = connect();
+    let answers = 0;
+    socket.on('data', data => {
+      answers += String(data).split('HTTP/1.1 200').length - 1;
+    });
+    socket.write(LIVEZ.repeat(PIPELINED_MAX));
+    await until(() => answers === PIPELINED_MAX);
+    socket.write(LIVEZ.repeat(100 * PIPELINED_MAX));
+    await once(socket, 'close');
+    assert.ok(answers < 100 * PIPELINED_MAX);
+    assert.deepEqual(ended, ['pipelined']);
+  });
+});
+
+describe('an account that hoards connections', () => {
+  it('makes room for newcomers, and the few of others stay', async () => {
+    await open();
+    app.app.server.maxConnections = 10;
+    const other = await app.stores.accounts.create('other');
+    const { token } = await app.stores.apiKeys.create(other!.id, 'key');
+    const few = await hold(token);
+    const hoard: net.Socket[] = [];
+    for (let count = 0; count < 30; count += 1) hoard.push(await hold(app.token));
+    assert.equal(statusOf((await ask('/livez')).head), 200);
+    assert.equal(few.closed, false);
+    await until(() => hoard.filter(({ closed }) => !closed).length <= 8);
+    assert.ok(ended.length >= 20);
+  });
+});
+
+describe('an account that submits slowly', () => {
+  function submitting(token: string, key: string): net.Socket {
+    const socket = connect();
+    const lines = [
+      'POST /v1/matting/jobs HTTP/1.1',
+      'Host: x',
+      `Authorization: Bearer ${token}`,
+      `Idempotency-Key: ${key}`,
+      'Content-Type: application/json',
+      'Content-Length: 1000',
+    ];
+    socket.write(`${lines.join('\r\n')}\r\n\r\n`);
+    return socket;
+  }
+
+  async function refused(token: string): Promise<net.Socket> {
+    const socket = submitting(token, 'refused');
+    const [head] = await once(socket, 'data');
+    assert.equal(statusOf(String(head)), 503);
+    assert.match(String(head), /retry-after: 5/i);
+    return socket;
+  }
+
+  it('leaves the others places, and gets back what it leaves', async t => {
+    await open();
+    const begin = t.mock.method(app.services.uploads, 'begin');
+    // Ten times eight tenths.
+    app.app.server.maxConnections = 10;
+    const other = await app.stores.accounts.create('other');
+    const { token } = await app.stores.apiKeys.create(other!.id, 'key');
+    const slow: net.Socket[] = [];
+    for (let count = 1; count <= 4; count += 1) {
+      slow.push(submitting(app.token, `slow-${count}`));
+      await until(() => begin.mock.callCount() === count);
+    }
+    (await refused(app.token)).destroy();
+    submitting(token, 'one');
+    submitting(token, 'two');
+    await until(() => begin.mock.callCount() === 6);
+    (await refused(token)).destroy();
+    for (const socket of slow) socket.destroy();
+    // A place comes back with the end of its connection.
+    while (begin.mock.callCount() === 6) {
+      const again = submitting(app.token, 'again');
+      await Promise.race([once(again, 'data'), until(() => begin.mock.callCount() > 6)]);
+      again.destroy();
+    }
+  });
+});
+
+describe('senders of bodies', () => {
+  it('are refused where they fall too far behind', async () => {
+    await open();
+    const body = new PassThrough();
+    body.write('{"image_base64":"');
+    const upload = app.services.uploads.begin(app.accountId);
+    const started = readMattingBody(body, upload, 100);
+    await assert.rejects(started, (error: ContractError) => {
+      assert.equal(error.code, 'INVALID_REQUEST');
+      assert.match(error.message, /too slowly/);
+      return true;
+    });
+    // The stream is left to whoever answers.
+    assert.equal(body.destroyed, false);
+    assert.equal(body.listenerCount('readable') + body.listenerCount('end'), 0);
+    await upload.abort();
+  });
+
+  it('are let go on where what they sent pays for the time', async () => {
+    await open();
+    const body = new PassThrough();
+    const upload = app.services.uploads.begin(app.accountId);
+    const started = readMattingBody(body, upload, 400);
+    body.write('{"image_base64":"');
+    // Each piece pays for ten times the pause that follows it.
+    for (let count = 0; count < 10; count += 1) {
+      body.write('A'.repeat(4096));
+      await delay(100);
+    }
+    body.end('"}');
+    await started;
+    await upload.abort();
+  });
+
+  it('who break off are nobody to answer', async () => {
+    await open();
+    const body = new PassThrough();
+    body.on('error', () => undefined);
+    const upload = app.services.uploads.begin(app.accountId);
+    const started = readMattingBody(body, upload);
+    body.write('{"image_base64":"');
+    body.destroy(new Error('reset'));
+    await assert.rejects(started, (error: ContractError) => {
+      assert.ok(error instanceof ContractError);
+      assert.match(error.message, /ended early/);
+      return true;
+    });
+    await upload.abort();
+  });
+});

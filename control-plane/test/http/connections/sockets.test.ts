@@ -1,0 +1,332 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import net from 'node:net';
+import { after, before, test } from 'node:test';
+import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
+import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+
+let app: TestApp;
+let port: number;
+before(async () => {
+  app = await openTestApp({ syncWaitMs: 60_000 });
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  port = (app.app.server.address() as net.AddressInfo).port;
+});
+after(() => app.close());
+
+interface Answer {
+  readonly status: number;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string;
+}
+
+/** One connection, bytes as they are. */
+class Connection {
+  readonly socket: net.Socket;
+  readonly ended: Promise<void>;
+  #received = Buffer.alloc(0);
+  #wake: () => void = () => undefined;
+
+  private constructor(socket: net.Socket) {
+    this.socket = socket;
+    socket.on('data', chunk => {
+      this.#received = Buffer.concat([this.#received, chunk]);
+      this.#wake();
+    });
+    // A reset after the answer is no error of this client; one before it is an answer too few.
+    socket.on('error', () => this.#wake());
+    this.ended = new Promise(resolve => {
+      socket.once('close', () => {
+        this.#wake();
+        resolve();
+      });
+    });
+  }
+
+  static async open(): Promise<Connection> {
+    const socket = net.connect(port, '127.0.0.1');
+    await new Promise(resolve => socket.once('connect', resolve));
+    return new Connection(socket);
+  }
+
+  send(text: string | Buffer): void {
+    if (!this.socket.destroyed) this.socket.write(text);
+  }
+
+  /** Resolves once the bytes left this process, or the connection is gone. */
+  async sendAll(bytes: Buffer): Promise<void> {
+    if (this.socket.destroyed || this.socket.write(bytes)) return;
+    await Promise.race([new Promise(resolve => this.socket.once('drain', resolve)), this.ended]);
+  }
+
+  /** The next answer; interim ones too. */
+  async answer(): Promise<Answer> {
+    for (;;) {
+      const answer = this.#take();
+      if (answer !== undefined) return answer;
+      assert.ok(!this.socket.destroyed, `closed after ${this.#received.toString('latin1')}`);
+      await new Promise<void>(resolve => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  #take(): Answer | undefined {
+    const end = this.#received.indexOf('\r\n\r\n');
+    if (end === -1) return undefined;
+    const [first, ...lines] = this.#received.toString('latin1', 0, end).split('\r\n');
+    const headers = Object.fromEntries(
+      lines.map(line => {
+        const colon = line.indexOf(':');
+        return [line.slice(0, colon).toLowerCase(), line.slice(colon + 1).trim()];
+      }),
+    );
+    const length = Number(headers['content-length'] ?? 0);
+    const whole = end + 4 + length;
+    if (this.#received.length < whole) return undefined;
+    const body = this.#received.toString('utf8', end + 4, whole);
+    this.#received = this.#received.subarray(whole);
+    return { status: Number(first.split(' ')[1]), headers, body };
+  }
+}
+
+function head(lines: readonly string[], first = 'POST /v1/matting/jobs HTTP/1.1'): string {
+  return `${[first, 'Host: x', ...lines].join('\r\n')}\r\n\r\n`;
+}
+
+function keyed(...lines: string[]): string[] {
+  return [
+    `Authorization: Bearer ${app.token}`,
+    `Idempotency-Key: ${randomUUID()}`,
+    'Content-Type: application/json',
+    ...lines,
+  ];
+}
+
+function assertProblem(answer: Answer, status: number, code: string): void {
+  assert.equal(answer.status, status, answer.body);
+  assert.equal(answer.headers['content-type'], 'application/problem+json');
+  const problem = JSON.parse(answer.body);
+  assert.equal(problem.code, code);
+  assert.equal(problem.status, status);
+  assert.match(problem.request_id, /^req_/);
+  assert.equal(answer.headers['x-request-id'], problem.request_id);
+}
+
+async function exchange(text: string): Promise<Answer> {
+  const connection = await Connection.open();
+  connection.send(text);
+  const answer = await connection.answer();
+  connection.socket.destroy();
+  return answer;
+}
+
+test('slow and idle connections have an end', () => {
+  const { server } = app.app;
+  assert.equal(server.headersTimeout, 15_000);
+  assert.equal(server.requestTimeout, 120_000);
+  assert.equal(server.keepAliveTimeout, 75_000);
+  assert.equal(server.maxConnections, 10_000);
+  // Longer than the longest wait for a job, on which nothing is sent.
+  assert.equal(server.timeout, 90_000);
+});
+
+test('bytes that are no request', async () => {
+  const hostile = [
+    'hello\r\n\r\n',
+    'GET / HTTP/9.9\r\n\r\n',
+    'GET /livez HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n',
+    `GET /livez HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`,
+    head(['Content-Length: 5', 'Content-Length: 6']),
+    head(['Content-Length: 5', 'Transfer-Encoding: chunked']),
+    head(['Content-Length: -1']),
+    head(['Content-Length: many']),
+  ];
+  for (const text of hostile) {
+    const connection = await Connection.open();
+    connection.send(text);
+    assertProblem(await connection.answer(), 400, 'INVALID_REQUEST');
+    await connection.ended;
+  }
+});
+
+test('a chunk that is none, in the middle of a body', async () => {
+  const connection = await Connection.open();
+  connection.send(head(keyed('Transfer-Encoding: chunked')));
+  connection.send('5\r\n{"ima\r\nnonsense\r\n');
+  assertProblem(await connection.answer(), 400, 'INVALID_REQUEST');
+  await connection.ended;
+});
+
+test('a connection that says nothing is told nothing', async () => {
+  const connection = await Connection.open();
+  connection.socket.end();
+  await connection.ended;
+  await assert.rejects(connection.answer(), /closed after $/);
+});
+
+test('exactly one Host', async () => {
+  const none = await exchange('GET /livez HTTP/1.1\r\n\r\n');
+  assertProblem(none, 400, 'INVALID_REQUEST');
+  assertProblem(await exchange(head(['Host: y'], 'GET /livez HTTP/1.1')), 400, 'INVALID_REQUEST');
+  const old = await exchange('GET /livez HTTP/1.0\r\n\r\n');
+  assert.equal(old.status, 200);
+});
+
+test('headers that are sent twice', async () => {
+  const length = 'Content-Length: 2';
+  const authorization = `Authorization: Bearer ${app.token}`;
+  const twice = await exchange(`${head(keyed(length, authorization))}{}`);
+  assertProblem(twice, 401, 'INVALID_API_KEY');
+  const other = await exchange(`${head(keyed(length, 'idempotency-KEY: other'))}{}`);
+  assertProblem(other, 400, 'INVALID_IDEMPOTENCY_KEY');
+});
+
+test('a body is asked for only when its headers pass', async () => {
+  const expecting = ['Expect: 100-continue', 'Content-Length: 1000000'];
+  const refused = await Connection.open();
+  refused.send(head(expecting));
+  assertProblem(await refused.answer(), 401, 'MISSING_API_KEY');
+  refused.socket.destroy();
+
+  const body = JSON.stringify(imageBody());
+  const taken = await Connection.open();
+  taken.send(head(keyed('Expect: 100-continue', `Content-Length: ${body.length}`)));
+  assert.equal((await taken.answer()).status, 100);
+  taken.send(body);
+  assert.equal((await taken.answer()).status, 202);
+  taken.socket.destroy();
+});
+
+test('an expectation nobody knows is no reason to refuse', async () => {
+  const answer = await exchange(head(['Expect: miracles'], 'GET /livez HTTP/1.1'));
+  assert.equal(answer.status, 200);
+});
+
+test('a small body that was refused unread leaves its connection in use', async () => {
+  const connection = await Connection.open();
+  for (const lines of [['Content-Length: 500000'], keyed('Content-Length: 500000')]) {
+    connection.send(head(lines));
+    connection.send('x'.repeat(500_000));
+    const { status, headers } = await connection.answer();
+    assert.ok(status === 401 || status === 400);
+    assert.notEqual(headers.connection, 'close');
+  }
+  connection.send(head([], 'GET /livez HTTP/1.1'));
+  assert.equal((await connection.answer()).status, 200);
+  connection.socket.destroy();
+});
+
+test('a body declared too large is answered unread, to a caller who goes on sending', async () => {
+  const connection = await Connection.open();
+  connection.send(head(keyed(`Content-Length: ${REQUEST_BODY_BYTES_MAX + 1}`)));
+  const piece = Buffer.alloc(64 * 1024, 'A');
+  let sentBytes = 0;
+  let stopped = false;
+  void connection.ended.then(() => {
+    stopped = true;
+  });
+  const sending = (async () => {
+    while (!stopped && sentBytes < REQUEST_BODY_BYTES_MAX) {
+      await connection.sendAll(piece);
+      sentBytes += piece.length;
+    }
+  })();
+  const answer = await connection.answer();
+  assertProblem(answer, 413, 'IMAGE_TOO_LARGE');
+  assert.equal(answer.headers.connection, 'close');
+  await sending;
+  assert.ok(sentBytes < REQUEST_BODY_BYTES_MAX / 2, `${sentBytes} bytes were taken`);
+});
+
+test('a body of no declared length is cut at its bound', async () => {
+  const connection = await Connection.open();
+  connection.send(head(keyed('Transfer-Encoding: chunked')));
+  const piece = Buffer.alloc(1024 * 1024, ' ');
+  const chunk = Buffer.concat([Buffer.from('100000\r\n'), piece, Buffer.from('\r\n')]);
+  let stopped = false;
+  void connection.ended.then(() => {
+    stopped = true;
+  });
+  const sending = (async () => {
+    for (let sent = 0; sent < 100 && !stopped; sent += 1) await connection.sendAll(chunk);
+  })();
+  assertProblem(await connection.answer(), 413, 'IMAGE_TOO_LARGE');
+  await sending;
+});
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await new Promise(resolve => setTimeout(resolve, 5));
+}
+
+test('a caller who vanishes in the middle of an image leaves nothing', async () => {
+  const { uploads } = app.services;
+  const files = await app.storedFiles();
+  const jobs = await app.countJobs();
+  for (const end of ['destroy', 'resetAndDestroy', 'end'] as const) {
+    const connection = await Connection.open();
+    connection.send(head(keyed('Content-Length: 1000000')));
+    connection.send(`{"image_base64":"${'A'.repeat(100_000)}`);
+    await until(() => uploads.open === 1);
+    assert.equal((await app.storedFiles()).length, files.length + 1);
+    connection.socket[end]();
+    await until(
+      async () => uploads.open === 0 && (await app.storedFiles()).length === files.length,
+    );
+  }
+  assert.equal(await app.countJobs(), jobs);
+});
+
+test('a key that is revoked while a body trickles in makes no job any more', async () => {
+  const { apiKeys, ledger } = app.stores;
+  const { key, token } = await apiKeys.create(app.accountId, 'leaked');
+  const before = [await app.countJobs(), await app.storedFiles(), app.services.uploads.open];
+  const body = JSON.stringify(imageBody());
+  const lines = keyed(`Content-Length: ${body.length}`).map(line => line.replace(app.token, token));
+  const connection = await Connection.open();
+  connection.send(head(lines) + body.slice(0, -1));
+  await until(() => app.services.uploads.open === 1);
+  await apiKeys.revoke(key.id);
+  connection.send(body.slice(-1));
+  assertProblem(await connection.answer(), 401, 'INVALID_API_KEY');
+  connection.socket.destroy();
+  assert.deepEqual(
+    [await app.countJobs(), await app.storedFiles(), app.services.uploads.open],
+    before,
+  );
+  assert.deepEqual(await ledger.check(), []);
+});
+
+test('a caller who hangs up while it waits cancels nothing', async () => {
+  const { waitForJob } = app.services;
+  const key = randomUUID();
+  const body = JSON.stringify(imageBody());
+  const lines = [`Authorization: Bearer ${app.token}`, `Idempotency-Key: ${key}`];
+  const rest = ['Content-Type: application/json', `Content-Length: ${body.length}`];
+  const connection = await Connection.open();
+  connection.send(head([...lines, ...rest], 'POST /v1/matting HTTP/1.1') + body);
+  await until(() => waitForJob.waiting === 1);
+  connection.socket.destroy();
+  await until(() => waitForJob.waiting === 0);
+
+  const joining = app.post('/v1/matting', imageBody(), { 'idempotency-key': key });
+  await until(() => waitForJob.waiting === 1);
+  const open = await app.stores.jobs.listClaimable(1000);
+  const sync = open.filter(job => job.mode === 'sync');
+  assert.equal(sync.length, 1);
+  await app.succeedJob(sync[0].id);
+  assert.equal((await joining).statusCode, 200);
+});
+
+test('requests of one connection, a body in many pieces', async () => {
+  const connection = await Connection.open();
+  const body = Buffer.from(JSON.stringify({ image_base64: pngHeader(7, 7).toString('base64') }));
+  for (let round = 0; round < 3; round += 1) {
+    connection.send(head(keyed('Transfer-Encoding: chunked')));
+    for (const byte of body) connection.send(`1\r\n${String.fromCharCode(byte)}\r\n`);
+    connection.send('0\r\n\r\n');
+    const answer = await connection.answer();
+    assert.equal(answer.status, 202, answer.body);
+  }
+  connection.socket.destroy();
+});

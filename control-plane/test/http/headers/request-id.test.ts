@@ -1,0 +1,235 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import net from 'node:net';
+import { Writable } from 'node:stream';
+import { after, before, beforeEach, test } from 'node:test';
+import { pino } from 'pino';
+import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+
+let app: TestApp;
+let port: number;
+const lines: {
+  reqId?: string;
+  msg?: string;
+  status?: number;
+  code?: string;
+  accountId?: string;
+  jobId?: string;
+}[] = [];
+
+before(async () => {
+  const log = new Writable({
+    write(chunk, _encoding, done) {
+      lines.push(JSON.parse(String(chunk)));
+      done();
+    },
+  });
+  app = await openTestApp({ logger: pino({ level: 'info' }, log) });
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  port = (app.app.server.address() as net.AddressInfo).port;
+});
+after(() => app.close());
+beforeEach(() => {
+  lines.length = 0;
+});
+
+const OURS = /^req_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+
+test("a caller's well-formed name is the request's, in the answer, its body and the log", async () => {
+  const given = [
+    'a',
+    '7',
+    '6f1d2c1e-8b1a-4d0e-9a57-2f2b6c3d4e5f',
+    '01ARZ3NDEKTSV4RRFFQ69G5FAV',
+    '1-67891233-abcdef012345678912345678:x@y.z/~+=_',
+    'x'.repeat(128),
+  ];
+  for (const id of given) {
+    lines.length = 0;
+    const answer = await app.get('/v1/nothing', { 'x-request-id': id });
+    assert.equal(answer.headers['x-request-id'], id);
+    assert.equal(answer.json().request_id, id);
+    assert.deepEqual(
+      lines.map(({ reqId, msg }) => ({ reqId, msg })),
+      [{ reqId: id, msg: 'answered' }],
+    );
+  }
+  const id = 'on-a-success';
+  const taken = await app.post('/v1/matting/jobs', imageBody(), { 'x-request-id': id });
+  assert.equal(taken.statusCode, 202);
+  assert.equal(taken.headers['x-request-id'], id);
+});
+
+test('the line of a request leads to its account and its job', async () => {
+  const { accountId } = app;
+  const key = { 'idempotency-key': 'the line of a request' };
+  const made = await app.post('/v1/matting/jobs', imageBody(), key);
+  const jobId: string = made.json().job_id;
+  await app.post('/v1/matting/jobs', imageBody(), key);
+  await app.get(`/v1/matting/jobs/${jobId}`);
+  const other = await app.post('/v1/matting', imageBody({ output_format: 'webp' }), key);
+  assert.equal(other.statusCode, 409);
+  const { token } = await app.succeedJob(jobId);
+  await app.app.inject(`/v1/results/${token}`);
+  await app.get('/v1/account');
+  await app.post('/v1/matting/jobs', imageBody(), { authorization: 'Bearer mk_unknown' });
+  const seen = lines.map(line => [line.status, line.accountId, line.jobId]);
+  assert.deepEqual(seen, [
+    [202, accountId, jobId],
+    [202, accountId, jobId],
+    [200, accountId, jobId],
+    [409, accountId, jobId],
+    [200, undefined, jobId],
+    [200, accountId, undefined],
+    [401, undefined, undefined],
+  ]);
+});
+
+test('any other is replaced by one of ours, another one every time', async () => {
+  const given = [
+    undefined,
+    '',
+    ' ',
+    '-a',
+    'x'.repeat(129),
+    'two words',
+    'a,b',
+    'a"b',
+    '<script>',
+    '{"a":1}',
+    'schlüssel',
+    '日本'.replaceAll(/./g, letter => Buffer.from(letter).toString('latin1')),
+    'tab\tin',
+    ['one', 'two'],
+    ['same', 'same'],
+  ];
+  const seen = new Set<unknown>();
+  for (const id of given) {
+    lines.length = 0;
+    const answer = await app.get('/v1/account', { 'x-request-id': id });
+    assert.match(String(answer.headers['x-request-id']), OURS, String(id));
+    assert.equal(lines.at(-1)?.reqId, answer.headers['x-request-id']);
+    seen.add(answer.headers['x-request-id']);
+  }
+  assert.equal(seen.size, given.length);
+});
+
+/** What the server writes until it closes; `next` is sent once something has come. */
+async function converse(text: string, next?: string): Promise<string> {
+  const socket = net.connect(port, '127.0.0.1');
+  socket.write(text);
+  let received = '';
+  socket.on('data', chunk => {
+    received += String(chunk);
+  });
+  if (next !== undefined) socket.once('data', () => socket.write(next));
+  await once(socket, 'close');
+  return received;
+}
+
+function nameIn(answer: string): string {
+  const inHead = /^x-request-id: (.*)\r$/im.exec(answer)?.[1] ?? '';
+  assert.equal(JSON.parse(answer.slice(answer.indexOf('\r\n\r\n'))).request_id, inHead);
+  return inHead;
+}
+
+test('what reaches no route is named and logged too', async () => {
+  const junk = await converse('hello\r\n\r\n');
+  assert.match(nameIn(junk), OURS);
+  const long = await converse(`GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`);
+  assert.match(long, /^HTTP\/1\.1 400 .*too large/s);
+  assert.match(nameIn(long), OURS);
+  const tunnel = await converse(
+    'CONNECT other:443 HTTP/1.1\r\nHost: other\r\nX-Request-ID: tunnel-1\r\n\r\n',
+  );
+  assert.match(tunnel, /^HTTP\/1\.1 405 .*\r\nAllow: /s);
+  assert.equal(nameIn(tunnel), 'tunnel-1');
+  assert.deepEqual(
+    lines.map(({ reqId, status, code }) => ({ reqId, status, code })),
+    [
+      { reqId: nameIn(junk), status: 400, code: 'INVALID_REQUEST' },
+      { reqId: nameIn(long), status: 400, code: 'INVALID_REQUEST' },
+      { reqId: 'tunnel-1', status: 405, code: 'METHOD_NOT_ALLOWED' },
+    ],
+  );
+});
+
+test('a request whose body breaks off keeps its name, the next on the connection has another', async () => {
+  const head = [
+    'POST /v1/matting HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${app.token}`,
+    'Idempotency-Key: k',
+    'Content-Type: application/json',
+    'Transfer-Encoding: chunked',
+    'X-Request-ID: broken-1',
+  ].join('\r\n');
+  const broken = await converse(`${head}\r\n\r\n5\r\n{"ima\r\nno chunk\r\n`);
+  assert.match(broken, /^HTTP\/1\.1 400 /);
+  assert.equal(nameIn(broken), 'broken-1');
+
+  const first = 'GET /livez HTTP/1.1\r\nHost: x\r\nX-Request-ID: first-1\r\n\r\n';
+  const both = await converse(first, 'nonsense\r\n\r\n');
+  const names = [...both.matchAll(/^x-request-id: (.*)\r$/gim)].map(match => match[1]);
+  assert.equal(names[0], 'first-1');
+  assert.match(names[1], OURS);
+});
+
+test('bytes behind a whole request are answered behind it, not in its place', async () => {
+  const body = JSON.stringify(imageBody());
+  const head = [
+    'POST /v1/matting/jobs HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${app.token}`,
+    'Idempotency-Key: before-junk',
+    'Content-Type: application/json',
+    `Content-Length: ${body.length}`,
+  ].join('\r\n');
+  const both = await converse(`${head}\r\n\r\n${body}nonsense\r\n\r\n`);
+  const statuses = [...both.matchAll(/HTTP\/1\.1 (\d+)/g)].map(match => match[1]);
+  assert.deepEqual(statuses, ['202', '400']);
+});
+
+test('a target in absolute form', async () => {
+  const text = await converse(
+    'PUT http://x/v1/matting?a=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n',
+  );
+  const problem = JSON.parse(text.slice(text.indexOf('\r\n\r\n')));
+  assert.equal(problem.code, 'METHOD_NOT_ALLOWED');
+  assert.equal(problem.instance, '/v1/matting');
+});
+
+test('who is too slow with headers or body is told so', async () => {
+  const { server } = app.app;
+  const { headersTimeout, requestTimeout } = server;
+  server.headersTimeout = 100;
+  server.requestTimeout = 200;
+  try {
+    const filesBefore = await app.storedFiles();
+    const slowHead = converse('GET /livez HTTP/1.1\r\nHost: x\r\n');
+    const slowBody = converse(
+      [
+        'POST /v1/matting HTTP/1.1',
+        'Host: x',
+        `Authorization: Bearer ${app.token}`,
+        'Idempotency-Key: slow',
+        'Content-Type: application/json',
+        'Content-Length: 1000000',
+        'X-Request-ID: slow-1',
+        '',
+        '{"image_base64":"AAAA',
+      ].join('\r\n'),
+    );
+    for (const answer of await Promise.all([slowHead, slowBody])) {
+      assert.match(answer, /^HTTP\/1\.1 400 /);
+      const problem = JSON.parse(answer.slice(answer.indexOf('\r\n\r\n')));
+      assert.equal(problem.code, 'INVALID_REQUEST');
+      assert.match(problem.detail, /in time/);
+    }
+    assert.equal(nameIn(await slowBody), 'slow-1');
+    while (app.services.uploads.open > 0) await new Promise(setImmediate);
+    assert.deepEqual(await app.storedFiles(), filesBefore);
+  } finally {
+    Object.assign(server, { headersTimeout, requestTimeout });
+  }
+});

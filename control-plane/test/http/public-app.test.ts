@@ -1,0 +1,251 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import net, { type AddressInfo } from 'node:net';
+import { after, before, test } from 'node:test';
+import type { LightMyRequestResponse } from 'fastify';
+import { ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
+import type { Answered } from '../../src/http/answers/answer-log.ts';
+import { BASE_URL, imageBody, openTestApp, type TestApp } from '../support/test-app.ts';
+
+let app: TestApp;
+const answered: Answered[] = [];
+const logged: string[] = [];
+
+before(async () => {
+  const logger = recordingLogger();
+  app = await openTestApp({ onAnswered: answer => answered.push(answer), logger });
+});
+after(() => app.close());
+
+function recordingLogger() {
+  const record = (...args: unknown[]) => {
+    logged.push(JSON.stringify(args, (_, value) => (value instanceof Error ? value.stack : value)));
+  };
+  const logger = {
+    level: 'trace',
+    fatal: record,
+    error: record,
+    warn: record,
+    info: record,
+    debug: record,
+    trace: record,
+    silent: record,
+    child: () => logger,
+  };
+  return logger;
+}
+
+function assertProblem(answer: LightMyRequestResponse, code: ErrorCode, instance?: string) {
+  const spec = ERROR_CATALOGUE[code];
+  assert.equal(answer.statusCode, spec.http, answer.payload);
+  assert.equal(answer.headers['content-type'], 'application/problem+json');
+  const { detail, ...problem } = answer.json();
+  assert.ok(detail.length > 0);
+  assert.deepEqual(problem, {
+    type: `${BASE_URL}/docs/errors#${code.toLowerCase()}`,
+    title: spec.title,
+    status: spec.http,
+    instance,
+    code,
+    request_id: answer.headers['x-request-id'],
+    retryable: spec.retry !== 'never',
+  });
+}
+
+test('unknown paths', async () => {
+  for (const url of ['/', '/v1', '/v1/', '/v1/matting/', '/v2/matting', '/v1/matting/jobs/a/b']) {
+    for (const method of ['GET', 'POST', 'DELETE', 'OPTIONS', 'PROPFIND'] as const) {
+      const answer = await app.app.inject({ method: method as 'GET', url });
+      assertProblem(answer, 'NOT_FOUND', url);
+      assert.equal(answer.headers.allow, undefined);
+    }
+  }
+});
+
+test('a query is not part of the instance', async () => {
+  assertProblem(await app.app.inject('/nothing?token=secret'), 'NOT_FOUND', '/nothing');
+});
+
+test('the instance is a URI reference, whatever the path was', async () => {
+  const instances = {
+    '/v1/{x}|"<>\\^`': '/v1/%7Bx%7D%7C%22%3C%3E%5C%5E%60',
+    '/v1/100%': '/v1/100%25',
+    '/v1/%zz%41': '/v1/%25zz%41',
+    '/v1/a[0]#b': '/v1/a%5B0%5D%23b',
+    "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9": "/v1/a-b.c_~:@!$&'()*+,;=/%C3%A9",
+  };
+  for (const [path, instance] of Object.entries(instances)) {
+    assert.equal(await rawInstance(path), instance);
+  }
+});
+
+/** Of the answer to this target, sent as it stands: inject would escape it. */
+async function rawInstance(target: string): Promise<string> {
+  if (!app.app.server.listening) await app.app.listen({ port: 0, host: '127.0.0.1' });
+  const { port } = app.app.server.address() as AddressInfo;
+  const socket = net.connect(port, '127.0.0.1');
+  let received = '';
+  socket.on('data', chunk => {
+    received += String(chunk);
+  });
+  socket.write(`GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`);
+  await once(socket, 'close');
+  return JSON.parse(received.slice(received.indexOf('\r\n\r\n'))).instance;
+}
+
+test('a path that is no path', async () => {
+  assertProblem(
+    await app.app.inject('/v1/matting/jobs/%zz'),
+    'INVALID_REQUEST',
+    '/v1/matting/jobs/%25zz',
+  );
+});
+
+test('methods a path does not have', async () => {
+  const allowed: Record<string, string> = {
+    '/v1/matting': 'POST',
+    '/v1/matting/jobs': 'POST',
+    '/v1/matting/jobs/x': 'GET, HEAD',
+    '/v1/results/x': 'GET, HEAD',
+    '/v1/account': 'GET, HEAD',
+    '/v1/openapi.json': 'GET, HEAD',
+    '/livez': 'GET, HEAD',
+    '/readyz': 'GET, HEAD',
+  };
+  for (const [url, allow] of Object.entries(allowed)) {
+    for (const method of ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']) {
+      if (allow.split(', ').includes(method)) continue;
+      const answer = await app.app.inject({ method: method as 'GET', url });
+      assert.equal(answer.headers.allow, allow, `${method} ${url}`);
+      if (method !== 'HEAD') assertProblem(answer, 'METHOD_NOT_ALLOWED', url);
+      else assert.equal(answer.statusCode, 405);
+    }
+  }
+});
+
+test('an unknown path or method asks for no key and reads no body', async () => {
+  const answer = await app.app.inject({
+    method: 'PUT',
+    url: '/v1/matting',
+    headers: { 'content-type': 'no/such; type', 'content-length': '999999999' },
+    payload: '{',
+  });
+  assert.equal(answer.statusCode, 405);
+});
+
+test('every answer has its own request id and the safety headers, and no CORS header', async () => {
+  const ids = new Set<unknown>();
+  const urls = ['/livez', '/nothing', '/%zz', '/v1/account', '/v1/openapi.json', '/v1/results/x'];
+  for (const url of urls) {
+    const origin = { origin: 'https://page.example' };
+    const { headers } = await app.app.inject({ url, headers: origin });
+    assert.match(String(headers['x-request-id']), /^req_[0-9a-f-]{36}$/);
+    ids.add(headers['x-request-id']);
+    assert.equal(headers['x-content-type-options'], 'nosniff');
+    const cors = Object.keys(headers).filter(name => name.startsWith('access-control'));
+    assert.deepEqual(cors, []);
+    assert.equal(headers['x-powered-by'], undefined);
+  }
+  assert.equal(ids.size, urls.length);
+});
+
+test('HEAD is where GET is, without a body', async () => {
+  for (const url of ['/livez', '/readyz', '/v1/openapi.json', '/docs/errors']) {
+    const get = await app.app.inject(url);
+    const head = await app.app.inject({ method: 'HEAD', url });
+    assert.equal(head.statusCode, 200);
+    assert.equal(head.payload, '');
+    assert.equal(head.headers['content-length'], String(get.rawPayload.length));
+    assert.equal(head.headers['content-type'], get.headers['content-type']);
+  }
+  const head = await app.app.inject({ method: 'HEAD', url: '/v1/account', headers: app.headers() });
+  assert.equal(head.statusCode, 200);
+  assert.equal(head.payload, '');
+});
+
+test('readiness says what is amiss', async () => {
+  app.setReadiness({ ready: false, causes: ['draining', 'storage'] });
+  const answer = await app.app.inject('/readyz');
+  assertProblem(answer, 'SERVICE_UNAVAILABLE', '/readyz');
+  assert.equal(answer.headers['retry-after'], '1');
+  assert.match(answer.json().detail, /going away; the storage/);
+  assert.equal((await app.app.inject('/livez')).statusCode, 200);
+  app.setReadiness({ ready: true });
+});
+
+test('a replica that goes away sends its callers to another one', async () => {
+  const connection = async () => (await app.app.inject('/livez')).headers.connection;
+  assert.equal(await connection(), 'keep-alive');
+  app.setReadiness({ ready: false, causes: ['draining'] });
+  assert.equal(await connection(), 'close');
+  app.setReadiness({ ready: true });
+});
+
+test('a throw of no kind known is INTERNAL_ERROR: opaque outside, whole in the log', async () => {
+  app.refuseNewJobs(new Error('the password is hunter2') as never);
+  logged.length = 0;
+  const answer = await app.post('/v1/matting', imageBody());
+  app.refuseNewJobs(undefined);
+  assertProblem(answer, 'INTERNAL_ERROR', '/v1/matting');
+  assert.doesNotMatch(answer.payload, /hunter2|Error:|\.ts/);
+  assert.ok(logged.some(line => line.includes('hunter2') && line.includes('app.test.ts')));
+});
+
+test("a node's own code is as unknown outside", async () => {
+  const { ContractError } = await import('#contract/errors.ts');
+  app.refuseNewJobs(new ContractError('NODE_FAULT', 'node 7 at 10.0.0.7 failed'));
+  const answer = await app.post('/v1/matting', imageBody());
+  app.refuseNewJobs(undefined);
+  assertProblem(answer, 'INTERNAL_ERROR', '/v1/matting');
+  assert.doesNotMatch(answer.payload, /10\.0\.0\.7/);
+});
+
+test('an answer is reported by its route, never by its URL', async () => {
+  answered.length = 0;
+  logged.length = 0;
+  await app.app.inject('/v1/results/a-very-secret-link');
+  await app.app.inject('/no/such/path');
+  const { seconds, ...report } = answered[0];
+  assert.ok(seconds !== undefined && seconds >= 0);
+  assert.deepEqual(report, {
+    route: '/v1/results/:token',
+    method: 'GET',
+    status: 404,
+    code: 'NOT_FOUND',
+  });
+  assert.equal(answered[1].route, undefined);
+  assert.ok(logged.length > 0);
+  assert.doesNotMatch(logged.join('\n'), /a-very-secret-link/);
+});
+
+test('bytes that are no request are reported too', async () => {
+  answered.length = 0;
+  if (!app.app.server.listening) await app.app.listen({ port: 0, host: '127.0.0.1' });
+  const socket = net.connect((app.app.server.address() as AddressInfo).port, '127.0.0.1');
+  socket.end('no request\r\n\r\n').resume();
+  await once(socket, 'close');
+  assert.deepEqual(answered, [
+    {
+      route: undefined,
+      method: undefined,
+      status: 400,
+      code: 'INVALID_REQUEST',
+      seconds: undefined,
+    },
+  ]);
+});
+
+test('a refusal of ours is logged without a stack, what broke with its own', async () => {
+  const { ContractError } = await import('#contract/errors.ts');
+  logged.length = 0;
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'the queue is full'));
+  await app.post('/v1/matting/jobs', imageBody());
+  const cause = new Error('the disk is gone');
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'no storage', { cause }));
+  await app.post('/v1/matting/jobs', imageBody());
+  app.refuseNewJobs(undefined);
+  const [full, broken] = logged.filter(line => /queue is full|no storage/.test(line));
+  assert.doesNotMatch(full, / at .*\.ts:/);
+  assert.match(full, /SERVICE_UNAVAILABLE/);
+  assert.match(broken, /the disk is gone.* at .*\.ts:/s);
+});

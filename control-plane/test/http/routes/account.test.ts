@@ -1,0 +1,93 @@
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { openTestApp, type TestApp } from '../../support/test-app.ts';
+
+let app: TestApp;
+before(async () => {
+  app = await openTestApp({ credits: 12 });
+});
+after(() => app.close());
+
+test('packages: both price lists, as sold', async () => {
+  const answer = await app.get('/v1/account/packages');
+  assert.equal(answer.statusCode, 200);
+  assert.match(String(answer.headers['content-type']), /^application\/json/);
+  const packages = (sold: readonly string[]) =>
+    sold.map(text => {
+      const [credits, price, unit_price] = text.split(':');
+      return { credits: Number(credits), price: Number(price), unit_price };
+    });
+  assert.deepEqual(answer.json(), {
+    lists: [
+      {
+        unit: 'credit',
+        currency: 'CNY',
+        packages: packages([
+          '2500:50:0.02',
+          '80000:1200:0.015',
+          '107200:1500:0.014',
+          '640000:8000:0.0125',
+          '1000000:11500:0.0115',
+          '1300000:13000:0.01',
+        ]),
+      },
+      {
+        unit: 'image',
+        currency: 'CNY',
+        packages: packages([
+          '100:10:0.1',
+          '500:45:0.09',
+          '1000:80:0.08',
+          '5000:350:0.07',
+          '10000:650:0.065',
+          '20000:1200:0.06',
+        ]),
+      },
+    ],
+  });
+});
+
+test('keys: of this account, oldest first, with nothing in them that opens anything', async () => {
+  const { key, token } = await app.stores.apiKeys.create(app.accountId, 'web shop');
+  await app.stores.apiKeys.revoke(key.id);
+  const other = await app.stores.accounts.create('somebody else');
+  assert.ok(other);
+  await app.stores.apiKeys.create(other.id, 'theirs');
+
+  const answer = await app.get('/v1/account/keys');
+  assert.equal(answer.statusCode, 200);
+  assert.equal(answer.headers['cache-control'], 'no-store');
+  const { keys } = answer.json();
+  assert.equal(keys.length, 2);
+  for (const one of keys) {
+    assert.deepEqual(Object.keys(one), ['prefix', 'name', 'created_at', 'revoked_at']);
+    assert.equal(new Date(one.created_at).toISOString(), one.created_at);
+  }
+  const named = (name: string) => keys.find((one: { name: string }) => one.name === name);
+  assert.equal(named('first key').revoked_at, null);
+  assert.equal(named('web shop').prefix, key.prefix);
+  assert.equal(new Date(named('web shop').revoked_at).toISOString(), named('web shop').revoked_at);
+  for (const secret of [token, app.token]) {
+    assert.ok(secret.startsWith('mk_'));
+    assert.doesNotMatch(answer.payload, new RegExp(secret.split('_').at(-1) as string));
+    const prefix = keys.find((one: { prefix: string }) => secret.startsWith(one.prefix));
+    assert.ok(prefix);
+    const opened = await app.get('/v1/account', { authorization: `Bearer ${prefix.prefix}` });
+    assert.equal(opened.json().code, 'INVALID_API_KEY');
+  }
+});
+
+test('a key cannot be made or removed here', async () => {
+  for (const method of ['POST', 'PUT', 'PATCH', 'DELETE'] as const) {
+    const answer = await app.app.inject({ method, url: '/v1/account/keys' });
+    assert.equal(answer.json().code, 'METHOD_NOT_ALLOWED');
+    assert.equal(answer.headers.allow, 'GET, HEAD');
+  }
+});
+
+test('neither is told without a key', async () => {
+  for (const url of ['/v1/account/packages', '/v1/account/keys']) {
+    const answer = await app.get(url, { authorization: undefined });
+    assert.equal(answer.json().code, 'MISSING_API_KEY');
+  }
+});

@@ -1,0 +1,272 @@
+/** What callers send by mistake or malice: refused by name, and nothing of it is left. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import net from 'node:net';
+import { after, before, test } from 'node:test';
+import type { ErrorCode } from '#contract/errors.ts';
+import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+
+const SUBMISSIONS = ['/v1/matting', '/v1/matting/jobs'];
+
+let app: TestApp;
+let port: number;
+before(async () => {
+  app = await openTestApp();
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  port = (app.app.server.address() as net.AddressInfo).port;
+});
+after(() => app.close());
+
+type Headers = Record<string, string | string[] | undefined>;
+
+/** What may not change: every entry of the ledger, the balances, jobs, stored files. */
+async function snapshot() {
+  return {
+    credits: await app.stores.ledger.credits(app.accountId),
+    jobs: await app.countJobs(),
+    files: await app.storedFiles(),
+    uploads: app.services.uploads.open,
+  };
+}
+
+async function refused(code: ErrorCode, body: unknown, headers: Headers = {}): Promise<void> {
+  const before = await snapshot();
+  for (const url of SUBMISSIONS) {
+    const answer = await app.post(url, body, headers);
+    assert.equal(answer.headers['content-type'], 'application/problem+json');
+    assert.equal(answer.json().code, code, `${answer.payload} for ${String(body).slice(0, 200)}`);
+    assert.equal(answer.headers['x-credits-charged'], undefined);
+  }
+  assert.deepEqual(await snapshot(), before);
+}
+
+test('Idempotency-Key: 0 and 129 characters, what is not printable ASCII, two of them', async () => {
+  const wrong = [
+    '',
+    'k'.repeat(129),
+    'k'.repeat(4000),
+    'clé',
+    'キー'.replaceAll(/./g, letter => Buffer.from(letter).toString('latin1')),
+    'tab\tinside',
+    'del\x7f',
+    ['one', 'two'],
+    ['same', 'same'],
+    ['', 'one'],
+  ];
+  for (const key of wrong) {
+    await refused('INVALID_IDEMPOTENCY_KEY', imageBody(), { 'idempotency-key': key });
+  }
+});
+
+test('Idempotency-Key: 1 and 128 characters make one job each', async () => {
+  for (const key of ['k', '~'.repeat(128), 'a b', '", \\']) {
+    const before = await app.stores.ledger.balances(app.accountId);
+    const answers = [];
+    for (const _ of [1, 2]) {
+      answers.push(
+        await app.post('/v1/matting/jobs', imageBody(), {
+          'idempotency-key': key,
+        }),
+      );
+    }
+    const [first, second] = answers.map(answer => answer.json().job_id);
+    assert.match(first, /^[0-9a-f-]{36}$/);
+    assert.equal(second, first);
+    const after = await app.stores.ledger.balances(app.accountId);
+    assert.equal(after?.reserved, (before?.reserved ?? 0) + 1);
+  }
+});
+
+test('Authorization: forms that are no Bearer', async () => {
+  const { token } = app;
+  for (const authorization of [undefined, '', ' ']) {
+    await refused('MISSING_API_KEY', imageBody(), { authorization });
+  }
+  const wrong = [
+    'Bearer',
+    'bearer ',
+    token,
+    `Bearer: ${token}`,
+    `Bearer Bearer ${token}`,
+    `Bearer ${token.slice(0, 9)} ${token.slice(9)}`,
+    `Bearer ${token} x`,
+    `Bearer\t${token}x`,
+    `Bearer ${token}, Bearer ${token}`,
+    `Token ${token}`,
+    `Bearer ${token}\xe9`,
+    `Bearer ${'__proto__'}`,
+    [`Bearer ${token}`, `Bearer ${token}`],
+    [`Bearer ${token}`, ''],
+  ];
+  for (const authorization of wrong) {
+    await refused('INVALID_API_KEY', imageBody(), { authorization });
+  }
+});
+
+const png = pngHeader(4, 3).toString('base64');
+const deep = (open: string, close: string) => open.repeat(50_000) + close.repeat(50_000);
+
+test('bodies that are no request', async () => {
+  const wrong: (string | Buffer)[] = [
+    '',
+    ' ',
+    'null',
+    '[]',
+    '"x"',
+    '7',
+    '{}{}',
+    `{"image_base64":"${png}"`,
+    `{"image_base64":"${png}",}`,
+    // Unknown names, of prototypes too.
+    `{"image_base64":"${png}","colour":"red"}`,
+    `{"image_base64":"${png}","__proto__":null}`,
+    `{"image_base64":"${png}","__proto__":{"output_format":"webp"}}`,
+    `{"image_base64":"${png}","constructor":"x"}`,
+    `{"image_base64":"${png}","hasOwnProperty":"x"}`,
+    `{"image_base64":"${png}","\\u0000":"x"}`,
+    // Given twice.
+    `{"image_base64":"${png}","image_base64":"${png}"}`,
+    `{"image_base64":"${png}","output_format":"png","output_format":"png"}`,
+    `{"image_base64":"${png}","output_format":null,"output_\\u0066ormat":"png"}`,
+    // Other types than text.
+    '{"image_url":1e400}',
+    '{"image_url":-1e-400}',
+    '{"image_url":0}',
+    '{"image_url":true}',
+    '{"image_url":{}}',
+    '{"image_url":["https://example.com/a.png"]}',
+    '{"image_url":NaN}',
+    `{"image_base64":"${png}","output_format":["png"]}`,
+    // Deep.
+    deep('[', ']'),
+    deep('{"image_url":', '}'),
+    `{"image_url":${deep('[', ']')}}`,
+    // Text that is none.
+    '{"image_url":"https://example.com/\\ud800"}',
+    '{"image_url":"https://example.com/\\udc00\\ud800"}',
+    '{"image_url":"https://example.com/\u0000"}',
+    '{"image_url":"https://example.com/\n"}',
+    Buffer.from('{"image_url":"https://example.com/\xe9"}', 'latin1'),
+    Buffer.from([0xed, 0xa0, 0x80]),
+    Buffer.from('{"image_url":"x"}', 'utf16le'),
+    Buffer.from('\ufeff{"image_url":"x"}'),
+  ];
+  for (const body of wrong) await refused('INVALID_REQUEST', body);
+});
+
+test('NUL and nothing in the fields', async () => {
+  await refused('INVALID_IMAGE_SOURCE', '{"image_url":"https://example.com/\\u0000.png"}');
+  await refused('INVALID_IMAGE_SOURCE', `{"image_base64":"\\u0000${png}"}`);
+  await refused('INVALID_IMAGE_SOURCE', `{"image_base64":"\0${png}"}`);
+  await refused('INVALID_IMAGE_SOURCE', { image_url: '' });
+  await refused('INVALID_IMAGE_SOURCE', { image_base64: '' });
+  await refused('INVALID_IMAGE_SOURCE', { image_url: null, image_base64: null });
+  await refused('UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: 'png\0' }));
+  await refused('UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: '' }));
+  await refused('UNSUPPORTED_OUTPUT_FORMAT', imageBody({ output_format: 'ｐｎｇ' }));
+  const callback = { callback_url: 'https://example.com/\0', callback_secret: 's'.repeat(24) };
+  await refused('INVALID_CALLBACK', imageBody(callback));
+  await refused('INVALID_CALLBACK', imageBody({ callback_url: '', callback_secret: '' }));
+});
+
+function head(lines: readonly string[], key = randomUUID()): string {
+  return [
+    'POST /v1/matting/jobs HTTP/1.1',
+    'Host: x',
+    `Authorization: Bearer ${app.token}`,
+    `Idempotency-Key: ${key}`,
+    'Content-Type: application/json',
+    ...lines,
+    '',
+    '',
+  ].join('\r\n');
+}
+
+/** What comes back to these bytes, and to the end of what we send where there is one. */
+async function converse(text: string, end?: 'end' | 'resetAndDestroy'): Promise<string> {
+  const socket = net.connect(port, '127.0.0.1');
+  await once(socket, 'connect');
+  let received = '';
+  socket.on('data', chunk => {
+    received += String(chunk);
+  });
+  socket.on('error', () => undefined);
+  socket.write(text, () => end && socket[end]());
+  await once(socket, 'close');
+  return received;
+}
+
+async function settled(before: Awaited<ReturnType<typeof snapshot>>): Promise<void> {
+  const busy = async () =>
+    app.services.uploads.open > 0 || (await app.storedFiles()).length !== before.files.length;
+  while (await busy()) await new Promise(setImmediate);
+  assert.deepEqual(await snapshot(), before);
+}
+
+const body = JSON.stringify(imageBody());
+
+test('a Content-Length that promises more than comes', async () => {
+  const before = await snapshot();
+  for (const end of ['end', 'resetAndDestroy'] as const) {
+    const received = await converse(head([`Content-Length: ${body.length + 1}`]) + body, end);
+    assert.doesNotMatch(received, /^HTTP\/1\.1 (2|5)/);
+    await settled(before);
+  }
+});
+
+test('a Content-Length that promises less than comes', async () => {
+  const before = await snapshot();
+  const cut = head([`Content-Length: ${body.length - 1}`]) + body;
+  const received = await converse(cut);
+  // The rest is the beginning of another request, and no good one either.
+  const problems = [...received.matchAll(/\{"type":.*?\}/g)].map(([text]) => JSON.parse(text));
+  assert.deepEqual(
+    problems.map(({ status, code }) => ({ status, code })),
+    [1, 2].map(() => ({ status: 400, code: 'INVALID_REQUEST' })),
+  );
+  assert.match(problems[0].detail, /ends in the middle/);
+  await settled(before);
+});
+
+test('chunks that are cut off, in a chunk and between chunks', async () => {
+  const before = await snapshot();
+  const size = body.length.toString(16);
+  const chunked = head(['Transfer-Encoding: chunked']);
+  const cuts = [
+    `${chunked}${size}\r\n${body.slice(0, 20)}`,
+    `${chunked}${size}\r\n${body}`,
+    `${chunked}${size}\r\n${body}\r\n`,
+    `${chunked}${size}\r\n${body}\r\n0\r\n`,
+    `${chunked}${size}`,
+    chunked,
+  ];
+  for (const text of cuts) {
+    for (const end of ['end', 'resetAndDestroy'] as const) {
+      const received = await converse(text, end);
+      assert.doesNotMatch(received, /HTTP\/1\.1 (2|5)/, text);
+    }
+  }
+  await settled(before);
+});
+
+test('lengths that are none, or more than one', async () => {
+  const before = await snapshot();
+  const wrong = [
+    ['Content-Length: 0x10'],
+    ['Content-Length: 1e3'],
+    ['Content-Length: +5'],
+    ['Content-Length: 99999999999999999999999'],
+    ['Content-Length: 5', 'Content-Length: 5'],
+    ['Content-Length: 5, 5'],
+    ['Transfer-Encoding: chunked', 'Content-Length: 5'],
+    ['Transfer-Encoding: chunked, identity'],
+    ['Transfer-Encoding: xchunked'],
+  ];
+  for (const lines of wrong) {
+    const received = await converse(`${head(lines)}${body}`);
+    assert.match(received, /^HTTP\/1\.1 400 Bad Request\r\nContent-Type: application\/problem/);
+    assert.match(received, /"code":"INVALID_REQUEST"/, lines.join());
+  }
+  await settled(before);
+});

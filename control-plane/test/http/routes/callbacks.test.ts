@@ -1,0 +1,291 @@
+/** The callback pair of a submission: what is refused, what is stored, what is told of it. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { Writable } from 'node:stream';
+import { after, afterEach, before, test } from 'node:test';
+import pino from 'pino';
+import { ContractError } from '#contract/errors.ts';
+import { SecretBox } from '../../../src/secret-box.ts';
+import { CallbackSecrets } from '../../../src/services/callback-secret.ts';
+import { openDatabase } from '../../../src/store/connect.ts';
+import { imageBody, openTestApp, TEST_SECRETS_KEY, type TestApp } from '../../support/test-app.ts';
+
+const SYNC = '/v1/matting';
+const ASYNC = '/v1/matting/jobs';
+const SECRET = 'callback secret in the clear';
+const HOOK = { callback_url: 'https://hooks.example.com:8443/x?y=1', callback_secret: SECRET };
+const IMAGE_FAULT = { code: 'PROCESSING_FAILED', detail: 'broken', retryable: false } as const;
+const SERVICE_FAULT = { code: 'PROCESSING_FAILED', detail: 'lost', retryable: true } as const;
+const PENDING = {
+  url: HOOK.callback_url,
+  status: 'pending',
+  attempts: 0,
+  last_status_code: null,
+  last_attempt_at: null,
+  next_attempt_at: null,
+};
+
+let app: TestApp;
+/** What the resolver answers, by host; a public address for every other. */
+const addresses = new Map<string, readonly string[]>();
+const asked: string[] = [];
+let logged = '';
+
+before(async () => {
+  const sink = new Writable({
+    write: (chunk, _encoding, done) => {
+      logged += chunk;
+      done();
+    },
+  });
+  app = await openTestApp({
+    jobsInFlightMax: 20,
+    logger: pino({ level: 'trace' }, sink),
+    resolveHost: async host => {
+      asked.push(host);
+      return addresses.get(host) ?? ['93.184.215.14'];
+    },
+  });
+  addresses.set('moved.example.com', ['10.0.0.1']);
+});
+afterEach(() => app.refuseNewJobs(undefined));
+after(() => app.close());
+
+async function credits() {
+  return (await app.get('/v1/account')).json().credits;
+}
+
+async function assertRefused(body: unknown, field: string): Promise<void> {
+  const before = [await credits(), await app.countJobs(), await app.storedFiles()];
+  for (const url of [SYNC, ASYNC]) {
+    const answer = await app.post(url, body);
+    assert.equal(answer.statusCode, 400, answer.payload);
+    assert.equal(answer.headers['content-type'], 'application/problem+json');
+    const problem = answer.json();
+    assert.deepEqual([problem.code, problem.retryable], ['INVALID_CALLBACK', false]);
+    assert.equal(problem.errors[0].field, field);
+    assert.ok(!answer.payload.includes(SECRET));
+  }
+  assert.deepEqual([await credits(), await app.countJobs(), await app.storedFiles()], before);
+}
+
+async function outboxOf(jobId: string) {
+  const place = path.join(path.dirname(app.storageDir), 'test.sqlite');
+  const log = { info: () => undefined, warn: () => undefined };
+  const database = await openDatabase(`sqlite:${place}`, { log });
+  try {
+    return await database.kysely
+      .selectFrom('webhook_outbox')
+      .selectAll()
+      .where('job_id', '=', jobId)
+      .executeTakeFirst();
+  } finally {
+    await database.close();
+  }
+}
+
+async function submit(more: Record<string, unknown> = HOOK, key: string = randomUUID()) {
+  return app.post(ASYNC, imageBody(more), { 'idempotency-key': key });
+}
+
+test('half a pair, wrong text, wrong secret: refused, and nothing is left of it', async () => {
+  const { callback_url, callback_secret } = HOOK;
+  await assertRefused(imageBody({ callback_url }), 'callback_secret');
+  await assertRefused(imageBody({ callback_secret }), 'callback_url');
+  await assertRefused(imageBody({ callback_url, callback_secret: null }), 'callback_secret');
+  await assertRefused(imageBody({ ...HOOK, callback_url: '' }), 'callback_url');
+  await assertRefused(imageBody({ ...HOOK, callback_url: 'http://a.example.com' }), 'callback_url');
+  await assertRefused(imageBody({ ...HOOK, callback_secret: 's'.repeat(23) }), 'callback_secret');
+  await assertRefused(imageBody({ ...HOOK, callback_secret: 's'.repeat(129) }), 'callback_secret');
+  await assertRefused(imageBody({ ...HOOK, callback_secret: `${SECRET}é` }), 'callback_secret');
+});
+
+test('the lengths at their bounds, and what a URL may not have', async () => {
+  const url = (length: number) => `https://a.example.com/${'x'.repeat(length - 22)}`;
+  for (const good of [
+    { callback_secret: 's'.repeat(24) },
+    { callback_secret: 's'.repeat(128) },
+    { callback_url: url(2048) },
+  ]) {
+    const before = await credits();
+    const answer = await submit({ ...HOOK, ...good });
+    assert.equal(answer.statusCode, 202, answer.payload);
+    const after = await credits();
+    assert.deepEqual(
+      [after.reserved, after.available],
+      [before.reserved + 1, before.available - 1],
+    );
+    await app.failJob(answer.json().job_id, SERVICE_FAULT);
+    assert.deepEqual(await credits(), before);
+  }
+  for (const bad of [
+    url(2049),
+    'http://hooks.example.com/',
+    'https://user@hooks.example.com/',
+    'https://user:word@hooks.example.com/',
+    'https://@hooks.example.com/',
+    'https://hooks.example.com/#here',
+    'https://hooks.example.com/#',
+    'ftp://hooks.example.com/',
+    '/hook',
+    'hooks.example.com',
+  ]) {
+    await assertRefused(imageBody({ ...HOOK, callback_url: bad }), 'callback_url');
+  }
+});
+
+test('an address that is not public, in the text or behind the name', async () => {
+  addresses.set('both.example.com', ['93.184.215.14', '10.0.0.1']);
+  for (const url of [
+    'https://127.0.0.1/',
+    'https://[::1]/',
+    'https://localhost/',
+    'https://moved.example.com/',
+    'https://both.example.com/',
+  ]) {
+    await assertRefused(imageBody({ ...HOOK, callback_url: url }), 'callback_url');
+  }
+});
+
+test('the address comes before jobs in flight, saturation and credits', async () => {
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 5 }));
+  await assertRefused(imageBody({ ...HOOK, callback_url: 'https://10.0.0.1/' }), 'callback_url');
+  assert.equal((await submit()).statusCode, 503);
+});
+
+test('join, replay and 409 come before the address', async () => {
+  const key = randomUUID();
+  addresses.set('leaving.example.com', ['93.184.215.14']);
+  const leaving = { ...HOOK, callback_url: 'https://leaving.example.com/' };
+  const { job_id: jobId } = (await submit(leaving, key)).json();
+  addresses.set('leaving.example.com', ['10.0.0.1']);
+  asked.length = 0;
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 5 }));
+  const joined = await submit(leaving, key);
+  assert.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
+  const other = await submit({ ...HOOK, callback_url: 'https://moved.example.com/' }, key);
+  assert.deepEqual([other.statusCode, other.json().code], [409, 'IDEMPOTENCY_CONFLICT']);
+  await app.failJob(jobId, IMAGE_FAULT);
+  const replayed = await submit(leaving, key);
+  assert.deepEqual([replayed.statusCode, replayed.json().job_id], [200, jobId]);
+  assert.deepEqual(asked, []);
+});
+
+test('a twin that made the job while the address was looked up is joined', async () => {
+  const key = { 'idempotency-key': randomUUID() };
+  const { promise: late, resolve: answer } = Promise.withResolvers<readonly string[]>();
+  const { promise: looking, resolve: looks } = Promise.withResolvers<void>();
+  let lookUps = 0;
+  const slow = await openTestApp({
+    resolveHost: async () => {
+      lookUps += 1;
+      if (lookUps > 1) return ['93.184.215.14'];
+      looks();
+      return late;
+    },
+  });
+  try {
+    const first = slow.post(ASYNC, imageBody(HOOK), key);
+    await looking;
+    const second = await slow.post(ASYNC, imageBody(HOOK), key);
+    answer(['10.0.0.1']);
+    assert.deepEqual([(await first).statusCode, second.statusCode], [202, 202]);
+    assert.equal((await first).json().job_id, second.json().job_id);
+    assert.equal((await slow.get('/v1/account')).json().credits.reserved, 1);
+    assert.equal((await slow.storedFiles()).length, 1, 'the upload of the first is gone');
+  } finally {
+    await slow.close();
+  }
+});
+
+test('another URL, another secret or none at all is another request', async () => {
+  const key = randomUUID();
+  const { job_id: jobId } = (await submit(HOOK, key)).json();
+  for (const other of [
+    {},
+    { ...HOOK, callback_url: 'https://hooks.example.com:8443/x?y=2' },
+    { ...HOOK, callback_secret: `${SECRET}!` },
+  ]) {
+    const answer = await submit(other, key);
+    assert.deepEqual([answer.statusCode, answer.json().job_id], [409, jobId]);
+  }
+  const joined = await submit(HOOK, key);
+  assert.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
+});
+
+test('a job tells of its callback in every state, the body does not', async () => {
+  const answer = await submit();
+  assert.equal(answer.statusCode, 202, answer.payload);
+  const { job_id: jobId, callback } = answer.json();
+  assert.deepEqual(callback, PENDING);
+  const read = async () => (await app.get(`${ASYNC}/${jobId}`)).json();
+  assert.deepEqual((await read()).callback, PENDING);
+  assert.equal(await outboxOf(jobId), undefined, 'written with the final state, not before');
+  const claim = await app.startJob(jobId);
+  assert.deepEqual((await read()).callback, PENDING);
+  await app.succeedJob(jobId, undefined, undefined, claim);
+  const job = await read();
+  assert.deepEqual(job.callback, { ...PENDING, next_attempt_at: job.callback.next_attempt_at });
+  assert.match(job.callback.next_attempt_at, /^20\d\d-.*Z$/);
+  const row = (await outboxOf(jobId))!;
+  const { callback: _told, ...data } = job;
+  assert.deepEqual(JSON.parse(row.body), {
+    type: 'matting.job.succeeded',
+    timestamp: job.finished_at,
+    job_id: jobId,
+    data,
+  });
+  assert.deepEqual([row.callback_url, row.status, row.attempts], [PENDING.url, 'pending', 0]);
+});
+
+test('a synchronous answer and a failure tell of it too', async () => {
+  const succeeding = app.onSubmitted(jobId => app.succeedJob(jobId));
+  const done = await app.post(SYNC, imageBody(HOOK));
+  await succeeding.stop();
+  assert.deepEqual([done.statusCode, done.json().callback.status], [200, 'pending']);
+  for (const failure of [IMAGE_FAULT, SERVICE_FAULT]) {
+    const { job_id: jobId } = (await submit()).json();
+    await app.failJob(jobId, failure);
+    const body = JSON.parse((await outboxOf(jobId))!.body);
+    assert.deepEqual([body.type, body.data.status], ['matting.job.failed', 'failed']);
+    assert.deepEqual(body.data.error, failure);
+    assert.equal('callback' in body.data, false);
+  }
+});
+
+test('without a callback there is neither field nor row', async () => {
+  const { job_id: jobId, ...job } = (await submit({ callback_url: null })).json();
+  assert.equal('callback' in job, false);
+  await app.succeedJob(jobId);
+  assert.equal('callback' in (await app.get(`${ASYNC}/${jobId}`)).json(), false);
+  assert.equal(await outboxOf(jobId), undefined);
+});
+
+test('the secret is stored sealed for its job, and is neither logged nor told', async () => {
+  const decoded = Buffer.from('0123456789abcdefghijklmnopqrstuv');
+  const text = `whsec_${decoded.toString('base64')}`;
+  const secrets = new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY));
+  for (const [secret, key] of [
+    [SECRET, Buffer.from(SECRET)],
+    [text, decoded],
+  ] as const) {
+    const answer = await submit({ ...HOOK, callback_secret: secret });
+    const { job_id: jobId } = answer.json();
+    await app.succeedJob(jobId);
+    const row = (await outboxOf(jobId))!;
+    const sealed = { secret: row.secret, secretKeyId: row.secret_key_id };
+    assert.deepEqual(secrets.open(jobId, sealed), key);
+    const told = answer.payload + (await app.get(`${ASYNC}/${jobId}`)).payload + row.body + logged;
+    assert.ok(logged.includes('req_'), 'the log was read');
+    for (const form of [secret, key.toString('hex'), key.toString('base64')]) {
+      assert.ok(!told.includes(form));
+    }
+  }
+  const directory = path.dirname(app.storageDir);
+  for (const file of ['test.sqlite', 'test.sqlite-wal']) {
+    const bytes = await readFile(path.join(directory, file)).catch(() => Buffer.alloc(0));
+    for (const form of [SECRET, text, decoded]) assert.ok(!bytes.includes(form), file);
+  }
+});

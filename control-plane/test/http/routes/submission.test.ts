@@ -1,0 +1,511 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, afterEach, before, test } from 'node:test';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+
+const SYNC = '/v1/matting';
+const ASYNC = '/v1/matting/jobs';
+
+let app: TestApp;
+/** Waits hardly at all. */
+let hasty: TestApp;
+before(async () => {
+  app = await openTestApp({ syncWaitMs: 60_000 });
+  hasty = await openTestApp({ syncWaitMs: 50 });
+});
+afterEach(() => app.refuseNewJobs(undefined));
+after(() => Promise.all([app.close(), hasty.close()]));
+
+async function untilSomebodyWaits(): Promise<void> {
+  while (app.services.waitForJob.waiting === 0) await new Promise(setImmediate);
+}
+
+/** Refused alike on both paths, and nothing is left of it. */
+async function assertRefused(body: unknown, code: ErrorCode, field?: string): Promise<string> {
+  const before = await snapshot();
+  let detail = '';
+  for (const url of [SYNC, ASYNC]) {
+    const answer = await app.post(url, body);
+    const problem = answer.json();
+    assert.equal(problem.code, code, answer.payload);
+    assert.equal(problem.errors?.[0].field, field, answer.payload);
+    assert.equal(problem.job_id, undefined);
+    assert.equal(answer.headers['x-credits-charged'], undefined);
+    detail = problem.detail;
+  }
+  assert.deepEqual(await snapshot(), before);
+  return detail;
+}
+
+async function snapshot() {
+  const jobs = await app.countJobs();
+  const account = (await app.get('/v1/account')).json();
+  return { jobs, account, files: await app.storedFiles(), uploads: app.services.uploads.open };
+}
+
+const png = (width: number, height: number) => pngHeader(width, height).toString('base64');
+const GIF = Buffer.from('47494638396101000100800000', 'hex').toString('base64');
+
+test('the body: syntax before fields before the image', async () => {
+  await assertRefused('', 'INVALID_REQUEST');
+  await assertRefused('{"image_base64":"###"', 'INVALID_REQUEST');
+  await assertRefused('{"image_base64":"###","oops":1}', 'INVALID_REQUEST', 'oops');
+  await assertRefused(
+    '{"image_base64":"###","image_base64":""}',
+    'INVALID_REQUEST',
+    'image_base64',
+  );
+  await assertRefused('{"image_base64":"###"}{', 'INVALID_REQUEST');
+  const wrong = { image_base64: '###', output_format: 'gif', callback_url: 'x' };
+  await assertRefused({ ...wrong, image_url: '' }, 'INVALID_IMAGE_SOURCE', 'image_url');
+  await assertRefused(wrong, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
+  await assertRefused({ ...wrong, output_format: 'png' }, 'INVALID_CALLBACK', 'callback_secret');
+  await assertRefused({ image_base64: '###' }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+});
+
+test('text that is no Base64', async () => {
+  const texts = [
+    '',
+    ' ',
+    '=',
+    'A',
+    'AAAAA',
+    'AA-_',
+    'A=AA',
+    'AAA==',
+    'AA==AA',
+    '\u0000AAA',
+    'ÄÄÄÄ',
+  ];
+  for (const text of texts) {
+    await assertRefused({ image_base64: text }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+  }
+});
+
+test('data URIs', async () => {
+  const image = png(2, 2);
+  for (const uri of [
+    'data:',
+    'data:image/png',
+    `data:image/png,${image}`,
+    'data:image/png;base64,',
+  ]) {
+    await assertRefused({ image_base64: uri }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+  }
+  for (const prefix of [
+    'data:;base64,',
+    'DATA:image/jpeg;BASE64,',
+    'data:text/html;charset=x;base64,',
+  ]) {
+    const answer = await app.post(ASYNC, { image_base64: prefix + image });
+    assert.equal(answer.statusCode, 202, prefix);
+  }
+});
+
+test('bytes that are no image the contract knows', async () => {
+  await assertRefused({ image_base64: GIF }, 'UNSUPPORTED_IMAGE_FORMAT');
+  const svg = Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64');
+  await assertRefused({ image_base64: `data:image/png;base64,${svg}` }, 'UNSUPPORTED_IMAGE_FORMAT');
+  await assertRefused({ image_base64: 'AA==' }, 'UNSUPPORTED_IMAGE_FORMAT');
+});
+
+test('pixels at the bounds and over', async () => {
+  await assertRefused({ image_base64: png(10_001, 1) }, 'IMAGE_RESOLUTION_TOO_LARGE');
+  await assertRefused({ image_base64: png(1, 10_001) }, 'IMAGE_RESOLUTION_TOO_LARGE');
+  const answer = await app.post(ASYNC, { image_base64: png(10_000, 10_000) });
+  assert.equal(answer.statusCode, 202);
+  const { input } = (await app.stores.jobs.find(answer.json().job_id))!;
+  assert.deepEqual(input, {
+    blob: `inputs/${answer.json().job_id}`,
+    bytes: 33,
+    format: 'png',
+    width: 10_000,
+    height: 10_000,
+  });
+});
+
+test('Base64 as encoders write it: no padding, line ends, escaped slashes', async () => {
+  const bytes = Buffer.concat([pngHeader(4, 3), Buffer.from('??>>??>>')]);
+  const text = bytes.toString('base64');
+  assert.ok(text.includes('/') && text.includes('+') && text.endsWith('='));
+  const escaped = text.replaceAll('/', '\\/').replaceAll('+', '\\u002B');
+  const ways = [
+    `"${text}"`,
+    `"${text.replaceAll('=', '')}"`,
+    `"${escaped}"`,
+    JSON.stringify(text.replaceAll(/.{7}/g, '$&\r\n')),
+    JSON.stringify(`data:image/webp;base64,${text}`),
+  ];
+  const key = { 'idempotency-key': randomUUID() };
+  for (const way of ways) {
+    const answer = await app.post(ASYNC, `{ "image_base64" : ${way} }`, key);
+    assert.equal(answer.statusCode, 202, answer.payload);
+    const stream = await app.blobs.openRead(`inputs/${answer.json().job_id}`);
+    assert.deepEqual(Buffer.concat(await stream.toArray()), bytes);
+  }
+});
+
+test('a new job: on the wire, in the store, in the ledger', async () => {
+  const { credits } = (await app.get('/v1/account')).json();
+  const answer = await app.post(ASYNC, imageBody({ output_format: 'WebP' }));
+  assert.equal(answer.statusCode, 202);
+  const job = answer.json();
+  const { created_at: createdAt, job_id: jobId, ...rest } = job;
+  assert.match(jobId, /^[0-9a-f-]{36}$/);
+  assert.match(createdAt, /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+  assert.deepEqual(rest, {
+    status: 'queued',
+    started_at: null,
+    finished_at: null,
+    status_url: `https://matting.example.com/v1/matting/jobs/${jobId}`,
+    credits: { reserved: 1, charged: 0 },
+  });
+  assert.equal(answer.headers.location, job.status_url);
+  assert.equal(answer.headers['retry-after'], '2');
+  assert.equal(answer.headers['x-credits-charged'], '0');
+  assert.equal(answer.headers['idempotent-replayed'], undefined);
+  assert.equal((await app.stores.jobs.find(jobId))?.outputFormat, 'webp');
+  assert.equal((await app.stores.jobs.find(jobId))?.mode, 'async');
+  assert.deepEqual((await app.get('/v1/account')).json().credits, {
+    available: credits.available - 1,
+    reserved: credits.reserved + 1,
+  });
+});
+
+test('an image by URL is accepted by its text alone', async () => {
+  await assertRefused({ image_url: 'http://127.0.0.1/x' }, 'INVALID_IMAGE_SOURCE', 'image_url');
+  const url = 'https://images.example.com/photo.jpg';
+  const { job_id: jobId } = (await app.post(ASYNC, { image_url: url })).json();
+  const job = await app.stores.jobs.find(jobId);
+  assert.equal(job?.sourceUrl, url);
+  assert.equal(job?.input, null);
+  assert.equal(job?.state, 'accepted');
+});
+
+test('done while the caller waits', async () => {
+  const runner = app.onSubmitted(id => app.succeedJob(id));
+  const key = { 'idempotency-key': randomUUID() };
+  const first = await app.post(SYNC, imageBody(), key);
+  await runner.stop();
+  assert.equal(first.statusCode, 200, first.payload);
+  const job = first.json();
+  assert.equal(job.status, 'succeeded');
+  assert.deepEqual(job.credits, { reserved: 0, charged: 1 });
+  assert.equal(first.headers['x-credits-charged'], '1');
+  assert.equal(first.headers['server-timing'], 'decode;dur=12.3, infer;dur=250');
+  assert.equal(first.headers['retry-after'], undefined);
+  assert.equal((await app.stores.jobs.find(job.job_id))?.mode, 'sync');
+
+  for (const [url, prefer] of [[SYNC], [ASYNC], [SYNC, 'respond-async']]) {
+    const again = await app.post(url, imageBody(), { ...key, prefer });
+    assert.equal(again.statusCode, 200);
+    assert.deepEqual(again.json(), job);
+    assert.equal(again.headers['x-credits-charged'], '0');
+    assert.equal(again.headers['idempotent-replayed'], 'true');
+  }
+});
+
+test('not done in time: the job is handed over, joined and done later', async () => {
+  const key = { 'idempotency-key': randomUUID() };
+  const answer = await hasty.post(SYNC, imageBody(), key);
+  assert.equal(answer.statusCode, 202);
+  const { job_id: jobId, sync_timeout: syncTimeout, status_url: statusUrl } = answer.json();
+  assert.equal(syncTimeout, true);
+  assert.equal(answer.headers.location, statusUrl);
+  assert.equal(answer.headers['x-credits-charged'], '0');
+
+  const joined = await hasty.post(ASYNC, imageBody(), key);
+  assert.equal(joined.statusCode, 202);
+  assert.equal(joined.json().job_id, jobId);
+  assert.equal(joined.json().sync_timeout, undefined);
+  assert.equal(joined.headers['idempotent-replayed'], undefined);
+  assert.deepEqual((await hasty.get('/v1/account')).json().credits, {
+    available: 999,
+    reserved: 1,
+  });
+
+  // 60 s are more than this service waits: its own bound ends the wait, and nothing was applied.
+  const longer = await hasty.post(SYNC, imageBody(), { ...key, prefer: 'wait=60' });
+  assert.equal(longer.json().sync_timeout, true);
+  assert.equal(longer.headers['preference-applied'], undefined);
+});
+
+test('who joins a running job is answered with its end, and charged nothing', async () => {
+  const key = { 'idempotency-key': randomUUID() };
+  const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
+  const waiting = app.post(SYNC, imageBody(), key);
+  await untilSomebodyWaits();
+  await app.succeedJob(jobId);
+  const done = await waiting;
+  assert.equal(done.statusCode, 200);
+  assert.equal(done.json().job_id, jobId);
+  assert.equal(done.headers['x-credits-charged'], '0');
+  assert.equal(done.headers['idempotent-replayed'], undefined);
+});
+
+test('a failure while the caller waits is the answer', async () => {
+  const failure = {
+    code: 'IMAGE_DOWNLOAD_FAILED',
+    detail: 'the source answered 404',
+    retryable: false,
+  } as const;
+  const key = { 'idempotency-key': randomUUID() };
+  const runner = app.onSubmitted(id => app.failJob(id, failure));
+  const first = await app.post(SYNC, imageBody(), key);
+  await runner.stop();
+  const { code, detail, retryable, job_id: jobId, status } = first.json();
+  assert.deepEqual({ code, detail, retryable }, failure);
+  assert.equal(first.statusCode, 400);
+  assert.equal(status, 400);
+  assert.equal(first.headers['x-credits-charged'], '0');
+  assert.equal(first.headers['idempotent-replayed'], undefined);
+
+  const again = await app.post(SYNC, imageBody(), key);
+  assert.equal(again.json().job_id, jobId);
+  assert.equal(again.statusCode, 400);
+  assert.equal(again.headers['idempotent-replayed'], 'true');
+  const asJob = await app.post(ASYNC, imageBody(), key);
+  assert.equal(asJob.statusCode, 200);
+  assert.deepEqual(asJob.json().error, failure);
+  assert.deepEqual(asJob.json().credits, { reserved: 0, charged: 0 });
+});
+
+test('a retryable failure frees its key: who joined sees it, who comes again starts anew', async () => {
+  const failure = { code: 'PROCESSING_FAILED', detail: 'storage', retryable: true } as const;
+  const key = { 'idempotency-key': randomUUID() };
+  const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
+  const joined = app.post(SYNC, imageBody(), key);
+  await untilSomebodyWaits();
+  await app.failJob(jobId, failure);
+  const seen = await joined;
+  assert.equal(seen.statusCode, 422);
+  assert.equal(seen.json().retryable, true);
+  assert.equal(seen.json().job_id, jobId);
+  const anew = await app.post(ASYNC, imageBody(), key);
+  assert.equal(anew.statusCode, 202);
+  assert.notEqual(anew.json().job_id, jobId);
+});
+
+test('the same key with other content', async () => {
+  const key = { 'idempotency-key': randomUUID() };
+  const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
+  const files = await app.storedFiles();
+  const others = [
+    imageBody({ output_format: 'webp' }),
+    { image_base64: png(5, 5) },
+    { image_url: 'https://images.example.com/x' },
+  ];
+  for (const other of others) {
+    for (const url of [SYNC, ASYNC]) {
+      const answer = await app.post(url, other, key);
+      assert.equal(answer.statusCode, 409);
+      assert.equal(answer.json().code, 'IDEMPOTENCY_CONFLICT');
+      assert.equal(answer.json().job_id, jobId);
+      assert.equal(answer.headers['x-credits-charged'], '0');
+    }
+  }
+  assert.deepEqual(await app.storedFiles(), files);
+  const same = await app.post(ASYNC, imageBody({ output_format: 'PNG', callback_url: null }), key);
+  assert.equal(same.json().job_id, jobId);
+});
+
+test("another key's Idempotency-Key is another", async () => {
+  const key = { 'idempotency-key': randomUUID() };
+  const authorization = `Bearer ${await app.createKey()}`;
+  const mine = (await app.post(ASYNC, imageBody(), key)).json();
+  const theirs = await app.post(ASYNC, { image_base64: png(9, 9) }, { ...key, authorization });
+  assert.equal(theirs.statusCode, 202);
+  assert.notEqual(theirs.json().job_id, mine.job_id);
+  assert.equal((await app.get(`${ASYNC}/${mine.job_id}`, { authorization })).statusCode, 404);
+});
+
+test('ten at once with one key are one job and one reservation', async () => {
+  const before = await snapshot();
+  const key = { 'idempotency-key': randomUUID() };
+  const answers = await Promise.all(
+    Array.from({ length: 10 }, () => app.post(ASYNC, imageBody(), key)),
+  );
+  assert.deepEqual([...new Set(answers.map(answer => answer.statusCode))], [202]);
+  assert.equal(new Set(answers.map(answer => answer.json().job_id)).size, 1);
+  const now = await snapshot();
+  assert.equal(now.account.credits.available, before.account.credits.available - 1);
+  assert.equal(now.files.length, before.files.length + 1);
+  assert.equal(now.uploads, 0);
+});
+
+test('saturation refuses new work and nothing else', async () => {
+  const key = { 'idempotency-key': randomUUID() };
+  const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
+  app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 17 }));
+  const before = await snapshot();
+  const answer = await app.post(SYNC, imageBody());
+  assert.equal(answer.statusCode, 503);
+  assert.equal(answer.headers['retry-after'], '17');
+  assert.deepEqual(await snapshot(), before);
+  assert.equal((await app.post(ASYNC, imageBody(), key)).json().job_id, jobId);
+  const conflict = await app.post(ASYNC, imageBody({ output_format: 'avif' }), key);
+  assert.equal(conflict.statusCode, 409);
+  await assertRefused(
+    imageBody({ output_format: 'gif' }),
+    'UNSUPPORTED_OUTPUT_FORMAT',
+    'output_format',
+  );
+});
+
+test('after the body: jobs in flight, saturation, credits; a join passes them all', async () => {
+  const small = await openTestApp({ credits: 1, jobsInFlightMax: 1 });
+  try {
+    const codeOf = async (key: string = randomUUID()) => {
+      const answer = await small.post(ASYNC, imageBody(), { 'idempotency-key': key });
+      return answer.json().code ?? answer.statusCode;
+    };
+    assert.equal(await codeOf('first'), 202);
+    small.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full'));
+    assert.equal(await codeOf(), 'RATE_LIMITED');
+    assert.equal(await codeOf('first'), 202);
+    const [job] = await small.stores.jobs.listClaimable(1);
+    await small.succeedJob(job.id);
+    assert.equal(await codeOf(), 'SERVICE_UNAVAILABLE');
+    assert.equal(await codeOf('first'), 200);
+    small.refuseNewJobs(undefined);
+    assert.equal(await codeOf(), 'INSUFFICIENT_CREDITS');
+    await small.stores.ledger.grant(small.accountId, 2, 'top-up');
+    assert.equal(await codeOf('second'), 202);
+    const limited = await small.post(ASYNC, imageBody());
+    assert.equal(limited.json().code, 'RATE_LIMITED');
+    assert.match(String(limited.headers['retry-after']), /^\d+$/);
+    assert.equal(limited.json().retryable, true);
+  } finally {
+    await small.close();
+  }
+});
+
+test('a refused request is not remembered', async () => {
+  const poor = await openTestApp({ credits: 0 });
+  try {
+    const key = { 'idempotency-key': randomUUID() };
+    assert.equal((await poor.post(ASYNC, imageBody(), key)).statusCode, 402);
+    assert.deepEqual(
+      (await poor.storedFiles()).filter(name => !name.startsWith('.')),
+      [],
+    );
+    assert.equal((await poor.post(ASYNC, {}, key)).statusCode, 400);
+    await poor.stores.ledger.grant(poor.accountId, 1, 'top-up');
+    const other = await poor.post(ASYNC, imageBody({ output_format: 'webp' }), key);
+    assert.equal(other.statusCode, 202);
+  } finally {
+    await poor.close();
+  }
+});
+
+test('a burst of uploads waits for its turn and is not refused', async () => {
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 2 } });
+  try {
+    const burst = Array.from({ length: 20 }, () => narrow.post(ASYNC, imageBody()));
+    const statuses = (await Promise.all(burst)).map(({ statusCode }) => statusCode);
+    assert.deepEqual([...new Set(statuses)], [202]);
+    assert.equal(narrow.services.uploads.open, 0);
+  } finally {
+    await narrow.close();
+  }
+});
+
+test('a join, a replay and a conflict need no place for an upload', async () => {
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 2, waitMs: 1 } });
+  const held = ['stalled', 'stalled too'].map(account => narrow.services.uploads.begin(account));
+  try {
+    const key = { 'idempotency-key': randomUUID() };
+    const body = imageBody();
+    const { job_id: jobId } = (await narrow.post(ASYNC, body, key)).json();
+    for (const upload of held) await upload.write(Buffer.from('AAAA'));
+    const files = await narrow.storedFiles();
+    const refused = await narrow.post(ASYNC, imageBody());
+    assert.equal(refused.statusCode, 503);
+    const joined = await narrow.post(ASYNC, body, key);
+    assert.equal(joined.statusCode, 202);
+    assert.equal(joined.json().job_id, jobId);
+    const other = await narrow.post(ASYNC, { ...body, output_format: 'webp' }, key);
+    assert.equal(other.json().code, 'IDEMPOTENCY_CONFLICT');
+    // Bodies are judged before the place.
+    const broken = { image_base64: `${body.image_base64}*` };
+    assert.equal((await narrow.post(ASYNC, broken)).json().code, 'INVALID_IMAGE_SOURCE');
+    await narrow.succeedJob(jobId);
+    const replayed = await narrow.post(SYNC, body, key);
+    assert.equal(replayed.statusCode, 200);
+    assert.equal(replayed.headers['idempotent-replayed'], 'true');
+    assert.equal((await narrow.stores.ledger.balances(narrow.accountId))?.reserved, 0);
+    assert.equal(narrow.services.uploads.open, 2);
+    assert.ok((await narrow.storedFiles()).length <= files.length + 1, 'but for the result');
+  } finally {
+    for (const upload of held) await upload.abort();
+    assert.equal(narrow.services.uploads.open, 0);
+    await narrow.close();
+  }
+});
+
+test('uploads at once have a bound', async () => {
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 0, waitMs: 1 } });
+  try {
+    const answer = await narrow.post(ASYNC, imageBody());
+    assert.equal(answer.statusCode, 503);
+    assert.ok(Number(answer.headers['retry-after']) > 0);
+    const url = await narrow.post(ASYNC, { image_url: 'https://images.example.com/x' });
+    assert.equal(url.statusCode, 202);
+  } finally {
+    await narrow.close();
+  }
+});
+
+test('a replica that drains makes no job, but answers for those there are', async () => {
+  const leaving = await openTestApp({ syncWaitMs: 60_000 });
+  try {
+    const key = { 'idempotency-key': randomUUID() };
+    const waiting = leaving.post(SYNC, imageBody(), key);
+    while (leaving.services.waitForJob.waiting === 0) await new Promise(setImmediate);
+    leaving.services.submitMatting.startDraining();
+    leaving.services.waitForJob.endAllWaits();
+    const handedOver = await waiting;
+    assert.equal(handedOver.statusCode, 202);
+    assert.equal(handedOver.json().sync_timeout, true);
+    const refused = await leaving.post(SYNC, imageBody());
+    assert.equal(refused.statusCode, 503);
+    assert.equal(refused.headers['retry-after'], '1');
+    const joined = await leaving.post(SYNC, imageBody(), key);
+    assert.equal(joined.json().job_id, handedOver.json().job_id);
+  } finally {
+    await leaving.close();
+  }
+});
+
+test('Prefer', async () => {
+  const ask = async (prefer: string, body = imageBody()) => {
+    const { statusCode, headers, payload } = await app.post(SYNC, body, { prefer });
+    return { status: statusCode, applied: headers['preference-applied'], job: JSON.parse(payload) };
+  };
+  const async = await ask('respond-async');
+  assert.equal(async.status, 202);
+  assert.equal(async.applied, 'respond-async');
+  assert.equal(async.job.sync_timeout, undefined);
+  assert.equal((await app.stores.jobs.find(async.job.job_id))?.mode, 'async');
+
+  const none = await ask('wait=0');
+  assert.equal(none.status, 202);
+  assert.equal(none.applied, 'wait=0');
+  assert.equal(none.job.sync_timeout, true);
+
+  const unreadable = await hasty.post(SYNC, imageBody(), { prefer: 'wait=soon' });
+  assert.equal(unreadable.headers['preference-applied'], undefined);
+
+  const both = await ask('respond-async, wait=0');
+  assert.equal(both.status, 202);
+  assert.equal(both.applied, 'respond-async, wait=0');
+  const runner = app.onSubmitted(id => app.succeedJob(id));
+  const done = await ask('respond-async, wait=50');
+  await runner.stop();
+  assert.equal(done.status, 200);
+  assert.equal(done.applied, 'respond-async, wait=50');
+
+  const elsewhere = await app.post(ASYNC, imageBody(), { prefer: 'wait=5' });
+  assert.equal(elsewhere.headers['preference-applied'], undefined);
+});
