@@ -34,7 +34,7 @@ const POLL_MS = 1000;
 const LIST_MAX = 64;
 const REFUSALS_MAX = 8;
 const RETRY_MS_MIN = 5;
-/** After a report, for the replica whose attempt made the room (services/dispatcher.ts). */
+/** After a report, for the replica whose attempt made the room (services/dispatch/dispatcher.ts). */
 const REPORT_PAUSE_MS = 10;
 
 /** What the simulation counts. */

@@ -2,8 +2,8 @@
 import { Gauge, type Registry } from 'prom-client';
 import { settledWithin } from '#program/settled-within.ts';
 import type { FleetCounts } from './nodes/fleet.ts';
-import { WALK_INTERVAL_MS } from './services/orphan-walk.ts';
 import { READINESS_CAUSES, type Readiness } from './services/readiness.ts';
+import { WALK_INTERVAL_MS } from './services/sweeping/orphan-walk.ts';
 import type { SweepBacklog } from './store/sweep-store.ts';
 
 /** Two scrapes close together are answered by one look. */

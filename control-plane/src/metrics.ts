@@ -10,8 +10,11 @@ import type { Answered } from './http/answers/answer-log.ts';
 import type { EndedCause } from './http/connections/connections.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
 import type { RefusalCause } from './nodes/refused-nodes.ts';
-import type { JobEnding, JobObserver } from './services/job-observer.ts';
-import type { WebhookAttemptOutcome, WebhookObserver } from './services/webhook-observer.ts';
+import type { JobEnding, JobObserver } from './services/dispatch/job-observer.ts';
+import type {
+  WebhookAttemptOutcome,
+  WebhookObserver,
+} from './services/notification/webhook-observer.ts';
 
 /** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];

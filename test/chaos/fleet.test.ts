@@ -10,7 +10,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import sharp from 'sharp';
-import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweep.ts';
+import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweeping/sweep.ts';
 import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory-blob-store.ts';
 import { skipReason } from '../support/database.ts';
 import { until } from '../support/running-service.ts';

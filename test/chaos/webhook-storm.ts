@@ -11,8 +11,13 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { openDatabase } from '../../control-plane/src/store/connect.ts';
 import { createStores, openStores, type Stores } from '../../control-plane/src/store/stores.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
+import {
+  type Answer,
+  Receiver,
+  reset,
+  taken,
+} from '../../control-plane/test/services/notification/receiver.ts';
 import { pictureBody } from '../../control-plane/test/support/replicas.ts';
-import { type Answer, Receiver, reset, taken } from '../../control-plane/test/webhooks/receiver.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { ReplicaProcess } from './replica-processes.ts';
 

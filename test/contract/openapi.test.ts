@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
-import { renderOutboxBody } from '../../control-plane/src/services/outbox-body.ts';
+import { renderOutboxBody } from '../../control-plane/src/services/notification/outbox-body.ts';
 import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker, escapePointer, resolvePointer } from '../support/openapi.ts';
 

@@ -103,12 +103,12 @@ export const MUTATIONS: readonly Mutation[] = [
     name: 'a lease is never renewed',
     edits: [
       {
-        file: 'control-plane/src/services/held-lease.ts',
+        file: 'control-plane/src/services/dispatch/held-lease.ts',
         find: 'setInterval(() => void this.#renew(), this.#timing.renewMs)',
         replace: 'setInterval(() => undefined, this.#timing.renewMs)',
       },
     ],
-    caughtBy: ['control-plane/test/services/held-lease.test.ts'],
+    caughtBy: ['control-plane/test/services/dispatch/held-lease.test.ts'],
   },
   {
     name: 'a renewal lengthens nothing',

@@ -12,12 +12,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, describe, it } from 'node:test';
-import { until } from '../../control-plane/test/dispatch/harness.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
+import { until } from '../../control-plane/test/services/dispatch/harness.ts';
+import { Receiver } from '../../control-plane/test/services/notification/receiver.ts';
 import { assertBalanced, storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { readSnapshot } from '../../control-plane/test/store/last-release/snapshot.ts';
 import { pictureBody } from '../../control-plane/test/support/replicas.ts';
-import { Receiver } from '../../control-plane/test/webhooks/receiver.ts';
 import {
   createTestDatabase,
   DIALECTS,

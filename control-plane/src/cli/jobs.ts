@@ -9,8 +9,8 @@ import {
   JOBS_LISTED_MAX,
   type JobGroup,
   OperateJobs,
-} from '../services/operate-jobs.ts';
-import type { OperatorJob } from '../services/operator-view.ts';
+} from '../services/operator/operate-jobs.ts';
+import type { OperatorJob } from '../services/operator/operator-view.ts';
 import { type CliContext, table } from './context.ts';
 
 interface JsonOption {

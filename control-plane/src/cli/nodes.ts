@@ -1,6 +1,6 @@
 /** `nodes list|drain|undrain`. */
 import type { Command } from 'commander';
-import { OperateNodes } from '../services/operate-nodes.ts';
+import { OperateNodes } from '../services/operator/operate-nodes.ts';
 import { type CliContext, table } from './context.ts';
 
 interface JsonOption {

@@ -8,8 +8,8 @@ import { type ReadingPaceOptions, requireReadingPace } from '#program/ports/read
 import type { Authenticator, ReadAccount } from '../services/account.ts';
 import type { RateLimits } from '../services/rate-limits.ts';
 import type { Readiness } from '../services/readiness.ts';
-import type { ResultDownload } from '../services/result-download.ts';
-import type { ResultReaders } from '../services/result-readers.ts';
+import type { ResultDownload } from '../services/reading/result-download.ts';
+import type { ResultReaders } from '../services/reading/result-readers.ts';
 import {
   KnownPaths,
   refuseUnknownPath,

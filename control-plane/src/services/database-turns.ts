@@ -8,7 +8,7 @@
  * own kind, by the secret he shows, and can take none from accounts.
  */
 import { ContractError } from '#contract/errors.ts';
-import { SharedSlots } from '../shared-slots.ts';
+import { SharedSlots } from '../domain/shared-slots.ts';
 
 /** An account alone may have half of them wait: as many as could wait for a connection. */
 const WAITING_MAX = 4096;

@@ -8,9 +8,9 @@ import { createInterface } from 'node:readline';
 import { after, before, describe, it } from 'node:test';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
 import { runCommand } from '../../src/cli/program.ts';
-import { signingKeyOf } from '../../src/services/callback-secret.ts';
+import { signingKeyOf } from '../../src/secrets/callback-secret.ts';
+import { signMessage } from '../../src/services/notification/signature.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { signMessage } from '../../src/webhooks/signature.ts';
 import {
   fundedAccount,
   IMAGE_FAULT,

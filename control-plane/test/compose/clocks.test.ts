@@ -20,11 +20,11 @@ import {
 } from '../../../test/support/database.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { until } from '../dispatch/harness.ts';
 import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { until } from '../services/dispatch/harness.ts';
+import { Receiver } from '../services/notification/receiver.ts';
 import { assertBalanced, storesOn } from '../store/fixtures.ts';
 import { pictureBody } from '../support/replicas.ts';
-import { Receiver } from '../webhooks/receiver.ts';
 
 const HOUR_MS = 3_600_000;
 const SECRET = 'a raw callback secret of the tests';

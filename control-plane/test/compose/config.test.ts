@@ -18,7 +18,7 @@ import {
   loadOrCreateSecretsKey,
   requireSameSecretsKey,
   SecretsKeyError,
-} from '../../src/secrets-key.ts';
+} from '../../src/secrets/secrets-key.ts';
 import type { SecretsCanary, SecretsCanaryStore } from '../../src/store/secrets-canary-store.ts';
 
 const TOKEN = 'a-token-of-some-length';

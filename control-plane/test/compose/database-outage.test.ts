@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { skipReason } from '../../../test/support/database.ts';
-import { until } from '../dispatch/harness.ts';
+import { until } from '../services/dispatch/harness.ts';
 import { DatabaseProxy } from '../store/database-proxy.ts';
 import { assertBalanced } from '../store/fixtures.ts';
 import { pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';

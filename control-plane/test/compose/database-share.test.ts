@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { sql } from 'kysely';
 import { skipReason } from '../../../test/support/database.ts';
-import { until } from '../dispatch/harness.ts';
+import { until } from '../services/dispatch/harness.ts';
 import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
 
 const JOBS = '/v1/matting/jobs';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { DRAIN_MS_MAX, type DrainSteps, drainControlPlane } from '../../src/drain.ts';
-import { silent } from '../dispatch/harness.ts';
+import { silent } from '../services/dispatch/harness.ts';
 
 function steps(changes: Partial<DrainSteps> = {}) {
   const done: string[] = [];

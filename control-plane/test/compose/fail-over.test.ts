@@ -4,7 +4,7 @@ import { execFileSync } from 'node:child_process';
 import { rename } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { until } from '../dispatch/harness.ts';
+import { until } from '../services/dispatch/harness.ts';
 import { DatabasePair, pairSkipReason } from '../store/database-pair.ts';
 import { assertBalanced, storesOn } from '../store/fixtures.ts';
 import { pictureBody, Replicas } from '../support/replicas.ts';

@@ -10,12 +10,12 @@ import { randomUUID } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import { after, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
-import { until } from '../dispatch/harness.ts';
 import type { ScriptedNode } from '../nodes/scripted-node.ts';
+import { until } from '../services/dispatch/harness.ts';
+import { Receiver } from '../services/notification/receiver.ts';
 import { type LoopbackSource, openRawSource, openSource } from '../sources/loopback-source.ts';
 import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
 import { pngHeader } from '../support/test-app.ts';
-import { Receiver } from '../webhooks/receiver.ts';
 
 const JOBS = '/v1/matting/jobs';
 const IN_FLIGHT_MAX = 80;

@@ -15,12 +15,12 @@ import {
   closeChannel,
   STDIO_WITH_CHANNEL,
 } from '../../../test/support/ipc-channel.ts';
-import { SecretBox } from '../../src/secret-box.ts';
-import { CallbackSecrets } from '../../src/services/callback-secret.ts';
+import { CallbackSecrets } from '../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../src/store/connect.ts';
 import { openStores } from '../../src/store/stores.ts';
-import { silent, until } from '../dispatch/harness.ts';
 import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { silent, until } from '../services/dispatch/harness.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 

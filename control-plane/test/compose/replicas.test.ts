@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
-import { WaitForJob } from '../../src/services/wait-for-job.ts';
-import { until } from '../dispatch/harness.ts';
+import { WaitForJob } from '../../src/services/reading/wait-for-job.ts';
 import type { Script, ScriptedNode } from '../nodes/scripted-node.ts';
+import { until } from '../services/dispatch/harness.ts';
 import { assertBalanced } from '../store/fixtures.ts';
 import { type Caller, pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
 

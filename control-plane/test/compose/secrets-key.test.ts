@@ -8,7 +8,7 @@ import pino from 'pino';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
 import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
 import { loadConfig } from '../../src/config.ts';
-import { SecretsKeyError } from '../../src/secrets-key.ts';
+import { SecretsKeyError } from '../../src/secrets/secrets-key.ts';
 
 const KEYS = ['ab', 'cd'].map(byte => byte.repeat(32));
 

@@ -7,7 +7,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { skipReason } from '../../../test/support/database.ts';
-import { until } from '../dispatch/harness.ts';
+import { until } from '../services/dispatch/harness.ts';
 import { pictureBody, Replicas } from '../support/replicas.ts';
 
 const CALLERS = 200;

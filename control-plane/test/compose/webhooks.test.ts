@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
-import { until } from '../dispatch/harness.ts';
+import { until } from '../services/dispatch/harness.ts';
+import { Receiver } from '../services/notification/receiver.ts';
 import { type Caller, pictureBody, Replicas } from '../support/replicas.ts';
-import { Receiver } from '../webhooks/receiver.ts';
 
 const SECRET = 'a raw callback secret of the tests';
 

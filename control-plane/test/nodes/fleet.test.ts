@@ -6,7 +6,7 @@ import { InputFormat, NodeState } from '#gen/matting/v1/matte_service.ts';
 import { Fleet } from '../../src/nodes/fleet.ts';
 import type { FleetMember } from '../../src/nodes/node-link.ts';
 import { NODE_LEASE_MS } from '../../src/nodes/registry-server.ts';
-import { until } from '../dispatch/harness.ts';
+import { until } from '../services/dispatch/harness.ts';
 import { ScriptedNode, type ScriptedNodeOptions, TEST_TOKEN } from './scripted-node.ts';
 
 let members: FleetMember[] | Error = [];

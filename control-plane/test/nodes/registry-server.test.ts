@@ -12,7 +12,7 @@ import {
 } from '#gen/matting/v1/node_registry.ts';
 import type { NodeRefusal } from '../../src/nodes/refused-nodes.ts';
 import { type Membership, RegistryServer } from '../../src/nodes/registry-server.ts';
-import { Harness } from '../dispatch/harness.ts';
+import { Harness } from '../services/dispatch/harness.ts';
 import { TEST_TOKEN } from './scripted-node.ts';
 
 let harness: Harness;

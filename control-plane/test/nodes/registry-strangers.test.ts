@@ -13,7 +13,7 @@ import {
 } from '#program/ports/grpc-guard.ts';
 import { framed, RawConnection } from '../../../test/support/raw-grpc.ts';
 import { RegistryServer } from '../../src/nodes/registry-server.ts';
-import { Harness } from '../dispatch/harness.ts';
+import { Harness } from '../services/dispatch/harness.ts';
 import { TEST_TOKEN } from './scripted-node.ts';
 
 const REGISTER = NodeRegistryService.register.path;

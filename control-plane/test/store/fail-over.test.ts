@@ -7,7 +7,7 @@ import { runCommand } from '../../src/cli/program.ts';
 import { type Database, openDatabase } from '../../src/store/connect.ts';
 import { type DatabaseErrorKind, databaseErrorKind } from '../../src/store/database-errors.ts';
 import { transact } from '../../src/store/transact.ts';
-import { until } from '../dispatch/harness.ts';
+import { until } from '../services/dispatch/harness.ts';
 import { DatabasePair, pairSkipReason } from './database-pair.ts';
 import { assertBalanced, fundedAccount, HOUR_MS, newJob, storesOn, submitted } from './fixtures.ts';
 

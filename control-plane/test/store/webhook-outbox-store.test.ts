@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
-import { SecretBox } from '../../src/secret-box.ts';
-import { CallbackSecrets, signingKeyOf } from '../../src/services/callback-secret.ts';
+import { CallbackSecrets, signingKeyOf } from '../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../src/secrets/secret-box.ts';
 import type { Database } from '../../src/store/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import {

@@ -14,8 +14,8 @@ import { loadConfig } from '../../src/config.ts';
 import type { DatabaseDialect } from '../../src/store/clock.ts';
 import type { Database } from '../../src/store/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { until } from '../dispatch/harness.ts';
 import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { until } from '../services/dispatch/harness.ts';
 import { storesOn } from '../store/fixtures.ts';
 import { pngHeader } from './test-app.ts';
 

@@ -11,23 +11,29 @@ import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fas
 import type { ContractError } from '#contract/errors.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
 import { type AppOptions, type AppServices, buildApp } from '../../src/http/public-app.ts';
-import { SecretBox } from '../../src/secret-box.ts';
+import { CallbackSecrets } from '../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { ReadAccount } from '../../src/services/account.ts';
 import { Authenticate } from '../../src/services/authenticate.ts';
-import { CallbackSecrets } from '../../src/services/callback-secret.ts';
 import { DatabaseTurns, type DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
-import { JobViews } from '../../src/services/job-view.ts';
-import { renderOutboxBody } from '../../src/services/outbox-body.ts';
+import { renderOutboxBody } from '../../src/services/notification/outbox-body.ts';
 import { RateLimits } from '../../src/services/rate-limits.ts';
-import { ReadJob } from '../../src/services/read-job.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
-import { ResultDownload } from '../../src/services/result-download.ts';
-import { type ResultReaderBounds, ResultReaders } from '../../src/services/result-readers.ts';
-import { SubmitMatting } from '../../src/services/submit-matting.ts';
-import { ImageUploads } from '../../src/services/submit-upload.ts';
-import { createUploadSlots, type UploadSlotsOptions } from '../../src/services/upload-slots.ts';
-import { WaitForJob } from '../../src/services/wait-for-job.ts';
+import { JobViews } from '../../src/services/reading/job-view.ts';
+import { ReadJob } from '../../src/services/reading/read-job.ts';
+import { ResultDownload } from '../../src/services/reading/result-download.ts';
+import {
+  type ResultReaderBounds,
+  ResultReaders,
+} from '../../src/services/reading/result-readers.ts';
+import { WaitForJob } from '../../src/services/reading/wait-for-job.ts';
+import { SubmitMatting } from '../../src/services/submission/submit-matting.ts';
+import { ImageUploads } from '../../src/services/submission/submit-upload.ts';
+import {
+  createUploadSlots,
+  type UploadSlotsOptions,
+} from '../../src/services/submission/upload-slots.ts';
 import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
 import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
 import type { ResolveHost } from '../../src/sources/resolve-host.ts';

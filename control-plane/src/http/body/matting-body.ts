@@ -29,7 +29,7 @@ import {
   OVERLONG,
   type TextField,
   type TextValue,
-} from '../../services/submit-fields.ts';
+} from '../../services/submission/submit-fields.ts';
 
 /** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
 const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;

@@ -3,8 +3,8 @@ import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '#program/ports/reading-pace.ts';
-import type { MattingFields } from '../../services/submit-fields.ts';
-import type { ImageUpload } from '../../services/submit-upload.ts';
+import type { MattingFields } from '../../services/submission/submit-fields.ts';
+import type { ImageUpload } from '../../services/submission/submit-upload.ts';
 import { bodyTooLarge } from './json-body.ts';
 import { MattingBodyParser } from './matting-body.ts';
 

@@ -5,7 +5,7 @@
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
 import type { PublicJobState } from '../../domain/job.ts';
-import type { CallbackView, JobView, ResultView } from '../../services/job-view.ts';
+import type { CallbackView, JobView, ResultView } from '../../services/reading/job-view.ts';
 import {
   count,
   type JsonSchema,

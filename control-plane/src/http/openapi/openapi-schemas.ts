@@ -6,7 +6,7 @@ import { ERROR_CATALOGUE, type FieldError } from '#contract/errors.ts';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import type { AccountView, Credits, KeysView, PackagesView } from '../../services/account.ts';
-import type { MattingField } from '../../services/submit-fields.ts';
+import type { MattingField } from '../../services/submission/submit-fields.ts';
 import type { Problem } from '../answers/problem.ts';
 import {
   count,

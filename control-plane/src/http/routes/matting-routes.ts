@@ -2,11 +2,11 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { isFinal, type Job } from '../../domain/job.ts';
-import { type JobViews, refusalOf } from '../../services/job-view.ts';
-import type { ReadJob } from '../../services/read-job.ts';
-import type { SubmitMatting, Submitted } from '../../services/submit-matting.ts';
-import type { ImageUploads } from '../../services/submit-upload.ts';
-import type { WaitForJob } from '../../services/wait-for-job.ts';
+import { type JobViews, refusalOf } from '../../services/reading/job-view.ts';
+import type { ReadJob } from '../../services/reading/read-job.ts';
+import type { WaitForJob } from '../../services/reading/wait-for-job.ts';
+import type { SubmitMatting, Submitted } from '../../services/submission/submit-matting.ts';
+import type { ImageUploads } from '../../services/submission/submit-upload.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
 import { readMattingBody } from '../body/read-matting-body.ts';

@@ -10,8 +10,8 @@ import {
   type JobGroup,
   type JobQuestion,
   type OperateJobs,
-} from '../../services/operate-jobs.ts';
-import type { OperateNodes } from '../../services/operate-nodes.ts';
+} from '../../services/operator/operate-jobs.ts';
+import type { OperateNodes } from '../../services/operator/operate-nodes.ts';
 
 export interface OperatorServices {
   readonly operateJobs: Pick<OperateJobs, 'list' | 'show' | 'retry'>;

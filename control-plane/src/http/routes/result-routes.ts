@@ -1,8 +1,8 @@
 /** GET and HEAD /v1/results/<token>: the file behind a result link. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
-import type { ResultDownload, ResultFile } from '../../services/result-download.ts';
-import type { ResultReaders } from '../../services/result-readers.ts';
+import type { ResultDownload, ResultFile } from '../../services/reading/result-download.ts';
+import type { ResultReaders } from '../../services/reading/result-readers.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { parseRange } from '../headers/byte-range.ts';
 import { judgeConditions, rangeStillHolds, type Validators } from '../headers/conditions.ts';

@@ -4,7 +4,7 @@ import { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { MattingBodyParser } from '../../../src/http/body/matting-body.ts';
-import { MATTING_FIELDS, OVERLONG } from '../../../src/services/submit-fields.ts';
+import { MATTING_FIELDS, OVERLONG } from '../../../src/services/submission/submit-fields.ts';
 
 interface Parsed {
   readonly texts: Record<string, string | typeof OVERLONG>;

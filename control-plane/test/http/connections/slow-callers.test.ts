@@ -9,7 +9,10 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import { PIPELINED_MAX } from '#program/ports/pipelining.ts';
 import { readMattingBody } from '../../../src/http/body/read-matting-body.ts';
-import type { ResultReaderBounds, ResultReaders } from '../../../src/services/result-readers.ts';
+import type {
+  ResultReaderBounds,
+  ResultReaders,
+} from '../../../src/services/reading/result-readers.ts';
 import {
   imageBody,
   openTestApp,

@@ -7,8 +7,8 @@ import { Writable } from 'node:stream';
 import { after, afterEach, before, test } from 'node:test';
 import pino from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import { SecretBox } from '../../../src/secret-box.ts';
-import { CallbackSecrets } from '../../../src/services/callback-secret.ts';
+import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../../src/store/connect.ts';
 import { imageBody, openTestApp, TEST_SECRETS_KEY, type TestApp } from '../../support/test-app.ts';
 

@@ -9,8 +9,8 @@ import type { FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { buildOperatorApp } from '../../../src/http/operator-app.ts';
-import { OperateJobs } from '../../../src/services/operate-jobs.ts';
-import { OperateNodes } from '../../../src/services/operate-nodes.ts';
+import { OperateJobs } from '../../../src/services/operator/operate-jobs.ts';
+import { OperateNodes } from '../../../src/services/operator/operate-nodes.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,

@@ -1,0 +1,65 @@
+/**
+ * callback_secret between a submission and the signature of its notification: decoded once, stored
+ * encrypted and bound to its job. Neither form is ever logged or shown.
+ */
+
+import type { NewJobCallback } from '../store/job-store.ts';
+import type { SecretBox } from './secret-box.ts';
+
+/** Standard Webhooks' form; its Base64 with or without padding. */
+const PREFIXED = /^whsec_((?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}(?:==)?|[A-Za-z0-9+/]{3}=?)?)$/;
+const PREFIXED_BYTES_MIN = 24;
+const PREFIXED_BYTES_MAX = 64;
+
+/**
+ * The key that notifications are signed with: what `whsec_` and the Base64 of 24 to 64 bytes stand
+ * for; the bytes of any other text as they are.
+ */
+export function signingKeyOf(secret: string): Buffer {
+  const base64 = PREFIXED.exec(secret)?.[1];
+  if (base64 !== undefined) {
+    const key = Buffer.from(base64, 'base64');
+    if (key.length >= PREFIXED_BYTES_MIN && key.length <= PREFIXED_BYTES_MAX) return key;
+  }
+  return Buffer.from(secret, 'utf8');
+}
+
+export type SealedCallbackSecret = Pick<NewJobCallback, 'secret' | 'secretKeyId'>;
+
+export class CallbackSecrets {
+  readonly #box: SecretBox;
+  readonly #boxes: readonly SecretBox[];
+
+  /**
+   * @param box seals, and opens what it sealed
+   * @param previous only open what they sealed, while keys are changed
+   */
+  constructor(box: SecretBox, previous: readonly SecretBox[] = []) {
+    this.#box = box;
+    this.#boxes = [box, ...previous];
+  }
+
+  /** Of the keys that `open` has. */
+  get keyIds(): readonly string[] {
+    return this.#boxes.map(box => box.keyId);
+  }
+
+  /** The signing key of this text as it is stored with its job. */
+  seal(jobId: string, secret: string): SealedCallbackSecret {
+    const sealed = this.#box.seal(signingKeyOf(secret), bindingOf(jobId));
+    return { secret: sealed, secretKeyId: this.#box.keyId };
+  }
+
+  /**
+   * The signing key again. Undefined: there is none, or it was sealed with a key that is not here
+   * or for another job.
+   */
+  open(jobId: string, { secret, secretKeyId }: SealedCallbackSecret): Buffer | undefined {
+    const box = this.#boxes.find(({ keyId }) => keyId === secretKeyId);
+    return secret === null ? undefined : box?.open(secret, bindingOf(jobId));
+  }
+}
+
+function bindingOf(jobId: string): string {
+  return `callback_secret of ${jobId}`;
+}

@@ -1,0 +1,109 @@
+/**
+ * The key that encrypts what must be stored and read back (callback secrets): 32 bytes, from the
+ * configuration, or, with SQLite, kept beside the database in a file only its owner can read.
+ * Losing it loses those secrets and nothing else. A canary row keeps out a replica with another
+ * key, which would store secrets that the others cannot open.
+ */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { link, open, readFile, unlink } from 'node:fs/promises';
+import path from 'node:path';
+import { makeDirectory } from '#program/make-directory.ts';
+import { parseSecretsKey } from '../config.ts';
+import type { SecretsCanary, SecretsCanaryStore } from '../store/secrets-canary-store.ts';
+import { SecretBox } from './secret-box.ts';
+
+const SECRETS_KEY_FILE = 'secrets.key';
+const CANARY_TEXT = 'matting-secrets-canary';
+/** It belongs to the database as a whole; every other secret is bound to a row. */
+const CANARY_BINDING = '';
+
+/** The secrets key cannot be used; the message is for the operator and holds nothing of the key. */
+export class SecretsKeyError extends Error {
+  constructor(message: string, cause?: unknown) {
+    super(message, { cause });
+    this.name = 'SecretsKeyError';
+  }
+}
+
+/**
+ * The key of this data directory, made on the first call. Two processes that start at once get the
+ * same one: the file appears complete or not at all.
+ * @throws SecretsKeyError
+ */
+export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
+  const file = path.join(dataDir, SECRETS_KEY_FILE);
+  try {
+    makeDirectory(dataDir, 0o700);
+    return (await readKey(file)) ?? (await createKey(file));
+  } catch (error) {
+    if (error instanceof SecretsKeyError) throw error;
+    const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
+    throw new SecretsKeyError(`${file} cannot be read or made (${code})`, error);
+  }
+}
+
+async function createKey(file: string): Promise<Buffer> {
+  const temporary = `${file}.${randomUUID()}`;
+  const handle = await open(temporary, 'wx', 0o600);
+  try {
+    await handle.writeFile(`${randomBytes(32).toString('hex')}\n`);
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+  try {
+    // A link, not a rename: it fails where another process was first, whose key then stands.
+    await link(temporary, file);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  } finally {
+    await unlink(temporary);
+  }
+  return requireKey(file, await readFile(file, 'utf8'));
+}
+
+/** Undefined: there is no file. */
+async function readKey(file: string): Promise<Buffer | undefined> {
+  let text: string;
+  try {
+    text = await readFile(file, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+  return requireKey(file, text);
+}
+
+function requireKey(file: string, text: string): Buffer {
+  const key = parseSecretsKey(text.trim());
+  if (key !== undefined) return key;
+  throw new SecretsKeyError(`${file} does not hold a key: 64 hexadecimal digits are expected`);
+}
+
+/**
+ * Establishes the database's canary, or proves this key against the one that is there. A canary of
+ * the previous key proves that one, and gives way to one of this key: from then on a replica that
+ * has only the previous key does not start.
+ * @throws SecretsKeyError where the database was used with another key.
+ */
+export async function requireSameSecretsKey(
+  store: SecretsCanaryStore,
+  key: Uint8Array,
+  previous?: Uint8Array,
+): Promise<void> {
+  const box = new SecretBox(key);
+  const mine = { keyId: box.keyId, ciphertext: box.seal(Buffer.from(CANARY_TEXT), CANARY_BINDING) };
+  const canary = await store.establish(mine);
+  if (proves(box, canary)) return;
+  const before = previous && new SecretBox(previous);
+  if (before !== undefined && proves(before, canary)) return store.replace(before.keyId, mine);
+  throw new SecretsKeyError(
+    'MATTING_SECRETS_KEY is not the key this database was last used with; replicas share one, ' +
+      'and MATTING_SECRETS_KEY_PREVIOUS names the one before it while keys are changed',
+  );
+}
+
+function proves(box: SecretBox, { keyId, ciphertext }: SecretsCanary): boolean {
+  const opened = box.open(ciphertext, CANARY_BINDING);
+  return keyId === box.keyId && opened?.toString() === CANARY_TEXT;
+}

@@ -1,0 +1,90 @@
+/**
+ * The lanes of the queue as this replica knows them between its looks: which to look into, and when
+ * the table must be asked again for what other replicas submitted. Nothing is lost with it:
+ * whatever it forgets is found again with the next poll.
+ */
+import type { Job } from '../../domain/job.ts';
+import { chooseLanes, type JobLane, laneKey, type Shares } from '../../domain/job-turns.ts';
+import { queuePositionMs } from '../../domain/lease.ts';
+import type { LaneLook } from '../../store/job-store.ts';
+
+/** What tells a job's lane. */
+export type LaneJob = Pick<
+  Job,
+  'input' | 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'
+>;
+
+export class KnownLanes {
+  readonly #lanes = new Map<string, JobLane>();
+  #stuck = new Set<string>();
+  /** Added while a look is under way, which may have read the table before. */
+  readonly #addedSince = new Set<string>();
+  #stale = true;
+
+  /** The table must be asked which lanes there are. */
+  get stale(): boolean {
+    return this.#stale;
+  }
+
+  outdate(): void {
+    this.#stale = true;
+  }
+
+  /** What the table says; a lane that is no more is forgotten by the next look into it. */
+  found(lanes: readonly JobLane[]): void {
+    this.#stale = false;
+    for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);
+  }
+
+  /** A job of this lane waits, or of the other one of its key and mode. */
+  add(job: LaneJob, needsDownload = job.input === null): void {
+    const { mode, accountId, apiKeyId, createdAtMs, readAtMs } = job;
+    const firstQueueAtMs = queuePositionMs(mode, createdAtMs);
+    const lane = { needsDownload, mode, accountId, apiKeyId, firstQueueAtMs, readAtMs };
+    const key = laneKey(lane);
+    this.#addedSince.add(key);
+    if (!this.#lanes.has(key)) this.#lanes.set(key, lane);
+  }
+
+  /**
+   * For one look, whose finds go to `looked`. `all`: no open lane was left out.
+   * @param isOpen false for a lane that nothing could be begun of now
+   */
+  choose(
+    shares: Shares,
+    isOpen: (lane: JobLane) => boolean = () => true,
+  ): { readonly lanes: readonly JobLane[]; readonly all: boolean } {
+    this.#addedSince.clear();
+    const open = [...this.#lanes.values()].filter(isOpen);
+    const lanes = chooseLanes(open, shares, this.#stuck);
+    return { lanes, all: lanes.length === open.length };
+  }
+
+  /**
+   * What a look found: a lane without a job that waits is forgotten, unless some were passed over;
+   * one whose jobs all found no room goes behind the others where there are too many.
+   * @returns whether one was forgotten
+   */
+  looked(
+    lanes: readonly LaneLook[],
+    waiting: readonly LaneJob[],
+    placed: readonly LaneJob[],
+  ): boolean {
+    const withJobs = new Set(waiting.map(laneKeyOf));
+    const moved = new Set(placed.map(laneKeyOf));
+    const stuck = new Set<string>();
+    const before = this.#lanes.size;
+    for (const { exceptHosts = [], ...lane } of lanes) {
+      const key = laneKey(lane);
+      if (withJobs.has(key) || exceptHosts.length > 0) {
+        if (!moved.has(key)) stuck.add(key);
+      } else if (!this.#addedSince.has(key)) this.#lanes.delete(key);
+    }
+    this.#stuck = stuck;
+    return this.#lanes.size < before;
+  }
+}
+
+function laneKeyOf(job: LaneJob): string {
+  return laneKey({ ...job, needsDownload: job.input === null });
+}

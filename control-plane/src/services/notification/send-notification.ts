@@ -1,0 +1,63 @@
+/** One attempt: signed, sent, and what its end means. It knows no database. */
+import { retryAfterMs } from '../../domain/webhook-schedule.ts';
+import { type GuardedPost, PostFailedError, type PostFailure } from '../../sources/guarded-post.ts';
+import { signMessage } from './signature.ts';
+
+export interface Message {
+  readonly jobId: string;
+  readonly accountId: string;
+  readonly callbackUrl: string;
+  /** Rendered once; its UTF-8 is what is signed and sent. */
+  readonly body: string;
+  /** The bytes the callback_secret stands for. */
+  readonly key: Uint8Array;
+  /**
+   * UTC milliseconds of now by a clock that all replicas share: receivers believe no message whose
+   * time is minutes off.
+   */
+  readonly nowMs: () => number;
+}
+
+/**
+ * delivered: a 2xx. gone: a 410. refused: any other answer, redirects too. unanswered: none came.
+ * aborted: we ended it ourselves; it may have arrived.
+ */
+export type SendOutcome =
+  | { readonly kind: 'delivered' | 'gone'; readonly status: number }
+  | { readonly kind: 'refused'; readonly status: number; readonly retryAfterMs: number }
+  | { readonly kind: 'unanswered'; readonly failure: PostFailure; readonly code?: string }
+  | { readonly kind: 'aborted' };
+
+const GONE = 410;
+
+/** The same for everyone, so that receivers see who sends and nothing of for whom. */
+const HEADERS = {
+  'content-type': 'application/json',
+  'user-agent': 'matting-service/1 (webhook)',
+  accept: '*/*',
+  'accept-encoding': 'identity',
+};
+
+/** Rejects only for a bug. */
+export async function sendNotification(
+  guardedPost: Pick<GuardedPost, 'post'>,
+  { jobId, accountId, callbackUrl, body, key, nowMs }: Message,
+  signal: AbortSignal,
+): Promise<SendOutcome> {
+  const bytes = Buffer.from(body, 'utf8');
+  const timestampS = Math.floor(nowMs() / 1000);
+  const signature = signMessage(key, { id: `msg_${jobId}`, timestampS, body: bytes });
+  try {
+    const request = { accountId, headers: { ...HEADERS, ...signature }, body: bytes };
+    const { status, retryAfter } = await guardedPost.post(callbackUrl, request, signal);
+    if (status >= 200 && status < 300) return { kind: 'delivered', status };
+    if (status === GONE) return { kind: 'gone', status };
+    return { kind: 'refused', status, retryAfterMs: retryAfterMs(status, retryAfter, nowMs()) };
+  } catch (error) {
+    if (error instanceof PostFailedError) {
+      return { kind: 'unanswered', failure: error.failure, code: error.code };
+    }
+    if (signal.aborted) return { kind: 'aborted' };
+    throw error;
+  }
+}

@@ -1,0 +1,128 @@
+/** The operator's use cases on jobs: look at many, look at one, have one claimed anew. */
+import { ContractError } from '#contract/errors.ts';
+import { FINAL_STATES, type JobState, OPEN_STATES } from '../../domain/job.ts';
+import { JOB_RETENTION_DAYS_MAX } from '../../domain/retention.ts';
+import type { AccountStore } from '../../store/account-store.ts';
+import { isJobCursor } from '../../store/job-listing.ts';
+import type { JobStore } from '../../store/job-store.ts';
+import { type OperatorJob, viewJob } from './operator-view.ts';
+
+/** What an operator may ask for, and the states it stands for. */
+const GROUPS = {
+  open: OPEN_STATES,
+  queued: ['accepted', 'fetching', 'ready'],
+  processing: ['running'],
+  final: FINAL_STATES,
+  succeeded: ['succeeded'],
+  failed: ['failed'],
+} as const satisfies Record<string, readonly JobState[]>;
+
+export type JobGroup = keyof typeof GROUPS;
+export const JOB_GROUPS = Object.keys(GROUPS) as readonly JobGroup[];
+
+export const JOBS_LISTED_MAX = 1000;
+export const JOBS_LISTED_DEFAULT = 100;
+/** As long as an operator may keep rows (MATTING_JOB_RETENTION_DAYS). */
+export const ENDED_WITHIN_HOURS_MAX = JOB_RETENTION_DAYS_MAX * 24;
+export const ENDED_WITHIN_HOURS_DEFAULT = 24;
+const HOUR_MS = 3_600_000;
+
+export interface JobQuestion {
+  readonly group: JobGroup;
+  /** Name or id. */
+  readonly account: string | undefined;
+  /** Of jobs that ended. */
+  readonly endedWithinHours: number;
+  readonly limit: number;
+  /** `cursor` of the last job of the page before; undefined: the first page. */
+  readonly after: string | undefined;
+}
+
+export type OperatorListedJob = OperatorJob & { readonly cursor: string };
+
+export interface RetriedJob {
+  readonly job_id: string;
+  /** False: nobody held it; it waits to be claimed anyhow. */
+  readonly lease_ended: boolean;
+  /** Whose lease it was. */
+  readonly holder: string | null;
+}
+
+export interface OperateJobsDependencies {
+  readonly jobs: Pick<JobStore, 'find' | 'list' | 'endLease'>;
+  readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
+}
+
+export class OperateJobs {
+  readonly #jobs: OperateJobsDependencies['jobs'];
+  readonly #accounts: OperateJobsDependencies['accounts'];
+
+  constructor({ jobs, accounts }: OperateJobsDependencies) {
+    this.#jobs = jobs;
+    this.#accounts = accounts;
+  }
+
+  /**
+   * @throws ContractError NOT_FOUND where there is no such account, INVALID_REQUEST where `after` is
+   * no cursor.
+   */
+  async list(question: JobQuestion): Promise<OperatorListedJob[]> {
+    const { after } = question;
+    if (after !== undefined && !isJobCursor(after)) {
+      const fieldErrors = [{ field: 'after', detail: 'the cursor of a listed job' }];
+      throw new ContractError('INVALID_REQUEST', 'the query is not valid', { fieldErrors });
+    }
+    const jobs = await this.#jobs.list({
+      states: GROUPS[question.group],
+      accountId: await this.#accountId(question.account),
+      endedWithinMs: question.endedWithinHours * HOUR_MS,
+      limit: question.limit,
+      after,
+    });
+    return jobs.map(job => ({ ...viewJob(job), cursor: job.cursor }));
+  }
+
+  /** @throws ContractError JOB_NOT_FOUND */
+  async show(jobId: string): Promise<OperatorJob> {
+    const job = await this.#jobs.find(jobId.toLowerCase());
+    if (job === undefined) throw notFound(jobId);
+    return viewJob(job);
+  }
+
+  /**
+   * Ends the lease of an open job: the next dispatcher with room claims it, on another node where
+   * there is one. Whoever held it may no longer finish it, and no attempt is counted as lost.
+   * @throws ContractError JOB_NOT_FOUND, JOB_FINAL
+   */
+  async retry(jobId: string): Promise<RetriedJob> {
+    const id = jobId.toLowerCase();
+    const ending = await this.#jobs.endLease(id);
+    switch (ending.kind) {
+      case 'ended':
+        return { job_id: id, lease_ended: true, holder: ending.holder };
+      case 'not-leased':
+        return { job_id: id, lease_ended: false, holder: null };
+      case 'final':
+        throw new ContractError(
+          'JOB_FINAL',
+          `the job has ${ending.state}: its input is erased and its credit is ` +
+            `${ending.state === 'succeeded' ? 'charged' : 'returned'}, so it cannot run again`,
+        );
+      case 'unknown':
+        throw notFound(jobId);
+    }
+  }
+
+  async #accountId(nameOrId: string | undefined): Promise<string | undefined> {
+    if (nameOrId === undefined) return undefined;
+    const account = await this.#accounts.findByNameOrId(nameOrId);
+    if (account === undefined) {
+      throw new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
+    }
+    return account.id;
+  }
+}
+
+function notFound(jobId: string): ContractError {
+  return new ContractError('JOB_NOT_FOUND', `there is no job "${jobId}"`);
+}

@@ -1,0 +1,67 @@
+/**
+ * Jobs and nodes as the operator sees them, on the command line and over HTTP alike. A result's link
+ * and a source stay their owner's.
+ */
+import { type Job, publicState } from '../../domain/job.ts';
+import { publicPrefix } from '../../store/api-key-token.ts';
+import type { NodeMember } from '../../store/node-store.ts';
+
+export type OperatorJob = ReturnType<typeof viewJob>;
+export type OperatorNode = ReturnType<typeof viewNode>;
+
+export function viewJob(job: Job) {
+  const { input, result, lease } = job;
+  return {
+    job_id: job.id,
+    status: publicState(job),
+    state: job.state,
+    account_id: job.accountId,
+    key: publicPrefix(job.apiKeyId),
+    mode: job.mode,
+    created_at: instant(job.createdAtMs),
+    started_at: instant(job.startedAtMs),
+    finished_at: instant(job.finishedAtMs),
+    expires_at: instant(job.expiresAtMs),
+    input: input && {
+      format: input.format,
+      bytes: input.bytes,
+      width: input.width,
+      height: input.height,
+    },
+    output_format: job.outputFormat,
+    result: result && { bytes: result.bytes, width: result.width, height: result.height },
+    error: job.failure,
+    lease: lease && { holder: lease.holder, expires_at: instant(lease.expiresAtMs) },
+    fence: job.fence,
+    lost_attempts: job.lostAttempts,
+    takeovers: job.takeovers,
+    timings: job.timings,
+  };
+}
+
+export function viewNode(member: NodeMember) {
+  return {
+    node_id: member.nodeId,
+    state: nodeState(member),
+    draining: member.draining,
+    address: member.address,
+    http_address: member.httpAddress === '' ? null : member.httpAddress,
+    version: member.version,
+    registered_at: instant(member.registeredAtMs),
+    heartbeat_at: instant(member.heartbeatAtMs),
+  };
+}
+
+/** live, draining: its lease lives. gone: it took its leave. silent: its lease ran out. */
+function nodeState(member: NodeMember): 'live' | 'draining' | 'gone' | 'silent' {
+  if (member.gone) return 'gone';
+  if (!member.live) return 'silent';
+  return member.draining ? 'draining' : 'live';
+}
+
+/** ISO 8601 UTC, as the API writes instants; null stays null. */
+function instant(ms: number): string;
+function instant(ms: number | null): string | null;
+function instant(ms: number | null): string | null {
+  return ms === null ? null : new Date(ms).toISOString();
+}

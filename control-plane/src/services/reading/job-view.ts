@@ -1,0 +1,136 @@
+/** A job as callers see it: the wire form of the contract's "Job fields by state". Pure. */
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
+import {
+  type CallbackStatus,
+  isFinal,
+  type Job,
+  type JobCallback,
+  type PublicJobState,
+  publicState,
+} from '../../domain/job.ts';
+
+export interface ResultView {
+  readonly url: string;
+  readonly format: OutputFormat;
+  readonly contentType: string;
+  readonly sizeBytes: number;
+  readonly width: number;
+  readonly height: number;
+  readonly expiresAt: string;
+}
+
+/** Times are ISO 8601 in UTC; null until set. */
+export interface CallbackView {
+  readonly url: string;
+  readonly status: CallbackStatus;
+  readonly attempts: number;
+  readonly last_status_code: number | null;
+  readonly last_attempt_at: string | null;
+  readonly next_attempt_at: string | null;
+}
+
+/** Times are ISO 8601 in UTC; null until set. */
+export interface JobView {
+  readonly job_id: string;
+  readonly status: PublicJobState;
+  readonly created_at: string;
+  readonly started_at: string | null;
+  readonly finished_at: string | null;
+  readonly status_url: string;
+  readonly credits: { readonly reserved: 0 | 1; readonly charged: 0 | 1 };
+  readonly result?: ResultView;
+  readonly error?: {
+    readonly code: ErrorCode;
+    readonly detail: string;
+    readonly retryable: boolean;
+  };
+  /** Only where it was asked for. */
+  readonly callback?: CallbackView;
+  /** Only in the 202 of the synchronous endpoint whose wait ended. */
+  readonly sync_timeout?: true;
+}
+
+export class JobViews {
+  readonly #baseUrl: string;
+
+  /** @param baseUrl without a trailing slash; links are made of it, never of the Host header. */
+  constructor(baseUrl: string) {
+    this.#baseUrl = baseUrl;
+  }
+
+  statusUrl(jobId: string): string {
+    return `${this.#baseUrl}/v1/matting/jobs/${jobId}`;
+  }
+
+  view(job: Job): JobView {
+    const view = this.viewWithoutCallback(job);
+    return job.callback === null ? view : { ...view, callback: callbackOf(job.callback) };
+  }
+
+  /** What the notification itself tells. */
+  viewWithoutCallback(job: Job): Omit<JobView, 'callback'> {
+    const status = publicState(job);
+    return {
+      job_id: job.id,
+      status,
+      created_at: isoTime(job.createdAtMs),
+      started_at: isoTimeOrNull(job.startedAtMs),
+      finished_at: isoTimeOrNull(job.finishedAtMs),
+      status_url: this.statusUrl(job.id),
+      credits: { reserved: isFinal(job) ? 0 : 1, charged: job.state === 'succeeded' ? 1 : 0 },
+      ...(status === 'succeeded' ? { result: this.#result(job) } : {}),
+      ...(job.failure === null ? {} : { error: errorOf(job.failure) }),
+    };
+  }
+
+  #result(job: Job): ResultView {
+    const { result, expiresAtMs } = job;
+    if (result === null || expiresAtMs === null) {
+      throw new Error(`job ${job.id} succeeded without a result`);
+    }
+    return {
+      url: `${this.#baseUrl}/v1/results/${result.token}`,
+      format: result.format,
+      contentType: contentTypeOf(result.format),
+      sizeBytes: result.bytes,
+      width: result.width,
+      height: result.height,
+      expiresAt: isoTime(expiresAtMs),
+    };
+  }
+}
+
+/** Why a final job cannot be answered with a result; undefined for open and succeeded ones. */
+export function refusalOf(job: Job): ContractError | undefined {
+  if (job.failure !== null) {
+    const { code, detail, retryable } = job.failure;
+    return new ContractError(code, detail, { retryable, jobId: job.id });
+  }
+  if (publicState(job) !== 'expired') return undefined;
+  const detail = 'the result of this job has expired; submit the image again under another key';
+  return new ContractError('RESULT_EXPIRED', detail, { jobId: job.id });
+}
+
+function errorOf({ code, detail, retryable }: NonNullable<Job['failure']>): JobView['error'] {
+  return { code, detail, retryable };
+}
+
+function callbackOf(callback: JobCallback): CallbackView {
+  return {
+    url: callback.url,
+    status: callback.status,
+    attempts: callback.attempts,
+    last_status_code: callback.lastStatusCode,
+    last_attempt_at: isoTimeOrNull(callback.lastAttemptAtMs),
+    next_attempt_at: isoTimeOrNull(callback.nextAttemptAtMs),
+  };
+}
+
+function isoTime(timeMs: number): string {
+  return new Date(timeMs).toISOString();
+}
+
+function isoTimeOrNull(timeMs: number | null): string | null {
+  return timeMs === null ? null : isoTime(timeMs);
+}

@@ -1,0 +1,100 @@
+/**
+ * Whether the service takes another job of an account: asked after replay and join and before a
+ * credit is touched. Jobs accepted earlier are not its matter; they wait.
+ */
+import { ContractError } from '#contract/errors.ts';
+import { aheadOf, retryAfterS } from '../../domain/queue-share.ts';
+import { FETCH_LIMITS } from '../../sources/guarded-fetch.ts';
+import type { JobStore, QueuedWork } from '../../store/job-store.ts';
+
+/**
+ * The queue is counted at most this often; what is overshot meanwhile is bounded by the rate
+ * limits.
+ */
+const QUEUE_CACHE_MS = 1000;
+/** A node that restarts is back within this. */
+const NO_NODE_RETRY_AFTER_S = 10;
+/** The pace is what all replicas finished in these. */
+const PACE_WINDOWS_MS = [60_000, 600_000];
+/** Asked only where somebody is refused. */
+const PACE_CACHE_MS = 5000;
+
+export interface AcceptanceDependencies {
+  readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
+  /**
+   * Milliseconds since a node was last routable here: 0 while one is; counted from the start of
+   * this process where none has been.
+   */
+  readonly unroutableMs: () => number;
+  readonly noNodeGraceMs: number;
+  readonly queueMegapixelsMax: number;
+  readonly now?: () => number;
+}
+
+export class AcceptanceGate {
+  readonly #dependencies: AcceptanceDependencies;
+  readonly #queued: Remembered<QueuedWork>;
+  readonly #megapixelsPerS: Remembered<number>;
+
+  constructor(dependencies: AcceptanceDependencies) {
+    const { jobs, now = () => performance.now() } = dependencies;
+    this.#dependencies = dependencies;
+    this.#queued = new Remembered(() => jobs.queued(), QUEUE_CACHE_MS, now);
+    this.#megapixelsPerS = new Remembered(() => megapixelsPerS(jobs), PACE_CACHE_MS, now);
+  }
+
+  /**
+   * Passes where the account may add a job.
+   * @throws ContractError SERVICE_UNAVAILABLE with retryAfterS.
+   */
+  async requireOpen(accountId: string): Promise<void> {
+    const { unroutableMs, noNodeGraceMs, queueMegapixelsMax } = this.#dependencies;
+    if (unroutableMs() > noNodeGraceMs) {
+      throw new ContractError('SERVICE_UNAVAILABLE', 'no inference node is available', {
+        retryAfterS: NO_NODE_RETRY_AFTER_S,
+      });
+    }
+    const { byAccount } = await this.#queued.get();
+    const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
+    if (ahead === undefined) return;
+    const megapixelsPerS = await this.#megapixelsPerS.get();
+    throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
+      retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
+    });
+  }
+}
+
+/** The higher of two: a minute in which the fleet stood still says little of the next. */
+async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
+  const done = await Promise.all(PACE_WINDOWS_MS.map(windowMs => jobs.doneWithin(windowMs)));
+  return Math.max(...done.map(({ megapixels }, at) => (megapixels * 1000) / PACE_WINDOWS_MS[at]));
+}
+
+/** An answer that is asked for at most every `cacheMs`, however many want it. */
+class Remembered<T> {
+  readonly #ask: () => Promise<T>;
+  readonly #cacheMs: number;
+  readonly #now: () => number;
+  #answer: { readonly atMs: number; readonly value: Promise<T>; failed: boolean } | undefined;
+
+  constructor(ask: () => Promise<T>, cacheMs: number, now: () => number) {
+    this.#ask = ask;
+    this.#cacheMs = cacheMs;
+    this.#now = now;
+  }
+
+  get(): Promise<T> {
+    const now = this.#now();
+    const known = this.#answer;
+    if (known !== undefined && !known.failed && now - known.atMs < this.#cacheMs) {
+      return known.value;
+    }
+    const answer = { atMs: now, value: this.#ask(), failed: false };
+    // A failure is not kept: the next caller asks anew, this one gets the error.
+    answer.value.catch(() => {
+      answer.failed = true;
+    });
+    this.#answer = answer;
+    return answer.value;
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * The fields of a submission and their rules: what can be said of them without the image's bytes,
+ * the network or the database.
+ */
+import { ContractError } from '#contract/errors.ts';
+import { OUTPUT_FORMATS, type OutputFormat, parseOutputFormat } from '#contract/formats.ts';
+import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { type CallbackPolicy, requireCallbackUrl } from '../../sources/callback-url.ts';
+import { requireImageUrl } from '../../sources/image-url.ts';
+import type { OutgoingPolicy } from '../../sources/outgoing-url.ts';
+
+export const MATTING_FIELDS = [
+  'image_url',
+  'image_base64',
+  'output_format',
+  'callback_url',
+  'callback_secret',
+] as const;
+export type MattingField = (typeof MATTING_FIELDS)[number];
+export type TextField = Exclude<MattingField, 'image_base64'>;
+
+/** A string longer than every rule allows: its text was dropped. */
+export const OVERLONG: unique symbol = Symbol('overlong');
+export type TextValue = string | typeof OVERLONG;
+
+/** A body's fields as they were sent; absent and null are the same. */
+export interface MattingFields {
+  readonly texts: ReadonlyMap<TextField, TextValue>;
+  /** Whether image_base64 was a string, an empty one too. Its bytes go another way. */
+  readonly imageGiven: boolean;
+}
+
+export interface MattingRequest {
+  /** Undefined: the image came as Base64. */
+  readonly imageUrl: string | undefined;
+  readonly outputFormat: OutputFormat;
+  /** Undefined: nobody is to be notified. */
+  readonly callback: CallbackRequest | undefined;
+}
+
+/** As they were sent. */
+export interface CallbackRequest {
+  readonly url: string;
+  /** Never to be logged. */
+  readonly secret: string;
+}
+
+export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
+
+const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
+
+/**
+ * Checks in the contract's order: one source, the output format, the callback pair, the URL's text.
+ * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, INVALID_CALLBACK
+ */
+export function requireMattingRequest(fields: MattingFields, policy: FieldPolicy): MattingRequest {
+  const { texts, imageGiven } = fields;
+  const url = texts.get('image_url');
+  if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
+  const outputFormat = requireOutputFormat(texts.get('output_format'));
+  const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
+  return {
+    imageUrl: url === undefined ? undefined : requireUrl(url, policy),
+    outputFormat,
+    callback,
+  };
+}
+
+function notOneSource(bothGiven: boolean): ContractError {
+  const detail = bothGiven
+    ? 'image_url and image_base64 exclude each other'
+    : 'one of image_url and image_base64 is required';
+  const fieldErrors = [
+    { field: 'image_url', detail },
+    { field: 'image_base64', detail },
+  ];
+  return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
+}
+
+function requireOutputFormat(given: TextValue | undefined): OutputFormat {
+  if (given === undefined) return 'png';
+  const format = given === OVERLONG ? undefined : parseOutputFormat(given);
+  if (format !== undefined) return format;
+  const detail = `output_format must be one of ${OUTPUT_FORMATS.join(', ')}`;
+  const fieldErrors = [{ field: 'output_format', detail }];
+  throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
+}
+
+function requireUrl(url: TextValue, policy: OutgoingPolicy): string {
+  if (url === OVERLONG) {
+    const detail = `image_url is over ${URL_LENGTH_MAX} characters`;
+    const fieldErrors = [{ field: 'image_url', detail }];
+    throw new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
+  }
+  requireImageUrl(url, policy);
+  return url;
+}
+
+function requireCallback(
+  url: TextValue | undefined,
+  secret: TextValue | undefined,
+  policy: FieldPolicy,
+): CallbackRequest | undefined {
+  if (url === undefined && secret === undefined) return undefined;
+  const pair = 'callback_url and callback_secret come together';
+  if (url === undefined) throw invalidCallback('callback_url', `missing: ${pair}`);
+  if (secret === undefined) throw invalidCallback('callback_secret', `missing: ${pair}`);
+  if (url === OVERLONG) {
+    throw invalidCallback('callback_url', `must be at most ${URL_LENGTH_MAX} characters`);
+  }
+  requireCallbackUrl(url, policy);
+  if (secret === OVERLONG || !CALLBACK_SECRET.test(secret)) {
+    throw invalidCallback('callback_secret', 'must be 24 to 128 printable ASCII characters');
+  }
+  return { url, secret };
+}
+
+function invalidCallback(field: 'callback_url' | 'callback_secret', wrong: string): ContractError {
+  const fieldErrors = [{ field, detail: wrong }];
+  return new ContractError('INVALID_CALLBACK', `${field}: ${wrong}`, { fieldErrors });
+}

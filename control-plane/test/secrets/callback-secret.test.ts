@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { test } from 'node:test';
+import { CallbackSecrets, signingKeyOf } from '../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../src/secrets/secret-box.ts';
+
+const prefixed = (bytes: number) => `whsec_${randomBytes(bytes).toString('base64')}`;
+
+test('a secret opens under no other key, for no other job, and not when altered', () => {
+  const box = new SecretBox(randomBytes(32));
+  const secrets = new CallbackSecrets(box);
+  const jobId = randomUUID();
+  const sealed = secrets.seal(jobId, 's'.repeat(24));
+  const { secret, secretKeyId } = sealed;
+  assert.ok(secret !== null);
+  assert.equal(secrets.open(randomUUID(), sealed), undefined);
+  assert.equal(secrets.open(jobId, { secret, secretKeyId: 'another' }), undefined);
+  assert.equal(secrets.open(jobId, { secret: null, secretKeyId: null }), undefined);
+  const others = new CallbackSecrets(new SecretBox(randomBytes(32)));
+  assert.equal(others.open(jobId, sealed), undefined);
+  const otherBox = new SecretBox(randomBytes(32));
+  assert.equal(new CallbackSecrets(otherBox).open(jobId, { ...sealed }), undefined);
+  assert.notEqual(otherBox.keyId, box.keyId);
+  for (let at = 0; at < secret.length; at += 1) {
+    const altered: Uint8Array = Uint8Array.from(secret);
+    altered[at] = secret[at] ^ 1;
+    assert.equal(secrets.open(jobId, { secret: altered, secretKeyId }), undefined, `byte ${at}`);
+  }
+  for (const length of [0, 11, 12, 27, 28, secret.length - 1]) {
+    assert.equal(secrets.open(jobId, { secret: secret.slice(0, length), secretKeyId }), undefined);
+  }
+});
+
+test('what is stored shows nothing of the secret, and is never the same twice', () => {
+  const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
+  const text = 'a secret of twenty-nine chars';
+  const jobId = randomUUID();
+  const stored = [1, 2].map(() => Buffer.from(secrets.seal(jobId, text).secret!));
+  assert.ok(!stored[0].equals(stored[1]));
+  for (const bytes of stored) assert.ok(!bytes.includes('secret'));
+  assert.ok(stored[0].length <= 1024, 'the column holds 1 KB');
+});
+
+test('Base64 behind whsec_ is decoded where it makes 24 to 64 bytes', () => {
+  for (const bytes of [24, 25, 26, 32, 63, 64]) {
+    const text = prefixed(bytes);
+    const key = Buffer.from(text.slice(6), 'base64');
+    assert.deepEqual(signingKeyOf(text), key);
+    assert.deepEqual(signingKeyOf(text.replace(/=+$/, '')), key, 'padding is optional');
+  }
+});
+
+test('anything else is used as it is', () => {
+  const base64 = randomBytes(32).toString('base64');
+  for (const text of [
+    's'.repeat(24),
+    base64,
+    prefixed(18),
+    prefixed(23),
+    prefixed(65),
+    `WHSEC_${base64}`,
+    `whsec_${base64} `,
+    `whsec_ ${base64}`,
+    `whsec_${base64.slice(0, 42)}-_`,
+    `whsec_${base64}=`,
+    `whsec_${'A'.repeat(33)}`,
+    `whsec_${'='.repeat(24)}`,
+  ]) {
+    assert.deepEqual(signingKeyOf(text), Buffer.from(text), text);
+  }
+});
+
+test('what was sealed opens to the signing key', () => {
+  const secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
+  for (const text of ['s'.repeat(128), prefixed(64)]) {
+    const jobId = randomUUID();
+    assert.deepEqual(secrets.open(jobId, secrets.seal(jobId, text)), signingKeyOf(text));
+  }
+});

@@ -1,0 +1,266 @@
+/** What each end of an attempt means for the job: the rules of job-runner.ts over real gRPC. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { OutputFormat } from '#gen/matting/v1/matte_service.ts';
+import { cutOutOf, type Script, ScriptedNode } from '../../nodes/scripted-node.ts';
+import { Harness, until } from './harness.ts';
+
+let harness: Harness;
+
+beforeEach(async () => {
+  harness = await Harness.open();
+});
+
+afterEach(async () => {
+  await harness.close();
+});
+
+async function joined(script?: Script): Promise<ScriptedNode> {
+  const node = await ScriptedNode.start({ script });
+  await harness.join(node);
+  return node;
+}
+
+/** Plays the scripts one after the other, the last one for ever. */
+function inTurn(...scripts: Script[]): Script {
+  let played = 0;
+  return exchange => scripts[Math.min(played++, scripts.length - 1)](exchange);
+}
+
+const wellDone: Script = exchange => exchange.cutOut();
+
+function admitThen(then: (exchange: Parameters<Script>[0]) => void | Promise<void>): Script {
+  return async exchange => {
+    exchange.admit();
+    await exchange.receive();
+    await then(exchange);
+  };
+}
+
+describe('an attempt on a node', () => {
+  it('lost with an engine once is tried again and succeeds', async () => {
+    await joined(
+      inTurn(
+        admitThen(exchange => exchange.fail('ENGINE_LOST')),
+        wellDone,
+      ),
+    );
+    await harness.startReplica();
+    const job = await harness.untilFinal(await harness.submit());
+    assert.equal(job.state, 'succeeded');
+    assert.deepEqual([job.lostAttempts, job.lostWithProcess], [1, 1]);
+    await harness.assertMoneySettled({ charged: 1 });
+  });
+
+  it('lost with a process twice fails the job for good, and the third node is spared', async () => {
+    const killer = admitThen(exchange => exchange.fail('PICTURE_WORKER_LOST'));
+    const nodes = [await joined(killer), await joined(killer), await joined(killer)];
+    await harness.startReplica();
+    const job = await harness.untilFinal(await harness.submit());
+    assert.equal(job.failure?.code, 'PROCESSING_FAILED');
+    assert.equal(job.failure?.retryable, false);
+    assert.equal(nodes.filter(node => node.headers.length > 0).length, 2, 'two different nodes');
+    await harness.assertMoneySettled({ charged: 0 });
+    assert.deepEqual(await harness.blobNames(), []);
+  });
+
+  it('lost with its node three times fails the job, which may be sent again', async () => {
+    const node = await joined();
+    // The connection breaks under the admitted image, each time.
+    node.script = admitThen(async () => {
+      await node.down();
+      await node.up();
+    });
+    await harness.startReplica();
+    const job = await harness.untilFinal(await harness.submit());
+    assert.equal(job.failure?.code, 'PROCESSING_FAILED');
+    assert.equal(job.failure?.retryable, true);
+    assert.deepEqual([job.lostAttempts, job.lostWithProcess], [3, 0]);
+    assert.equal(job.idempotencyKeyHash, null, 'the key is free again');
+    await harness.assertMoneySettled({ charged: 0 });
+  });
+
+  it('whose node hangs is cut off at the limit and tried elsewhere', async () => {
+    // The room it says it has makes it the first choice, whichever way ties fall.
+    const hanging = await ScriptedNode.start({
+      script: admitThen(exchange => exchange.cancelled),
+      imagesMax: 3,
+    });
+    await harness.join(hanging);
+    const well = await joined();
+    // The limit is the other attempt's too, which has to be done in it.
+    await harness.startReplica({ attemptTimeoutMs: 2000 });
+    const job = await harness.untilFinal(await harness.submit());
+    assert.equal(job.state, 'succeeded');
+    assert.equal(job.lostAttempts, 1);
+    assert.deepEqual([hanging.headers.length, well.headers.length], [1, 1]);
+  });
+
+  it('refused for now goes to another node at once and counts nothing', async () => {
+    // The room it says it has makes it the first choice, whichever way ties fall.
+    const full = await ScriptedNode.start({
+      script: async exchange => exchange.fail('NODE_OVERLOADED'),
+      imagesMax: 3,
+    });
+    await harness.join(full);
+    const well = await joined();
+    const { observed } = await harness.startReplica();
+    const job = await harness.untilFinal(await harness.submit());
+    assert.equal(job.state, 'succeeded');
+    assert.equal(job.lostAttempts, 0);
+    assert.deepEqual([full.headers.length, well.headers.length], [1, 1]);
+    assert.ok(observed.includes('attempt refused NODE_OVERLOADED'));
+  });
+
+  it('refused everywhere waits, keeps no lease, and is done when a node has room', async () => {
+    const node = await joined(async exchange => exchange.fail('NODE_UNAVAILABLE'));
+    await harness.startReplica();
+    const jobId = await harness.submit();
+    await until(() => node.headers.length >= 2, 'a second try');
+    await until(async () => (await harness.job(jobId)).lease === null, 'no lease');
+    assert.equal((await harness.job(jobId)).startedAtMs, null);
+    node.script = wellDone;
+    const job = await harness.untilFinal(jobId);
+    assert.equal(job.state, 'succeeded');
+  });
+
+  it('is not offered again to a node that cannot do it', async () => {
+    const incapable = await joined(async exchange => exchange.fail('NODE_INCAPABLE'));
+    await harness.startReplica({ noNodeGraceMs: 200 });
+    const job = await harness.untilFinal(await harness.submit());
+    assert.equal(incapable.headers.length, 1);
+    assert.equal(job.failure?.code, 'PROCESSING_FAILED');
+    assert.equal(job.failure?.retryable, true);
+    await harness.assertMoneySettled({ charged: 0 });
+  });
+
+  it('of a format no routable node takes fails after the grace', async () => {
+    const node = await joined();
+    await harness.startReplica({ noNodeGraceMs: 200 });
+    const job = await harness.untilFinal(await harness.submit({ format: 'avif' }));
+    assert.equal(job.failure?.code, 'PROCESSING_FAILED');
+    assert.equal(node.headers.length, 0);
+  });
+
+  it('that finds the image at fault fails the job with that code, once', async () => {
+    const node = await joined(admitThen(exchange => exchange.fail('IMAGE_RESOLUTION_TOO_LARGE')));
+    await harness.startReplica();
+    const job = await harness.untilFinal(await harness.submit());
+    assert.equal(job.failure?.code, 'IMAGE_RESOLUTION_TOO_LARGE');
+    assert.equal(job.failure?.retryable, false);
+    assert.equal(node.headers.length, 1);
+    await harness.assertMoneySettled({ charged: 0 });
+  });
+
+  it("that is the node's own fault is tried once elsewhere", async () => {
+    const faulty: Script = admitThen(exchange => exchange.fail('NODE_FAULT'));
+    const first = await joined(faulty);
+    const second = await joined(faulty);
+    await harness.startReplica();
+    const failed = await harness.untilFinal(await harness.submit());
+    assert.equal(failed.failure?.code, 'PROCESSING_FAILED');
+    assert.deepEqual([first.headers.length, second.headers.length], [1, 1]);
+    assert.equal(failed.lostAttempts, 0);
+    second.script = wellDone;
+    first.script = wellDone;
+    assert.equal((await harness.untilFinal(await harness.submit())).state, 'succeeded');
+  });
+
+  it('that fails again and again takes its node out, and the jobs succeed elsewhere', async () => {
+    const faulty = await joined(admitThen(exchange => exchange.fail('NODE_FAULT')));
+    // Slower by its own report, so that the faulty one is the first choice.
+    const well = await ScriptedNode.start({ load: () => ({ inferMs: 1000 }) });
+    await harness.join(well);
+    const { fleet } = await harness.startReplica();
+    for (let sent = 0; sent < 8; sent += 1) {
+      const job = await harness.untilFinal(await harness.submit());
+      assert.equal(job.state, 'succeeded');
+      assert.equal(job.lostAttempts, 0, 'a fault of the node counts against nobody');
+    }
+    assert.equal(faulty.headers.length, 5);
+    assert.equal(well.headers.length, 8);
+    const ejected = fleet.snapshots().filter(node => node.ejectedUntilMs > performance.now());
+    assert.deepEqual(
+      ejected.map(({ nodeId }) => nodeId),
+      [faulty.nodeId],
+    );
+    await harness.assertMoneySettled({ charged: 8 });
+  });
+
+  it('whose input is gone from the storage fails the job, which may be sent again', async () => {
+    const node = await joined();
+    await harness.startReplica();
+    // Nothing goes there until its engine is back.
+    node.enginesReady = 0;
+    node.report();
+    await until(() => harness.replicas[0].fleet.snapshots()[0]?.enginesReady === 0);
+    const jobId = await harness.submit();
+    await harness.blobs.remove(`inputs/${jobId}`);
+    node.enginesReady = 1;
+    node.report();
+    const job = await harness.untilFinal(jobId);
+    assert.equal(job.failure?.code, 'PROCESSING_FAILED');
+    assert.equal(job.failure?.retryable, true);
+    assert.equal(job.lostAttempts, 0);
+  });
+});
+
+describe('a result', () => {
+  const broken: Record<string, Script> = {
+    'with a wrong checksum': admitThen(exchange => {
+      exchange.announce(Buffer.from('abc'));
+      exchange.send(Buffer.from('abc'));
+      exchange.done(Buffer.alloc(32));
+      exchange.end();
+    }),
+    'shorter than announced': admitThen(exchange => {
+      exchange.announce(Buffer.from('abc'), { sizeBytes: 4 });
+      exchange.send(Buffer.from('abc'));
+      exchange.done(Buffer.alloc(32));
+      exchange.end();
+    }),
+    'longer than announced': admitThen(exchange => {
+      exchange.announce(Buffer.from('abc'), { sizeBytes: 2 });
+      exchange.send(Buffer.from('abc'));
+      exchange.end();
+    }),
+    'of another format': admitThen(exchange => {
+      exchange.announce(Buffer.from('abc'), { format: OutputFormat.OUTPUT_FORMAT_WEBP });
+      exchange.end();
+    }),
+    'that never comes': admitThen(exchange => exchange.end()),
+    'before Admitted': async exchange => {
+      exchange.announce(Buffer.from('abc'));
+      exchange.end();
+    },
+  };
+  for (const [what, script] of Object.entries(broken)) {
+    it(`${what} is never stored, and another attempt succeeds`, async () => {
+      await joined(inTurn(script, wellDone));
+      await harness.startReplica();
+      const bytes = randomBytes(1000);
+      const job = await harness.untilFinal(await harness.submit({ bytes }));
+      assert.deepEqual(await harness.resultOf(job), cutOutOf(bytes));
+      assert.deepEqual(await harness.blobNames(), [job.result?.blob]);
+    });
+  }
+
+  it('of several megabytes arrives whole, with what is known of it', async () => {
+    await joined();
+    const replica = await harness.startReplica();
+    const bytes = randomBytes(5 * 1024 * 1024);
+    const jobId = await harness.submit({ bytes });
+    const told = new Promise<void>(resolve => replica.events.onFinal(jobId, resolve));
+    await told;
+    const job = await harness.job(jobId);
+    assert.equal(job.state, 'succeeded', 'visible when it is told of');
+    const expected = cutOutOf(bytes);
+    assert.deepEqual(await harness.resultOf(job), expected);
+    assert.equal(job.result?.bytes, expected.length);
+    assert.deepEqual([job.result?.width, job.result?.height], [10, 10]);
+    assert.equal(job.timings?.infer, 3);
+    assert.equal(job.result?.blob, `results/${jobId}-${job.fence}`);
+    assert.deepEqual(await harness.blobNames(), [job.result?.blob], 'the input is erased');
+  });
+});

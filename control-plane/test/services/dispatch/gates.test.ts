@@ -1,0 +1,352 @@
+/** Readiness, acceptance and leases by fake clocks. */
+import assert from 'node:assert/strict';
+import { describe, it, mock } from 'node:test';
+import { ContractError } from '#contract/errors.ts';
+import { LEASE_RENEW_MS } from '../../../src/domain/lease.ts';
+import { withDatabasePatience } from '../../../src/services/database-patience.ts';
+import { HeldLease } from '../../../src/services/dispatch/held-lease.ts';
+import { JobMemories } from '../../../src/services/dispatch/job-memories.ts';
+import { ReadinessService } from '../../../src/services/readiness.ts';
+import { AcceptanceGate } from '../../../src/services/submission/acceptance.ts';
+import type { QueuedWork } from '../../../src/store/job-store.ts';
+
+const claim = { jobId: 'job', holder: 'replica', fence: 1 };
+const CALLER = 'caller';
+
+/** A queue by what each account has in it, in stored megapixels. */
+function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
+  const byAccount = new Map(
+    Object.entries(accounts).map(([id, megapixels]) => [id, { jobs: 1, megapixels, unfetched: 0 }]),
+  );
+  const megapixels = Object.values(accounts).reduce((sum, each) => sum + each, 0);
+  return { jobs: byAccount.size, megapixels, oldestAgeMs: 0, byAccount };
+}
+
+describe('the acceptance gate', () => {
+  interface State {
+    unroutableMs: number;
+    /** Of the caller. */
+    megapixels: number;
+    others?: Readonly<Record<string, number>>;
+    nowMs?: number;
+    /** Megapixels finished in the last minute. */
+    done?: number;
+    /** And in the last ten. */
+    doneInTen?: number;
+  }
+
+  function gate(state: State) {
+    let counted = 0;
+    const acceptance = new AcceptanceGate({
+      jobs: {
+        queued: async () => {
+          counted += 1;
+          return queueOf({ [CALLER]: state.megapixels, ...state.others });
+        },
+        doneWithin: async windowMs => ({
+          jobs: 1,
+          megapixels: (windowMs === 60_000 ? state.done : state.doneInTen) ?? 0,
+        }),
+      },
+      unroutableMs: () => state.unroutableMs,
+      noNodeGraceMs: 60_000,
+      queueMegapixelsMax: 100,
+      now: () => state.nowMs ?? 0,
+    });
+    return { acceptance, counted: () => counted };
+  }
+
+  const unavailable = (error: unknown) => {
+    assert.ok(error instanceof ContractError);
+    assert.equal(error.code, 'SERVICE_UNAVAILABLE');
+    assert.ok((error.retryAfterS ?? 0) > 0);
+    return true;
+  };
+
+  it('shuts when no node was routable for longer than the grace', async () => {
+    const state = { unroutableMs: 60_001, megapixels: 0 };
+    const { acceptance } = gate(state);
+    await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
+    state.unroutableMs = 60_000;
+    await acceptance.requireOpen(CALLER);
+  });
+
+  it('shuts when more is queued than may be, and looks at most once a second', async () => {
+    const state = { unroutableMs: 0, megapixels: 101, nowMs: 0 };
+    const { acceptance, counted } = gate(state);
+    await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
+    state.megapixels = 100;
+    await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
+    assert.equal(counted(), 1);
+    state.nowMs = 1000;
+    await acceptance.requireOpen(CALLER);
+    assert.equal(counted(), 2);
+  });
+
+  it('lets in who is below its share however much the others have queued', async () => {
+    const others = { loud: 1e6, louder: 1e9 };
+    // A third of 100.
+    await gate({ unroutableMs: 0, megapixels: 33, others }).acceptance.requireOpen(CALLER);
+    await gate({ unroutableMs: 0, megapixels: 33, others }).acceptance.requireOpen('new here');
+    const over = gate({ unroutableMs: 0, megapixels: 34, others }).acceptance;
+    await assert.rejects(over.requireOpen(CALLER), unavailable);
+    await assert.rejects(over.requireOpen('loud'), unavailable);
+  });
+
+  it('asks to come when the caller may be let in, at the better pace of late', async () => {
+    const retryAfter = async (state: Omit<State, 'unroutableMs'>) => {
+      const { acceptance } = gate({ unroutableMs: 0, ...state });
+      const error = await acceptance.requireOpen(CALLER).catch(caught => caught);
+      return error.retryAfterS as number;
+    };
+    // 120 MP a minute are 2 a second.
+    assert.equal(await retryAfter({ megapixels: 200, done: 120 }), 50);
+    assert.equal(await retryAfter({ megapixels: 200, done: 1200 }), 5);
+    assert.equal(await retryAfter({ megapixels: 101, done: 120 }), 5, 'never at once');
+    assert.equal(await retryAfter({ megapixels: 1e9, done: 1 }), 120);
+    assert.equal(await retryAfter({ megapixels: 101, done: 0 }), 15, 'nothing moves');
+    const blip = { megapixels: 200, done: 0, doneInTen: 1200 };
+    assert.equal(await retryAfter(blip), 50, 'a minute that stood still says little');
+    // 20 over its half, at half of the pace; what the other has queued is not waited for.
+    const beside = { megapixels: 70, others: { loud: 1e6 }, done: 120 };
+    assert.equal(await retryAfter(beside), 20);
+  });
+
+  it('does not remember a count that failed', async () => {
+    let fails = true;
+    const acceptance = new AcceptanceGate({
+      jobs: {
+        queued: async () => (fails ? Promise.reject(new Error('away')) : queueOf({})),
+        doneWithin: async () => ({ jobs: 0, megapixels: 0 }),
+      },
+      unroutableMs: () => 0,
+      noNodeGraceMs: 1,
+      queueMegapixelsMax: 1,
+      now: () => 0,
+    });
+    await assert.rejects(acceptance.requireOpen(CALLER), /away/);
+    fails = false;
+    await acceptance.requireOpen(CALLER);
+  });
+});
+
+describe('readiness', () => {
+  function service(state: { database?: Error; routable: boolean; nowMs: number }) {
+    const failures: unknown[] = [];
+    let looks = 0;
+    const readiness = new ReadinessService(
+      {
+        checkDatabase: async () => {
+          looks += 1;
+          if (state.database) throw state.database;
+        },
+        checkStorage: async () => undefined,
+        hasBeenRoutable: () => state.routable,
+        now: () => state.nowMs,
+      },
+      cause => failures.push(cause),
+    );
+    return { readiness, failures, looks: () => looks };
+  }
+
+  it('needs database, storage and a node seen once', async () => {
+    const state = { routable: false, nowMs: 0, database: new Error('away') as Error | undefined };
+    const { readiness, failures } = service(state);
+    assert.deepEqual(await readiness.check(), {
+      ready: false,
+      causes: ['database', 'no-node-yet'],
+    });
+    assert.deepEqual(failures, ['database']);
+    state.database = undefined;
+    state.routable = true;
+    state.nowMs = 1000;
+    assert.deepEqual(await readiness.check(), { ready: true });
+    readiness.startDraining();
+    assert.deepEqual(await readiness.check(), { ready: false, causes: ['draining'] });
+  });
+
+  it('looks at most once a second', async () => {
+    const state = { routable: true, nowMs: 0 };
+    const { readiness, looks } = service(state);
+    await Promise.all([readiness.check(), readiness.check(), readiness.check()]);
+    assert.equal(looks(), 1);
+  });
+
+  it('does not wait for ever', async () => {
+    mock.timers.enable({ apis: ['setTimeout'] });
+    try {
+      const readiness = new ReadinessService(
+        {
+          checkDatabase: () => new Promise(() => undefined),
+          checkStorage: async () => undefined,
+          hasBeenRoutable: () => true,
+        },
+        () => undefined,
+      );
+      const checked = readiness.check();
+      mock.timers.tick(2000);
+      assert.deepEqual(await checked, { ready: false, causes: ['database'] });
+    } finally {
+      mock.timers.reset();
+    }
+  });
+});
+
+describe('a held lease', () => {
+  async function held(renew: () => Promise<boolean>, run: (lease: HeldLease) => Promise<void>) {
+    mock.timers.enable({ apis: ['setInterval'] });
+    const stop = new AbortController();
+    const failures: unknown[] = [];
+    const lease = new HeldLease({
+      jobs: { renew },
+      claim,
+      stop: stop.signal,
+      onRenewFailure: error => failures.push(error),
+    });
+    try {
+      await run(lease);
+    } finally {
+      lease.stopRenewing();
+      mock.timers.reset();
+    }
+    return { failures, stop };
+  }
+
+  const settle = () => new Promise(resolve => setImmediate(resolve));
+
+  it('aborts everything at once when a renewal is refused', async () => {
+    let stands = true;
+    await held(
+      async () => stands,
+      async lease => {
+        mock.timers.tick(LEASE_RENEW_MS);
+        await settle();
+        assert.equal(lease.signal.aborted, false);
+        stands = false;
+        mock.timers.tick(LEASE_RENEW_MS);
+        await settle();
+        assert.equal(lease.signal.aborted, true);
+        assert.equal(lease.end, 'lost');
+      },
+    );
+  });
+
+  it('goes on while the database does not answer', async () => {
+    const { failures } = await held(
+      () => Promise.reject(new Error('away')),
+      async lease => {
+        for (let beat = 0; beat < 10; beat += 1) {
+          mock.timers.tick(LEASE_RENEW_MS);
+          await settle();
+        }
+        assert.equal(lease.signal.aborted, false);
+      },
+    );
+    assert.equal(failures.length, 10);
+  });
+
+  it('renews no more when the work is over', async () => {
+    let renewals = 0;
+    await held(
+      async () => {
+        renewals += 1;
+        return true;
+      },
+      async lease => {
+        lease.stopRenewing();
+        mock.timers.tick(10 * LEASE_RENEW_MS);
+        await settle();
+        assert.equal(renewals, 0);
+      },
+    );
+  });
+
+  it('tells stopping from losing, and a loss outweighs', async () => {
+    const stop = new AbortController();
+    const options = {
+      jobs: { renew: async () => true },
+      claim,
+      stop: stop.signal,
+      onRenewFailure: () => undefined,
+    };
+    const lease = new HeldLease(options);
+    stop.abort();
+    assert.equal(lease.end, 'stopping');
+    lease.lose();
+    assert.equal(lease.end, 'lost');
+    lease.stopRenewing();
+    const late = new HeldLease(options);
+    assert.equal(late.signal.aborted, true);
+    late.stopRenewing();
+  });
+});
+
+describe('patience with the database', () => {
+  const away = new ContractError('SERVICE_UNAVAILABLE', 'away');
+
+  it('repeats while it is away, and ends when told to', async () => {
+    let calls = 0;
+    const never = new AbortController().signal;
+    const answered = await withDatabasePatience(async () => {
+      calls += 1;
+      if (calls < 3) throw away;
+      return 'answer';
+    }, never);
+    assert.deepEqual([answered, calls], ['answer', 3]);
+    const giveUp = AbortSignal.timeout(150);
+    await assert.rejects(
+      withDatabasePatience(() => Promise.reject(away), giveUp),
+      away,
+    );
+  });
+
+  it('tries once even when told to give up already, and repeats no other error', async () => {
+    let calls = 0;
+    const failing = (error: Error) => async () => {
+      calls += 1;
+      throw error;
+    };
+    await assert.rejects(withDatabasePatience(failing(away), AbortSignal.abort()), away);
+    assert.equal(calls, 1);
+    const bug = new TypeError('bug');
+    await assert.rejects(withDatabasePatience(failing(bug), new AbortController().signal), bug);
+    assert.equal(calls, 2);
+  });
+});
+
+describe('the memory of jobs', () => {
+  it('spaces out a job that meets refusals only, up to a bound', () => {
+    let nowMs = 0;
+    const memories = new JobMemories(() => nowMs);
+    const memory = memories.of('job');
+    assert.equal(memories.mustWait('job'), false);
+    let waits: number[] = [];
+    for (let claims = 1; claims <= 8; claims += 1) {
+      memory.refusedClaims = claims;
+      const from = nowMs;
+      while (memories.mustWait('job')) nowMs += 10;
+      waits = [...waits, nowMs - from];
+    }
+    assert.deepEqual(waits, [100, 200, 400, 800, 1600, 2000, 2000, 2000]);
+    assert.equal(memories.mustWait('job'), false);
+  });
+
+  it('knows since when no node can do a job, and forgets it when one can', () => {
+    let nowMs = 5;
+    const memories = new JobMemories(() => nowMs);
+    assert.equal(memories.incapableSince('job', false), undefined);
+    assert.equal(memories.peek('job'), undefined);
+    assert.equal(memories.incapableSince('job', true), 5);
+    nowMs = 9;
+    assert.equal(memories.incapableSince('job', true), 5);
+    assert.equal(memories.incapableSince('job', false), undefined);
+    assert.equal(memories.incapableSince('job', true), 9);
+  });
+
+  it('is bounded', () => {
+    const memories = new JobMemories(() => 0);
+    for (let job = 0; job <= 10_000; job += 1) memories.of(`job-${job}`);
+    assert.equal(memories.peek('job-0'), undefined);
+    assert.notEqual(memories.peek('job-1'), undefined);
+  });
+});

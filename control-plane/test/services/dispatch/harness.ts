@@ -1,0 +1,252 @@
+/**
+ * Everything under the HTTP port, real but for the nodes: a SQLite store and a blob directory of
+ * its own, the fleet over real gRPC, the runner and the dispatcher.
+ */
+import assert from 'node:assert/strict';
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { buffer } from 'node:stream/consumers';
+import { pino } from 'pino';
+import type { Job, JobInput } from '../../../src/domain/job.ts';
+import { isFinal } from '../../../src/domain/job.ts';
+import { Fleet } from '../../../src/nodes/fleet.ts';
+import { Dispatcher } from '../../../src/services/dispatch/dispatcher.ts';
+import type { JobObserver } from '../../../src/services/dispatch/job-observer.ts';
+import { JobRunner } from '../../../src/services/dispatch/job-runner.ts';
+import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
+import { JobEvents } from '../../../src/services/job-events.ts';
+import type { BlobStore } from '../../../src/storage/blob-store.ts';
+import { openStorage } from '../../../src/storage/open-storage.ts';
+import type { JobStore } from '../../../src/store/job-store.ts';
+import { openStores, type Stores } from '../../../src/store/stores.ts';
+import { type ScriptedNode, TEST_TOKEN } from '../../nodes/scripted-node.ts';
+
+const UNTIL_POLL_MS = 5;
+/**
+ * A minute on an idle machine: never the reason, and no run hangs. Counted in looks, since a
+ * machine that stands still lets time pass in which nothing could come about.
+ */
+const UNTIL_LOOKS_MAX = 60_000 / UNTIL_POLL_MS;
+
+export const silent = pino({ level: 'silent' });
+
+/** Resolves when the condition holds; looked at whenever the loop has time. */
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  what = 'the condition',
+): Promise<void> {
+  for (let looks = 0; !(await condition()); looks += 1) {
+    if (looks > UNTIL_LOOKS_MAX) throw new Error(`${what} did not come about`);
+    await new Promise(resolve => setTimeout(resolve, UNTIL_POLL_MS));
+  }
+}
+
+export interface Replica {
+  readonly fleet: Fleet;
+  readonly dispatcher: Dispatcher;
+  readonly events: JobEvents;
+  readonly observed: string[];
+}
+
+export interface ReplicaOptions {
+  readonly holder?: string;
+  readonly noNodeGraceMs?: number;
+  readonly attemptTimeoutMs?: number;
+  readonly fetcher?: SourceFetcher;
+  /** In place of the stores' own: one that fails on command. */
+  readonly jobs?: JobStore;
+  readonly blobs?: BlobStore;
+}
+
+const NO_FETCHER: SourceFetcher = {
+  fetchImage: () => Promise.reject(new Error('this test fetches nothing')),
+};
+
+export class Harness {
+  readonly directory: string;
+  readonly stores: Stores;
+  readonly blobs: BlobStore;
+  readonly replicas: Replica[] = [];
+  readonly #nodes: ScriptedNode[] = [];
+  accountId = '';
+  apiKeyId = '';
+
+  private constructor(directory: string, stores: Stores, blobs: BlobStore) {
+    this.directory = directory;
+    this.stores = stores;
+    this.blobs = blobs;
+  }
+
+  static async open(): Promise<Harness> {
+    const directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
+    const stores = await openStores(`sqlite:${path.join(directory, 'test.sqlite')}`, {
+      log: silent,
+      migrations: 'run',
+      renderOutboxBody: () => '{}',
+    });
+    const harness = new Harness(directory, stores, await openStorage(directory));
+    const { accountId, apiKeyId } = await harness.createAccount('caller');
+    harness.accountId = accountId;
+    harness.apiKeyId = apiKeyId;
+    return harness;
+  }
+
+  async close(): Promise<void> {
+    for (const replica of this.replicas) {
+      replica.dispatcher.hurry();
+      await replica.dispatcher.stop(0);
+      await replica.fleet.close();
+    }
+    for (const node of this.#nodes) await node.down();
+    await this.stores.close();
+    await rm(this.directory, { recursive: true });
+  }
+
+  async createAccount(name: string): Promise<{ accountId: string; apiKeyId: string }> {
+    const account = await this.stores.accounts.create(name);
+    assert.ok(account);
+    await this.stores.ledger.grant(account.id, 1000, 'test');
+    const { key } = await this.stores.apiKeys.create(account.id, 'test');
+    return { accountId: account.id, apiKeyId: key.id };
+  }
+
+  /** Registered and, where a replica runs, routable there. */
+  async join(node: ScriptedNode): Promise<void> {
+    if (!this.#nodes.includes(node)) this.#nodes.push(node);
+    await this.stores.nodes.register(node.registration, 600_000);
+    for (const { fleet } of this.replicas) {
+      await fleet.refresh();
+      await this.untilRoutable(fleet, node.bootId);
+    }
+  }
+
+  untilRoutable(fleet: Fleet, bootId: string): Promise<void> {
+    return until(() => fleet.snapshots().some(node => node.bootId === bootId), 'a routable node');
+  }
+
+  async startReplica(options: ReplicaOptions = {}): Promise<Replica> {
+    const events = new JobEvents();
+    const observed: string[] = [];
+    const jobs = options.jobs ?? this.stores.jobs;
+    const fleet = new Fleet({
+      listMembers: () => this.stores.nodes.listLive(),
+      nodeToken: TEST_TOKEN,
+      log: () => undefined,
+    });
+    const runner = new JobRunner({
+      jobs,
+      blobs: options.blobs ?? this.blobs,
+      fetcher: options.fetcher ?? NO_FETCHER,
+      events,
+      observer: noting(observed),
+      log: silent,
+      attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
+      resultTtlMs: 60_000,
+    });
+    const dispatcher = new Dispatcher({
+      jobs,
+      fleet,
+      runner,
+      events,
+      observer: noting(observed),
+      log: silent,
+      holder: options.holder ?? 'replica',
+      noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
+    });
+    await fleet.start();
+    dispatcher.start();
+    const replica = { fleet, dispatcher, events, observed };
+    this.replicas.push(replica);
+    for (const { bootId } of this.#nodes) await this.untilRoutable(fleet, bootId);
+    return replica;
+  }
+
+  /** A job with a stored input, or of a URL; announced to the replicas as a handler would. */
+  async submit(
+    options: {
+      readonly bytes?: Uint8Array;
+      readonly url?: string;
+      readonly mode?: 'sync' | 'async';
+      readonly format?: JobInput['format'];
+      readonly caller?: { readonly accountId: string; readonly apiKeyId: string };
+    } = {},
+  ): Promise<string> {
+    const id = randomUUID();
+    const bytes = options.bytes ?? Buffer.from(`picture of ${id}`);
+    const { accountId, apiKeyId } = options.caller ?? this;
+    const hash = createHash('sha256').update(id).digest('hex');
+    const outcome = await this.stores.jobs.submit(
+      {
+        id,
+        accountId,
+        apiKeyId,
+        idempotencyKeyHash: hash,
+        fingerprint: hash,
+        mode: options.mode ?? 'sync',
+        outputFormat: 'png',
+        input: options.url === undefined ? await this.#store(id, bytes, options.format) : null,
+        sourceUrl: options.url ?? null,
+      },
+      { jobsInFlightMax: 1000 },
+    );
+    assert.ok(outcome.kind === 'created');
+    for (const { events } of this.replicas) events.jobSubmitted(outcome.job);
+    return id;
+  }
+
+  async job(jobId: string): Promise<Job> {
+    const job = await this.stores.jobs.find(jobId);
+    assert.ok(job);
+    return job;
+  }
+
+  async untilFinal(jobId: string): Promise<Job> {
+    await until(async () => isFinal(await this.job(jobId)), 'the end of the job');
+    return this.job(jobId);
+  }
+
+  async resultOf(job: Job): Promise<Buffer> {
+    assert.ok(job.result, `the job is ${job.state}: ${job.failure?.detail}`);
+    return buffer(await this.blobs.openRead(job.result.blob));
+  }
+
+  /** Every credit is where the ledger says, and none is held any more. */
+  async assertMoneySettled(expected: { readonly charged: number }): Promise<void> {
+    assert.deepEqual(await this.stores.ledger.check(), []);
+    const credits = await this.stores.ledger.credits(this.accountId);
+    assert.equal(credits?.reserved, 0);
+    assert.equal(credits?.available, 1000 - expected.charged);
+  }
+
+  /** Names of all blobs. */
+  async blobNames(): Promise<string[]> {
+    const names: string[] = [];
+    for await (const name of this.blobs.listOlderThan(-1000)) names.push(name);
+    return names.sort();
+  }
+
+  async #store(
+    id: string,
+    bytes: Uint8Array,
+    format: JobInput['format'] = 'png',
+  ): Promise<JobInput> {
+    const blob = `inputs/${id}`;
+    const writer = await this.blobs.createWriter();
+    await writer.write(bytes);
+    await writer.commit(blob);
+    return { blob, bytes: bytes.length, format, width: 10, height: 10 };
+  }
+}
+
+function noting(observed: string[]): JobObserver {
+  return {
+    jobAdmitted: () => observed.push('admitted'),
+    attemptEnded: (kind, reason) => observed.push(`attempt ${kind} ${reason ?? ''}`.trim()),
+    fetchEnded: outcome => observed.push(`fetch ${outcome}`),
+    jobEnded: ({ outcome }) => observed.push(outcome),
+    leaseLost: () => observed.push('lease lost'),
+    takenOver: () => observed.push('taken over'),
+  };
+}

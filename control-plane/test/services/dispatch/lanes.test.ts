@@ -1,0 +1,271 @@
+/** The queue lane by lane, on both databases, and what a replica remembers of its lanes. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { before, describe, it } from 'node:test';
+import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysely';
+import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import type { JobLane } from '../../../src/domain/job-turns.ts';
+import { KnownLanes } from '../../../src/services/dispatch/known-lanes.ts';
+import type { Database } from '../../../src/store/connect.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import { claimed, fundedAccount, newJob, storesOn, submitted } from '../../store/fixtures.ts';
+
+const FLOOD = 10_000;
+const ROWS_A_STATEMENT = 500;
+const nameOf = ({ needsDownload, mode, apiKeyId }: JobLane) =>
+  `${needsDownload ? 'download ' : ''}${mode} ${apiKeyId}`;
+const NONE = { accounts: new Map(), apiKeys: new Map() };
+
+/** Copies of a job's row: what ten thousand submissions would leave, in a second. */
+async function flood(database: Database, jobId: string, count: number): Promise<void> {
+  const { kysely } = database;
+  const row = await kysely
+    .selectFrom('jobs')
+    .selectAll()
+    .where('id', '=', jobId)
+    .executeTakeFirstOrThrow();
+  for (let from = 0; from < count; from += ROWS_A_STATEMENT) {
+    const rows = Array.from({ length: Math.min(ROWS_A_STATEMENT, count - from) }, (_, index) => {
+      const id = randomUUID();
+      const queueAt = row.queue_at! - count + from + index;
+      return { ...row, id, idempotency_key_hash: null, queue_at: queueAt };
+    });
+    await kysely.transaction().execute(async tx => {
+      for (let at = 0; at < rows.length; at += 50) {
+        await tx
+          .insertInto('jobs')
+          .values(rows.slice(at, at + 50))
+          .execute();
+      }
+    });
+  }
+}
+
+for (const dialect of DIALECTS) {
+  describe(`lanes on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect);
+    let database: Database;
+    let stores: Stores;
+
+    before(async () => {
+      database = await databases.open();
+      stores = storesOn(database);
+    });
+
+    it("ten thousand older jobs of one key hide neither another's nor its own sync one", async () => {
+      const loud = await fundedAccount(stores, 10);
+      const quiet = await fundedAccount(stores, 1);
+      const flooding = await submitted(stores, newJob(loud, { apiKeyId: 'key-of-flood' }));
+      await flood(database, flooding.id, FLOOD);
+      const own = await submitted(stores, newJob(loud, { apiKeyId: 'key-of-flood', mode: 'sync' }));
+      const sibling = await submitted(stores, newJob(loud, { apiKeyId: 'key-beside' }));
+      const other = await submitted(stores, newJob(quiet, { apiKeyId: 'key-of-other' }));
+      const lanes = await stores.jobs.listLanes();
+      assert.deepEqual(lanes.map(nameOf).sort(), [
+        'async key-beside',
+        'async key-of-flood',
+        'async key-of-other',
+        'sync key-of-flood',
+      ]);
+      const listed = await stores.jobs.listClaimable(256, lanes);
+      const ids = new Set(listed.map(({ id }) => id));
+      for (const job of [own, sibling, other]) assert.ok(ids.has(job.id));
+      assert.equal(listed.length, 3 + 256 / 4);
+      const first = lanes.find(lane => nameOf(lane) === 'async key-of-flood');
+      const flooded = listed.filter(job => job.apiKeyId === 'key-of-flood' && job.mode === 'async');
+      assert.equal(first?.accountId, loud);
+      // The oldest of the flood, in their order.
+      assert.deepEqual(
+        flooded.map(({ id }) => id),
+        await oldest(flooded.length),
+      );
+    });
+
+    async function oldest(count: number): Promise<string[]> {
+      const rows = await database.kysely
+        .selectFrom('jobs')
+        .select('id')
+        .where('api_key_id', '=', 'key-of-flood')
+        .where('mode', '=', 'async')
+        .orderBy('queue_at')
+        .orderBy('id')
+        .limit(count)
+        .execute();
+      return rows.map(({ id }) => id);
+    }
+
+    it('a look reads no more of the flood than it takes', async t => {
+      const account = await fundedAccount(stores, 2);
+      const key = { apiKeyId: 'key-of-downloads', sourceUrl: 'https://slow.example/1' };
+      const flooding = await submitted(stores, newJob(account, key));
+      await flood(database, flooding.id, FLOOD);
+      const ready = await submitted(stores, newJob(account, { apiKeyId: key.apiKeyId }));
+      // As the server itself does every now and then; its choice must not depend on when.
+      if (dialect === 'mysql') await sql`analyze table jobs`.execute(database.kysely);
+      const asked = await statementsOf(database, async ({ jobs }) => {
+        const lanes = await jobs.listLanes();
+        const own = lanes.filter(({ apiKeyId }) => apiKeyId === key.apiKeyId);
+        assert.deepEqual(own.map(nameOf).sort(), [
+          'async key-of-downloads',
+          'download async key-of-downloads',
+        ]);
+        const exceptHosts = [ready.sourceHost ?? 'another'];
+        const looks = own.map(lane => (lane.needsDownload ? { ...lane, exceptHosts } : lane));
+        const listed = await jobs.listClaimable(16, looks);
+        assert.equal(listed.length, 8 + 1);
+        assert.ok(listed.some(({ id }) => id === ready.id));
+      });
+      for (const statement of asked) {
+        const plan = await planOf(database, statement);
+        t.diagnostic(plan);
+        assert.match(plan, /jobs_lane_state\b/);
+        assert.doesNotMatch(
+          plan,
+          /filesort|TEMP B-TREE FOR (GROUP|DISTINCT|ORDER)|"table":"jobs","type":"ALL"|SCAN jobs/i,
+        );
+      }
+    });
+
+    it('passes over hosts that are full, and none from before hosts were kept', async () => {
+      const account = await fundedAccount(stores, 10);
+      const from = (host: string) =>
+        newJob(account, { apiKeyId: 'key-of-hosts', sourceUrl: `https://${host}/${randomUUID()}` });
+      const slow = await submitted(stores, from('slow.example'));
+      await submitted(stores, from('slow.example:443'));
+      const fast = await submitted(stores, from('fast.example'));
+      const old = await submitted(stores, from('slow.example'));
+      await database.kysely
+        .updateTable('jobs')
+        .set({ source_host: null })
+        .where('id', '=', old.id)
+        .execute();
+      const lane = (await stores.jobs.listLanes()).find(
+        ({ apiKeyId }) => apiKeyId === 'key-of-hosts',
+      );
+      assert.ok(lane && slow.sourceHost);
+      const listed = await stores.jobs.listClaimable(10, [
+        { ...lane, exceptHosts: [slow.sourceHost] },
+      ]);
+      assert.deepEqual(listed.map(({ id }) => id).sort(), [fast.id, old.id].sort());
+      assert.equal(listed.find(({ id }) => id === old.id)?.sourceHost, slow.sourceHost);
+      assert.notEqual(fast.sourceHost, slow.sourceHost);
+    });
+
+    it('a lane whose jobs all run has none to claim', async () => {
+      const account = await fundedAccount(stores, 1);
+      const job = await submitted(stores, newJob(account, { apiKeyId: 'key-running' }));
+      await claimed(stores, job);
+      const lanes = await stores.jobs.listLanes();
+      const lane = lanes.find(({ apiKeyId }) => apiKeyId === 'key-running');
+      assert.ok(lane);
+      assert.deepEqual(await stores.jobs.listClaimable(10, [lane]), []);
+    });
+  });
+}
+
+/** The statements that reach the database, as they are compiled for it. */
+async function statementsOf(database: Database, act: (stores: Stores) => Promise<void>) {
+  const compiled = new WeakMap<object, RootOperationNode>();
+  const nodes: RootOperationNode[] = [];
+  const kysely = database.kysely.withPlugin({
+    transformQuery: ({ queryId, node }) => {
+      compiled.set(queryId, node);
+      return node;
+    },
+    transformResult: async ({ queryId, result }) => {
+      nodes.push(compiled.get(queryId)!);
+      return result;
+    },
+  });
+  await act(storesOn({ ...database, kysely }));
+  const executor = database.kysely.getExecutor();
+  return nodes.map(node => executor.compileQuery(node, createQueryId()));
+}
+
+async function planOf(database: Database, statement: CompiledQuery): Promise<string> {
+  const word = database.dialect === 'sqlite' ? 'explain query plan' : 'explain';
+  const explain = CompiledQuery.raw(`${word} ${statement.sql}`, [...statement.parameters]);
+  const { rows } = await database.kysely.executeQuery(explain);
+  return JSON.stringify(rows);
+}
+
+describe('known lanes', () => {
+  const lane = (apiKeyId: string): JobLane => ({
+    needsDownload: true,
+    mode: 'async',
+    accountId: 'a',
+    apiKeyId,
+    firstQueueAtMs: 1,
+    readAtMs: 2,
+  });
+  const job = (apiKeyId: string) => ({
+    input: null,
+    mode: 'async' as const,
+    accountId: 'a',
+    apiKeyId,
+    createdAtMs: 1,
+    readAtMs: 1,
+  });
+  const keysOf = (known: KnownLanes) => known.choose(NONE).lanes.map(({ apiKeyId }) => apiKeyId);
+
+  it('are asked for at first and when they are outdated', () => {
+    const known = new KnownLanes();
+    assert.ok(known.stale);
+    known.found([lane('1')]);
+    assert.ok(!known.stale);
+    known.outdate();
+    assert.ok(known.stale);
+  });
+
+  it('are forgotten when a look finds nothing in them', () => {
+    const known = new KnownLanes();
+    known.found([lane('1'), lane('2')]);
+    const { lanes } = known.choose(NONE);
+    known.looked(lanes, [job('2')], []);
+    assert.deepEqual(keysOf(known), ['2']);
+  });
+
+  it('are kept where hosts were passed over, whose jobs no look can see', () => {
+    const known = new KnownLanes();
+    known.found([lane('1'), lane('2')]);
+    const [first, second] = known.choose(NONE).lanes;
+    assert.ok(known.looked([{ ...first, exceptHosts: ['slow'] }, second], [], []));
+    assert.deepEqual(keysOf(known), ['1']);
+    assert.ok(!known.looked([{ ...first, exceptHosts: ['slow'] }], [], []));
+    assert.ok(known.looked([first], [], []));
+    assert.deepEqual(keysOf(known), []);
+  });
+
+  it('are left out where nothing of them could begin, and not forgotten', () => {
+    const known = new KnownLanes();
+    known.found([lane('1'), lane('2')]);
+    const { lanes, all } = known.choose(NONE, ({ apiKeyId }) => apiKeyId !== '1');
+    assert.deepEqual([lanes.map(({ apiKeyId }) => apiKeyId), all], [['2'], true]);
+    known.looked(lanes, [], []);
+    assert.deepEqual(keysOf(known), ['1']);
+  });
+
+  it('are kept where a job came while the look was under way', () => {
+    const known = new KnownLanes();
+    known.found([lane('1')]);
+    const { lanes } = known.choose(NONE);
+    known.add(job('1'));
+    known.add(job('3'));
+    known.looked(lanes, [], []);
+    assert.deepEqual(keysOf(known), ['1', '3']);
+  });
+
+  it('go behind the others where nothing of them found room', () => {
+    const known = new KnownLanes();
+    known.found(Array.from({ length: 40 }, (_, index) => lane(String(index))));
+    const first = known.choose(NONE);
+    assert.equal(first.all, false);
+    known.looked(
+      first.lanes,
+      first.lanes.map(({ apiKeyId }) => job(apiKeyId)),
+      [],
+    );
+    const second = keysOf(known);
+    for (let index = 32; index < 40; index += 1) assert.ok(second.includes(String(index)));
+  });
+});

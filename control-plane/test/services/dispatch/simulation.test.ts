@@ -1,0 +1,59 @@
+/**
+ * The dispatch policy, unchanged, in a simulated fleet against an ideal central queue: small and
+ * seeded, so that every run gives the same figures. bench/dispatch-simulator has the large ones.
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { quantile, settled, simulate } from '../../../../bench/dispatch-simulator/simulation.ts';
+import type { Scenario } from '../../../../bench/dispatch-simulator/workload.ts';
+
+const RATIO_MAX = 1.3;
+
+function ratioOf(scenario: Scenario, measure: 'waitMs' | 'totalMs'): number {
+  const { policy, ideal } = simulate(scenario);
+  const p99 = (times: typeof policy) =>
+    quantile(
+      settled(times).map(job => job[measure]),
+      0.99,
+    );
+  return p99(policy) / p99(ideal);
+}
+
+describe('a fleet under the policy', () => {
+  for (const [nodes, load, replicas] of [
+    [10, 0.7, 3],
+    [10, 0.9, 2],
+    [50, 0.9, 2],
+  ] as const) {
+    it(`waits about as long as an ideal queue: ${nodes} nodes, load ${load}`, () => {
+      const scenario = { nodes, load, replicas, jobs: 3000, seed: 5 };
+      const ratio = ratioOf(scenario, 'waitMs');
+      assert.ok(ratio <= RATIO_MAX, `p99 of the wait is ${ratio} of the ideal`);
+    });
+  }
+
+  it('is done about as soon as by an ideal queue: 200 nodes, load 0.9', () => {
+    const scenario = { nodes: 200, load: 0.9, replicas: 4, jobs: 6000, seed: 5 };
+    const ratio = ratioOf(scenario, 'totalMs');
+    assert.ok(ratio <= RATIO_MAX, `p99 from submission to end is ${ratio} of the ideal`);
+  });
+
+  it('loses no job when a tenth of the nodes vanish, and recovers', () => {
+    const vanishing = { share: 0.1, afterShare: 0.3 };
+    const scenario = { nodes: 100, load: 0.6, replicas: 3, jobs: 12_000, seed: 5, vanishing };
+    // It throws where a job never ends or ends twice.
+    const { policy } = simulate(scenario);
+    const p99 = (from: number, to: number) =>
+      quantile(
+        policy.slice(from * 12_000, to * 12_000).map(job => job.totalMs),
+        0.99,
+      );
+    assert.ok(p99(0.29, 0.33) > 2 * p99(0.1, 0.28), 'the loss is felt');
+    assert.ok(p99(0.8, 1) <= RATIO_MAX * p99(0.1, 0.28), 'and is over');
+  });
+
+  it('is the same every time', () => {
+    const scenario = { nodes: 10, load: 0.8, replicas: 2, jobs: 500, seed: 9 };
+    assert.deepEqual(simulate(scenario), simulate(scenario));
+  });
+});

@@ -1,0 +1,81 @@
+/** Against the official package: what we sign it verifies, what it signs we verify. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { Webhook } from 'standardwebhooks';
+import { signingKeyOf } from '../../../src/secrets/callback-secret.ts';
+import { signMessage, wrongWithSignature } from '../../../src/services/notification/signature.ts';
+
+const BODIES = ['{}', '{"a":"é 𝒳 \u2028"}', '', '{"a": 1}\n', 'x'.repeat(100_000)];
+const ID = 'msg_6f1d2c1e-8b1a-4d0e-9a57-2f2b6c3d4e5f';
+const nowS = Math.floor(Date.now() / 1000);
+
+/** By the package alone, as a caller would set it up. */
+function verifierOf(secret: string): Webhook {
+  return secret.startsWith('whsec_') ? new Webhook(secret) : new Webhook(secret, { format: 'raw' });
+}
+
+describe('a signature', () => {
+  for (const secret of [
+    `whsec_${randomBytes(24).toString('base64')}`,
+    `whsec_${randomBytes(64).toString('base64')}`,
+    'a raw secret of plain characters ~ !"#',
+  ]) {
+    it(`with ${secret.slice(0, 8)}… is what Standard Webhooks makes and takes`, () => {
+      const key = signingKeyOf(secret);
+      const official = verifierOf(secret);
+      for (const body of BODIES) {
+        const bytes = Buffer.from(body);
+        const headers = { ...signMessage(key, { id: ID, timestampS: nowS, body: bytes }) };
+        official.verify(body, headers, { jsonParse: false });
+        assert.throws(() => official.verify(`${body} `, headers, { jsonParse: false }));
+        const theirs = official.sign(ID, new Date(nowS * 1000), body);
+        assert.equal(headers['webhook-signature'], theirs);
+        assert.equal(wrongWithSignature(key, headers, bytes, nowS), undefined);
+      }
+    });
+  }
+
+  it('is not believed when anything of it is another', () => {
+    const key = randomBytes(32);
+    const body = Buffer.from('{"a":1}');
+    const good = { ...signMessage(key, { id: ID, timestampS: nowS, body }) };
+    const signature = good['webhook-signature'];
+    const wrong = (changes: Record<string, string | undefined>, bytes = body, atS = nowS) =>
+      wrongWithSignature(key, { ...good, ...changes }, bytes, atS);
+    assert.equal(wrong({}), undefined);
+    assert.equal(wrong({ 'webhook-signature': `v1,AAAA v1a,xx ${signature}` }), undefined);
+    for (const bad of [
+      { 'webhook-id': 'msg_other' },
+      { 'webhook-id': undefined },
+      { 'webhook-timestamp': String(nowS + 1) },
+      { 'webhook-timestamp': 'now' },
+      { 'webhook-timestamp': '' },
+      { 'webhook-signature': signature.slice(3) },
+      { 'webhook-signature': `v2,${signature.slice(3)}` },
+      { 'webhook-signature': 'v1,' },
+      { 'webhook-signature': undefined },
+    ]) {
+      assert.ok(wrong(bad), JSON.stringify(bad));
+    }
+    assert.ok(wrong({}, Buffer.from('{"a":2}')));
+    assert.ok(wrongWithSignature(randomBytes(32), good, body, nowS));
+    assert.equal(wrong({}, body, nowS + 299), undefined);
+    for (const offS of [301, -301]) assert.match(wrong({}, body, nowS + offS)!, /off/);
+  });
+
+  it('of the documented vector is the documented one', () => {
+    const page = readFileSync(new URL('../../../../docs/rest.md', import.meta.url), 'utf8');
+    const cell = (name: string) => new RegExp(`^\\| ${name} \\| \`(.*)\` \\|$`, 'm').exec(page)![1];
+    const message = {
+      id: cell('webhook-id'),
+      timestampS: Number(cell('webhook-timestamp')),
+      body: Buffer.from(cell('body')),
+    };
+    const signed = (secret: string) => signMessage(signingKeyOf(secret), message);
+    assert.equal(signed(cell('secret'))['webhook-signature'], cell('webhook-signature'));
+    const raw = /^\| the same with the secret `(.*)` \| `(.*)` \|$/m.exec(page)!;
+    assert.equal(signed(raw[1])['webhook-signature'], raw[2]);
+  });
+});

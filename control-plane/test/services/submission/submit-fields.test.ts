@@ -1,0 +1,234 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import {
+  type MattingFields,
+  OVERLONG,
+  requireMattingRequest,
+  type TextField,
+  type TextValue,
+} from '../../../src/services/submission/submit-fields.ts';
+
+const POLICY = {
+  fetchPorts: [80, 443],
+  allowPrivateAddresses: false,
+  allowHttpCallbacks: false,
+};
+const URL_TEXT = 'https://images.example.com/photo.jpg';
+const SECRET = 's'.repeat(24);
+
+type Sent = Partial<Record<TextField | 'image_base64', TextValue>>;
+
+function fields({ image_base64, ...texts }: Sent): MattingFields {
+  return {
+    texts: new Map(Object.entries(texts) as [TextField, TextValue][]),
+    imageGiven: image_base64 !== undefined,
+  };
+}
+
+function refused(sent: Sent, policy = POLICY): ContractError {
+  try {
+    requireMattingRequest(fields(sent), policy);
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    return error;
+  }
+  assert.fail(`accepted: ${JSON.stringify(sent)}`);
+}
+
+const pair = { callback_url: 'https://hooks.example.com/x', callback_secret: SECRET };
+
+const REFUSED: readonly [what: string, sent: Sent, code: ErrorCode, field: string][] = [
+  ['neither source', {}, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['both', { image_url: URL_TEXT, image_base64: 'AA' }, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['both, empty', { image_url: '', image_base64: '' }, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['an empty URL', { image_url: '' }, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['a URL too long', { image_url: OVERLONG }, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['ftp', { image_url: 'ftp://a.example.com/x' }, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['userinfo', { image_url: 'https://a:b@example.com/' }, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['a private address', { image_url: 'http://10.0.0.1/' }, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['another port', { image_url: 'http://example.com:22/' }, 'INVALID_IMAGE_SOURCE', 'image_url'],
+  ['gif', { image_base64: '', output_format: 'gif' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
+  [
+    'no format',
+    { image_base64: '', output_format: '' },
+    'UNSUPPORTED_OUTPUT_FORMAT',
+    'output_format',
+  ],
+  [
+    'jpeg',
+    { image_base64: '', output_format: 'jpeg' },
+    'UNSUPPORTED_OUTPUT_FORMAT',
+    'output_format',
+  ],
+  [
+    'a MIME type',
+    { image_base64: '', output_format: 'image/png' },
+    'UNSUPPORTED_OUTPUT_FORMAT',
+    'output_format',
+  ],
+  [
+    'a long one',
+    { image_base64: '', output_format: OVERLONG },
+    'UNSUPPORTED_OUTPUT_FORMAT',
+    'output_format',
+  ],
+  [
+    'a lone callback_url',
+    { image_base64: '', callback_url: pair.callback_url },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  ],
+  [
+    'a lone secret',
+    { image_base64: '', callback_secret: SECRET },
+    'INVALID_CALLBACK',
+    'callback_url',
+  ],
+  [
+    'an empty callback',
+    { image_base64: '', callback_url: '', callback_secret: '' },
+    'INVALID_CALLBACK',
+    'callback_url',
+  ],
+  [
+    'an http callback',
+    { image_base64: '', ...pair, callback_url: 'http://hooks.example.com' },
+    'INVALID_CALLBACK',
+    'callback_url',
+  ],
+  [
+    'a relative callback',
+    { image_base64: '', ...pair, callback_url: '/hook' },
+    'INVALID_CALLBACK',
+    'callback_url',
+  ],
+  [
+    'a callback user',
+    { image_base64: '', ...pair, callback_url: 'https://a@hooks.example.com' },
+    'INVALID_CALLBACK',
+    'callback_url',
+  ],
+  [
+    'a fragment',
+    { image_base64: '', ...pair, callback_url: 'https://hooks.example.com/#' },
+    'INVALID_CALLBACK',
+    'callback_url',
+  ],
+  [
+    'a long callback',
+    { image_base64: '', ...pair, callback_url: OVERLONG },
+    'INVALID_CALLBACK',
+    'callback_url',
+  ],
+  [
+    '2049 characters',
+    { image_base64: '', ...pair, callback_url: `https://h.example.com/${'a'.repeat(2027)}` },
+    'INVALID_CALLBACK',
+    'callback_url',
+  ],
+  [
+    'a short secret',
+    { image_base64: '', ...pair, callback_secret: 's'.repeat(23) },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  ],
+  [
+    'a long secret',
+    { image_base64: '', ...pair, callback_secret: 's'.repeat(129) },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  ],
+  [
+    'a secret beyond ASCII',
+    { image_base64: '', ...pair, callback_secret: 'é'.repeat(24) },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  ],
+  [
+    'a secret with a tab',
+    { image_base64: '', ...pair, callback_secret: `\t${'s'.repeat(24)}` },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  ],
+  [
+    'a secret far too long',
+    { image_base64: '', ...pair, callback_secret: OVERLONG },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  ],
+];
+
+for (const [what, sent, code, field] of REFUSED) {
+  test(`refuses ${what}`, () => {
+    const error = refused(sent);
+    assert.equal(error.code, code);
+    assert.equal(error.fieldErrors[0].field, field);
+  });
+}
+
+for (const url of [
+  'hooks.example.com/x',
+  'ftp://hooks.example.com/',
+  'https://',
+  'https://hooks.example.com:65536/',
+  'https://hooks.exa\u0000mple.com/',
+  'https://hooks.example.com/\n',
+  'https://:b@hooks.example.com/',
+  'https://@hooks.example.com/',
+  'HTTPS:\\\\@hooks.example.com/',
+  'https:a@hooks.example.com/',
+  'https://hooks.example.com/#part',
+]) {
+  test(`refuses the callback ${JSON.stringify(url)}`, () => {
+    const error = refused({ image_base64: '', ...pair, callback_url: url });
+    assert.equal(error.code, 'INVALID_CALLBACK');
+    assert.equal(error.fieldErrors[0].field, 'callback_url');
+  });
+}
+
+test('the order: source, output format, callback, the text of the URL', () => {
+  const all: Sent = { image_url: 'ftp://x', output_format: 'gif', callback_url: 'x' };
+  assert.equal(refused({ ...all, image_base64: '' }).code, 'INVALID_IMAGE_SOURCE');
+  assert.equal(refused(all).code, 'UNSUPPORTED_OUTPUT_FORMAT');
+  assert.equal(refused({ ...all, output_format: 'png' }).code, 'INVALID_CALLBACK');
+  assert.equal(refused({ image_url: 'ftp://x' }).code, 'INVALID_IMAGE_SOURCE');
+});
+
+test('a callback over http only where the operator allows it', () => {
+  const sent = { image_base64: '', ...pair, callback_url: 'http://hooks.example.com/' };
+  assert.match(refused(sent).message, /https:/);
+  const allowed = requireMattingRequest(fields(sent), { ...POLICY, allowHttpCallbacks: true });
+  assert.equal(allowed.callback?.url, 'http://hooks.example.com/');
+});
+
+test('a pair that is right is kept as it was sent, address and port unjudged', () => {
+  for (const callback of [
+    { url: 'https://hooks.example.com:8443/a b?x=a@b:c', secret: ' !~'.repeat(8) },
+    { url: `https://h.example.com/${'a'.repeat(2026)}`, secret: 's'.repeat(128) },
+    { url: 'https://127.0.0.1/', secret: SECRET },
+  ]) {
+    const sent = { callback_url: callback.url, callback_secret: callback.secret };
+    const request = requireMattingRequest(fields({ image_base64: '', ...sent }), POLICY);
+    assert.deepEqual(request.callback, callback);
+  }
+});
+
+test('formats in whatever case, png where absent', () => {
+  const formatOf = (sent: Sent) =>
+    requireMattingRequest(fields({ image_base64: '', ...sent }), POLICY).outputFormat;
+  assert.equal(formatOf({}), 'png');
+  assert.equal(formatOf({ output_format: 'PNG' }), 'png');
+  assert.equal(formatOf({ output_format: 'WebP' }), 'webp');
+  assert.equal(formatOf({ output_format: 'avif' }), 'avif');
+  assert.equal(formatOf({ output_format: 'JXL' }), 'jxl');
+});
+
+test('the URL is kept as it was sent', () => {
+  const request = requireMattingRequest(fields({ image_url: URL_TEXT }), POLICY);
+  assert.deepEqual(request, {
+    imageUrl: URL_TEXT,
+    outputFormat: 'png',
+    callback: undefined,
+  });
+});
