@@ -9,7 +9,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import { openDatabase } from '../control-plane/src/store/connect.ts';
+import { openDatabase } from '../control-plane/src/store/database/connect.ts';
 import { createStores } from '../control-plane/src/store/stores.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
 

@@ -12,7 +12,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Pool } from 'undici';
-import type { Database } from '../control-plane/src/store/connect.ts';
+import type { Database } from '../control-plane/src/store/database/connect.ts';
 import { createStores } from '../control-plane/src/store/stores.ts';
 import { TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';

@@ -4,7 +4,7 @@ import { settledWithin } from '#program/settled-within.ts';
 import type { FleetCounts } from './nodes/fleet.ts';
 import { READINESS_CAUSES, type Readiness } from './services/readiness.ts';
 import { WALK_INTERVAL_MS } from './services/sweeping/orphan-walk.ts';
-import type { SweepBacklog } from './store/sweep-store.ts';
+import type { SweepBacklog } from './store/cluster/sweep-store.ts';
 
 /** Two scrapes close together are answered by one look. */
 const CACHE_MS = 1000;

@@ -12,7 +12,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import { findFreePorts } from '../../bin/free-ports.ts';
-import { openDatabase } from '../../control-plane/src/store/connect.ts';
+import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { openStores, type Stores } from '../../control-plane/src/store/stores.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { MariadbServer } from '../support/mariadb-server.ts';

@@ -8,7 +8,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { openDatabase } from '../../control-plane/src/store/connect.ts';
+import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { createStores, openStores, type Stores } from '../../control-plane/src/store/stores.ts';
 import { ScriptedNode, TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import {

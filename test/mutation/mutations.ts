@@ -17,11 +17,11 @@ export interface Mutation {
   readonly caughtBy: readonly string[];
 }
 
-const COMPLETION = 'control-plane/src/store/job-completion.ts';
-const LEASE = 'control-plane/src/store/job-lease.ts';
-const ACCOUNT_AUDIT = 'control-plane/src/store/ledger-account-audit.ts';
-const AUDIT_TESTS = 'control-plane/test/store/ledger-audit.test.ts';
-const STORE_TESTS = 'control-plane/test/store/job-store.test.ts';
+const COMPLETION = 'control-plane/src/store/jobs/job-completion.ts';
+const LEASE = 'control-plane/src/store/jobs/job-lease.ts';
+const ACCOUNT_AUDIT = 'control-plane/src/store/ledger/ledger-account-audit.ts';
+const AUDIT_TESTS = 'control-plane/test/store/ledger/ledger-audit.test.ts';
+const STORE_TESTS = 'control-plane/test/store/jobs/job-store.test.ts';
 
 export const MUTATIONS: readonly Mutation[] = [
   {

@@ -15,8 +15,8 @@ import { after, before, describe, it } from 'node:test';
 import { ScriptedNode, TEST_TOKEN } from '../../control-plane/test/nodes/scripted-node.ts';
 import { until } from '../../control-plane/test/services/dispatch/harness.ts';
 import { Receiver } from '../../control-plane/test/services/notification/receiver.ts';
+import { readSnapshot } from '../../control-plane/test/store/database/last-release/snapshot.ts';
 import { assertBalanced, storesOn } from '../../control-plane/test/store/fixtures.ts';
-import { readSnapshot } from '../../control-plane/test/store/last-release/snapshot.ts';
 import { pictureBody } from '../../control-plane/test/support/replicas.ts';
 import {
   createTestDatabase,

@@ -17,13 +17,13 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before } from 'node:test';
 import { sql } from 'kysely';
-import type { DatabaseDialect } from '../../control-plane/src/store/clock.ts';
+import type { DatabaseDialect } from '../../control-plane/src/store/database/clock.ts';
 import {
   type Database,
   openDatabase,
   type StoreLog,
-} from '../../control-plane/src/store/connect.ts';
-import { migrate } from '../../control-plane/src/store/migrate.ts';
+} from '../../control-plane/src/store/database/connect.ts';
+import { migrate } from '../../control-plane/src/store/database/migrate.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
 export const DIALECTS: readonly DatabaseDialect[] = ['sqlite', 'mysql'];

@@ -14,12 +14,15 @@ import {
   Kysely,
   type QueryResult,
 } from 'kysely';
-import { type DatabaseDialect, databaseNowMs } from '../../control-plane/src/store/clock.ts';
-import type { Database } from '../../control-plane/src/store/connect.ts';
-import { MysqlPoolDialect } from '../../control-plane/src/store/mysql-dialect.ts';
-import { parseMysqlUrl } from '../../control-plane/src/store/mysql-url.ts';
-import type { Schema } from '../../control-plane/src/store/schema.ts';
-import { NodeSqliteDialect } from '../../control-plane/src/store/sqlite-dialect.ts';
+import {
+  type DatabaseDialect,
+  databaseNowMs,
+} from '../../control-plane/src/store/database/clock.ts';
+import type { Database } from '../../control-plane/src/store/database/connect.ts';
+import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql-dialect.ts';
+import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql-url.ts';
+import type { Schema } from '../../control-plane/src/store/database/schema.ts';
+import { NodeSqliteDialect } from '../../control-plane/src/store/database/sqlite-dialect.ts';
 import { SILENT_LOG } from './database.ts';
 
 export interface MeteredStatement {

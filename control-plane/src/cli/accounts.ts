@@ -1,6 +1,6 @@
 /** `accounts create|list` and `bootstrap`. */
 import type { Command } from 'commander';
-import type { Account } from '../store/account-store.ts';
+import type { Account } from '../store/accounts/account-store.ts';
 import { parseCredits, parseName } from './arguments.ts';
 import { type CliContext, CommandError, instant, table } from './context.ts';
 

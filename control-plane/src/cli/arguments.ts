@@ -1,7 +1,7 @@
 /** Arguments as people type them, made into values or refused with a sentence. */
 import { InvalidArgumentError } from 'commander';
 import { CREDITS_AMOUNT_MAX, isCreditAmount, isLedgerReference } from '../domain/ledger.ts';
-import { isName, NAME_LENGTH_MAX } from '../store/account-store.ts';
+import { isName, NAME_LENGTH_MAX } from '../store/accounts/account-store.ts';
 
 export function parseName(text: string): string {
   const name = text.normalize('NFC');

@@ -1,6 +1,6 @@
 /** What every command has: the database, opened when it is needed, and a place to print. */
 import { type Environment, loadDatabaseConfig } from '../config.ts';
-import { type Database, openDatabase, type StoreLog } from '../store/connect.ts';
+import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
 import { openStores, type Stores } from '../store/stores.ts';
 
 /** A command cannot do what it was asked: one line for the operator. */

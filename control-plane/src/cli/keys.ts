@@ -3,8 +3,8 @@
  * else.
  */
 import type { Command } from 'commander';
-import type { ApiKey } from '../store/api-key-store.ts';
-import { apiKeyIdOf } from '../store/api-key-token.ts';
+import type { ApiKey } from '../store/accounts/api-key-store.ts';
+import { apiKeyIdOf } from '../store/accounts/api-key-token.ts';
 import { parseName } from './arguments.ts';
 import { type CliContext, CommandError, instant, requireAccount, table } from './context.ts';
 

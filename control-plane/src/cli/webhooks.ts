@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import type { CallbackStatus } from '../domain/job.ts';
-import type { NotificationSummary } from '../store/webhook-outbox-store.ts';
+import type { NotificationSummary } from '../store/outbox/webhook-outbox-store.ts';
 import { type CliContext, CommandError, instant, table } from './context.ts';
 import { openWebhookListener, type ReceivedDelivery } from './webhook-listener.ts';
 

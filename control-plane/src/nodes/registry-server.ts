@@ -26,7 +26,7 @@ import {
   guardGrpcServer,
   MESSAGE_BYTES_SMALL,
 } from '#program/ports/grpc-guard.ts';
-import type { NodeStore } from '../store/node-store.ts';
+import type { NodeStore } from '../store/cluster/node-store.ts';
 import type { NodeRefusal } from './refused-nodes.ts';
 
 /** Three heartbeats fit into a lease, so that two may be lost. */

@@ -3,7 +3,7 @@
  * encrypted and bound to its job. Neither form is ever logged or shown.
  */
 
-import type { NewJobCallback } from '../store/job-store.ts';
+import type { NewJobCallback } from '../store/jobs/job-store.ts';
 import type { SecretBox } from './secret-box.ts';
 
 /** Standard Webhooks' form; its Base64 with or without padding. */

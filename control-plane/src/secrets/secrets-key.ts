@@ -9,7 +9,7 @@ import { link, open, readFile, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { makeDirectory } from '#program/make-directory.ts';
 import { parseSecretsKey } from '../config.ts';
-import type { SecretsCanary, SecretsCanaryStore } from '../store/secrets-canary-store.ts';
+import type { SecretsCanary, SecretsCanaryStore } from '../store/cluster/secrets-canary-store.ts';
 import { SecretBox } from './secret-box.ts';
 
 const SECRETS_KEY_FILE = 'secrets.key';

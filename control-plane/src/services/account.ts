@@ -2,8 +2,8 @@
  * Who a caller is and what the account has: the use cases behind authentication and /v1/account.
  */
 import { PRICE_LISTS, type PriceList } from '../domain/credit-packages.ts';
-import type { ApiKeyOwner, ApiKeyStore } from '../store/api-key-store.ts';
-import type { LedgerStore } from '../store/ledger-store.ts';
+import type { ApiKeyOwner, ApiKeyStore } from '../store/accounts/api-key-store.ts';
+import type { LedgerStore } from '../store/ledger/ledger-store.ts';
 import type { DatabaseTurns } from './database-turns.ts';
 
 /** An API key that is known and not revoked. */

@@ -2,7 +2,11 @@
  * Who shows an API key, at a bounded cost: requests with one key wait for one reading of its row
  * together, and keys that were good before are read in the turns of their account.
  */
-import { API_KEY_MEMORY_MS, type ApiKeyOwner, type ApiKeyStore } from '../store/api-key-store.ts';
+import {
+  API_KEY_MEMORY_MS,
+  type ApiKeyOwner,
+  type ApiKeyStore,
+} from '../store/accounts/api-key-store.ts';
 import type { DatabaseTurns } from './database-turns.ts';
 
 type Authentication = Awaited<ReturnType<ApiKeyStore['authenticate']>>;

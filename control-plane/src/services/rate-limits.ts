@@ -18,7 +18,7 @@ import {
   RATE_WINDOW_MS,
   type RateKind,
 } from '../domain/rate-quota.ts';
-import type { RateQuotaStore } from '../store/rate-quota-store.ts';
+import type { RateQuotaStore } from '../store/accounts/rate-quota-store.ts';
 
 /**
  * Accounts and kinds counted in one window; the oldest is forgotten, and with it at most one block.

@@ -4,14 +4,14 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
-import { insertAccount, requireName } from './account-store.ts';
-import { insertApiKey } from './api-key-store.ts';
-import { createApiKeyToken } from './api-key-token.ts';
-import type { Database } from './connect.ts';
-import { databaseErrorKind } from './database-errors.ts';
-import { enterIn } from './ledger-store.ts';
-import type { Schema } from './schema.ts';
-import { transact } from './transact.ts';
+import { insertAccount, requireName } from './accounts/account-store.ts';
+import { insertApiKey } from './accounts/api-key-store.ts';
+import { createApiKeyToken } from './accounts/api-key-token.ts';
+import type { Database } from './database/connect.ts';
+import { databaseErrorKind } from './database/database-errors.ts';
+import type { Schema } from './database/schema.ts';
+import { transact } from './database/transact.ts';
+import { enterIn } from './ledger/ledger-store.ts';
 
 /** The reference of the first grant. */
 const BOOTSTRAP_REFERENCE = 'bootstrap';

@@ -1,18 +1,24 @@
 /** Everything the database holds, opened and closed as one. */
-import { type AccountStore, createAccountStore } from './account-store.ts';
-import { type ApiKeyStore, createApiKeyStore } from './api-key-store.ts';
+import { type AccountStore, createAccountStore } from './accounts/account-store.ts';
+import { type ApiKeyStore, createApiKeyStore } from './accounts/api-key-store.ts';
+import { createRateQuotaStore, type RateQuotaStore } from './accounts/rate-quota-store.ts';
 import { type BootstrapOutcome, bootstrap } from './bootstrap.ts';
-import { type Database, openDatabase, type StoreLog } from './connect.ts';
-import { createJobStore, type JobStoreOptions } from './create-job-store.ts';
-import type { JobStore } from './job-store.ts';
-import { createLedgerStore, type LedgerStore } from './ledger-store.ts';
-import { migrate, requireCurrentSchema } from './migrate.ts';
-import { createNodeStore, type NodeStore } from './node-store.ts';
-import { createRateQuotaStore, type RateQuotaStore } from './rate-quota-store.ts';
-import { createSecretsCanaryStore, type SecretsCanaryStore } from './secrets-canary-store.ts';
-import { createSweepStore, type SweepStore } from './sweep-store.ts';
-import { createWebhookOutboxStore, type WebhookOutboxStore } from './webhook-outbox-store.ts';
-import { requireWritable } from './writable.ts';
+import { createNodeStore, type NodeStore } from './cluster/node-store.ts';
+import {
+  createSecretsCanaryStore,
+  type SecretsCanaryStore,
+} from './cluster/secrets-canary-store.ts';
+import { createSweepStore, type SweepStore } from './cluster/sweep-store.ts';
+import { type Database, openDatabase, type StoreLog } from './database/connect.ts';
+import { migrate, requireCurrentSchema } from './database/migrate.ts';
+import { requireWritable } from './database/writable.ts';
+import { createJobStore, type JobStoreOptions } from './jobs/create-job-store.ts';
+import type { JobStore } from './jobs/job-store.ts';
+import { createLedgerStore, type LedgerStore } from './ledger/ledger-store.ts';
+import {
+  createWebhookOutboxStore,
+  type WebhookOutboxStore,
+} from './outbox/webhook-outbox-store.ts';
 
 export interface Stores {
   readonly accounts: AccountStore;

@@ -8,7 +8,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
 import { runCommand } from '../../src/cli/program.ts';
-import type { Database } from '../../src/store/connect.ts';
+import type { Database } from '../../src/store/database/connect.ts';
 import {
   claimed,
   fundedAccount,

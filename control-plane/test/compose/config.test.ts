@@ -19,7 +19,10 @@ import {
   requireSameSecretsKey,
   SecretsKeyError,
 } from '../../src/secrets/secrets-key.ts';
-import type { SecretsCanary, SecretsCanaryStore } from '../../src/store/secrets-canary-store.ts';
+import type {
+  SecretsCanary,
+  SecretsCanaryStore,
+} from '../../src/store/cluster/secrets-canary-store.ts';
 
 const TOKEN = 'a-token-of-some-length';
 const MYSQL = 'mysql://matting:pass-word@db.internal:3306/matting';

@@ -5,7 +5,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { skipReason } from '../../../test/support/database.ts';
 import { until } from '../services/dispatch/harness.ts';
-import { DatabaseProxy } from '../store/database-proxy.ts';
+import { DatabaseProxy } from '../store/database/database-proxy.ts';
 import { assertBalanced } from '../store/fixtures.ts';
 import { pictureBody, Replicas, type RestAnswer } from '../support/replicas.ts';
 

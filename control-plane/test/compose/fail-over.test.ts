@@ -5,7 +5,7 @@ import { rename } from 'node:fs/promises';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { until } from '../services/dispatch/harness.ts';
-import { DatabasePair, pairSkipReason } from '../store/database-pair.ts';
+import { DatabasePair, pairSkipReason } from '../store/database/database-pair.ts';
 import { assertBalanced, storesOn } from '../store/fixtures.ts';
 import { pictureBody, Replicas } from '../support/replicas.ts';
 

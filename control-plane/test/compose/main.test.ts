@@ -17,7 +17,7 @@ import {
 } from '../../../test/support/ipc-channel.ts';
 import { CallbackSecrets } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
-import { openDatabase } from '../../src/store/connect.ts';
+import { openDatabase } from '../../src/store/database/connect.ts';
 import { openStores } from '../../src/store/stores.ts';
 import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { silent, until } from '../services/dispatch/harness.ts';

@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import { Authenticate } from '../../src/services/authenticate.ts';
 import { DatabaseTurns } from '../../src/services/database-turns.ts';
-import { API_KEY_MEMORY_MS } from '../../src/store/api-key-store.ts';
+import { API_KEY_MEMORY_MS } from '../../src/store/accounts/api-key-store.ts';
 import { imageBody, openTestApp, type TestApp } from '../support/test-app.ts';
 
 const TURNS_MAX = 8;

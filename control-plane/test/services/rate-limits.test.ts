@@ -9,7 +9,7 @@ import {
   type RateKind,
 } from '../../src/domain/rate-quota.ts';
 import { RateLimits } from '../../src/services/rate-limits.ts';
-import type { RateQuotaStore } from '../../src/store/rate-quota-store.ts';
+import type { RateQuotaStore } from '../../src/store/accounts/rate-quota-store.ts';
 
 const START = 1000 * RATE_WINDOW_MS;
 

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Job } from '../../src/domain/job.ts';
-import type { Claim, NewJob, SubmitOutcome } from '../../src/store/job-store.ts';
+import type { Claim, NewJob, SubmitOutcome } from '../../src/store/jobs/job-store.ts';
+import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import type { NotificationClaim } from '../../src/store/webhook-outbox-store.ts';
 import type { ChangingMethod, Ground } from './changing-methods.ts';
 import {
   claimed,

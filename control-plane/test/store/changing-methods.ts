@@ -2,7 +2,7 @@
  * Every method of the stores, and whether it changes something. For each that does: how a call of
  * it is arranged, what must hold when its answer was lost, and what a late call does.
  */
-import type { Database } from '../../src/store/connect.ts';
+import type { Database } from '../../src/store/database/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
 
 /** Where a call is arranged, by stores that lose nothing. */

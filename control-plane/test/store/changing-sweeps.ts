@@ -1,7 +1,7 @@
 /** The methods that change who sweeps and where the walk over the blobs stands. */
 import assert from 'node:assert/strict';
+import type { SweepClaim } from '../../src/store/cluster/sweep-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import type { SweepClaim } from '../../src/store/sweep-store.ts';
 import type { ChangingMethod, Ground } from './changing-methods.ts';
 
 const LEASE_MS = 600_000;

@@ -3,8 +3,8 @@ import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import type { Job, JobInput, JobResult } from '../../src/domain/job.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
-import type { Database } from '../../src/store/connect.ts';
-import type { Claim, NewJob } from '../../src/store/job-store.ts';
+import type { Database } from '../../src/store/database/connect.ts';
+import type { Claim, NewJob } from '../../src/store/jobs/job-store.ts';
 import { createStores, type Stores } from '../../src/store/stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };

@@ -14,9 +14,9 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../test/support/database.ts';
-import type { DatabaseDialect } from '../../src/store/clock.ts';
-import { type Database, openDatabase } from '../../src/store/connect.ts';
-import type { Schema } from '../../src/store/schema.ts';
+import type { DatabaseDialect } from '../../src/store/database/clock.ts';
+import { type Database, openDatabase } from '../../src/store/database/connect.ts';
+import type { Schema } from '../../src/store/database/schema.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { CHANGING_JOBS } from './changing-jobs.ts';
 import {
@@ -27,8 +27,8 @@ import {
 } from './changing-methods.ts';
 import { CHANGING_OTHERS } from './changing-others.ts';
 import { CHANGING_SWEEPS } from './changing-sweeps.ts';
-import { DatabaseProxy } from './database-proxy.ts';
-import { Fault, type Loss, openFaultySqlite } from './faulty-database.ts';
+import { DatabaseProxy } from './database/database-proxy.ts';
+import { Fault, type Loss, openFaultySqlite } from './database/faulty-database.ts';
 import { assertBalanced, methodsOf, storesOn } from './fixtures.ts';
 
 const CHANGING: readonly ChangingMethod[] = [

@@ -6,8 +6,8 @@
 import { createInterface } from 'node:readline';
 import { SILENT_LOG } from '../../../test/support/database.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
-import { openDatabase } from '../../src/store/connect.ts';
-import type { NewJob } from '../../src/store/job-store.ts';
+import { openDatabase } from '../../src/store/database/connect.ts';
+import type { NewJob } from '../../src/store/jobs/job-store.ts';
 import { HOUR_MS, IMAGE_FAULT, LIMITS, resultOf, storesOn } from './fixtures.ts';
 
 export type RaceTask =

@@ -5,7 +5,7 @@
  * statement must have been passed.
  */
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { globSync, readFileSync } from 'node:fs';
 import { Session } from 'node:inspector/promises';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -21,7 +21,7 @@ import {
   type MeteredDatabase,
   openMeteredDatabase,
 } from '../../../test/support/statement-meter.ts';
-import { requireCurrentSchema } from '../../src/store/migrate.ts';
+import { requireCurrentSchema } from '../../src/store/database/migrate.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { methodsOf, storesOn } from './fixtures.ts';
 import { EXERCISES, excessOf, TABLES } from './statements.ts';
@@ -103,9 +103,7 @@ describe('the statements that are run here', () => {
 });
 
 function storeFiles(): string[] {
-  return readdirSync(STORE)
-    .filter(file => file.endsWith('.ts'))
-    .map(file => path.join(STORE, file));
+  return globSync('**/*.ts', { cwd: STORE }).map(file => path.join(STORE, file));
 }
 
 interface Range {

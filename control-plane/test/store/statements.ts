@@ -11,12 +11,12 @@ import {
 import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
 import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import { destinationOf } from '../../src/domain/url-destination.ts';
-import type { Database } from '../../src/store/connect.ts';
-import type { Claim, NewJob } from '../../src/store/job-store.ts';
-import { startOf } from '../../src/store/ledger-audit.ts';
-import { LEDGER_PAGE_ROWS } from '../../src/store/ledger-pages.ts';
+import type { Database } from '../../src/store/database/connect.ts';
+import type { Claim, NewJob } from '../../src/store/jobs/job-store.ts';
+import { startOf } from '../../src/store/ledger/ledger-audit.ts';
+import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
+import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import type { NotificationClaim } from '../../src/store/webhook-outbox-store.ts';
 import {
   claimed,
   fundedAccount,

@@ -39,7 +39,7 @@ import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
 import type { ResolveHost } from '../../src/sources/resolve-host.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
-import type { Claim } from '../../src/store/job-store.ts';
+import type { Claim } from '../../src/store/jobs/job-store.ts';
 import { openStores, type Stores } from '../../src/store/stores.ts';
 
 export const BASE_URL = 'https://matting.example.com';

@@ -7,7 +7,7 @@ import { JOB_MS_MAX } from '../../domain/lease.ts';
 import type { AttemptOutcome } from '../../nodes/attempt-outcome.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore, BlobWriter } from '../../storage/blob-store.ts';
-import type { Claim } from '../../store/job-store.ts';
+import type { Claim } from '../../store/jobs/job-store.ts';
 import type { HeldLease } from './held-lease.ts';
 
 export interface AttemptOrder {

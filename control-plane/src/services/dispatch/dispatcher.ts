@@ -27,7 +27,7 @@ import type { Job, JobFailure } from '../../domain/job.ts';
 import { type JobLane, orderJobs } from '../../domain/job-turns.ts';
 import { failureDue, LEASE_TIMING, type LeaseTiming } from '../../domain/lease.ts';
 import type { FleetChange, Offer } from '../../nodes/node-link.ts';
-import type { ClaimableJob, JobStore, LaneLook } from '../../store/job-store.ts';
+import type { ClaimableJob, JobStore, LaneLook } from '../../store/jobs/job-store.ts';
 import type { JobEvents } from '../job-events.ts';
 import { needsOf } from './claimed-job.ts';
 import { type Download, Downloads } from './downloads.ts';

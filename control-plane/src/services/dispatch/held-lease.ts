@@ -7,7 +7,7 @@
  * fence decide, and whoever was not replaced may still renew and finish when the database is back.
  */
 import { LEASE_TIMING, type LeaseTiming } from '../../domain/lease.ts';
-import type { Claim, JobStore } from '../../store/job-store.ts';
+import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
 
 export type LeaseEnd = 'lost' | 'stopping';
 

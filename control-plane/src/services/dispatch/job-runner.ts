@@ -5,7 +5,7 @@ import type { Job, JobFailure } from '../../domain/job.ts';
 import type { LeaseTiming } from '../../domain/lease.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import type { Claim, JobStore } from '../../store/job-store.ts';
+import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
 import type { JobEvents } from '../job-events.ts';
 import { ClaimedJob } from './claimed-job.ts';
 import { HeldLease } from './held-lease.ts';

@@ -6,7 +6,7 @@
 import type { Job } from '../../domain/job.ts';
 import { chooseLanes, type JobLane, laneKey, type Shares } from '../../domain/job-turns.ts';
 import { queuePositionMs } from '../../domain/lease.ts';
-import type { LaneLook } from '../../store/job-store.ts';
+import type { LaneLook } from '../../store/jobs/job-store.ts';
 
 /** What tells a job's lane. */
 export type LaneJob = Pick<

@@ -1,6 +1,6 @@
 /** The jobs this replica works on, and whose they are. */
 import type { Shares } from '../../domain/job-turns.ts';
-import type { ClaimableJob } from '../../store/job-store.ts';
+import type { ClaimableJob } from '../../store/jobs/job-store.ts';
 
 export interface Run {
   readonly job: ClaimableJob;

@@ -3,7 +3,7 @@ import { ContractError } from '#contract/errors.ts';
 import type { ImageHeader } from '#contract/image-header.ts';
 import type { Job, JobFailure, JobInput } from '../../domain/job.ts';
 import type { BlobStore, BlobWriter } from '../../storage/blob-store.ts';
-import type { Claim } from '../../store/job-store.ts';
+import type { Claim } from '../../store/jobs/job-store.ts';
 
 export interface SourceFetcher {
   /** Rejects with a ContractError where the source is at fault; the writer stays the caller's. */

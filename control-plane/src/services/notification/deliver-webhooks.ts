@@ -21,7 +21,7 @@ import type {
   DueNotification,
   NotificationClaim,
   WebhookOutboxStore,
-} from '../../store/webhook-outbox-store.ts';
+} from '../../store/outbox/webhook-outbox-store.ts';
 import type { JobEvents } from '../job-events.ts';
 import {
   attemptWebhook,

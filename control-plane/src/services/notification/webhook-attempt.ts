@@ -20,7 +20,7 @@ import type {
   DueNotification,
   NotificationClaim,
   WebhookOutboxStore,
-} from '../../store/webhook-outbox-store.ts';
+} from '../../store/outbox/webhook-outbox-store.ts';
 import { withDatabasePatience } from '../database-patience.ts';
 import { type SendOutcome, sendNotification } from './send-notification.ts';
 import type { WebhookObserver } from './webhook-observer.ts';

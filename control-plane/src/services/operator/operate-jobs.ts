@@ -2,9 +2,9 @@
 import { ContractError } from '#contract/errors.ts';
 import { FINAL_STATES, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../../domain/retention.ts';
-import type { AccountStore } from '../../store/account-store.ts';
-import { isJobCursor } from '../../store/job-listing.ts';
-import type { JobStore } from '../../store/job-store.ts';
+import type { AccountStore } from '../../store/accounts/account-store.ts';
+import { isJobCursor } from '../../store/jobs/job-listing.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 import { type OperatorJob, viewJob } from './operator-view.ts';
 
 /** What an operator may ask for, and the states it stands for. */

@@ -1,6 +1,6 @@
 /** The operator's use cases on nodes: who is there, who is to take nothing new, where one answers. */
 import { ContractError } from '#contract/errors.ts';
-import type { NodeStore } from '../../store/node-store.ts';
+import type { NodeStore } from '../../store/cluster/node-store.ts';
 import { type OperatorNode, viewNode } from './operator-view.ts';
 
 export interface DrainedNode {

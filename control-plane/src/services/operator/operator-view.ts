@@ -3,8 +3,8 @@
  * and a source stay their owner's.
  */
 import { type Job, publicState } from '../../domain/job.ts';
-import { publicPrefix } from '../../store/api-key-token.ts';
-import type { NodeMember } from '../../store/node-store.ts';
+import { publicPrefix } from '../../store/accounts/api-key-token.ts';
+import type { NodeMember } from '../../store/cluster/node-store.ts';
 
 export type OperatorJob = ReturnType<typeof viewJob>;
 export type OperatorNode = ReturnType<typeof viewNode>;

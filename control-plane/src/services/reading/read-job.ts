@@ -1,7 +1,7 @@
 /** A caller reads one of its key's jobs. */
 import { ContractError } from '#contract/errors.ts';
 import type { Job } from '../../domain/job.ts';
-import type { JobStore } from '../../store/job-store.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { Caller } from '../account.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 

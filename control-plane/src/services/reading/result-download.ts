@@ -4,7 +4,7 @@ import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import { publicState } from '../../domain/job.ts';
 import { BlobNotFoundError, type BlobStore } from '../../storage/blob-store.ts';
-import type { JobStore } from '../../store/job-store.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 
 /** Above any token this service makes; a longer one is not looked up. */

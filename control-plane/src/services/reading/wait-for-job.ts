@@ -7,7 +7,7 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import type { Job } from '../../domain/job.ts';
-import type { JobStore } from '../../store/job-store.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';
 

@@ -5,7 +5,7 @@
 import { ContractError } from '#contract/errors.ts';
 import { aheadOf, retryAfterS } from '../../domain/queue-share.ts';
 import { FETCH_LIMITS } from '../../sources/guarded-fetch.ts';
-import type { JobStore, QueuedWork } from '../../store/job-store.ts';
+import type { JobStore, QueuedWork } from '../../store/jobs/job-store.ts';
 
 /**
  * The queue is counted at most this often; what is overshot meanwhile is bounded by the rate

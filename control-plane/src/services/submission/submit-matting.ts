@@ -9,7 +9,7 @@ import type { Job, JobInput } from '../../domain/job.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
 import type { CallbackAddressCheck } from '../../sources/callback-url.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import type { JobStore, NewJob, SubmitOutcome } from '../../store/job-store.ts';
+import type { JobStore, NewJob, SubmitOutcome } from '../../store/jobs/job-store.ts';
 import type { Caller, ReadAccount } from '../account.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';

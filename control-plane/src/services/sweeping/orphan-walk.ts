@@ -4,7 +4,7 @@
  * there. Within a part it goes on where it stopped as long as this replica has the turn.
  */
 import type { BlobPart, BlobStore } from '../../storage/blob-store.ts';
-import type { SweepWalk } from '../../store/sweep-store.ts';
+import type { SweepWalk } from '../../store/cluster/sweep-store.ts';
 
 /** A million blobs: a part is 125,000, about half a minute. */
 export const WALK_PARTS = 8;

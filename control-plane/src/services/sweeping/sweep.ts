@@ -4,7 +4,7 @@
  * to, unfinished writes. Nothing that callers see depends on its being on time: expiry is judged by
  * the database's clock.
  *
- * Every replica has one, and one of them at a time sweeps: it holds a lease (store/sweep-store.ts),
+ * Every replica has one, and one of them at a time sweeps: it holds a lease (store/cluster/sweep-store.ts),
  * which another takes over when it dies. A pass takes a page of each step in turn for as long as
  * there is work, PASS_MS_MAX at most, and rests between pages (sweep-pace.ts). What one step cannot
  * do is logged, left to the next pass, and the other steps run.
@@ -12,9 +12,9 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { BlobStore } from '../../storage/blob-store.ts';
-import type { JobStore } from '../../store/job-store.ts';
-import type { SweepClaim, SweepStore } from '../../store/sweep-store.ts';
-import type { WebhookOutboxStore } from '../../store/webhook-outbox-store.ts';
+import type { SweepClaim, SweepStore } from '../../store/cluster/sweep-store.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
+import type { WebhookOutboxStore } from '../../store/outbox/webhook-outbox-store.ts';
 import { OrphanWalk, WALK_PARTS } from './orphan-walk.ts';
 import { SweepPace } from './sweep-pace.ts';
 

@@ -9,7 +9,7 @@ import pino from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
-import { openDatabase } from '../../../src/store/connect.ts';
+import { openDatabase } from '../../../src/store/database/connect.ts';
 import { imageBody, openTestApp, TEST_SECRETS_KEY, type TestApp } from '../../support/test-app.ts';
 
 const SYNC = '/v1/matting';

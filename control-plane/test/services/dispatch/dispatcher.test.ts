@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
-import type { ClaimableJob, JobStore } from '../../../src/store/job-store.ts';
+import type { ClaimableJob, JobStore } from '../../../src/store/jobs/job-store.ts';
 import { cutOutOf, type Script, ScriptedNode } from '../../nodes/scripted-node.ts';
 import { Harness, until } from './harness.ts';
 

@@ -8,7 +8,7 @@ import { HeldLease } from '../../../src/services/dispatch/held-lease.ts';
 import { JobMemories } from '../../../src/services/dispatch/job-memories.ts';
 import { ReadinessService } from '../../../src/services/readiness.ts';
 import { AcceptanceGate } from '../../../src/services/submission/acceptance.ts';
-import type { QueuedWork } from '../../../src/store/job-store.ts';
+import type { QueuedWork } from '../../../src/store/jobs/job-store.ts';
 
 const claim = { jobId: 'job', holder: 'replica', fence: 1 };
 const CALLER = 'caller';

@@ -19,7 +19,7 @@ import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.
 import { JobEvents } from '../../../src/services/job-events.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
-import type { JobStore } from '../../../src/store/job-store.ts';
+import type { JobStore } from '../../../src/store/jobs/job-store.ts';
 import { openStores, type Stores } from '../../../src/store/stores.ts';
 import { type ScriptedNode, TEST_TOKEN } from '../../nodes/scripted-node.ts';
 

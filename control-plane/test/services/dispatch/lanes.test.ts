@@ -6,7 +6,7 @@ import { CompiledQuery, createQueryId, type RootOperationNode, sql } from 'kysel
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import type { JobLane } from '../../../src/domain/job-turns.ts';
 import { KnownLanes } from '../../../src/services/dispatch/known-lanes.ts';
-import type { Database } from '../../../src/store/connect.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { claimed, fundedAccount, newJob, storesOn, submitted } from '../../store/fixtures.ts';
 

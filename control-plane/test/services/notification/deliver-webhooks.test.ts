@@ -9,7 +9,7 @@ import { JobEvents } from '../../../src/services/job-events.ts';
 import { WebhookDelivery } from '../../../src/services/notification/deliver-webhooks.ts';
 import { GuardedPost, type PostLimits } from '../../../src/sources/guarded-post.ts';
 import { OutgoingGuard } from '../../../src/sources/outgoing-guard.ts';
-import type { Database } from '../../../src/store/connect.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   fundedAccount,

@@ -7,8 +7,8 @@ import { WALK_PARTS } from '../../../src/services/sweeping/orphan-walk.ts';
 import { Sweeper, type SweeperOptions } from '../../../src/services/sweeping/sweep.ts';
 import type { BlobPart, BlobStore } from '../../../src/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../../../src/storage/directory-blob-store.ts';
-import type { RemovedJobs } from '../../../src/store/job-store.ts';
-import type { SweepClaim, SweepWalk } from '../../../src/store/sweep-store.ts';
+import type { SweepClaim, SweepWalk } from '../../../src/store/cluster/sweep-store.ts';
+import type { RemovedJobs } from '../../../src/store/jobs/job-store.ts';
 
 const HOUR_MS = 3_600_000;
 

@@ -1,0 +1,122 @@
+/** Accounts: who owns credits, keys and jobs. */
+import { randomUUID } from 'node:crypto';
+import type { Kysely } from 'kysely';
+import type { Balances } from '../../domain/ledger.ts';
+import type { Database } from '../database/connect.ts';
+import { databaseErrorKind } from '../database/database-errors.ts';
+import { isAsciiWord } from '../database/rows.ts';
+import type { Schema } from '../database/schema.ts';
+import { query, readBack } from '../database/transact.ts';
+
+export interface Account extends Balances {
+  readonly id: string;
+  readonly name: string;
+  readonly createdAtMs: number;
+}
+
+/** Accounts of one statement. */
+const ACCOUNTS_PAGE_ROWS = 500;
+
+export interface AccountStore {
+  /** Undefined: the name is taken. */
+  create(name: string): Promise<Account | undefined>;
+  find(accountId: string): Promise<Account | undefined>;
+  /** By name, or else by id: what an operator types. */
+  findByNameOrId(nameOrId: string): Promise<Account | undefined>;
+  /** All of them, by name, read in pages. */
+  list(): Promise<Account[]>;
+}
+
+/** Code points of an account's or a key's name. */
+export const NAME_LENGTH_MAX = 64;
+
+/**
+ * True for a name that is itself in every collation: no control characters, no white space at its
+ * ends, in Unicode's composed form, and not to be taken for an id or an option.
+ */
+export function isName(value: string): boolean {
+  return (
+    value.isWellFormed() &&
+    value === value.normalize('NFC') &&
+    value === value.trim() &&
+    !/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/u.test(value) &&
+    !/^-|^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(value) &&
+    value !== '' &&
+    [...value].length <= NAME_LENGTH_MAX
+  );
+}
+
+export function createAccountStore(database: Database): AccountStore {
+  const findBy = async (column: 'id' | 'name', value: string) => {
+    if (!(column === 'id' ? isAsciiWord(value) : isName(value))) return undefined;
+    const row = await readBack(database, db =>
+      selectAccounts(db).where(column, '=', value).executeTakeFirst(),
+    );
+    return row === undefined ? undefined : accountFromRow(row);
+  };
+  return {
+    async create(name) {
+      requireName(name);
+      const id = randomUUID();
+      try {
+        await query(database, db => insertAccount(database, db, id, name));
+      } catch (error) {
+        if (databaseErrorKind(error) !== 'duplicate') throw error;
+      }
+      const account = await findBy('name', name);
+      // Ours also where the answer to the insert was lost and the second try met the first.
+      return account?.id === id ? account : undefined;
+    },
+    find: accountId => findBy('id', accountId),
+    async findByNameOrId(nameOrId) {
+      return (await findBy('name', nameOrId)) ?? (await findBy('id', nameOrId));
+    },
+    async list() {
+      const accounts: Account[] = [];
+      for (let more = true; more; ) {
+        const after = accounts.at(-1)?.name ?? '';
+        const page = await query(database, db =>
+          selectAccounts(db)
+            .where('name', '>', after)
+            .orderBy('name')
+            .limit(ACCOUNTS_PAGE_ROWS)
+            .execute(),
+        );
+        accounts.push(...page.map(accountFromRow));
+        more = page.length === ACCOUNTS_PAGE_ROWS;
+      }
+      return accounts;
+    },
+  };
+}
+
+/** `db` is the database or a transaction of it. */
+export async function insertAccount(
+  database: Database,
+  db: Kysely<Schema>,
+  id: string,
+  name: string,
+): Promise<void> {
+  await db
+    .insertInto('accounts')
+    .values({ id, name, available: 0, reserved: 0, created_at: database.nowMs })
+    .execute();
+}
+
+export function requireName(name: string): void {
+  if (!isName(name)) throw new Error(`"${name}" cannot be a name: see isName`);
+}
+
+function selectAccounts(db: Kysely<Schema>) {
+  return db.selectFrom('accounts').selectAll();
+}
+
+function accountFromRow(row: Schema['accounts']): Account {
+  return {
+    id: row.id,
+    name: row.name,
+    available: row.available,
+    reserved: row.reserved,
+    createdAtMs: row.created_at,
+  };
+}

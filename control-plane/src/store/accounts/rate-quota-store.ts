@@ -1,0 +1,88 @@
+/** The quota that replicas lease from: one row an account and kind, moved by compare-and-set. */
+import type { Kysely } from 'kysely';
+import { ContractError } from '#contract/errors.ts';
+import {
+  leaseQuota,
+  type QuotaAsk,
+  type QuotaLease,
+  type RateKind,
+} from '../../domain/rate-quota.ts';
+import type { Database } from '../database/connect.ts';
+import { databaseErrorKind } from '../database/database-errors.ts';
+import type { Schema } from '../database/schema.ts';
+import { query } from '../database/transact.ts';
+
+export interface RateQuotaStore {
+  /** The database's clock, UTC milliseconds: what windows go by. */
+  nowMs(): Promise<number>;
+  /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
+  lease(accountId: string, kind: RateKind, ask: QuotaAsk): Promise<QuotaLease>;
+}
+
+/** Rounds lost to other replicas; each of them got a block, and all of them share 60 a minute. */
+const ROUNDS_MAX = 50;
+
+export function createRateQuotaStore(database: Database): RateQuotaStore {
+  return {
+    async nowMs() {
+      const row = await query(database, db =>
+        db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
+      );
+      return row.now;
+    },
+    async lease(accountId, kind, ask) {
+      for (let round = 0; round < ROUNDS_MAX; round += 1) {
+        const lease = await query(database, db => tryLease(database, db, accountId, kind, ask));
+        if (lease !== undefined) return lease;
+      }
+      throw new ContractError('SERVICE_UNAVAILABLE', 'the rate limit could not be counted');
+    },
+  };
+}
+
+/**
+ * Undefined: another replica was faster. An update whose answer was lost and that runs again finds
+ * the row moved and leases anew: a block of the quota is then lost, never one too many.
+ */
+async function tryLease(
+  database: Database,
+  db: Kysely<Schema>,
+  accountId: string,
+  kind: RateKind,
+  ask: QuotaAsk,
+): Promise<QuotaLease | undefined> {
+  const row = await db
+    .selectFrom('rate_quotas')
+    .select(['window_start', 'leased', database.nowMs.as('now')])
+    .where('account_id', '=', accountId)
+    .where('kind', '=', kind)
+    .executeTakeFirst();
+  if (row === undefined) {
+    await createRow(db, accountId, kind);
+    return undefined;
+  }
+  const lease = leaseQuota({ windowStartMs: row.window_start, leased: row.leased }, ask, row.now);
+  const { windowStartMs, leased } = lease;
+  if (windowStartMs === row.window_start && leased === row.leased) return lease;
+  const { numUpdatedRows } = await db
+    .updateTable('rate_quotas')
+    .set({ window_start: windowStartMs, leased })
+    .where('account_id', '=', accountId)
+    .where('kind', '=', kind)
+    .where('window_start', '=', row.window_start)
+    .where('leased', '=', row.leased)
+    .executeTakeFirstOrThrow();
+  return numUpdatedRows === 1n ? lease : undefined;
+}
+
+/** Of a window long past. Another replica may have made it in the meantime. */
+async function createRow(db: Kysely<Schema>, accountId: string, kind: RateKind): Promise<void> {
+  try {
+    await db
+      .insertInto('rate_quotas')
+      .values({ account_id: accountId, kind, window_start: 0, leased: 0 })
+      .execute();
+  } catch (error) {
+    if (databaseErrorKind(error) !== 'duplicate') throw error;
+  }
+}

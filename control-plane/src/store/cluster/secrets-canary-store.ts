@@ -1,0 +1,67 @@
+/**
+ * One row that only the right secrets key can open: it keeps out a replica that holds another key.
+ */
+import type { Database } from '../database/connect.ts';
+import { databaseErrorKind } from '../database/database-errors.ts';
+import { query, readBack } from '../database/transact.ts';
+
+export interface SecretsCanary {
+  readonly keyId: string;
+  readonly ciphertext: Uint8Array;
+}
+
+export interface SecretsCanaryStore {
+  /** The canary of this database: the one given here only if there was none yet. */
+  establish(candidate: SecretsCanary): Promise<SecretsCanary>;
+  /** Puts another in the place of the canary of that key; nothing where there is none of it. */
+  replace(keyId: string, canary: SecretsCanary): Promise<void>;
+}
+
+const CANARY_ID = 'canary';
+
+export function createSecretsCanaryStore(database: Database): SecretsCanaryStore {
+  const read = () =>
+    readBack(database, db =>
+      db
+        .selectFrom('secrets_canary')
+        .select(['key_id', 'ciphertext'])
+        .where('id', '=', CANARY_ID)
+        .executeTakeFirst(),
+    );
+  return {
+    async replace(keyId, canary) {
+      await query(database, db =>
+        db
+          .updateTable('secrets_canary')
+          .set({ key_id: canary.keyId, ciphertext: canary.ciphertext })
+          .where('id', '=', CANARY_ID)
+          .where('key_id', '=', keyId)
+          .execute(),
+      );
+    },
+    async establish(candidate) {
+      let row = await read();
+      if (row === undefined) {
+        try {
+          await query(database, db =>
+            db
+              .insertInto('secrets_canary')
+              .values({
+                id: CANARY_ID,
+                key_id: candidate.keyId,
+                ciphertext: candidate.ciphertext,
+                created_at: database.nowMs,
+              })
+              .execute(),
+          );
+        } catch (error) {
+          // Another replica was first: its canary stands.
+          if (databaseErrorKind(error) !== 'duplicate') throw error;
+        }
+        row = await read();
+      }
+      if (row === undefined) throw new Error('the secrets canary vanished');
+      return { keyId: row.key_id, ciphertext: new Uint8Array(row.ciphertext) };
+    },
+  };
+}

@@ -1,0 +1,182 @@
+/**
+ * Who sweeps, and how far behind the sweeping is. One row, the same for all replicas:
+ *
+ * | lease | entered by             | left by                                  |
+ * |-------|------------------------|------------------------------------------|
+ * | free  | release, the row's own | claim                                    |
+ * | held  | claim                  | release; its end, and then another claim |
+ *
+ * The fence rises with every claim: whoever holds an old one renews and saves nothing. What a
+ * sweeper removes it may remove late, since nobody can reach it; the lease keeps replicas from
+ * doing the same work twice.
+ */
+import type { UpdateQueryBuilder, UpdateResult } from 'kysely';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import { databaseErrorKind } from '../database/database-errors.ts';
+import type { Schema } from '../database/schema.ts';
+import { query } from '../database/transact.ts';
+
+export interface SweepClaim {
+  readonly holder: string;
+  readonly fence: number;
+}
+
+/** Where the walk over the blobs stands. */
+export interface SweepWalk {
+  /** The part it is at, from 0; behind the last one it has ended. */
+  readonly part: number;
+  /** Since it, or the last one, began; null: there was none yet. */
+  readonly ageMs: number | null;
+}
+
+/** How long the oldest of what is due has been so, ms; 0: nothing is due. */
+export interface SweepBacklog {
+  readonly resultsMs: number;
+  readonly secretsMs: number;
+  readonly rowsMs: number;
+  /** Since the last walk over the blobs began; null: there was none yet. */
+  readonly walkMs: number | null;
+}
+
+export interface SweepStore {
+  /** Undefined: another replica sweeps. */
+  claim(
+    holder: string,
+    leaseMs: number,
+  ): Promise<{ readonly claim: SweepClaim; readonly walk: SweepWalk } | undefined>;
+  /** False: the lease is lost, stop. */
+  renew(claim: SweepClaim, leaseMs: number): Promise<boolean>;
+  release(claim: SweepClaim): Promise<boolean>;
+  /** @param began this part is the first of a new walk. False: the lease is lost. */
+  saveWalk(claim: SweepClaim, part: number, began: boolean): Promise<boolean>;
+  /** @param rowAgeMs how long final jobs are kept */
+  backlog(rowAgeMs: number): Promise<SweepBacklog>;
+}
+
+const ID = 'sweep';
+const FREE = { lease_holder: null, lease_expires_at: null };
+
+type SweepUpdate = UpdateQueryBuilder<Schema, 'sweeps', 'sweeps', UpdateResult>;
+
+export function createSweepStore(database: Database): SweepStore {
+  const { nowMs } = database;
+  const held = async (claim: SweepClaim, set: (update: SweepUpdate) => SweepUpdate) => {
+    const { numUpdatedRows } = await query(database, db =>
+      set(db.updateTable('sweeps'))
+        .where('id', '=', ID)
+        .where('fence', '=', claim.fence)
+        .where('lease_holder', '=', claim.holder)
+        .executeTakeFirstOrThrow(),
+    );
+    return numUpdatedRows === 1n;
+  };
+  return {
+    claim: (holder, leaseMs) => claimSweep(database, holder, leaseMs),
+    renew: (claim, leaseMs) =>
+      held(claim, update => update.set({ lease_expires_at: nowPlusMs(nowMs, leaseMs) })),
+    release: claim => held(claim, update => update.set(FREE)),
+    saveWalk: (claim, part, began) =>
+      held(claim, update =>
+        update.set({ walk_part: part, ...(began ? { walk_began_at: nowMs } : {}) }),
+      ),
+    backlog: rowAgeMs => readBacklog(database, rowAgeMs),
+  };
+}
+
+async function claimSweep(database: Database, holder: string, leaseMs: number) {
+  const { nowMs } = database;
+  const row = (await readRow(database)) ?? (await createRow(database));
+  const { numUpdatedRows } = await query(database, db =>
+    db
+      .updateTable('sweeps')
+      .set({
+        fence: row.fence + 1,
+        lease_holder: holder,
+        lease_expires_at: nowPlusMs(nowMs, leaseMs),
+      })
+      .where('id', '=', ID)
+      .where('fence', '=', row.fence)
+      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))
+      .executeTakeFirstOrThrow(),
+  );
+  if (numUpdatedRows !== 1n) return undefined;
+  const began = row.walk_began_at;
+  return {
+    claim: { holder, fence: row.fence + 1 },
+    walk: { part: row.walk_part, ageMs: began === null ? null : row.read_at - began },
+  };
+}
+
+function readRow(database: Database) {
+  return query(database, db =>
+    db
+      .selectFrom('sweeps')
+      .select(['fence', 'walk_part', 'walk_began_at'])
+      .select(() => database.nowMs.as('read_at'))
+      .where('id', '=', ID)
+      .executeTakeFirst(),
+  );
+}
+
+/** Another replica may make it in the meantime. */
+async function createRow(database: Database) {
+  try {
+    await query(database, db =>
+      db.insertInto('sweeps').values({ id: ID, fence: 0, walk_part: 0 }).execute(),
+    );
+  } catch (error) {
+    if (databaseErrorKind(error) !== 'duplicate') throw error;
+  }
+  const row = await readRow(database);
+  if (row === undefined) throw new Error('the row of the sweeps vanished');
+  return row;
+}
+
+/** The oldest of each, at the head of its index. */
+async function readBacklog(database: Database, rowAgeMs: number): Promise<SweepBacklog> {
+  const { nowMs } = database;
+  const now = () => nowMs.as('read_at');
+  const result = await query(database, db =>
+    db
+      .selectFrom('jobs')
+      .select('result_blob_expires_at as due_at')
+      .select(now)
+      .where('result_blob_expires_at', '<=', nowMs)
+      .orderBy('result_blob_expires_at')
+      .limit(1)
+      .executeTakeFirst(),
+  );
+  const secret = await query(database, db =>
+    db
+      .selectFrom('webhook_outbox')
+      .select('secret_erase_at as due_at')
+      .select(now)
+      .where('secret_erase_at', '<=', nowMs)
+      .orderBy('secret_erase_at')
+      .limit(1)
+      .executeTakeFirst(),
+  );
+  const row = await query(database, db =>
+    db
+      .selectFrom('jobs')
+      .select(eb => eb('finished_at', '+', rowAgeMs).as('due_at'))
+      .select(now)
+      .where('finished_at', '<=', nowPlusMs(nowMs, -rowAgeMs))
+      .orderBy('finished_at')
+      .limit(1)
+      .executeTakeFirst(),
+  );
+  const sweep = await readRow(database);
+  const began = sweep?.walk_began_at ?? null;
+  return {
+    resultsMs: sinceMs(result),
+    secretsMs: sinceMs(secret),
+    rowsMs: sinceMs(row),
+    walkMs: sweep === undefined || began === null ? null : sweep.read_at - began,
+  };
+}
+
+function sinceMs(due: { due_at: number | null; read_at: number } | undefined): number {
+  return due === undefined || due.due_at === null ? 0 : Math.max(0, due.read_at - due.due_at);
+}

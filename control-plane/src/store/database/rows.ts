@@ -1,0 +1,201 @@
+/** Rows of the tables as the domain's values, and back. The only place that knows both. */
+import type { Selectable } from 'kysely';
+import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
+import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
+import type {
+  Job,
+  JobCallback,
+  JobFailure,
+  JobInput,
+  JobLease,
+  JobResult,
+  StageTimings,
+} from '../../domain/job.ts';
+import { sourceHostOf } from '../../sources/source-host.ts';
+import type { JobsTable, WebhookOutboxTable } from './schema.ts';
+
+/**
+ * True for text that may be compared with an ASCII column. MySQL refuses to compare anything else
+ * ("illegal mix of collations"), and pads spaces; it could match no row anyhow.
+ */
+export function isAsciiWord(text: string): boolean {
+  return /^[\x21-\x7e]{1,300}$/.test(text);
+}
+
+/** A row of jobs with the database's clock beside it. */
+export type JobRow = Selectable<JobsTable> & { readonly read_at: number };
+
+/** What the outbox says of a job's notification. */
+export type NotificationRow = Pick<
+  Selectable<WebhookOutboxTable>,
+  'status' | 'attempts' | 'last_status_code' | 'last_attempt_at' | 'next_attempt_at'
+>;
+
+/** @param notification absent: the outbox has no row of this job */
+export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
+  return {
+    id: row.id,
+    accountId: row.account_id,
+    apiKeyId: row.api_key_id,
+    idempotencyKeyHash: row.idempotency_key_hash,
+    fingerprint: row.fingerprint,
+    state: row.state,
+    mode: row.mode,
+    sourceUrl: row.source_url,
+    sourceHost: sourceHostFromRow(row),
+    input: inputFromRow(row),
+    outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
+    createdAtMs: row.created_at,
+    startedAtMs: row.started_at,
+    finishedAtMs: row.finished_at,
+    expiresAtMs: row.expires_at,
+    lease: leaseFromRow(row),
+    fence: row.fence,
+    lostAttempts: row.lost_attempts,
+    lostWithProcess: row.lost_with_process,
+    takeovers: row.takeovers,
+    result: resultFromRow(row),
+    failure: failureFromRow(row),
+    timings: row.timings === null ? null : (JSON.parse(row.timings) as StageTimings),
+    callback: callbackFromRows(row, notification),
+    readAtMs: row.read_at,
+  };
+}
+
+export function sourceHostFromRow(
+  row: Pick<JobsTable, 'source_url' | 'source_host'>,
+): string | null {
+  return row.source_url === null
+    ? row.source_host
+    : (row.source_host ?? sourceHostOf(row.source_url));
+}
+
+type InputColumns = Pick<
+  JobsTable,
+  'input_blob' | 'input_bytes' | 'input_format' | 'input_width' | 'input_height'
+>;
+
+export function inputFromRow(row: InputColumns): JobInput | null {
+  if (row.input_blob === null) return null;
+  return {
+    blob: row.input_blob,
+    bytes: requirePresent(row.input_bytes),
+    format: requireOneOf(INPUT_FORMATS, requirePresent(row.input_format)),
+    width: row.input_width,
+    height: row.input_height,
+  };
+}
+
+export function inputColumns(input: JobInput | null): InputColumns {
+  return {
+    input_blob: input?.blob ?? null,
+    input_bytes: input?.bytes ?? null,
+    input_format: input?.format ?? null,
+    input_width: input?.width ?? null,
+    input_height: input?.height ?? null,
+  };
+}
+
+function leaseFromRow(row: JobRow): JobLease | null {
+  if (row.lease_holder === null) return null;
+  return { holder: row.lease_holder, expiresAtMs: requirePresent(row.lease_expires_at) };
+}
+
+/** null also once the sweeper took the blob: there is nothing left to serve. */
+function resultFromRow(row: JobRow): JobResult | null {
+  if (row.result_blob === null) return null;
+  return {
+    blob: row.result_blob,
+    token: requirePresent(row.result_token),
+    format: requireOneOf(OUTPUT_FORMATS, requirePresent(row.result_format)),
+    bytes: requirePresent(row.result_bytes),
+    width: requirePresent(row.result_width),
+    height: requirePresent(row.result_height),
+    sha256: requirePresent(row.result_sha256),
+  };
+}
+
+type ResultColumns = Pick<
+  JobsTable,
+  | 'result_blob'
+  | 'result_token'
+  | 'result_format'
+  | 'result_bytes'
+  | 'result_width'
+  | 'result_height'
+  | 'result_sha256'
+>;
+
+export function resultColumns(result: JobResult): ResultColumns {
+  return {
+    result_blob: result.blob,
+    result_token: result.token,
+    result_format: result.format,
+    result_bytes: result.bytes,
+    result_width: result.width,
+    result_height: result.height,
+    result_sha256: result.sha256,
+  };
+}
+
+function failureFromRow(row: JobRow): JobFailure | null {
+  if (row.failure_code === null) return null;
+  return {
+    code: requireErrorCode(row.failure_code),
+    detail: row.failure_detail ?? '',
+    retryable: row.failure_retryable === 1,
+  };
+}
+
+function callbackFromRows(row: JobRow, notification?: NotificationRow): JobCallback | null {
+  if (row.callback_url === null) return null;
+  return {
+    url: row.callback_url,
+    status: notification?.status ?? 'pending',
+    attempts: notification?.attempts ?? 0,
+    lastStatusCode: notification?.last_status_code ?? null,
+    lastAttemptAtMs: notification?.last_attempt_at ?? null,
+    nextAttemptAtMs: notification?.next_attempt_at ?? null,
+  };
+}
+
+/**
+ * Code points of failure_detail; a longer one is cut, since a failure must never fail on its text.
+ */
+const FAILURE_DETAIL_LENGTH_MAX = 1_000;
+
+type FailureColumns = Pick<JobsTable, 'failure_code' | 'failure_detail' | 'failure_retryable'>;
+
+export function failureColumns(failure: JobFailure): FailureColumns {
+  const points = [...failure.detail.toWellFormed()];
+  return {
+    failure_code: failure.code,
+    failure_detail: points.slice(0, FAILURE_DETAIL_LENGTH_MAX).join(''),
+    failure_retryable: failure.retryable ? 1 : 0,
+  };
+}
+
+/** An aggregate as a number: empty sums are null, and drivers turn what is not exact into text. */
+export function requireInteger(value: unknown): number {
+  const number = value === null ? 0 : value;
+  if (typeof number !== 'number' || !Number.isSafeInteger(number)) {
+    throw new Error(`the database answered ${typeof value} where a safe integer was due`);
+  }
+  return number;
+}
+
+function requirePresent<T>(value: T | null): T {
+  if (value === null) throw new Error('a column is null that the schema keeps set');
+  return value;
+}
+
+function requireOneOf<T extends string>(known: readonly T[], value: string): T {
+  const found = known.find(candidate => candidate === value);
+  if (found === undefined) throw new Error(`the database holds an unknown value: ${value}`);
+  return found;
+}
+
+function requireErrorCode(value: string): ErrorCode {
+  if (!isErrorCode(value)) throw new Error(`the database holds an unknown error code: ${value}`);
+  return value;
+}

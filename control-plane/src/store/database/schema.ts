@@ -1,0 +1,204 @@
+/**
+ * The tables as Kysely sees them; migrations/ makes them. Times are UTC milliseconds by the
+ * database's clock, identifiers are compared byte by byte, and nothing relies on the order rows
+ * were inserted in.
+ */
+import type { CallbackStatus, JobState } from '../../domain/job.ts';
+import type { LedgerAuditKind, LedgerKind, LedgerSlot } from '../../domain/ledger.ts';
+import type { RateKind } from '../../domain/rate-quota.ts';
+
+export interface AccountsTable {
+  id: string;
+  /** Unique, compared byte by byte. */
+  name: string;
+  available: number;
+  /** Also the number of the account's open jobs, at one credit a job. */
+  reserved: number;
+  created_at: number;
+}
+
+export interface ApiKeysTable {
+  /** The 12 characters of the key that are no secret. */
+  id: string;
+  account_id: string;
+  name: string;
+  /** SHA-256 of the secret, hexadecimal. */
+  secret_hash: string;
+  created_at: number;
+  revoked_at: number | null;
+}
+
+/** Append-only: no statement of this program updates or deletes a row. */
+export interface LedgerEntriesTable {
+  id: string;
+  account_id: string;
+  job_id: string | null;
+  kind: LedgerKind;
+  slot: LedgerSlot;
+  /** The job's id, or what the operator gave. */
+  reference: string;
+  amount: number;
+  created_at: number;
+}
+
+/** Sums of an account's entries up to a point of their order: domain/ledger-checkpoint.ts. */
+export interface LedgerCheckpointsTable {
+  account_id: string;
+  closed_to: number;
+  entries: number;
+  granted: number;
+  reserved: number;
+  charged: number;
+  released: number;
+  revoked: number;
+  created_at: number;
+}
+
+/** At most one row a kind: where the audit stands, and how the last one ended. */
+export interface LedgerAuditsTable {
+  kind: LedgerAuditKind;
+  /** Jobs that ended before were compared with the ledger; of 'incremental'. */
+  jobs_checked_to: number;
+  /** Who runs one that can be resumed, when it was last heard of, and its place; of 'full'. */
+  run_id: string | null;
+  saved_at: number | null;
+  /** JSON: ledger-audit-runs.ts. */
+  progress: string | null;
+  last_started_at: number | null;
+  last_finished_at: number | null;
+  last_problems: number | null;
+}
+
+export interface JobsTable {
+  id: string;
+  account_id: string;
+  api_key_id: string;
+  idempotency_key_hash: string | null;
+  fingerprint: string;
+  state: JobState;
+  mode: 'sync' | 'async';
+  /** Set while the job is open: what the queue is ordered by. */
+  queue_at: number | null;
+  source_url: string | null;
+  /** sourceHostOf the URL; null too in rows of control planes from before the column. */
+  source_host: string | null;
+  input_blob: string | null;
+  input_bytes: number | null;
+  input_format: string | null;
+  input_width: number | null;
+  input_height: number | null;
+  output_format: string;
+  created_at: number;
+  started_at: number | null;
+  finished_at: number | null;
+  /** When the result's link ends. */
+  expires_at: number | null;
+  lease_holder: string | null;
+  lease_expires_at: number | null;
+  fence: number;
+  lost_attempts: number;
+  lost_with_process: number;
+  takeovers: number;
+  /** null again once the sweeper took it. */
+  result_blob: string | null;
+  /** Equal to expires_at while result_blob is named: what the sweeper looks through. */
+  result_blob_expires_at: number | null;
+  result_token: string | null;
+  result_format: string | null;
+  result_bytes: number | null;
+  result_width: number | null;
+  result_height: number | null;
+  result_sha256: string | null;
+  failure_code: string | null;
+  failure_detail: string | null;
+  failure_retryable: number | null;
+  /** JSON: stage to milliseconds. */
+  timings: string | null;
+  callback_url: string | null;
+  /** Encrypted; moves to the outbox when the job ends. */
+  callback_secret: Uint8Array | null;
+  callback_secret_key_id: string | null;
+}
+
+export interface WebhookOutboxTable {
+  job_id: string;
+  account_id: string;
+  callback_url: string;
+  /** `<host>:<port>` of callback_url; empty in rows from before there was such a column. */
+  receiver: string;
+  /** Rendered once, when the job ended; empty once its secret is erased. */
+  body: string;
+  secret: Uint8Array | null;
+  secret_key_id: string | null;
+  /** Set while a secret is stored: when it must be gone, delivered or not. */
+  secret_erase_at: number | null;
+  status: CallbackStatus;
+  attempts: number;
+  last_status_code: number | null;
+  last_attempt_at: number | null;
+  /** null also in rows from before there was such a column. */
+  last_duration_ms: number | null;
+  /** Set while pending. */
+  next_attempt_at: number | null;
+  lease_holder: string | null;
+  lease_expires_at: number | null;
+  fence: number;
+  created_at: number;
+  finished_at: number | null;
+}
+
+export interface NodesTable {
+  node_id: string;
+  boot_id: string;
+  address: string;
+  /** Empty: none. */
+  http_address: string;
+  version: string;
+  registered_at: number;
+  heartbeat_at: number;
+  lease_expires_at: number;
+  /** 0 or 1; the operator's, kept over restarts of the node. */
+  draining: number;
+}
+
+/** One row an account and kind: what replicas have leased of its quota in the latest window. */
+export interface RateQuotasTable {
+  account_id: string;
+  kind: RateKind;
+  window_start: number;
+  leased: number;
+}
+
+/** At most one row: what only the right secrets key can open. */
+export interface SecretsCanaryTable {
+  id: string;
+  key_id: string;
+  ciphertext: Uint8Array;
+  created_at: number;
+}
+
+/** At most one row: which replica sweeps (store/cluster/sweep-store.ts). */
+export interface SweepsTable {
+  id: string;
+  lease_holder: string | null;
+  lease_expires_at: number | null;
+  fence: number;
+  /** The part that the walk over the blobs is at; behind the last one it has ended. */
+  walk_part: number;
+  /** null: there was none yet. */
+  walk_began_at: number | null;
+}
+
+export interface Schema {
+  accounts: AccountsTable;
+  api_keys: ApiKeysTable;
+  ledger_entries: LedgerEntriesTable;
+  ledger_checkpoints: LedgerCheckpointsTable;
+  ledger_audits: LedgerAuditsTable;
+  jobs: JobsTable;
+  webhook_outbox: WebhookOutboxTable;
+  nodes: NodesTable;
+  rate_quotas: RateQuotasTable;
+  secrets_canary: SecretsCanaryTable;
+  sweeps: SweepsTable;
+}

@@ -1,0 +1,181 @@
+/**
+ * The queue by lanes: a lane is the open jobs of one API key and mode, those that have their image
+ * apart from those whose image is to be downloaded. A look takes the first few of each lane, so
+ * that no number of jobs in one lane hides another; domain/job-turns.ts says why and in which order
+ * they go.
+ *
+ * Both reads walk jobs_lane_state and touch no final row: which lanes there are is read from the
+ * index alone, once a second; what a lane begins with is a seek for each of its two states. A look
+ * may pass over jobs of source hosts that no download may begin from: as many as an account may
+ * have open at most.
+ */
+import { type SelectExpression, sql } from 'kysely';
+import type { JobState } from '../../domain/job.ts';
+import { type JobLane, laneKey } from '../../domain/job-turns.ts';
+import type { Database } from '../database/connect.ts';
+import { inputFromRow, sourceHostFromRow } from '../database/rows.ts';
+import type { Schema } from '../database/schema.ts';
+import { query } from '../database/transact.ts';
+import type { ClaimableJob, LaneLook } from './job-store.ts';
+
+const CLAIMABLE_COLUMNS = [
+  'id',
+  'fence',
+  'state',
+  'mode',
+  'account_id',
+  'api_key_id',
+  'queue_at',
+  'created_at',
+  'started_at',
+  'source_host',
+  'input_blob',
+  'input_bytes',
+  'input_format',
+  'input_width',
+  'input_height',
+  'output_format',
+  'lease_holder',
+  'takeovers',
+] as const satisfies readonly SelectExpression<Schema, 'jobs'>[];
+
+/** SQLite takes 500 parts of a union, and a lane has two. */
+const STATEMENT_LANES_MAX = 64;
+
+const DOWNLOAD_STATES = ['accepted', 'fetching'] as const satisfies readonly JobState[];
+const STORED_STATES = ['ready', 'running'] as const satisfies readonly JobState[];
+
+type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
+  /** Read only where it is needed: it is long. */
+  readonly source_url: string | null;
+  readonly read_at: number;
+};
+
+const JOBS = sql<Schema['jobs']>`jobs`;
+/** By their statistics MariaDB and MySQL take an index that reads the whole lane, or sorts it. */
+const JOBS_BY_LANE = {
+  sqlite: JOBS.as<'jobs'>(sql`jobs`),
+  mysql: JOBS.as<'jobs'>(sql`jobs force index (jobs_lane_state)`),
+};
+
+export class JobLanes {
+  readonly #database: Database;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  async list(): Promise<JobLane[]> {
+    const { nowMs } = this.#database;
+    const rows = await query(this.#database, db =>
+      db
+        .selectFrom('jobs')
+        .select(['state', 'account_id', 'api_key_id', 'mode'])
+        .select(eb => [eb.fn.min<number>('queue_at').as('first'), nowMs.as('read_at')])
+        .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
+        .groupBy(['state', 'account_id', 'api_key_id', 'mode'])
+        .execute(),
+    );
+    const lanes = new Map<string, JobLane>();
+    for (const row of rows) {
+      const lane: JobLane = {
+        needsDownload: isDownloadState(row.state),
+        mode: row.mode,
+        accountId: row.account_id,
+        apiKeyId: row.api_key_id,
+        firstQueueAtMs: row.first,
+        readAtMs: row.read_at,
+      };
+      const known = lanes.get(laneKey(lane));
+      if (known === undefined || lane.firstQueueAtMs < known.firstQueueAtMs) {
+        lanes.set(laneKey(lane), lane);
+      }
+    }
+    return [...lanes.values()];
+  }
+
+  async listClaimable(limit: number, among?: readonly LaneLook[]): Promise<ClaimableJob[]> {
+    const lanes = among ?? (await this.list());
+    if (lanes.length === 0) return [];
+    const eachMax = Math.max(1, Math.floor(limit / lanes.length));
+    const rows: LaneRow[] = [];
+    for (let from = 0; from < lanes.length; from += STATEMENT_LANES_MAX) {
+      const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
+      rows.push(...(await this.#heads(some, eachMax)));
+    }
+    rows.sort((a, b) => a.queue_at! - b.queue_at! || (a.id < b.id ? -1 : 1));
+    return firstOfEach(rows, eachMax).slice(0, limit);
+  }
+
+  /** The first of each state of each lane. */
+  async #heads(lanes: readonly LaneLook[], eachMax: number): Promise<LaneRow[]> {
+    const parts = lanes.flatMap(lane => {
+      const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
+      return states.map(state => this.#firstOf(lane, state, eachMax));
+    });
+    const [first, ...others] = parts;
+    const all = others.reduce((union, next) => union.unionAll(next), first);
+    return query(this.#database, () => all.execute());
+  }
+
+  /** In a table of its own: SQLite takes no order and limit in a part of a union. */
+  #firstOf(lane: LaneLook, state: JobState, limit: number) {
+    const { kysely, nowMs, dialect } = this.#database;
+    let jobs = kysely
+      .selectFrom(JOBS_BY_LANE[dialect])
+      .select(CLAIMABLE_COLUMNS)
+      .select(eb => [
+        eb.case().when('source_host', 'is', null).then(eb.ref('source_url')).end().as('source_url'),
+        nowMs.as('read_at'),
+      ])
+      .where('state', '=', state)
+      .where('account_id', '=', lane.accountId)
+      .where('api_key_id', '=', lane.apiKeyId)
+      .where('mode', '=', lane.mode)
+      .where('queue_at', '>', 0)
+      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
+    const hosts = lane.exceptHosts ?? [];
+    if (hosts.length > 0) {
+      jobs = jobs.where(eb =>
+        eb.or([eb('source_host', 'is', null), eb('source_host', 'not in', [...hosts])]),
+      );
+    }
+    const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
+    return kysely.selectFrom(first.as('lane')).selectAll();
+  }
+}
+
+function isDownloadState(state: JobState): boolean {
+  return DOWNLOAD_STATES.some(each => each === state);
+}
+
+/** @param rows in the queue's order */
+function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] {
+  const counts = new Map<string, number>();
+  return rows.flatMap(row => {
+    const job = claimableFromRow(row);
+    const key = laneKey({ ...job, needsDownload: isDownloadState(row.state) });
+    const count = (counts.get(key) ?? 0) + 1;
+    counts.set(key, count);
+    return count > eachMax ? [] : [job];
+  });
+}
+
+function claimableFromRow(row: LaneRow): ClaimableJob {
+  return {
+    id: row.id,
+    fence: row.fence,
+    state: row.state as ClaimableJob['state'],
+    mode: row.mode,
+    accountId: row.account_id,
+    apiKeyId: row.api_key_id,
+    createdAtMs: row.created_at,
+    startedAtMs: row.started_at,
+    input: inputFromRow(row),
+    sourceHost: sourceHostFromRow(row),
+    outputFormat: row.output_format as ClaimableJob['outputFormat'],
+    leaseExpired: row.lease_holder !== null,
+    takeovers: row.takeovers,
+    readAtMs: row.read_at,
+  };
+}

@@ -1,0 +1,149 @@
+/**
+ * Jobs for the operator, a page at a time: open ones by their place in the queue, then final ones,
+ * the latest first. Each statement walks an index and stops: final jobs in jobs_state_finished or
+ * jobs_account_finished, one walk a state; open ones in jobs_queue_lanes, OPEN_PAGE at a time,
+ * since their number is bounded (domain/queue-share.ts) and states and accounts lie mixed in it.
+ */
+import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import { type Job, type JobState, OPEN_STATES } from '../../domain/job.ts';
+import type { Database } from '../database/connect.ts';
+import { query } from '../database/transact.ts';
+import { readJobs, selectJobs } from './job-queries.ts';
+import type { JobFilter, ListedJob } from './job-store.ts';
+
+/** Rows of the queue that one statement reads: about a millisecond on SQLite. */
+const OPEN_PAGE = 500;
+/** Jobs read whole in one statement. */
+const READ_MAX = 100;
+
+const CURSOR = /^(open|ended)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+
+interface Place {
+  /** queue_at or finished_at. */
+  readonly atMs: number;
+  readonly id: string;
+}
+
+/** True for what `ListedJob.cursor` may be. */
+export function isJobCursor(text: string): boolean {
+  return CURSOR.test(text);
+}
+
+export async function listJobs(database: Database, filter: JobFilter): Promise<ListedJob[]> {
+  const open = filter.states.filter(isOpen);
+  const final = filter.states.filter(state => !isOpen(state));
+  const [, part, atMs, id] = CURSOR.exec(filter.after ?? '') ?? [];
+  const after = id === undefined ? undefined : { atMs: Number(atMs), id };
+  const begun = part === 'ended' ? [] : await listOpen(database, open, filter, after);
+  if (final.length === 0 || begun.length === filter.limit) return begun;
+  const room = { ...filter, limit: filter.limit - begun.length };
+  const since = part === 'ended' ? after : undefined;
+  return [...begun, ...(await listFinal(database, final, room, since))];
+}
+
+function isOpen(state: JobState): boolean {
+  return (OPEN_STATES as readonly JobState[]).includes(state);
+}
+
+async function listOpen(
+  database: Database,
+  states: readonly JobState[],
+  { accountId, limit }: JobFilter,
+  after: Place | undefined,
+): Promise<ListedJob[]> {
+  const found: Place[] = [];
+  let last = after;
+  while (states.length > 0 && found.length < limit) {
+    const page = await openPage(database, last);
+    const wanted = page.filter(
+      row => states.includes(row.state) && (accountId ?? row.account_id) === row.account_id,
+    );
+    found.push(...wanted.map(({ queue_at, id }) => ({ atMs: queue_at!, id })));
+    const end = page.at(-1);
+    if (end === undefined || page.length < OPEN_PAGE) break;
+    last = { atMs: end.queue_at!, id: end.id };
+    await turnOfTheLoop();
+  }
+  return readOpen(database, found.slice(0, limit));
+}
+
+function openPage(database: Database, after: Place | undefined) {
+  return query(database, db => {
+    let page = db.selectFrom('jobs').select(['id', 'queue_at', 'state', 'account_id']);
+    // "is not null" would keep SQLite from walking the index in order.
+    page = page.where('queue_at', '>', 0);
+    if (after !== undefined) {
+      const { atMs, id } = after;
+      page = page
+        .where('queue_at', '>=', atMs)
+        .where(eb => eb.or([eb('queue_at', '>', atMs), eb('id', '>', id)]));
+    }
+    return page.orderBy('queue_at').orderBy('id').limit(OPEN_PAGE).execute();
+  });
+}
+
+/** Those that have ended meanwhile are told as they are now. */
+async function readOpen(database: Database, places: readonly Place[]): Promise<ListedJob[]> {
+  const jobs = new Map<string, Job>();
+  for (let from = 0; from < places.length; from += READ_MAX) {
+    const ids = places.slice(from, from + READ_MAX).map(({ id }) => id);
+    const read = await query(database, db =>
+      readJobs(db, selectJobs(database, db).where('id', 'in', ids)),
+    );
+    for (const job of read) jobs.set(job.id, job);
+    await turnOfTheLoop();
+  }
+  return places.flatMap(({ atMs, id }) => {
+    const job = jobs.get(id);
+    return job === undefined ? [] : [{ ...job, cursor: `open-${atMs}-${id}` }];
+  });
+}
+
+async function listFinal(
+  database: Database,
+  states: readonly JobState[],
+  filter: JobFilter,
+  after: Place | undefined,
+): Promise<ListedJob[]> {
+  const jobs: Job[] = [];
+  for (const state of states) jobs.push(...(await listEnded(database, state, filter, after)));
+  jobs.sort((a, b) => b.finishedAtMs! - a.finishedAtMs! || (a.id < b.id ? 1 : -1));
+  return jobs
+    .slice(0, filter.limit)
+    .map(job => ({ ...job, cursor: `ended-${job.finishedAtMs}-${job.id}` }));
+}
+
+/**
+ * Its end is found by the program: a lower bound in the statement as well makes the two indexes
+ * look alike to SQLite where it has no statistics.
+ */
+async function listEnded(
+  database: Database,
+  state: JobState,
+  { accountId, endedWithinMs, limit }: JobFilter,
+  after: Place | undefined,
+): Promise<Job[]> {
+  const jobs: Job[] = [];
+  let last = after;
+  while (jobs.length < limit) {
+    const take = Math.min(READ_MAX, limit - jobs.length);
+    const page = await query(database, db => {
+      let select = selectJobs(database, db).where('state', '=', state);
+      if (accountId !== undefined) select = select.where('account_id', '=', accountId);
+      if (last !== undefined) {
+        const { atMs, id } = last;
+        select = select
+          .where('finished_at', '<=', atMs)
+          .where(eb => eb.or([eb('finished_at', '<', atMs), eb('id', '<', id)]));
+      }
+      return readJobs(db, select.orderBy('finished_at', 'desc').orderBy('id', 'desc').limit(take));
+    });
+    const within = page.filter(job => job.finishedAtMs! > job.readAtMs - endedWithinMs);
+    jobs.push(...within);
+    const end = page.at(-1);
+    if (end === undefined || within.length < take) break;
+    last = { atMs: end.finishedAtMs!, id: end.id };
+    await turnOfTheLoop();
+  }
+  return jobs;
+}

@@ -1,0 +1,144 @@
+/**
+ * Submission: one transaction that reserves a credit and makes the job, whoever else submits at the
+ * same time. It knows nothing of requests; fingerprints are compared by its caller.
+ *
+ * The order of statements, and why:
+ * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
+ *    the balance nor the number in flight can be passed. Taking it before the insert matters:
+ *    inserting first left 86 deadlocks on MySQL and 263 on MariaDB in 25 s of a prototype's load,
+ *    this order none;
+ * 2. the job's row; its unique key stops the slower of two twins;
+ * 3. the ledger's entry, and commit;
+ * 4. where 1 refused or 2 was stopped, a read of the key: a twin may have taken the last credit for
+ *    this very request. The usual repetition never comes here: the caller has looked before.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Transaction } from 'kysely';
+import { queuePositionMs } from '../../domain/lease.ts';
+import { CREDITS_PER_JOB, SLOT_OF } from '../../domain/ledger.ts';
+import { sourceHostOf } from '../../sources/source-host.ts';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import { databaseErrorKind } from '../database/database-errors.ts';
+import { inputColumns } from '../database/rows.ts';
+import type { Schema } from '../database/schema.ts';
+import { transact } from '../database/transact.ts';
+import { type JobQueries, readJob } from './job-queries.ts';
+import type { NewJob, SubmitOutcome } from './job-store.ts';
+
+/** Rounds lost to twins whose key is freed or removed between two of our statements. */
+const SUBMIT_ROUNDS_MAX = 8;
+
+export async function submitJob(
+  database: Database,
+  queries: JobQueries,
+  job: NewJob,
+  limits: { readonly jobsInFlightMax: number },
+): Promise<SubmitOutcome> {
+  requireOneSource(job);
+  for (let round = 0; round < SUBMIT_ROUNDS_MAX; round++) {
+    let refused: SubmitOutcome | undefined;
+    try {
+      refused = await transact(database, tx => insertJob(database, tx, job, limits));
+      if (refused.kind === 'created') return refused;
+    } catch (error) {
+      if (databaseErrorKind(error) !== 'duplicate') throw error;
+    }
+    const outcome = (await findTwin(queries, job)) ?? refused;
+    if (outcome !== undefined) return outcome;
+  }
+  throw new Error(`job ${job.id} met another owner of its key ${SUBMIT_ROUNDS_MAX} times`);
+}
+
+async function findTwin(queries: JobQueries, job: NewJob): Promise<SubmitOutcome | undefined> {
+  const found = await queries.findByIdempotencyKey(job.apiKeyId, job.idempotencyKeyHash);
+  if (found === undefined) return undefined;
+  // Our own row: it was committed by an earlier round whose answer was lost on the way.
+  return { kind: found.id === job.id ? 'created' : 'exists', job: found };
+}
+
+async function insertJob(
+  database: Database,
+  tx: Transaction<Schema>,
+  job: NewJob,
+  limits: { readonly jobsInFlightMax: number },
+): Promise<SubmitOutcome> {
+  const refusal = await reserve(tx, job.accountId, limits.jobsInFlightMax);
+  if (refusal !== undefined) return { kind: refusal };
+  await tx.insertInto('jobs').values(newJobRow(database, job)).execute();
+  await tx
+    .insertInto('ledger_entries')
+    .values({
+      id: randomUUID(),
+      account_id: job.accountId,
+      job_id: job.id,
+      kind: 'reserve',
+      slot: SLOT_OF.reserve,
+      reference: job.id,
+      amount: CREDITS_PER_JOB,
+      created_at: database.nowMs,
+    })
+    .execute();
+  const created = await readJob(database, tx, job.id);
+  if (created === undefined) throw new Error(`job ${job.id} is gone before its commit`);
+  return { kind: 'created', job: created };
+}
+
+/** `reserved` is the number of open jobs (domain/ledger.ts), so the bound costs no count. */
+async function reserve(
+  tx: Transaction<Schema>,
+  accountId: string,
+  jobsInFlightMax: number,
+): Promise<'insufficient-credits' | 'too-many-in-flight' | undefined> {
+  const { numUpdatedRows } = await tx
+    .updateTable('accounts')
+    .set(eb => ({
+      available: eb('available', '-', CREDITS_PER_JOB),
+      reserved: eb('reserved', '+', CREDITS_PER_JOB),
+    }))
+    .where('id', '=', accountId)
+    .where('available', '>=', CREDITS_PER_JOB)
+    .where('reserved', '<', jobsInFlightMax * CREDITS_PER_JOB)
+    .executeTakeFirstOrThrow();
+  if (numUpdatedRows === 1n) return undefined;
+  const account = await tx
+    .selectFrom('accounts')
+    .select('reserved')
+    .where('id', '=', accountId)
+    .executeTakeFirst();
+  if (account === undefined) throw new Error(`account ${accountId} does not exist`);
+  // The contract's order: jobs in flight before credits.
+  const full = account.reserved >= jobsInFlightMax * CREDITS_PER_JOB;
+  return full ? 'too-many-in-flight' : 'insufficient-credits';
+}
+
+function newJobRow(database: Database, job: NewJob) {
+  return {
+    id: job.id,
+    account_id: job.accountId,
+    api_key_id: job.apiKeyId,
+    idempotency_key_hash: job.idempotencyKeyHash,
+    fingerprint: job.fingerprint,
+    state: job.input === null ? ('accepted' as const) : ('ready' as const),
+    mode: job.mode,
+    queue_at: nowPlusMs(database.nowMs, queuePositionMs(job.mode, 0)),
+    source_url: job.sourceUrl,
+    source_host: job.sourceUrl === null ? null : sourceHostOf(job.sourceUrl),
+    ...inputColumns(job.input),
+    output_format: job.outputFormat,
+    created_at: database.nowMs,
+    fence: 0,
+    lost_attempts: 0,
+    lost_with_process: 0,
+    takeovers: 0,
+    callback_url: job.callback?.url ?? null,
+    callback_secret: job.callback?.secret ?? null,
+    callback_secret_key_id: job.callback?.secretKeyId ?? null,
+  };
+}
+
+function requireOneSource(job: NewJob): void {
+  if ((job.input === null) === (job.sourceUrl === null)) {
+    throw new Error('a new job has either a stored input or a URL');
+  }
+}

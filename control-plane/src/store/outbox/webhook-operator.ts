@@ -1,0 +1,103 @@
+/** What the operator asks of the outbox: to see it, and to have one notification sent again. */
+import type { Selectable } from 'kysely';
+import type { CallbackStatus } from '../../domain/job.ts';
+import type { Database } from '../database/connect.ts';
+import { isAsciiWord } from '../database/rows.ts';
+import type { WebhookOutboxTable } from '../database/schema.ts';
+import { query, transact } from '../database/transact.ts';
+import type {
+  NotificationFilter,
+  NotificationSummary,
+  RetryOutcome,
+} from './webhook-outbox-store.ts';
+
+const SUMMARY_COLUMNS = [
+  'job_id',
+  'account_id',
+  'receiver',
+  'status',
+  'attempts',
+  'last_status_code',
+  'last_attempt_at',
+  'last_duration_ms',
+  'next_attempt_at',
+  'created_at',
+  'finished_at',
+  'secret_erase_at',
+] as const satisfies readonly (keyof WebhookOutboxTable)[];
+
+type SummaryRow = Pick<Selectable<WebhookOutboxTable>, (typeof SUMMARY_COLUMNS)[number]>;
+
+const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly CallbackStatus[];
+
+/** Along webhook_outbox_age, one walk a status. */
+export async function listNotifications(
+  database: Database,
+  { jobId, status, limit }: NotificationFilter,
+): Promise<NotificationSummary[]> {
+  if (jobId !== undefined && !isAsciiWord(jobId)) return [];
+  const rows: SummaryRow[] = [];
+  for (const one of status === undefined ? STATUSES : [status]) {
+    const some = await query(database, db => {
+      const select = db.selectFrom('webhook_outbox').select(SUMMARY_COLUMNS);
+      if (jobId !== undefined) {
+        return select.where('job_id', '=', jobId).where('status', '=', one).execute();
+      }
+      return select
+        .where('status', '=', one)
+        .orderBy('created_at', 'desc')
+        .orderBy('job_id', 'desc')
+        .limit(limit)
+        .execute();
+    });
+    rows.push(...some);
+  }
+  rows.sort((a, b) => b.created_at - a.created_at || (a.job_id < b.job_id ? 1 : -1));
+  return rows.slice(0, limit).map(summaryOf);
+}
+
+function summaryOf(row: SummaryRow): NotificationSummary {
+  return {
+    jobId: row.job_id,
+    accountId: row.account_id,
+    receiver: row.receiver,
+    status: row.status,
+    attempts: row.attempts,
+    lastStatusCode: row.last_status_code,
+    lastAttemptAtMs: row.last_attempt_at,
+    lastDurationMs: row.last_duration_ms,
+    nextAttemptAtMs: row.next_attempt_at,
+    createdAtMs: row.created_at,
+    finishedAtMs: row.finished_at,
+    secretEraseAtMs: row.secret_erase_at,
+  };
+}
+
+/**
+ * Makes the next attempt due now, of a failed notification too: it then has one attempt more. One
+ * that is being sent at this moment is left to that attempt, which answers for it.
+ */
+export async function retryNotification(database: Database, jobId: string): Promise<RetryOutcome> {
+  if (!isAsciiWord(jobId)) return 'absent';
+  const { nowMs } = database;
+  return transact(database, async tx => {
+    await tx
+      .updateTable('webhook_outbox')
+      .set({ status: 'pending', finished_at: null, next_attempt_at: nowMs })
+      .where('job_id', '=', jobId)
+      .where('status', 'in', ['pending', 'failed'])
+      .where('secret_erase_at', '>', nowMs)
+      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))
+      .execute();
+    const row = await tx
+      .selectFrom('webhook_outbox')
+      .select(['status', 'secret_erase_at'])
+      .select(() => nowMs.as('read_at'))
+      .where('job_id', '=', jobId)
+      .executeTakeFirst();
+    if (row === undefined) return 'absent';
+    if (row.status === 'delivered') return 'delivered';
+    const { secret_erase_at: eraseAtMs, read_at: nowAtMs } = row;
+    return eraseAtMs !== null && eraseAtMs > nowAtMs ? 'retried' : 'secret-erased';
+  });
+}

@@ -1,0 +1,190 @@
+/**
+ * Notifications that wait for their delivery: a row is written with its job's final state
+ * (job-completion) and removed with its job's row (job-retention).
+ *
+ * | status    | entered by                        | left by                                       |
+ * |-----------|-----------------------------------|-----------------------------------------------|
+ * | pending   | the job's end, retry              | an attempt that succeeded (to delivered), the |
+ * |           |                                   | last one or a 410, or the erasure of its      |
+ * |           |                                   | secret (to failed)                            |
+ * | delivered | a 2xx; its secret goes with it    | -                                             |
+ * | failed    | 410, its secret goes with it; the | retry, while its secret is there              |
+ * |           | last attempt; an erased secret    |                                               |
+ *
+ * The body goes with the secret: what is left says when, how often and how it was attempted.
+ *
+ * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
+ * whoever holds an old one writes nothing. An attempt counts when its end is written: one that died
+ * with its process is made again.
+ */
+import type { CallbackStatus } from '../../domain/job.ts';
+import type { FullPlaces } from '../../domain/shared-places.ts';
+import type { Database } from '../database/connect.ts';
+import { query, transact } from '../database/transact.ts';
+import { DueNotifications } from './webhook-due.ts';
+import { ERASED, NotificationLeases } from './webhook-lease.ts';
+import { listNotifications, retryNotification } from './webhook-operator.ts';
+
+/** A notification whose time has come. */
+export interface DueNotification {
+  readonly jobId: string;
+  readonly accountId: string;
+  readonly callbackUrl: string;
+  /** `<host>:<port>`. */
+  readonly receiver: string;
+  readonly body: string;
+  /** Sealed; never null while pending. */
+  readonly secret: Uint8Array;
+  readonly secretKeyId: string;
+  /** Whose ends were written. */
+  readonly attempts: number;
+  readonly fence: number;
+  /** Of its job, which ended then. */
+  readonly createdAtMs: number;
+  /** The database's clock, when it was listed. */
+  readonly readAtMs: number;
+}
+
+export interface DueQuery {
+  readonly limit: number;
+  /** Of the keys this replica can open secrets with; others are left to those who can. */
+  readonly secretKeyIds: readonly string[];
+  /** Receivers are the destinations. What has no place is left out. */
+  readonly full: FullPlaces;
+}
+
+export interface NotificationClaim {
+  readonly jobId: string;
+  readonly holder: string;
+  readonly fence: number;
+}
+
+export interface AttemptEnd {
+  /** null: no answer came. */
+  readonly statusCode: number | null;
+  /** From its beginning until now. */
+  readonly durationMs: number;
+}
+
+/** A notification as the operator may see it: of its URL only the receiver. */
+export interface NotificationSummary {
+  readonly jobId: string;
+  readonly accountId: string;
+  readonly receiver: string;
+  readonly status: CallbackStatus;
+  readonly attempts: number;
+  readonly lastStatusCode: number | null;
+  readonly lastAttemptAtMs: number | null;
+  /** Of the last attempt; null also for one from before it was kept. */
+  readonly lastDurationMs: number | null;
+  readonly nextAttemptAtMs: number | null;
+  readonly createdAtMs: number;
+  readonly finishedAtMs: number | null;
+  /** Until then it can be sent again; null: nothing could sign it any more. */
+  readonly secretEraseAtMs: number | null;
+}
+
+export interface NotificationFilter {
+  readonly jobId?: string;
+  readonly status?: CallbackStatus;
+  readonly limit: number;
+}
+
+/** retried: its next attempt is due now. */
+export type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
+
+export interface WebhookOutboxStore {
+  /**
+   * Those another holder is at work on are left out. In the order of their times, where what waits
+   * before them is little; otherwise some of each lane in turn (webhook-due.ts).
+   */
+  listDue(due: DueQuery): Promise<DueNotification[]>;
+  /** False: somebody else has it, or its time is not now. */
+  claim(claim: NotificationClaim, leaseMs: number): Promise<boolean>;
+  /** Gives it back: its time is still now. */
+  release(claim: NotificationClaim): Promise<boolean>;
+  /** Each of these is false where the claim was lost, and changes nothing then. */
+  delivered(claim: NotificationClaim, end: AttemptEnd): Promise<boolean>;
+  retryLater(claim: NotificationClaim, end: AttemptEnd, waitMs: number): Promise<boolean>;
+  failed(
+    claim: NotificationClaim,
+    end: AttemptEnd,
+    options: { readonly eraseSecret: boolean },
+  ): Promise<boolean>;
+  /**
+   * Notifications whose time has come, DUE_COUNTED_MAX at most, and since when; by the database's
+   * clock.
+   */
+  due(): Promise<{ readonly count: number; readonly oldestMs: number }>;
+  /**
+   * Notifications that wait and that none of these keys opens: DUE_COUNTED_MAX at most, and of the
+   * first some thousand lanes (webhook-due.ts).
+   */
+  countSealedWithOthers(secretKeyIds: readonly string[]): Promise<number>;
+  /** Newest first. */
+  list(filter: NotificationFilter): Promise<NotificationSummary[]>;
+  retry(jobId: string): Promise<RetryOutcome>;
+  /**
+   * For the sweeper: forgets secrets whose time has come. A notification that still waited for its
+   * delivery has failed with that, since nothing could sign it any more. The number of secrets.
+   */
+  eraseDueSecrets(limit: number): Promise<number>;
+}
+
+export function createWebhookOutboxStore(database: Database): WebhookOutboxStore {
+  const leases = new NotificationLeases(database);
+  const due = new DueNotifications(database);
+  return {
+    listDue: asked => due.list(asked),
+    claim: (claim, leaseMs) => leases.claim(claim, leaseMs),
+    release: claim => leases.release(claim),
+    delivered: (claim, end) => leases.delivered(claim, end),
+    retryLater: (claim, end, waitMs) => leases.retryLater(claim, end, waitMs),
+    failed: (claim, end, options) => leases.failed(claim, end, options),
+    due: () => due.count(),
+    countSealedWithOthers: keyIds => due.countSealedWithOthers(keyIds),
+    list: filter => listNotifications(database, filter),
+    retry: jobId => retryNotification(database, jobId),
+    eraseDueSecrets: limit => eraseDueSecrets(database, limit),
+  };
+}
+
+async function eraseDueSecrets(database: Database, limit: number): Promise<number> {
+  const { nowMs } = database;
+  const due = await query(database, db =>
+    db
+      .selectFrom('webhook_outbox')
+      .select('job_id')
+      .where('secret_erase_at', '<=', nowMs)
+      .orderBy('secret_erase_at')
+      .limit(limit)
+      .execute(),
+  );
+  if (due.length === 0) return 0;
+  // In one order everywhere: two sweepers then wait for each other and never in a circle.
+  const ids = due.map(row => row.job_id).sort();
+  return transact(database, async tx => {
+    await tx
+      .updateTable('webhook_outbox')
+      .set(eb => ({
+        status: 'failed',
+        finished_at: nowMs,
+        next_attempt_at: null,
+        // Whoever may be delivering it holds an old fence from here on.
+        lease_holder: null,
+        lease_expires_at: null,
+        fence: eb('fence', '+', 1),
+      }))
+      .where('job_id', 'in', ids)
+      .where('secret_erase_at', '<=', nowMs)
+      .where('status', '=', 'pending')
+      .execute();
+    const { numUpdatedRows } = await tx
+      .updateTable('webhook_outbox')
+      .set(ERASED)
+      .where('job_id', 'in', ids)
+      .where('secret_erase_at', '<=', nowMs)
+      .executeTakeFirstOrThrow();
+    return Number(numUpdatedRows);
+  });
+}

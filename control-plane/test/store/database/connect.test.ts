@@ -1,0 +1,346 @@
+/** Opening, migrating and sharing a database. */
+import assert from 'node:assert/strict';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { sql } from 'kysely';
+import {
+  createTestDatabase,
+  DIALECTS,
+  SILENT_LOG,
+  skipReason,
+  type TestDatabase,
+  useTestDatabase,
+} from '../../../../test/support/database.ts';
+import {
+  type Database,
+  DatabaseOpenError,
+  openDatabase,
+} from '../../../src/store/database/connect.ts';
+import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
+import {
+  migrate,
+  requireCurrentSchema,
+  SchemaError,
+  schemaState,
+} from '../../../src/store/database/migrate.ts';
+import { parseMysqlUrl } from '../../../src/store/database/mysql-url.ts';
+import { SQLITE_BUSY_WAIT_MS_MAX } from '../../../src/store/database/sqlite-connection.ts';
+import { transact } from '../../../src/store/database/transact.ts';
+import { openStores } from '../../../src/store/stores.ts';
+
+/** All of them, as a new database gets them. */
+const MIGRATIONS = [
+  '0001-initial',
+  '0002-rate-quotas',
+  '0003-webhook-receivers',
+  '0004-job-lanes',
+  '0005-bounded-reads',
+  '0006-ledger-checkpoints',
+  '0007-job-downloads',
+];
+
+describe('the URL of a MySQL server', () => {
+  const wrong: [url: string, message: RegExp][] = [
+    ['', /must look like/],
+    ['postgres://u:s3cret@h/db', /must look like/],
+    ['mysql://u:s3cret@h', /names no database/],
+    ['mysql://u:s3cret@h/', /names no database/],
+    ['mysql://u:s3cret@h/a/b', /names no database/],
+    ['mysql://u:s3cret%@h/db', /%25/],
+    ['mysql://u:s3cret@h/db?ssl=true', /unknown parameter/],
+    ['mysql://u:s3cret@h/db?ssl-mode=on', /VERIFY_IDENTITY/],
+    ['mysql://u:s3cret@h/db?ssl-mode=verify_ca&ssl-ca=/nowhere', /ssl-ca/],
+    ['mysql://u:s3cret@h/db?connection-limit=0', /1 to 1000/],
+    ['mysql://u:s3cret@h/db?connection-limit=1e3', /1 to 1000/],
+  ];
+  for (const [url, message] of wrong) {
+    it(`${url || 'empty'} is refused without showing the password`, () => {
+      assert.throws(
+        () => parseMysqlUrl(url),
+        (error: Error) => message.test(error.message) && !error.message.includes('s3cret'),
+      );
+    });
+  }
+
+  it('is taken apart', () => {
+    const options = parseMysqlUrl('mysql://us%40er:p%3Aw@[::1]:3307/m%5Fx?connection-limit=3');
+    const { host, port, user, password, database, connectionLimit, ssl } = options;
+    assert.deepEqual(
+      { host, port, user, password, database, connectionLimit, ssl },
+      {
+        host: '::1',
+        port: 3307,
+        user: 'us@er',
+        password: 'p:w',
+        database: 'm_x',
+        connectionLimit: 3,
+        ssl: undefined,
+      },
+    );
+    assert.equal(parseMysqlUrl('mysql://u@h/d?socket=/run/s').socketPath, '/run/s');
+    const modes = ['REQUIRED', 'verify_ca', 'VERIFY_IDENTITY'].map(mode => {
+      const { ssl: given } = parseMysqlUrl(`mysql://u@h/d?ssl-mode=${mode}`);
+      assert.ok(typeof given === 'object');
+      return [given.rejectUnauthorized, given.verifyIdentity];
+    });
+    assert.deepEqual(modes, [
+      [false, false],
+      [true, false],
+      [true, true],
+    ]);
+  });
+});
+
+describe('a database that cannot be opened', () => {
+  let directory: string;
+  before(() => {
+    directory = mkdtempSync(path.join(tmpdir(), 'matting-connect-'));
+  });
+  after(() => rmSync(directory, { recursive: true, force: true }));
+
+  it('says so in one line: no file, a directory, another kind of file', async () => {
+    const text = path.join(directory, 'text');
+    writeFileSync(text, 'this is no database, and it is longer than a hundred bytes '.repeat(3));
+    mkdirSync(path.join(directory, 'folder'));
+    const wrong = ['', ':memory:', path.join(directory, 'folder'), text, path.join(text, 'below')];
+    for (const file of wrong) {
+      await assert.rejects(
+        openDatabase(`sqlite:${file}`, { log: SILENT_LOG }),
+        (error: Error) => error instanceof DatabaseOpenError && !error.message.includes('\n'),
+        file,
+      );
+    }
+  });
+
+  it('says so in one line: no server, and nothing keeps running', async () => {
+    await assert.rejects(
+      openDatabase('mysql://u:s3cret@127.0.0.1:1/db', { log: SILENT_LOG }),
+      (error: Error) =>
+        error instanceof DatabaseOpenError &&
+        /ECONNREFUSED/.test(error.message) &&
+        !error.message.includes('s3cret'),
+    );
+  });
+});
+
+for (const dialect of DIALECTS) {
+  describe(`migrations on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    async function withEmpty(work: (test: TestDatabase, database: Database) => Promise<void>) {
+      const test = await createTestDatabase(dialect, { migrated: false });
+      try {
+        await work(test, await test.open());
+      } finally {
+        await test.close();
+      }
+    }
+
+    it('run once, however many processes start at the same time', () =>
+      withEmpty(async (test, database) => {
+        await assert.rejects(requireCurrentSchema(database), /migrate/);
+        const replicas = await Promise.all([1, 2, 3].map(() => test.open()));
+        const ran = await Promise.all(replicas.map(replica => migrate(replica)));
+        assert.deepEqual(ran.flat(), MIGRATIONS);
+        await requireCurrentSchema(database);
+        assert.deepEqual(await migrate(database), []);
+      }));
+
+    it('that were cut off half way run again from the start', () =>
+      withEmpty(async (_, database) => {
+        await migrate(database);
+        await database.kysely.schema.dropTable('jobs').execute();
+        await database.kysely.schema.dropTable('nodes').execute();
+        await sql`delete from kysely_migration`.execute(database.kysely);
+        assert.deepEqual(await migrate(database), MIGRATIONS);
+        const tables = await database.kysely.introspection.getTables();
+        assert.ok(tables.some(({ name }) => name === 'jobs'));
+      }));
+
+    it('of a newer version are refused, and nothing is touched', () =>
+      withEmpty(async (test, database) => {
+        await migrate(database);
+        const future = '2999-01-01T00:00:00.000Z';
+        await sql`insert into kysely_migration (name, timestamp)
+          values ('0999-later', ${future})`.execute(database.kysely);
+        assert.deepEqual((await schemaState(database)).unknown, ['0999-later']);
+        await assert.rejects(migrate(database), SchemaError);
+        await assert.rejects(requireCurrentSchema(database), /newer version/);
+        const options = { log: SILENT_LOG, renderOutboxBody: () => '' };
+        for (const migrations of ['run', 'require'] as const) {
+          await assert.rejects(openStores(test.url, { ...options, migrations }), SchemaError);
+        }
+      }));
+  });
+
+  describe(`transactions on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect);
+    let handles: Database[];
+
+    before(async () => {
+      handles = await Promise.all([1, 2, 3].map(() => databases.open()));
+      await handles[0].kysely
+        .insertInto('accounts')
+        .values({ id: 'a', name: 'a', available: 0, reserved: 0, created_at: 0 })
+        .execute();
+    });
+
+    it('that read before they write meet no stale snapshot, and none is lost', async () => {
+      const add = (database: Database) =>
+        transact(database, async tx => {
+          await tx.selectFrom('accounts').selectAll().execute();
+          await delay(1);
+          await tx
+            .updateTable('accounts')
+            .set(eb => ({ available: eb('available', '+', 1) }))
+            .where('id', '=', 'a')
+            .execute();
+        });
+      const rounds = Array.from({ length: 30 }, (_, index) => add(handles[index % 3]));
+      await Promise.all(rounds);
+      const row = await handles[0].kysely
+        .selectFrom('accounts')
+        .select('available')
+        .executeTakeFirstOrThrow();
+      assert.equal(row.available, 30);
+    });
+
+    it('that fail leave nothing, and the connection is good', async () => {
+      const [database] = handles;
+      await assert.rejects(
+        transact(database, async tx => {
+          await tx.updateTable('accounts').set({ reserved: 9 }).execute();
+          throw new Error('on purpose');
+        }),
+        /on purpose/,
+      );
+      const row = await database.kysely
+        .selectFrom('accounts')
+        .select('reserved')
+        .executeTakeFirstOrThrow();
+      assert.equal(row.reserved, 0);
+    });
+
+    it('keep the event loop free while they wait for another replica', async () => {
+      const [holder, waiter] = handles;
+      let turns = 0;
+      const clock = setInterval(() => turns++, 5);
+      try {
+        let waiting: Promise<unknown> | undefined;
+        await transact(holder, async tx => {
+          await tx.updateTable('accounts').set({ available: 1 }).execute();
+          waiting = transact(waiter, db =>
+            db
+              .updateTable('accounts')
+              .set(eb => ({ available: eb('available', '+', 1) }))
+              .execute(),
+          );
+          // A wait inside SQLite would let it turn when it is over, which is then too late.
+          const lateAtMs = performance.now() + SQLITE_BUSY_WAIT_MS_MAX / 2;
+          while (turns < 5) await delay(5);
+          assert.ok(performance.now() < lateAtMs, 'the loop stood still');
+        });
+        await waiting;
+      } finally {
+        clearInterval(clock);
+      }
+      const row = await holder.kysely
+        .selectFrom('accounts')
+        .select('available')
+        .executeTakeFirstOrThrow();
+      assert.equal(row.available, 2);
+    });
+
+    it('know a duplicate from other violations', async () => {
+      const account = { name: 'b', available: 0, reserved: 0, created_at: 0 };
+      const insert = (values: { id: string; name: string; available: number; reserved: number }) =>
+        handles[0].kysely
+          .insertInto('accounts')
+          .values({ ...values, created_at: 0 })
+          .execute();
+      const kindOf = async (work: Promise<unknown>) =>
+        work.then(
+          () => 'accepted',
+          error => databaseErrorKind(error),
+        );
+      assert.equal(await kindOf(insert({ ...account, id: 'b' })), 'accepted');
+      assert.equal(await kindOf(insert({ ...account, id: 'b', name: 'c' })), 'duplicate');
+      assert.equal(await kindOf(insert({ ...account, id: 'c' })), 'duplicate');
+      assert.equal(await kindOf(insert({ ...account, id: 'c', name: 'B' })), 'accepted');
+      assert.equal(
+        await kindOf(insert({ ...account, id: 'd', name: 'd', available: -1 })),
+        'other',
+      );
+    });
+  });
+}
+
+describe('the file of SQLite', () => {
+  const databases = useTestDatabase('sqlite');
+
+  it('is in WAL mode, and a commit is on the disk before it is answered', async () => {
+    const { kysely } = await databases.open();
+    const pragma = async (name: string) =>
+      Object.values((await sql.raw<object>(`pragma ${name}`).execute(kysely)).rows[0])[0];
+    assert.equal(await pragma('journal_mode'), 'wal');
+    assert.equal(await pragma('synchronous'), 2);
+  });
+
+  it('refuses values of another type', async () => {
+    const { kysely } = await databases.open();
+    const values = { id: 'x', name: 'x', available: 'many' as never, reserved: 0, created_at: 0 };
+    await assert.rejects(kysely.insertInto('accounts').values(values).execute());
+  });
+});
+
+describe('the session on a server', { skip: skipReason('mysql') }, () => {
+  const databases = useTestDatabase('mysql');
+
+  it('reads committed rows, is strict, and has no summer time', async () => {
+    const { kysely } = await databases.open();
+    const { rows } = await sql<{ Variable_name: string; Value: string }>`show session variables
+      where variable_name in ('tx_isolation', 'transaction_isolation', 'time_zone', 'sql_mode',
+        'character_set_connection')`.execute(kysely);
+    const session = new Map(rows.map(row => [row.Variable_name, row.Value]));
+    assert.equal(
+      session.get('transaction_isolation') ?? session.get('tx_isolation'),
+      'READ-COMMITTED',
+    );
+    assert.equal(session.get('time_zone'), '+00:00');
+    assert.equal(session.get('character_set_connection'), 'utf8mb4');
+    assert.match(session.get('sql_mode') ?? '', /STRICT_ALL_TABLES/);
+  });
+
+  it('keeps identifiers apart that default collations merge', async () => {
+    const { kysely } = await databases.open();
+    const { rows } = await sql<{ Collation: string | null }>`select collation_name as Collation
+      from information_schema.columns where table_schema = database()
+        and table_name not like 'kysely%' and collation_name is not null`.execute(kysely);
+    const collations = new Set(rows.map(row => row.Collation));
+    assert.deepEqual([...collations].sort(), ['ascii_bin', 'utf8mb4_bin']);
+  });
+
+  it('warns of a server that may lose commits', async () => {
+    const warnings: string[] = [];
+    const log = {
+      ...SILENT_LOG,
+      warn: (...args: unknown[]) => warnings.push(JSON.stringify(args)),
+    };
+    const database = await databases.open();
+    const read = async () =>
+      Number(
+        (
+          await sql<{ n: number }>`select @@innodb_flush_log_at_trx_commit as n`.execute(
+            database.kysely,
+          )
+        ).rows[0].n,
+      );
+    const unsafe = (await read()) !== 1;
+    await databases.open(log as never);
+    assert.equal(
+      warnings.some(line => line.includes('innodb_flush_log_at_trx_commit')),
+      unsafe,
+    );
+  });
+});

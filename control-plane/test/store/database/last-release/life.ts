@@ -1,0 +1,231 @@
+/**
+ * What a replica does in its life, by way of every method of the stores that issues a statement:
+ * jobs in each state, their money and notifications, keys, nodes, quotas. Leases run out at once,
+ * so that whoever comes next can take what is left open. It uses no clock and no chance but ids.
+ */
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { RATE_WINDOW_MS } from '../../../../src/domain/rate-quota.ts';
+import type { Claim, NewJob } from '../../../../src/store/jobs/job-store.ts';
+import type { NotificationClaim } from '../../../../src/store/outbox/webhook-outbox-store.ts';
+import type { Stores } from '../../../../src/store/stores.ts';
+
+/** What a life leaves behind, for whoever goes on with it. */
+export interface Legacy {
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly token: string;
+  readonly idempotencyKeyHash: string;
+  readonly resultToken: string;
+  /** Of each state, by what was done to it. */
+  readonly jobs: Readonly<Record<string, string>>;
+  readonly available: number;
+}
+
+const HOUR_MS = 3_600_000;
+const OVER_MS = -1000;
+const HOLDER = 'old-replica';
+const LIMITS = { jobsInFlightMax: 1000 };
+const SECRET_KEY_ID = 'key-1';
+const CALLBACK = {
+  url: 'https://receiver.example/hook',
+  secret: new Uint8Array([1, 2, 3]),
+  secretKeyId: SECRET_KEY_ID,
+};
+const END = { statusCode: 500, durationMs: 12 };
+const FAULT = { code: 'PROCESSING_FAILED', detail: 'it cannot be decoded' } as const;
+
+const hash = (text: string) => createHash('sha256').update(text).digest('hex');
+
+export async function liveOn(stores: Stores): Promise<Legacy> {
+  const account = await stores.accounts.create(`account ${randomUUID().slice(0, 8)}`);
+  if (account === undefined) throw new Error('the name is taken');
+  const accountId = account.id;
+  await stores.ledger.grant(accountId, 100, 'order');
+  await stores.ledger.revoke(accountId, 5, 'mistake');
+  const { key, token } = await stores.apiKeys.create(accountId, 'main');
+  const other = await stores.apiKeys.create(accountId, 'second');
+  await stores.apiKeys.revoke(other.key.id);
+  await stores.apiKeys.authenticate(token);
+  await stores.apiKeys.list(accountId);
+  await stores.accounts.findByNameOrId(accountId);
+  await useNodesAndQuotas(stores, accountId);
+  const work = new Work(stores, accountId, key.id);
+  const jobs = await work.leaveJobs();
+  await work.lookAround(jobs);
+  await work.sweep();
+  const balances = await stores.ledger.balances(accountId);
+  return {
+    accountId,
+    apiKeyId: key.id,
+    token,
+    idempotencyKeyHash: work.idempotencyKeyHash,
+    resultToken: work.resultToken,
+    jobs,
+    available: balances?.available ?? 0,
+  };
+}
+
+async function useNodesAndQuotas(stores: Stores, accountId: string): Promise<void> {
+  const bootId = randomUUID();
+  const nodeId = `node-${bootId.slice(0, 8)}`;
+  const node = { nodeId, bootId, address: 'n.example:1', httpAddress: '', version: 'old' };
+  await stores.nodes.register(node, HOUR_MS);
+  await stores.nodes.heartbeat(nodeId, bootId, HOUR_MS);
+  await stores.nodes.setDraining(nodeId, true);
+  await stores.nodes.setDraining(nodeId, false);
+  await stores.nodes.listLive();
+  const canary = { keyId: SECRET_KEY_ID, ciphertext: new Uint8Array([9]) };
+  await stores.secretsCanary.establish(canary);
+  const now = await stores.rateQuotas.nowMs();
+  const windowStartMs = now - (now % RATE_WINDOW_MS);
+  for (const advance of [10, 0]) {
+    const ask = { limit: 600, block: 10, advance, windowStartMs };
+    await stores.rateQuotas.lease(accountId, 'submissions', ask);
+  }
+}
+
+class Work {
+  readonly #stores: Stores;
+  readonly #accountId: string;
+  readonly #apiKeyId: string;
+  idempotencyKeyHash = '';
+  resultToken = '';
+
+  constructor(stores: Stores, accountId: string, apiKeyId: string) {
+    this.#stores = stores;
+    this.#accountId = accountId;
+    this.#apiKeyId = apiKeyId;
+  }
+
+  /** Ids by what became of them. */
+  async leaveJobs(): Promise<Record<string, string>> {
+    const { jobs } = this.#stores;
+    const accepted = await this.#submit('url');
+    const fetching = (await this.#claim(await this.#submit('url'))).jobId;
+    const ready = await this.#claim(await this.#submit('url'));
+    await jobs.inputStored(ready, inputOf(`${ready.jobId}-1`));
+    const given = await this.#claim(await this.#submit('bytes'));
+    await jobs.renew(given, HOUR_MS);
+    await jobs.release(given);
+    const running = await this.#claim(await this.#submit('bytes'));
+    await jobs.admitted(running);
+    const lost = await this.#claim(await this.#submit('bytes'));
+    await jobs.admitted(lost);
+    await jobs.attemptLost(lost, true);
+    const freed = await this.#claim(await this.#submit('bytes'));
+    await jobs.endLease(freed.jobId);
+    return {
+      accepted,
+      fetching,
+      ready: ready.jobId,
+      given: given.jobId,
+      running: running.jobId,
+      lost: lost.jobId,
+      freed: freed.jobId,
+      ...(await this.#leaveFinalJobs()),
+    };
+  }
+
+  async #leaveFinalJobs(): Promise<Record<string, string>> {
+    const { jobs, webhookOutbox } = this.#stores;
+    const told = await this.#succeeded(HOUR_MS);
+    await webhookOutbox.claim(told, HOUR_MS);
+    await webhookOutbox.delivered(told, END);
+    const untold = await this.#succeeded(HOUR_MS);
+    const expired = await this.#succeeded(OVER_MS);
+    const retried = await this.#claim(await this.#submit('bytes'));
+    await jobs.fail(retried, { ...FAULT, retryable: true });
+    const sending: NotificationClaim = { jobId: retried.jobId, holder: HOLDER, fence: 1 };
+    await webhookOutbox.claim(sending, HOUR_MS);
+    await webhookOutbox.retryLater(sending, END, OVER_MS);
+    const refused = await this.#claim(await this.#submit('bytes'));
+    await jobs.fail(refused, { ...FAULT, retryable: false });
+    const gone: NotificationClaim = { jobId: refused.jobId, holder: HOLDER, fence: 1 };
+    await webhookOutbox.claim(gone, HOUR_MS);
+    await webhookOutbox.failed(gone, END, { eraseSecret: false });
+    return {
+      told: told.jobId,
+      untold: untold.jobId,
+      expired: expired.jobId,
+      retried: retried.jobId,
+      refused: refused.jobId,
+    };
+  }
+
+  /** What callers, the dispatcher, the operator and the metrics read. */
+  async lookAround(ids: Readonly<Record<string, string>>): Promise<void> {
+    const { jobs, ledger, webhookOutbox } = this.#stores;
+    await jobs.find(ids.running);
+    await jobs.findForKey(ids.told, this.#apiKeyId);
+    await jobs.findByIdempotencyKey(this.#apiKeyId, this.idempotencyKeyHash);
+    await jobs.findByResultToken(this.resultToken);
+    await jobs.findFinal([ids.told, ids.running]);
+    await jobs.listClaimable(100, await jobs.listLanes());
+    await jobs.list({ states: ['running', 'failed'], endedWithinMs: HOUR_MS, limit: 50 });
+    await jobs.queued();
+    await jobs.doneWithin(HOUR_MS);
+    await webhookOutbox.due();
+    await webhookOutbox.list({ jobId: ids.untold, limit: 5 });
+    await webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]);
+    await ledger.balances(this.#accountId);
+  }
+
+  async sweep(): Promise<void> {
+    const { jobs, webhookOutbox } = this.#stores;
+    const names = await jobs.takeExpiredResultBlobs(100);
+    await jobs.referencedBlobs([...names, 'inputs/nobody']);
+    await jobs.removeFinalOlderThan(HOUR_MS, 100);
+    await webhookOutbox.eraseDueSecrets(100);
+  }
+
+  async #submit(source: 'url' | 'bytes'): Promise<string> {
+    const id = randomUUID();
+    this.idempotencyKeyHash = hash(`key of ${id}`);
+    const job: NewJob = {
+      id,
+      accountId: this.#accountId,
+      apiKeyId: this.#apiKeyId,
+      idempotencyKeyHash: this.idempotencyKeyHash,
+      fingerprint: hash(`content of ${id}`),
+      mode: 'sync',
+      outputFormat: 'png',
+      input: source === 'bytes' ? inputOf(id) : null,
+      sourceUrl: source === 'url' ? 'https://pictures.example/1.png' : null,
+      callback: CALLBACK,
+    };
+    const { kind } = await this.#stores.jobs.submit(job, LIMITS);
+    if (kind !== 'created') throw new Error(`not created: ${kind}`);
+    return id;
+  }
+
+  async #claim(id: string): Promise<Claim> {
+    // It looks at nothing else of what listClaimable says.
+    const open = { id, fence: 0 } as Parameters<Stores['jobs']['claim']>[0];
+    const won = await this.#stores.jobs.claim(open, HOLDER, HOUR_MS);
+    if (won === undefined) throw new Error('the claim was lost');
+    await this.#stores.jobs.renew(won.claim, OVER_MS);
+    return won.claim;
+  }
+
+  async #succeeded(resultTtlMs: number): Promise<NotificationClaim> {
+    const claim = await this.#claim(await this.#submit('bytes'));
+    await this.#stores.jobs.admitted(claim);
+    if (resultTtlMs > 0) this.resultToken = randomBytes(32).toString('base64url');
+    const result = {
+      blob: `results/${claim.jobId}-${claim.fence}`,
+      token: resultTtlMs > 0 ? this.resultToken : randomBytes(32).toString('base64url'),
+      format: 'png' as const,
+      bytes: 4321,
+      width: 2000,
+      height: 1500,
+      sha256: hash(claim.jobId),
+    };
+    await this.#stores.jobs.succeed(claim, result, resultTtlMs, { infer: 3 });
+    return { jobId: claim.jobId, holder: HOLDER, fence: 1 };
+  }
+}
+
+function inputOf(name: string) {
+  const format = 'png' as const;
+  return { blob: `inputs/${name}`, bytes: 1234, format, width: 2000, height: 1500 };
+}

@@ -1,0 +1,100 @@
+/**
+ * Records what this checkout's stores say to a database, for releases to come:
+ *
+ *     sh bin/node24 control-plane/test/store/database/last-release/record.ts
+ *
+ * CONTRIBUTING.md says when. Needs MariaDB, as the tests do.
+ */
+import { execFileSync } from 'node:child_process';
+import {
+  type CompiledQuery,
+  type DatabaseConnection,
+  type Dialect,
+  type Driver,
+  Kysely,
+  type QueryResult,
+} from 'kysely';
+import { createTestDatabase, DIALECTS, SILENT_LOG } from '../../../../../test/support/database.ts';
+import { databaseNowMs } from '../../../../src/store/database/clock.ts';
+import type { Database } from '../../../../src/store/database/connect.ts';
+import { migrate } from '../../../../src/store/database/migrate.ts';
+import { MysqlPoolDialect } from '../../../../src/store/database/mysql-dialect.ts';
+import { parseMysqlUrl } from '../../../../src/store/database/mysql-url.ts';
+import { NodeSqliteDialect } from '../../../../src/store/database/sqlite-dialect.ts';
+import { storesOn } from '../../fixtures.ts';
+import { liveOn } from './life.ts';
+import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';
+
+type Heard = (recorded: Recorded) => void;
+
+/** Every statement that was answered, in their order; those of transactions without their frame. */
+function recording(inner: Dialect, heard: Heard): Dialect {
+  return {
+    createDriver: () => recordingDriver(inner.createDriver(), heard),
+    createAdapter: () => inner.createAdapter(),
+    createIntrospector: db => inner.createIntrospector(db),
+    createQueryCompiler: () => inner.createQueryCompiler(),
+  };
+}
+
+function recordingDriver(driver: Driver, heard: Heard): Driver {
+  const acquire = driver.acquireConnection.bind(driver);
+  driver.acquireConnection = async options => {
+    const connection = await acquire(options);
+    record(connection, heard);
+    return connection;
+  };
+  return driver;
+}
+
+const recorded = new WeakSet<DatabaseConnection>();
+
+function record(connection: DatabaseConnection, heard: Heard): void {
+  if (recorded.has(connection)) return;
+  recorded.add(connection);
+  const execute = connection.executeQuery.bind(connection);
+  connection.executeQuery = async <R>(query: CompiledQuery): Promise<QueryResult<R>> => {
+    const result = await execute<R>(query);
+    heard({ sql: query.sql, parameters: query.parameters, rows: rowsOf(result) });
+    return result;
+  };
+}
+
+/** The migrations look at what there is, and lock: on an empty database that is nothing. */
+const CHANGES_TABLES = /^\s*(?:create|alter|drop|insert|update)\b/i;
+
+for (const dialect of DIALECTS) {
+  const test = await createTestDatabase(dialect, { migrated: false });
+  let statements: Recorded[] = [];
+  const heard: Heard = one => statements.push(one);
+  const inner =
+    dialect === 'sqlite'
+      ? new NodeSqliteDialect(test.url.slice('sqlite:'.length))
+      : new MysqlPoolDialect({ pool: parseMysqlUrl(test.url), onLost: () => undefined });
+  const kysely = new Kysely<never>({ dialect: recording(inner, heard) });
+  const database: Database = {
+    kysely: kysely as unknown as Database['kysely'],
+    dialect,
+    requestsMax: 16,
+    nowMs: databaseNowMs(dialect),
+    log: SILENT_LOG,
+    close: () => kysely.destroy(),
+  };
+  const phase = () => {
+    const said = statements;
+    statements = [];
+    return said;
+  };
+  await migrate(database);
+  const schema = phase().filter(({ sql }) => CHANGES_TABLES.test(sql));
+  const legacy = await liveOn(storesOn(database));
+  const before = phase();
+  await liveOn(storesOn(database));
+  const after = phase();
+  const commit = ['log', '-1', '--format=%h %cs'];
+  const release = process.argv[2] ?? execFileSync('git', commit, { encoding: 'utf8' }).trim();
+  writeSnapshot(dialect, { release, schema, before, legacy, after });
+  console.log(`${dialect}: ${schema.length + before.length + after.length} statements`);
+  await database.close();
+  await test.close();
+}

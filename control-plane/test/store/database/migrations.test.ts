@@ -1,0 +1,105 @@
+/**
+ * The rule that lets old and new replicas run side by side on one database: a migration only adds.
+ * What an old replica's statements read, write or search by stays, and what they insert is taken.
+ */
+import assert from 'node:assert/strict';
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
+import { describe, it } from 'node:test';
+import { Migrator } from 'kysely/migration';
+import { createTestDatabase, DIALECTS, skipReason } from '../../../../test/support/database.ts';
+import { migrationsOf } from '../../../src/store/database/migrate.ts';
+import { brokenFor, readSchemaShape } from './schema-shape.ts';
+
+/**
+ * What an earlier migration broke: that index has a successor which begins with the same column,
+ * and no release was ever made without it. There will be no second one.
+ */
+const EXCEPTIONS: Readonly<Record<string, readonly string[]>> = {
+  '0004-job-lanes': ['the index jobs: jobs_queue is gone'],
+};
+
+const DIRECTORY = path.resolve(import.meta.dirname, '../../../src/store/database/migrations');
+
+for (const dialect of DIALECTS) {
+  describe(`migrations on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    it('only add: nothing that an old replica uses goes or changes', async () => {
+      const test = await createTestDatabase(dialect, { migrated: false });
+      try {
+        const database = await test.open();
+        const migrations = migrationsOf(database);
+        const provider = { getMigrations: async () => migrations };
+        const migrator = new Migrator({ db: database.kysely, provider });
+        let before = await readSchemaShape(database);
+        for (const name of Object.keys(migrations)) {
+          const { error } = await migrator.migrateTo(name);
+          assert.equal(error, undefined, name);
+          const after = await readSchemaShape(database);
+          assert.deepEqual(brokenFor(before, after), EXCEPTIONS[name] ?? [], name);
+          before = after;
+        }
+      } finally {
+        await test.close();
+      }
+    });
+
+    it('are all in the list that runs', async () => {
+      const test = await createTestDatabase(dialect, { migrated: false });
+      try {
+        const names = Object.keys(migrationsOf(await test.open()));
+        const files = readdirSync(DIRECTORY).filter(name => /^\d/.test(name));
+        assert.deepEqual(names, files.map(name => path.basename(name, '.ts')).sort());
+      } finally {
+        await test.close();
+      }
+    });
+  });
+}
+
+describe('what old statements stumble over', () => {
+  const old = {
+    tables: new Set(['jobs']),
+    columns: new Map([
+      ['jobs.id', { type: 'text', optional: false }],
+      ['jobs.note', { type: 'text', optional: true }],
+    ]),
+    indexes: new Map([['jobs: jobs_note', 'plain note']]),
+    checks: new Set<string>(),
+  };
+  const wrong: [what: string, next: typeof old, said: string][] = [
+    ['a table', { ...old, tables: new Set(), columns: old.columns }, 'jobs is gone'],
+    ['a column', { ...old, columns: new Map([...old.columns].slice(0, 1)) }, 'jobs.note is gone'],
+    [
+      'a column that has to be given',
+      { ...old, columns: new Map([...old.columns, ['jobs.x', { type: 'text', optional: false }]]) },
+      'jobs.x must be given',
+    ],
+    ['an index', { ...old, indexes: new Map() }, 'the index jobs: jobs_note is gone'],
+    [
+      'an index that refuses',
+      { ...old, indexes: new Map([...old.indexes, ['jobs: once', 'unique note']]) },
+      'jobs: once refuses what was taken',
+    ],
+    [
+      'a check that refuses',
+      { ...old, checks: new Set(['jobs: jobs_note']) },
+      'jobs: jobs_note refuses what was taken',
+    ],
+  ];
+  for (const [what, next, said] of wrong) {
+    it(what, () => assert.deepEqual(brokenFor(old, next), [said]));
+  }
+  it('not what is only added', () => {
+    const next = {
+      ...old,
+      tables: new Set([...old.tables, 'more']),
+      columns: new Map([
+        ...old.columns,
+        ['jobs.more', { type: 'text', optional: true }],
+        ['more.id', { type: 'text', optional: false }],
+      ]),
+      indexes: new Map([...old.indexes, ['more: more_once', 'unique id']]),
+    };
+    assert.deepEqual(brokenFor(old, next), []);
+  });
+});

@@ -1,0 +1,139 @@
+/**
+ * A rolling upgrade from the last release: its statements, as they were recorded, make the tables
+ * and leave work in every state; this version migrates; a replica of the last release goes on as if
+ * nothing had happened; and this version finishes what either left, with every credit in its place.
+ */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import {
+  createTestDatabase,
+  DIALECTS,
+  skipReason,
+  type TestDatabase,
+} from '../../../../test/support/database.ts';
+import { isFinal } from '../../../src/domain/job.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
+import { migrate, requireCurrentSchema } from '../../../src/store/database/migrate.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import {
+  assertBalanced,
+  claimed,
+  HOUR_MS,
+  LIMITS,
+  newJob,
+  reread,
+  resultOf,
+  storedInput,
+  storesOn,
+  submitted,
+} from '../fixtures.ts';
+import { type Recorded, readSnapshot, replay } from './last-release/snapshot.ts';
+
+/** A statement of the last release that needs the tables it was recorded on would say so. */
+const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'];
+
+for (const dialect of DIALECTS) {
+  describe(`a rolling upgrade on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const snapshot = readSnapshot(dialect);
+    const { legacy } = snapshot;
+    let test: TestDatabase;
+    let database: Database;
+    let stores: Stores;
+
+    before(async () => {
+      test = await createTestDatabase(dialect, { migrated: false });
+      database = await test.open();
+      stores = storesOn(database);
+      await replay(database, snapshot.schema);
+      await replay(database, snapshot.before);
+    });
+    after(() => test?.close());
+
+    /** As this version's dispatcher would, from wherever it was left. */
+    async function finish(jobId: string): Promise<void> {
+      const claim = await claimed(stores, await reread(stores, jobId), { holder: 'new-replica' });
+      const { state } = await reread(stores, jobId);
+      if (state === 'fetching') {
+        assert.ok(await stores.jobs.inputStored(claim, storedInput(`${jobId}-new`)));
+      }
+      assert.ok(await stores.jobs.admitted(claim));
+      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    }
+
+    it('migrates what the last release made', async () => {
+      await migrate(database);
+      await requireCurrentSchema(database);
+      const balances = await stores.ledger.balances(legacy.accountId);
+      assert.equal(balances?.available, legacy.available, 'no balance moved');
+    });
+
+    it('lets a replica of the last release go on, statement by statement', async () => {
+      await replay(database, snapshot.after);
+    });
+
+    it('knows its keys, its results and its requests again', async () => {
+      const { accountId, apiKeyId, token, jobs } = legacy;
+      assert.deepEqual(await stores.apiKeys.authenticate(token), { apiKeyId, accountId });
+      const found = await stores.jobs.findByResultToken(legacy.resultToken);
+      assert.equal(found?.id, jobs.untold);
+      const hash = legacy.idempotencyKeyHash;
+      const known = await stores.jobs.findByIdempotencyKey(apiKeyId, hash);
+      assert.ok(known !== undefined && Object.values(jobs).includes(known.id));
+      const again = { ...newJob(accountId, { apiKeyId }), idempotencyKeyHash: hash };
+      const { kind } = await stores.jobs.submit(again, LIMITS);
+      assert.equal(kind, 'exists');
+    });
+
+    it('finishes what was left open, and work of its own', async () => {
+      const left = openJobsOf(snapshot.after);
+      assert.equal(left.length, OPEN.length);
+      const seen = (await stores.jobs.listClaimable(1000)).map(({ id }) => id);
+      for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left]) {
+        assert.ok(seen.includes(jobId), `the dispatcher sees ${jobId}`);
+      }
+      for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left]) {
+        assert.ok(!isFinal(await reread(stores, jobId)), jobId);
+        await finish(jobId);
+      }
+      const own = await submitted(stores, newJob(legacy.accountId));
+      await finish(own.id);
+      assert.deepEqual(await stores.jobs.listLanes(), [], 'nothing is open');
+      const credits = await stores.ledger.credits(legacy.accountId);
+      assert.deepEqual([credits?.reserved, credits?.sums.charge], [0, OPEN.length + 3 + 1]);
+      await assertBalanced(stores);
+    });
+
+    it('delivers what was not', async () => {
+      const pending = await stores.webhookOutbox.list({ status: 'pending', limit: 500 });
+      const waiting = new Set(pending.map(({ jobId }) => jobId));
+      for (const name of ['untold', 'expired', 'retried', ...OPEN]) {
+        assert.ok(waiting.has(legacy.jobs[name]), name);
+      }
+      for (const { jobId, attempts } of pending) {
+        // Each attempt had a claim of its own.
+        const claim = { jobId, holder: 'new-replica', fence: attempts + 1 };
+        assert.ok(await stores.webhookOutbox.claim(claim, HOUR_MS), jobId);
+        const end = { statusCode: 204, durationMs: 5 };
+        assert.ok(await stores.webhookOutbox.delivered(claim, end));
+      }
+      assert.deepEqual(await stores.webhookOutbox.list({ status: 'pending', limit: 1 }), []);
+    });
+
+    it('removes what its time is over for, whoever made it', async () => {
+      await stores.jobs.takeExpiredResultBlobs(100);
+      for (let removed = 1; removed > 0; ) {
+        removed = (await stores.jobs.removeFinalOlderThan(-HOUR_MS, 100)).rows;
+      }
+      assert.equal((await stores.jobs.find(legacy.jobs.refused))?.id, undefined);
+      await assertBalanced(stores);
+    });
+  });
+}
+
+/** The ids that the recorded life left open: those it inserted and never ended. */
+function openJobsOf(steps: readonly Recorded[]): string[] {
+  const inserted = steps.filter(({ sql }) => /^insert into .jobs./.test(sql));
+  const ended = steps.filter(({ sql }) => /^update .jobs. set .state. = .*finished_at/.test(sql));
+  const ids = inserted.map(({ parameters }) => String(parameters[0]));
+  return ids.filter(id => !ended.some(({ parameters }) => parameters.includes(id)));
+}

@@ -1,0 +1,186 @@
+/** Transactions that share a commit: each is whole, and none is told more than is durable. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
+import {
+  SQLITE_WAITERS_MAX,
+  SqliteConnection,
+} from '../../../src/store/database/sqlite-connection.ts';
+import { SqliteGroupCommit } from '../../../src/store/database/sqlite-group-commit.ts';
+
+let directory: string;
+let writer: SqliteConnection;
+let reader: SqliteConnection;
+let group: SqliteGroupCommit;
+/** What was said to the writer's connection to begin and end transactions. */
+let said: string[];
+let failNextCommit: Error | undefined;
+
+beforeEach(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-group-'));
+  const file = path.join(directory, 'db.sqlite');
+  writer = SqliteConnection.open(file);
+  reader = SqliteConnection.open(file);
+  writer.control('create table t (k text primary key)');
+  said = [];
+  failNextCommit = undefined;
+  const execute = writer.execute.bind(writer);
+  writer.execute = statement => {
+    if (/^(begin|commit|rollback)/.test(statement.sql)) said.push(statement.sql);
+    if (statement.sql === 'commit' && failNextCommit !== undefined) {
+      const error = failNextCommit;
+      failNextCommit = undefined;
+      throw error;
+    }
+    return execute(statement);
+  };
+  group = new SqliteGroupCommit(writer);
+});
+
+afterEach(async () => {
+  await group.close();
+  reader.close();
+  await rm(directory, { recursive: true });
+});
+
+const insert = (k: string) => ({ sql: 'insert into t values (?)', parameters: [k] });
+
+/** A transaction of two rows with a pause of microtasks between them, as the store's are. */
+async function pair(a: string, b: string): Promise<void> {
+  await group.begin();
+  try {
+    group.execute(insert(a));
+    await null;
+    group.execute(insert(b));
+  } catch (error) {
+    await group.rollback();
+    throw error;
+  }
+  await group.commit();
+}
+
+function stored(): unknown[] {
+  const { rows } = reader.execute<{ k: string }>({
+    sql: 'select k from t order by k',
+    parameters: [],
+  });
+  return rows.map(({ k }) => k);
+}
+
+const reasonOf = (outcome: PromiseSettledResult<unknown>) =>
+  outcome.status === 'rejected' ? (outcome.reason as Error).message : outcome.status;
+
+describe('transactions that are ready together', () => {
+  it('share one commit, and are told of it when others can see them', async () => {
+    let told = 0;
+    const all = Array.from({ length: 10 }, async (_, index) => {
+      await (index % 2 ? pair(`${index}a`, `${index}b`) : group.executeAlone(insert(`${index}`)));
+      told += 1;
+      assert.equal(stored().length, 15);
+    });
+    assert.deepEqual([told, stored()], [0, []]);
+    await Promise.all(all);
+    assert.deepEqual(said, ['begin immediate', 'commit']);
+  });
+
+  it('do not wait for those that come in later turns', async () => {
+    await pair('a', 'b');
+    await pair('c', 'd');
+    assert.deepEqual(said, ['begin immediate', 'commit', 'begin immediate', 'commit']);
+  });
+
+  it('are bounded in number, so that other processes get the lock', async () => {
+    await Promise.all(Array.from({ length: 130 }, (_, k) => group.executeAlone(insert(`${k}`))));
+    assert.equal(said.filter(sql => sql === 'commit').length, 3);
+    assert.equal(stored().length, 130);
+  });
+
+  it('are turned away when too many wait, and those that waited are served', async () => {
+    await group.begin();
+    const waiting = Array.from({ length: SQLITE_WAITERS_MAX }, (_, k) =>
+      group.executeAlone(insert(`${k}`)),
+    );
+    const refused = await group.executeAlone(insert('one too many')).catch(error => error);
+    assert.equal(databaseErrorKind(refused), 'connection');
+    await group.commit();
+    await Promise.all(waiting);
+    assert.equal(stored().length, SQLITE_WAITERS_MAX);
+  });
+
+  it('fail alone, after what they failed by is durable', async () => {
+    const outcomes = await Promise.allSettled([
+      pair('a', 'b'),
+      pair('c', 'a').catch(error => {
+        assert.deepEqual(stored(), ['a', 'b', 'd']);
+        throw error;
+      }),
+      group.executeAlone(insert('b')),
+      group.executeAlone(insert('d')),
+    ]);
+    assert.deepEqual(outcomes.map(reasonOf), [
+      'fulfilled',
+      'UNIQUE constraint failed: t.k',
+      'UNIQUE constraint failed: t.k',
+      'fulfilled',
+    ]);
+    assert.deepEqual(stored(), ['a', 'b', 'd']);
+  });
+
+  it('all fail where the commit does, the rolled-back ones too, and the next group stands', async () => {
+    failNextCommit = new Error('the disk is full');
+    const outcomes = await Promise.allSettled([pair('a', 'b'), pair('c', 'a')]);
+    assert.deepEqual(outcomes.map(reasonOf), ['the disk is full', 'the disk is full']);
+    assert.deepEqual(stored(), []);
+    await pair('a', 'b');
+    assert.deepEqual(stored(), ['a', 'b']);
+  });
+});
+
+describe('a full database', () => {
+  it('fails who meets it, keeps what was committed and takes writes again', async () => {
+    await pair('a', 'b');
+    const pages = writer.execute<{ page_count: number }>({
+      sql: 'pragma page_count',
+      parameters: [],
+    }).rows[0].page_count;
+    writer.control(`pragma max_page_count = ${pages}`);
+    const wide = 'x'.repeat(100_000);
+    const outcomes = await Promise.allSettled([pair('c', 'd'), pair('e', wide), pair('f', 'g')]);
+    assert.equal(reasonOf(outcomes[1]), 'database or disk is full');
+    const expected = ['a', 'b'];
+    if (outcomes[0].status === 'fulfilled') expected.push('c', 'd');
+    if (outcomes[2].status === 'fulfilled') expected.push('f', 'g');
+    assert.deepEqual(stored(), expected);
+    writer.control('pragma max_page_count = 1000000');
+    await pair('h', 'i');
+    assert.ok(stored().includes('i'));
+  });
+});
+
+describe('a statement that stands in no transaction', () => {
+  it('finds none open, and those that wait for it follow', async () => {
+    const before = group.executeAlone(insert('a'));
+    const vacuum = group.executeOutside({ sql: 'vacuum', parameters: [] });
+    const after = pair('b', 'c');
+    await Promise.all([before, vacuum, after]);
+    assert.deepEqual(stored(), ['a', 'b', 'c']);
+  });
+});
+
+describe('closing', () => {
+  it('commits what is open', async () => {
+    await group.begin();
+    group.execute(insert('a'));
+    const committed = group.commit();
+    await group.close();
+    await committed;
+    await turn();
+    assert.deepEqual(stored(), ['a']);
+    writer = SqliteConnection.open(path.join(directory, 'db.sqlite'));
+    group = new SqliteGroupCommit(writer);
+  });
+});

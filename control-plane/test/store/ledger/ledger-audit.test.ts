@@ -1,0 +1,577 @@
+/**
+ * The audit of a ledger of several days: what it reads twice, what an interruption costs, what it
+ * finds of each way to break a ledger, and that entries which become visible late are not missed.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
+import {
+  type AuditOptions,
+  auditLedger,
+  type LedgerAudit,
+} from '../../../src/store/ledger/ledger-audit.ts';
+import { beginFullRun, saveFullRun } from '../../../src/store/ledger/ledger-audit-runs.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import { INTERRUPTED, tapped } from '../database/tapped-database.ts';
+import {
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  resultOf,
+  running,
+  storesOn,
+} from '../fixtures.ts';
+
+const DAY_MS = 24 * HOUR_MS;
+/** 2026-01-01. */
+const FIRST_DAY_MS = 1_767_225_600_000;
+/** So small that a few entries need pages and checkpoints within a day. */
+const TUNING = {
+  pageRows: 3,
+  spanEntriesMax: 8,
+  closeMarginMs: HOUR_MS,
+  saveIntervalMs: 0,
+  takeOverMs: 0,
+};
+const DAYS = 4;
+const JOBS_A_DAY = 6;
+/** A grant, and two entries a job. */
+const ENTRIES = 1 + DAYS * JOBS_A_DAY * 2;
+const GRANTED = 100;
+
+type Kind = 'grant' | 'reserve' | 'charge' | 'release';
+
+function entry(accountId: string, kind: Kind, createdAtMs: number, jobId: string | null) {
+  const slot = kind === 'charge' || kind === 'release' ? ('settle' as const) : kind;
+  return {
+    id: randomUUID(),
+    account_id: accountId,
+    job_id: jobId,
+    kind,
+    slot,
+    reference: jobId ?? 'order',
+    amount: jobId === null ? GRANTED : 1,
+    created_at: createdAtMs,
+  };
+}
+
+/** An account of some days ago, whose jobs have no rows any more. */
+async function oldAccount(database: Database): Promise<string> {
+  const account = { id: randomUUID(), name: `old ${randomUUID()}`, created_at: FIRST_DAY_MS };
+  const rows = [entry(account.id, 'grant', FIRST_DAY_MS, null)];
+  for (let job = 0; job < DAYS * JOBS_A_DAY; job += 1) {
+    const id = randomUUID();
+    const atMs = FIRST_DAY_MS + Math.floor(job / JOBS_A_DAY) * DAY_MS + (job % JOBS_A_DAY) * 1000;
+    rows.push(entry(account.id, 'reserve', atMs, id), entry(account.id, 'charge', atMs + 9, id));
+  }
+  const available = GRANTED - DAYS * JOBS_A_DAY;
+  await database.kysely
+    .insertInto('accounts')
+    .values({ ...account, available, reserved: 0 })
+    .execute();
+  await database.kysely.insertInto('ledger_entries').values(rows).execute();
+  return account.id;
+}
+
+for (const dialect of DIALECTS) {
+  describe(`the ledger's audit on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect);
+    let database: Database;
+    let stores: Stores;
+
+    const audit = (options: AuditOptions = {}, on = database): Promise<LedgerAudit> =>
+      auditLedger(on, options, TUNING);
+    const checkpoints = (accountId: string) =>
+      database.kysely
+        .selectFrom('ledger_checkpoints')
+        .selectAll()
+        .where('account_id', '=', accountId)
+        .orderBy('closed_to')
+        .execute();
+    const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
+
+    before(async () => {
+      database = await databases.open();
+      stores = storesOn(database);
+    });
+
+    it('closes days and long spans, and reads what is behind them no second time', async () => {
+      const accountId = await oldAccount(database);
+      const first = await audit({ accountId });
+      assert.deepEqual(first.problems, []);
+      assert.equal(first.entries, ENTRIES);
+      const closed = await checkpoints(accountId);
+      // One within each day, which has more entries than a span, and one at its end.
+      assert.equal(closed.length, 2 * DAYS);
+      assert.equal(closed[1].closed_to, FIRST_DAY_MS + DAY_MS);
+      const last = closed[closed.length - 1];
+      assert.equal(last.closed_to, FIRST_DAY_MS + DAYS * DAY_MS);
+      assert.deepEqual(
+        [last.entries, last.granted, last.reserved, last.charged, last.released, last.revoked],
+        [ENTRIES, GRANTED, DAYS * JOBS_A_DAY, DAYS * JOBS_A_DAY, 0, 0],
+      );
+      const second = await audit({ accountId });
+      assert.deepEqual([second.entries, second.problems], [0, []]);
+      assert.deepEqual(await checkpoints(accountId), closed);
+      const full = await audit({ accountId, kind: 'full' });
+      assert.deepEqual([full.entries, full.problems], [ENTRIES, []]);
+      assert.deepEqual(await checkpoints(accountId), closed);
+    });
+
+    it('sums an account by its last checkpoint', async () => {
+      const accountId = await oldAccount(database);
+      await audit({ accountId });
+      assert.equal((await stores.ledger.grant(accountId, 5, 'more')).kind, 'entered');
+      // Whatever is behind a checkpoint is not read: not even that it is gone.
+      await database.kysely
+        .deleteFrom('ledger_entries')
+        .where('account_id', '=', accountId)
+        .where('created_at', '<', FIRST_DAY_MS + DAY_MS)
+        .execute();
+      const credits = await stores.ledger.credits(accountId);
+      assert.deepEqual(credits, {
+        available: GRANTED - DAYS * JOBS_A_DAY + 5,
+        reserved: 0,
+        sums: {
+          grant: GRANTED + 5,
+          reserve: DAYS * JOBS_A_DAY,
+          charge: DAYS * JOBS_A_DAY,
+          release: 0,
+          revoke: 0,
+        },
+      });
+      await database.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
+      await database.kysely
+        .deleteFrom('ledger_entries')
+        .where('account_id', '=', accountId)
+        .execute();
+    });
+
+    it('waits for a transaction that may still write behind a checkpoint', async () => {
+      const accountId = await oldAccount(database);
+      const other = await databases.open();
+      const locked = Promise.withResolvers<void>();
+      const release = Promise.withResolvers<void>();
+      const late = other.kysely.transaction().execute(async tx => {
+        await tx
+          .updateTable('accounts')
+          .set(eb => ({ available: eb('available', '+', 7) }))
+          .where('id', '=', accountId)
+          .execute();
+        const row = { ...entry(accountId, 'grant', FIRST_DAY_MS + 5, null), reference: 'late' };
+        await tx
+          .insertInto('ledger_entries')
+          .values({ ...row, amount: 7 })
+          .execute();
+        locked.resolve();
+        await release.promise;
+      });
+      await locked.promise;
+      const audited = audit({ accountId });
+      // An audit that does not wait is over by then, and has closed the first day too early.
+      await Promise.race([audited, delay(500)]);
+      release.resolve();
+      await late;
+      assert.deepEqual((await audited).problems, []);
+      assert.deepEqual((await audit({ accountId })).problems, []);
+      assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
+      assert.equal((await checkpoints(accountId)).at(-1)?.granted, GRANTED + 7);
+    });
+
+    it('may wait so: whoever writes an entry takes the account first, and the time then', async () => {
+      const accountId = await fundedAccount(stores, 10);
+      const won = await running(stores, newJob(accountId));
+      const lost = await running(stores, newJob(accountId));
+      const other = await databases.open();
+      const locked = Promise.withResolvers<void>();
+      const release = Promise.withResolvers<void>();
+      let releasedAtMs = Number.NaN;
+      const holder = other.kysely.transaction().execute(async tx => {
+        await tx
+          .updateTable('accounts')
+          .set({ name: `held ${randomUUID()}` })
+          .where('id', '=', accountId)
+          .execute();
+        locked.resolve();
+        await release.promise;
+        const row = await tx.selectNoFrom(other.nowMs.as('now')).executeTakeFirstOrThrow();
+        releasedAtMs = row.now;
+      });
+      await locked.promise;
+      const writers = Promise.all([
+        stores.ledger.grant(accountId, 1, 'held'),
+        stores.ledger.revoke(accountId, 1, 'held'),
+        stores.jobs.submit(newJob(accountId), LIMITS),
+        stores.jobs.succeed(won.claim, resultOf(won.claim), HOUR_MS, {}),
+        stores.jobs.fail(lost.claim, IMAGE_FAULT),
+      ]);
+      // Who does not wait for the row has taken the time by then.
+      await Promise.race([writers, delay(500)]);
+      release.resolve();
+      await holder;
+      await writers;
+      const entries = await database.kysely
+        .selectFrom('ledger_entries')
+        .select(['kind', 'reference', 'created_at'])
+        .where('account_id', '=', accountId)
+        .where('reference', 'not in', ['first'])
+        .execute();
+      const late = entries.filter(({ created_at: atMs }) => atMs >= releasedAtMs);
+      assert.deepEqual(
+        late.map(({ kind }) => kind).sort(),
+        ['charge', 'grant', 'release', 'reserve', 'revoke'],
+        'one of each writer',
+      );
+    });
+
+    it('names a checkpoint that an entry came behind, and renews it when told to', async () => {
+      const accountId = await oldAccount(database);
+      await audit({ accountId });
+      // As after the database's clock was set back.
+      const row = { ...entry(accountId, 'grant', FIRST_DAY_MS + DAY_MS, null), reference: 'back' };
+      await database.kysely.insertInto('ledger_entries').values(row).execute();
+      await database.kysely
+        .updateTable('accounts')
+        .set(eb => ({ available: eb('available', '+', GRANTED) }))
+        .where('id', '=', accountId)
+        .execute();
+      const found = await audit({ accountId });
+      assert.match(
+        problemsOf(found)[0],
+        /^the checkpoint to 2026-01-02T.* says .*grant 100,.*; there/,
+      );
+      assert.ok(found.problems.every(({ problem }) => problem.startsWith('the checkpoint')));
+      assert.deepEqual((await audit({ accountId })).problems, found.problems, 'found again');
+      assert.deepEqual((await stores.ledger.credits(accountId))?.sums.grant, 2 * GRANTED);
+      const renewed = await audit({ accountId, kind: 'full', renewCheckpoints: true });
+      assert.match(problemsOf(renewed)[0], /^the checkpoint/);
+      assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
+      assert.deepEqual((await audit({ accountId })).entries, 0);
+    });
+
+    it('names what is wrong each time until it is mended, and closes nothing behind it', async () => {
+      const accountId = await oldAccount(database);
+      const [one, other] = [randomUUID(), randomUUID()];
+      const atMs = FIRST_DAY_MS + DAY_MS + HOUR_MS;
+      // Every sum is right: what one job lacks the other has.
+      await database.kysely
+        .insertInto('ledger_entries')
+        .values([entry(accountId, 'reserve', atMs, one), entry(accountId, 'charge', atMs, other)])
+        .execute();
+      await database.kysely
+        .updateTable('accounts')
+        .set(eb => ({ available: eb('available', '-', 1) }))
+        .where('id', '=', accountId)
+        .execute();
+      for (const kind of ['incremental', 'incremental', 'full'] as const) {
+        const found = await audit({ accountId, kind });
+        assert.deepEqual(
+          found.problems.map(({ jobId, problem }) => [jobId, problem]).sort(),
+          [
+            [one, "the job's row is gone and its reserve has no partner"],
+            [other, "the job's row is gone and its charge has no partner"],
+          ].sort(),
+        );
+      }
+      const closed = await checkpoints(accountId);
+      assert.ok(closed.length > 0 && closed.every(({ closed_to: to }) => to <= atMs));
+      await database.kysely
+        .insertInto('ledger_entries')
+        .values([entry(accountId, 'charge', atMs, one), entry(accountId, 'reserve', atMs, other)])
+        .execute();
+      await database.kysely
+        .updateTable('accounts')
+        .set(eb => ({ available: eb('available', '-', 1) }))
+        .where('id', '=', accountId)
+        .execute();
+      assert.deepEqual((await audit({ accountId })).problems, []);
+      assert.ok((await checkpoints(accountId)).length > closed.length);
+    });
+
+    describe('of a broken ledger', () => {
+      const own = useTestDatabase(dialect);
+
+      type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
+
+      interface Verdicts {
+        readonly incremental: string;
+        readonly full: string;
+      }
+
+      /** Audited, broken, and audited again by either kind. */
+      async function verdictsAfter(breakIt: Breaking): Promise<Verdicts> {
+        const broken = await own.open();
+        const accountId = await oldAccount(broken);
+        const ownStores = storesOn(broken);
+        assert.deepEqual(problemsOf(await audit({}, broken)), []);
+        await breakIt(broken, accountId, ownStores);
+        const verdict = async (kind: 'incremental' | 'full') => {
+          const { problems } = await audit({ kind }, broken);
+          return problems.map(({ problem }) => problem).join('\n');
+        };
+        const verdicts = { incremental: await verdict('incremental'), full: await verdict('full') };
+        for (const table of ['ledger_checkpoints', 'ledger_entries', 'jobs'] as const) {
+          await broken.kysely.deleteFrom(table).where('account_id', '=', accountId).execute();
+        }
+        await broken.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
+        await broken.kysely.deleteFrom('ledger_audits').execute();
+        return verdicts;
+      }
+
+      const entries = (broken: Database, accountId: string) =>
+        broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
+
+      it('a balance is found by both', async () => {
+        const found = await verdictsAfter((broken, accountId) =>
+          broken.kysely
+            .updateTable('accounts')
+            .set(eb => ({ available: eb('available', '+', 1) }))
+            .where('id', '=', accountId)
+            .execute(),
+        );
+        const balance = 'available is 77, its ledger says 76';
+        assert.deepEqual(found, { incremental: balance, full: balance });
+      });
+
+      it('a checkpoint is found by both while the balance is right', async () => {
+        const found = await verdictsAfter((broken, accountId) =>
+          broken.kysely
+            .updateTable('ledger_checkpoints')
+            .set(eb => ({ granted: eb('granted', '+', 1) }))
+            .where('account_id', '=', accountId)
+            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
+            .execute(),
+        );
+        const checkpoint = /^the checkpoint to 2026-01-05T00:00:00.000Z says .*grant 101,/;
+        for (const verdict of Object.values(found)) assert.match(verdict, checkpoint);
+      });
+
+      it('a checkpoint that hides a wrong balance is found by the full one', async () => {
+        const found = await verdictsAfter(async (broken, accountId) => {
+          await broken.kysely
+            .updateTable('accounts')
+            .set(eb => ({ available: eb('available', '+', 1) }))
+            .where('id', '=', accountId)
+            .execute();
+          await broken.kysely
+            .updateTable('ledger_checkpoints')
+            .set(eb => ({ granted: eb('granted', '+', 1) }))
+            .where('account_id', '=', accountId)
+            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
+            .execute();
+        });
+        assert.equal(found.incremental, '');
+        assert.match(found.full, /the checkpoint to/);
+        assert.match(found.full, /available is 77, its ledger says 76/);
+      });
+
+      it('a checkpoint in the future is found by both', async () => {
+        const found = await verdictsAfter((broken, accountId) =>
+          broken.kysely
+            .updateTable('ledger_checkpoints')
+            .set({ closed_to: Number.MAX_SAFE_INTEGER })
+            .where('account_id', '=', accountId)
+            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
+            .execute(),
+        );
+        for (const verdict of Object.values(found)) assert.match(verdict, /is in the future$/);
+      });
+
+      it('an old entry that is gone, more or other is found by the full one', async () => {
+        const old = FIRST_DAY_MS + DAY_MS;
+        const gone = await verdictsAfter((broken, accountId) =>
+          broken.kysely
+            .deleteFrom('ledger_entries')
+            .where('account_id', '=', accountId)
+            .where('kind', '=', 'charge')
+            .where('created_at', '=', old + 9)
+            .execute(),
+        );
+        assert.equal(gone.incremental, '');
+        assert.match(gone.full, /the checkpoint to 2026-01-02T00:00:04/);
+        assert.match(gone.full, /its reserve has no partner/);
+        assert.match(gone.full, /reserved is 0, its ledger says 1/);
+        const more = await verdictsAfter((broken, accountId) =>
+          broken.kysely
+            .insertInto('ledger_entries')
+            .values({ ...entry(accountId, 'grant', old, null), reference: 'slipped in' })
+            .execute(),
+        );
+        assert.equal(more.incremental, '');
+        assert.match(more.full, /available is 76, its ledger says 176/);
+        const other = await verdictsAfter((broken, accountId) =>
+          entries(broken, accountId)
+            .set({ kind: 'release' })
+            .where('kind', '=', 'charge')
+            .where('created_at', '=', old + 9)
+            .execute(),
+        );
+        assert.match(other.full, /the checkpoint to/);
+        assert.match(other.full, /available is 76, its ledger says 77/);
+      });
+
+      it('a job of which the ledger has nothing is found by both', async () => {
+        const found = await verdictsAfter(async (broken, accountId, ownStores) => {
+          const { job, claim } = await running(ownStores, newJob(accountId));
+          await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+          await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
+          await broken.kysely
+            .updateTable('accounts')
+            .set(eb => ({ available: eb('available', '+', 1) }))
+            .where('id', '=', accountId)
+            .execute();
+        });
+        const free = 'the job is succeeded, its ledger has no reserve and no settlement';
+        assert.deepEqual(found, { incremental: free, full: free });
+      });
+
+      it('a job that ended without an entry is named by both, although it was read before', async () => {
+        const broken = await own.open();
+        const ownStores = storesOn(broken);
+        const accountId = await fundedAccount(ownStores, 2);
+        const { job, claim } = await running(ownStores, newJob(accountId));
+        const past = { created_at: FIRST_DAY_MS };
+        await entries(broken, accountId).set(past).execute();
+        assert.deepEqual(problemsOf(await audit({}, broken)), []);
+        await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
+        await broken.kysely
+          .deleteFrom('ledger_entries')
+          .where('job_id', '=', job.id)
+          .where('slot', '=', 'settle')
+          .execute();
+        for (const kind of ['incremental', 'full'] as const) {
+          const { problems } = await audit({ kind }, broken);
+          assert.deepEqual(
+            problems.map(({ problem, jobId }) => [jobId, problem]).sort(),
+            [
+              [job.id, 'the job is succeeded, its ledger has reserve 1 and no settlement'],
+              [null, 'reserved is 0, its ledger says 1'],
+            ].sort(),
+          );
+        }
+      });
+    });
+
+    describe('that is interrupted before any of its statements', () => {
+      const own = useTestDatabase(dialect);
+
+      /** Runs and is killed before its n-th statement; undefined: it had fewer. */
+      async function killedBefore(
+        n: number,
+        kind: 'incremental' | 'full',
+        target: Database,
+      ): Promise<'killed' | LedgerAudit> {
+        let statements = 0;
+        const dying = tapped(target, () => {
+          statements += 1;
+          if (statements >= n) throw INTERRUPTED;
+        });
+        try {
+          return await audit({ kind }, dying);
+        } catch (error) {
+          assert.equal(error, INTERRUPTED);
+          return 'killed';
+        }
+      }
+
+      for (const kind of ['incremental', 'full'] as const) {
+        it(`the ${kind} one goes on, and says the same`, async () => {
+          const target = await own.open();
+          const accountId = await oldAccount(target);
+          const spoiled = await oldAccount(target);
+          await target.kysely
+            .updateTable('accounts')
+            .set({ available: 1 })
+            .where('id', '=', spoiled)
+            .execute();
+          let read = 0;
+          let kills = 0;
+          for (;;) {
+            const ended = await killedBefore(7 + kills, kind, target);
+            if (ended !== 'killed') {
+              assert.deepEqual(
+                ended.problems.filter(({ accountId: id }) => [accountId, spoiled].includes(id)),
+                [
+                  {
+                    accountId: spoiled,
+                    jobId: null,
+                    problem: `available is 1, its ledger says ${GRANTED - DAYS * JOBS_A_DAY}`,
+                  },
+                ],
+              );
+              read = ended.entries;
+              break;
+            }
+            kills += 1;
+          }
+          assert.ok(kills > 5, `${kills} kills`);
+          if (kind === 'full') assert.ok(read >= 2 * ENTRIES, `${read} entries in all`);
+          await target.kysely
+            .updateTable('accounts')
+            .set({ available: GRANTED - DAYS * JOBS_A_DAY })
+            .where('id', '=', spoiled)
+            .execute();
+          assert.deepEqual((await audit({ kind }, target)).problems, []);
+        });
+      }
+
+      it('a full one reads nothing twice that it saved', async () => {
+        const target = await own.open();
+        await target.kysely.deleteFrom('ledger_audits').execute();
+        const whole = await audit({ kind: 'full' }, target);
+        // Killed at its last statements, it has them alone left.
+        let statements = 0;
+        const counted = tapped(target, () => {
+          statements += 1;
+        });
+        await audit({ kind: 'full' }, counted);
+        assert.equal(await killedBefore(statements - 1, 'full', target), 'killed');
+        let rest = 0;
+        const resumed = tapped(target, () => {
+          rest += 1;
+        });
+        const ended = await audit({ kind: 'full' }, resumed);
+        assert.ok(rest < 10, `${rest} of ${statements} statements were made again`);
+        assert.deepEqual(
+          [ended.entries, ended.accounts, ended.problems],
+          [whole.entries, whole.accounts, []],
+        );
+      });
+    });
+
+    it('of two full ones at once the second says so, and a dead one is taken over', async () => {
+      const start = {
+        ...({ startedAtMs: 1, phase: 'jobs', after: '', within: null } as const),
+        ...{ accounts: 1, entries: 2, jobs: 3, problems: [], problemCount: 0 },
+      };
+      const first = await beginFullRun(database, start, 0);
+      const rows = database.kysely.updateTable('ledger_audits').where('kind', '=', 'full');
+      // Nobody is slow enough to be taken for dead.
+      await rows.set({ saved_at: Number.MAX_SAFE_INTEGER }).execute();
+      await assert.rejects(
+        auditLedger(database, { kind: 'full' }, { ...TUNING, takeOverMs: 50 }),
+        /another full check of the ledger runs/,
+      );
+      await saveFullRun(database, first.id, { ...start, accounts: 7 });
+      await rows.set({ saved_at: 1 }).execute();
+      const second = await beginFullRun(database, start, 1000);
+      assert.equal(second.progress.accounts, 7);
+      await assert.rejects(
+        saveFullRun(database, first.id, start),
+        /another one has taken its place/,
+      );
+      await rows.set({ saved_at: 1 }).execute();
+      const last = await audit({ kind: 'full' });
+      assert.equal(last.accounts, 7);
+      assert.deepEqual(
+        (await stores.ledger.lastAudits()).map(({ kind, problems }) => [kind, problems]),
+        [['full', 0]],
+      );
+    });
+  });
+}

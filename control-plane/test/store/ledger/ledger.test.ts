@@ -1,0 +1,434 @@
+/**
+ * Money: what the schema forbids, what an operator may do, what the check finds, and that it adds
+ * up.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { before, describe, it } from 'node:test';
+import { sql } from 'kysely';
+import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
+import { LEASE_MS } from '../../../src/domain/lease.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
+import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
+import type { Claim } from '../../../src/store/jobs/job-store.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import {
+  assertBalanced,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  LIMITS,
+  newJob,
+  resultOf,
+  running,
+  SERVICE_FAULT,
+  sha256,
+  storesOn,
+  submitted,
+} from '../fixtures.ts';
+
+for (const dialect of DIALECTS) {
+  describe(`the ledger on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect);
+    let database: Database;
+    let stores: Stores;
+
+    before(async () => {
+      database = await databases.open();
+      stores = storesOn(database);
+    });
+
+    it('grants once a reference, and says so when the amount differs', async () => {
+      const account = await fundedAccount(stores, 0);
+      assert.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
+        kind: 'entered',
+        balances: { available: 10, reserved: 0 },
+      });
+      assert.deepEqual(await stores.ledger.grant(account, 10, 'order 1'), {
+        kind: 'already-entered',
+        balances: { available: 10, reserved: 0 },
+      });
+      assert.deepEqual(await stores.ledger.grant(account, 11, 'order 1'), {
+        kind: 'reference-conflict',
+        amount: 10,
+      });
+      assert.equal((await stores.ledger.grant(account, 10, 'ORDER 1')).kind, 'entered');
+      assert.equal((await stores.ledger.grant(randomUUID(), 1, 'x')).kind, 'unknown-account');
+      assert.equal(await stores.ledger.balances(randomUUID()), undefined);
+      await assertBalanced(stores);
+    });
+
+    it('revokes all of it or nothing, never below zero available', async () => {
+      const account = await fundedAccount(stores, 3);
+      await submitted(stores, newJob(account));
+      assert.deepEqual(await stores.ledger.revoke(account, 3, 'refund'), {
+        kind: 'insufficient-credits',
+        balances: { available: 2, reserved: 1 },
+      });
+      assert.equal((await stores.ledger.revoke(account, 2, 'refund')).kind, 'entered');
+      assert.equal((await stores.ledger.revoke(account, 2, 'refund')).kind, 'already-entered');
+      assert.equal((await stores.ledger.revoke(account, 1, 'first')).kind, 'insufficient-credits');
+      assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
+      await assertBalanced(stores);
+    });
+
+    it('refuses what is no amount or reference', async () => {
+      const account = await fundedAccount(stores, 1);
+      for (const amount of [0, -1, 0.5, Number.NaN, 2 ** 53, 1_000_000_001]) {
+        await assert.rejects(stores.ledger.grant(account, amount, 'x'), /amount/);
+      }
+      for (const reference of ['', ' x', 'x ', 'é', 'a\nb', 'x'.repeat(129)]) {
+        await assert.rejects(stores.ledger.grant(account, 1, reference), /reference/);
+      }
+      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+    });
+
+    describe('the schema', () => {
+      const entry = (account: string, job: string, kind: 'reserve' | 'charge' | 'release') =>
+        database.kysely
+          .insertInto('ledger_entries')
+          .values({
+            id: randomUUID(),
+            account_id: account,
+            job_id: job,
+            kind,
+            slot: kind === 'reserve' ? 'reserve' : 'settle',
+            reference: job,
+            amount: 1,
+            created_at: database.nowMs,
+          })
+          .execute();
+      const isDuplicate = (error: unknown) => databaseErrorKind(error) === 'duplicate';
+
+      it('forbids a second reserve, a second charge, and charge with release', async () => {
+        const account = await fundedAccount(stores, 2);
+        const { job, claim } = await running(stores, newJob(account));
+        await assert.rejects(entry(account, job.id, 'reserve'), isDuplicate);
+        await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {});
+        await assert.rejects(entry(account, job.id, 'charge'), isDuplicate);
+        await assert.rejects(entry(account, job.id, 'release'), isDuplicate);
+        await assertBalanced(stores);
+      });
+
+      it('forbids balances below zero, amounts of nothing, kinds in the wrong slot', async () => {
+        const account = await fundedAccount(stores, 1);
+        const accounts = database.kysely.updateTable('accounts').where('id', '=', account);
+        await assert.rejects(accounts.set({ available: -1 }).execute());
+        await assert.rejects(accounts.set({ reserved: -1 }).execute());
+        const values = {
+          id: randomUUID(),
+          account_id: account,
+          job_id: null,
+          kind: 'grant' as const,
+          slot: 'grant' as const,
+          reference: 'r',
+          amount: 1,
+          created_at: 1,
+        };
+        const bad = [{ amount: 0 }, { slot: 'settle' as const }, { job_id: randomUUID() }];
+        for (const wrong of bad) {
+          const insert = database.kysely
+            .insertInto('ledger_entries')
+            .values({ ...values, ...wrong });
+          await assert.rejects(insert.execute());
+        }
+        await assertBalanced(stores);
+      });
+
+      it('forbids a job whose columns contradict its state', async () => {
+        const account = await fundedAccount(stores, 1);
+        const { id } = await submitted(stores, newJob(account));
+        const wrong = [
+          { state: 'succeeded' as const },
+          { finished_at: 1 },
+          { state: 'running' as const },
+          { input_blob: null },
+          { lease_holder: 'somebody' },
+          { queue_at: null },
+          { failure_code: 'PROCESSING_FAILED' },
+          { fence: -1 },
+          { mode: 'later' as 'sync' },
+        ];
+        for (const set of wrong) {
+          const update = database.kysely.updateTable('jobs').set(set).where('id', '=', id);
+          await assert.rejects(update.execute(), `${JSON.stringify(set)} was accepted`);
+        }
+      });
+
+      it('keeps text and bytes as they are, and refuses what would be cut', async () => {
+        const name = 'Zoë 日本 😀';
+        const account = await stores.accounts.create(name);
+        assert.equal(account?.name, name);
+        const tooLong = database.kysely.updateTable('nodes').set({ version: 'x'.repeat(65) });
+        await stores.nodes.register(
+          { nodeId: 'n', bootId: randomUUID(), address: 'a:1', httpAddress: '', version: '1' },
+          1000,
+        );
+        if (dialect === 'mysql') await assert.rejects(tooLong.execute());
+      });
+    });
+
+    describe('the check', () => {
+      const brokenDatabases = useTestDatabase(dialect);
+
+      /** Breaks something of a new account and reads the verdict on it. */
+      async function problemsAfter(
+        breakIt: (broken: Database, account: string, own: Stores) => Promise<unknown>,
+      ): Promise<string> {
+        const broken = await brokenDatabases.open();
+        const own = storesOn(broken);
+        const account = await fundedAccount(own, 5);
+        const verdict = async () =>
+          (await own.ledger.check())
+            .filter(({ accountId }) => accountId === account)
+            .map(({ problem }) => problem)
+            .join('\n');
+        const done = await running(own, newJob(account));
+        await own.jobs.succeed(done.claim, resultOf(done.claim), 0, {});
+        const failed = await running(own, newJob(account));
+        await own.jobs.fail(failed.claim, IMAGE_FAULT);
+        await submitted(own, newJob(account));
+        assert.equal(await verdict(), '');
+        await breakIt(broken, account, own);
+        return verdict();
+      }
+
+      it('finds a balance that its entries do not make', async () => {
+        const problems = await problemsAfter((broken, account) =>
+          broken.kysely
+            .updateTable('accounts')
+            .set({ available: 77 })
+            .where('id', '=', account)
+            .execute(),
+        );
+        assert.equal(problems, 'available is 77, its ledger says 3');
+      });
+
+      it('finds a lost entry while the job has its row, and after it', async () => {
+        const remove = (broken: Database, account: string) =>
+          broken.kysely
+            .deleteFrom('ledger_entries')
+            .where('account_id', '=', account)
+            .where('kind', '=', 'charge')
+            .execute();
+        assert.match(await problemsAfter(remove), /the job is succeeded, .* no settlement/);
+        const later = await problemsAfter(async (broken, account, own) => {
+          await own.jobs.takeExpiredResultBlobs(10);
+          assert.ok((await own.jobs.removeFinalOlderThan(0, 10)).rows >= 2);
+          await remove(broken, account);
+        });
+        assert.match(later, /the job's row is gone and its reserve has no partner/);
+        assert.match(later, /reserved is 1, its ledger says 2/);
+      });
+
+      it('finds a settlement of the wrong kind although every sum is right', async () => {
+        const problems = await problemsAfter((broken, account) =>
+          broken.kysely
+            .updateTable('ledger_entries')
+            .set({ kind: sql`case kind when 'charge' then 'release' else 'charge' end` })
+            .where('account_id', '=', account)
+            .where('slot', '=', 'settle')
+            .execute(),
+        );
+        assert.deepEqual(problems.split('\n').sort(), [
+          'the job is failed, its ledger has reserve 1 and charge 1',
+          'the job is succeeded, its ledger has reserve 1 and release 1',
+        ]);
+      });
+
+      it('finds an open job that was removed, and entries of nobody', async () => {
+        const problems = await problemsAfter((broken, account) =>
+          broken.kysely
+            .deleteFrom('jobs')
+            .where('account_id', '=', account)
+            .where('state', '=', 'ready')
+            .execute(),
+        );
+        assert.match(problems, /reserved is 1, its open jobs hold 0/);
+        const orphans = await problemsAfter((broken, account) =>
+          broken.kysely.deleteFrom('accounts').where('id', '=', account).execute(),
+        );
+        assert.match(orphans, /an account that does not exist/);
+      });
+    });
+
+    it('adds up after every step, however two replicas interleave', async () => {
+      await fc.assert(
+        fc.asyncProperty(
+          fc.array(fc.array(operation, { minLength: 1, maxLength: 4 }), { maxLength: 12 }),
+          fc.integer({ min: 0, max: 4 }),
+          async (steps, credits) => {
+            const world = await World.create(database, await databases.open(), credits);
+            for (const step of steps) {
+              await Promise.all(step.map(each => world.perform(each)));
+              await world.assertInvariants();
+            }
+          },
+        ),
+        { numRuns: dialect === 'sqlite' ? 60 : 30, endOnFailure: true },
+      );
+    });
+  });
+}
+
+/** One thing a replica does; `pick` chooses among what there is. */
+interface Operation {
+  readonly replica: 0 | 1;
+  readonly act:
+    | 'submit'
+    | 'submit-url'
+    | 'claim'
+    | 'lapse'
+    | 'store'
+    | 'admit'
+    | 'lose'
+    | 'release'
+    | 'succeed'
+    | 'fail'
+    | 'fail-retryable'
+    | 'grant'
+    | 'revoke'
+    | 'sweep';
+  readonly pick: number;
+}
+
+const operation: fc.Arbitrary<Operation> = fc.record({
+  replica: fc.constantFrom(0 as const, 1 as const),
+  act: fc.constantFrom(
+    'submit',
+    'submit',
+    'submit-url',
+    'claim',
+    'claim',
+    'lapse',
+    'store',
+    'admit',
+    'admit',
+    'lose',
+    'release',
+    'succeed',
+    'succeed',
+    'fail',
+    'fail-retryable',
+    'grant',
+    'revoke',
+    'sweep',
+  ),
+  pick: fc.nat({ max: 40 }),
+});
+
+/** An account seen by two replicas, and every claim they ever held: the old ones are tried too. */
+class World {
+  readonly #replicas: readonly [Stores, Stores];
+  readonly #database: Database;
+  readonly #account: string;
+  readonly #claims: Claim[] = [];
+  /** What was acknowledged, by job id. */
+  readonly #ended = new Map<string, 'succeeded' | 'failed'>();
+
+  private constructor(databases: readonly [Database, Database], account: string) {
+    this.#database = databases[0];
+    this.#replicas = [storesOn(databases[0]), storesOn(databases[1])];
+    this.#account = account;
+  }
+
+  static async create(first: Database, second: Database, credits: number): Promise<World> {
+    return new World([first, second], await fundedAccount(storesOn(first), credits));
+  }
+
+  async perform({ replica, act, pick }: Operation): Promise<void> {
+    const stores = this.#replicas[replica];
+    const { jobs, ledger } = stores;
+    const claim = this.#claims[pick % Math.max(1, this.#claims.length)];
+    switch (act) {
+      case 'submit':
+      case 'submit-url': {
+        const sourceUrl = act === 'submit' ? null : 'https://a.example/';
+        const idempotencyKeyHash = sha256(`${this.#account} ${pick % 6}`);
+        await jobs.submit(newJob(this.#account, { idempotencyKeyHash, sourceUrl }), LIMITS);
+        return;
+      }
+      case 'claim':
+        return this.#claim(stores, replica, pick);
+      case 'grant':
+        await ledger.grant(this.#account, 1 + (pick % 3), `grant ${pick}`);
+        return;
+      case 'revoke':
+        await ledger.revoke(this.#account, 1 + (pick % 3), `revoke ${pick}`);
+        return;
+      case 'sweep':
+        await jobs.takeExpiredResultBlobs(10);
+        await jobs.removeFinalOlderThan(0, 10);
+        return;
+      default:
+        if (claim !== undefined) await this.#use(stores, claim, act);
+    }
+  }
+
+  async #claim({ jobs }: Stores, replica: number, pick: number): Promise<void> {
+    const open = (await jobs.listClaimable(1000)).filter(job => job.accountId === this.#account);
+    if (open.length === 0) return;
+    const won = await jobs.claim(open[pick % open.length], `replica-${replica}`, LEASE_MS);
+    if (won === undefined) return;
+    const rival = this.#claims.find(
+      held => held.jobId === won.claim.jobId && held.fence === won.claim.fence,
+    );
+    assert.equal(rival, undefined, 'one fence was given out twice');
+    this.#claims.push(won.claim);
+  }
+
+  async #use({ jobs }: Stores, claim: Claim, act: Operation['act']): Promise<void> {
+    switch (act) {
+      case 'lapse':
+        await jobs.renew(claim, 0);
+        return;
+      case 'store':
+        await jobs.inputStored(claim, newJob(this.#account, { id: claim.jobId }).input!);
+        return;
+      case 'admit':
+        await jobs.admitted(claim);
+        return;
+      case 'lose':
+        await jobs.attemptLost(claim, claim.fence % 2 === 0);
+        return;
+      case 'release':
+        await jobs.release(claim);
+        return;
+      case 'succeed':
+        if (await jobs.succeed(claim, resultOf(claim), 0, {})) this.#end(claim, 'succeeded');
+        return;
+      default: {
+        const failure = act === 'fail' ? IMAGE_FAULT : SERVICE_FAULT;
+        if (await jobs.fail(claim, failure)) this.#end(claim, 'failed');
+      }
+    }
+  }
+
+  #end(claim: Claim, state: 'succeeded' | 'failed'): void {
+    assert.equal(this.#ended.get(claim.jobId) ?? state, state, 'a job ended twice, differently');
+    this.#ended.set(claim.jobId, state);
+  }
+
+  async assertInvariants(): Promise<void> {
+    const [{ ledger }] = this.#replicas;
+    assert.deepEqual(await ledger.check(this.#account), []);
+    const credits = await ledger.credits(this.#account);
+    assert.ok(credits);
+    const { available, reserved, sums } = credits;
+    assert.ok(available >= 0 && reserved >= 0);
+    assert.equal(available + reserved + sums.charge, sums.grant - sums.revoke);
+    const succeeded = [...this.#ended.values()].filter(state => state === 'succeeded').length;
+    assert.equal(sums.charge, succeeded, 'charges are the successes that were acknowledged');
+    assert.equal(sums.release, this.#ended.size - succeeded);
+    const keys = await this.#database.kysely
+      .selectFrom('jobs')
+      .select(eb => eb.fn.countAll<number>().as('jobs'))
+      .where('account_id', '=', this.#account)
+      .where('idempotency_key_hash', 'is not', null)
+      .groupBy(['api_key_id', 'idempotency_key_hash'])
+      .having(eb => eb.fn.countAll(), '>', 1)
+      .execute();
+    assert.deepEqual(keys, []);
+  }
+}
