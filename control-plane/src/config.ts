@@ -18,7 +18,7 @@ import {
   WEBHOOK_SCHEDULE_MS,
   type WebhookSchedule,
 } from './domain/webhook-schedule.ts';
-import { parseNetwork } from './sources/allowed-address.ts';
+import { parseNetwork } from './sources/guard/allowed-address.ts';
 
 export interface Config {
   readonly host: string;

@@ -5,8 +5,8 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import type { OutgoingGuard } from './outgoing-guard.ts';
-import { ForbiddenUrlError, hostOf, requirePublicHost } from './outgoing-url.ts';
+import type { OutgoingGuard } from './guard/outgoing-guard.ts';
+import { ForbiddenUrlError, hostOf, requirePublicHost } from './guard/outgoing-url.ts';
 
 export interface CallbackPolicy {
   readonly allowHttpCallbacks: boolean;

@@ -5,8 +5,12 @@ import type { ImageHeader } from '#contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import type { BlobWriter } from '../storage/blob-store.ts';
 import { imageTooLarge, requireAcceptableImage } from './acceptable-image.ts';
-import { type FetchedResponse, FetchFailedError, type GuardedFetch } from './guarded-fetch.ts';
-import { ForbiddenUrlError } from './outgoing-url.ts';
+import {
+  type FetchedResponse,
+  FetchFailedError,
+  type GuardedFetch,
+} from './guard/guarded-fetch.ts';
+import { ForbiddenUrlError } from './guard/outgoing-url.ts';
 
 export interface FetchedImage {
   readonly bytes: number;

@@ -1,6 +1,10 @@
 /** image_url at submission: what its text shows. Where its name leads, the job finds out. */
 import { ContractError } from '#contract/errors.ts';
-import { ForbiddenUrlError, type OutgoingPolicy, requireOutgoingUrl } from './outgoing-url.ts';
+import {
+  ForbiddenUrlError,
+  type OutgoingPolicy,
+  requireOutgoingUrl,
+} from './guard/outgoing-url.ts';
 
 /** The parser would drop some and escape others: what is requested would not be what was sent. */
 const CONTROL_CHARACTER = /\p{Cc}/u;

@@ -2,8 +2,11 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
-import { OutgoingGuard, type OutgoingGuardOptions } from '../../src/sources/outgoing-guard.ts';
-import type { ResolveHost } from '../../src/sources/resolve-host.ts';
+import {
+  OutgoingGuard,
+  type OutgoingGuardOptions,
+} from '../../src/sources/guard/outgoing-guard.ts';
+import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
 
 const PUBLIC = '93.184.215.14';
 const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false };

@@ -7,8 +7,8 @@ import {
   type Socket,
   type Server as TcpServer,
 } from 'node:net';
-import type { CreateConnector } from '../../src/sources/dial.ts';
-import type { ResolveHost } from '../../src/sources/resolve-host.ts';
+import type { CreateConnector } from '../../src/sources/guard/dial.ts';
+import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
 
 export interface LoopbackSource extends AsyncDisposable {
   readonly port: number;

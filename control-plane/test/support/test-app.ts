@@ -35,8 +35,8 @@ import {
   type UploadSlotsOptions,
 } from '../../src/services/submission/upload-slots.ts';
 import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
-import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
-import type { ResolveHost } from '../../src/sources/resolve-host.ts';
+import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
+import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
 import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
 import type { Claim } from '../../src/store/jobs/job-store.ts';

@@ -1,6 +1,10 @@
 /** One attempt: signed, sent, and what its end means. It knows no database. */
 import { retryAfterMs } from '../../domain/webhook-schedule.ts';
-import { type GuardedPost, PostFailedError, type PostFailure } from '../../sources/guarded-post.ts';
+import {
+  type GuardedPost,
+  PostFailedError,
+  type PostFailure,
+} from '../../sources/guard/guarded-post.ts';
 import { signMessage } from './signature.ts';
 
 export interface Message {

@@ -14,7 +14,7 @@
 import type { Logger } from 'pino';
 import { nextWaitMs, type WebhookSchedule } from '../../domain/webhook-schedule.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
-import type { GuardedPost } from '../../sources/guarded-post.ts';
+import type { GuardedPost } from '../../sources/guard/guarded-post.ts';
 import type {
   AttemptEnd,
   DueNotification,

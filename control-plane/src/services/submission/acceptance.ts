@@ -4,7 +4,7 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import { aheadOf, retryAfterS } from '../../domain/queue-share.ts';
-import { FETCH_LIMITS } from '../../sources/guarded-fetch.ts';
+import { FETCH_LIMITS } from '../../sources/guard/guarded-fetch.ts';
 import type { JobStore, QueuedWork } from '../../store/jobs/job-store.ts';
 
 /**

@@ -6,8 +6,8 @@ import { ContractError } from '#contract/errors.ts';
 import { OUTPUT_FORMATS, type OutputFormat, parseOutputFormat } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import { type CallbackPolicy, requireCallbackUrl } from '../../sources/callback-url.ts';
+import type { OutgoingPolicy } from '../../sources/guard/outgoing-url.ts';
 import { requireImageUrl } from '../../sources/image-url.ts';
-import type { OutgoingPolicy } from '../../sources/outgoing-url.ts';
 
 export const MATTING_FIELDS = [
   'image_url',

@@ -16,7 +16,7 @@ import { randomUUID } from 'node:crypto';
 import type { Transaction } from 'kysely';
 import { queuePositionMs } from '../../domain/lease.ts';
 import { CREDITS_PER_JOB, SLOT_OF } from '../../domain/ledger.ts';
-import { sourceHostOf } from '../../sources/source-host.ts';
+import { sourceHostOf } from '../../domain/source-host.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';

@@ -7,8 +7,8 @@ import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { JobEvents } from '../../../src/services/job-events.ts';
 import { WebhookDelivery } from '../../../src/services/notification/deliver-webhooks.ts';
-import { GuardedPost, type PostLimits } from '../../../src/sources/guarded-post.ts';
-import { OutgoingGuard } from '../../../src/sources/outgoing-guard.ts';
+import { GuardedPost, type PostLimits } from '../../../src/sources/guard/guarded-post.ts';
+import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {

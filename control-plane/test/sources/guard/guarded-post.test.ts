@@ -8,10 +8,14 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { getCACertificates, setDefaultCACertificates } from 'node:tls';
-import { GuardedPost, PostFailedError, type PostFailure } from '../../src/sources/guarded-post.ts';
-import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
-import type { ResolveHost } from '../../src/sources/resolve-host.ts';
-import { openRawSource, openSource } from './loopback-source.ts';
+import {
+  GuardedPost,
+  PostFailedError,
+  type PostFailure,
+} from '../../../src/sources/guard/guarded-post.ts';
+import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
+import type { ResolveHost } from '../../../src/sources/guard/resolve-host.ts';
+import { openRawSource, openSource } from '../loopback-source.ts';
 
 const NEVER = new AbortController().signal;
 const MESSAGE = {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { it } from 'node:test';
-import { isPublicAddress } from '../../src/sources/public-address.ts';
+import { isPublicAddress } from '../../../src/sources/guard/public-address.ts';
 
 const NOT_PUBLIC = [
   // IPv4: first and last of each special block

@@ -1,6 +1,6 @@
 /** The host of an image_url as the jobs table keeps it: comparable, and not the URL's text. */
 import { createHash } from 'node:crypto';
-import { destinationOf } from '../domain/url-destination.ts';
+import { destinationOf } from './url-destination.ts';
 
 /** 128 bits: nobody finds two hosts with one. */
 export const SOURCE_HOST_LENGTH = 32;

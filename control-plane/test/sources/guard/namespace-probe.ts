@@ -7,11 +7,11 @@
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
-import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
-import { GuardedFetch } from '../../src/sources/guarded-fetch.ts';
-import { GuardedPost } from '../../src/sources/guarded-post.ts';
-import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
-import type { ResolveHost } from '../../src/sources/resolve-host.ts';
+import { CallbackAddressCheck } from '../../../src/sources/callback-url.ts';
+import { GuardedFetch } from '../../../src/sources/guard/guarded-fetch.ts';
+import { GuardedPost } from '../../../src/sources/guard/guarded-post.ts';
+import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
+import type { ResolveHost } from '../../../src/sources/guard/resolve-host.ts';
 
 interface Vectors {
   readonly literal: readonly { readonly url: string; readonly expect: string }[];

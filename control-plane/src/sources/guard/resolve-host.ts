@@ -1,6 +1,6 @@
 /** Names to addresses, for the guarded client: every address a name has, unjudged. */
 import { lookup, Resolver } from 'node:dns/promises';
-import { SharedSlots } from '../domain/shared-slots.ts';
+import { SharedSlots } from '../../domain/shared-slots.ts';
 
 /**
  * All addresses of a name, none if it has none; rejects where nobody could be asked.

@@ -9,12 +9,12 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
-import type { CreateConnector } from '../../src/sources/dial.ts';
-import { GuardedFetch } from '../../src/sources/guarded-fetch.ts';
-import { GuardedPost } from '../../src/sources/guarded-post.ts';
-import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
-import type { ResolveHost } from '../../src/sources/resolve-host.ts';
+import { CallbackAddressCheck } from '../../../src/sources/callback-url.ts';
+import type { CreateConnector } from '../../../src/sources/guard/dial.ts';
+import { GuardedFetch } from '../../../src/sources/guard/guarded-fetch.ts';
+import { GuardedPost } from '../../../src/sources/guard/guarded-post.ts';
+import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
+import type { ResolveHost } from '../../../src/sources/guard/resolve-host.ts';
 import type { ProbeReport } from './namespace-probe.ts';
 
 const VECTORS = path.join(import.meta.dirname, 'outgoing-vectors.json');

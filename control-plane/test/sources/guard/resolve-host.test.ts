@@ -1,7 +1,10 @@
 import assert from 'node:assert/strict';
 import { createSocket, type Socket } from 'node:dgram';
 import { after, before, it } from 'node:test';
-import { createPublicResolver, createTrustedResolver } from '../../src/sources/resolve-host.ts';
+import {
+  createPublicResolver,
+  createTrustedResolver,
+} from '../../../src/sources/guard/resolve-host.ts';
 
 const TYPE_A = 1;
 const SERVFAIL = 2;

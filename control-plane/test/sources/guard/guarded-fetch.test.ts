@@ -1,21 +1,21 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { createPinnedConnector } from '../../src/sources/dial.ts';
+import { createPinnedConnector } from '../../../src/sources/guard/dial.ts';
 import {
   FetchFailedError,
   type FetchLimits,
   GuardedFetch,
-} from '../../src/sources/guarded-fetch.ts';
-import { OutgoingGuard } from '../../src/sources/outgoing-guard.ts';
-import { ForbiddenUrlError } from '../../src/sources/outgoing-url.ts';
-import type { ResolveHost } from '../../src/sources/resolve-host.ts';
+} from '../../../src/sources/guard/guarded-fetch.ts';
+import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
+import { ForbiddenUrlError } from '../../../src/sources/guard/outgoing-url.ts';
+import type { ResolveHost } from '../../../src/sources/guard/resolve-host.ts';
 import {
   type LoopbackSource,
   openSource,
   type RecordingConnector,
   recordingConnector,
   scriptedResolver,
-} from './loopback-source.ts';
+} from '../loopback-source.ts';
 
 const PUBLIC = '93.184.215.14';
 const OTHER_PUBLIC = '2606:4700:4700::1111';
