@@ -12,8 +12,8 @@ import { parseArgs } from 'node:util';
 import { pino } from 'pino';
 import sharp from 'sharp';
 import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
-import { openPicturePool } from '../inference-node/src/picture/open-picture-pool.ts';
-import type { FinishRequest } from '../inference-node/src/picture/picture-pool.ts';
+import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';
+import type { FinishRequest } from '../inference-node/src/picture/pool/picture-pool.ts';
 
 const NEVER = new AbortController().signal;
 const MODEL_SIDE = 1024;

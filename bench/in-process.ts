@@ -15,7 +15,7 @@ import { detectInstructionSet } from '../inference-node/src/models/instruction-s
 import { parseModelSettings } from '../inference-node/src/models/model-settings.ts';
 import { buildPlan, outlineOf } from '../inference-node/src/models/plan.ts';
 import type { PreparedModel } from '../inference-node/src/models/prepared-model.ts';
-import { openPicturePool } from '../inference-node/src/picture/open-picture-pool.ts';
+import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';
 import { Pipeline } from '../inference-node/src/pipeline.ts';
 import type { BenchPhoto } from './photos.ts';
 

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import sharp from 'sharp';
 import { createPlaneTables, fillPlanes } from '../inference-node/src/engine/pixel-conversion.ts';
 import type { ModelManifest } from '../inference-node/src/models/manifest.ts';
-import { createModelInput } from '../inference-node/src/picture/model-input.ts';
+import { createModelInput } from '../inference-node/src/picture/matte/model-input.ts';
 
 export interface ModelPhoto {
   /** HWC RGB of the model's input size. */

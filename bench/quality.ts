@@ -9,11 +9,11 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { applyAlpha } from '../inference-node/src/picture/compose.ts';
-import { estimateForeground } from '../inference-node/src/picture/foreground.ts';
-import type { RoleMatte } from '../inference-node/src/picture/merge-mattes.ts';
-import { refineMatte } from '../inference-node/src/picture/refine.ts';
-import { resample } from '../inference-node/src/picture/resample.ts';
+import { applyAlpha } from '../inference-node/src/picture/matte/compose.ts';
+import { estimateForeground } from '../inference-node/src/picture/matte/foreground.ts';
+import type { RoleMatte } from '../inference-node/src/picture/matte/merge-mattes.ts';
+import { refineMatte } from '../inference-node/src/picture/matte/refine.ts';
+import { resample } from '../inference-node/src/picture/matte/resample.ts';
 import type { RgbaPicture } from '../inference-node/src/picture/rgba-picture.ts';
 import { ContactSheet } from './quality/contact-sheet.ts';
 import { foregroundError } from './quality/foreground-error.ts';

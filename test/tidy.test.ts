@@ -159,8 +159,8 @@ const MAY_END_THE_PROCESS = [
   /(^|\/)main\.ts$/,
   /^bin\/matting\.ts$/,
   /^inference-node\/src\/process\/serve-parent\.ts$/,
-  /^inference-node\/src\/engine\/engine-child\.ts$/,
-  /^inference-node\/src\/picture\/picture-worker\.ts$/,
+  /^inference-node\/src\/engine\/child\/engine-child\.ts$/,
+  /^inference-node\/src\/picture\/worker\/picture-worker\.ts$/,
 ];
 
 test('only entries end the process or handle signals', () => {

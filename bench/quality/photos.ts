@@ -2,7 +2,7 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import sharp from 'sharp';
-import { decodeFile } from '../../inference-node/src/picture/decode.ts';
+import { decodeFile } from '../../inference-node/src/picture/codecs/decode.ts';
 import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
 
 export interface Photo {

@@ -6,8 +6,8 @@ import { openEnginePool } from '../../inference-node/src/engine/open-engine-pool
 import { detectInstructionSet } from '../../inference-node/src/models/instruction-set.ts';
 import { parseModelSettings } from '../../inference-node/src/models/model-settings.ts';
 import { buildPlan, outlineOf } from '../../inference-node/src/models/plan.ts';
-import type { RoleMatte } from '../../inference-node/src/picture/merge-mattes.ts';
-import { createModelInput } from '../../inference-node/src/picture/model-input.ts';
+import type { RoleMatte } from '../../inference-node/src/picture/matte/merge-mattes.ts';
+import { createModelInput } from '../../inference-node/src/picture/matte/model-input.ts';
 import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
 import { isWorthSecondLook } from '../../inference-node/src/picture/second-look.ts';
 

@@ -47,8 +47,8 @@ import { detectInstructionSet } from './models/instruction-set.ts';
 import { buildPlan, loadPlanOutlines, outlineOf, type PlanOutline } from './models/plan.ts';
 import type { Plan } from './models/prepared-model.ts';
 import { NodeStatus } from './node-state.ts';
-import { openPicturePool } from './picture/open-picture-pool.ts';
-import type { WorkerPicturePool } from './picture/picture-pool.ts';
+import { openPicturePool } from './picture/pool/open-picture-pool.ts';
+import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan, subjects } from './pipeline.ts';
 
 /** Decode of the next image and encode of the one before overlap with a run. */

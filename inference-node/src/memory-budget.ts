@@ -3,14 +3,14 @@
  * The rule is pure; reading the limit is apart from it.
  *
  * A megapixel of the budget is 42 MB, as much as most pictures take at most a megapixel; one that
- * takes more (picture/memory-cost.ts: JPEG XL above 40 megapixels) is counted as so much larger.
+ * takes more (picture/pool/memory-cost.ts: JPEG XL above 40 megapixels) is counted as so much larger.
  * Engines take their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns,
  * 0.5 GB in int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
  */
 import { totalmem } from 'node:os';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import type { PreparedModel } from './models/prepared-model.ts';
-import { type PictureCost, pictureMemoryBytes } from './picture/memory-cost.ts';
+import { type PictureCost, pictureMemoryBytes } from './picture/pool/memory-cost.ts';
 
 const BYTES_PER_MEGAPIXEL = 42_000_000;
 const PIXELS_PER_MEGAPIXEL = 1_000_000;

@@ -5,7 +5,7 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { Admission } from './admission.ts';
 import type { ExecutionProvider } from './models/prepared-model.ts';
-import type { WorkerPicturePool } from './picture/picture-pool.ts';
+import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { RUN_LABELS, runLabels } from './run-labels.ts';
 

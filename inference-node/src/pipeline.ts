@@ -11,17 +11,17 @@ import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
+import type { FinishChoices } from './picture/finish-choices.ts';
 import type {
-  FinishChoices,
   FinishedPicture,
   MattePart,
   PictureLease,
   PicturePool,
   PicturePoolSnapshot,
-  Size,
-} from './picture/picture-pool.ts';
+} from './picture/pool/picture-pool.ts';
+import { type HeldWorker, workerWaitMs } from './picture/pool/worker-wait.ts';
 import { isWorthSecondLook } from './picture/second-look.ts';
-import { type HeldWorker, workerWaitMs } from './picture/worker-wait.ts';
+import type { Size } from './picture/size.ts';
 
 /** A prepared model and the engines that run it. */
 export interface PlanRun {

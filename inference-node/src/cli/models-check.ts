@@ -9,10 +9,10 @@ import { runOnce } from '../engine/run-once.ts';
 import { ModelError } from '../models/model-error.ts';
 import { ElementType, type Graph, type GraphValue } from '../models/onnx/graph.ts';
 import { decodeModel } from '../models/onnx/model-file.ts';
-import { decodeFile } from '../picture/decode.ts';
-import { finishPicture } from '../picture/finish.ts';
-import { createModelInput } from '../picture/model-input.ts';
+import { decodeFile } from '../picture/codecs/decode.ts';
+import { createModelInput } from '../picture/matte/model-input.ts';
 import type { RgbaPicture } from '../picture/rgba-picture.ts';
+import { finishPicture } from '../picture/worker/finish.ts';
 
 /** As commander gives them. */
 export interface ModelsCheckOptions {

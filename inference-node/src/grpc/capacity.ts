@@ -15,7 +15,7 @@ import {
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
 import type { NodeState, NodeStatus } from '../node-state.ts';
-import type { PicturePool } from '../picture/picture-pool.ts';
+import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import { subjects } from '../pipeline.ts';
 import type { Callers } from './callers.ts';
 import type { NodeWork } from './matte-handler.ts';

@@ -16,7 +16,8 @@ import {
   Switch,
 } from '#gen/matting/v1/matte_service.ts';
 import type { EnginePriority } from '../engine/engine-pool.ts';
-import type { PictureCapabilities, Size } from '../picture/picture-pool.ts';
+import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
+import type { Size } from '../picture/size.ts';
 import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';
 
 const JOB_ID_LENGTH_MAX = 64;

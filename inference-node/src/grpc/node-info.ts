@@ -7,7 +7,7 @@ import {
   protobufPackage,
 } from '#gen/matting/v1/matte_service.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
-import type { PicturePool } from '../picture/picture-pool.ts';
+import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import type { NodeWork } from './matte-handler.ts';
 
 export interface NodeIdentity {

@@ -42,7 +42,7 @@ export interface PreparedModel {
 /**
  * subject: decides what is cut out. secondLook: taken only of a picture in which the subject is
  * unsure, and heard where it is (picture/second-look.ts), as is a second subject. opinion: listened
- * to at the subject's edge, where both mean the same (picture/merge-mattes.ts). A plan goes on
+ * to at the subject's edge, where both mean the same (picture/matte/merge-mattes.ts). A plan goes on
  * without the latter two.
  */
 export const MATTE_ROLES = ['subject', 'secondLook', 'opinion'] as const;

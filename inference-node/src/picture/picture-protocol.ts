@@ -10,7 +10,8 @@
 import type { ErrorCode } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
-import type { FinishChoices, Size } from './picture-pool.ts';
+import type { FinishChoices } from './finish-choices.ts';
+import type { Size } from './size.ts';
 
 export type ToPictureWorker =
   /** One part: the file. */

@@ -1,6 +1,6 @@
 /** The decoded picture as it is kept between decode and encode. */
 import { endianness } from 'node:os';
-import type { Size } from './picture-pool.ts';
+import type { Size } from './size.ts';
 
 /**
  * Oriented, 8-bit sRGB with straight alpha. One image's pixels are in one place and changed there.

@@ -12,7 +12,7 @@ import type {
   PictureLease,
   PicturePool,
   WorkerPicturePool,
-} from '../../src/picture/picture-pool.ts';
+} from '../../src/picture/pool/picture-pool.ts';
 
 export const TINY_MODEL: PreparedModel = {
   model: 'tiny',

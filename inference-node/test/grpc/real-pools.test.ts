@@ -9,7 +9,7 @@ import sharp from 'sharp';
 import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
 import { openEnginePool } from '../../src/engine/open-engine-pool.ts';
-import { openPicturePool } from '../../src/picture/open-picture-pool.ts';
+import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { untilBusy } from '../support/processes.ts';
 import { HealthClient } from './health-client.ts';
 import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';

@@ -25,7 +25,7 @@ import { openNodeServer } from '../../src/grpc/server.ts';
 import { createNodeMetrics } from '../../src/metrics.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import { NodeStatus } from '../../src/node-state.ts';
-import type { WorkerPicturePool } from '../../src/picture/picture-pool.ts';
+import type { WorkerPicturePool } from '../../src/picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
 import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from './fake-pools.ts';
 

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
 import { budgetFor, readCpuMs } from '../../src/picture/budgets.ts';
-import { LeaseQueue } from '../../src/picture/lease-queue.ts';
-import { MegapixelRate } from '../../src/picture/megapixel-rate.ts';
+import { LeaseQueue } from '../../src/picture/pool/lease-queue.ts';
+import { MegapixelRate } from '../../src/picture/pool/megapixel-rate.ts';
 
 test('a budget grows with the picture', () => {
   const budget = { base: 100, perMegapixel: 10 };

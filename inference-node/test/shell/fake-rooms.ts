@@ -10,7 +10,8 @@
 import type { EnginePool } from '../../src/engine/engine-pool.ts';
 import type { ProviderChoice, RequestedProvider } from '../../src/engine/execution-provider.ts';
 import type { Plan } from '../../src/models/prepared-model.ts';
-import type { FinishChoices, WorkerPicturePool } from '../../src/picture/picture-pool.ts';
+import type { FinishChoices } from '../../src/picture/finish-choices.ts';
+import type { WorkerPicturePool } from '../../src/picture/pool/picture-pool.ts';
 import {
   FakeEnginePool,
   FakePicturePool,

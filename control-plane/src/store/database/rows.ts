@@ -11,7 +11,7 @@ import type {
   JobResult,
   StageTimings,
 } from '../../domain/job.ts';
-import { sourceHostOf } from '../../domain/source-host.ts';
+import { sourceHostOf } from '../jobs/source-host.ts';
 import type { JobsTable, WebhookOutboxTable } from './schema.ts';
 
 /**

@@ -16,7 +16,6 @@ import { randomUUID } from 'node:crypto';
 import type { Transaction } from 'kysely';
 import { queuePositionMs } from '../../domain/lease.ts';
 import { CREDITS_PER_JOB, SLOT_OF } from '../../domain/ledger.ts';
-import { sourceHostOf } from '../../domain/source-host.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
@@ -25,6 +24,7 @@ import type { Schema } from '../database/schema.ts';
 import { transact } from '../database/transact.ts';
 import { type JobQueries, readJob } from './job-queries.ts';
 import type { NewJob, SubmitOutcome } from './job-store.ts';
+import { sourceHostOf } from './source-host.ts';
 
 /** Rounds lost to twins whose key is freed or removed between two of our statements. */
 const SUBMIT_ROUNDS_MAX = 8;

@@ -11,7 +11,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import sharp from 'sharp';
 import type { InputFormat } from '#contract/formats.ts';
-import { box, u16, u32, writeGrid } from '../avif-grids.ts';
+import { box, u16, u32, writeGrid } from '../codecs/avif-grids.ts';
 import { createPngChunk, findJpegMarker, insertPngChunks, paint, writeJxl } from '../pictures.ts';
 
 const WIDTH = 120;

@@ -6,8 +6,8 @@ import { createHash } from 'node:crypto';
 import { pino } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
-import { openPicturePool } from '../../../src/picture/open-picture-pool.ts';
-import type { PicturePool } from '../../../src/picture/picture-pool.ts';
+import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
+import type { PicturePool } from '../../../src/picture/pool/picture-pool.ts';
 import { Random } from '../fuzz/random.ts';
 import type { Form } from './forms.ts';
 

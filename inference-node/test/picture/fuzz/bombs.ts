@@ -1,6 +1,6 @@
 /** Small files made to cost much: what they claim, unfold to or make a codec do. */
 import { deflateSync } from 'node:zlib';
-import { box, u16, u32 } from '../avif-grids.ts';
+import { box, u16, u32 } from '../codecs/avif-grids.ts';
 import {
   asSharp,
   claimPngSize,

@@ -1,8 +1,9 @@
 /** Valid small files of every input format and of its kinds: what the mutants are made from. */
 import { deflateSync } from 'node:zlib';
-import { readCodedItems, writeAvif } from '../../../src/picture/avif-file.ts';
-import { nclx, profileColour, writeAvifFields } from '../avif-files.ts';
-import { writeJxlFields } from '../jxl-files.ts';
+import { readCodedItems, writeAvif } from '../../../src/picture/codecs/files/avif-file.ts';
+import { nclx, profileColour, writeAvifFields } from '../codecs/avif-files.ts';
+import { writeJxlFields } from '../codecs/jxl-files.ts';
+import { createGreyProfile, LINEAR_CURVE } from '../codecs/reference-colours.ts';
 import {
   asSharp,
   createPng,
@@ -12,7 +13,6 @@ import {
   paint,
   writeJxl,
 } from '../pictures.ts';
-import { createGreyProfile, LINEAR_CURVE } from '../reference-colours.ts';
 
 const WIDTH = 48;
 const HEIGHT = 36;

@@ -1,0 +1,208 @@
+/**
+ * JPEG XL through wasm-vips (libvips with libjxl), and through libjxl's own programs where that has
+ * not the memory or cannot read it.
+ */
+import type Vips from 'wasm-vips';
+import { ContractError } from '#contract/errors.ts';
+import { hasAssociatedAlpha } from '#contract/image-header/jxl-alpha.ts';
+import { hasJxlTools, WASM_PIXELS_MAX } from '../jxl-limit.ts';
+import { viewAsPixels } from '../rgba-picture.ts';
+import type { Size } from '../size.ts';
+import { isCmykProfile, isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';
+import {
+  convertGrey,
+  convertRgba,
+  ICC_FIELD,
+  STRIP_ROWS,
+  toSrgb,
+} from './colour/icc-conversion.ts';
+import {
+  DJXL_EXTRA_CHANNELS_MAX,
+  decodeInksWithDjxl,
+  decodeWithDjxl,
+  encodeWithCjxl,
+} from './jxl-tools.ts';
+import type { OpenedPicture } from './opened-picture.ts';
+import type { RawPixels } from './raw-pixels.ts';
+import { attempt, requireVips, Scratch } from './wasm-vips.ts';
+
+/** Visually lossless by the format's own measure; the contract asks for this or better. */
+const DISTANCE = 1;
+/**
+ * Of 1 to 9. A photo with alpha of 12 MP takes 1.6 s at 3, 2.2 s at 4 for a file that is no
+ * smaller; one of 2 MP 0.2 s at 3, 1.2 s at 7 (2 cores of an AMD EPYC).
+ */
+const EFFORT = 3;
+
+/** Below this a failure is the file's: WebAssembly's memory is enough for any picture. */
+const RETRY_PIXELS_MIN = 8_000_000;
+
+const PAGES_FIELD = 'n-pages';
+
+/**
+ * Reads the header, not a pixel.
+ * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, PROCESSING_FAILED
+ */
+export async function openJxl(file: Buffer): Promise<OpenedPicture> {
+  const vips = await requireVips();
+  const scratch = new Scratch();
+  const image = attempt(() =>
+    scratch.keep(vips.Image.jxlloadBuffer(file, { access: 'sequential', fail_on: 'error' })),
+  );
+  if (image.getTypeof(PAGES_FIELD) !== 0 && image.getInt(PAGES_FIELD) > 1) {
+    scratch.free();
+    throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', 'animated images are not supported');
+  }
+  // libjxl has turned it upright already.
+  const { width, height } = image;
+  const premultiplied = image.hasAlpha() && (await hasAssociatedAlpha(file));
+  const stored = { file, width, height, premultiplied, profile: readProfile(image) };
+  return { width, height, readPixels: () => readPixels(stored, image, scratch) };
+}
+
+/** What is known of a file before its pixels are read. */
+export interface StoredJxl extends Size {
+  readonly file: Buffer;
+  /** Its colours are multiplied by its alpha. */
+  readonly premultiplied: boolean;
+  /** Of its colours as they come out of a decoder. */
+  readonly profile: Uint8Array | undefined;
+}
+
+/**
+ * In WebAssembly, and where that has not the memory, by libjxl's own program. Which pictures those
+ * are depends on more than their size (lossless ones take four times as much), so a large one that
+ * failed here is tried there. So is what libvips (8.18) cannot read: it takes any one channel
+ * beside the colours for alpha, and fails at two.
+ */
+async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch) {
+  const { width, height, premultiplied, profile } = stored;
+  const translucent = image.hasAlpha();
+  const extraChannels = countExtraChannels(image);
+  try {
+    if (profile !== undefined && isCmykProfile(profile)) {
+      requireTools(extraChannels);
+      return await readInks(stored, profile, extraChannels);
+    }
+    if (extraChannels > 1) requireTools(extraChannels);
+    else if (width * height <= WASM_PIXELS_MAX) {
+      try {
+        return { rgba: readInWasm(image, premultiplied, scratch), translucent };
+      } catch (error) {
+        if (width * height < RETRY_PIXELS_MIN || !hasJxlTools()) throw error;
+      }
+    }
+    return { rgba: await readOutside(stored), translucent };
+  } finally {
+    scratch.free();
+  }
+}
+
+/** By djxl, and its colours brought to sRGB here. */
+export async function readOutside(stored: StoredJxl): Promise<Uint32Array> {
+  const { file, width, profile, premultiplied } = stored;
+  const samples = await decodeWithDjxl(file, stored, premultiplied);
+  if (profile === undefined || isSrgbProfile(profile)) return viewAsPixels(samples);
+  if (isGreyProfile(profile)) return await convertGrey(samples, profile);
+  return isRgbProfile(profile) ? await convertRgba(samples, width, profile) : viewAsPixels(samples);
+}
+
+function readProfile(image: Vips.Image): Uint8Array | undefined {
+  // A copy: it may be needed when the image is lost.
+  return image.getTypeof(ICC_FIELD) === 0 ? undefined : Uint8Array.from(image.getBlob(ICC_FIELD));
+}
+
+/** Beside the colours: alpha is one. */
+function countExtraChannels({ bands, interpretation }: Vips.Image): number {
+  return bands - (interpretation === 'b-w' || interpretation === 'grey16' ? 1 : 3);
+}
+
+function requireTools(extraChannels: number): void {
+  if (extraChannels > DJXL_EXTRA_CHANNELS_MAX) {
+    const detail = 'the JPEG XL image has more channels than can be read';
+    throw new ContractError('PROCESSING_FAILED', detail);
+  }
+  if (!hasJxlTools()) {
+    const detail =
+      'this node reads JPEG XL of CMYK or of more channels than RGBA only with libjxl-tools';
+    throw new ContractError('NODE_INCAPABLE', detail);
+  }
+}
+
+/** CMYK, whose black is a channel beside the colours. */
+async function readInks(stored: StoredJxl, profile: Uint8Array, extraChannels: number) {
+  const { file, width, premultiplied } = stored;
+  const { cmya, black, hasAlpha } = await decodeInksWithDjxl(file, stored, premultiplied);
+  if (extraChannels !== (hasAlpha ? 2 : 1)) {
+    throw new ContractError('PROCESSING_FAILED', 'the JPEG XL image has inks beside CMYK');
+  }
+  const vips = await requireVips();
+  for (let at = 0; at < black.length; at += STRIP_ROWS * width) {
+    const blackStrip = black.subarray(at, at + STRIP_ROWS * width);
+    const strip = cmya.subarray(at * 4, (at + blackStrip.length) * 4);
+    const scratch = new Scratch();
+    try {
+      const rgb = attempt(() => {
+        const inks = invertInks(strip, blackStrip);
+        const rows = blackStrip.length / width;
+        const raw = vips.Image.newFromMemory(inks, width, rows, 4, vips.BandFormat.uchar);
+        const image = scratch.keep(scratch.keep(raw).copy({ interpretation: 'cmyk' }));
+        image.setBlob(ICC_FIELD, profile);
+        return toSrgb(image, scratch).writeToMemory() as Uint8Array;
+      });
+      for (let i = 0; i < blackStrip.length; i++) strip.set(rgb.subarray(3 * i, 3 * i + 3), 4 * i);
+    } finally {
+      scratch.free();
+    }
+  }
+  return { rgba: viewAsPixels(cmya), translucent: hasAlpha };
+}
+
+/** To what colour management takes: 255 is all of an ink, black the fourth. */
+function invertInks(cmya: Uint8Array, black: Uint8Array): Uint8Array {
+  const inks = new Uint8Array(cmya.length);
+  for (let i = 0; i < inks.length; i++) inks[i] = 255 - (i % 4 === 3 ? black[i >> 2] : cmya[i]);
+  return inks;
+}
+
+function readInWasm(image: Vips.Image, premultiplied: boolean, scratch: Scratch): Uint32Array {
+  return attempt(() => {
+    const srgb = toSrgb(premultiplied ? divide(image, scratch) : image, scratch);
+    const rgba = image.hasAlpha() ? srgb : scratch.keep(srgb.bandjoin(255));
+    if (rgba.bands !== 4) throw new Error(`${rgba.bands} channels after the conversion to sRGB`);
+    return viewAsPixels(rgba.writeToMemory() as Uint8Array);
+  });
+}
+
+/** As divideByAlpha in samples.ts, at the image's own depth and in its own colours. */
+function divide(image: Vips.Image, scratch: Scratch): Vips.Image {
+  const straight = scratch.keep(image.unpremultiply());
+  const { format, interpretation } = image;
+  const whole = format === 'float' ? straight : scratch.keep(straight.rint());
+  return scratch.keep(scratch.keep(whole.cast(format)).copy({ interpretation }));
+}
+
+/** Colours at DISTANCE and alpha without loss; a grey plane without loss. */
+export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
+  const { data, width, height, channels } = pixels;
+  if (width * height > WASM_PIXELS_MAX) {
+    const distance = channels === 1 ? 0 : DISTANCE;
+    return await encodeWithCjxl(pixels, { distance, effort: EFFORT });
+  }
+  const vips = await requireVips();
+  const scratch = new Scratch();
+  try {
+    return attempt(() => {
+      const raw = scratch.keep(
+        vips.Image.newFromMemory(data, width, height, channels, vips.BandFormat.uchar),
+      );
+      const interpretation = channels === 1 ? 'b-w' : 'srgb';
+      const image = scratch.keep(raw.copy({ interpretation }));
+      const quality = channels === 1 ? { lossless: true } : { distance: DISTANCE };
+      const file = image.jxlsaveBuffer({ ...quality, effort: EFFORT, keep: 'none' });
+      return Buffer.from(file.buffer, file.byteOffset, file.byteLength);
+    });
+  } finally {
+    scratch.free();
+  }
+}

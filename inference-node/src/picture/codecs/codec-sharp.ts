@@ -1,0 +1,294 @@
+/**
+ * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp. What it may read is
+ * fixed here: no other loader of libvips can be reached from this process, whatever the bytes are.
+ */
+import sharp, { type Metadata, type Sharp } from 'sharp';
+import { ContractError } from '#contract/errors.ts';
+import type { InputFormat } from '#contract/formats.ts';
+import { readAvifColour } from '#contract/image-header/avif-colour.ts';
+import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { viewAsPixels } from '../rgba-picture.ts';
+import { isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';
+import { convertGrey, convertRgba } from './colour/icc-conversion.ts';
+import { readPngColour } from './colour/png-colour.ts';
+import { bytesOfSamples, divideByAlpha, type Samples } from './colour/samples.ts';
+import {
+  colourOfCicp,
+  colourOfGamma,
+  convertToSrgb,
+  isKnownCicp,
+  type SourceColour,
+} from './colour/source-colour.ts';
+import { readAvifTiles } from './files/avif-tiles.ts';
+import { type MendedJpeg, mendJpeg, withoutPadding } from './files/jpeg-file.ts';
+import { requirePngChunks } from './files/png-chunks.ts';
+import type { OpenedPicture } from './opened-picture.ts';
+import type { RawPixels } from './raw-pixels.ts';
+
+const LOADERS = ['Jpeg', 'Png', 'Webp', 'Heif'].map(name => `VipsForeignLoad${name}`);
+
+sharp.block({ operation: ['VipsForeignLoad'] });
+sharp.unblock({ operation: LOADERS });
+// One image at a time: threads inside it would take the engine's cores (sharp issue 2481).
+sharp.concurrency(1);
+// No image comes twice.
+sharp.cache(false);
+
+/** What sharp calls the formats. */
+const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
+  jpeg: 'jpeg',
+  png: 'png',
+  webp: 'webp',
+  avif: 'heif',
+};
+
+/**
+ * libjpeg warns of what it cannot read: such a picture would come out half grey. What it warns of
+ * and reads right is mended beforehand (jpeg-file.ts).
+ */
+const FAIL_ON = 'warning';
+
+/**
+ * In these sharp (0.35) ignores a profile of grey: grey of 16 bits, and grey that libheif and
+ * libwebp hand out as three channels.
+ */
+const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
+
+/**
+ * Reads the header, not a pixel.
+ * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED
+ */
+export async function openWithSharp(
+  given: Buffer,
+  format: Exclude<InputFormat, 'jxl'>,
+): Promise<OpenedPicture> {
+  const file = format === 'avif' ? withStillBrand(given) : given;
+  let metadata: Metadata;
+  try {
+    metadata = await sharp(file, { limitInputPixels: IMAGE_PIXELS_MAX }).metadata();
+  } catch (error) {
+    throw toContractError(error);
+  }
+  requireExpected(metadata, format);
+  const { width, height } = metadata.autoOrient;
+  const plan = await planStored(file, format, metadata);
+  return { width, height, readPixels: () => readPixels(file, format, metadata, plan) };
+}
+
+/**
+ * libvips (8.18) reads no file whose first brand is that of sequences, not even of one picture. Of
+ * several, the header has said so.
+ */
+function withStillBrand(file: Buffer): Buffer {
+  if (file.toString('latin1', 8, 12) !== 'avis') return file;
+  const still = Buffer.from(file);
+  still.write('avif', 8, 'latin1');
+  return still;
+}
+
+/** What is done here with samples as they are stored. */
+interface StoredPlan {
+  /** They are to be divided by alpha, before anything else. */
+  readonly premultiplied: boolean;
+  /** To pixels in sRGB; may use the samples' memory. */
+  toPixels(samples: Samples): Uint32Array | Promise<Uint32Array>;
+}
+
+/** Undefined: sharp does all there is to do. */
+async function planStored(
+  file: Buffer,
+  format: Exclude<InputFormat, 'jxl'>,
+  metadata: Metadata,
+): Promise<StoredPlan | undefined> {
+  const { space, hasAlpha, autoOrient } = metadata;
+  const { colour, profile, isNumbered, premultiplied } = await readColour(file, format, metadata);
+  const divides = premultiplied && hasAlpha;
+  const plan = (toPixels: StoredPlan['toPixels']) => ({ premultiplied: divides, toPixels });
+  if (colour !== undefined) return plan(samples => convertToSrgb(samples, colour));
+  if (profile !== undefined && isGreyProfile(profile) && SPREAD_SPACES.includes(space)) {
+    return plan(samples => convertGrey(samples, profile));
+  }
+  // Numbers of sRGB above another profile, which sharp would follow.
+  if (!divides && !(isNumbered && metadata.icc !== undefined)) return undefined;
+  if (profile === undefined || !isRgbProfile(profile) || isSrgbProfile(profile)) {
+    return plan(samples => viewAsPixels(bytesOfSamples(samples)));
+  }
+  return plan(samples => convertRgba(samples, autoOrient.width, profile));
+}
+
+/** What a file says of its colours: of several ways that which stands above the others. */
+interface FileColour {
+  readonly colour: SourceColour | undefined;
+  readonly profile: Buffer | undefined;
+  /** Numbers say it, if only that it is sRGB: then nothing else does. */
+  readonly isNumbered: boolean;
+  readonly premultiplied: boolean;
+}
+
+async function readColour(
+  file: Buffer,
+  format: Exclude<InputFormat, 'jxl'>,
+  { icc }: Metadata,
+): Promise<FileColour> {
+  const byProfile = {
+    colour: undefined,
+    profile: icc,
+    isNumbered: false,
+    premultiplied: false,
+  };
+  const byNumbers = (colour: SourceColour | undefined) => ({
+    ...byProfile,
+    colour,
+    profile: undefined,
+    isNumbered: true,
+  });
+  if (format === 'png') {
+    const { cicp, isSrgb, exponent, chromaticities } = readPngColour(file);
+    if (cicp !== undefined && isKnownCicp(cicp)) return byNumbers(colourOfCicp(cicp));
+    if (icc !== undefined || isSrgb) return byProfile;
+    return byNumbers(colourOfGamma(exponent, chromaticities));
+  }
+  if (format !== 'avif') return byProfile;
+  const { cicp, premultiplied } = await readAvifColour(file);
+  const colour = cicp && colourOfCicp(cicp);
+  // A profile goes before the code points, but cannot say how a high dynamic range is shown.
+  const isByNumbers = icc === undefined || colour?.toneMaps;
+  return { ...(isByNumbers ? byNumbers(colour) : byProfile), premultiplied };
+}
+
+function requireExpected(metadata: Metadata, format: Exclude<InputFormat, 'jxl'>): void {
+  const { format: found, compression, pages = 1 } = metadata;
+  if (found !== SHARP_FORMAT[format] || (format === 'avif' && compression !== 'av1')) {
+    throw new ContractError(
+      'UNSUPPORTED_IMAGE_FORMAT',
+      `the file is not the ${format} it begins as`,
+    );
+  }
+  // An AVIF grid shows as several pages; what is an animation there, its header has said.
+  if (format !== 'avif' && pages > 1) {
+    throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', 'animated images are not supported');
+  }
+}
+
+async function readPixels(
+  file: Buffer,
+  format: Exclude<InputFormat, 'jxl'>,
+  metadata: Metadata,
+  plan: StoredPlan | undefined,
+) {
+  const { hasAlpha: translucent, autoOrient } = metadata;
+  if (format === 'jpeg') {
+    return { rgba: await readJpegPixels(mendJpeg(file), metadata, plan), translucent };
+  }
+  if (format === 'png') requirePngChunks(file);
+  const tiles = format === 'avif' ? readAvifTiles(file) : [];
+  const rgba = await readSamples(file, metadata, plan);
+  for (const tile of tiles) {
+    if (tile.mayBeMissing(rgba, autoOrient)) await requireTile(tile.write());
+  }
+  return { rgba, translucent };
+}
+
+async function readSamples(file: Buffer, metadata: Metadata, plan: StoredPlan | undefined) {
+  try {
+    return plan === undefined
+      ? await readRgba(file, metadata)
+      : await readStored(file, metadata, plan);
+  } catch (error) {
+    throw error instanceof ContractError ? error : toContractError(error);
+  }
+}
+
+/** Of a grid: one that cannot be decoded shows here, not in the picture. */
+async function requireTile(file: Buffer): Promise<void> {
+  try {
+    // One pixel takes all of it decoded.
+    await sharp(file, { failOn: FAIL_ON, limitInputPixels: IMAGE_PIXELS_MAX })
+      .extract({ left: 0, top: 0, width: 1, height: 1 })
+      .raw()
+      .toBuffer();
+  } catch (error) {
+    throw toContractError(error);
+  }
+}
+
+/** The decoder works on its thread while the codes are checked here. */
+async function readJpegPixels(
+  { file, requireWhole }: MendedJpeg,
+  metadata: Metadata,
+  plan: StoredPlan | undefined,
+) {
+  const reading = readSamples(file, metadata, plan);
+  try {
+    requireWhole();
+  } catch (error) {
+    // Not before the decoder has let the file go.
+    await Promise.allSettled([reading]);
+    throw error;
+  }
+  try {
+    return await reading;
+  } catch (error) {
+    const unpadded = withoutPadding(file, String((error as Error).cause));
+    if (unpadded === undefined) throw error;
+    return await readSamples(unpadded, metadata, plan);
+  }
+}
+
+/** sRGB, straight alpha, 8 bits, upright. */
+async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32Array> {
+  const needsConversion = icc !== undefined && !isSrgbProfile(icc);
+  let picture = sharp(file, {
+    failOn: FAIL_ON,
+    autoOrient: true,
+    ignoreIcc: !needsConversion,
+    limitInputPixels: IMAGE_PIXELS_MAX,
+  });
+  // Of 16 bits, sharp 0.35 converts an embedded profile to Display P3, and leaves it there unless
+  // an output profile is named (its pipeline.cc, processingProfile).
+  if (needsConversion && depth === 'ushort') picture = picture.withIccProfile('srgb');
+  return viewAsPixels(await picture.toColourspace('srgb').ensureAlpha().raw().toBuffer());
+}
+
+/** The same, from samples as they are stored: none of their bits is lost before the conversion. */
+async function readStored(
+  file: Buffer,
+  { depth }: Metadata,
+  { premultiplied, toPixels }: StoredPlan,
+): Promise<Uint32Array> {
+  const isDeep = depth === 'ushort';
+  const bytes = await sharp(file, {
+    failOn: FAIL_ON,
+    autoOrient: true,
+    ignoreIcc: true,
+    limitInputPixels: IMAGE_PIXELS_MAX,
+  })
+    .toColourspace(isDeep ? 'rgb16' : 'srgb')
+    .ensureAlpha()
+    .raw({ depth: isDeep ? 'ushort' : 'uchar' })
+    .toBuffer();
+  const samples = isDeep
+    ? new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.byteLength / 2)
+    : bytes;
+  if (premultiplied) divideByAlpha(samples);
+  return await toPixels(samples);
+}
+
+function toContractError(error: unknown): ContractError {
+  const { message } = error as Error;
+  if (message.includes('exceeds pixel limit')) {
+    return new ContractError('IMAGE_RESOLUTION_TOO_LARGE', 'the image has too many pixels', {
+      cause: error,
+    });
+  }
+  const detail = 'the image is damaged or cannot be decoded';
+  return new ContractError('PROCESSING_FAILED', detail, { cause: error });
+}
+
+/**
+ * For an encoder. No metadata: the pixels are sRGB, which is what a file without a profile means.
+ */
+export function openRaw({ data, width, height, channels }: RawPixels): Sharp {
+  const picture = sharp(data, { raw: { width, height, channels }, limitInputPixels: false });
+  return channels === 1 ? picture.toColourspace('b-w') : picture;
+}

@@ -1,0 +1,114 @@
+/**
+ * ICC profiles to sRGB where sharp cannot: of JPEG XL, of samples that had to be divided by alpha
+ * first, and of grey that is not one channel of 8 bits. Colour management is LittleCMS's, inside
+ * wasm-vips. A profile that cannot be read is no profile, as it is to sharp and to browsers.
+ */
+import type Vips from 'wasm-vips';
+import { viewAsPixels } from '../../rgba-picture.ts';
+import { attempt, isTrap, requireVips, Scratch } from '../wasm-vips.ts';
+import { isSrgbProfile } from './icc.ts';
+import { bytesOfSamples, type Samples, sampleMaxOf } from './samples.ts';
+
+export const ICC_FIELD = 'icc-profile-data';
+/** Rows whose colours are converted at once. */
+export const STRIP_ROWS = 128;
+
+/** 8 bits, three colours, and alpha after them where there is one. */
+export function toSrgb(image: Vips.Image, scratch: Scratch): Vips.Image {
+  const colours = scratch.keep(convertProfile(image, scratch).colourspace('srgb'));
+  return scratch.keep(colours.cast('uchar'));
+}
+
+/** libjxl gives a profile with every picture; most are sRGB. */
+function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
+  if (image.getTypeof(ICC_FIELD) === 0 || isSrgbProfile(image.getBlob(ICC_FIELD))) return image;
+  const depth = image.format === 'uchar' ? 8 : 16;
+  const options = { embedded: true, depth, intent: 'perceptual' } as const;
+  try {
+    return scratch.keep(image.iccTransform('srgb', options));
+  } catch (error) {
+    if (isTrap(error)) throw error;
+    return image;
+  }
+}
+
+/** RGBA in a profile's colours to pixels in sRGB; 8 bits in place. */
+export async function convertRgba(
+  samples: Samples,
+  width: number,
+  profile: Uint8Array,
+): Promise<Uint32Array> {
+  const vips = await requireVips();
+  const { uchar, ushort } = vips.BandFormat;
+  const isDeep = samples instanceof Uint16Array;
+  const result = isDeep ? new Uint8Array(samples.length) : samples;
+  const stripLength = STRIP_ROWS * width * 4;
+  for (let at = 0; at < samples.length; at += stripLength) {
+    const strip = samples.subarray(at, at + stripLength);
+    const rows = strip.length / (width * 4);
+    const scratch = new Scratch();
+    try {
+      attempt(() => {
+        const format = isDeep ? ushort : uchar;
+        const raw = scratch.keep(vips.Image.newFromMemory(strip, width, rows, 4, format));
+        const image = scratch.keep(raw.copy({ interpretation: isDeep ? 'rgb16' : 'srgb' }));
+        image.setBlob(ICC_FIELD, profile);
+        result.set(toSrgb(image, scratch).writeToMemory() as Uint8Array, at);
+      });
+    } finally {
+      scratch.free();
+    }
+  }
+  return viewAsPixels(result);
+}
+
+/**
+ * Grey that is spread to RGBA, through a profile of grey, to pixels in sRGB; 8 bits in place. What
+ * is not grey was not meant by the profile: then it says nothing, as to browsers.
+ */
+export async function convertGrey(samples: Samples, profile: Uint8Array): Promise<Uint32Array> {
+  if (!isGrey(samples)) return viewAsPixels(bytesOfSamples(samples));
+  const sampleMax = sampleMaxOf(samples);
+  const table = await tabulateGrey(profile, sampleMax);
+  const result = samples instanceof Uint16Array ? new Uint8Array(samples.length) : samples;
+  for (let at = 0; at < samples.length; at += 4) {
+    const from = 3 * samples[at];
+    result[at] = table[from];
+    result[at + 1] = table[from + 1];
+    result[at + 2] = table[from + 2];
+    result[at + 3] = (samples[at + 3] * 255) / sampleMax + 0.5;
+  }
+  return viewAsPixels(result);
+}
+
+/** Within a level of 255, by which a lossy codec may be off. */
+function isGrey(samples: Samples): boolean {
+  const levelMax = sampleMaxOf(samples) / 255;
+  for (let at = 0; at < samples.length; at += 4) {
+    const green = samples[at + 1];
+    if (Math.abs(samples[at] - green) > levelMax) return false;
+    if (Math.abs(samples[at + 2] - green) > levelMax) return false;
+  }
+  return true;
+}
+
+/** For each value of a sample its red, green and blue. */
+async function tabulateGrey(profile: Uint8Array, sampleMax: number): Promise<Uint8Array> {
+  const vips = await requireVips();
+  const isDeep = sampleMax > 255;
+  const { uchar, ushort } = vips.BandFormat;
+  const ramp = new (isDeep ? Uint16Array : Uint8Array)(sampleMax + 1);
+  for (let value = 0; value <= sampleMax; value++) ramp[value] = value;
+  const scratch = new Scratch();
+  try {
+    return attempt(() => {
+      const format = isDeep ? ushort : uchar;
+      const raw = scratch.keep(vips.Image.newFromMemory(ramp, 256, ramp.length / 256, 1, format));
+      const image = scratch.keep(raw.copy({ interpretation: isDeep ? 'grey16' : 'b-w' }));
+      image.setBlob(ICC_FIELD, profile);
+      return Uint8Array.from(toSrgb(image, scratch).writeToMemory() as Uint8Array);
+    });
+  } finally {
+    scratch.free();
+  }
+}

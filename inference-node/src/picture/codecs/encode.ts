@@ -1,0 +1,50 @@
+/**
+ * Pixels to a file, as the contract's "Output" says. Effort follows size, so that 100 megapixels
+ * stay well within a minute. Figures: processor time, 2 cores of an AMD EPYC, a photo cut out with
+ * soft edges; memory above the idle worker's.
+ *
+ *              0.25 MP          2 MP             12 MP            100 MP
+ *   png        13 ms 205 KB     81 ms 1.3 MB     0.5 s  6.2 MB    4.7 s, peak 0.6 GB
+ *   webp       64 ms  26 KB    252 ms 144 KB     0.9 s  1.1 MB    5.9 s, peak 1.0 GB
+ *   avif       90 ms  28 KB    200 ms 209 KB     1.6 s  0.8 MB   13.5 s, peak 1.4 GB
+ *   jxl        34 ms  22 KB    199 ms 114 KB     1.4 s  0.7 MB   23   s, peak 6.9 GB (cjxl)
+ *
+ * PNG without filters takes half the time and twice the bytes (12 MP: 0.19 s, 11.9 MB). AVIF at
+ * effort 1 takes twice to three times as long as at 0 for files that are 10 to 25 % smaller, at 2
+ * four times as long for no more.
+ */
+import type { OutputFormat } from '#contract/formats.ts';
+import { encodeJxl } from './codec-jxl.ts';
+import { openRaw } from './codec-sharp.ts';
+import { encodeAvif } from './encode-avif.ts';
+import { encodeWebp } from './encode-webp.ts';
+import type { RawPixels } from './raw-pixels.ts';
+import { dropResolution, tagPng } from './srgb-tag.ts';
+
+const PNG_LEVEL = 2;
+
+export async function encodePixels(pixels: RawPixels, format: OutputFormat): Promise<Buffer> {
+  switch (format) {
+    case 'png':
+      return await encodePng(pixels);
+    case 'webp':
+      return await encodeWebp(pixels);
+    case 'avif':
+      return await (pixels.channels === 1 ? encodeAvifPlane(pixels) : encodeAvif(pixels));
+    case 'jxl':
+      return await encodeJxl(pixels);
+  }
+}
+
+async function encodePng(pixels: RawPixels): Promise<Buffer> {
+  const png = await openRaw(pixels)
+    .png({ compressionLevel: PNG_LEVEL, adaptiveFiltering: true, palette: false })
+    .toBuffer();
+  const plain = dropResolution(png);
+  return pixels.channels === 1 ? plain : tagPng(plain);
+}
+
+/** Without loss. */
+function encodeAvifPlane(pixels: RawPixels): Promise<Buffer> {
+  return openRaw(pixels).avif({ lossless: true, effort: 0, bitdepth: 8 }).toBuffer();
+}

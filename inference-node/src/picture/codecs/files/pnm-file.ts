@@ -1,0 +1,137 @@
+/**
+ * Pixels out of what djxl writes: PGM, PPM or PAM, of 8 bits or 16, brought to 8. A file that is
+ * not of the size the picture's header says is a damaged picture.
+ */
+import type { FileHandle } from 'node:fs/promises';
+import { ContractError } from '#contract/errors.ts';
+import type { Size } from '../../size.ts';
+import { divideByAlpha, type Samples } from '../colour/samples.ts';
+
+/** Read at once. */
+const PIECE_PIXELS = 1_000_000;
+const HEADER_BYTES_MAX = 200;
+
+type Channels = 1 | 2 | 3 | 4;
+
+interface PixelHeader {
+  readonly channels: Channels;
+  readonly sampleMax: number;
+  readonly headerBytes: number;
+}
+
+/**
+ * RGBA of 8 bits; grey is spread, alpha is 255 where there is none.
+ * @param premultiplied colours are multiplied by alpha there, and not in the result.
+ */
+export async function readRgba(
+  output: FileHandle,
+  size: Size,
+  premultiplied: boolean,
+): Promise<Uint8Array> {
+  // At once of its own, so that it can be seen as words.
+  const rgba = new Uint8Array(size.width * size.height * 4);
+  const take: TakeSamples = (samples, channels, pixel) => {
+    spread(samples, channels, rgba.subarray(pixel * 4, pixel * 4 + PIECE_PIXELS * 4));
+  };
+  await readPieces(output, size, premultiplied, take);
+  return rgba;
+}
+
+/** One channel, of 8 bits. */
+export async function readSamples(output: FileHandle, size: Size): Promise<Uint8Array> {
+  const plane = new Uint8Array(size.width * size.height);
+  await readPieces(output, size, false, (samples, channels, pixel) => {
+    if (channels !== 1) throw badOutput();
+    plane.set(samples, pixel);
+  });
+  return plane;
+}
+
+export async function readHeader(
+  output: FileHandle,
+  { width, height }: Size,
+): Promise<PixelHeader> {
+  const { buffer: head } = await output.read(Buffer.alloc(HEADER_BYTES_MAX), 0, undefined, 0);
+  return parseHeader(head, width, height);
+}
+
+/** Samples of 8 bits, valid until it returns, from the pixel of that number on. */
+type TakeSamples = (samples: Uint8Array, channels: Channels, pixel: number) => void;
+
+async function readPieces(
+  output: FileHandle,
+  size: Size,
+  premultiplied: boolean,
+  take: TakeSamples,
+): Promise<void> {
+  const { channels, sampleMax, headerBytes } = await readHeader(output, size);
+  const pixels = size.width * size.height;
+  const pixelBytes = channels * (sampleMax > 255 ? 2 : 1);
+  const piece = Buffer.alloc(Math.min(PIECE_PIXELS, pixels) * pixelBytes);
+  for (let done = 0; done < pixels; ) {
+    const wanted = Math.min(PIECE_PIXELS, pixels - done);
+    const read = piece.subarray(0, wanted * pixelBytes);
+    await readExactly(output, read, headerBytes + done * pixelBytes);
+    const samples = sampleMax > 255 ? readWords(read) : read;
+    if (premultiplied && (channels === 2 || channels === 4)) {
+      divideByAlpha(samples, channels, sampleMax);
+    }
+    take(toBytes(samples, sampleMax), channels, done);
+    done += wanted;
+  }
+}
+
+/** Of two bytes each, the higher first; in the same memory. */
+function readWords(bytes: Buffer): Uint16Array {
+  bytes.swap16();
+  return new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
+}
+
+/** In the same memory. */
+function toBytes(samples: Samples, sampleMax: number): Uint8Array {
+  if (sampleMax === 255) return samples as Uint8Array;
+  const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = (samples[i] * 255) / sampleMax + 0.5;
+  return bytes;
+}
+
+async function readExactly(handle: FileHandle, into: Buffer, position: number): Promise<void> {
+  for (let at = 0; at < into.length; ) {
+    const { bytesRead } = await handle.read(into, at, into.length - at, position + at);
+    if (bytesRead === 0) throw badOutput();
+    at += bytesRead;
+  }
+}
+
+function badOutput(): ContractError {
+  return new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
+    cause: new Error('djxl wrote another picture than the header says'),
+  });
+}
+
+/** Of what djxl writes: PGM and PPM on three lines, PAM with a line a field. */
+function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
+  const text = head.toString('latin1');
+  const match =
+    /^P(?<kind>[56])\n(?<width>\d+) (?<height>\d+)\n(?<max>\d+)\n/.exec(text) ??
+    /^P7\nWIDTH (?<width>\d+)\nHEIGHT (?<height>\d+)\nDEPTH (?<depth>[1-4])\nMAXVAL (?<max>\d+)\n.*\nENDHDR\n/.exec(
+      text,
+    );
+  const fields = match?.groups;
+  const sampleMax = Number(fields?.max);
+  const isSame = Number(fields?.width) === width && Number(fields?.height) === height;
+  if (match === null || fields === undefined || !isSame || !(sampleMax >= 1)) throw badOutput();
+  const channels = fields.kind === undefined ? Number(fields.depth) : fields.kind === '5' ? 1 : 3;
+  return { channels: channels as Channels, sampleMax, headerBytes: match[0].length };
+}
+
+function spread(from: Uint8Array, channels: Channels, rgba: Uint8Array): void {
+  const isGrey = channels <= 2;
+  const hasAlpha = channels % 2 === 0;
+  for (let at = 0, out = 0; out < rgba.length; at += channels, out += 4) {
+    rgba[out] = from[at];
+    rgba[out + 1] = isGrey ? from[at] : from[at + 1];
+    rgba[out + 2] = isGrey ? from[at] : from[at + 2];
+    rgba[out + 3] = hasAlpha ? from[at + channels - 1] : 255;
+  }
+}

@@ -1,0 +1,217 @@
+/**
+ * JPEG XL through libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for what WebAssembly
+ * has not the memory for, and for the black of CMYK, which libvips leaves out. Each run is a
+ * process of its own under limits of memory and processor time that the kernel holds, and dies with
+ * its worker.
+ *
+ * Pixels and files pass through temporary files without a name: the programs want to seek in what
+ * they read, and nothing is left behind whoever is killed. At 100 MP they take 0.4 GB of TMPDIR.
+ */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { lstatSync, mkdirSync, readlinkSync, symlinkSync } from 'node:fs';
+import { type FileHandle, open, unlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { ContractError } from '#contract/errors.ts';
+import { budgetFor, CPU_MS_BUDGET, RESIDENT_BYTES_BUDGET } from '../budgets.ts';
+import { CJXL, DJXL, SETPRIV, SHELL } from '../jxl-limit.ts';
+import type { Size } from '../size.ts';
+import { readHeader, readRgba, readSamples } from './files/pnm-file.ts';
+import type { RawPixels } from './raw-pixels.ts';
+
+/** Descriptors of the program, as it names them itself. */
+const INPUT = '/proc/self/fd/3';
+const OUTPUT = '/proc/self/fd/4';
+const EXTRA_OUTPUT = '/proc/self/fd/5';
+
+/** What djxl is told to write to. */
+const TARGET = 'pixels.ppm';
+/**
+ * What it then writes to. Of a picture with channels beside colours and alpha it puts colours and
+ * alpha in a file called 0, each of the others in one of its own: it would make those it finds no
+ * link for.
+ */
+const LINKS: readonly (readonly [name: string, target: string])[] = [
+  [TARGET, OUTPUT],
+  ['pixels-ec0.ppm', OUTPUT],
+  ['pixels-ec1.pgm', EXTRA_OUTPUT],
+  ['pixels-ec2.pgm', EXTRA_OUTPUT],
+];
+/** As many as there are links for. */
+export const DJXL_EXTRA_CHANNELS_MAX = 2;
+const LIMITED = 'ulimit -v "$1" && ulimit -t "$2" && shift 2 && exec "$@"';
+
+/** What it says of a failure; the rest is not read. */
+const SAID_BYTES_MAX = 1000;
+
+/**
+ * RGBA, upright, in the file's own colours, 8 bits, with straight alpha.
+ * @param file of at most DJXL_EXTRA_CHANNELS_MAX channels beside its colours, alpha among them.
+ * @param premultiplied the file's colours are multiplied by its alpha.
+ */
+export async function decodeWithDjxl(
+  file: Buffer,
+  size: Size,
+  premultiplied = false,
+): Promise<Uint8Array> {
+  return await runDjxl(file, size, output => readRgba(output, size, premultiplied));
+}
+
+/** Of CMYK. What is 255 has none of that ink; all are upright and of 8 bits. */
+export interface Inks {
+  /** Cyan, magenta and yellow in the places of RGB, and alpha. */
+  readonly cmya: Uint8Array;
+  readonly black: Uint8Array;
+  readonly hasAlpha: boolean;
+}
+
+/**
+ * @param file of CMYK whose only channel beside colours and alpha is black.
+ * @param premultiplied cyan, magenta and yellow are multiplied by alpha; black never is.
+ */
+export async function decodeInksWithDjxl(
+  file: Buffer,
+  size: Size,
+  premultiplied: boolean,
+): Promise<Inks> {
+  return await runDjxl(file, size, async (output, extra) => {
+    const black = await readSamples(extra, size);
+    const { channels } = await readHeader(output, size);
+    return { cmya: await readRgba(output, size, premultiplied), black, hasAlpha: channels === 4 };
+  });
+}
+
+async function runDjxl<Result>(
+  file: Buffer,
+  { width, height }: Size,
+  read: (output: FileHandle, extra: FileHandle) => Promise<Result>,
+): Promise<Result> {
+  const [input, output, extra] = [await openNameless(), await openNameless(), await openNameless()];
+  try {
+    await writeAll(input, file);
+    // It knows the format by the name it writes to, and of the three (PGM, PPM, PAM) it takes what
+    // the picture needs.
+    const target = requireTarget();
+    // Its --bits_per_sample spoils 16 bits (djxl 0.7): what it writes is brought to 8 here.
+    const options = ['--num_threads=1', '--quiet'];
+    const command = [DJXL, INPUT, target, ...options];
+    const failure = await runLimited(command, [input, output, extra], width * height);
+    if (failure !== undefined) {
+      throw new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
+        cause: failure,
+      });
+    }
+    return await read(output, extra);
+  } finally {
+    await Promise.all([input.close(), output.close(), extra.close()]);
+  }
+}
+
+export interface CjxlOptions {
+  /** 0 is without loss. */
+  readonly distance: number;
+  readonly effort: number;
+}
+
+/** @throws Error where the program fails, which is not the picture's fault. */
+export async function encodeWithCjxl(
+  { data, width, height, channels }: RawPixels,
+  { distance, effort }: CjxlOptions,
+): Promise<Buffer> {
+  const [input, output] = [await openNameless(), await openNameless()];
+  try {
+    const kind = channels === 4 ? 'RGB_ALPHA' : 'GRAYSCALE';
+    const fields = `WIDTH ${width}\nHEIGHT ${height}\nDEPTH ${channels}\nMAXVAL 255`;
+    await writeAll(input, Buffer.from(`P7\n${fields}\nTUPLTYPE ${kind}\nENDHDR\n`), data);
+    const colours = channels === 4 ? 'RGB_D65_SRG_Rel_SRG' : 'Gra_D65_Rel_SRG';
+    const quality = ['-d', String(distance), '-e', String(effort)];
+    // Without -R 0 alpha is as lossy as the colours (cjxl 0.7).
+    const options = [
+      ...quality,
+      '-R',
+      '0',
+      '-x',
+      `color_space=${colours}`,
+      '--num_threads=0',
+      '--quiet',
+    ];
+    const command = [CJXL, INPUT, OUTPUT, ...options];
+    const failure = await runLimited(command, [input, output], width * height);
+    if (failure !== undefined) throw new Error(`cjxl failed: ${failure.message}`);
+    return await output.readFile();
+  } finally {
+    await Promise.all([input.close(), output.close()]);
+  }
+}
+
+let nextName = 0;
+
+/** A file that is gone with its last descriptor. */
+async function openNameless(): Promise<FileHandle> {
+  const name = path.join(requireFolder(), `${process.pid}-${nextName++}`);
+  // Exclusive: whatever lies there already is not ours to write into.
+  const handle = await open(name, 'wx+', 0o600);
+  await unlink(name);
+  return handle;
+}
+
+async function writeAll(handle: FileHandle, ...parts: Buffer[]): Promise<void> {
+  let position = 0;
+  for (const part of parts) {
+    for (let at = 0; at < part.length; ) {
+      const { bytesWritten } = await handle.write(part, at, part.length - at, position);
+      at += bytesWritten;
+      position += bytesWritten;
+    }
+  }
+}
+
+/** Of this user alone: others must not put their links here. */
+function requireFolder(): string {
+  const user = process.getuid?.() ?? 0;
+  const folder = path.join(tmpdir(), `matting-jxl-${user}`);
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  const { uid, mode } = lstatSync(folder);
+  if (uid !== user || (mode & 0o022) !== 0) {
+    throw new Error(`${folder} is not this user's alone`);
+  }
+  return folder;
+}
+
+/** Once for all: names for the descriptors, since the program looks at the name's end. */
+function requireTarget(): string {
+  const folder = requireFolder();
+  for (const [name, target] of LINKS) {
+    const link = path.join(folder, name);
+    try {
+      symlinkSync(target, link);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    }
+    if (readlinkSync(link) !== target) throw new Error(`${link} leads elsewhere`);
+  }
+  return path.join(folder, TARGET);
+}
+
+/** Undefined, or why it failed. */
+async function runLimited(
+  command: readonly string[],
+  files: readonly FileHandle[],
+  pixels: number,
+): Promise<Error | undefined> {
+  const megapixels = pixels / 1e6;
+  const memoryKib = Math.ceil(budgetFor(RESIDENT_BYTES_BUDGET, megapixels) / 1024);
+  const cpuS = Math.ceil(budgetFor(CPU_MS_BUDGET, megapixels) / 1000);
+  const limited = [SHELL, '-c', LIMITED, 'sh', String(memoryKib), String(cpuS), ...command];
+  const child = spawn(SETPRIV, ['--pdeathsig', 'KILL', ...limited], {
+    env: {},
+    stdio: ['ignore', 'ignore', 'pipe', ...files.map(({ fd }) => fd)],
+  });
+  let said = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    said = (said + text).slice(0, SAID_BYTES_MAX);
+  });
+  const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
+  return code === 0 ? undefined : new Error(`${signal ?? code}: ${said.trim()}`);
+}

@@ -1,0 +1,263 @@
+/**
+ * The subject's own colour where it is seen through: without it a soft edge carries the background
+ * it was photographed before into every new one. Coarse to fine (Germer et al. 2020): the whole
+ * picture on a small grid, doubled level by level, then the picture's own pixels in tiles, and only
+ * those tiles that have a soft pixel. Memory: the grid, and one strip of the picture.
+ *
+ * Where the file itself is transparent no colour is known: there the colours that are seen around
+ * it stand in, by as much as is seen through.
+ */
+
+import type { RgbaPicture } from '../rgba-picture.ts';
+import type { Size } from '../size.ts';
+import {
+  borrowLevel,
+  type ColourLevel,
+  enlarge,
+  relax,
+  startWithMeans,
+} from './foreground-level.ts';
+import { type Borrow, bytesAt, kernels, pixelsAt, VECTOR_BYTES, withMemory } from './kernels.ts';
+import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
+import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
+
+/** Of the finest level that is solved as a whole. */
+const GRID_PIXELS_MAX = 512 * 512;
+/** Of the picture's sides: its own pixels are solved in tiles, once is enough. */
+const GRID_SCALE_MAX = 0.5;
+/** Pixels a side of a tile of the picture itself, and what is solved with it on each side. */
+const TILE_PX = 128;
+const HALO_PX = 8;
+/** Levels up to this side are small enough for many rounds. */
+const SMALL_SIDE_PX = 32;
+const ROUNDS_SMALL = 10;
+const ROUNDS = 2;
+/** Of the picture's own pixels. */
+const ROUNDS_FINE = 2;
+/**
+ * Of 255. A nearly opaque pixel has its own colour, of a nearly transparent one none is seen: and
+ * mattes are full of both.
+ */
+const CLEAR_TO = 5;
+const OPAQUE_FROM = 250;
+/**
+ * Of the estimate, for a pixel that is nearly clear and for one nearly opaque; the rest is the
+ * photo's own colour. The estimate explains the photo by an alpha that a model guessed: where that
+ * is too low the colour overshoots, the more the less of the subject is seen, most of all on thin
+ * dark things before white. Measured over composites with a true colour, of the photo's own error:
+ * 0.3 to 1 gives 0.73, none over 1.15; 0.65 throughout 0.75 and one of 1.26; 1 throughout 0.82.
+ */
+const TRUST_CLEAR = 0.3;
+const TRUST_OPAQUE = 1;
+
+/** In place. @param alpha one byte a pixel of the picture: what the subject covers. */
+export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
+  if (!hasSoft(alpha, 0, alpha.length)) return;
+  withMemory(borrow => {
+    const grid = layGrid(borrow, picture, gridSize(picture));
+    const beneath = carryVisible(borrow, picture, grid);
+    const source = { picture, alpha, grid, beneath };
+    solveTiles(borrow, source, solveGrid(borrow, source));
+  });
+}
+
+/** What is solved. */
+interface Source {
+  readonly picture: RgbaPicture;
+  readonly alpha: Uint8Array;
+  readonly grid: PictureGrid;
+  /** Undefined: the picture is opaque. */
+  readonly beneath: VisibleColours | undefined;
+}
+
+function solveTiles(borrow: Borrow, source: Source, onGrid: ColourLevel): void {
+  const { picture, alpha } = source;
+  const { width, height, rgba } = picture;
+  const rows = TILE_PX + 2 * HALO_PX;
+  // The picture as it was: tiles read around themselves what others have already written.
+  const strip = new Uint32Array(width * Math.min(height, rows));
+  const tiles = new TileSolver(borrow, source, onGrid);
+  let loadedTop = 0;
+  let loadedBottom = 0;
+  for (let top = 0; top < height; top += TILE_PX) {
+    const bottom = Math.min(height, top + TILE_PX);
+    const wantedTop = Math.max(0, top - HALO_PX);
+    const wantedBottom = Math.min(height, bottom + HALO_PX);
+    strip.copyWithin(0, (wantedTop - loadedTop) * width, (loadedBottom - loadedTop) * width);
+    const fresh = rgba.subarray(loadedBottom * width, wantedBottom * width);
+    strip.set(fresh, (loadedBottom - wantedTop) * width);
+    loadedTop = wantedTop;
+    loadedBottom = wantedBottom;
+    if (!hasSoft(alpha, top * width, bottom * width)) continue;
+    for (let left = 0; left < width; left += TILE_PX) {
+      const inner = { left, top, right: Math.min(width, left + TILE_PX), bottom };
+      if (!tileHasSoft(alpha, width, inner)) continue;
+      const outer = {
+        left: Math.max(0, left - HALO_PX),
+        top: wantedTop,
+        right: Math.min(width, inner.right + HALO_PX),
+        bottom: wantedBottom,
+      };
+      tiles.solve(strip, outer, inner);
+    }
+  }
+}
+
+/** Edges, right and bottom outside, in pixels of the picture. */
+interface Box {
+  readonly left: number;
+  readonly top: number;
+  readonly right: number;
+  readonly bottom: number;
+}
+
+function isSoft(alpha: number): boolean {
+  return alpha > CLEAR_TO && alpha < OPAQUE_FROM;
+}
+
+function hasSoft(alpha: Uint8Array, from: number, to: number): boolean {
+  for (let i = from; i < to; i++) if (isSoft(alpha[i])) return true;
+  return false;
+}
+
+function tileHasSoft(alpha: Uint8Array, width: number, { left, top, right, bottom }: Box): boolean {
+  for (let y = top; y < bottom; y++) {
+    if (hasSoft(alpha, y * width + left, y * width + right)) return true;
+  }
+  return false;
+}
+
+function gridSize({ width, height }: Size): Size {
+  const scale = Math.min(GRID_SCALE_MAX, Math.sqrt(GRID_PIXELS_MAX / (width * height)));
+  const side = (pixels: number) => Math.max(1, Math.floor(pixels * scale));
+  return { width: side(width), height: side(height) };
+}
+
+/** Solves the whole picture on the grid. */
+function solveGrid(borrow: Borrow, source: Source): ColourLevel {
+  const { width, height } = source.grid;
+  const finest = borrowLevel(borrow, { width, height });
+  withMemory(borrow => averageTo(borrow, source, finest.seen));
+  withMemory(borrow => {
+    const levels = [finest];
+    while (Math.max(levels[0].width, levels[0].height) > 2) {
+      const [fine] = levels;
+      const half = { width: Math.ceil(fine.width / 2), height: Math.ceil(fine.height / 2) };
+      const coarse = borrowLevel(borrow, half);
+      kernels.halve(fine.seen, fine.width, fine.height, coarse.seen);
+      levels.unshift(coarse);
+    }
+    for (const [index, level] of levels.entries()) {
+      if (index === 0) startWithMeans(level);
+      else enlarge(levels[index - 1], level);
+      const small = Math.max(level.width, level.height) <= SMALL_SIDE_PX;
+      relax(level, small ? ROUNDS_SMALL : ROUNDS, false);
+    }
+  });
+  return finest;
+}
+
+/** Means of the picture's pixels under each of the grid's. */
+function averageTo(borrow: Borrow, { picture, alpha, grid, beneath }: Source, seen: number): void {
+  const { rgba, width } = picture;
+  const pixelsAddress = borrow(4 * width);
+  const alphaAddress = borrow(width);
+  const pixels = pixelsAt(pixelsAddress, width);
+  const opacities = bytesAt(alphaAddress, width);
+  for (let row = 0; row < grid.height; row++) {
+    const [top, bottom] = rowsOfCell(grid, row);
+    const cells = seen + row * grid.width * VECTOR_BYTES;
+    bytesAt(cells, grid.width * VECTOR_BYTES).fill(0);
+    for (let y = top; y < bottom; y++) {
+      pixels.set(rgba.subarray(y * width, (y + 1) * width));
+      opacities.set(alpha.subarray(y * width, (y + 1) * width));
+      if (beneath !== undefined) layOver(beneath, pixelsAddress, y, 0, width);
+      kernels.addToCells(pixelsAddress, alphaAddress, grid.starts, grid.width, cells);
+    }
+    kernels.meanOfCells(grid.starts, grid.width, bottom - top, cells);
+  }
+}
+
+/** Solves tile after tile of the picture's own pixels, in the memory of one. */
+class TileSolver {
+  readonly #source: Source;
+  readonly #onGrid: ColourLevel;
+  readonly #level: ColourLevel;
+  readonly #pixels: number;
+  readonly #opacities: number;
+
+  constructor(borrow: Borrow, source: Source, onGrid: ColourLevel) {
+    this.#source = source;
+    this.#onGrid = onGrid;
+    const side = TILE_PX + 2 * HALO_PX;
+    this.#level = borrowLevel(borrow, { width: side, height: side });
+    this.#pixels = borrow(4 * side);
+    this.#opacities = borrow(side);
+  }
+
+  /** @param strip rows of the picture, the first that of `outer`. */
+  solve(strip: Uint32Array, outer: Box, inner: Box): void {
+    const level = {
+      ...this.#level,
+      width: outer.right - outer.left,
+      height: outer.bottom - outer.top,
+    };
+    this.#load(level, strip, outer);
+    relax(level, ROUNDS_FINE, true);
+    this.#store(level, outer, inner);
+  }
+
+  #load({ width: count, seen, foreground, background }: ColourLevel, strip: Uint32Array, box: Box) {
+    const { picture, alpha, grid, beneath } = this.#source;
+    const { width } = picture;
+    const pixels = pixelsAt(this.#pixels, count);
+    const opacities = bytesAt(this.#opacities, count);
+    for (let y = box.top; y < box.bottom; y++) {
+      const inStrip = (y - box.top) * width + box.left;
+      const inPicture = y * width + box.left;
+      pixels.set(strip.subarray(inStrip, inStrip + count));
+      opacities.set(alpha.subarray(inPicture, inPicture + count));
+      if (beneath !== undefined) layOver(beneath, this.#pixels, y, box.left, count);
+      const gridRow = cellOfRow(grid, y) * grid.width * VECTOR_BYTES;
+      const at = (y - box.top) * count * VECTOR_BYTES;
+      kernels.loadRow(
+        this.#pixels,
+        this.#opacities,
+        count,
+        grid.cells + 4 * box.left,
+        this.#onGrid.foreground + gridRow,
+        this.#onGrid.background + gridRow,
+        CLEAR_TO,
+        OPAQUE_FROM,
+        seen + at,
+        foreground + at,
+        background + at,
+      );
+    }
+  }
+
+  #store({ width: stride, foreground }: ColourLevel, outer: Box, inner: Box): void {
+    const { picture, alpha } = this.#source;
+    const { rgba, width } = picture;
+    const count = inner.right - inner.left;
+    const pixels = pixelsAt(this.#pixels, count);
+    const opacities = bytesAt(this.#opacities, count);
+    for (let y = inner.top; y < inner.bottom; y++) {
+      const at = y * width + inner.left;
+      pixels.set(rgba.subarray(at, at + count));
+      opacities.set(alpha.subarray(at, at + count));
+      const from = (y - outer.top) * stride + inner.left - outer.left;
+      kernels.storeRow(
+        this.#pixels,
+        this.#opacities,
+        count,
+        foreground + from * VECTOR_BYTES,
+        CLEAR_TO,
+        OPAQUE_FROM,
+        TRUST_CLEAR,
+        TRUST_OPAQUE,
+      );
+      rgba.set(pixels, at);
+    }
+  }
+}

@@ -1,0 +1,82 @@
+/**
+ * The guided filter with a colour guide, region by region: only the few with an edge in them are
+ * ever looked at. inference-node/kernels/guided-filter.ts has the arithmetic and its source.
+ */
+
+import type { Size } from '../size.ts';
+import { type Borrow, kernels, VECTOR_BYTES } from './kernels.ts';
+
+export interface Region extends Size {
+  readonly left: number;
+  readonly top: number;
+}
+
+/** What the filter reads: addresses of planes of one size. */
+export interface Guided extends Size {
+  /** Four bytes a pixel, of which red, green and blue count. */
+  readonly guide: number;
+  /** One byte a pixel. */
+  readonly alpha: number;
+}
+
+/**
+ * alpha = red * R + green * G + blue * B + offset, of 0 to 255, in each pixel of `region`: four floats
+ * a pixel from an address of the kernels' memory on, row by row.
+ */
+export interface LinearModels {
+  readonly region: Region;
+  readonly at: number;
+}
+
+/** The most that the kernel's sums hold exactly. */
+export const RADIUS_MAX = 8;
+/** Of colours in bytes: variance below it is noise. 0.1 and 10 times as much were a little worse. */
+const EPSILON = 1e-4 * 255 * 255;
+
+export class GuidedFilter {
+  readonly #radius: number;
+  readonly #scratch: number;
+  readonly #models: number;
+
+  /**
+   * @param side of a region, at most; pixels.
+   * @param radius of a window, at most RADIUS_MAX; pixels.
+   */
+  constructor(borrow: Borrow, side: number, radius: number) {
+    this.#radius = radius;
+    this.#scratch = borrow(kernels.fitBytes(side, radius));
+    this.#models = borrow(side * side * VECTOR_BYTES);
+  }
+
+  /** The result lives until the next call. @param region a part of the picture. */
+  fit({ guide, alpha, width, height }: Guided, region: Region): LinearModels {
+    const { left, top } = region;
+    kernels.fitModels(
+      guide,
+      alpha,
+      width,
+      height,
+      left,
+      top,
+      left + region.width,
+      top + region.height,
+      this.#radius,
+      EPSILON,
+      this.#scratch,
+      this.#models,
+    );
+    return { region, at: this.#models };
+  }
+}
+
+/** `region` with `by` more on each side, inside `bounds`. */
+export function expand({ left, top, width, height }: Region, by: number, bounds: Size): Region {
+  const x = Math.max(0, left - by);
+  const y = Math.max(0, top - by);
+  return {
+    left: x,
+    top: y,
+    width: Math.min(bounds.width, left + width + by) - x,
+    height: Math.min(bounds.height, top + height + by) - y,
+  };
+}

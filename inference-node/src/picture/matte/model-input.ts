@@ -1,0 +1,90 @@
+/**
+ * The picture at another size: as a model sees it, and as the guide of the refinement. Pure
+ * arithmetic.
+ *
+ * Large pictures are first averaged in whole boxes (libvips' shrink), then resampled with a
+ * triangle; what is enlarged is plainly bilinear, as in the networks' own training.
+ */
+
+import type { RgbaPicture } from '../rgba-picture.ts';
+import type { Size } from '../size.ts';
+import { bytesAt, kernels, pixelsAt, withMemory } from './kernels.ts';
+import { type ColourRows, resampleColours } from './resample.ts';
+import { UNDER_TRANSPARENCY } from './transparency.ts';
+
+/** HWC RGB of `size`, stretched to it; the result is the caller's. */
+export function createModelInput(picture: RgbaPicture, size: Size): Buffer {
+  return shrinkOrStretch(picture, size, 3);
+}
+
+/** The picture's colours over grey, four bytes a pixel of `size`; the last one is nobody's. */
+export function createGuide(picture: RgbaPicture, size: Size): Buffer {
+  return shrinkOrStretch(picture, size, 4);
+}
+
+function shrinkOrStretch(picture: RgbaPicture, size: Size, channels: 3 | 4): Buffer {
+  return withMemory(borrow => {
+    const box = {
+      width: boxSide(picture.width, size.width),
+      height: boxSide(picture.height, size.height),
+    };
+    const rows = averageBoxes(picture, box, borrow(4 * picture.width * box.height));
+    const same = rows.width === size.width && rows.height === size.height;
+    return same ? copyRows(rows, channels) : resampleColours(rows, size, channels);
+  });
+}
+
+function boxSide(from: number, to: number): number {
+  return Math.min(BOX_SIDE_MAX, Math.max(1, Math.floor(from / to)));
+}
+
+/**
+ * Bounds the rows that are in memory at once, and a box to the 256 pixels that the kernel can sum;
+ * what is left to shrink is the triangle's.
+ */
+const BOX_SIDE_MAX = 16;
+
+/**
+ * Means of boxes of the picture, over grey where it is transparent.
+ * @param strip memory for the rows of one row of boxes.
+ */
+function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRows {
+  const { rgba, width, height, translucent } = picture;
+  const plain = box.width === 1 && box.height === 1 && !translucent;
+  return {
+    width: Math.ceil(width / box.width),
+    height: Math.ceil(height / box.height),
+    // The last box may be a part of one: then the rows stand for less than their whole pixels.
+    extent: { width: width / box.width, height: height / box.height },
+    writeRow: (y, at) => {
+      const top = y * box.height;
+      const bottom = Math.min(height, top + box.height);
+      const pixels = rgba.subarray(top * width, bottom * width);
+      pixelsAt(plain ? at : strip, pixels.length).set(pixels);
+      if (plain) return;
+      const rows = bottom - top;
+      if (translucent) {
+        const grey = UNDER_TRANSPARENCY;
+        kernels.averageBoxesOver(strip, width, width, box.width, rows, grey, at);
+      } else {
+        kernels.averageBoxes(strip, width, width, box.width, rows, at);
+      }
+    },
+  };
+}
+
+function copyRows(rows: ColourRows, channels: 3 | 4): Buffer {
+  const { width, height } = rows;
+  const result = Buffer.allocUnsafeSlow(width * height * channels);
+  withMemory(borrow => {
+    const row = borrow(4 * width);
+    const out = borrow(4 * width);
+    const written = bytesAt(channels === 4 ? row : out, channels * width);
+    for (let y = 0; y < height; y++) {
+      rows.writeRow(y, row);
+      if (channels === 3) kernels.dropFourth(row, width, out);
+      result.set(written, y * width * channels);
+    }
+  });
+  return result;
+}

@@ -1,0 +1,205 @@
+/**
+ * From the mattes of models to the alpha of the picture: pure arithmetic over typed arrays, each
+ * step a function of its own.
+ *
+ *   mattes (models' sizes) -> merge, at the working size -> the alpha of the colours, there ->
+ *   guided filter there, its functions applied to the picture's own pixels -> (foreground.ts) ->
+ *   compose.ts
+ *
+ * Alpha is never rescaled per image: a model that is unsure gives a result that is unsure. What a
+ * model is sure of stays as it is: the filter's answer counts by how unsure the matte is.
+ */
+
+import type { RgbaPicture } from '../rgba-picture.ts';
+import type { Size } from '../size.ts';
+import { applyColours } from './colour-alpha.ts';
+import {
+  expand,
+  GuidedFilter,
+  type LinearModels,
+  RADIUS_MAX,
+  type Region,
+} from './guided-filter.ts';
+import {
+  type Borrow,
+  borrowCopy,
+  bytesAt,
+  kernels,
+  pixelsAt,
+  VECTOR_BYTES,
+  withMemory,
+} from './kernels.ts';
+import { mergeMattes, type RoleMatte } from './merge-mattes.ts';
+import { createGuide } from './model-input.ts';
+import { resample } from './resample.ts';
+import { overGrey } from './transparency.ts';
+
+/** Up to here the matte is worked on in the picture's own pixels: edges come out sharper. */
+const OWN_PIXELS_MAX = 2 * 1024 * 1024;
+/** Above, at this many: the work stops growing. */
+const WORKING_PIXELS_MAX = 1.5 * 1024 * 1024;
+/** Pixels a side of what is filtered at once: 0.4 MB of sums and functions, for a core's cache. */
+const TILE_PX = 96;
+/**
+ * Pixels: the filter's windows reach as far as a model's blur does, which is a few pixels of its
+ * input and so a share of the picture. A wider window haloes the hard edges of a small picture; at
+ * most 8: with 12 and 16 thin things get halos in large ones too.
+ */
+const RADIUS_SHARE = 1 / 128;
+const RADIUS_MIN = 2;
+/** Nearer than this to 0 and 255 a matte is left as it is. */
+const CERTAIN = 5;
+/** The filter's answer counts in full from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
+const BLEND = 4;
+
+/** One byte a pixel of the picture; the result is the caller's. */
+export function refineMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
+  const size = workingSize(picture);
+  const merged = mergeMattes(mattes, size);
+  const guide = createGuide(picture, size);
+  return withMemory(borrow => {
+    const filter = new GuidedFilter(borrow, TILE_PX + 2, filterRadius(size));
+    const source = {
+      guide: borrowCopy(borrow, guide),
+      alpha: borrowCopy(borrow, merged),
+      ...size,
+    };
+    applyColours(source);
+    const alpha = Uint8Array.from(bytesAt(source.alpha, merged.length));
+    const result = upsample(alpha, size, picture);
+    for (const tile of uncertainTiles(alpha, size)) {
+      // One pixel more each side: between the last function and the next is a part of the picture.
+      const models = filter.fit(source, expand(tile, 1, size));
+      withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, result));
+    }
+    return result;
+  });
+}
+
+/** The merged matte, stretched and nothing more. */
+export function stretchMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
+  const size = workingSize(picture);
+  return upsample(mergeMattes(mattes, size), size, picture);
+}
+
+function workingSize({ width, height }: Size): Size {
+  if (width * height <= OWN_PIXELS_MAX) return { width, height };
+  const scale = Math.sqrt(WORKING_PIXELS_MAX / (width * height));
+  const side = (pixels: number) => Math.max(1, Math.round(pixels * scale));
+  return { width: side(width), height: side(height) };
+}
+
+function filterRadius({ width, height }: Size): number {
+  const radius = Math.round(Math.max(width, height) * RADIUS_SHARE);
+  return Math.min(RADIUS_MAX, Math.max(RADIUS_MIN, radius));
+}
+
+function upsample(alpha: Uint8Array, from: Size, { width, height }: Size): Buffer {
+  if (from.width === width && from.height === height) return Buffer.from(alpha);
+  return resample({ data: alpha, ...from }, { width, height });
+}
+
+function* uncertainTiles(alpha: Uint8Array, { width, height }: Size): Generator<Region> {
+  for (let top = 0; top < height; top += TILE_PX) {
+    for (let left = 0; left < width; left += TILE_PX) {
+      const tile = {
+        left,
+        top,
+        width: Math.min(TILE_PX, width - left),
+        height: Math.min(TILE_PX, height - top),
+      };
+      if (isUncertain(alpha, width, tile)) yield tile;
+    }
+  }
+}
+
+function isUncertain(alpha: Uint8Array, stride: number, tile: Region): boolean {
+  for (let y = tile.top; y < tile.top + tile.height; y++) {
+    const row = y * stride;
+    for (let at = row + tile.left; at < row + tile.left + tile.width; at++) {
+      if (alpha[at] > CERTAIN && alpha[at] < 255 - CERTAIN) return true;
+    }
+  }
+  return false;
+}
+
+/** For each of a line's pixels the two models it lies between, and the second one's share. */
+interface Between {
+  readonly from: number;
+  readonly firsts: Int32Array;
+  readonly seconds: Int32Array;
+  readonly shares: Float32Array;
+}
+
+/**
+ * @param tileStart of the tile, in pixels of the working size, as `regionStart`.
+ * @param scale pixels of the picture for each of the working size.
+ */
+function placeBetween(
+  tileStart: number,
+  tileLength: number,
+  regionStart: number,
+  regionLength: number,
+  scale: number,
+): Between {
+  const from = Math.round(tileStart * scale);
+  const length = Math.round((tileStart + tileLength) * scale) - from;
+  const firsts = new Int32Array(length);
+  const seconds = new Int32Array(length);
+  const shares = new Float32Array(length);
+  for (let i = 0; i < length; i++) {
+    const place = (from + i + 0.5) / scale - 0.5 - regionStart;
+    const first = Math.min(regionLength - 1, Math.max(0, Math.floor(place)));
+    firsts[i] = first;
+    seconds[i] = Math.min(regionLength - 1, first + 1);
+    shares[i] = Math.min(1, Math.max(0, place - first));
+  }
+  return { from, firsts, seconds, shares };
+}
+
+/** In place, over the part of the picture that the tile stands for. */
+function applyAtFullSize(
+  borrow: Borrow,
+  { region, at: models }: LinearModels,
+  working: Size,
+  picture: RgbaPicture,
+  tile: Region,
+  alpha: Uint8Array,
+): void {
+  const { rgba, width, height, translucent } = picture;
+  const scaleX = width / working.width;
+  const scaleY = height / working.height;
+  const across = placeBetween(tile.left, tile.width, region.left, region.width, scaleX);
+  const down = placeBetween(tile.top, tile.height, region.top, region.height, scaleY);
+  const count = across.firsts.length;
+  const firsts = borrowCopy(borrow, across.firsts);
+  const seconds = borrowCopy(borrow, across.seconds);
+  const shares = borrowCopy(borrow, across.shares);
+  const row = borrow(region.width * VECTOR_BYTES);
+  const pixelsAddress = borrow(4 * count);
+  const alphaAddress = borrow(count);
+  const pixels = pixelsAt(pixelsAddress, count);
+  const answers = bytesAt(alphaAddress, count);
+  const rowBytes = region.width * VECTOR_BYTES;
+  for (let y = 0; y < down.firsts.length; y++) {
+    const from = (down.from + y) * width + across.from;
+    const own = rgba.subarray(from, from + count);
+    pixels.set(translucent ? own.map(overGrey) : own);
+    answers.set(alpha.subarray(from, from + count));
+    const first = models + down.firsts[y] * rowBytes;
+    const second = models + down.seconds[y] * rowBytes;
+    kernels.mixModels(first, second, down.shares[y], row, region.width);
+    kernels.answerRow(
+      row,
+      firsts,
+      seconds,
+      shares,
+      pixelsAddress,
+      alphaAddress,
+      count,
+      CERTAIN,
+      BLEND,
+    );
+    alpha.set(answers, from);
+  }
+}

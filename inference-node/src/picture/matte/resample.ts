@@ -1,0 +1,134 @@
+/**
+ * Resampling of 8-bit pixels by a triangle, along the rows first and then across them: the matte to
+ * the picture's size, the picture to a model's size. It knows no file, codec or process.
+ *
+ * The kernel is widened by the factor of the shrink, so that nothing aliases; at the edges the taps
+ * that lie outside are left out and the others scaled to sum 1 (the rule of Pillow's Resample.c).
+ * Only the rows that the next new one still needs are kept.
+ */
+
+import type { Size } from '../size.ts';
+import { type Borrow, borrowCopy, bytesAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
+
+/** One byte a pixel, row by row, without padding. */
+export interface Plane extends Size {
+  readonly data: Uint8Array;
+}
+
+/** Pixels of four bytes, made row by row. */
+export interface ColourRows extends Size {
+  /** What they stand for, in their own pixels, where the last column or row is a part of one. */
+  readonly extent: Size;
+  /** Writes row `y` at an address of the kernels' memory. Called once for each, in turn. */
+  writeRow(y: number, at: number): void;
+}
+
+interface Axis {
+  /** Taps of each output pixel; those it does not need have weight 0. */
+  readonly taps: number;
+  /** The first input pixel of each output pixel. */
+  readonly starts: Int32Array;
+  /** Output pixel after output pixel. */
+  readonly weights: Float32Array;
+}
+
+/** @param extent what `from` pixels stand for: less than `from` where the last one is a part. */
+function createAxis(from: number, extent: number, to: number): Axis {
+  const scale = extent / to;
+  const reach = Math.max(1, scale);
+  const taps = Math.min(from, Math.ceil(2 * reach));
+  const starts = new Int32Array(to);
+  const weights = new Float32Array(to * taps);
+  const weightOf = (distance: number) => Math.max(0, 1 - Math.abs(distance) / reach);
+  for (let out = 0; out < to; out++) {
+    const centre = (out + 0.5) * scale - 0.5;
+    const start = Math.min(Math.max(0, Math.floor(centre - reach) + 1), from - taps);
+    let sum = 0;
+    for (let tap = 0; tap < taps; tap++) sum += weightOf(start + tap - centre);
+    for (let tap = 0; tap < taps; tap++) {
+      weights[out * taps + tap] = weightOf(start + tap - centre) / sum;
+    }
+    starts[out] = start;
+  }
+  return { taps, starts, weights };
+}
+
+/** How the pixels of one kind get through the two passes. */
+interface Passes {
+  /** Of a source row. */
+  readonly sourceBytes: number;
+  /** Of a new pixel between the passes. */
+  readonly floatBytes: number;
+  readonly resultBytes: number;
+  writeSource(y: number, at: number): void;
+  along(source: number, starts: number, weights: number, taps: number, out: number): void;
+  across(rows: number, weights: number, taps: number, out: number): void;
+}
+
+function resampleRows(from: Size, extent: Size, to: Size, passes: Passes): Buffer {
+  const horizontal = createAxis(from.width, extent.width, to.width);
+  const vertical = createAxis(from.height, extent.height, to.height);
+  const { taps } = vertical;
+  const rowBytes = to.width * passes.resultBytes;
+  const result = Buffer.allocUnsafeSlow(rowBytes * to.height);
+  withMemory(borrow => {
+    const source = borrow(passes.sourceBytes);
+    const starts = borrowCopy(borrow, horizontal.starts);
+    const weights = borrowCopy(borrow, horizontal.weights);
+    const shares = borrowCopy(borrow, vertical.weights);
+    const ring = borrowRing(borrow, taps, to.width * passes.floatBytes);
+    const rowsAt = borrow(4 * taps);
+    const out = borrow(rowBytes);
+    const rowAddresses = new Int32Array(kernels.memory.buffer, rowsAt, taps);
+    const written = bytesAt(out, rowBytes);
+    let rows = 0;
+    for (let y = 0; y < to.height; y++) {
+      for (; rows < vertical.starts[y] + taps; rows++) {
+        passes.writeSource(rows, source);
+        passes.along(source, starts, weights, horizontal.taps, ring[rows % taps]);
+      }
+      for (let tap = 0; tap < taps; tap++) {
+        rowAddresses[tap] = ring[(vertical.starts[y] + tap) % taps];
+      }
+      passes.across(rowsAt, shares + 4 * y * taps, taps, out);
+      result.set(written, y * rowBytes);
+    }
+  });
+  return result;
+}
+
+function borrowRing(borrow: Borrow, rows: number, rowBytes: number): readonly number[] {
+  return Array.from({ length: rows }, () => borrow(rowBytes));
+}
+
+/** Stretches a plane to `to`. The result is the caller's. */
+export function resample({ data, ...size }: Plane, to: Size): Buffer {
+  return resampleRows(size, size, to, {
+    sourceBytes: size.width,
+    floatBytes: 4,
+    resultBytes: 1,
+    writeSource: (y, at) => {
+      bytesAt(at, size.width).set(data.subarray(y * size.width, (y + 1) * size.width));
+    },
+    along: (source, starts, weights, taps, out) =>
+      kernels.alongGrey(source, starts, weights, taps, to.width, out),
+    across: (rows, weights, taps, out) => kernels.acrossGrey(rows, weights, taps, to.width, out),
+  });
+}
+
+/**
+ * Stretches colours to `to`. The result is the caller's.
+ * @param channels of the result's pixels; the fourth is nobody's.
+ */
+export function resampleColours(from: ColourRows, to: Size, channels: 3 | 4): Buffer {
+  return resampleRows(from, from.extent, to, {
+    sourceBytes: 4 * from.width,
+    floatBytes: VECTOR_BYTES,
+    resultBytes: channels,
+    writeSource: (y, at) => from.writeRow(y, at),
+    along: (source, starts, weights, taps, out) =>
+      kernels.alongColour(source, starts, weights, taps, to.width, out),
+    across: (rows, weights, taps, out) =>
+      kernels.acrossColour(rows, weights, taps, to.width, channels, out),
+  });
+}

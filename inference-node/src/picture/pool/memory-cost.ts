@@ -1,0 +1,86 @@
+/**
+ * The greatest memory that a picture takes in its worker and in the programs this starts, for
+ * whoever decides how many may be in at once. Pure.
+ *
+ * Measured with bench/formats.ts on a cut-out portrait, of inputs at 35 MP, of results at 12, 35
+ * and 100 MP, above an idle worker's 0.1 GB, and rounded up. A result's figure holds the decoded
+ * pixels (4 bytes each) and the matte. Per pixel it falls where large pictures are coded in parts.
+ */
+import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+import { WASM_PIXELS_MAX } from '../jxl-limit.ts';
+
+interface Band {
+  /** Pictures up to this many pixels. */
+  readonly pixelsMax: number;
+  readonly bytesPerPixel: number;
+}
+
+const ANY_SIZE = Number.POSITIVE_INFINITY;
+
+/**
+ * Worst of their kinds: progressive JPEG; 16-bit PNG in numbered colours; lossless WebP; AVIF of 10
+ * bits in a high dynamic range; JPEG XL above the limit of WebAssembly by djxl.
+ */
+export const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
+  jpeg: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 11 }],
+  png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 20 }],
+  webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 10 }],
+  avif: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 38 }],
+  jxl: [
+    { pixelsMax: WASM_PIXELS_MAX, bytesPerPixel: 22 },
+    { pixelsMax: ANY_SIZE, bytesPerPixel: 50 },
+  ],
+};
+
+export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
+  png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
+  webp: [
+    { pixelsMax: 24_000_000, bytesPerPixel: 31 },
+    { pixelsMax: ANY_SIZE, bytesPerPixel: 12 },
+  ],
+  avif: [
+    { pixelsMax: 17_000_000, bytesPerPixel: 53 },
+    { pixelsMax: 35_651_584, bytesPerPixel: 39 },
+    { pixelsMax: ANY_SIZE, bytesPerPixel: 15 },
+  ],
+  jxl: [
+    { pixelsMax: WASM_PIXELS_MAX, bytesPerPixel: 52 },
+    { pixelsMax: ANY_SIZE, bytesPerPixel: 70 },
+  ],
+};
+
+/** Results that are the matte alone, in one channel and without loss. */
+export const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
+  png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
+  webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 23 }],
+  avif: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 28 }],
+  jxl: ENCODE_MEMORY.jxl,
+};
+
+/** Of the largest picture up to that size: where parts begin a larger one takes less. */
+function bytesIn(bands: readonly Band[], pixels: number): number {
+  let most = 0;
+  for (const { pixelsMax, bytesPerPixel } of bands) {
+    most = Math.max(most, bytesPerPixel * Math.min(pixels, pixelsMax));
+    if (pixels <= pixelsMax) break;
+  }
+  return most;
+}
+
+export interface PictureCost {
+  /** Undefined: not known yet, the costliest. */
+  readonly inputFormat: InputFormat | undefined;
+  readonly outputFormat: OutputFormat;
+  readonly resultKind: 'cutout' | 'mask';
+  readonly pixels: number;
+}
+
+/** Bytes; never less for more pixels. */
+export function pictureMemoryBytes(cost: PictureCost): number {
+  const { inputFormat, outputFormat, resultKind, pixels } = cost;
+  const results = resultKind === 'mask' ? MASK_MEMORY : ENCODE_MEMORY;
+  const inputs =
+    inputFormat === undefined ? Object.values(DECODE_MEMORY) : [DECODE_MEMORY[inputFormat]];
+  const decode = Math.max(...inputs.map(bands => bytesIn(bands, pixels)));
+  return Math.max(decode, bytesIn(results[outputFormat], pixels));
+}

@@ -1,0 +1,393 @@
+/**
+ * The pool of picture workers: a fixed number of processes, each with one image at most, and the
+ * line of those who wait for one. A worker that ends is replaced at once; only one that cannot even
+ * start waits, longer each time, so that a broken installation does not become a fork bomb. The
+ * place of one that was killed and does not die stays empty until it does: it keeps its memory.
+ * With more than half of the places lost so the pool has failed, and the node must go.
+ */
+import type { Logger } from 'pino';
+import { ContractError } from '#contract/errors.ts';
+import {
+  INPUT_FORMATS,
+  type InputFormat,
+  OUTPUT_FORMATS,
+  type OutputFormat,
+} from '#contract/formats.ts';
+import type { ChildExit } from '../../process/child.ts';
+import { readResidentBytes } from '../../process/resident-memory.ts';
+import { jxlPixelsMax } from '../jxl-limit.ts';
+import type { Size } from '../size.ts';
+import { LeaseQueue, type Waiting } from './lease-queue.ts';
+import { FormatRates } from './megapixel-rate.ts';
+import type {
+  DecodedPicture,
+  DecodeRequest,
+  FinishedPicture,
+  FinishRequest,
+  PictureLease,
+  PicturePoolSnapshot,
+  PictureProcess,
+  PictureWorkerEnd,
+  PictureWorkerEnds,
+  WorkerPicturePool,
+} from './picture-pool.ts';
+import {
+  WORKER_LIMITS,
+  type WorkerLimits,
+  type WorkerListener,
+  WorkerProcess,
+} from './worker-process.ts';
+
+/**
+ * Before the next attempt, after each worker in a row that did not become ready; the last repeats.
+ */
+const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
+/**
+ * Workers in a row that died before they were ready, with none that lives: whoever waits is told,
+ * so that its job is tried elsewhere in place of waiting for a worker that may never come.
+ */
+const FAILED_STARTS_MAX = 3;
+
+/** Of the places, before the pool fails: a disk that hangs, or a kernel at fault, takes them all. */
+const STUCK_SHARE_MAX = 0.5;
+
+export interface PicturePoolOptions {
+  readonly workers: number;
+  /** The workers' whole environment, but for what this room sets itself. */
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly log: Logger;
+  readonly limits?: Partial<WorkerLimits>;
+}
+
+/**
+ * Resolves when every worker is warm. Rejects, with nothing left behind, when one does not start.
+ */
+export async function openPicturePool(options: PicturePoolOptions): Promise<WorkerPicturePool> {
+  const pool = new ChildPicturePool(options);
+  try {
+    await pool.started;
+  } catch (error) {
+    await pool.close(0);
+    throw error;
+  }
+  return pool;
+}
+
+class ChildPicturePool implements WorkerPicturePool, WorkerListener {
+  readonly capabilities = {
+    inputFormats: INPUT_FORMATS,
+    outputFormats: OUTPUT_FORMATS,
+    jxlPixelsMax: jxlPixelsMax(),
+  };
+  readonly #options: PicturePoolOptions;
+  readonly #limits: WorkerLimits;
+  readonly #log: Logger;
+  /** By place; undefined while a restart is waited for. */
+  readonly #workers: (WorkerProcess | undefined)[];
+  readonly #leases = new Set<WorkerLease>();
+  readonly #queue = new LeaseQueue<PictureLease>();
+  readonly #decodeRates = new FormatRates<InputFormat>();
+  readonly #encodeRates = new FormatRates<OutputFormat>();
+  readonly #ends: Record<PictureWorkerEnd, number> = {
+    start: 0,
+    idle: 0,
+    image: 0,
+    time_budget: 0,
+    memory_budget: 0,
+    stalled: 0,
+    abandoned: 0,
+    recycled: 0,
+    closed: 0,
+  };
+  readonly #started = Promise.withResolvers<void>();
+  readonly #empty = Promise.withResolvers<void>();
+  readonly #restarts = new Set<NodeJS.Timeout>();
+  readonly #listeners = new Set<() => void>();
+  #failure: string | undefined;
+  #toStart: number;
+  #failedStarts = 0;
+  #closing = false;
+  #closeTimer: NodeJS.Timeout | undefined;
+  #closeAtMs = Number.POSITIVE_INFINITY;
+
+  constructor(options: PicturePoolOptions) {
+    this.#options = options;
+    this.#limits = { ...WORKER_LIMITS, ...options.limits };
+    this.#log = options.log;
+    this.#toStart = options.workers;
+    this.#workers = Array.from({ length: options.workers }, () => this.#spawn());
+  }
+
+  /** Settles once: every first worker is ready, or one of them failed. */
+  get started(): Promise<void> {
+    return this.#started.promise;
+  }
+
+  acquire(priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease> {
+    if (signal.aborted) return Promise.reject(signal.reason);
+    if (this.#closing) return Promise.reject(shuttingDown());
+    if (this.#failure !== undefined) return Promise.reject(stuckWorkers());
+    const promise = this.#queue.wait(priority, signal);
+    this.#dispatch();
+    return promise;
+  }
+
+  snapshot(): PicturePoolSnapshot {
+    return {
+      state: this.#failure === undefined ? 'ready' : 'failed',
+      failure: this.#failure,
+      workers: this.#options.workers,
+      workersStuck: this.#countStuck(),
+      busy: this.#leases.size,
+      waiting: this.#queue.length,
+      decodeMsPerMegapixel: this.#decodeRates.all.msPerMegapixel,
+      encodeMsPerMegapixel: this.#encodeRates.all.msPerMegapixel,
+      decodeRates: this.#decodeRates.byFormat(),
+      encodeRates: this.#encodeRates.byFormat(),
+    };
+  }
+
+  ends(): PictureWorkerEnds {
+    return { ...this.#ends };
+  }
+
+  processes(): PictureProcess[] {
+    return this.#workers.flatMap((worker, place) => {
+      const pid = worker?.pid;
+      return pid === undefined ? [] : [{ place, pid, residentBytes: readResidentBytes(pid) }];
+    });
+  }
+
+  onChange(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  close(graceMs: number): Promise<void> {
+    this.#closing = true;
+    for (const { reject } of this.#queue.drain()) reject(shuttingDown());
+    for (const restart of this.#restarts) clearTimeout(restart);
+    for (const worker of this.#workers) {
+      if (!this.#isLeased(worker)) worker?.end('closed');
+    }
+    const closeAtMs = performance.now() + graceMs;
+    if (closeAtMs < this.#closeAtMs) {
+      this.#closeAtMs = closeAtMs;
+      clearTimeout(this.#closeTimer);
+      this.#closeTimer = setTimeout(() => this.#endAll(), graceMs);
+    }
+    this.#settleClose();
+    return this.#empty.promise;
+  }
+
+  onIdle(worker: WorkerProcess): void {
+    if (this.#closing) {
+      worker.end('closed');
+      return;
+    }
+    this.#failedStarts = 0;
+    if (this.#toStart > 0) {
+      this.#toStart -= 1;
+      if (this.#toStart === 0) this.#started.resolve();
+    }
+    this.#dispatch();
+  }
+
+  onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
+    this.#ends[end] += 1;
+    const place = this.#workers.indexOf(worker);
+    this.#report(place, end, exit);
+    if (end !== 'start' || this.#closing) return;
+    // Only the first workers' failure is the pool's; afterwards nobody waits for this promise.
+    this.#started.reject(new Error(`a picture worker did not start (${describeExit(exit)})`));
+    this.#failedStarts += 1;
+    if (this.#failedStarts >= FAILED_STARTS_MAX && !this.#workers.some(other => other?.started)) {
+      for (const { reject } of this.#queue.drain()) reject(noWorkers());
+    }
+  }
+
+  onGone(worker: WorkerProcess): void {
+    const place = this.#workers.indexOf(worker);
+    this.#workers[place] = undefined;
+    if (this.#closing) this.#settleClose();
+    else if (this.#failure !== undefined) return;
+    else if (worker.neverStarted) this.#restartLater(place);
+    else this.#workers[place] = this.#spawn();
+    this.#changed();
+  }
+
+  onStuck(worker: WorkerProcess, pid: number): void {
+    const place = this.#workers.indexOf(worker);
+    this.#log.error({ place, workerPid: pid }, 'picture worker was killed and does not die');
+    if (this.#closing) {
+      this.#settleClose();
+    } else if (this.#countStuck() > STUCK_SHARE_MAX * this.#options.workers) {
+      this.#fail(`process ${pid} of picture worker ${place} was killed and does not die`);
+    }
+    this.#changed();
+  }
+
+  onOutput(worker: WorkerProcess, line: string): void {
+    const place = this.#workers.indexOf(worker);
+    this.#log.warn({ place, workerPid: worker.pid, line }, 'picture worker wrote');
+  }
+
+  #fail(reason: string): void {
+    if (this.#failure !== undefined) return;
+    this.#failure = reason;
+    this.#log.error({ reason }, 'picture workers failed: no more images are taken');
+    for (const { reject } of this.#queue.drain()) reject(stuckWorkers());
+    this.#started.reject(new Error(reason));
+  }
+
+  #countStuck(): number {
+    return this.#workers.filter(worker => worker?.stuck).length;
+  }
+
+  #changed(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
+  #restartLater(place: number): void {
+    const last = RESTART_DELAYS_MS.length - 1;
+    const delayMs = RESTART_DELAYS_MS[Math.min(this.#failedStarts - 1, last)];
+    const restart = setTimeout(() => {
+      this.#restarts.delete(restart);
+      this.#workers[place] = this.#spawn();
+    }, delayMs);
+    this.#restarts.add(restart);
+  }
+
+  /** A lease has ended: its worker is on its way back, or gone. */
+  forget(lease: WorkerLease): void {
+    this.#leases.delete(lease);
+  }
+
+  noteDecode(format: InputFormat, size: Size, ms: number): void {
+    this.#decodeRates.add(format, ms, size);
+  }
+
+  noteEncode(format: OutputFormat, size: Size, ms: number): void {
+    this.#encodeRates.add(format, ms, size);
+  }
+
+  #spawn(): WorkerProcess {
+    return new WorkerProcess({ childEnv: this.#options.childEnv, limits: this.#limits }, this);
+  }
+
+  #dispatch(): void {
+    for (const worker of this.#workers) {
+      if (!worker?.idle) continue;
+      const next: Waiting<PictureLease> | undefined = this.#queue.shift();
+      if (next === undefined) return;
+      worker.lease();
+      const lease = new WorkerLease(this, worker, performance.now() - next.sinceMs);
+      this.#leases.add(lease);
+      next.resolve(lease);
+    }
+  }
+
+  #isLeased(worker: WorkerProcess | undefined): boolean {
+    return [...this.#leases].some(lease => lease.worker === worker);
+  }
+
+  #endAll(): void {
+    for (const worker of this.#workers) worker?.end('closed');
+  }
+
+  #settleClose(): void {
+    if (this.#workers.some(worker => worker !== undefined && !worker.stuck)) return;
+    clearTimeout(this.#closeTimer);
+    this.#empty.resolve();
+  }
+
+  /** `exit`: of one that ended by itself. */
+  #report(place: number, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
+    const fields = { place, end, code: exit?.code, signal: exit?.signal, err: exit?.error };
+    switch (end) {
+      case 'closed':
+      case 'recycled':
+      case 'abandoned':
+        this.#log.debug(fields, 'picture worker ended');
+        break;
+      case 'time_budget':
+      case 'memory_budget':
+        this.#log.warn(fields, 'picture worker killed at its budget');
+        break;
+      case 'stalled':
+        this.#log.error(fields, 'picture worker stood still and was killed');
+        break;
+      default:
+        this.#log.error(fields, 'picture worker died');
+    }
+  }
+}
+
+class WorkerLease implements PictureLease {
+  readonly worker: WorkerProcess;
+  readonly waitMs: number;
+  readonly #pool: ChildPicturePool;
+  #released = false;
+
+  constructor(pool: ChildPicturePool, worker: WorkerProcess, waitMs: number) {
+    this.#pool = pool;
+    this.worker = worker;
+    this.waitMs = waitMs;
+  }
+
+  async decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture> {
+    this.#requireHeld(signal);
+    const { file, declared, modelInputs } = request;
+    const message = { kind: 'decode', declared, modelInputs } as const;
+    const { head, parts } = await this.worker.ask('decoded', message, [file], signal);
+    const { format, size, decodeMs } = head;
+    this.#pool.noteDecode(format, size, decodeMs);
+    return { format, ...size, modelInputs: parts, decodeMs };
+  }
+
+  async finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture> {
+    this.#requireHeld(signal);
+    const { mattes, ...choices } = request;
+    for (const { alpha, size } of mattes) {
+      if (alpha.length === size.width * size.height) continue;
+      throw new Error(`${alpha.length} bytes of alpha for ${size.width}x${size.height}`);
+    }
+    const heads = mattes.map(({ size, role }) => ({ size, role }));
+    const message = { kind: 'finish', mattes: heads, choices } as const;
+    const alphas = mattes.map(({ alpha }) => alpha);
+    const { head, parts } = await this.worker.ask('finished', message, alphas, signal);
+    const { size, refineMs, encodeMs } = head;
+    this.#pool.noteEncode(choices.outputFormat, size, refineMs + encodeMs);
+    return { file: parts[0], ...size, refineMs, encodeMs };
+  }
+
+  release(): void {
+    if (this.#released) return;
+    this.#released = true;
+    this.#pool.forget(this);
+    this.worker.release();
+  }
+
+  #requireHeld(signal: AbortSignal): void {
+    if (this.#released) throw new Error('a picture worker was used after its release');
+    signal.throwIfAborted();
+  }
+}
+
+function shuttingDown(): ContractError {
+  return new ContractError('NODE_UNAVAILABLE', 'the node is shutting down');
+}
+
+function noWorkers(): ContractError {
+  return new ContractError('NODE_FAULT', 'no picture worker can be started');
+}
+
+function stuckWorkers(): ContractError {
+  return new ContractError('NODE_UNAVAILABLE', 'the picture workers of this node do not end');
+}
+
+function describeExit(exit: ChildExit | undefined): string {
+  if (exit === undefined) return 'it was not ready in time';
+  const { code, signal, error } = exit;
+  return error?.message ?? (signal === null ? `exit code ${code}` : `signal ${signal}`);
+}

@@ -1,0 +1,138 @@
+/** The node's picture workers, as the pipeline sees them. open-picture-pool.ts makes them. */
+import type { InputFormat, OutputFormat } from '#contract/formats.ts';
+import type { MatteRole } from '../../models/prepared-model.ts';
+import type { FinishChoices } from '../finish-choices.ts';
+import type { Size } from '../size.ts';
+
+export interface DecodeRequest {
+  /** The whole file. */
+  readonly file: Buffer;
+  /** What the caller declared, oriented or not; a larger image is PROCESSING_FAILED. */
+  readonly declared: Size | undefined;
+  /** Sizes at which the plan's models want the picture. */
+  readonly modelInputs: readonly Size[];
+}
+
+export interface DecodedPicture {
+  readonly format: InputFormat;
+  /** Oriented, pixels. */
+  readonly width: number;
+  readonly height: number;
+  /** HWC RGB, one per entry of modelInputs, stretched to its size. */
+  readonly modelInputs: readonly Buffer[];
+  readonly decodeMs: number;
+}
+
+/** One model's answer. */
+export interface MattePart {
+  /** One byte a pixel, 255 opaque. */
+  readonly alpha: Buffer;
+  readonly size: Size;
+  readonly role: MatteRole;
+}
+
+export interface FinishRequest extends FinishChoices {
+  /** Of the plan's models that ran, at least one subject. */
+  readonly mattes: readonly MattePart[];
+}
+
+export interface FinishedPicture {
+  readonly file: Buffer;
+  readonly width: number;
+  readonly height: number;
+  readonly refineMs: number;
+  readonly encodeMs: number;
+}
+
+/**
+ * One worker, held for one image from decode to encode. Errors: ContractError
+ * UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED (the image's fault, not
+ * retryable: also a time or memory budget exceeded), NODE_INCAPABLE (codec not here),
+ * PICTURE_WORKER_LOST (died, and not by a budget, or stood still).
+ */
+export interface PictureLease {
+  readonly waitMs: number;
+  decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture>;
+  finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture>;
+  /** Gives the worker back, or replaces it where an image is still inside. Idempotent. */
+  release(): void;
+}
+
+export interface PictureCapabilities {
+  readonly inputFormats: readonly InputFormat[];
+  readonly outputFormats: readonly OutputFormat[];
+  /** Of a JPEG XL input or output on this node; 0: none. */
+  readonly jxlPixelsMax: number;
+}
+
+export interface PicturePoolSnapshot {
+  /** failed: more than half of the workers are stuck; the node must go. */
+  readonly state: 'ready' | 'failed';
+  /** Of a pool that failed: why, in one line. */
+  readonly failure: string | undefined;
+  readonly workers: number;
+  /** Killed, and their processes do not die: their places stay empty until they do. */
+  readonly workersStuck: number;
+  readonly busy: number;
+  readonly waiting: number;
+  /** Running means, ms; 0: none yet. Encoding includes refinement. */
+  readonly decodeMsPerMegapixel: number;
+  readonly encodeMsPerMegapixel: number;
+  /** The same by format, of those worked on so far. */
+  readonly decodeRates: ReadonlyMap<InputFormat, number>;
+  readonly encodeRates: ReadonlyMap<OutputFormat, number>;
+}
+
+export interface PicturePool {
+  readonly capabilities: PictureCapabilities;
+  /**
+   * Waits for a worker; sync before async. Rejects with the signal's reason, with NODE_UNAVAILABLE
+   * at close and once the pool has failed, and with NODE_FAULT where no worker can be started.
+   */
+  acquire(priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease>;
+  snapshot(): PicturePoolSnapshot;
+  /** Called after each change of the snapshot's state or workersStuck. */
+  onChange(listener: () => void): () => void;
+  /**
+   * Takes no more images, lets those inside finish up to `graceMs`, then kills. Resolves when no
+   * worker is left but stuck ones. Idempotent; a later call with less time hurries the first.
+   */
+  close(graceMs: number): Promise<void>;
+}
+
+/**
+ * Why a worker's process ended or was killed, counted then. start: before it was ready. idle: without an image in it. image:
+ * under one, by itself or by an outsider. time_budget, memory_budget: killed, its image cost too
+ * much. stalled: killed, it stood still under an image. abandoned: killed, its image was given up
+ * while it worked. recycled: replaced, it had grown too large or a codec in it was broken. closed:
+ * the pool was closed.
+ */
+export const PICTURE_WORKER_ENDS = [
+  'start',
+  'idle',
+  'image',
+  'time_budget',
+  'memory_budget',
+  'stalled',
+  'abandoned',
+  'recycled',
+  'closed',
+] as const;
+export type PictureWorkerEnd = (typeof PICTURE_WORKER_ENDS)[number];
+/** Totals since the pool was opened. */
+export type PictureWorkerEnds = Readonly<Record<PictureWorkerEnd, number>>;
+
+export interface PictureProcess {
+  /** 0 to workers - 1, stable over restarts. */
+  readonly place: number;
+  readonly pid: number;
+  /** Undefined where the platform does not tell (no /proc). */
+  readonly residentBytes: number | undefined;
+}
+
+/** A pool of processes: what metrics and tests see besides. */
+export interface WorkerPicturePool extends PicturePool {
+  ends(): PictureWorkerEnds;
+  /** The living workers, with those that are killed and do not die. */
+  processes(): PictureProcess[];
+}

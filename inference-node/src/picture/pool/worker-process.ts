@@ -1,0 +1,333 @@
+/**
+ * The pool's side of one picture worker: a process that has at most one image, and what is asked of
+ * it.
+ *
+ *   starting ──ready──► idle ──lease──► leased ──release──► settling ──settled──► idle
+ *
+ *   starting  loads and warms its codecs, START_TIMEOUT_MS at most
+ *   leased    one image; a call (decode, finish) runs in it or none does. While one runs its
+ *             budgets are watched every WATCH_INTERVAL_MS
+ *   settling  lets the image's memory go, SETTLE_TIMEOUT_MS at most
+ *   ending    from any: it was killed. Its image is lost now; its process may take longer to go
+ *   stuck     from ending: its process does not die, KILL_WAIT_MAX_MS after the kill
+ *   ended     from any: its process is gone. There is no way back; the pool starts another
+ *
+ * Native code has no cancel: whatever must stop is killed. A stuck process keeps its memory, so
+ * that the pool starts none in its place until it is gone.
+ */
+import { fileURLToPath } from 'node:url';
+import { ContractError } from '#contract/errors.ts';
+import { Child, type ChildExit, KILL_WAIT_MAX_MS } from '../../process/child.ts';
+import type { Frame } from '../../process/frames.ts';
+import { OutputLines } from '../../process/output-lines.ts';
+import { readResidentBytes } from '../../process/resident-memory.ts';
+import {
+  type Budget,
+  budgetFor,
+  CPU_MS_BUDGET,
+  RESIDENT_BYTES_BUDGET,
+  readCpuMs,
+  WALL_MS_BUDGET,
+  WATCH_INTERVAL_MS,
+} from '../budgets.ts';
+import type { FromPictureWorker, ToPictureWorker } from '../picture-protocol.ts';
+import type { PictureWorkerEnd } from './picture-pool.ts';
+
+const PROGRAM = fileURLToPath(new URL('../worker/picture-worker.ts', import.meta.url));
+
+/** Spawn to ready is 0.4 s on an idle machine of 2 cores; this is for one that is far from idle. */
+const START_TIMEOUT_MS = 60_000;
+/** A collection of an almost empty heap. */
+const SETTLE_TIMEOUT_MS = 10_000;
+/**
+ * An idle worker above this is replaced. After any photo it is at 95 to 120 MB; only JPEG XL leaves
+ * more behind: 0.2 GB after 0.25 MP, 0.35 GB after 2 MP, 0.7 GB after 12 MP.
+ */
+const IDLE_RESIDENT_BYTES_MAX = 320 * 2 ** 20;
+
+/**
+ * glibc keeps freed pixels in its arenas otherwise: after six AVIF results of 12 MP an idle worker
+ * had 541 MB without these, 95 MB with them, at the same speed.
+ */
+const ALLOCATOR_ENV = {
+  MALLOC_ARENA_MAX: '2',
+  MALLOC_MMAP_THRESHOLD_: String(256 * 1024),
+  MALLOC_TRIM_THRESHOLD_: String(1024 * 1024),
+} as const;
+/** libuv's threads run the codecs: one image at a time, and its header beside it. */
+const THREADS_ENV = { UV_THREADPOOL_SIZE: '2' } as const;
+/** Pixels are outside V8's heap: it needs little, and the worker says when it is collected. */
+const EXEC_ARGV = ['--expose-gc', '--max-old-space-size=128', '--max-semi-space-size=2'];
+
+export interface WorkerLimits {
+  readonly cpuMs: Budget;
+  readonly wallMs: Budget;
+  readonly residentBytes: Budget;
+  readonly idleResidentBytesMax: number;
+  readonly startTimeoutMs: number;
+  /** From a kill until its process counts as stuck. */
+  readonly killWaitMaxMs: number;
+}
+
+export const WORKER_LIMITS: WorkerLimits = {
+  cpuMs: CPU_MS_BUDGET,
+  wallMs: WALL_MS_BUDGET,
+  residentBytes: RESIDENT_BYTES_BUDGET,
+  idleResidentBytesMax: IDLE_RESIDENT_BYTES_MAX,
+  startTimeoutMs: START_TIMEOUT_MS,
+  killWaitMaxMs: KILL_WAIT_MAX_MS,
+};
+
+export interface WorkerListener {
+  /** It can be leased: it has started, or it has settled after an image. */
+  onIdle(worker: WorkerProcess): void;
+  /** It was killed, or ended by itself: no image comes out of it any more. Called once. */
+  onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit | undefined): void;
+  /** Its process is gone. Called once, after onEnd. */
+  onGone(worker: WorkerProcess): void;
+  /** It was killed and does not die. Called at most once, between onEnd and onGone. */
+  onStuck(worker: WorkerProcess, pid: number): void;
+  /** A line that its process wrote to standard output or error. */
+  onOutput(worker: WorkerProcess, line: string): void;
+}
+
+export interface WorkerProcessOptions {
+  readonly childEnv: Readonly<Record<string, string>>;
+  readonly limits: WorkerLimits;
+}
+
+type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ending' | 'stuck' | 'ended';
+
+/** Its process may be there. */
+const OVER: readonly WorkerState[] = ['ending', 'stuck', 'ended'];
+
+type AnswerKind = 'decoded' | 'finished';
+type Answer<Kind extends AnswerKind> = Frame<Extract<FromPictureWorker, { kind: Kind }>>;
+
+/** A decode or a finish that runs. */
+interface Call {
+  readonly kind: AnswerKind;
+  readonly signal: AbortSignal;
+  readonly startedMs: number;
+  /** Of the process when the call began. */
+  readonly cpuBeforeMs: number | undefined;
+  readonly resolve: (frame: Frame<FromPictureWorker>) => void;
+  readonly reject: (reason: unknown) => void;
+}
+
+export class WorkerProcess {
+  readonly #limits: WorkerLimits;
+  readonly #listener: WorkerListener;
+  readonly #child: Child<FromPictureWorker>;
+  #state: WorkerState = 'starting';
+  #call: Call | undefined;
+  /** Of the image it has: 0 until its header was read. */
+  #megapixels = 0;
+  /** Why it was ended; undefined while it lives. */
+  #end: PictureWorkerEnd | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #watch: NodeJS.Timeout | undefined;
+
+  constructor({ childEnv, limits }: WorkerProcessOptions, listener: WorkerListener) {
+    this.#limits = limits;
+    this.#listener = listener;
+    this.#timer = setTimeout(() => this.end('start'), limits.startTimeoutMs);
+    const output = new OutputLines({ onLine: line => listener.onOutput(this, line) });
+    this.#child = new Child<FromPictureWorker>({
+      program: PROGRAM,
+      env: { ...childEnv, ...THREADS_ENV, ...ALLOCATOR_ENV },
+      execArgv: EXEC_ARGV,
+      killWaitMaxMs: limits.killWaitMaxMs,
+      onOutput: text => output.push(text),
+      onFrame: frame => this.#onFrame(frame),
+      onStuck: () => this.#onStuck(),
+      onExit: exit => {
+        output.end();
+        this.#onExit(exit);
+      },
+    });
+  }
+
+  get pid(): number | undefined {
+    return this.#child.exited ? undefined : this.#child.pid;
+  }
+
+  /** It has been ready, and lives. */
+  get started(): boolean {
+    return this.#state !== 'starting' && !OVER.includes(this.#state);
+  }
+
+  /** It ended before it was ready. */
+  get neverStarted(): boolean {
+    return this.#end === 'start';
+  }
+
+  /** It was killed and does not die. */
+  get stuck(): boolean {
+    return this.#state === 'stuck';
+  }
+
+  get idle(): boolean {
+    return this.#state === 'idle';
+  }
+
+  lease(): void {
+    if (this.#state !== 'idle') throw new Error(`a ${this.#state} picture worker was leased`);
+    this.#megapixels = 0;
+    this.#state = 'leased';
+  }
+
+  /**
+   * Asks for a decode or a finish. Rejects with the worker's ContractError, with PROCESSING_FAILED
+   * over a budget, PICTURE_WORKER_LOST where it died or stood still, and with the signal's reason,
+   * which ends it.
+   */
+  ask<Kind extends AnswerKind>(
+    kind: Kind,
+    message: ToPictureWorker,
+    parts: readonly Buffer[],
+    signal: AbortSignal,
+  ): Promise<Answer<Kind>> {
+    if (this.#call !== undefined) throw new Error('a picture worker was asked two things at once');
+    if (this.#state !== 'leased') return Promise.reject(this.#lossError());
+    const { promise, resolve, reject } = Promise.withResolvers<Frame<FromPictureWorker>>();
+    const pid = this.pid;
+    const cpuBeforeMs = pid === undefined ? undefined : readCpuMs(pid);
+    const startedMs = performance.now();
+    this.#call = { kind, signal, startedMs, cpuBeforeMs, resolve, reject };
+    signal.addEventListener('abort', this.#onAbort);
+    this.#watch = setInterval(() => this.#checkBudgets(), WATCH_INTERVAL_MS);
+    void this.#child.send(message, parts);
+    return promise as Promise<Answer<Kind>>;
+  }
+
+  /** The image is done with. Where a call still runs, the process goes with it. */
+  release(): void {
+    if (this.#state !== 'leased') return;
+    if (this.#call !== undefined) {
+      this.end('abandoned');
+      return;
+    }
+    this.#state = 'settling';
+    this.#timer = setTimeout(() => this.end('abandoned'), SETTLE_TIMEOUT_MS);
+    void this.#child.send({ kind: 'release' } satisfies ToPictureWorker);
+  }
+
+  /** Kills it. Its image is lost at once, however long its process takes to go. */
+  end(cause: PictureWorkerEnd): void {
+    if (OVER.includes(this.#state)) return;
+    this.#state = 'ending';
+    this.#child.kill();
+    this.#lose(cause, undefined);
+  }
+
+  #lose(cause: PictureWorkerEnd, exit: ChildExit | undefined): void {
+    clearTimeout(this.#timer);
+    this.#end = cause;
+    this.#takeCall()?.reject(this.#lossError());
+    this.#listener.onEnd(this, cause, exit);
+  }
+
+  readonly #onAbort = () => {
+    const call = this.#takeCall();
+    this.end('abandoned');
+    call?.reject(call.signal.reason);
+  };
+
+  #takeCall(): Call | undefined {
+    const call = this.#call;
+    this.#call = undefined;
+    clearInterval(this.#watch);
+    call?.signal.removeEventListener('abort', this.#onAbort);
+    return call;
+  }
+
+  #onFrame(frame: Frame<FromPictureWorker>): void {
+    // What it said before it was ended is of no use any more.
+    if (this.#end !== undefined) return;
+    const { head } = frame;
+    switch (head.kind) {
+      case 'ready':
+        this.#becomeIdle();
+        break;
+      case 'opened':
+        this.#megapixels = (head.size.width * head.size.height) / 1e6;
+        break;
+      case 'decoded':
+      case 'finished':
+        this.#takeCall()?.resolve(frame);
+        break;
+      case 'failed': {
+        const { code, detail, cause } = head;
+        this.#takeCall()?.reject(new ContractError(code, detail, { cause }));
+        break;
+      }
+      case 'settled':
+        if (head.poisoned || head.residentBytes > this.#limits.idleResidentBytesMax) {
+          this.end('recycled');
+        } else {
+          this.#becomeIdle();
+        }
+    }
+  }
+
+  #becomeIdle(): void {
+    clearTimeout(this.#timer);
+    this.#state = 'idle';
+    this.#listener.onIdle(this);
+  }
+
+  #onExit(exit: ChildExit): void {
+    const before = this.#state;
+    this.#state = 'ended';
+    if (!OVER.includes(before)) this.#lose(endIn(before), exit);
+    this.#listener.onGone(this);
+  }
+
+  /** Also one that closed its socket by itself and does not end. */
+  #onStuck(): void {
+    const before = this.#state;
+    this.#state = 'stuck';
+    if (!OVER.includes(before)) this.#lose(endIn(before), undefined);
+    this.#listener.onStuck(this, this.#child.pid as number);
+  }
+
+  #checkBudgets(): void {
+    const { pid } = this;
+    const call = this.#call;
+    if (pid === undefined || call === undefined) return;
+    const { cpuMs, wallMs, residentBytes } = this.#limits;
+    const cpuNowMs = readCpuMs(pid);
+    const cpuUsedMs = (cpuNowMs ?? 0) - (call.cpuBeforeMs ?? 0);
+    const resident = readResidentBytes(pid) ?? 0;
+    if (cpuUsedMs > budgetFor(cpuMs, this.#megapixels)) {
+      this.end('time_budget');
+    } else if (performance.now() - call.startedMs > budgetFor(wallMs, this.#megapixels)) {
+      // Without its processor time nothing speaks for the image.
+      this.end(cpuNowMs === undefined ? 'time_budget' : 'stalled');
+    } else if (resident > budgetFor(residentBytes, this.#megapixels)) {
+      this.end('memory_budget');
+    }
+  }
+
+  #lossError(): ContractError {
+    switch (this.#end) {
+      case 'time_budget':
+        return new ContractError('PROCESSING_FAILED', 'the image takes too long to process');
+      case 'memory_budget':
+        return new ContractError('PROCESSING_FAILED', 'the image takes too much memory to process');
+      case 'stalled':
+        return new ContractError('PICTURE_WORKER_LOST', 'the picture worker stood still');
+      case 'closed':
+        return new ContractError('NODE_UNAVAILABLE', 'the node is shutting down');
+      default:
+        return new ContractError('PICTURE_WORKER_LOST', 'the picture worker died under the image');
+    }
+  }
+}
+
+/** Why one ended that nobody killed. */
+function endIn(state: WorkerState): PictureWorkerEnd {
+  if (state === 'starting') return 'start';
+  return state === 'leased' ? 'image' : 'idle';
+}

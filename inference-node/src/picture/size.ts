@@ -1,0 +1,5 @@
+/** Of a picture or a plane, in pixels. */
+export interface Size {
+  readonly width: number;
+  readonly height: number;
+}

@@ -1,0 +1,51 @@
+/** A decoded picture and a model's matte to the result file. */
+import { ContractError } from '#contract/errors.ts';
+import { encodePixels } from '../codecs/encode.ts';
+import type { RawPixels } from '../codecs/raw-pixels.ts';
+import type { FinishChoices } from '../finish-choices.ts';
+import { jxlPixelsMax } from '../jxl-limit.ts';
+import { applyAlpha, multiplySourceAlpha } from '../matte/compose.ts';
+import { estimateForeground } from '../matte/foreground.ts';
+import type { RoleMatte } from '../matte/merge-mattes.ts';
+import { refineMatte, stretchMatte } from '../matte/refine.ts';
+import { type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';
+
+export interface FinishedFile {
+  readonly file: Buffer;
+  readonly refineMs: number;
+  readonly encodeMs: number;
+}
+
+/**
+ * The picture's pixels become the cut-out's: they are of no use after it.
+ * @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED
+ */
+export async function finishPicture(
+  picture: RgbaPicture,
+  mattes: readonly RoleMatte[],
+  choices: FinishChoices,
+): Promise<FinishedFile> {
+  const { width, height } = picture;
+  const { outputFormat, resultKind, refinement, foregroundEstimation } = choices;
+  if (outputFormat === 'jxl' && width * height > jxlPixelsMax()) {
+    const detail = `this node writes JPEG XL up to ${jxlPixelsMax()} pixels`;
+    throw new ContractError('NODE_INCAPABLE', detail);
+  }
+  const startedMs = performance.now();
+  const alpha = refinement ? refineMatte(mattes, picture) : stretchMatte(mattes, picture);
+  // A mask has no colours; and it is by the model's alpha that background was mixed in, not by the
+  // file's own.
+  if (resultKind === 'cutout' && foregroundEstimation) estimateForeground(picture, alpha);
+  multiplySourceAlpha(alpha, picture);
+  let pixels: RawPixels;
+  if (resultKind === 'mask') {
+    pixels = { data: alpha, width, height, channels: 1 };
+  } else {
+    applyAlpha(picture, alpha);
+    pixels = { data: viewAsBytes(picture.rgba), width, height, channels: 4 };
+  }
+  const refinedMs = performance.now();
+  const file = await encodePixels(pixels, outputFormat);
+  const encodeMs = performance.now() - refinedMs;
+  return { file, refineMs: refinedMs - startedMs, encodeMs };
+}

@@ -1,0 +1,136 @@
+/**
+ * The program of a picture worker's process: one image at a time, from the file's bytes to the
+ * result's. The full-size pixels never leave it. The pool starts it, watches its budgets and ends
+ * it.
+ */
+import { writeFileSync } from 'node:fs';
+import { flushCompileCache } from 'node:module';
+import { setPriority } from 'node:os';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { ContractError } from '#contract/errors.ts';
+import type { Frame } from '../../process/frames.ts';
+import { serveParent } from '../../process/serve-parent.ts';
+import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
+import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
+import { createModelInput } from '../matte/model-input.ts';
+import type { FromPictureWorker, ToPictureWorker } from '../picture-protocol.ts';
+import { finishPicture } from './finish.ts';
+import { warmUp } from './warm-up.ts';
+
+const CAUSE_LENGTH_MAX = 500;
+/** Pixels and files live outside V8's heap, which therefore sees no reason to collect them. */
+const COLLECT_AFTER_BYTES = 32 * 1024 * 1024;
+
+/**
+ * Of -1000 to 1000. Out of memory, the kernel should take a worker, not the node or its engines.
+ */
+const OOM_SCORE_ADJUSTMENT = '500';
+
+/**
+ * Niceness. Where engines and workers share the cores an engine goes first: its threads wait for
+ * each other at every operator, so a moment taken from one is taken from all. With 512x512 PNGs a
+ * saturated node reached 0.93 of the bare model's throughput at the same priority and 0.96 so (2
+ * cores of an AMD EPYC, isnet in fp32).
+ */
+const PRIORITY = 10;
+
+let picture: DecodedFile | undefined;
+let bytesSinceCollection = 0;
+
+// Before the codecs' threads are made: they inherit it.
+setPriority(PRIORITY);
+offerToOomKiller();
+
+/** Frames are served one after the other, and none before the codecs are warm. */
+let served: Promise<void> = warmUp()
+  .then(() => reply({ kind: 'ready' }))
+  // Node keeps what was compiled when a process exits; this one will be killed.
+  .then(flushCompileCache);
+
+const channel = serveParent<ToPictureWorker>(frame => {
+  served = served.then(() => serve(frame));
+});
+
+function reply(message: FromPictureWorker, parts?: readonly Uint8Array[]): Promise<void> {
+  return channel.send(message, parts);
+}
+
+async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
+  try {
+    if (frame.head.kind === 'release') {
+      await settle();
+      return;
+    }
+    for (const part of frame.parts) bytesSinceCollection += part.length;
+    if (frame.head.kind === 'decode') await decode(frame.head, frame.parts[0]);
+    else await finish(frame.head, frame.parts);
+  } catch (error) {
+    picture = undefined;
+    await reply(describeFailure(error));
+  }
+}
+
+async function decode(
+  { declared, modelInputs }: Extract<ToPictureWorker, { kind: 'decode' }>,
+  file: Buffer,
+): Promise<void> {
+  const startedMs = performance.now();
+  const onOpened = (size: { width: number; height: number }) =>
+    void reply({ kind: 'opened', size });
+  const decoded = await decodeFile(file, { declared, onOpened });
+  const inputs = modelInputs.map(size => createModelInput(decoded, size));
+  const { format, width, height, rgba } = decoded;
+  bytesSinceCollection += rgba.byteLength;
+  picture = decoded;
+  const decodeMs = performance.now() - startedMs;
+  await reply({ kind: 'decoded', format, size: { width, height }, decodeMs }, inputs);
+}
+
+async function finish(
+  { mattes, choices }: Extract<ToPictureWorker, { kind: 'finish' }>,
+  alphas: readonly Buffer[],
+): Promise<void> {
+  if (picture === undefined) throw new Error('a finish without a decoded picture');
+  const { width, height } = picture;
+  const given = mattes.map(({ size, role }, index) => ({ alpha: alphas[index], ...size, role }));
+  const { file, refineMs, encodeMs } = await finishPicture(picture, given, choices);
+  picture = undefined;
+  bytesSinceCollection += width * height + file.length;
+  await reply({ kind: 'finished', size: { width, height }, refineMs, encodeMs }, [file]);
+}
+
+async function settle(): Promise<void> {
+  picture = undefined;
+  if (bytesSinceCollection >= COLLECT_AFTER_BYTES) {
+    bytesSinceCollection = 0;
+    // Before: the frame that ended the image gets out of reach. After: what native code lent is
+    // freed.
+    await nextTurn();
+    globalThis.gc?.();
+    await nextTurn();
+  }
+  const residentBytes = process.memoryUsage.rss();
+  await reply({ kind: 'settled', residentBytes, poisoned: isVipsPoisoned() });
+}
+
+function describeFailure(error: unknown): FromPictureWorker {
+  if (!(error instanceof ContractError)) {
+    const cause = error instanceof Error ? (error.stack ?? error.message) : String(error);
+    const detail = 'the picture worker failed';
+    return { kind: 'failed', code: 'NODE_FAULT', detail, cause: cause.slice(0, CAUSE_LENGTH_MAX) };
+  }
+  const { code, message: detail, cause } = error;
+  const said = cause instanceof Error ? cause.message : cause === undefined ? cause : String(cause);
+  const line = said?.replaceAll(/\s*\n\s*/g, ' ').slice(0, CAUSE_LENGTH_MAX);
+  return { kind: 'failed', code, detail, cause: line };
+}
+
+function offerToOomKiller(): void {
+  try {
+    writeFileSync('/proc/self/oom_score_adj', OOM_SCORE_ADJUSTMENT);
+  } catch (error) {
+    // Not on Linux, or under a /proc that may not be written: then the kernel chooses as it will.
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== 'ENOENT' && code !== 'EACCES' && code !== 'EROFS') throw error;
+  }
+}

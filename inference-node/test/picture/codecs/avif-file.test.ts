@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import sharp from 'sharp';
+import { readAvifColour } from '#contract/image-header/avif-colour.ts';
+import { decodeFile } from '../../../src/picture/codecs/decode.ts';
+import { readCodedItems, writeAvif } from '../../../src/picture/codecs/files/avif-file.ts';
+import { asSharp, paint } from '../pictures.ts';
+
+const WIDTH = 80;
+const STRIP_HEIGHT = 64;
+
+/** A strip of the picture below: colours and alpha of one file. */
+async function codeStrip(top: number, bitdepth: 8 | 10 | 12 = 8) {
+  const strip = paint(WIDTH, STRIP_HEIGHT, 4, (x, y) => [
+    (x * 3) & 255,
+    top + y,
+    120,
+    (x ^ (top + y)) & 255,
+  ]);
+  const file = await asSharp(strip)
+    .avif({ quality: 100, effort: 0, chromaSubsampling: '4:4:4', bitdepth })
+    .toBuffer();
+  const [colours, alpha] = readCodedItems(file);
+  return { colours, alpha };
+}
+
+function readBack(file: Buffer) {
+  return decodeFile(file, { declared: undefined, onOpened: () => undefined });
+}
+
+/** The same file with other code points for its colours. */
+function claimCicp(file: Buffer, primaries: number, transfer: number): Buffer {
+  const claimed = Buffer.from(file);
+  for (let at = claimed.indexOf('nclx'); at !== -1; at = claimed.indexOf('nclx', at + 4)) {
+    claimed.writeUInt16BE(primaries, at + 4);
+    claimed.writeUInt16BE(transfer, at + 6);
+  }
+  return claimed;
+}
+
+test('files that are not of the encoder are not put together', async () => {
+  const { colours } = await codeStrip(0);
+  assert.throws(() => readCodedItems(Buffer.from('no AVIF')), /no meta/);
+  const file = await asSharp(paint(16, 16, 3, () => [1, 2, 3]))
+    .avif()
+    .toBuffer();
+  assert.equal(readCodedItems(file).length, 1);
+  const cut = file.subarray(0, file.length - 9);
+  assert.throws(() => readCodedItems(cut), /cannot be read|outside it/);
+  const strips = Array(257).fill({ colours, alpha: colours });
+  assert.throws(() => writeAvif({ width: 80, height: 16_448, strips, stripHeight: 64 }), /grid/);
+});
+
+test('strips make one picture, of which the last is cut to size', async () => {
+  const tops = [0, STRIP_HEIGHT, 2 * STRIP_HEIGHT];
+  const strips = await Promise.all(tops.map(top => codeStrip(top)));
+  for (const count of [1, 2, 3]) {
+    const height = (count - 1) * STRIP_HEIGHT + 50;
+    const size = { width: WIDTH, height: count === 1 ? STRIP_HEIGHT : height };
+    const used = strips.slice(0, count);
+    const file = writeAvif({ ...size, strips: used, stripHeight: STRIP_HEIGHT });
+    const picture = await readBack(file);
+    assert.deepEqual([picture.width, picture.height], [size.width, size.height]);
+    for (let i = 0; i < picture.rgba.length; i++) {
+      const [x, y] = [i % WIDTH, Math.floor(i / WIDTH)];
+      assert.equal(picture.rgba[i] >>> 24, (x ^ y) & 255, `alpha at ${x},${y}`);
+      assert.ok(Math.abs(((picture.rgba[i] >>> 8) & 255) - y) <= 3, `green at ${x},${y}`);
+    }
+  }
+});
+
+test('the colours are as the code points say, in 8, 10 and 12 bits', async () => {
+  for (const bitdepth of [8, 10, 12] as const) {
+    const strips = [await codeStrip(100, bitdepth)];
+    const parts = { width: WIDTH, height: STRIP_HEIGHT, strips, stripHeight: STRIP_HEIGHT };
+    const file = writeAvif(parts);
+    const plain = await readColour(file);
+    for (const [primaries, transfer] of [
+      [2, 2],
+      [1, 1],
+    ]) {
+      assert.deepEqual(await readColour(claimCicp(file, primaries, transfer)), plain);
+    }
+    const wide = claimCicp(file, 12, 13);
+    assert.deepEqual((await readAvifColour(wide)).cicp, { primaries: 12, transfer: 13 });
+    // P3 of 120, 131, 120 lies further from grey in sRGB.
+    const [r, g, b, alpha] = await readColour(wide);
+    assert.ok(r < plain[0] && Math.abs(g - plain[1]) <= 2 && b <= plain[2], `${[r, g, b]}`);
+    assert.ok(Math.abs(alpha - plain[3]) <= 1);
+    const [, pqGreen] = await readColour(claimCicp(file, 9, 16));
+    assert.ok(pqGreen > plain[1] + 30 && pqGreen < 255, `${pqGreen}`);
+    const hlgGreen = (await readColour(claimCicp(file, 9, 18)))[1];
+    assert.ok(hlgGreen > plain[1] && hlgGreen < pqGreen, `${hlgGreen}`);
+  }
+});
+
+/** Where the picture is 120, 131, 120. */
+async function readColour(file: Buffer): Promise<number[]> {
+  const { rgba } = await readBack(file);
+  const pixel = rgba[31 * WIDTH + 40];
+  return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24];
+}
+
+test('a profile is told from code points', async () => {
+  const picture = asSharp(paint(16, 16, 3, () => [200, 40, 90]));
+  const file = await picture.withIccProfile('p3').avif().toBuffer();
+  assert.equal((await readAvifColour(file)).hasProfile, true);
+  assert.equal((await sharp(file).metadata()).hasProfile, true);
+  const png = await picture.png().toBuffer();
+  assert.equal((await readAvifColour(png)).hasProfile, false);
+});

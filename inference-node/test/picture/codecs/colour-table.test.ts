@@ -1,0 +1,393 @@
+/**
+ * Every format, depth and kind of pixel with every way to say what its numbers mean: one colour has
+ * to come out as the definitions say. Left to tests of their own: what has no exact answer (CMYK
+ * in decode.test.ts and jxl-tools.test.ts, high dynamic range in png-input.test.ts), and what a
+ * format has not: JPEG alpha, PNG and WebP colours that are multiplied by it.
+ */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { deflateSync } from 'node:zlib';
+import sharp from 'sharp';
+import { readOutside } from '../../../src/picture/codecs/codec-jxl.ts';
+import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
+import { decodeFile } from '../../../src/picture/codecs/decode.ts';
+import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
+import { createPng, createPngChunk, insertPngChunks, loadVips } from '../pictures.ts';
+import { type AvifFields, nclx, profileColour, writeAvifFields } from './avif-files.ts';
+import { writeJxlFields } from './jxl-files.ts';
+import {
+  ADOBE_CURVE,
+  ADOBE_GAMUT,
+  type Curve,
+  createGreyProfile,
+  createRgbProfile,
+  type Gamut,
+  LINEAR_CURVE,
+  P3_GAMUT,
+  REC2020_GAMUT,
+  SRGB_CURVE,
+  SRGB_GAMUT,
+  toSrgb8,
+} from './reference-colours.ts';
+
+const SIDE = 16;
+/** Of 1, straight. */
+const COLOUR = [0.8, 0.5, 0.3] as const;
+const GREY = 0.5;
+const ALPHA = 0.75;
+
+type Channels = 1 | 2 | 3 | 4;
+type Format = 'png' | 'jpeg' | 'webp' | 'avif' | 'jxl';
+
+/** How a file says what its numbers mean. */
+interface Tag {
+  readonly name: string;
+  readonly gamut: Gamut;
+  readonly curve: Curve;
+  readonly profile?: true;
+  /** Primaries and transfer of ITU-T H.273. */
+  readonly cicp?: readonly [primaries: number, transfer: number];
+  /** Of PNG: gAMA's exponent. */
+  readonly gamma?: number;
+}
+
+const PLAIN: Tag = { name: 'nothing', gamut: SRGB_GAMUT, curve: SRGB_CURVE };
+const LINEAR_PROFILE: Tag = {
+  name: 'linear profile',
+  gamut: SRGB_GAMUT,
+  curve: LINEAR_CURVE,
+  profile: true,
+};
+const PROFILES: readonly Tag[] = [
+  { name: 'sRGB profile', gamut: SRGB_GAMUT, curve: SRGB_CURVE, profile: true },
+  { name: 'P3 profile', gamut: P3_GAMUT, curve: SRGB_CURVE, profile: true },
+  { name: 'Adobe RGB profile', gamut: ADOBE_GAMUT, curve: ADOBE_CURVE, profile: true },
+  LINEAR_PROFILE,
+];
+const NUMBERS: readonly Tag[] = [
+  { name: 'sRGB numbers', gamut: SRGB_GAMUT, curve: SRGB_CURVE, cicp: [1, 13] },
+  { name: 'P3 numbers', gamut: P3_GAMUT, curve: SRGB_CURVE, cicp: [12, 13] },
+  { name: 'BT.2020 numbers', gamut: REC2020_GAMUT, curve: SRGB_CURVE, cicp: [9, 13] },
+  { name: 'linear numbers', gamut: SRGB_GAMUT, curve: LINEAR_CURVE, cicp: [1, 8] },
+];
+/** Furthest from sRGB: for the depths that take longer. */
+const WIDEST = [...PROFILES, ...NUMBERS].filter(({ name }) => /linear|P3/.test(name));
+const GAMMA: Tag = { name: 'gAMA', gamut: SRGB_GAMUT, curve: LINEAR_CURVE, gamma: 1 };
+
+interface Case {
+  readonly format: Format;
+  readonly bits: 8 | 10 | 12 | 16;
+  readonly channels: Channels;
+  readonly tag: Tag;
+  readonly premultiplied: boolean;
+}
+
+function* cases(): Generator<Case> {
+  const kinds: readonly [Format, Case['bits'][], Channels[], readonly Tag[]][] = [
+    ['png', [8], [1, 2, 3, 4], [PLAIN, ...PROFILES, ...NUMBERS, GAMMA]],
+    ['png', [16], [1, 2, 3, 4], [...WIDEST, GAMMA]],
+    ['jpeg', [8], [1, 3], [PLAIN, ...PROFILES]],
+    ['webp', [8], [1, 3, 4], [PLAIN, ...PROFILES]],
+    ['avif', [8], [1, 2, 3, 4], [...PROFILES, ...NUMBERS]],
+    ['avif', [10, 12], [1, 2, 4], WIDEST],
+    ['jxl', [8], [1, 2, 3, 4], [PLAIN, ...PROFILES, ...NUMBERS]],
+    ['jxl', [16], [1, 2, 4], WIDEST],
+  ];
+  for (const [format, depths, kindsOfPixels, tags] of kinds) {
+    for (const bits of depths) {
+      for (const channels of kindsOfPixels) {
+        for (const tag of tags) {
+          yield { format, bits, channels, tag, premultiplied: false };
+          // A profile and multiplied colours: no encoder here, and no header without its bits.
+          const canMultiply = format === 'avif' || (format === 'jxl' && !tag.profile);
+          if (canMultiply && channels % 2 === 0) {
+            yield { format, bits, channels, tag, premultiplied: true };
+          }
+        }
+      }
+    }
+  }
+}
+
+/** Of one pixel, as the file stores them. */
+function storedPixel({ channels, bits, premultiplied }: Case): number[] {
+  const sampleMax = 2 ** bits - 1;
+  const alpha = Math.round(ALPHA * sampleMax);
+  const straight = channels < 3 ? [GREY] : [...COLOUR];
+  const share = premultiplied ? alpha / sampleMax : 1;
+  const colours = straight.map(value => Math.round(value * share * sampleMax));
+  return channels % 2 === 0 ? [...colours, alpha] : colours;
+}
+
+/** RGBA, 0 to 255, not rounded. */
+function expected(made: Case): number[] {
+  const { channels, bits, tag, premultiplied } = made;
+  const stored = storedPixel(made).map(value => value / (2 ** bits - 1));
+  const alpha = channels % 2 === 0 ? (stored.at(-1) ?? 1) : 1;
+  const straight = stored
+    .slice(0, channels < 3 ? 1 : 3)
+    .map(value => (premultiplied ? value / alpha : value));
+  const rgb = channels < 3 ? Array(3).fill(straight[0]) : straight;
+  // Grey has no gamut: its white and black are the picture's.
+  const gamut = channels < 3 ? SRGB_GAMUT : tag.gamut;
+  return [...toSrgb8(rgb, gamut, tag.curve), 255 * alpha];
+}
+
+function samplesOf(made: Case): Samples {
+  const pixel = storedPixel(made);
+  const samples = new (made.bits === 8 ? Uint8Array : Uint16Array)(SIDE * SIDE * pixel.length);
+  // Encoders take 10 and 12 bits in the upper bits of 16.
+  const scale = made.bits === 8 ? 1 : 2 ** (16 - made.bits);
+  for (let i = 0; i < samples.length; i++) samples[i] = pixel[i % pixel.length] * scale;
+  return samples;
+}
+
+function profileOf({ tag, channels }: Case): Buffer | undefined {
+  if (tag.profile === undefined) return undefined;
+  return channels < 3 ? createGreyProfile(tag.curve) : createRgbProfile(tag.gamut, tag.curve);
+}
+
+function write(made: Case): Promise<Buffer> | Buffer {
+  const profile = profileOf(made);
+  switch (made.format) {
+    case 'png':
+      return writePng(made, profile);
+    case 'jpeg':
+      return writeJpeg(made, profile);
+    case 'webp':
+      return writeWebp(made, profile);
+    case 'avif':
+      return writeAvifFields(avifOf(made, profile));
+    case 'jxl':
+      return writeJxlCase(made, profile);
+  }
+}
+
+function avifOf(made: Case, profile: Buffer | undefined): AvifFields {
+  const { channels, bits, tag, premultiplied } = made;
+  return {
+    width: SIDE,
+    height: SIDE,
+    channels,
+    bits: bits === 16 ? 12 : bits,
+    samples: samplesOf(made),
+    colour: profile ? profileColour(profile) : nclx(...(tag.cicp ?? [1, 13])),
+    premultiplied,
+  };
+}
+
+function profileChunk(profile: Buffer): Buffer {
+  return createPngChunk('iCCP', Buffer.concat([Buffer.from('p\0\0'), deflateSync(profile)]));
+}
+
+function cicpChunk([primaries, transfer]: readonly [number, number]): Buffer {
+  return createPngChunk('cICP', Buffer.from([primaries, transfer, 0, 1]));
+}
+
+function gammaChunk(exponent: number): Buffer {
+  const body = Buffer.alloc(4);
+  body.writeUInt32BE(Math.round(100_000 / exponent));
+  return createPngChunk('gAMA', body);
+}
+
+function writePng(made: Case, profile: Buffer | undefined): Buffer {
+  const { bits, channels } = made;
+  const pixel = storedPixel(made).flatMap(v => (bits === 16 ? [v >>> 8, v & 255] : [v]));
+  return createPng({
+    colourType: [0, 0, 4, 2, 6][channels],
+    depth: bits,
+    width: SIDE,
+    height: SIDE,
+    row: Array(SIDE).fill(pixel).flat(),
+    chunks: colourChunks(made, profile),
+  });
+}
+
+function colourChunks({ tag }: Case, profile: Buffer | undefined): Buffer[] {
+  return [
+    ...(profile ? [profileChunk(profile)] : []),
+    ...(tag.cicp ? [cicpChunk(tag.cicp)] : []),
+    ...(tag.gamma ? [gammaChunk(tag.gamma)] : []),
+  ];
+}
+
+async function writeJpeg(made: Case, profile: Buffer | undefined): Promise<Buffer> {
+  const raw = { width: SIDE, height: SIDE, channels: made.channels };
+  const picture = sharp(samplesOf(made), { raw });
+  const space = made.channels === 1 ? 'b-w' : 'srgb';
+  const file = await picture
+    .toColourspace(space)
+    .jpeg({ quality: 100, chromaSubsampling: '4:4:4' })
+    .toBuffer();
+  if (profile === undefined) return file;
+  const content = Buffer.concat([Buffer.from('ICC_PROFILE\0\x01\x01', 'latin1'), profile]);
+  const head = Buffer.from([0xff, 0xe2, 0, 0]);
+  head.writeUInt16BE(content.length + 2, 2);
+  return Buffer.concat([file.subarray(0, 2), head, content, file.subarray(2)]);
+}
+
+/** One channel: grey that is stored as colours, which is all that WebP has. */
+async function writeWebp(made: Case, profile: Buffer | undefined): Promise<Buffer> {
+  const raw = { width: SIDE, height: SIDE, channels: made.channels };
+  const file = await sharp(samplesOf(made), { raw }).webp({ lossless: true }).toBuffer();
+  if (profile === undefined) return file;
+  assert.equal(file.toString('latin1', 12, 16), 'VP8L');
+  const chunk = (type: string, body: Buffer) => {
+    const head = Buffer.alloc(8);
+    head.write(type, 'latin1');
+    head.writeUInt32LE(body.length, 4);
+    return Buffer.concat([head, body, Buffer.alloc(body.length % 2)]);
+  };
+  const canvas = Buffer.alloc(10);
+  canvas[0] = 0x20 | (made.channels === 4 ? 0x10 : 0);
+  canvas.writeUIntLE(SIDE - 1, 4, 3);
+  canvas.writeUIntLE(SIDE - 1, 7, 3);
+  const body = [Buffer.from('WEBP'), chunk('VP8X', canvas), chunk('ICCP', profile)];
+  return chunk('RIFF', Buffer.concat([...body, file.subarray(12)]));
+}
+
+async function writeJxlCase(made: Case, profile: Buffer | undefined): Promise<Buffer> {
+  const { channels, bits, tag, premultiplied } = made;
+  const samples = samplesOf(made);
+  if (profile === undefined) {
+    const [primaries, transfer] = tag.cicp ?? [1, 13];
+    // The format's own numbers of P3 and BT.2020.
+    const colours = { primaries: { 12: 11, 9: 9 }[primaries] ?? 1, transfer };
+    const size = { width: SIDE, height: SIDE };
+    return await writeJxlFields({ ...size, channels, samples, colours, premultiplied });
+  }
+  const { Image, BandFormat } = await loadVips();
+  const isDeep = bits === 16;
+  const grey = isDeep ? 'grey16' : 'b-w';
+  const format = isDeep ? BandFormat.ushort : BandFormat.uchar;
+  const image = Image.newFromMemory(samples, SIDE, SIDE, channels, format).copy({
+    interpretation: channels < 3 ? grey : isDeep ? 'rgb16' : 'srgb',
+  });
+  image.setBlob('icc-profile-data', profile);
+  return Buffer.from(image.jxlsaveBuffer({ lossless: true, effort: 1 }));
+}
+
+/** Of 255. What a codec loses is divided by alpha too. */
+function toleranceOf({ format, premultiplied }: Case): number {
+  if (format !== 'jpeg' && format !== 'avif') return 1.5;
+  return premultiplied ? 3 : 2;
+}
+
+function requireColour(pixel: number, made: Case, by: number): void {
+  const actual = [0, 8, 16, 24].map(shift => (pixel >>> shift) & 255);
+  const wanted = expected(made);
+  const { format, bits, channels, tag, premultiplied } = made;
+  const label = `${format} of ${channels} x ${bits} bits, ${tag.name}${premultiplied ? ', multiplied' : ''}`;
+  for (const [i, value] of wanted.entries()) {
+    assert.ok(Math.abs(actual[i] - value) <= by, `${label}: ${actual} for ${wanted}`);
+  }
+}
+
+const MIDDLE = SIDE * (SIDE / 2) + SIDE / 2;
+const asIs = { declared: undefined, onOpened: () => undefined };
+
+describe('of several names for the colours the highest counts', () => {
+  const profile = createRgbProfile(SRGB_GAMUT, LINEAR_CURVE);
+  const P3: Tag = { name: 'P3 numbers', gamut: P3_GAMUT, curve: SRGB_CURVE, cicp: [12, 13] };
+  const srgb = createPngChunk('sRGB', Buffer.from([0]));
+  const pngOf = (bits: 8 | 16, tag: Tag, ...chunks: Buffer[]) => {
+    const made: Case = { format: 'png', bits, channels: 4, tag, premultiplied: false };
+    return { made, file: insertPngChunks(writePng({ ...made, tag: PLAIN }, undefined), ...chunks) };
+  };
+
+  it('PNG: cICP, iCCP, sRGB, gAMA; numbers that are not known are none', async () => {
+    const iccp = profileChunk(profile);
+    for (const bits of [8, 16] as const) {
+      for (const { made, file } of [
+        pngOf(bits, P3, cicpChunk([12, 13]), iccp, srgb, gammaChunk(1)),
+        pngOf(bits, PLAIN, cicpChunk([1, 13]), iccp),
+        pngOf(bits, LINEAR_PROFILE, cicpChunk([2, 2]), iccp),
+        pngOf(bits, LINEAR_PROFILE, cicpChunk([1, 255]), iccp),
+        pngOf(bits, LINEAR_PROFILE, iccp, srgb, gammaChunk(2.8)),
+        pngOf(bits, PLAIN, srgb, gammaChunk(1)),
+        pngOf(bits, GAMMA, gammaChunk(1)),
+        // Not a profile: what stands below it counts.
+        pngOf(bits, GAMMA, profileChunk(Buffer.from('no profile')), gammaChunk(1)),
+      ]) {
+        const { rgba } = await decodeFile(file, asIs);
+        requireColour(rgba[MIDDLE], made, 1.5);
+      }
+    }
+  });
+
+  it('PNG: numbers of the narrow range', async () => {
+    for (const bits of [8, 16] as const) {
+      const unit = bits === 8 ? 1 : 256;
+      const row = [16, 128, 235, 255].map(value => value * unit);
+      const stored = row.flatMap(value => (bits === 8 ? [value] : [value >>> 8, value & 255]));
+      const chunks = [createPngChunk('cICP', Buffer.from([1, 13, 0, 0]))];
+      const size = { width: 4, height: 1 };
+      const file = createPng({ ...size, colourType: 0, depth: bits, row: stored, chunks });
+      const { rgba } = await decodeFile(file, asIs);
+      assert.deepEqual(
+        [...rgba].map(pixel => pixel & 255),
+        [0, 130, 255, 255],
+      );
+    }
+  });
+
+  it('AVIF: a profile above numbers', async () => {
+    const tag = LINEAR_PROFILE;
+    const made: Case = { format: 'avif', bits: 8, channels: 4, tag, premultiplied: false };
+    const fields = avifOf(made, profileOf(made));
+    const file = await writeAvifFields({ ...fields, numbers: nclx(12, 13) });
+    requireColour((await decodeFile(file, asIs)).rgba[MIDDLE], made, 2);
+  });
+});
+
+describe('the same colour out of every file', () => {
+  for (const format of ['png', 'jpeg', 'webp', 'avif', 'jxl'] as const) {
+    it(format, async () => {
+      for (const made of cases()) {
+        if (made.format !== format) continue;
+        const { rgba, translucent } = await decodeFile(await write(made), asIs);
+        requireColour(rgba[MIDDLE], made, toleranceOf(made));
+        assert.equal(translucent, made.channels % 2 === 0);
+      }
+    });
+  }
+
+  it('palettes and grey of few bits', async () => {
+    const palette = createPngChunk('PLTE', Buffer.from([0, 0, 0, 204, 128, 77]));
+    const chunks = [palette, createPngChunk('tRNS', Buffer.from([255, 191]))];
+    const size = { width: SIDE, height: SIDE };
+    for (const tag of [PLAIN, ...PROFILES, ...NUMBERS, GAMMA]) {
+      const made: Case = { format: 'png', bits: 8, channels: 4, tag, premultiplied: false };
+      const named = [...colourChunks(made, profileOf(made)), ...chunks];
+      const fields = { ...size, colourType: 3, depth: 8, row: Array(SIDE).fill(1), chunks: named };
+      const { rgba } = await decodeFile(createPng(fields), asIs);
+      requireColour(rgba[MIDDLE], made, toleranceOf(made));
+    }
+    for (const tag of [LINEAR_PROFILE, GAMMA]) {
+      const made: Case = { format: 'png', bits: 8, channels: 1, tag, premultiplied: false };
+      const [grey] = toSrgb8([1 / 3, 1 / 3, 1 / 3], SRGB_GAMUT, LINEAR_CURVE);
+      for (const depth of [2, 4]) {
+        const chunks = colourChunks(made, profileOf(made));
+        const row = Array((SIDE * depth) / 8).fill(0x55);
+        const { rgba } = await decodeFile(
+          createPng({ ...size, colourType: 0, depth, row, chunks }),
+          asIs,
+        );
+        assert.ok(Math.abs((rgba[MIDDLE] & 255) - grey) <= 1.5, `${depth} bits`);
+      }
+    }
+  });
+
+  const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools are not installed';
+  it('jxl by djxl, as what is too large for WebAssembly', { skip }, async () => {
+    const { Image } = await loadVips();
+    for (const made of cases()) {
+      if (made.format !== 'jxl' || !WIDEST.includes(made.tag) || made.channels === 3) continue;
+      const file = await write(made);
+      const profile = Image.newFromBuffer(file, '').getBlob('icc-profile-data');
+      const { premultiplied } = made;
+      const stored = { file, width: SIDE, height: SIDE, premultiplied, profile };
+      requireColour((await readOutside(stored))[MIDDLE], made, 2);
+    }
+  });
+});

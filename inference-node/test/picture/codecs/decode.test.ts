@@ -1,0 +1,384 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import sharp from 'sharp';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { type DecodedFile, decodeFile } from '../../../src/picture/codecs/decode.ts';
+import {
+  asSharp,
+  claimPngSize,
+  createPngChunk,
+  findJpegMarker,
+  insertPngChunks,
+  type Pixels,
+  paint,
+  paintSlope,
+  writeJxl,
+} from '../pictures.ts';
+
+type Format = 'jpeg' | 'png' | 'webp' | 'avif' | 'jxl';
+const FORMATS: readonly Format[] = ['jpeg', 'png', 'webp', 'avif', 'jxl'];
+
+async function write(pixels: Pixels, format: Format): Promise<Buffer> {
+  switch (format) {
+    case 'jpeg':
+      return await asSharp(pixels).jpeg({ quality: 95, chromaSubsampling: '4:4:4' }).toBuffer();
+    case 'png':
+      return await asSharp(pixels).png().toBuffer();
+    case 'webp':
+      return await asSharp(pixels).webp({ lossless: true }).toBuffer();
+    case 'avif':
+      return await asSharp(pixels).avif({ quality: 95, effort: 0 }).toBuffer();
+    case 'jxl':
+      return await writeJxl(pixels);
+  }
+}
+
+function decode(file: Buffer, declared?: { width: number; height: number }): Promise<DecodedFile> {
+  return decodeFile(file, { declared, onOpened: () => undefined });
+}
+
+async function requireCode(file: Buffer, code: ErrorCode, label: string): Promise<void> {
+  await assert.rejects(
+    decode(file),
+    (error: unknown) => {
+      assert.ok(error instanceof ContractError, `${label}: ${error}`);
+      assert.equal(error.code, code, `${label}: ${error.message}`);
+      assert.equal(error.retryable, code === 'NODE_INCAPABLE', label);
+      return true;
+    },
+    label,
+  );
+}
+
+function pixelAt({ rgba, width }: DecodedFile, x: number, y: number): number[] {
+  const pixel = rgba[y * width + x];
+  return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24];
+}
+
+function requireNear(
+  actual: readonly number[],
+  expected: readonly number[],
+  by: number,
+  label = '',
+) {
+  assert.equal(actual.length, expected.length);
+  for (const [i, value] of actual.entries()) {
+    assert.ok(Math.abs(value - expected[i]) <= by, `${label} ${actual} for ${expected}`);
+  }
+}
+
+test('bytes that are no supported image are refused, whatever they call themselves', async () => {
+  const slope = asSharp(paintSlope(24, 16));
+  const svg = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>';
+  const avif = await write(paintSlope(24, 16), 'avif');
+  const heic = Buffer.from(avif);
+  heic.write('heic', 8, 'latin1');
+  heic.write('mif1', 16, 'latin1');
+  for (let at = 20; at < avif.readUInt32BE(0); at += 4) heic.write('heic', at, 'latin1');
+  const files: Record<string, Buffer> = {
+    empty: Buffer.alloc(0),
+    text: Buffer.from('this is no picture at all, however long it goes on'),
+    svg: Buffer.from(svg),
+    xml: Buffer.from(`<?xml version="1.0"?>\n${svg}`),
+    pdf: Buffer.from('%PDF-1.7\n1 0 obj\n<<>>\nendobj\n'),
+    html: Buffer.from('<!doctype html><html></html>'),
+    gif: await slope.clone().gif().toBuffer(),
+    tiff: await slope.clone().tiff().toBuffer(),
+    heic,
+    bmp: Buffer.concat([Buffer.from('BM'), Buffer.alloc(100)]),
+    ico: Buffer.concat([Buffer.from([0, 0, 1, 0, 1, 0]), Buffer.alloc(100)]),
+    psd: Buffer.concat([Buffer.from('8BPS'), Buffer.alloc(100)]),
+    mvg: Buffer.from('push graphic-context\nviewbox 0 0 9 9\npop graphic-context\n'),
+  };
+  for (const [name, file] of Object.entries(files)) {
+    await requireCode(file, 'UNSUPPORTED_IMAGE_FORMAT', name);
+  }
+});
+
+test('no loader but the four can be reached', async () => {
+  const gif = await asSharp(paintSlope(9, 9)).gif().toBuffer();
+  const tiff = await asSharp(paintSlope(9, 9)).tiff().toBuffer();
+  for (const file of [gif, tiff, Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>')]) {
+    await assert.rejects(sharp(file).metadata(), /unsupported image format/);
+  }
+});
+
+test('animations are refused, in every format that has them', async () => {
+  const frames = paintSlope(16, 48);
+  const animated = () =>
+    sharp(frames.data, { raw: { width: 16, height: 48, channels: 3, pageHeight: 16 } });
+  const png = await write(paintSlope(16, 16), 'png');
+  const acTL = Buffer.alloc(8);
+  acTL.writeUInt32BE(3);
+  const files = {
+    gif: await animated().gif().toBuffer(),
+    webp: await animated().webp({ lossless: true }).toBuffer(),
+    apng: insertPngChunks(png, createPngChunk('acTL', acTL)),
+    jxl: await writeJxl(frames, { pageHeight: 16 }),
+  };
+  for (const [name, file] of Object.entries(files)) {
+    await requireCode(file, 'UNSUPPORTED_IMAGE_FORMAT', name);
+  }
+});
+
+test('an AVIF sequence is refused', async () => {
+  const file = await write(paintSlope(16, 16), 'avif');
+  file.write('avis', 8, 'latin1');
+  await requireCode(file, 'UNSUPPORTED_IMAGE_FORMAT', 'avis');
+});
+
+test('a file that is cut short fails, it does not come out half grey', async () => {
+  const noise = paint(200, 150, 3, (x, y) => [
+    (x * y) % 256,
+    (x * 7 + y * 13) % 256,
+    (x ^ y) & 255,
+  ]);
+  const progressive = await asSharp(noise).jpeg({ progressive: true }).toBuffer();
+  const interlaced = await asSharp(noise).png({ progressive: true }).toBuffer();
+  const files = await Promise.all(FORMATS.map(format => write(noise, format)));
+  for (const [index, file] of [...files, progressive, interlaced].entries()) {
+    const label = FORMATS[index] ?? `interlaced ${index}`;
+    for (const share of [0.5, 0.8, 0.95]) {
+      const cut = file.subarray(0, Math.floor(file.length * share));
+      await requireCode(cut, 'PROCESSING_FAILED', `${label} at ${share}`);
+    }
+  }
+});
+
+test('a JPEG whose middle is lost fails even where its end is there', async () => {
+  const noise = paint(200, 150, 3, (x, y) => [
+    (x * y) % 256,
+    (x * 7 + y * 13) % 256,
+    (x ^ y) & 255,
+  ]);
+  const file = await write(noise, 'jpeg');
+  const end = file.subarray(file.length - 2);
+  const cut = Buffer.concat([file.subarray(0, Math.floor(file.length / 2)), end]);
+  await requireCode(cut, 'PROCESSING_FAILED', 'middle');
+});
+
+test('a damaged PNG fails', async () => {
+  const file = await write(paintSlope(64, 64), 'png');
+  const at = file.indexOf('IDAT') + 60;
+  file[at] ^= 0xff;
+  await requireCode(file, 'PROCESSING_FAILED', 'damaged');
+});
+
+test("libjpeg's harmless warnings are no damage", async () => {
+  const slope = paintSlope(64, 48);
+  const whole = await decode(await write(slope, 'jpeg'));
+  // Some phones write a spectral selection of 0 to 0 into baseline files.
+  const selection = await write(slope, 'jpeg');
+  const scan = findJpegMarker(selection, 0xda);
+  const end = scan + 2 + selection.readUInt16BE(scan + 2);
+  assert.equal(selection[end - 2], 63);
+  selection[end - 2] = 0;
+  const plain = await write(slope, 'jpeg');
+  const table = findJpegMarker(plain, 0xc0);
+  const padded = Buffer.concat([plain.subarray(0, table), Buffer.alloc(3), plain.subarray(table)]);
+  for (const file of [selection, padded]) {
+    const { rgba } = await decode(file);
+    assert.deepEqual(rgba, whole.rgba);
+  }
+});
+
+test('a header that claims too much is refused before a pixel is read', async () => {
+  const png = await write(paintSlope(24, 16), 'png');
+  for (const [width, height] of [
+    [10_001, 1],
+    [1, 10_001],
+    [20_000, 20_000],
+    [10_000, 10_001],
+    [2 ** 31 - 1, 2 ** 31 - 1],
+  ]) {
+    await requireCode(
+      claimPngSize(png, width, height),
+      'IMAGE_RESOLUTION_TOO_LARGE',
+      `${width}x${height}`,
+    );
+  }
+  const jpeg = await write(paintSlope(24, 16), 'jpeg');
+  const frame = findJpegMarker(jpeg, 0xc0);
+  jpeg.writeUInt16BE(20_000, frame + 5);
+  jpeg.writeUInt16BE(20_000, frame + 7);
+  await requireCode(jpeg, 'IMAGE_RESOLUTION_TOO_LARGE', 'jpeg');
+});
+
+test('10001 pixels on a side are too many in every format', async () => {
+  const line = paint(10_001, 1, 3, () => [1, 2, 3]);
+  for (const format of FORMATS) {
+    if (format === 'avif') continue;
+    await requireCode(await write(line, format), 'IMAGE_RESOLUTION_TOO_LARGE', format);
+  }
+});
+
+test('an image larger than declared is refused, one that lies on its side is not', async () => {
+  const file = await write(paintSlope(60, 40), 'png');
+  await assert.rejects(decode(file, { width: 60, height: 39 }), { code: 'PROCESSING_FAILED' });
+  await assert.rejects(decode(file, { width: 59, height: 59 }), { code: 'PROCESSING_FAILED' });
+  await decode(file, { width: 60, height: 40 });
+  await decode(file, { width: 40, height: 60 });
+  await decode(file, { width: 1000, height: 1000 });
+});
+
+test('every format comes out upright, in sRGB and opaque, with its size told first', async () => {
+  const slope = paintSlope(50, 30);
+  for (const format of FORMATS) {
+    const sizes: unknown[] = [];
+    const file = await write(slope, format);
+    const picture = await decodeFile(file, {
+      declared: undefined,
+      onOpened: size => sizes.push(size),
+    });
+    assert.deepEqual(sizes, [{ width: 50, height: 30 }]);
+    assert.deepEqual(
+      [picture.format, picture.width, picture.height, picture.translucent],
+      [format, 50, 30, false],
+    );
+    for (const [x, y] of [
+      [2, 2],
+      [47, 3],
+      [4, 27],
+      [25, 15],
+    ]) {
+      const at = (y * 50 + x) * 3;
+      const expected = [...slope.data.subarray(at, at + 3), 255];
+      requireNear(pixelAt(picture, x, y), expected, 5, format);
+    }
+  }
+});
+
+test('tiny, tall and wide pictures are pictures', async () => {
+  for (const [width, height] of [
+    [1, 1],
+    [3, 2],
+    [220, 3800],
+    [6000, 26],
+  ]) {
+    for (const format of FORMATS) {
+      const picture = await decode(await write(paintSlope(width, height), format));
+      assert.deepEqual([picture.width, picture.height], [width, height], format);
+    }
+  }
+});
+
+/** Where an upright pixel lies in the stored picture of `width` x `height`, by EXIF orientation. */
+const STORED_AT: readonly ((x: number, y: number, w: number, h: number) => readonly number[])[] = [
+  (x, y) => [x, y],
+  (x, y, w) => [w - 1 - x, y],
+  (x, y, w, h) => [w - 1 - x, h - 1 - y],
+  (x, y, _w, h) => [x, h - 1 - y],
+  (x, y) => [y, x],
+  (x, y, _w, h) => [y, h - 1 - x],
+  (x, y, w, h) => [w - 1 - y, h - 1 - x],
+  (x, y, w) => [w - 1 - y, x],
+];
+
+test('all eight orientations are turned upright', async () => {
+  const stored = paintSlope(48, 32);
+  for (const [index, storedAt] of STORED_AT.entries()) {
+    const orientation = index + 1;
+    const turned = () => asSharp(stored).withMetadata({ orientation });
+    const files = [
+      await turned().jpeg({ quality: 97, chromaSubsampling: '4:4:4' }).toBuffer(),
+      await turned().png().toBuffer(),
+      await turned().webp({ lossless: true }).toBuffer(),
+    ];
+    for (const file of files) {
+      const picture = await decode(file);
+      const upright = orientation < 5 ? [48, 32] : [32, 48];
+      assert.deepEqual([picture.width, picture.height], upright);
+      for (let y = 1; y < picture.height; y += 5) {
+        for (let x = 1; x < picture.width; x += 5) {
+          const [fromX, fromY] = storedAt(x, y, 48, 32);
+          const at = (fromY * 48 + fromX) * 3;
+          const expected = [...stored.data.subarray(at, at + 3), 255];
+          requireNear(pixelAt(picture, x, y), expected, 5, `orientation ${orientation}`);
+        }
+      }
+    }
+  }
+});
+
+test('an embedded profile is converted to sRGB, in 8 and in 16 bits', async () => {
+  const colour = [200, 40, 90];
+  const even = () => asSharp(paint(16, 16, 3, () => colour));
+  const files = {
+    'p3 jpeg': await even().withIccProfile('p3').jpeg({ quality: 100 }).toBuffer(),
+    'p3 png': await even().withIccProfile('p3').png().toBuffer(),
+    'srgb jpeg': await even().withIccProfile('srgb').jpeg({ quality: 100 }).toBuffer(),
+    'p3 webp': await even().withIccProfile('p3').webp({ lossless: true }).toBuffer(),
+    'p3 16 bit': await even().toColourspace('rgb16').withIccProfile('p3').png().toBuffer(),
+    'srgb 16 bit': await even().toColourspace('rgb16').withIccProfile('srgb').png().toBuffer(),
+  };
+  for (const [name, file] of Object.entries(files)) {
+    requireNear(pixelAt(await decode(file), 8, 8), [...colour, 255], 3, name);
+  }
+  // Without the conversion it would be this far off, so the above can fail.
+  const { data } = await sharp(files['p3 png'], { ignoreIcc: true })
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  assert.ok(Math.abs(data[0] - colour[0]) > 8);
+});
+
+test('CMYK, with a profile and without, comes out in its colours', async () => {
+  const colour = [160, 120, 110];
+  const even = () => asSharp(paint(16, 16, 3, () => colour));
+  const withProfile = await even().withIccProfile('cmyk').jpeg({ quality: 100 }).toBuffer();
+  assert.equal((await sharp(withProfile).metadata()).space, 'cmyk');
+  requireNear(pixelAt(await decode(withProfile), 8, 8), [...colour, 255], 16, 'with');
+  const without = await even().toColourspace('cmyk').jpeg({ quality: 100 }).toBuffer();
+  requireNear(pixelAt(await decode(without), 8, 8), [...colour, 255], 40, 'without');
+});
+
+test('grey, 16 bits and palettes come out as RGB', async () => {
+  const grey = paint(16, 16, 1, () => [77]);
+  const deep = sharp(new Uint16Array(16 * 16 * 3).fill(77 * 257), {
+    raw: { width: 16, height: 16, channels: 3 },
+  });
+  const files = {
+    'grey jpeg': await asSharp(grey).toColourspace('b-w').jpeg().toBuffer(),
+    'grey png': await asSharp(grey).toColourspace('b-w').png().toBuffer(),
+    'grey jxl': await writeJxl(grey),
+    'grey 16 jxl': await writeJxl(grey, { sixteenBit: true }),
+    'rgb 16 jxl': await writeJxl(
+      paint(16, 16, 3, () => [77, 77, 77]),
+      { sixteenBit: true },
+    ),
+    '16 png': await deep.toColourspace('rgb16').png().toBuffer(),
+    palette: await asSharp(paint(16, 16, 3, () => [77, 77, 77]))
+      .png({ palette: true })
+      .toBuffer(),
+  };
+  assert.equal((await sharp(files['16 png']).metadata()).depth, 'ushort');
+  for (const [name, file] of Object.entries(files)) {
+    const picture = await decode(file);
+    requireNear(pixelAt(picture, 3, 3), [77, 77, 77, 255], 2, name);
+  }
+});
+
+test("the source's own transparency is kept", async () => {
+  const pixels = paint(16, 16, 4, x => (x < 8 ? [200, 50, 20, 64] : [20, 50, 200, 255]));
+  const greyAlpha = paint(16, 16, 2, x => [99, x < 8 ? 64 : 255]);
+  const files = {
+    png: await asSharp(pixels).png().toBuffer(),
+    palette: await asSharp(pixels).png({ palette: true }).toBuffer(),
+    webp: await asSharp(pixels).webp({ lossless: true }).toBuffer(),
+    avif: await asSharp(pixels).avif({ quality: 95, chromaSubsampling: '4:4:4' }).toBuffer(),
+    jxl: await writeJxl(pixels),
+  };
+  for (const [name, file] of Object.entries(files)) {
+    const picture = await decode(file);
+    assert.equal(picture.translucent, true, name);
+    requireNear(pixelAt(picture, 2, 2), [200, 50, 20, 64], 6, name);
+    requireNear(pixelAt(picture, 13, 2), [20, 50, 200, 255], 6, name);
+  }
+  for (const file of [
+    await asSharp(greyAlpha).toColourspace('b-w').png().toBuffer(),
+    await writeJxl(greyAlpha),
+  ]) {
+    const picture = await decode(file);
+    assert.equal(picture.translucent, true);
+    requireNear(pixelAt(picture, 2, 2), [99, 99, 99, 64], 1);
+  }
+});

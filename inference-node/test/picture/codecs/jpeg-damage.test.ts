@@ -1,0 +1,193 @@
+import assert from 'node:assert/strict';
+import { before, test } from 'node:test';
+import sharp from 'sharp';
+import { ContractError } from '#contract/errors.ts';
+import { decodeFile } from '../../../src/picture/codecs/decode.ts';
+import { asSharp, findJpegMarker, type Pixels, paint } from '../pictures.ts';
+
+const END = Buffer.from([0xff, 0xd9]);
+const WIDTH = 104;
+const HEIGHT = 72;
+
+/** Busy everywhere, so that no part of the file is short of data. */
+const BUSY: Pixels = paint(WIDTH, HEIGHT, 3, (x, y) => [
+  (x * y) % 256,
+  (x * 7 + y * 13) % 256,
+  (x ^ y) & 255,
+]);
+
+/** Undefined: refused, for the picture's own fault. */
+async function decode(file: Buffer): Promise<Uint32Array | undefined> {
+  try {
+    const { rgba } = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+    return rgba;
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    assert.equal(error.code, 'PROCESSING_FAILED');
+    assert.equal(error.retryable, false);
+    return undefined;
+  }
+}
+
+function dataStart(file: Buffer): number {
+  const scan = findJpegMarker(file, 0xda);
+  return scan + 2 + file.readUInt16BE(scan + 2);
+}
+
+/** Grey, with a restart marker behind every row of blocks: pictures of one row, joined. */
+async function writeRestarts(): Promise<Buffer> {
+  const rows = await Promise.all(
+    Array.from({ length: HEIGHT / 8 }, (_, row) =>
+      sharp(BUSY.data, { raw: { width: WIDTH, height: HEIGHT, channels: 3 } })
+        .extract({ left: 0, top: 8 * row, width: WIDTH, height: 8 })
+        .toColourspace('b-w')
+        .jpeg({ quality: 80, optimizeCoding: false })
+        .toBuffer(),
+    ),
+  );
+  const head = Buffer.from(rows[0].subarray(0, dataStart(rows[0])));
+  head.writeUInt16BE(HEIGHT, findJpegMarker(head, 0xc0) + 5);
+  const scan = findJpegMarker(head, 0xda);
+  const interval = Buffer.from([0xff, 0xdd, 0, 4, 0, WIDTH / 8]);
+  const data = rows.flatMap((row, i) => {
+    const codes = row.subarray(dataStart(row), row.length - END.length);
+    return i === 0 ? [codes] : [Buffer.from([0xff, 0xd0 + ((i - 1) & 7)]), codes];
+  });
+  return Buffer.concat([head.subarray(0, scan), interval, head.subarray(scan), ...data, END]);
+}
+
+/** As frames of motion JPEG come: the codes are those of the standard, and not in the file. */
+function withoutTables(file: Buffer): Buffer {
+  const parts = [file.subarray(0, 2)];
+  for (let at = 2; ; ) {
+    const end = at + 2 + file.readUInt16BE(at + 2);
+    if (file[at + 1] === 0xda) return Buffer.concat([...parts, file.subarray(at)]);
+    if (file[at + 1] !== 0xc4) parts.push(file.subarray(at, end));
+    at = end;
+  }
+}
+
+const FILES = new Map<string, Buffer>();
+
+before(async () => {
+  const busy = () => asSharp(BUSY);
+  const full = { quality: 80, chromaSubsampling: '4:4:4' } as const;
+  FILES.set('4:2:0', await busy().jpeg({ quality: 80 }).toBuffer());
+  FILES.set('4:4:4', await busy().jpeg(full).toBuffer());
+  FILES.set('grey', await busy().toColourspace('b-w').jpeg().toBuffer());
+  FILES.set('progressive', await busy().jpeg({ progressive: true }).toBuffer());
+  const standard = await busy()
+    .jpeg({ ...full, optimizeCoding: false })
+    .toBuffer();
+  FILES.set('without tables', withoutTables(standard));
+  FILES.set('restarts', await writeRestarts());
+});
+
+function insertFirst(file: Buffer, segment: string): Buffer {
+  return Buffer.concat([file.subarray(0, 2), Buffer.from(segment, 'hex'), file.subarray(2)]);
+}
+
+/** What libjpeg warns of and reads right, put into a whole file. */
+const ODDITIES: Readonly<Record<string, (file: Buffer) => Buffer>> = {
+  'a spectral selection of 0 to 0': file => {
+    const odd = Buffer.from(file);
+    const end = dataStart(odd);
+    assert.deepEqual([...odd.subarray(end - 3, end)], [0, 63, 0]);
+    odd[end - 2] = 0;
+    return odd;
+  },
+  'stray bytes between segments': file => {
+    const at = findJpegMarker(file, 0xc0);
+    return Buffer.concat([file.subarray(0, at), Buffer.from([0, 7, 0]), file.subarray(at)]);
+  },
+  "an unknown code of Adobe's": file => insertFirst(file, 'ffee000e41646f626500640000000009'),
+  'an unknown revision of JFIF': file => insertFirst(file, 'ffe000104a46494600070200000100010000'),
+};
+
+test('what libjpeg warns of and reads right costs no picture', async () => {
+  for (const kind of ['4:2:0', '4:4:4']) {
+    const file = FILES.get(kind) as Buffer;
+    const whole = await decode(file);
+    assert.ok(whole);
+    for (const [name, spoil] of Object.entries(ODDITIES)) {
+      assert.deepEqual(await decode(spoil(file)), whole, `${kind} with ${name}`);
+    }
+  }
+});
+
+test('a harmless warning does not hide damage behind it', async () => {
+  for (const kind of ['4:2:0', '4:4:4']) {
+    for (const [name, spoil] of Object.entries(ODDITIES)) {
+      const odd = spoil(FILES.get(kind) as Buffer);
+      const start = dataStart(odd);
+      const length = odd.length - start;
+      const at = (share: number) => start + Math.floor(length * share);
+      const damaged = {
+        cut: odd.subarray(0, at(0.5)),
+        'cut, with an end': Buffer.concat([odd.subarray(0, at(0.5)), END]),
+        'its middle lost': Buffer.concat([odd.subarray(0, at(0.4)), odd.subarray(at(0.6))]),
+        'its end lost': Buffer.concat([odd.subarray(0, at(0.97)), END]),
+      };
+      for (const [damage, file] of Object.entries(damaged)) {
+        assert.equal(await decode(file), undefined, `${kind} with ${name}, ${damage}`);
+      }
+    }
+  }
+});
+
+test('a JPEG that lacks its end marker alone is read', async () => {
+  for (const [kind, file] of FILES) {
+    const whole = await decode(file);
+    assert.ok(whole, kind);
+    assert.deepEqual(await decode(file.subarray(0, file.length - END.length)), whole, kind);
+  }
+});
+
+test('a cut JPEG, with an end marker behind the cut or without, never lacks a pixel', async () => {
+  for (const [kind, file] of FILES) {
+    const whole = await decode(file);
+    const start = dataStart(file);
+    // Through the file, and every one near its end, where the last rows are.
+    const cuts = Array.from({ length: 50 }, (_, i) => Math.floor((file.length * i) / 50));
+    for (let at = file.length - 30; at < file.length; at++) cuts.push(at);
+    let refused = 0;
+    for (const at of cuts) {
+      const cut = file.subarray(0, at);
+      const files = at > start && kind !== 'progressive' ? [cut, Buffer.concat([cut, END])] : [cut];
+      for (const damaged of files) {
+        // Too short to be any picture.
+        if (at < 12) continue;
+        const pixels = await decode(damaged);
+        if (pixels === undefined) refused++;
+        else assert.deepEqual(pixels, whole, `${kind} cut at ${at} of ${file.length}`);
+      }
+    }
+    assert.ok(refused > cuts.length * 0.8, `${kind}: ${refused} refused`);
+  }
+});
+
+test('codes that end too early are damage, in the last rows too', async () => {
+  // A whole row of blocks lost, of a picture without rows that are decoded ahead.
+  const file = FILES.get('restarts') as Buffer;
+  const last = file.lastIndexOf(Buffer.from([0xff, 0xd7]));
+  assert.ok(last > 0);
+  const lost = Buffer.concat([file.subarray(0, last), END]);
+  assert.equal(await decode(lost), undefined, 'the last row');
+  const skipped = Buffer.from(file);
+  skipped[last + 1] = 0xd3;
+  assert.equal(await decode(skipped), undefined, 'a restart marker out of turn');
+});
+
+test("bytes behind the picture's last block are no damage", async () => {
+  for (const kind of ['4:2:0', '4:4:4', 'grey', 'restarts']) {
+    const file = FILES.get(kind) as Buffer;
+    const whole = await decode(file);
+    const body = file.subarray(0, file.length - END.length);
+    const padded = Buffer.concat([body, Buffer.from([1, 2, 3, 0, 0xff, 0xd3, 9]), END]);
+    assert.deepEqual(await decode(padded), whole, kind);
+  }
+  const file = FILES.get('progressive') as Buffer;
+  const body = file.subarray(0, file.length - END.length);
+  const padded = Buffer.concat([body, Buffer.alloc(16), END]);
+  assert.deepEqual(await decode(padded), await decode(file), 'progressive');
+});

@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { decodeFile } from '../../../src/picture/codecs/decode.ts';
+import { decodeWithDjxl, encodeWithCjxl } from '../../../src/picture/codecs/jxl-tools.ts';
+import { hasJxlTools, jxlPixelsMax, WASM_PIXELS_MAX } from '../../../src/picture/jxl-limit.ts';
+import { viewAsBytes } from '../../../src/picture/rgba-picture.ts';
+import { paint, paintSlope, readJxl, writeJxl } from '../pictures.ts';
+import { CMYK_ALPHA_JXL, CMYK_JXL, DEPTH_ALPHA_JXL } from './extra-channels.ts';
+
+// A folder of its own: in the machine's, others have files for a moment.
+const temporary = mkdtempSync(path.join(tmpdir(), 'matting-test-jxl-'));
+process.env.TMPDIR = temporary;
+after(() => rmSync(temporary, { recursive: true }));
+
+const skip = hasJxlTools() ? false : 'NOT TESTED: libjxl-tools (djxl, cjxl) are not installed';
+if (skip !== false) console.error(`${'*'.repeat(90)}\n${skip}\n${'*'.repeat(90)}`);
+
+const SIZE = { width: 150, height: 100 };
+const picture = paint(SIZE.width, SIZE.height, 4, (x, y) => [x, y, 128, (x ^ y) & 255]);
+const GOOD = { distance: 1, effort: 3 };
+const asIs = { declared: undefined, onOpened: () => undefined };
+
+test('the limit is what this machine can do', () => {
+  assert.equal(jxlPixelsMax(), hasJxlTools() ? 100_000_000 : WASM_PIXELS_MAX);
+});
+
+test('files that are cut short or no JPEG XL fail, and leave nothing behind', {
+  skip,
+}, async () => {
+  const file = await writeJxl(picture);
+  for (const broken of [Buffer.alloc(0), Buffer.from('no picture'), file.subarray(0, 700)]) {
+    await assert.rejects(decodeWithDjxl(broken, SIZE), { code: 'PROCESSING_FAILED' });
+  }
+  // Another size than the header's, which the memory was made for.
+  await assert.rejects(decodeWithDjxl(file, { width: 151, height: 100 }), {
+    code: 'PROCESSING_FAILED',
+  });
+  const left = readdirSync(path.join(tmpdir(), `matting-jxl-${process.getuid?.()}`));
+  // Links, to descriptors of whoever follows them.
+  assert.deepEqual(left, ['pixels-ec0.ppm', 'pixels-ec1.pgm', 'pixels-ec2.pgm', 'pixels.ppm']);
+});
+
+/** Running programs named cjxl below a process; zombies do not run. */
+function cjxlBelow(pid: number): number[] {
+  try {
+    const tasks = readdirSync(`/proc/${pid}/task`);
+    return tasks
+      .flatMap(task => readFileSync(`/proc/${pid}/task/${task}/children`, 'utf8').split(' '))
+      .filter(Boolean)
+      .map(Number)
+      .filter(child => readFileSync(`/proc/${child}/comm`, 'utf8').trim() === 'cjxl');
+  } catch {
+    // A process of them has just ended.
+    return [];
+  }
+}
+
+function runs(pid: number): boolean {
+  try {
+    return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
+  } catch {
+    return false;
+  }
+}
+
+test('a program ends with the worker that started it', { skip }, async () => {
+  const program = new URL('./cjxl-parent.ts', import.meta.url).pathname;
+  const parent = spawn(process.execPath, [program], { stdio: 'ignore' });
+  let started: number[] = [];
+  for (let tries = 0; started.length === 0 && tries < 1500; tries++) {
+    await sleep(20);
+    started = cjxlBelow(parent.pid ?? 0);
+  }
+  assert.equal(started.length, 1);
+  parent.kill('SIGKILL');
+  await once(parent, 'exit');
+  for (let tries = 0; runs(started[0]) && tries < 500; tries++) await sleep(20);
+  assert.equal(runs(started[0]), false);
+});
+
+test('pixels of every kind come out as WebAssembly gives them', { skip }, async () => {
+  const files = [
+    await writeJxl(picture),
+    await writeJxl(picture, { distance: 1 }),
+    await writeJxl(paintSlope(SIZE.width, SIZE.height)),
+    await writeJxl(paintSlope(SIZE.width, SIZE.height), { sixteenBit: true }),
+    await writeJxl(paint(SIZE.width, SIZE.height, 1, (x, y) => [x ^ y])),
+    await writeJxl(paint(SIZE.width, SIZE.height, 2, (x, y) => [x, y])),
+  ];
+  for (const [index, file] of files.entries()) {
+    const { rgba } = await decodeFile(file, asIs);
+    const expected = viewAsBytes(rgba);
+    const actual = await decodeWithDjxl(file, SIZE);
+    const worst = actual.reduce(
+      (most, value, i) => Math.max(most, Math.abs(value - expected[i])),
+      0,
+    );
+    // Rounding of lossy colours differs between the versions of libjxl, and 16 bits to 8.
+    assert.ok(worst <= 2, `file ${index}: off by ${worst}`);
+  }
+});
+
+test('CMYK comes out with its black, through its own profile', { skip }, async () => {
+  // Without the black the second and the fourth would be white, as the paper is.
+  const colours = [
+    [255, 255, 255],
+    [118, 118, 118],
+    [32, 184, 184],
+    [0, 0, 0],
+  ];
+  for (const [file, alphas] of [
+    [CMYK_JXL, [255, 255, 255, 255]],
+    [CMYK_ALPHA_JXL, [255, 255, 64, 64]],
+  ] as const) {
+    const { rgba, ...opened } = await decodeFile(file, asIs);
+    assert.deepEqual([opened.width, opened.height], [16, 16]);
+    assert.equal(opened.translucent, file === CMYK_ALPHA_JXL);
+    const bytes = viewAsBytes(rgba);
+    for (const [column, colour] of colours.entries()) {
+      const at = 4 * (16 * 8 + 4 * column + 2);
+      const expected = [...colour, alphas[column]];
+      for (const [channel, value] of expected.entries()) {
+        assert.ok(Math.abs(bytes[at + channel] - value) <= 2, `${column}: ${bytes[at + channel]}`);
+      }
+    }
+    const cut = file.subarray(0, file.length - 20);
+    await assert.rejects(decodeFile(cut, asIs), { code: 'PROCESSING_FAILED' });
+  }
+});
+
+test('another channel beside colours and alpha is left out', { skip }, async () => {
+  const { rgba } = await decodeFile(DEPTH_ALPHA_JXL, asIs);
+  const bytes = viewAsBytes(rgba);
+  const pixelAt = (x: number) => [...bytes.subarray(4 * (16 * 8 + x), 4 * (16 * 8 + x + 1))];
+  assert.deepEqual(pixelAt(2), [255, 255, 255, 255]);
+  assert.deepEqual(pixelAt(10), [0, 255, 255, 64]);
+});
+
+test('CMYK is refused, not shown without its black, where the tools are missing', async t => {
+  if (hasJxlTools()) return t.skip('libjxl-tools are installed');
+  await assert.rejects(decodeFile(CMYK_JXL, asIs), { code: 'NODE_INCAPABLE' });
+});
+
+test('a cut-out is written with its alpha exactly, a mask without loss', { skip }, async () => {
+  const file = await encodeWithCjxl({ ...picture, channels: 4 }, GOOD);
+  const back = await readJxl(file);
+  assert.equal(back.channels, 4);
+  for (let i = 0; i < back.data.length; i += 4) {
+    assert.equal(back.data[i + 3], picture.data[i + 3]);
+    if (back.data[i + 3] > 0) assert.ok(Math.abs(back.data[i] - picture.data[i]) < 60);
+  }
+  const data = picture.data.subarray(0, SIZE.width * SIZE.height);
+  const mask = await readJxl(
+    await encodeWithCjxl({ data, ...SIZE, channels: 1 }, { distance: 0, effort: 3 }),
+  );
+  assert.equal(mask.channels, 1);
+  assert.deepEqual(mask.data, Buffer.from(data));
+});
+
+test('a picture larger than WebAssembly has memory for comes out', { skip }, async () => {
+  const size = { width: 8_000, height: 5_200 };
+  const data = Buffer.alloc(size.width * size.height, 77);
+  const file = await encodeWithCjxl({ data, ...size, channels: 1 }, { distance: 0, effort: 1 });
+  const decoded = await decodeFile(file, asIs);
+  assert.deepEqual([decoded.width, decoded.height, decoded.translucent], [8_000, 5_200, false]);
+  for (const at of [0, 20_000_000, decoded.rgba.length - 1]) {
+    assert.equal(decoded.rgba[at], 0xff4d4d4d);
+  }
+});

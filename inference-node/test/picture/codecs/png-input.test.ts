@@ -1,0 +1,138 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { decodeFile } from '../../../src/picture/codecs/decode.ts';
+import { createPng, createPngChunk } from '../pictures.ts';
+
+async function firstPixel(file: Buffer): Promise<number[]> {
+  const { rgba } = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+  return [rgba[0] & 255, (rgba[0] >>> 8) & 255, (rgba[0] >>> 16) & 255, rgba[0] >>> 24];
+}
+
+function requireNear(actual: readonly number[], expected: readonly number[], label: string): void {
+  for (const [i, value] of actual.entries()) {
+    assert.ok(Math.abs(value - expected[i]) <= 2, `${label}: ${actual} for ${expected}`);
+  }
+}
+
+const SIZE = { width: 8, height: 4 };
+const deep = (values: readonly number[]) => values.flatMap(value => [value, value]);
+const times = (count: number, values: readonly number[]) => Array(count).fill(values).flat();
+const u32 = (...values: number[]) =>
+  Buffer.concat(
+    values.map(value => {
+      const bytes = Buffer.alloc(4);
+      bytes.writeUInt32BE(value);
+      return bytes;
+    }),
+  );
+
+test('grey of every depth, with a transparent value and without', async () => {
+  for (const [depth, sample, level, key] of [
+    [1, 0xff, 255, 1],
+    [2, 0x55, 85, 1],
+    [4, 0x55, 85, 5],
+    [8, 77, 77, 77],
+    [16, 77, 77, 77 * 257],
+  ]) {
+    const fields = { ...SIZE, colourType: 0, depth, row: times(depth, [sample]) };
+    assert.deepEqual(await firstPixel(createPng(fields)), [level, level, level, 255]);
+    const chunks = [createPngChunk('tRNS', Buffer.from([key >>> 8, key & 255]))];
+    const keyed = await firstPixel(createPng({ ...fields, chunks }));
+    assert.deepEqual(keyed, [level, level, level, 0], `depth ${depth}`);
+  }
+});
+
+test('palettes of every depth, with alpha for some entries', async () => {
+  const palette = createPngChunk('PLTE', Buffer.from([10, 20, 30, 200, 100, 50]));
+  const chunks = [palette, createPngChunk('tRNS', Buffer.from([255, 128]))];
+  for (const [depth, sample] of [
+    [1, 0xff],
+    [2, 0x55],
+    [4, 0x11],
+    [8, 1],
+  ]) {
+    const fields = { ...SIZE, colourType: 3, depth, row: times(depth, [sample]) };
+    const opaque = await firstPixel(createPng({ ...fields, chunks: [palette] }));
+    assert.deepEqual(opaque, [200, 100, 50, 255]);
+    assert.deepEqual(await firstPixel(createPng({ ...fields, chunks })), [200, 100, 50, 128]);
+  }
+});
+
+test('colours and alpha of 8 and 16 bits', async () => {
+  const colour = [200, 100, 50];
+  for (const depth of [8, 16]) {
+    const store = depth === 8 ? (values: readonly number[]) => values : deep;
+    const read = (colourType: number, values: readonly number[], chunks: Buffer[] = []) => {
+      const row = times(SIZE.width, store(values));
+      return firstPixel(createPng({ ...SIZE, colourType, depth, row, chunks }));
+    };
+    assert.deepEqual(await read(2, colour), [...colour, 255]);
+    assert.deepEqual(await read(4, [77, 128]), [77, 77, 77, 128]);
+    assert.deepEqual(await read(6, [...colour, 128]), [...colour, 128]);
+    const key = depth === 8 ? colour.flatMap(value => [0, value]) : deep(colour);
+    const keyed = await read(2, colour, [createPngChunk('tRNS', Buffer.from(key))]);
+    assert.deepEqual(keyed, [...colour, 0]);
+  }
+});
+
+test('gAMA, cHRM and cICP name the colours, each where nothing better does', async () => {
+  const colour = [200, 100, 50];
+  const linear = createPngChunk('gAMA', u32(100_000));
+  const srgbGamma = createPngChunk('gAMA', u32(45_455));
+  const p3 = [31270, 32900, 68000, 32000, 26500, 69000, 15000, 6000];
+  const wide = createPngChunk('cHRM', u32(...p3));
+  const named = createPngChunk('sRGB', Buffer.from([0]));
+  const cicp = (primaries: number, transfer: number) =>
+    createPngChunk('cICP', Buffer.from([primaries, transfer, 0, 1]));
+  const cases: [string, Buffer[], number[]][] = [
+    ['sRGB gamma', [srgbGamma], colour],
+    ['no gamma at all', [createPngChunk('gAMA', u32(0))], colour],
+    ['primaries without a space', [createPngChunk('cHRM', Buffer.alloc(32))], colour],
+    ['linear', [linear], [229, 168, 122]],
+    ['P3', [srgbGamma, wide], [215, 93, 31]],
+    ['sRGB above gAMA', [named, linear, wide], colour],
+    ['cICP above sRGB', [named, cicp(12, 13)], [215, 93, 31]],
+    ['cICP of sRGB above gAMA', [linear, cicp(1, 13)], colour],
+    ['code points that are unspecified', [cicp(2, 2)], colour],
+  ];
+  for (const depth of [8, 16]) {
+    for (const [label, chunks, expected] of cases) {
+      const row = times(SIZE.width, depth === 8 ? colour : deep(colour));
+      const file = createPng({ ...SIZE, colourType: 2, depth, row, chunks });
+      requireNear(await firstPixel(file), [...expected, 255], `${label}, ${depth} bits`);
+    }
+  }
+});
+
+test('a high dynamic range comes to the range of a screen, by one curve for all pictures', async () => {
+  const read = (transfer: number, value: number) => {
+    const chunks = [createPngChunk('cICP', Buffer.from([9, transfer, 0, 1]))];
+    const row = times(
+      SIZE.width,
+      Array(3)
+        .fill([value >>> 8, value & 255])
+        .flat(),
+    );
+    return firstPixel(createPng({ ...SIZE, colourType: 2, depth: 16, row, chunks }));
+  };
+  // PQ: black, 10 and 203 cd/m2 (diffuse white of ITU-R BT.2408), 1000 and beyond.
+  const pq = [0, 0.3017, 0.5807, 0.7518, 1].map(sample => read(16, Math.round(sample * 65_535)));
+  // HLG: black, grey of 18 %, diffuse white, peak.
+  const hlg = [0, 0.38, 0.75, 1].map(sample => read(18, Math.round(sample * 65_535)));
+  for (const [[r, g, b], expected] of [
+    [await pq[0], 0],
+    [await pq[1], 63],
+    [await pq[2], 229],
+    [await pq[3], 255],
+    [await pq[4], 255],
+    [await hlg[0], 0],
+    [await hlg[2], 229],
+    [await hlg[3], 255],
+  ] as const) {
+    assert.ok(Math.abs(r - expected) <= 3, `${r} for ${expected}`);
+    // Grey stays grey.
+    assert.ok(Math.abs(r - g) <= 1 && Math.abs(g - b) <= 1);
+  }
+  const grey = (await hlg[1])[0];
+  assert.ok(grey > 90 && grey < 130, `${grey}`);
+});

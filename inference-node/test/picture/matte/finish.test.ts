@@ -1,0 +1,181 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import sharp from 'sharp';
+import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
+import { isSrgbProfile } from '../../../src/picture/codecs/colour/icc.ts';
+import { decodeFile } from '../../../src/picture/codecs/decode.ts';
+import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
+import { viewAsPixels } from '../../../src/picture/rgba-picture.ts';
+import { finishPicture } from '../../../src/picture/worker/finish.ts';
+import { asSharp, type Pixels, paint, paintSlope, readJxl, readRgba } from '../pictures.ts';
+
+/** What the models gave, as they gave it. */
+const PLAIN = { refinement: false, foregroundEstimation: false, resultKind: 'cutout' } as const;
+
+async function finish(
+  pixels: Pixels,
+  format: OutputFormat,
+  options: { alpha?: Buffer; alphaSide?: number; resultKind?: 'cutout' | 'mask' } = {},
+): Promise<Buffer> {
+  const file = await asSharp(pixels).png().toBuffer();
+  const picture = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+  const { alphaSide = 32, resultKind = 'cutout' } = options;
+  const alpha = options.alpha ?? Buffer.alloc(alphaSide * alphaSide, 255);
+  const matte = { alpha, width: alphaSide, height: alphaSide, role: 'subject' as const };
+  const choices = { ...PLAIN, outputFormat: format, resultKind };
+  return (await finishPicture(picture, [matte], choices)).file;
+}
+
+/** Opaque in the middle, soft at its border, nothing outside. */
+function disc(side: number): Buffer {
+  const alpha = Buffer.alloc(side * side);
+  for (let i = 0; i < alpha.length; i++) {
+    const far = Math.hypot((i % side) - side / 2, Math.floor(i / side) - side / 2);
+    alpha[i] = Math.max(0, Math.min(255, (side * 0.3 - far) * 60 + 128));
+  }
+  return alpha;
+}
+
+const MEDIA_TYPES = { png: 'png', webp: 'webp', avif: 'heif' } as const;
+
+for (const format of OUTPUT_FORMATS) {
+  test(`${format}: the colours are the picture's, the alpha is the matte's`, async () => {
+    const slope = paintSlope(96, 64);
+    const result = await readRgba(await finish(slope, format), format);
+    assert.deepEqual([result.width, result.height], [96, 64]);
+    let difference = 0;
+    for (let i = 0; i < 96 * 64; i++) {
+      assert.ok(result.data[4 * i + 3] >= 253);
+      for (const c of [0, 1, 2]) {
+        difference += Math.abs(result.data[4 * i + c] - slope.data[3 * i + c]);
+      }
+    }
+    const mean = difference / (96 * 64 * 3);
+    assert.ok(mean <= (format === 'png' ? 0 : 3), `mean difference ${mean}`);
+  });
+
+  test(`${format}: nothing of the background is left where nothing is seen`, async () => {
+    const isFar = (x: number, y: number) => Math.hypot(x - 48, y - 48) >= 40;
+    // A blue subject; the green belongs to the background alone.
+    const picture = paint(96, 96, 3, (x, y) => (isFar(x, y) ? [40, 250, 40] : [30, 30, 200]));
+    const file = await finish(picture, format, { alpha: disc(96), alphaSide: 96 });
+    const { data } = await readRgba(file, format);
+    let hidden = 0;
+    let pixels = 0;
+    for (let i = 0; i < data.length / 4; i++) {
+      if (!isFar(i % 96, Math.floor(i / 96))) continue;
+      assert.equal(data[4 * i + 3], 0);
+      // An encoder may continue the subject's colour here: JPEG XL does.
+      hidden += data[4 * i + 1];
+      pixels += 1;
+      if (format === 'png') assert.deepEqual([...data.subarray(4 * i, 4 * i + 3)], [0, 0, 0]);
+    }
+    assert.ok(pixels > 1000);
+    assert.ok(hidden / pixels < 35, `${hidden / pixels} of green left a pixel`);
+  });
+
+  test(`${format}: a mask is the alpha alone, in one channel`, async () => {
+    const alpha = disc(48);
+    const options = { alpha, alphaSide: 48, resultKind: 'mask' } as const;
+    const file = await finish(paintSlope(48, 48), format, options);
+    if (format === 'jxl') {
+      const mask = await readJxl(file);
+      assert.equal(mask.channels, 1);
+      assert.deepEqual(mask.data, alpha);
+      return;
+    }
+    const metadata = await sharp(file).metadata();
+    assert.equal(metadata.format, MEDIA_TYPES[format]);
+    assert.equal(metadata.hasAlpha, false);
+    if (format === 'png') assert.deepEqual([metadata.channels, metadata.depth], [1, 'uchar']);
+    const read = await sharp(file).toColourspace('b-w').raw().toBuffer();
+    let worst = 0;
+    for (const [i, value] of alpha.entries()) worst = Math.max(worst, Math.abs(read[i] - value));
+    assert.ok(worst <= 1, `off by ${worst}`);
+  });
+
+  test(`${format}: nothing of the input's metadata is in the result`, async () => {
+    const canary = 'CANARY-5a3e1';
+    const exif = { IFD0: { ImageDescription: canary, Copyright: canary }, IFD3: gps(canary) };
+    const xmp = `<x:xmpmeta xmlns:x="adobe:ns:meta/"><a>${canary}</a></x:xmpmeta>`;
+    const file = await asSharp(paintSlope(40, 40))
+      .withExif(exif)
+      .withXmp(xmp)
+      .jpeg({ quality: 90 })
+      .toBuffer();
+    assert.ok(file.includes(canary));
+    const picture = await decodeFile(Buffer.concat([file, Buffer.from(`<html>${canary}</html>`)]), {
+      declared: undefined,
+      onOpened: () => undefined,
+    });
+    const alpha = Buffer.alloc(16, 255);
+    const matte = { alpha, width: 4, height: 4, role: 'subject' as const };
+    const choices = { ...PLAIN, outputFormat: format };
+    const result = await finishPicture(picture, [matte], choices);
+    for (const word of [canary, 'Exif', 'EXIF', 'xmpmeta', 'GPS', 'iCCP', 'pHYs', 'JFIF']) {
+      assert.equal(result.file.includes(word), false, word);
+    }
+    if (format === 'jxl') return;
+    const { exif: exifOut, xmp: xmpOut, iptc, icc } = await sharp(result.file).metadata();
+    assert.deepEqual([exifOut, xmpOut, iptc], [undefined, undefined, undefined]);
+    // How sRGB is said in this format.
+    assert.equal(icc !== undefined && isSrgbProfile(icc), format === 'webp');
+    assert.equal(result.file.includes('sRGB\0'), format === 'png');
+    assert.equal(result.file.includes(Buffer.from('nclx\0\x01\0\x0d')), format === 'avif');
+  });
+
+  test(`${format}: a cut-out that is opaque everywhere has alpha all the same`, async () => {
+    const file = await finish(paintSlope(33, 21), format);
+    if (format === 'jxl') assert.equal((await readJxl(file)).channels, 4);
+    else assert.equal((await sharp(file).metadata()).hasAlpha, true);
+    const { data } = await readRgba(file, format);
+    assert.ok(data.every((value, i) => i % 4 !== 3 || value === 255));
+  });
+
+  test(`${format}: one pixel has a cut-out`, async () => {
+    const result = await readRgba(
+      await finish(
+        paint(1, 1, 3, () => [9, 99, 199]),
+        format,
+      ),
+      format,
+    );
+    assert.deepEqual([result.width, result.height, result.data.length], [1, 1, 4]);
+  });
+}
+
+function gps(canary: string) {
+  return { GPSLatitudeRef: 'N', GPSLatitude: '51/1 30/1 0/1', GPSProcessingMethod: canary };
+}
+
+test("the source's transparency is multiplied into the result's", async () => {
+  const source = paint(64, 64, 4, x => [120, 130, 140, x < 32 ? 0 : 128]);
+  const alpha = Buffer.alloc(64 * 64, 128);
+  const options = { alpha, alphaSide: 64 };
+  const { data } = await readRgba(await finish(source, 'png', options), 'png');
+  assert.deepEqual([...data.subarray(0, 4)], [0, 0, 0, 0]);
+  assert.deepEqual([...data.subarray(4 * 40, 4 * 41)], [120, 130, 140, 64]);
+  const mask = await finish(source, 'png', { ...options, resultKind: 'mask' });
+  const grey = await sharp(mask).toColourspace('b-w').raw().toBuffer();
+  assert.deepEqual([grey[0], grey[40]], [0, 64]);
+});
+
+test('every format keeps alpha exactly', async () => {
+  const alpha = disc(80);
+  const read = async (format: OutputFormat) => {
+    const file = await finish(paintSlope(80, 80), format, { alpha, alphaSide: 80 });
+    const { data } = await readRgba(file, format);
+    return Math.max(...alpha.map((value, i) => Math.abs(value - data[4 * i + 3])));
+  };
+  for (const format of OUTPUT_FORMATS) assert.equal(await read(format), 0, format);
+});
+
+test('more JPEG XL than this machine can write is refused, not tried', async t => {
+  if (hasJxlTools()) return t.skip('libjxl-tools are installed: this machine can write all');
+  const size = { width: 8_000, height: 6_000 };
+  const picture = { ...size, rgba: viewAsPixels(Buffer.alloc(4)), translucent: false };
+  const matte = { alpha: Buffer.alloc(4, 255), width: 2, height: 2, role: 'subject' as const };
+  await assert.rejects(finishPicture(picture, [matte], { ...PLAIN, outputFormat: 'jxl' }), {
+    code: 'NODE_INCAPABLE',
+  });
+});

@@ -1,0 +1,403 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { after, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pino from 'pino';
+import sharp from 'sharp';
+import { ContractError } from '#contract/errors.ts';
+import { OUTPUT_FORMATS } from '#contract/formats.ts';
+import {
+  openPicturePool,
+  type PicturePoolOptions,
+} from '../../../src/picture/pool/open-picture-pool.ts';
+import type {
+  PictureLease,
+  PictureWorkerEnd,
+  WorkerPicturePool,
+} from '../../../src/picture/pool/picture-pool.ts';
+import { stop, WRITING_ENV } from '../../support/processes.ts';
+import { asSharp, paintSlope, readRgba, writeJxl } from '../pictures.ts';
+
+const NEVER = new AbortController().signal;
+const MODEL_SIZE = { width: 16, height: 16 };
+/** No picture of these tests comes near, of whatever it is a budget. */
+const ENOUGH = 2 ** 40;
+const ALPHA = Buffer.alloc(16 * 16, 255);
+
+const slopePng = await asSharp(paintSlope(40, 30)).png().toBuffer();
+const slopeJxl = await writeJxl(paintSlope(40, 30));
+/** 100 megapixels that fit into 100 KB: a second of work and 0.4 GB of pixels. */
+const heavyPng = await sharp({
+  create: { width: 10_000, height: 10_000, channels: 3, background: '#4a6' },
+})
+  .png()
+  .toBuffer();
+
+async function openPool(options: Partial<PicturePoolOptions> = {}): Promise<WorkerPicturePool> {
+  const pool = await openPicturePool({
+    workers: 1,
+    childEnv: {},
+    log: pino({ level: 'silent' }),
+    ...options,
+  });
+  after(() => pool.close(0));
+  return pool;
+}
+
+function decode(lease: PictureLease, file: Buffer = slopePng, signal = NEVER) {
+  return lease.decode({ file, declared: undefined, modelInputs: [MODEL_SIZE] }, signal);
+}
+
+function finish(lease: PictureLease, outputFormat: (typeof OUTPUT_FORMATS)[number] = 'png') {
+  const mattes = [{ alpha: ALPHA, size: MODEL_SIZE, role: 'subject' }] as const;
+  const choices = { refinement: true, foregroundEstimation: true, outputFormat } as const;
+  return lease.finish({ mattes, ...choices, resultKind: 'cutout' }, NEVER);
+}
+
+function onlyPid(pool: WorkerPicturePool): number {
+  const [{ pid }] = pool.processes();
+  return pid;
+}
+
+async function untilGone(pid: number): Promise<void> {
+  for (let tries = 0; tries < 6000; tries++) {
+    try {
+      process.kill(pid, 0);
+    } catch {
+      return;
+    }
+    await sleep(10);
+  }
+  assert.fail(`process ${pid} is still there`);
+}
+
+/** What every failure must leave behind: a pool that works, with one more end of this kind. */
+async function requireRecovery(pool: WorkerPicturePool, end: PictureWorkerEnd): Promise<void> {
+  const lease = await pool.acquire('sync', NEVER);
+  await decode(lease);
+  const { width, height } = await finish(lease);
+  assert.deepEqual([width, height], [40, 30]);
+  lease.release();
+  const { [end]: ended, closed: _closed, ...others } = pool.ends();
+  assert.equal(ended, 1);
+  assert.deepEqual(
+    Object.values(others).filter(count => count !== 0),
+    [],
+  );
+}
+
+function isLost(error: unknown): boolean {
+  assert.ok(error instanceof ContractError);
+  assert.equal(error.code, 'PICTURE_WORKER_LOST');
+  assert.equal(error.retryable, true);
+  return true;
+}
+
+function isImageFault(error: unknown): boolean {
+  assert.ok(error instanceof ContractError);
+  assert.equal(error.code, 'PROCESSING_FAILED');
+  assert.equal(error.retryable, false);
+  return true;
+}
+
+test('a worker killed over a decode loses its image, and is replaced', async () => {
+  const pool = await openPool();
+  const lease = await pool.acquire('sync', NEVER);
+  const pid = onlyPid(pool);
+  // Stopped, it cannot answer before the blow.
+  await stop(pid);
+  const decoding = decode(lease);
+  process.kill(pid, 'SIGKILL');
+  await assert.rejects(decoding, isLost);
+  await assert.rejects(finish(lease), isLost);
+  lease.release();
+  await requireRecovery(pool, 'image');
+});
+
+test('a worker killed while it holds or finishes an image loses it, and is replaced', async () => {
+  for (const killDuring of ['inference', 'finish']) {
+    const pool = await openPool();
+    const lease = await pool.acquire('sync', NEVER);
+    await decode(lease);
+    const pid = onlyPid(pool);
+    let finishing: Promise<unknown> | undefined;
+    if (killDuring === 'finish') {
+      await stop(pid);
+      finishing = finish(lease);
+    }
+    process.kill(pid, 'SIGKILL');
+    await assert.rejects(finishing ?? untilGone(pid).then(() => finish(lease)), isLost);
+    lease.release();
+    await requireRecovery(pool, 'image');
+  }
+});
+
+test('who waits while every worker dies before it is ready is told, and the pool recovers', async () => {
+  const childEnv: Record<string, string> = {};
+  const pool = await openPool({ childEnv });
+  // From now on each ends at its start.
+  childEnv.NODE_OPTIONS = '--no-such-option';
+  process.kill(onlyPid(pool), 'SIGKILL');
+  while (pool.ends().idle === 0) await sleep(5);
+  await assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_FAULT' });
+  delete childEnv.NODE_OPTIONS;
+  const lease = await pool.acquire('sync', NEVER);
+  assert.equal((await decode(lease)).width, 40);
+  lease.release();
+});
+
+test('a worker killed without an image is replaced', async () => {
+  const pool = await openPool();
+  const pid = onlyPid(pool);
+  process.kill(pid, 'SIGKILL');
+  while (pool.ends().idle === 0) await sleep(10);
+  await untilGone(pid);
+  await requireRecovery(pool, 'idle');
+});
+
+test('an image over its processor time is the image’s fault', async () => {
+  const cpuMs = { base: 50, perMegapixel: 0 };
+  const pool = await openPool({ limits: { cpuMs } });
+  const lease = await pool.acquire('sync', NEVER);
+  await assert.rejects(decode(lease, heavyPng), isImageFault);
+  lease.release();
+  cpuMs.base = ENOUGH;
+  await requireRecovery(pool, 'time_budget');
+});
+
+test('an image under which a worker stands still is not at fault', async () => {
+  const wallMs = { base: 500, perMegapixel: 0 };
+  const pool = await openPool({ limits: { wallMs } });
+  const lease = await pool.acquire('sync', NEVER);
+  await stop(onlyPid(pool));
+  await assert.rejects(decode(lease), isLost);
+  lease.release();
+  wallMs.base = ENOUGH;
+  await requireRecovery(pool, 'stalled');
+});
+
+test('an image over its memory is the image’s fault', async () => {
+  const residentBytes = { base: 180 * 2 ** 20, perMegapixel: 0 };
+  const pool = await openPool({ limits: { residentBytes } });
+  const lease = await pool.acquire('sync', NEVER);
+  await decode(lease);
+  await finish(lease);
+  lease.release();
+  const next = await pool.acquire('sync', NEVER);
+  // Stopped, it holds what it holds: under the budget it would stand still in peace.
+  await stop(onlyPid(pool));
+  residentBytes.base = 2 ** 20;
+  await assert.rejects(decode(next), isImageFault);
+  residentBytes.base = ENOUGH;
+  next.release();
+  await requireRecovery(pool, 'memory_budget');
+});
+
+test('an image given up while it is worked on goes with its worker, at once', async () => {
+  const pool = await openPool();
+  const lease = await pool.acquire('sync', NEVER);
+  const pid = onlyPid(pool);
+  await stop(pid);
+  const controller = new AbortController();
+  const decoding = decode(lease, slopePng, controller.signal);
+  const reason = new Error('the caller went away');
+  controller.abort(reason);
+  await assert.rejects(decoding, reason);
+  lease.release();
+  await untilGone(pid);
+  await requireRecovery(pool, 'abandoned');
+});
+
+test('a release in the middle of a call replaces the worker', async () => {
+  const pool = await openPool();
+  const lease = await pool.acquire('sync', NEVER);
+  const decoding = decode(lease, heavyPng);
+  lease.release();
+  await assert.rejects(decoding, isLost);
+  await requireRecovery(pool, 'abandoned');
+});
+
+test('an image given up between decode and finish leaves its worker as it was', async () => {
+  const pool = await openPool();
+  const pid = onlyPid(pool);
+  const lease = await pool.acquire('sync', NEVER);
+  await decode(lease);
+  lease.release();
+  lease.release();
+  const next = await pool.acquire('sync', NEVER);
+  await assert.rejects(finish(next), { code: 'NODE_FAULT' });
+  next.release();
+  assert.equal(onlyPid(pool), pid);
+  await assert.rejects(decode(next), /after its release/);
+});
+
+test('a bad image does not cost its worker', async () => {
+  const pool = await openPool();
+  const pid = onlyPid(pool);
+  const cases = [
+    [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
+    [slopePng.subarray(0, slopePng.length / 2), 'PROCESSING_FAILED'],
+    [slopeJxl.subarray(0, slopeJxl.length - 20), 'PROCESSING_FAILED'],
+  ] as const;
+  for (const [file, code] of cases) {
+    const lease = await pool.acquire('sync', NEVER);
+    await assert.rejects(decode(lease, file), { code, retryable: false });
+    lease.release();
+  }
+  const lease = await pool.acquire('sync', NEVER);
+  const declared = { width: 10, height: 10 };
+  const modelInputs = [MODEL_SIZE];
+  await assert.rejects(lease.decode({ file: slopePng, declared, modelInputs }, NEVER), {
+    code: 'PROCESSING_FAILED',
+    message: /declared/,
+  });
+  lease.release();
+  assert.equal(onlyPid(pool), pid);
+});
+
+test('every format comes out, with the inputs of several models', async () => {
+  const pool = await openPool({ workers: 2 });
+  assert.deepEqual(pool.capabilities.outputFormats, OUTPUT_FORMATS);
+  assert.ok(pool.capabilities.jxlPixelsMax >= 12_000_000);
+  for (const file of [slopePng, slopeJxl]) {
+    for (const format of OUTPUT_FORMATS) {
+      const lease = await pool.acquire('async', NEVER);
+      const modelInputs = [MODEL_SIZE, { width: 7, height: 9 }];
+      const decoded = await lease.decode({ file, declared: undefined, modelInputs }, NEVER);
+      assert.deepEqual([decoded.width, decoded.height], [40, 30]);
+      assert.deepEqual(
+        decoded.modelInputs.map(({ length }) => length),
+        [16 * 16 * 3, 7 * 9 * 3],
+      );
+      const finished = await finish(lease, format);
+      const result = await readRgba(finished.file, format);
+      assert.deepEqual([result.width, result.height], [40, 30]);
+      assert.ok(decoded.decodeMs > 0 && finished.encodeMs > 0 && finished.refineMs > 0);
+      lease.release();
+    }
+  }
+  const snapshot = pool.snapshot();
+  const { decodeMsPerMegapixel, encodeMsPerMegapixel, busy, waiting } = snapshot;
+  assert.ok(decodeMsPerMegapixel > 0 && encodeMsPerMegapixel > 0);
+  assert.deepEqual([...snapshot.decodeRates.keys()], ['png', 'jxl'], 'each format by itself');
+  assert.deepEqual([...snapshot.encodeRates.keys()], [...OUTPUT_FORMATS]);
+  const rates = [...snapshot.decodeRates.values(), ...snapshot.encodeRates.values()];
+  assert.ok(rates.every(rate => rate > 0));
+  assert.deepEqual([busy, waiting], [0, 0]);
+});
+
+test('a worker that has grown too large is replaced after its image', async () => {
+  const pool = await openPool({ limits: { idleResidentBytesMax: 1 } });
+  const pid = onlyPid(pool);
+  const lease = await pool.acquire('sync', NEVER);
+  await decode(lease);
+  await finish(lease);
+  lease.release();
+  const next = await pool.acquire('sync', NEVER);
+  assert.notEqual(onlyPid(pool), pid);
+  assert.equal(pool.ends().recycled, 1);
+  next.release();
+});
+
+test('sync goes before async, and who gives up leaves the line', async () => {
+  const pool = await openPool();
+  const held = await pool.acquire('sync', NEVER);
+  const order: string[] = [];
+  const take = async (name: string, priority: 'sync' | 'async', signal = NEVER) => {
+    const lease = await pool.acquire(priority, signal);
+    order.push(name);
+    lease.release();
+    assert.ok(lease.waitMs > 0);
+  };
+  const gone = new AbortController();
+  const taken = [
+    take('async 1', 'async'),
+    take('async 2', 'async'),
+    take('sync 1', 'sync'),
+    take('sync 2', 'sync'),
+  ];
+  const leaving = take('gone', 'sync', gone.signal);
+  assert.deepEqual([pool.snapshot().busy, pool.snapshot().waiting], [1, 5]);
+  gone.abort(new Error('no longer'));
+  await assert.rejects(leaving, /no longer/);
+  assert.equal(pool.snapshot().waiting, 4);
+  held.release();
+  await Promise.all(taken);
+  assert.deepEqual(order, ['sync 1', 'sync 2', 'async 1', 'async 2']);
+  await assert.rejects(pool.acquire('sync', gone.signal), /no longer/);
+});
+
+test('closing refuses, lets an image finish in its grace, and leaves no process', async () => {
+  const pool = await openPool({ workers: 2 });
+  const pids = pool.processes().map(({ pid }) => pid);
+  const lease = await pool.acquire('sync', NEVER);
+  const other = await pool.acquire('sync', NEVER);
+  const waiting = assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  const closed = pool.close(60_000);
+  await waiting;
+  await assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  await decode(lease);
+  await finish(lease);
+  lease.release();
+  other.release();
+  await closed;
+  assert.deepEqual(pool.processes(), []);
+  for (const pid of pids) await untilGone(pid);
+});
+
+test('closing without grace ends the image inside', async () => {
+  const pool = await openPool();
+  const pid = onlyPid(pool);
+  const lease = await pool.acquire('sync', NEVER);
+  await stop(pid);
+  const decoding = assert.rejects(decode(lease), { code: 'NODE_UNAVAILABLE' });
+  const slow = pool.close(60_000);
+  await pool.close(0);
+  await Promise.all([slow, decoding]);
+  await untilGone(pid);
+});
+
+test('workers that cannot start are an error at once, with nothing left behind', async () => {
+  const lines: string[] = [];
+  const log = pino({ level: 'debug' }, { write: line => void lines.push(line) });
+  const opening = openPicturePool({
+    workers: 2,
+    childEnv: { NODE_OPTIONS: '--no-such-option' },
+    log,
+  });
+  await assert.rejects(opening, /a picture worker did not start \(exit code 9\)/);
+  assert.ok(lines.some(line => line.includes('picture worker died')));
+});
+
+test('what a worker writes is a line of the log, of neither output of the node', async () => {
+  const lines: { msg: string; line?: string; place?: number; workerPid?: number }[] = [];
+  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+  const pool = await openPool({ log, childEnv: WRITING_ENV });
+  const pid = onlyPid(pool);
+  await pool.close(0);
+  const written = lines.filter(({ msg }) => msg === 'picture worker wrote');
+  assert.deepEqual(written.map(({ line, place, workerPid }) => [line, place, workerPid]).sort(), [
+    ['(process:1): GLib-WARNING', 0, pid],
+    ['on the standard output', 0, pid],
+  ]);
+});
+
+test('no worker outlives the process that opened the pool', async () => {
+  const { spawn } = await import('node:child_process');
+  const program = new URL('../../../src/picture/pool/open-picture-pool.ts', import.meta.url);
+  const script = `
+    import pino from 'pino';
+    const { openPicturePool } = await import('${program.href}');
+    const log = pino({ level: 'silent' });
+    const pool = await openPicturePool({ workers: 1, childEnv: {}, log });
+    process.send(pool.processes()[0].pid);
+    setInterval(() => undefined, 1000);
+  `;
+  const parent = spawn(process.execPath, ['--input-type=module', '--eval', script], {
+    cwd: new URL('..', import.meta.url),
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
+  const [pid] = (await once(parent, 'message')) as [number];
+  parent.kill('SIGKILL');
+  await untilGone(pid);
+});

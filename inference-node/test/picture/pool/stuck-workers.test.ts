@@ -1,0 +1,104 @@
+/** Picture workers that are killed and do not die, as behind a disk that hangs. */
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import pino from 'pino';
+import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
+import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
+import type { PictureLease, WorkerPicturePool } from '../../../src/picture/pool/picture-pool.ts';
+import { asSharp, paintSlope } from '../pictures.ts';
+
+const NEVER = new AbortController().signal;
+const MODEL_SIZE = { width: 16, height: 16 };
+const png = await asSharp(paintSlope(40, 30)).png().toBuffer();
+
+async function openPool(context: TestContext, workers: number, killWaitMaxMs = 100) {
+  const lines: { msg: string; workerPid?: number }[] = [];
+  const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+  const pool = await openPicturePool({ workers, childEnv: {}, log, limits: { killWaitMaxMs } });
+  context.after(() => pool.close(0));
+  return { pool, lines };
+}
+
+function decode(lease: PictureLease, signal = NEVER) {
+  return lease.decode({ file: png, declared: undefined, modelInputs: [MODEL_SIZE] }, signal);
+}
+
+/** Resolves when the pool's snapshot is as wanted; at once where it is. */
+function untilPool(pool: WorkerPicturePool, wanted: () => boolean): Promise<void> {
+  if (wanted()) return Promise.resolve();
+  return new Promise(resolve => {
+    const unsubscribe = pool.onChange(() => {
+      if (!wanted()) return;
+      unsubscribe();
+      resolve();
+    });
+  });
+}
+
+/** An image given up in a worker that does not die. Returns the process, for the test to end. */
+async function loseImage(context: TestContext, pool: WorkerPicturePool): Promise<number> {
+  const before = pool.snapshot().workersStuck;
+  const free = new Set(pool.processes().map(({ pid }) => pid));
+  const lease = await pool.acquire('sync', NEVER);
+  // Which one has it: the first that is not stuck.
+  const pid = [...free][before];
+  context.after(() => killStopped(pid));
+  process.kill(pid, 'SIGSTOP');
+  const caller = new AbortController();
+  const given = assert.rejects(decode(lease, caller.signal), /the caller went away/);
+  caller.abort(new Error('the caller went away'));
+  await given;
+  lease.release();
+  return pid;
+}
+
+test('the image ends at once, counted, while its process is waited for', async context => {
+  const { pool } = await openPool(context, 2, 3_600_000);
+  const pid = await loseImage(context, pool);
+  assert.deepEqual([pool.ends().abandoned, pool.snapshot().busy], [1, 0]);
+  const next = await pool.acquire('sync', NEVER);
+  assert.equal((await decode(next)).width, 40);
+  next.release();
+  killStopped(pid);
+});
+
+test('its place stays empty until its process is gone', async context => {
+  const { pool, lines } = await openPool(context, 2);
+  const pid = await loseImage(context, pool);
+  await untilPool(pool, () => pool.snapshot().workersStuck === 1);
+  assert.equal(pool.snapshot().state, 'ready');
+  assert.ok(lines.some(line => line.workerPid === pid && line.msg.endsWith('does not die')));
+  const held = await pool.acquire('sync', NEVER);
+  const waiting = pool.acquire('sync', NEVER);
+  assert.equal(pool.snapshot().waiting, 1, 'one worker is left of two');
+  killStopped(pid);
+  (await waiting).release();
+  held.release();
+  assert.equal(pool.snapshot().workersStuck, 0);
+  assert.deepEqual(pool.ends().abandoned, 1, 'counted once');
+});
+
+test('more than half of the workers: the pool has failed, and closes all the same', async context => {
+  const { pool } = await openPool(context, 2);
+  await loseImage(context, pool);
+  await untilPool(pool, () => pool.snapshot().workersStuck === 1);
+  const pid = await loseImage(context, pool);
+  const waiting = assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  await untilPool(pool, () => pool.snapshot().state === 'failed');
+  await waiting;
+  assert.match(pool.snapshot().failure ?? '', new RegExp(`^process ${pid} of picture worker 1 `));
+  await assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_UNAVAILABLE' });
+  await pool.close(60_000);
+  assert.equal(pool.processes().length, 2, 'they are named for who ends the node');
+});
+
+test('closing waits for no worker that does not die', async context => {
+  const { pool } = await openPool(context, 1);
+  const [{ pid }] = pool.processes();
+  context.after(() => killStopped(pid));
+  const lease = await pool.acquire('sync', NEVER);
+  process.kill(pid, 'SIGSTOP');
+  const decoding = assert.rejects(decode(lease), { code: 'NODE_UNAVAILABLE' });
+  await pool.close(0);
+  await decoding;
+});
