@@ -1,14 +1,14 @@
 /** The node's pipeline in this process, over real engines and picture workers, without gRPC. */
 import { pino } from 'pino';
 import type { OutputFormat } from '#contract/formats.ts';
-import { createAnswering } from '../inference-node/src/engine/answer-picture.ts';
-import { readCpuShare } from '../inference-node/src/engine/cpu-share.ts';
+import { createAnswering } from '../inference-node/src/engine/choice/answer-picture.ts';
+import { readCpuShare } from '../inference-node/src/engine/choice/cpu-share.ts';
 import {
   chooseEngineLayout,
   type EngineGoal,
   type EngineLayout,
-} from '../inference-node/src/engine/engine-layout.ts';
-import { openEnginePool } from '../inference-node/src/engine/open-engine-pool.ts';
+} from '../inference-node/src/engine/choice/engine-layout.ts';
+import { openEnginePool } from '../inference-node/src/engine/pool/open-engine-pool.ts';
 import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/src/memory-budget.ts';
 import { drawCheckPicture } from '../inference-node/src/models/check-picture.ts';
 import { detectInstructionSet } from '../inference-node/src/models/instruction-set.ts';

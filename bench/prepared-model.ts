@@ -9,7 +9,7 @@ import path from 'node:path';
 import { parseArgs } from 'node:util';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import sharp, { type Sharp } from 'sharp';
-import { createAnswering } from '../inference-node/src/engine/answer-picture.ts';
+import { createAnswering } from '../inference-node/src/engine/choice/answer-picture.ts';
 import { detectInstructionSet } from '../inference-node/src/models/instruction-set.ts';
 import { loadManifest, type ModelManifest } from '../inference-node/src/models/manifest.ts';
 import { prepareModel } from '../inference-node/src/models/prepare.ts';

@@ -1,8 +1,8 @@
 /** A plan's models on engines of their own, without a node around them. */
 import path from 'node:path';
 import pino from 'pino';
-import { createAnswering } from '../../inference-node/src/engine/answer-picture.ts';
-import { openEnginePool } from '../../inference-node/src/engine/open-engine-pool.ts';
+import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
+import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
 import { detectInstructionSet } from '../../inference-node/src/models/instruction-set.ts';
 import { parseModelSettings } from '../../inference-node/src/models/model-settings.ts';
 import { buildPlan, outlineOf } from '../../inference-node/src/models/plan.ts';

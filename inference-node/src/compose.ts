@@ -19,15 +19,15 @@ import pkg from '../../package.json' with { type: 'json' };
 import { Admission } from './admission.ts';
 import type { Config } from './config.ts';
 import { type ChildLeft, type DrainSteps, drainNode } from './drain.ts';
-import { createAnswering } from './engine/answer-picture.ts';
-import { readCpuShare } from './engine/cpu-share.ts';
-import { chooseEngineLayout, type EngineLayout } from './engine/engine-layout.ts';
+import { createAnswering } from './engine/choice/answer-picture.ts';
+import { readCpuShare } from './engine/choice/cpu-share.ts';
+import { chooseEngineLayout, type EngineLayout } from './engine/choice/engine-layout.ts';
 import {
   type ProviderChoice,
   requireParity,
   selectExecutionProvider,
-} from './engine/execution-provider.ts';
-import { openEnginePool } from './engine/open-engine-pool.ts';
+} from './engine/choice/execution-provider.ts';
+import { openEnginePool } from './engine/pool/open-engine-pool.ts';
 import { Callers } from './grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from './grpc/capacity.ts';
 import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';

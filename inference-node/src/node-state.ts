@@ -16,7 +16,7 @@
  *
  * failed goes before draining, draining before starting.
  */
-import type { EnginePoolSnapshot } from './engine/engine-pool.ts';
+import type { EnginePoolSnapshot } from './engine/pool/engine-pool.ts';
 import type { PicturePool } from './picture/pool/picture-pool.ts';
 
 export const NODE_STATES = ['starting', 'serving', 'draining', 'failed'] as const;

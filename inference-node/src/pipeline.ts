@@ -9,7 +9,7 @@
  */
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
-import type { EnginePool, EnginePriority, EngineResult } from './engine/engine-pool.ts';
+import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type { FinishChoices } from './picture/finish-choices.ts';
 import type {

@@ -1,7 +1,7 @@
 /** `models fetch`: brings weights into the cache and prepares them for this machine's CPU. */
 import type { Writable } from 'node:stream';
-import { createAnswering } from '../engine/answer-picture.ts';
-import { readCpuShare } from '../engine/cpu-share.ts';
+import { createAnswering } from '../engine/choice/answer-picture.ts';
+import { readCpuShare } from '../engine/choice/cpu-share.ts';
 import { fetchWeights } from '../models/fetch.ts';
 import { detectInstructionSet } from '../models/instruction-set.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';

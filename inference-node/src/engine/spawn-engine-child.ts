@@ -3,7 +3,7 @@ import path from 'node:path';
 import { Child, type SpawnChildOptions } from '../process/child.ts';
 import type { FromEngine } from './engine-protocol.ts';
 
-const PROGRAM = path.join(import.meta.dirname, 'engine-child.ts');
+const PROGRAM = path.join(import.meta.dirname, 'child/engine-child.ts');
 
 const ENGINE_ENV = {
   ORT_DISABLE_TELEMETRY: '1',

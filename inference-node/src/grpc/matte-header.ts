@@ -15,7 +15,7 @@ import {
   OutputFormat as ProtoOutput,
   Switch,
 } from '#gen/matting/v1/matte_service.ts';
-import type { EnginePriority } from '../engine/engine-pool.ts';
+import type { EnginePriority } from '../engine/pool/engine-pool.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
 import type { Size } from '../picture/size.ts';
 import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';

@@ -4,7 +4,7 @@ import type {
   EnginePoolSnapshot,
   EngineProcess,
   EngineRun,
-} from '../../src/engine/engine-pool.ts';
+} from '../../src/engine/pool/engine-pool.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import type {
   DecodeRequest,

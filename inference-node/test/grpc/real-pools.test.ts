@@ -8,7 +8,7 @@ import { pino } from 'pino';
 import sharp from 'sharp';
 import { OutputFormat, ResultKind } from '#gen/matting/v1/matte_service.ts';
 import { writeTinyModel } from '../../../test/support/tiny-model.ts';
-import { openEnginePool } from '../../src/engine/open-engine-pool.ts';
+import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
 import { openPicturePool } from '../../src/picture/pool/open-picture-pool.ts';
 import { untilBusy } from '../support/processes.ts';
 import { HealthClient } from './health-client.ts';

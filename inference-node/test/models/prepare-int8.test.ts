@@ -5,7 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, afterEach, before, beforeEach } from 'node:test';
 import ort from 'onnxruntime-node';
-import { createPlaneTables, fillAlpha, fillPlanes } from '../../src/engine/pixel-conversion.ts';
+import {
+  createPlaneTables,
+  fillAlpha,
+  fillPlanes,
+} from '../../src/engine/child/pixel-conversion.ts';
 import type { AnswerPicture } from '../../src/models/answer-check.ts';
 import { drawCheckPicture, summariseAnswer } from '../../src/models/check-picture.ts';
 import { fetchWeights } from '../../src/models/fetch.ts';

@@ -7,8 +7,12 @@
  *   { failEngines: true } engines keep dying
  *   { tellFinished: true } is answered with { finished }: what was asked of each picture's finish
  */
-import type { EnginePool } from '../../src/engine/engine-pool.ts';
-import type { ProviderChoice, RequestedProvider } from '../../src/engine/execution-provider.ts';
+
+import type {
+  ProviderChoice,
+  RequestedProvider,
+} from '../../src/engine/choice/execution-provider.ts';
+import type { EnginePool } from '../../src/engine/pool/engine-pool.ts';
 import type { Plan } from '../../src/models/prepared-model.ts';
 import type { FinishChoices } from '../../src/picture/finish-choices.ts';
 import type { WorkerPicturePool } from '../../src/picture/pool/picture-pool.ts';

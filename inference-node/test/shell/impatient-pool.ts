@@ -1,6 +1,6 @@
 /** The engine pool, with bounds that a test can wait for. */
-import type { EnginePool } from '../../src/engine/engine-pool.ts';
-import * as real from '../../src/engine/open-engine-pool.ts';
+import type { EnginePool } from '../../src/engine/pool/engine-pool.ts';
+import * as real from '../../src/engine/pool/open-engine-pool.ts';
 
 const killWaitMaxMs = Number(process.env.TEST_KILL_WAIT_MAX_MS);
 const TIMING = { runTimeoutMinMs: 500, runTimeoutMeans: 1, killWaitMaxMs };

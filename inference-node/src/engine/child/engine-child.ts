@@ -3,9 +3,9 @@
  * descriptor 3 (engine-protocol.ts). The pool starts it and ends it.
  */
 import { flushCompileCache } from 'node:module';
-import type { Frame } from '../process/frames.ts';
-import { serveParent } from '../process/serve-parent.ts';
-import type { FromEngine, ToEngine } from './engine-protocol.ts';
+import type { Frame } from '../../process/frames.ts';
+import { serveParent } from '../../process/serve-parent.ts';
+import type { FromEngine, ToEngine } from '../engine-protocol.ts';
 import { EngineSession } from './engine-session.ts';
 
 let session: EngineSession | undefined;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { estimateWaitMs } from '../../src/engine/wait-estimate.ts';
+import { estimateWaitMs } from '../../../src/engine/pool/wait-estimate.ts';
 
 test('an idle engine takes it at once', () => {
   assert.equal(estimateWaitMs({ freeInMs: [0], queued: 0, inferMs: 700 }), 0);

@@ -1,6 +1,6 @@
 /** An engine for a single picture: loaded, run, ended. For probes and parity checks at start. */
-import type { SessionSpec } from './engine-protocol.ts';
-import { spawnEngineChild } from './spawn-engine-child.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
+import { spawnEngineChild } from '../spawn-engine-child.ts';
 
 /** What native libraries say before they fail is short. */
 const OUTPUT_LENGTH_MAX = 64 * 1024;

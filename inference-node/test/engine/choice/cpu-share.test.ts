@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { readCpuShare } from '../../src/engine/cpu-share.ts';
+import { readCpuShare } from '../../../src/engine/choice/cpu-share.ts';
 
 const PARALLELISM = 16;
 

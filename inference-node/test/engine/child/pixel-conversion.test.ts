@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createPlaneTables, fillAlpha, fillPlanes } from '../../src/engine/pixel-conversion.ts';
+import {
+  createPlaneTables,
+  fillAlpha,
+  fillPlanes,
+} from '../../../src/engine/child/pixel-conversion.ts';
 
 const IDENTITY = { mean: [0, 0, 0], std: [1, 1, 1] } as const;
 

@@ -4,7 +4,7 @@
  * it is there, takes the work, and computes it right.
  */
 import onnxProto from 'onnx-proto';
-import type { SessionSpec } from './engine-protocol.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
 
 const { onnx } = onnxProto;
 type Attribute = ReturnType<typeof onnx.AttributeProto.create>;

@@ -18,12 +18,12 @@
  * Limits: a load 5 min, TensorRT (it builds its kernels then) 15 min; a run what take() says;
  * respawn at once, then after 1, 2, 5 and 10 s, from the start again after a run that ended well.
  */
-import type { Child, ChildExit } from '../process/child.ts';
-import type { Frame } from '../process/frames.ts';
-import { OutputLines } from '../process/output-lines.ts';
+import type { Child, ChildExit } from '../../process/child.ts';
+import type { Frame } from '../../process/frames.ts';
+import { OutputLines } from '../../process/output-lines.ts';
+import type { FromEngine, SessionSpec } from '../engine-protocol.ts';
+import { spawnEngineChild } from '../spawn-engine-child.ts';
 import type { EngineDeathCause } from './engine-pool.ts';
-import type { FromEngine, SessionSpec } from './engine-protocol.ts';
-import { spawnEngineChild } from './spawn-engine-child.ts';
 
 export type EngineState = 'loading' | 'idle' | 'running' | 'stopping' | 'stuck' | 'down' | 'closed';
 

@@ -8,11 +8,18 @@ import {
   createUniformRgb,
   type TinyModelOptions,
   writeTinyModel,
-} from '../../../test/support/tiny-model.ts';
-import type { EnginePool, EnginePriority, EngineResult } from '../../src/engine/engine-pool.ts';
-import { type EnginePoolOptions, openEnginePool } from '../../src/engine/open-engine-pool.ts';
-import type { PreparedModel } from '../../src/models/prepared-model.ts';
-import { untilBusy } from '../support/processes.ts';
+} from '../../../../test/support/tiny-model.ts';
+import type {
+  EnginePool,
+  EnginePriority,
+  EngineResult,
+} from '../../../src/engine/pool/engine-pool.ts';
+import {
+  type EnginePoolOptions,
+  openEnginePool,
+} from '../../../src/engine/pool/open-engine-pool.ts';
+import type { PreparedModel } from '../../../src/models/prepared-model.ts';
+import { untilBusy } from '../../support/processes.ts';
 
 export const SIDE_PX = 32;
 /** Brightnesses of the paced model: nothing to do, and as much as `tripsMax` says. */

@@ -3,22 +3,22 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
-import { descendantsOf } from '../../../test/support/running-service.ts';
-import { killStopped } from '../../../test/support/stopped-cannot-be-killed.ts';
-import { writeTinyModel } from '../../../test/support/tiny-model.ts';
+import { descendantsOf } from '../../../../test/support/running-service.ts';
+import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
+import { writeTinyModel } from '../../../../test/support/tiny-model.ts';
 import {
   ExecutionProviderError,
   requireParity,
   selectExecutionProvider,
-} from '../../src/engine/execution-provider.ts';
-import { compareAlphas } from '../../src/engine/parity.ts';
+} from '../../../src/engine/choice/execution-provider.ts';
+import { compareAlphas } from '../../../src/engine/choice/parity.ts';
 import {
   createProbePicture,
   encodeProbeGraph,
   PROBE_SIZE_PX,
   PROBE_SPEC,
-} from '../../src/engine/probe-graph.ts';
-import { runOnce } from '../../src/engine/run-once.ts';
+} from '../../../src/engine/choice/probe-graph.ts';
+import { runOnce } from '../../../src/engine/choice/run-once.ts';
 
 const OPTIONS = { childEnv: {} };
 

@@ -4,8 +4,8 @@
  * its thread's event loop for its whole length, has no cancel, and gives memory back only by exit.
  */
 import { env, InferenceSession, Tensor } from 'onnxruntime-node';
-import { hashFile } from '../models/cache-files.ts';
-import type { SessionSpec } from './engine-protocol.ts';
+import { hashFile } from '../../models/cache-files.ts';
+import type { SessionSpec } from '../engine-protocol.ts';
 import { createPlaneTables, fillAlpha, fillPlanes, type PlaneTable } from './pixel-conversion.ts';
 
 // Before the first session: ONNX Runtime writes to stderr what it logs, and warns of what is

@@ -7,8 +7,8 @@ import { appendFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { test } from 'node:test';
-import { killStopped } from '../../../test/support/stopped-cannot-be-killed.ts';
-import { isAlive, until, untilBusy } from '../support/processes.ts';
+import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
+import { isAlive, until, untilBusy } from '../../support/processes.ts';
 import {
   createModel,
   ENDLESS_TRIPS,

@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { test } from 'node:test';
 import pino from 'pino';
-import type { EnginePoolSnapshot } from '../../src/engine/engine-pool.ts';
-import { QUEUED_RUNS_MAX } from '../../src/engine/open-engine-pool.ts';
-import { isAlive, stop, untilBusy, WRITING_ENV } from '../support/processes.ts';
+import type { EnginePoolSnapshot } from '../../../src/engine/pool/engine-pool.ts';
+import { QUEUED_RUNS_MAX } from '../../../src/engine/pool/open-engine-pool.ts';
+import { isAlive, stop, untilBusy, WRITING_ENV } from '../../support/processes.ts';
 import {
   createModel,
   ENDLESS_TRIPS,

@@ -8,8 +8,8 @@
  * own, because a driver may hang or crash, on a small graph that it must run whole, and its answer
  * is held against the CPU's.
  */
-import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
-import { createSessionSpec } from './engine-protocol.ts';
+import type { ExecutionProvider, PreparedModel } from '../../models/prepared-model.ts';
+import { createSessionSpec } from '../engine-protocol.ts';
 import { compareAlphas, PARITY_MEAN_DIFFERENCE_MAX } from './parity.ts';
 import { createProbePicture, encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
 import { runOnce } from './run-once.ts';

@@ -3,8 +3,8 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pino from 'pino';
-import { createUniformRgb, writeTinyModel } from '../../../test/support/tiny-model.ts';
-import { openEnginePool } from '../../src/engine/open-engine-pool.ts';
+import { createUniformRgb, writeTinyModel } from '../../../../test/support/tiny-model.ts';
+import { openEnginePool } from '../../../src/engine/pool/open-engine-pool.ts';
 
 const folder = await mkdtemp(path.join(tmpdir(), 'engine-'));
 const model = await writeTinyModel(folder, { kind: 'paced', tripsMax: 100_000 });

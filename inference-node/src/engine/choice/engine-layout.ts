@@ -7,7 +7,7 @@
  * twice the memory. Threads of one engine wait for each other after every operator, and an
  * operator in int8 is short. With MODNet in fp32 beside it engines of one thread are ahead as much.
  */
-import type { ExecutionProvider, Precision } from '../models/prepared-model.ts';
+import type { ExecutionProvider, Precision } from '../../models/prepared-model.ts';
 
 export interface EngineLayout {
   readonly engines: number;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fc } from '../../../test/support/property-tests.ts';
-import { ASYNC_HANDICAP_MS, type Queued, RunQueue } from '../../src/engine/run-queue.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
+import { ASYNC_HANDICAP_MS, type Queued, RunQueue } from '../../../src/engine/pool/run-queue.ts';
 
 function item(priority: Queued['priority'], queuedAtMs: number): Queued {
   return { priority, queuedAtMs };

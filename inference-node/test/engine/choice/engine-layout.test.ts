@@ -4,7 +4,7 @@ import {
   chooseEngineLayout,
   type LayoutInputs,
   THREADS_PER_ENGINE_MAX,
-} from '../../src/engine/engine-layout.ts';
+} from '../../../src/engine/choice/engine-layout.ts';
 
 function layout(cpuShare: number, more: Partial<LayoutInputs> = {}) {
   const inputs = {

@@ -21,9 +21,10 @@
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import type { PreparedModel } from '../models/prepared-model.ts';
-import { KILL_WAIT_MAX_MS } from '../process/child.ts';
-import { readResidentBytes } from '../process/resident-memory.ts';
+import type { PreparedModel } from '../../models/prepared-model.ts';
+import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
+import { readResidentBytes } from '../../process/resident-memory.ts';
+import { createSessionSpec } from '../engine-protocol.ts';
 import {
   Engine,
   type EngineListener,
@@ -45,7 +46,6 @@ import type {
   EngineRun,
   RunOutcome,
 } from './engine-pool.ts';
-import { createSessionSpec } from './engine-protocol.ts';
 import { FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
 import { RunQueue } from './run-queue.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
