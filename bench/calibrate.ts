@@ -19,8 +19,6 @@ import path from 'node:path';
 import { parseArgs } from 'node:util';
 import type { InferenceSession } from 'onnxruntime-node';
 import { writeFileWhole } from '../inference-node/src/models/cache-files.ts';
-import { drawCheckPicture, summariseAnswer } from '../inference-node/src/models/check-picture.ts';
-import { carriesInt8, detectInstructionSet } from '../inference-node/src/models/instruction-set.ts';
 import {
   loadManifest,
   MANIFEST_DIRECTORY,
@@ -33,13 +31,21 @@ import { OPSET_OF_INT8, raiseOpset } from '../inference-node/src/models/onnx/pas
 import { prepareGraph } from '../inference-node/src/models/onnx/prepare-graph.ts';
 import { planQuantisation } from '../inference-node/src/models/onnx/quantisation-plan.ts';
 import {
+  drawCheckPicture,
+  summariseAnswer,
+} from '../inference-node/src/models/preparing/check-picture.ts';
+import {
+  carriesInt8,
+  detectInstructionSet,
+} from '../inference-node/src/models/preparing/instruction-set.ts';
+import {
   exactInputScale,
   formatRanges,
   parseRanges,
   type Ranges,
   rangesFileName,
-} from '../inference-node/src/models/ranges.ts';
-import { requireWeights } from '../inference-node/src/models/weights-cache.ts';
+} from '../inference-node/src/models/preparing/ranges.ts';
+import { requireWeights } from '../inference-node/src/models/weights/weights-cache.ts';
 import {
   type ErrorsByImage,
   errorRatios,

@@ -10,11 +10,11 @@ import {
 } from '../inference-node/src/engine/choice/engine-layout.ts';
 import { openEnginePool } from '../inference-node/src/engine/pool/open-engine-pool.ts';
 import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/src/memory-budget.ts';
-import { drawCheckPicture } from '../inference-node/src/models/check-picture.ts';
-import { detectInstructionSet } from '../inference-node/src/models/instruction-set.ts';
 import { parseModelSettings } from '../inference-node/src/models/model-settings.ts';
 import { buildPlan, outlineOf } from '../inference-node/src/models/plan.ts';
 import type { PreparedModel } from '../inference-node/src/models/prepared-model.ts';
+import { drawCheckPicture } from '../inference-node/src/models/preparing/check-picture.ts';
+import { detectInstructionSet } from '../inference-node/src/models/preparing/instruction-set.ts';
 import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';
 import { Pipeline } from '../inference-node/src/pipeline.ts';
 import type { BenchPhoto } from './photos.ts';

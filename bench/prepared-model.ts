@@ -10,11 +10,11 @@ import { parseArgs } from 'node:util';
 import { InferenceSession, Tensor } from 'onnxruntime-node';
 import sharp, { type Sharp } from 'sharp';
 import { createAnswering } from '../inference-node/src/engine/choice/answer-picture.ts';
-import { detectInstructionSet } from '../inference-node/src/models/instruction-set.ts';
 import { loadManifest, type ModelManifest } from '../inference-node/src/models/manifest.ts';
-import { prepareModel } from '../inference-node/src/models/prepare.ts';
 import type { PreparedModel } from '../inference-node/src/models/prepared-model.ts';
-import { requireWeights } from '../inference-node/src/models/weights-cache.ts';
+import { detectInstructionSet } from '../inference-node/src/models/preparing/instruction-set.ts';
+import { prepareModel } from '../inference-node/src/models/preparing/prepare.ts';
+import { requireWeights } from '../inference-node/src/models/weights/weights-cache.ts';
 import { writeResults } from './results.ts';
 import { machine } from './service.ts';
 

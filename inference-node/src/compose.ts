@@ -43,9 +43,9 @@ import {
   readMemoryLimitBytes,
 } from './memory-budget.ts';
 import { createNodeMetrics, type NodeMetrics } from './metrics.ts';
-import { detectInstructionSet } from './models/instruction-set.ts';
 import { buildPlan, loadPlanOutlines, outlineOf, type PlanOutline } from './models/plan.ts';
 import type { Plan } from './models/prepared-model.ts';
+import { detectInstructionSet } from './models/preparing/instruction-set.ts';
 import { NodeStatus } from './node-state.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';

@@ -2,12 +2,12 @@
 import type { Writable } from 'node:stream';
 import { createAnswering } from '../engine/choice/answer-picture.ts';
 import { readCpuShare } from '../engine/choice/cpu-share.ts';
-import { fetchWeights } from '../models/fetch.ts';
-import { detectInstructionSet } from '../models/instruction-set.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { outlineOf, type PlanEntry } from '../models/plan.ts';
-import { prepareModel } from '../models/prepare.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
+import { detectInstructionSet } from '../models/preparing/instruction-set.ts';
+import { prepareModel } from '../models/preparing/prepare.ts';
+import { fetchWeights } from '../models/weights/fetch.ts';
 import type { CliConfig } from './config.ts';
 import { createProgressView, JsonView, type ProgressView } from './progress.ts';
 
@@ -82,7 +82,7 @@ async function fetchOne(
     cacheDir: settings.modelDir,
     registryOptions: async () => {
       // Npm's configuration takes a while to load, and most calls fetch nothing.
-      const { loadRegistryOptions } = await import('../models/registry-options.ts');
+      const { loadRegistryOptions } = await import('../models/weights/registry-options.ts');
       return loadRegistryOptions({ env, cwd });
     },
     onProgress: progress => view.fetching(name, progress),

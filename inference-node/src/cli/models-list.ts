@@ -1,8 +1,8 @@
 /** `models list`: what there is, under which licence, and what of it is on this machine. */
 import type { Writable } from 'node:stream';
 import { listManifests, loadManifest, type ModelManifest } from '../models/manifest.ts';
-import { listPrepared, PREPARER_REVISION } from '../models/prepared-cache.ts';
-import { checkWeightsFile, weightsPath } from '../models/weights-cache.ts';
+import { listPrepared, PREPARER_REVISION } from '../models/preparing/prepared-cache.ts';
+import { checkWeightsFile, weightsPath } from '../models/weights/weights-cache.ts';
 import type { CliConfig } from './config.ts';
 
 type FetchedState = 'yes' | 'no' | 'damaged';

@@ -3,8 +3,8 @@
  */
 import type { Writable } from 'node:stream';
 import cliProgress from 'cli-progress';
-import type { FetchProgress } from '../models/fetch.ts';
-import type { PrepareProgress } from '../models/prepare.ts';
+import type { PrepareProgress } from '../models/preparing/prepare.ts';
+import type { FetchProgress } from '../models/weights/fetch.ts';
 
 export interface ProgressView {
   fetching(model: string, progress: FetchProgress): void;

@@ -9,8 +9,8 @@ import { loadManifest, MANIFEST_DIRECTORY } from './manifest.ts';
 import { FieldReader } from './manifest-fields.ts';
 import { ModelError } from './model-error.ts';
 import type { ModelSettings } from './model-settings.ts';
-import { type PrepareOptions, type PrepareProgress, prepareModel } from './prepare.ts';
 import { MATTE_ROLES, type MatteRole, type Plan, type PlanModel } from './prepared-model.ts';
+import { type PrepareOptions, type PrepareProgress, prepareModel } from './preparing/prepare.ts';
 
 /** One model's part in a plan. */
 export interface PlanEntry {

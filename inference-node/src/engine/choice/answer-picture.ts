@@ -1,7 +1,7 @@
 /** Lends an engine of its own to whoever must know what a prepared model answers on this machine. */
 import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
-import type { Answering } from '../../models/prepare.ts';
+import type { Answering } from '../../models/preparing/prepare.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
 import { runOnce } from './run-once.ts';
 

@@ -10,9 +10,9 @@
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { hashFile, isMissing, statBigOrNull, writeFileWhole } from './cache-files.ts';
-import type { ModelManifest, WeightsFile } from './manifest.ts';
-import { diskError, ModelError } from './model-error.ts';
+import { hashFile, isMissing, statBigOrNull, writeFileWhole } from '../cache-files.ts';
+import type { ModelManifest, WeightsFile } from '../manifest.ts';
+import { diskError, ModelError } from '../model-error.ts';
 
 export type WeightsState =
   | { readonly state: 'checked' }

@@ -6,7 +6,7 @@ import {
   compareAnswers,
   drawCheckPicture,
   summariseAnswer,
-} from '../../src/models/check-picture.ts';
+} from '../../../src/models/preparing/check-picture.ts';
 
 test('another matte, in the whole or in a corner, does not agree', () => {
   const stored = Array.from({ length: CHECK_BLOCKS }, (_, block) => block % 256);

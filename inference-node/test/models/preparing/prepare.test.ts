@@ -13,30 +13,30 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, afterEach, before, beforeEach } from 'node:test';
-import { fetchWeights } from '../../src/models/fetch.ts';
-import type { ModelManifest } from '../../src/models/manifest.ts';
-import { ModelError, type ModelErrorKind } from '../../src/models/model-error.ts';
-import { buildPlan } from '../../src/models/plan.ts';
+import type { ModelManifest } from '../../../src/models/manifest.ts';
+import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
+import { buildPlan } from '../../../src/models/plan.ts';
+import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import {
   type PrepareOptions,
   type PrepareProgress,
   prepareModel,
-} from '../../src/models/prepare.ts';
+} from '../../../src/models/preparing/prepare.ts';
 import {
   listPrepared,
   PREPARER_REVISION,
   preparedDirectory,
-} from '../../src/models/prepared-cache.ts';
-import type { PreparedModel } from '../../src/models/prepared-model.ts';
-import { recordChecked, weightsPath } from '../../src/models/weights-cache.ts';
+} from '../../../src/models/preparing/prepared-cache.ts';
+import { fetchWeights } from '../../../src/models/weights/fetch.ts';
+import { recordChecked, weightsPath } from '../../../src/models/weights/weights-cache.ts';
+import { largestDifference, runGraph } from '../onnx/tiny-graph.ts';
 import {
   type FakeRegistry,
   makeTinyModel,
   openFakeRegistry,
   sha256,
   type TinyModel,
-} from './fake-registry.ts';
-import { largestDifference, runGraph } from './tiny-graph.ts';
+} from '../weights/fake-registry.ts';
 
 let model: TinyModel;
 let registry: FakeRegistry;

@@ -6,9 +6,9 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { create } from 'tar';
-import type { ModelManifest } from '../../src/models/manifest.ts';
-import type { RegistryOptions } from '../../src/models/registry-options.ts';
-import { graphBytes, tinyGraph } from './tiny-graph.ts';
+import type { ModelManifest } from '../../../src/models/manifest.ts';
+import type { RegistryOptions } from '../../../src/models/weights/registry-options.ts';
+import { graphBytes, tinyGraph } from '../onnx/tiny-graph.ts';
 
 export const PACKAGE = '@tiny/weights';
 const VERSION = '1.2.3';

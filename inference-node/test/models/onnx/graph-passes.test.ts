@@ -1,21 +1,21 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 import onnxProto from 'onnx-proto';
-import { ModelError } from '../../src/models/model-error.ts';
+import { ModelError } from '../../../src/models/model-error.ts';
 import {
   ElementType,
   type Graph,
   type GraphNode,
   sortTopologically,
-} from '../../src/models/onnx/graph.ts';
-import { decodeModel } from '../../src/models/onnx/model-file.ts';
-import { keepOutput } from '../../src/models/onnx/passes/keep-output.ts';
-import { liftConstants } from '../../src/models/onnx/passes/lift-constants.ts';
-import { removeUnused } from '../../src/models/onnx/passes/remove-unused.ts';
-import { setInputSize } from '../../src/models/onnx/passes/set-input-size.ts';
-import { widenToFloat32 } from '../../src/models/onnx/passes/widen-to-float32.ts';
-import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
-import { widenHalf } from '../../src/models/onnx/tensor.ts';
+} from '../../../src/models/onnx/graph.ts';
+import { decodeModel } from '../../../src/models/onnx/model-file.ts';
+import { keepOutput } from '../../../src/models/onnx/passes/keep-output.ts';
+import { liftConstants } from '../../../src/models/onnx/passes/lift-constants.ts';
+import { removeUnused } from '../../../src/models/onnx/passes/remove-unused.ts';
+import { setInputSize } from '../../../src/models/onnx/passes/set-input-size.ts';
+import { widenToFloat32 } from '../../../src/models/onnx/passes/widen-to-float32.ts';
+import { prepareGraph } from '../../../src/models/onnx/prepare-graph.ts';
+import { widenHalf } from '../../../src/models/onnx/tensor.ts';
 import { graphBytes, largestDifference, runGraph, tinyGraph } from './tiny-graph.ts';
 
 /** ONNX Runtime may add up in another order where a shape is fixed or a node is gone. */

@@ -8,8 +8,8 @@ import { open, rm, utimes } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import { makeDirectory } from '#program/make-directory.ts';
-import { statOrNull } from './cache-files.ts';
-import { diskError } from './model-error.ts';
+import { statOrNull } from '../cache-files.ts';
+import { diskError } from '../model-error.ts';
 
 /** A holder touches its lock this often; one untouched for several times as long is dead. */
 const TOUCH_INTERVAL_MS = 2_000;

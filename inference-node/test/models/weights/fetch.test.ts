@@ -13,11 +13,15 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { afterEach, before, beforeEach } from 'node:test';
-import { type FetchProgress, fetchWeights } from '../../src/models/fetch.ts';
-import type { ModelManifest } from '../../src/models/manifest.ts';
-import { ModelError, type ModelErrorKind } from '../../src/models/model-error.ts';
-import type { RegistryOptions } from '../../src/models/registry-options.ts';
-import { requireWeights, weightsDirectory, weightsPath } from '../../src/models/weights-cache.ts';
+import type { ModelManifest } from '../../../src/models/manifest.ts';
+import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
+import { type FetchProgress, fetchWeights } from '../../../src/models/weights/fetch.ts';
+import type { RegistryOptions } from '../../../src/models/weights/registry-options.ts';
+import {
+  requireWeights,
+  weightsDirectory,
+  weightsPath,
+} from '../../../src/models/weights/weights-cache.ts';
 import {
   type FakeRegistry,
   makeTinyModel,

@@ -9,26 +9,31 @@ import {
   createPlaneTables,
   fillAlpha,
   fillPlanes,
-} from '../../src/engine/child/pixel-conversion.ts';
-import type { AnswerPicture } from '../../src/models/answer-check.ts';
-import { drawCheckPicture, summariseAnswer } from '../../src/models/check-picture.ts';
-import { fetchWeights } from '../../src/models/fetch.ts';
-import type { ModelManifest } from '../../src/models/manifest.ts';
-import { ModelError, type ModelErrorKind } from '../../src/models/model-error.ts';
-import { decodeModel } from '../../src/models/onnx/model-file.ts';
-import { quantise } from '../../src/models/onnx/passes/quantise.ts';
-import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
-import { planQuantisation } from '../../src/models/onnx/quantisation-plan.ts';
+} from '../../../src/engine/child/pixel-conversion.ts';
+import type { ModelManifest } from '../../../src/models/manifest.ts';
+import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
+import { decodeModel } from '../../../src/models/onnx/model-file.ts';
+import { quantise } from '../../../src/models/onnx/passes/quantise.ts';
+import { prepareGraph } from '../../../src/models/onnx/prepare-graph.ts';
+import { planQuantisation } from '../../../src/models/onnx/quantisation-plan.ts';
+import type { PreparedModel } from '../../../src/models/prepared-model.ts';
+import type { AnswerPicture } from '../../../src/models/preparing/answer-check.ts';
+import { drawCheckPicture, summariseAnswer } from '../../../src/models/preparing/check-picture.ts';
 import {
   type PrepareOptions,
   type PrepareProgress,
   prepareModel,
-} from '../../src/models/prepare.ts';
-import { LOCK_IDLE_MAX_MS } from '../../src/models/prepare-lock.ts';
-import type { PreparedModel } from '../../src/models/prepared-model.ts';
-import { exactInputScale, formatRanges } from '../../src/models/ranges.ts';
-import { type FakeRegistry, makeTinyModel, openFakeRegistry, sha256 } from './fake-registry.ts';
-import { graphBytes, measureRanges } from './tiny-graph.ts';
+} from '../../../src/models/preparing/prepare.ts';
+import { LOCK_IDLE_MAX_MS } from '../../../src/models/preparing/prepare-lock.ts';
+import { exactInputScale, formatRanges } from '../../../src/models/preparing/ranges.ts';
+import { fetchWeights } from '../../../src/models/weights/fetch.ts';
+import { graphBytes, measureRanges } from '../onnx/tiny-graph.ts';
+import {
+  type FakeRegistry,
+  makeTinyModel,
+  openFakeRegistry,
+  sha256,
+} from '../weights/fake-registry.ts';
 
 const SIDE = 64;
 const VNNI = 'x64-avx512-vnni';

@@ -1,9 +1,10 @@
 /** Which precision a model is prepared in, before anything is tried. Pure. */
+
+import type { ModelManifest } from '../manifest.ts';
+import { ModelError } from '../model-error.ts';
+import type { ImageSize } from '../onnx/passes/set-input-size.ts';
+import type { ExecutionProvider, Precision } from '../prepared-model.ts';
 import { carriesInt8 } from './instruction-set.ts';
-import type { ModelManifest } from './manifest.ts';
-import { ModelError } from './model-error.ts';
-import type { ImageSize } from './onnx/passes/set-input-size.ts';
-import type { ExecutionProvider, Precision } from './prepared-model.ts';
 
 export interface PrecisionWish {
   readonly wanted: Precision | 'auto';

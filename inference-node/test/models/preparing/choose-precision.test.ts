@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
 import test, { before } from 'node:test';
-import { choosePrecision, type PrecisionWish } from '../../src/models/choose-precision.ts';
-import { carriesInt8 } from '../../src/models/instruction-set.ts';
-import type { ModelManifest } from '../../src/models/manifest.ts';
-import { ModelError } from '../../src/models/model-error.ts';
-import { makeTinyModel } from './fake-registry.ts';
+import type { ModelManifest } from '../../../src/models/manifest.ts';
+import { ModelError } from '../../../src/models/model-error.ts';
+import {
+  choosePrecision,
+  type PrecisionWish,
+} from '../../../src/models/preparing/choose-precision.ts';
+import { carriesInt8 } from '../../../src/models/preparing/instruction-set.ts';
+import { makeTinyModel } from '../weights/fake-registry.ts';
 
 let plain: ModelManifest;
 let quantised: ModelManifest;

@@ -3,10 +3,10 @@
  * the tarball's sha512, each part's sha256, the whole file's sha256 as it lies on the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
-import { hashOpenFile, removeStaleTemporaries, WholeFile } from './cache-files.ts';
+import { hashOpenFile, removeStaleTemporaries, WholeFile } from '../cache-files.ts';
+import type { ModelManifest, WeightsFile } from '../manifest.ts';
+import { ModelError } from '../model-error.ts';
 import { fetchError, isInterruption } from './fetch-error.ts';
-import type { ModelManifest, WeightsFile } from './manifest.ts';
-import { ModelError } from './model-error.ts';
 import type { RegistryOptions } from './registry-options.ts';
 import type { PartTarget, TarballStream } from './tarball-parts.ts';
 import {

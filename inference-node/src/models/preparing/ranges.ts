@@ -6,14 +6,14 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { isMissing } from './cache-files.ts';
+import { isMissing } from '../cache-files.ts';
+import { MANIFEST_DIRECTORY, type ModelManifest } from '../manifest.ts';
+import { FieldReader } from '../manifest-fields.ts';
+import { diskError, ModelError } from '../model-error.ts';
+import type { Graph } from '../onnx/graph.ts';
+import type { Quantisation, Range, Scale } from '../onnx/passes/quantise.ts';
+import { planQuantisation } from '../onnx/quantisation-plan.ts';
 import { CHECK_BLOCKS } from './check-picture.ts';
-import { MANIFEST_DIRECTORY, type ModelManifest } from './manifest.ts';
-import { FieldReader } from './manifest-fields.ts';
-import { diskError, ModelError } from './model-error.ts';
-import type { Graph } from './onnx/graph.ts';
-import type { Quantisation, Range, Scale } from './onnx/passes/quantise.ts';
-import { planQuantisation } from './onnx/quantisation-plan.ts';
 
 /** A photo that the ranges were measured on. */
 export interface CalibrationPhoto {

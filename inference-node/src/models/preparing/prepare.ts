@@ -4,14 +4,16 @@
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import { writeFileWhole } from '../cache-files.ts';
+import type { ModelManifest } from '../manifest.ts';
+import { diskError, ModelError } from '../model-error.ts';
+import { decodeModel, encodeModel } from '../onnx/model-file.ts';
+import type { ImageSize } from '../onnx/passes/set-input-size.ts';
+import { prepareGraph } from '../onnx/prepare-graph.ts';
+import type { ExecutionProvider, Precision, PreparedModel } from '../prepared-model.ts';
+import { alteredWeights, requireWeights } from '../weights/weights-cache.ts';
 import { type AnswerPicture, checkAnswer } from './answer-check.ts';
-import { writeFileWhole } from './cache-files.ts';
 import { choosePrecision } from './choose-precision.ts';
-import type { ModelManifest } from './manifest.ts';
-import { diskError, ModelError } from './model-error.ts';
-import { decodeModel, encodeModel } from './onnx/model-file.ts';
-import type { ImageSize } from './onnx/passes/set-input-size.ts';
-import { prepareGraph } from './onnx/prepare-graph.ts';
 import { withPrepareLock } from './prepare-lock.ts';
 import {
   checkPrepared,
@@ -20,9 +22,7 @@ import {
   preparedPath,
   writeSidecar,
 } from './prepared-cache.ts';
-import type { ExecutionProvider, Precision, PreparedModel } from './prepared-model.ts';
 import { fitRanges, loadRanges, type RangesFile } from './ranges.ts';
-import { alteredWeights, requireWeights } from './weights-cache.ts';
 
 /** In this order; `discard` to `write` only where there is no usable prepared file. */
 export type PrepareProgress =

@@ -4,10 +4,10 @@
  * record costs nothing.
  */
 import { readFile } from 'node:fs/promises';
-import { isMissing, writeFileWhole } from './cache-files.ts';
+import { isMissing, writeFileWhole } from '../cache-files.ts';
+import { diskError, ModelError } from '../model-error.ts';
+import type { PreparedModel } from '../prepared-model.ts';
 import { compareAnswers, drawCheckPicture, summariseAnswer } from './check-picture.ts';
-import { diskError, ModelError } from './model-error.ts';
-import type { PreparedModel } from './prepared-model.ts';
 
 /** The alpha of one picture: HWC RGB of the model's input size to one byte a pixel. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Uint8Array>;

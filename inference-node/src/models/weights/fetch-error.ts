@@ -1,6 +1,6 @@
 /** What the registry's client throws, as one line that says what to do. */
-import type { NpmSource } from './manifest.ts';
-import { diskError, ModelError } from './model-error.ts';
+import type { NpmSource } from '../manifest.ts';
+import { diskError, ModelError } from '../model-error.ts';
 import type { RegistryOptions } from './registry-options.ts';
 
 /** The connection or the answer broke: the same request may succeed a moment later. */

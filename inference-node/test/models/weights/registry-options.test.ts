@@ -4,8 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { afterEach, beforeEach } from 'node:test';
 import npmDefinitions from '@npmcli/config/lib/definitions/index.js';
-import { fetchWeights } from '../../src/models/fetch.ts';
-import { loadRegistryOptions } from '../../src/models/registry-options.ts';
+import { fetchWeights } from '../../../src/models/weights/fetch.ts';
+import { loadRegistryOptions } from '../../../src/models/weights/registry-options.ts';
 import { makeTinyModel, openFakeRegistry } from './fake-registry.ts';
 
 let home: string;

@@ -5,9 +5,9 @@
  */
 import { createHash } from 'node:crypto';
 import { Parser, type ReadEntry } from 'tar';
-import type { WholeFile } from './cache-files.ts';
-import type { FilePart, NpmSource } from './manifest.ts';
-import { diskError, ModelError } from './model-error.ts';
+import type { WholeFile } from '../cache-files.ts';
+import type { FilePart, NpmSource } from '../manifest.ts';
+import { diskError, ModelError } from '../model-error.ts';
 
 /** Where a part goes. */
 export interface PartTarget {

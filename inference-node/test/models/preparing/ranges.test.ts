@@ -3,17 +3,17 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, before } from 'node:test';
-import { rangeOfAll } from '../../../bench/observe-ranges.ts';
-import { CHECK_BLOCKS } from '../../src/models/check-picture.ts';
+import { rangeOfAll } from '../../../../bench/observe-ranges.ts';
 import {
   listManifests,
   loadManifest,
   MANIFEST_DIRECTORY,
   type ModelManifest,
-} from '../../src/models/manifest.ts';
-import { ModelError } from '../../src/models/model-error.ts';
-import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
-import { planQuantisation } from '../../src/models/onnx/quantisation-plan.ts';
+} from '../../../src/models/manifest.ts';
+import { ModelError } from '../../../src/models/model-error.ts';
+import { prepareGraph } from '../../../src/models/onnx/prepare-graph.ts';
+import { planQuantisation } from '../../../src/models/onnx/quantisation-plan.ts';
+import { CHECK_BLOCKS } from '../../../src/models/preparing/check-picture.ts';
 import {
   exactInputScale,
   fitRanges,
@@ -21,9 +21,9 @@ import {
   loadRanges,
   parseRanges,
   type Ranges,
-} from '../../src/models/ranges.ts';
-import { makeTinyModel } from './fake-registry.ts';
-import { tinyGraph } from './tiny-graph.ts';
+} from '../../../src/models/preparing/ranges.ts';
+import { tinyGraph } from '../onnx/tiny-graph.ts';
+import { makeTinyModel } from '../weights/fake-registry.ts';
 
 const SIDE = 64;
 let directory: string;

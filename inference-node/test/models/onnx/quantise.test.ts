@@ -1,17 +1,20 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { carriesInt8, detectInstructionSet } from '../../src/models/instruction-set.ts';
-import { ModelError } from '../../src/models/model-error.ts';
-import type { Graph, GraphNode } from '../../src/models/onnx/graph.ts';
+import { ModelError } from '../../../src/models/model-error.ts';
+import type { Graph, GraphNode } from '../../../src/models/onnx/graph.ts';
 import {
   type Quantisation,
   quantise,
   scaleOfRange,
-} from '../../src/models/onnx/passes/quantise.ts';
-import { OPSET_OF_INT8, raiseOpset } from '../../src/models/onnx/passes/raise-opset.ts';
-import { prepareGraph } from '../../src/models/onnx/prepare-graph.ts';
-import { planQuantisation } from '../../src/models/onnx/quantisation-plan.ts';
-import { float32Tensor, tensorNumbers } from '../../src/models/onnx/tensor.ts';
+} from '../../../src/models/onnx/passes/quantise.ts';
+import { OPSET_OF_INT8, raiseOpset } from '../../../src/models/onnx/passes/raise-opset.ts';
+import { prepareGraph } from '../../../src/models/onnx/prepare-graph.ts';
+import { planQuantisation } from '../../../src/models/onnx/quantisation-plan.ts';
+import { float32Tensor, tensorNumbers } from '../../../src/models/onnx/tensor.ts';
+import {
+  carriesInt8,
+  detectInstructionSet,
+} from '../../../src/models/preparing/instruction-set.ts';
 import { graphBytes, largestDifference, measureRanges, runGraph, tinyGraph } from './tiny-graph.ts';
 
 const SIDE = 64;

@@ -7,7 +7,7 @@ import { delimiter, dirname, join } from 'node:path';
 import Config from '@npmcli/config';
 import npmConfig from '@npmcli/config/lib/definitions/index.js';
 import type { Options } from 'pacote';
-import { ModelError } from './model-error.ts';
+import { ModelError } from '../model-error.ts';
 
 /** As pacote takes it; holds secrets, never print it. */
 export type RegistryOptions = Options;

@@ -15,17 +15,17 @@
  */
 import { readFile, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
-import { answerRecordPath } from './answer-check.ts';
 import {
   hashFile,
   listDirectory,
   removeStaleTemporaries,
   statOrNull,
   writeFileWhole,
-} from './cache-files.ts';
-import type { ModelManifest } from './manifest.ts';
-import { diskError, ModelError } from './model-error.ts';
-import type { ExecutionProvider, Precision } from './prepared-model.ts';
+} from '../cache-files.ts';
+import type { ModelManifest } from '../manifest.ts';
+import { diskError, ModelError } from '../model-error.ts';
+import type { ExecutionProvider, Precision } from '../prepared-model.ts';
+import { answerRecordPath } from './answer-check.ts';
 import type { RangesFile } from './ranges.ts';
 
 /**

@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
-import { classifyInstructionSet, detectInstructionSet } from '../../src/models/instruction-set.ts';
+import {
+  classifyInstructionSet,
+  detectInstructionSet,
+} from '../../../src/models/preparing/instruction-set.ts';
 
 const CASES: readonly (readonly [arch: string, system: string, cpuInfo: string, name: string])[] = [
   ['x64', 'linux', 'flags\t\t: fpu sse2', 'x64-base'],

@@ -9,10 +9,10 @@ import {
   type Graph,
   type GraphNode,
   type Tensor,
-} from '../../src/models/onnx/graph.ts';
-import { encodeModel } from '../../src/models/onnx/model-file.ts';
-import type { Range } from '../../src/models/onnx/passes/quantise.ts';
-import { float32Tensor, int64Tensor } from '../../src/models/onnx/tensor.ts';
+} from '../../../src/models/onnx/graph.ts';
+import { encodeModel } from '../../../src/models/onnx/model-file.ts';
+import type { Range } from '../../../src/models/onnx/passes/quantise.ts';
+import { float32Tensor, int64Tensor } from '../../../src/models/onnx/tensor.ts';
 
 export interface TinyGraphOptions {
   /** Pixels, of the square the literal Resize targets are for. */
