@@ -19,6 +19,7 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ['large-uploads.ts'],
   ['delayed-upload.ts'],
   ['stub-fleet.ts'],
+  ['hostile-neighbour.ts'],
   ['dispatch-simulator/main.ts'],
 ];
 
