@@ -146,6 +146,27 @@ test('services know no http, store and nodes know no services', () => {
   assert.deepEqual(bad(/^inference-node\/src\/pipeline\.ts/, /^@grpc|\/grpc\//), []);
 });
 
+test('in picture/ the worker alone uses codecs and mattes, and arrows run down', () => {
+  const room = 'inference-node/src/picture';
+  const arrows = (from: string, to: string) => {
+    const [source, target] = [new RegExp(`^${from}`), new RegExp(`^${to}`)];
+    return programs
+      .filter(file => source.test(file.name) && !target.test(file.name))
+      .flatMap(file =>
+        file.imports.filter(name => target.test(name)).map(name => `${file.name} -> ${name}`),
+      );
+  };
+  // `models check` takes one picture through the worker's stages in its own process.
+  const mayUsePixels = `(${room}/(worker|codecs|matte)/|inference-node/src/cli/models-check\\.ts$)`;
+  assert.deepEqual(arrows(`(?!${mayUsePixels})`, `${room}/(worker|codecs|matte)/`), []);
+  assert.deepEqual(arrows(`${room}/[^/]+$`, `${room}/[^/]+/`), []);
+  assert.deepEqual(arrows(`${room}/codecs/`, `${room}/(pool|worker|matte)/`), []);
+  assert.deepEqual(arrows(`${room}/matte/`, `${room}/(pool|worker|codecs)/`), []);
+  assert.deepEqual(arrows(`${room}/worker/`, `${room}/pool/`), []);
+  assert.deepEqual(arrows(`${room}/codecs/(colour|files)/`, `${room}/codecs/[^/]+$`), []);
+  assert.deepEqual(arrows(`${room}/codecs/colour/`, `${room}/codecs/files/`), []);
+});
+
 test('only config.ts reads the environment', () => {
   const offenders = programs
     .filter(file => !/(^|\/)config\.ts$/.test(file.name))

@@ -6,25 +6,13 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
+import { type StageTimings, timesByStage } from '#contract/stages.ts';
 import type { GrpcGuard, GuardCause } from '#program/ports/grpc-guard.ts';
 import { type MetricSources, registerGauges } from './metric-gauges.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
-import type { StageTimings } from './pipeline.ts';
 import { RUN_LABELS, type RunLabels } from './run-labels.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
-
-const STAGE_LABELS = {
-  receiveMs: 'receive',
-  workerWaitMs: 'worker_wait',
-  decodeMs: 'decode',
-  engineWaitMs: 'engine_wait',
-  inferMs: 'infer',
-  secondLookMs: 'second_look',
-  refineMs: 'refine',
-  encodeMs: 'encode',
-  sendMs: 'send',
-} as const satisfies Record<keyof StageTimings, string>;
 
 /** How fine the event loop's lag is seen; the default of 10 ms costs 0.5 % of a core for nothing. */
 const EVENT_LOOP_PRECISION_MS = 100;
@@ -112,9 +100,7 @@ export function createNodeMetrics(status: NodeStatus): NodeMetrics {
     imageSucceeded: ({ outputFormat, durationMs, timings }) => {
       images.inc({ outcome: 'succeeded', code: '', output_format: outputFormat });
       duration.observe({ output_format: outputFormat }, durationMs / 1000);
-      for (const [key, stage] of Object.entries(STAGE_LABELS)) {
-        stages.observe({ stage }, timings[key as keyof StageTimings] / 1000);
-      }
+      for (const [stage, ms] of timesByStage(timings)) stages.observe({ stage }, ms / 1000);
     },
     imageFailed: ({ code, outputFormat }) => {
       const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';

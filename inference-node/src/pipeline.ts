@@ -9,6 +9,7 @@
  */
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
+import type { StageTimings } from '#contract/stages.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type { FinishChoices } from './picture/finish-choices.ts';
@@ -61,7 +62,8 @@ export interface ImageResult {
   readonly missing: readonly PlanRun[];
 }
 
-export type ImageStage = 'decoding' | 'inferring' | 'encoding';
+/** Stages whose beginning is reported to the caller. */
+export type ImageStage = Extract<PipelinePlace, 'decoding' | 'inferring' | 'encoding'>;
 
 /** The caller's side of one image. */
 export interface ImageExchange {
@@ -73,20 +75,7 @@ export interface ImageExchange {
   send(result: ImageResult, signal: AbortSignal): Promise<void>;
 }
 
-/** Milliseconds. */
-export interface StageTimings {
-  readonly receiveMs: number;
-  readonly workerWaitMs: number;
-  readonly decodeMs: number;
-  readonly engineWaitMs: number;
-  readonly inferMs: number;
-  /** 0: none was taken. */
-  readonly secondLookMs: number;
-  readonly refineMs: number;
-  readonly encodeMs: number;
-  readonly sendMs: number;
-}
-
+/** Where an image in the node can be, in order. */
 export const PIPELINE_PLACES = [
   'receiving',
   'waiting_for_worker',
@@ -97,7 +86,7 @@ export const PIPELINE_PLACES = [
 ] as const;
 export type PipelinePlace = (typeof PIPELINE_PLACES)[number];
 
-const BEFORE_INFERENCE: readonly PipelinePlace[] = ['receiving', 'waiting_for_worker', 'decoding'];
+const BEFORE_INFERENCE = PIPELINE_PLACES.slice(0, PIPELINE_PLACES.indexOf('inferring'));
 
 /** An ordinary photo: only for estimates, admission counts the largest. */
 const PIXELS_WHERE_UNKNOWN = 12_000_000;

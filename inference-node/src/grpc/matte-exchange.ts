@@ -21,6 +21,7 @@ import type { ServerDuplexStream } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, outputFormatToProto } from '#contract/formats.ts';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
+import type { StageTimings } from '#contract/stages.ts';
 import {
   type MatteHeader,
   type MatteRequest,
@@ -30,7 +31,7 @@ import {
   ResultKind,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
-import type { ImageExchange, ImageResult, ImageStage, StageTimings } from '../pipeline.ts';
+import type { ImageExchange, ImageResult, ImageStage } from '../pipeline.ts';
 import { ROLE_LABELS } from '../run-labels.ts';
 import type { MatteOrder } from './matte-header.ts';
 

@@ -14,12 +14,13 @@ import type { handleBidiStreamingCall } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
+import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
 import type { Admission, Permit } from '../admission.ts';
 import { countedMegapixels } from '../memory-budget.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
-import type { ImageExchange, Pipeline, StageTimings } from '../pipeline.ts';
+import type { ImageExchange, Pipeline } from '../pipeline.ts';
 import { runLabels } from '../run-labels.ts';
 import type { Caller, Callers } from './callers.ts';
 import {

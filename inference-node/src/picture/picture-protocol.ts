@@ -9,9 +9,13 @@
  */
 import type { ErrorCode } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
+import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
 import type { FinishChoices } from './finish-choices.ts';
 import type { Size } from './size.ts';
+
+/** The stages of a finish. */
+export type FinishTimings = Pick<StageTimings, 'refineMs' | 'encodeMs'>;
 
 export type ToPictureWorker =
   /** One part: the file. */
@@ -40,8 +44,7 @@ export type FromPictureWorker =
   | {
       readonly kind: 'finished';
       readonly size: Size;
-      readonly refineMs: number;
-      readonly encodeMs: number;
+      readonly timings: FinishTimings;
     }
   | {
       readonly kind: 'failed';

@@ -1,4 +1,5 @@
 /** The stages of a job with their times, as they are stored with it and shown to people. Pure. */
+import { timesByStage } from '#contract/stages.ts';
 import type { StageTimings } from '../../domain/job.ts';
 import type { MatteResult } from '../../nodes/attempt-outcome.ts';
 
@@ -12,23 +13,7 @@ export interface OwnTimes {
 
 /** Milliseconds to the tenth: `queue`, then the node's stages in their order, then `store`. */
 export function roundedTimings(node: MatteResult['timings'], own: OwnTimes): StageTimings {
-  const stages: Record<string, number> = {
-    queue: own.queue,
-    ...(node === undefined
-      ? {}
-      : {
-          receive: node.receiveMs,
-          worker_wait: node.workerWaitMs,
-          decode: node.decodeMs,
-          engine_wait: node.engineWaitMs,
-          infer: node.inferMs,
-          second_look: node.secondLookMs,
-          refine: node.refineMs,
-          encode: node.encodeMs,
-          send: node.sendMs,
-        }),
-    store: own.store,
-  };
-  const entries = Object.entries(stages);
-  return Object.fromEntries(entries.map(([stage, ms]) => [stage, Math.round(ms * 10) / 10]));
+  const nodeTimes = node === undefined ? [] : timesByStage(node);
+  const times = [['queue', own.queue] as const, ...nodeTimes, ['store', own.store] as const];
+  return Object.fromEntries(times.map(([stage, ms]) => [stage, Math.round(ms * 10) / 10]));
 }

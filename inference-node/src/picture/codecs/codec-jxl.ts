@@ -9,13 +9,7 @@ import { hasJxlTools, WASM_PIXELS_MAX } from '../jxl-limit.ts';
 import { viewAsPixels } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { isCmykProfile, isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';
-import {
-  convertGrey,
-  convertRgba,
-  ICC_FIELD,
-  STRIP_ROWS,
-  toSrgb,
-} from './colour/icc-conversion.ts';
+import { convertGrey, convertRgba, ICC_FIELD, STRIP_ROWS, toSrgb } from './icc-conversion.ts';
 import {
   DJXL_EXTRA_CHANNELS_MAX,
   decodeInksWithDjxl,

@@ -9,7 +9,6 @@ import { readAvifColour } from '#contract/image-header/avif-colour.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import { viewAsPixels } from '../rgba-picture.ts';
 import { isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';
-import { convertGrey, convertRgba } from './colour/icc-conversion.ts';
 import { readPngColour } from './colour/png-colour.ts';
 import { bytesOfSamples, divideByAlpha, type Samples } from './colour/samples.ts';
 import {
@@ -22,6 +21,7 @@ import {
 import { readAvifTiles } from './files/avif-tiles.ts';
 import { type MendedJpeg, mendJpeg, withoutPadding } from './files/jpeg-file.ts';
 import { requirePngChunks } from './files/png-chunks.ts';
+import { convertGrey, convertRgba } from './icc-conversion.ts';
 import type { OpenedPicture } from './opened-picture.ts';
 import type { RawPixels } from './raw-pixels.ts';
 

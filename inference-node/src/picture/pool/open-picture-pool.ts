@@ -356,9 +356,10 @@ class WorkerLease implements PictureLease {
     const message = { kind: 'finish', mattes: heads, choices } as const;
     const alphas = mattes.map(({ alpha }) => alpha);
     const { head, parts } = await this.worker.ask('finished', message, alphas, signal);
-    const { size, refineMs, encodeMs } = head;
-    this.#pool.noteEncode(choices.outputFormat, size, refineMs + encodeMs);
-    return { file: parts[0], ...size, refineMs, encodeMs };
+    const { size, timings } = head;
+    const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
+    this.#pool.noteEncode(choices.outputFormat, size, finishMs);
+    return { file: parts[0], ...size, ...timings };
   }
 
   release(): void {

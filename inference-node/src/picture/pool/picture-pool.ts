@@ -2,6 +2,7 @@
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import type { FinishChoices } from '../finish-choices.ts';
+import type { FinishTimings } from '../picture-protocol.ts';
 import type { Size } from '../size.ts';
 
 export interface DecodeRequest {
@@ -36,12 +37,8 @@ export interface FinishRequest extends FinishChoices {
   readonly mattes: readonly MattePart[];
 }
 
-export interface FinishedPicture {
+export interface FinishedPicture extends Size, FinishTimings {
   readonly file: Buffer;
-  readonly width: number;
-  readonly height: number;
-  readonly refineMs: number;
-  readonly encodeMs: number;
 }
 
 /**

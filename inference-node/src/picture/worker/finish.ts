@@ -8,12 +8,12 @@ import { applyAlpha, multiplySourceAlpha } from '../matte/compose.ts';
 import { estimateForeground } from '../matte/foreground.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
 import { refineMatte, stretchMatte } from '../matte/refine.ts';
+import type { FinishTimings } from '../picture-protocol.ts';
 import { type RgbaPicture, viewAsBytes } from '../rgba-picture.ts';
 
 export interface FinishedFile {
   readonly file: Buffer;
-  readonly refineMs: number;
-  readonly encodeMs: number;
+  readonly timings: FinishTimings;
 }
 
 /**
@@ -47,5 +47,5 @@ export async function finishPicture(
   const refinedMs = performance.now();
   const file = await encodePixels(pixels, outputFormat);
   const encodeMs = performance.now() - refinedMs;
-  return { file, refineMs: refinedMs - startedMs, encodeMs };
+  return { file, timings: { refineMs: refinedMs - startedMs, encodeMs } };
 }

@@ -93,10 +93,10 @@ async function finish(
   if (picture === undefined) throw new Error('a finish without a decoded picture');
   const { width, height } = picture;
   const given = mattes.map(({ size, role }, index) => ({ alpha: alphas[index], ...size, role }));
-  const { file, refineMs, encodeMs } = await finishPicture(picture, given, choices);
+  const { file, timings } = await finishPicture(picture, given, choices);
   picture = undefined;
   bytesSinceCollection += width * height + file.length;
-  await reply({ kind: 'finished', size: { width, height }, refineMs, encodeMs }, [file]);
+  await reply({ kind: 'finished', size: { width, height }, timings }, [file]);
 }
 
 async function settle(): Promise<void> {

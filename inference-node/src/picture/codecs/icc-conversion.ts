@@ -4,10 +4,10 @@
  * wasm-vips. A profile that cannot be read is no profile, as it is to sharp and to browsers.
  */
 import type Vips from 'wasm-vips';
-import { viewAsPixels } from '../../rgba-picture.ts';
-import { attempt, isTrap, requireVips, Scratch } from '../wasm-vips.ts';
-import { isSrgbProfile } from './icc.ts';
-import { bytesOfSamples, type Samples, sampleMaxOf } from './samples.ts';
+import { viewAsPixels } from '../rgba-picture.ts';
+import { isSrgbProfile } from './colour/icc.ts';
+import { bytesOfSamples, type Samples, sampleMaxOf } from './colour/samples.ts';
+import { attempt, isTrap, requireVips, Scratch } from './wasm-vips.ts';
 
 export const ICC_FIELD = 'icc-profile-data';
 /** Rows whose colours are converted at once. */

@@ -1,0 +1,29 @@
+/**
+ * The stages of an image in a node. A new stage is a field of `StageTimings` in the proto file and
+ * a line here; where a stage has to be measured, the types then report what is missing. Metric
+ * labels, Server-Timing and stored times take the names from here.
+ */
+import type { StageTimings as ProtoTimings } from '#gen/matting/v1/matte_service.ts';
+
+/** Names of the stages, in their order, and the field that carries each one's time. */
+export const STAGES = {
+  receive: 'receiveMs',
+  worker_wait: 'workerWaitMs',
+  decode: 'decodeMs',
+  engine_wait: 'engineWaitMs',
+  infer: 'inferMs',
+  second_look: 'secondLookMs',
+  refine: 'refineMs',
+  encode: 'encodeMs',
+  send: 'sendMs',
+} as const satisfies Readonly<Record<string, keyof ProtoTimings>>;
+
+export type StageName = keyof typeof STAGES;
+
+/** Milliseconds of each stage; 0 where it did not take place. */
+export type StageTimings = Readonly<Record<(typeof STAGES)[StageName], number>>;
+
+/** The times of an image by the names of the stages, in their order. */
+export function timesByStage(timings: StageTimings): [stage: StageName, ms: number][] {
+  return (Object.keys(STAGES) as StageName[]).map(stage => [stage, timings[STAGES[stage]]]);
+}

@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { STAGES, type StageTimings, timesByStage } from '#contract/stages.ts';
+import type { StageTimings as ProtoTimings } from '#gen/matting/v1/matte_service.ts';
+
+const PROTO = new URL('../../matting/v1/matte_service.proto', import.meta.url);
+
+test('the stages are the fields of StageTimings in the proto file', () => {
+  const [, message = ''] =
+    /message StageTimings \{([^}]*)\}/.exec(readFileSync(PROTO, 'utf8')) ?? [];
+  const fields = [...message.matchAll(/^ {2}double (\w+) = /gm)].map(([, field]) => field);
+  assert.deepEqual(
+    Object.keys(STAGES)
+      .map(stage => `${stage}_ms`)
+      .sort(),
+    fields.sort(),
+  );
+});
+
+test('times come by the names of their stages, in the order of the stages', () => {
+  const timings: StageTimings & ProtoTimings = {
+    sendMs: 9,
+    encodeMs: 8,
+    refineMs: 7,
+    secondLookMs: 6,
+    inferMs: 5,
+    engineWaitMs: 4,
+    decodeMs: 3,
+    workerWaitMs: 2,
+    receiveMs: 1,
+  };
+  assert.deepEqual(timesByStage(timings), [
+    ['receive', 1],
+    ['worker_wait', 2],
+    ['decode', 3],
+    ['engine_wait', 4],
+    ['infer', 5],
+    ['second_look', 6],
+    ['refine', 7],
+    ['encode', 8],
+    ['send', 9],
+  ]);
+});
