@@ -8,13 +8,13 @@ import {
   megapixelsOf,
   type NodeSnapshot,
   pickNode,
-} from '../../control-plane/src/domain/dispatch-policy.ts';
-import { orderJobs } from '../../control-plane/src/domain/job-turns.ts';
+} from '../../control-plane/src/domain/dispatch/dispatch-policy.ts';
+import { orderJobs } from '../../control-plane/src/domain/dispatch/job-turns.ts';
 import {
   type NodeReport,
   NodeView,
   type Reservation,
-} from '../../control-plane/src/domain/node-view.ts';
+} from '../../control-plane/src/domain/dispatch/node-view.ts';
 import type { EventQueue } from './event-queue.ts';
 import type { JobTable } from './job-table.ts';
 import type { SimulatedNode } from './simulated-node.ts';

@@ -47,17 +47,6 @@ export const FIRST_ADMISSION_MS_MAX = 3_600_000;
 /** From submission to the end, whatever happens in between. */
 export const JOB_MS_MAX = 7_200_000;
 
-/**
- * How much older an asynchronous job must be to go before a synchronous one: a caller waits 120 s
- * for the latter, and without a bound the former could wait for ever.
- */
-export const ASYNC_HEAD_START_MS = 60_000;
-
-/** Where an open job stands in the queue: smaller first. */
-export function queuePositionMs(mode: Job['mode'], createdAtMs: number): number {
-  return mode === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
-}
-
 type CountedJob = Pick<
   Job,
   | 'state'

@@ -91,7 +91,7 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
 }
 
 /**
- * What the outcome says of the node (domain/node-trust.ts); undefined: nothing. A refusal for want
+ * What the outcome says of the node (domain/dispatch/node-trust.ts); undefined: nothing. A refusal for want
  * of room or of a codec is an honest answer; one without an answer, or by its own error, is not.
  */
 export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined {

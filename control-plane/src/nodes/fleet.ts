@@ -9,7 +9,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
-import type { NodeSnapshot } from '../domain/dispatch-policy.ts';
+import type { NodeSnapshot } from '../domain/dispatch/dispatch-policy.ts';
 import {
   type FleetChange,
   type FleetMember,

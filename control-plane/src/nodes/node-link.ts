@@ -19,13 +19,13 @@ import {
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
-import type { NodeSnapshot } from '../domain/dispatch-policy.ts';
+import type { NodeSnapshot } from '../domain/dispatch/dispatch-policy.ts';
 import {
   type NodeAbilities,
   type NodeReport,
   NodeView,
   type Reservation,
-} from '../domain/node-view.ts';
+} from '../domain/dispatch/node-view.ts';
 import { NodeClient } from './node-client.ts';
 
 const PROTOCOL_VERSION = 'matting.v1';

@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { JobState } from '../../src/domain/job.ts';
 import {
-  ASYNC_HEAD_START_MS,
   FIRST_ADMISSION_MS_MAX,
   failureDue,
   JOB_MS_MAX,
@@ -10,7 +9,6 @@ import {
   LEASE_RENEW_MS,
   LOST_ATTEMPTS_MAX,
   LOST_WITH_PROCESS_MAX,
-  queuePositionMs,
   TAKEOVERS_MAX,
 } from '../../src/domain/lease.ts';
 
@@ -70,10 +68,4 @@ test('a final job ends with nothing more', () => {
   for (const state of ['succeeded', 'failed']) {
     assert.equal(failureDue(jobAt(10 * JOB_MS_MAX, { ...over, state })), undefined);
   }
-});
-
-test('no asynchronous job waits for ever behind synchronous ones', () => {
-  assert.ok(queuePositionMs('sync', START_MS) < queuePositionMs('async', START_MS));
-  const later = START_MS + ASYNC_HEAD_START_MS + 1;
-  assert.ok(queuePositionMs('async', START_MS) < queuePositionMs('sync', later));
 });

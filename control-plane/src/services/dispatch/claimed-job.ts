@@ -17,7 +17,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
-import type { JobNeeds } from '../../domain/dispatch-policy.ts';
+import { needsOf } from '../../domain/dispatch/dispatch-policy.ts';
 import type { Job, JobFailure, JobInput } from '../../domain/job.ts';
 import { failureDue } from '../../domain/lease.ts';
 import { type AttemptOutcome, verdictOn } from '../../nodes/attempt-outcome.ts';
@@ -287,13 +287,6 @@ const NODE_FAULTS: JobFailure = {
   detail: 'the service failed internally while it processed the image',
   retryable: true,
 };
-
-/** What a node must be able to do for it. */
-export function needsOf(input: JobInput, outputFormat: Job['outputFormat']): JobNeeds {
-  const { format, width, height } = input;
-  const pixels = width === null || height === null ? null : width * height;
-  return { inputFormat: format, pixels, outputFormat };
-}
 
 function sizes(job: Job, resultBytes: number) {
   const { input, outputFormat } = job;

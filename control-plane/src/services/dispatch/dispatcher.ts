@@ -21,20 +21,20 @@ import {
   type JobNeeds,
   megapixelsOf,
   type NodeSnapshot,
+  needsOf,
   pickNode,
-} from '../../domain/dispatch-policy.ts';
+} from '../../domain/dispatch/dispatch-policy.ts';
+import { JobMemories } from '../../domain/dispatch/job-memories.ts';
+import { type JobLane, type LaneRead, orderJobs } from '../../domain/dispatch/job-turns.ts';
+import { KnownLanes } from '../../domain/dispatch/known-lanes.ts';
 import type { Job, JobFailure } from '../../domain/job.ts';
-import { type JobLane, orderJobs } from '../../domain/job-turns.ts';
 import { failureDue, LEASE_TIMING, type LeaseTiming } from '../../domain/lease.ts';
 import type { FleetChange, Offer } from '../../nodes/node-link.ts';
-import type { ClaimableJob, JobStore, LaneLook } from '../../store/jobs/job-store.ts';
+import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
 import type { JobEvents } from '../job-events.ts';
-import { needsOf } from './claimed-job.ts';
 import { type Download, Downloads } from './downloads.ts';
-import { JobMemories } from './job-memories.ts';
 import type { JobObserver } from './job-observer.ts';
 import type { JobRunner } from './job-runner.ts';
-import { KnownLanes } from './known-lanes.ts';
 import { type Run, RunningJobs } from './running-jobs.ts';
 import { SoonestTimer } from './soonest-timer.ts';
 
@@ -245,7 +245,7 @@ export class Dispatcher {
     return false;
   }
 
-  #lookInto(lane: JobLane): LaneLook {
+  #lookInto(lane: JobLane): LaneRead {
     if (!lane.needsDownload) return lane;
     const exceptHosts = this.#downloads.fullHosts(lane.accountId);
     if (exceptHosts.length > 0) this.#downloadsWait = true;
@@ -263,7 +263,7 @@ export class Dispatcher {
   }
 
   /** Whether a lane was found empty. */
-  #place(lanes: readonly LaneLook[], claimable: readonly ClaimableJob[]): boolean {
+  #place(lanes: readonly LaneRead[], claimable: readonly ClaimableJob[]): boolean {
     const free = claimable.filter(job => !this.#runs.has(job.id));
     const placed = orderJobs(free, this.#runs.shares()).filter(job => this.#placeOne(job));
     const forgotten = this.#lanes.looked(lanes, claimable, placed);

@@ -1,6 +1,7 @@
 /** Runs claimed jobs, each under a lease that is kept alive while it runs. */
 import type { Logger } from 'pino';
-import type { JobNeeds } from '../../domain/dispatch-policy.ts';
+import type { JobNeeds } from '../../domain/dispatch/dispatch-policy.ts';
+import type { JobMemory } from '../../domain/dispatch/job-memories.ts';
 import type { Job, JobFailure } from '../../domain/job.ts';
 import type { LeaseTiming } from '../../domain/lease.ts';
 import type { Offer } from '../../nodes/node-link.ts';
@@ -9,7 +10,6 @@ import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
 import type { JobEvents } from '../job-events.ts';
 import { ClaimedJob } from './claimed-job.ts';
 import { HeldLease } from './held-lease.ts';
-import type { JobMemory } from './job-memories.ts';
 import type { JobObserver } from './job-observer.ts';
 import type { SourceFetcher } from './source-fetch.ts';
 

@@ -1,5 +1,5 @@
 /** The jobs this replica works on, and whose they are. */
-import type { Shares } from '../../domain/job-turns.ts';
+import type { Shares } from '../../domain/dispatch/job-turns.ts';
 import type { ClaimableJob } from '../../store/jobs/job-store.ts';
 
 export interface Run {

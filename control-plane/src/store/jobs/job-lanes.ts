@@ -1,7 +1,7 @@
 /**
  * The queue by lanes: a lane is the open jobs of one API key and mode, those that have their image
  * apart from those whose image is to be downloaded. A look takes the first few of each lane, so
- * that no number of jobs in one lane hides another; domain/job-turns.ts says why and in which order
+ * that no number of jobs in one lane hides another; domain/dispatch/job-turns.ts says why and in which order
  * they go.
  *
  * Both reads walk jobs_lane_state and touch no final row: which lanes there are is read from the
@@ -10,13 +10,13 @@
  * have open at most.
  */
 import { type SelectExpression, sql } from 'kysely';
+import { type JobLane, type LaneRead, laneKey } from '../../domain/dispatch/job-turns.ts';
 import type { JobState } from '../../domain/job.ts';
-import { type JobLane, laneKey } from '../../domain/job-turns.ts';
 import type { Database } from '../database/connect.ts';
 import { inputFromRow, sourceHostFromRow } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
-import type { ClaimableJob, LaneLook } from './job-store.ts';
+import type { ClaimableJob } from './job-store.ts';
 
 const CLAIMABLE_COLUMNS = [
   'id',
@@ -94,7 +94,7 @@ export class JobLanes {
     return [...lanes.values()];
   }
 
-  async listClaimable(limit: number, among?: readonly LaneLook[]): Promise<ClaimableJob[]> {
+  async listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]> {
     const lanes = among ?? (await this.list());
     if (lanes.length === 0) return [];
     const eachMax = Math.max(1, Math.floor(limit / lanes.length));
@@ -108,7 +108,7 @@ export class JobLanes {
   }
 
   /** The first of each state of each lane. */
-  async #heads(lanes: readonly LaneLook[], eachMax: number): Promise<LaneRow[]> {
+  async #heads(lanes: readonly LaneRead[], eachMax: number): Promise<LaneRow[]> {
     const parts = lanes.flatMap(lane => {
       const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
       return states.map(state => this.#firstOf(lane, state, eachMax));
@@ -119,7 +119,7 @@ export class JobLanes {
   }
 
   /** In a table of its own: SQLite takes no order and limit in a part of a union. */
-  #firstOf(lane: LaneLook, state: JobState, limit: number) {
+  #firstOf(lane: LaneRead, state: JobState, limit: number) {
     const { kysely, nowMs, dialect } = this.#database;
     let jobs = kysely
       .selectFrom(JOBS_BY_LANE[dialect])

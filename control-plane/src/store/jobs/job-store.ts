@@ -5,6 +5,7 @@
  * rejects with SERVICE_UNAVAILABLE.
  */
 import type { OutputFormat } from '#contract/formats.ts';
+import type { JobLane, LaneRead } from '../../domain/dispatch/job-turns.ts';
 import type {
   Job,
   JobFailure,
@@ -13,7 +14,6 @@ import type {
   JobState,
   StageTimings,
 } from '../../domain/job.ts';
-import type { JobLane, LaneIdentity } from '../../domain/job-turns.ts';
 import type { AccountQueue } from '../../domain/queue-share.ts';
 
 /** Where the end of a job is announced, and the secret that signs it. */
@@ -72,12 +72,6 @@ export interface ClaimableJob {
   readonly leaseExpired: boolean;
   readonly takeovers: number;
   readonly readAtMs: number;
-}
-
-/** A lane, and what of it a look leaves out. */
-export interface LaneLook extends LaneIdentity {
-  /** Of a lane of downloads: source hosts whose jobs are passed over. */
-  readonly exceptHosts?: readonly string[];
 }
 
 /** Which jobs the operator wants to see. */
@@ -140,10 +134,10 @@ export interface JobStore {
   /**
    * Open jobs without a live lease, the first ones of each lane, `limit` at most together; then in
    * the queue's order: sync first, then oldest; an asynchronous one goes before those that came
-   * ASYNC_HEAD_START_MS (domain/lease.ts) after it.
+   * ASYNC_HEAD_START_MS (domain/dispatch/job-turns.ts) after it.
    * @param lanes absent: all of them, read now.
    */
-  listClaimable(limit: number, lanes?: readonly LaneLook[]): Promise<ClaimableJob[]>;
+  listClaimable(limit: number, lanes?: readonly LaneRead[]): Promise<ClaimableJob[]>;
   /**
    * Compare-and-set on the fence and the lease: the claim, or undefined when somebody else was
    * faster. Raises the fence; a take-over raises `takeovers`; accepted becomes fetching.

@@ -14,7 +14,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Transaction } from 'kysely';
-import { queuePositionMs } from '../../domain/lease.ts';
+import { queuePositionMs } from '../../domain/dispatch/job-turns.ts';
 import { CREDITS_PER_JOB, SLOT_OF } from '../../domain/ledger.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';

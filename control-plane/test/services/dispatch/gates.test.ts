@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
+import { JobMemories } from '../../../src/domain/dispatch/job-memories.ts';
 import { LEASE_RENEW_MS } from '../../../src/domain/lease.ts';
 import { withDatabasePatience } from '../../../src/services/database-patience.ts';
 import { HeldLease } from '../../../src/services/dispatch/held-lease.ts';
-import { JobMemories } from '../../../src/services/dispatch/job-memories.ts';
 import { ReadinessService } from '../../../src/services/readiness.ts';
 import { AcceptanceGate } from '../../../src/services/submission/acceptance.ts';
 import type { QueuedWork } from '../../../src/store/jobs/job-store.ts';

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import { ASYNC_HEAD_START_MS } from '../../../src/domain/dispatch/job-turns.ts';
 import { publicState } from '../../../src/domain/job.ts';
-import { ASYNC_HEAD_START_MS, LEASE_MS } from '../../../src/domain/lease.ts';
+import { LEASE_MS } from '../../../src/domain/lease.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {

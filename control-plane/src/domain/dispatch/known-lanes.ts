@@ -3,10 +3,15 @@
  * the table must be asked again for what other replicas submitted. Nothing is lost with it:
  * whatever it forgets is found again with the next poll.
  */
-import type { Job } from '../../domain/job.ts';
-import { chooseLanes, type JobLane, laneKey, type Shares } from '../../domain/job-turns.ts';
-import { queuePositionMs } from '../../domain/lease.ts';
-import type { LaneLook } from '../../store/jobs/job-store.ts';
+import type { Job } from '../job.ts';
+import {
+  chooseLanes,
+  type JobLane,
+  type LaneRead,
+  laneKey,
+  queuePositionMs,
+  type Shares,
+} from './job-turns.ts';
 
 /** What tells a job's lane. */
 export type LaneJob = Pick<
@@ -66,7 +71,7 @@ export class KnownLanes {
    * @returns whether one was forgotten
    */
   looked(
-    lanes: readonly LaneLook[],
+    lanes: readonly LaneRead[],
     waiting: readonly LaneJob[],
     placed: readonly LaneJob[],
   ): boolean {

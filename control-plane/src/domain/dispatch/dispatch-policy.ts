@@ -17,6 +17,7 @@
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import type { Job, JobInput } from '../job.ts';
 
 /** Up to here a look at every node costs less than it gains. */
 export const FULL_SCAN_NODES_MAX = 15;
@@ -107,6 +108,15 @@ export interface NodeChoiceOptions {
   readonly avoidedNodes?: ReadonlySet<string>;
   /** In [0, 1). */
   readonly random: () => number;
+}
+
+/** What a node must be able to do for the job. */
+export function needsOf(
+  { format, width, height }: Pick<JobInput, 'format' | 'width' | 'height'>,
+  outputFormat: Job['outputFormat'],
+): JobNeeds {
+  const pixels = width === null || height === null ? null : width * height;
+  return { inputFormat: format, pixels, outputFormat };
 }
 
 /** Megapixels an image is admitted at: an unknown size counts as the largest. */

@@ -1,7 +1,7 @@
 /** The policy by its properties: whatever the fleet and the queue look like. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { fc } from '../../../test/support/property-tests.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
 import {
   canDo,
   expectedWaitMs,
@@ -14,7 +14,7 @@ import {
   pickNode,
   waitMsMax,
   workMs,
-} from '../../src/domain/dispatch-policy.ts';
+} from '../../../src/domain/dispatch/dispatch-policy.ts';
 
 function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
   return {

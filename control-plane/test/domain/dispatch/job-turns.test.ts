@@ -1,16 +1,17 @@
 /** Whose job is next, by its properties: whatever the queue looks like. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { fc } from '../../../test/support/property-tests.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
 import {
+  ASYNC_HEAD_START_MS,
   chooseLanes,
   type JobLane,
   LANES_MAX,
   laneKey,
   orderJobs,
+  queuePositionMs,
   type WaitingJob,
-} from '../../src/domain/job-turns.ts';
-import { ASYNC_HEAD_START_MS } from '../../src/domain/lease.ts';
+} from '../../../src/domain/dispatch/job-turns.ts';
 
 const NOW_MS = 1_000_000;
 
@@ -193,4 +194,10 @@ describe('chooseLanes', () => {
       assert.ok(chooseLanes([...many, quiet], none, stuck).includes(quiet));
     }
   });
+});
+
+it('no asynchronous job waits for ever behind synchronous ones', () => {
+  assert.ok(queuePositionMs('sync', NOW_MS) < queuePositionMs('async', NOW_MS));
+  const later = NOW_MS + ASYNC_HEAD_START_MS + 1;
+  assert.ok(queuePositionMs('async', NOW_MS) < queuePositionMs('sync', later));
 });

@@ -1,7 +1,7 @@
 /** When a node is ejected and how it comes back, whatever happens to its attempts. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { fc } from '../../../test/support/property-tests.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
 import {
   EJECTION_MS,
   EJECTION_MS_MAX,
@@ -13,7 +13,7 @@ import {
   PROVEN_SUCCESSES,
   WINDOW_MS,
   WINDOW_OUTCOMES_MIN,
-} from '../../src/domain/node-trust.ts';
+} from '../../../src/domain/dispatch/node-trust.ts';
 
 type Outcome = 'well' | 'fault';
 

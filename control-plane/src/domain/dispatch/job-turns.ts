@@ -7,10 +7,21 @@
  * thousand jobs of one key never hide another key's first, nor its own asynchronous jobs a
  * synchronous one, nor those that wait for a download one that waits for a node.
  */
-import { ASYNC_HEAD_START_MS, queuePositionMs } from './lease.ts';
+import type { Job } from '../job.ts';
 
 /** Lanes looked into at once. */
 export const LANES_MAX = 32;
+
+/**
+ * How much older an asynchronous job must be to go before a synchronous one: a caller waits 120 s
+ * for the latter, and without a bound the former could wait for ever.
+ */
+export const ASYNC_HEAD_START_MS = 60_000;
+
+/** Where an open job stands in the queue: smaller first. */
+export function queuePositionMs(mode: Job['mode'], createdAtMs: number): number {
+  return mode === 'sync' ? createdAtMs : createdAtMs + ASYNC_HEAD_START_MS;
+}
 
 /** Open jobs of one API key and mode, with or without their image. */
 export interface JobLane {
@@ -19,13 +30,19 @@ export interface JobLane {
   readonly mode: 'sync' | 'async';
   readonly accountId: string;
   readonly apiKeyId: string;
-  /** Where the first of them stands in the queue (lease.ts), running ones included. */
+  /** Where the first of them stands in the queue, running ones included. */
   readonly firstQueueAtMs: number;
   /** The clock it was read by. */
   readonly readAtMs: number;
 }
 
 export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'mode' | 'accountId' | 'apiKeyId'>;
+
+/** A lane whose jobs are to be listed, and which of them to pass over. */
+export interface LaneRead extends LaneIdentity {
+  /** In a lane of downloads: source hosts whose jobs are passed over. */
+  readonly exceptHosts?: readonly string[];
+}
 
 /** Tells lanes apart. */
 export function laneKey(lane: LaneIdentity): string {

@@ -2,7 +2,7 @@
  * What this replica remembers of jobs between its looks at the table. All of it is a shortcut: what
  * counts is in the row, and a replica that starts anew learns the rest again.
  */
-import type { JobFailure } from '../../domain/job.ts';
+import type { JobFailure } from '../job.ts';
 
 /** Beyond any number of jobs that meet trouble at once; the ones remembered longest go first. */
 const MEMORIES_MAX = 10_000;
