@@ -1,6 +1,6 @@
 /**
- * Makes every long-lived object of the control plane and ties them together: the one place that
- * knows all of them. The order of coming up:
+ * Makes every long-lived object of the control plane and ties them together; compose-dispatch.ts
+ * and compose-services.ts have the parts that tests make too. The order of coming up:
  *
  * 1. Storage, secrets key, database: checked, migrated, proven. Nothing listens yet.
  * 2. Metrics, registry and public port listen; a port in use ends it and closes what was opened.
@@ -8,48 +8,40 @@
  */
 import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import type { AddressInfo, Server } from 'node:net';
+import type { Server } from 'node:net';
 import { hostname } from 'node:os';
 import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { listening } from '#program/listen-error.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
 import pkg from '../../package.json' with { type: 'json' };
+import { composeDispatch, type Dispatch } from './compose-dispatch.ts';
+import {
+  type Conditions,
+  composeConditions,
+  composeServices,
+  type Services,
+} from './compose-services.ts';
 import type { Config } from './config.ts';
-import type { LeaseTiming } from './domain/lease.ts';
+import { LEASE_TIMING, type LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { buildOperatorApp } from './http/operator-app.ts';
-import { buildApp } from './http/public-app.ts';
+import { type App, buildApp } from './http/public-app.ts';
 import { registerGauges } from './metric-gauges.ts';
 import { ControlMetrics } from './metrics.ts';
-import { Fleet } from './nodes/fleet.ts';
+import type { Fleet } from './nodes/fleet.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
-import { type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
+import { NODE_TIMING, type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
 import { CallbackSecrets } from './secrets/callback-secret.ts';
 import { SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
-import { ReadAccount } from './services/account.ts';
-import { Authenticate } from './services/authenticate.ts';
-import { DatabaseTurns } from './services/database-turns.ts';
-import { Dispatcher } from './services/dispatch/dispatcher.ts';
-import { JobRunner } from './services/dispatch/job-runner.ts';
 import { JobEvents } from './services/job-events.ts';
 import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
 import { renderOutboxBody } from './services/notification/outbox-body.ts';
 import { OperateJobs } from './services/operator/operate-jobs.ts';
 import { OperateNodes } from './services/operator/operate-nodes.ts';
-import { RateLimits } from './services/rate-limits.ts';
-import { ReadinessService } from './services/readiness.ts';
 import { JobViews } from './services/reading/job-view.ts';
-import { ReadJob } from './services/reading/read-job.ts';
-import { ResultDownload } from './services/reading/result-download.ts';
-import { ResultReaders } from './services/reading/result-readers.ts';
-import { WaitForJob } from './services/reading/wait-for-job.ts';
-import { AcceptanceGate } from './services/submission/acceptance.ts';
-import { SubmitMatting } from './services/submission/submit-matting.ts';
-import { ImageUploads } from './services/submission/submit-upload.ts';
 import { Sweeper } from './services/sweeping/sweep.ts';
-import { CallbackAddressCheck } from './sources/callback-url.ts';
 import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guard/guarded-fetch.ts';
 import { GuardedPost } from './sources/guard/guarded-post.ts';
@@ -71,20 +63,20 @@ export interface ControlPlane {
   drain(hurry: AbortSignal): Promise<void>;
 }
 
-/**
- * Who holds this process's leases: told apart by the random part, recognised by the host's name.
- */
+/** Holder of this process's leases: unique by the random part, readable by the host's name. */
 export function createReplicaId(): string {
   return `${hostname()
     .replaceAll(/[^A-Za-z0-9.-]/g, '-')
     .slice(0, 40)}-${randomUUID().slice(0, 8)}`;
 }
 
-/** Leases of a test that waits for them to run out; the usual ones where absent. */
+/** Lease durations: tests that wait for a lease to run out take shorter ones. */
 export interface Timing {
-  readonly jobs?: LeaseTiming;
-  readonly nodes?: NodeTiming;
+  readonly jobs: LeaseTiming;
+  readonly nodes: NodeTiming;
 }
+
+const TIMING: Timing = { jobs: LEASE_TIMING, nodes: NODE_TIMING };
 
 /**
  * Rejects with nothing left open: ConfigError's siblings (TlsFileError, StorageConfigError,
@@ -94,64 +86,76 @@ export async function openControlPlane(
   config: Config,
   log: Logger,
   replicaId: string,
-  timing: Timing = {},
+  timing: Partial<Timing> = {},
 ): Promise<ControlPlane> {
   // It would write to stderr, which is for the one line about an end.
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
-  const tls = await TlsFiles.open(config.tls, { log });
-  try {
-    return await openOn({ tls, config, log, replicaId, timing });
-  } catch (error) {
-    tls.close();
-    throw error;
-  }
-}
-
-type Ground = Pick<Foundations, 'tls' | 'config' | 'log' | 'replicaId' | 'timing'>;
-
-async function openOn(ground: Ground): Promise<ControlPlane> {
-  const { config, log } = ground;
-  const views = new JobViews(config.baseUrl);
-  const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
-  const blobs = await openStorage(config.storageUrl);
-  const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
-  const stores = await openStores(config.databaseUrl, {
-    log,
-    renderOutboxBody: job => renderOutboxBody(views, job),
-    webhookFirstWaitMs: config.webhookScheduleMs[0],
-    migrations: 'run',
-  });
-  const previousKey = config.secretsKeyPrevious;
-  const secrets = new CallbackSecrets(
-    new SecretBox(secretsKey),
-    previousKey === undefined ? [] : [new SecretBox(previousKey)],
-  );
+  const resources = await openResources(config, log);
+  const { stores, secrets } = resources;
   for (const warning of config.warnings) log.warn(warning);
   warnOfOpenDoors(config, log);
-  const parts = composeParts({ ...ground, views, errorsPage, blobs, stores, secrets });
+  const parts = compose({
+    ...resources,
+    config,
+    log,
+    replicaId,
+    timing: { ...TIMING, ...timing },
+    events: new JobEvents(),
+    guard: new OutgoingGuard({ policy: config, systemLookupsMax: config.systemLookupsMax }),
+    metrics: new ControlMetrics(),
+  });
   try {
-    await requireSameSecretsKey(stores.secretsCanary, secretsKey, previousKey);
+    await requireSameSecretsKey(
+      stores.secretsCanary,
+      resources.secretsKey,
+      config.secretsKeyPrevious,
+    );
     await warnOfStrangeSecrets(stores, secrets, log);
-    return await openParts(config, log, parts);
+    return await start(config, log, parts);
   } catch (error) {
     await drainControlPlane(parts.steps, { hurry: AbortSignal.abort(), log });
     throw error;
   }
 }
 
-interface Foundations {
-  readonly config: Config;
-  readonly log: Logger;
-  readonly replicaId: string;
-  readonly views: JobViews;
-  /** The text of docs/errors.md. */
-  readonly errorsPage: string;
+/** What is opened before anything is made of it. */
+export interface Resources {
   readonly tls: TlsFiles;
   readonly blobs: BlobStore;
   readonly stores: Stores;
+  /** What seals the secrets of callbacks from now on, 32 bytes. */
+  readonly secretsKey: Buffer;
   readonly secrets: CallbackSecrets;
-  readonly timing: Timing;
+  readonly views: JobViews;
+  /** The text of docs/errors.md. */
+  readonly errorsPage: string;
+}
+
+/** Rejects with nothing left open. To be closed: `tls`, `stores`. */
+export async function openResources(config: Config, log: Logger): Promise<Resources> {
+  const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
+  const views = new JobViews(config.baseUrl);
+  const tls = await TlsFiles.open(config.tls, { log });
+  try {
+    const blobs = await openStorage(config.storageUrl);
+    const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
+    const previous = config.secretsKeyPrevious;
+    const secrets = new CallbackSecrets(
+      new SecretBox(secretsKey),
+      previous === undefined ? [] : [new SecretBox(previous)],
+    );
+    const stores = await openStores(config.databaseUrl, {
+      log,
+      renderOutboxBody: job => renderOutboxBody(views, job),
+      webhookFirstWaitMs: config.webhookScheduleMs[0],
+      migrations: 'run',
+    });
+    return { tls, blobs, stores, secretsKey, secrets, views, errorsPage };
+  } catch (error) {
+    tls.close();
+    throw error;
+  }
 }
 
 /** The only ways round the outgoing guard, said by every start. */
@@ -175,57 +179,76 @@ async function warnOfStrangeSecrets(stores: Stores, secrets: CallbackSecrets, lo
   log.warn({ count }, 'notifications wait whose secrets neither key of this replica opens');
 }
 
-type Parts = ReturnType<typeof composeParts>;
+/** What every composing function is given. */
+interface Base extends Resources {
+  readonly config: Config;
+  readonly log: Logger;
+  readonly replicaId: string;
+  readonly timing: Timing;
+  readonly events: JobEvents;
+  readonly guard: OutgoingGuard;
+  readonly metrics: ControlMetrics;
+}
 
-/** Opens nothing. */
-function composeParts(foundations: Foundations) {
-  const { config, log, replicaId, tls, blobs, stores, secrets, timing } = foundations;
-  const events = new JobEvents();
-  const guard = new OutgoingGuard({ policy: config, systemLookupsMax: config.systemLookupsMax });
-  const metrics = new ControlMetrics();
-  const failed = (what: string) => (err: unknown) => log.warn({ err }, what);
-  const fleet = new Fleet({
-    listMembers: () => stores.nodes.listLive(),
-    nodeToken: config.nodeToken,
-    security: tls.channelSecurity(),
-    log: (level, message, fields) => log[level](fields, message),
+interface Running extends Dispatch, Conditions {
+  readonly registry: RegistryServer;
+  readonly delivery: WebhookDelivery;
+  readonly sweeper: Sweeper;
+  readonly services: Services;
+  readonly publicPort: App;
+  readonly operatorPort: ReturnType<typeof buildOperatorApp>;
+}
+
+interface Parts extends Running {
+  readonly steps: DrainSteps;
+}
+
+/** Opens nothing; each part is complete when it is made. */
+function compose(base: Base): Parts {
+  const dispatch = composeDispatch({
+    ...base,
+    fetcher: new ImageFetcher(new GuardedFetch({ guard: base.guard })),
+    observer: base.metrics,
+    leaseTiming: base.timing.jobs,
+    security: base.tls.channelSecurity(),
   });
-  const runner = new JobRunner({
-    jobs: stores.jobs,
-    blobs,
-    fetcher: new ImageFetcher(new GuardedFetch({ guard })),
-    events,
-    observer: metrics,
-    log,
-    attemptTimeoutMs: config.attemptTimeoutMs,
-    resultTtlMs: config.resultTtlMs,
-    leaseTiming: timing.jobs,
-  });
-  const dispatcher = new Dispatcher({
-    jobs: stores.jobs,
-    fleet,
-    runner,
-    events,
-    observer: metrics,
-    log,
-    holder: replicaId,
-    noNodeGraceMs: config.noNodeGraceMs,
-    leaseTiming: timing.jobs,
-  });
+  const { fleet } = dispatch;
+  const conditions = composeConditions({ ...base, fleet });
+  const services = composeServices({ ...base, ...conditions });
+  const running: Running = {
+    ...dispatch,
+    ...conditions,
+    services,
+    registry: composeRegistry(base, fleet),
+    delivery: composeDelivery(base),
+    sweeper: composeSweeper(base),
+    publicPort: composePublicPort(base, services),
+    operatorPort: composeOperatorPort(base, fleet),
+  };
+  composeGauges(base, running);
+  return { ...running, steps: composeDrain(base, running) };
+}
+
+function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
+  const { config, log, metrics } = base;
   const refusedNodes = new RefusedNodes({ log, observer: metrics });
-  const registry = new RegistryServer({
+  return new RegistryServer({
     host: config.registryHost,
     port: config.registryPort,
     nodeToken: config.nodeToken,
-    credentials: tls.serverCredentials(),
-    membership: stores.nodes,
-    timing: timing.nodes,
+    credentials: base.tls.serverCredentials(),
+    membership: base.stores.nodes,
+    timing: base.timing.nodes,
     onMembersChanged: () => void fleet.refresh(),
     onRefused: refusal => refusedNodes.note(refusal),
-    onFailure: failed('registry call failed'),
+    onFailure: err => log.warn({ err }, 'registry call failed'),
     onEnded: cause => metrics.registryEnded(cause),
   });
-  const delivery = new WebhookDelivery({
+}
+
+function composeDelivery(base: Base): WebhookDelivery {
+  const { config, stores, secrets, events, guard, metrics, log, replicaId } = base;
+  return new WebhookDelivery({
     outbox: stores.webhookOutbox,
     guardedPost: new GuardedPost({ guard, policy: config }),
     secrets,
@@ -235,8 +258,11 @@ function composeParts(foundations: Foundations) {
     holder: replicaId,
     scheduleMs: config.webhookScheduleMs,
   });
-  const http = composeHttp(foundations, { events, fleet, metrics, guard });
-  const sweeper = new Sweeper({
+}
+
+function composeSweeper(base: Base): Sweeper {
+  const { config, stores, blobs, metrics, log, replicaId } = base;
+  return new Sweeper({
     jobStore: stores.jobs,
     outbox: stores.webhookOutbox,
     blobStore: blobs,
@@ -246,155 +272,11 @@ function composeParts(foundations: Foundations) {
     logger: log,
     onFailure: () => metrics.sweepFailed(),
   });
-  registerGauges(
-    metrics.registry,
-    {
-      version: pkg.version,
-      readiness: () => http.readiness.check(),
-      fleet: () => fleet.counts(),
-      running: () => dispatcher.running,
-      downloading: () => dispatcher.downloading,
-      uploads: () => http.uploads,
-      databaseWaiting: () => http.databaseTurns.waiting,
-      connections: () => http.connections.open,
-      resultReaders: () => http.resultReaders.open,
-      registryConnections: () => registry.connections,
-      storageFreeBytes: () => blobs.freeBytes(),
-      queueMegapixelsMax: config.queueMegapixelsMax,
-      queued: () => stores.jobs.queued(),
-      webhooksInFlight: () => delivery.inFlight,
-      webhooksDue: () => stores.webhookOutbox.due(),
-      ledgerAudits: () => stores.ledger.lastAudits(),
-      sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
-    },
-    (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
-  );
-  const operator = buildOperatorApp(
-    {
-      operateJobs: new OperateJobs(stores),
-      operateNodes: new OperateNodes({
-        nodes: stores.nodes,
-        onChanged: () => void fleet.refresh(),
-      }),
-    },
-    {
-      baseUrl: config.baseUrl,
-      operatorKey: config.operatorKey,
-      metrics: metrics.registry,
-      logger: log,
-    },
-  );
-  const steps: DrainSteps = {
-    announce: () => {
-      http.readiness.startDraining();
-      http.submitMatting.startDraining();
-    },
-    finishRuns: limitMs => dispatcher.stop(limitMs),
-    giveRunsBack: () => dispatcher.hurry(),
-    finishDeliveries: limitMs => delivery.stop(limitMs),
-    giveDeliveriesBack: () => delivery.hurry(),
-    handOverWaits: () => http.waitForJob.endAllWaits(),
-    closePublic: () => http.app.close(),
-    closePublicConnections: () => http.app.server.closeAllConnections(),
-    closeRegistry: () => registry.close(),
-    closeRest: [
-      () => sweeper.stop(),
-      () => fleet.close(),
-      async () => tls.close(),
-      () => operator.close(),
-      () => stores.close(),
-    ],
-  };
-  return { http, operator, fleet, dispatcher, delivery, registry, sweeper, steps };
 }
 
-async function openParts(config: Config, log: Logger, parts: Parts): Promise<ControlPlane> {
-  const { http, operator, fleet, dispatcher, delivery, registry, sweeper, steps } = parts;
-  const metricsPlace = { host: config.metricsHost, port: config.metricsPort };
-  await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
-    operator.listen(metricsPlace),
-  );
-  const registryPlace = { host: config.registryHost, port: config.registryPort };
-  await listening({ variable: 'MATTING_REGISTRY_PORT', ...registryPlace }, () => registry.listen());
-  const httpPlace = { host: config.host, port: config.port };
-  await listening({ variable: 'MATTING_PORT', ...httpPlace }, () => http.app.listen(httpPlace));
-  const ports = {
-    http: portOf(http.app.server),
-    registry: registry.port,
-    metrics: portOf(operator.server),
-  };
-  const { host, registryHost, metricsHost, baseUrl } = config;
-  log.info({ ...ports, host, registryHost, metricsHost, baseUrl }, 'listening');
-  await fleet.start();
-  dispatcher.start();
-  delivery.start();
-  sweeper.start();
-  return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
-}
-
-function portOf(server: Server): number {
-  return (server.address() as AddressInfo).port;
-}
-
-interface HttpParts {
-  readonly events: JobEvents;
-  readonly fleet: Fleet;
-  readonly metrics: ControlMetrics;
-  readonly guard: OutgoingGuard;
-}
-
-function composeHttp(
-  { config, log, views, errorsPage, blobs, stores, secrets }: Foundations,
-  { events, fleet, metrics, guard }: HttpParts,
-) {
-  const { jobs } = stores;
-  const databaseTurns = new DatabaseTurns({ turnsMax: stores.requestsMax });
-  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys, databaseTurns);
-  const uploads = new ImageUploads(blobs);
-  const waitForJob = new WaitForJob(jobs, events, databaseTurns);
-  const resultReaders = new ResultReaders();
-  const submitMatting = new SubmitMatting({
-    jobs,
-    readAccount,
-    blobs,
-    events,
-    databaseTurns,
-    acceptance: new AcceptanceGate({
-      jobs,
-      unroutableMs: () => fleet.unroutableMs(),
-      noNodeGraceMs: config.noNodeGraceMs,
-      queueMegapixelsMax: config.queueMegapixelsMax,
-    }),
-    callbackAddresses: new CallbackAddressCheck({ guard }),
-    callbackSecrets: secrets,
-    jobsInFlightMax: config.jobsInFlightMax,
-    fieldPolicy: config,
-  });
-  const readiness = new ReadinessService(
-    {
-      checkDatabase: () => stores.check(),
-      checkStorage: () => blobs.check(),
-      hasBeenRoutable: () => fleet.hasBeenRoutable,
-    },
-    (cause, err) => log.warn({ err, cause }, 'not ready'),
-  );
-  const services = {
-    uploads,
-    submitMatting,
-    waitForJob,
-    readJob: new ReadJob(jobs, databaseTurns),
-    jobViews: views,
-    authenticator: new Authenticate(stores.apiKeys, databaseTurns),
-    rateLimits: new RateLimits(stores.rateQuotas, {
-      submissions: config.submissionsPerMinute,
-      reads: config.readsPerMinute,
-    }),
-    resultDownload: new ResultDownload(jobs, blobs, databaseTurns),
-    resultReaders,
-    readAccount,
-    readiness,
-  };
-  const { app, connections } = buildApp(services, {
+function composePublicPort(base: Base, services: Services): App {
+  const { config, errorsPage, metrics, log } = base;
+  return buildApp(services, {
     baseUrl: config.baseUrl,
     syncWaitMs: config.syncWaitMs,
     readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
@@ -405,14 +287,106 @@ function composeHttp(
     onDropped: () => metrics.connectionDropped(),
     onEnded: cause => metrics.connectionEnded(cause),
   });
+}
+
+function composeOperatorPort(base: Base, fleet: Fleet): Running['operatorPort'] {
+  const { config, stores, metrics, log } = base;
+  const onChanged = () => void fleet.refresh();
+  return buildOperatorApp(
+    {
+      operateJobs: new OperateJobs(stores),
+      operateNodes: new OperateNodes({ nodes: stores.nodes, onChanged }),
+    },
+    {
+      baseUrl: config.baseUrl,
+      operatorKey: config.operatorKey,
+      metrics: metrics.registry,
+      logger: log,
+    },
+  );
+}
+
+function composeGauges(base: Base, running: Running): void {
+  const { config, log, metrics, blobs, stores } = base;
+  const { fleet, dispatcher, services } = running;
+  registerGauges(
+    metrics.registry,
+    {
+      version: pkg.version,
+      readiness: () => running.readiness.check(),
+      fleet: () => fleet.counts(),
+      running: () => dispatcher.running,
+      downloading: () => dispatcher.downloading,
+      uploads: () => services.uploads,
+      databaseWaiting: () => services.databaseTurns.waiting,
+      connections: () => running.publicPort.connections.open,
+      resultReaders: () => services.resultReaders.open,
+      registryConnections: () => running.registry.connections,
+      storageFreeBytes: () => blobs.freeBytes(),
+      queueMegapixelsMax: config.queueMegapixelsMax,
+      queued: () => stores.jobs.queued(),
+      webhooksInFlight: () => running.delivery.inFlight,
+      webhooksDue: () => stores.webhookOutbox.due(),
+      ledgerAudits: () => stores.ledger.lastAudits(),
+      sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
+    },
+    (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
+  );
+}
+
+function composeDrain({ tls, stores }: Base, running: Running): DrainSteps {
+  const { fleet, dispatcher, registry, delivery, sweeper, readiness, services } = running;
+  const { app } = running.publicPort;
   return {
-    databaseTurns,
-    resultReaders,
-    app,
-    connections,
-    uploads,
-    waitForJob,
-    submitMatting,
-    readiness,
+    announce: () => {
+      readiness.startDraining();
+      services.submitMatting.startDraining();
+    },
+    finishRuns: limitMs => dispatcher.stop(limitMs),
+    giveRunsBack: () => dispatcher.hurry(),
+    finishDeliveries: limitMs => delivery.stop(limitMs),
+    giveDeliveriesBack: () => delivery.hurry(),
+    handOverWaits: () => services.waitForJob.endAllWaits(),
+    closePublic: () => app.close(),
+    closePublicConnections: () => app.server.closeAllConnections(),
+    closeRegistry: () => registry.close(),
+    closeRest: [
+      () => sweeper.stop(),
+      () => fleet.close(),
+      async () => tls.close(),
+      () => running.operatorPort.close(),
+      () => stores.close(),
+    ],
   };
+}
+
+async function start(config: Config, log: Logger, parts: Parts): Promise<ControlPlane> {
+  const { registry, operatorPort, steps } = parts;
+  const { app } = parts.publicPort;
+  const { host, registryHost, metricsHost, baseUrl } = config;
+  const metricsPlace = { host: metricsHost, port: config.metricsPort };
+  await listening({ variable: 'MATTING_METRICS_PORT', ...metricsPlace }, () =>
+    operatorPort.listen(metricsPlace),
+  );
+  const registryPlace = { host: registryHost, port: config.registryPort };
+  await listening({ variable: 'MATTING_REGISTRY_PORT', ...registryPlace }, () => registry.listen());
+  const httpPlace = { host, port: config.port };
+  await listening({ variable: 'MATTING_PORT', ...httpPlace }, () => app.listen(httpPlace));
+  const ports = {
+    http: portOf(app.server),
+    registry: registry.port,
+    metrics: portOf(operatorPort.server),
+  };
+  log.info({ ...ports, host, registryHost, metricsHost, baseUrl }, 'listening');
+  await parts.fleet.start();
+  parts.dispatcher.start();
+  parts.delivery.start();
+  parts.sweeper.start();
+  return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
+}
+
+function portOf(server: Server): number {
+  const address = server.address();
+  if (address === null || typeof address === 'string') throw new Error('it listens to no port');
+  return address.port;
 }

@@ -281,10 +281,9 @@ function readWebhookSchedule(reader: EnvReader): WebhookSchedule {
   const schedule = reader.list('MATTING_WEBHOOK_SCHEDULE_MS', expected, parse, {
     default: WEBHOOK_SCHEDULE_MS,
   });
-  if (schedule !== undefined && !isWebhookSchedule(schedule)) {
-    reader.problem('MATTING_WEBHOOK_SCHEDULE_MS', expected);
-  }
-  return schedule;
+  if (isWebhookSchedule(schedule)) return schedule;
+  reader.problem('MATTING_WEBHOOK_SCHEDULE_MS', expected);
+  return WEBHOOK_SCHEDULE_MS;
 }
 
 function requireDistinctPorts(reader: EnvReader, config: Config): void {

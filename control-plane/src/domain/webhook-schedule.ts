@@ -4,7 +4,7 @@
  */
 
 /** Waits in ms; the first comes before attempt 1, so there are as many attempts as waits. */
-export type WebhookSchedule = readonly number[];
+export type WebhookSchedule = readonly [firstMs: number, ...laterMs: number[]];
 
 /** The contract's: at once, then after 5 s, 5 min, 30 min, 2 h, 5 h, 10 h. */
 export const WEBHOOK_SCHEDULE_MS: WebhookSchedule = [
@@ -21,7 +21,7 @@ const RETRY_AFTER_MS_MAX = 3_600_000;
 const RETRY_AFTER_STATUS: ReadonlySet<number> = new Set([429, 503]);
 
 /** True where every attempt falls inside the link's life, jitter included. */
-export function isWebhookSchedule(schedule: readonly number[]): boolean {
+export function isWebhookSchedule(schedule: readonly number[]): schedule is WebhookSchedule {
   const totalMs = schedule.reduce((sum, waitMs) => sum + waitMs, 0);
   return schedule.length > 0 && totalMs * (1 + JITTER) < SCHEDULE_MS_MAX;
 }

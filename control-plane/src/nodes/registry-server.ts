@@ -39,7 +39,10 @@ export interface NodeTiming {
   readonly heartbeatMs: number;
 }
 
-const NODE_TIMING: NodeTiming = { leaseMs: NODE_LEASE_MS, heartbeatMs: HEARTBEAT_INTERVAL_MS };
+export const NODE_TIMING: NodeTiming = {
+  leaseMs: NODE_LEASE_MS,
+  heartbeatMs: HEARTBEAT_INTERVAL_MS,
+};
 
 /** Calls of one connection at once; a node makes one. */
 const CONCURRENT_CALLS_MAX = 16;

@@ -7,123 +7,96 @@ import { randomUUID } from 'node:crypto';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { pathToFileURL } from 'node:url';
 import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify';
+import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
+import { openResources } from '../../src/compose.ts';
+import { composeServices, type Services } from '../../src/compose-services.ts';
+import { type Config, loadConfig } from '../../src/config.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
-import { type AppOptions, type AppServices, buildApp } from '../../src/http/public-app.ts';
-import { CallbackSecrets } from '../../src/secrets/callback-secret.ts';
-import { SecretBox } from '../../src/secrets/secret-box.ts';
-import { ReadAccount } from '../../src/services/account.ts';
-import { Authenticate } from '../../src/services/authenticate.ts';
-import { DatabaseTurns, type DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
+import { type AppOptions, buildApp } from '../../src/http/public-app.ts';
+import type { DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
-import { renderOutboxBody } from '../../src/services/notification/outbox-body.ts';
-import { RateLimits } from '../../src/services/rate-limits.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
-import { JobViews } from '../../src/services/reading/job-view.ts';
-import { ReadJob } from '../../src/services/reading/read-job.ts';
-import { ResultDownload } from '../../src/services/reading/result-download.ts';
-import {
-  type ResultReaderBounds,
-  ResultReaders,
-} from '../../src/services/reading/result-readers.ts';
-import { WaitForJob } from '../../src/services/reading/wait-for-job.ts';
-import { SubmitMatting } from '../../src/services/submission/submit-matting.ts';
-import { ImageUploads } from '../../src/services/submission/submit-upload.ts';
-import {
-  createUploadSlots,
-  type UploadSlotsOptions,
-} from '../../src/services/submission/upload-slots.ts';
-import { CallbackAddressCheck } from '../../src/sources/callback-url.ts';
+import type { ResultReaderBounds } from '../../src/services/reading/result-readers.ts';
+import type { UploadSlotsOptions } from '../../src/services/submission/upload-slots.ts';
 import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
 import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
 import type { Claim } from '../../src/store/jobs/job-store.ts';
-import { openStores, type Stores } from '../../src/store/stores.ts';
+import type { Stores } from '../../src/store/stores.ts';
 
 export const BASE_URL = 'https://matting.example.com';
 export const ERRORS_PAGE = '# Errors\n';
 
-export interface TestAppOptions {
+export interface TestAppOptions extends Partial<Config> {
   readonly credits?: number;
-  readonly syncWaitMs?: number;
-  readonly jobsInFlightMax?: number;
-  readonly submissionsPerMinute?: number;
-  readonly readsPerMinute?: number;
-  readonly readsRequireIdempotencyKey?: boolean;
   readonly uploadSlots?: UploadSlotsOptions;
   readonly databaseTurns?: Partial<DatabaseTurnsOptions>;
-  readonly resultTtlMs?: number;
   readonly resultReaders?: ResultReaderBounds;
   readonly readingPace?: AppOptions['readingPace'];
   readonly onEnded?: AppOptions['onEnded'];
-  /** Of callback addresses; a public one for every name unless given. */
+  /** Resolves callback hosts; to a public address for every name unless given. */
   readonly resolveHost?: ResolveHost;
   readonly onAnswered?: AppOptions['onAnswered'];
   readonly logger?: AppOptions['logger'];
 }
 
-/** What callback secrets are sealed with here. */
+/** Seals callback secrets here. */
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
-const FIELD_POLICY = {
-  fetchPorts: [80, 443],
-  allowPrivateAddresses: false,
-  allowHttpCallbacks: false,
-};
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
 
-export class TestApp {
+interface TestAppParts {
   readonly app: FastifyInstance;
-  readonly services: AppServices;
+  readonly services: Services;
   readonly stores: Stores;
   readonly blobs: BlobStore;
   readonly events: JobEvents;
-  readonly databaseTurns: DatabaseTurns;
   readonly storageDir: string;
   readonly accountId: string;
   /** A good API key. */
   readonly token: string;
-  readonly #resultTtlMs: number;
-  readonly #close: () => Promise<void>;
-  readonly #switches: Switches;
+  readonly resultTtlMs: number;
+  readonly switches: Switches;
+  readonly close: () => Promise<void>;
+}
 
-  constructor(parts: {
-    app: FastifyInstance;
-    services: AppServices;
-    stores: Stores;
-    blobs: BlobStore;
-    events: JobEvents;
-    databaseTurns: DatabaseTurns;
-    storageDir: string;
-    accountId: string;
-    token: string;
-    resultTtlMs: number;
-    switches: Switches;
-    close: () => Promise<void>;
-  }) {
+export class TestApp {
+  readonly app: FastifyInstance;
+  readonly services: Services;
+  readonly stores: Stores;
+  readonly blobs: BlobStore;
+  readonly events: JobEvents;
+  readonly storageDir: string;
+  readonly accountId: string;
+  readonly token: string;
+  readonly #parts: TestAppParts;
+
+  constructor(parts: TestAppParts) {
     this.app = parts.app;
     this.services = parts.services;
     this.stores = parts.stores;
     this.blobs = parts.blobs;
     this.events = parts.events;
-    this.databaseTurns = parts.databaseTurns;
     this.storageDir = parts.storageDir;
     this.accountId = parts.accountId;
     this.token = parts.token;
-    this.#resultTtlMs = parts.resultTtlMs;
-    this.#switches = parts.switches;
-    this.#close = parts.close;
+    this.#parts = parts;
+  }
+
+  get databaseTurns(): Services['databaseTurns'] {
+    return this.services.databaseTurns;
   }
 
   /** What the acceptance gate answers from now on. */
   refuseNewJobs(error: ContractError | undefined): void {
-    this.#switches.refusal = error;
+    this.#parts.switches.refusal = error;
   }
 
   setReadiness(readiness: Readiness): void {
-    this.#switches.readiness = readiness;
+    this.#parts.switches.readiness = readiness;
   }
 
   async createKey(): Promise<string> {
@@ -202,7 +175,7 @@ export class TestApp {
       height: 1,
       sha256: 'ab'.repeat(32),
     };
-    assert.ok(await this.stores.jobs.succeed(held, result, this.#resultTtlMs, timings));
+    assert.ok(await this.stores.jobs.succeed(held, result, this.#parts.resultTtlMs, timings));
     this.events.jobFinal(jobId);
     return result;
   }
@@ -247,7 +220,7 @@ export class TestApp {
   }
 
   close(): Promise<void> {
-    return this.#close();
+    return this.#parts.close();
   }
 }
 
@@ -256,63 +229,40 @@ interface Switches {
   readiness: Readiness;
 }
 
-const SILENT = { info: () => undefined, warn: () => undefined };
-
 export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp> {
   const directory = await mkdtemp(path.join(tmpdir(), 'matting-http-'));
   const storageDir = path.join(directory, 'storage');
-  const jobViews = new JobViews(BASE_URL);
-  const stores = await openStores(`sqlite:${path.join(directory, 'test.sqlite')}`, {
-    log: SILENT,
-    migrations: 'run',
-    renderOutboxBody: job => renderOutboxBody(jobViews, job),
-  });
-  const blobs = await openDirectoryBlobStore(storageDir);
+  const env = {
+    MATTING_BASE_URL: BASE_URL,
+    MATTING_DATA_DIR: directory,
+    MATTING_STORAGE_URL: pathToFileURL(storageDir).href,
+    MATTING_SECRETS_KEY: TEST_SECRETS_KEY.toString('hex'),
+    MATTING_NODE_TOKEN: 'a-token-that-no-node-shows-here',
+    MATTING_SYNC_WAIT_MS: '5000',
+    MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+    MATTING_READS_PER_MINUTE: '1000000',
+  };
+  const config = { ...loadConfig(env), ...options };
+  const resources = await openResources(config, pino({ level: 'silent' }));
+  const { stores, tls } = resources;
   const account = await stores.accounts.create('tester');
   assert.ok(account);
   if (options.credits !== 0) await stores.ledger.grant(account.id, options.credits ?? 1000, 'test');
   const { token } = await stores.apiKeys.create(account.id, 'first key');
   const switches: Switches = { refusal: undefined, readiness: { ready: true } };
   const events = new JobEvents();
-  const databaseTurns = new DatabaseTurns({
-    turnsMax: stores.requestsMax,
-    ...options.databaseTurns,
-  });
-  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys, databaseTurns);
-  const services: AppServices = {
-    authenticator: new Authenticate(stores.apiKeys, databaseTurns),
-    rateLimits: new RateLimits(stores.rateQuotas, {
-      submissions: options.submissionsPerMinute ?? 1_000_000,
-      reads: options.readsPerMinute ?? 1_000_000,
-    }),
-    uploads: new ImageUploads(blobs, createUploadSlots(options.uploadSlots)),
-    submitMatting: new SubmitMatting({
-      jobs: stores.jobs,
-      readAccount,
-      blobs,
-      events,
-      databaseTurns,
-      acceptance: {
-        requireOpen: async () => {
-          if (switches.refusal !== undefined) throw switches.refusal;
-        },
+  const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
+  const services = composeServices({
+    ...resources,
+    config,
+    events,
+    guard: new OutgoingGuard({ policy: config, resolveHost }),
+    bounds: options,
+    acceptance: {
+      requireOpen: async () => {
+        if (switches.refusal !== undefined) throw switches.refusal;
       },
-      callbackAddresses: new CallbackAddressCheck({
-        guard: new OutgoingGuard({
-          policy: FIELD_POLICY,
-          resolveHost: options.resolveHost ?? (async () => ['93.184.215.14']),
-        }),
-      }),
-      callbackSecrets: new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY)),
-      jobsInFlightMax: options.jobsInFlightMax ?? 1000,
-      fieldPolicy: FIELD_POLICY,
-    }),
-    waitForJob: new WaitForJob(stores.jobs, events, databaseTurns),
-    readJob: new ReadJob(stores.jobs, databaseTurns),
-    jobViews,
-    resultDownload: new ResultDownload(stores.jobs, blobs, databaseTurns),
-    resultReaders: new ResultReaders(options.resultReaders),
-    readAccount,
+    },
     readiness: {
       check: async () => switches.readiness,
       get draining() {
@@ -320,33 +270,22 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
         return !readiness.ready && readiness.causes.includes('draining');
       },
     },
-  };
-  const { app } = buildApp(services, {
-    baseUrl: BASE_URL,
-    syncWaitMs: options.syncWaitMs ?? 5000,
-    readsRequireIdempotencyKey: options.readsRequireIdempotencyKey ?? true,
-    version: '0.0.0-test',
-    errorsPage: ERRORS_PAGE,
-    onAnswered: options.onAnswered,
-    onEnded: options.onEnded,
-    readingPace: options.readingPace,
-    logger: options.logger,
   });
+  const { app } = buildApp(services, { ...config, version: '0.0.0-test', errorsPage: ERRORS_PAGE });
   await app.ready();
   return new TestApp({
+    ...resources,
     app,
     services,
-    stores,
-    blobs,
     events,
-    databaseTurns,
     storageDir,
     accountId: account.id,
     token,
-    resultTtlMs: options.resultTtlMs ?? 86_400_000,
+    resultTtlMs: config.resultTtlMs,
     switches,
     close: async () => {
       await app.close();
+      tls.close();
       await stores.close();
       await rm(directory, { recursive: true, force: true });
     },

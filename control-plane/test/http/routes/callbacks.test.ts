@@ -72,7 +72,7 @@ async function assertRefused(body: unknown, field: string): Promise<void> {
 }
 
 async function outboxOf(jobId: string) {
-  const place = path.join(path.dirname(app.storageDir), 'test.sqlite');
+  const place = path.join(path.dirname(app.storageDir), 'matting.sqlite');
   const log = { info: () => undefined, warn: () => undefined };
   const database = await openDatabase(`sqlite:${place}`, { log });
   try {
@@ -284,7 +284,7 @@ test('the secret is stored sealed for its job, and is neither logged nor told', 
     }
   }
   const directory = path.dirname(app.storageDir);
-  for (const file of ['test.sqlite', 'test.sqlite-wal']) {
+  for (const file of ['matting.sqlite', 'matting.sqlite-wal']) {
     const bytes = await readFile(path.join(directory, file)).catch(() => Buffer.alloc(0));
     for (const form of [SECRET, text, decoded]) assert.ok(!bytes.includes(form), file);
   }

@@ -8,13 +8,15 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
+import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
+import { composeDispatch } from '../../../src/compose-dispatch.ts';
 import type { Job, JobInput } from '../../../src/domain/job.ts';
 import { isFinal } from '../../../src/domain/job.ts';
-import { Fleet } from '../../../src/nodes/fleet.ts';
-import { Dispatcher } from '../../../src/services/dispatch/dispatcher.ts';
+import { LEASE_TIMING } from '../../../src/domain/lease.ts';
+import type { Fleet } from '../../../src/nodes/fleet.ts';
+import type { Dispatcher } from '../../../src/services/dispatch/dispatcher.ts';
 import type { JobObserver } from '../../../src/services/dispatch/job-observer.ts';
-import { JobRunner } from '../../../src/services/dispatch/job-runner.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import { JobEvents } from '../../../src/services/job-events.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
@@ -129,31 +131,22 @@ export class Harness {
   async startReplica(options: ReplicaOptions = {}): Promise<Replica> {
     const events = new JobEvents();
     const observed: string[] = [];
-    const jobs = options.jobs ?? this.stores.jobs;
-    const fleet = new Fleet({
-      listMembers: () => this.stores.nodes.listLive(),
-      nodeToken: TEST_TOKEN,
-      log: () => undefined,
-    });
-    const runner = new JobRunner({
-      jobs,
+    const { fleet, dispatcher } = composeDispatch({
+      config: {
+        nodeToken: TEST_TOKEN,
+        attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
+        resultTtlMs: 60_000,
+        noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
+      },
+      log: silent,
+      replicaId: options.holder ?? 'replica',
+      stores: { jobs: options.jobs ?? this.stores.jobs, nodes: this.stores.nodes },
       blobs: options.blobs ?? this.blobs,
       fetcher: options.fetcher ?? NO_FETCHER,
       events,
       observer: noting(observed),
-      log: silent,
-      attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
-      resultTtlMs: 60_000,
-    });
-    const dispatcher = new Dispatcher({
-      jobs,
-      fleet,
-      runner,
-      events,
-      observer: noting(observed),
-      log: silent,
-      holder: options.holder ?? 'replica',
-      noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
+      leaseTiming: LEASE_TIMING,
+      security: { credentials: ChannelCredentials.createInsecure(), options: {} },
     });
     await fleet.start();
     dispatcher.start();

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { createTestDatabase, type TestDatabase } from '../../../../test/support/database.ts';
+import type { WebhookSchedule } from '../../../src/domain/webhook-schedule.ts';
 import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { JobEvents } from '../../../src/services/job-events.ts';
@@ -25,7 +26,7 @@ import { silent, until } from '../dispatch/harness.ts';
 import { type Answer, Receiver, reset, taken } from './receiver.ts';
 
 const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
-const SCHEDULE = [0, 10, 20, 30];
+const SCHEDULE: WebhookSchedule = [0, 10, 20, 30];
 const TRUSTED = { fetchPorts: [80, 443], allowPrivateAddresses: true, allowHttpCallbacks: true };
 /** The usual limit, never the reason here, but for what is read of an answer behind its status. */
 const LIMITS: Partial<PostLimits> = { totalMs: 15_000, replyMs: 100 };
@@ -59,7 +60,7 @@ interface Replica extends AsyncDisposable {
 
 function replica(
   options: {
-    scheduleMs?: readonly number[];
+    scheduleMs?: WebhookSchedule;
     policy?: Partial<typeof TRUSTED>;
     limits?: Partial<PostLimits>;
     secrets?: CallbackSecrets;

@@ -1,0 +1,55 @@
+/** Makes what sends jobs to nodes: the fleet, the job runner and the dispatcher. Opens nothing. */
+import type { Logger } from 'pino';
+import type { ChannelSecurity } from '#program/tls/tls-files.ts';
+import type { Config } from './config.ts';
+import type { LeaseTiming } from './domain/lease.ts';
+import { Fleet } from './nodes/fleet.ts';
+import { Dispatcher } from './services/dispatch/dispatcher.ts';
+import type { JobObserver } from './services/dispatch/job-observer.ts';
+import { JobRunner } from './services/dispatch/job-runner.ts';
+import type { SourceFetcher } from './services/dispatch/source-fetch.ts';
+import type { JobEvents } from './services/job-events.ts';
+import type { BlobStore } from './storage/blob-store.ts';
+import type { Stores } from './store/stores.ts';
+
+export interface DispatchParts {
+  readonly config: Pick<Config, 'nodeToken' | 'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs'>;
+  readonly log: Logger;
+  /** Holder of the leases taken here. */
+  readonly replicaId: string;
+  readonly stores: Pick<Stores, 'jobs' | 'nodes'>;
+  readonly blobs: BlobStore;
+  readonly fetcher: SourceFetcher;
+  readonly events: JobEvents;
+  readonly observer: JobObserver;
+  readonly leaseTiming: LeaseTiming;
+  /** How nodes are reached. */
+  readonly security: ChannelSecurity;
+}
+
+export interface Dispatch {
+  readonly fleet: Fleet;
+  readonly dispatcher: Dispatcher;
+}
+
+export function composeDispatch(parts: DispatchParts): Dispatch {
+  const { config, log, replicaId, stores, blobs, fetcher, events, observer, leaseTiming } = parts;
+  const { jobs, nodes } = stores;
+  const fleet = new Fleet({
+    listMembers: () => nodes.listLive(),
+    nodeToken: config.nodeToken,
+    security: parts.security,
+    log: (level, message, fields) => log[level](fields, message),
+  });
+  const { attemptTimeoutMs, resultTtlMs, noNodeGraceMs } = config;
+  const shared = { jobs, events, observer, log, leaseTiming };
+  const runner = new JobRunner({ ...shared, blobs, fetcher, attemptTimeoutMs, resultTtlMs });
+  const dispatcher = new Dispatcher({
+    ...shared,
+    fleet,
+    runner,
+    holder: replicaId,
+    noNodeGraceMs,
+  });
+  return { fleet, dispatcher };
+}

@@ -1,0 +1,123 @@
+/** Makes the use cases behind the public port, and the conditions they ask about. Opens nothing. */
+import type { Logger } from 'pino';
+import type { Config } from './config.ts';
+import type { AppServices } from './http/public-app.ts';
+import type { Fleet } from './nodes/fleet.ts';
+import type { CallbackSecrets } from './secrets/callback-secret.ts';
+import { ReadAccount } from './services/account.ts';
+import { Authenticate } from './services/authenticate.ts';
+import { DatabaseTurns, type DatabaseTurnsOptions } from './services/database-turns.ts';
+import type { JobEvents } from './services/job-events.ts';
+import { RateLimits } from './services/rate-limits.ts';
+import { ReadinessService } from './services/readiness.ts';
+import type { JobViews } from './services/reading/job-view.ts';
+import { ReadJob } from './services/reading/read-job.ts';
+import { ResultDownload } from './services/reading/result-download.ts';
+import { type ResultReaderBounds, ResultReaders } from './services/reading/result-readers.ts';
+import { WaitForJob } from './services/reading/wait-for-job.ts';
+import { AcceptanceGate } from './services/submission/acceptance.ts';
+import { SubmitMatting } from './services/submission/submit-matting.ts';
+import { ImageUploads } from './services/submission/submit-upload.ts';
+import { createUploadSlots, type UploadSlotsOptions } from './services/submission/upload-slots.ts';
+import { CallbackAddressCheck } from './sources/callback-url.ts';
+import type { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
+import type { BlobStore } from './storage/blob-store.ts';
+import type { Stores } from './store/stores.ts';
+
+export interface ServiceParts {
+  readonly config: Config;
+  readonly stores: Stores;
+  readonly blobs: BlobStore;
+  readonly secrets: CallbackSecrets;
+  readonly views: JobViews;
+  readonly events: JobEvents;
+  readonly guard: OutgoingGuard;
+  readonly acceptance: Pick<AcceptanceGate, 'requireOpen'>;
+  readonly readiness: AppServices['readiness'];
+  /** The services' own where absent; tests narrow them. */
+  readonly bounds?: {
+    readonly uploadSlots?: UploadSlotsOptions | undefined;
+    readonly databaseTurns?: Partial<DatabaseTurnsOptions> | undefined;
+    readonly resultReaders?: ResultReaderBounds | undefined;
+  };
+}
+
+/** The classes themselves: beside what http calls, metrics read them and the drain ends them. */
+export interface Services extends AppServices {
+  readonly uploads: ImageUploads;
+  readonly submitMatting: SubmitMatting;
+  readonly waitForJob: WaitForJob;
+  readonly resultReaders: ResultReaders;
+  readonly databaseTurns: DatabaseTurns;
+}
+
+export function composeServices(parts: ServiceParts): Services {
+  const { config, stores, blobs, events, guard, bounds = {} } = parts;
+  const { jobs } = stores;
+  const databaseTurns = new DatabaseTurns({
+    turnsMax: stores.requestsMax,
+    ...bounds.databaseTurns,
+  });
+  const readAccount = new ReadAccount(stores.ledger, stores.apiKeys, databaseTurns);
+  return {
+    databaseTurns,
+    readAccount,
+    uploads: new ImageUploads(blobs, createUploadSlots(bounds.uploadSlots)),
+    submitMatting: new SubmitMatting({
+      jobs,
+      readAccount,
+      blobs,
+      events,
+      databaseTurns,
+      acceptance: parts.acceptance,
+      callbackAddresses: new CallbackAddressCheck({ guard }),
+      callbackSecrets: parts.secrets,
+      jobsInFlightMax: config.jobsInFlightMax,
+      fieldPolicy: config,
+    }),
+    waitForJob: new WaitForJob(jobs, events, databaseTurns),
+    readJob: new ReadJob(jobs, databaseTurns),
+    jobViews: parts.views,
+    authenticator: new Authenticate(stores.apiKeys, databaseTurns),
+    rateLimits: new RateLimits(stores.rateQuotas, {
+      submissions: config.submissionsPerMinute,
+      reads: config.readsPerMinute,
+    }),
+    resultDownload: new ResultDownload(jobs, blobs, databaseTurns),
+    resultReaders: new ResultReaders(bounds.resultReaders),
+    readiness: parts.readiness,
+  };
+}
+
+export interface ConditionParts {
+  readonly config: Config;
+  readonly log: Logger;
+  readonly stores: Stores;
+  readonly blobs: BlobStore;
+  readonly fleet: Fleet;
+}
+
+/** Whether the service takes work: asked by submissions, by load balancers. */
+export interface Conditions {
+  readonly acceptance: AcceptanceGate;
+  readonly readiness: ReadinessService;
+}
+
+export function composeConditions(parts: ConditionParts): Conditions {
+  const { config, log, stores, blobs, fleet } = parts;
+  const acceptance = new AcceptanceGate({
+    jobs: stores.jobs,
+    unroutableMs: () => fleet.unroutableMs(),
+    noNodeGraceMs: config.noNodeGraceMs,
+    queueMegapixelsMax: config.queueMegapixelsMax,
+  });
+  const readiness = new ReadinessService(
+    {
+      checkDatabase: () => stores.check(),
+      checkStorage: () => blobs.check(),
+      hasBeenRoutable: () => fleet.hasBeenRoutable,
+    },
+    (cause, err) => log.warn({ err, cause }, 'not ready'),
+  );
+  return { acceptance, readiness };
+}
