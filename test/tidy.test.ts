@@ -7,42 +7,19 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
+import { circlesOf } from './tidy/circles.ts';
+import {
+  COMPOSITION_ROOT,
+  CONTROL_PLANE,
+  INFERENCE_NODE,
+  PROHIBITIONS,
+  SHARED,
+} from './tidy/directions.ts';
+import { CIRCLES, LONG_FILES, LONG_FUNCTIONS } from './tidy/exceptions.ts';
+import { ROOT, readSources } from './tidy/source-files.ts';
 
-const ROOT = path.resolve(import.meta.dirname, '..');
-
-interface SourceFile {
-  /** Relative to the root, with forward slashes. */
-  readonly name: string;
-  readonly text: string;
-  /** What it imports: packages as written, project files as paths relative to the root. */
-  readonly imports: readonly string[];
-}
-
-const IMPORT =
-  /(?:^|\n)\s*(?:import|export)\b[^'";]*?from\s*'([^']+)'|import\(\s*'([^']+)'\s*\)|(?:^|\n)import\s*'([^']+)'/g;
-
-function resolveImport(from: string, specifier: string): string {
-  if (specifier.startsWith('#gen/')) return specifier.replace('#gen/', 'proto/gen/');
-  if (specifier.startsWith('#contract/')) return specifier.replace('#contract/', 'proto/contract/');
-  if (specifier.startsWith('#program/')) return specifier.replace('#program/', 'program/');
-  if (!specifier.startsWith('.')) return specifier;
-  return path.posix.normalize(path.posix.join(path.posix.dirname(from), specifier));
-}
-
-function readSources(): SourceFile[] {
-  const names = globSync('{proto,program,control-plane,inference-node,bin,bench,test}/**/*.ts', {
-    cwd: ROOT,
-    exclude: ['**/node_modules/**', 'proto/gen/**'],
-  });
-  return names.sort().map(raw => {
-    const name = raw.split(path.sep).join('/');
-    const text = readFileSync(path.join(ROOT, raw), 'utf8');
-    const imports = [...text.matchAll(IMPORT)].map(match =>
-      resolveImport(name, match[1] ?? match[2] ?? match[3]),
-    );
-    return { name, text, imports };
-  });
-}
+const FUNCTION_LINES_MAX = 70;
+const FILE_LINES_MAX = 400;
 
 const sources = readSources();
 const programs = sources.filter(
@@ -52,119 +29,99 @@ const programs = sources.filter(
 /** AssemblyScript: no program of Node's, and never imported by one. */
 const KERNELS = /^inference-node\/kernels\//;
 
-/** Offenders of `only`: files outside it that import what matches. */
-function importersOutside(what: RegExp, only: RegExp): string[] {
-  return programs
-    .filter(file => !only.test(file.name))
-    .flatMap(file =>
-      file.imports.filter(name => what.test(name)).map(name => `${file.name} -> ${name}`),
-    );
-}
-
 test('the sources were found', () => {
   assert.ok(programs.some(file => file.name === 'control-plane/src/main.ts'));
   assert.ok(programs.some(file => file.name === 'inference-node/src/main.ts'));
   assert.ok(programs.every(file => !file.name.includes('node_modules')));
 });
 
-test('the two programs and bin never import each other', () => {
-  assert.deepEqual(importersOutside(/^control-plane\//, /^control-plane\//), []);
-  assert.deepEqual(importersOutside(/^inference-node\//, /^inference-node\//), []);
-  assert.deepEqual(importersOutside(/^bin\//, /^bin\//), []);
+/** The folder of a project file as the tables call it; undefined for packages and data. */
+function roomOf(name: string): string | undefined {
+  if (name.startsWith('proto/gen/')) return '#gen';
+  const folder = path.posix.dirname(name);
+  if (/^(proto\/contract|program)\b/.test(folder)) return folder.replace(/^(proto\/)?/, '#');
+  return /^(control-plane|inference-node|bin)\b/.test(folder) ? folder : undefined;
+}
+
+test('every room imports the rooms that the table of directions gives it, and uses each', () => {
+  const allowed = new Map<string, readonly string[]>(Object.entries(SHARED));
+  const programsOfTables = {
+    'control-plane/src': CONTROL_PLANE,
+    'inference-node/src': INFERENCE_NODE,
+  };
+  for (const [src, table] of Object.entries(programsOfTables)) {
+    for (const [room, targets] of Object.entries(table)) {
+      const full = targets.map(name => (name.startsWith('#') ? name : path.posix.join(src, name)));
+      allowed.set(path.posix.join(src, room), full);
+    }
+  }
+  const used = new Set<string>();
+  for (const file of programs.filter(({ name }) => !KERNELS.test(name))) {
+    const from = roomOf(file.name);
+    if (from === undefined || from === COMPOSITION_ROOT) continue;
+    used.add(from);
+    for (const name of file.imports) {
+      const to = roomOf(name);
+      if (to === undefined || to === from) continue;
+      const open = to === '#contract' && !from.startsWith('#');
+      if (!open) used.add(`${from} -> ${to}`);
+    }
+  }
+  const listed = [...allowed].flatMap(([from, targets]) => [
+    from,
+    ...targets.map(to => `${from} -> ${to}`),
+  ]);
+  const missing = [...used].filter(arrow => !listed.includes(arrow));
+  assert.deepEqual(missing, [], 'not in test/tidy/directions.ts');
+  const unused = listed.filter(arrow => !used.has(arrow));
+  assert.deepEqual(unused, [], 'in test/tidy/directions.ts and no longer used: delete them');
 });
 
-test('proto imports no other room of the house, program imports proto alone', () => {
-  const offenders = (from: RegExp, to: RegExp) =>
-    programs
+for (const { rule, from, to } of PROHIBITIONS) {
+  test(rule, () => {
+    const offenders = programs
       .filter(file => from.test(file.name))
-      .flatMap(file => file.imports.filter(name => to.test(name)));
-  assert.deepEqual(offenders(/^proto\//, /^(program|control-plane|inference-node|bin)\//), []);
-  assert.deepEqual(offenders(/^program\//, /^(control-plane|inference-node|bin)\//), []);
+      .flatMap(file =>
+        file.imports.filter(name => to.test(name)).map(to => `${file.name} -> ${to}`),
+      );
+    assert.deepEqual(offenders, []);
+  });
+}
+
+test('no circle of imports, type-only ones included', () => {
+  const graph = new Map(sources.map(file => [file.name, file.imports]));
+  assert.deepEqual(circlesOf(graph), CIRCLES);
 });
 
-test('libraries of one room stay in it', () => {
-  assert.deepEqual(
-    importersOutside(/^(kysely|mysql2|node:sqlite)/, /^control-plane\/src\/store\//),
-    [],
+/** Fails for what is over the limit and not excepted, and for exceptions that are not needed. */
+function assertWithin(max: number, actual: [string, number][], excepted: Record<string, number>) {
+  const over = actual.filter(([, lines]) => lines > max);
+  const worse = over.filter(([name, lines]) => lines > (excepted[name] ?? max));
+  assert.deepEqual(worse, [], `over ${max} lines`);
+  const names = new Set(over.map(([name]) => name));
+  const done = Object.keys(excepted).filter(name => !names.has(name));
+  assert.deepEqual(done, [], 'delete these from test/tidy/exceptions.ts: they keep the limit');
+}
+
+test(`functions have at most ${FUNCTION_LINES_MAX} lines`, () => {
+  const lengths = sources.flatMap(file =>
+    file.functions.map(({ name, lines }): [string, number] => [`${file.name} ${name}`, lines]),
   );
-  assert.deepEqual(importersOutside(/^onnxruntime-node/, /^inference-node\/src\/engine\//), []);
-  assert.deepEqual(importersOutside(/^(sharp|wasm-vips)/, /^inference-node\/src\/picture\//), []);
-  assert.deepEqual(importersOutside(/^(fastify|@fastify\/)/, /^control-plane\/src\/http\//), []);
-  assert.deepEqual(importersOutside(/^undici/, /^control-plane\/src\/sources\//), []);
-  assert.deepEqual(
-    importersOutside(/^(pacote|tar|@npmcli\/)/, /^inference-node\/src\/models\//),
-    [],
-  );
+  assert.ok(lengths.length > 5000);
+  assertWithin(FUNCTION_LINES_MAX, lengths, LONG_FUNCTIONS);
+});
+
+test(`files have at most ${FILE_LINES_MAX} lines`, () => {
+  const lengths = sources.map(({ name, text }): [string, number] => [
+    name,
+    text.split('\n').length - 1,
+  ]);
+  assertWithin(FILE_LINES_MAX, lengths, LONG_FILES);
 });
 
 test('onnxruntime-node has one importer', () => {
   const importers = programs.filter(file => file.imports.includes('onnxruntime-node'));
   assert.equal(importers.length, 1, importers.map(file => file.name).join(', '));
-});
-
-test('domain imports only itself and the contract', () => {
-  const offenders = programs
-    .filter(file => file.name.startsWith('control-plane/src/domain/'))
-    .flatMap(file =>
-      file.imports
-        .filter(name => !/^(control-plane\/src\/domain|proto\/contract)\//.test(name))
-        .map(name => `${file.name} -> ${name}`),
-    );
-  assert.deepEqual(offenders, []);
-});
-
-test('http knows services, not the store or the nodes', () => {
-  const offenders = programs
-    .filter(file => file.name.startsWith('control-plane/src/http/'))
-    .flatMap(file =>
-      file.imports
-        .filter(name => /^control-plane\/src\/(store|nodes)\//.test(name))
-        .map(name => `${file.name} -> ${name}`),
-    );
-  assert.deepEqual(offenders, []);
-});
-
-test('services know no http, store and nodes know no services', () => {
-  const bad = (room: RegExp, target: RegExp) =>
-    programs
-      .filter(file => room.test(file.name))
-      .flatMap(file =>
-        file.imports.filter(name => target.test(name)).map(name => `${file.name} -> ${name}`),
-      );
-  assert.deepEqual(bad(/^control-plane\/src\/services\//, /^control-plane\/src\/http\//), []);
-  assert.deepEqual(
-    bad(
-      /^control-plane\/src\/(store|nodes|storage|sources)\//,
-      /^control-plane\/src\/(services|http)\//,
-    ),
-    [],
-  );
-  assert.deepEqual(
-    bad(/^inference-node\/src\/(engine|picture|models)\//, /^inference-node\/src\/grpc\//),
-    [],
-  );
-  assert.deepEqual(bad(/^inference-node\/src\/pipeline\.ts/, /^@grpc|\/grpc\//), []);
-});
-
-test('in picture/ the worker alone uses codecs and mattes, and arrows run down', () => {
-  const room = 'inference-node/src/picture';
-  const arrows = (from: string, to: string) => {
-    const [source, target] = [new RegExp(`^${from}`), new RegExp(`^${to}`)];
-    return programs
-      .filter(file => source.test(file.name) && !target.test(file.name))
-      .flatMap(file =>
-        file.imports.filter(name => target.test(name)).map(name => `${file.name} -> ${name}`),
-      );
-  };
-  // `models check` takes one picture through the worker's stages in its own process.
-  const mayUsePixels = `(${room}/(worker|codecs|matte)/|inference-node/src/cli/models-check\\.ts$)`;
-  assert.deepEqual(arrows(`(?!${mayUsePixels})`, `${room}/(worker|codecs|matte)/`), []);
-  assert.deepEqual(arrows(`${room}/[^/]+$`, `${room}/[^/]+/`), []);
-  assert.deepEqual(arrows(`${room}/codecs/`, `${room}/(pool|worker|matte)/`), []);
-  assert.deepEqual(arrows(`${room}/matte/`, `${room}/(pool|worker|codecs)/`), []);
-  assert.deepEqual(arrows(`${room}/worker/`, `${room}/pool/`), []);
-  assert.deepEqual(arrows(`${room}/codecs/(colour|files)/`, `${room}/codecs/[^/]+$`), []);
-  assert.deepEqual(arrows(`${room}/codecs/colour/`, `${room}/codecs/files/`), []);
 });
 
 test('only config.ts reads the environment', () => {

@@ -3,9 +3,9 @@
  * formats it is, its stored width and height, and whether it is animated. Hostile input is
  * expected: every read is bounded and every loop ends.
  */
-import type { InputFormat } from './formats.ts';
 import { isIsoFile, readAvif } from './image-header/avif.ts';
-import { ByteWindow } from './image-header/byte-window.ts';
+import { type ByteReader, ByteWindow } from './image-header/byte-window.ts';
+import type { ImageHeader } from './image-header/header.ts';
 import { isJpeg, readJpeg } from './image-header/jpeg.ts';
 import {
   isJxlCodestream,
@@ -16,17 +16,7 @@ import {
 import { isPng, readPng } from './image-header/png.ts';
 import { isWebp, readWebp } from './image-header/webp.ts';
 
-export interface ImageHeader {
-  readonly format: InputFormat;
-  /** Pixels as stored (before EXIF or irot); undefined where the header does not show them. */
-  readonly width: number | undefined;
-  readonly height: number | undefined;
-  /** More than one frame: refused by the contract. An AVIF grid is not an animation. */
-  readonly animated: boolean;
-}
-
-/** Reads up to `length` bytes at `offset`; fewer at the end of the file. */
-export type ByteReader = (offset: number, length: number) => Promise<Uint8Array> | Uint8Array;
+export type { ByteReader, ImageHeader };
 
 /** Bytes that tell the five formats apart. */
 const SIGNATURE_BYTES = 12;

@@ -3,8 +3,8 @@
  * hold, its primary item what it does hold: HEIC shares the container and is not AVIF. The size is
  * the primary item's `ispe`, a grid's own one included; rotation and cropping are not applied.
  */
-import type { ImageHeader } from '../image-header.ts';
 import type { ByteWindow } from './byte-window.ts';
+import type { ImageHeader } from './header.ts';
 import { type Box, boxes, StepBudget } from './iso-boxes.ts';
 
 /** Brands read of one ftyp box; real files have fewer than ten. */

@@ -2,7 +2,9 @@
  * Random access to a file of unknown honesty, for the header readers: exact lengths or nothing, and
  * a bound on how often the file is touched. It knows no format.
  */
-import type { ByteReader } from '../image-header.ts';
+
+/** Reads up to `length` bytes at `offset`; fewer at the end of the file. */
+export type ByteReader = (offset: number, length: number) => Promise<Uint8Array> | Uint8Array;
 
 /** One read: a page of the file system, and more than any single header structure. */
 export const WINDOW_BYTES = 4096;

@@ -1,6 +1,6 @@
 /** JPEG (ITU-T T.81): the size is in the frame header, behind any number of APP segments. */
-import type { ImageHeader } from '../image-header.ts';
 import type { ByteWindow } from './byte-window.ts';
+import type { ImageHeader } from './header.ts';
 
 /** Segments before the frame header; 50 MB of full APP segments are 800. */
 const SEGMENTS_MAX = 4096;

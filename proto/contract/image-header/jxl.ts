@@ -2,9 +2,9 @@
  * JPEG XL (ISO/IEC 18181-1, annex D: SizeHeader, ImageMetadata; 18181-2: the container). The
  * codestream comes bare or in the boxes jxlc, or jxlp in parts.
  */
-import type { ImageHeader } from '../image-header.ts';
 import { BitReader } from './bit-reader.ts';
 import type { ByteWindow } from './byte-window.ts';
+import type { ImageHeader } from './header.ts';
 import { boxes, StepBudget } from './iso-boxes.ts';
 import { hasOneFrame } from './jxl-frames.ts';
 import { type Ranges, ranged } from './jxl-metadata.ts';

@@ -1,6 +1,6 @@
 /** PNG (ISO/IEC 15948) and its animations (APNG: an acTL chunk before the first IDAT). */
-import type { ImageHeader } from '../image-header.ts';
 import type { ByteWindow } from './byte-window.ts';
+import type { ImageHeader } from './header.ts';
 
 /** Chunks looked at before IDAT; libpng itself stops at 1000 it has to keep. */
 const CHUNKS_MAX = 1024;

@@ -1,6 +1,6 @@
 /** WebP (RFC 9649): a RIFF file whose first chunk is VP8, VP8L or VP8X. */
-import type { ImageHeader } from '../image-header.ts';
 import type { ByteWindow } from './byte-window.ts';
+import type { ImageHeader } from './header.ts';
 
 const VP8X_ANIMATION = 0x02;
 const VP8L_SIGNATURE = 0x2f;

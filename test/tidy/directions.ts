@@ -1,0 +1,274 @@
+/**
+ * The import directions: for every room (a folder of the programs) the rooms it may import, and
+ * what is prohibited whatever these tables say. The tables are exact: an arrow that is missing from
+ * them and an arrow that is no longer used both fail the test.
+ */
+
+/**
+ * Rooms relative to the program's src/; '.' is src/ itself, '#…' a folder that programs share. Every
+ * room also imports itself, and those that are not shared `#contract`.
+ */
+export type Directions = Readonly<Record<string, readonly string[]>>;
+
+export const CONTROL_PLANE: Directions = {
+  cli: [
+    '.',
+    'domain',
+    'secrets',
+    'services/notification',
+    'services/operator',
+    'store',
+    'store/accounts',
+    'store/database',
+    'store/outbox',
+    '#program',
+  ],
+  domain: [],
+  'domain/dispatch': ['domain'],
+  http: [
+    'http/answers',
+    'http/checks',
+    'http/connections',
+    'http/headers',
+    'http/routes',
+    'services',
+    'services/reading',
+    '#program/ports',
+  ],
+  'http/answers': ['domain', 'http/checks', 'http/headers'],
+  'http/body': ['http/headers', 'services/submission', '#program/ports'],
+  'http/checks': ['domain', 'http/body', 'http/connections', 'http/headers', 'services'],
+  'http/connections': ['domain', '#program', '#program/ports'],
+  'http/headers': [],
+  'http/openapi': [
+    'domain',
+    'http/answers',
+    'http/pages',
+    'services',
+    'services/reading',
+    'services/submission',
+  ],
+  'http/pages': ['http/openapi'],
+  'http/routes': [
+    'domain',
+    'http/answers',
+    'http/body',
+    'http/checks',
+    'http/connections',
+    'http/headers',
+    'http/openapi',
+    'http/pages',
+    'services',
+    'services/operator',
+    'services/reading',
+    'services/submission',
+  ],
+  nodes: ['domain/dispatch', 'store/cluster', '#program/ports', '#program/tls', '#gen'],
+  secrets: ['.', 'store/cluster', 'store/jobs', '#program'],
+  services: ['domain', 'store/accounts', 'store/ledger'],
+  'services/dispatch': ['domain', 'domain/dispatch', 'nodes', 'services', 'storage', 'store/jobs'],
+  'services/notification': [
+    'domain',
+    'secrets',
+    'services',
+    'services/reading',
+    'sources/guard',
+    'store/outbox',
+  ],
+  'services/operator': ['domain', 'store/accounts', 'store/cluster', 'store/jobs'],
+  'services/reading': ['domain', 'services', 'storage', 'store/jobs'],
+  'services/submission': [
+    'domain',
+    'secrets',
+    'services',
+    'sources',
+    'sources/guard',
+    'storage',
+    'store/jobs',
+  ],
+  'services/sweeping': ['storage', 'store/cluster', 'store/jobs', 'store/outbox'],
+  sources: ['sources/guard', 'storage'],
+  'sources/guard': ['domain', 'sources'],
+  storage: ['#program'],
+  store: [
+    'store/accounts',
+    'store/cluster',
+    'store/database',
+    'store/jobs',
+    'store/ledger',
+    'store/outbox',
+  ],
+  'store/accounts': ['domain', 'store/database'],
+  'store/cluster': ['store/database'],
+  'store/database': ['domain', 'store/database/migrations', 'store/jobs', '#program'],
+  'store/database/migrations': ['store/database'],
+  'store/jobs': ['domain', 'domain/dispatch', 'store/database'],
+  'store/ledger': ['domain', 'store/accounts', 'store/database'],
+  'store/outbox': ['domain', 'store/database'],
+};
+
+export const INFERENCE_NODE: Directions = {
+  '.': [
+    'engine/choice',
+    'engine/pool',
+    'grpc',
+    'models',
+    'models/preparing',
+    'picture',
+    'picture/pool',
+    '#program',
+    '#program/ports',
+    '#program/tls',
+    '#gen',
+  ],
+  cli: [
+    '.',
+    'engine/choice',
+    'models',
+    'models/onnx',
+    'models/preparing',
+    'models/weights',
+    'picture',
+    'picture/codecs',
+    'picture/matte',
+    'picture/worker',
+    '#program',
+  ],
+  engine: ['models', 'process'],
+  'engine/child': ['engine', 'models', 'process'],
+  'engine/choice': ['engine', 'models', 'models/preparing'],
+  'engine/pool': ['engine', 'models', 'process'],
+  grpc: [
+    '.',
+    'engine/pool',
+    'models',
+    'picture',
+    'picture/pool',
+    '#program',
+    '#program/ports',
+    '#program/tls',
+    '#gen',
+  ],
+  models: ['models/preparing', '#program'],
+  'models/onnx': ['models', 'models/onnx/passes'],
+  'models/onnx/passes': ['models', 'models/onnx'],
+  'models/preparing': ['models', 'models/onnx', 'models/onnx/passes', 'models/weights', '#program'],
+  'models/weights': ['models'],
+  picture: ['models'],
+  'picture/codecs': [
+    'picture',
+    'picture/codecs/colour',
+    'picture/codecs/files',
+    '#contract/image-header',
+  ],
+  'picture/codecs/colour': ['#contract/image-header'],
+  'picture/codecs/files': ['picture', 'picture/codecs/colour'],
+  'picture/matte': ['models', 'picture'],
+  'picture/pool': ['models', 'picture', 'process'],
+  'picture/worker': ['picture', 'picture/codecs', 'picture/matte', 'process'],
+  process: [],
+};
+
+export const SHARED: Directions = {
+  bin: ['#program'],
+  '#program': [],
+  '#program/ports': ['#contract'],
+  '#program/tls': ['#program'],
+  '#contract': ['#contract/image-header', '#gen'],
+  '#contract/image-header': ['#contract'],
+};
+
+/** It makes the program's long-lived objects and may import every other room. */
+export const COMPOSITION_ROOT = 'control-plane/src';
+
+/** What a file that matches `from` never imports, whatever the tables above say. */
+export interface Prohibition {
+  readonly rule: string;
+  readonly from: RegExp;
+  readonly to: RegExp;
+}
+
+export const PROHIBITIONS: readonly Prohibition[] = [
+  {
+    rule: 'the control plane is imported by nothing else',
+    from: /^(?!control-plane\/)/,
+    to: /^control-plane\//,
+  },
+  {
+    rule: 'the inference node is imported by nothing else',
+    from: /^(?!inference-node\/)/,
+    to: /^inference-node\//,
+  },
+  { rule: 'bin is imported by nothing else', from: /^(?!bin\/)/, to: /^bin\// },
+  {
+    rule: 'proto imports no other room of the house',
+    from: /^proto\//,
+    to: /^(program|control-plane|inference-node|bin)\//,
+  },
+  {
+    rule: 'program imports proto alone',
+    from: /^program\//,
+    to: /^(control-plane|inference-node|bin)\//,
+  },
+  {
+    rule: 'domain is pure: it imports itself and the contract',
+    from: /^control-plane\/src\/domain\//,
+    to: /^(?!(control-plane\/src\/domain|proto\/contract)\/)/,
+  },
+  {
+    rule: 'http gets what it needs through services',
+    from: /^control-plane\/src\/http\//,
+    to: /^control-plane\/src\/(store|nodes|storage|sources|secrets)\//,
+  },
+  {
+    rule: 'services know no http',
+    from: /^control-plane\/src\/services\//,
+    to: /^control-plane\/src\/http\//,
+  },
+  {
+    rule: 'store, nodes, storage and sources know no services and no http',
+    from: /^control-plane\/src\/(store|nodes|storage|sources)\//,
+    to: /^control-plane\/src\/(services|http)\//,
+  },
+  {
+    rule: 'engine, picture and models know no gRPC',
+    from: /^inference-node\/src\/((engine|picture|models)\/|pipeline\.ts)/,
+    to: /^@grpc|^inference-node\/src\/grpc\//,
+  },
+  {
+    // `models check` takes one picture through the worker's stages in its own process.
+    rule: 'codecs and matte arithmetic run in the picture worker alone',
+    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|matte)\/|cli\/models-check\.ts$))/,
+    to: /^inference-node\/src\/picture\/(worker|codecs|matte)\//,
+  },
+  {
+    rule: 'only the store imports a database library',
+    from: /^(?!control-plane\/src\/store\/)/,
+    to: /^(kysely|mysql2|node:sqlite)/,
+  },
+  {
+    rule: 'only http imports fastify',
+    from: /^(?!control-plane\/src\/http\/)/,
+    to: /^(fastify|@fastify\/)/,
+  },
+  {
+    rule: 'only sources import an HTTP client',
+    from: /^(?!control-plane\/src\/sources\/)/,
+    to: /^undici/,
+  },
+  {
+    rule: 'only the engine imports ONNX Runtime',
+    from: /^(?!inference-node\/src\/engine\/)/,
+    to: /^onnxruntime-node/,
+  },
+  {
+    rule: 'only picture imports an image codec',
+    from: /^(?!inference-node\/src\/picture\/)/,
+    to: /^(sharp|wasm-vips)/,
+  },
+  {
+    rule: 'only models import what fetches packages',
+    from: /^(?!inference-node\/src\/models\/)/,
+    to: /^(pacote|tar|@npmcli\/)/,
+  },
+];

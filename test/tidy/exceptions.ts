@@ -1,0 +1,44 @@
+/**
+ * What does not keep a rule yet. These lists may only shrink: nothing is added, no number rises,
+ * and the test fails when an entry is no longer needed.
+ */
+
+/** Most lines of the functions that are over the limit, by file and name. */
+export const LONG_FUNCTIONS: Readonly<Record<string, number>> = {
+  'inference-node/kernels/foreground.ts relax': 71,
+  'inference-node/src/metrics.ts createNodeMetrics': 80,
+  'inference-node/src/picture/codecs/files/jpeg-entropy.ts readSpan': 72,
+};
+
+/** Most lines of the files that are over the limit. */
+export const LONG_FILES: Readonly<Record<string, number>> = {
+  'control-plane/src/services/dispatch/dispatcher.ts': 450,
+  'control-plane/test/http/routes/operator.test.ts': 550,
+  'control-plane/test/http/routes/submission.test.ts': 550,
+  'control-plane/test/nodes/scripted-node.ts': 450,
+  'control-plane/test/services/notification/deliver-webhooks.test.ts': 500,
+  'control-plane/test/services/sweeping/sweep.test.ts': 450,
+  'control-plane/test/store/jobs/job-store.test.ts': 600,
+  'control-plane/test/store/ledger/ledger-audit.test.ts': 600,
+  'control-plane/test/store/ledger/ledger.test.ts': 450,
+  'control-plane/test/store/statements.ts': 550,
+  'inference-node/src/compose.ts': 450,
+  'inference-node/test/grpc/matte-handler.test.ts': 600,
+  'inference-node/test/grpc/server.test.ts': 450,
+  'inference-node/test/picture/pool/picture-pool.test.ts': 450,
+};
+
+/** Circles of imports: the files of each, sorted. */
+export const CIRCLES: readonly (readonly string[])[] = [
+  [
+    'control-plane/src/services/dispatch/claimed-job.ts',
+    'control-plane/src/services/dispatch/job-runner.ts',
+  ],
+  [
+    'control-plane/src/store/outbox/webhook-due.ts',
+    'control-plane/src/store/outbox/webhook-lease.ts',
+    'control-plane/src/store/outbox/webhook-operator.ts',
+    'control-plane/src/store/outbox/webhook-outbox-store.ts',
+  ],
+  ['inference-node/src/models/onnx/infer-geometry.ts', 'inference-node/src/models/onnx/infer.ts'],
+];

@@ -1,0 +1,135 @@
+/**
+ * The project's source files as its rules see them: text, imports and functions, read with the
+ * parser of the TypeScript compiler (its API is marked unstable; the version is pinned).
+ */
+import assert from 'node:assert/strict';
+import { globSync } from 'node:fs';
+import path from 'node:path';
+import {
+  getTokenPosOfNode,
+  isCallExpression,
+  isConstructorDeclaration,
+  isExportDeclaration,
+  isFunctionLikeDeclaration,
+  isIdentifier,
+  isImportDeclaration,
+  isImportTypeNode,
+  isLiteralTypeNode,
+  isPropertyAssignment,
+  isPropertyDeclaration,
+  isStringLiteralLikeNode,
+  isVariableDeclaration,
+  type Node,
+  SyntaxKind,
+  type SourceFile as SyntaxTree,
+} from 'typescript/unstable/ast';
+import { API } from 'typescript/unstable/sync';
+
+export const ROOT = path.resolve(import.meta.dirname, '../..');
+
+export interface SourceFunction {
+  /** Its own name, else that of the variable or field it is assigned to, else its caller's. */
+  readonly name: string;
+  /** From its first token to its closing brace; a comment before it does not count. */
+  readonly lines: number;
+}
+
+export interface SourceFile {
+  /** Relative to the root, with forward slashes. */
+  readonly name: string;
+  readonly text: string;
+  /** What it imports: packages as written, project files as paths relative to the root. */
+  readonly imports: readonly string[];
+  /** Callbacks of `describe` are left out: they group tests. */
+  readonly functions: readonly SourceFunction[];
+}
+
+function resolveImport(from: string, specifier: string): string {
+  const alias = { '#gen/': 'proto/gen/', '#contract/': 'proto/contract/', '#program/': 'program/' };
+  for (const [prefix, folder] of Object.entries(alias)) {
+    if (specifier.startsWith(prefix)) return specifier.replace(prefix, folder);
+  }
+  if (!specifier.startsWith('.')) return specifier;
+  return path.posix.normalize(path.posix.join(path.posix.dirname(from), specifier));
+}
+
+/** The module that a node imports, type-only and dynamic imports included. */
+function importedBy(node: Node): string | undefined {
+  let specifier: Node | undefined;
+  if (isImportDeclaration(node) || isExportDeclaration(node)) specifier = node.moduleSpecifier;
+  else if (isImportTypeNode(node) && isLiteralTypeNode(node.argument)) {
+    specifier = node.argument.literal;
+  } else if (isCallExpression(node) && node.expression.kind === SyntaxKind.ImportKeyword) {
+    specifier = node.arguments[0];
+  }
+  return specifier !== undefined && isStringLiteralLikeNode(specifier) ? specifier.text : undefined;
+}
+
+function nameOf(node: Node, tree: SyntaxTree): string {
+  const textOf = (part: Node) => tree.text.slice(getTokenPosOfNode(part, tree), part.end);
+  if (isConstructorDeclaration(node)) return 'constructor';
+  const own = (node as { name?: Node }).name;
+  if (own !== undefined) return textOf(own);
+  const { parent } = node;
+  if (isVariableDeclaration(parent) || isPropertyAssignment(parent)) return textOf(parent.name);
+  if (isPropertyDeclaration(parent)) return textOf(parent.name);
+  if (!isCallExpression(parent)) return 'anonymous';
+  const [first] = parent.arguments;
+  const title = first !== undefined && isStringLiteralLikeNode(first) ? `: ${first.text}` : '';
+  return `${textOf(parent.expression)}${title}`;
+}
+
+function isGroupOfTests({ parent }: Node): boolean {
+  return (
+    isCallExpression(parent) &&
+    isIdentifier(parent.expression) &&
+    parent.expression.text === 'describe'
+  );
+}
+
+function readTree(name: string, tree: SyntaxTree): SourceFile {
+  const imports: string[] = [];
+  const functions: SourceFunction[] = [];
+  const visit = (node: Node): void => {
+    const imported = importedBy(node);
+    if (imported !== undefined) imports.push(resolveImport(name, imported));
+    if (isFunctionLikeDeclaration(node) && !isGroupOfTests(node)) {
+      const text = tree.text.slice(getTokenPosOfNode(node, tree), node.end);
+      functions.push({ name: nameOf(node, tree), lines: text.split('\n').length });
+    }
+    node.forEachChild(visit);
+  };
+  visit(tree);
+  return { name, text: tree.text, imports, functions };
+}
+
+/**
+ * Every file of the project at `root` in TypeScript or AssemblyScript but the generated ones, by
+ * name.
+ */
+export function readSources(root = ROOT): SourceFile[] {
+  const names = globSync('{proto,program,control-plane,inference-node,bin,bench,test}/**/*.ts', {
+    cwd: root,
+    exclude: ['**/node_modules/**', 'proto/gen/**'],
+  });
+  const api = new API({ cwd: root });
+  try {
+    const project = path.join(root, 'tsconfig.json');
+    const open = names.map(name => path.join(root, name));
+    const inProject = new Set(
+      api.updateSnapshot({ openProjects: [project] }).getProject(project)?.rootFiles,
+    );
+    const snapshot = api.updateSnapshot({ openFiles: open.filter(file => !inProject.has(file)) });
+    return names.sort().map(raw => {
+      const file = path.join(root, raw);
+      const owner = inProject.has(file)
+        ? snapshot.getProject(project)
+        : snapshot.getDefaultProjectForFile(file);
+      const tree = owner?.program.getSourceFile(file);
+      assert.ok(tree !== undefined, `the compiler does not read ${raw}`);
+      return readTree(raw.split(path.sep).join('/'), tree);
+    });
+  } finally {
+    api.close();
+  }
+}
