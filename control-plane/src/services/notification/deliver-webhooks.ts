@@ -23,6 +23,7 @@ import type {
   WebhookOutboxStore,
 } from '../../store/outbox/webhook-outbox-store.ts';
 import type { JobEvents } from '../job-events.ts';
+import { RoundLoop } from '../round-loop.ts';
 import {
   attemptWebhook,
   type ClaimedNotification,
@@ -35,9 +36,6 @@ const POLL_MS = 1000;
 const LEASE_MS = 20_000;
 /** Rows of one look, each with a body of about a kilobyte. */
 const LIST_MAX = 32;
-/** Between looks while the database does not answer, doubling. */
-const BACKOFF_MIN_MS = 100;
-const BACKOFF_MAX_MS = 2000;
 
 /**
  * A place is a socket and about 20 KB, held by a receiver that hangs for the whole time-out. One
@@ -71,15 +69,10 @@ export class WebhookDelivery {
   readonly #cutOff = new AbortController();
   /** Attempts due again before the next poll; at most one a row that failed in that time. */
   readonly #wakes = new Set<NodeJS.Timeout>();
+  readonly #loop = new RoundLoop({ pollMs: POLL_MS, begin: () => void this.#round() });
   #unsubscribe: (() => void) | undefined;
-  #poll: NodeJS.Timeout | undefined;
-  #backoff: NodeJS.Timeout | undefined;
-  #backoffMs = BACKOFF_MIN_MS;
-  #looking: Promise<void> | undefined;
-  #lookAgain = false;
-  /** The last look left rows that a free place would let go. */
+  /** The last round left rows that wait for a place. */
   #waiting = false;
-  #stopping = false;
 
   constructor(dependencies: WebhookDeliveryDependencies) {
     this.#dependencies = dependencies;
@@ -89,9 +82,8 @@ export class WebhookDelivery {
   }
 
   start(): void {
-    this.#unsubscribe = this.#dependencies.events.onNotificationDue(() => this.#kick());
-    this.#poll = setInterval(() => this.#kick(), POLL_MS);
-    this.#kick();
+    this.#unsubscribe = this.#dependencies.events.onNotificationDue(() => this.#loop.wake());
+    this.#loop.start();
   }
 
   /** Attempts under way here. */
@@ -104,13 +96,10 @@ export class WebhookDelivery {
    * none is left. What a job's end has just left is begun before.
    */
   async stop(limitMs: number): Promise<void> {
-    await this.#looking;
-    this.#stopping = true;
+    await this.#loop.roundUnderWay();
     this.#unsubscribe?.();
-    clearInterval(this.#poll);
-    clearTimeout(this.#backoff);
     for (const wake of this.#wakes) clearTimeout(wake);
-    await this.#looking;
+    await this.#loop.stop();
     const limit = setTimeout(() => this.hurry(), limitMs);
     await Promise.all(this.#running);
     clearTimeout(limit);
@@ -118,45 +107,20 @@ export class WebhookDelivery {
 
   /** What is under way is given back now. */
   hurry(): void {
-    this.#stopping = true;
+    void this.#loop.stop();
     this.#cutOff.abort();
   }
 
-  #kick(): void {
-    if (this.#stopping || this.#backoff !== undefined) return;
-    if (this.#looking !== undefined) {
-      this.#lookAgain = true;
-      return;
-    }
-    this.#looking = this.#look().finally(() => {
-      this.#looking = undefined;
-      if (this.#lookAgain) {
-        this.#lookAgain = false;
-        this.#kick();
-      }
-    });
-  }
-
   /** Never rejects. */
-  async #look(): Promise<void> {
+  async #round(): Promise<void> {
     this.#waiting = false;
     try {
-      while (!this.#stopping && (await this.#beginSome()));
-      this.#backoffMs = BACKOFF_MIN_MS;
+      while (!this.#loop.stopping && (await this.#beginSome()));
+      this.#loop.roundEnded();
     } catch (err) {
       this.#dependencies.log.warn({ err }, 'the webhook outbox is not readable');
-      this.#backOff();
+      this.#loop.roundFailed();
     }
-  }
-
-  /** While the database is away looks are spaced out; what came meanwhile is found then. */
-  #backOff(): void {
-    if (this.#stopping || this.#backoff !== undefined) return;
-    this.#backoff = setTimeout(() => {
-      this.#backoff = undefined;
-      this.#kick();
-    }, this.#backoffMs);
-    this.#backoffMs = Math.min(BACKOFF_MAX_MS, this.#backoffMs * 2);
   }
 
   /** True: there may be more that can be begun. */
@@ -197,7 +161,7 @@ export class WebhookDelivery {
     if (!won) return false;
     const run = this.#deliver({ notification, claim, listedAtMs }).finally(() => {
       this.#running.delete(run);
-      if (this.#waiting) this.#kick();
+      if (this.#waiting) this.#loop.wake();
     });
     this.#running.add(run);
     return true;
@@ -213,7 +177,7 @@ export class WebhookDelivery {
       if (attempt.nextInMs !== undefined) this.#wakeIn(attempt.nextInMs);
     } catch (err) {
       log.error({ err, jobId: claimed.claim.jobId }, 'a notification is left to its lease');
-      this.#backOff();
+      this.#loop.fault();
     } finally {
       this.#places.end(useOf(claimed.notification), slow);
     }
@@ -221,10 +185,10 @@ export class WebhookDelivery {
 
   /** The poll finds what is due later. */
   #wakeIn(waitMs: number): void {
-    if (waitMs > POLL_MS || this.#stopping) return;
+    if (waitMs > POLL_MS || this.#loop.stopping) return;
     const wake = setTimeout(() => {
       this.#wakes.delete(wake);
-      this.#kick();
+      this.#loop.wake();
     }, waitMs);
     this.#wakes.add(wake);
   }

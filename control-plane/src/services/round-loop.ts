@@ -1,0 +1,236 @@
+/**
+ * When to look for work that waits in the database: one round at a time, another as soon as
+ * something changed during it, one every `pollMs` for what other replicas left, and none for a
+ * while after the database failed. What a round does is its owner's.
+ *
+ * | mode        | is                                 | wake     | round ends  | round fails | fault   |
+ * |-------------|------------------------------------|----------|-------------|-------------|---------|
+ * | new         | made, not started                  | -        | -           | -           | -       |
+ * | resting     | nothing to do that is known of     | running  | -           | -           | backing-off |
+ * | running     | a round under way                  | outdated | resting     | backing-off | failing |
+ * | outdated    | the same, and another follows      | outdated | running     | backing-off | failing |
+ * | failing     | the same, and a pause follows      | failing  | backing-off | backing-off | failing |
+ * | backing-off | a pause; its end begins a round    | the same | -           | -           | the same |
+ * | stopping    | the last round under way           | the same | stopped     | stopped     | the same |
+ * | stopped     | nothing begins any more            | the same | -           | -           | the same |
+ *
+ * `start` leads from new to running, `stop` to stopping where a round is under way, else to stopped.
+ * A dash, or any other event, is a bug of the owner and throws.
+ */
+import assert from 'node:assert/strict';
+
+/** Pauses after failures of the database, doubling up to the maximum. */
+const BACKOFF_MIN_MS = 100;
+const BACKOFF_MAX_MS = 2000;
+/** Wake-ups that are due sooner than this wait for it, so that one round serves several. */
+const WAKE_MIN_MS = 5;
+
+const TRANSITIONS = {
+  new: { start: 'running', stop: 'stopped' },
+  resting: { wake: 'running', fault: 'backing-off', stop: 'stopped' },
+  running: {
+    wake: 'outdated',
+    'round-ended': 'resting',
+    'round-failed': 'backing-off',
+    fault: 'failing',
+    stop: 'stopping',
+  },
+  outdated: {
+    wake: 'outdated',
+    'round-ended': 'running',
+    'round-failed': 'backing-off',
+    fault: 'failing',
+    stop: 'stopping',
+  },
+  failing: {
+    wake: 'failing',
+    'round-ended': 'backing-off',
+    'round-failed': 'backing-off',
+    fault: 'failing',
+    stop: 'stopping',
+  },
+  'backing-off': {
+    wake: 'backing-off',
+    fault: 'backing-off',
+    'pause-ended': 'running',
+    stop: 'stopped',
+  },
+  stopping: {
+    wake: 'stopping',
+    'round-ended': 'stopped',
+    'round-failed': 'stopped',
+    fault: 'stopping',
+    stop: 'stopping',
+  },
+  stopped: { wake: 'stopped', fault: 'stopped', stop: 'stopped' },
+} as const;
+
+export type LoopMode = keyof typeof TRANSITIONS;
+/** fault: the database failed under what an earlier round began. */
+export type LoopEvent =
+  | 'start'
+  | 'wake'
+  | 'round-ended'
+  | 'round-failed'
+  | 'fault'
+  | 'pause-ended'
+  | 'stop';
+
+/** @throws AssertionError where the event is impossible in that mode. */
+export function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
+  const row: Partial<Record<LoopEvent, LoopMode>> = TRANSITIONS[mode];
+  const next = row[event];
+  assert.ok(next !== undefined, `impossible in a round loop: ${event} while ${mode}`);
+  return next;
+}
+
+/** Time as the loop needs it; a simulation has its own. */
+export interface LoopClock {
+  /** Milliseconds that never go back. */
+  now(): number;
+  /** @returns how to cancel it */
+  after(ms: number, act: () => void): () => void;
+}
+
+const REAL_CLOCK: LoopClock = {
+  now: () => performance.now(),
+  after: (ms, act) => {
+    const timer = setTimeout(act, ms);
+    return () => clearTimeout(timer);
+  },
+};
+
+export interface RoundLoopOptions {
+  readonly pollMs: number;
+  /**
+   * Begins a round, whose end is told by `roundEnded` or `roundFailed`.
+   * @param anew what other replicas did is to be read too: the first round, one that is polled or
+   *   follows a pause
+   */
+  readonly begin: (anew: boolean) => void;
+  /** The process's own where absent. */
+  readonly clock?: LoopClock;
+}
+
+export class RoundLoop {
+  readonly #options: RoundLoopOptions;
+  readonly #clock: LoopClock;
+  readonly #stopped = Promise.withResolvers<void>();
+  #mode: LoopMode = 'new';
+  #anew = true;
+  #round = Promise.withResolvers<void>();
+  #backoffMs = BACKOFF_MIN_MS;
+  #wakeAtMs = Number.POSITIVE_INFINITY;
+  #cancelPoll = nothing;
+  #cancelPause = nothing;
+  #cancelWake = nothing;
+
+  constructor(options: RoundLoopOptions) {
+    this.#options = options;
+    this.#clock = options.clock ?? REAL_CLOCK;
+    this.#round.resolve();
+  }
+
+  start(): void {
+    this.#pollLater();
+    this.#on('start');
+  }
+
+  /** Whether no round may begin anything any more. */
+  get stopping(): boolean {
+    return this.#mode === 'stopping' || this.#mode === 'stopped';
+  }
+
+  /** Something may have changed: a round now, or after the one that is under way. */
+  wake(): void {
+    this.#on('wake');
+  }
+
+  /**
+   * The same, later. Only the soonest of several wake-ups is kept: its round asks again.
+   * @param ms undefined: not at all; 0: now
+   */
+  wakeIn(ms: number | undefined): void {
+    // By then the poll has come.
+    if (ms === undefined || ms > this.#options.pollMs || this.stopping) return;
+    if (ms === 0) return this.wake();
+    const waitMs = Math.max(WAKE_MIN_MS, ms);
+    const atMs = this.#clock.now() + waitMs;
+    if (atMs >= this.#wakeAtMs) return;
+    this.#cancelWake();
+    this.#wakeAtMs = atMs;
+    this.#cancelWake = this.#clock.after(waitMs, () => {
+      this.#wakeAtMs = Number.POSITIVE_INFINITY;
+      this.wake();
+    });
+  }
+
+  roundEnded(): void {
+    this.#backoffMs = BACKOFF_MIN_MS;
+    this.#endRound('round-ended');
+  }
+
+  /** The database failed under it. */
+  roundFailed(): void {
+    this.#endRound('round-failed');
+  }
+
+  /** The database failed under something that a round began. */
+  fault(): void {
+    this.#on('fault');
+  }
+
+  /** Resolves when the round that is under way has ended, and the one that follows it has begun. */
+  roundUnderWay(): Promise<void> {
+    return this.#round.promise;
+  }
+
+  /** No further round begins. Resolves when none is under way. May be called again. */
+  stop(): Promise<void> {
+    this.#cancelPoll();
+    this.#cancelPause();
+    this.#cancelWake();
+    this.#on('stop');
+    return this.#stopped.promise;
+  }
+
+  #endRound(event: 'round-ended' | 'round-failed'): void {
+    const ended = this.#round;
+    this.#on(event);
+    ended.resolve();
+  }
+
+  #on(event: LoopEvent): void {
+    const before = this.#mode;
+    this.#mode = nextMode(before, event);
+    if (this.#mode === before) return;
+    if (this.#mode === 'running') this.#begin();
+    else if (this.#mode === 'backing-off') this.#pause();
+    else if (this.#mode === 'stopped') this.#stopped.resolve();
+  }
+
+  #begin(): void {
+    const anew = this.#anew;
+    this.#anew = false;
+    this.#round = Promise.withResolvers();
+    this.#options.begin(anew);
+  }
+
+  #pause(): void {
+    this.#cancelPause = this.#clock.after(this.#backoffMs, () => {
+      this.#anew = true;
+      this.#on('pause-ended');
+    });
+    this.#backoffMs = Math.min(BACKOFF_MAX_MS, this.#backoffMs * 2);
+  }
+
+  #pollLater(): void {
+    this.#cancelPoll = this.#clock.after(this.#options.pollMs, () => {
+      this.#pollLater();
+      this.#anew = true;
+      this.#on('wake');
+    });
+  }
+}
+
+function nothing(): void {}
