@@ -121,9 +121,9 @@ export class RoundLoop {
   #round = Promise.withResolvers<void>();
   #backoffMs = BACKOFF_MIN_MS;
   #wakeAtMs = Number.POSITIVE_INFINITY;
-  #cancelPoll = nothing;
-  #cancelPause = nothing;
-  #cancelWake = nothing;
+  #cancelPoll: (() => void) | undefined;
+  #cancelPause: (() => void) | undefined;
+  #cancelWake: (() => void) | undefined;
 
   constructor(options: RoundLoopOptions) {
     this.#options = options;
@@ -153,11 +153,14 @@ export class RoundLoop {
   wakeIn(ms: number | undefined): void {
     // By then the poll has come.
     if (ms === undefined || ms > this.#options.pollMs || this.stopping) return;
-    if (ms === 0) return this.wake();
+    if (ms === 0) {
+      this.wake();
+      return;
+    }
     const waitMs = Math.max(WAKE_MIN_MS, ms);
     const atMs = this.#clock.now() + waitMs;
     if (atMs >= this.#wakeAtMs) return;
-    this.#cancelWake();
+    this.#cancelWake?.();
     this.#wakeAtMs = atMs;
     this.#cancelWake = this.#clock.after(waitMs, () => {
       this.#wakeAtMs = Number.POSITIVE_INFINITY;
@@ -187,9 +190,9 @@ export class RoundLoop {
 
   /** No further round begins. Resolves when none is under way. May be called again. */
   stop(): Promise<void> {
-    this.#cancelPoll();
-    this.#cancelPause();
-    this.#cancelWake();
+    this.#cancelPoll?.();
+    this.#cancelPause?.();
+    this.#cancelWake?.();
     this.#on('stop');
     return this.#stopped.promise;
   }
@@ -232,5 +235,3 @@ export class RoundLoop {
     });
   }
 }
-
-function nothing(): void {}
