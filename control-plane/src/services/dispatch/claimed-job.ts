@@ -13,7 +13,8 @@
  * | local-fault | failed, retryable: our storage                                              |
  * | aborted     | lease lost: nothing more; stopping: given back                              |
  *
- * No transaction is open during a download or an attempt, and every write carries the fence.
+ * No transaction is open during a download or an attempt. Every write carries the fence, and the
+ * lease's signal: it is repeated while the database is away, until the lease is lost or all stops.
  */
 import { randomBytes } from 'node:crypto';
 import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
@@ -22,7 +23,6 @@ import type { Job, JobFailure, JobInput } from '../../domain/job.ts';
 import { failureDue } from '../../domain/lease.ts';
 import { type AttemptOutcome, verdictOn } from '../../nodes/attempt-outcome.ts';
 import type { Offer } from '../../nodes/node-link.ts';
-import { withDatabasePatience } from '../database-patience.ts';
 import { type AttemptResult, runAttempt } from './attempt.ts';
 import type { HeldLease } from './held-lease.ts';
 import type { JobRunnerDependencies, JobWork, WorkEnd } from './job-runner.ts';
@@ -101,7 +101,7 @@ export class ClaimedJob {
     }
     const { input } = fetched;
     this.#inputBlob = input.blob;
-    if (await this.#write(() => this.#dependencies.jobs.inputStored(claim, input))) return input;
+    if (await this.#dependencies.jobs.inputStored(claim, input, this.#lease.signal)) return input;
     // Lost, but perhaps not in vain: where an earlier answer was lost, the row names this input and
     // the job's next holder reads it. An input that no row names is the sweeper's.
     this.#lease.lose();
@@ -126,7 +126,7 @@ export class ClaimedJob {
         this.#admitted = true;
         this.#work.memory.refusedClaims = 0;
       },
-      recordAdmitted: () => this.#write(() => jobs.admitted(claim)),
+      recordAdmitted: () => jobs.admitted(claim, this.#lease.signal),
     });
     let full = false;
     try {
@@ -189,7 +189,8 @@ export class ClaimedJob {
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: attempt.waitMs, store: storeMs });
     // Where this throws nobody knows whether the row names the blob, so it stays, for the sweeper.
-    if (!(await this.#write(() => jobs.succeed(claim, stored, resultTtlMs, timings)))) {
+    const { signal } = this.#lease;
+    if (!(await jobs.succeed(claim, stored, resultTtlMs, timings, signal))) {
       // Only a final row names a result, and a final row keeps its fence: this one names another.
       this.#lease.lose();
       await this.#removeBlob(blob);
@@ -202,7 +203,7 @@ export class ClaimedJob {
 
   async #fail(failure: JobFailure): Promise<WorkEnd> {
     const { jobs } = this.#dependencies;
-    if (!(await this.#write(() => jobs.fail(this.#work.claim, failure)))) {
+    if (!(await jobs.fail(this.#work.claim, failure, this.#lease.signal))) {
       this.#lease.lose();
       return 'open';
     }
@@ -231,7 +232,7 @@ export class ClaimedJob {
   async #lost(withProcess: boolean): Promise<WorkEnd> {
     const { jobs } = this.#dependencies;
     const { claim, memory } = this.#work;
-    const job = await this.#write(() => jobs.attemptLost(claim, withProcess));
+    const job = await jobs.attemptLost(claim, withProcess, this.#lease.signal);
     if (job === undefined) {
       this.#lease.lose();
       return 'open';
@@ -243,13 +244,8 @@ export class ClaimedJob {
   async #giveBack(): Promise<WorkEnd> {
     if (this.#lease.end === 'lost') return 'open';
     const { jobs } = this.#dependencies;
-    if (!(await this.#write(() => jobs.release(this.#work.claim)))) this.#lease.lose();
+    if (!(await jobs.release(this.#work.claim, this.#lease.signal))) this.#lease.lose();
     return 'open';
-  }
-
-  /** Stopping cuts the patience short, and losing the lease ends it. */
-  #write<T>(operation: () => Promise<T>): Promise<T> {
-    return withDatabasePatience(operation, this.#lease.signal);
   }
 
   async #removeBlob(name: string): Promise<void> {

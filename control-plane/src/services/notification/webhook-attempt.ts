@@ -21,7 +21,6 @@ import type {
   NotificationClaim,
   WebhookOutboxStore,
 } from '../../store/outbox/webhook-outbox-store.ts';
-import { withDatabasePatience } from '../database-patience.ts';
 import { type SendOutcome, sendNotification } from './send-notification.ts';
 import type { WebhookObserver } from './webhook-observer.ts';
 
@@ -88,8 +87,7 @@ async function unsignable(
   log.error({ jobId: claim.jobId }, 'a callback secret does not open: it was altered');
   observer.webhookAttempted('unsignable');
   const end = { statusCode: null, durationMs: 0 };
-  const write = () => outbox.failed(claim, end, { eraseSecret: false });
-  await withDatabasePatience(write, cutOff);
+  await outbox.failed(claim, end, { eraseSecret: false }, cutOff);
   return { slow: undefined, nextInMs: undefined };
 }
 
@@ -107,12 +105,12 @@ async function writeEnd(
   const nextInMs = mayRetry ? nextWaitMs(scheduleMs, attempt, wishMs, random()) : undefined;
   const end: AttemptEnd = { statusCode: 'status' in outcome ? outcome.status : null, durationMs };
   const write = (): Promise<boolean> => {
-    if (outcome.kind === 'aborted') return outbox.release(claim);
-    if (outcome.kind === 'delivered') return outbox.delivered(claim, end);
-    if (nextInMs !== undefined) return outbox.retryLater(claim, end, nextInMs);
-    return outbox.failed(claim, end, { eraseSecret: outcome.kind === 'gone' });
+    if (outcome.kind === 'aborted') return outbox.release(claim, cutOff);
+    if (outcome.kind === 'delivered') return outbox.delivered(claim, end, cutOff);
+    if (nextInMs !== undefined) return outbox.retryLater(claim, end, nextInMs, cutOff);
+    return outbox.failed(claim, end, { eraseSecret: outcome.kind === 'gone' }, cutOff);
   };
-  const held = await withDatabasePatience(write, cutOff);
+  const held = await write();
   // Of the receiver not a word: its address is the caller's.
   const line = { jobId: claim.jobId, attempt, ...outcome, durationMs: Math.round(durationMs) };
   if (held) dependencies.log.info({ ...line, nextInMs }, 'notification');

@@ -1,6 +1,5 @@
 /** The quota that replicas lease from: one row an account and kind, moved by compare-and-set. */
 import type { Kysely } from 'kysely';
-import { ContractError } from '#contract/errors.ts';
 import {
   leaseQuota,
   type QuotaAsk,
@@ -10,7 +9,7 @@ import {
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
-import { query } from '../database/transact.ts';
+import { OvertakenError, query } from '../database/transact.ts';
 
 export interface RateQuotaStore {
   /** The database's clock, UTC milliseconds: what windows go by. */
@@ -18,9 +17,6 @@ export interface RateQuotaStore {
   /** Rejects with SERVICE_UNAVAILABLE while the database does not answer. */
   lease(accountId: string, kind: RateKind, ask: QuotaAsk): Promise<QuotaLease>;
 }
-
-/** Rounds lost to other replicas; each of them got a block, and all of them share 60 a minute. */
-const ROUNDS_MAX = 50;
 
 export function createRateQuotaStore(database: Database): RateQuotaStore {
   return {
@@ -30,27 +26,23 @@ export function createRateQuotaStore(database: Database): RateQuotaStore {
       );
       return row.now;
     },
-    async lease(accountId, kind, ask) {
-      for (let round = 0; round < ROUNDS_MAX; round += 1) {
-        const lease = await query(database, db => tryLease(database, db, accountId, kind, ask));
-        if (lease !== undefined) return lease;
-      }
-      throw new ContractError('SERVICE_UNAVAILABLE', 'the rate limit could not be counted');
-    },
+    lease: (accountId, kind, ask) =>
+      query(database, db => leaseFrom(database, db, accountId, kind, ask)),
   };
 }
 
 /**
- * Undefined: another replica was faster. An update whose answer was lost and that runs again finds
- * the row moved and leases anew: a block of the quota is then lost, never one too many.
+ * Throws OvertakenError where another replica was faster. An update whose answer was lost and that
+ * runs again finds the row moved and leases anew: a block of the quota is then lost, never one too
+ * many.
  */
-async function tryLease(
+async function leaseFrom(
   database: Database,
   db: Kysely<Schema>,
   accountId: string,
   kind: RateKind,
   ask: QuotaAsk,
-): Promise<QuotaLease | undefined> {
+): Promise<QuotaLease> {
   const row = await db
     .selectFrom('rate_quotas')
     .select(['window_start', 'leased', database.nowMs.as('now')])
@@ -59,7 +51,7 @@ async function tryLease(
     .executeTakeFirst();
   if (row === undefined) {
     await createRow(db, accountId, kind);
-    return undefined;
+    throw new OvertakenError('the row of the quota was made just now');
   }
   const lease = leaseQuota({ windowStartMs: row.window_start, leased: row.leased }, ask, row.now);
   const { windowStartMs, leased } = lease;
@@ -72,7 +64,8 @@ async function tryLease(
     .where('window_start', '=', row.window_start)
     .where('leased', '=', row.leased)
     .executeTakeFirstOrThrow();
-  return numUpdatedRows === 1n ? lease : undefined;
+  if (numUpdatedRows !== 1n) throw new OvertakenError('another replica leased of the quota');
+  return lease;
 }
 
 /** Of a window long past. Another replica may have made it in the meantime. */

@@ -1,16 +1,26 @@
 /**
- * The one place where statements are tried again. A transaction that lost against another one, or
- * whose connection broke, runs again as a whole; what it does must therefore stand up to having
- * happened already, because a commit whose answer was lost may have taken effect.
+ * The one place where statements are tried again: nobody above repeats a call of the stores, and
+ * nobody below a statement (but SQLite's wait for its file's lock, in sqlite-connection.ts).
  *
- * | error       | tried again                            | then                                   |
- * |-------------|----------------------------------------|----------------------------------------|
- * | conflict    | CONFLICT_RETRIES_MAX, RETRY_MS_MAX     | SERVICE_UNAVAILABLE                    |
- * | connection  | CONNECTION_RETRIES_MAX, about a second | SERVICE_UNAVAILABLE                    |
- * | read-only   | the same, by new connections           | SERVICE_UNAVAILABLE, which says so     |
- * | unavailable | no                                     | SERVICE_UNAVAILABLE                    |
- * | duplicate   | no                                     | itself, for the caller that expects it |
- * | other       | no                                     | itself                                 |
+ * A round is what `query` or `transact` is given: several statements, or a transaction. It is
+ * repeated as a whole, so it must stand up to having happened already: a commit whose answer was
+ * lost may have taken effect. A round may also ask to be repeated, by an OvertakenError.
+ *
+ * | error       | repeated, a burst                      | after the burst              |
+ * |-------------|----------------------------------------|------------------------------|
+ * | conflict,   | CONFLICT_RETRIES_MAX, RETRY_MS_MAX     | SERVICE_UNAVAILABLE          |
+ * | overtaken   |                                        |                              |
+ * | connection  | CONNECTION_RETRIES_MAX, about a second | SERVICE_UNAVAILABLE          |
+ * | read-only   | the same, by new connections           | SERVICE_UNAVAILABLE, says so |
+ * | unavailable | no                                     | SERVICE_UNAVAILABLE          |
+ * | duplicate   | no                                     | itself, for who expects it   |
+ * | other       | no                                     | itself                       |
+ *
+ * Most callers get the error then: a request is answered with 503, a renewal comes again by itself.
+ * The writes of who holds a lease (of a job, of a notification) must not be lost to a database that
+ * is away for a moment. They come with a signal `giveUp`: in place of SERVICE_UNAVAILABLE there is a
+ * pause of PAUSE_MS_MIN to PAUSE_MS_MAX and another burst, until PATIENCE_MS_MAX have passed, or
+ * until the signal aborts, which ends the pause and leaves one last burst.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Kysely, Transaction } from 'kysely';
@@ -25,25 +35,48 @@ export const CONFLICT_RETRIES_MAX = 50;
  * Broken connections in a row: a restart of the pool's connections is bridged, an outage is not.
  */
 export const CONNECTION_RETRIES_MAX = 4;
-/** No new round begins after this. */
+/** No new round of a burst begins after this. */
 const RETRY_MS_MAX = 10_000;
 const CONFLICT_PAUSE_MS_MAX = 100;
 const CONNECTION_PAUSE_MS = 60;
 
-/** Of a store's outage; Retry-After. */
+/** Between two bursts; doubled each time. */
+const PAUSE_MS_MIN = 100;
+const PAUSE_MS_MAX = 2000;
+/** Longer than a database's restart or fail-over; then the lease's expiry is the way on. */
+const PATIENCE_MS_MAX = 120_000;
+
+/** Retry-After while the database is away. */
 const UNAVAILABLE_RETRY_AFTER_S = 5;
 
-/** A transaction: all of `work` or nothing. `work` may run more than once. */
+/**
+ * Thrown by a round that was overtaken: another transaction changed what it had read. It is rolled
+ * back where it is a transaction, and repeated like one that lost a conflict.
+ */
+export class OvertakenError extends Error {}
+
+/**
+ * A transaction: all of `work` or nothing. `work` may run more than once.
+ * @param giveUp see above
+ */
 export function transact<T>(
   database: Database,
   work: (tx: Transaction<Schema>) => Promise<T>,
+  giveUp?: AbortSignal,
 ): Promise<T> {
-  return retrying(database, () => database.kysely.transaction().execute(work));
+  return retrying(database, () => database.kysely.transaction().execute(work), giveUp);
 }
 
-/** One statement, or several that need not see one state. */
-export function query<T>(database: Database, work: (db: Kysely<Schema>) => Promise<T>): Promise<T> {
-  return retrying(database, () => work(database.kysely));
+/**
+ * One statement, or several that need not see one state. `work` may run more than once.
+ * @param giveUp see above
+ */
+export function query<T>(
+  database: Database,
+  work: (db: Kysely<Schema>) => Promise<T>,
+  giveUp?: AbortSignal,
+): Promise<T> {
+  return retrying(database, () => work(database.kysely), giveUp);
 }
 
 /**
@@ -51,42 +84,59 @@ export function query<T>(database: Database, work: (db: Kysely<Schema>) => Promi
  * Today the same as `query`, since one server answers both. An engine or a proxy that lets replicas
  * answer reads outside a transaction makes this the place to ask the primary.
  */
-export function readBack<T>(
-  database: Database,
-  work: (db: Kysely<Schema>) => Promise<T>,
-): Promise<T> {
-  return query(database, work);
-}
+export const readBack = query;
 
-async function retrying<T>(database: Database, run: () => Promise<T>): Promise<T> {
-  const giveUpAt = performance.now() + RETRY_MS_MAX;
-  let conflicts = 0;
-  let lostConnections = 0;
+async function retrying<T>(
+  database: Database,
+  round: () => Promise<T>,
+  giveUp: AbortSignal | undefined,
+): Promise<T> {
+  const patientUntilMs = performance.now() + PATIENCE_MS_MAX;
+  let burst = new Burst();
+  let pauseMs = PAUSE_MS_MIN;
   for (;;) {
-    let pauseMs: number;
     try {
-      return await run();
+      return await round();
     } catch (error) {
-      const kind = databaseErrorKind(error);
+      const kind = error instanceof OvertakenError ? 'conflict' : databaseErrorKind(error);
       if (kind === 'duplicate' || kind === 'other') throw error;
-      const late = performance.now() >= giveUpAt;
-      if (kind === 'conflict' && ++conflicts <= CONFLICT_RETRIES_MAX && !late) {
-        pauseMs = Math.min(CONFLICT_PAUSE_MS_MAX, 2 ** conflicts);
-      } else if (leavesServer(kind) && ++lostConnections <= CONNECTION_RETRIES_MAX && !late) {
-        pauseMs = CONNECTION_PAUSE_MS * 2 ** lostConnections;
-      } else {
-        database.log.warn({ err: error, conflicts, lostConnections }, 'the database failed');
-        throw unavailable(kind, error);
-      }
+      if (await burst.pause(kind)) continue;
+      database.log.warn({ err: error, ...burst.failures }, 'the database failed');
+      const impatient = giveUp === undefined || giveUp.aborted;
+      if (impatient || performance.now() >= patientUntilMs) throw unavailable(kind, error);
     }
-    // At least half of it, so that two that met once do not meet again at once.
-    await delay(pauseMs * (0.5 + Math.random() / 2));
+    // Rejects when it is told to give up: the last burst follows at once.
+    await delay(pauseMs, undefined, { signal: giveUp }).catch(() => undefined);
+    pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2);
+    burst = new Burst();
   }
 }
 
-/** The next round has another connection, which may lead to another server. */
-function leavesServer(kind: DatabaseErrorKind): boolean {
-  return kind === 'connection' || kind === 'read-only';
+/** Rounds that follow each other closely. */
+class Burst {
+  readonly failures = { conflicts: 0, lostConnections: 0 };
+  readonly #endsAtMs = performance.now() + RETRY_MS_MAX;
+
+  /** Resolves when the next round may begin; false, at once: the burst is over. */
+  async pause(kind: DatabaseErrorKind): Promise<boolean> {
+    const pauseMs = this.#pauseMs(kind);
+    if (pauseMs === undefined || performance.now() >= this.#endsAtMs) return false;
+    // At least half of it, so that two that met once do not meet again at once.
+    await delay(pauseMs * (0.5 + Math.random() / 2));
+    return true;
+  }
+
+  #pauseMs(kind: DatabaseErrorKind): number | undefined {
+    if (kind === 'conflict' && ++this.failures.conflicts <= CONFLICT_RETRIES_MAX) {
+      return Math.min(CONFLICT_PAUSE_MS_MAX, 2 ** this.failures.conflicts);
+    }
+    // The next round has another connection, which may lead to another server.
+    const leavesServer = kind === 'connection' || kind === 'read-only';
+    if (leavesServer && ++this.failures.lostConnections <= CONNECTION_RETRIES_MAX) {
+      return CONNECTION_PAUSE_MS * 2 ** this.failures.lostConnections;
+    }
+    return undefined;
+  }
 }
 
 function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {

@@ -15,7 +15,7 @@ import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { failureColumns, resultColumns } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
-import { transact } from '../database/transact.ts';
+import { OvertakenError, transact } from '../database/transact.ts';
 import { readJob } from './job-queries.ts';
 import type { Claim } from './job-store.ts';
 
@@ -26,12 +26,6 @@ export type RenderOutboxBody = (job: Job) => string;
 
 /** A callback's secret is kept this long after the job's end, delivered or not. */
 const CALLBACK_SECRET_MS = 86_400_000;
-
-/** Thrown to roll back: somebody ended or claimed the job between our read and our update. */
-class OvertakenError extends Error {}
-
-/** An overtaken round finds, in the next, a fence that moved or a job that is final. */
-const FINISH_ROUNDS_MAX = 3;
 
 export class JobCompletion {
   readonly #database: Database;
@@ -50,9 +44,10 @@ export class JobCompletion {
     result: JobResult,
     resultTtlMs: number,
     timings: StageTimings,
+    giveUp?: AbortSignal,
   ): Promise<boolean> {
     const expiresAt = nowPlusMs(this.#database.nowMs, resultTtlMs);
-    return this.#finish(claim, {
+    const ending: Ending = {
       kind: 'charge',
       from: ['running'],
       columns: {
@@ -63,11 +58,12 @@ export class JobCompletion {
         timings: JSON.stringify(timings),
       },
       happened: job => job.state === 'succeeded' && job.result?.token === result.token,
-    });
+    };
+    return this.#finish(claim, ending, giveUp);
   }
 
-  fail(claim: Claim, failure: JobFailure): Promise<boolean> {
-    return this.#finish(claim, {
+  fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean> {
+    const ending: Ending = {
       kind: 'release',
       from: ['accepted', 'fetching', 'ready', 'running'],
       columns: {
@@ -76,17 +72,12 @@ export class JobCompletion {
         ...(failure.retryable ? { idempotency_key_hash: null } : {}),
       },
       happened: job => job.state === 'failed' && job.failure?.code === failure.code,
-    });
+    };
+    return this.#finish(claim, ending, giveUp);
   }
 
-  async #finish(claim: Claim, ending: Ending): Promise<boolean> {
-    for (let round = 1; ; round++) {
-      try {
-        return await transact(this.#database, tx => this.#finishIn(tx, claim, ending));
-      } catch (error) {
-        if (!(error instanceof OvertakenError) || round === FINISH_ROUNDS_MAX) throw error;
-      }
-    }
+  #finish(claim: Claim, ending: Ending, giveUp: AbortSignal | undefined): Promise<boolean> {
+    return transact(this.#database, tx => this.#finishIn(tx, claim, ending), giveUp);
   }
 
   async #finishIn(tx: Transaction<Schema>, claim: Claim, ending: Ending): Promise<boolean> {
@@ -116,7 +107,7 @@ export class JobCompletion {
     if (numUpdatedRows === 1n) return;
     // We may have waited here for whoever took this job's credit with the same claim.
     const now = await readJob(this.#database, tx, job.id);
-    if (now?.fence !== job.fence || now.finishedAtMs !== null) throw new OvertakenError();
+    if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(job.id);
     throw new Error(`account ${job.accountId} has nothing reserved for its open job ${job.id}`);
   }
 
@@ -144,7 +135,7 @@ export class JobCompletion {
       .where('lease_holder', '=', claim.holder)
       .where('state', 'in', ending.from)
       .executeTakeFirstOrThrow();
-    if (numUpdatedRows !== 1n) throw new OvertakenError();
+    if (numUpdatedRows !== 1n) throw overtaken(claim.jobId);
   }
 
   async #enter(tx: Transaction<Schema>, job: Job, kind: Ending['kind']): Promise<void> {
@@ -185,6 +176,11 @@ export class JobCompletion {
       })
       .execute();
   }
+}
+
+/** The next round finds a fence that moved, or a job that is final. */
+function overtaken(jobId: string): OvertakenError {
+  return new OvertakenError(`job ${jobId} was claimed or ended after it was read`);
 }
 
 interface Ending {

@@ -2,7 +2,7 @@
  * Claim, renew, give back: compare-and-set on the fence (domain/lease.ts has the table). Each is
  * one statement that commits by itself, so nothing is held while a node works.
  */
-import { sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
 import type { Job, JobInput } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
@@ -44,7 +44,7 @@ export class JobLeases {
     );
     if (!won) return undefined;
     const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
-    const claimed = await this.#read(job.id);
+    const claimed = await readBack(this.#database, db => readJob(this.#database, db, job.id));
     // Slower than the lease itself, and somebody else was not.
     if (claimed === undefined || !holds(claimed, claim)) return undefined;
     return { claim, job: claimed };
@@ -58,58 +58,65 @@ export class JobLeases {
     );
   }
 
-  release(claim: Claim): Promise<boolean> {
-    return this.#update(update =>
-      heldBy(update, claim).set({ lease_holder: null, lease_expires_at: null }),
+  release(claim: Claim, giveUp?: AbortSignal): Promise<boolean> {
+    const free = { lease_holder: null, lease_expires_at: null };
+    return this.#update(update => heldBy(update, claim).set(free), giveUp);
+  }
+
+  inputStored(claim: Claim, input: JobInput, giveUp?: AbortSignal): Promise<boolean> {
+    const round = async (db: Kysely<Schema>) => {
+      const stored = await updateOne(db, update =>
+        heldBy(update, claim)
+          .set({ state: 'ready', ...inputColumns(input) })
+          .where('state', '=', 'fetching'),
+      );
+      if (stored) return true;
+      // Perhaps it was, and only the answer was lost.
+      const job = await readJob(this.#database, db, claim.jobId);
+      return job?.state === 'ready' && holds(job, claim) && job.input?.blob === input.blob;
+    };
+    return readBack(this.#database, round, giveUp);
+  }
+
+  admitted(claim: Claim, giveUp?: AbortSignal): Promise<boolean> {
+    const startedAt = sql<number>`coalesce(started_at, ${this.#database.nowMs})`;
+    return this.#update(
+      update =>
+        heldBy(update, claim)
+          .set({ state: 'running', started_at: startedAt })
+          .where('state', 'in', ['ready', 'running']),
+      giveUp,
     );
   }
 
-  async inputStored(claim: Claim, input: JobInput): Promise<boolean> {
-    const stored = await this.#update(update =>
-      heldBy(update, claim)
-        .set({ state: 'ready', ...inputColumns(input) })
-        .where('state', '=', 'fetching'),
-    );
-    if (stored) return true;
-    // Perhaps it was, and only the answer was lost.
-    const job = await this.#read(claim.jobId);
-    return job?.state === 'ready' && holds(job, claim) && job.input?.blob === input.blob;
+  attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal): Promise<Job | undefined> {
+    let counted = false;
+    const round = async (db: Kysely<Schema>) => {
+      counted ||= await updateOne(db, update =>
+        heldBy(update, claim).set(eb => ({
+          lost_attempts: eb('lost_attempts', '+', 1),
+          lost_with_process: eb('lost_with_process', '+', withProcess ? 1 : 0),
+          lease_holder: null,
+          lease_expires_at: null,
+        })),
+      );
+      return counted ? readJob(this.#database, db, claim.jobId) : undefined;
+    };
+    return readBack(this.#database, round, giveUp);
   }
 
-  admitted(claim: Claim): Promise<boolean> {
-    return this.#update(update =>
-      heldBy(update, claim)
-        .set({
-          state: 'running',
-          started_at: sql<number>`coalesce(started_at, ${this.#database.nowMs})`,
-        })
-        .where('state', 'in', ['ready', 'running']),
-    );
+  #update(build: (update: JobUpdate) => JobUpdate, giveUp?: AbortSignal): Promise<boolean> {
+    return query(this.#database, db => updateOne(db, build), giveUp);
   }
+}
 
-  async attemptLost(claim: Claim, withProcess: boolean): Promise<Job | undefined> {
-    const counted = await this.#update(update =>
-      heldBy(update, claim).set(eb => ({
-        lost_attempts: eb('lost_attempts', '+', 1),
-        lost_with_process: eb('lost_with_process', '+', withProcess ? 1 : 0),
-        lease_holder: null,
-        lease_expires_at: null,
-      })),
-    );
-    return counted ? this.#read(claim.jobId) : undefined;
-  }
-
-  #read(jobId: string): Promise<Job | undefined> {
-    return readBack(this.#database, db => readJob(this.#database, db, jobId));
-  }
-
-  /** True when the one row matched. */
-  async #update(build: (update: JobUpdate) => JobUpdate): Promise<boolean> {
-    const { numUpdatedRows } = await query(this.#database, db =>
-      build(db.updateTable('jobs')).executeTakeFirstOrThrow(),
-    );
-    return numUpdatedRows === 1n;
-  }
+/** True when the one row matched. */
+async function updateOne(
+  db: Kysely<Schema>,
+  build: (update: JobUpdate) => JobUpdate,
+): Promise<boolean> {
+  const { numUpdatedRows } = await build(db.updateTable('jobs')).executeTakeFirstOrThrow();
+  return numUpdatedRows === 1n;
 }
 
 function heldBy(update: JobUpdate, claim: Claim): JobUpdate {

@@ -62,6 +62,20 @@ export async function readJob(
   return firstJob(db, selectJobs(database, db).where('id', '=', jobId));
 }
 
+export async function readByIdempotencyKey(
+  database: Database,
+  db: Kysely<Schema>,
+  apiKeyId: string,
+  hash: string,
+): Promise<Job | undefined> {
+  return firstJob(
+    db,
+    selectJobs(database, db)
+      .where('api_key_id', '=', apiKeyId)
+      .where('idempotency_key_hash', '=', hash),
+  );
+}
+
 export class JobQueries {
   readonly #database: Database;
   /** What callers ask most, written once: its parameters are the job's id and the key's. */
@@ -101,14 +115,7 @@ export class JobQueries {
 
   async findByIdempotencyKey(apiKeyId: string, hash: string): Promise<Job | undefined> {
     if (!HASH.test(hash)) return undefined;
-    return readBack(this.#database, db =>
-      firstJob(
-        db,
-        selectJobs(this.#database, db)
-          .where('api_key_id', '=', apiKeyId)
-          .where('idempotency_key_hash', '=', hash),
-      ),
-    );
+    return readBack(this.#database, db => readByIdempotencyKey(this.#database, db, apiKeyId, hash));
   }
 
   async findByResultToken(token: string): Promise<Job | undefined> {

@@ -116,6 +116,11 @@ export type LeaseEnding =
   | { readonly kind: 'final'; readonly state: JobState }
   | { readonly kind: 'unknown' };
 
+/**
+ * `giveUp`, for writes under a claim: while the database is away the write is repeated until this
+ * signal aborts, two minutes at most (database/transact.ts). Absent: it rejects after a second or
+ * two, as every other method does.
+ */
 export interface JobStore {
   findByIdempotencyKey(apiKeyId: string, idempotencyKeyHash: string): Promise<Job | undefined>;
   /** Undefined also for another key's job. */
@@ -150,18 +155,18 @@ export interface JobStore {
   /** False: the lease is lost, stop at once. */
   renew(claim: Claim, leaseMs: number): Promise<boolean>;
   /** Gives the job back as it is, for anyone to claim: a refusal before Admitted. False: lost. */
-  release(claim: Claim): Promise<boolean>;
+  release(claim: Claim, giveUp?: AbortSignal): Promise<boolean>;
   /**
    * fetching -> ready; keeps the lease. False: lost. The row may name the blob all the same: it was
    * written by an earlier call whose answer was lost, and somebody else has the job since.
    */
-  inputStored(claim: Claim, input: JobInput): Promise<boolean>;
+  inputStored(claim: Claim, input: JobInput, giveUp?: AbortSignal): Promise<boolean>;
   /** ready or running -> running; sets started_at once. False: lost. */
-  admitted(claim: Claim): Promise<boolean>;
+  admitted(claim: Claim, giveUp?: AbortSignal): Promise<boolean>;
   /**
    * Counts a lost attempt and gives the lease back. The job as it is then; undefined: lease lost.
    */
-  attemptLost(claim: Claim, withProcess: boolean): Promise<Job | undefined>;
+  attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal): Promise<Job | undefined>;
   /**
    * One transaction: result, charge, outbox, lease gone; input and URL forgotten. False: fenced
    * off.
@@ -171,12 +176,13 @@ export interface JobStore {
     result: JobResult,
     resultTtlMs: number,
     timings: StageTimings,
+    giveUp?: AbortSignal,
   ): Promise<boolean>;
   /**
    * One transaction: failure, release of the credit, outbox, lease gone; input and URL forgotten; a
    * retryable failure sets the idempotency key's hash null. False: fenced off.
    */
-  fail(claim: Claim, failure: JobFailure): Promise<boolean>;
+  fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean>;
 
   /** For the operator: open jobs in the order of the queue, then final ones, the latest first. */
   list(filter: JobFilter): Promise<ListedJob[]>;

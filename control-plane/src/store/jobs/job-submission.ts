@@ -13,7 +13,7 @@
  *    this very request. The usual repetition never comes here: the caller has looked before.
  */
 import { randomUUID } from 'node:crypto';
-import type { Transaction } from 'kysely';
+import type { Kysely, Transaction } from 'kysely';
 import { queuePositionMs } from '../../domain/dispatch/job-turns.ts';
 import { CREDITS_PER_JOB, SLOT_OF } from '../../domain/ledger.ts';
 import { nowPlusMs } from '../database/clock.ts';
@@ -21,37 +21,38 @@ import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { inputColumns } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
-import { transact } from '../database/transact.ts';
-import { type JobQueries, readJob } from './job-queries.ts';
+import { OvertakenError, readBack } from '../database/transact.ts';
+import { readByIdempotencyKey, readJob } from './job-queries.ts';
 import type { NewJob, SubmitOutcome } from './job-store.ts';
 import { sourceHostOf } from './source-host.ts';
 
-/** Rounds lost to twins whose key is freed or removed between two of our statements. */
-const SUBMIT_ROUNDS_MAX = 8;
-
 export async function submitJob(
   database: Database,
-  queries: JobQueries,
   job: NewJob,
   limits: { readonly jobsInFlightMax: number },
 ): Promise<SubmitOutcome> {
   requireOneSource(job);
-  for (let round = 0; round < SUBMIT_ROUNDS_MAX; round++) {
+  return readBack(database, async db => {
     let refused: SubmitOutcome | undefined;
     try {
-      refused = await transact(database, tx => insertJob(database, tx, job, limits));
+      refused = await db.transaction().execute(tx => insertJob(database, tx, job, limits));
       if (refused.kind === 'created') return refused;
     } catch (error) {
       if (databaseErrorKind(error) !== 'duplicate') throw error;
     }
-    const outcome = (await findTwin(queries, job)) ?? refused;
+    const outcome = (await findTwin(database, db, job)) ?? refused;
     if (outcome !== undefined) return outcome;
-  }
-  throw new Error(`job ${job.id} met another owner of its key ${SUBMIT_ROUNDS_MAX} times`);
+    throw new OvertakenError(`a twin of job ${job.id} freed its key after it was in the way`);
+  });
 }
 
-async function findTwin(queries: JobQueries, job: NewJob): Promise<SubmitOutcome | undefined> {
-  const found = await queries.findByIdempotencyKey(job.apiKeyId, job.idempotencyKeyHash);
+async function findTwin(
+  database: Database,
+  db: Kysely<Schema>,
+  job: NewJob,
+): Promise<SubmitOutcome | undefined> {
+  const { apiKeyId, idempotencyKeyHash } = job;
+  const found = await readByIdempotencyKey(database, db, apiKeyId, idempotencyKeyHash);
   if (found === undefined) return undefined;
   // Our own row: it was committed by an earlier round whose answer was lost on the way.
   return { kind: found.id === job.id ? 'created' : 'exists', job: found };

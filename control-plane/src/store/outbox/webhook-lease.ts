@@ -35,53 +35,72 @@ export class NotificationLeases {
     );
   }
 
-  release(claim: NotificationClaim): Promise<boolean> {
-    return this.#update(update => heldBy(update, claim).set(FREE));
+  release(claim: NotificationClaim, giveUp?: AbortSignal): Promise<boolean> {
+    return this.#update(update => heldBy(update, claim).set(FREE), giveUp);
   }
 
-  delivered(claim: NotificationClaim, end: AttemptEnd): Promise<boolean> {
-    return this.#end(claim, end, {
+  delivered(claim: NotificationClaim, end: AttemptEnd, giveUp?: AbortSignal): Promise<boolean> {
+    const columns = {
       status: 'delivered',
       next_attempt_at: null,
       finished_at: this.#database.nowMs,
       ...ERASED,
-    });
+    };
+    return this.#end(claim, end, columns, giveUp);
   }
 
-  retryLater(claim: NotificationClaim, end: AttemptEnd, waitMs: number): Promise<boolean> {
-    return this.#end(claim, end, { next_attempt_at: nowPlusMs(this.#database.nowMs, waitMs) });
+  retryLater(
+    claim: NotificationClaim,
+    end: AttemptEnd,
+    waitMs: number,
+    giveUp?: AbortSignal,
+  ): Promise<boolean> {
+    const columns = { next_attempt_at: nowPlusMs(this.#database.nowMs, waitMs) };
+    return this.#end(claim, end, columns, giveUp);
   }
 
   failed(
     claim: NotificationClaim,
     end: AttemptEnd,
     { eraseSecret }: { readonly eraseSecret: boolean },
+    giveUp?: AbortSignal,
   ): Promise<boolean> {
-    return this.#end(claim, end, {
+    const columns = {
       status: 'failed',
       next_attempt_at: null,
       finished_at: this.#database.nowMs,
       ...(eraseSecret ? ERASED : {}),
-    });
+    };
+    return this.#end(claim, end, columns, giveUp);
   }
 
-  #end(claim: NotificationClaim, end: AttemptEnd, columns: Columns): Promise<boolean> {
-    return this.#update(update =>
-      heldBy(update, claim).set({
-        attempts: sql<number>`attempts + 1`,
-        last_status_code: end.statusCode,
-        last_attempt_at: nowPlusMs(this.#database.nowMs, -Math.round(end.durationMs)),
-        last_duration_ms: Math.round(end.durationMs),
-        ...FREE,
-        ...columns,
-      }),
+  #end(
+    claim: NotificationClaim,
+    end: AttemptEnd,
+    columns: Columns,
+    giveUp: AbortSignal | undefined,
+  ): Promise<boolean> {
+    const attempt = {
+      attempts: sql<number>`attempts + 1`,
+      last_status_code: end.statusCode,
+      last_attempt_at: nowPlusMs(this.#database.nowMs, -Math.round(end.durationMs)),
+      last_duration_ms: Math.round(end.durationMs),
+    };
+    return this.#update(
+      update => heldBy(update, claim).set({ ...attempt, ...FREE, ...columns }),
+      giveUp,
     );
   }
 
   /** True when the one row matched. */
-  async #update(build: (update: OutboxUpdate) => OutboxUpdate): Promise<boolean> {
-    const { numUpdatedRows } = await query(this.#database, db =>
-      build(db.updateTable('webhook_outbox')).executeTakeFirstOrThrow(),
+  async #update(
+    build: (update: OutboxUpdate) => OutboxUpdate,
+    giveUp?: AbortSignal,
+  ): Promise<boolean> {
+    const { numUpdatedRows } = await query(
+      this.#database,
+      db => build(db.updateTable('webhook_outbox')).executeTakeFirstOrThrow(),
+      giveUp,
     );
     return numUpdatedRows === 1n;
   }

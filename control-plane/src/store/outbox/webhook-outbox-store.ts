@@ -93,6 +93,7 @@ export interface NotificationFilter {
 /** retried: its next attempt is due now. */
 export type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
 
+/** `giveUp`: as in JobStore. */
 export interface WebhookOutboxStore {
   /**
    * Those another holder is at work on are left out. In the order of their times, where what waits
@@ -102,14 +103,20 @@ export interface WebhookOutboxStore {
   /** False: somebody else has it, or its time is not now. */
   claim(claim: NotificationClaim, leaseMs: number): Promise<boolean>;
   /** Gives it back: its time is still now. */
-  release(claim: NotificationClaim): Promise<boolean>;
+  release(claim: NotificationClaim, giveUp?: AbortSignal): Promise<boolean>;
   /** Each of these is false where the claim was lost, and changes nothing then. */
-  delivered(claim: NotificationClaim, end: AttemptEnd): Promise<boolean>;
-  retryLater(claim: NotificationClaim, end: AttemptEnd, waitMs: number): Promise<boolean>;
+  delivered(claim: NotificationClaim, end: AttemptEnd, giveUp?: AbortSignal): Promise<boolean>;
+  retryLater(
+    claim: NotificationClaim,
+    end: AttemptEnd,
+    waitMs: number,
+    giveUp?: AbortSignal,
+  ): Promise<boolean>;
   failed(
     claim: NotificationClaim,
     end: AttemptEnd,
     options: { readonly eraseSecret: boolean },
+    giveUp?: AbortSignal,
   ): Promise<boolean>;
   /**
    * Notifications whose time has come, DUE_COUNTED_MAX at most, and since when; by the database's
@@ -137,10 +144,10 @@ export function createWebhookOutboxStore(database: Database): WebhookOutboxStore
   return {
     listDue: asked => due.list(asked),
     claim: (claim, leaseMs) => leases.claim(claim, leaseMs),
-    release: claim => leases.release(claim),
-    delivered: (claim, end) => leases.delivered(claim, end),
-    retryLater: (claim, end, waitMs) => leases.retryLater(claim, end, waitMs),
-    failed: (claim, end, options) => leases.failed(claim, end, options),
+    release: (...args) => leases.release(...args),
+    delivered: (...args) => leases.delivered(...args),
+    retryLater: (...args) => leases.retryLater(...args),
+    failed: (...args) => leases.failed(...args),
     due: () => due.count(),
     countSealedWithOthers: keyIds => due.countSealedWithOthers(keyIds),
     list: filter => listNotifications(database, filter),

@@ -1,10 +1,17 @@
 /** Who gets which job when: claims, leases, turns, and what is left when somebody goes away. */
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { ClaimableJob, JobStore } from '../../../src/store/jobs/job-store.ts';
 import { cutOutOf, type Script, ScriptedNode } from '../../nodes/scripted-node.ts';
+import {
+  failingDisk,
+  type Losing,
+  openFaultySqlite,
+} from '../../store/database/faulty-database.ts';
+import { storesOn } from '../../store/fixtures.ts';
 import { Harness, until } from './harness.ts';
 
 let harness: Harness;
@@ -119,16 +126,36 @@ describe('a database that is away', () => {
         return away();
       };
     };
-    const { listClaimable, claim, admitted, succeed } = harness.stores.jobs;
+    let failuresDue = 0;
+    const losing: Losing = {
+      around: async run => {
+        if (failuresDue === 0) return run();
+        failuresDue -= 1;
+        failures += 1;
+        throw failingDisk();
+      },
+    };
+    const file = path.join(harness.directory, 'test.sqlite');
+    const database = openFaultySqlite(`sqlite:${file}`, losing);
+    /** Two of its statements fail. */
+    const failing = <A extends unknown[], R>(method: (...args: A) => Promise<R>) => {
+      return (...args: A): Promise<R> => {
+        failuresDue += 2;
+        return method(...args);
+      };
+    };
+    const { listClaimable, claim } = harness.stores.jobs;
+    const { admitted, succeed } = storesOn(database).jobs;
     const jobs = storeWith({
       listClaimable: flaky(listClaimable),
       claim: flaky(claim),
-      admitted: flaky(admitted),
-      succeed: flaky(succeed),
+      admitted: failing(admitted),
+      succeed: failing(succeed),
     });
     await joined();
     await harness.startReplica({ jobs });
     const job = await harness.untilFinal(await harness.submit());
+    await database.close();
     assert.equal(job.state, 'succeeded');
     assert.ok(failures >= 8);
     await harness.assertMoneySettled({ charged: 1 });

@@ -4,7 +4,6 @@ import { describe, it, mock } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import { JobMemories } from '../../../src/domain/dispatch/job-memories.ts';
 import { LEASE_RENEW_MS } from '../../../src/domain/lease.ts';
-import { withDatabasePatience } from '../../../src/services/database-patience.ts';
 import { HeldLease } from '../../../src/services/dispatch/held-lease.ts';
 import { ReadinessService } from '../../../src/services/readiness.ts';
 import { AcceptanceGate } from '../../../src/services/submission/acceptance.ts';
@@ -278,39 +277,6 @@ describe('a held lease', () => {
     const late = new HeldLease(options);
     assert.equal(late.signal.aborted, true);
     late.stopRenewing();
-  });
-});
-
-describe('patience with the database', () => {
-  const away = new ContractError('SERVICE_UNAVAILABLE', 'away');
-
-  it('repeats while it is away, and ends when told to', async () => {
-    let calls = 0;
-    const never = new AbortController().signal;
-    const answered = await withDatabasePatience(async () => {
-      calls += 1;
-      if (calls < 3) throw away;
-      return 'answer';
-    }, never);
-    assert.deepEqual([answered, calls], ['answer', 3]);
-    const giveUp = AbortSignal.timeout(150);
-    await assert.rejects(
-      withDatabasePatience(() => Promise.reject(away), giveUp),
-      away,
-    );
-  });
-
-  it('tries once even when told to give up already, and repeats no other error', async () => {
-    let calls = 0;
-    const failing = (error: Error) => async () => {
-      calls += 1;
-      throw error;
-    };
-    await assert.rejects(withDatabasePatience(failing(away), AbortSignal.abort()), away);
-    assert.equal(calls, 1);
-    const bug = new TypeError('bug');
-    await assert.rejects(withDatabasePatience(failing(bug), new AbortController().signal), bug);
-    assert.equal(calls, 2);
   });
 });
 

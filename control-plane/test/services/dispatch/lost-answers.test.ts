@@ -1,10 +1,17 @@
 /** What a replica does with its blobs when the database's answer was lost and the lease with it. */
 import assert from 'node:assert/strict';
+import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
-import { ContractError } from '#contract/errors.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
 import type { Claim, JobStore } from '../../../src/store/jobs/job-store.ts';
 import { cutOutOf, ScriptedNode } from '../../nodes/scripted-node.ts';
+import {
+  failingDisk,
+  type Losing,
+  openFaultySqlite,
+} from '../../store/database/faulty-database.ts';
+import { storesOn } from '../../store/fixtures.ts';
 import { Harness, until } from './harness.ts';
 
 const PICTURE = Buffer.from('a picture of the source');
@@ -18,12 +25,44 @@ const fetcher: SourceFetcher = {
   },
 };
 
+/** Loses one answer, once it is armed, and lets something happen before anybody tries again. */
+class LostAnswer implements Losing {
+  #what: 'statement' | 'commit' | undefined;
+  #meanwhile: () => Promise<unknown> = async () => undefined;
+  lost = false;
+
+  arm(what: 'statement' | 'commit', meanwhile: () => Promise<unknown> = async () => undefined) {
+    if (this.lost) return;
+    this.#what = what;
+    this.#meanwhile = meanwhile;
+  }
+
+  async around<T>(run: () => Promise<T>, what: 'statement' | 'commit'): Promise<T> {
+    const answer = await run();
+    if (what !== this.#what) return answer;
+    this.#what = undefined;
+    this.lost = true;
+    await this.#meanwhile();
+    throw failingDisk();
+  }
+}
+
 let harness: Harness;
+let losing: LostAnswer;
+let database: Database;
+/** Those of the replica: what they are answered may be lost. */
+let own: JobStore;
 
 beforeEach(async () => {
   harness = await Harness.open();
+  losing = new LostAnswer();
+  database = openFaultySqlite(`sqlite:${path.join(harness.directory, 'test.sqlite')}`, losing);
+  own = storesOn(database).jobs;
 });
-afterEach(() => harness.close());
+afterEach(async () => {
+  await harness.close();
+  await database.close();
+});
 
 /** The database was away for longer than the lease, and another replica was back first. */
 async function taken(jobId: string): Promise<Claim> {
@@ -34,19 +73,16 @@ async function taken(jobId: string): Promise<Claim> {
   return won.claim;
 }
 
-const away = () => new ContractError('SERVICE_UNAVAILABLE', 'the database is not available');
-
 describe('an answer of the database that was lost with the lease', () => {
   it('leaves the stored input to the replica that has the job now', async () => {
-    let lost = 0;
     let theirs: Claim | undefined;
     const jobs: JobStore = {
-      ...harness.stores.jobs,
-      inputStored: async (claim, input) => {
-        const stored = await harness.stores.jobs.inputStored(claim, input);
-        if (++lost > 1) return stored;
-        theirs = await taken(claim.jobId);
-        throw away();
+      ...own,
+      inputStored: (claim, ...stored) => {
+        losing.arm('statement', async () => {
+          theirs = await taken(claim.jobId);
+        });
+        return own.inputStored(claim, ...stored);
       },
     };
     const replica = await harness.startReplica({ jobs, fetcher });
@@ -68,9 +104,9 @@ describe('an answer of the database that was lost with the lease', () => {
   it('leaves an input that no row names to the sweeper', async () => {
     const jobs: JobStore = {
       ...harness.stores.jobs,
-      inputStored: async (claim, input) => {
-        if ((await harness.job(claim.jobId)).lease?.holder !== ANOTHER) await taken(claim.jobId);
-        return harness.stores.jobs.inputStored(claim, input);
+      inputStored: async (claim, ...stored) => {
+        await taken(claim.jobId);
+        return harness.stores.jobs.inputStored(claim, ...stored);
       },
     };
     const replica = await harness.startReplica({ jobs, fetcher });
@@ -82,20 +118,18 @@ describe('an answer of the database that was lost with the lease', () => {
   });
 
   it('leaves the result that the row names', async () => {
-    let calls = 0;
     const jobs: JobStore = {
-      ...harness.stores.jobs,
-      succeed: async (claim, ...ending) => {
-        const written = await harness.stores.jobs.succeed(claim, ...ending);
-        if (++calls > 1) return written;
-        throw away();
+      ...own,
+      succeed: (...ending) => {
+        losing.arm('commit');
+        return own.succeed(...ending);
       },
     };
     await harness.join(await ScriptedNode.start());
     await harness.startReplica({ jobs, fetcher });
     const jobId = await harness.submit({ bytes: PICTURE });
     const job = await harness.untilFinal(jobId);
-    await until(() => calls === 2, 'the second try');
+    assert.ok(losing.lost);
     await until(async () => (await harness.blobNames()).length === 1, 'the erasure of the input');
     assert.deepEqual(await harness.resultOf(job), cutOutOf(PICTURE));
     await harness.assertMoneySettled({ charged: 1 });

@@ -22,8 +22,13 @@ import { NodeSqliteDialect } from '../../../src/store/database/sqlite-dialect.ts
  */
 export type Loss = 'unheard' | 'unanswered' | 'given-up';
 
+/** What stands around each statement that changes something, and each commit after one. */
+export interface Losing {
+  around<T>(run: () => Promise<T>, what: 'statement' | 'commit'): Promise<T>;
+}
+
 /** Which statement or commit is lost, counted from 1, and how. */
-export class Fault {
+export class Fault implements Losing {
   readonly #at: number;
   readonly #loss: Loss;
   #seen = 0;
@@ -47,17 +52,17 @@ export class Fault {
 }
 
 /** Tried again by the store. */
-function brokenConnection(): Error {
+export function brokenConnection(): Error {
   return Object.assign(new Error('the connection broke'), { code: 'ECONNRESET' });
 }
 
-/** Handed to the caller: SQLITE_IOERR. */
-function failingDisk(): Error {
+/** Handed to the caller, unless it is patient: SQLITE_IOERR. */
+export function failingDisk(): Error {
   return Object.assign(new Error('disk I/O error'), { code: 'ERR_SQLITE_ERROR', errcode: 10 });
 }
 
 /** On a SQLite file that is migrated already. */
-export function openFaultySqlite(url: string, fault: Fault): Database {
+export function openFaultySqlite(url: string, fault: Losing): Database {
   const inner = new NodeSqliteDialect(url.slice('sqlite:'.length));
   const dialect: Dialect = {
     createDriver: () => new FaultyDriver(inner.createDriver(), fault),
@@ -78,11 +83,11 @@ export function openFaultySqlite(url: string, fault: Fault): Database {
 
 class FaultyConnection implements DatabaseConnection {
   readonly inner: DatabaseConnection;
-  readonly #fault: Fault;
+  readonly #fault: Losing;
   /** The transaction under way has something to commit. */
   changed = false;
 
-  constructor(inner: DatabaseConnection, fault: Fault) {
+  constructor(inner: DatabaseConnection, fault: Losing) {
     this.inner = inner;
     this.#fault = fault;
   }
@@ -91,7 +96,7 @@ class FaultyConnection implements DatabaseConnection {
     const run = () => this.inner.executeQuery<R>(query);
     if (!/^(Insert|Update|Delete)QueryNode$/.test(query.query.kind)) return run();
     this.changed = true;
-    return this.#fault.around(run);
+    return this.#fault.around(run, 'statement');
   }
 
   streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
@@ -101,9 +106,9 @@ class FaultyConnection implements DatabaseConnection {
 
 class FaultyDriver implements Driver {
   readonly #inner: Driver;
-  readonly #fault: Fault;
+  readonly #fault: Losing;
 
-  constructor(inner: Driver, fault: Fault) {
+  constructor(inner: Driver, fault: Losing) {
     this.#inner = inner;
     this.#fault = fault;
   }
@@ -122,7 +127,7 @@ class FaultyDriver implements Driver {
 
   commitTransaction({ inner, changed }: FaultyConnection): Promise<void> {
     const run = () => this.#inner.commitTransaction(inner);
-    return changed ? this.#fault.around(run) : run();
+    return changed ? this.#fault.around(run, 'commit') : run();
   }
 
   rollbackTransaction({ inner }: FaultyConnection): Promise<void> {
