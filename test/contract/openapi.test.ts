@@ -6,6 +6,14 @@ import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
+import { contentTypeOf, OUTPUT_FORMATS } from '#contract/formats.ts';
+import {
+  IDEMPOTENCY_KEY_LENGTH_MAX,
+  IMAGE_BYTES_MAX,
+  IMAGE_SIDE_PX_MAX,
+  REQUEST_BODY_BYTES_MAX,
+  URL_LENGTH_MAX,
+} from '#contract/limits.ts';
 import { renderOutboxBody } from '../../control-plane/src/services/notification/outbox-body.ts';
 import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker, escapePointer, resolvePointer } from '../support/openapi.ts';
@@ -132,6 +140,50 @@ test('its operations are the routes, no more and no less', async () => {
     ),
   );
   assert.deepEqual(found.sort(), described.sort());
+});
+
+/** The value at a JSON pointer of the document. */
+function at(pointer: string): unknown {
+  return resolvePointer(document, pointer);
+}
+
+test('the limits and formats it names are those of the contract', () => {
+  const schemas = '#/components/schemas';
+  const { maxLength } = at('#/components/parameters/IdempotencyKey/schema') as Json;
+  assert.equal(maxLength, IDEMPOTENCY_KEY_LENGTH_MAX);
+  for (const field of ['image_url', 'callback_url']) {
+    assert.equal(at(`${schemas}/MattingRequest/properties/${field}/maxLength`), URL_LENGTH_MAX);
+  }
+  for (const side of ['width', 'height']) {
+    assert.equal(at(`${schemas}/Result/properties/${side}/maximum`), IMAGE_SIDE_PX_MAX);
+  }
+  const image = at(`${schemas}/MattingRequest/properties/image_base64/description`);
+  assert.match(String(image), new RegExp(`at most ${IMAGE_BYTES_MAX / 2 ** 20} MB decoded`));
+  const body = at('#/paths/~1v1~1matting/post/requestBody/description');
+  assert.match(String(body), new RegExp(`At most ${REQUEST_BODY_BYTES_MAX / 2 ** 20} MiB`));
+  const mediaTypes = OUTPUT_FORMATS.map(contentTypeOf);
+  assert.deepEqual(at(`${schemas}/Result/properties/format/enum`), OUTPUT_FORMATS);
+  assert.deepEqual(at(`${schemas}/Result/properties/contentType/enum`), mediaTypes);
+  for (const status of [200, 206]) {
+    const content = at(`#/paths/~1v1~1results~1{token}/get/responses/${status}/content`) as Json;
+    assert.deepEqual(Object.keys(content), mediaTypes);
+  }
+  const wish = at(`${schemas}/MattingRequest/properties/output_format`) as Json;
+  assert.deepEqual(wish.examples, OUTPUT_FORMATS);
+  const named = [...String(wish.description).matchAll(/`(\w+)`/g)].map(([, format]) => format);
+  assert.deepEqual(named, OUTPUT_FORMATS);
+  const pattern = new RegExp(String(wish.pattern));
+  const others = ['gif', 'pngs', ''];
+  const taken = [...OUTPUT_FORMATS, ...others].filter(format => pattern.test(format));
+  assert.deepEqual(taken, OUTPUT_FORMATS);
+  assert.ok(OUTPUT_FORMATS.every(format => pattern.test(format.toUpperCase())));
+});
+
+test('its error codes are the public ones of the catalogue', () => {
+  const codes = Object.entries(ERROR_CATALOGUE)
+    .filter(([, spec]) => spec.scope === 'public')
+    .map(([code]) => code);
+  assert.deepEqual(at('#/components/schemas/ErrorCode/enum'), codes);
 });
 
 const SECRET = 'a secret of 24 characters';

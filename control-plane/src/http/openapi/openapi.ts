@@ -1,165 +1,130 @@
 /**
- * The OpenAPI 3.1 document of the public port. Its codes come from the error catalogue, its schemas
- * are tied to the types of the routes, and a test holds every real answer against it, and it
- * against the answers: what is named here is provoked there.
+ * The OpenAPI 3.1 document of the public port: openapi.json with the service's address and version,
+ * and with its short forms written out. Tests hold every real answer against the document, the
+ * document against the answers, and its limits and codes against proto/contract.
+ *
+ * | in openapi.json                 | in the document                                             |
+ * |---------------------------------|-------------------------------------------------------------|
+ * | `"$ref": "#/parts/NAME"`        | what stands at that place of openapi.json                   |
+ * | `"headers": "Allow RateLimit?"` | references to these headers and those of every answer;      |
+ * |                                 | with a question mark: not on every such answer              |
+ * | `"problems": "CODE CODE"`       | a problem answer: the codes, their titles and an example    |
+ * |                                 | each, the headers that belong to its status                 |
  */
+import { ERROR_CATALOGUE, type ErrorCode, isErrorCode } from '#contract/errors.ts';
+import { ERROR_DOCS_PATH, PROBLEM_TYPE } from '../answers/problem.ts';
+import source from './openapi.json' with { type: 'json' };
 
-import { ERROR_DOCS_PATH } from '../answers/problem.ts';
-import { DOCS_PATH } from '../pages/docs-page.ts';
-import * as examples from './openapi-examples.ts';
-import { readJob, submitAsync, submitSync } from './openapi-matting.ts';
-import {
-  headerRefs,
-  headersOf,
-  type JsonObject,
-  jsonResponse,
-  keyed,
-  parameters,
-  problemResponses,
-} from './openapi-parts.ts';
-import { downloadResult, headResult } from './openapi-results.ts';
-import { schemas } from './openapi-schemas.ts';
-import { webhooks } from './openapi-webhooks.ts';
+type JsonObject = { readonly [name: string]: unknown };
 
-const TAGS = [
-  { name: 'Matting', description: 'Cut out an image, and read the job that does it.' },
-  { name: 'Results', description: 'Download the cut-out.' },
-  { name: 'Account', description: 'Credits, packages and keys.' },
-  { name: 'Documents', description: 'What describes this service. No key.' },
-  { name: 'Health', description: 'For load balancers. No key.' },
-  { name: 'Notifications', description: 'What this service sends to a callback_url.' },
-];
+const HEADERS: Readonly<Record<string, JsonObject>> = source.components.headers;
+const EVERY_HEADER = ['X-Request-ID', 'Cache-Control'];
+/** Headers that belong to the status of a problem, whatever the operation. */
+const STATUS_HEADERS: Readonly<Record<number, readonly string[]>> = {
+  401: ['WWW-Authenticate'],
+  405: ['Allow'],
+  429: ['Retry-After'],
+  503: ['Retry-After'],
+};
+const PART = /^#\/(parts\/.+)$/;
 
-function accountRead(
-  operationId: string,
-  summary: string,
-  schema: string,
-  example: JsonObject,
-): JsonObject {
-  const responses = { 200: jsonResponse(`${summary}.`, schema, [], { example }) };
-  return keyed({ operationId, tags: ['Account'], summary }, responses, []);
-}
-
-/** For whoever has no key: what it says is the same for all. */
-function openRead(
-  tag: string,
-  operationId: string,
-  summary: string,
-  responses: Record<string, JsonObject>,
-  codes: Parameters<typeof problemResponses>[0] = [],
-): JsonObject {
+/**
+ * @param options.baseUrl without a trailing slash
+ * @throws Error where openapi.json names a part, a header or a code that there is not
+ */
+export function openApiDocument(options: { baseUrl: string; version: string }): JsonObject {
+  const { parts: _, ...document } = source;
+  const components = { ...source.components, headers: {} };
+  const expanded = expand({ ...document, components }) as typeof document;
+  const text = JSON.stringify(expanded);
+  const used = Object.entries(HEADERS).filter(([name]) => text.includes(`"${headerRef(name)}"`));
+  const headers = Object.fromEntries(
+    used.map(([name, spec]) => [name, { ...spec, required: true }]),
+  );
   return {
-    operationId,
-    tags: [tag],
-    summary,
-    security: [],
-    responses: { ...responses, ...problemResponses(['INVALID_REQUEST', ...codes]) },
+    ...expanded,
+    info: { ...expanded.info, version: options.version },
+    servers: [{ url: options.baseUrl }],
+    components: { ...expanded.components, headers },
   };
 }
 
-function documentRead(operationId: string, summary: string, ...types: string[]): JsonObject {
-  const media = types.map(type => {
-    const isJson = type === 'application/json';
-    return [type, { schema: { type: isJson ? 'object' : 'string' } }];
-  });
-  return openRead('Documents', operationId, summary, {
-    200: {
-      description: `${summary}.`,
-      headers: headerRefs(types.length > 1 ? ['Vary'] : []),
-      content: Object.fromEntries(media),
-    },
-  });
+function expand(node: unknown): unknown {
+  if (Array.isArray(node)) return node.map(expand);
+  if (typeof node !== 'object' || node === null) return node;
+  const { $ref, problems, headers } = node as JsonObject;
+  const [, part] = PART.exec(String($ref)) ?? [];
+  if (part !== undefined) return expand(partAt(part));
+  if (typeof problems === 'string') return problemResponse(namesIn(problems), namesIn(headers));
+  const entries = Object.entries(node).map(([name, value]) => [
+    name,
+    name === 'headers' && typeof value === 'string' ? headerRefs(namesIn(value)) : expand(value),
+  ]);
+  return Object.fromEntries(entries);
 }
 
-const paths: JsonObject = {
-  '/v1/matting': { post: submitSync },
-  '/v1/matting/jobs': { post: submitAsync },
-  '/v1/matting/jobs/{job_id}': { get: readJob },
-  '/v1/results/{token}': { get: downloadResult, head: headResult },
-  '/v1/account': {
-    get: accountRead('readAccount', "The account's credits", 'Account', examples.account),
-  },
-  '/v1/account/packages': {
-    get: accountRead(
-      'listPackages',
-      'The packages that credits are sold in',
-      'Packages',
-      examples.packages,
-    ),
-  },
-  '/v1/account/keys': {
-    get: accountRead(
-      'listKeys',
-      "The account's API keys, without their secrets",
-      'Keys',
-      examples.keys,
-    ),
-  },
-  '/v1/openapi.json': {
-    get: documentRead('readOpenApi', 'This document', 'application/json'),
-  },
-  [DOCS_PATH]: { get: documentRead('readDocs', 'This document, for people', 'text/html') },
-  [ERROR_DOCS_PATH]: {
-    get: documentRead(
-      'readErrorDocs',
-      'Every error code and what to do',
-      'text/markdown',
-      'text/html',
-    ),
-  },
-  '/livez': {
-    get: openRead('Health', 'livez', 'Whether the process lives', {
-      200: jsonResponse('It lives.', 'Health', [], { alive: { status: 'alive' } }),
-    }),
-  },
-  '/readyz': {
-    get: openRead(
-      'Health',
-      'readyz',
-      'Whether the process can take work',
-      { 200: jsonResponse('It can.', 'Health', [], { ready: { status: 'ready' } }) },
-      ['INTERNAL_ERROR', 'SERVICE_UNAVAILABLE'],
-    ),
-  },
-};
+function partAt(place: string): unknown {
+  const names = place.split('/');
+  const found = names.reduce<unknown>((node, name) => (node as JsonObject)?.[name], source);
+  if (found === undefined) throw new Error(`openapi.json has no ${place}`);
+  return found;
+}
 
-const DESCRIPTION =
-  'One credit is reserved at submission, charged when matting succeeds and returned when it fails. ' +
-  'Every error is application/problem+json. HEAD is answered wherever GET is. A path or a method ' +
-  'that is not listed here is answered with NOT_FOUND or METHOD_NOT_ALLOWED, and a result link ' +
-  'needs no key. Clients ignore fields, headers and codes they do not know: /v1 grows by addition.';
+function namesIn(text: unknown = ''): readonly string[] {
+  return String(text).split(' ').filter(Boolean);
+}
 
-/** @param options.baseUrl without a trailing slash */
-export function openApiDocument(options: { baseUrl: string; version: string }): JsonObject {
-  const [notFound] = Object.values(problemResponses(['NOT_FOUND']));
-  const [methodNotAllowed] = Object.values(problemResponses(['METHOD_NOT_ALLOWED']));
-  const responses = { NotFound: notFound, MethodNotAllowed: methodNotAllowed };
+function headerRef(name: string): string {
+  return `#/components/headers/${name}`;
+}
+
+function headerRefs(names: readonly string[]): JsonObject {
+  const named = [...EVERY_HEADER, ...names].map(name => {
+    const plain = name.replace(/\?$/, '');
+    const spec = HEADERS[plain];
+    if (spec === undefined) throw new Error(`openapi.json describes no header ${plain}`);
+    return [plain, plain === name ? { $ref: headerRef(name) } : spec];
+  });
+  return Object.fromEntries(named);
+}
+
+/** One answer for all codes of a status. */
+function problemResponse(names: readonly string[], headers: readonly string[]): JsonObject {
+  const codes = names.map(requireErrorCode);
+  const [status] = new Set(codes.map(code => ERROR_CATALOGUE[code].http));
+  if (status === undefined) throw new Error('openapi.json has a problem without a code');
   return {
-    openapi: '3.1.0',
-    info: {
-      title: 'Matting service',
-      version: options.version,
-      summary: 'Removes the background of images.',
-      description: DESCRIPTION,
-      license: { name: 'MIT', identifier: 'MIT' },
-    },
-    servers: [{ url: options.baseUrl }],
-    tags: TAGS,
-    paths,
-    webhooks,
-    components: {
-      securitySchemes: {
-        apiKey: {
-          type: 'http',
-          scheme: 'bearer',
-          description:
-            'An API key of the account. It belongs on a server, never in a page or an app.',
+    description: codes.map(code => `${code}: ${ERROR_CATALOGUE[code].title}.`).join(' '),
+    headers: headerRefs([...(STATUS_HEADERS[status] ?? []), ...headers]),
+    content: {
+      [PROBLEM_TYPE]: {
+        schema: {
+          allOf: [
+            { $ref: '#/components/schemas/Problem' },
+            { properties: { code: { enum: codes }, status: { const: status } } },
+          ],
         },
+        examples: Object.fromEntries(codes.map(code => [code, { value: problemExample(code) }])),
       },
-      parameters,
-      headers: headersOf({ paths, responses }),
-      responses,
-      schemas,
     },
+  };
+}
+
+function requireErrorCode(name: string): ErrorCode {
+  if (!isErrorCode(name)) throw new Error(`openapi.json names ${name}, which is no error code`);
+  return name;
+}
+
+function problemExample(code: ErrorCode): JsonObject {
+  const { title, http, retry } = ERROR_CATALOGUE[code];
+  return {
+    type: `https://matting.example.com${ERROR_DOCS_PATH}#${code.toLowerCase()}`,
+    title,
+    status: http,
+    detail: title,
+    instance: '/v1/matting',
+    code,
+    request_id: HEADERS['X-Request-ID']?.example,
+    retryable: retry !== 'never',
   };
 }

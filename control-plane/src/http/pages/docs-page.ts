@@ -2,13 +2,9 @@
  * GET /docs: the OpenAPI document as one page of HTML, made once, without a script and without a
  * byte from elsewhere. It knows OpenAPI, not this service: what it shows is all in the document.
  */
-
-import type { JsonSchema } from '../openapi/json-schema.ts';
-import { renderSchema, schemaAnchor, typeOf } from './docs-schema.ts';
+import { type JsonSchema, renderSchema, schemaAnchor, typeOf } from './docs-schema.ts';
 import { type Html, html, prose } from './html.ts';
 import { renderHtmlPage } from './html-page.ts';
-
-export const DOCS_PATH = '/docs';
 
 /** As far as the page reads it. */
 interface Header {

@@ -1,7 +1,7 @@
 /** A JSON Schema of the OpenAPI document, as people read it. */
-
-import type { JsonSchema } from '../openapi/json-schema.ts';
 import { type Html, html, prose } from './html.ts';
+
+export type JsonSchema = { readonly [keyword: string]: unknown };
 
 const SCHEMA_PREFIX = '#/components/schemas/';
 

@@ -5,11 +5,12 @@
 import type { FastifyInstance } from 'fastify';
 import { ERROR_DOCS_PATH } from '../answers/problem.ts';
 import { openApiDocument } from '../openapi/openapi.ts';
-import { DOCS_PATH, renderDocsPage } from '../pages/docs-page.ts';
+import { renderDocsPage } from '../pages/docs-page.ts';
 import { renderErrorsPage } from '../pages/errors-page.ts';
 import { HTML_PAGE_HEADERS } from '../pages/html-page.ts';
 
 const OPENAPI_PATH = '/v1/openapi.json';
+const DOCS_PATH = '/docs';
 const JSON_TYPE = 'application/json';
 const CACHE_CONTROL = 'public, max-age=300';
 
