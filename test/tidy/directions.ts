@@ -40,15 +40,8 @@ export const CONTROL_PLANE: Directions = {
   'http/checks': ['domain', 'http/body', 'http/connections', 'http/headers', 'services'],
   'http/connections': ['domain', '#program', '#program/ports'],
   'http/headers': [],
-  'http/openapi': [
-    'domain',
-    'http/answers',
-    'http/pages',
-    'services',
-    'services/reading',
-    'services/submission',
-  ],
-  'http/pages': ['http/openapi'],
+  'http/openapi': ['http/answers'],
+  'http/pages': [],
   'http/routes': [
     'domain',
     'http/answers',
