@@ -12,12 +12,12 @@ export const SOAKS: readonly Soak[] = [
     name: 'large-tables',
     about:
       'a million jobs, 200,000 due notifications, 3,000,000 ledger entries: no statement reads more',
-    minutes: 15,
+    minutes: 10,
   },
   {
     name: 'damage',
     about: 'cut and spoilt files of every form are refused or come out whole; says what goes by',
-    minutes: 4,
+    minutes: 2,
   },
   {
     name: 'ledger',
@@ -32,6 +32,6 @@ export const SOAKS: readonly Soak[] = [
   {
     name: 'rolling-upgrade',
     about: 'the last release’s own program beside this one, killed half way: all is done once',
-    minutes: 3,
+    minutes: 1,
   },
 ];

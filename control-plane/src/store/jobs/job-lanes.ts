@@ -16,6 +16,7 @@ import type { Database } from '../database/connect.ts';
 import { inputFromRow, sourceHostFromRow } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
+import { jobsThrough } from './job-queries.ts';
 import type { ClaimableJob } from './job-store.ts';
 
 const CLAIMABLE_COLUMNS = [
@@ -51,12 +52,7 @@ type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
   readonly read_at: number;
 };
 
-const JOBS = sql<Schema['jobs']>`jobs`;
-/** By their statistics MariaDB and MySQL take an index that reads the whole lane, or sorts it. */
-const JOBS_BY_LANE = {
-  sqlite: JOBS.as<'jobs'>(sql`jobs`),
-  mysql: JOBS.as<'jobs'>(sql`jobs force index (jobs_lane_state)`),
-};
+const JOBS_BY_LANE = jobsThrough('jobs_lane_state');
 
 export class JobLanes {
   readonly #database: Database;

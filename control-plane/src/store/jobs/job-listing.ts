@@ -8,11 +8,13 @@ import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import { type Job, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
-import { readJobs, selectJobs } from './job-queries.ts';
+import { jobsThrough, readJobs, selectJobs } from './job-queries.ts';
 import type { JobFilter, ListedJob } from './job-store.ts';
 
 /** Rows of the queue that one statement reads: about a millisecond on SQLite. */
 const OPEN_PAGE = 500;
+const JOBS_BY_END = jobsThrough('jobs_state_finished');
+const JOBS_BY_ACCOUNT_AND_END = jobsThrough('jobs_account_finished');
 /** Jobs read whole in one statement. */
 const READ_MAX = 100;
 
@@ -123,12 +125,13 @@ async function listEnded(
   { accountId, endedWithinMs, limit }: JobFilter,
   after: Place | undefined,
 ): Promise<Job[]> {
-  const jobs: Job[] = [];
+  const found: Job[] = [];
   let last = after;
-  while (jobs.length < limit) {
-    const take = Math.min(READ_MAX, limit - jobs.length);
+  while (found.length < limit) {
+    const take = Math.min(READ_MAX, limit - found.length);
     const page = await query(database, db => {
-      let select = selectJobs(database, db).where('state', '=', state);
+      const jobs = accountId === undefined ? JOBS_BY_END : JOBS_BY_ACCOUNT_AND_END;
+      let select = selectJobs(database, db, jobs).where('state', '=', state);
       if (accountId !== undefined) select = select.where('account_id', '=', accountId);
       if (last !== undefined) {
         const { atMs, id } = last;
@@ -139,11 +142,11 @@ async function listEnded(
       return readJobs(db, select.orderBy('finished_at', 'desc').orderBy('id', 'desc').limit(take));
     });
     const within = page.filter(job => job.finishedAtMs! > job.readAtMs - endedWithinMs);
-    jobs.push(...within);
+    found.push(...within);
     const end = page.at(-1);
     if (end === undefined || within.length < take) break;
     last = { atMs: end.finishedAtMs!, id: end.id };
     await turnOfTheLoop();
   }
-  return jobs;
+  return found;
 }
