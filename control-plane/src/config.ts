@@ -6,6 +6,7 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { createEnvReader, type EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
+import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import {
@@ -18,6 +19,7 @@ import {
   WEBHOOK_SCHEDULE_MS,
   type WebhookSchedule,
 } from './domain/webhook-schedule.ts';
+import { parseSecretsKey } from './secrets/secrets-key.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
 export interface Config {
@@ -64,7 +66,7 @@ export interface Config {
   readonly readsPerMinute: number;
   readonly jobsInFlightMax: number;
   readonly queueMegapixelsMax: number;
-  readonly logLevel: string;
+  readonly logLevel: LogLevel;
   /** What every start says in its log. */
   readonly warnings: readonly string[];
 }
@@ -80,7 +82,6 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 const LOOPBACK = '127.0.0.1';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 /** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
 const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
 /** It moves every node and every job: longer than what a person would type. */
@@ -335,11 +336,4 @@ function parseDatabaseUrl(text: string): string | undefined {
   if (!URL.canParse(text)) return undefined;
   const url = new URL(text);
   return url.protocol === 'mysql:' && url.pathname.length > 1 ? text : undefined;
-}
-
-/** @returns undefined for text that is not 32 bytes in either form. */
-export function parseSecretsKey(text: string): Buffer | undefined {
-  if (/^[0-9a-f]{64}$/i.test(text)) return Buffer.from(text, 'hex');
-  if (/^[A-Za-z0-9+/]{43}=?$/.test(text)) return Buffer.from(text, 'base64');
-  return undefined;
 }

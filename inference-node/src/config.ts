@@ -6,11 +6,11 @@
 import { hostname } from 'node:os';
 import { createEnvReader, type EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
+import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { ENGINE_GOALS, type EngineGoal } from './engine/choice/engine-layout.ts';
 import type { CallerToken } from './grpc/callers.ts';
-import { LOG_LEVELS, type LogLevel } from './log.ts';
 import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
 import { EXECUTION_PROVIDERS, type ExecutionProvider } from './models/prepared-model.ts';
 

@@ -10,10 +10,10 @@
  */
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { letHeapGrow } from '#program/heap-growth.ts';
+import { createLog } from '#program/log.ts';
 import { SignalGate } from '#program/signal-gate.ts';
 import { InferenceNode } from './compose.ts';
 import { type Config, loadConfig } from './config.ts';
-import { createLog } from './log.ts';
 
 function requireConfig(): Config {
   try {
@@ -27,7 +27,11 @@ function requireConfig(): Config {
 
 letHeapGrow();
 const config = requireConfig();
-const log = createLog(config);
+const log = createLog({
+  level: config.logLevel,
+  batchBytes: 0,
+  base: { program: 'inference-node', nodeId: config.nodeId },
+});
 const node = new InferenceNode(config, log);
 const hurry = new AbortController();
 const gate = new SignalGate();

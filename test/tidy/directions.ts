@@ -57,7 +57,7 @@ export const CONTROL_PLANE: Directions = {
     'services/submission',
   ],
   nodes: ['domain/dispatch', 'store/cluster', '#program/ports', '#program/tls', '#gen'],
-  secrets: ['.', 'store/cluster', 'store/jobs', '#program'],
+  secrets: ['store/cluster', '#program'],
   services: ['domain', 'store/accounts', 'store/ledger'],
   'services/dispatch': ['domain', 'domain/dispatch', 'nodes', 'services', 'storage', 'store/jobs'],
   'services/notification': [
@@ -81,7 +81,7 @@ export const CONTROL_PLANE: Directions = {
   ],
   'services/sweeping': ['storage', 'store/cluster', 'store/jobs', 'store/outbox'],
   sources: ['sources/guard', 'storage'],
-  'sources/guard': ['domain', 'sources'],
+  'sources/guard': ['domain'],
   storage: ['#program'],
   store: [
     'store/accounts',

@@ -2,8 +2,6 @@
  * callback_secret between a submission and the signature of its notification: decoded once, stored
  * encrypted and bound to its job. Neither form is ever logged or shown.
  */
-
-import type { NewJobCallback } from '../store/jobs/job-store.ts';
 import type { SecretBox } from './secret-box.ts';
 
 /** Standard Webhooks' form; its Base64 with or without padding. */
@@ -24,7 +22,13 @@ export function signingKeyOf(secret: string): Buffer {
   return Buffer.from(secret, 'utf8');
 }
 
-export type SealedCallbackSecret = Pick<NewJobCallback, 'secret' | 'secretKeyId'>;
+/** A callback's signing key as it is stored with its job. */
+export interface SealedCallbackSecret {
+  /** Null: there is none, or it was cleared. */
+  readonly secret: Uint8Array | null;
+  /** Which key sealed it; null exactly where `secret` is. */
+  readonly secretKeyId: string | null;
+}
 
 export class CallbackSecrets {
   readonly #box: SecretBox;
@@ -39,12 +43,12 @@ export class CallbackSecrets {
     this.#boxes = [box, ...previous];
   }
 
-  /** Of the keys that `open` has. */
+  /** Ids of the keys that `open` knows. */
   get keyIds(): readonly string[] {
     return this.#boxes.map(box => box.keyId);
   }
 
-  /** The signing key of this text as it is stored with its job. */
+  /** Seals the signing key that this text stands for. */
   seal(jobId: string, secret: string): SealedCallbackSecret {
     const sealed = this.#box.seal(signingKeyOf(secret), bindingOf(jobId));
     return { secret: sealed, secretKeyId: this.#box.keyId };

@@ -8,7 +8,6 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import path from 'node:path';
 import { makeDirectory } from '#program/make-directory.ts';
-import { parseSecretsKey } from '../config.ts';
 import type { SecretsCanary, SecretsCanaryStore } from '../store/cluster/secrets-canary-store.ts';
 import { SecretBox } from './secret-box.ts';
 
@@ -23,6 +22,13 @@ export class SecretsKeyError extends Error {
     super(message, { cause });
     this.name = 'SecretsKeyError';
   }
+}
+
+/** @returns undefined for text that is not 32 bytes as hexadecimal digits or Base64 */
+export function parseSecretsKey(text: string): Buffer | undefined {
+  if (/^[0-9a-f]{64}$/i.test(text)) return Buffer.from(text, 'hex');
+  if (/^[A-Za-z0-9+/]{43}=?$/.test(text)) return Buffer.from(text, 'base64');
+  return undefined;
 }
 
 /**

@@ -4,42 +4,17 @@
  * notification that could never come.
  */
 import { ContractError } from '#contract/errors.ts';
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import { type CallbackPolicy, wrongWithCallbackUrl } from './guard/callback-url-text.ts';
 import type { OutgoingGuard } from './guard/outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requirePublicHost } from './guard/outgoing-url.ts';
 
-export interface CallbackPolicy {
-  readonly allowHttpCallbacks: boolean;
-}
-
 /** A submission waits no longer for a name. */
 const RESOLVE_MS = 2_000;
-
-/** Up to the "@" in front of the host: the parser drops an empty user name without a trace. */
-const USERINFO = /^ *https?:[/\\]*[^/\\?#]*@/i;
-const CONTROL_CHARACTER = /\p{Cc}/u;
 
 /** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
 export function requireCallbackUrl(text: string, policy: CallbackPolicy): void {
   const wrong = wrongWithCallbackUrl(text, policy);
   if (wrong !== undefined) throw invalidCallbackUrl(wrong);
-}
-
-/** What the text alone shows; reads on after "callback_url: ". Undefined: nothing is wrong. */
-export function wrongWithCallbackUrl(
-  text: string,
-  { allowHttpCallbacks }: CallbackPolicy,
-): string | undefined {
-  if (text.length > URL_LENGTH_MAX) return `must be at most ${URL_LENGTH_MAX} characters`;
-  const url = CONTROL_CHARACTER.test(text) ? null : URL.parse(text);
-  const schemes = allowHttpCallbacks ? ['https:', 'http:'] : ['https:'];
-  if (url === null || !schemes.includes(url.protocol)) {
-    return `must be an absolute URL of the scheme ${schemes.join(' or ')}`;
-  }
-  if (USERINFO.test(text)) return 'must have no user name or password';
-  // An empty fragment leaves no trace in url.hash.
-  if (text.includes('#')) return 'must have no fragment';
-  return undefined;
 }
 
 function invalidCallbackUrl(wrong: string, cause?: unknown): ContractError {

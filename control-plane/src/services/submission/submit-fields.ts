@@ -5,7 +5,8 @@
 import { ContractError } from '#contract/errors.ts';
 import { OUTPUT_FORMATS, type OutputFormat, parseOutputFormat } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import { type CallbackPolicy, requireCallbackUrl } from '../../sources/callback-url.ts';
+import { requireCallbackUrl } from '../../sources/callback-url.ts';
+import type { CallbackPolicy } from '../../sources/guard/callback-url-text.ts';
 import type { OutgoingPolicy } from '../../sources/guard/outgoing-url.ts';
 import { requireImageUrl } from '../../sources/image-url.ts';
 

@@ -3,7 +3,7 @@
  * the status and Retry-After are read, and its body only so far that a receiver can finish it.
  */
 import type { Client, Dispatcher } from 'undici';
-import { type CallbackPolicy, wrongWithCallbackUrl } from '../callback-url.ts';
+import { type CallbackPolicy, wrongWithCallbackUrl } from './callback-url-text.ts';
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requirePublicHost } from './outgoing-url.ts';
 
