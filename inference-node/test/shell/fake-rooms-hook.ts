@@ -2,10 +2,10 @@
 import { registerHooks } from 'node:module';
 
 const ROOMS = [
-  'engine/execution-provider.ts',
-  'engine/open-engine-pool.ts',
+  'engine/choice/execution-provider.ts',
+  'engine/pool/open-engine-pool.ts',
   'models/plan.ts',
-  'picture/open-picture-pool.ts',
+  'picture/pool/open-picture-pool.ts',
 ];
 
 registerHooks({
