@@ -1,31 +1,23 @@
 /**
  * Preloaded (`--import`) into a process that is to have one of the mutations: MATTING_TEST_MUTATION
- * is its number. Says so on stderr once each file was changed.
+ * is its number. Says so on stderr once the file was changed.
  */
 import { registerHooks } from 'node:module';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { mutated } from './mutation.ts';
 import { MUTATIONS } from './mutations.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-const number = Number(process.env.MATTING_TEST_MUTATION);
-const mutation = MUTATIONS[number];
+const mutation = MUTATIONS[Number(process.env.MATTING_TEST_MUTATION)];
 if (mutation === undefined) throw new Error('MATTING_TEST_MUTATION names no mutation');
+const target = pathToFileURL(path.join(ROOT, mutation.file)).href;
 
 registerHooks({
   load(url, context, nextLoad) {
     const loaded = nextLoad(url, context);
-    const edits = mutation.edits.filter(
-      ({ file }) => pathToFileURL(path.join(ROOT, file)).href === url,
-    );
-    if (edits.length === 0) return loaded;
-    let source = String(loaded.source);
-    for (const { file, find, replace } of edits) {
-      if (source.split(find).length !== 2) {
-        throw new Error(`${mutation.name}: "${find}" does not stand once in ${file}`);
-      }
-      source = source.replace(find, () => replace);
-    }
+    if (url !== target) return loaded;
+    const source = mutated(mutation, String(loaded.source));
     process.stderr.write(`mutated ${url}\n`);
     return { ...loaded, source };
   },

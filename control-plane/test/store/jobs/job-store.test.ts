@@ -59,6 +59,14 @@ for (const dialect of DIALECTS) {
         });
       });
 
+      it('refuses at the bound in flight, however many credits there are', async () => {
+        const account = await fundedAccount(stores, 2);
+        await submitted(stores, newJob(account));
+        const { kind } = await stores.jobs.submit(newJob(account), { jobsInFlightMax: 1 });
+        assert.equal(kind, 'too-many-in-flight');
+        assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 1 });
+      });
+
       it('refuses both sources and none', async () => {
         const account = await fundedAccount(stores, 1);
         const id = randomUUID();
