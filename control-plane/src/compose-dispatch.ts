@@ -1,4 +1,4 @@
-/** Makes what sends jobs to nodes: the fleet, the job runner and the dispatcher. Opens nothing. */
+/** Makes what sends jobs to nodes: the fleet and the dispatcher. Opens nothing. */
 import type { Logger } from 'pino';
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import type { Config } from './config.ts';
@@ -6,7 +6,6 @@ import type { LeaseTiming } from './domain/lease.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { Dispatcher } from './services/dispatch/dispatcher.ts';
 import type { JobObserver } from './services/dispatch/job-observer.ts';
-import { JobRunner } from './services/dispatch/job-runner.ts';
 import type { SourceFetcher } from './services/dispatch/source-fetch.ts';
 import type { JobEvents } from './services/job-events.ts';
 import type { BlobStore } from './storage/blob-store.ts';
@@ -42,14 +41,10 @@ export function composeDispatch(parts: DispatchParts): Dispatch {
     log: (level, message, fields) => log[level](fields, message),
   });
   const { attemptTimeoutMs, resultTtlMs, noNodeGraceMs } = config;
-  const shared = { jobs, events, observer, log, leaseTiming };
-  const runner = new JobRunner({ ...shared, blobs, fetcher, attemptTimeoutMs, resultTtlMs });
   const dispatcher = new Dispatcher({
-    ...shared,
-    fleet,
-    runner,
+    ...{ jobs, fleet, blobs, fetcher, events, observer, log, leaseTiming },
+    ...{ attemptTimeoutMs, resultTtlMs, noNodeGraceMs },
     holder: replicaId,
-    noNodeGraceMs,
   });
   return { fleet, dispatcher };
 }

@@ -12,7 +12,6 @@ export const LONG_FUNCTIONS: Readonly<Record<string, number>> = {
 
 /** Most lines of the files that are over the limit. */
 export const LONG_FILES: Readonly<Record<string, number>> = {
-  'control-plane/src/services/dispatch/dispatcher.ts': 450,
   'control-plane/test/http/routes/operator.test.ts': 550,
   'control-plane/test/http/routes/submission.test.ts': 550,
   'control-plane/test/nodes/scripted-node.ts': 450,
@@ -30,10 +29,6 @@ export const LONG_FILES: Readonly<Record<string, number>> = {
 
 /** Circles of imports: the files of each, sorted. */
 export const CIRCLES: readonly (readonly string[])[] = [
-  [
-    'control-plane/src/services/dispatch/claimed-job.ts',
-    'control-plane/src/services/dispatch/job-runner.ts',
-  ],
   [
     'control-plane/src/store/outbox/webhook-due.ts',
     'control-plane/src/store/outbox/webhook-lease.ts',

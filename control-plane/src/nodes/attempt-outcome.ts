@@ -1,6 +1,6 @@
 /**
  * What became of one attempt, told by the error that ended it. Decides nothing about the job: the
- * job runner does, by these words.
+ * job's run does, by these words.
  *
  * | kind        | when                                                     | counts as        |
  * |-------------|----------------------------------------------------------|------------------|

@@ -29,7 +29,7 @@ const ADMISSION_TIMEOUT_MS = 5000;
 const NODE_INFO_TIMEOUT_MS = 5000;
 
 const CHANNEL_OPTIONS: ChannelOptions = {
-  // An upload beyond 1 MiB cannot be replayed by the library; retries are the job runner's.
+  // An upload beyond 1 MiB cannot be replayed by the library; retries are the job run's.
   'grpc.enable_retries': 0,
   'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
   'grpc.max_send_message_length': MESSAGE_BYTES_MAX,

@@ -103,9 +103,9 @@ export interface NodeChoiceOptions {
   /** Since the job's submission. */
   readonly waitedMs: number;
   /** Boot ids of nodes that said they cannot do this job. */
-  readonly excludedBoots?: ReadonlySet<string>;
+  readonly excludedBoots?: ReadonlySet<string> | undefined;
   /** Node ids taken only where no other capable node is routable: an attempt failed there. */
-  readonly avoidedNodes?: ReadonlySet<string>;
+  readonly avoidedNodes?: ReadonlySet<string> | undefined;
   /** In [0, 1). */
   readonly random: () => number;
 }

@@ -1,6 +1,6 @@
 /**
- * What this replica remembers of jobs between its looks at the table. All of it is a shortcut: what
- * counts is in the row, and a replica that starts anew learns the rest again.
+ * What a replica remembers of jobs between its rounds, each by its id. All of it is a shortcut:
+ * what counts is in the row, and a replica that starts anew learns the rest again.
  */
 import type { JobFailure } from '../job.ts';
 
@@ -13,24 +13,26 @@ const MEMORIES_MAX = 10_000;
 const REFUSED_WAIT_MIN_MS = 100;
 const REFUSED_WAIT_MAX_MS = 2000;
 
-/** What this replica remembers of a job between claims; losing it costs a detour at most. */
+/** What this replica remembers of a job; losing it costs a detour at most. */
 export interface JobMemory {
   /** Boots of nodes that cannot do it. */
-  readonly excludedBoots: Set<string>;
+  readonly excludedBoots: ReadonlySet<string>;
   /** Nodes an attempt failed on. */
+  readonly avoidedNodes: ReadonlySet<string>;
+  /** What its last lost attempt made due. */
+  readonly failure: JobFailure | undefined;
+}
+
+interface Entry {
+  readonly excludedBoots: Set<string>;
   readonly avoidedNodes: Set<string>;
   nodeFaults: number;
   /** Claims that ended in refusals only, since the last admission. */
   refusedClaims: number;
-  /** What its last lost attempt made due. */
-  failure: JobFailure | undefined;
-}
-
-interface Entry extends JobMemory {
-  incapableSinceMs: number | undefined;
-  /** Until then the job is not offered, as of `refusedClaims` below. */
+  /** Until then the job is not offered. */
   waitUntilMs: number;
-  waitedFor: number;
+  incapableSinceMs: number | undefined;
+  failure: JobFailure | undefined;
 }
 
 export class JobMemories {
@@ -41,17 +43,54 @@ export class JobMemories {
     this.#now = now;
   }
 
-  of(jobId: string): JobMemory {
-    return this.#entry(jobId);
-  }
-
-  /** Makes none. */
-  peek(jobId: string): JobMemory | undefined {
+  /** Undefined: nothing. */
+  find(jobId: string): JobMemory | undefined {
     return this.#entries.get(jobId);
   }
 
   forget(jobId: string): void {
     this.#entries.delete(jobId);
+  }
+
+  /** That boot of a node said that it cannot do it. */
+  nodeIncapable(jobId: string, bootId: string): void {
+    this.#entry(jobId).excludedBoots.add(bootId);
+  }
+
+  /** An attempt was lost with the node. */
+  nodeLost(jobId: string, nodeId: string): void {
+    this.#entry(jobId).avoidedNodes.add(nodeId);
+  }
+
+  /** An attempt met the node's own fault. @returns how many have */
+  nodeFault(jobId: string, nodeId: string): number {
+    const entry = this.#entry(jobId);
+    entry.avoidedNodes.add(nodeId);
+    entry.nodeFaults += 1;
+    return entry.nodeFaults;
+  }
+
+  /** Its next claim ends it with this. */
+  mustFail(jobId: string, failure: JobFailure): void {
+    this.#entry(jobId).failure = failure;
+  }
+
+  admitted(jobId: string): void {
+    const entry = this.#entries.get(jobId);
+    if (entry !== undefined) entry.refusedClaims = 0;
+  }
+
+  /** A claim met refusals only. */
+  claimRefused(jobId: string): void {
+    const entry = this.#entry(jobId);
+    const waitMs = REFUSED_WAIT_MIN_MS * 2 ** entry.refusedClaims;
+    entry.refusedClaims += 1;
+    entry.waitUntilMs = this.#now() + Math.min(REFUSED_WAIT_MAX_MS, waitMs);
+  }
+
+  /** Whether its last claims met nothing but refusals, and too short a time ago. */
+  mustWait(jobId: string): boolean {
+    return this.#now() < (this.#entries.get(jobId)?.waitUntilMs ?? Number.NEGATIVE_INFINITY);
   }
 
   /** Since when no node could do it, without a break; undefined while one can. */
@@ -66,18 +105,6 @@ export class JobMemories {
     return entry.incapableSinceMs;
   }
 
-  /** Whether its last claims met nothing but refusals, and too short a time ago. */
-  mustWait(jobId: string): boolean {
-    const entry = this.#entries.get(jobId);
-    if (entry === undefined) return false;
-    if (entry.refusedClaims > entry.waitedFor) {
-      const doubled = REFUSED_WAIT_MIN_MS * 2 ** (entry.refusedClaims - 1);
-      entry.waitUntilMs = this.#now() + Math.min(REFUSED_WAIT_MAX_MS, doubled);
-    }
-    entry.waitedFor = entry.refusedClaims;
-    return this.#now() < entry.waitUntilMs;
-  }
-
   #entry(jobId: string): Entry {
     const known = this.#entries.get(jobId);
     if (known !== undefined) return known;
@@ -86,13 +113,12 @@ export class JobMemories {
       avoidedNodes: new Set(),
       nodeFaults: 0,
       refusedClaims: 0,
-      failure: undefined,
+      waitUntilMs: Number.NEGATIVE_INFINITY,
       incapableSinceMs: undefined,
-      waitUntilMs: 0,
-      waitedFor: 0,
+      failure: undefined,
     };
-    if (this.#entries.size >= MEMORIES_MAX) {
-      const [oldest] = this.#entries.keys();
+    for (const oldest of this.#entries.keys()) {
+      if (this.#entries.size < MEMORIES_MAX) break;
       this.#entries.delete(oldest);
     }
     this.#entries.set(jobId, entry);

@@ -14,10 +14,10 @@ import {
 } from './job-turns.ts';
 
 /** What tells a job's lane. */
-export type LaneJob = Pick<
-  Job,
-  'input' | 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'
->;
+export type LaneJob = Pick<Job, 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'> & {
+  /** null: it is to be downloaded. */
+  readonly input: object | null;
+};
 
 export class KnownLanes {
   readonly #lanes = new Map<string, JobLane>();

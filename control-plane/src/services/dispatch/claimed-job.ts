@@ -1,222 +1,189 @@
 /**
- * One job under one claim, from the download of its source to its end, or to giving it back. It
- * alone decides what an attempt's outcome means for the job; where there is room is the
- * dispatcher's.
+ * A job under a claim: its lease, kept alive until `close`, and what is written under it. It knows
+ * no nodes; what an attempt means for the job is the run's to say (job-run.ts).
  *
- * | attempt     | then                                                                        |
- * |-------------|-----------------------------------------------------------------------------|
- * | done        | result committed, then succeeded in one transaction                         |
- * | refused     | another node at once where one has room, else given back; counts nothing    |
- * | lost        | counted and given back; domain/lease.ts says when it is enough              |
- * | node-fault  | once elsewhere (the same node where there is no other), then failed         |
- * | image-fault | failed with the node's code                                                 |
- * | local-fault | failed, retryable: our storage                                              |
- * | aborted     | lease lost: nothing more; stopping: given back                              |
+ * | ending       | what is written                                                            |
+ * |--------------|----------------------------------------------------------------------------|
+ * | succeeded    | the result committed, then result and charge in one transaction            |
+ * | failed       | the failure and the release of the credit in one transaction               |
+ * | attempt-lost | counted and given back; domain/lease.ts says when it is enough             |
+ * | given-back   | the lease ends and nothing is counted; nothing where the lease is lost     |
  *
- * No transaction is open during a download or an attempt. Every write carries the fence, and the
- * lease's signal: it is repeated while the database is away, until the lease is lost or all stops.
+ * Every write carries the fence, and one that is refused loses the lease. It carries the lease's
+ * signal too: it is repeated while the database is away, until the lease is lost or all stops.
  */
 import { randomBytes } from 'node:crypto';
-import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
-import { needsOf } from '../../domain/dispatch/dispatch-policy.ts';
+import type { Logger } from 'pino';
+import type { RunEnd } from '../../domain/dispatch/dispatch-core.ts';
 import type { Job, JobFailure, JobInput } from '../../domain/job.ts';
-import { failureDue } from '../../domain/lease.ts';
-import { type AttemptOutcome, verdictOn } from '../../nodes/attempt-outcome.ts';
-import type { Offer } from '../../nodes/node-link.ts';
-import { type AttemptResult, runAttempt } from './attempt.ts';
-import type { HeldLease } from './held-lease.ts';
-import type { JobRunnerDependencies, JobWork, WorkEnd } from './job-runner.ts';
-import { fetchSource } from './source-fetch.ts';
+import { failureDue, type LeaseTiming } from '../../domain/lease.ts';
+import type { MatteResult } from '../../nodes/attempt-outcome.ts';
+import type { BlobStore } from '../../storage/blob-store.ts';
+import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
+import type { JobEvents } from '../job-events.ts';
+import { HeldLease } from './held-lease.ts';
+import type { JobObserver } from './job-observer.ts';
+import type { BlobSink } from './result-sink.ts';
 import { roundedTimings } from './stage-times.ts';
 
-/** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
-const NODE_FAULTS_MAX = 2;
-/** Refusals under one claim: a node that reports room and refuses must not hold the lease busy. */
-const REFUSALS_MAX = 8;
 /** 256 bits: the link is the capability. */
 const RESULT_TOKEN_BYTES = 32;
 
+export interface ClaimedJobDependencies {
+  readonly jobs: Pick<
+    JobStore,
+    'renew' | 'release' | 'inputStored' | 'admitted' | 'attemptLost' | 'succeed' | 'fail'
+  >;
+  readonly blobs: Pick<BlobStore, 'remove'>;
+  readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
+  readonly observer: Pick<JobObserver, 'jobEnded' | 'leaseLost'>;
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
+  readonly resultTtlMs: number;
+  /** LEASE_TIMING where absent. */
+  readonly leaseTiming?: LeaseTiming | undefined;
+}
+
+export type Ending =
+  | {
+      readonly kind: 'succeeded';
+      readonly result: MatteResult;
+      /** Has the result's bytes. */
+      readonly sink: BlobSink;
+      readonly nodeId: string;
+      /** From submission to Admitted. */
+      readonly waitMs: number;
+    }
+  | { readonly kind: 'failed'; readonly failure: JobFailure }
+  | { readonly kind: 'attempt-lost'; readonly withProcess: boolean }
+  | { readonly kind: 'given-back' };
+
 export class ClaimedJob {
-  readonly #dependencies: JobRunnerDependencies;
-  readonly #work: JobWork;
+  /** As the claim read it. */
+  readonly job: Job;
+  readonly claim: Claim;
+  readonly #dependencies: ClaimedJobDependencies;
   readonly #lease: HeldLease;
-  /** Age of the job when it was claimed plus what has passed here since: two clocks, one sum. */
   readonly #claimedAtMs = performance.now();
   #inputBlob: string | undefined;
-  #admitted = false;
 
-  constructor(dependencies: JobRunnerDependencies, work: JobWork, lease: HeldLease) {
+  /** @param stop aborts: the job is to be given back */
+  constructor(
+    dependencies: ClaimedJobDependencies,
+    { job, claim }: { readonly job: Job; readonly claim: Claim },
+    stop: AbortSignal,
+  ) {
+    const { jobs, leaseTiming, log } = dependencies;
     this.#dependencies = dependencies;
-    this.#work = work;
-    this.#lease = lease;
-    this.#inputBlob = work.job.input?.blob;
+    this.job = job;
+    this.claim = claim;
+    this.#inputBlob = job.input?.blob;
+    this.#lease = new HeldLease({
+      jobs,
+      claim,
+      timing: leaseTiming,
+      stop,
+      onRenewFailure: err => log.warn({ err, jobId: job.id }, 'lease not renewed'),
+    });
   }
 
-  async run(): Promise<WorkEnd> {
-    const { job, offer } = this.#work;
-    try {
-      const due = failureDue(job) ?? this.#work.failure;
-      if (due !== undefined) return await this.#fail(due);
-      const input = job.input ?? (await this.#fetch());
-      if (input === undefined) return await this.#giveBack();
-      if (!('blob' in input)) return await this.#fail(input);
-      return await this.#tryNodes(input, offer);
-    } finally {
-      offer?.end();
-    }
+  /** Aborts when the work must end: the lease is lost, or the job is to be given back. */
+  get signal(): AbortSignal {
+    return this.#lease.signal;
   }
 
-  async #tryNodes(input: JobInput, first: Offer | undefined): Promise<WorkEnd> {
-    const { job, memory, takeOffer } = this.#work;
-    const needs = needsOf(input, job.outputFormat);
-    let offer = first ?? takeOffer(needs);
-    let asked = 0;
-    while (offer !== undefined) {
-      const end = await this.#attempt(input, offer);
-      if (end !== undefined) return await end();
-      // Without an end it was refused, or a node failed for the first time: on to the next node.
-      asked += 1;
-      offer = asked < REFUSALS_MAX ? takeOffer(needs) : undefined;
-    }
-    if (asked > 0 && !this.#admitted) memory.refusedClaims += 1;
-    return await this.#giveBack();
+  get leaseLost(): boolean {
+    return this.#lease.end === 'lost';
   }
 
-  get #ageMs(): number {
-    const { createdAtMs, readAtMs } = this.#work.job;
+  /** Since its submission: its age when it was claimed, plus what has passed here since. */
+  get ageMs(): number {
+    const { createdAtMs, readAtMs } = this.job;
     return readAtMs - createdAtMs + (performance.now() - this.#claimedAtMs);
   }
 
-  /** The stored input; a failure the job must end with; undefined where it must be given back. */
-  async #fetch(): Promise<JobInput | JobFailure | undefined> {
-    const { blobs, fetcher, observer, log } = this.#dependencies;
-    const { job, claim } = this.#work;
-    const fetched = await fetchSource({ blobs, fetcher, job, claim, signal: this.#lease.signal });
-    observer.fetchEnded(fetched.kind);
-    if (fetched.kind === 'aborted') return undefined;
-    if (fetched.kind === 'failed') {
-      if (fetched.cause !== undefined)
-        log.error({ err: fetched.cause, jobId: job.id }, 'not stored');
-      return fetched.failure;
-    }
-    const { input } = fetched;
+  /** The work is over, and the lease is renewed no more. */
+  close(): void {
+    this.#lease.stopRenewing();
+    if (!this.leaseLost) return;
+    const { observer, log } = this.#dependencies;
+    observer.leaseLost();
+    log.warn({ jobId: this.job.id, fence: this.claim.fence }, 'lease lost');
+  }
+
+  /**
+   * False: the lease is lost. Where an earlier answer was lost the row may name this input all the
+   * same, and the job's next holder reads it. An input that no row names is the sweeper's.
+   */
+  async inputStored(input: JobInput): Promise<boolean> {
     this.#inputBlob = input.blob;
-    if (await this.#dependencies.jobs.inputStored(claim, input, this.#lease.signal)) return input;
-    // Lost, but perhaps not in vain: where an earlier answer was lost, the row names this input and
-    // the job's next holder reads it. An input that no row names is the sweeper's.
-    this.#lease.lose();
-    return undefined;
+    return await this.#stands(this.#dependencies.jobs.inputStored(this.claim, input, this.signal));
   }
 
-  /** What follows; undefined: another node may be tried under the same claim. */
-  async #attempt(input: JobInput, offer: Offer): Promise<(() => Promise<WorkEnd>) | undefined> {
-    const { observer, jobs, blobs, attemptTimeoutMs } = this.#dependencies;
-    const { job, claim } = this.#work;
-    const attempting = runAttempt({
-      job,
-      claim,
-      input,
-      offer,
-      blobs,
-      lease: this.#lease,
-      attemptTimeoutMs,
-      ageMs: () => this.#ageMs,
-      onAdmitted: waitMs => {
-        if (job.startedAtMs === null && !this.#admitted) observer.jobAdmitted(job.mode, waitMs);
-        this.#admitted = true;
-        this.#work.memory.refusedClaims = 0;
-      },
-      recordAdmitted: () => jobs.admitted(claim, this.#lease.signal),
-    });
-    let full = false;
-    try {
-      const attempt = await attempting;
-      const { outcome } = attempt;
-      full = outcome.kind === 'refused' && outcome.error.code !== 'NODE_INCAPABLE';
-      const verdict = verdictOn(outcome);
-      if (verdict !== undefined) offer.judge(verdict);
-      observer.attemptEnded(outcome.kind, reasonOf(outcome));
-      this.#logAttempt(outcome, offer);
-      return this.#endOf(attempt, offer);
-    } finally {
-      offer.end(full);
-    }
+  /** A node admitted it. */
+  async admitted(): Promise<void> {
+    await this.#stands(this.#dependencies.jobs.admitted(this.claim, this.signal));
   }
-  /** What follows from the outcome; undefined: try another node. */
-  #endOf(attempt: AttemptResult, offer: Offer): (() => Promise<WorkEnd>) | undefined {
-    const { outcome } = attempt;
-    const { memory } = this.#work;
-    switch (outcome.kind) {
-      case 'done':
-        return () => this.#succeed(attempt, outcome.result, offer);
-      case 'image-fault':
-        return () => this.#fail(failureOf(outcome.error));
-      case 'local-fault':
-        return () => this.#fail(STORAGE_FAILED);
-      case 'aborted':
-        return () => this.#giveBack();
-      case 'lost':
-        memory.avoidedNodes.add(offer.nodeId);
-        return () => this.#lost(outcome.withProcess);
-      case 'refused':
-        if (outcome.error.code === 'NODE_INCAPABLE') memory.excludedBoots.add(offer.bootId);
-        return undefined;
-      case 'node-fault':
-        memory.avoidedNodes.add(offer.nodeId);
-        memory.nodeFaults += 1;
-        return memory.nodeFaults < NODE_FAULTS_MAX ? undefined : () => this.#fail(NODE_FAULTS);
+
+  /** Rejects where the database stays away: the lease then runs out by itself. */
+  end(ending: Ending): Promise<RunEnd> {
+    switch (ending.kind) {
+      case 'succeeded':
+        return this.#succeed(ending);
+      case 'failed':
+        return this.#fail(ending.failure);
+      case 'attempt-lost':
+        return this.#attemptLost(ending.withProcess);
+      case 'given-back':
+        return this.#giveBack();
     }
   }
 
-  async #succeed(
-    attempt: AttemptResult,
-    result: Extract<AttemptOutcome, { kind: 'done' }>['result'],
-    offer: Offer,
-  ): Promise<WorkEnd> {
+  async #succeed({
+    result,
+    sink,
+    nodeId,
+    waitMs,
+  }: Extract<Ending, { kind: 'succeeded' }>): Promise<RunEnd> {
     const { jobs, resultTtlMs, log } = this.#dependencies;
-    const { job, claim } = this.#work;
+    const { job, claim } = this;
     const blob = `results/${job.id}-${claim.fence}`;
     const storedFromMs = performance.now();
     try {
-      await attempt.commit(blob);
+      await sink.commit(blob);
     } catch (err) {
       log.error({ err, jobId: job.id }, 'result not stored');
       return await this.#fail(STORAGE_FAILED);
     }
-    const { format, bytes, width, height, sha256 } = result;
+    const { format, bytes, width, height, sha256, plan } = result;
     const token = randomBytes(RESULT_TOKEN_BYTES).toString('base64url');
     const stored = { blob, token, format, bytes, width, height, sha256 };
     const storeMs = performance.now() - storedFromMs;
-    const timings = roundedTimings(result.timings, { queue: attempt.waitMs, store: storeMs });
+    const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // Where this throws nobody knows whether the row names the blob, so it stays, for the sweeper.
-    const { signal } = this.#lease;
-    if (!(await jobs.succeed(claim, stored, resultTtlMs, timings, signal))) {
+    if (!(await this.#stands(jobs.succeed(claim, stored, resultTtlMs, timings, this.signal)))) {
       // Only a final row names a result, and a final row keeps its fence: this one names another.
-      this.#lease.lose();
       await this.#removeBlob(blob);
-      return 'open';
+      return { kind: 'open' };
     }
-    const { nodeId } = offer;
-    const { plan } = result;
-    return await this.#ended(undefined, { nodeId, plan, ...sizes(job, bytes), timings });
+    const { input, outputFormat } = job;
+    const inputFields = { inputBytes: input?.bytes, inputFormat: input?.format };
+    const sizes = { ...inputFields, outputFormat, resultBytes: bytes };
+    return await this.#ended(undefined, { nodeId, plan, ...sizes, timings });
   }
 
-  async #fail(failure: JobFailure): Promise<WorkEnd> {
+  async #fail(failure: JobFailure): Promise<RunEnd> {
     const { jobs } = this.#dependencies;
-    if (!(await jobs.fail(this.#work.claim, failure, this.#lease.signal))) {
-      this.#lease.lose();
-      return 'open';
-    }
-    return await this.#ended(failure, {});
+    const failed = await this.#stands(jobs.fail(this.claim, failure, this.signal));
+    return failed ? await this.#ended(failure, {}) : { kind: 'open' };
   }
 
-  async #ended(failure: JobFailure | undefined, fields: object): Promise<WorkEnd> {
+  async #ended(failure: JobFailure | undefined, fields: object): Promise<RunEnd> {
     const { events, observer, log } = this.#dependencies;
-    const { job, claim } = this.#work;
+    const { job, claim } = this;
     events.jobFinal(job.id);
     if (job.callback !== null) events.notificationDue();
     const outcome = failure === undefined ? 'succeeded' : 'failed';
-    const totalMs = this.#ageMs;
+    const totalMs = this.ageMs;
     observer.jobEnded({ outcome, mode: job.mode, failure, totalMs });
     const common = { jobId: job.id, mode: job.mode, outcome, fence: claim.fence };
     const total = { totalMs: Math.round(totalMs) };
@@ -226,26 +193,26 @@ export class ClaimedJob {
     );
     // The row names it no more; what cannot be removed now is the sweeper's.
     if (this.#inputBlob !== undefined) await this.#removeBlob(this.#inputBlob);
-    return 'final';
+    return { kind: 'final' };
   }
 
-  async #lost(withProcess: boolean): Promise<WorkEnd> {
+  async #attemptLost(withProcess: boolean): Promise<RunEnd> {
     const { jobs } = this.#dependencies;
-    const { claim, memory } = this.#work;
-    const job = await jobs.attemptLost(claim, withProcess, this.#lease.signal);
-    if (job === undefined) {
-      this.#lease.lose();
-      return 'open';
-    }
-    memory.failure = failureDue(job);
-    return 'open';
+    const job = await this.#stands(jobs.attemptLost(this.claim, withProcess, this.signal));
+    return { kind: 'open', failure: job && failureDue(job) };
   }
 
-  async #giveBack(): Promise<WorkEnd> {
-    if (this.#lease.end === 'lost') return 'open';
+  async #giveBack(): Promise<RunEnd> {
     const { jobs } = this.#dependencies;
-    if (!(await jobs.release(this.#work.claim, this.#lease.signal))) this.#lease.lose();
-    return 'open';
+    if (!this.leaseLost) await this.#stands(jobs.release(this.claim, this.signal));
+    return { kind: 'open' };
+  }
+
+  /** A write that is refused (false, undefined) says that somebody else has the job. */
+  async #stands<T>(write: Promise<T>): Promise<T> {
+    const answer = await write;
+    if (answer === false || answer === undefined) this.#lease.lose();
+    return answer;
   }
 
   async #removeBlob(name: string): Promise<void> {
@@ -255,49 +222,10 @@ export class ClaimedJob {
       this.#dependencies.log.warn({ err, blob: name }, 'blob not removed, left to the sweeper');
     }
   }
-
-  #logAttempt(outcome: AttemptOutcome, offer: Offer): void {
-    if (outcome.kind === 'done' || outcome.kind === 'image-fault') return;
-    const { job, claim } = this.#work;
-    const { nodeId, bootId } = offer;
-    const fields = { jobId: job.id, fence: claim.fence, nodeId, bootId, outcome: outcome.kind };
-    if (outcome.kind === 'local-fault') {
-      this.#dependencies.log.error({ ...fields, err: outcome.error }, 'attempt');
-    } else if (outcome.kind === 'aborted') {
-      this.#dependencies.log.info(fields, 'attempt');
-    } else {
-      const { code, message } = outcome.error;
-      this.#dependencies.log.warn({ ...fields, code, message }, 'attempt');
-    }
-  }
 }
 
-const STORAGE_FAILED: JobFailure = {
+export const STORAGE_FAILED: JobFailure = {
   code: 'PROCESSING_FAILED',
   detail: 'the storage failed while the image was processed',
   retryable: true,
 };
-
-const NODE_FAULTS: JobFailure = {
-  code: 'PROCESSING_FAILED',
-  detail: 'the service failed internally while it processed the image',
-  retryable: true,
-};
-
-function sizes(job: Job, resultBytes: number) {
-  const { input, outputFormat } = job;
-  const inputFields = { inputBytes: input?.bytes, inputFormat: input?.format };
-  return { ...inputFields, outputFormat, resultBytes };
-}
-
-/** What a caller is told of a fault of the image; codes of nodes never reach one. */
-function failureOf(error: ContractError): JobFailure {
-  const code = ERROR_CATALOGUE[error.code].scope === 'public' ? error.code : 'PROCESSING_FAILED';
-  return { code, detail: error.message, retryable: error.retryable };
-}
-
-function reasonOf(outcome: AttemptOutcome) {
-  return 'error' in outcome && outcome.error instanceof ContractError
-    ? outcome.error.code
-    : undefined;
-}

@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { describe, it, mock } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
-import { JobMemories } from '../../../src/domain/dispatch/job-memories.ts';
 import { LEASE_RENEW_MS } from '../../../src/domain/lease.ts';
 import { HeldLease } from '../../../src/services/dispatch/held-lease.ts';
 import { ReadinessService } from '../../../src/services/readiness.ts';
@@ -277,42 +276,5 @@ describe('a held lease', () => {
     const late = new HeldLease(options);
     assert.equal(late.signal.aborted, true);
     late.stopRenewing();
-  });
-});
-
-describe('the memory of jobs', () => {
-  it('spaces out a job that meets refusals only, up to a bound', () => {
-    let nowMs = 0;
-    const memories = new JobMemories(() => nowMs);
-    const memory = memories.of('job');
-    assert.equal(memories.mustWait('job'), false);
-    let waits: number[] = [];
-    for (let claims = 1; claims <= 8; claims += 1) {
-      memory.refusedClaims = claims;
-      const from = nowMs;
-      while (memories.mustWait('job')) nowMs += 10;
-      waits = [...waits, nowMs - from];
-    }
-    assert.deepEqual(waits, [100, 200, 400, 800, 1600, 2000, 2000, 2000]);
-    assert.equal(memories.mustWait('job'), false);
-  });
-
-  it('knows since when no node can do a job, and forgets it when one can', () => {
-    let nowMs = 5;
-    const memories = new JobMemories(() => nowMs);
-    assert.equal(memories.incapableSince('job', false), undefined);
-    assert.equal(memories.peek('job'), undefined);
-    assert.equal(memories.incapableSince('job', true), 5);
-    nowMs = 9;
-    assert.equal(memories.incapableSince('job', true), 5);
-    assert.equal(memories.incapableSince('job', false), undefined);
-    assert.equal(memories.incapableSince('job', true), 9);
-  });
-
-  it('is bounded', () => {
-    const memories = new JobMemories(() => 0);
-    for (let job = 0; job <= 10_000; job += 1) memories.of(`job-${job}`);
-    assert.equal(memories.peek('job-0'), undefined);
-    assert.notEqual(memories.peek('job-1'), undefined);
   });
 });

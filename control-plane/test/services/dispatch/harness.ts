@@ -1,6 +1,6 @@
 /**
  * Everything under the HTTP port, real but for the nodes: a SQLite store and a blob directory of
- * its own, the fleet over real gRPC, the runner and the dispatcher.
+ * its own, the fleet over real gRPC, and the dispatcher.
  */
 import assert from 'node:assert/strict';
 import { createHash, randomUUID } from 'node:crypto';

@@ -1,0 +1,335 @@
+/**
+ * What a replica's dispatcher decides: which lanes of the queue to read, which of the jobs found
+ * there begin now and with what, and when to try the others. Pure but for what it remembers between
+ * rounds: its owner reads the table, claims and runs; room, chance and the clock are handed in. The
+ * dispatcher runs it on the database, bench/dispatch-simulator in simulated time.
+ *
+ * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
+ */
+import type { Job, JobFailure, JobInput } from '../job.ts';
+import { failureDue } from '../lease.ts';
+import {
+  isIncapable,
+  type JobNeeds,
+  megapixelsOf,
+  type NodeSnapshot,
+  needsOf,
+  pickNode,
+} from './dispatch-policy.ts';
+import { JobMemories } from './job-memories.ts';
+import {
+  type JobLane,
+  type LaneRead,
+  orderJobs,
+  type Shares,
+  type WaitingJob,
+} from './job-turns.ts';
+import { KnownLanes } from './known-lanes.ts';
+
+/** Jobs listed in a round: more than any fleet of one replica begins in a moment. */
+export const LIST_MAX = 256;
+/** A claim and a header, about: then the node has reported that it is taken. */
+const REPORT_PAUSE_MS = 10;
+
+/** A waiting job as it was listed. */
+export interface QueuedJob
+  extends WaitingJob,
+    Pick<Job, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'outputFormat' | 'sourceHost'> {
+  /** null: it is to be downloaded. */
+  readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
+}
+
+/** Room for jobs. */
+export interface Room<Offer, Download> {
+  /** The routable nodes, all that was taken counted in. */
+  snapshots(): readonly NodeSnapshot[];
+  /** Takes room on a node; undefined: it went away. */
+  offer(node: NodeSnapshot, megapixels: number, waitMsMax: number): Offer | undefined;
+  readonly downloads: {
+    hasRoom(job: QueuedJob): boolean;
+    /** Whether the account may download from some host. */
+    hasRoomFor(accountId: string): boolean;
+    /** Hosts that the account may not download from now. */
+    fullHosts(accountId: string): readonly string[];
+    /** Takes a place; undefined: there is none. */
+    begin(job: QueuedJob): Download | undefined;
+  };
+}
+
+/** What a job begins with. */
+export type Placement<Offer, Download> =
+  | { readonly kind: 'node'; readonly offer: Offer }
+  | { readonly kind: 'download'; readonly download: Download }
+  /** It is to be ended with this. */
+  | { readonly kind: 'failure'; readonly failure: JobFailure };
+
+export interface Placed<J, Offer, Download> {
+  readonly job: J;
+  readonly placement: Placement<Offer, Download>;
+}
+
+/** What is to be done now. */
+export interface Step<J, Offer, Download> {
+  /** To be claimed and run, in this order; each ends with `runEnded`. */
+  readonly placed: readonly Placed<J, Offer, Download>[];
+  /** Until the next round; 0: now; undefined: when something changes. */
+  readonly wakeInMs: number | undefined;
+}
+
+/** Lanes to list jobs of. */
+export interface ChosenLanes {
+  readonly lanes: readonly LaneRead[];
+  /** No lane that something could begin of was left out. */
+  readonly all: boolean;
+}
+
+/** What became of a run; open: the job is given back, or another holder's now. */
+export type RunEnd =
+  | { readonly kind: 'final' }
+  /** @param failure what its next claim must end it with */
+  | { readonly kind: 'open'; readonly failure?: JobFailure | undefined }
+  | { readonly kind: 'not-claimed' }
+  /** The database failed: its lease runs out. */
+  | { readonly kind: 'abandoned' };
+
+export interface DispatchCoreOptions<Offer, Download> {
+  readonly room: Room<Offer, Download>;
+  /** How long a job that no routable node can do waits for one that can. */
+  readonly noNodeGraceMs: number;
+  /** In [0, 1). */
+  readonly random: () => number;
+  /** Milliseconds, by the clock of the snapshots. */
+  readonly now: () => number;
+}
+
+export class DispatchCore<J extends QueuedJob, Offer, Download> {
+  readonly memories: JobMemories;
+  readonly #options: DispatchCoreOptions<Offer, Download>;
+  readonly #lanes = new KnownLanes();
+  readonly #running = new Map<string, J>();
+  /** Jobs may wait in the table that no round has read. */
+  #unread = true;
+  /** Jobs are known to wait for room on a node. */
+  #nodesAwaited = false;
+  /** The same before the round under way, during which `#nodesAwaited` says what came since. */
+  #nodesAwaitedBefore = false;
+  /** Jobs are known to wait for a place to download. */
+  #downloadsAwaited = false;
+
+  constructor(options: DispatchCoreOptions<Offer, Download>) {
+    this.#options = options;
+    this.memories = new JobMemories(options.now);
+  }
+
+  /** Whether a job whose image has just been stored must wait for its turn like the others. */
+  get nodesAwaited(): boolean {
+    return this.#nodesAwaited || this.#nodesAwaitedBefore;
+  }
+
+  /** Other replicas may have submitted jobs, or died: the next round reads the lanes too. */
+  outdate(): void {
+    this.#lanes.outdate();
+    this.#unread = true;
+  }
+
+  /**
+   * Where nobody waits before it a new job is placed at once: a round would only find it. Under a
+   * flood most find no room, and a round for each would cost more than the job.
+   */
+  submitted(job: J): Step<J, Offer, Download> {
+    this.#lanes.add(job);
+    const { downloads } = this.#options.room;
+    if (job.input === null && this.#downloadsAwaited) {
+      if (!downloads.hasRoom(job)) return { placed: [], wakeInMs: undefined };
+      this.#unread = true;
+      return { placed: [], wakeInMs: 0 };
+    }
+    if (job.input !== null && this.#nodesAwaited) {
+      return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
+    }
+    const tried = this.#place(job);
+    if (tried.placed === undefined && job.input === null) this.#downloadsAwaited = true;
+    if (tried.placed === undefined && job.input !== null) this.#nodesAwaited = true;
+    return { placed: tried.placed === undefined ? [] : [tried.placed], wakeInMs: tried.wakeInMs };
+  }
+
+  /**
+   * Every replica receives a node's report, and all would claim the same job for it at once: the
+   * one whose attempt made the room knows first, and the others leave it a moment.
+   * @returns ms until a round; undefined: none is needed
+   */
+  roomChanged(cause: 'ended' | 'reported'): number | undefined {
+    if (cause === 'ended') return 0;
+    return this.#nodesAwaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
+  }
+
+  /** A place to download was given back, which no node's room tells. A round is due. */
+  downloadEnded(): void {
+    this.#unread = true;
+  }
+
+  /** False: a round would find nothing that can begin. */
+  beginRound(): boolean {
+    if (!this.#unread && !(this.#nodesAwaited && this.#nodeHasRoom())) return false;
+    this.#unread = false;
+    // Set again by what this round leaves, and by what is submitted while it is under way.
+    this.#nodesAwaitedBefore ||= this.#nodesAwaited;
+    this.#nodesAwaited = false;
+    this.#downloadsAwaited = false;
+    return true;
+  }
+
+  get lanesOutdated(): boolean {
+    return this.#lanes.stale;
+  }
+
+  lanesRead(lanes: readonly JobLane[]): void {
+    this.#lanes.found(lanes);
+  }
+
+  /** Lanes of downloads are left out where none could begin, so that they hide no other. */
+  chooseLanes(): ChosenLanes {
+    const { downloads } = this.#options.room;
+    const { lanes, all } = this.#lanes.choose(this.#shares(), lane => {
+      const isOpen = !lane.needsDownload || downloads.hasRoomFor(lane.accountId);
+      if (!isOpen) this.#downloadsAwaited = true;
+      return isOpen;
+    });
+    const reads = lanes.map(lane => {
+      if (!lane.needsDownload) return lane;
+      const exceptHosts = downloads.fullHosts(lane.accountId);
+      if (exceptHosts.length > 0) this.#downloadsAwaited = true;
+      return { ...lane, exceptHosts };
+    });
+    return { lanes: reads, all };
+  }
+
+  /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
+  place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
+    const free = jobs.filter(job => !this.#running.has(job.id));
+    const placed: Placed<J, Offer, Download>[] = [];
+    let wakeInMs: number | undefined;
+    for (const job of orderJobs(free, this.#shares())) {
+      const tried = this.#place(job);
+      if (tried.placed !== undefined) placed.push(tried.placed);
+      wakeInMs = sooner(wakeInMs, tried.wakeInMs);
+    }
+    const begun = placed.map(({ job }) => job);
+    const forgotten = this.#lanes.looked(lanes, jobs, begun);
+    // Behind as many as were asked for a lane may have more.
+    const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
+    const leaves = (needsDownload: boolean) => {
+      const countOf = (some: readonly J[]) =>
+        some.filter(job => (job.input === null) === needsDownload).length;
+      return countOf(jobs) >= eachMax || countOf(begun) < countOf(free);
+    };
+    this.#nodesAwaited ||= !all || leaves(false);
+    this.#downloadsAwaited ||= leaves(true);
+    this.#nodesAwaitedBefore = this.#nodesAwaited;
+    // Nothing waits in the lanes that were read: there is room to read others.
+    if (!all && jobs.length === 0 && forgotten) {
+      this.#unread = true;
+      wakeInMs = 0;
+    }
+    return { placed, wakeInMs };
+  }
+
+  /** Room on a node for a job whose image is stored; undefined: none now. */
+  takeRoom(
+    job: J,
+    needs: JobNeeds,
+  ): { readonly offer: Offer | undefined; readonly wakeInMs: number | undefined } {
+    const { room, random, now } = this.#options;
+    const memory = this.memories.find(job.id);
+    const choice = pickNode(room.snapshots(), needs, {
+      excludedBoots: memory?.excludedBoots,
+      avoidedNodes: memory?.avoidedNodes,
+      random,
+      nowMs: now(),
+      // As it was listed: what has passed since is little.
+      waitedMs: job.readAtMs - job.createdAtMs,
+    });
+    if (choice.kind === 'busy') return { offer: undefined, wakeInMs: choice.retryInMs };
+    if (choice.kind !== 'picked') return { offer: undefined, wakeInMs: undefined };
+    const megapixels = megapixelsOf(needs.pixels);
+    return { offer: room.offer(choice.node, megapixels, choice.waitMsMax), wakeInMs: undefined };
+  }
+
+  /** A job that was placed is worked on here no more. A round is due. */
+  runEnded(job: J, end: RunEnd): void {
+    this.#running.delete(job.id);
+    if (end.kind === 'final') this.memories.forget(job.id);
+    if (end.kind !== 'open') return;
+    if (end.failure !== undefined) this.memories.mustFail(job.id, end.failure);
+    // It waits like any other; perhaps its image is there by now.
+    this.#lanes.add(job);
+    this.#lanes.add(job, false);
+    this.#unread = true;
+  }
+
+  /** Not placed: it waits for room. */
+  #place(job: J): {
+    readonly placed?: Placed<J, Offer, Download>;
+    readonly wakeInMs: number | undefined;
+  } {
+    const begin = (placement: Placement<Offer, Download>) => {
+      this.#running.set(job.id, job);
+      return { placed: { job, placement }, wakeInMs: undefined };
+    };
+    const failure = this.#failureDue(job);
+    if (failure !== undefined) return begin({ kind: 'failure', failure });
+    if (job.input === null) {
+      const download = this.#options.room.downloads.begin(job);
+      return download === undefined
+        ? { wakeInMs: undefined }
+        : begin({ kind: 'download', download });
+    }
+    if (this.memories.mustWait(job.id)) return { wakeInMs: undefined };
+    const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job.outputFormat));
+    return offer === undefined ? { wakeInMs } : begin({ kind: 'node', offer });
+  }
+
+  #failureDue(job: J): JobFailure | undefined {
+    // The lost attempts are not in the list: who lost the last one remembers it, and the claim
+    // reads them again.
+    const counted = { ...job, lostAttempts: 0, lostWithProcess: 0 };
+    const remembered = this.memories.find(job.id)?.failure;
+    return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);
+  }
+
+  /** Routable nodes, none of which can do it, for longer than the grace. */
+  #incapableFailure(job: J): JobFailure | undefined {
+    if (job.input === null) return undefined;
+    const { room, now, noNodeGraceMs } = this.#options;
+    const needs = needsOf(job.input, job.outputFormat);
+    const excludedBoots = this.memories.find(job.id)?.excludedBoots;
+    const incapable = isIncapable(room.snapshots(), needs, excludedBoots);
+    const sinceMs = this.memories.incapableSince(job.id, incapable);
+    if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
+    return {
+      code: 'PROCESSING_FAILED',
+      detail: 'no inference node can process an image of this format and size',
+      retryable: true,
+    };
+  }
+
+  #nodeHasRoom(): boolean {
+    return this.#options.room.snapshots().some(node => node.imagesFree > 0);
+  }
+
+  /** How many jobs of whom this replica works on. */
+  #shares(): Shares {
+    const accounts = new Map<string, number>();
+    const apiKeys = new Map<string, number>();
+    for (const { accountId, apiKeyId } of this.#running.values()) {
+      accounts.set(accountId, (accounts.get(accountId) ?? 0) + 1);
+      apiKeys.set(apiKeyId, (apiKeys.get(apiKeyId) ?? 0) + 1);
+    }
+    return { accounts, apiKeys };
+  }
+}
+
+function sooner(a: number | undefined, b: number | undefined): number | undefined {
+  if (a === undefined || b === undefined) return a ?? b;
+  return Math.min(a, b);
+}

@@ -1,0 +1,288 @@
+/**
+ * One run of a job: claimed, its source downloaded where it must be, tried on nodes, and ended or
+ * given back. It owns the room the job was placed with, on a node or for a download, and every room
+ * on a node that it takes after: one at a time, ended before what follows the attempt is written.
+ *
+ * | attempt     | then                                                                        |
+ * |-------------|-----------------------------------------------------------------------------|
+ * | done        | succeeded                                                                   |
+ * | refused     | another node at once where one has room, else given back; counts nothing    |
+ * | lost        | counted as lost, and given back                                             |
+ * | node-fault  | once elsewhere (the same node where there is no other), then failed         |
+ * | image-fault | failed with the node's code                                                 |
+ * | local-fault | failed, retryable: our storage                                              |
+ * | aborted     | lease lost: nothing more; stopping: given back                              |
+ *
+ * No transaction is open during a download or an attempt.
+ */
+import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
+import type { Placed, RunEnd } from '../../domain/dispatch/dispatch-core.ts';
+import { type JobNeeds, needsOf } from '../../domain/dispatch/dispatch-policy.ts';
+import type { JobMemories } from '../../domain/dispatch/job-memories.ts';
+import type { JobFailure, JobInput } from '../../domain/job.ts';
+import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../../domain/lease.ts';
+import { type AttemptOutcome, verdictOn } from '../../nodes/attempt-outcome.ts';
+import type { Offer } from '../../nodes/node-link.ts';
+import type { BlobStore } from '../../storage/blob-store.ts';
+import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
+import {
+  ClaimedJob,
+  type ClaimedJobDependencies,
+  type Ending,
+  STORAGE_FAILED,
+} from './claimed-job.ts';
+import type { Download } from './downloads.ts';
+import type { JobObserver } from './job-observer.ts';
+import { BlobSink } from './result-sink.ts';
+import { fetchSource, type SourceFetcher } from './source-fetch.ts';
+
+/** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
+const NODE_FAULTS_MAX = 2;
+/** Refusals under one claim: a node that reports room and refuses must not hold the lease busy. */
+const REFUSALS_MAX = 8;
+
+export interface JobRunDependencies extends ClaimedJobDependencies {
+  readonly jobs: ClaimedJobDependencies['jobs'] & Pick<JobStore, 'claim'>;
+  readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove'>;
+  readonly fetcher: SourceFetcher;
+  readonly observer: JobObserver;
+  /** This replica, as the holder of its leases. */
+  readonly holder: string;
+  readonly attemptTimeoutMs: number;
+}
+
+/** What a run asks and tells the dispatcher that began it. */
+export interface RunOwner {
+  readonly memories: JobMemories;
+  /** Room on a node; undefined: none now. */
+  takeOffer(job: ClaimableJob, needs: JobNeeds): Offer | undefined;
+  /**
+   * The place of a download was given back.
+   * @returns whether the job may go on to a node, no other job waiting for one
+   */
+  downloadEnded(): boolean;
+  /** Aborts: the job is to be given back. */
+  readonly stop: AbortSignal;
+}
+
+export class JobRun {
+  readonly #dependencies: JobRunDependencies;
+  readonly #owner: RunOwner;
+  readonly #listed: ClaimableJob;
+  readonly #due: JobFailure | undefined;
+  #offer: Offer | undefined;
+  #download: Download | undefined;
+  #admitted = false;
+
+  constructor(
+    dependencies: JobRunDependencies,
+    owner: RunOwner,
+    { job, placement }: Placed<ClaimableJob, Offer, Download>,
+  ) {
+    this.#dependencies = dependencies;
+    this.#owner = owner;
+    this.#listed = job;
+    this.#due = placement.kind === 'failure' ? placement.failure : undefined;
+    this.#offer = placement.kind === 'node' ? placement.offer : undefined;
+    this.#download = placement.kind === 'download' ? placement.download : undefined;
+  }
+
+  /** Rejects only where the database stays away; the lease then runs out by itself. */
+  async run(): Promise<RunEnd> {
+    const { jobs, observer, log, holder, leaseTiming = LEASE_TIMING } = this.#dependencies;
+    try {
+      const claimed = await jobs.claim(this.#listed, holder, leaseTiming.leaseMs);
+      if (claimed === undefined) return { kind: 'not-claimed' };
+      if (this.#listed.leaseExpired) {
+        observer.takenOver();
+        log.info({ jobId: claimed.job.id, fence: claimed.claim.fence }, 'job taken over');
+      }
+      this.#download?.started();
+      const held = new ClaimedJob(this.#dependencies, claimed, this.#owner.stop);
+      try {
+        return await held.end(await this.#work(held));
+      } finally {
+        held.close();
+      }
+    } finally {
+      this.#endOffer();
+      this.#endDownload();
+    }
+  }
+
+  async #work(held: ClaimedJob): Promise<Ending> {
+    const failure = failureDue(held.job) ?? this.#due;
+    if (failure !== undefined) return { kind: 'failed', failure };
+    if (held.job.input !== null) return await this.#tryNodes(held, held.job.input);
+    const { blobs, fetcher, observer, log } = this.#dependencies;
+    const { job, claim, signal } = held;
+    const fetched = await fetchSource({ blobs, fetcher, job, claim, signal });
+    observer.fetchEnded(fetched.kind);
+    switch (fetched.kind) {
+      case 'stored': {
+        const stands = await held.inputStored(fetched.input);
+        return stands ? await this.#tryNodes(held, fetched.input) : { kind: 'given-back' };
+      }
+      case 'failed':
+        if (fetched.cause !== undefined)
+          log.error({ err: fetched.cause, jobId: job.id }, 'not stored');
+        return { kind: 'failed', failure: fetched.failure };
+      case 'aborted':
+        return { kind: 'given-back' };
+    }
+  }
+
+  async #tryNodes(held: ClaimedJob, input: JobInput): Promise<Ending> {
+    // What has just been downloaded waits for its turn like the others.
+    if (this.#endDownload() === 'wait') return { kind: 'given-back' };
+    const { memories } = this.#owner;
+    const needs = needsOf(input, held.job.outputFormat);
+    let asked = 0;
+    for (; asked < REFUSALS_MAX; asked += 1) {
+      this.#offer ??= this.#owner.takeOffer(this.#listed, needs);
+      if (this.#offer === undefined) break;
+      const next = await this.#attempt(held, input, this.#offer);
+      if (next.kind !== 'another-node') return next;
+    }
+    if (asked > 0 && !this.#admitted) memories.claimRefused(held.job.id);
+    return { kind: 'given-back' };
+  }
+
+  /** Rejects where the admission cannot be written down: the database is away. */
+  async #attempt(
+    held: ClaimedJob,
+    input: JobInput,
+    offer: Offer,
+  ): Promise<Ending | { readonly kind: 'another-node' }> {
+    const { blobs, observer, attemptTimeoutMs } = this.#dependencies;
+    const { job, claim, signal } = held;
+    const sink = new BlobSink(blobs);
+    let waitMs = 0;
+    let recorded: Promise<void> | undefined;
+    const answer = await offer.client.matte({
+      jobId: job.id,
+      attempt: claim.fence,
+      inputBytes: input.bytes,
+      inputFormat: input.format,
+      width: input.width,
+      height: input.height,
+      outputFormat: job.outputFormat,
+      sync: job.mode === 'sync',
+      waitMsMax: offer.waitMsMax,
+      openInput: () => blobs.openRead(input.blob),
+      sink,
+      signal,
+      // The job's own end comes first where it is nearer.
+      timeoutMs: Math.max(1, Math.min(attemptTimeoutMs, JOB_MS_MAX - held.ageMs)),
+      onAdmitted: () => {
+        offer.admitted();
+        waitMs = held.ageMs;
+        this.#noteAdmission(held, waitMs);
+        // Beside the upload: the row is behind by a moment, and nobody waits for it.
+        recorded = held.admitted();
+        // Awaited below; until then a failure must not count as unhandled.
+        recorded.catch(() => undefined);
+      },
+    });
+    try {
+      // In order: what follows the attempt is written after its admission.
+      await recorded;
+    } catch (error) {
+      await sink.abort();
+      throw error;
+    }
+    const outcome: AttemptOutcome = held.leaseLost ? { kind: 'aborted' } : answer;
+    if (outcome.kind !== 'done') await sink.abort();
+    const verdict = verdictOn(outcome);
+    if (verdict !== undefined) offer.judge(verdict);
+    observer.attemptEnded(outcome.kind, reasonOf(outcome));
+    this.#logAttempt(held, outcome, offer);
+    if (outcome.kind === 'done') {
+      this.#endOffer();
+      const { result } = outcome;
+      return { kind: 'succeeded', result, sink, nodeId: offer.nodeId, waitMs };
+    }
+    const next = this.#after(outcome, offer);
+    this.#endOffer(outcome.kind === 'refused' && outcome.error.code !== 'NODE_INCAPABLE');
+    return next;
+  }
+
+  #noteAdmission({ job }: ClaimedJob, waitMs: number): void {
+    const isFirst = job.startedAtMs === null && !this.#admitted;
+    if (isFirst) this.#dependencies.observer.jobAdmitted(job.mode, waitMs);
+    this.#admitted = true;
+    this.#owner.memories.admitted(job.id);
+  }
+
+  /** What follows an attempt without a result. */
+  #after(
+    outcome: Exclude<AttemptOutcome, { kind: 'done' }>,
+    { nodeId, bootId }: Offer,
+  ): Ending | { readonly kind: 'another-node' } {
+    const { memories } = this.#owner;
+    const { id } = this.#listed;
+    switch (outcome.kind) {
+      case 'image-fault':
+        return { kind: 'failed', failure: failureOf(outcome.error) };
+      case 'local-fault':
+        return { kind: 'failed', failure: STORAGE_FAILED };
+      case 'aborted':
+        return { kind: 'given-back' };
+      case 'lost':
+        memories.nodeLost(id, nodeId);
+        return { kind: 'attempt-lost', withProcess: outcome.withProcess };
+      case 'refused':
+        if (outcome.error.code === 'NODE_INCAPABLE') memories.nodeIncapable(id, bootId);
+        return { kind: 'another-node' };
+      case 'node-fault':
+        return memories.nodeFault(id, nodeId) < NODE_FAULTS_MAX
+          ? { kind: 'another-node' }
+          : { kind: 'failed', failure: NODE_FAULTS };
+    }
+  }
+
+  /** @param full the node refused for now: it gets nothing more until its next report. */
+  #endOffer(full = false): void {
+    this.#offer?.end(full);
+    this.#offer = undefined;
+  }
+
+  /** wait: others wait for a node, and the job is to wait behind them. */
+  #endDownload(): 'go-on' | 'wait' {
+    if (this.#download === undefined) return 'go-on';
+    this.#download.end();
+    this.#download = undefined;
+    return this.#owner.downloadEnded() ? 'go-on' : 'wait';
+  }
+
+  #logAttempt({ job, claim }: ClaimedJob, outcome: AttemptOutcome, offer: Offer): void {
+    if (outcome.kind === 'done' || outcome.kind === 'image-fault') return;
+    const { log } = this.#dependencies;
+    const { nodeId, bootId } = offer;
+    const fields = { jobId: job.id, fence: claim.fence, nodeId, bootId, outcome: outcome.kind };
+    if (outcome.kind === 'local-fault') log.error({ ...fields, err: outcome.error }, 'attempt');
+    else if (outcome.kind === 'aborted') log.info(fields, 'attempt');
+    else {
+      const { code, message } = outcome.error;
+      log.warn({ ...fields, code, message }, 'attempt');
+    }
+  }
+}
+
+const NODE_FAULTS: JobFailure = {
+  code: 'PROCESSING_FAILED',
+  detail: 'the service failed internally while it processed the image',
+  retryable: true,
+};
+
+/** What a caller is told of a fault of the image; codes of nodes never reach one. */
+function failureOf(error: ContractError): JobFailure {
+  const code = ERROR_CATALOGUE[error.code].scope === 'public' ? error.code : 'PROCESSING_FAILED';
+  return { code, detail: error.message, retryable: error.retryable };
+}
+
+function reasonOf(outcome: AttemptOutcome) {
+  return 'error' in outcome && outcome.error instanceof ContractError
+    ? outcome.error.code
+    : undefined;
+}

@@ -1,0 +1,33 @@
+/** Where an attempt's result goes while it comes in, until it is committed or removed. */
+import type { ResultSink } from '../../nodes/matte-exchange.ts';
+import type { BlobStore, BlobWriter } from '../../storage/blob-store.ts';
+
+/** Opens its blob with the first byte: refused attempts cost no file. */
+export class BlobSink implements ResultSink {
+  readonly #blobs: Pick<BlobStore, 'createWriter'>;
+  #writer: BlobWriter | undefined;
+
+  constructor(blobs: Pick<BlobStore, 'createWriter'>) {
+    this.#blobs = blobs;
+  }
+
+  async write(chunk: Uint8Array): Promise<void> {
+    this.#writer ??= await this.#blobs.createWriter();
+    await this.#writer.write(chunk);
+  }
+
+  /** Makes the result durable under that name; where that fails nothing is left of it. */
+  async commit(name: string): Promise<void> {
+    if (this.#writer === undefined) throw new Error('a result without bytes');
+    try {
+      await this.#writer.commit(name);
+    } catch (error) {
+      await this.#writer.abort();
+      throw error;
+    }
+  }
+
+  async abort(): Promise<void> {
+    await this.#writer?.abort();
+  }
+}

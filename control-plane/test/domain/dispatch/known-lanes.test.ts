@@ -1,0 +1,89 @@
+/** What a replica remembers of the lanes of the queue. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { JobLane } from '../../../src/domain/dispatch/job-turns.ts';
+import { KnownLanes } from '../../../src/domain/dispatch/known-lanes.ts';
+
+const NONE = { accounts: new Map(), apiKeys: new Map() };
+
+describe('known lanes', () => {
+  const lane = (apiKeyId: string): JobLane => ({
+    needsDownload: true,
+    mode: 'async',
+    accountId: 'a',
+    apiKeyId,
+    firstQueueAtMs: 1,
+    readAtMs: 2,
+  });
+  const job = (apiKeyId: string) => ({
+    input: null,
+    mode: 'async' as const,
+    accountId: 'a',
+    apiKeyId,
+    createdAtMs: 1,
+    readAtMs: 1,
+  });
+  const keysOf = (known: KnownLanes) => known.choose(NONE).lanes.map(({ apiKeyId }) => apiKeyId);
+
+  it('are asked for at first and when they are outdated', () => {
+    const known = new KnownLanes();
+    assert.ok(known.stale);
+    known.found([lane('1')]);
+    assert.ok(!known.stale);
+    known.outdate();
+    assert.ok(known.stale);
+  });
+
+  it('are forgotten when a look finds nothing in them', () => {
+    const known = new KnownLanes();
+    known.found([lane('1'), lane('2')]);
+    const { lanes } = known.choose(NONE);
+    known.looked(lanes, [job('2')], []);
+    assert.deepEqual(keysOf(known), ['2']);
+  });
+
+  it('are kept where hosts were passed over, whose jobs no look can see', () => {
+    const known = new KnownLanes();
+    known.found([lane('1'), lane('2')]);
+    const [first, second] = known.choose(NONE).lanes;
+    assert.ok(first !== undefined && second !== undefined);
+    assert.ok(known.looked([{ ...first, exceptHosts: ['slow'] }, second], [], []));
+    assert.deepEqual(keysOf(known), ['1']);
+    assert.ok(!known.looked([{ ...first, exceptHosts: ['slow'] }], [], []));
+    assert.ok(known.looked([first], [], []));
+    assert.deepEqual(keysOf(known), []);
+  });
+
+  it('are left out where nothing of them could begin, and not forgotten', () => {
+    const known = new KnownLanes();
+    known.found([lane('1'), lane('2')]);
+    const { lanes, all } = known.choose(NONE, ({ apiKeyId }) => apiKeyId !== '1');
+    assert.deepEqual([lanes.map(({ apiKeyId }) => apiKeyId), all], [['2'], true]);
+    known.looked(lanes, [], []);
+    assert.deepEqual(keysOf(known), ['1']);
+  });
+
+  it('are kept where a job came while the look was under way', () => {
+    const known = new KnownLanes();
+    known.found([lane('1')]);
+    const { lanes } = known.choose(NONE);
+    known.add(job('1'));
+    known.add(job('3'));
+    known.looked(lanes, [], []);
+    assert.deepEqual(keysOf(known), ['1', '3']);
+  });
+
+  it('go behind the others where nothing of them found room', () => {
+    const known = new KnownLanes();
+    known.found(Array.from({ length: 40 }, (_, index) => lane(String(index))));
+    const first = known.choose(NONE);
+    assert.equal(first.all, false);
+    known.looked(
+      first.lanes,
+      first.lanes.map(({ apiKeyId }) => job(apiKeyId)),
+      [],
+    );
+    const second = keysOf(known);
+    for (let index = 32; index < 40; index += 1) assert.ok(second.includes(String(index)));
+  });
+});
