@@ -20,11 +20,13 @@ export class EventQueue {
     const heap = this.#heap;
     let place = heap.length;
     heap.push(entry);
+    // Indices below the length, here and in #sink, so that an entry is there.
     while (place > 0) {
-      const parent = (place - 1) >> 1;
-      if (!before(entry, heap[parent])) break;
-      heap[place] = heap[parent];
-      place = parent;
+      const above = (place - 1) >> 1;
+      const parent = heap[above]!;
+      if (!before(entry, parent)) break;
+      heap[place] = parent;
+      place = above;
     }
     heap[place] = entry;
   }
@@ -33,12 +35,22 @@ export class EventQueue {
     this.at(this.#nowMs + ms, act);
   }
 
+  /** @returns how to cancel it */
+  cancellable(ms: number, act: () => void): () => void {
+    let cancelled = false;
+    this.in(ms, () => {
+      if (!cancelled) act();
+    });
+    return () => {
+      cancelled = true;
+    };
+  }
+
   /** Until nothing is left or `done` says so. */
   run(done: () => boolean): void {
-    while (this.#heap.length > 0 && !done()) {
-      const first = this.#heap[0];
-      const last = this.#heap.pop()!;
-      if (this.#heap.length > 0) this.#sink(last);
+    for (let [first] = this.#heap; first !== undefined && !done(); [first] = this.#heap) {
+      const last = this.#heap.pop();
+      if (last !== undefined && this.#heap.length > 0) this.#sink(last);
       this.#nowMs = first.atMs;
       first.act();
     }
@@ -50,9 +62,10 @@ export class EventQueue {
     for (;;) {
       let child = 2 * place + 1;
       if (child >= heap.length) break;
-      if (child + 1 < heap.length && before(heap[child + 1], heap[child])) child += 1;
-      if (!before(heap[child], entry)) break;
-      heap[place] = heap[child];
+      if (child + 1 < heap.length && before(heap[child + 1]!, heap[child]!)) child += 1;
+      const least = heap[child]!;
+      if (!before(least, entry)) break;
+      heap[place] = least;
       place = child;
     }
     heap[place] = entry;

@@ -1,77 +1,124 @@
 /**
- * The ideal that the policy is measured against: one central queue that knows every engine at every
- * instant, gives the head of the line to the fastest engine that is free, and never binds a job
- * early. It pays the same for the database and the wire as the real thing.
+ * The ideal that dispatch is measured against: one central queue, in the product's order of turns,
+ * that knows every engine at every instant, gives the head of the line to the fastest engine that
+ * is free, and never binds a job early. It pays the same for the database and the wire as the real
+ * thing.
  */
+import { orderJobs } from '../../control-plane/src/domain/dispatch/job-turns.ts';
 import { EventQueue } from './event-queue.ts';
+import { type ListedJob, listed } from './job-table.ts';
 import { DISPATCH_MS } from './simulated-replica.ts';
 import { type NodeKind, type Scenario, type SimulatedJob, serviceMs } from './workload.ts';
 
 /** When a job was begun and done, ms since its submission. */
 export interface JobTimes {
-  waitMs: number;
-  totalMs: number;
+  readonly waitMs: number;
+  readonly totalMs: number;
 }
 
+/** Engines of one kind are as good as each other. */
+interface Engines {
+  readonly slowness: number;
+  free: number;
+  /** Gone with their nodes once their image is done. */
+  vanishing: number;
+}
+
+class IdealQueue {
+  readonly events = new EventQueue();
+  readonly times = new Map<SimulatedJob, JobTimes>();
+  readonly #engines: readonly Engines[];
+  readonly #waiting = new Set<SimulatedJob>();
+  readonly #accounts = new Map<string, number>();
+  readonly #apiKeys = new Map<string, number>();
+
+  constructor(fleet: readonly NodeKind[]) {
+    const kinds = new Map<number, Engines>();
+    for (const { slowness, engines } of fleet) {
+      const kind = kinds.get(slowness) ?? { slowness, free: 0, vanishing: 0 };
+      kind.free += engines;
+      kinds.set(slowness, kind);
+    }
+    this.#engines = [...kinds.values()].sort((a, b) => a.slowness - b.slowness);
+  }
+
+  submit(job: SimulatedJob): void {
+    this.#waiting.add(job);
+    this.#begin();
+  }
+
+  vanish({ slowness, engines }: NodeKind): void {
+    for (const kind of this.#engines) {
+      if (kind.slowness !== slowness) continue;
+      const idle = Math.min(engines, kind.free);
+      kind.free -= idle;
+      // What runs there ends elsewhere in the real fleet; here the engine is gone after it.
+      kind.vanishing += engines - idle;
+    }
+  }
+
+  #begin(): void {
+    if (this.#waiting.size === 0 || !this.#engines.some(({ free }) => free > 0)) return;
+    const { nowMs } = this.events;
+    const waiting = [...this.#waiting].map(job => listed(job, nowMs));
+    const shares = { accounts: this.#accounts, apiKeys: this.#apiKeys };
+    for (const next of orderJobs(waiting, shares)) {
+      const fastest = this.#engines.find(({ free }) => free > 0);
+      if (fastest === undefined) return;
+      this.#run(next, fastest);
+    }
+  }
+
+  #run({ simulated: job }: ListedJob, engines: Engines): void {
+    const waitMs = this.events.nowMs - job.arrivesMs + DISPATCH_MS;
+    const workMs = serviceMs(job, engines.slowness);
+    this.times.set(job, { waitMs, totalMs: waitMs + workMs });
+    this.#waiting.delete(job);
+    this.#count(job, 1);
+    engines.free -= 1;
+    this.events.in(workMs, () => {
+      this.#count(job, -1);
+      if (engines.vanishing > 0) engines.vanishing -= 1;
+      else engines.free += 1;
+      this.#begin();
+    });
+  }
+
+  #count({ accountId, apiKeyId }: SimulatedJob, change: 1 | -1): void {
+    this.#accounts.set(accountId, (this.#accounts.get(accountId) ?? 0) + change);
+    this.#apiKeys.set(apiKeyId, (this.#apiKeys.get(apiKeyId) ?? 0) + change);
+  }
+}
+
+/** Times by job. */
 export function runIdealQueue(
   scenario: Scenario,
   fleet: readonly NodeKind[],
   jobs: readonly SimulatedJob[],
-): JobTimes[] {
-  const events = new EventQueue();
-  const times: JobTimes[] = jobs.map(() => ({ waitMs: 0, totalMs: 0 }));
-  const waiting: SimulatedJob[] = [];
-  let head = 0;
-  let done = 0;
-  // By slowness: engines of one kind are as good as each other.
-  const free = new Map<number, number>();
-  for (const { slowness, engines } of fleet) {
-    free.set(slowness, (free.get(slowness) ?? 0) + engines);
-  }
-  const kinds = [...free.keys()].sort((a, b) => a - b);
-  const vanished = new Map<number, number>();
-  const start = () => {
-    while (head < waiting.length) {
-      const slowness = kinds.find(kind => free.get(kind)! > 0);
-      if (slowness === undefined) return;
-      const job = waiting[head++];
-      free.set(slowness, free.get(slowness)! - 1);
-      const waitMs = events.nowMs - job.arrivesMs + DISPATCH_MS;
-      const workMs = serviceMs(job, slowness);
-      times[job.index] = { waitMs, totalMs: waitMs + workMs };
-      events.in(workMs, () => {
-        done += 1;
-        const gone = vanished.get(slowness) ?? 0;
-        if (gone > 0) vanished.set(slowness, gone - 1);
-        else free.set(slowness, free.get(slowness)! + 1);
-        start();
-      });
-    }
-  };
-  for (const job of jobs) {
-    events.at(job.arrivesMs, () => {
-      waiting.push(job);
-      start();
+): ReadonlyMap<SimulatedJob, JobTimes> {
+  const queue = new IdealQueue(fleet);
+  const lostAtMs = vanishingAtMs(scenario, jobs);
+  if (lostAtMs !== undefined) {
+    queue.events.at(lostAtMs, () => {
+      for (const node of vanishing(scenario, fleet)) queue.vanish(node);
     });
   }
-  const { vanishing } = scenario;
-  if (vanishing !== undefined) {
-    events.at(jobs[Math.floor(jobs.length * vanishing.afterShare)].arrivesMs, () => {
-      for (const node of vanishingNodes(scenario, fleet)) {
-        const { slowness, engines } = fleet[node];
-        const idle = Math.min(engines, free.get(slowness)!);
-        free.set(slowness, free.get(slowness)! - idle);
-        // What runs there ends elsewhere in the real fleet; here the engine is gone after it.
-        vanished.set(slowness, (vanished.get(slowness) ?? 0) + engines - idle);
-      }
-    });
-  }
-  events.run(() => done === jobs.length);
-  return times;
+  for (const job of jobs) queue.events.at(job.arrivesMs, () => queue.submit(job));
+  queue.events.run(() => queue.times.size === jobs.length);
+  return queue.times;
 }
 
-/** Indices, spread evenly over the kinds. */
-export function vanishingNodes(scenario: Scenario, fleet: readonly NodeKind[]): number[] {
+/** When the nodes are lost; undefined: never. */
+export function vanishingAtMs(
+  { vanishing }: Scenario,
+  jobs: readonly SimulatedJob[],
+): number | undefined {
+  if (vanishing === undefined) return undefined;
+  return jobs[Math.floor(jobs.length * vanishing.afterShare)]?.arrivesMs;
+}
+
+/** Those that are lost, spread evenly over the kinds. */
+export function vanishing<T>(scenario: Scenario, nodes: readonly T[]): T[] {
   const every = Math.round(1 / (scenario.vanishing?.share ?? 1));
-  return fleet.flatMap((_, index) => (index % every === 0 ? [index] : []));
+  return nodes.filter((_, index) => index % every === 0);
 }

@@ -1,44 +1,122 @@
-/** The jobs table of a simulation: what waits, in the queue's order, and who may claim it. */
+/**
+ * The jobs table of a simulation: what is open, lane by lane in the queue's order, and who may
+ * claim it.
+ */
+import type { QueuedJob } from '../../control-plane/src/domain/dispatch/dispatch-core.ts';
+import {
+  type JobLane,
+  type LaneRead,
+  laneKey,
+  queuePositionMs,
+} from '../../control-plane/src/domain/dispatch/job-turns.ts';
 import type { SimulatedJob } from './workload.ts';
 
+/** A job as the table lists it. */
+export interface ListedJob extends QueuedJob {
+  readonly simulated: SimulatedJob;
+}
+
+/** Both in the order the jobs came in, which within a lane is the queue's. */
+interface Lane {
+  readonly open: SimulatedJob[];
+  /** Those without a lease. */
+  readonly free: SimulatedJob[];
+}
+
 export class JobTable {
-  readonly jobs: readonly SimulatedJob[];
-  /** Indices of jobs without a lease, ascending: the order they came in. */
-  readonly #free: number[] = [];
+  readonly #lanes = new Map<string, Lane>();
 
-  constructor(jobs: readonly SimulatedJob[]) {
-    this.jobs = jobs;
-  }
-
-  get waiting(): number {
-    return this.#free.length;
-  }
-
-  /** Submitted, or given back. */
-  put(job: SimulatedJob): void {
-    this.#free.splice(this.#placeOf(job.index), 0, job.index);
+  /** Submitted. */
+  insert(job: SimulatedJob): void {
+    const lane = this.#laneOf(job);
+    insertInOrder(lane.open, job);
+    insertInOrder(lane.free, job);
   }
 
   /** Compare-and-set: false where another replica was faster. */
   claim(job: SimulatedJob): boolean {
-    const place = this.#placeOf(job.index);
-    if (this.#free[place] !== job.index) return false;
-    this.#free.splice(place, 1);
-    return true;
+    return remove(this.#laneOf(job).free, job);
   }
 
-  first(count: number): SimulatedJob[] {
-    return this.#free.slice(0, count).map(index => this.jobs[index]);
+  /** Given back. */
+  release(job: SimulatedJob): void {
+    insertInOrder(this.#laneOf(job).free, job);
   }
 
-  #placeOf(index: number): number {
-    let low = 0;
-    let high = this.#free.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (this.#free[middle] < index) low = middle + 1;
-      else high = middle;
-    }
-    return low;
+  /** Done. */
+  finish(job: SimulatedJob): void {
+    remove(this.#laneOf(job).open, job);
   }
+
+  listLanes(nowMs: number): JobLane[] {
+    return [...this.#lanes.values()].flatMap(({ open: [first] }) => {
+      if (first === undefined) return [];
+      const { mode, accountId, apiKeyId, arrivesMs } = first;
+      const firstQueueAtMs = queuePositionMs(mode, arrivesMs);
+      const lane = { needsDownload: false, mode, accountId, apiKeyId };
+      return [{ ...lane, firstQueueAtMs, readAtMs: nowMs }];
+    });
+  }
+
+  /** The first ones of each lane, `limit` at most together. */
+  listClaimable(limit: number, lanes: readonly LaneRead[], nowMs: number): ListedJob[] {
+    const eachMax = Math.max(1, Math.floor(limit / lanes.length));
+    return lanes
+      .flatMap(lane => this.#lanes.get(laneKey(lane))?.free.slice(0, eachMax) ?? [])
+      .slice(0, limit)
+      .map(job => listed(job, nowMs));
+  }
+
+  #laneOf(job: SimulatedJob): Lane {
+    const key = laneKey({ ...job, needsDownload: false });
+    const known = this.#lanes.get(key);
+    if (known !== undefined) return known;
+    const lane: Lane = { open: [], free: [] };
+    this.#lanes.set(key, lane);
+    return lane;
+  }
+}
+
+export function listed(simulated: SimulatedJob, nowMs: number): ListedJob {
+  const { index, mode, accountId, apiKeyId, arrivesMs, pixels, inputFormat, outputFormat } =
+    simulated;
+  return {
+    simulated,
+    id: String(index),
+    state: 'ready',
+    mode,
+    accountId,
+    apiKeyId,
+    createdAtMs: arrivesMs,
+    readAtMs: nowMs,
+    startedAtMs: null,
+    takeovers: 0,
+    input: { format: inputFormat, width: pixels, height: 1 },
+    sourceHost: null,
+    outputFormat,
+  };
+}
+
+function insertInOrder(jobs: SimulatedJob[], job: SimulatedJob): void {
+  jobs.splice(placeOf(jobs, job), 0, job);
+}
+
+/** False: it was not there. */
+function remove(jobs: SimulatedJob[], job: SimulatedJob): boolean {
+  const place = placeOf(jobs, job);
+  if (jobs[place] !== job) return false;
+  jobs.splice(place, 1);
+  return true;
+}
+
+function placeOf(jobs: readonly SimulatedJob[], { index }: SimulatedJob): number {
+  let low = 0;
+  let high = jobs.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    // In the loop, so that it is there.
+    if (jobs[middle]!.index < index) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }

@@ -1,10 +1,11 @@
 /**
- * The dispatch policy against an ideal central queue, in simulated time:
+ * Dispatch against an ideal central queue, in simulated time:
  * `sh bin/node24 bench/dispatch-simulator/main.ts [jobs]`, 200,000 unless given. Repeatable to the
  * last digit: everything comes from the seed.
  */
+import assert from 'node:assert/strict';
 import { writeResults } from '../results.ts';
-import { quantile, settled, simulate } from './simulation.ts';
+import { type ComparedJob, quantile, settled, simulate } from './simulation.ts';
 import type { Scenario } from './workload.ts';
 
 const JOBS = Number(process.argv[2] ?? 200_000);
@@ -17,19 +18,22 @@ const results: Record<string, unknown> = {};
 
 function compare(scenario: Scenario): void {
   const startedMs = performance.now();
-  const { policy, ideal, refusals, lostClaims } = simulate(scenario);
-  const [ours, best] = [settled(policy), settled(ideal)];
-  const p99 = (times: readonly number[]) => quantile(times, 0.99);
-  const total = p99(ours.map(job => job.totalMs)) / p99(best.map(job => job.totalMs));
-  const waits = ours.map(job => job.waitMs);
-  const idealWaits = best.map(job => job.waitMs);
+  const { jobs, refusals, lostClaims } = simulate(scenario);
+  const counted = settled(jobs);
+  const sync = counted.filter(({ job }) => job.mode === 'sync');
   const name = `nodes${scenario.nodes} replicas${scenario.replicas} load${scenario.load}`;
   results[name] = {
-    p99TotalRatio: round(total),
-    p99WaitRatio: round(p99(waits) / p99(idealWaits)),
-    p99WaitMs: Math.round(p99(waits)),
-    idealP99WaitMs: Math.round(p99(idealWaits)),
-    medianWaitMs: Math.round(quantile(waits, 0.5)),
+    p99TotalRatio: ratio(counted, 'totalMs'),
+    p99WaitRatio: ratio(counted, 'waitMs'),
+    syncP99WaitRatio: ratio(sync, 'waitMs'),
+    p99WaitMs: Math.round(p99(counted.map(({ ours }) => ours.waitMs))),
+    syncP99WaitMs: Math.round(p99(sync.map(({ ours }) => ours.waitMs))),
+    medianWaitMs: Math.round(
+      quantile(
+        counted.map(({ ours }) => ours.waitMs),
+        0.5,
+      ),
+    ),
     refusalsPerJob: round(refusals / scenario.jobs),
     lostClaimsPerJob: round(lostClaims / scenario.jobs),
   };
@@ -37,19 +41,29 @@ function compare(scenario: Scenario): void {
   console.error(name, JSON.stringify(results[name]), `${tookS} s`);
 }
 
+function ratio(jobs: readonly ComparedJob[], measure: 'waitMs' | 'totalMs'): number {
+  const ours = p99(jobs.map(job => job.ours[measure]));
+  return round(ours / p99(jobs.map(job => job.ideal[measure])));
+}
+
+function p99(values: readonly number[]): number {
+  return quantile(values, 0.99);
+}
+
 /** Windows of arrivals, from the loss on, until one and all after it are as good as before. */
 function recovery(scenario: Scenario): void {
-  const { policy, arrivesMs } = simulate(scenario);
-  const lostAtMs = arrivesMs[Math.floor(scenario.jobs * scenario.vanishing!.afterShare)];
-  // What the smaller fleet does once it is settled.
-  const after = { from: lostAtMs + 60_000, to: Number.POSITIVE_INFINITY };
+  const { jobs, lostAtMs } = simulate(scenario);
+  assert.ok(lostAtMs !== undefined, 'nodes vanish');
   const totals = (from: number, to: number) =>
-    policy.filter((_, at) => arrivesMs[at] >= from && arrivesMs[at] < to).map(job => job.totalMs);
-  const steadyMs = quantile(totals(after.from, after.to), 0.99);
+    jobs
+      .filter(({ job }) => job.arrivesMs >= from && job.arrivesMs < to)
+      .map(({ ours }) => ours.totalMs);
+  // What the smaller fleet does once it is settled.
+  const steadyMs = p99(totals(lostAtMs + 60_000, Number.POSITIVE_INFINITY));
   let recoveredMs = 0;
   for (let from = lostAtMs; from < lostAtMs + 60_000; from += RECOVERY_WINDOW_MS) {
-    const p99 = quantile(totals(from, from + RECOVERY_WINDOW_MS), 0.99);
-    if (p99 > 1.3 * steadyMs) recoveredMs = from + RECOVERY_WINDOW_MS - lostAtMs;
+    const windowMs = p99(totals(from, from + RECOVERY_WINDOW_MS));
+    if (windowMs > 1.3 * steadyMs) recoveredMs = from + RECOVERY_WINDOW_MS - lostAtMs;
   }
   const name = `recovery nodes${scenario.nodes} load${scenario.load}`;
   results[name] = { recoveredAfterMs: recoveredMs, steadyP99TotalMs: Math.round(steadyMs) };

@@ -1,41 +1,46 @@
 /**
  * One control plane: its own stale view of every node, made by NodeView from the reports that reach
- * it, and the steps of the dispatcher with what the database and the wire cost. Every choice is
- * pickNode's and orderJobs's.
+ * it, and what the database and the wire cost around the product's own rounds: what begins and when
+ * is DispatchCore's and RoundLoop's.
  */
+import assert from 'node:assert/strict';
 import {
-  type JobNeeds,
-  megapixelsOf,
+  DispatchCore,
+  LIST_MAX,
+  type Placed,
+  type RunEnd,
+  type Step,
+} from '../../control-plane/src/domain/dispatch/dispatch-core.ts';
+import {
   type NodeSnapshot,
-  pickNode,
+  needsOf,
 } from '../../control-plane/src/domain/dispatch/dispatch-policy.ts';
-import { orderJobs } from '../../control-plane/src/domain/dispatch/job-turns.ts';
 import {
   type NodeReport,
   NodeView,
   type Reservation,
 } from '../../control-plane/src/domain/dispatch/node-view.ts';
+import { RoundLoop } from '../../control-plane/src/services/round-loop.ts';
 import type { EventQueue } from './event-queue.ts';
-import type { JobTable } from './job-table.ts';
+import { type JobTable, type ListedJob, listed } from './job-table.ts';
 import type { SimulatedNode } from './simulated-node.ts';
 import type { SimulatedJob } from './workload.ts';
 
 /** One statement. */
 const DATABASE_MS = 2;
 /** One way. */
-export const WIRE_MS = 1;
-/** What the ideal pays too: a look, a claim, the header. */
+const WIRE_MS = 1;
+/** What the ideal pays too: a read of the queue, a claim, the header. */
 export const DISPATCH_MS = 2 * DATABASE_MS + WIRE_MS;
 /** A node that does not answer a header within this refuses. */
 const ADMISSION_TIMEOUT_MS = 5000;
 /** Until a connection to a machine that is gone is given up: keep-alive and its time-out. */
 const CONNECTION_LOST_MS = 30_000;
+/** As services/dispatch has them. */
 const POLL_MS = 1000;
-const LIST_MAX = 64;
 const REFUSALS_MAX = 8;
-const RETRY_MS_MIN = 5;
-/** After a report, for the replica whose attempt made the room (services/dispatch/dispatcher.ts). */
-const REPORT_PAUSE_MS = 10;
+/** A fleet of one kind of formats: no job waits for a node that can do it. */
+const NO_NODE_GRACE_MS = 60_000;
 
 /** What the simulation counts. */
 export interface ReplicaObserver {
@@ -50,231 +55,227 @@ export interface ReplicaOptions {
   readonly nodes: readonly SimulatedNode[];
   readonly random: () => number;
   readonly observer: ReplicaObserver;
+  /** When it starts. */
   readonly phaseMs: number;
 }
 
-export class SimulatedReplica {
-  readonly #options: ReplicaOptions;
-  readonly #views: NodeView[];
-  readonly #dirty = new Set<number>();
-  readonly #bySlot: (NodeSnapshot | undefined)[];
-  readonly #indices: ReadonlyMap<string, number>;
-  #snapshots: NodeSnapshot[] | undefined;
-  readonly #mine = new Set<SimulatedJob>();
-  #looking = false;
-  #lookAgain = false;
-  #waiting = false;
-  #retryAtMs = Number.POSITIVE_INFINITY;
-
-  constructor(options: ReplicaOptions) {
-    this.#options = options;
-    this.#views = options.nodes.map(node => new NodeView(node.abilities));
-    this.#bySlot = options.nodes.map(() => undefined);
-    this.#indices = new Map(options.nodes.map(({ abilities }, at) => [abilities.nodeId, at]));
-    options.events.in(options.phaseMs, () => this.#poll());
-  }
-
-  report(node: number, report: NodeReport): void {
-    this.#options.events.in(WIRE_MS, () => {
-      this.#views[node].take(report, this.#options.events.nowMs);
-      this.#changed(node);
-      if (this.#waiting) this.#retryIn(REPORT_PAUSE_MS * (0.5 + this.#options.random()));
-    });
-  }
-
-  /** Its stream has been silent for too long. */
-  lose(node: number): void {
-    this.#views[node].lost();
-    this.#changed(node);
-  }
-
-  submitted(job: SimulatedJob): void {
-    const taken = this.#waiting ? undefined : this.#take(job);
-    if (taken !== undefined) this.#claim(job, taken);
-    else this.#waiting = true;
-  }
-
-  #poll(): void {
-    this.#look();
-    this.#options.events.in(POLL_MS, () => this.#poll());
-  }
-
-  #changed(node: number): void {
-    this.#dirty.add(node);
-  }
-
-  #nodes(): readonly NodeSnapshot[] {
-    if (this.#dirty.size === 0 && this.#snapshots !== undefined) return this.#snapshots;
-    let same = this.#snapshots !== undefined;
-    for (const node of this.#dirty) {
-      const before = this.#bySlot[node];
-      const now = this.#views[node].snapshot();
-      this.#bySlot[node] = now;
-      if (before === undefined || now === undefined) same = false;
-      else if (same) this.#snapshots![this.#places.get(node)!] = now;
-    }
-    this.#dirty.clear();
-    if (!same) this.#rebuild();
-    return this.#snapshots!;
-  }
-
-  readonly #places = new Map<number, number>();
-
-  #rebuild(): void {
-    this.#snapshots = [];
-    for (const [node, snapshot] of this.#bySlot.entries()) {
-      if (snapshot === undefined) continue;
-      this.#places.set(node, this.#snapshots.length);
-      this.#snapshots.push(snapshot);
-    }
-  }
-
-  #look(): void {
-    if (this.#looking) {
-      this.#lookAgain = true;
-      return;
-    }
-    const { events, table } = this.#options;
-    if (table.waiting === 0) return;
-    this.#looking = true;
-    events.in(DATABASE_MS, () => {
-      this.#looking = false;
-      this.#waiting = false;
-      const listed = table.first(LIST_MAX);
-      this.#place(listed.filter(job => !this.#mine.has(job)));
-      if (listed.length === LIST_MAX) this.#waiting = true;
-      if (!this.#lookAgain) return;
-      this.#lookAgain = false;
-      this.#look();
-    });
-  }
-
-  #place(jobs: readonly SimulatedJob[]): void {
-    const { nowMs } = this.#options.events;
-    const waiting = jobs.map(job => ({
-      job,
-      mode: 'sync' as const,
-      accountId: 'one',
-      apiKeyId: 'one',
-      createdAtMs: job.arrivesMs,
-      readAtMs: nowMs,
-    }));
-    for (const { job } of orderJobs(waiting, { accounts: new Map(), apiKeys: new Map() })) {
-      const taken = this.#take(job);
-      if (taken === undefined) this.#waiting = true;
-      else this.#claim(job, taken);
-    }
-  }
-
-  #take(job: SimulatedJob): Taken | undefined {
-    const { events, random } = this.#options;
-    const choice = pickNode(this.#nodes(), needsOf(job), {
-      nowMs: events.nowMs,
-      waitedMs: events.nowMs - job.arrivesMs,
-      random,
-    });
-    if (choice.kind === 'busy') this.#retryIn(choice.retryInMs);
-    if (choice.kind !== 'picked') return undefined;
-    const node = this.#indices.get(choice.node.nodeId)!;
-    const held = this.#views[node].reserve(megapixelsOf(job.pixels));
-    this.#changed(node);
-    return { node, held, waitMsMax: choice.waitMsMax };
-  }
-
-  #retryIn(ms: number | undefined): void {
-    if (ms === undefined) return;
-    const { events } = this.#options;
-    const atMs = events.nowMs + Math.max(RETRY_MS_MIN, ms);
-    if (atMs >= this.#retryAtMs) return;
-    this.#retryAtMs = atMs;
-    events.at(atMs, () => {
-      if (this.#retryAtMs !== atMs) return;
-      this.#retryAtMs = Number.POSITIVE_INFINITY;
-      this.#look();
-    });
-  }
-
-  #claim(job: SimulatedJob, taken: Taken): void {
-    const { events, table, observer } = this.#options;
-    this.#mine.add(job);
-    events.in(DATABASE_MS, () => {
-      if (table.claim(job)) return this.#attempt(job, taken, 1);
-      observer.claimLost();
-      this.#mine.delete(job);
-      this.#end(taken, false);
-      this.#look();
-    });
-  }
-
-  #attempt(job: SimulatedJob, taken: Taken, asked: number): void {
-    const { events, nodes, observer } = this.#options;
-    const node = nodes[taken.node];
-    events.in(WIRE_MS, () => {
-      if (node.gone) {
-        events.in(ADMISSION_TIMEOUT_MS, () => {
-          this.#views[taken.node].judge('fault', events.nowMs);
-          this.#refused(job, taken, asked);
-        });
-        return;
-      }
-      let over = false;
-      const admitted = node.admit(job, taken.waitMsMax, startedMs => {
-        over = true;
-        events.in(WIRE_MS, () => {
-          this.#views[taken.node].judge('well', events.nowMs);
-          this.#mine.delete(job);
-          this.#end(taken, false);
-          observer.finished(job, startedMs);
-          if (this.#waiting) this.#look();
-        });
-      });
-      if (!admitted) {
-        observer.refused();
-        events.in(WIRE_MS, () => this.#refused(job, taken, asked));
-        return;
-      }
-      events.in(WIRE_MS, () => this.#views[taken.node].admitted(taken.held));
-      node.onVanish(() => {
-        if (!over) events.in(CONNECTION_LOST_MS, () => this.#lost(job, taken));
-      });
-    });
-  }
-
-  #refused(job: SimulatedJob, taken: Taken, asked: number): void {
-    this.#end(taken, true);
-    const next = asked < REFUSALS_MAX ? this.#take(job) : undefined;
-    if (next !== undefined) this.#attempt(job, next, asked + 1);
-    else this.#giveBack(job);
-  }
-
-  #lost(job: SimulatedJob, taken: Taken): void {
-    this.#views[taken.node].judge('fault', this.#options.events.nowMs);
-    this.#end(taken, false);
-    this.#giveBack(job);
-  }
-
-  #giveBack(job: SimulatedJob): void {
-    const { events, table } = this.#options;
-    events.in(DATABASE_MS, () => {
-      this.#mine.delete(job);
-      table.put(job);
-      this.#waiting = true;
-      this.#look();
-    });
-  }
-
-  #end({ node, held }: Taken, full: boolean): void {
-    this.#views[node].end(held, full);
-    this.#changed(node);
-  }
+/** A node as this replica knows it. */
+interface KnownNode {
+  readonly node: SimulatedNode;
+  readonly view: NodeView;
 }
 
-interface Taken {
-  readonly node: number;
+/** Room taken on a node. */
+interface Offer {
+  readonly known: KnownNode;
   readonly held: Reservation;
   readonly waitMsMax: number;
 }
 
-function needsOf({ inputFormat, outputFormat, pixels }: SimulatedJob): JobNeeds {
-  return { inputFormat, outputFormat, pixels };
+export class SimulatedReplica {
+  readonly #options: ReplicaOptions;
+  readonly #core: DispatchCore<ListedJob, Offer, undefined>;
+  readonly #loop: RoundLoop;
+  readonly #nodes: ReadonlyMap<string, KnownNode>;
+  /** Of all nodes, while nothing has changed. */
+  #snapshots: NodeSnapshot[] | undefined;
+
+  constructor(options: ReplicaOptions) {
+    const { events, nodes, random, phaseMs } = options;
+    this.#options = options;
+    const now = () => events.nowMs;
+    this.#nodes = new Map(
+      nodes.map(node => {
+        return [node.abilities.nodeId, { node, view: new NodeView(node.abilities) }];
+      }),
+    );
+    this.#core = new DispatchCore({
+      room: {
+        snapshots: () => this.#allSnapshots(),
+        offer: (node, megapixels, waitMsMax) => this.#offer(node.nodeId, megapixels, waitMsMax),
+        downloads: {
+          hasRoom: () => false,
+          hasRoomFor: () => false,
+          fullHosts: () => [],
+          begin: (): undefined => undefined,
+        },
+      },
+      noNodeGraceMs: NO_NODE_GRACE_MS,
+      random,
+      now,
+    });
+    this.#loop = new RoundLoop({
+      pollMs: POLL_MS,
+      begin: anew => this.#begin(anew),
+      clock: { now, after: (ms, act) => events.cancellable(ms, act) },
+    });
+    events.in(phaseMs, () => this.#loop.start());
+  }
+
+  report(nodeId: string, report: NodeReport): void {
+    this.#options.events.in(WIRE_MS, () => {
+      this.#knownNode(nodeId).view.take(report, this.#options.events.nowMs);
+      this.#changed();
+      this.#loop.wakeIn(this.#core.roomChanged('reported'));
+    });
+  }
+
+  /** Its stream has been silent for too long. */
+  lose(nodeId: string): void {
+    this.#knownNode(nodeId).view.lost();
+    this.#changed();
+  }
+
+  submitted(job: SimulatedJob): void {
+    this.#carryOut(this.#core.submitted(listed(job, this.#options.events.nowMs)));
+  }
+
+  #knownNode(nodeId: string): KnownNode {
+    const known = this.#nodes.get(nodeId);
+    assert.ok(known !== undefined, 'every node is known from the beginning');
+    return known;
+  }
+
+  #changed(): void {
+    this.#snapshots = undefined;
+  }
+
+  #allSnapshots(): readonly NodeSnapshot[] {
+    if (this.#snapshots === undefined) {
+      this.#snapshots = [];
+      for (const { view } of this.#nodes.values()) {
+        const snapshot = view.snapshot();
+        if (snapshot !== undefined) this.#snapshots.push(snapshot);
+      }
+    }
+    return this.#snapshots;
+  }
+
+  #offer(nodeId: string, megapixels: number, waitMsMax: number): Offer {
+    const known = this.#knownNode(nodeId);
+    const held = known.view.reserve(megapixels);
+    this.#changed();
+    return { known, held, waitMsMax };
+  }
+
+  #begin(anew: boolean): void {
+    if (anew) this.#core.outdate();
+    if (!this.#core.beginRound()) {
+      this.#loop.roundEnded();
+      return;
+    }
+    const { events, table } = this.#options;
+    const { lanesOutdated } = this.#core;
+    events.in(lanesOutdated ? DATABASE_MS : 0, () => {
+      if (lanesOutdated) this.#core.lanesRead(table.listLanes(events.nowMs));
+      const chosen = this.#core.chooseLanes();
+      events.in(chosen.lanes.length === 0 ? 0 : DATABASE_MS, () => {
+        const jobs = table.listClaimable(LIST_MAX, chosen.lanes, events.nowMs);
+        this.#carryOut(this.#core.place(chosen, jobs));
+        this.#loop.roundEnded();
+      });
+    });
+  }
+
+  #carryOut({ placed, wakeInMs }: Step<ListedJob, Offer, undefined>): void {
+    for (const one of placed) this.#claim(one);
+    this.#loop.wakeIn(wakeInMs);
+  }
+
+  #claim({ job, placement }: Placed<ListedJob, Offer, undefined>): void {
+    assert.ok(placement.kind === 'node', 'every job has its image, and none is due to fail');
+    const { offer } = placement;
+    const { events, table, observer } = this.#options;
+    events.in(DATABASE_MS, () => {
+      if (table.claim(job.simulated)) return this.#attempt(job, offer, 1);
+      observer.claimLost();
+      this.#endOffer(offer, false);
+      this.#ended(job, { kind: 'not-claimed' });
+    });
+  }
+
+  #attempt(job: ListedJob, offer: Offer, asked: number): void {
+    const { events, observer } = this.#options;
+    const { node, view } = offer.known;
+    events.in(WIRE_MS, () => {
+      if (node.gone) {
+        events.in(ADMISSION_TIMEOUT_MS, () => {
+          view.judge('fault', events.nowMs);
+          this.#refused(job, offer, asked);
+        });
+        return;
+      }
+      let over = false;
+      const admitted = node.admit(job.simulated, offer.waitMsMax, startedMs => {
+        over = true;
+        events.in(WIRE_MS, () => this.#done(job, offer, startedMs));
+      });
+      if (!admitted) {
+        observer.refused();
+        events.in(WIRE_MS, () => this.#refused(job, offer, asked));
+        return;
+      }
+      events.in(WIRE_MS, () => {
+        view.admitted(offer.held);
+        this.#core.memories.admitted(job.id);
+      });
+      node.onVanish(() => {
+        if (!over) events.in(CONNECTION_LOST_MS, () => this.#lost(job, offer));
+      });
+    });
+  }
+
+  #done(job: ListedJob, offer: Offer, startedMs: number): void {
+    const { events, table, observer } = this.#options;
+    offer.known.view.judge('well', events.nowMs);
+    observer.finished(job.simulated, startedMs);
+    this.#endOffer(offer, false);
+    events.in(DATABASE_MS, () => {
+      table.finish(job.simulated);
+      this.#ended(job, { kind: 'final' });
+    });
+  }
+
+  #refused(job: ListedJob, offer: Offer, asked: number): void {
+    this.#endOffer(offer, true);
+    const next = asked < REFUSALS_MAX ? this.#takeOffer(job) : undefined;
+    if (next === undefined) {
+      this.#core.memories.claimRefused(job.id);
+      this.#giveBack(job);
+    } else this.#attempt(job, next, asked + 1);
+  }
+
+  #takeOffer(job: ListedJob): Offer | undefined {
+    assert.ok(job.input !== null, 'every job has its image');
+    const needs = needsOf(job.input, job.outputFormat);
+    const { offer, wakeInMs } = this.#core.takeRoom(job, needs);
+    this.#loop.wakeIn(wakeInMs);
+    return offer;
+  }
+
+  #lost(job: ListedJob, offer: Offer): void {
+    offer.known.view.judge('fault', this.#options.events.nowMs);
+    this.#core.memories.nodeLost(job.id, offer.known.node.abilities.nodeId);
+    this.#endOffer(offer, false);
+    this.#giveBack(job);
+  }
+
+  #giveBack(job: ListedJob): void {
+    const { events, table } = this.#options;
+    events.in(DATABASE_MS, () => {
+      table.release(job.simulated);
+      this.#ended(job, { kind: 'open' });
+    });
+  }
+
+  #ended(job: ListedJob, end: RunEnd): void {
+    this.#core.runEnded(job, end);
+    this.#loop.wake();
+  }
+
+  #endOffer({ known, held }: Offer, full: boolean): void {
+    known.view.end(held, full);
+    this.#changed();
+    this.#loop.wakeIn(this.#core.roomChanged('ended'));
+  }
 }

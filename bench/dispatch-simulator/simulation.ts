@@ -1,26 +1,42 @@
 /**
- * A fleet in simulated time, running the dispatch policy as it is: nodes of mixed speed, images of
- * mixed size, several control planes that see the nodes by their last reports only.
+ * A fleet in simulated time under the product's own rounds: nodes of mixed speed, images of mixed
+ * size, callers of mixed volume, several control planes that see the nodes by their last reports
+ * only.
  */
+import assert from 'node:assert/strict';
 import { EventQueue } from './event-queue.ts';
-import { type JobTimes, runIdealQueue, vanishingNodes } from './ideal-queue.ts';
+import { type JobTimes, runIdealQueue, vanishing, vanishingAtMs } from './ideal-queue.ts';
 import { JobTable } from './job-table.ts';
 import { SimulatedNode } from './simulated-node.ts';
 import { SimulatedReplica } from './simulated-replica.ts';
-import { createRandom, makeFleet, makeJobs, type Scenario } from './workload.ts';
+import {
+  createRandom,
+  makeFleet,
+  makeJobs,
+  type Scenario,
+  type SimulatedJob,
+  STARTED_MS,
+} from './workload.ts';
 
 /** A stream silent for this long is a lost node (nodes/node-link.ts). */
 const SILENCE_MS = 5000;
 /** Of the jobs: those of a fleet that fills up say nothing. */
 const DROPPED_SHARE = 0.2;
 
+/** What became of one job under the product's rounds and in the ideal queue. */
+export interface ComparedJob {
+  readonly job: SimulatedJob;
+  readonly ours: JobTimes;
+  readonly ideal: JobTimes;
+}
+
 export interface Comparison {
-  readonly policy: readonly JobTimes[];
-  readonly ideal: readonly JobTimes[];
-  /** When each job came. */
-  readonly arrivesMs: readonly number[];
+  /** In the order they came. */
+  readonly jobs: readonly ComparedJob[];
   readonly refusals: number;
   readonly lostClaims: number;
+  /** When the nodes vanished; undefined: none did. */
+  readonly lostAtMs: number | undefined;
 }
 
 /** Runs both, over the same jobs and nodes. Every job ends, or it throws. */
@@ -29,67 +45,92 @@ export function simulate(scenario: Scenario): Comparison {
   const jobs = makeJobs(scenario, fleet);
   const ideal = runIdealQueue(scenario, fleet, jobs);
   const events = new EventQueue();
-  const table = new JobTable(jobs);
+  const table = new JobTable();
   const nodes = fleet.map((kind, index) => new SimulatedNode(index, kind, events));
-  const policy: JobTimes[] = jobs.map(() => ({ waitMs: -1, totalMs: -1 }));
-  const counts = { done: 0, refusals: 0, lostClaims: 0 };
+  const ours = new Map<SimulatedJob, JobTimes>();
+  let refusals = 0;
+  let lostClaims = 0;
   const observer = {
-    finished: (job: (typeof jobs)[number], startedMs: number) => {
-      if (policy[job.index].totalMs >= 0) throw new Error(`job ${job.index} was done twice`);
-      const { nowMs } = events;
+    finished: (job: SimulatedJob, startedMs: number) => {
+      assert.ok(!ours.has(job), `job ${job.index} is done once`);
       const { arrivesMs } = job;
-      policy[job.index] = { waitMs: startedMs - arrivesMs, totalMs: nowMs - arrivesMs };
-      counts.done += 1;
+      ours.set(job, { waitMs: startedMs - arrivesMs, totalMs: events.nowMs - arrivesMs });
     },
     refused: () => {
-      counts.refusals += 1;
+      refusals += 1;
     },
     claimLost: () => {
-      counts.lostClaims += 1;
+      lostClaims += 1;
     },
   };
   const replicas = Array.from({ length: scenario.replicas }, (_, index) => {
     const random = createRandom(scenario.seed + 1000 + index);
-    const phaseMs = 1000 * random();
+    const phaseMs = STARTED_MS * random();
     return new SimulatedReplica({ events, table, nodes, random, observer, phaseMs });
   });
-  for (const [index, node] of nodes.entries()) {
+  for (const node of nodes) {
+    const { nodeId } = node.abilities;
     node.onReport = report => {
-      for (const replica of replicas) replica.report(index, report);
+      for (const replica of replicas) replica.report(nodeId, report);
     };
     node.start();
   }
-  const random = createRandom(scenario.seed + 1);
-  const submit = (index: number) => {
-    table.put(jobs[index]);
-    replicas[Math.floor(random() * replicas.length)].submitted(jobs[index]);
-    // One arrival after the other, so that the heap stays small.
-    if (index + 1 < jobs.length) events.at(jobs[index + 1].arrivesMs, () => submit(index + 1));
-  };
-  events.at(jobs[0].arrivesMs, () => submit(0));
-  const { vanishing } = scenario;
-  if (vanishing !== undefined) {
-    events.at(jobs[Math.floor(jobs.length * vanishing.afterShare)].arrivesMs, () => {
-      for (const index of vanishingNodes(scenario, fleet)) {
-        nodes[index].vanish();
+  submitAll(jobs, events, createRandom(scenario.seed + 1), (job, random) => {
+    table.insert(job);
+    replicas[Math.floor(random * replicas.length)]?.submitted(job);
+  });
+  const lostAtMs = vanishingAtMs(scenario, jobs);
+  if (lostAtMs !== undefined) {
+    events.at(lostAtMs, () => {
+      for (const node of vanishing(scenario, nodes)) {
+        node.vanish();
         events.in(SILENCE_MS, () => {
-          for (const replica of replicas) replica.lose(index);
+          for (const replica of replicas) replica.lose(node.abilities.nodeId);
         });
       }
     });
   }
-  events.run(() => counts.done === jobs.length);
-  if (counts.done < jobs.length) throw new Error(`${jobs.length - counts.done} jobs never ended`);
-  const { refusals, lostClaims } = counts;
-  return { policy, ideal, arrivesMs: jobs.map(job => job.arrivesMs), refusals, lostClaims };
+  events.run(() => ours.size === jobs.length);
+  return { jobs: jobs.map(job => compared(job, ours, ideal)), refusals, lostClaims, lostAtMs };
+}
+
+/** One arrival after the other, so that the heap stays small. */
+function submitAll(
+  jobs: readonly SimulatedJob[],
+  events: EventQueue,
+  random: () => number,
+  submit: (job: SimulatedJob, random: number) => void,
+): void {
+  const coming = jobs.values();
+  const next = () => {
+    const { value: job } = coming.next();
+    if (job === undefined) return;
+    events.at(job.arrivesMs, () => {
+      submit(job, random());
+      next();
+    });
+  };
+  next();
+}
+
+function compared(
+  job: SimulatedJob,
+  ours: ReadonlyMap<SimulatedJob, JobTimes>,
+  ideal: ReadonlyMap<SimulatedJob, JobTimes>,
+): ComparedJob {
+  const [here, there] = [ours.get(job), ideal.get(job)];
+  assert.ok(here !== undefined && there !== undefined, `job ${job.index} ends`);
+  return { job, ours: here, ideal: there };
 }
 
 /** The jobs that count. */
-export function settled<T>(times: readonly T[]): readonly T[] {
-  return times.slice(Math.floor(times.length * DROPPED_SHARE));
+export function settled<T>(jobs: readonly T[]): readonly T[] {
+  return jobs.slice(Math.floor(jobs.length * DROPPED_SHARE));
 }
 
 export function quantile(values: readonly number[], share: number): number {
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))];
+  const sorted = values.toSorted((a, b) => a - b);
+  const value = sorted.at(Math.min(sorted.length - 1, Math.floor(sorted.length * share)));
+  assert.ok(value !== undefined, 'a quantile of something');
+  return value;
 }

@@ -2,6 +2,7 @@
  * The jobs and the nodes of a simulation, the same for the policy and for the ideal it is measured
  * against: everything random is drawn here, from the seed, before either begins.
  */
+import assert from 'node:assert/strict';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 
 export interface Scenario {
@@ -16,7 +17,11 @@ export interface Scenario {
 }
 
 export interface SimulatedJob {
+  /** In the order they come. */
   readonly index: number;
+  readonly accountId: string;
+  readonly apiKeyId: string;
+  readonly mode: 'sync' | 'async';
   readonly arrivesMs: number;
   readonly pixels: number;
   readonly inputFormat: InputFormat;
@@ -59,9 +64,25 @@ const OUTPUTS = [
   { format: 'avif', share: 0.1 },
 ] as const;
 
+/** Callers: a few send most of it, and there are more lanes than a round reads. */
+const ACCOUNTS = Array.from({ length: 24 }, (_, at) => ({
+  name: `account-${at}`,
+  weight: 1 / (at + 1),
+}));
+const ACCOUNTS_WEIGHT = ACCOUNTS.reduce((sum, { weight }) => sum + weight, 0);
+const CALLERS = ACCOUNTS.map(({ name, weight }) => ({ name, share: weight / ACCOUNTS_WEIGHT }));
+/** API keys of an account, used alike. */
+const KEYS = 2;
+const MODES = [
+  { mode: 'sync', share: 0.7 },
+  { mode: 'async', share: 0.3 },
+] as const;
+
 const INFER_MS = 250;
 export const DECODE_MS_PER_MEGAPIXEL = { jpeg: 10, png: 25, webp: 20, avif: 40, jxl: 60 } as const;
 export const ENCODE_MS_PER_MEGAPIXEL = { png: 50, webp: 35, avif: 65, jxl: 90 } as const;
+/** Every replica has started by then, and the first job comes. */
+export const STARTED_MS = 1000;
 /** Spread of what images of one size and format cost: about a quarter up or down. */
 const LUCK_SIGMA = 0.25;
 
@@ -82,7 +103,9 @@ function drawn<T extends { readonly share: number }>(of: readonly T[], random: (
     left -= entry.share;
     if (left < 0) return entry;
   }
-  return of[of.length - 1];
+  const last = of.at(-1);
+  assert.ok(last !== undefined, 'there is something to draw from');
+  return last;
 }
 
 export function makeFleet({ nodes }: Scenario): NodeKind[] {
@@ -108,6 +131,7 @@ export function makeJobs(scenario: Scenario, fleet: readonly NodeKind[]): Simula
   const jobs = Array.from({ length: scenario.jobs }, (_, index) => ({
     index,
     arrivesMs: 0,
+    ...drawnCaller(random),
     pixels: drawn(SIZES, random).megapixels * 1e6 * (0.7 + 0.6 * random()),
     inputFormat: drawn(INPUTS, random).format,
     outputFormat: drawn(OUTPUTS, random).format,
@@ -115,11 +139,17 @@ export function makeJobs(scenario: Scenario, fleet: readonly NodeKind[]): Simula
   }));
   const meanMs = jobs.reduce((sum, job) => sum + serviceMs(job, 1), 0) / jobs.length;
   const perMs = fleet.reduce((sum, node) => sum + node.engines / node.slowness, 0) / meanMs;
-  let atMs = 0;
+  let atMs = STARTED_MS;
   return jobs.map(job => {
     atMs += -Math.log(1 - random()) / (scenario.load * perMs);
     return { ...job, arrivesMs: atMs };
   });
+}
+
+function drawnCaller(random: () => number) {
+  const accountId = drawn(CALLERS, random).name;
+  const apiKeyId = `${accountId}-${Math.floor(random() * KEYS)}`;
+  return { accountId, apiKeyId, mode: drawn(MODES, random).mode };
 }
 
 /** Box and Muller. */

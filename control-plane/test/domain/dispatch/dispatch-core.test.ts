@@ -7,7 +7,11 @@ import {
   type QueuedJob,
   type Step,
 } from '../../../src/domain/dispatch/dispatch-core.ts';
-import { type JobLane, LANES_MAX, queuePositionMs } from '../../../src/domain/dispatch/job-turns.ts';
+import {
+  type JobLane,
+  LANES_MAX,
+  queuePositionMs,
+} from '../../../src/domain/dispatch/job-turns.ts';
 import { NodeView, type Reservation } from '../../../src/domain/dispatch/node-view.ts';
 
 const GRACE_MS = 1000;

@@ -1,6 +1,6 @@
 /**
- * The dispatch policy, unchanged, in a simulated fleet against an ideal central queue: small and
- * seeded, so that every run gives the same figures. bench/dispatch-simulator has the large ones.
+ * The product's rounds in a simulated fleet against an ideal central queue: small and seeded, so
+ * that every run gives the same figures. bench/dispatch-simulator has the large ones.
  */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
@@ -10,16 +10,13 @@ import type { Scenario } from '../../../../bench/dispatch-simulator/workload.ts'
 const RATIO_MAX = 1.3;
 
 function ratioOf(scenario: Scenario, measure: 'waitMs' | 'totalMs'): number {
-  const { policy, ideal } = simulate(scenario);
-  const p99 = (times: typeof policy) =>
-    quantile(
-      settled(times).map(job => job[measure]),
-      0.99,
-    );
-  return p99(policy) / p99(ideal);
+  const jobs = settled(simulate(scenario).jobs);
+  const ours = jobs.map(job => job.ours[measure]);
+  const ideal = jobs.map(job => job.ideal[measure]);
+  return quantile(ours, 0.99) / quantile(ideal, 0.99);
 }
 
-describe('a fleet under the policy', () => {
+describe('a simulated fleet', () => {
   for (const [nodes, load, replicas] of [
     [10, 0.7, 3],
     [10, 0.9, 2],
@@ -42,10 +39,10 @@ describe('a fleet under the policy', () => {
     const vanishing = { share: 0.1, afterShare: 0.3 };
     const scenario = { nodes: 100, load: 0.6, replicas: 3, jobs: 12_000, seed: 5, vanishing };
     // It throws where a job never ends or ends twice.
-    const { policy } = simulate(scenario);
+    const { jobs } = simulate(scenario);
     const p99 = (from: number, to: number) =>
       quantile(
-        policy.slice(from * 12_000, to * 12_000).map(job => job.totalMs),
+        jobs.slice(from * 12_000, to * 12_000).map(({ ours }) => ours.totalMs),
         0.99,
       );
     assert.ok(p99(0.29, 0.33) > 2 * p99(0.1, 0.28), 'the loss is felt');
