@@ -12,8 +12,17 @@ const PORT_MAX = 32_000;
 /** Each but `count` of them met somebody who listens. */
 const TRIES_MAX = 100;
 
-/** Different ones, on which nobody listens now. @throws Error where so many are taken */
-export async function findFreePorts(count: number): Promise<number[]> {
+/** As many ports as asked for: a tuple where the number is written out. */
+type PortTuple<Count extends number, Ports extends number[] = []> = number extends Count
+  ? number[]
+  : Ports['length'] extends Count
+    ? Ports
+    : PortTuple<Count, [...Ports, number]>;
+
+/** Different ports, on which nothing listens now. @throws Error where so many are taken */
+export async function findFreePorts<const Count extends number>(
+  count: Count,
+): Promise<PortTuple<Count>> {
   const servers: Server[] = [];
   try {
     // Held until all are found, so that none is found twice.
@@ -22,7 +31,8 @@ export async function findFreePorts(count: number): Promise<number[]> {
       const server = await listenAt(randomInt(PORT_MIN, PORT_MAX));
       if (server !== undefined) servers.push(server);
     }
-    return servers.map(server => (server.address() as { port: number }).port);
+    const ports = servers.map(server => (server.address() as { port: number }).port);
+    return ports as PortTuple<Count>;
   } finally {
     await Promise.all(servers.map(server => new Promise(resolve => server.close(resolve))));
   }

@@ -275,6 +275,6 @@ function authContextOf({ socket }: NonNullable<ServerHttp2Stream['session']>): A
   const certificate = socket.getPeerCertificate();
   return {
     transportSecurityType: 'ssl',
-    sslPeerCertificate: certificate.raw ? certificate : undefined,
+    ...(certificate.raw ? { sslPeerCertificate: certificate } : {}),
   };
 }

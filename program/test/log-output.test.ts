@@ -73,7 +73,7 @@ test('what a full disk lost is told with the first lines that can be written', a
   assert.equal(openSync(file, 'a'), fd);
   output.write('{"kept":true}\n');
   await flushed(output);
-  const [loss, kept, ...rest] = readFileSync(file, 'utf8').split('\n');
+  const [loss = '', kept, ...rest] = readFileSync(file, 'utf8').split('\n');
   assert.deepEqual([kept, ...rest], ['{"kept":true}', '']);
   const { level, program, lines } = JSON.parse(loss);
   assert.deepEqual({ level, program, lines }, { level: 40, program: 'x', lines: 4 });

@@ -183,7 +183,7 @@ export interface ContractErrorOptions {
   /** What was caught; logged, never shown. */
   readonly cause?: unknown;
   /** Where the cause, not the code, decides (IMAGE_DOWNLOAD_FAILED, PROCESSING_FAILED). */
-  readonly retryable?: boolean;
+  readonly retryable?: boolean | undefined;
   readonly fieldErrors?: readonly FieldError[];
   /** The job it concerns, where there is one. */
   readonly jobId?: string;

@@ -99,7 +99,7 @@ export class ChaosCaller {
             'idempotency-key': idempotencyKey,
             ...(body === undefined ? {} : { 'content-type': 'application/json' }),
           },
-          body,
+          ...(body === undefined ? {} : { body }),
           signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
         });
         const answer = { status: response.status, body: (await response.json()) as WireJob };

@@ -3,6 +3,7 @@
  * and nodes on fixed ports, as a supervisor would keep them, on one MariaDB server and one storage
  * directory.
  */
+import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -142,6 +143,7 @@ export class ChaosFleet {
     const registries: number[] = [];
     const planes = Array.from({ length: options.controlPlanes }, (_, index) => {
       const [http, registry, metrics] = ports.splice(0, 3);
+      assert.ok(registry !== undefined);
       registries.push(registry);
       const name = `control-plane-${index}`;
       const env = {

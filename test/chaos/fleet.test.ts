@@ -183,9 +183,11 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
         .toBuffer({ resolveWithObject: true });
       assert.deepEqual([info.width, info.height, info.channels], [width, height, 4]);
       const middle = 4 * (Math.floor(height / 2) * width + Math.floor(width / 2));
-      const seen = [...data.subarray(middle, middle + 4)];
-      assert.ok(seen[3] > 200, `${idempotencyKey}: the subject is missing: ${seen}`);
-      const off = Math.max(...colour.map((value, channel) => Math.abs(value - seen[channel])));
+      const seen = data.subarray(middle, middle + 4);
+      assert.ok(seen.readUInt8(3) > 200, `${idempotencyKey}: the subject is missing: ${seen}`);
+      const off = Math.max(
+        ...colour.map((value, channel) => Math.abs(value - seen.readUInt8(channel))),
+      );
       assert.ok(off <= 3, `${idempotencyKey}: ${seen} is not ${colour}`);
     }
   });

@@ -20,7 +20,7 @@ export class ReplicaProcess {
   #child: ChildProcess | undefined;
   #errors = '';
 
-  private constructor(env: Readonly<Record<string, string>>, ports: readonly number[]) {
+  private constructor(env: Readonly<Record<string, string>>, ports: readonly [number, number]) {
     [this.httpPort, this.registryPort] = ports;
     this.#env = {
       ...env,

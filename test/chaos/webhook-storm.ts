@@ -18,6 +18,7 @@ import {
   taken,
 } from '../../control-plane/test/services/notification/receiver.ts';
 import { pictureBody } from '../../control-plane/test/support/replicas.ts';
+import { at } from '../support/at.ts';
 import { SILENT_LOG } from '../support/database.ts';
 import { ReplicaProcess } from './replica-processes.ts';
 
@@ -115,7 +116,9 @@ class Storm {
   #kindOf(number: number): Kind {
     if (number % 2 === 0) return 'healthy';
     if (number % Math.round(2 / STUCK_SHARE) === 1) return 'stuck';
-    return (['hostile', 'hostile', 'flapping', 'gone'] as const)[((number - 1) / 2) % 4];
+    const turn = ((number - 1) / 2) % 4;
+    if (turn < 2) return 'hostile';
+    return turn === 2 ? 'flapping' : 'gone';
   }
 
   /** The same key until it is answered: whoever dies meanwhile, it is one job. */
@@ -128,7 +131,7 @@ class Storm {
       }),
     );
     for (;;) {
-      const replica = this.#replicas[randomInt(this.#replicas.length)];
+      const replica = at(this.#replicas, randomInt(this.#replicas.length));
       const answer = await fetch(`http://127.0.0.1:${replica.httpPort}/v1/matting/jobs`, {
         method: 'POST',
         headers: {
@@ -156,7 +159,7 @@ class Storm {
       const dueAt = ((kill + 0.5) * events) / kills;
       while (this.#submitted < Math.min(dueAt, events)) await delay(5);
       await delay(randomInt(100));
-      await this.#replicas[kill % this.#replicas.length].killAndRestart();
+      await at(this.#replicas, kill % this.#replicas.length).killAndRestart();
     }
   }
 
@@ -204,7 +207,7 @@ class Storm {
         if (explained) explainedRepeats += 1;
         else unexplainedRepeats.push(`${kind} ${jobId}`);
       }
-      if (kind === 'healthy') healthyDelaysMs.push(mine[0].atMs - endedAtMs.get(jobId)!);
+      if (kind === 'healthy') healthyDelaysMs.push(at(mine, 0).atMs - endedAtMs.get(jobId)!);
     }
     return {
       events: this.#kinds.size,
@@ -231,7 +234,7 @@ function hostile(receiver: () => Receiver, elsewhere: string): Answer {
   return (delivery, response) => {
     const turn = receiver().of(delivery.jobId).length - 1;
     const nature = Number.parseInt(delivery.jobId.slice(0, 4), 16);
-    const tantrum = TANTRUMS[(nature + turn) % TANTRUMS.length];
+    const tantrum = at(TANTRUMS, (nature + turn) % TANTRUMS.length);
     return turn < 1 + (nature % 3)
       ? tantrum(elsewhere)(delivery, response)
       : taken(delivery, response);
@@ -251,7 +254,7 @@ function stuck(receiver: () => Receiver): Answer {
   return (delivery, response) => {
     const { jobId } = delivery;
     if (receiver().of(jobId).length > 1) return taken(delivery, response);
-    if (Number.parseInt(jobId[0], 16) % 2 === 0) return undefined;
+    if (Number.parseInt(jobId.slice(0, 1), 16) % 2 === 0) return undefined;
     response.socket?.write('HTTP/1.1 200 OK\r\n');
     const drip = setInterval(() => response.socket?.write('x: y\r\n'), 500);
     response.socket?.once('close', () => clearInterval(drip));
@@ -360,5 +363,5 @@ export function inWords(report: StormReport): string {
 
 /** @param sorted ascending */
 export function medianOf(sorted: readonly number[]): number {
-  return sorted[Math.floor(sorted.length / 2)];
+  return at(sorted, Math.floor(sorted.length / 2));
 }

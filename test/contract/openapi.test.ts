@@ -60,7 +60,7 @@ test('it is an OpenAPI 3.1 document by the official schema', () => {
 
 test('its schemas are schemas of JSON Schema 2020-12', () => {
   const schemas = nodesOf(document).filter(({ name }) => name === 'schema');
-  const named = Object.values(document.components.schemas);
+  const named = Object.values(document.components?.schemas ?? {});
   for (const schema of [...schemas.map(({ node }) => node), ...named]) {
     assert.ok(ajv.validateSchema(schema), ajv.errorsText(ajv.errors));
   }
@@ -72,7 +72,7 @@ test('every reference leads somewhere and no component is there for nothing', ()
   const targets = new Set(references.map(({ node }) => String(node)));
   for (const target of targets) assert.ok(resolvePointer(document, target));
   const named = ['parameters', 'headers', 'schemas'].flatMap(kind =>
-    Object.keys(document.components[kind]).map(name => `#/components/${kind}/${name}`),
+    Object.keys(document.components?.[kind] ?? {}).map(name => `#/components/${kind}/${name}`),
   );
   const unused = named.filter(name => !targets.has(name));
   assert.deepEqual(unused, []);
@@ -85,7 +85,7 @@ test('every operation has a name of its own, a tag, a summary and says whether i
     .map(({ node }) => node as unknown as Record<string, unknown>);
   const names = operations.map(({ operationId }) => operationId);
   assert.equal(new Set(names).size, operations.length);
-  const tags = Object.values(document.tags).map(tag => String(tag.name));
+  const tags = Object.values(document.tags ?? {}).map(tag => String(tag.name));
   for (const { operationId, tags: own, summary, security } of operations) {
     assert.ok(Array.isArray(own) && own.every(tag => tags.includes(tag)), String(operationId));
     assert.ok(summary, String(operationId));
@@ -109,7 +109,7 @@ test('every example fits its schema', () => {
 });
 
 test('every public code is named by some answer', () => {
-  const codes = nodesOf({ paths: document.paths, responses: document.components.responses })
+  const codes = nodesOf({ paths: document.paths, responses: document.components?.responses })
     .filter(({ name }) => name === 'examples')
     .flatMap(({ node }) => Object.keys(node));
   const missing = Object.entries(ERROR_CATALOGUE)
@@ -126,14 +126,15 @@ test('its operations are the routes, no more and no less', async () => {
   const found: string[] = [];
   const parents: string[] = [];
   for (const line of routes) {
-    const [, indent, part, methods] = /^([│ ]*)[├└]── (\S+)(?: \(([A-Z, ]+)\))?$/.exec(line) ?? [];
+    const [, indent = '', part, methods] =
+      /^([│ ]*)[├└]── (\S+)(?: \(([A-Z, ]+)\))?$/.exec(line) ?? [];
     assert.ok(part, `a line of another form: ${line}`);
     const depth = indent.length / 4;
     parents.splice(depth, Number.POSITIVE_INFINITY, part);
     const route = parents.join('').replaceAll(/:(\w+)/g, '{}');
     for (const method of methods?.split(', ') ?? []) found.push(`${method} ${route}`);
   }
-  const described = Object.entries(document.paths).flatMap(([route, item]) =>
+  const described = Object.entries(document.paths ?? {}).flatMap(([route, item]) =>
     // HEAD is answered wherever GET is, as the description says.
     Object.keys({ ...item, ...(item.get === undefined ? {} : { head: true }) }).map(
       method => `${method.toUpperCase()} ${route.replaceAll(/\{\w+\}/g, '{}')}`,
@@ -232,16 +233,15 @@ test('the schema of a submission takes what the service takes', async () => {
 
 test('what is sent to a callback fits the schema of its webhook', async () => {
   const key = { callback_url: CALLBACK, callback_secret: SECRET };
-  const jobIds: string[] = [];
-  for (const _ of ['succeeded', 'failed']) {
-    jobIds.push((await app.post('/v1/matting/jobs', imageBody(key))).json().job_id);
-  }
-  await app.succeedJob(jobIds[0]);
-  await app.failJob(jobIds[1], { code: 'PROCESSING_FAILED', detail: 'no', retryable: false });
+  const submit = async (): Promise<string> =>
+    (await app.post('/v1/matting/jobs', imageBody(key))).json().job_id;
+  const [succeeded, failed] = [await submit(), await submit()];
+  await app.succeedJob(succeeded);
+  await app.failJob(failed, { code: 'PROCESSING_FAILED', detail: 'no', retryable: false });
   for (const [jobId, type] of [
-    [jobIds[0], 'matting.job.succeeded'],
-    [jobIds[1], 'matting.job.failed'],
-  ]) {
+    [succeeded, 'matting.job.succeeded'],
+    [failed, 'matting.job.failed'],
+  ] as const) {
     const job = await app.stores.jobs.find(jobId);
     assert.ok(job);
     const body = JSON.parse(renderOutboxBody(app.services.jobViews, job));

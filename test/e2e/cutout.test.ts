@@ -69,14 +69,14 @@ test('the demo picture comes out as a teapot without its background', async () =
   assert.match(output, /infer \d+ ms/);
   const { data, info } = await sharp(out).raw().toBuffer({ resolveWithObject: true });
   assert.deepEqual([info.width, info.height, info.channels], [1200, 900, 4]);
-  const alphaAt = (x: number, y: number) => data[(y * info.width + x) * 4 + 3];
+  const alphaAt = (x: number, y: number) => data.readUInt8((y * info.width + x) * 4 + 3);
   for (const [x, y] of [
     [560, 420],
     [560, 620],
     [880, 360],
     [562, 240],
     [240, 440],
-  ]) {
+  ] as const) {
     assert.ok(alphaAt(x, y) > 240, `the teapot at ${x},${y} has alpha ${alphaAt(x, y)}`);
   }
   // The wall, a light, the table, the shadow, and the hole of the handle.
@@ -86,7 +86,7 @@ test('the demo picture comes out as a teapot without its background', async () =
     [150, 800],
     [950, 610],
     [310, 440],
-  ]) {
+  ] as const) {
     assert.ok(alphaAt(x, y) < 15, `the background at ${x},${y} has alpha ${alphaAt(x, y)}`);
   }
   assert.deepEqual(readdirSync(folder), ['teapot.png']);

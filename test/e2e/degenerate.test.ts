@@ -13,6 +13,7 @@ import {
   paint,
   readRgba,
 } from '../../inference-node/test/picture/pictures.ts';
+import { at } from '../support/at.ts';
 import { type RunningService, startService } from '../support/running-service.ts';
 
 const WIDTH = 320;
@@ -87,7 +88,7 @@ for (const [name, pixels] of Object.entries(WITHOUT_SUBJECT)) {
 test('a subject on one colour is whole, and the ground is gone', async () => {
   const picture = paintRgb((x, y) => (isOnDisc(x, y) ? [200, 60, 40] : [230, 230, 230]));
   const { rgba, alphas } = await cutOut(picture, 'png');
-  assert.ok(alphas[WIDTH * (HEIGHT / 2) + WIDTH / 2] > 240, 'the middle of the disc');
+  assert.ok(at(alphas, WIDTH * (HEIGHT / 2) + WIDTH / 2) > 240, 'the middle of the disc');
   const inside = alphas.filter((_, i) => isOnDisc(i % WIDTH, Math.floor(i / WIDTH)));
   const outside = alphas.filter((_, i) => !isOnDisc(i % WIDTH, Math.floor(i / WIDTH)));
   const mean = (values: Uint8Array) => values.reduce((sum, v) => sum + v, 0) / values.length;

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { type Patience, SupervisedProgram } from '../../bin/supervised-program.ts';
+import { at } from '../support/at.ts';
 import { until } from '../support/running-service.ts';
 import { killStopped } from '../support/stopped-cannot-be-killed.ts';
 
@@ -24,7 +25,10 @@ async function start(context: TestContext, source: string, patience?: Patience) 
   const said: string[] = [];
   const say = (line: string) => void said.push(line);
   const env = { PATH: process.env.PATH ?? '' };
-  const program = new SupervisedProgram({ name: 'program', main, env, logFile, say, patience });
+  const program = new SupervisedProgram({
+    ...{ name: 'program', main, env, logFile, say },
+    ...(patience === undefined ? {} : { patience }),
+  });
   const pids = new Set<number>();
   context.after(async () => {
     for (const pid of [...pids, program.pid ?? 0]) if (pid > 0) killStopped(pid);
@@ -84,6 +88,6 @@ test('what a program leaves behind does not hide its end: it is started again', 
   const before = program.pid as number;
   process.kill(before, 'SIGUSR2');
   await until(() => program.pid !== before, { ...UNTIL, what: 'it is started again' });
-  assert.match(said[0], /^the program ended \(exit code 3\), starting it again$/);
+  assert.match(at(said, 0), /^the program ended \(exit code 3\), starting it again$/);
   await program.stop();
 });

@@ -21,6 +21,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
+import { at } from '../support/at.ts';
 import {
   descendantsOf,
   isolatedEnv,
@@ -77,7 +78,7 @@ test('wrong variables are all named, with the form they should have and without 
 
 test('a port that the system would choose, and one for two, are named', async () => {
   const { env, dataDir } = await isolatedEnv({ MATTING_NODE_HTTP_PORT: '0' });
-  const output = await failsToStart({ ...env, MATTING_NODE_PORT: env.MATTING_PORT });
+  const output = await failsToStart({ ...env, MATTING_NODE_PORT: String(env.MATTING_PORT) });
   assert.match(output, /MATTING_NODE_HTTP_PORT must be .*1 to 65535/);
   assert.match(output, /MATTING_NODE_PORT must be another port than MATTING_PORT/);
   await requireNothingLeft(dataDir);
@@ -123,7 +124,7 @@ test('a first start that fails late has shown every key it made', async () => {
   const made = (JSON.parse(listing.stdout) as { prefix: string }[]).map(({ prefix }) => prefix);
   const shown = output().match(/(?<=API key.*: {2})mk_[\w-]+/g) ?? [];
   assert.equal(shown.length, made.length, output());
-  for (const [index, key] of shown.entries()) assert.ok(key.startsWith(made[index]), output());
+  for (const [index, key] of shown.entries()) assert.ok(key.startsWith(at(made, index)), output());
   rmSync(dataDir, { recursive: true, force: true });
 });
 

@@ -114,7 +114,11 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
         let jobs = 0;
         for (let after: string | undefined; ; ) {
           const filter = { states: ['failed'] as const, endedWithinMs: MONTH_MS };
-          const page = await stores.jobs.list({ ...filter, limit: 1000, after });
+          const page = await stores.jobs.list({
+            ...filter,
+            limit: 1000,
+            ...(after === undefined ? {} : { after }),
+          });
           jobs += page.length;
           after = page.at(-1)?.cursor;
           if (page.length < 1000) break;

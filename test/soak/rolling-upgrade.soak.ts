@@ -18,6 +18,7 @@ import { Receiver } from '../../control-plane/test/services/notification/receive
 import { readSnapshot } from '../../control-plane/test/store/database/last-release/snapshot.ts';
 import { assertBalanced, storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { pictureBody } from '../../control-plane/test/support/replicas.ts';
+import { at } from '../support/at.ts';
 import {
   createTestDatabase,
   DIALECTS,
@@ -32,7 +33,7 @@ const JOBS = 300;
 
 /** The release's sources; undefined where this clone has no history. */
 function checkOut(): string | undefined {
-  const [commit] = readSnapshot('sqlite').release.split(' ');
+  const [commit = ''] = readSnapshot('sqlite').release.split(' ');
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-last-release-'));
   try {
     const archive = execFileSync('git', ['archive', commit], {
@@ -137,7 +138,7 @@ for (const dialect of DIALECTS) {
       const callback = { callback_url: receiver.url(), callback_secret: SECRET };
       const accepted: string[] = [];
       for (let count = 0; count < JOBS; count += 1) {
-        const replica = accepted.length < JOBS / 2 ? ports[count % 2] : ports[1];
+        const replica = at(ports, accepted.length < JOBS / 2 ? count % 2 : 1);
         const answer = await fetch(url(replica, '/v1/matting/jobs'), {
           method: 'POST',
           headers: { ...headers, 'idempotency-key': randomUUID() },
@@ -147,7 +148,7 @@ for (const dialect of DIALECTS) {
         assert.equal(answer.status, 202, JSON.stringify(job));
         accepted.push(job.job_id);
         // In the middle of whatever it holds.
-        if (accepted.length === JOBS / 2) await end(children[0]);
+        if (accepted.length === JOBS / 2) await end(at(children, 0));
         else if (accepted.length < JOBS / 2) await readBothWays(accepted, headers);
       }
       for (const jobId of accepted) {

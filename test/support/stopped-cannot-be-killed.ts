@@ -21,7 +21,7 @@ interface Found {
 function find(pid: number | string): Found | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    const [state, , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const [state = '', , group] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     return { pid: Number(pid), state, group: Number(group) };
   } catch {
     // It has ended since it was listed.

@@ -61,8 +61,10 @@ async function readItemTypes(
   const entries = iinf.start + 4 + (version === 0 ? 2 : 4);
   for await (const infe of boxes(window, entries, iinf.end, budget)) {
     const entry = await window.at(infe.start, 14);
-    if (infe.type !== 'infe' || entry === undefined || entry[0] < 2) continue;
-    const wide = entry[0] >= 3;
+    if (infe.type !== 'infe' || entry === undefined) continue;
+    const version = entry.readUInt8(0);
+    if (version < 2) continue;
+    const wide = version >= 3;
     const id = wide ? entry.readUInt32BE(4) : entry.readUInt16BE(4);
     const typeAt = wide ? 10 : 8;
     types.set(id, entry.toString('latin1', typeAt, typeAt + 4));
@@ -97,14 +99,14 @@ export async function readAssociations(
 ): Promise<number[]> {
   const head = await window.at(ipma.start, 8);
   if (head === undefined) return [];
-  const idBytes = head[0] < 1 ? 2 : 4;
-  const indexBytes = (head[3] & 1) === 0 ? 1 : 2;
+  const idBytes = head.readUInt8(0) < 1 ? 2 : 4;
+  const indexBytes = (head.readUInt8(3) & 1) === 0 ? 1 : 2;
   const entries = head.readUInt32BE(4);
   let offset = ipma.start + 8;
   for (let entry = 0; entry < entries && budget.take(); entry += 1) {
     const item = await window.at(offset, idBytes + 1);
     if (item === undefined || offset >= ipma.end) return [];
-    const count = Math.min(item[idBytes], ASSOCIATIONS_MAX);
+    const count = Math.min(item.readUInt8(idBytes), ASSOCIATIONS_MAX);
     const listBytes = count * indexBytes;
     offset += idBytes + 1;
     if (item.readUIntBE(0, idBytes) === itemId) {

@@ -8,6 +8,7 @@ import type { BitReader } from './bit-reader.ts';
 import {
   CHANNEL_COUNT_RANGES,
   ENUM_RANGES,
+  oneOf,
   type Ranges,
   ranged,
   readAnimation,
@@ -35,7 +36,7 @@ const LAST_PASS: Ranges = [
   [3, 0],
 ];
 /** Sizes in bits of a duration, by its selector. */
-const DURATION_BITS = [0, 0, 8, 32];
+const DURATION_BITS = [0, 0, 8, 32] as const;
 const TIMECODE_BITS = 32;
 const TONE_MAPPING_BITS = 49;
 /** More is no picture that anybody animates. */
@@ -111,7 +112,7 @@ function isLastFrame(bits: BitReader, { isXyb, extraChannels, hasTimecodes }: Me
     const isBlended = bits.bits(2) !== 0;
     if (isBlended) return false;
   }
-  skipBits(bits, DURATION_BITS[bits.bits(2)]);
+  skipBits(bits, oneOf(bits, DURATION_BITS));
   if (hasTimecodes) skipBits(bits, TIMECODE_BITS);
   return bits.bool();
 }

@@ -4,8 +4,9 @@
  */
 import type { BitReader } from './bit-reader.ts';
 
+type Four<T> = readonly [T, T, T, T];
 /** A number coded as one of four ranges: [bits, offset] each. */
-export type Ranges = readonly (readonly [bits: number, offset: number])[];
+export type Ranges = Four<readonly [bits: number, offset: number]>;
 
 export const ENUM_RANGES: Ranges = [
   [0, 0],
@@ -67,8 +68,13 @@ const ALPHA = 0;
 const SPOT_COLOUR = 2;
 const CFA = 5;
 
+/** What the next two bits choose. */
+export function oneOf<T>(bits: BitReader, choices: Four<T>): T {
+  return choices[bits.bits(2) as 0 | 1 | 2 | 3];
+}
+
 export function ranged(bits: BitReader, ranges: Ranges): number {
-  const [count, offset] = ranges[bits.bits(2)];
+  const [count, offset] = oneOf(bits, ranges);
   return offset + bits.bits(count);
 }
 
@@ -87,7 +93,7 @@ export function readAnimation(bits: BitReader): boolean {
   ranged(bits, TICKS_RANGES);
   ranged(bits, TICKS_DIVISOR_RANGES);
   // The number of loops.
-  skipBits(bits, [0, 3, 16, 32][bits.bits(2)]);
+  skipBits(bits, oneOf(bits, [0, 3, 16, 32]));
   return bits.bool();
 }
 

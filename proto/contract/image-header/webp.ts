@@ -27,7 +27,7 @@ interface Size {
 
 /** A lossy key frame: 3 bytes of tag, 3 of start code, then 14 bits a side. */
 function lossySize(data: Buffer): Size | undefined {
-  const isKeyFrame = (data[0] & 1) === 0;
+  const isKeyFrame = (data.readUInt8(0) & 1) === 0;
   if (!isKeyFrame || data.readUIntBE(3, 3) !== VP8_START_CODE) return undefined;
   return { width: data.readUInt16LE(6) & 0x3fff, height: data.readUInt16LE(8) & 0x3fff };
 }
@@ -81,7 +81,7 @@ export async function readWebp(window: ByteWindow): Promise<ImageHeader> {
       return { ...header, ...losslessSize(data) };
     case 'VP8X': {
       const canvas = { width: data.readUIntLE(4, 3) + 1, height: data.readUIntLE(7, 3) + 1 };
-      const isAnnounced = (data[0] & VP8X_ANIMATION) !== 0;
+      const isAnnounced = (data.readUInt8(0) & VP8X_ANIMATION) !== 0;
       return { ...header, ...canvas, animated: isAnnounced && (await isAnimation(window, canvas)) };
     }
     default:

@@ -13,7 +13,10 @@ function codestream(...fields: readonly Field[]): Buffer {
   );
   const bytes = Buffer.alloc(2 + Math.ceil(bits.length / 8));
   bytes.writeUInt16BE(0xff0a);
-  for (const [at, bit] of bits.entries()) bytes[2 + (at >>> 3)] |= bit << (at & 7);
+  for (const [at, bit] of bits.entries()) {
+    const place = 2 + (at >>> 3);
+    bytes.writeUInt8(bytes.readUInt8(place) | (bit << (at & 7)), place);
+  }
   return bytes;
 }
 

@@ -41,7 +41,8 @@ function endless(start: Buffer, pattern: Buffer): Promise<Outcome> {
     const bytes = Buffer.alloc(length);
     for (let i = 0; i < length; i += 1) {
       const at = offset + i;
-      bytes[i] = at < start.length ? start[at] : pattern[(at - start.length) % pattern.length];
+      bytes[i] =
+        (at < start.length ? start[at] : pattern[(at - start.length) % pattern.length]) ?? 0;
     }
     return bytes;
   });
@@ -69,7 +70,8 @@ function mutant(file: Buffer, other: Buffer, random: () => number): Buffer {
     const reach = random() < 0.75 ? Math.min(bytes.length, 120) : bytes.length;
     const at = Math.floor(random() * reach);
     bytes[at] =
-      random() < 0.6 ? TELLING[Math.floor(random() * TELLING.length)] : Math.floor(random() * 256);
+      (random() < 0.6 ? TELLING[Math.floor(random() * TELLING.length)] : undefined) ??
+      Math.floor(random() * 256);
   }
   if (random() < 0.15) return bytes.subarray(0, Math.floor(random() * bytes.length));
   if (random() < 0.15) {
@@ -146,7 +148,7 @@ describe('hostile files', () => {
     const random = seededRandom(20_240_607);
     for (const { name, file } of samples) {
       for (let round = 0; round < 500; round += 1) {
-        const other = samples[Math.floor(random() * samples.length)].file;
+        const other = samples[Math.floor(random() * samples.length)]?.file ?? file;
         const bytes = mutant(file, other, random);
         const read = (offset: number, length: number): Uint8Array =>
           bytes.subarray(offset, offset + length);

@@ -21,7 +21,9 @@ export function fullBox(type: string, version: number, ...content: Buffer[]): Bu
 }
 
 export function ftyp(...brands: string[]): Buffer {
-  const [major, ...compatible] = brands.map(brand => Buffer.from(brand, 'latin1'));
+  const [major = Buffer.alloc(0), ...compatible] = brands.map(brand =>
+    Buffer.from(brand, 'latin1'),
+  );
   return box('ftyp', major, u32(0), ...compatible);
 }
 
@@ -90,18 +92,18 @@ export class BitWriter {
   bytes(): Buffer {
     const bytes = Buffer.alloc(Math.ceil(this.#bits.length / 8));
     this.#bits.forEach((bit, i) => {
-      bytes[i >>> 3] |= bit << (i & 7);
+      bytes.writeUInt8(bytes.readUInt8(i >>> 3) | (bit << (i & 7)), i >>> 3);
     });
     return bytes;
   }
 }
 
 /** The four ranges of a JPEG XL dimension: selector, bits. */
-const JXL_RANGE_BITS = [9, 13, 18, 30];
+const JXL_RANGE_BITS = [9, 13, 18, 30] as const;
 
 export function putJxlSide(bits: BitWriter, side: number): BitWriter {
   const selector = JXL_RANGE_BITS.findIndex(count => side - 1 < 2 ** count);
-  return bits.put(selector, 2).put(side - 1, JXL_RANGE_BITS[selector]);
+  return bits.put(selector, 2).put(side - 1, JXL_RANGE_BITS[selector as 0 | 1 | 2 | 3]);
 }
 
 /** A JPEG XL codestream's head with both sides written out. */

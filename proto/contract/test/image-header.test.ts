@@ -329,8 +329,9 @@ describe('JPEG XL', () => {
   it('puts a codestream together from parts, other boxes between them', async () => {
     const codestream = jxlOf(123, 4567, animation);
     const parts = [codestream.subarray(0, 3), codestream.subarray(3, 4), codestream.subarray(4)];
-    const boxes = parts.map((part, i) => box('jxlp', u32(i), part));
-    const file = jxlContainerOf(boxes[0], box('Exif', Buffer.alloc(9000)), boxes[1], boxes[2]);
+    const [first, ...others] = parts.map((part, i) => box('jxlp', u32(i), part));
+    assert.ok(first);
+    const file = jxlContainerOf(first, box('Exif', Buffer.alloc(9000)), ...others);
     const header = await headerOf(file);
     assert.deepEqual(header, { format: 'jxl', width: 123, height: 4567, animated: true });
   });
