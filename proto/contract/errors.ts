@@ -186,9 +186,9 @@ export interface ContractErrorOptions {
   readonly retryable?: boolean | undefined;
   readonly fieldErrors?: readonly FieldError[];
   /** The job it concerns, where there is one. */
-  readonly jobId?: string;
+  readonly jobId?: string | undefined;
   /** Seconds, for Retry-After. */
-  readonly retryAfterS?: number;
+  readonly retryAfterS?: number | undefined;
 }
 
 /** Anything that goes wrong in a way the catalogue names. Everything else thrown is INTERNAL_ERROR. */

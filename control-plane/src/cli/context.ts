@@ -107,12 +107,13 @@ export function instant(ms: number | null): string | null {
 
 /** Columns padded to their widest cell. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[]): string[] {
+  const lengthOf = (cell = '') => cell.length;
   const widths = head.map((title, column) =>
-    Math.max(title.length, ...rows.map(row => row[column].length)),
+    Math.max(title.length, ...rows.map(row => lengthOf(row[column]))),
   );
   return [head, ...rows].map(row =>
     row
-      .map((cell, column) => cell.padEnd(widths[column]))
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
       .join('  ')
       .trimEnd(),
   );

@@ -85,7 +85,7 @@ async function receive(request: IncomingMessage): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-function eventOf(body: Buffer): { job_id?: string; type?: string } {
+function eventOf(body: Buffer): { job_id?: string | undefined; type?: string | undefined } {
   try {
     const event = JSON.parse(body.toString('utf8'));
     const text = (value: unknown) => (typeof value === 'string' ? value : undefined);

@@ -37,7 +37,7 @@ export interface OperatorAppOptions {
   /** Undefined: /operator is off. */
   readonly operatorKey: string | undefined;
   readonly metrics: { readonly contentType: string; metrics(): Promise<string> };
-  readonly logger?: FastifyBaseLogger;
+  readonly logger?: FastifyBaseLogger | undefined;
   /** The bounds of the door to the nodes, where a test wants others. */
   readonly door?: Pick<NodeDoorOptions, 'silenceMsMax' | 'answerMsMax'>;
 }
@@ -48,7 +48,7 @@ export function buildOperatorApp(
 ): FastifyInstance {
   const { baseUrl, logger, metrics } = options;
   const app = createServer(options);
-  watchConnections(app.server, { baseUrl, log: logger });
+  watchConnections(app.server, { baseUrl, log: logger, onAnswered: undefined });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));
 
@@ -86,12 +86,12 @@ export function buildOperatorApp(
 function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance {
   const handleError = createErrorHandler(baseUrl, ['public', 'operator']);
   const app = fastify({
-    loggerInstance: logger,
+    ...(logger && { loggerInstance: logger }),
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: requestIdOf,
     requestTimeout: REQUEST_TIMEOUT_MS,
     forceCloseConnections: true,
-    clientErrorHandler: createClientErrorHandler({ baseUrl, log: logger }),
+    clientErrorHandler: createClientErrorHandler({ baseUrl, log: logger, onAnswered: undefined }),
     frameworkErrors: (error, request, reply) => {
       setAnswerHeaders(request, reply);
       handleError(error, request, reply);

@@ -66,14 +66,14 @@ export interface AppOptions {
   readonly version: string;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
-  readonly logger?: FastifyBaseLogger;
-  readonly onAnswered?: (answered: Answered) => void;
+  readonly logger?: FastifyBaseLogger | undefined;
+  readonly onAnswered?: ((answered: Answered) => void) | undefined;
   /** A connection was closed unread: too many were open. */
-  readonly onDropped?: () => void;
+  readonly onDropped?: (() => void) | undefined;
   /** A connection was ended at a bound of what a caller may. */
-  readonly onEnded?: (cause: EndedCause) => void;
+  readonly onEnded?: ((cause: EndedCause) => void) | undefined;
   /** Other bounds of those who read answers, for tests. */
-  readonly readingPace?: Pick<ReadingPaceOptions, 'debtMsMax' | 'unreadStrangersMax'>;
+  readonly readingPace?: Pick<ReadingPaceOptions, 'debtMsMax' | 'unreadStrangersMax'> | undefined;
 }
 
 export interface App {
@@ -137,7 +137,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
 function createServer(options: AppOptions): FastifyInstance {
   const handleError = createErrorHandler(options.baseUrl);
   const app = fastify({
-    loggerInstance: options.logger,
+    ...(options.logger && { loggerInstance: options.logger }),
     // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: requestIdOf,

@@ -48,9 +48,13 @@ function decodeGroups(text: Uint8Array, index: number, out: Buffer, written: num
   const last = text.length - 4;
   let from = index;
   let to = written;
+  // Every index is below its length: four characters are left, and the tables have all 256 bytes.
   for (; from <= last; from += 4) {
     const bits =
-      FIRST[text[from]] | SECOND[text[from + 1]] | THIRD[text[from + 2]] | FOURTH[text[from + 3]];
+      FIRST[text[from]!]! |
+      SECOND[text[from + 1]!]! |
+      THIRD[text[from + 2]!]! |
+      FOURTH[text[from + 3]!]!;
     if (bits >= NOT_A_DIGIT) break;
     out[to] = bits >>> 16;
     out[to + 1] = bits >>> 8;
@@ -105,13 +109,13 @@ export class Base64Decoder {
 
   /** What of the chunk is body, after all that the states start and prefix take of it. */
   #takeStart(chunk: Uint8Array): Uint8Array {
-    for (let index = 0; index < chunk.length; index += 1) {
+    for (const [index, byte] of chunk.entries()) {
       if (this.#state === 'prefix') {
-        this.#takePrefixCharacter(chunk[index]);
+        this.#takePrefixCharacter(byte);
       } else if (this.#state !== 'start') {
         this.#inputOffset += index;
         return chunk.subarray(index);
-      } else if (this.#startsBody(chunk[index])) {
+      } else if (this.#startsBody(byte)) {
         const held = this.#releaseHeld();
         this.#inputOffset += index + 1 - held.length;
         return Buffer.concat([held, chunk.subarray(index + 1)]);
@@ -170,7 +174,8 @@ export class Base64Decoder {
         written += 3 * groups;
         if (index === text.length) break;
       }
-      written = this.#decodeOne(text[index], index, out, written);
+      // Below the length, by the loop's condition.
+      written = this.#decodeOne(text[index]!, index, out, written);
       index += 1;
     }
     this.#inputOffset += text.length;
@@ -180,7 +185,7 @@ export class Base64Decoder {
 
   /** One character at a time: around white space, padding and the edges of chunks. */
   #decodeOne(byte: number, index: number, out: Buffer, written: number): number {
-    const value = VALUES[byte];
+    const value = VALUES[byte] ?? INVALID;
     if (value === SPACE) return written;
     const position = this.#inputOffset + index + 1;
     if (value === PAD) {

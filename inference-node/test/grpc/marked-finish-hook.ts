@@ -4,7 +4,7 @@ import { registerHooks } from 'node:module';
 registerHooks({
   resolve(specifier, context, nextResolve) {
     const isMarked = /\/(refine|foreground)\.ts$/.test(specifier);
-    if (isMarked && context.parentURL?.endsWith('/src/picture/finish.ts')) {
+    if (isMarked && context.parentURL?.endsWith('/src/picture/worker/finish.ts')) {
       return { url: new URL('./marked-finish.ts', import.meta.url).href, shortCircuit: true };
     }
     return nextResolve(specifier, context);

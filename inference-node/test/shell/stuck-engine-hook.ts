@@ -9,7 +9,7 @@ import { registerHooks } from 'node:module';
 registerHooks({
   resolve(specifier, context, nextResolve) {
     const fromNode = context.parentURL?.endsWith('/src/compose.ts');
-    if (fromNode && specifier.endsWith('engine/open-engine-pool.ts')) {
+    if (fromNode && specifier.endsWith('engine/pool/open-engine-pool.ts')) {
       return { url: new URL('./impatient-pool.ts', import.meta.url).href, shortCircuit: true };
     }
     return nextResolve(specifier, context);

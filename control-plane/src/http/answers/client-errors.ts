@@ -21,7 +21,7 @@ const responses = new WeakMap<Duplex, ServerResponse>();
 export interface ClientErrorOptions {
   readonly baseUrl: string;
   readonly log: Pick<FastifyBaseLogger, 'info'> | undefined;
-  readonly onAnswered?: (answered: Answered) => void;
+  readonly onAnswered: ((answered: Answered) => void) | undefined;
 }
 
 /** Also answers what Node would end without a word. */

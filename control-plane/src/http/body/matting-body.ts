@@ -53,8 +53,8 @@ const NOTHING = Buffer.alloc(0);
 
 /** What may follow a backslash, but for `u`: the byte it stands for; 0 for what may not. */
 const ESCAPES = new Uint8Array(128);
-for (const [written, meant] of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t']) {
-  ESCAPES[written.charCodeAt(0)] = meant.charCodeAt(0);
+for (const pair of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t']) {
+  ESCAPES[pair.charCodeAt(0)] = pair.charCodeAt(1);
 }
 
 type State =
@@ -111,7 +111,7 @@ export class MattingBodyParser {
           at = this.#takeText(chunk, at);
           break;
         default:
-          this.#takeByte(chunk[at]);
+          this.#takeByte(chunk.readUInt8(at));
           at += 1;
       }
     }
@@ -275,12 +275,12 @@ export class MattingBodyParser {
     let at = from;
     while (at < chunk.length) {
       if (this.#escapeStep !== 0) {
-        const meant = this.#takeEscape(chunk[at++]);
+        const meant = this.#takeEscape(chunk.readUInt8(at++));
         if (meant !== undefined) out[length++] = meant;
         continue;
       }
-      // A tight loop: a large body goes through here byte by byte.
-      while (at < chunk.length && IS_SPECIAL[chunk[at]] === 0) out[length++] = chunk[at++];
+      // A tight loop: a large body goes through here byte by byte, each index below the length.
+      while (at < chunk.length && IS_SPECIAL[chunk[at]!] === 0) out[length++] = chunk[at++]!;
       if (at === chunk.length) break;
       const special = chunk[at++];
       if (special === QUOTE) {

@@ -30,8 +30,8 @@ export function requireOperatorKey(key: string | undefined): onRequestHookHandle
 }
 
 function bearerOf(request: FastifyRequest): string | undefined {
-  const values = headerValues(request.raw, 'authorization');
-  return values.length === 1 ? BEARER.exec(values[0].trim())?.[1] : undefined;
+  const [value, ...more] = headerValues(request.raw, 'authorization');
+  return value === undefined || more.length > 0 ? undefined : BEARER.exec(value.trim())?.[1];
 }
 
 function digest(text: string): Buffer {

@@ -19,13 +19,13 @@ export function parseHttpDate(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const groups = FORMS.map(form => form.exec(text)?.groups).find(found => found !== undefined);
   if (groups === undefined) return undefined;
-  const month = MONTHS.indexOf(groups.month);
-  const [day, hour, minute, second] = ['day', 'hour', 'minute', 'second'].map(part =>
-    Number(groups[part]),
-  );
+  const { month: monthName = '', year = '', ...rest } = groups;
+  const month = MONTHS.indexOf(monthName);
+  const [day, hour] = [Number(rest.day), Number(rest.hour)];
+  const [minute, second] = [Number(rest.minute), Number(rest.second)];
   if (hour > 23 || minute > 59 || second > 60) return undefined;
   const date = new Date(0);
-  date.setUTCFullYear(fullYear(groups.year), month, day);
+  date.setUTCFullYear(fullYear(year), month, day);
   // The 31st of February would run over into March; a leap second is the second after.
   if (date.getUTCMonth() !== month || date.getUTCDate() !== day) return undefined;
   return date.setUTCHours(hour, minute, second);

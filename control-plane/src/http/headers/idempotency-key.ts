@@ -21,12 +21,12 @@ export function requireIdempotencyKey(options: { optional: boolean }): onRequest
       done();
       return;
     }
-    const detail = whatIsWrong(values);
-    if (detail !== undefined) {
-      done(new ContractError('INVALID_IDEMPOTENCY_KEY', detail));
+    const key = keyIn(values);
+    if (key instanceof ContractError) {
+      done(key);
       return;
     }
-    keys.set(request, values[0]);
+    keys.set(request, key);
     done();
   };
 }
@@ -38,13 +38,16 @@ export function idempotencyKeyOf(request: FastifyRequest): string {
   return key;
 }
 
-function whatIsWrong(values: readonly string[]): string | undefined {
-  if (values.length === 0) return 'the Idempotency-Key header is missing';
-  if (values.length > 1) return 'the Idempotency-Key header is given more than once';
-  if (values[0].length === 0) return 'the Idempotency-Key header is empty';
-  if (values[0].length > IDEMPOTENCY_KEY_LENGTH_MAX) {
-    return `the Idempotency-Key is longer than ${IDEMPOTENCY_KEY_LENGTH_MAX} characters`;
+function keyIn([key, ...more]: readonly string[]): string | ContractError {
+  if (key === undefined) return invalid('the Idempotency-Key header is missing');
+  if (more.length > 0) return invalid('the Idempotency-Key header is given more than once');
+  if (key.length === 0) return invalid('the Idempotency-Key header is empty');
+  if (key.length > IDEMPOTENCY_KEY_LENGTH_MAX) {
+    return invalid(`the Idempotency-Key is longer than ${IDEMPOTENCY_KEY_LENGTH_MAX} characters`);
   }
-  if (!KEY.test(values[0])) return 'the Idempotency-Key must be printable ASCII';
-  return undefined;
+  return KEY.test(key) ? key : invalid('the Idempotency-Key must be printable ASCII');
+}
+
+function invalid(detail: string): ContractError {
+  return new ContractError('INVALID_IDEMPOTENCY_KEY', detail);
 }

@@ -6,9 +6,9 @@ export function headerValues(request: IncomingMessage, name: string): string[] {
   const { rawHeaders } = request;
   const values: string[] = [];
   for (let index = 0; index < rawHeaders.length; index += 2) {
-    const sent = rawHeaders[index];
-    if (sent.length === name.length && sent.toLowerCase() === name) {
-      values.push(rawHeaders[index + 1]);
+    const [sent, value] = [rawHeaders[index], rawHeaders[index + 1]];
+    if (sent?.length === name.length && value !== undefined && sent.toLowerCase() === name) {
+      values.push(value);
     }
   }
   return values;

@@ -15,8 +15,8 @@ const requestIds = new WeakMap<IncomingMessage, string>();
 export function requestIdOf(request: IncomingMessage): string {
   const known = requestIds.get(request);
   if (known !== undefined) return known;
-  const given = headerValues(request, 'x-request-id');
-  const id = given.length === 1 && WELL_FORMED.test(given[0]) ? given[0] : createRequestId();
+  const [given = '', ...more] = headerValues(request, 'x-request-id');
+  const id = more.length === 0 && WELL_FORMED.test(given) ? given : createRequestId();
   requestIds.set(request, id);
   return id;
 }

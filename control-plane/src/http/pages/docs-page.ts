@@ -64,7 +64,7 @@ export function renderDocsPage(
     title: `${title}: REST interface`,
     header: html`<h1>${title}</h1>
 <p>${prose(description)}</p>
-<p class="soft">Version ${version}, at <code>${document.servers[0].url}</code>. For programs:
+<p class="soft">Version ${version}, at <code>${document.servers.map(({ url }) => url).join(', ')}</code>. For programs:
 <a href="${options.documentPath}">OpenAPI 3.1</a>. Errors:
 <a href="${options.errorDocsPath}">every code and what to do</a>.</p>`,
     contents: page.contents(),
@@ -214,7 +214,7 @@ function problemsOf({ content = {} }: Response): readonly Problem[] {
 }
 
 function schemaLine(schema: JsonSchema): Html {
-  const [first] = (schema.allOf ?? [schema]) as readonly JsonSchema[];
+  const [first = schema] = (schema.allOf ?? []) as readonly JsonSchema[];
   return typeOf(first);
 }
 

@@ -20,8 +20,7 @@ const ENTITIES: Readonly<Record<string, string>> = {
 
 /** The tag of a template. Nothing at all stands for undefined. */
 export function html(parts: TemplateStringsArray, ...values: readonly Value[]): Html {
-  const rest = values.map((value, index) => `${markup(value)}${parts[index + 1]}`);
-  return new Html(`${parts[0]}${rest.join('')}`);
+  return new Html(String.raw({ raw: parts }, ...values.map(markup)));
 }
 
 /** Text in which `...` is code. */
@@ -34,5 +33,5 @@ function markup(value: Value): string {
   if (value === undefined) return '';
   if (value instanceof Html) return value.text;
   if (Array.isArray(value)) return value.map(markup).join('');
-  return String(value).replaceAll(/[&<>"']/g, character => ENTITIES[character]);
+  return String(value).replaceAll(/[&<>"']/g, character => ENTITIES[character] ?? character);
 }

@@ -24,9 +24,9 @@ export function parseMarkdown(markdown: string): Block[] {
 }
 
 function toBlock(text: string): Block {
-  const heading = HEADING.exec(text);
-  if (heading === null) return { kind: 'paragraph', text };
-  return { kind: 'heading', level: heading[1].length, text: heading[2] };
+  const [, marks, words] = HEADING.exec(text) ?? [];
+  if (marks === undefined || words === undefined) return { kind: 'paragraph', text };
+  return { kind: 'heading', level: marks.length, text: words };
 }
 
 /** The text of a heading or a paragraph. Links to other files of the sources lose their address. */
@@ -36,9 +36,8 @@ export function renderInline(text: string): Html {
 }
 
 function renderPiece(piece: string): Html {
-  const link = /^\[([^\]]+)\]\(([^)]+)\)$/.exec(piece);
-  if (link !== null) {
-    const [, words, address] = link;
+  const [, words, address] = /^\[([^\]]+)\]\(([^)]+)\)$/.exec(piece) ?? [];
+  if (address !== undefined) {
     return address.startsWith('#') ? html`<a href="${address}">${words}</a>` : html`${words}`;
   }
   if (/^`.+`$/s.test(piece)) return html`<code>${piece.slice(1, -1)}</code>`;

@@ -30,6 +30,12 @@ export interface CallbackView {
   readonly next_attempt_at: string | null;
 }
 
+interface JobErrorView {
+  readonly code: ErrorCode;
+  readonly detail: string;
+  readonly retryable: boolean;
+}
+
 /** Times are ISO 8601 in UTC; null until set. */
 export interface JobView {
   readonly job_id: string;
@@ -40,11 +46,7 @@ export interface JobView {
   readonly status_url: string;
   readonly credits: { readonly reserved: 0 | 1; readonly charged: 0 | 1 };
   readonly result?: ResultView;
-  readonly error?: {
-    readonly code: ErrorCode;
-    readonly detail: string;
-    readonly retryable: boolean;
-  };
+  readonly error?: JobErrorView;
   /** Only where it was asked for. */
   readonly callback?: CallbackView;
   /** Only in the 202 of the synchronous endpoint whose wait ended. */
@@ -112,7 +114,7 @@ export function refusalOf(job: Job): ContractError | undefined {
   return new ContractError('RESULT_EXPIRED', detail, { jobId: job.id });
 }
 
-function errorOf({ code, detail, retryable }: NonNullable<Job['failure']>): JobView['error'] {
+function errorOf({ code, detail, retryable }: JobErrorView): JobErrorView {
   return { code, detail, retryable };
 }
 

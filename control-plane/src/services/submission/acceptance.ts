@@ -66,8 +66,11 @@ export class AcceptanceGate {
 
 /** The higher of two: a minute in which the fleet stood still says little of the next. */
 async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
-  const done = await Promise.all(PACE_WINDOWS_MS.map(windowMs => jobs.doneWithin(windowMs)));
-  return Math.max(...done.map(({ megapixels }, at) => (megapixels * 1000) / PACE_WINDOWS_MS[at]));
+  const paces = PACE_WINDOWS_MS.map(async windowMs => {
+    const { megapixels } = await jobs.doneWithin(windowMs);
+    return (megapixels * 1000) / windowMs;
+  });
+  return Math.max(...(await Promise.all(paces)));
 }
 
 /** An answer that is asked for at most every `cacheMs`, however many want it. */

@@ -25,7 +25,7 @@ export function isAllowedNetwork(address: string, { allowedNetworks }: AddressPo
   if (family === 0 || address.includes('%') || allowedNetworks === undefined) return false;
   const list = new BlockList();
   for (const network of allowedNetworks) {
-    const [net, prefix] = network.split('/');
+    const [net = '', prefix] = network.split('/');
     list.addSubnet(net, Number(prefix), isIP(net) === 4 ? 'ipv4' : 'ipv6');
   }
   return list.check(address, family === 4 ? 'ipv4' : 'ipv6');

@@ -26,8 +26,10 @@ export const createPinnedConnector: CreateConnector = (addresses, connectMs) => 
   const answers = addresses.map(address => ({ address, family: isIP(address) }));
   const checked = new Set(addresses.map(asReported));
   const lookup: LookupFunction = (_host, options, callback) => {
+    const [first] = answers;
     if (options.all === true) callback(null, answers);
-    else callback(null, answers[0].address, answers[0].family);
+    else if (first !== undefined) callback(null, first.address, first.family);
+    else callback(new Error('there is no checked address to connect to'), []);
   };
   const connect = buildConnector({
     lookup,

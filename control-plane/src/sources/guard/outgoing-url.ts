@@ -20,7 +20,10 @@ export class ForbiddenUrlError extends Error {
   }
 }
 
-const DEFAULT_PORTS: Readonly<Record<string, number>> = { 'http:': 80, 'https:': 443 };
+const DEFAULT_PORTS = new Map([
+  ['http:', 80],
+  ['https:', 443],
+]);
 
 /** Names that lead inside, by RFC 6761, 6762, 8375 and 9476 or by habit. */
 const INSIDE_SUFFIXES = [
@@ -48,8 +51,8 @@ function leadsInside(host: string): boolean {
 }
 
 function requirePort(url: URL, policy: OutgoingPolicy): void {
-  const port = url.port === '' ? DEFAULT_PORTS[url.protocol] : Number(url.port);
-  if (policy.fetchPorts.includes(port)) return;
+  const port = url.port === '' ? DEFAULT_PORTS.get(url.protocol) : Number(url.port);
+  if (port !== undefined && policy.fetchPorts.includes(port)) return;
   throw new ForbiddenUrlError(`the port is not one of ${policy.fetchPorts.join(', ')}`);
 }
 
@@ -75,7 +78,7 @@ export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: 
   }
   const url = URL.parse(text, base?.href);
   if (url === null) throw new ForbiddenUrlError('the text is no URL');
-  if (!Object.hasOwn(DEFAULT_PORTS, url.protocol)) {
+  if (!DEFAULT_PORTS.has(url.protocol)) {
     throw new ForbiddenUrlError('only http and https are requested');
   }
   if (url.username !== '' || url.password !== '') {

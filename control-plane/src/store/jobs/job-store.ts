@@ -78,12 +78,12 @@ export interface ClaimableJob {
 export interface JobFilter {
   /** open: by their place in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
-  readonly accountId?: string;
+  readonly accountId?: string | undefined;
   /** Of final jobs: how long ago they may have ended. */
   readonly endedWithinMs: number;
   readonly limit: number;
   /** `cursor` of the last job of the page before; absent: from the beginning. */
-  readonly after?: string;
+  readonly after?: string | undefined;
 }
 
 export interface ListedJob extends Job {

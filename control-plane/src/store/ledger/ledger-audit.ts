@@ -60,7 +60,7 @@ export interface AuditOptions {
    * This account alone: its balances, its entries and the jobs that they name, its open jobs. Final
    * jobs of which the ledger has nothing are found by an audit of all.
    */
-  readonly accountId?: string;
+  readonly accountId?: string | undefined;
   /** Checkpoints that their entries contradict are replaced, once they are among the problems. */
   readonly renewCheckpoints?: boolean;
   /** Told after each page. */

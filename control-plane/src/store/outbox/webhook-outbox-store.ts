@@ -85,8 +85,8 @@ export interface NotificationSummary {
 }
 
 export interface NotificationFilter {
-  readonly jobId?: string;
-  readonly status?: CallbackStatus;
+  readonly jobId?: string | undefined;
+  readonly status?: CallbackStatus | undefined;
   readonly limit: number;
 }
 
