@@ -124,6 +124,26 @@ test('onnxruntime-node has one importer', () => {
   assert.equal(importers.length, 1, importers.map(file => file.name).join(', '));
 });
 
+test('one file writes ledger entries and balances', () => {
+  const writer = 'control-plane/src/store/ledger/ledger-writer.ts';
+  const tables = String.raw`(?:ledger_entries|accounts)\b`;
+  const byKysely = String.raw`(?:insertInto|replaceInto|updateTable|deleteFrom|mergeInto)\([[\s]*'${tables}`;
+  const bySql = String.raw`\b(?:insert into|replace into|update|delete from|merge into)\s+[\`"]?${tables}`;
+  const writes = new RegExp(`${byKysely}|${bySql}`, 'gi');
+  const found = programs.flatMap(({ name, text }) =>
+    [...text.matchAll(writes)].map(([statement]) => `${name}: ${statement}`),
+  );
+  assert.equal(found.filter(place => place.startsWith(writer)).length, 5);
+  // An account begins without credits.
+  const accounts = 'control-plane/src/store/accounts/account-store.ts';
+  assert.deepEqual(
+    found.filter(place => !place.startsWith(writer)),
+    [`${accounts}: insertInto('accounts`],
+  );
+  const inserted = sources.find(file => file.name === accounts)?.text ?? '';
+  assert.ok(inserted.includes('values({ id, name, available: 0, reserved: 0, '));
+});
+
 test('only config.ts reads the environment', () => {
   const offenders = programs
     .filter(file => !/(^|\/)config\.ts$/.test(file.name))

@@ -9,6 +9,7 @@ import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
+import { QUEUE_MEGAPIXELS_MAX } from './domain/queue-share.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
   JOB_RETENTION_DAYS_MAX,
@@ -86,8 +87,6 @@ const DAY_MS = 24 * HOUR_MS;
 const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
 /** It moves every node and every job: longer than what a person would type. */
 const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
-/** About 4,000 photos of 12 megapixels: more than a CPU node does in the hour a job may queue. */
-const QUEUE_MEGAPIXELS_MAX = 50_000;
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 
 /** Of libuv's pool, unless told otherwise; it looks up names on half of them, rounded up. */

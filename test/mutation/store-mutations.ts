@@ -5,9 +5,13 @@ const LEASE = 'control-plane/src/store/jobs/job-lease.ts';
 const COMPLETION = 'control-plane/src/store/jobs/job-completion.ts';
 const SUBMISSION = 'control-plane/src/store/jobs/job-submission.ts';
 const LEDGER = 'control-plane/src/store/ledger/ledger-store.ts';
+const WRITER = 'control-plane/src/store/ledger/ledger-writer.ts';
 const ACCOUNT_AUDIT = 'control-plane/src/store/ledger/ledger-account-audit.ts';
 const OUTBOX = 'control-plane/src/store/outbox/webhook-lease.ts';
 const GROUP = 'control-plane/src/store/database/sqlite-group-commit.ts';
+
+/** A condition of both claims. */
+const NOT_LEASED = "eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])";
 
 const STORE_TESTS = 'control-plane/test/store';
 const inLeases = inFile(`${STORE_TESTS}/jobs/job-store.test.ts`, 'jobs on sqlite leases');
@@ -42,8 +46,8 @@ const CLAIMS: readonly Mutation[] = [
   {
     name: 'a claim is won while another holds the lease',
     file: LEASE,
-    find: ".where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))",
-    replace: '',
+    find: NOT_LEASED,
+    replace: 'eb.and([])',
     caughtBy: inLeases('let one claim win, raise the fence, and hide the job from others'),
   },
   {
@@ -77,8 +81,8 @@ const CLAIMS: readonly Mutation[] = [
   {
     name: 'a renewal lengthens nothing',
     file: LEASE,
-    find: 'lease_expires_at: nowPlusMs(this.#database.nowMs, leaseMs),',
-    replace: 'lease_expires_at: nowPlusMs(this.#database.nowMs, 0),',
+    find: 'const expiresAt = nowPlusMs(nowMs, leaseMs);',
+    replace: 'const expiresAt = nowPlusMs(nowMs, 0);',
     caughtBy: inLeases('are renewed by their holder, late too while nobody replaced it'),
   },
   {
@@ -150,7 +154,7 @@ const ENDINGS: readonly Mutation[] = [
   },
   {
     name: 'a credit is settled that another ending settled meanwhile',
-    file: COMPLETION,
+    file: WRITER,
     find: ".where('reserved', '>=', CREDITS_PER_JOB)",
     replace: '',
     caughtBy: inFenceOnServer('of two endings that meet the second is told that it is none'),
@@ -172,13 +176,13 @@ const ENDINGS: readonly Mutation[] = [
   {
     name: 'a job ends in several transactions',
     file: COMPLETION,
-    find: 'transact(this.#database, tx => this.#finishIn(tx, claim, ending), giveUp)',
-    replace: 'this.#finishIn(this.#database.kysely, claim, ending)',
+    find: 'transact(database, tx => finishIn(database, tx, options, claim, ending), giveUp)',
+    replace: 'finishIn(database, database.kysely, options, claim, ending)',
     caughtBy: inEndings('a body that cannot be rendered leaves job and money as they were'),
   },
   {
     name: 'a failure keeps the credit',
-    file: COMPLETION,
+    file: WRITER,
     find: "kind === 'release' ? CREDITS_PER_JOB : 0",
     replace: '0',
     caughtBy: inEndings('failure returns the credit from every open state, and is replayed'),
@@ -188,21 +192,21 @@ const ENDINGS: readonly Mutation[] = [
 const MONEY_AND_KEYS: readonly Mutation[] = [
   {
     name: 'a job is made without a credit',
-    file: SUBMISSION,
+    file: WRITER,
     find: ".where('available', '>=', CREDITS_PER_JOB)",
     replace: '',
     caughtBy: inSubmission('refuses without a credit, and remembers nothing'),
   },
   {
     name: 'jobs in flight have no bound',
-    file: SUBMISSION,
+    file: WRITER,
     find: ".where('reserved', '<', jobsInFlightMax * CREDITS_PER_JOB)",
     replace: '',
     caughtBy: inSubmission('refuses at the bound in flight, however many credits there are'),
   },
   {
     name: 'more is revoked than is there',
-    file: LEDGER,
+    file: WRITER,
     find: "kind === 'revoke', update",
     replace: "kind === 'grant', update",
     caughtBy: inLedger('revokes all of it or nothing, never below zero available'),
@@ -283,8 +287,8 @@ const NOTIFICATIONS: readonly Mutation[] = [
   {
     name: 'a notification is claimed while another sends it',
     file: OUTBOX,
-    find: ".where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))",
-    replace: '',
+    find: NOT_LEASED,
+    replace: 'eb.and([])',
     caughtBy: inOutbox('a claim is lost while another holds the lease'),
   },
   {

@@ -95,7 +95,7 @@ export const CONTROL_PLANE: Directions = {
   'store/cluster': ['store/database'],
   'store/database': ['domain', 'store/database/migrations', 'store/jobs', '#program'],
   'store/database/migrations': ['store/database'],
-  'store/jobs': ['domain', 'domain/dispatch', 'store/database'],
+  'store/jobs': ['domain', 'domain/dispatch', 'store/database', 'store/ledger'],
   'store/ledger': ['domain', 'store/accounts', 'store/database'],
   'store/outbox': ['domain', 'store/database'],
 };

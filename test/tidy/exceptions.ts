@@ -29,11 +29,5 @@ export const LONG_FILES: Readonly<Record<string, number>> = {
 
 /** Circles of imports: the files of each, sorted. */
 export const CIRCLES: readonly (readonly string[])[] = [
-  [
-    'control-plane/src/store/outbox/webhook-due.ts',
-    'control-plane/src/store/outbox/webhook-lease.ts',
-    'control-plane/src/store/outbox/webhook-operator.ts',
-    'control-plane/src/store/outbox/webhook-outbox-store.ts',
-  ],
   ['inference-node/src/models/onnx/infer-geometry.ts', 'inference-node/src/models/onnx/infer.ts'],
 ];

@@ -16,6 +16,11 @@ export interface AccountQueue {
   readonly unfetched: number;
 }
 
+/**
+ * The queue's bound unless the operator sets another, megapixels: about 4,000 photos of 12, more
+ * than a CPU node does in the hour a job may queue.
+ */
+export const QUEUE_MEGAPIXELS_MAX = 50_000;
 /** A model's run costs the same for a picture below this, and the number of jobs is bounded too. */
 export const MEGAPIXELS_MIN = 1;
 /**

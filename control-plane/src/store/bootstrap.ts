@@ -11,7 +11,7 @@ import type { Database } from './database/connect.ts';
 import { databaseErrorKind } from './database/database-errors.ts';
 import type { Schema } from './database/schema.ts';
 import { transact } from './database/transact.ts';
-import { enterIn } from './ledger/ledger-store.ts';
+import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 
 /** The reference of the first grant. */
 const BOOTSTRAP_REFERENCE = 'bootstrap';
@@ -39,7 +39,8 @@ export async function bootstrap(
       if (any !== undefined) return { created: false };
       await insertAccount(database, tx, accountId, accountName);
       const reference = BOOTSTRAP_REFERENCE;
-      await enterIn(database, tx, { kind: 'grant', accountId, amount: credits, reference });
+      const grant = { kind: 'grant', accountId, amount: credits, reference } as const;
+      await enterOperatorEntry(database, tx, grant);
       await insertApiKey(database, tx, accountId, accountName, key);
       return ours;
     });

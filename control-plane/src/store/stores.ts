@@ -12,13 +12,21 @@ import { createSweepStore, type SweepStore } from './cluster/sweep-store.ts';
 import { type Database, openDatabase, type StoreLog } from './database/connect.ts';
 import { migrate, requireCurrentSchema } from './database/migrate.ts';
 import { requireWritable } from './database/writable.ts';
-import { createJobStore, type JobStoreOptions } from './jobs/create-job-store.ts';
+import { type JobCompletionOptions, jobCompletion } from './jobs/job-completion.ts';
+import { jobLanes } from './jobs/job-lanes.ts';
+import { jobLeases, jobProgress } from './jobs/job-lease.ts';
+import { jobListing } from './jobs/job-listing.ts';
+import { jobQueries } from './jobs/job-queries.ts';
+import { jobRetention } from './jobs/job-retention.ts';
 import type { JobStore } from './jobs/job-store.ts';
+import { jobSubmission } from './jobs/job-submission.ts';
+import { queueLoad } from './jobs/queue-load.ts';
 import { createLedgerStore, type LedgerStore } from './ledger/ledger-store.ts';
-import {
-  createWebhookOutboxStore,
-  type WebhookOutboxStore,
-} from './outbox/webhook-outbox-store.ts';
+import { dueNotifications } from './outbox/webhook-due.ts';
+import { notificationLeases } from './outbox/webhook-lease.ts';
+import { notificationListing } from './outbox/webhook-operator.ts';
+import type { WebhookOutboxStore } from './outbox/webhook-outbox-store.ts';
+import { secretErasure } from './outbox/webhook-secrets.ts';
 
 export interface Stores {
   readonly accounts: AccountStore;
@@ -39,7 +47,7 @@ export interface Stores {
   close(): Promise<void>;
 }
 
-export interface StoresOptions extends JobStoreOptions {
+export interface StoresOptions extends JobCompletionOptions {
   readonly log: StoreLog;
   /**
    * 'run': pending migrations are run, under a lock that lets any number of processes start at
@@ -66,17 +74,32 @@ export async function openStores(databaseUrl: string, options: StoresOptions): P
 }
 
 /** On a database that is open and current. `close` closes it. */
-export function createStores(database: Database, options: JobStoreOptions): Stores {
+export function createStores(database: Database, options: JobCompletionOptions): Stores {
   return {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database),
-    jobs: createJobStore(database, options),
+    jobs: {
+      ...jobQueries(database),
+      ...jobSubmission(database),
+      ...jobLanes(database),
+      ...jobLeases(database),
+      ...jobProgress(database),
+      ...jobCompletion(database, options),
+      ...jobListing(database),
+      ...jobRetention(database),
+      ...queueLoad(database),
+    },
     ledger: createLedgerStore(database),
     nodes: createNodeStore(database),
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
     sweeps: createSweepStore(database),
-    webhookOutbox: createWebhookOutboxStore(database),
+    webhookOutbox: {
+      ...dueNotifications(database),
+      ...notificationLeases(database),
+      ...notificationListing(database),
+      ...secretErasure(database),
+    },
     requestsMax: database.requestsMax,
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
     check: () => requireWritable(database),

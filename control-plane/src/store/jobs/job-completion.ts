@@ -6,18 +6,17 @@
  * A second call with the same claim and the same end answers true and changes nothing: the answer
  * to a commit may be lost, and only the holder of that fence can have made it.
  */
-import { randomUUID } from 'node:crypto';
 import type { RawBuilder, Transaction } from 'kysely';
-import type { Job, JobFailure, JobResult, StageTimings } from '../../domain/job.ts';
-import { CREDITS_PER_JOB, SLOT_OF } from '../../domain/ledger.ts';
+import type { Job } from '../../domain/job.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { failureColumns, resultColumns } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
+import { settleCredit } from '../ledger/ledger-writer.ts';
 import { readJob } from './job-queries.ts';
-import type { Claim } from './job-store.ts';
+import type { Claim, JobStore } from './job-store.ts';
 
 /**
  * The notification's body, rendered once, when the job ends; pure and quick: a transaction is open.
@@ -27,155 +26,138 @@ export type RenderOutboxBody = (job: Job) => string;
 /** A callback's secret is kept this long after the job's end, delivered or not. */
 const CALLBACK_SECRET_MS = 86_400_000;
 
-export class JobCompletion {
-  readonly #database: Database;
-  readonly #renderOutboxBody: RenderOutboxBody;
-  readonly #webhookFirstWaitMs: number;
+export interface JobCompletionOptions {
+  readonly renderOutboxBody: RenderOutboxBody;
+  /** Between a job's end and the first attempt to notify; 0 unless given. */
+  readonly webhookFirstWaitMs?: number;
+}
 
-  /** @param webhookFirstWaitMs between a job's end and the first attempt to tell of it */
-  constructor(database: Database, renderOutboxBody: RenderOutboxBody, webhookFirstWaitMs: number) {
-    this.#database = database;
-    this.#renderOutboxBody = renderOutboxBody;
-    this.#webhookFirstWaitMs = webhookFirstWaitMs;
-  }
+export function jobCompletion(
+  database: Database,
+  options: JobCompletionOptions,
+): Pick<JobStore, 'succeed' | 'fail'> {
+  const finish = (claim: Claim, ending: Ending, giveUp?: AbortSignal): Promise<boolean> =>
+    transact(database, tx => finishIn(database, tx, options, claim, ending), giveUp);
+  return {
+    succeed(claim, result, resultTtlMs, timings, giveUp) {
+      const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
+      const ending: Ending = {
+        kind: 'charge',
+        from: ['running'],
+        columns: {
+          state: 'succeeded',
+          expires_at: expiresAt,
+          result_blob_expires_at: expiresAt,
+          ...resultColumns(result),
+          timings: JSON.stringify(timings),
+        },
+        happened: job => job.state === 'succeeded' && job.result?.token === result.token,
+      };
+      return finish(claim, ending, giveUp);
+    },
+    fail(claim, failure, giveUp) {
+      const ending: Ending = {
+        kind: 'release',
+        from: ['accepted', 'fetching', 'ready', 'running'],
+        columns: {
+          state: 'failed',
+          ...failureColumns(failure),
+          ...(failure.retryable ? { idempotency_key_hash: null } : {}),
+        },
+        happened: job => job.state === 'failed' && job.failure?.code === failure.code,
+      };
+      return finish(claim, ending, giveUp);
+    },
+  };
+}
 
-  succeed(
-    claim: Claim,
-    result: JobResult,
-    resultTtlMs: number,
-    timings: StageTimings,
-    giveUp?: AbortSignal,
-  ): Promise<boolean> {
-    const expiresAt = nowPlusMs(this.#database.nowMs, resultTtlMs);
-    const ending: Ending = {
-      kind: 'charge',
-      from: ['running'],
-      columns: {
-        state: 'succeeded',
-        expires_at: expiresAt,
-        result_blob_expires_at: expiresAt,
-        ...resultColumns(result),
-        timings: JSON.stringify(timings),
-      },
-      happened: job => job.state === 'succeeded' && job.result?.token === result.token,
-    };
-    return this.#finish(claim, ending, giveUp);
-  }
-
-  fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean> {
-    const ending: Ending = {
-      kind: 'release',
-      from: ['accepted', 'fetching', 'ready', 'running'],
-      columns: {
-        state: 'failed',
-        ...failureColumns(failure),
-        ...(failure.retryable ? { idempotency_key_hash: null } : {}),
-      },
-      happened: job => job.state === 'failed' && job.failure?.code === failure.code,
-    };
-    return this.#finish(claim, ending, giveUp);
-  }
-
-  #finish(claim: Claim, ending: Ending, giveUp: AbortSignal | undefined): Promise<boolean> {
-    return transact(this.#database, tx => this.#finishIn(tx, claim, ending), giveUp);
-  }
-
-  async #finishIn(tx: Transaction<Schema>, claim: Claim, ending: Ending): Promise<boolean> {
-    const job = await readJob(this.#database, tx, claim.jobId);
-    if (job === undefined || job.fence !== claim.fence) return false;
-    if (job.finishedAtMs !== null) return ending.happened(job);
-    if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
-    await this.#settle(tx, job, ending.kind);
-    const secret = await readCallbackSecret(tx, job);
-    await this.#close(tx, claim, ending);
-    await this.#enter(tx, job, ending.kind);
-    if (secret !== undefined) await this.#notify(tx, job.id, secret);
-    return true;
-  }
-
-  async #settle(tx: Transaction<Schema>, job: Job, kind: Ending['kind']): Promise<void> {
-    const returned = kind === 'release' ? CREDITS_PER_JOB : 0;
-    const { numUpdatedRows } = await tx
-      .updateTable('accounts')
-      .set(eb => ({
-        available: eb('available', '+', returned),
-        reserved: eb('reserved', '-', CREDITS_PER_JOB),
-      }))
-      .where('id', '=', job.accountId)
-      .where('reserved', '>=', CREDITS_PER_JOB)
-      .executeTakeFirstOrThrow();
-    if (numUpdatedRows === 1n) return;
+async function finishIn(
+  database: Database,
+  tx: Transaction<Schema>,
+  options: JobCompletionOptions,
+  claim: Claim,
+  ending: Ending,
+): Promise<boolean> {
+  const job = await readJob(database, tx, claim.jobId);
+  if (job === undefined || job.fence !== claim.fence) return false;
+  if (job.finishedAtMs !== null) return ending.happened(job);
+  if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
+  const { id: jobId, accountId } = job;
+  const settlement = { kind: ending.kind, accountId, jobId };
+  const secret = await settleCredit(database, tx, settlement, async () => {
+    const callbackSecret = await readCallbackSecret(tx, job);
+    await close(database, tx, claim, ending);
+    return callbackSecret;
+  });
+  if (secret === 'nothing-reserved') {
     // We may have waited here for whoever took this job's credit with the same claim.
-    const now = await readJob(this.#database, tx, job.id);
-    if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(job.id);
-    throw new Error(`account ${job.accountId} has nothing reserved for its open job ${job.id}`);
+    const now = await readJob(database, tx, jobId);
+    if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
+    throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
   }
+  if (secret !== undefined) await notify(database, tx, options, jobId, secret);
+  return true;
+}
 
-  async #close(tx: Transaction<Schema>, claim: Claim, ending: Ending): Promise<void> {
-    const { numUpdatedRows } = await tx
-      .updateTable('jobs')
-      .set({
-        ...ending.columns,
-        finished_at: this.#database.nowMs,
-        queue_at: null,
-        lease_holder: null,
-        lease_expires_at: null,
-        source_url: null,
-        source_host: null,
-        input_blob: null,
-        input_bytes: null,
-        input_format: null,
-        input_width: null,
-        input_height: null,
-        callback_secret: null,
-        callback_secret_key_id: null,
-      })
-      .where('id', '=', claim.jobId)
-      .where('fence', '=', claim.fence)
-      .where('lease_holder', '=', claim.holder)
-      .where('state', 'in', ending.from)
-      .executeTakeFirstOrThrow();
-    if (numUpdatedRows !== 1n) throw overtaken(claim.jobId);
-  }
+async function close(
+  database: Database,
+  tx: Transaction<Schema>,
+  claim: Claim,
+  ending: Ending,
+): Promise<void> {
+  const { numUpdatedRows } = await tx
+    .updateTable('jobs')
+    .set({
+      ...ending.columns,
+      finished_at: database.nowMs,
+      queue_at: null,
+      lease_holder: null,
+      lease_expires_at: null,
+      source_url: null,
+      source_host: null,
+      input_blob: null,
+      input_bytes: null,
+      input_format: null,
+      input_width: null,
+      input_height: null,
+      callback_secret: null,
+      callback_secret_key_id: null,
+    })
+    .where('id', '=', claim.jobId)
+    .where('fence', '=', claim.fence)
+    .where('lease_holder', '=', claim.holder)
+    .where('state', 'in', ending.from)
+    .executeTakeFirstOrThrow();
+  if (numUpdatedRows !== 1n) throw overtaken(claim.jobId);
+}
 
-  async #enter(tx: Transaction<Schema>, job: Job, kind: Ending['kind']): Promise<void> {
-    await tx
-      .insertInto('ledger_entries')
-      .values({
-        id: randomUUID(),
-        account_id: job.accountId,
-        job_id: job.id,
-        kind,
-        slot: SLOT_OF[kind],
-        reference: job.id,
-        amount: CREDITS_PER_JOB,
-        created_at: this.#database.nowMs,
-      })
-      .execute();
-  }
-
-  async #notify(tx: Transaction<Schema>, jobId: string, secret: CallbackSecret): Promise<void> {
-    const ended = await readJob(this.#database, tx, jobId);
-    if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
-    const { nowMs } = this.#database;
-    await tx
-      .insertInto('webhook_outbox')
-      .values({
-        job_id: jobId,
-        account_id: ended.accountId,
-        callback_url: ended.callback.url,
-        receiver: destinationOf(ended.callback.url),
-        body: this.#renderOutboxBody(ended),
-        ...secret,
-        secret_erase_at: secret.secret === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),
-        status: 'pending',
-        attempts: 0,
-        next_attempt_at: nowPlusMs(nowMs, this.#webhookFirstWaitMs),
-        fence: 0,
-        created_at: nowMs,
-      })
-      .execute();
-  }
+async function notify(
+  database: Database,
+  tx: Transaction<Schema>,
+  { renderOutboxBody, webhookFirstWaitMs = 0 }: JobCompletionOptions,
+  jobId: string,
+  secret: CallbackSecret,
+): Promise<void> {
+  const ended = await readJob(database, tx, jobId);
+  if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
+  const { nowMs } = database;
+  await tx
+    .insertInto('webhook_outbox')
+    .values({
+      job_id: jobId,
+      account_id: ended.accountId,
+      callback_url: ended.callback.url,
+      receiver: destinationOf(ended.callback.url),
+      body: renderOutboxBody(ended),
+      ...secret,
+      secret_erase_at: secret.secret === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),
+      status: 'pending',
+      attempts: 0,
+      next_attempt_at: nowPlusMs(nowMs, webhookFirstWaitMs),
+      fence: 0,
+      created_at: nowMs,
+    })
+    .execute();
 }
 
 /** The next round finds a fence that moved, or a job that is final. */

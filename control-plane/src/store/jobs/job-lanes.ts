@@ -9,7 +9,7 @@
  * may pass over jobs of source hosts that no download may begin from: as many as an account may
  * have open at most.
  */
-import { type SelectExpression, sql } from 'kysely';
+import { type NotNull, type SelectExpression, sql } from 'kysely';
 import { type JobLane, type LaneRead, laneKey } from '../../domain/dispatch/job-turns.ts';
 import type { JobState } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
@@ -17,7 +17,7 @@ import { inputFromRow, sourceHostFromRow } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { jobsThrough } from './job-queries.ts';
-import type { ClaimableJob } from './job-store.ts';
+import type { ClaimableJob, JobStore } from './job-store.ts';
 
 const CLAIMABLE_COLUMNS = [
   'id',
@@ -47,6 +47,8 @@ const DOWNLOAD_STATES = ['accepted', 'fetching'] as const satisfies readonly Job
 const STORED_STATES = ['ready', 'running'] as const satisfies readonly JobState[];
 
 type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
+  /** Set, since the job is open. */
+  readonly queue_at: number;
   /** Read only where it is needed: it is long. */
   readonly source_url: string | null;
   readonly read_at: number;
@@ -54,91 +56,96 @@ type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
 
 const JOBS_BY_LANE = jobsThrough('jobs_lane_state');
 
-export class JobLanes {
-  readonly #database: Database;
-
-  constructor(database: Database) {
-    this.#database = database;
-  }
-
-  async list(): Promise<JobLane[]> {
-    const { nowMs } = this.#database;
-    const rows = await query(this.#database, db =>
-      db
-        .selectFrom('jobs')
-        .select(['state', 'account_id', 'api_key_id', 'mode'])
-        .select(eb => [eb.fn.min<number>('queue_at').as('first'), nowMs.as('read_at')])
-        .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
-        .groupBy(['state', 'account_id', 'api_key_id', 'mode'])
-        .execute(),
-    );
-    const lanes = new Map<string, JobLane>();
-    for (const row of rows) {
-      const lane: JobLane = {
-        needsDownload: isDownloadState(row.state),
-        mode: row.mode,
-        accountId: row.account_id,
-        apiKeyId: row.api_key_id,
-        firstQueueAtMs: row.first,
-        readAtMs: row.read_at,
-      };
-      const known = lanes.get(laneKey(lane));
-      if (known === undefined || lane.firstQueueAtMs < known.firstQueueAtMs) {
-        lanes.set(laneKey(lane), lane);
+export function jobLanes(database: Database): Pick<JobStore, 'listLanes' | 'listClaimable'> {
+  const listLanes = () => readLanes(database);
+  return {
+    listLanes,
+    async listClaimable(limit, among) {
+      const lanes = among ?? (await listLanes());
+      if (lanes.length === 0) return [];
+      const eachMax = Math.max(1, Math.floor(limit / lanes.length));
+      const rows: LaneRow[] = [];
+      for (let from = 0; from < lanes.length; from += STATEMENT_LANES_MAX) {
+        const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
+        rows.push(...(await readHeads(database, some, eachMax)));
       }
-    }
-    return [...lanes.values()];
-  }
+      rows.sort((a, b) => a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1));
+      return firstOfEach(rows, eachMax).slice(0, limit);
+    },
+  };
+}
 
-  async listClaimable(limit: number, among?: readonly LaneRead[]): Promise<ClaimableJob[]> {
-    const lanes = among ?? (await this.list());
-    if (lanes.length === 0) return [];
-    const eachMax = Math.max(1, Math.floor(limit / lanes.length));
-    const rows: LaneRow[] = [];
-    for (let from = 0; from < lanes.length; from += STATEMENT_LANES_MAX) {
-      const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
-      rows.push(...(await this.#heads(some, eachMax)));
+async function readLanes(database: Database): Promise<JobLane[]> {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('jobs')
+      .select(['state', 'account_id', 'api_key_id', 'mode'])
+      .select(eb => [eb.fn.min<number>('queue_at').as('first'), database.nowMs.as('read_at')])
+      .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
+      .groupBy(['state', 'account_id', 'api_key_id', 'mode'])
+      .execute(),
+  );
+  const lanes = new Map<string, JobLane>();
+  for (const row of rows) {
+    const lane: JobLane = {
+      needsDownload: isDownloadState(row.state),
+      mode: row.mode,
+      accountId: row.account_id,
+      apiKeyId: row.api_key_id,
+      firstQueueAtMs: row.first,
+      readAtMs: row.read_at,
+    };
+    const known = lanes.get(laneKey(lane));
+    if (known === undefined || lane.firstQueueAtMs < known.firstQueueAtMs) {
+      lanes.set(laneKey(lane), lane);
     }
-    rows.sort((a, b) => a.queue_at! - b.queue_at! || (a.id < b.id ? -1 : 1));
-    return firstOfEach(rows, eachMax).slice(0, limit);
   }
+  return [...lanes.values()];
+}
 
-  /** The first of each state of each lane. */
-  async #heads(lanes: readonly LaneRead[], eachMax: number): Promise<LaneRow[]> {
-    const parts = lanes.flatMap(lane => {
-      const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
-      return states.map(state => this.#firstOf(lane, state, eachMax));
-    });
-    const [first, ...others] = parts;
-    const all = others.reduce((union, next) => union.unionAll(next), first);
-    return query(this.#database, () => all.execute());
-  }
+/** The first of each state of each lane. */
+async function readHeads(
+  database: Database,
+  lanes: readonly LaneRead[],
+  eachMax: number,
+): Promise<LaneRow[]> {
+  const [first, ...others] = lanes.flatMap(lane => {
+    const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
+    return states.map(state => selectFirst(database, lane, state, eachMax));
+  });
+  if (first === undefined) return [];
+  const all = others.reduce((union, next) => union.unionAll(next), first);
+  return query(database, () => all.execute());
+}
 
-  /** In a table of its own: SQLite takes no order and limit in a part of a union. */
-  #firstOf(lane: LaneRead, state: JobState, limit: number) {
-    const { kysely, nowMs, dialect } = this.#database;
-    let jobs = kysely
-      .selectFrom(JOBS_BY_LANE[dialect])
-      .select(CLAIMABLE_COLUMNS)
-      .select(eb => [
-        eb.case().when('source_host', 'is', null).then(eb.ref('source_url')).end().as('source_url'),
-        nowMs.as('read_at'),
-      ])
-      .where('state', '=', state)
-      .where('account_id', '=', lane.accountId)
-      .where('api_key_id', '=', lane.apiKeyId)
-      .where('mode', '=', lane.mode)
-      .where('queue_at', '>', 0)
-      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
-    const hosts = lane.exceptHosts ?? [];
-    if (hosts.length > 0) {
-      jobs = jobs.where(eb =>
-        eb.or([eb('source_host', 'is', null), eb('source_host', 'not in', [...hosts])]),
-      );
-    }
-    const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
-    return kysely.selectFrom(first.as('lane')).selectAll();
+/** In a table of its own: SQLite takes no order and limit in a part of a union. */
+function selectFirst(
+  { kysely, nowMs, dialect }: Database,
+  lane: LaneRead,
+  state: JobState,
+  limit: number,
+) {
+  let jobs = kysely
+    .selectFrom(JOBS_BY_LANE[dialect])
+    .select(CLAIMABLE_COLUMNS)
+    .select(eb => [
+      eb.case().when('source_host', 'is', null).then(eb.ref('source_url')).end().as('source_url'),
+      nowMs.as('read_at'),
+    ])
+    .where('state', '=', state)
+    .where('account_id', '=', lane.accountId)
+    .where('api_key_id', '=', lane.apiKeyId)
+    .where('mode', '=', lane.mode)
+    .where('queue_at', '>', 0)
+    .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
+  const hosts = lane.exceptHosts ?? [];
+  if (hosts.length > 0) {
+    jobs = jobs.where(eb =>
+      eb.or([eb('source_host', 'is', null), eb('source_host', 'not in', [...hosts])]),
+    );
   }
+  const first = jobs.orderBy('queue_at').orderBy('id').limit(sql.lit(limit));
+  return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
 }
 
 function isDownloadState(state: JobState): boolean {

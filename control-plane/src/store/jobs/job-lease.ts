@@ -3,111 +3,125 @@
  * one statement that commits by itself, so nothing is held while a node works.
  */
 import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
-import type { Job, JobInput } from '../../domain/job.ts';
+import { isFinal, type Job } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { inputColumns } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
-import { query, readBack } from '../database/transact.ts';
+import { OvertakenError, query, readBack } from '../database/transact.ts';
 import { readJob } from './job-queries.ts';
-import type { Claim, ClaimableJob } from './job-store.ts';
+import type { Claim, JobStore, LeaseEnding } from './job-store.ts';
 
 type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
-export class JobLeases {
-  readonly #database: Database;
+const FREE = { lease_holder: null, lease_expires_at: null };
 
-  constructor(database: Database) {
-    this.#database = database;
-  }
-
-  async claim(
-    job: Pick<ClaimableJob, 'id' | 'fence'>,
-    holder: string,
-    leaseMs: number,
-  ): Promise<{ claim: Claim; job: Job } | undefined> {
-    const { nowMs } = this.#database;
-    const won = await this.#update(update =>
-      update
-        // MySQL assigns from left to right: what looks at the old lease comes before the new one.
-        .set({
-          takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
-          state: sql<Job['state']>`case when state = 'accepted' then 'fetching' else state end`,
-          fence: job.fence + 1,
-          lease_holder: holder,
-          lease_expires_at: nowPlusMs(nowMs, leaseMs),
-        })
-        .where('id', '=', job.id)
-        .where('fence', '=', job.fence)
-        .where('queue_at', 'is not', null)
-        .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])),
-    );
-    if (!won) return undefined;
-    const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
-    const claimed = await readBack(this.#database, db => readJob(this.#database, db, job.id));
-    // Slower than the lease itself, and somebody else was not.
-    if (claimed === undefined || !holds(claimed, claim)) return undefined;
-    return { claim, job: claimed };
-  }
-
-  renew(claim: Claim, leaseMs: number): Promise<boolean> {
-    return this.#update(update =>
-      heldBy(update, claim).set({
-        lease_expires_at: nowPlusMs(this.#database.nowMs, leaseMs),
-      }),
-    );
-  }
-
-  release(claim: Claim, giveUp?: AbortSignal): Promise<boolean> {
-    const free = { lease_holder: null, lease_expires_at: null };
-    return this.#update(update => heldBy(update, claim).set(free), giveUp);
-  }
-
-  inputStored(claim: Claim, input: JobInput, giveUp?: AbortSignal): Promise<boolean> {
-    const round = async (db: Kysely<Schema>) => {
-      const stored = await updateOne(db, update =>
-        heldBy(update, claim)
-          .set({ state: 'ready', ...inputColumns(input) })
-          .where('state', '=', 'fetching'),
+export function jobLeases(
+  database: Database,
+): Pick<JobStore, 'claim' | 'renew' | 'release' | 'endLease'> {
+  const { nowMs } = database;
+  return {
+    async claim(job, holder, leaseMs) {
+      const won = await query(database, db =>
+        updateOne(db, update =>
+          update
+            // MySQL assigns from left to right: what reads the old lease comes before the new one.
+            .set({
+              takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
+              state: sql<Job['state']>`case when state = 'accepted' then 'fetching' else state end`,
+              fence: job.fence + 1,
+              lease_holder: holder,
+              lease_expires_at: nowPlusMs(nowMs, leaseMs),
+            })
+            .where('id', '=', job.id)
+            .where('fence', '=', job.fence)
+            .where('queue_at', 'is not', null)
+            .where(eb =>
+              eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]),
+            ),
+        ),
       );
-      if (stored) return true;
-      // Perhaps it was, and only the answer was lost.
-      const job = await readJob(this.#database, db, claim.jobId);
-      return job?.state === 'ready' && holds(job, claim) && job.input?.blob === input.blob;
-    };
-    return readBack(this.#database, round, giveUp);
-  }
-
-  admitted(claim: Claim, giveUp?: AbortSignal): Promise<boolean> {
-    const startedAt = sql<number>`coalesce(started_at, ${this.#database.nowMs})`;
-    return this.#update(
-      update =>
-        heldBy(update, claim)
-          .set({ state: 'running', started_at: startedAt })
-          .where('state', 'in', ['ready', 'running']),
-      giveUp,
-    );
-  }
-
-  attemptLost(claim: Claim, withProcess: boolean, giveUp?: AbortSignal): Promise<Job | undefined> {
-    let counted = false;
-    const round = async (db: Kysely<Schema>) => {
-      counted ||= await updateOne(db, update =>
-        heldBy(update, claim).set(eb => ({
-          lost_attempts: eb('lost_attempts', '+', 1),
-          lost_with_process: eb('lost_with_process', '+', withProcess ? 1 : 0),
-          lease_holder: null,
-          lease_expires_at: null,
-        })),
+      if (!won) return undefined;
+      const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
+      const claimed = await readBack(database, db => readJob(database, db, job.id));
+      // Slower than the lease itself, and somebody else was not.
+      if (claimed === undefined || !holds(claimed, claim)) return undefined;
+      return { claim, job: claimed };
+    },
+    renew(claim, leaseMs) {
+      const expiresAt = nowPlusMs(nowMs, leaseMs);
+      return query(database, db =>
+        updateOne(db, update => heldBy(update, claim).set({ lease_expires_at: expiresAt })),
       );
-      return counted ? readJob(this.#database, db, claim.jobId) : undefined;
-    };
-    return readBack(this.#database, round, giveUp);
-  }
+    },
+    release: (claim, giveUp) =>
+      query(database, db => updateOne(db, update => heldBy(update, claim).set(FREE)), giveUp),
+    endLease: jobId => readBack(database, db => endLease(database, db, jobId)),
+  };
+}
 
-  #update(build: (update: JobUpdate) => JobUpdate, giveUp?: AbortSignal): Promise<boolean> {
-    return query(this.#database, db => updateOne(db, build), giveUp);
-  }
+async function endLease(
+  database: Database,
+  db: Kysely<Schema>,
+  jobId: string,
+): Promise<LeaseEnding> {
+  const job = await readJob(database, db, jobId);
+  if (job === undefined) return { kind: 'unknown' };
+  if (isFinal(job)) return { kind: 'final', state: job.state };
+  if (job.lease === null) return { kind: 'not-leased' };
+  const { holder } = job.lease;
+  const claim: Claim = { jobId, holder, fence: job.fence };
+  const ended = await updateOne(db, update => heldBy(update, claim).set(FREE));
+  if (!ended) throw new OvertakenError(`job ${jobId} changed hands after it was read`);
+  return { kind: 'ended', holder };
+}
+
+/** The progress of a job under a claim: each keeps the lease but `attemptLost`. */
+export function jobProgress(
+  database: Database,
+): Pick<JobStore, 'inputStored' | 'admitted' | 'attemptLost'> {
+  return {
+    inputStored: (claim, input, giveUp) =>
+      readBack(
+        database,
+        async db => {
+          const stored = await updateOne(db, update =>
+            heldBy(update, claim)
+              .set({ state: 'ready', ...inputColumns(input) })
+              .where('state', '=', 'fetching'),
+          );
+          if (stored) return true;
+          // Perhaps it was, and only the answer was lost.
+          const job = await readJob(database, db, claim.jobId);
+          return job?.state === 'ready' && holds(job, claim) && job.input?.blob === input.blob;
+        },
+        giveUp,
+      ),
+    admitted(claim, giveUp) {
+      const startedAt = sql<number>`coalesce(started_at, ${database.nowMs})`;
+      const round = (db: Kysely<Schema>) =>
+        updateOne(db, update =>
+          heldBy(update, claim)
+            .set({ state: 'running', started_at: startedAt })
+            .where('state', 'in', ['ready', 'running']),
+        );
+      return query(database, round, giveUp);
+    },
+    attemptLost(claim, withProcess, giveUp) {
+      let counted = false;
+      const round = async (db: Kysely<Schema>) => {
+        counted ||= await updateOne(db, update =>
+          heldBy(update, claim).set(eb => ({
+            lost_attempts: eb('lost_attempts', '+', 1),
+            lost_with_process: eb('lost_with_process', '+', withProcess ? 1 : 0),
+            ...FREE,
+          })),
+        );
+        return counted ? readJob(database, db, claim.jobId) : undefined;
+      };
+      return readBack(database, round, giveUp);
+    },
+  };
 }
 
 /** True when the one row matched. */

@@ -9,7 +9,7 @@ import { type Job, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
 import { jobsThrough, readJobs, selectJobs } from './job-queries.ts';
-import type { JobFilter, ListedJob } from './job-store.ts';
+import type { JobFilter, JobStore, ListedJob } from './job-store.ts';
 
 /** Rows of the queue that one statement reads: about a millisecond on SQLite. */
 const OPEN_PAGE = 500;
@@ -31,7 +31,11 @@ export function isJobCursor(text: string): boolean {
   return CURSOR.test(text);
 }
 
-export async function listJobs(database: Database, filter: JobFilter): Promise<ListedJob[]> {
+export function jobListing(database: Database): Pick<JobStore, 'list'> {
+  return { list: filter => listJobs(database, filter) };
+}
+
+async function listJobs(database: Database, filter: JobFilter): Promise<ListedJob[]> {
   const open = filter.states.filter(isOpen);
   const final = filter.states.filter(state => !isOpen(state));
   const [, part, atMs, id] = CURSOR.exec(filter.after ?? '') ?? [];

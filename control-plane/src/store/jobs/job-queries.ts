@@ -5,13 +5,13 @@ import type { Database } from '../database/connect.ts';
 import { type JobRow, jobFromRow } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, readBack } from '../database/transact.ts';
+import type { JobStore } from './job-store.ts';
 
 /** What callers send as an id or token: anything else matches nothing, and is not asked for. */
 const ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
 const HASH = /^[0-9a-f]{64}$/;
 
-/** All of a job's columns and `read_at`; `db` is the database or a transaction of it. */
 const JOBS = sql<Schema['jobs']>`jobs`;
 
 /**
@@ -27,6 +27,7 @@ export function jobsThrough(index: string) {
 
 const JOBS_BY_ANY = { sqlite: JOBS.as<'jobs'>(sql`jobs`), mysql: JOBS.as<'jobs'>(sql`jobs`) };
 
+/** All of a job's columns and `read_at`; `db` is the database or a transaction of it. */
 export function selectJobs(database: Database, db: Kysely<Schema>, jobs = JOBS_BY_ANY) {
   return db
     .selectFrom(jobs[database.dialect])
@@ -91,52 +92,46 @@ export async function readByIdempotencyKey(
   );
 }
 
-export class JobQueries {
-  readonly #database: Database;
-  /** What callers ask most, written once: its parameters are the job's id and the key's. */
-  readonly #selectForKey: CompiledQuery<JobRow>;
-
-  constructor(database: Database) {
-    this.#database = database;
-    this.#selectForKey = selectJobs(database, database.kysely)
-      .where('id', '=', '')
-      .where('api_key_id', '=', '')
-      .compile();
-  }
-
-  async find(jobId: string): Promise<Job | undefined> {
-    if (!ID.test(jobId)) return undefined;
-    return query(this.#database, db => readJob(this.#database, db, jobId));
-  }
-
-  async findFinal(jobIds: readonly string[]): Promise<Job[]> {
-    const ids = jobIds.filter(id => ID.test(id));
-    if (ids.length === 0) return [];
-    return query(this.#database, db =>
-      readJobs(
-        db,
-        selectJobs(this.#database, db).where('id', 'in', ids).where('finished_at', 'is not', null),
-      ),
-    );
-  }
-
-  async findForKey(jobId: string, apiKeyId: string): Promise<Job | undefined> {
-    if (!ID.test(jobId)) return undefined;
-    const statement = { ...this.#selectForKey, parameters: [jobId, apiKeyId] };
-    return query(this.#database, db =>
-      firstJob(db, { execute: async () => (await db.executeQuery<JobRow>(statement)).rows }),
-    );
-  }
-
-  async findByIdempotencyKey(apiKeyId: string, hash: string): Promise<Job | undefined> {
-    if (!HASH.test(hash)) return undefined;
-    return readBack(this.#database, db => readByIdempotencyKey(this.#database, db, apiKeyId, hash));
-  }
-
-  async findByResultToken(token: string): Promise<Job | undefined> {
-    if (!TOKEN.test(token)) return undefined;
-    return query(this.#database, db =>
-      firstJob(db, selectJobs(this.#database, db).where('result_token', '=', token)),
-    );
-  }
+export function jobQueries(
+  database: Database,
+): Pick<
+  JobStore,
+  'find' | 'findFinal' | 'findForKey' | 'findByIdempotencyKey' | 'findByResultToken'
+> {
+  // What callers ask most, compiled once: its parameters are the job's id and the key's.
+  const selectForKey: CompiledQuery<JobRow> = selectJobs(database, database.kysely)
+    .where('id', '=', '')
+    .where('api_key_id', '=', '')
+    .compile();
+  return {
+    async find(jobId) {
+      if (!ID.test(jobId)) return undefined;
+      return query(database, db => readJob(database, db, jobId));
+    },
+    async findFinal(jobIds) {
+      const ids = jobIds.filter(id => ID.test(id));
+      if (ids.length === 0) return [];
+      return query(database, db => {
+        const select = selectJobs(database, db).where('id', 'in', ids);
+        return readJobs(db, select.where('finished_at', 'is not', null));
+      });
+    },
+    async findForKey(jobId, apiKeyId) {
+      if (!ID.test(jobId)) return undefined;
+      const statement = { ...selectForKey, parameters: [jobId, apiKeyId] };
+      return query(database, db =>
+        firstJob(db, { execute: async () => (await db.executeQuery<JobRow>(statement)).rows }),
+      );
+    },
+    async findByIdempotencyKey(apiKeyId, hash) {
+      if (!HASH.test(hash)) return undefined;
+      return readBack(database, db => readByIdempotencyKey(database, db, apiKeyId, hash));
+    },
+    async findByResultToken(token) {
+      if (!TOKEN.test(token)) return undefined;
+      return query(database, db =>
+        firstJob(db, selectJobs(database, db).where('result_token', '=', token)),
+      );
+    },
+  };
 }

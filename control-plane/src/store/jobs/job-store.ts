@@ -1,8 +1,7 @@
 /**
- * Jobs, their leases and the money that moves with them, as the services see them.
- * create-job-store.ts puts the implementation together out of job-queries, job-submission,
- * job-lanes, job-lease, job-completion and job-retention. While the database is away every method
- * rejects with SERVICE_UNAVAILABLE.
+ * Jobs, their leases and the money that moves with them, as the services see them. The other files
+ * of this folder implement it, each the part whose statements it has; stores.ts joins the parts.
+ * While the database is away every method rejects with SERVICE_UNAVAILABLE.
  */
 import type { OutputFormat } from '#contract/formats.ts';
 import type { JobLane, LaneRead } from '../../domain/dispatch/job-turns.ts';
@@ -38,6 +37,11 @@ export interface NewJob {
   readonly sourceUrl: string | null;
   /** Absent: nobody is notified. */
   readonly callback?: NewJobCallback;
+}
+
+export interface SubmitLimits {
+  /** Open jobs of the account. */
+  readonly jobsInFlightMax: number;
 }
 
 export type SubmitOutcome =
@@ -132,7 +136,7 @@ export interface JobStore {
   findByResultToken(token: string): Promise<Job | undefined>;
 
   /** One transaction: counts jobs in flight, reserves 1 credit, inserts job and ledger entry. */
-  submit(job: NewJob, limits: { readonly jobsInFlightMax: number }): Promise<SubmitOutcome>;
+  submit(job: NewJob, limits: SubmitLimits): Promise<SubmitOutcome>;
 
   /** The lanes of the queue that have open jobs, running ones included. */
   listLanes(): Promise<JobLane[]>;

@@ -12,38 +12,44 @@
  * 4. where 1 refused or 2 was stopped, a read of the key: a twin may have taken the last credit for
  *    this very request. The usual repetition never comes here: the caller has looked before.
  */
-import { randomUUID } from 'node:crypto';
 import type { Kysely, Transaction } from 'kysely';
 import { queuePositionMs } from '../../domain/dispatch/job-turns.ts';
-import { CREDITS_PER_JOB, SLOT_OF } from '../../domain/ledger.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { inputColumns } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, readBack } from '../database/transact.ts';
+import { reserveCredit } from '../ledger/ledger-writer.ts';
 import { readByIdempotencyKey, readJob } from './job-queries.ts';
-import type { NewJob, SubmitOutcome } from './job-store.ts';
+import type { JobStore, NewJob, SubmitLimits, SubmitOutcome } from './job-store.ts';
 import { sourceHostOf } from './source-host.ts';
 
-export async function submitJob(
+export function jobSubmission(database: Database): Pick<JobStore, 'submit'> {
+  return {
+    async submit(job, limits) {
+      requireOneSource(job);
+      return readBack(database, db => submit(database, db, job, limits));
+    },
+  };
+}
+
+async function submit(
   database: Database,
+  db: Kysely<Schema>,
   job: NewJob,
-  limits: { readonly jobsInFlightMax: number },
+  limits: SubmitLimits,
 ): Promise<SubmitOutcome> {
-  requireOneSource(job);
-  return readBack(database, async db => {
-    let refused: SubmitOutcome | undefined;
-    try {
-      refused = await db.transaction().execute(tx => insertJob(database, tx, job, limits));
-      if (refused.kind === 'created') return refused;
-    } catch (error) {
-      if (databaseErrorKind(error) !== 'duplicate') throw error;
-    }
-    const outcome = (await findTwin(database, db, job)) ?? refused;
-    if (outcome !== undefined) return outcome;
-    throw new OvertakenError(`a twin of job ${job.id} freed its key after it was in the way`);
-  });
+  let refused: SubmitOutcome | undefined;
+  try {
+    refused = await db.transaction().execute(tx => insertJob(database, tx, job, limits));
+    if (refused.kind === 'created') return refused;
+  } catch (error) {
+    if (databaseErrorKind(error) !== 'duplicate') throw error;
+  }
+  const outcome = (await findTwin(database, db, job)) ?? refused;
+  if (outcome !== undefined) return outcome;
+  throw new OvertakenError(`a twin of job ${job.id} freed its key after it was in the way`);
 }
 
 async function findTwin(
@@ -62,55 +68,17 @@ async function insertJob(
   database: Database,
   tx: Transaction<Schema>,
   job: NewJob,
-  limits: { readonly jobsInFlightMax: number },
+  limits: SubmitLimits,
 ): Promise<SubmitOutcome> {
-  const refusal = await reserve(tx, job.accountId, limits.jobsInFlightMax);
-  if (refusal !== undefined) return { kind: refusal };
-  await tx.insertInto('jobs').values(newJobRow(database, job)).execute();
-  await tx
-    .insertInto('ledger_entries')
-    .values({
-      id: randomUUID(),
-      account_id: job.accountId,
-      job_id: job.id,
-      kind: 'reserve',
-      slot: SLOT_OF.reserve,
-      reference: job.id,
-      amount: CREDITS_PER_JOB,
-      created_at: database.nowMs,
-    })
-    .execute();
+  const { id: jobId, accountId } = job;
+  const reservation = { accountId, jobId, ...limits };
+  const outcome = await reserveCredit(database, tx, reservation, async () => {
+    await tx.insertInto('jobs').values(newJobRow(database, job)).execute();
+  });
+  if (outcome !== 'reserved') return { kind: outcome };
   const created = await readJob(database, tx, job.id);
   if (created === undefined) throw new Error(`job ${job.id} is gone before its commit`);
   return { kind: 'created', job: created };
-}
-
-/** `reserved` is the number of open jobs (domain/ledger.ts), so the bound costs no count. */
-async function reserve(
-  tx: Transaction<Schema>,
-  accountId: string,
-  jobsInFlightMax: number,
-): Promise<'insufficient-credits' | 'too-many-in-flight' | undefined> {
-  const { numUpdatedRows } = await tx
-    .updateTable('accounts')
-    .set(eb => ({
-      available: eb('available', '-', CREDITS_PER_JOB),
-      reserved: eb('reserved', '+', CREDITS_PER_JOB),
-    }))
-    .where('id', '=', accountId)
-    .where('available', '>=', CREDITS_PER_JOB)
-    .where('reserved', '<', jobsInFlightMax * CREDITS_PER_JOB)
-    .executeTakeFirstOrThrow();
-  if (numUpdatedRows === 1n) return undefined;
-  const account = await tx
-    .selectFrom('accounts')
-    .select('reserved')
-    .where('id', '=', accountId)
-    .executeTakeFirst();
-  if (account === undefined) throw new Error(`account ${accountId} does not exist`);
-  // The contract's order: jobs in flight before credits.
-  const full = account.reserved >= jobsInFlightMax * CREDITS_PER_JOB;
-  return full ? 'too-many-in-flight' : 'insufficient-credits';
 }
 
 function newJobRow(database: Database, job: NewJob) {

@@ -39,7 +39,6 @@ import {
 } from './ledger-checkpoints.ts';
 import {
   type AccountState,
-  awaitEarlierWriters,
   type EntryRow,
   type PagePlace,
   readAccountState,
@@ -47,6 +46,7 @@ import {
   readJobEntries,
   readNowMs,
 } from './ledger-pages.ts';
+import { awaitEarlierWriters } from './ledger-writer.ts';
 
 /** No checkpoint is set nearer to the present: far more than a clock that is kept is set back. */
 export const CLOSE_MARGIN_MS = 600_000;

@@ -11,7 +11,7 @@ import { ofAccount } from '../accounts/account-rows.ts';
 import type { Database } from '../database/connect.ts';
 import { requireInteger } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
-import { query, readBack } from '../database/transact.ts';
+import { readBack } from '../database/transact.ts';
 
 /** Entries or jobs of one statement. With what belongs to each it reads three times as many rows. */
 export const LEDGER_PAGE_ROWS = 500;
@@ -296,19 +296,4 @@ export async function readNowMs(database: Database): Promise<number> {
     db.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow(),
   );
   return row.now;
-}
-
-/**
- * Resolves once every transaction has ended that may still write an entry of this account which was
- * created before the call: whoever writes one has taken the account's row first, in the same
- * transaction, and this waits for the row. It changes nothing.
- */
-export async function awaitEarlierWriters(database: Database, accountId: string): Promise<void> {
-  await query(database, db =>
-    db
-      .updateTable('accounts')
-      .set(eb => ({ available: eb.ref('available') }))
-      .where('id', '=', accountId)
-      .execute(),
-  );
 }

@@ -15,7 +15,7 @@ import { roomOutside } from '../../domain/shared-places.ts';
 import type { Database } from '../database/connect.ts';
 import { requireInteger } from '../database/rows.ts';
 import { query } from '../database/transact.ts';
-import type { DueNotification, DueQuery } from './webhook-outbox-store.ts';
+import type { DueNotification, DueQuery, WebhookOutboxStore } from './webhook-outbox-store.ts';
 
 /** Rows seen in the order of their times: eight times what a look begins. */
 const HEAD_MAX = 256;
@@ -62,96 +62,95 @@ const DUE_COLUMNS = [
 
 const BEFORE_ALL: Lane = { receiver: '', account_id: '', secret_key_id: '' };
 
-export class DueNotifications {
+export function dueNotifications(
+  database: Database,
+): Pick<WebhookOutboxStore, 'listDue' | 'due' | 'countSealedWithOthers'> {
+  const walk = new LaneWalk(database);
+  return {
+    async listDue(asked) {
+      const head = await readHead(database);
+      const wanted = wantedOf(asked);
+      let rows = head.filter(wanted.row);
+      if (rows.length < asked.limit && head.length === HEAD_MAX) {
+        const room = asked.limit - rows.length;
+        rows = mostUrgent([...rows, ...(await walk.next(room, wanted))]);
+      }
+      return readDue(database, rows.slice(0, asked.limit));
+    },
+    due: () => countDue(database),
+    countSealedWithOthers: keyIds => countSealedWithOthers(database, keyIds),
+  };
+}
+
+async function countDue(database: Database): Promise<{ count: number; oldestMs: number }> {
+  const { nowMs } = database;
+  const rows = await query(database, db =>
+    db
+      .selectFrom('webhook_outbox')
+      .select('next_attempt_at')
+      .select(() => nowMs.as('read_at'))
+      .where('next_attempt_at', '<=', nowMs)
+      .orderBy('next_attempt_at')
+      .limit(1)
+      .execute(),
+  );
+  const oldest = rows[0];
+  if (oldest === undefined) return { count: 0, oldestMs: 0 };
+  const due = database.kysely
+    .selectFrom('webhook_outbox')
+    .select('next_attempt_at')
+    .where('next_attempt_at', '<=', nowMs)
+    .limit(DUE_COUNTED_MAX);
+  const { count } = await query(database, db =>
+    db
+      .selectFrom(due.as('due'))
+      .select(eb => eb.fn.countAll<number>().as('count'))
+      .executeTakeFirstOrThrow(),
+  );
+  return { count: requireInteger(count), oldestMs: oldest.read_at - oldest.next_attempt_at! };
+}
+
+/** @param lanesMax lanes that are looked into; SEALED_LANES_MAX but in tests */
+export async function countSealedWithOthers(
+  database: Database,
+  keyIds: readonly string[],
+  lanesMax = SEALED_LANES_MAX,
+): Promise<number> {
+  let count = 0;
+  let lane = await readLaneAfter(database, BEFORE_ALL);
+  for (let seen = 1; lane !== undefined && count < DUE_COUNTED_MAX; seen += 1) {
+    if (seen > lanesMax) break;
+    if (!keyIds.includes(lane.secret_key_id)) {
+      count += await countLane(database, lane, DUE_COUNTED_MAX - count);
+    }
+    if (seen % LANES_A_TURN === 0) await turnOfTheLoop();
+    lane = await readLaneAfter(database, lane);
+  }
+  return count;
+}
+
+/** From lane to lane, each walk from where the last one stopped. */
+class LaneWalk {
   readonly #database: Database;
-  /** The lane that the walk saw last. */
+  /** The lane that was seen last. */
   #walkedTo: Lane = BEFORE_ALL;
 
   constructor(database: Database) {
     this.#database = database;
   }
 
-  async list(asked: DueQuery): Promise<DueNotification[]> {
-    const head = await this.#head();
-    const wanted = wantedOf(asked);
-    let rows = head.filter(wanted.row);
-    if (rows.length < asked.limit && head.length === HEAD_MAX) {
-      const room = asked.limit - rows.length;
-      rows = mostUrgent([...rows, ...(await this.#walk(room, wanted))]);
-    }
-    return this.#read(rows.slice(0, asked.limit));
-  }
-
-  async count(): Promise<{ count: number; oldestMs: number }> {
-    const { nowMs } = this.#database;
-    const rows = await query(this.#database, db =>
-      db
-        .selectFrom('webhook_outbox')
-        .select('next_attempt_at')
-        .select(() => nowMs.as('read_at'))
-        .where('next_attempt_at', '<=', nowMs)
-        .orderBy('next_attempt_at')
-        .limit(1)
-        .execute(),
-    );
-    const oldest = rows[0];
-    if (oldest === undefined) return { count: 0, oldestMs: 0 };
-    const due = this.#database.kysely
-      .selectFrom('webhook_outbox')
-      .select('next_attempt_at')
-      .where('next_attempt_at', '<=', nowMs)
-      .limit(DUE_COUNTED_MAX);
-    const { count } = await query(this.#database, db =>
-      db
-        .selectFrom(due.as('due'))
-        .select(eb => eb.fn.countAll<number>().as('count'))
-        .executeTakeFirstOrThrow(),
-    );
-    return { count: requireInteger(count), oldestMs: oldest.read_at - oldest.next_attempt_at! };
-  }
-
-  /** @param lanesMax lanes that are looked into; SEALED_LANES_MAX but in tests */
-  async countSealedWithOthers(
-    keyIds: readonly string[],
-    lanesMax = SEALED_LANES_MAX,
-  ): Promise<number> {
-    let count = 0;
-    let lane = await this.#laneAfter(BEFORE_ALL);
-    for (let seen = 1; lane !== undefined && count < DUE_COUNTED_MAX; seen += 1) {
-      if (seen > lanesMax) break;
-      if (!keyIds.includes(lane.secret_key_id)) {
-        count += await this.#countLane(lane, DUE_COUNTED_MAX - count);
-      }
-      if (seen % LANES_A_TURN === 0) await turnOfTheLoop();
-      lane = await this.#laneAfter(lane);
-    }
-    return count;
-  }
-
-  #head(): Promise<DueRow[]> {
-    const { nowMs } = this.#database;
-    return query(this.#database, db =>
-      db
-        .selectFrom('webhook_outbox')
-        .select(DUE_COLUMNS)
-        .select(() => nowMs.as('read_at'))
-        .where('next_attempt_at', '<=', nowMs)
-        .orderBy('next_attempt_at')
-        .limit(HEAD_MAX)
-        .execute(),
-    );
-  }
-
-  async #walk(limit: number, wanted: Wanted): Promise<DueRow[]> {
+  async next(limit: number, wanted: Wanted): Promise<DueRow[]> {
     const found: DueRow[] = [];
     let begin: Lane | undefined;
     for (let seen = 1; seen <= LANES_MAX && found.length < limit; seen += 1) {
-      const lane = (await this.#laneAfter(this.#walkedTo)) ?? (await this.#laneAfter(BEFORE_ALL));
+      const lane =
+        (await readLaneAfter(this.#database, this.#walkedTo)) ??
+        (await readLaneAfter(this.#database, BEFORE_ALL));
       // None, or all of them were seen.
       if (lane === undefined || (begin !== undefined && sameLane(lane, begin))) break;
       begin ??= lane;
       if (wanted.lane(lane)) {
-        const rows = await this.#firstOf(lane);
+        const rows = await readFirstOf(this.#database, lane);
         found.push(...rows.filter(wanted.row).slice(0, LANE_TAKE_MAX));
       }
       // Behind the whole receiver where it has no place, behind this lane otherwise.
@@ -160,106 +159,123 @@ export class DueNotifications {
     }
     return found;
   }
+}
 
-  /** In one statement: the first of each of three ranges, of which the first that has one counts. */
-  async #laneAfter({ receiver, account_id, secret_key_id }: Lane): Promise<Lane | undefined> {
-    const { kysely } = this.#database;
-    const pending = () =>
-      kysely
-        .selectFrom('webhook_outbox')
-        .select(['receiver', 'account_id', 'secret_key_id'])
-        .where('status', '=', 'pending')
-        .orderBy('receiver')
-        .orderBy('account_id')
-        .orderBy('secret_key_id')
-        .limit(1);
-    const key = pending()
-      .where('receiver', '=', receiver)
-      .where('account_id', '=', account_id)
-      .where('secret_key_id', '>', secret_key_id);
-    const account = pending().where('receiver', '=', receiver).where('account_id', '>', account_id);
-    const other = pending().where('receiver', '>', receiver);
-    const rows = await query(this.#database, () =>
-      kysely
-        .selectFrom(key.as('same_account'))
-        .selectAll()
-        .unionAll(kysely.selectFrom(account.as('same_receiver')).selectAll())
-        .unionAll(kysely.selectFrom(other.as('another')).selectAll())
-        .execute(),
-    );
-    const lanes = rows.map(row => ({ ...row, secret_key_id: row.secret_key_id ?? '' }));
-    return lanes.sort(byLane)[0];
-  }
-
-  #firstOf(lane: Lane): Promise<DueRow[]> {
-    const { nowMs } = this.#database;
-    return query(this.#database, db =>
-      db
-        .selectFrom('webhook_outbox')
-        .select(DUE_COLUMNS)
-        .select(() => nowMs.as('read_at'))
-        .where('status', '=', 'pending')
-        .where('receiver', '=', lane.receiver)
-        .where('account_id', '=', lane.account_id)
-        .where('secret_key_id', '=', lane.secret_key_id)
-        .where('next_attempt_at', '<=', nowMs)
-        .orderBy('next_attempt_at')
-        .limit(LANE_READ_MAX)
-        .execute(),
-    );
-  }
-
-  async #countLane(lane: Lane, max: number): Promise<number> {
-    const some = this.#database.kysely
+function readHead(database: Database): Promise<DueRow[]> {
+  const { nowMs } = database;
+  return query(database, db =>
+    db
       .selectFrom('webhook_outbox')
-      .select('next_attempt_at')
+      .select(DUE_COLUMNS)
+      .select(() => nowMs.as('read_at'))
+      .where('next_attempt_at', '<=', nowMs)
+      .orderBy('next_attempt_at')
+      .limit(HEAD_MAX)
+      .execute(),
+  );
+}
+
+/** In one statement: the first of each of three ranges, of which the first that has one counts. */
+async function readLaneAfter(
+  database: Database,
+  { receiver, account_id, secret_key_id }: Lane,
+): Promise<Lane | undefined> {
+  const { kysely } = database;
+  const pending = () =>
+    kysely
+      .selectFrom('webhook_outbox')
+      .select(['receiver', 'account_id', 'secret_key_id'])
+      .where('status', '=', 'pending')
+      .orderBy('receiver')
+      .orderBy('account_id')
+      .orderBy('secret_key_id')
+      .limit(1);
+  const key = pending()
+    .where('receiver', '=', receiver)
+    .where('account_id', '=', account_id)
+    .where('secret_key_id', '>', secret_key_id);
+  const account = pending().where('receiver', '=', receiver).where('account_id', '>', account_id);
+  const other = pending().where('receiver', '>', receiver);
+  const rows = await query(database, () =>
+    kysely
+      .selectFrom(key.as('same_account'))
+      .selectAll()
+      .unionAll(kysely.selectFrom(account.as('same_receiver')).selectAll())
+      .unionAll(kysely.selectFrom(other.as('another')).selectAll())
+      .execute(),
+  );
+  const lanes = rows.map(row => ({ ...row, secret_key_id: row.secret_key_id ?? '' }));
+  return lanes.sort(byLane)[0];
+}
+
+function readFirstOf(database: Database, lane: Lane): Promise<DueRow[]> {
+  const { nowMs } = database;
+  return query(database, db =>
+    db
+      .selectFrom('webhook_outbox')
+      .select(DUE_COLUMNS)
+      .select(() => nowMs.as('read_at'))
       .where('status', '=', 'pending')
       .where('receiver', '=', lane.receiver)
       .where('account_id', '=', lane.account_id)
       .where('secret_key_id', '=', lane.secret_key_id)
-      .limit(max);
-    const { count } = await query(this.#database, db =>
-      db
-        .selectFrom(some.as('lane'))
-        .select(eb => eb.fn.countAll<number>().as('count'))
-        .executeTakeFirstOrThrow(),
-    );
-    return requireInteger(count);
-  }
+      .where('next_attempt_at', '<=', nowMs)
+      .orderBy('next_attempt_at')
+      .limit(LANE_READ_MAX)
+      .execute(),
+  );
+}
 
-  /** What is to be sent; a row that was claimed or ended meanwhile fails its claim. */
-  async #read(rows: readonly DueRow[]): Promise<DueNotification[]> {
-    if (rows.length === 0) return [];
-    const { nowMs } = this.#database;
-    const ids = rows.map(row => row.job_id);
-    const read = await query(this.#database, db =>
-      db
-        .selectFrom('webhook_outbox')
-        .select(['job_id', 'account_id', 'callback_url', 'receiver', 'body', 'attempts', 'fence'])
-        .select(['secret', 'secret_key_id', 'created_at'])
-        .select(() => nowMs.as('read_at'))
-        .where('job_id', 'in', ids)
-        .execute(),
-    );
-    const byId = new Map(read.map(row => [row.job_id, row]));
-    return ids.flatMap(id => {
-      const row = byId.get(id);
-      if (row === undefined || row.secret === null || row.secret_key_id === null) return [];
-      return {
-        jobId: row.job_id,
-        accountId: row.account_id,
-        callbackUrl: row.callback_url,
-        receiver: row.receiver,
-        body: row.body,
-        secret: row.secret,
-        secretKeyId: row.secret_key_id,
-        attempts: row.attempts,
-        fence: row.fence,
-        createdAtMs: row.created_at,
-        readAtMs: row.read_at,
-      };
-    });
-  }
+async function countLane(database: Database, lane: Lane, max: number): Promise<number> {
+  const some = database.kysely
+    .selectFrom('webhook_outbox')
+    .select('next_attempt_at')
+    .where('status', '=', 'pending')
+    .where('receiver', '=', lane.receiver)
+    .where('account_id', '=', lane.account_id)
+    .where('secret_key_id', '=', lane.secret_key_id)
+    .limit(max);
+  const { count } = await query(database, db =>
+    db
+      .selectFrom(some.as('lane'))
+      .select(eb => eb.fn.countAll<number>().as('count'))
+      .executeTakeFirstOrThrow(),
+  );
+  return requireInteger(count);
+}
+
+/** What is to be sent; a row that was claimed or ended meanwhile fails its claim. */
+async function readDue(database: Database, rows: readonly DueRow[]): Promise<DueNotification[]> {
+  if (rows.length === 0) return [];
+  const { nowMs } = database;
+  const ids = rows.map(row => row.job_id);
+  const read = await query(database, db =>
+    db
+      .selectFrom('webhook_outbox')
+      .select(['job_id', 'account_id', 'callback_url', 'receiver', 'body', 'attempts', 'fence'])
+      .select(['secret', 'secret_key_id', 'created_at'])
+      .select(() => nowMs.as('read_at'))
+      .where('job_id', 'in', ids)
+      .execute(),
+  );
+  const byId = new Map(read.map(row => [row.job_id, row]));
+  return ids.flatMap(id => {
+    const row = byId.get(id);
+    if (row === undefined || row.secret === null || row.secret_key_id === null) return [];
+    return {
+      jobId: row.job_id,
+      accountId: row.account_id,
+      callbackUrl: row.callback_url,
+      receiver: row.receiver,
+      body: row.body,
+      secret: row.secret,
+      secretKeyId: row.secret_key_id,
+      attempts: row.attempts,
+      fence: row.fence,
+      createdAtMs: row.created_at,
+      readAtMs: row.read_at,
+    };
+  });
 }
 
 /** Behind every account's id. */

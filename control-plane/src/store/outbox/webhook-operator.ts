@@ -9,6 +9,7 @@ import type {
   NotificationFilter,
   NotificationSummary,
   RetryOutcome,
+  WebhookOutboxStore,
 } from './webhook-outbox-store.ts';
 
 const SUMMARY_COLUMNS = [
@@ -30,8 +31,17 @@ type SummaryRow = Pick<Selectable<WebhookOutboxTable>, (typeof SUMMARY_COLUMNS)[
 
 const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly CallbackStatus[];
 
+export function notificationListing(
+  database: Database,
+): Pick<WebhookOutboxStore, 'list' | 'retry'> {
+  return {
+    list: filter => listNotifications(database, filter),
+    retry: jobId => retryNotification(database, jobId),
+  };
+}
+
 /** Along webhook_outbox_age, one walk a status. */
-export async function listNotifications(
+async function listNotifications(
   database: Database,
   { jobId, status, limit }: NotificationFilter,
 ): Promise<NotificationSummary[]> {
@@ -77,7 +87,7 @@ function summaryOf(row: SummaryRow): NotificationSummary {
  * Makes the next attempt due now, of a failed notification too: it then has one attempt more. One
  * that is being sent at this moment is left to that attempt, which answers for it.
  */
-export async function retryNotification(database: Database, jobId: string): Promise<RetryOutcome> {
+async function retryNotification(database: Database, jobId: string): Promise<RetryOutcome> {
   if (!isAsciiWord(jobId)) return 'absent';
   const { nowMs } = database;
   return transact(database, async tx => {

@@ -16,14 +16,12 @@
  * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
  * whoever holds an old one writes nothing. An attempt counts when its end is written: one that died
  * with its process is made again.
+ *
+ * The other files of this folder implement the store, each the part whose statements it has;
+ * stores.ts joins the parts.
  */
 import type { CallbackStatus } from '../../domain/job.ts';
 import type { FullPlaces } from '../../domain/shared-places.ts';
-import type { Database } from '../database/connect.ts';
-import { query, transact } from '../database/transact.ts';
-import { DueNotifications } from './webhook-due.ts';
-import { ERASED, NotificationLeases } from './webhook-lease.ts';
-import { listNotifications, retryNotification } from './webhook-operator.ts';
 
 /** A notification whose time has come. */
 export interface DueNotification {
@@ -136,62 +134,4 @@ export interface WebhookOutboxStore {
    * delivery has failed with that, since nothing could sign it any more. The number of secrets.
    */
   eraseDueSecrets(limit: number): Promise<number>;
-}
-
-export function createWebhookOutboxStore(database: Database): WebhookOutboxStore {
-  const leases = new NotificationLeases(database);
-  const due = new DueNotifications(database);
-  return {
-    listDue: asked => due.list(asked),
-    claim: (claim, leaseMs) => leases.claim(claim, leaseMs),
-    release: (...args) => leases.release(...args),
-    delivered: (...args) => leases.delivered(...args),
-    retryLater: (...args) => leases.retryLater(...args),
-    failed: (...args) => leases.failed(...args),
-    due: () => due.count(),
-    countSealedWithOthers: keyIds => due.countSealedWithOthers(keyIds),
-    list: filter => listNotifications(database, filter),
-    retry: jobId => retryNotification(database, jobId),
-    eraseDueSecrets: limit => eraseDueSecrets(database, limit),
-  };
-}
-
-async function eraseDueSecrets(database: Database, limit: number): Promise<number> {
-  const { nowMs } = database;
-  const due = await query(database, db =>
-    db
-      .selectFrom('webhook_outbox')
-      .select('job_id')
-      .where('secret_erase_at', '<=', nowMs)
-      .orderBy('secret_erase_at')
-      .limit(limit)
-      .execute(),
-  );
-  if (due.length === 0) return 0;
-  // In one order everywhere: two sweepers then wait for each other and never in a circle.
-  const ids = due.map(row => row.job_id).sort();
-  return transact(database, async tx => {
-    await tx
-      .updateTable('webhook_outbox')
-      .set(eb => ({
-        status: 'failed',
-        finished_at: nowMs,
-        next_attempt_at: null,
-        // Whoever may be delivering it holds an old fence from here on.
-        lease_holder: null,
-        lease_expires_at: null,
-        fence: eb('fence', '+', 1),
-      }))
-      .where('job_id', 'in', ids)
-      .where('secret_erase_at', '<=', nowMs)
-      .where('status', '=', 'pending')
-      .execute();
-    const { numUpdatedRows } = await tx
-      .updateTable('webhook_outbox')
-      .set(ERASED)
-      .where('job_id', 'in', ids)
-      .where('secret_erase_at', '<=', nowMs)
-      .executeTakeFirstOrThrow();
-    return Number(numUpdatedRows);
-  });
 }

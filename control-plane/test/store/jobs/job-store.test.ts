@@ -7,7 +7,7 @@ import { ASYNC_HEAD_START_MS } from '../../../src/domain/dispatch/job-turns.ts';
 import { publicState } from '../../../src/domain/job.ts';
 import { LEASE_MS } from '../../../src/domain/lease.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import type { Stores } from '../../../src/store/stores.ts';
+import { createStores, type Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
   claimed,
@@ -471,13 +471,12 @@ for (const dialect of DIALECTS) {
         const account = await fundedAccount(stores, 1);
         const callback = { url: 'https://a.example/hook', secret: null, secretKeyId: null };
         const { job, claim } = await running(stores, newJob(account, { callback }));
-        const { createJobStore } = await import('../../../src/store/jobs/create-job-store.ts');
-        const broken = createJobStore(database, {
+        const broken = createStores(database, {
           renderOutboxBody: () => {
             throw new Error('render');
           },
         });
-        await assert.rejects(broken.fail(claim, IMAGE_FAULT), /render/);
+        await assert.rejects(broken.jobs.fail(claim, IMAGE_FAULT), /render/);
         assert.equal((await reread(stores, job.id)).state, 'running');
         assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 1 });
       });

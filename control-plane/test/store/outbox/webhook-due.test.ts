@@ -11,7 +11,7 @@ import {
 } from '../../../../test/support/large-tables.ts';
 import { type FullPlaces, NONE_FULL } from '../../../src/domain/shared-places.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
-import { DueNotifications } from '../../../src/store/outbox/webhook-due.ts';
+import { countSealedWithOthers } from '../../../src/store/outbox/webhook-due.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { HOUR_MS, storesOn } from '../fixtures.ts';
 
@@ -115,12 +115,11 @@ for (const dialect of DIALECTS) {
     });
 
     it('of many receivers is looked through for other keys no further than to a bound', async () => {
-      const due = new DueNotifications(database);
       const last = [...QUIET_RECEIVERS, HANGING_RECEIVER].sort().at(-1)!;
       const rows = database.kysely.updateTable('webhook_outbox').where('receiver', '=', last);
       await rows.set({ secret_key_id: 'another' }).execute();
-      assert.equal(await due.countSealedWithOthers([SECRET_KEY_ID], QUIET), 0);
-      assert.ok((await due.countSealedWithOthers([SECRET_KEY_ID])) > 0);
+      assert.equal(await countSealedWithOthers(database, [SECRET_KEY_ID], QUIET), 0);
+      assert.ok((await countSealedWithOthers(database, [SECRET_KEY_ID])) > 0);
       await rows.set({ secret_key_id: SECRET_KEY_ID }).execute();
     });
 

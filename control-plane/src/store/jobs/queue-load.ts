@@ -1,0 +1,100 @@
+/**
+ * What waits in the queue and what was finished lately: the gauges, and whether the queue is full
+ * (domain/queue-share.ts).
+ */
+import { type RawBuilder, sql } from 'kysely';
+import {
+  type AccountQueue,
+  MEGAPIXELS_MIN,
+  QUEUE_MEGAPIXELS_MAX,
+  UNFETCHED_MEGAPIXELS,
+  UNKNOWN_MEGAPIXELS,
+} from '../../domain/queue-share.ts';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import { requireInteger } from '../database/rows.ts';
+import { query } from '../database/transact.ts';
+import type { JobStore, QueuedWork } from './job-store.ts';
+
+const PIXELS_PER_MEGAPIXEL = 1_000_000;
+
+/** Open jobs that are counted: twice as many as the queue holds by default, in the smallest jobs. */
+const OPEN_COUNTED_MAX = (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN;
+
+/** 1 for a job whose image was not downloaded yet, else 0. */
+const UNFETCHED = sql`case when input_blob is null then 1 else 0 end`;
+
+function atLeastOneMegapixel(picture: 'input' | 'result'): RawBuilder<unknown> {
+  const pixels = sql`${sql.ref(`${picture}_width`)} * ${sql.ref(`${picture}_height`)}`;
+  const least = sql.lit(MEGAPIXELS_MIN * PIXELS_PER_MEGAPIXEL);
+  return sql`case when ${pixels} < ${least} then ${least} else ${pixels} end`;
+}
+
+/** What a queued job counts. */
+const QUEUED_PIXELS = sql`case
+  when input_blob is null then ${sql.lit(UNFETCHED_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
+  when input_width is null or input_height is null
+    then ${sql.lit(UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
+  else ${atLeastOneMegapixel('input')} end`;
+
+export function queueLoad(database: Database): Pick<JobStore, 'queued' | 'doneWithin'> {
+  return {
+    queued: () => readQueued(database),
+    async doneWithin(windowMs) {
+      const row = await query(database, db =>
+        db
+          .selectFrom('jobs')
+          .select(eb => [
+            eb.fn.countAll<number>().as('jobs'),
+            sql<number | null>`cast(sum(${atLeastOneMegapixel('result')}) as signed)`.as('pixels'),
+          ])
+          .where('finished_at', '>', nowPlusMs(database.nowMs, -windowMs))
+          .where('state', '=', 'succeeded')
+          .executeTakeFirstOrThrow(),
+      );
+      const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
+      return { jobs: requireInteger(row.jobs), megapixels };
+    },
+  };
+}
+
+/**
+ * One statement over the open jobs; their number is bounded as domain/queue-share.ts says. They are
+ * a table of their own, in their order: grouped at once, SQLite would walk an index that is sorted
+ * by account, and all final jobs with it.
+ */
+async function readQueued(database: Database): Promise<QueuedWork> {
+  const open = database.kysely
+    .selectFrom('jobs')
+    .select(['account_id', 'created_at', 'input_blob', 'input_width', 'input_height'])
+    .where('queue_at', '>', 0)
+    // A running job without a lease lost its attempt: it waits for a node like the others.
+    .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
+    .orderBy('queue_at')
+    .limit(OPEN_COUNTED_MAX);
+  const rows = await query(database, db =>
+    db
+      .selectFrom(open.as('open'))
+      .select('account_id')
+      .select(eb => [
+        eb.fn.countAll<number>().as('jobs'),
+        sql<number>`max(${database.nowMs} - created_at)`.as('oldest_age'),
+        sql<number>`cast(sum(${QUEUED_PIXELS}) as signed)`.as('pixels'),
+        sql<number>`cast(sum(${UNFETCHED}) as signed)`.as('unfetched'),
+      ])
+      .groupBy('account_id')
+      .execute(),
+  );
+  const byAccount = new Map<string, AccountQueue>();
+  const total = { jobs: 0, megapixels: 0 };
+  let oldestAgeMs = 0;
+  for (const row of rows) {
+    const jobs = requireInteger(row.jobs);
+    const megapixels = requireInteger(row.pixels) / PIXELS_PER_MEGAPIXEL;
+    byAccount.set(row.account_id, { jobs, megapixels, unfetched: requireInteger(row.unfetched) });
+    total.jobs += jobs;
+    total.megapixels += megapixels;
+    oldestAgeMs = Math.max(oldestAgeMs, row.oldest_age);
+  }
+  return { ...total, oldestAgeMs, byAccount };
+}

@@ -1,0 +1,199 @@
+/**
+ * The only writer of ledger entries and of balances (test/tidy.test.ts holds that). Each function
+ * moves an account's balance and writes the entry of that movement, in the caller's transaction and
+ * in one order: the account's row, what the caller changes with it, the entry. So no transactions
+ * wait for each other in a circle, and the entries of an account become visible in the order of
+ * their creation, which the audit relies on. domain/ledger.ts has the rules.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Kysely } from 'kysely';
+import {
+  type Balances,
+  CREDITS_PER_JOB,
+  isCreditAmount,
+  isLedgerReference,
+  type LedgerKind,
+  SLOT_OF,
+} from '../../domain/ledger.ts';
+import type { Database } from '../database/connect.ts';
+import { isAsciiWord } from '../database/rows.ts';
+import type { Schema } from '../database/schema.ts';
+import { query } from '../database/transact.ts';
+
+/** A grant or a revocation. */
+export interface OperatorEntry {
+  readonly kind: 'grant' | 'revoke';
+  readonly accountId: string;
+  readonly amount: number;
+  readonly reference: string;
+}
+
+export type OperatorMovement =
+  | { readonly kind: 'entered'; readonly balances: Balances }
+  /** Only of revoke: fewer are available. */
+  | { readonly kind: 'insufficient-credits'; readonly balances: Balances }
+  | { readonly kind: 'unknown-account' };
+
+/** Throws for an entry that the ledger cannot hold: callers have checked what people typed. */
+export function requireEntry({ amount, reference }: OperatorEntry): void {
+  if (!isCreditAmount(amount)) throw new Error(`${amount} is no amount of credits`);
+  if (!isLedgerReference(reference)) {
+    throw new Error('not a ledger reference: see domain/ledger.ts');
+  }
+}
+
+/** Rejects with a duplicate where the reference was entered before. */
+export async function enterOperatorEntry(
+  database: Database,
+  tx: Kysely<Schema>,
+  entry: OperatorEntry,
+): Promise<OperatorMovement> {
+  requireEntry(entry);
+  const { kind, accountId, amount } = entry;
+  const { numUpdatedRows } = await tx
+    .updateTable('accounts')
+    .set(eb => ({ available: eb('available', kind === 'grant' ? '+' : '-', amount) }))
+    .where('id', '=', accountId)
+    .$if(kind === 'revoke', update => update.where('available', '>=', amount))
+    .executeTakeFirstOrThrow();
+  const balances = await readBalances(tx, accountId);
+  if (balances === undefined) return { kind: 'unknown-account' };
+  if (numUpdatedRows !== 1n) return { kind: 'insufficient-credits', balances };
+  await insertEntry(database, tx, entry);
+  return { kind: 'entered', balances };
+}
+
+export interface Reservation {
+  readonly accountId: string;
+  readonly jobId: string;
+  readonly jobsInFlightMax: number;
+}
+
+/**
+ * Reserves the credit of a new job, which `insertJob` inserts; or says why not, and nothing changed.
+ * `reserved` is the number of open jobs (domain/ledger.ts), so the bound costs no count.
+ */
+export async function reserveCredit(
+  database: Database,
+  tx: Kysely<Schema>,
+  { accountId, jobId, jobsInFlightMax }: Reservation,
+  insertJob: () => Promise<void>,
+): Promise<'reserved' | 'insufficient-credits' | 'too-many-in-flight'> {
+  const { numUpdatedRows } = await tx
+    .updateTable('accounts')
+    .set(eb => ({
+      available: eb('available', '-', CREDITS_PER_JOB),
+      reserved: eb('reserved', '+', CREDITS_PER_JOB),
+    }))
+    .where('id', '=', accountId)
+    .where('available', '>=', CREDITS_PER_JOB)
+    .where('reserved', '<', jobsInFlightMax * CREDITS_PER_JOB)
+    .executeTakeFirstOrThrow();
+  if (numUpdatedRows === 1n) {
+    await insertJob();
+    await insertEntry(database, tx, jobEntry('reserve', accountId, jobId));
+    return 'reserved';
+  }
+  const account = await tx
+    .selectFrom('accounts')
+    .select('reserved')
+    .where('id', '=', accountId)
+    .executeTakeFirst();
+  if (account === undefined) throw new Error(`account ${accountId} does not exist`);
+  // The contract's order: jobs in flight before credits.
+  const full = account.reserved >= jobsInFlightMax * CREDITS_PER_JOB;
+  return full ? 'too-many-in-flight' : 'insufficient-credits';
+}
+
+export interface Settlement {
+  readonly kind: 'charge' | 'release';
+  readonly accountId: string;
+  readonly jobId: string;
+}
+
+/**
+ * Charges or releases the credit of an open job, which `closeJob` closes, and answers what that
+ * answers; 'nothing-reserved', and nothing changed, where the account has no credit reserved.
+ */
+export async function settleCredit<T>(
+  database: Database,
+  tx: Kysely<Schema>,
+  { kind, accountId, jobId }: Settlement,
+  closeJob: () => Promise<T>,
+): Promise<T | 'nothing-reserved'> {
+  const returned = kind === 'release' ? CREDITS_PER_JOB : 0;
+  const { numUpdatedRows } = await tx
+    .updateTable('accounts')
+    .set(eb => ({
+      available: eb('available', '+', returned),
+      reserved: eb('reserved', '-', CREDITS_PER_JOB),
+    }))
+    .where('id', '=', accountId)
+    .where('reserved', '>=', CREDITS_PER_JOB)
+    .executeTakeFirstOrThrow();
+  if (numUpdatedRows !== 1n) return 'nothing-reserved';
+  const closed = await closeJob();
+  await insertEntry(database, tx, jobEntry(kind, accountId, jobId));
+  return closed;
+}
+
+/**
+ * Resolves once every transaction has ended that may still write an entry of this account which was
+ * created before the call: each has taken the account's row, and this waits for the row. It changes
+ * nothing.
+ */
+export async function awaitEarlierWriters(database: Database, accountId: string): Promise<void> {
+  await query(database, db =>
+    db
+      .updateTable('accounts')
+      .set(eb => ({ available: eb.ref('available') }))
+      .where('id', '=', accountId)
+      .execute(),
+  );
+}
+
+/** Undefined: no such account. `db` is the database or a transaction of it. */
+export async function readBalances(
+  db: Kysely<Schema>,
+  accountId: string,
+): Promise<Balances | undefined> {
+  if (!isAsciiWord(accountId)) return undefined;
+  const row = await db
+    .selectFrom('accounts')
+    .select(['available', 'reserved'])
+    .where('id', '=', accountId)
+    .executeTakeFirst();
+  return row && { available: row.available, reserved: row.reserved };
+}
+
+interface Entry {
+  readonly kind: LedgerKind;
+  readonly accountId: string;
+  readonly amount: number;
+  readonly reference: string;
+  readonly jobId?: string;
+}
+
+function jobEntry(kind: LedgerKind, accountId: string, jobId: string): Entry {
+  return { kind, accountId, jobId, reference: jobId, amount: CREDITS_PER_JOB };
+}
+
+async function insertEntry(
+  database: Database,
+  tx: Kysely<Schema>,
+  { kind, accountId, amount, reference, jobId }: Entry,
+): Promise<void> {
+  await tx
+    .insertInto('ledger_entries')
+    .values({
+      id: randomUUID(),
+      account_id: accountId,
+      ...(jobId === undefined ? {} : { job_id: jobId }),
+      kind,
+      slot: SLOT_OF[kind],
+      reference,
+      amount,
+      created_at: database.nowMs,
+    })
+    .execute();
+}
