@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
 import ort from 'onnxruntime-node';
 import { NODE_CLI } from '../bin/stack.ts';
+import { at } from '../test/support/at.ts';
 
 export interface BareModel {
   /** One run on the same input; milliseconds. */
@@ -21,7 +22,7 @@ interface Prepared {
 export async function openBareModel(): Promise<BareModel> {
   const listed = execFileSync(process.execPath, [NODE_CLI, 'models', 'fetch', '--json']);
   const { models } = JSON.parse(listed.toString()) as { models: { prepared: Prepared }[] };
-  const [{ prepared }] = models;
+  const { prepared } = at(models, 0);
   const session = await ort.InferenceSession.create(prepared.path, {
     executionProviders: ['cpu'],
     intraOpNumThreads: availableParallelism(),

@@ -46,6 +46,7 @@ import {
   rangesFileName,
 } from '../inference-node/src/models/preparing/ranges.ts';
 import { requireWeights } from '../inference-node/src/models/weights/weights-cache.ts';
+import { at } from '../test/support/at.ts';
 import {
   type ErrorsByImage,
   errorRatios,
@@ -154,15 +155,16 @@ async function calibrate(side: number): Promise<void> {
 function settingsOf(file: string): Settings {
   const there = existsSync(file) ? parseRanges(readFileSync(file, 'utf8'), file) : NEW_FILE;
   const { quantile, median, float32 } = values;
+  const percentOfMedianMax = median === undefined ? there.percentOfMedianMax : Number(median);
   const settings = {
     quantile: quantile === undefined ? there.quantile : Number(quantile) / 1e6,
-    percentOfMedianMax: median === undefined ? there.percentOfMedianMax : Number(median),
+    ...(percentOfMedianMax === undefined ? {} : { percentOfMedianMax }),
     float32: float32 ?? there.float32,
   };
   if (!(settings.quantile >= 0 && settings.quantile < 0.5)) {
     throw new Error('--quantile is parts of a million, from 0 to less than half');
   }
-  if (settings.percentOfMedianMax !== undefined && !(settings.percentOfMedianMax >= 100)) {
+  if (percentOfMedianMax !== undefined && !(percentOfMedianMax >= 100)) {
     throw new Error('--median is per cent, at least 100: less would cut every photo');
   }
   return settings;
@@ -191,7 +193,7 @@ async function compareOnPhotos(
     const { rgb } = await readModelPhoto(photo, side);
     const wanted = await inferAlpha(before, manifest, rgb, side);
     const found = await inferAlpha(after, manifest, rgb, side);
-    const sum = found.reduce((total, level, at) => total + Math.abs(level - wanted[at]), 0);
+    const sum = found.reduce((total, level, i) => total + Math.abs(level - at(wanted, i)), 0);
     console.log(`  ${path.basename(photo).padEnd(40)} ${(sum / found.length).toFixed(2)}`);
   }
 }

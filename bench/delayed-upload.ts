@@ -11,6 +11,7 @@ import { isMainThread, parentPort, Worker, workerData } from 'node:worker_thread
 import { NodeClient } from '../control-plane/src/nodes/node-client.ts';
 import { openTestNode } from '../inference-node/test/grpc/test-node.ts';
 import { CHUNK_BYTES_MAX } from '../proto/contract/limits.ts';
+import { at } from '../test/support/at.ts';
 import { writeResults } from './results.ts';
 import { median } from './service.ts';
 
@@ -57,7 +58,7 @@ async function main(): Promise<void> {
     // What other work on the machine disturbed least.
     promptLeastMs: promptMs[0],
     delayedLeastMs: delayedMs[0],
-    ratioOfLeast: delayedMs[0] / promptMs[0],
+    ratioOfLeast: at(delayedMs, 0) / at(promptMs, 0),
     ratioWanted: 3,
     // Does not depend on the machine's load: http2's own window would keep it at 64 KiB.
     underWayMaxKiB: underWayMaxBytes / 1024,
@@ -141,8 +142,12 @@ async function serveRelay(to: number, delayMs: number): Promise<number> {
 function carry(from: Socket, to: Socket, delayMs: number): void {
   const wire: { readonly piece: Buffer; readonly dueMs: number }[] = [];
   const deliver = () => {
-    while (wire.length > 0 && wire[0].dueMs <= performance.now()) to.write(wire.shift()!.piece);
-    if (wire.length > 0) setTimeout(deliver, Math.max(0, wire[0].dueMs - performance.now()));
+    let next = wire[0];
+    for (; next !== undefined && next.dueMs <= performance.now(); next = wire[0]) {
+      to.write(next.piece);
+      wire.shift();
+    }
+    if (next !== undefined) setTimeout(deliver, Math.max(0, next.dueMs - performance.now()));
   };
   from.setNoDelay(true);
   from.on('data', piece => {

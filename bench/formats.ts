@@ -14,6 +14,7 @@ import sharp from 'sharp';
 import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
 import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';
 import type { FinishRequest } from '../inference-node/src/picture/pool/picture-pool.ts';
+import { at } from '../test/support/at.ts';
 
 const NEVER = new AbortController().signal;
 const MODEL_SIDE = 1024;
@@ -36,7 +37,7 @@ async function makePhoto(width: number, height: number): Promise<Buffer> {
   let state = 1;
   for (let i = 0; i < enlarged.length; i++) {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    enlarged[i] = Math.max(0, Math.min(255, enlarged[i] + (state >>> 29) - 3));
+    enlarged[i] = Math.max(0, Math.min(255, at(enlarged, i) + (state >>> 29) - 3));
   }
   return await sharp(enlarged, { raw: { width, height, channels: 3 } })
     .jpeg({ quality: 90 })
@@ -99,7 +100,7 @@ async function timed<Value>(pid: number, work: () => Promise<Value>): Promise<[V
 
 async function measure(file: Buffer, outputFormat: OutputFormat) {
   const pool = await openPicturePool({ workers: 1, childEnv: {}, log: pino({ level: 'silent' }) });
-  const [{ pid }] = pool.processes();
+  const { pid } = at(pool.processes(), 0);
   const base = residentBytes(pid);
   let peak = 0;
   const sampler = setInterval(() => {

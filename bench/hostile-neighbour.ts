@@ -19,6 +19,7 @@ import { TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';
 import { HostileAccount } from '../test/chaos/hostile-account.ts';
 import { SeededRandom } from '../test/chaos/seeded-random.ts';
+import { at } from '../test/support/at.ts';
 import { SILENT_LOG } from '../test/support/database.ts';
 import { writeResults } from './results.ts';
 import { median } from './service.ts';
@@ -204,7 +205,7 @@ function report(alone: Times, beside: Times, answers: string): void {
   for (const values of [alone.base64, alone.fromUrl, beside.base64, beside.fromUrl]) {
     values.sort((a, b) => a - b);
   }
-  const p90 = (values: readonly number[]) => values[Math.floor(0.9 * values.length)];
+  const p90 = (values: readonly number[]) => at(values, Math.floor(0.9 * values.length));
   writeResults('hostile-neighbour', {
     nodes: NODES,
     imageMs: IMAGE_MS,

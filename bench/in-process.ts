@@ -17,6 +17,7 @@ import { drawCheckPicture } from '../inference-node/src/models/preparing/check-p
 import { detectInstructionSet } from '../inference-node/src/models/preparing/instruction-set.ts';
 import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';
 import { Pipeline } from '../inference-node/src/pipeline.ts';
+import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
 
 export interface InProcess {
@@ -46,7 +47,7 @@ export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
     answering: createAnswering({ childEnv, threads }),
   });
   const models = plan.models.map(({ model }) => model);
-  const [model] = models;
+  const model = at(models, 0);
   const layout = chooseEngineLayout({
     provider: 'cpu',
     precisions: models.map(({ precision }) => precision),
@@ -59,7 +60,7 @@ export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
     role,
     engines: openEnginePool({ model, ...layout, childEnv, log }),
   }));
-  const [{ engines }] = runs;
+  const { engines } = at(runs, 0);
   const pictures = await openPicturePool({ workers: layout.engines + 2, childEnv, log });
   await Promise.all(runs.map(run => run.engines.ready()));
   const pipeline = new Pipeline(pictures);
@@ -92,7 +93,7 @@ export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
       await pipeline.process(order, exchange, signal);
       return bytes;
     },
-    engineMemory: () => engines.processes()[0].residentBytes ?? Number.NaN,
+    engineMemory: () => engines.processes()[0]?.residentBytes ?? Number.NaN,
     close: async () => {
       await Promise.all([...runs.map(run => run.engines.close(0)), pictures.close(0)]);
     },

@@ -28,7 +28,7 @@ export async function inferAlpha(
   const { inputName, outputName } = manifest.graph;
   const input = new Tensor('float32', toPlanes(rgb, manifest), [1, 3, side, side]);
   const outputs = await session.run({ [inputName]: input }, [outputName]);
-  const values = outputs[outputName].data as Float32Array;
+  const values = outputs[outputName]?.data as Float32Array;
   if (manifest.activation === 'sigmoid') {
     return Buffer.from(Uint8ClampedArray.from(values, v => 255 / (1 + Math.exp(-v))).buffer);
   }
@@ -45,7 +45,7 @@ export async function judge(
   for (const folder of folders) {
     for (const file of globSync('*_alpha.png', { cwd: folder }).sort()) {
       const name = file.replace(/_alpha\.png$/, '');
-      const [photo] = globSync(`${name}.{jpg,png}`, { cwd: folder });
+      const [photo = file] = globSync(`${name}.{jpg,png}`, { cwd: folder });
       const reference = await sharp(path.join(folder, file))
         .extractChannel(0)
         .raw()

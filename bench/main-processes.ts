@@ -6,6 +6,7 @@
  * node bench/main-processes.ts [--jobs 200] [--callers 4]
  */
 import { parseArgs } from 'node:util';
+import { at } from '../test/support/at.ts';
 import { drawPhotos } from './photos.ts';
 import { writeResults } from './results.ts';
 import { openService } from './service.ts';
@@ -21,7 +22,7 @@ const callers = Number(values.callers);
 /** What runs for the first time is compiled, and compiled anew once it is seen to run often. */
 const WARM_UP_JOBS = 40;
 
-const [, photo] = await drawPhotos();
+const photo = at(await drawPhotos(), 1);
 const service = await openService();
 
 /** `callers` at a time. */

@@ -1,5 +1,6 @@
 /** A node's resident memory over 50 photos of 12 megapixels: the sum over all its processes. */
 import sharp from 'sharp';
+import { at } from '../test/support/at.ts';
 import { writeResults } from './results.ts';
 import { openService } from './service.ts';
 
@@ -19,13 +20,13 @@ try {
     const memory = service.nodeMemory();
     rssMb.push(memory.rss / MEGABYTE);
     pssMb = memory.pss / MEGABYTE;
-    if (i % 10 === 0) console.log(`${i}: ${rssMb[i - 1].toFixed(0)} MB resident`);
+    if (i % 10 === 0) console.log(`${i}: ${at(rssMb, i - 1).toFixed(0)} MB resident`);
   }
   writeResults('memory', {
     rssMbAfter20: rssMb[19],
     rssMbAfter50: rssMb[49],
     rssMbPeak: Math.max(...rssMb),
-    growthRatio20To50: rssMb[49] / rssMb[19],
+    growthRatio20To50: at(rssMb, 49) / at(rssMb, 19),
     pssMbAfter50: pssMb,
   });
 } finally {

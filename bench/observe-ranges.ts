@@ -12,6 +12,7 @@ import { ElementType, type Graph } from '../inference-node/src/models/onnx/graph
 import { inferValues, type KnownValues } from '../inference-node/src/models/onnx/infer.ts';
 import { encodeModel } from '../inference-node/src/models/onnx/model-file.ts';
 import type { Range } from '../inference-node/src/models/onnx/passes/quantise.ts';
+import { at } from '../test/support/at.ts';
 
 const SAMPLES_MAX = 20_000;
 /** Values of a run that are fetched together. */
@@ -56,7 +57,7 @@ function batches(names: readonly string[], known: KnownValues): string[][] {
   let bytes = 0;
   for (const name of names) {
     const count = known.get(name)?.dims.reduce((product, dim) => product * dim, 1) ?? COUNT_UNKNOWN;
-    const last = found[found.length - 1];
+    const last = at(found, found.length - 1);
     if (last.length > 0 && bytes + 4 * count > FETCHED_BYTES_MAX) {
       found.push([name]);
       bytes = 0;
@@ -73,8 +74,8 @@ function batches(names: readonly string[], known: KnownValues): string[][] {
 export function rangeOfAll(perPhoto: readonly Range[], percentOfMedianMax: number): Range {
   const end = (ends: readonly number[]) => {
     const sorted = ends.toSorted((a, b) => a - b);
-    const median = sorted[Math.floor(sorted.length / 2)];
-    const greatest = sorted[sorted.length - 1];
+    const median = at(sorted, Math.floor(sorted.length / 2));
+    const greatest = at(sorted, sorted.length - 1);
     // Where most photos have nothing there is no ordinary end to go by.
     return median === 0 ? greatest : Math.min(greatest, (percentOfMedianMax / 100) * median);
   };
@@ -99,12 +100,12 @@ async function observeBatch(
     }));
   const session = await openSession({ ...graph, outputs: [...graph.outputs, ...values] }, threads);
   const ranges = new Map<string, Range[]>(names.map(name => [name, []]));
-  const [{ name: input }] = graph.inputs;
+  const { name: input } = at(graph.inputs, 0);
   for (const photo of planes) {
     const feeds = { [input]: new Tensor('float32', photo, [1, 3, side, side]) };
     const outputs = await session.run(feeds, [...names]);
     for (const name of names) {
-      ranges.get(name)?.push(quantilesOf(outputs[name].data as Float32Array, quantile));
+      ranges.get(name)?.push(quantilesOf(outputs[name]?.data as Float32Array, quantile));
     }
   }
   await session.release();
@@ -113,12 +114,12 @@ async function observeBatch(
 
 function quantilesOf(values: Float32Array, quantile: number): Range {
   const count = Math.min(values.length, SAMPLES_MAX);
-  const samples = Float32Array.from(
-    { length: count },
-    (_, i) => values[Math.floor((i * values.length) / count)],
+  const samples = Float32Array.from({ length: count }, (_, i) =>
+    at(values, Math.floor((i * values.length) / count)),
   ).sort();
-  const at = (fraction: number) => samples[Math.min(count - 1, Math.floor(fraction * count))];
-  return [at(quantile), at(1 - quantile)];
+  const quantileOf = (fraction: number) =>
+    at(samples, Math.min(count - 1, Math.floor(fraction * count)));
+  return [quantileOf(quantile), quantileOf(1 - quantile)];
 }
 
 function rounded(value: number): number {

@@ -12,6 +12,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { OutputFormat } from '#contract/formats.ts';
+import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
 import { median, type Service } from './service.ts';
 
@@ -67,7 +68,7 @@ export async function measurePeer(
   const rows: PeerRow[] = [];
   try {
     for (const [index, format] of CASES.slice(0, photos.length)) {
-      const photo = photos[index];
+      const photo = at(photos, index);
       const rates: { service: number; peer: number }[] = [];
       for (let round = 0; round <= rounds; round++) {
         const servicePerS = await serviceRate(service, photo, format);

@@ -22,6 +22,7 @@ import type { Precision, PreparedModel } from '../inference-node/src/models/prep
 import { drawCheckPicture } from '../inference-node/src/models/preparing/check-picture.ts';
 import { detectInstructionSet } from '../inference-node/src/models/preparing/instruction-set.ts';
 import { prepareModel } from '../inference-node/src/models/preparing/prepare.ts';
+import { at } from '../test/support/at.ts';
 import { toPlanes } from './model-photo.ts';
 import { writeResults } from './results.ts';
 import { median } from './service.ts';
@@ -83,7 +84,7 @@ async function measureRuns() {
       if (round > 0) cpuMs.push((user + system) / 1000);
     }
   }
-  const first = median(runs[0].cpuMs);
+  const first = median(at(runs, 0).cpuMs);
   return Object.fromEntries(
     runs.map(({ name, cpuMs }) => [name, { cpuMs: median(cpuMs), ratio: median(cpuMs) / first }]),
   );
@@ -104,12 +105,12 @@ async function measureLayouts(precision: Precision) {
         const latencyMs = await timeRuns(pool, model, 1);
         const perS = (1000 * RUNS_A_ROUND) / (await timeRuns(pool, model, RUNS_A_ROUND));
         if (round === 0) continue;
-        measured[index].latencyMs.push(latencyMs);
-        measured[index].perS.push(perS);
+        at(measured, index).latencyMs.push(latencyMs);
+        at(measured, index).perS.push(perS);
       }
     }
-    const [{ residentBytes }] = pools[0].processes();
-    const [one, each] = measured;
+    const { residentBytes } = at(at(pools, 0).processes(), 0);
+    const [one, each] = [at(measured, 0), at(measured, 1)];
     return {
       [`${precision}EngineMb`]: (residentBytes ?? Number.NaN) / 1e6,
       [`${precision}LatencyRatioOfOneEngine`]: median(one.latencyMs) / median(each.latencyMs),

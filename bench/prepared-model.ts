@@ -15,6 +15,7 @@ import type { PreparedModel } from '../inference-node/src/models/prepared-model.
 import { detectInstructionSet } from '../inference-node/src/models/preparing/instruction-set.ts';
 import { prepareModel } from '../inference-node/src/models/preparing/prepare.ts';
 import { requireWeights } from '../inference-node/src/models/weights/weights-cache.ts';
+import { at } from '../test/support/at.ts';
 import { writeResults } from './results.ts';
 import { machine } from './service.ts';
 
@@ -75,10 +76,9 @@ async function readInput(prepared: PreparedModel, photo: string | undefined): Pr
     .toBuffer();
   const planes = new Float32Array(3 * width * height);
   for (let channel = 0; channel < 3; channel += 1) {
-    const { [channel]: mean } = normalisation.mean;
-    const { [channel]: std } = normalisation.std;
+    const [mean, std] = [at(normalisation.mean, channel), at(normalisation.std, channel)];
     for (let pixel = 0; pixel < width * height; pixel += 1) {
-      planes[channel * width * height + pixel] = (rgb[pixel * 3 + channel] - mean) / std;
+      planes[channel * width * height + pixel] = (at(rgb, pixel * 3 + channel) - mean) / std;
     }
   }
   return new Tensor('float32', planes, [1, 3, height, width]);
@@ -113,23 +113,23 @@ async function measure(
     for (const [index, { session }] of sessions.entries()) {
       const startedMs = performance.now();
       const outputs = await session.run({ [inputName]: input }, [outputName]);
-      if (turn > 0) measured[index].runMs.push(performance.now() - startedMs);
-      measured[index].matte = Float32Array.from(outputs[outputName].data as Float32Array);
+      if (turn > 0) at(measured, index).runMs.push(performance.now() - startedMs);
+      at(measured, index).matte = Float32Array.from(outputs[outputName]?.data as Float32Array);
     }
   }
   for (const { session } of sessions) await session.release();
-  return [measured[0], measured[1]];
+  return [at(measured, 0), at(measured, 1)];
 }
 
 function summary(runMs: readonly number[]) {
   const sorted = runMs.toSorted((a, b) => a - b);
   const middle = sorted.length / 2;
-  const median = (sorted[Math.ceil(middle) - 1] + sorted[Math.floor(middle)]) / 2;
-  return { min: sorted[0], median, max: sorted[sorted.length - 1] };
+  const median = (at(sorted, Math.ceil(middle) - 1) + at(sorted, Math.floor(middle))) / 2;
+  return { min: at(sorted, 0), median, max: at(sorted, sorted.length - 1) };
 }
 
 function largestDifference(a: Float32Array, b: Float32Array): number {
-  return a.reduce((largest, value, index) => Math.max(largest, Math.abs(value - b[index])), 0);
+  return a.reduce((largest, value, index) => Math.max(largest, Math.abs(value - at(b, index))), 0);
 }
 
 const options = readOptions();

@@ -15,6 +15,7 @@ import type { RoleMatte } from '../inference-node/src/picture/matte/merge-mattes
 import { refineMatte } from '../inference-node/src/picture/matte/refine.ts';
 import { resample } from '../inference-node/src/picture/matte/resample.ts';
 import type { RgbaPicture } from '../inference-node/src/picture/rgba-picture.ts';
+import { at } from '../test/support/at.ts';
 import { ContactSheet } from './quality/contact-sheet.ts';
 import { foregroundError } from './quality/foreground-error.ts';
 import { MATTE_ERROR_NAMES, type MatteErrors, measureMatte } from './quality/matte-metrics.ts';
@@ -76,7 +77,7 @@ function colourError({ foreground, alpha: truth }: Photo, alpha: Uint8Array, cut
 
 async function measurePhoto(photo: Photo, mattes: readonly RoleMatte[], sheet: ContactSheet) {
   const { picture } = photo;
-  const plainAlpha = plainMatte(mattes[0], photo);
+  const plainAlpha = plainMatte(at(mattes, 0), photo);
   const refinedAlpha = refineMatte(mattes, picture);
   const plain = cutOut(picture, plainAlpha, false);
   const refined = cutOut(picture, refinedAlpha, true);
@@ -128,7 +129,7 @@ function compareWithBaseline(means: Record<string, number>): void {
     return;
   }
   for (const [error, value] of Object.entries(means)) {
-    const ratio = value / before.means[error];
+    const ratio = value / (before.means[error] ?? Number.NaN);
     if (!(ratio > BASELINE_TOLERANCE)) continue;
     console.log(`WORSE than the baseline: ${error} ${ratio.toFixed(3)}`);
     process.exitCode = 1;

@@ -10,6 +10,7 @@ import { loadSupervisorConfig } from '../bin/config.ts';
 import { fetchModels } from '../bin/fetch-models.ts';
 import { type Bootstrap, findStackPorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
+import { at } from '../test/support/at.ts';
 
 export interface Answer {
   readonly status: number;
@@ -166,7 +167,9 @@ export function cpuMsOf(pid: number): number {
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
   const middle = sorted.length >> 1;
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+  return sorted.length % 2 === 1
+    ? at(sorted, middle)
+    : (at(sorted, middle - 1) + at(sorted, middle)) / 2;
 }
 
 /** What a figure is worth depends on this. */

@@ -16,6 +16,7 @@ import type { Database } from '../control-plane/src/store/database/connect.ts';
 import { createStores } from '../control-plane/src/store/stores.ts';
 import { TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';
+import { at } from '../test/support/at.ts';
 import { createTestDatabase } from '../test/support/database.ts';
 import { writeResults } from './results.ts';
 import { median } from './service.ts';
@@ -127,7 +128,7 @@ async function backlog(database: Database, pools: readonly Pool[], token: string
   let left = BACKLOG_JOBS;
   const jobIds: string[] = [];
   const callers = Array.from({ length: CALLERS }, async (_, caller) => {
-    while (left-- > 0) jobIds.push(await submit(pools[caller % pools.length], token));
+    while (left-- > 0) jobIds.push(await submit(at(pools, caller % pools.length), token));
   });
   await Promise.all(callers);
   await begin();
@@ -159,11 +160,11 @@ async function halfLoad(database: Database, pools: readonly Pool[], token: strin
   for (let count = 0; count < HALF_LOAD_JOBS; count += 1) {
     atMs += (-Math.log(1 - Math.random()) * 1000) / (IDEAL_PER_S / 2);
     await delay(Math.max(0, atMs - performance.now()));
-    submissions.push(submit(pools[count % pools.length], token));
+    submissions.push(submit(at(pools, count % pools.length), token));
   }
   const rows = await finalRows(database, await Promise.all(submissions));
   const timings = rows.map(row => JSON.parse(row.timings ?? '{}') as Record<string, number>);
-  return timings.map(stages => stages.queue).sort((a, b) => a - b);
+  return timings.map(({ queue = 0 }) => queue).sort((a, b) => a - b);
 }
 
 const test = await createTestDatabase('mysql');

@@ -5,8 +5,9 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { ScriptedNode } from '../control-plane/test/nodes/scripted-node.ts';
+import { at } from '../test/support/at.ts';
 
-const [count, imageMs, first, ...registryPorts] = process.argv.slice(2).map(Number);
+const [count = 1, imageMs = 0, first = 0, ...registryPorts] = process.argv.slice(2).map(Number);
 /** One in work, one on its way. */
 const IMAGES_MAX = 3;
 
@@ -31,7 +32,7 @@ async function startNode(index: number): Promise<void> {
       exchange.answer(input);
     },
   });
-  await node.join(registryPorts[index % registryPorts.length]);
+  await node.join(at(registryPorts, index % registryPorts.length));
 }
 
 await Promise.all(Array.from({ length: count }, (_, index) => startNode(first + index)));

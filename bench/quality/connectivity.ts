@@ -2,6 +2,8 @@
  * The connectivity error: how far a pixel is cut off from the main body at its own opacity, in the
  * matte and in the reference.
  */
+
+import { at } from '../../test/support/at.ts';
 import type { Plane } from './plane.ts';
 
 const LEVELS = 10;
@@ -12,9 +14,11 @@ const DISTANCE_MIN = 0.15;
 export function connectivityError(matte: Plane, reference: Plane): number {
   const levels = connectedLevels(matte, reference);
   let sum = 0;
-  for (let i = 0; i < levels.length; i++) {
-    const level = levels[i] / LEVELS;
-    sum += Math.abs(connectedness(matte.data[i], level) - connectedness(reference.data[i], level));
+  for (const [i, highest] of levels.entries()) {
+    const level = highest / LEVELS;
+    const difference =
+      connectedness(at(matte.data, i), level) - connectedness(at(reference.data, i), level);
+    sum += Math.abs(difference);
   }
   return sum / 1000;
 }
@@ -34,7 +38,7 @@ function connectedLevels(matte: Plane, reference: Plane): Uint8Array {
     const value = (level / LEVELS) * 255;
     const above = new Uint8Array(pixels);
     for (let i = 0; i < pixels; i++) {
-      above[i] = matte.data[i] >= value && reference.data[i] >= value ? 1 : 0;
+      above[i] = at(matte.data, i) >= value && at(reference.data, i) >= value ? 1 : 0;
     }
     const body = largestBody(above, matte.width, stack);
     for (let i = 0; i < pixels; i++) {
@@ -77,25 +81,26 @@ function flood(
   stack[depth++] = seed;
   pixels[seed] = to;
   while (depth > 0) {
-    const at = stack[--depth];
+    depth -= 1;
+    const pixel = at(stack, depth);
     size += 1;
-    const x = at % width;
+    const x = pixel % width;
     // Written out: an array of neighbours for every pixel would cost more than the search.
-    if (x > 0 && pixels[at - 1] === from) {
-      pixels[at - 1] = to;
-      stack[depth++] = at - 1;
+    if (x > 0 && pixels[pixel - 1] === from) {
+      pixels[pixel - 1] = to;
+      stack[depth++] = pixel - 1;
     }
-    if (x < width - 1 && pixels[at + 1] === from) {
-      pixels[at + 1] = to;
-      stack[depth++] = at + 1;
+    if (x < width - 1 && pixels[pixel + 1] === from) {
+      pixels[pixel + 1] = to;
+      stack[depth++] = pixel + 1;
     }
-    if (at >= width && pixels[at - width] === from) {
-      pixels[at - width] = to;
-      stack[depth++] = at - width;
+    if (pixel >= width && pixels[pixel - width] === from) {
+      pixels[pixel - width] = to;
+      stack[depth++] = pixel - width;
     }
-    if (at + width < pixels.length && pixels[at + width] === from) {
-      pixels[at + width] = to;
-      stack[depth++] = at + width;
+    if (pixel + width < pixels.length && pixels[pixel + width] === from) {
+      pixels[pixel + width] = to;
+      stack[depth++] = pixel + width;
     }
   }
   return size;

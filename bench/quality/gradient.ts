@@ -1,4 +1,6 @@
 /** The gradient error: how far edges differ in place and sharpness. */
+
+import { at } from '../../test/support/at.ts';
 import type { Plane } from './plane.ts';
 
 const SIGMA = 1.4;
@@ -45,11 +47,11 @@ export function gradientError(matte: Plane, reference: Plane): number {
 
 /** A tile with what is in reach around it; the picture's border repeats outside. */
 function readPatch({ data, width, height }: Plane, left: number, top: number, out: Float64Array) {
-  for (let row = 0, at = 0; row < PATCH; row++) {
+  for (let row = 0, to = 0; row < PATCH; row++) {
     const y = Math.min(height - 1, Math.max(0, top + row - REACH));
-    for (let column = 0; column < PATCH; column++, at++) {
+    for (let column = 0; column < PATCH; column++, to++) {
       const x = Math.min(width - 1, Math.max(0, left + column - REACH));
-      out[at] = data[y * width + x];
+      out[to] = at(data, y * width + x);
     }
   }
 }
@@ -58,7 +60,7 @@ function readPatch({ data, width, height }: Plane, left: number, top: number, ou
 function magnitudes(patch: Float64Array): Float64Array {
   const across = filterDown(filterAcross(patch, DERIVE), SMOOTH);
   const down = filterDown(filterAcross(patch, SMOOTH), DERIVE);
-  return across.map((value, at) => Math.sqrt(value * value + down[at] * down[at]));
+  return across.map((value, i) => Math.sqrt(value * value + at(down, i) ** 2));
 }
 
 /** All rows of the patch, the tile's columns. */
@@ -67,7 +69,9 @@ function filterAcross(patch: Float64Array, kernel: Float64Array): Float64Array {
   for (let row = 0; row < PATCH; row++) {
     for (let column = 0; column < TILE; column++) {
       let sum = 0;
-      for (let tap = 0; tap < TAPS; tap++) sum += patch[row * PATCH + column + tap] * kernel[tap];
+      for (let tap = 0; tap < TAPS; tap++) {
+        sum += at(patch, row * PATCH + column + tap) * at(kernel, tap);
+      }
       out[row * TILE + column] = sum;
     }
   }
@@ -79,7 +83,9 @@ function filterDown(rows: Float64Array, kernel: Float64Array): Float64Array {
   for (let row = 0; row < TILE; row++) {
     for (let column = 0; column < TILE; column++) {
       let sum = 0;
-      for (let tap = 0; tap < TAPS; tap++) sum += rows[(row + tap) * TILE + column] * kernel[tap];
+      for (let tap = 0; tap < TAPS; tap++) {
+        sum += at(rows, (row + tap) * TILE + column) * at(kernel, tap);
+      }
       out[row * TILE + column] = sum;
     }
   }
@@ -89,7 +95,7 @@ function filterDown(rows: Float64Array, kernel: Float64Array): Float64Array {
 function patchError(a: Float64Array, b: Float64Array, columns: number, rows: number): number {
   let sum = 0;
   for (let row = 0; row < rows; row++) {
-    for (let at = row * TILE; at < row * TILE + columns; at++) sum += (a[at] - b[at]) ** 2;
+    for (let i = row * TILE; i < row * TILE + columns; i++) sum += (at(a, i) - at(b, i)) ** 2;
   }
   return sum;
 }

@@ -2,6 +2,8 @@
  * Errors of a matte against a reference, as the matting literature measures them (Rhemann et al.,
  * "A Perceptually Motivated Online Benchmark for Image Matting", CVPR 2009).
  */
+
+import { at } from '../../test/support/at.ts';
 import { connectivityError } from './connectivity.ts';
 import { gradientError } from './gradient.ts';
 import type { Plane } from './plane.ts';
@@ -41,8 +43,8 @@ export function measureMatte(matte: Plane, reference: Plane): MatteErrors {
   let soft = 0;
   let softPixels = 0;
   for (let i = 0; i < data.length; i++) {
-    const truth = reference.data[i];
-    const difference = Math.abs(data[i] - truth);
+    const truth = at(reference.data, i);
+    const difference = Math.abs(at(data, i) - truth);
     absolute += difference;
     squared += difference * difference;
     if (truth > SOFT_MIN && truth < SOFT_MAX) {

@@ -10,6 +10,7 @@ import type { RoleMatte } from '../../inference-node/src/picture/matte/merge-mat
 import { createModelInput } from '../../inference-node/src/picture/matte/model-input.ts';
 import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
 import { isWorthSecondLook } from '../../inference-node/src/picture/second-look.ts';
+import { at } from '../../test/support/at.ts';
 
 const THREADS = 2;
 const PROJECT = path.join(import.meta.dirname, '../..');
@@ -49,7 +50,7 @@ export async function openPlan(of: {
     infer: async picture => {
       const mattes: RoleMatte[] = [];
       for (const { model, role, engines } of runs) {
-        if (role === 'secondLook' && !isWorthSecondLook(mattes[0].alpha)) continue;
+        if (role === 'secondLook' && !isWorthSecondLook(at(mattes, 0).alpha)) continue;
         const size = { width: model.inputWidth, height: model.inputHeight };
         const rgb = createModelInput(picture, size);
         const { alpha } = await engines.run({ rgb, priority: 'sync', signal });
