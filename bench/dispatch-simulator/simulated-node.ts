@@ -23,7 +23,7 @@ const REPEAT_INTERVAL_MS = 1000;
 /** Images admitted beyond those in work, as a node with engines + 2 picture workers has. */
 const PLACES_BESIDE_ENGINES = 3;
 const MEGAPIXELS_MAX = 400;
-/** What outlasts its mean is not over at once (inference-node/src/picture/pool/worker-wait.ts). */
+/** An image that outlasts its mean is not over at once (inference-node/src/picture/pool/worker-wait.ts). */
 const OVERRUN_SHARE = 0.2;
 /** More than a node ever holds. */
 const VANISH_LISTENERS_MAX = 16;
@@ -41,7 +41,7 @@ export class SimulatedNode {
   readonly #running = new Set<Running>();
   readonly #waiting: { readonly job: SimulatedJob; readonly begin: () => void }[] = [];
   readonly #rates: Pick<NodeReport, 'decodeRates' | 'encodeRates'>;
-  /** Hears every report; set before anything happens. */
+  /** Receives every report; set before anything happens. */
   onReport: (report: NodeReport) => void = () => undefined;
   readonly #vanishListeners: (() => void)[] = [];
   #gone = false;
@@ -85,7 +85,7 @@ export class SimulatedNode {
 
   onVanish(listener: () => void): void {
     this.#vanishListeners.push(listener);
-    // Those of images that are long done are of no use to anybody.
+    // Listeners of images that are long done are of no use.
     if (this.#vanishListeners.length > VANISH_LISTENERS_MAX) this.#vanishListeners.shift();
   }
 
@@ -136,8 +136,8 @@ export class SimulatedNode {
       freeIn.push(Math.max(OVERRUN_SHARE * elapsedMs, this.#expectedMs(job) - elapsedMs));
     }
     for (const { job } of this.#waiting) {
-      const first = freeIn.indexOf(Math.min(...freeIn));
-      freeIn[first] += this.#expectedMs(job);
+      const firstMs = Math.min(...freeIn);
+      freeIn[freeIn.indexOf(firstMs)] = firstMs + this.#expectedMs(job);
     }
     return Math.min(...freeIn);
   }

@@ -20,7 +20,7 @@ import {
 
 /** A stream silent for this long is a lost node (nodes/node-link.ts). */
 const SILENCE_MS = 5000;
-/** Of the jobs: those of a fleet that fills up say nothing. */
+/** Share of the jobs, the first ones, left out: the fleet is still filling up. */
 const DROPPED_SHARE = 0.2;
 
 /** What became of one job under the product's rounds and in the ideal queue. */

@@ -37,7 +37,7 @@ export interface NodeKind {
   readonly share: number;
 }
 
-/** Of the nodes: a few fast ones, some with two engines, some old. */
+/** Kinds of nodes: a few fast ones, some with two engines, some old. */
 const KINDS: readonly NodeKind[] = [
   { slowness: 0.5, engines: 1, share: 0.2 },
   { slowness: 1, engines: 1, share: 0.4 },

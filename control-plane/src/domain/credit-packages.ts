@@ -1,11 +1,11 @@
 /**
  * The packages credits are sold in: two price lists, as published. Pure data; a sale itself is a
- * grant in the ledger, entered by whoever took the money.
+ * grant in the ledger, entered by the operator who took the money.
  */
 
 export interface CreditPackage {
   readonly credits: number;
-  /** Of the whole package, in whole units of the list's currency. */
+  /** The whole package's, in whole units of the list's currency. */
   readonly price: number;
   /** Decimal, as listed: some are rounded, so it is never computed from the other two. */
   readonly unitPrice: string;

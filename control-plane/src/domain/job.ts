@@ -101,14 +101,14 @@ export interface Job {
   readonly fence: number;
   /** Admitted attempts that died with their node, engine or picture worker. */
   readonly lostAttempts: number;
-  /** Those of them that took an engine or a picture worker with them. */
+  /** Lost attempts that took an engine or a picture worker with them. */
   readonly lostWithProcess: number;
   /** Claims of an expired lease: a control plane died holding it. */
   readonly takeovers: number;
   readonly result: JobResult | null;
   readonly failure: JobFailure | null;
   readonly timings: StageTimings | null;
-  /** null: nobody is to be notified. */
+  /** null: without a notification. */
   readonly callback: JobCallback | null;
   /** The database's clock when the row was read: what expiry is judged by. */
   readonly readAtMs: number;

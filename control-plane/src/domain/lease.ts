@@ -12,10 +12,10 @@
  * | the operator's retry | none                   |       |                                      |
  * | attempt lost         | none                   |       | lost_attempts + 1; with an engine or |
  * |                      |                        |       | worker lost_with_process + 1 too     |
- * | succeed, fail        | none, for ever         |       |                                      |
+ * | succeed, fail        | none, for good         |       |                                      |
  *
- * Holder and fence decide, not the lease's expiry: a holder that is late and that nobody replaced
- * may still renew and finish; once somebody claimed the job, its fence has moved and the old one is
+ * Holder and fence decide, not the lease's expiry: a late holder that was not replaced may
+ * still renew and finish; once another replica claimed the job, its fence has moved and the old one is
  * void.
  */
 import type { Job, JobFailure } from './job.ts';
@@ -36,7 +36,7 @@ export const LEASE_TIMING: LeaseTiming = { leaseMs: LEASE_MS, renewMs: LEASE_REN
 /** Admitted attempts lost with their node, engine or picture worker; this many end the job. */
 export const LOST_ATTEMPTS_MAX = 3;
 /**
- * Of those, the ones that took an engine or a worker with them: an image like that gets no third.
+ * Lost attempts that took an engine or a worker with them: such an image gets no third attempt.
  */
 export const LOST_WITH_PROCESS_MAX = 2;
 /** Control planes that died holding the job; this many end it. */
@@ -59,9 +59,9 @@ type CountedJob = Pick<
 >;
 
 /**
- * The failure an open job must end with as it was read, or undefined while it may go on. Whoever
- * claimed it asks before any work. The verdict about the image comes first: it is the one that is
- * not retryable, and it must not be softened by a deadline that passed meanwhile.
+ * The failure an open job must end with as it was read, or undefined while it may go on. The
+ * claimer asks before any work. The verdict about the image comes first: it is the one that is
+ * not retryable, and it must not be softened by a deadline that has passed as well.
  */
 export function failureDue(job: CountedJob): JobFailure | undefined {
   if (job.state === 'succeeded' || job.state === 'failed') return undefined;

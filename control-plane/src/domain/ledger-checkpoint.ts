@@ -84,7 +84,7 @@ export class LedgerTally {
     return full ? this.at(nextAtMs) : undefined;
   }
 
-  /** There is a checkpoint here, whoever set it: the next one's entries count from here. */
+  /** There is a checkpoint here, ours or another's: the next one's entries count from here. */
   closed(): void {
     this.#closedEntries = this.#entries;
   }

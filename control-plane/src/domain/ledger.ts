@@ -89,7 +89,7 @@ export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number)
   return problems;
 }
 
-/** What the ledger has of one job. */
+/** A job's entries. */
 export interface JobEntries {
   /** The amount of its reserve. null: it has none. */
   readonly reserve: number | null;

@@ -12,7 +12,7 @@ export interface AccountQueue {
   readonly jobs: number;
   /** Each job at least MEGAPIXELS_MIN, one that is not downloaded yet UNFETCHED_MEGAPIXELS. */
   readonly megapixels: number;
-  /** Those of the jobs whose image is not downloaded yet. */
+  /** Jobs whose image is not downloaded yet. */
   readonly unfetched: number;
 }
 
@@ -31,7 +31,7 @@ export const UNFETCHED_MEGAPIXELS = 4;
 /** A stored image whose header does not show its size: the contract's largest. */
 export const UNKNOWN_MEGAPIXELS = 100;
 
-/** What keeps a caller out. The end of either of the first two lets it in. */
+/** What keeps a caller out. It gets in when either of the first two is gone. */
 export interface Ahead {
   /** Megapixels by which the queue is over its bound. */
   readonly queueExcess: number;
@@ -39,7 +39,7 @@ export interface Ahead {
   readonly ownExcess: number;
   /** Jobs of `ownExcess` that may be downloads. */
   readonly unfetched: number;
-  /** That have something queued, this one included. */
+  /** Accounts that have something queued, this one included. */
   readonly accounts: number;
 }
 
@@ -62,7 +62,7 @@ export function aheadOf(
 }
 
 export interface QueuePace {
-  /** Of the whole fleet; 0: nothing was finished lately. */
+  /** The whole fleet's; 0: nothing was finished lately. */
   readonly megapixelsPerS: number;
   /** What a download may take at most. */
   readonly fetchMsMax: number;
@@ -71,7 +71,7 @@ export interface QueuePace {
 /** Downloads of an account at once, where it has many to do. */
 const FETCHES_AT_ONCE = 16;
 export const RETRY_AFTER_MIN_S = 5;
-/** Who comes in vain costs one request; who is told too much waits for nothing. */
+/** A caller that comes too early costs one request; one that comes too late has waited for nothing. */
 export const RETRY_AFTER_MAX_S = 120;
 /** Nothing was finished: a fleet that starts, or stands still, and may go on at any time. */
 export const STANDSTILL_RETRY_AFTER_S = 15;

@@ -11,7 +11,7 @@
  */
 
 export const RATE_KINDS = ['submissions', 'reads'] as const;
-/** What is counted apart from each other. */
+/** Counted separately. */
 export type RateKind = (typeof RATE_KINDS)[number];
 
 export const RATE_WINDOW_MS = 60_000;
@@ -26,7 +26,7 @@ export function quotaWindowStartMs(nowMs: number): number {
   return nowMs - (nowMs % RATE_WINDOW_MS);
 }
 
-/** What the shared row holds. */
+/** The content of the shared row. */
 export interface QuotaUse {
   readonly windowStartMs: number;
   /** Requests that replicas may have answered in that window: may exceed the limit by advances. */
@@ -36,7 +36,7 @@ export interface QuotaUse {
 export interface QuotaAsk {
   readonly limit: number;
   readonly block: number;
-  /** What was spent before asking, and in which window. */
+  /** Spent before asking, and in which window. */
   readonly advance: number;
   readonly windowStartMs: number;
 }

@@ -17,27 +17,27 @@ export interface PlaceLimits {
   readonly max: number;
   /** To one destination. */
   readonly destinationMax: number;
-  /** Of all destinations remembered as slow together. */
+  /** To all destinations together that are remembered as slow. */
   readonly slowMax: number;
   /** Destinations remembered as slow; the one longest remembered is forgotten first. */
   readonly slowDestinationsMax: number;
 }
 
-/** Who takes a place, and where it leads. */
+/** Which account takes a place, and where it leads. */
 export interface PlaceUse {
   readonly accountId: string;
   readonly destination: string;
 }
 
-/** For whom there is no place now. */
+/** Uses for which there is no place now. */
 export interface FullPlaces {
-  /** For nobody. */
+  /** No account has a place to these. */
   readonly destinations: readonly string[];
-  /** Whatever the destination. */
+  /** These have no place to any destination. */
   readonly accounts: readonly string[];
-  /** For this account to this destination. */
+  /** No place for this account to this destination. */
   readonly uses: readonly PlaceUse[];
-  /** For these accounts to all of these destinations, which are slow. */
+  /** None of these accounts has a place to any of these destinations, which are slow. */
   readonly slow: {
     readonly accounts: readonly string[];
     readonly destinations: readonly string[];
@@ -51,10 +51,10 @@ export const NONE_FULL: FullPlaces = {
   slow: { accounts: [], destinations: [] },
 };
 
-/** Tells of uses whether there was a place when `full` was told. */
+/** Whether there was a place for a use when `full` was taken. */
 export function roomOutside(full: FullPlaces): {
   readonly forUse: (use: PlaceUse) => boolean;
-  /** For somebody. */
+  /** For some account. */
   readonly toDestination: (destination: string) => boolean;
 } {
   const destinations = new Set(full.destinations);
@@ -138,7 +138,7 @@ export class SharedPlaces {
     return true;
   }
 
-  /** @param slow no answer came, or late; undefined where nobody can say */
+  /** @param slow no answer came, or late; undefined: unknown */
   end(use: PlaceUse, slow: boolean | undefined): void {
     this.#count(use, -1);
     if (slow !== undefined) this.#remember(use.destination, slow);
@@ -209,8 +209,9 @@ export class SharedPlaces {
     this.#slow.delete(destination);
     if (!slow) return;
     this.#slow.add(destination);
-    if (this.#slow.size <= this.#limits.slowDestinationsMax) return;
-    const [oldest] = this.#slow;
-    this.#slow.delete(oldest);
+    for (const oldest of this.#slow) {
+      if (this.#slow.size <= this.#limits.slowDestinationsMax) return;
+      this.#slow.delete(oldest);
+    }
   }
 }

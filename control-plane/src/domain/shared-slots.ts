@@ -1,9 +1,9 @@
 /**
  * Slots that accounts share and wait for: to receive an image, to ask the database, to look a name
- * up. Who finds no slot waits for one, so that a burst is spread out and not refused. Both the
+ * up. A caller without a slot waits for one, so that a burst is spread out and not refused. Both the
  * slots and the places to wait are shared by domain/shared-places.ts, so that an account that is
- * slow, or comes all at once, cannot keep the others out. Of those who wait, the account that holds
- * the fewest slots goes first; among equals they take turns.
+ * slow, or comes all at once, cannot keep the others out. Of the accounts that wait, the one that holds
+ * the fewest slots goes first; equals take turns.
  *
  * | state   | entered by                                | left by                                  |
  * |---------|-------------------------------------------|------------------------------------------|
@@ -18,7 +18,7 @@ export interface SharedSlotsOptions {
   readonly waitingMax: number;
   /** No limit but the signal's where absent. */
   readonly waitMs?: number;
-  /** What who finds no place to wait, or waits too long, is refused with. */
+  /** What a caller is refused with that finds no place to wait, or waits too long. */
   readonly refusal: () => Error;
 }
 
@@ -108,7 +108,7 @@ export class SharedSlots {
     }
   }
 
-  /** Passes over no more accounts than there are slots: whoever holds none has room. */
+  /** Passes over no more accounts than there are slots: one that holds none has room. */
   #next(): Waiter | undefined {
     if (this.#held >= this.#options.slotsMax) return undefined;
     let best: Waiter | undefined;

@@ -1,4 +1,4 @@
-/** Where a URL leads: one machine as far as its text tells, and so one destination of places. */
+/** Where a URL leads: one host and port count as one destination of places. */
 
 /** Longer than any name of the DNS. */
 const DESTINATION_LENGTH_MAX = 300;

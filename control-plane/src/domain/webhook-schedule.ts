@@ -13,11 +13,11 @@ export const WEBHOOK_SCHEDULE_MS: WebhookSchedule = [
 
 /** Either way, so that what failed together is not tried together. */
 const JITTER = 0.1;
-/** The link's life: a notification that comes later tells of nothing. */
+/** The result's life: a later notification would announce nothing. */
 const SCHEDULE_MS_MAX = 86_400_000;
 /** How long a receiver may put a notification off at a time. */
 const RETRY_AFTER_MS_MAX = 3_600_000;
-/** Only these two may carry a wish that is honoured. */
+/** Retry-After is honoured with these two alone. */
 const RETRY_AFTER_STATUS: ReadonlySet<number> = new Set([429, 503]);
 
 /** True where every attempt falls inside the link's life, jitter included. */
@@ -51,9 +51,9 @@ export function nextWaitMs(
 export function retryAfterMs(status: number, header: string | undefined, nowMs: number): number {
   if (header === undefined || !RETRY_AFTER_STATUS.has(status)) return 0;
   const text = header.trim();
-  const wishedMs = /^\d+$/.test(text) ? Number(text) * 1000 : httpDateMs(text) - nowMs;
+  const askedMs = /^\d+$/.test(text) ? Number(text) * 1000 : httpDateMs(text) - nowMs;
   // A text that is neither is NaN, which no comparison lets through.
-  return wishedMs > 0 ? Math.min(wishedMs, RETRY_AFTER_MS_MAX) : 0;
+  return askedMs > 0 ? Math.min(askedMs, RETRY_AFTER_MS_MAX) : 0;
 }
 
 /** NaN for what is no date of RFC 9110; Date.parse alone takes far more. */

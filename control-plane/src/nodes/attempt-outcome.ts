@@ -1,5 +1,5 @@
 /**
- * What became of one attempt, told by the error that ended it. Decides nothing about the job: the
+ * The outcome of one attempt, by the error that ended it. Decides nothing about the job: the
  * job's run does, by these words.
  *
  * | kind        | when                                                     | counts as        |

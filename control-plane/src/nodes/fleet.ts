@@ -64,16 +64,16 @@ export class Fleet {
     this.#lastRoutableAtMs = this.#now();
   }
 
-  /** Begins to follow the members; resolves after the first look. */
+  /** Begins to follow the members; resolves when they were read once. */
   async start(): Promise<void> {
     await this.refresh();
     this.#polled = this.#poll();
   }
 
-  /** Looks at the members now: a node has just registered here. Never rejects. */
+  /** Reads the members now: a node has just registered here. Never rejects. */
   refresh(): Promise<void> {
     if (this.#refreshing !== undefined) {
-      // The look under way may have read the table before the change.
+      // The read under way may have come before the change.
       this.#refreshAgain = true;
       return this.#refreshing;
     }

@@ -48,7 +48,7 @@ const CHANNEL_OPTIONS: ChannelOptions = {
 
 export interface NodeClientOptions {
   /** How nodes are reached; plain text where absent. */
-  readonly security?: ChannelSecurity;
+  readonly security?: ChannelSecurity | undefined;
   /** ADMISSION_TIMEOUT_MS where absent. */
   readonly admissionTimeoutMs?: number;
 }

@@ -77,7 +77,7 @@ export class Offer {
     this.#view.admitted(this.#held);
   }
 
-  /** What became of the attempt, where it says something of the node. */
+  /** The attempt's outcome, where it shows something about the node. */
   judge(outcome: 'well' | 'fault'): void {
     this.#view.judge(outcome, this.#now());
   }
@@ -103,7 +103,7 @@ export interface NodeLinkOptions {
   /** Milliseconds of a clock that never goes back. */
   readonly now: () => number;
   /** Plain text where absent. */
-  readonly security?: ChannelSecurity;
+  readonly security?: ChannelSecurity | undefined;
 }
 
 export class NodeLink {
@@ -239,7 +239,7 @@ export class NodeLink {
     };
   }
 
-  /** Resolves when a stream that reported has ended; rejects when none came about. */
+  /** Resolves when a stream that reported has ended; rejects when none reported. */
   async #watch(): Promise<void> {
     const stream = this.client.watchCapacity();
     const cancel = () => stream.cancel();
@@ -301,12 +301,12 @@ function readReport(report: WatchCapacityResponse): NodeReport {
   };
 }
 
-/** A newer node may measure formats that nobody here asks it for. */
+/** A newer node may measure formats that this replica does not know. */
 function isKnown<F>(rate: readonly [F | undefined, number]): rate is readonly [F, number] {
   return rate[0] !== undefined;
 }
 
-/** A cancelled stream may still report its end, which nobody waits for any more. */
+/** A cancelled stream may still report its end, for which nothing waits any more. */
 function ignoreLateErrors(stream: ClientReadableStream<unknown>): void {
   stream.removeAllListeners('error');
   stream.on('error', () => undefined);

@@ -1,7 +1,7 @@
 /**
- * Nodes that the registry does not take, for whoever wonders why one does not appear: each is
- * counted, and of each cause there is a line in the log from time to time, since they try on for
- * ever, and strangers may too.
+ * Nodes that the registry refuses, so that an operator sees why one does not appear: each refusal is
+ * counted, and each cause is logged from time to time only, since nodes never stop trying, and
+ * unknown callers may not either.
  */
 import type { Logger } from 'pino';
 

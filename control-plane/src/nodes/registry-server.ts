@@ -1,7 +1,7 @@
 /**
  * matting.v1.NodeRegistry: nodes make themselves known here, keep their membership alive and end
  * it. Every replica serves it and all write one table, so a node may talk to any of them. It keeps
- * no state of its own and knows nothing of dispatch but that somebody has registered.
+ * no state of its own and knows nothing of dispatch but reports that the members have changed.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import {
@@ -75,7 +75,7 @@ export interface RegistryServerOptions {
   /** The members have changed through this replica. */
   readonly onMembersChanged: () => void;
   readonly onRefused: (refusal: NodeRefusal) => void;
-  /** What was thrown where the fault is ours; the node sees an opaque status. */
+  /** An error of our own; the node sees an opaque status. */
   readonly onFailure: (error: unknown) => void;
   /** A connection or a call was ended at a bound. */
   readonly onEnded?: (cause: GuardCause) => void;
@@ -115,7 +115,7 @@ export class RegistryServer {
     this.#guard = guardGrpcServer(this.#server, {
       identify: metadata => (this.#carriesToken(metadata) ? { kind: 'fleet' } : undefined),
       streamsMax: CONCURRENT_CALLS_MAX,
-      onEnded: options.onEnded,
+      ...(options.onEnded === undefined ? {} : { onEnded: options.onEnded }),
       bounds: { ...REGISTRY_BOUNDS, ...options.guardBounds },
     });
     this.#server.addService(NodeRegistryService, {
@@ -125,7 +125,7 @@ export class RegistryServer {
     });
   }
 
-  /** That are open now. */
+  /** Connections open now. */
   get connections(): GrpcGuard['connections'] {
     return this.#guard.connections;
   }
@@ -192,7 +192,7 @@ export class RegistryServer {
 
   #carriesToken(metadata: Metadata): boolean {
     const given = metadata.get('authorization');
-    // Digests are of one length, so the comparison tells nothing about the token's.
+    // Digests are of one length, so the comparison reveals nothing about the token's.
     return given.length === 1 && timingSafeEqual(digest(String(given[0])), this.#expectedToken);
   }
 
@@ -219,7 +219,7 @@ export class RegistryServer {
       await this.#noteReplaced(nodeId, bootId, peer);
       return { leaseMs, command: Command.COMMAND_REGISTER };
     }
-    // The operator's wish in full each time, so that none is lost with a replica or an answer.
+    // What the operator wants in full each time, so that a lost replica or answer loses nothing.
     const command = draining ? Command.COMMAND_DRAIN : Command.COMMAND_UNDRAIN;
     return { leaseMs, command };
   }

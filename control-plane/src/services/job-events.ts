@@ -1,6 +1,6 @@
 /**
- * What happens to jobs in this replica, for those who wait in this replica: a hint, never the
- * truth. Whoever waits reads the row; jobs of other replicas are found by a slow poll.
+ * What happens to jobs in this replica, for what waits in this replica: a hint, never the truth. A
+ * listener reads the row; jobs of other replicas are found by a slow poll.
  */
 import { EventEmitter } from 'node:events';
 import type { Job } from '../domain/job.ts';

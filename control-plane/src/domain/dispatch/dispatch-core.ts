@@ -133,7 +133,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   /**
-   * Where nobody waits before it a new job is placed at once: a round would only find it. Under a
+   * A new job is placed at once where no job waits before it: a round would only find it. Under a
    * flood most find no room, and a round for each would cost more than the job.
    */
   submitted(job: J): Step<J, Offer, Download> {
@@ -163,7 +163,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return this.#nodesAwaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
-  /** A place to download was given back, which no node's room tells. A round is due. */
+  /** A place to download was given back, which no node reports. A round is due. */
   downloadEnded(): void {
     this.#unread = true;
   }
@@ -180,11 +180,11 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   get lanesOutdated(): boolean {
-    return this.#lanes.stale;
+    return this.#lanes.outdated;
   }
 
   lanesRead(lanes: readonly JobLane[]): void {
-    this.#lanes.found(lanes);
+    this.#lanes.update(lanes);
   }
 
   /** Lanes of downloads are left out where none could begin, so that they hide no other. */
@@ -215,7 +215,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       wakeInMs = sooner(wakeInMs, tried.wakeInMs);
     }
     const begun = placed.map(({ job }) => job);
-    const forgotten = this.#lanes.looked(lanes, jobs, begun);
+    const forgotten = this.#lanes.listed(lanes, jobs, begun);
     // Behind as many as were asked for a lane may have more.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (needsDownload: boolean) => {
@@ -255,7 +255,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return { offer: room.offer(choice.node, megapixels, choice.waitMsMax), wakeInMs: undefined };
   }
 
-  /** A job that was placed is worked on here no more. A round is due. */
+  /** The run of a job that was placed is over. A round is due. */
   runEnded(job: J, end: RunEnd): void {
     this.#running.delete(job.id);
     if (end.kind === 'final') this.memories.forget(job.id);
@@ -290,8 +290,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   #failureDue(job: J): JobFailure | undefined {
-    // The lost attempts are not in the list: who lost the last one remembers it, and the claim
-    // reads them again.
+    // The lost attempts are not listed: the replica that lost the last one remembers the failure,
+    // and the claim reads them again.
     const counted = { ...job, lostAttempts: 0, lostWithProcess: 0 };
     const remembered = this.memories.find(job.id)?.failure;
     return remembered ?? failureDue(counted) ?? this.#incapableFailure(job);

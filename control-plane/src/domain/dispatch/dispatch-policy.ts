@@ -12,18 +12,18 @@
  *   replicas with stale views would all pick the same best one (Mitzenmacher, "The Power of Two
  *   Choices in Randomized Load Balancing", 2001); those without a wait go first (Lu et al.,
  *   "Join-Idle-Queue", 2011).
- * - Checked: the node is told the longest wait and refuses at once where its queue has grown since
+ * - Checked: the header carries the longest wait, and the node refuses at once where its queue has grown since
  *   its last report (after the probes of Ousterhout et al., "Sparrow", 2013).
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import type { Job, JobInput } from '../job.ts';
 
-/** Up to here a look at every node costs less than it gains. */
+/** Up to this size comparing every node costs less than it gains. */
 export const FULL_SCAN_NODES_MAX = 15;
 /** Nodes compared in a larger fleet. */
 export const CHOICES = 2;
-/** Draws for them, before the fleet counts as nearly full and all of it is looked at. */
+/** Draws for them; after as many the fleet counts as nearly full, and every node is compared. */
 const DRAWS_MAX = 64;
 
 /**
@@ -32,19 +32,19 @@ const DRAWS_MAX = 64;
  */
 export const LEAD_MS = 50;
 /**
- * Of the time a job has waited, what it may wait once more on a node: where estimates are wrong, or
- * somebody else keeps the nodes busy, it gets in all the same.
+ * Share of the time a job has waited that it may wait again on a node: so it gets in even where
+ * estimates are wrong or others keep the nodes busy.
  */
 const WAITED_SHARE = 0.1;
 
-/** Of the time since a report whose wait should be over: what may still be left of it. */
+/** Share of the time since a report that an overdue wait is expected to last on. */
 const OVERRUN_SHARE = 0.2;
 
 /** Until a node has measured a format: about a core of a server (AMD EPYC). */
 const DECODE_MS_PER_MEGAPIXEL = { jpeg: 20, png: 30, webp: 30, avif: 40, jxl: 70 } as const;
 const ENCODE_MS_PER_MEGAPIXEL = { png: 80, webp: 120, avif: 150, jxl: 150 } as const;
 
-/** What one replica knows of one node now, its own attempts included. */
+/** One node as one replica knows it now, its own attempts included. */
 export interface NodeSnapshot {
   readonly nodeId: string;
   /** A UUID of that start of the node's process. */
@@ -52,14 +52,14 @@ export interface NodeSnapshot {
   readonly inputFormats: ReadonlySet<InputFormat>;
   readonly outputFormats: ReadonlySet<OutputFormat>;
   readonly imagePixelsMax: number;
-  /** Of a JPEG XL input or output; 0: none. */
+  /** The same for a JPEG XL input or output; 0: it takes none. */
   readonly jxlPixelsMax: number;
   /** Further images it would admit: its own report less what we have started since. */
   readonly imagesFree: number;
   readonly megapixelsFree: number;
   /** Admitted there or on their way from here. */
   readonly imagesInFlight: number;
-  /** Those of them that are ours. */
+  /** Images in flight that this replica sent. */
   readonly ownImages: number;
   readonly engines: number;
   readonly enginesReady: number;
@@ -98,7 +98,7 @@ export type NodeChoice =
   | { readonly kind: 'no-nodes' };
 
 export interface NodeChoiceOptions {
-  /** Of the clock that snapshots are stamped by. */
+  /** By the clock that snapshots are stamped with. */
   readonly nowMs: number;
   /** Since the job's submission. */
   readonly waitedMs: number;
@@ -225,7 +225,7 @@ function isIdle(node: NodeSnapshot): boolean {
   return node.imagesInFlight < node.enginesReady;
 }
 
-/** Half of the fleet at most: beyond that the fault is hardly the nodes', and somebody must work. */
+/** Half of the fleet at most: beyond that the nodes are hardly at fault, and some must work. */
 function ejectedNodes(nodes: readonly NodeSnapshot[], nowMs: number): ReadonlySet<NodeSnapshot> {
   const ejected = nodes.filter(node => node.ejectedUntilMs > nowMs);
   const most = Math.floor(nodes.length / 2);
@@ -242,25 +242,30 @@ function candidates(
     const free = nodes.filter(mayTake);
     return free.some(isIdle) ? free.filter(isIdle) : free;
   }
-  const drawn = new Set<NodeSnapshot>();
-  for (let draw = 0; draw < DRAWS_MAX && drawn.size < CHOICES; draw += 1) {
-    const node = nodes[Math.floor(random() * nodes.length)];
-    if (mayTake(node) && isIdle(node)) drawn.add(node);
+  const compared = new Set<NodeSnapshot>();
+  for (let draw = 0; draw < DRAWS_MAX && compared.size < CHOICES; draw += 1) {
+    const node = drawn(nodes, random);
+    if (mayTake(node) && isIdle(node)) compared.add(node);
   }
-  if (drawn.size === CHOICES) return [...drawn];
+  if (compared.size === CHOICES) return [...compared];
   const free = nodes.filter(mayTake);
   const idle = free.filter(isIdle);
   return sample(idle.length > 0 ? idle : free, random);
 }
 
-/** CHOICES of them, each as likely as any other. */
+/** CHOICES of them, each as likely as any other; they are taken out of the list. */
 function sample(nodes: NodeSnapshot[], random: () => number): readonly NodeSnapshot[] {
   const count = Math.min(CHOICES, nodes.length);
-  for (let at = 0; at < count; at += 1) {
-    const other = at + Math.floor(random() * (nodes.length - at));
-    [nodes[at], nodes[other]] = [nodes[other], nodes[at]];
-  }
-  return nodes.slice(0, count);
+  return Array.from({ length: count }).flatMap(() =>
+    nodes.splice(Math.floor(random() * nodes.length), 1),
+  );
+}
+
+/** One of them, each as likely as any other. */
+function drawn(nodes: readonly NodeSnapshot[], random: () => number): NodeSnapshot {
+  const node = nodes[Math.floor(random() * nodes.length)];
+  if (node === undefined) throw new Error('no node to draw, or a draw outside [0, 1)');
+  return node;
 }
 
 function firstToFinish(
@@ -278,5 +283,5 @@ function firstToFinish(
     best = best.length > 0 && difference === 0 ? [...best, node] : [node];
     bestOrder = order;
   }
-  return best[Math.floor(random() * best.length)];
+  return drawn(best, random);
 }

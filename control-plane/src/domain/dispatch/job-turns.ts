@@ -2,19 +2,19 @@
  * Which job goes next. Pure: the waiting jobs in, their order out. Which node it goes to is
  * dispatch-policy.ts's.
  *
- * The queue is looked at by lanes, a lane being the open jobs of one API key and mode that have
- * their image, or those whose image is to be downloaded: the first few of each, so that ten
+ * The queue is read by lanes, a lane being the open jobs of one API key and mode that have their
+ * image, or those whose image is to be downloaded: the first few of each, so that ten
  * thousand jobs of one key never hide another key's first, nor its own asynchronous jobs a
  * synchronous one, nor those that wait for a download one that waits for a node.
  */
 import type { Job } from '../job.ts';
 
-/** Lanes looked into at once. */
+/** Lanes read in one round. */
 export const LANES_MAX = 32;
 
 /**
  * How much older an asynchronous job must be to go before a synchronous one: a caller waits 120 s
- * for the latter, and without a bound the former could wait for ever.
+ * for the latter, and without a bound the former might never run.
  */
 export const ASYNC_HEAD_START_MS = 60_000;
 
@@ -51,13 +51,13 @@ export function laneKey(lane: LaneIdentity): string {
 }
 
 /**
- * The lanes to look into now, LANES_MAX at most: those of synchronous and of aged jobs first; of
+ * The lanes to read now, LANES_MAX at most: those of synchronous and of aged jobs first; of
  * them the first of each account before the second of any, an account with running jobs as many
- * turns later. Within an account those whose jobs of the last look found no room come last, then
+ * turns later. Within an account lanes whose jobs found no room in the last round come last, then
  * its key with the fewest running jobs is first, then the lane that has waited longest. So an
- * account with a thousand keys leaves the others their place in every look.
+ * account with a thousand keys leaves the others their place in every round.
  *
- * @param stuck keys of lanes whose jobs found no room at the last look.
+ * @param stuck keys of lanes whose jobs found no room in the last round
  */
 export function chooseLanes<L extends JobLane>(
   lanes: readonly L[],
@@ -69,7 +69,8 @@ export function chooseLanes<L extends JobLane>(
     const isUrgent = lane.mode === 'sync' || lane.readAtMs >= lane.firstQueueAtMs;
     const stuckLast = stuck.has(laneKey(lane)) ? 1 : 0;
     const ofKey = shares.apiKeys.get(lane.apiKeyId) ?? 0;
-    return { lane, rank: [isUrgent ? 0 : 1, stuckLast, ofKey, lane.firstQueueAtMs] };
+    const rank: Rank = [isUrgent ? 0 : 1, stuckLast, ofKey, lane.firstQueueAtMs];
+    return { lane, rank };
   });
   ranked.sort((a, b) => compareRanks(a.rank, b.rank));
   const turns = new Map(shares.accounts);
@@ -77,16 +78,19 @@ export function chooseLanes<L extends JobLane>(
     .map(({ lane, rank: [urgent, stuckLast, , firstQueueAtMs] }) => {
       const turn = turns.get(lane.accountId) ?? 0;
       turns.set(lane.accountId, turn + 1);
-      return { lane, rank: [urgent, turn, stuckLast, firstQueueAtMs] };
+      const rankInTurn: Rank = [urgent, turn, stuckLast, firstQueueAtMs];
+      return { lane, rank: rankInTurn };
     })
     .sort((a, b) => compareRanks(a.rank, b.rank))
     .slice(0, LANES_MAX)
     .map(({ lane }) => lane);
 }
 
-function compareRanks(a: readonly number[], b: readonly number[]): number {
-  const differs = a.findIndex((value, index) => value !== b[index]);
-  return differs < 0 ? 0 : a[differs] - b[differs];
+type Rank = readonly [number, number, number, number];
+
+/** The first number that differs decides. */
+function compareRanks(a: Rank, b: Rank): number {
+  return a[0] - b[0] || a[1] - b[1] || a[2] - b[2] || a[3] - b[3];
 }
 
 /** A job that waits, as far as its turn depends on it. */
@@ -106,8 +110,8 @@ export interface Shares {
 }
 
 interface KeyQueue<T> {
+  /** The next one last. */
   readonly jobs: T[];
-  next: number;
   running: number;
 }
 
@@ -150,31 +154,35 @@ function inFairTurns<T extends WaitingJob>(
     }
     let key = account.keys.get(job.apiKeyId);
     if (key === undefined) {
-      key = { jobs: [], next: 0, running: apiKeys.get(job.apiKeyId) ?? 0 };
+      key = { jobs: [], running: apiKeys.get(job.apiKeyId) ?? 0 };
       account.keys.set(job.apiKeyId, key);
     }
     key.jobs.push(job);
   }
+  for (const { keys } of queues.values()) for (const key of keys.values()) key.jobs.reverse();
   const ordered: T[] = [];
-  while (queues.size > 0) {
-    const [accountId, account] = least(queues, firstOfAccount);
-    const [apiKeyId, key] = least(account.keys, firstOfKey);
-    ordered.push(key.jobs[key.next]);
-    key.next += 1;
+  for (;;) {
+    const [accountId, account] = least(queues, firstOfAccount) ?? [];
+    if (accountId === undefined || account === undefined) return ordered;
+    const [apiKeyId, key] = least(account.keys, firstOfKey) ?? [];
+    const job = key?.jobs.pop();
+    if (apiKeyId === undefined || key === undefined || job === undefined) {
+      throw new Error('a queue of an account without a job');
+    }
+    ordered.push(job);
     key.running += 1;
     account.running += 1;
     accounts.set(accountId, account.running);
     apiKeys.set(apiKeyId, key.running);
-    if (key.next === key.jobs.length) account.keys.delete(apiKeyId);
+    if (key.jobs.length === 0) account.keys.delete(apiKeyId);
     if (account.keys.size === 0) queues.delete(accountId);
   }
-  return ordered;
 }
 
 function least<Q extends { readonly running: number }>(
   queues: ReadonlyMap<string, Q>,
   first: (queue: Q) => number,
-): readonly [string, Q] {
+): readonly [string, Q] | undefined {
   let best: readonly [string, Q] | undefined;
   for (const entry of queues) {
     const difference =
@@ -183,11 +191,12 @@ function least<Q extends { readonly running: number }>(
         : entry[1].running - best[1].running || first(entry[1]) - first(best[1]);
     if (difference < 0) best = entry;
   }
-  return best!;
+  return best;
 }
 
 function firstOfKey<T extends WaitingJob>(key: KeyQueue<T>): number {
-  return positionOf(key.jobs[key.next]);
+  const next = key.jobs.at(-1);
+  return next === undefined ? Number.POSITIVE_INFINITY : positionOf(next);
 }
 
 function firstOfAccount<T extends WaitingJob>(account: AccountQueue<T>): number {

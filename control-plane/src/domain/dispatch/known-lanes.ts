@@ -1,6 +1,6 @@
 /**
- * The lanes of the queue as this replica knows them between its looks: which to look into, and when
- * the table must be asked again for what other replicas submitted. Nothing is lost with it:
+ * The lanes of the queue as this replica knows them between its rounds: which to read, and when the
+ * table must be asked again for what other replicas submitted. Nothing is lost with it:
  * whatever it forgets is found again with the next poll.
  */
 import type { Job } from '../job.ts';
@@ -13,7 +13,7 @@ import {
   type Shares,
 } from './job-turns.ts';
 
-/** What tells a job's lane. */
+/** What a job's lane follows from. */
 export type LaneJob = Pick<Job, 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'> & {
   /** null: it is to be downloaded. */
   readonly input: object | null;
@@ -22,22 +22,22 @@ export type LaneJob = Pick<Job, 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs
 export class KnownLanes {
   readonly #lanes = new Map<string, JobLane>();
   #stuck = new Set<string>();
-  /** Added while a look is under way, which may have read the table before. */
+  /** Added during a round, which may have read the table before. */
   readonly #addedSince = new Set<string>();
-  #stale = true;
+  #outdated = true;
 
   /** The table must be asked which lanes there are. */
-  get stale(): boolean {
-    return this.#stale;
+  get outdated(): boolean {
+    return this.#outdated;
   }
 
   outdate(): void {
-    this.#stale = true;
+    this.#outdated = true;
   }
 
-  /** What the table says; a lane that is no more is forgotten by the next look into it. */
-  found(lanes: readonly JobLane[]): void {
-    this.#stale = false;
+  /** The lanes of the table; one that is gone is forgotten when it is read next. */
+  update(lanes: readonly JobLane[]): void {
+    this.#outdated = false;
     for (const lane of lanes) this.#lanes.set(laneKey(lane), lane);
   }
 
@@ -52,8 +52,8 @@ export class KnownLanes {
   }
 
   /**
-   * For one look, whose finds go to `looked`. `all`: no open lane was left out.
-   * @param isOpen false for a lane that nothing could be begun of now
+   * The lanes of one round, which then calls `listed`. `all`: no open lane was left out.
+   * @param isOpen false for a lane of which no job could begin now
    */
   choose(
     shares: Shares,
@@ -66,11 +66,11 @@ export class KnownLanes {
   }
 
   /**
-   * What a look found: a lane without a job that waits is forgotten, unless some were passed over;
+   * What was listed of them: a lane without a waiting job is forgotten, unless some were passed over;
    * one whose jobs all found no room goes behind the others where there are too many.
    * @returns whether one was forgotten
    */
-  looked(
+  listed(
     lanes: readonly LaneRead[],
     waiting: readonly LaneJob[],
     placed: readonly LaneJob[],

@@ -25,7 +25,7 @@ export interface NodeAbilities
   readonly megapixelsMax: number;
 }
 
-/** What a node says of its load. */
+/** A node's report of its load. */
 export interface NodeReport {
   readonly imagesInFlight: number;
   readonly imagesFree: number;
@@ -38,7 +38,7 @@ export interface NodeReport {
   /** Running means over all formats; 0: none yet. */
   readonly decodeMsPerMegapixel: number;
   readonly encodeMsPerMegapixel: number;
-  /** Of the formats measured. */
+  /** The same by format, for those measured. */
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
 }

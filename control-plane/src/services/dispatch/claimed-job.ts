@@ -101,7 +101,7 @@ export class ClaimedJob {
     return readAtMs - createdAtMs + (performance.now() - this.#claimedAtMs);
   }
 
-  /** The work is over, and the lease is renewed no more. */
+  /** The work is over: ends the renewals. */
   close(): void {
     this.#lease.stopRenewing();
     if (!this.leaseLost) return;
@@ -159,7 +159,7 @@ export class ClaimedJob {
     const stored = { blob, token, format, bytes, width, height, sha256 };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
-    // Where this throws nobody knows whether the row names the blob, so it stays, for the sweeper.
+    // Where this throws the row may or may not name the blob, so it stays, for the sweeper.
     if (!(await this.#stands(jobs.succeed(claim, stored, resultTtlMs, timings, this.signal)))) {
       // Only a final row names a result, and a final row keeps its fence: this one names another.
       await this.#removeBlob(blob);
@@ -191,7 +191,7 @@ export class ClaimedJob {
       { ...common, ...total, ...fields, ...(failure === undefined ? {} : { failure }) },
       'job',
     );
-    // The row names it no more; what cannot be removed now is the sweeper's.
+    // No row names it now; what cannot be removed is the sweeper's.
     if (this.#inputBlob !== undefined) await this.#removeBlob(this.#inputBlob);
     return { kind: 'final' };
   }
@@ -208,7 +208,7 @@ export class ClaimedJob {
     return { kind: 'open' };
   }
 
-  /** A write that is refused (false, undefined) says that somebody else has the job. */
+  /** A write that is refused (false, undefined) means that another replica has the job. */
   async #stands<T>(write: Promise<T>): Promise<T> {
     const answer = await write;
     if (answer === false || answer === undefined) this.#lease.lose();

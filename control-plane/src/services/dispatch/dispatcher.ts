@@ -1,7 +1,7 @@
 /**
  * Gives open jobs to nodes. The deep queue is the jobs table; this replica claims a job only when
- * it has room for it on a node in hand (or downloads its source, or must end it), so that nobody's
- * lease waits for a node. domain/dispatch/dispatch-core.ts decides which, round-loop.ts when, and
+ * it has room for it on a node in hand (or downloads its source, or must end it), so that no lease
+ * waits for a node. domain/dispatch/dispatch-core.ts decides which, round-loop.ts when, and
  * job-run.ts does what follows a placement.
  *
  * A round begins when a job was submitted here that finds no room at once, when a node's room

@@ -1,7 +1,7 @@
 /**
  * The downloads of image_url under way here. Each holds a socket and a file for a minute at most;
  * their places are shared by domain/shared-places.ts, by account and by the URL's host. A redirect
- * may lead elsewhere: whoever redirects to a slow host is slow.
+ * may lead elsewhere: a host that redirects to a slow one is slow.
  */
 import { type PlaceLimits, SharedPlaces } from '../../domain/shared-places.ts';
 
@@ -18,13 +18,13 @@ const SLOW_MS = 5000;
 /** A job whose image is to be downloaded. */
 export interface DownloadJob {
   readonly accountId: string;
-  /** Of the URL; null: unknown, and the account's own. */
+  /** The URL's host; null: unknown, counted as a host of the account's own. */
   readonly sourceHost: string | null;
 }
 
 /** A place held. */
 export interface Download {
-  /** The source is asked from now on: what this takes tells how fast it is. */
+  /** The request begins now: its duration decides whether the host is slow. */
   started(): void;
   /** Gives the place back. False: it was given back before. */
   end(): boolean;

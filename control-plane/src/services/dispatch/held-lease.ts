@@ -1,10 +1,10 @@
 /**
- * A claim kept alive while somebody works under it. Its signal aborts at once when the lease is
- * lost (somebody else claimed the job) or the work is to stop, and everything done under the claim
- * hangs on that signal.
+ * A claim kept alive while work goes on under it. Its signal aborts at once when the lease is lost
+ * (another replica claimed the job) or the work is to stop; everything done under the claim takes
+ * that signal.
  *
  * A renewal that fails because the database does not answer loses nothing by itself: holder and
- * fence decide, and whoever was not replaced may still renew and finish when the database is back.
+ * fence decide, and a holder that was not replaced may renew and finish when the database is back.
  */
 import { LEASE_TIMING, type LeaseTiming } from '../../domain/lease.ts';
 import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
@@ -15,7 +15,7 @@ export interface HeldLeaseOptions {
   readonly jobs: Pick<JobStore, 'renew'>;
   readonly claim: Claim;
   /** LEASE_TIMING where absent. */
-  readonly timing?: LeaseTiming;
+  readonly timing?: LeaseTiming | undefined;
   /** Aborts: the work is to stop and the job to be given back. */
   readonly stop: AbortSignal;
   /** A renewal the database did not answer. */
@@ -51,7 +51,7 @@ export class HeldLease {
     return this.#ending;
   }
 
-  /** A write under the claim was refused: somebody else has the job. */
+  /** A write under the claim was refused: another replica has the job. */
   lose(): void {
     this.#end('lost');
   }
@@ -63,7 +63,7 @@ export class HeldLease {
   }
 
   #end(end: LeaseEnd): void {
-    // Lost after stopping is news: a lost lease must not be given back.
+    // A loss replaces stopping: a lost lease must not be given back.
     if (this.#ending === undefined || end === 'lost') this.#ending = end;
     this.#ended.abort();
   }

@@ -19,7 +19,7 @@ export interface JobObserver {
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
   fetchEnded(outcome: 'stored' | 'failed' | 'aborted'): void;
   jobEnded(ending: JobEnding): void;
-  /** Work went on under a lease that somebody else has now. */
+  /** Work went on under a lease that another replica has now. */
   leaseLost(): void;
   takenOver(): void;
 }

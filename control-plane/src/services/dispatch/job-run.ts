@@ -51,7 +51,7 @@ export interface JobRunDependencies extends ClaimedJobDependencies {
   readonly attemptTimeoutMs: number;
 }
 
-/** What a run asks and tells the dispatcher that began it. */
+/** The dispatcher as its runs know it. */
 export interface RunOwner {
   readonly memories: JobMemories;
   /** Room on a node; undefined: none now. */
@@ -178,7 +178,7 @@ export class JobRun {
         offer.admitted();
         waitMs = held.ageMs;
         this.#noteAdmission(held, waitMs);
-        // Beside the upload: the row is behind by a moment, and nobody waits for it.
+        // Beside the upload: the row is behind by a moment, and nothing waits for it.
         recorded = held.admitted();
         // Awaited below; until then a failure must not count as unhandled.
         recorded.catch(() => undefined);
@@ -275,7 +275,7 @@ const NODE_FAULTS: JobFailure = {
   retryable: true,
 };
 
-/** What a caller is told of a fault of the image; codes of nodes never reach one. */
+/** The failure that callers see for a fault of the image; codes of nodes never reach them. */
 function failureOf(error: ContractError): JobFailure {
   const code = ERROR_CATALOGUE[error.code].scope === 'public' ? error.code : 'PROCESSING_FAILED';
   return { code, detail: error.message, retryable: error.retryable };

@@ -11,9 +11,9 @@
  * | stopping | stop           | the last attempt ends; at the limit or on `hurry` they are cut off  |
  * |          |                | and given back                                                      |
  *
- * It looks at the outbox when a job that ended here left a notification, when a place became free
- * and rows are known to wait, when an attempt is due again within POLL_MS, and every POLL_MS for
- * what other replicas left.
+ * It reads the outbox when a job that ended here left a notification, when a place became free and
+ * rows are known to wait, when an attempt is due again within POLL_MS, and every POLL_MS for what
+ * other replicas left (services/round-loop.ts).
  */
 import { type PlaceLimits, type PlaceUse, SharedPlaces } from '../../domain/shared-places.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
@@ -34,7 +34,7 @@ import {
 const POLL_MS = 1000;
 /** The contract's 15 s an attempt, and time to write its end. */
 const LEASE_MS = 20_000;
-/** Rows of one look, each with a body of about a kilobyte. */
+/** Rows listed at once, each with a body of about a kilobyte. */
 const LIST_MAX = 32;
 
 /**
@@ -93,7 +93,7 @@ export class WebhookDelivery {
 
   /**
    * Claims nothing more, lets attempts end within the limit, gives the rest back. Resolves when
-   * none is left. What a job's end has just left is begun before.
+   * none is left. A notification that a job's end has just left is begun before.
    */
   async stop(limitMs: number): Promise<void> {
     await this.#loop.roundUnderWay();
@@ -131,7 +131,7 @@ export class WebhookDelivery {
       this.#waiting = true;
       return false;
     }
-    // Those there is no place for are left out of the look: no backlog of one hides another's row.
+    // Rows without a place are not listed: no backlog of one receiver hides another's row.
     const full = this.#places.full();
     const { destinations, accounts, uses, slow } = full;
     this.#waiting = [destinations, accounts, uses, slow.accounts].some(some => some.length > 0);
@@ -139,7 +139,7 @@ export class WebhookDelivery {
     const listedAtMs = performance.now();
     const placed = due.filter(notification => this.#places.take(useOf(notification)));
     this.#waiting ||= placed.length < due.length;
-    // Claimed before the next look, or it would find the same rows again.
+    // Claimed before the next list, or it would find the same rows again.
     const claims = await Promise.allSettled(placed.map(one => this.#claim(one, listedAtMs)));
     const failed = claims.find(claim => claim.status === 'rejected');
     if (failed !== undefined) throw failed.reason;

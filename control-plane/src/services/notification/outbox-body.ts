@@ -1,4 +1,4 @@
-/** What a job's end is told by: the callback's body, rendered once, when the job ends. Pure. */
+/** The body of a job's notification, rendered once, when the job ends. Pure. */
 import type { Job } from '../../domain/job.ts';
 import type { JobViews } from '../reading/job-view.ts';
 

@@ -1,4 +1,4 @@
-/** One attempt: signed, sent, and what its end means. It knows no database. */
+/** One attempt: signed, sent, and classified by its answer. It knows no database. */
 import { retryAfterMs } from '../../domain/webhook-schedule.ts';
 import {
   type GuardedPost,
@@ -29,12 +29,16 @@ export interface Message {
 export type SendOutcome =
   | { readonly kind: 'delivered' | 'gone'; readonly status: number }
   | { readonly kind: 'refused'; readonly status: number; readonly retryAfterMs: number }
-  | { readonly kind: 'unanswered'; readonly failure: PostFailure; readonly code?: string }
+  | {
+      readonly kind: 'unanswered';
+      readonly failure: PostFailure;
+      readonly code?: string | undefined;
+    }
   | { readonly kind: 'aborted' };
 
 const GONE = 410;
 
-/** The same for everyone, so that receivers see who sends and nothing of for whom. */
+/** The same for all: receivers see which service sends, and nothing of the account. */
 const HEADERS = {
   'content-type': 'application/json',
   'user-agent': 'matting-service/1 (webhook)',

@@ -48,7 +48,7 @@ export interface ClaimedNotification {
 }
 
 export interface AttemptResult {
-  /** No answer came, or late; undefined where nobody can say. */
+  /** No answer came, or late; undefined: unknown. */
   readonly slow: boolean | undefined;
   /** Undefined: there is no other attempt. */
   readonly nextInMs: number | undefined;
@@ -100,9 +100,9 @@ async function writeEnd(
 ): Promise<number | undefined> {
   const { outbox, scheduleMs, random, cutOff } = dependencies;
   const attempt = notification.attempts + 1;
-  const wishMs = outcome.kind === 'refused' ? outcome.retryAfterMs : 0;
+  const retryAfterMs = outcome.kind === 'refused' ? outcome.retryAfterMs : 0;
   const mayRetry = outcome.kind === 'refused' || outcome.kind === 'unanswered';
-  const nextInMs = mayRetry ? nextWaitMs(scheduleMs, attempt, wishMs, random()) : undefined;
+  const nextInMs = mayRetry ? nextWaitMs(scheduleMs, attempt, retryAfterMs, random()) : undefined;
   const end: AttemptEnd = { statusCode: 'status' in outcome ? outcome.status : null, durationMs };
   const write = (): Promise<boolean> => {
     if (outcome.kind === 'aborted') return outbox.release(claim, cutOff);
@@ -111,7 +111,7 @@ async function writeEnd(
     return outbox.failed(claim, end, { eraseSecret: outcome.kind === 'gone' }, cutOff);
   };
   const held = await write();
-  // Of the receiver not a word: its address is the caller's.
+  // Nothing of the receiver: its address is the caller's.
   const line = { jobId: claim.jobId, attempt, ...outcome, durationMs: Math.round(durationMs) };
   if (held) dependencies.log.info({ ...line, nextInMs }, 'notification');
   else dependencies.log.warn(line, 'notification taken over meanwhile');

@@ -1,4 +1,4 @@
-/** What is told of notifications while they are delivered; the metrics implement it. */
+/** Events of the delivery of notifications; the metrics implement it. */
 
 /** unsignable: its secret does not open, so it is not sent at all. */
 export type WebhookAttemptOutcome =

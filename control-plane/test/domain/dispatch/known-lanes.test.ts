@@ -27,58 +27,58 @@ describe('known lanes', () => {
 
   it('are asked for at first and when they are outdated', () => {
     const known = new KnownLanes();
-    assert.ok(known.stale);
-    known.found([lane('1')]);
-    assert.ok(!known.stale);
+    assert.ok(known.outdated);
+    known.update([lane('1')]);
+    assert.ok(!known.outdated);
     known.outdate();
-    assert.ok(known.stale);
+    assert.ok(known.outdated);
   });
 
-  it('are forgotten when a look finds nothing in them', () => {
+  it('are forgotten when nothing is found in them', () => {
     const known = new KnownLanes();
-    known.found([lane('1'), lane('2')]);
+    known.update([lane('1'), lane('2')]);
     const { lanes } = known.choose(NONE);
-    known.looked(lanes, [job('2')], []);
+    known.listed(lanes, [job('2')], []);
     assert.deepEqual(keysOf(known), ['2']);
   });
 
-  it('are kept where hosts were passed over, whose jobs no look can see', () => {
+  it('are kept where hosts were passed over, whose jobs are not listed', () => {
     const known = new KnownLanes();
-    known.found([lane('1'), lane('2')]);
+    known.update([lane('1'), lane('2')]);
     const [first, second] = known.choose(NONE).lanes;
     assert.ok(first !== undefined && second !== undefined);
-    assert.ok(known.looked([{ ...first, exceptHosts: ['slow'] }, second], [], []));
+    assert.ok(known.listed([{ ...first, exceptHosts: ['slow'] }, second], [], []));
     assert.deepEqual(keysOf(known), ['1']);
-    assert.ok(!known.looked([{ ...first, exceptHosts: ['slow'] }], [], []));
-    assert.ok(known.looked([first], [], []));
+    assert.ok(!known.listed([{ ...first, exceptHosts: ['slow'] }], [], []));
+    assert.ok(known.listed([first], [], []));
     assert.deepEqual(keysOf(known), []);
   });
 
   it('are left out where nothing of them could begin, and not forgotten', () => {
     const known = new KnownLanes();
-    known.found([lane('1'), lane('2')]);
+    known.update([lane('1'), lane('2')]);
     const { lanes, all } = known.choose(NONE, ({ apiKeyId }) => apiKeyId !== '1');
     assert.deepEqual([lanes.map(({ apiKeyId }) => apiKeyId), all], [['2'], true]);
-    known.looked(lanes, [], []);
+    known.listed(lanes, [], []);
     assert.deepEqual(keysOf(known), ['1']);
   });
 
-  it('are kept where a job came while the look was under way', () => {
+  it('are kept where a job came during the round', () => {
     const known = new KnownLanes();
-    known.found([lane('1')]);
+    known.update([lane('1')]);
     const { lanes } = known.choose(NONE);
     known.add(job('1'));
     known.add(job('3'));
-    known.looked(lanes, [], []);
+    known.listed(lanes, [], []);
     assert.deepEqual(keysOf(known), ['1', '3']);
   });
 
   it('go behind the others where nothing of them found room', () => {
     const known = new KnownLanes();
-    known.found(Array.from({ length: 40 }, (_, index) => lane(String(index))));
+    known.update(Array.from({ length: 40 }, (_, index) => lane(String(index))));
     const first = known.choose(NONE);
     assert.equal(first.all, false);
-    known.looked(
+    known.listed(
       first.lanes,
       first.lanes.map(({ apiKeyId }) => job(apiKeyId)),
       [],
