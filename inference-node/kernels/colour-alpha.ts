@@ -1,18 +1,18 @@
 /**
- * The alpha that the picture's own colours speak for: the subject's colour and the background's are
- * carried on from where the matte is sure to where it is not, from coarse to fine (pull-push:
- * Gortler et al., "The Lumigraph", SIGGRAPH 1996, section 3.4), and a pixel's place on the line
- * between the two is its alpha, as far as they differ and explain it.
+ * Estimates alpha from the picture's own colours. The subject's and the background's colour are
+ * extended from where the matte is sure to where it is not, from coarse to fine (pull-push: Gortler
+ * et al., "The Lumigraph", SIGGRAPH 1996, section 3.4). A pixel's position on the line between the
+ * two is its alpha; the estimate counts as far as the two differ and the line explains the pixel.
  *
- * A side is a plane of cells, a vector each: red, green, blue, weight.
+ * Each of the two is a plane of cells, one vector per cell: red, green, blue, weight.
  */
 import { least, PIXEL, toFloats } from './pixel';
 
 /**
- * Adds the pixels that the matte is sure of to their cells.
- * @param guide four bytes a pixel, of which the first three count.
- * @param sure nearer than this to 0 and 255 a pixel shows one of the two alone.
- * @param cellPx pixels a side of a cell.
+ * Adds the pixels of which the matte is sure to their cells.
+ * @param guide four bytes a pixel; the fourth is ignored.
+ * @param sure alpha nearer than this to 0 or 255 is only background or only subject.
+ * @param cellPx side of a cell, pixels.
  */
 export function sumKnown(
   guide: usize,
@@ -43,7 +43,7 @@ export function sumKnown(
   }
 }
 
-/** Cells of twice the side: sums of the four, two or one that they cover. */
+/** Makes cells of twice the side: sums of the four, two or one that they cover. */
 export function sumCells(fine: usize, width: i32, height: i32, coarse: usize): void {
   const stride = <usize>width * PIXEL;
   for (let y = 0; y < height; y += 2) {
@@ -62,10 +62,10 @@ export function sumCells(fine: usize, width: i32, height: i32, coarse: usize): v
 }
 
 /**
- * In place: from sums to means of weight 1, from the coarser cells where little or nothing is
- * known; of weight 0 where there is nothing in those either.
- * @param coarser of half the sides, rounded up; 0 for none.
- * @param coarserWeight of what they say, beside one known pixel.
+ * Turns sums into means of weight 1, in place, and fills in from the coarser cells where little or
+ * nothing is known. The weight is 0 where the coarser cells know nothing either.
+ * @param coarser cells of half the sides, rounded up; 0: none.
+ * @param coarserWeight weight of a coarser cell relative to one known pixel.
  */
 export function carryOn(
   cells: usize,
@@ -93,7 +93,9 @@ export function carryOn(
   }
 }
 
-/** Between the four cells whose middles are nearest. @param x in cells, from the plane's edge. */
+/**
+ * Interpolates the four cells with the nearest centres. @param x in cells, from the plane's edge.
+ */
 function between(cells: usize, width: i32, height: i32, x: f32, y: f32): v128 {
   const across = <f32>Math.min(<f32>(width - 1), Math.max(0, x - 0.5));
   const down = <f32>Math.min(<f32>(height - 1), Math.max(0, y - 0.5));
@@ -113,7 +115,7 @@ function mix(one: v128, other: v128, share: v128): v128 {
   return f32x4.add(one, f32x4.mul(f32x4.sub(other, one), share));
 }
 
-/** The first three lanes. */
+/** Dot product of the first three lanes. */
 function dot(one: v128, other: v128): f32 {
   const products = f32x4.mul(one, other);
   return (
@@ -124,10 +126,11 @@ function dot(one: v128, other: v128): f32 {
 }
 
 /**
- * In place, where the matte is not sure.
- * @param distanceHalf distance of the two colours, in bytes, at which the answer counts half.
- * @param offLine distance of a pixel from the line between the two at which it counts 1 / e.
- * @param trust of the answer where the colours are as clear as can be.
+ * Changes alpha where the matte is not sure, in place.
+ * @param distanceHalf distance of the two colours (0 to 255) at which the estimate has half its
+ *   weight.
+ * @param offLine distance of a pixel from the line between them at which the weight falls to 1 / e.
+ * @param trust weight of the estimate where the colours are as distinct as possible.
  */
 export function applySides(
   guide: usize,
@@ -153,7 +156,7 @@ export function applySides(
       const down: f32 = (<f32>y + 0.5) * scale;
       const ofSubject = between(subject, gridWidth, gridHeight, across, down);
       const ofBackground = between(background, gridWidth, gridHeight, across, down);
-      // Nowhere in the picture is one of the two known.
+      // One of the two is known nowhere in the picture.
       const known = f32x4.extract_lane(ofSubject, 3) * f32x4.extract_lane(ofBackground, 3);
       if (known === 0) return;
       const line = f32x4.sub(ofSubject, ofBackground);

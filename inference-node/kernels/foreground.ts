@@ -1,19 +1,20 @@
 /**
- * Foreground estimation: given colour and alpha, foreground and background colours that explain
- * them (colour = alpha * foreground + (1 - alpha) * background) and are smooth, all the more where
- * alpha changes. Germer et al., "Fast Multi-Level Foreground Estimation", ICPR 2020, section III.
+ * Foreground estimation: from colour and alpha it finds foreground and background colours that
+ * explain them (colour = alpha * foreground + (1 - alpha) * background) and are smooth, more so
+ * where alpha changes. Germer et al., "Fast Multi-Level Foreground Estimation", ICPR 2020, section
+ * III.
  *
  * A level is three planes of vectors, row by row: `seen` (colour 0 to 255 and alpha 0 to 1),
- * `foreground` and `background` (colours; the fourth lane is nobody's).
+ * `foreground` and `background` (colours; the fourth lane is undefined).
  */
 import { PIXEL, toBytes, toFloats } from './pixel';
 
 /**
- * Improves both colours in place, pixel by pixel, each from its neighbours' newest values: of each
- * pixel the 2x2 system of its two colours, the same for each channel.
- * @param softOnly leaves what is quite opaque or quite transparent as it is.
- * @param smoothness of neighbours of the same alpha.
- * @param gradientWeight what a step of alpha adds.
+ * Improves both colours in place, pixel by pixel, each from its neighbours' newest values: it
+ * solves the 2x2 system of the pixel's two colours, which is the same for each channel.
+ * @param softOnly leaves fully opaque and fully transparent pixels unchanged.
+ * @param smoothness weight between neighbours of the same alpha.
+ * @param gradientWeight weight that a step of alpha from 0 to 1 adds.
  */
 export function relax(
   seen: usize,
@@ -65,7 +66,7 @@ export function relax(
         g = f32x4.add(g, f32x4.mul(weightRight, v128.load(background + right)));
         g = f32x4.add(g, f32x4.mul(weightUp, v128.load(background + above)));
         g = f32x4.add(g, f32x4.mul(weightDown, v128.load(background + below)));
-        // What comes from the left is added last: the pixel before has only just been made.
+        // The left neighbour is added last: its values have only just been computed.
         const weightLeft = f32x4.splat(wl);
         const leftF = v128.load(foreground + left);
         const leftG = v128.load(background + left);
@@ -91,7 +92,9 @@ function clamped(colour: v128): v128 {
   return f32x4.min(f32x4.max(colour, f32x4.splat(0)), f32x4.splat(255));
 }
 
-/** Adds a row of the picture to the sums of cells. @param starts of the cells, and the end. */
+/**
+ * Adds a row of the picture to the sums of cells. @param starts first column of each, and the end.
+ */
 export function addToCells(
   pixels: usize,
   alpha: usize,
@@ -110,7 +113,7 @@ export function addToCells(
   }
 }
 
-/** From sums to means, alpha from 0 to 1. @param rows of the picture that were added. */
+/** Turns sums into means, alpha to 0 to 1. @param rows number of rows that were added. */
 export function meanOfCells(starts: usize, cells: i32, rows: i32, seen: usize): void {
   const units = f32x4.replace_lane(f32x4.splat(1), 3, 1 / 255);
   for (let cell = 0; cell < cells; cell++, starts += 4, seen += PIXEL) {
@@ -120,7 +123,7 @@ export function meanOfCells(starts: usize, cells: i32, rows: i32, seen: usize): 
   }
 }
 
-/** A plane of half the size, rounded up: means of four, of two or one at an odd border. */
+/** Makes a plane of half the size, rounded up: means of four, at an odd border of two or one. */
 export function halve(fine: usize, width: i32, height: i32, coarse: usize): void {
   const quarter = f32x4.splat(0.25);
   const stride = <usize>width * PIXEL;
@@ -137,7 +140,7 @@ export function halve(fine: usize, width: i32, height: i32, coarse: usize): void
   }
 }
 
-/** Each pixel of a plane begins with the one it lies in of a plane of half the size, rounded up. */
+/** Copies to each pixel the pixel that it lies in of a plane of half the size, rounded up. */
 export function enlarge(coarse: usize, fine: usize, width: i32, height: i32): void {
   const stride = <usize>((width + 1) >> 1) * PIXEL;
   for (let y = 0; y < height; y++) {
@@ -149,10 +152,10 @@ export function enlarge(coarse: usize, fine: usize, width: i32, height: i32): vo
 }
 
 /**
- * A row of the picture as a level's: what is certain has its own colour on its side, all else the
- * grid's to begin with.
+ * Loads a row of the picture into a level: a certain pixel starts with its own colour as foreground
+ * or background, all others with the grid's.
  * @param cells for each pixel its cell in the grid's rows.
- * @param clearTo, opaqueFrom of alpha, 0 to 255: what counts as quite transparent and quite opaque.
+ * @param clearTo, opaqueFrom alpha (0 to 255) up to and from which a pixel counts as certain.
  */
 export function loadRow(
   pixels: usize,
@@ -181,9 +184,9 @@ export function loadRow(
 }
 
 /**
- * The estimate into a row of the picture, in place, as far as an alpha that may be wrong deserves:
- * from `trustClear` of it to `trustOpaque`. What is not soft stays, and so do pixels that are
- * translucent in the file: they have the colour that it gives them.
+ * Mixes the estimate into a row of the picture, in place. Its weight goes from `trustClear` to
+ * `trustOpaque` with alpha, since alpha may be wrong. Pixels that are not soft do not change, nor
+ * do pixels that are translucent in the file: their colour is known.
  */
 export function storeRow(
   pixels: usize,

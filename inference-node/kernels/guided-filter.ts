@@ -1,25 +1,25 @@
 /**
  * The guided filter with a colour guide (He, Sun and Tang, "Guided Image Filtering", TPAMI 2013,
- * section 3.4) over one region: in every window alpha is the linear function of the picture's
- * colour that fits best, a pixel's function is the mean of those of all windows that it lies in.
+ * section 3.4) over one region: each window has the linear function of the picture's colour that
+ * fits alpha best; a pixel's function is the mean of those of all windows that contain it.
  *
- * Sums of a window are kept by running along: of columns from row to row, of windows from column to
- * column. Bytes are taken less 128, so that every product's sum over 17 x 17 pixels stays below
- * 2^24 and single precision holds it exactly: nothing drifts.
+ * Sums of windows are running sums: of columns from row to row, of windows from column to column.
+ * 128 is subtracted from bytes, so that every product's sum over 17 x 17 pixels stays below 2^24
+ * and single precision holds it exactly: nothing drifts.
  */
 import { atLeastZero, least, PIXEL, toFloats } from './pixel';
 
-/** Of a window's sums: R G B a, Ra Ga Ba aa, RR GG BB aa, RG GB BR aa. */
+/** Bytes of a window's sums: R G B a, Ra Ga Ba aa, RR GG BB aa, RG GB BR aa. */
 const SUMS: usize = 4 * PIXEL;
 const MIDDLE: f32 = 128;
 
-/** Of a pixel, without its middle. */
+/** Colour and alpha of a pixel, less MIDDLE. */
 function colourAndAlpha(guide: usize, alpha: usize): v128 {
   const bytes = i8x16.replace_lane(v128.load32_zero(guide), 3, load<i8>(alpha));
   return f32x4.sub(toFloats(bytes), f32x4.splat(MIDDLE));
 }
 
-/** A row of pixels into the columns' sums. @param sign 1, or -1 to take it out. */
+/** Adds a row of pixels to the columns' sums. @param sign 1, or -1 to subtract it. */
 function countRow(sums: usize, guide: usize, alpha: usize, count: i32, sign: f32): void {
   const signs = f32x4.splat(sign);
   for (let end = alpha + count; alpha < end; alpha++, guide += 4, sums += SUMS) {
@@ -35,9 +35,9 @@ function countRow(sums: usize, guide: usize, alpha: usize, count: i32, sign: f32
 }
 
 /**
- * The means of a row's windows.
- * @param sums of columns, the first that of `columnsLeft`.
- * @param rows that each column has summed.
+ * Computes the means of a row's windows.
+ * @param sums the columns' sums from column `columnsLeft` on.
+ * @param rows number of rows in each column's sum.
  */
 function meansOfRow(
   sums: usize,
@@ -82,7 +82,7 @@ function meansOfRow(
   }
 }
 
-// Four vectors of four lanes, turned: low and high halves of two, then of both.
+// Transposes four vectors of four lanes: low and high halves of two, then of both.
 function lowHalves(one: v128, other: v128): v128 {
   return v128.shuffle<f32>(one, other, 0, 4, 1, 5);
 }
@@ -97,8 +97,8 @@ function secondOf(one: v128, other: v128): v128 {
 }
 
 /**
- * Functions from means, four pixels at once: (covariance of the colours + epsilon) times
- * (red, green, blue) = their covariance with alpha.
+ * Solves for the functions from the means, four pixels at once: (covariance of the colours +
+ * epsilon) times (red, green, blue) = their covariance with alpha.
  */
 function solveRow(means: usize, models: usize, count: i32, epsilon: f32): void {
   const zero = f32x4.splat(0);
@@ -134,8 +134,8 @@ function solveRow(means: usize, models: usize, count: i32, epsilon: f32): void {
     const rg = f32x4.sub(firstOf(low, low2), f32x4.mul(r, g));
     const gb = f32x4.sub(secondOf(low, low2), f32x4.mul(g, b));
     const rb = f32x4.sub(firstOf(high, high2), f32x4.mul(r, b));
-    // L D L': two colours alone make the matrix all but singular, and in single precision its
-    // cofactors then lose a tenth of the answer. No remainder is smaller than the noise.
+    // L D L': where only two colours occur the matrix is nearly singular, and in single precision
+    // its cofactors then lose a tenth of the answer. No remainder is smaller than the noise.
     const d1 = f32x4.div(f32x4.splat(1), rr);
     const l2 = f32x4.mul(rg, d1);
     const l3 = f32x4.mul(rb, d1);
@@ -178,12 +178,12 @@ function countModels(sums: usize, models: usize, count: i32, sign: f32): void {
   }
 }
 
-/** In whole groups of four, as solveRow writes. */
+/** Rounded up to whole groups of four, as solveRow writes. */
 function padded(count: i32): usize {
   return <usize>((count + 3) & ~3);
 }
 
-/** Bytes that `fitModels` works in, for regions up to `side` a side. */
+/** Bytes of scratch memory of `fitModels` for regions of at most `side` pixels a side. */
 export function fitBytes(side: i32, radius: i32): usize {
   const fitted = side + 2 * radius;
   const columns = <usize>(side + 4 * radius) * SUMS;
@@ -191,10 +191,11 @@ export function fitBytes(side: i32, radius: i32): usize {
 }
 
 /**
- * The functions of the pixels of a region, row by row: red, green, blue and offset, for colours and
- * an alpha of 0 to 255.
- * @param guide four bytes a pixel, of which the first three count; of width x height, as `alpha`.
- * @param left, top, right, bottom of the region, inside of it; right and bottom outside the region.
+ * Computes the functions of a region's pixels, row by row: red, green, blue and offset, for colours
+ * and alpha of 0 to 255.
+ * @param guide four bytes a pixel, the fourth ignored; width x height, as `alpha`.
+ * @param left, top, right, bottom edges of the region inside the picture; right and bottom
+ *   exclusive.
  * @param radius of a window, at most 8.
  * @param epsilon variance of colour, in bytes, below which it is noise.
  */

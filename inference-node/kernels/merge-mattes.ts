@@ -1,4 +1,4 @@
-/** How uncertain a matte is around each of its pixels. */
+/** Measures how uncertain a matte is around each of its pixels. */
 import { atLeastZero, least } from './pixel';
 
 function countUncertain(
@@ -17,10 +17,11 @@ function countUncertain(
 }
 
 /**
- * Of each pixel's window, clipped at the border, the share whose alpha lies between the two.
+ * Computes for each pixel the share of its window, clipped at the border, whose alpha lies between
+ * `below` and `above`.
  * @param reach of a window to each side, pixels.
- * @param counts to work in, four bytes a column.
- * @param out a float a pixel.
+ * @param counts scratch memory, four bytes per column.
+ * @param out one float per pixel.
  */
 export function uncertainShares(
   alpha: usize,

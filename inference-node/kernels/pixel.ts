@@ -1,6 +1,6 @@
-/** Bytes to vectors and back. */
+/** Converts bytes to vectors and back. */
 
-/** Of a vector: a pixel that is worked on. */
+/** Bytes of a vector, which is one pixel. */
 export const PIXEL: usize = 16;
 
 /** Four bytes as four floats. */
@@ -16,7 +16,7 @@ export function toBytes(floats: v128): v128 {
   return i8x16.narrow_i16x8_u(halves, halves);
 }
 
-/** The same of four vectors. */
+/** The same for four vectors. */
 export function toSixteen(one: v128, two: v128, three: v128, four: v128): v128 {
   const a = i32x4.trunc_sat_f32x4_s(f32x4.nearest(one));
   const b = i32x4.trunc_sat_f32x4_s(f32x4.nearest(two));

@@ -1,14 +1,14 @@
 /**
- * Resampling by separable kernels: rows of bytes along the row first, then the rows that a new one
- * lies between. An axis is, for each new pixel, the first old one (`starts`) and `taps` weights.
+ * Resampling with separable kernels: first along each row of bytes, then across rows. For each
+ * output pixel an axis has the first input pixel (`starts`) and `taps` weights.
  */
 import { least, PIXEL, toBytes, toFloats, toSixteen } from './pixel';
 
 /**
- * A row of means of boxes of the picture, four bytes each, the last one nobody's. Sums of two pixels
- * side by side are kept in 16 bits: a box has at most 256 pixels.
+ * Averages a row of boxes of the picture to four bytes each; the fourth is undefined. Sums of two
+ * neighbouring pixels are kept in 16 bits: a box has at most 256 pixels.
  * @param stride pixels from one row of the picture to the next.
- * @param columns, rows of a box; the last box of a row may be narrower.
+ * @param columns, rows size of a box; the last box of a row may be narrower.
  */
 export function averageBoxes(
   pixels: usize,
@@ -35,7 +35,7 @@ export function averageBoxes(
   }
 }
 
-/** The same of a picture that is seen through, over a grey. */
+/** The same for a picture with transparency, composited over a grey. */
 export function averageBoxesOver(
   pixels: usize,
   stride: i32,
@@ -101,7 +101,7 @@ export function alongGrey(
   }
 }
 
-/** Of some rows of floats, each by its weight, four floats. @param rows their addresses. */
+/** Weighted sum of rows at an offset: four floats. @param rows the addresses of the rows. */
 function mixed(rows: usize, weights: usize, taps: i32, at: usize): v128 {
   let sum = f32x4.mul(v128.load(<usize>load<i32>(rows) + at), f32x4.splat(load<f32>(weights)));
   for (let tap: usize = 1; tap < <usize>taps; tap++) {
@@ -111,7 +111,7 @@ function mixed(rows: usize, weights: usize, taps: i32, at: usize): v128 {
   return sum;
 }
 
-/** Rows of floats to bytes; up to three bytes more than `count` are written. */
+/** Rows of floats to bytes; up to three bytes behind `count` are overwritten. */
 export function acrossGrey(rows: usize, weights: usize, taps: i32, count: i32, out: usize): void {
   for (let at: usize = 0; at < 4 * <usize>count; at += 16, out += 4) {
     v128.store32_lane(out, toBytes(mixed(rows, weights, taps, at)), 0);
@@ -119,8 +119,8 @@ export function acrossGrey(rows: usize, weights: usize, taps: i32, count: i32, o
 }
 
 /**
- * Rows of vectors to pixels of `bytes` bytes, 3 or 4 (of which the last is nobody's); up to four
- * bytes more than they take are written.
+ * Rows of vectors to pixels of `bytes` bytes: 3, or 4 with the fourth undefined. Up to four bytes
+ * behind them are overwritten.
  */
 export function acrossColour(
   rows: usize,
@@ -135,7 +135,7 @@ export function acrossColour(
   for (; at + 4 * PIXEL <= end; at += 4 * PIXEL, out += 4 * bytes) {
     let four: v128;
     if (taps === 2) {
-      // All that is enlarged, and most of what is written here: nothing is looked up for a pixel.
+      // Every enlargement, and most calls: no table is read per pixel.
       const first = <usize>load<i32>(rows) + at;
       const second = <usize>load<i32>(rows, 4) + at;
       const one = f32x4.splat(load<f32>(weights));
@@ -161,12 +161,12 @@ export function acrossColour(
   }
 }
 
-/** Sixteen bytes without every fourth one, and four of any content. */
+/** Sixteen bytes without every fourth one, then four bytes of arbitrary content. */
 function withoutFourths(bytes: v128): v128 {
   return v128.shuffle<u8>(bytes, bytes, 0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 3, 7, 11, 15);
 }
 
-/** Pixels of four bytes to three each; up to four bytes more than they take are written. */
+/** Pixels of four bytes to three each; up to four bytes behind them are overwritten. */
 export function dropFourth(pixels: usize, count: i32, out: usize): void {
   const end = pixels + 4 * <usize>count;
   for (; pixels + 16 <= end; pixels += 16, out += 12) {

@@ -1,13 +1,13 @@
 /**
- * Colours that can be seen, each by its opacity: sums of cells, which colour-alpha.ts carries on to
- * where nothing is seen, and the picture laid over what was carried on.
+ * Visible colours, weighted by their opacity: sums of cells, which colour-alpha.ts extends to where
+ * nothing is visible, and the picture composited over the result.
  */
 import { PIXEL, toBytes, toFloats } from './pixel';
 
 /**
- * Adds a row of the picture to the sums of cells: colours by opacity, and opacities, 0 to 255.
- * A colour of opacity 0 adds nothing, whatever it is.
- * @param starts of the cells, and the end.
+ * Adds a row of the picture to the sums of cells: colours weighted by opacity, and opacities (0 to
+ * 255). A colour of opacity 0 adds nothing.
+ * @param starts first column of each cell, and the end.
  */
 export function addVisible(pixels: usize, starts: usize, cells: i32, sums: usize): void {
   for (let cell = 0; cell < cells; cell++, starts += 4, sums += PIXEL) {
@@ -23,7 +23,8 @@ export function addVisible(pixels: usize, starts: usize, cells: i32, sums: usize
 }
 
 /**
- * Pixels over what lies beneath, in place; their opacity stays, and what is opaque.
+ * Composites pixels over the colours beneath, in place. Opacities do not change, nor do opaque
+ * pixels.
  * @param cells for each pixel its cell in `beneath`, a row of colours.
  */
 export function layOver(pixels: usize, count: i32, cells: usize, beneath: usize): void {
@@ -31,10 +32,10 @@ export function layOver(pixels: usize, count: i32, cells: usize, beneath: usize)
     const pixel = load<u32>(pixels + 4 * x);
     const opacity = pixel >>> 24;
     if (opacity === 255) continue;
-    const ground = v128.load(beneath + <usize>load<i32>(cells + 4 * x) * PIXEL);
+    const under = v128.load(beneath + <usize>load<i32>(cells + 4 * x) * PIXEL);
     const colour = toFloats(i32x4.splat(pixel));
     const share = f32x4.splat(<f32>opacity / 255);
-    const mixed = f32x4.add(ground, f32x4.mul(f32x4.sub(colour, ground), share));
+    const mixed = f32x4.add(under, f32x4.mul(f32x4.sub(colour, under), share));
     const bytes = i32x4.extract_lane(toBytes(mixed), 0);
     store<u32>(pixels + 4 * x, (bytes & 0xffffff) | (opacity << 24));
   }

@@ -3,10 +3,11 @@
  *
  *   receive -> (a picture worker) -> decode -> (engines) infer -> merge, refine, encode -> send
  *
- * One image goes through them one after the other; images overlap, as many as admission let in. The
- * call's signal is looked at between stages and handed into each. Knows no gRPC: the caller's side
- * is an `ImageExchange`; knows no codec and no runtime: those are pools of children.
+ * An image passes them one after the other; as many images overlap as admission let in. The call's
+ * signal is checked between stages and passed into each. Knows no gRPC: the caller's side is an
+ * `ImageExchange`; knows no codec and no runtime: those are pools of children.
  */
+import assert from 'node:assert/strict';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { StageTimings } from '#contract/stages.ts';
@@ -28,11 +29,11 @@ import type { Size } from './picture/size.ts';
 export interface PlanRun {
   readonly model: PreparedModel;
   readonly engines: EnginePool;
-  /** All but a subject may be missing: the subject then stands alone, and the result says so. */
+  /** All but subjects may be missing: then the subject is used alone, and the result says so. */
   readonly role: MatteRole;
 }
 
-/** What makes a matte. Its mattes are merged where there are several, by the picture worker. */
+/** The models that make a matte. The picture worker merges their mattes. */
 export interface RunnablePlan {
   readonly name: string;
   readonly runs: readonly PlanRun[];
@@ -52,13 +53,13 @@ export interface ImageResult {
   readonly file: Buffer;
   readonly outputFormat: OutputFormat;
   readonly resultKind: ResultKind;
-  /** Of the result: the oriented size of the input. */
+  /** The oriented size of the input. */
   readonly width: number;
   readonly height: number;
   readonly plan: RunnablePlan;
-  /** Of the plan's runs, those that took part. */
+  /** The plan's runs that took part. */
   readonly runs: readonly PlanRun[];
-  /** Those that did not: their engines were down or had yet to start. */
+  /** The plan's runs that did not: their engines were down or had yet to start. */
   readonly missing: readonly PlanRun[];
 }
 
@@ -67,7 +68,7 @@ export type ImageStage = Extract<PipelinePlace, 'decoding' | 'inferring' | 'enco
 
 /** The caller's side of one image. */
 export interface ImageExchange {
-  /** The whole file, checked. */
+  /** Receives the whole file and checks it. */
   receive(signal: AbortSignal): Promise<Buffer>;
   /** A stage has begun. Must not block. */
   stageBegan(stage: ImageStage): void;
@@ -88,10 +89,10 @@ export type PipelinePlace = (typeof PIPELINE_PLACES)[number];
 
 const BEFORE_INFERENCE = PIPELINE_PLACES.slice(0, PIPELINE_PLACES.indexOf('inferring'));
 
-/** An ordinary photo: only for estimates, admission counts the largest. */
+/** An ordinary photo, for estimates; admission assumes the largest. */
 const PIXELS_WHERE_UNKNOWN = 12_000_000;
 
-/** What a plan's models answered. */
+/** The answers of a plan's models. */
 interface Inference {
   readonly mattes: readonly MattePart[];
   readonly runs: readonly PlanRun[];
@@ -101,7 +102,7 @@ interface Inference {
   readonly secondLookMs: number;
 }
 
-/** Faults of engines, not of the image: what is no subject and ends so is done without. */
+/** Faults of engines, not of the image: a run that fails so is left out unless it is a subject. */
 const ENGINE_DOWN: readonly ErrorCode[] = [
   'ENGINE_LOST',
   'NODE_FAULT',
@@ -113,7 +114,7 @@ export class Pipeline {
   readonly #pictures: PicturePool;
   /** Where each image in the node is; bounded by admission. */
   readonly #places = new Map<ImageOrder, PipelinePlace>();
-  /** Since when an image holds its worker. */
+  /** When each image got its worker. */
   readonly #workedOnSinceMs = new Map<ImageOrder, number>();
 
   constructor(pictures: PicturePool) {
@@ -142,7 +143,7 @@ export class Pipeline {
     return images;
   }
 
-  /** For an image admitted now, until an engine of `plan` takes it, ms. */
+  /** Time until an engine of `plan` takes an image admitted now, ms. */
   estimatedWaitMs(plan: RunnablePlan): number {
     const ahead = BEFORE_INFERENCE.reduce((sum, place) => sum + this.imagesAt(place), 0);
     const waits = subjects(plan).map(({ engines }) => {
@@ -182,7 +183,7 @@ export class Pipeline {
     const lease = await this.#pictures.acquire(order.priority, signal);
     this.#workedOnSinceMs.set(order, performance.now());
     const pixels = await this.#pixelStages(order, file, lease, exchange, signal).finally(() => {
-      // Before the result is sent: a slow reader must not hold a worker.
+      // Before the result is sent: a slow reader must not occupy a worker.
       lease.release();
       this.#workedOnSinceMs.delete(order);
     });
@@ -209,7 +210,7 @@ export class Pipeline {
     };
   }
 
-  /** What happens while a picture worker is held. */
+  /** The stages that need a picture worker. */
   async #pixelStages(
     order: ImageOrder,
     file: Buffer,
@@ -241,7 +242,7 @@ export class Pipeline {
   }
 }
 
-/** Decoding, inference and encoding of an image, by the node's own means. */
+/** Time for decoding, inference and encoding of an image, from the node's own means. */
 function expectedWorkMs(
   { declared, outputFormat, plan }: ImageOrder,
   pictures: PicturePoolSnapshot,
@@ -256,12 +257,14 @@ function inputSize({ inputWidth, inputHeight }: PreparedModel): Size {
   return { width: inputWidth, height: inputHeight };
 }
 
-/** The runs that a plan cannot do without. */
+/** The runs that a plan requires. */
 export function subjects(plan: RunnablePlan): readonly PlanRun[] {
   return plan.runs.filter(({ role }) => role === 'subject');
 }
 
-/** Runs the models of a plan one after the other; a second look only where it is worth it. */
+/**
+ * Runs the models of a plan one after the other; a second look only where the subject is unsure.
+ */
 async function inferPlan(
   { plan, priority }: ImageOrder,
   modelInputs: readonly Buffer[],
@@ -274,8 +277,14 @@ async function inferPlan(
   let inferMs = 0;
   let secondLookMs = 0;
   for (const [index, run] of plan.runs.entries()) {
-    if (run.role === 'secondLook' && !isWorthSecondLook(mattes[0].alpha)) continue;
-    const answer = await ask(run, modelInputs[index], priority, signal);
+    const rgb = modelInputs[index];
+    assert(rgb !== undefined, 'the worker returns an input for each run of the plan');
+    if (run.role === 'secondLook') {
+      const [first] = mattes;
+      assert(first !== undefined, 'a plan begins with a subject');
+      if (!isWorthSecondLook(first.alpha)) continue;
+    }
+    const answer = await runModel(run, rgb, priority, signal);
     if (answer === undefined) {
       missing.push(run);
       continue;
@@ -290,10 +299,10 @@ async function inferPlan(
 }
 
 /**
- * Undefined: no subject, and its engines are down or have yet to start. Nobody waits for them: only
- * a subject is waited for.
+ * Undefined: the run is not a subject, and its engines are down or have yet to start. Only engines
+ * of subjects are waited for.
  */
-async function ask(
+async function runModel(
   { engines, role }: PlanRun,
   rgb: Buffer,
   priority: EnginePriority,

@@ -1,11 +1,11 @@
 /**
- * What an image may cost a picture worker before it is killed: time and memory by its size. They
+ * Time and memory that an image may cost before its picture worker is killed, by size. The budgets
  * stop files made to be expensive (a JPEG of a thousand scans, a frame inside a small canvas), not
  * large pictures: each is several times what the worst honest picture took.
  */
 import { readFileSync } from 'node:fs';
 
-/** A budget for a picture of any size. */
+/** A budget that grows with the picture. */
 export interface Budget {
   readonly base: number;
   readonly perMegapixel: number;
@@ -16,17 +16,17 @@ export function budgetFor({ base, perMegapixel }: Budget, megapixels: number): n
 }
 
 /**
- * Processor time of the process, ms, for decode and for finish each. Processor time, because a
- * worker that waits for a processor behind the engines is not at fault. Worst measured (2 cores of
+ * Processor time of the process, ms, for decode and for finish each. Elapsed time would punish a
+ * worker that waits for a processor behind the engines. Worst measured (2 cores of
  * an AMD EPYC): 45 ms/MP to decode (AVIF), 250 ms/MP to encode (WebP at 1 MP), 250 ms/MP (JPEG XL
  * at 40 MP).
  */
 export const CPU_MS_BUDGET: Budget = { base: 10_000, perMegapixel: 1_500 };
 
 /**
- * Elapsed, ms, for what waits without computing: a worker that was stopped, that hangs, or that
- * gets no processor. Where processor time is read it has had a quarter of this at most by then, so
- * the worker is lost, and the image is not at fault.
+ * Elapsed time, ms, for a worker that does not compute: it was stopped, hangs, or gets no
+ * processor. Where processor time can be read it is at most a quarter of this by then, so the
+ * worker is lost, and the image is not at fault.
  */
 export const WALL_MS_BUDGET: Budget = { base: 60_000, perMegapixel: 6_000 };
 
@@ -36,15 +36,17 @@ export const WALL_MS_BUDGET: Budget = { base: 60_000, perMegapixel: 6_000 };
  */
 export const RESIDENT_BYTES_BUDGET: Budget = { base: 512 * 2 ** 20, perMegapixel: 100 * 2 ** 20 };
 
-/** How often a busy worker's use is looked at. A reading takes 30 us. */
+/** How often the use of a busy worker is read. A reading takes 30 us. */
 export const WATCH_INTERVAL_MS = 100;
 
 /** Clock ticks of /proc are hundredths of a second on every Linux (USER_HZ). */
 const MS_PER_TICK = 10;
-/** proc(5): utime and stime are fields 14 and 15; the second may hold blanks and ends with ")". */
+/** proc(5): utime and stime are fields 14 and 15; field 2 may contain blanks and ends with ")". */
 const USER_TICKS = 14 - 3;
 
-/** Of a process, all its threads; undefined where there is no /proc or the process is gone. */
+/**
+ * Processor time of a process with all its threads; undefined: no /proc, or the process is gone.
+ */
 export function readCpuMs(pid: number): number | undefined {
   let stat: string;
   try {

@@ -1,6 +1,6 @@
 import type { OutputFormat } from '#contract/formats.ts';
 
-/** What becomes of a picture once its mattes are there. */
+/** How a picture is finished once its mattes are there. */
 export interface FinishChoices {
   /** Edge-aware, to the picture's own pixels; otherwise the matte is stretched. */
   readonly refinement: boolean;

@@ -4,25 +4,25 @@ import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 
 export const DJXL = '/usr/bin/djxl';
 export const CJXL = '/usr/bin/cjxl';
-/** Of util-linux: has the kernel kill the program when its parent dies. */
+/** From util-linux: the kernel kills the program when its parent dies. */
 export const SETPRIV = '/usr/bin/setpriv';
 export const SHELL = '/bin/sh';
 
 /**
- * Of the codec in WebAssembly. Both an input and a result of one image, in a fresh instance, at 40
- * MP: 0.64 GB for the decode, 1.2 GB with the encode; at 64 MP 1.6 GB of the 2 GB that it gets.
+ * Limit of the codec in WebAssembly. Input and result of one image in a fresh instance take 0.64 GB
+ * for the decode and 1.2 GB with the encode at 40 MP; at 64 MP 1.6 GB of its 2 GB.
  */
 export const WASM_PIXELS_MAX = 40_000_000;
 
-let there: boolean | undefined;
+let hasTools: boolean | undefined;
 
-/** Asked once: a node says at its start what it can do. */
+/** Checked once: a node reports at its start what it can do. */
 export function hasJxlTools(): boolean {
-  there ??= [DJXL, CJXL, SETPRIV, SHELL, '/proc/self/fd'].every(existsSync);
-  return there;
+  hasTools ??= [DJXL, CJXL, SETPRIV, SHELL, '/proc/self/fd'].every(existsSync);
+  return hasTools;
 }
 
-/** All that the contract allows where libjxl's own programs are installed. */
+/** The contract's limit where libjxl's own programs are installed. */
 export function jxlPixelsMax(): number {
   return hasJxlTools() ? IMAGE_PIXELS_MAX : WASM_PIXELS_MAX;
 }

@@ -4,8 +4,8 @@
  *   ready, then for each image:
  *   decode -> opened -> decoded,  finish -> finished,  release -> settled
  *
- * Any of decode and finish may be answered by `failed` instead. The pool sends one at a time, and
- * `release` only while nothing runs; a worker in which something runs is killed, not told.
+ * decode and finish may be answered by `failed` instead. The pool sends one message at a time, and
+ * `release` only while nothing runs; a worker in which something runs is killed instead.
  */
 import type { ErrorCode } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
@@ -14,26 +14,30 @@ import type { MatteRole } from '../models/prepared-model.ts';
 import type { FinishChoices } from './finish-choices.ts';
 import type { Size } from './size.ts';
 
-/** The stages of a finish. */
+/** Times of the stages of a finish. */
 export type FinishTimings = Pick<StageTimings, 'refineMs' | 'encodeMs'>;
 
 export type ToPictureWorker =
   /** One part: the file. */
-  | { readonly kind: 'decode'; readonly declared?: Size; readonly modelInputs: readonly Size[] }
-  /** A part for each of mattes: its alpha. */
+  | {
+      readonly kind: 'decode';
+      readonly declared?: Size | undefined;
+      readonly modelInputs: readonly Size[];
+    }
+  /** One part per matte: its alpha. */
   | {
       readonly kind: 'finish';
       readonly mattes: readonly { readonly size: Size; readonly role: MatteRole }[];
       readonly choices: FinishChoices;
     }
-  /** Whatever is held of an image is to be let go. */
+  /** Frees everything held for an image. */
   | { readonly kind: 'release' };
 
 export type FromPictureWorker =
   | { readonly kind: 'ready' }
-  /** The header was read: from here on the size decides the budgets. */
+  /** The header was read: from now on the size decides the budgets. */
   | { readonly kind: 'opened'; readonly size: Size }
-  /** A part for each of modelInputs. */
+  /** One part per entry of modelInputs. */
   | {
       readonly kind: 'decoded';
       readonly format: InputFormat;
@@ -50,10 +54,10 @@ export type FromPictureWorker =
       readonly kind: 'failed';
       readonly code: ErrorCode;
       readonly detail: string;
-      /** What a codec said; for the log. */
-      readonly cause?: string;
+      /** The codec's message; for the log. */
+      readonly cause?: string | undefined;
     }
-  /** Nothing is held any more. */
+  /** The image's memory is freed. */
   | {
       readonly kind: 'settled';
       readonly residentBytes: number;

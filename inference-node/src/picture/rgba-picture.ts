@@ -1,21 +1,21 @@
-/** The decoded picture as it is kept between decode and encode. */
+/** The decoded picture between decode and encode. */
 import { endianness } from 'node:os';
 import type { Size } from './size.ts';
 
 /**
- * Oriented, 8-bit sRGB with straight alpha. One image's pixels are in one place and changed there.
+ * Oriented, 8-bit sRGB with straight alpha. An image's pixels exist once and are changed in place.
  */
 export interface RgbaPicture extends Size {
-  /** One pixel an element: red is the lowest byte, alpha the highest. */
+  /** One pixel per element: red is the lowest byte, alpha the highest. */
   readonly rgba: Uint32Array;
-  /** False where every pixel is opaque because the file has no transparency at all. */
+  /** False: the file has no alpha, so every pixel is opaque. */
   readonly translucent: boolean;
 }
 
-// Pixels are read as whole words; every platform that Node and the codecs run on is little-endian.
+// Pixels are read as words; every platform that Node and the codecs run on is little-endian.
 if (endianness() !== 'LE') throw new Error('this machine is not little-endian');
 
-/** Sees interleaved RGBA bytes as pixels; copies only where a codec left them unaligned. */
+/** Views interleaved RGBA bytes as pixels; copies only where a codec left them unaligned. */
 export function viewAsPixels(bytes: Uint8Array): Uint32Array {
   const aligned = bytes.byteOffset % 4 === 0 ? bytes : Uint8Array.from(bytes);
   return new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);

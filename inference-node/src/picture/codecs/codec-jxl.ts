@@ -1,6 +1,6 @@
 /**
- * JPEG XL through wasm-vips (libvips with libjxl), and through libjxl's own programs where that has
- * not the memory or cannot read it.
+ * JPEG XL through wasm-vips (libvips with libjxl), and through libjxl's own programs where
+ * wasm-vips lacks the memory or cannot read the file.
  */
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
@@ -23,12 +23,12 @@ import { attempt, requireVips, Scratch } from './wasm-vips.ts';
 /** Visually lossless by the format's own measure; the contract asks for this or better. */
 const DISTANCE = 1;
 /**
- * Of 1 to 9. A photo with alpha of 12 MP takes 1.6 s at 3, 2.2 s at 4 for a file that is no
+ * From 1 to 9. A photo of 12 MP with alpha takes 1.6 s at 3, 2.2 s at 4 for a file that is no
  * smaller; one of 2 MP 0.2 s at 3, 1.2 s at 7 (2 cores of an AMD EPYC).
  */
 const EFFORT = 3;
 
-/** Below this a failure is the file's: WebAssembly's memory is enough for any picture. */
+/** Below this a failure is the file's fault: WebAssembly's memory is enough for any picture. */
 const RETRY_PIXELS_MIN = 8_000_000;
 
 const PAGES_FIELD = 'n-pages';
@@ -54,20 +54,20 @@ export async function openJxl(file: Buffer): Promise<OpenedPicture> {
   return { width, height, readPixels: () => readPixels(stored, image, scratch) };
 }
 
-/** What is known of a file before its pixels are read. */
+/** What is known about a file before its pixels are read. */
 export interface StoredJxl extends Size {
   readonly file: Buffer;
   /** Its colours are multiplied by its alpha. */
   readonly premultiplied: boolean;
-  /** Of its colours as they come out of a decoder. */
+  /** The profile of the colours that a decoder returns. */
   readonly profile: Uint8Array | undefined;
 }
 
 /**
- * In WebAssembly, and where that has not the memory, by libjxl's own program. Which pictures those
- * are depends on more than their size (lossless ones take four times as much), so a large one that
- * failed here is tried there. So is what libvips (8.18) cannot read: it takes any one channel
- * beside the colours for alpha, and fails at two.
+ * Reads in WebAssembly, or where it lacks the memory with libjxl's own program. Which pictures
+ * those are depends on more than their size (lossless ones take four times as much), so a large
+ * picture that failed in WebAssembly is tried with the program. So is what libvips (8.18) cannot
+ * read: it takes any single channel beside the colours for alpha, and fails at two.
  */
 async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch) {
   const { width, height, premultiplied, profile } = stored;
@@ -92,7 +92,7 @@ async function readPixels(stored: StoredJxl, image: Vips.Image, scratch: Scratch
   }
 }
 
-/** By djxl, and its colours brought to sRGB here. */
+/** Decodes with djxl and converts the colours to sRGB here. */
 export async function readOutside(stored: StoredJxl): Promise<Uint32Array> {
   const { file, width, profile, premultiplied } = stored;
   const samples = await decodeWithDjxl(file, stored, premultiplied);
@@ -102,11 +102,11 @@ export async function readOutside(stored: StoredJxl): Promise<Uint32Array> {
 }
 
 function readProfile(image: Vips.Image): Uint8Array | undefined {
-  // A copy: it may be needed when the image is lost.
+  // A copy: it may be needed after the image is gone.
   return image.getTypeof(ICC_FIELD) === 0 ? undefined : Uint8Array.from(image.getBlob(ICC_FIELD));
 }
 
-/** Beside the colours: alpha is one. */
+/** Channels beside the colours; alpha is one. */
 function countExtraChannels({ bands, interpretation }: Vips.Image): number {
   return bands - (interpretation === 'b-w' || interpretation === 'grey16' ? 1 : 3);
 }
@@ -123,7 +123,7 @@ function requireTools(extraChannels: number): void {
   }
 }
 
-/** CMYK, whose black is a channel beside the colours. */
+/** Reads CMYK, whose black is a channel beside the colours. */
 async function readInks(stored: StoredJxl, profile: Uint8Array, extraChannels: number) {
   const { file, width, premultiplied } = stored;
   const { cmya, black, hasAlpha } = await decodeInksWithDjxl(file, stored, premultiplied);
@@ -152,10 +152,11 @@ async function readInks(stored: StoredJxl, profile: Uint8Array, extraChannels: n
   return { rgba: viewAsPixels(cmya), translucent: hasAlpha };
 }
 
-/** To what colour management takes: 255 is all of an ink, black the fourth. */
+/** Converts to what colour management takes: 255 is full ink, black comes fourth. */
 function invertInks(cmya: Uint8Array, black: Uint8Array): Uint8Array {
   const inks = new Uint8Array(cmya.length);
-  for (let i = 0; i < inks.length; i++) inks[i] = 255 - (i % 4 === 3 ? black[i >> 2] : cmya[i]);
+  // `cmya` has four samples for each of `black`.
+  for (let i = 0; i < inks.length; i++) inks[i] = 255 - (i % 4 === 3 ? black[i >> 2]! : cmya[i]!);
   return inks;
 }
 
@@ -168,7 +169,7 @@ function readInWasm(image: Vips.Image, premultiplied: boolean, scratch: Scratch)
   });
 }
 
-/** As divideByAlpha in samples.ts, at the image's own depth and in its own colours. */
+/** Like divideByAlpha in samples.ts, at the image's own depth and in its own colours. */
 function divide(image: Vips.Image, scratch: Scratch): Vips.Image {
   const straight = scratch.keep(image.unpremultiply());
   const { format, interpretation } = image;
@@ -176,7 +177,7 @@ function divide(image: Vips.Image, scratch: Scratch): Vips.Image {
   return scratch.keep(scratch.keep(whole.cast(format)).copy({ interpretation }));
 }
 
-/** Colours at DISTANCE and alpha without loss; a grey plane without loss. */
+/** Encodes colours at DISTANCE and alpha losslessly; a grey plane losslessly. */
 export async function encodeJxl(pixels: RawPixels): Promise<Buffer> {
   const { data, width, height, channels } = pixels;
   if (width * height > WASM_PIXELS_MAX) {

@@ -1,6 +1,6 @@
 /**
- * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp. What it may read is
- * fixed here: no other loader of libvips can be reached from this process, whatever the bytes are.
+ * JPEG, PNG, WebP and AVIF through sharp (libvips). The only importer of sharp. The allowed loaders
+ * are fixed here: no other loader of libvips can be reached from this process, whatever the bytes.
  */
 import sharp, { type Metadata, type Sharp } from 'sharp';
 import { ContractError } from '#contract/errors.ts';
@@ -31,10 +31,10 @@ sharp.block({ operation: ['VipsForeignLoad'] });
 sharp.unblock({ operation: LOADERS });
 // One image at a time: threads inside it would take the engine's cores (sharp issue 2481).
 sharp.concurrency(1);
-// No image comes twice.
+// No image is decoded twice.
 sharp.cache(false);
 
-/** What sharp calls the formats. */
+/** sharp's names of the formats. */
 const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
   jpeg: 'jpeg',
   png: 'png',
@@ -43,14 +43,14 @@ const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
 };
 
 /**
- * libjpeg warns of what it cannot read: such a picture would come out half grey. What it warns of
- * and reads right is mended beforehand (jpeg-file.ts).
+ * libjpeg only warns of data that it cannot read: such a picture would come out half grey. Files
+ * that it warns of and reads correctly are mended beforehand (jpeg-file.ts).
  */
 const FAIL_ON = 'warning';
 
 /**
- * In these sharp (0.35) ignores a profile of grey: grey of 16 bits, and grey that libheif and
- * libwebp hand out as three channels.
+ * Colour spaces in which sharp (0.35) ignores a profile of grey: grey of 16 bits, and grey that
+ * libheif and libwebp return as three channels.
  */
 const SPREAD_SPACES: readonly Metadata['space'][] = ['grey16', 'srgb', 'rgb16'];
 
@@ -76,8 +76,8 @@ export async function openWithSharp(
 }
 
 /**
- * libvips (8.18) reads no file whose first brand is that of sequences, not even of one picture. Of
- * several, the header has said so.
+ * libvips (8.18) refuses a file whose first brand is that of sequences, even one of a single
+ * picture. A sequence of several was refused when the header was read.
  */
 function withStillBrand(file: Buffer): Buffer {
   if (file.toString('latin1', 8, 12) !== 'avis') return file;
@@ -86,15 +86,15 @@ function withStillBrand(file: Buffer): Buffer {
   return still;
 }
 
-/** What is done here with samples as they are stored. */
+/** How samples are converted here rather than by sharp. */
 interface StoredPlan {
-  /** They are to be divided by alpha, before anything else. */
+  /** They have to be divided by alpha first. */
   readonly premultiplied: boolean;
-  /** To pixels in sRGB; may use the samples' memory. */
+  /** Converts to pixels in sRGB; may reuse the samples' memory. */
   toPixels(samples: Samples): Uint32Array | Promise<Uint32Array>;
 }
 
-/** Undefined: sharp does all there is to do. */
+/** Undefined: sharp does the whole conversion. */
 async function planStored(
   file: Buffer,
   format: Exclude<InputFormat, 'jxl'>,
@@ -108,7 +108,7 @@ async function planStored(
   if (profile !== undefined && isGreyProfile(profile) && SPREAD_SPACES.includes(space)) {
     return plan(samples => convertGrey(samples, profile));
   }
-  // Numbers of sRGB above another profile, which sharp would follow.
+  // Code points say sRGB and outrank another profile, which sharp would follow.
   if (!divides && !(isNumbered && metadata.icc !== undefined)) return undefined;
   if (profile === undefined || !isRgbProfile(profile) || isSrgbProfile(profile)) {
     return plan(samples => viewAsPixels(bytesOfSamples(samples)));
@@ -116,11 +116,11 @@ async function planStored(
   return plan(samples => convertRgba(samples, autoOrient.width, profile));
 }
 
-/** What a file says of its colours: of several ways that which stands above the others. */
+/** What a file says about its colours, in the way that outranks the others. */
 interface FileColour {
   readonly colour: SourceColour | undefined;
   readonly profile: Buffer | undefined;
-  /** Numbers say it, if only that it is sRGB: then nothing else does. */
+  /** Numbers describe the colours, if only as sRGB: then the profile is ignored. */
   readonly isNumbered: boolean;
   readonly premultiplied: boolean;
 }
@@ -151,7 +151,7 @@ async function readColour(
   if (format !== 'avif') return byProfile;
   const { cicp, premultiplied } = await readAvifColour(file);
   const colour = cicp && colourOfCicp(cicp);
-  // A profile goes before the code points, but cannot say how a high dynamic range is shown.
+  // A profile outranks the code points, but cannot say how a high dynamic range is displayed.
   const isByNumbers = icc === undefined || colour?.toneMaps;
   return { ...(isByNumbers ? byNumbers(colour) : byProfile), premultiplied };
 }
@@ -199,10 +199,10 @@ async function readSamples(file: Buffer, metadata: Metadata, plan: StoredPlan | 
   }
 }
 
-/** Of a grid: one that cannot be decoded shows here, not in the picture. */
+/** Decodes one tile of a grid: a failure shows here, but not in the whole picture. */
 async function requireTile(file: Buffer): Promise<void> {
   try {
-    // One pixel takes all of it decoded.
+    // Extracting one pixel decodes the whole tile.
     await sharp(file, { failOn: FAIL_ON, limitInputPixels: IMAGE_PIXELS_MAX })
       .extract({ left: 0, top: 0, width: 1, height: 1 })
       .raw()
@@ -212,7 +212,7 @@ async function requireTile(file: Buffer): Promise<void> {
   }
 }
 
-/** The decoder works on its thread while the codes are checked here. */
+/** The decoder works on its own thread while the codes are checked here. */
 async function readJpegPixels(
   { file, requireWhole }: MendedJpeg,
   metadata: Metadata,
@@ -222,7 +222,7 @@ async function readJpegPixels(
   try {
     requireWhole();
   } catch (error) {
-    // Not before the decoder has let the file go.
+    // Wait until the decoder no longer uses the file.
     await Promise.allSettled([reading]);
     throw error;
   }
@@ -235,7 +235,7 @@ async function readJpegPixels(
   }
 }
 
-/** sRGB, straight alpha, 8 bits, upright. */
+/** Reads sRGB with straight alpha, 8 bits, oriented. */
 async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32Array> {
   const needsConversion = icc !== undefined && !isSrgbProfile(icc);
   let picture = sharp(file, {
@@ -244,13 +244,13 @@ async function readRgba(file: Buffer, { icc, depth }: Metadata): Promise<Uint32A
     ignoreIcc: !needsConversion,
     limitInputPixels: IMAGE_PIXELS_MAX,
   });
-  // Of 16 bits, sharp 0.35 converts an embedded profile to Display P3, and leaves it there unless
-  // an output profile is named (its pipeline.cc, processingProfile).
+  // With 16 bits, sharp 0.35 converts an embedded profile to Display P3 and stays there unless an
+  // output profile is named (its pipeline.cc, processingProfile).
   if (needsConversion && depth === 'ushort') picture = picture.withIccProfile('srgb');
   return viewAsPixels(await picture.toColourspace('srgb').ensureAlpha().raw().toBuffer());
 }
 
-/** The same, from samples as they are stored: none of their bits is lost before the conversion. */
+/** The same from samples as they are stored: no bits are lost before the conversion. */
 async function readStored(
   file: Buffer,
   { depth }: Metadata,
@@ -286,7 +286,7 @@ function toContractError(error: unknown): ContractError {
 }
 
 /**
- * For an encoder. No metadata: the pixels are sRGB, which is what a file without a profile means.
+ * Opens pixels for an encoder. No metadata: the pixels are sRGB, as in any file without a profile.
  */
 export function openRaw({ data, width, height, channels }: RawPixels): Sharp {
   const picture = sharp(data, { raw: { width, height, channels }, limitInputPixels: false });

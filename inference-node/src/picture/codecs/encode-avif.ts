@@ -1,26 +1,25 @@
 /**
- * AVIF with the matte in it exactly. libvips gives alpha the quality of the colours (up to 11 of
- * 255 off at 90), so the two are encoded apart: colours at QUALITY, alpha without loss as the alpha
- * of a black picture, and put into one file (avif-file.ts). 12 MP of a portrait cut out (one thread
- * of an AMD EPYC): colours 0.74 s and 601 KB, alpha 0.89 s (most of it the black) and 226 KB; both
+ * AVIF with lossless alpha. libvips gives alpha the quality of the colours (up to 11 of 255 off at
+ * 90), so the two are encoded apart: colours at QUALITY, alpha losslessly as the alpha of a black
+ * picture, and put into one file (avif-file.ts). A portrait cut-out of 12 MP (one thread of an AMD
+ * EPYC): colours 0.74 s and 601 KB, alpha 0.89 s (most of it the black) and 226 KB; both
  * together at quality 90 with lossy alpha 1.1 s and 820 KB.
  */
 
 import { viewAsPixels } from '../rgba-picture.ts';
 import { openRaw } from './codec-sharp.ts';
-import { type CodedItem, readCodedItems, writeAvif } from './files/avif-file.ts';
+import { type CodedStrip, readCodedItems, writeAvif } from './files/avif-file.ts';
 import type { RawPixels } from './raw-pixels.ts';
 
 const QUALITY = 85;
-/** Above this size 0, up to it 1, of 0 to 9. */
+/** Effort (0 to 9) is 1 up to this size and 0 above. */
 const EFFORT_1_PIXELS_MAX = 1_000_000;
 /**
- * The largest frame of any level of AV1 (annex A.3): a larger one is a file that decoders may
- * refuse, so larger pictures come in strips. Up to it one frame, since not every reader knows
- * grids.
+ * The largest frame of any level of AV1 (annex A.3): decoders may refuse a larger one, so larger
+ * pictures are written in strips. Smaller ones are one frame, since not every reader knows grids.
  */
 const FRAME_PIXELS_MAX = 35_651_584;
-/** Of a strip, where there are several: the encoder takes up to 40 bytes a pixel. */
+/** Bound of a strip where there are several: the encoder takes up to 40 bytes a pixel. */
 const STRIP_PIXELS_MAX = 17_000_000;
 /** Up to here colours and alpha are encoded at once: half the time for twice the memory. */
 const AT_ONCE_PIXELS_MAX = 17_000_000;
@@ -41,7 +40,7 @@ export async function encodeAvif({ data, width, height }: RawPixels): Promise<Bu
   return writeAvif({ width, height, strips, stripHeight });
 }
 
-/** Rows of the picture; where it ends before the strip does, its last row goes on. */
+/** Rows of the picture; below its end the last row is repeated. */
 function takeStrip(data: Buffer, width: number, top: number, height: number): Buffer {
   const rowBytes = width * 4;
   const there = data.subarray(top * rowBytes, (top + height) * rowBytes);
@@ -59,29 +58,29 @@ async function encodeStrip(raw: RawPixels, picturePixels: number) {
       .removeAlpha()
       .avif({ ...options, quality: QUALITY, chromaSubsampling: '4:4:4' })
       .toBuffer();
-  // Quality 100 is without loss in its one plane; `lossless` would spend more on the black.
+  // Quality 100 is lossless in its one plane; `lossless` would spend more on the black.
   const encodeAlpha = (data: Buffer) =>
     openRaw({ ...raw, data })
       .avif({ ...options, quality: 100, chromaSubsampling: '4:2:0' })
       .toBuffer();
   if (raw.width * raw.height <= AT_ONCE_PIXELS_MAX) {
-    const files = [encodeColours(), encodeAlpha(blacken(Buffer.from(raw.data)))];
-    return pair(await Promise.all(files));
+    const alphaFile = encodeAlpha(blacken(Buffer.from(raw.data)));
+    return pair(...(await Promise.all([encodeColours(), alphaFile])));
   }
   const colours = await encodeColours();
-  return pair([colours, await encodeAlpha(blacken(raw.data))]);
+  return pair(colours, await encodeAlpha(blacken(raw.data)));
 }
 
-function pair([coloursFile, alphaFile]: readonly Buffer[]) {
-  const colours: CodedItem | undefined = readCodedItems(coloursFile).at(0);
-  const alpha: CodedItem | undefined = readCodedItems(alphaFile).at(1);
+function pair(coloursFile: Buffer, alphaFile: Buffer): CodedStrip {
+  const [colours] = readCodedItems(coloursFile);
+  const [, alpha] = readCodedItems(alphaFile);
   if (colours === undefined || alpha === undefined) throw new Error('the encoder left out an item');
   return { colours, alpha };
 }
 
-/** In place: of every pixel the alpha alone. */
+/** Keeps only the alpha of every pixel, in place. */
 function blacken(data: Buffer): Buffer {
   const pixels = viewAsPixels(data);
-  for (let i = 0; i < pixels.length; i++) pixels[i] &= ALPHA_BITS;
+  for (let i = 0; i < pixels.length; i++) pixels[i]! &= ALPHA_BITS;
   return Buffer.from(pixels.buffer, pixels.byteOffset, pixels.byteLength);
 }

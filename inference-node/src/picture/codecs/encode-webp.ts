@@ -1,9 +1,8 @@
 /**
- * WebP with the matte in it exactly. libwebp does both parts of it, but of a large picture takes 25
- * bytes a pixel for that, so there the alpha plane is coded here (webp-alpha.ts) and libwebp sees
- * the colours alone.
+ * WebP with lossless alpha. libwebp can encode both parts, but needs 25 bytes a pixel for that, so
+ * in large pictures the alpha plane is coded here (webp-alpha.ts) and libwebp gets only the
+ * colours.
  */
-
 import { viewAsPixels } from '../rgba-picture.ts';
 import { openRaw } from './codec-sharp.ts';
 import type { RawPixels } from './raw-pixels.ts';
@@ -11,27 +10,27 @@ import { tagWebp } from './srgb-tag.ts';
 import { encodeAlphaPlane, fillEdges } from './webp-alpha.ts';
 
 const QUALITY = 90;
-/** Efforts of libwebp (0 to 6) by pixels: up to `pixelsMax`, the first row that fits. */
+/** libwebp's effort (0 to 6) by size: the first row whose `pixelsMax` is not exceeded. */
 const EFFORTS = [
   { pixelsMax: 1_000_000, effort: 4 },
   { pixelsMax: 4_000_000, effort: 2 },
   { pixelsMax: 40_000_000, effort: 0 },
 ] as const;
 /**
- * The lowest effort at which libwebp bounds its first partition. Below it, a large picture may end
- * in "partition is bigger than 512k": all of 75 MP and more did.
+ * The lowest effort at which libwebp bounds its first partition. Below it, a large picture may fail
+ * with "partition is bigger than 512k": all of 75 MP and more did.
  */
 const SAFE_EFFORT = 2;
-/** Above it alpha is coded apart: its files are larger by a few percent, so small ones are not. */
+/** Above this size alpha is coded apart (docs/adr/0018). */
 const TOGETHER_PIXELS_MAX = 24_000_000;
 
-/** @param pixels where they have alpha, their memory is changed. */
+/** @param pixels with alpha: their memory is changed. */
 export async function encodeWebp(
   pixels: RawPixels,
   togetherPixelsMax = TOGETHER_PIXELS_MAX,
 ): Promise<Buffer> {
   const { data, width, height, channels } = pixels;
-  // A plane is a matte, and a matte has no loss.
+  // A plane is a matte, and mattes are lossless.
   if (channels === 1) return await openRaw(pixels).webp({ lossless: true, effort: 0 }).toBuffer();
   const count = width * height;
   const isApart = count > togetherPixelsMax;

@@ -1,7 +1,7 @@
 /**
- * Pixels to a file, as the contract's "Output" says. Effort follows size, so that 100 megapixels
- * stay well within a minute. Figures: processor time, 2 cores of an AMD EPYC, a photo cut out with
- * soft edges; memory above the idle worker's.
+ * Encodes pixels as the contract's "Output" says. Effort depends on size, so that 100 megapixels
+ * stay well within a minute. Figures: processor time, 2 cores of an AMD EPYC, a cut-out photo with
+ * soft edges; memory above that of an idle worker.
  *
  *              0.25 MP          2 MP             12 MP            100 MP
  *   png        13 ms 205 KB     81 ms 1.3 MB     0.5 s  6.2 MB    4.7 s, peak 0.6 GB
@@ -44,7 +44,7 @@ async function encodePng(pixels: RawPixels): Promise<Buffer> {
   return pixels.channels === 1 ? plain : tagPng(plain);
 }
 
-/** Without loss. */
+/** Lossless. */
 function encodeAvifPlane(pixels: RawPixels): Promise<Buffer> {
   return openRaw(pixels).avif({ lossless: true, effort: 0, bitdepth: 8 }).toBuffer();
 }

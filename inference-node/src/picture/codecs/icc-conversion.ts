@@ -1,7 +1,7 @@
 /**
- * ICC profiles to sRGB where sharp cannot: of JPEG XL, of samples that had to be divided by alpha
- * first, and of grey that is not one channel of 8 bits. Colour management is LittleCMS's, inside
- * wasm-vips. A profile that cannot be read is no profile, as it is to sharp and to browsers.
+ * Converts ICC profiles to sRGB where sharp cannot: JPEG XL, samples that had to be divided by
+ * alpha first, and grey that is not one channel of 8 bits. LittleCMS does it, inside wasm-vips. A
+ * profile that cannot be read is ignored, as sharp and browsers do.
  */
 import type Vips from 'wasm-vips';
 import { viewAsPixels } from '../rgba-picture.ts';
@@ -13,13 +13,13 @@ export const ICC_FIELD = 'icc-profile-data';
 /** Rows whose colours are converted at once. */
 export const STRIP_ROWS = 128;
 
-/** 8 bits, three colours, and alpha after them where there is one. */
+/** Converts to 8 bits, three colours, and alpha after them where there is one. */
 export function toSrgb(image: Vips.Image, scratch: Scratch): Vips.Image {
   const colours = scratch.keep(convertProfile(image, scratch).colourspace('srgb'));
   return scratch.keep(colours.cast('uchar'));
 }
 
-/** libjxl gives a profile with every picture; most are sRGB. */
+/** libjxl gives every picture a profile; most are sRGB. */
 function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
   if (image.getTypeof(ICC_FIELD) === 0 || isSrgbProfile(image.getBlob(ICC_FIELD))) return image;
   const depth = image.format === 'uchar' ? 8 : 16;
@@ -32,7 +32,7 @@ function convertProfile(image: Vips.Image, scratch: Scratch): Vips.Image {
   }
 }
 
-/** RGBA in a profile's colours to pixels in sRGB; 8 bits in place. */
+/** Converts RGBA in a profile's colours to pixels in sRGB; samples of 8 bits in place. */
 export async function convertRgba(
   samples: Samples,
   width: number,
@@ -63,36 +63,37 @@ export async function convertRgba(
 }
 
 /**
- * Grey that is spread to RGBA, through a profile of grey, to pixels in sRGB; 8 bits in place. What
- * is not grey was not meant by the profile: then it says nothing, as to browsers.
+ * Converts grey stored as RGBA through a profile of grey to pixels in sRGB; samples of 8 bits in
+ * place. Where the pixels are not grey the profile is ignored, as browsers do.
  */
 export async function convertGrey(samples: Samples, profile: Uint8Array): Promise<Uint32Array> {
   if (!isGrey(samples)) return viewAsPixels(bytesOfSamples(samples));
   const sampleMax = sampleMaxOf(samples);
   const table = await tabulateGrey(profile, sampleMax);
   const result = samples instanceof Uint16Array ? new Uint8Array(samples.length) : samples;
+  // Samples are whole pixels, and the table has three entries for each value of a sample.
   for (let at = 0; at < samples.length; at += 4) {
-    const from = 3 * samples[at];
-    result[at] = table[from];
-    result[at + 1] = table[from + 1];
-    result[at + 2] = table[from + 2];
-    result[at + 3] = (samples[at + 3] * 255) / sampleMax + 0.5;
+    const from = 3 * samples[at]!;
+    result[at] = table[from]!;
+    result[at + 1] = table[from + 1]!;
+    result[at + 2] = table[from + 2]!;
+    result[at + 3] = (samples[at + 3]! * 255) / sampleMax + 0.5;
   }
   return viewAsPixels(result);
 }
 
-/** Within a level of 255, by which a lossy codec may be off. */
+/** Within one level of 255: lossy codecs may be that far off. */
 function isGrey(samples: Samples): boolean {
   const levelMax = sampleMaxOf(samples) / 255;
   for (let at = 0; at < samples.length; at += 4) {
-    const green = samples[at + 1];
-    if (Math.abs(samples[at] - green) > levelMax) return false;
-    if (Math.abs(samples[at + 2] - green) > levelMax) return false;
+    const green = samples[at + 1]!;
+    if (Math.abs(samples[at]! - green) > levelMax) return false;
+    if (Math.abs(samples[at + 2]! - green) > levelMax) return false;
   }
   return true;
 }
 
-/** For each value of a sample its red, green and blue. */
+/** Red, green and blue for each value of a sample. */
 async function tabulateGrey(profile: Uint8Array, sampleMax: number): Promise<Uint8Array> {
   const vips = await requireVips();
   const isDeep = sampleMax > 255;

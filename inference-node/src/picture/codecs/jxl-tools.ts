@@ -1,11 +1,11 @@
 /**
- * JPEG XL through libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for what WebAssembly
- * has not the memory for, and for the black of CMYK, which libvips leaves out. Each run is a
- * process of its own under limits of memory and processor time that the kernel holds, and dies with
- * its worker.
+ * JPEG XL through libjxl's own programs, djxl and cjxl (Debian: libjxl-tools), for pictures that
+ * need more memory than WebAssembly has, and for the black of CMYK, which libvips leaves out. Each
+ * run is a process of its own under limits of memory and processor time that the kernel enforces,
+ * and dies with its worker.
  *
- * Pixels and files pass through temporary files without a name: the programs want to seek in what
- * they read, and nothing is left behind whoever is killed. At 100 MP they take 0.4 GB of TMPDIR.
+ * Pixels and files pass through unlinked temporary files: the programs seek in what they read, and
+ * nothing is left behind when a process is killed. At 100 MP they take 0.4 GB of TMPDIR.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -20,17 +20,17 @@ import type { Size } from '../size.ts';
 import { readHeader, readRgba, readSamples } from './files/pnm-file.ts';
 import type { RawPixels } from './raw-pixels.ts';
 
-/** Descriptors of the program, as it names them itself. */
+/** The program's descriptors, by paths that it can open. */
 const INPUT = '/proc/self/fd/3';
 const OUTPUT = '/proc/self/fd/4';
 const EXTRA_OUTPUT = '/proc/self/fd/5';
 
-/** What djxl is told to write to. */
+/** The file that djxl is told to write. */
 const TARGET = 'pixels.ppm';
 /**
- * What it then writes to. Of a picture with channels beside colours and alpha it puts colours and
- * alpha in a file called 0, each of the others in one of its own: it would make those it finds no
- * link for.
+ * Links for the files that djxl writes. If a picture has channels beside colours and alpha, colours
+ * and alpha go to ec0 and each other channel to a file of its own. It would create a file for which
+ * it finds no link.
  */
 const LINKS: readonly (readonly [name: string, target: string])[] = [
   [TARGET, OUTPUT],
@@ -38,16 +38,16 @@ const LINKS: readonly (readonly [name: string, target: string])[] = [
   ['pixels-ec1.pgm', EXTRA_OUTPUT],
   ['pixels-ec2.pgm', EXTRA_OUTPUT],
 ];
-/** As many as there are links for. */
+/** As many channels as there are links for. */
 export const DJXL_EXTRA_CHANNELS_MAX = 2;
 const LIMITED = 'ulimit -v "$1" && ulimit -t "$2" && shift 2 && exec "$@"';
 
-/** What it says of a failure; the rest is not read. */
-const SAID_BYTES_MAX = 1000;
+/** Bytes of its error output that are kept. */
+const ERROR_LENGTH_MAX = 1000;
 
 /**
- * RGBA, upright, in the file's own colours, 8 bits, with straight alpha.
- * @param file of at most DJXL_EXTRA_CHANNELS_MAX channels beside its colours, alpha among them.
+ * Decodes to RGBA of 8 bits, oriented, in the file's own colours, with straight alpha.
+ * @param file with at most DJXL_EXTRA_CHANNELS_MAX channels beside its colours, alpha included.
  * @param premultiplied the file's colours are multiplied by its alpha.
  */
 export async function decodeWithDjxl(
@@ -58,16 +58,16 @@ export async function decodeWithDjxl(
   return await runDjxl(file, size, output => readRgba(output, size, premultiplied));
 }
 
-/** Of CMYK. What is 255 has none of that ink; all are upright and of 8 bits. */
+/** The inks of CMYK, oriented, 8 bits; 255 is no ink. */
 export interface Inks {
-  /** Cyan, magenta and yellow in the places of RGB, and alpha. */
+  /** Cyan, magenta, yellow and alpha. */
   readonly cmya: Uint8Array;
   readonly black: Uint8Array;
   readonly hasAlpha: boolean;
 }
 
 /**
- * @param file of CMYK whose only channel beside colours and alpha is black.
+ * @param file in CMYK whose only channel beside colours and alpha is black.
  * @param premultiplied cyan, magenta and yellow are multiplied by alpha; black never is.
  */
 export async function decodeInksWithDjxl(
@@ -90,10 +90,9 @@ async function runDjxl<Result>(
   const [input, output, extra] = [await openNameless(), await openNameless(), await openNameless()];
   try {
     await writeAll(input, file);
-    // It knows the format by the name it writes to, and of the three (PGM, PPM, PAM) it takes what
-    // the picture needs.
+    // It chooses the format by the name of its target: PGM, PPM or PAM, as the picture needs.
     const target = requireTarget();
-    // Its --bits_per_sample spoils 16 bits (djxl 0.7): what it writes is brought to 8 here.
+    // Its --bits_per_sample spoils 16 bits (djxl 0.7): its output is converted to 8 bits here.
     const options = ['--num_threads=1', '--quiet'];
     const command = [DJXL, INPUT, target, ...options];
     const failure = await runLimited(command, [input, output, extra], width * height);
@@ -109,12 +108,12 @@ async function runDjxl<Result>(
 }
 
 export interface CjxlOptions {
-  /** 0 is without loss. */
+  /** 0: lossless. */
   readonly distance: number;
   readonly effort: number;
 }
 
-/** @throws Error where the program fails, which is not the picture's fault. */
+/** @throws Error where the program fails, which is not the fault of the picture. */
 export async function encodeWithCjxl(
   { data, width, height, channels }: RawPixels,
   { distance, effort }: CjxlOptions,
@@ -147,10 +146,10 @@ export async function encodeWithCjxl(
 
 let nextName = 0;
 
-/** A file that is gone with its last descriptor. */
+/** Opens a file that disappears with its last descriptor. */
 async function openNameless(): Promise<FileHandle> {
   const name = path.join(requireFolder(), `${process.pid}-${nextName++}`);
-  // Exclusive: whatever lies there already is not ours to write into.
+  // Exclusive: a file that is already there is not ours.
   const handle = await open(name, 'wx+', 0o600);
   await unlink(name);
   return handle;
@@ -167,7 +166,7 @@ async function writeAll(handle: FileHandle, ...parts: Buffer[]): Promise<void> {
   }
 }
 
-/** Of this user alone: others must not put their links here. */
+/** A folder of this user alone: others must not put links here. */
 function requireFolder(): string {
   const user = process.getuid?.() ?? 0;
   const folder = path.join(tmpdir(), `matting-jxl-${user}`);
@@ -179,7 +178,7 @@ function requireFolder(): string {
   return folder;
 }
 
-/** Once for all: names for the descriptors, since the program looks at the name's end. */
+/** Makes names for the descriptors, since the program decides by the end of a name. */
 function requireTarget(): string {
   const folder = requireFolder();
   for (const [name, target] of LINKS) {
@@ -194,7 +193,7 @@ function requireTarget(): string {
   return path.join(folder, TARGET);
 }
 
-/** Undefined, or why it failed. */
+/** Runs a command under limits. Returns undefined, or why it failed. */
 async function runLimited(
   command: readonly string[],
   files: readonly FileHandle[],
@@ -208,10 +207,10 @@ async function runLimited(
     env: {},
     stdio: ['ignore', 'ignore', 'pipe', ...files.map(({ fd }) => fd)],
   });
-  let said = '';
+  let errorText = '';
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    said = (said + text).slice(0, SAID_BYTES_MAX);
+    errorText = (errorText + text).slice(0, ERROR_LENGTH_MAX);
   });
   const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
-  return code === 0 ? undefined : new Error(`${signal ?? code}: ${said.trim()}`);
+  return code === 0 ? undefined : new Error(`${signal ?? code}: ${errorText.trim()}`);
 }

@@ -1,5 +1,4 @@
-/** What a codec says of a file before its pixels are read. */
-
+/** What a codec knows about a file before its pixels are read. */
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 

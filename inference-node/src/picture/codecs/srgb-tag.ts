@@ -1,5 +1,5 @@
 /**
- * Marks a result as sRGB in the way of its format: a chunk of one byte in PNG (ISO/IEC 15948,
+ * Marks a result as sRGB in its format's way: a chunk of one byte in PNG (ISO/IEC 15948,
  * 11.3.2.5), an ICC profile in WebP (RFC 9649, 2.7.1.4). AVIF and JPEG XL have it in numbers. Pure.
  */
 import { crc32 } from 'node:zlib';
@@ -11,9 +11,9 @@ const PHYS_BYTES = 21;
 const INTENT = 0;
 
 /**
- * Without a resolution: where none is known libvips writes one pixel a millimetre, and a program
- * that prints or lays out would show the cut-out at three times its size or more.
- * @param png of our own encoder.
+ * Removes the resolution: where none is known libvips writes one pixel per millimetre, and a
+ * program that prints or lays out would show the cut-out at three times its size or more.
+ * @param png written by our own encoder.
  */
 export function dropResolution(png: Buffer): Buffer {
   const at = PNG_SIGNATURE_BYTES + IHDR_BYTES;
@@ -21,7 +21,7 @@ export function dropResolution(png: Buffer): Buffer {
   return Buffer.concat([png.subarray(0, at), png.subarray(at + PHYS_BYTES)]);
 }
 
-/** @param png of our own encoder, without colour chunks. */
+/** @param png written by our own encoder, without colour chunks. */
 export function tagPng(png: Buffer): Buffer {
   const typed = Buffer.concat([Buffer.from('sRGB', 'latin1'), Buffer.from([INTENT])]);
   const chunk = Buffer.alloc(13);
@@ -38,8 +38,8 @@ const VP8X_BYTES = 10;
 const FLAG_PROFILE = 0x20;
 const FLAG_ALPHA = 0x10;
 /**
- * An alpha plane of nothing but 255, of any size: compressed without loss (1), then of VP8L (RFC
- * 9649, 3) no transform, no cache, one group of codes of one symbol each, which take no bits.
+ * An alpha plane of 255 everywhere, of any size: compressed losslessly (1), then in VP8L (RFC 9649,
+ * 3) no transform, no cache, one group of codes with one symbol each, which take no bits.
  */
 const OPAQUE_ALPHA = Buffer.from([1, 0xe8, 0x7f, 0x44, 0x04]);
 
@@ -51,10 +51,10 @@ function webpChunk(type: string, body: Buffer): Buffer {
 }
 
 /**
- * Also gives a file without alpha one: of a picture that is opaque everywhere libwebp leaves it
- * out, and that of a large picture is coded apart.
- * @param webp of our own encoder, of that size, without a profile.
- * @param alphaPlane content of the ALPH chunk of a file that has none.
+ * Also adds alpha to a file that has none: libwebp leaves it out where the picture is opaque, and
+ * in a large picture it is coded apart.
+ * @param webp written by our own encoder, of that size, without a profile.
+ * @param alphaPlane content of the ALPH chunk for a file without one.
  */
 export function tagWebp(
   webp: Buffer,
@@ -74,7 +74,7 @@ export function tagWebp(
     canvas.writeUIntLE(height - 1, 7, 3);
     alpha.push(webpChunk('ALPH', alphaPlane));
   }
-  canvas[0] |= FLAG_PROFILE;
+  canvas.writeUInt8(canvas.readUInt8(0) | FLAG_PROFILE, 0);
   const rest = webp.subarray(isExtended ? first + VP8X_BYTES : RIFF_HEAD_BYTES);
   const chunks = [webpChunk('VP8X', canvas), webpChunk('ICCP', SRGB_PROFILE), ...alpha, rest];
   const head = Buffer.from('RIFF\0\0\0\0WEBP', 'latin1');

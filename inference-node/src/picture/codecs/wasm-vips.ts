@@ -1,26 +1,25 @@
 /**
- * libvips as WebAssembly, for what the prebuilt sharp has not: JPEG XL, and colour profiles of
- * samples that are no file. The only importer of wasm-vips, and loads it with the first picture
- * that needs it: 90 ms and 45 MB (2 cores of an AMD EPYC).
+ * libvips as WebAssembly, for what the prebuilt sharp lacks: JPEG XL, and ICC conversion of samples
+ * in memory. The only importer of wasm-vips. It is loaded with the first picture that needs it: 90
+ * ms and 45 MB (2 cores of an AMD EPYC).
  *
- * Its memory is 2 GB of WebAssembly at most, grows and never shrinks, and splinters: a second
- * picture of 24 MP in one instance failed, a first one of 64 MP did not. So a process that has
- * become large is replaced after its image (worker-process.ts), and so is one whose instance
- * aborted.
+ * Its memory is at most 2 GB, never shrinks, and fragments: a second picture of 24 MP in one
+ * instance failed, a first one of 64 MP did not. So a process that has grown large is replaced
+ * after its image (worker-process.ts), and so is one whose instance aborted.
  */
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
 
 /**
- * Of libjxl inside WebAssembly. 12 MP: 1.4 s of processor time with one as with two; two halve the
- * wait of whoever asked for the slowest of the formats.
+ * Threads of libjxl inside WebAssembly. 12 MP take 1.4 s of processor time with one or two; two
+ * halve the wait for the slowest of the formats.
  */
 const THREADS = 2;
 
 let loading: Promise<typeof Vips> | undefined;
 let aborted = false;
 
-/** After an abort its images answer nothing any more, and the process has to go. */
+/** An instance aborted: its images are unusable, and the process has to be replaced. */
 export function isVipsPoisoned(): boolean {
   return aborted;
 }
@@ -29,7 +28,7 @@ async function loadVips(): Promise<typeof Vips> {
   const { default: createVips } = await import('wasm-vips');
   const vips = await createVips({
     dynamicLibraries: ['vips-jxl.wasm'],
-    // Its errors are thrown as well; standard error is the node's log.
+    // Errors are thrown as well; standard error is the node's log.
     print: () => undefined,
     printErr: () => undefined,
     onAbort: noteAbort,
@@ -41,7 +40,7 @@ async function loadVips(): Promise<typeof Vips> {
   return vips;
 }
 
-/** What is left to do for the image gets another instance. */
+/** The rest of the image's work gets another instance. */
 function noteAbort(): void {
   aborted = true;
   loading = undefined;
@@ -52,9 +51,7 @@ export function requireVips(): Promise<typeof Vips> {
   return loading;
 }
 
-/**
- * Images of one piece of work: their memory is freed by hand, or not before the next collection.
- */
+/** Images of one task. Without `free` their memory would live until the next collection. */
 export class Scratch {
   readonly #images: Vips.Image[] = [];
 
@@ -68,12 +65,12 @@ export class Scratch {
   }
 }
 
-/** WebAssembly.RuntimeError: what an abort throws. */
+/** WebAssembly.RuntimeError, which an abort throws. */
 export function isTrap(error: unknown): boolean {
   return error instanceof Error && error.name === 'RuntimeError';
 }
 
-/** @throws ContractError NODE_INCAPABLE where memory is missing, PROCESSING_FAILED else. */
+/** @throws ContractError NODE_INCAPABLE where memory is missing, else PROCESSING_FAILED. */
 export function attempt<Result>(work: () => Result): Result {
   try {
     return work();

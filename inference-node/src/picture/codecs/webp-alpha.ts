@@ -1,11 +1,12 @@
 /**
- * The alpha plane of a WebP file without loss (RFC 9649: 2.7.1.2 for the chunk, 3 and 4 for the
- * VP8L stream in it), in the memory of its result alone: libwebp's own takes 15 bytes a pixel,
- * which of 100 megapixels is more than everything else of the file together.
+ * Encodes the alpha plane of a WebP file losslessly (RFC 9649: 2.7.1.2 for the chunk, 3 and 4 for
+ * the VP8L stream in it). It needs memory only for its result; libwebp's encoder takes 15 bytes a
+ * pixel, at 100 megapixels more than the rest of the work together (docs/adr/0018).
  *
  * A matte is flat nearly everywhere: predicted from its neighbours (gradient filter) it is runs of
  * zeros and, along edges, small differences. Runs become copies from the pixel to the left, the
- * rest literals under one prefix code. Pure.
+ * rest literals under one prefix code. Pure. Indexes lie inside by construction: pixels by the
+ * loops' bounds, symbols by the alphabet's size.
  */
 
 /** Compression VP8L, gradient filter; no preprocessing. */
@@ -14,12 +15,12 @@ const CHUNK_HEADER = 1 | (3 << 2);
 const RUN_MIN = 4;
 const RUN_MAX = 4095;
 const LITERALS = 256;
-/** Green: literals, then prefixes of lengths. */
+/** The alphabet of green: literals, then prefixes of lengths. */
 const GREEN_SYMBOLS = LITERALS + 24;
 const CODE_LENGTH_MAX = 15;
-/** Of 19 places, in this order: RFC 9649, 3.7.2.1.2. */
+/** The order of the code length codes: RFC 9649, 3.7.2.1.2. */
 const CODE_LENGTH_ORDER = [17, 18, 0, 1, 2, 3, 4, 5, 16, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-/** The distance that means the pixel to the left; its prefix is the number less one. */
+/** Prefix of the distance that means the pixel to the left: its number less one. */
 const LEFT_PREFIX = 1;
 
 class BitWriter {
@@ -28,7 +29,7 @@ class BitWriter {
   #held = 0;
   #heldBits = 0;
 
-  /** Least significant first; 16 bits at most. */
+  /** Least significant bit first; at most 16 bits. */
   write(value: number, bits: number): void {
     this.#held |= value << this.#heldBits;
     this.#heldBits += bits;
@@ -53,7 +54,9 @@ interface TokenSink {
   run(length: number): void;
 }
 
-/** The plane's differences from their prediction, each row from what stands above and left. */
+/**
+ * Calls `sink` with the plane's differences from their prediction (by the pixels above and left).
+ */
 function visit(pixels: Uint32Array, width: number, sink: TokenSink): void {
   let previous = -1;
   let run = 0;
@@ -63,13 +66,13 @@ function visit(pixels: Uint32Array, width: number, sink: TokenSink): void {
     run = 0;
   };
   for (let i = 0, x = 0; i < pixels.length; i++) {
-    const left = x > 0 ? pixels[i - 1] >>> 24 : -1;
-    const above = i >= width ? pixels[i - width] >>> 24 : -1;
+    const left = x > 0 ? pixels[i - 1]! >>> 24 : -1;
+    const above = i >= width ? pixels[i - width]! >>> 24 : -1;
     let predicted: number;
     if (left < 0) predicted = above < 0 ? 0 : above;
     else if (above < 0) predicted = left;
-    else predicted = clip(left + above - (pixels[i - width - 1] >>> 24));
-    const difference = ((pixels[i] >>> 24) - predicted) & 255;
+    else predicted = clip(left + above - (pixels[i - width - 1]! >>> 24));
+    const difference = ((pixels[i]! >>> 24) - predicted) & 255;
     if (difference === previous) {
       run += 1;
       if (run === RUN_MAX) endRun();
@@ -87,7 +90,7 @@ function clip(value: number): number {
   return value < 0 ? 0 : value > 255 ? 255 : value;
 }
 
-/** RFC 9649, 4.2.2: a number from 1 on as a prefix and bits behind it. */
+/** RFC 9649, 4.2.2: a number from 1 on as a prefix and the bits after it. */
 function prefixOf(value: number): { prefix: number; extraBits: number; extra: number } {
   const less = value - 1;
   if (less < 4) return { prefix: less, extraBits: 0, extra: 0 };
@@ -98,8 +101,8 @@ function prefixOf(value: number): { prefix: number; extraBits: number; extra: nu
 }
 
 /**
- * Lengths of a Huffman code (Huffman 1952) of CODE_LENGTH_MAX bits at most: rare symbols are taken
- * for less rare until it fits. A lone symbol has length 0.
+ * Lengths of a Huffman code (Huffman 1952) of at most CODE_LENGTH_MAX bits: the counts of rare
+ * symbols are raised until it fits. A lone symbol has length 0.
  */
 function codeLengths(counts: readonly number[]): number[] {
   for (let countMin = 1; ; countMin *= 2) {
@@ -120,17 +123,17 @@ function huffmanLengths(counts: readonly number[]): number[] {
   const trees: Tree[] = counts
     .map((count, symbol) => ({ count, symbols: [symbol] }))
     .filter(({ count }) => count > 0);
-  while (trees.length > 1) {
+  for (;;) {
     trees.sort((a, b) => b.count - a.count);
     const [first, second] = trees.splice(-2);
+    if (first === undefined || second === undefined) return lengths;
     const symbols = [...first.symbols, ...second.symbols];
-    for (const symbol of symbols) lengths[symbol] += 1;
+    for (const symbol of symbols) lengths[symbol]! += 1;
     trees.push({ count: first.count + second.count, symbols });
   }
-  return lengths;
 }
 
-/** Canonical codes, their bits in the order in which they are written. */
+/** Canonical codes, their bits reversed: the writer begins with the lowest. */
 function canonicalCodes(lengths: readonly number[]): number[] {
   const codes = lengths.map(() => 0);
   let code = 0;
@@ -151,7 +154,7 @@ function reverse(value: number, bits: number): number {
   return reversed;
 }
 
-/** A code of one symbol takes no bits where it is used. */
+/** A code of one symbol: its uses take no bits. */
 function writeLoneCode(writer: BitWriter, symbol: number): void {
   writer.write(1, 1); // simple
   writer.write(0, 1); // one symbol
@@ -162,50 +165,49 @@ function writeLoneCode(writer: BitWriter, symbol: number): void {
 function writeCode(writer: BitWriter, lengths: readonly number[]): void {
   writer.write(0, 1);
   writer.write(CODE_LENGTH_ORDER.length - 4, 4);
-  // The lengths themselves under a code of four bits for each of 0 to 15.
+  // The lengths themselves are coded with four bits for each of 0 to 15.
   for (const symbol of CODE_LENGTH_ORDER) writer.write(symbol <= CODE_LENGTH_MAX ? 4 : 0, 3);
   writer.write(0, 1); // all symbols follow
   for (const length of lengths) writer.write(reverse(length, 4), 4);
 }
 
-/** Content of an ALPH chunk. @param pixels alpha in the highest byte, as in RgbaPicture. */
+/** The content of an ALPH chunk. @param pixels alpha in the highest byte, as in RgbaPicture. */
 export function encodeAlphaPlane(pixels: Uint32Array, width: number): Buffer {
   const counts: number[] = Array(GREEN_SYMBOLS).fill(0);
   visit(pixels, width, {
     literal: difference => {
-      counts[difference] += 1;
+      counts[difference]! += 1;
     },
     run: length => {
-      counts[LITERALS + prefixOf(length).prefix] += 1;
+      counts[LITERALS + prefixOf(length).prefix]! += 1;
     },
   });
-  const used = counts.flatMap((count, symbol) => (count > 0 ? [symbol] : []));
+  const [first, ...others] = counts.flatMap((count, symbol) => (count > 0 ? [symbol] : []));
   const lengths = codeLengths(counts);
   const codes = canonicalCodes(lengths);
   const writer = new BitWriter();
   writer.write(CHUNK_HEADER, 8);
   writer.write(0, 3); // no transform, no colour cache, one group of codes
-  if (used.length === 1) writeLoneCode(writer, used[0]);
+  if (first !== undefined && others.length === 0) writeLoneCode(writer, first);
   else writeCode(writer, lengths);
   for (const symbol of [0, 0, 0, LEFT_PREFIX]) writeLoneCode(writer, symbol);
   visit(pixels, width, {
-    literal: difference => writer.write(codes[difference], lengths[difference]),
+    literal: difference => writer.write(codes[difference]!, lengths[difference]!),
     run: length => {
       const { prefix, extraBits, extra } = prefixOf(length);
-      writer.write(codes[LITERALS + prefix], lengths[LITERALS + prefix]);
+      writer.write(codes[LITERALS + prefix]!, lengths[LITERALS + prefix]!);
       writer.write(extra, extraBits);
     },
   });
   return writer.finish();
 }
 
-/** Side of the blocks whose transparent pixels get the colour of the others. */
+/** Side of the blocks in which transparent pixels get the mean colour of the others. */
 const BLOCK_SIDE = 8;
 
 /**
- * Gives transparent pixels beside visible ones the mean colour of those, in place: colours are
- * coded for two by two pixels together, and black would bleed into the edge. Elsewhere they stay
- * black.
+ * Gives transparent pixels in the same block as visible ones their mean colour, in place: chroma is
+ * coded for two by two pixels, and black would bleed into the edge. Elsewhere they stay black.
  */
 export function fillEdges(pixels: Uint32Array, width: number, height: number): void {
   for (let top = 0; top < height; top += BLOCK_SIDE) {
@@ -227,7 +229,7 @@ function fillBlock(
   let [red, green, blue, weight, hidden] = [0, 0, 0, 0, 0];
   for (let y = top; y < bottom; y++) {
     for (let i = y * width + left; i < y * width + right; i++) {
-      const pixel = pixels[i];
+      const pixel = pixels[i]!;
       const alpha = pixel >>> 24;
       if (alpha === 0) {
         hidden += 1;
@@ -246,7 +248,7 @@ function fillBlock(
     (Math.round(blue / weight) << 16);
   for (let y = top; y < bottom; y++) {
     for (let i = y * width + left; i < y * width + right; i++) {
-      if (pixels[i] >>> 24 === 0) pixels[i] = mean;
+      if (pixels[i]! >>> 24 === 0) pixels[i] = mean;
     }
   }
 }

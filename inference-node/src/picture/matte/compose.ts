@@ -1,4 +1,4 @@
-/** Puts a picture and its alpha together: pure arithmetic, in the memory of its arguments. */
+/** Combines a picture with its alpha: pure arithmetic, in place. */
 import type { RgbaPicture } from '../rgba-picture.ts';
 
 /** a * b / 255, rounded, for values of 0 to 255 without a division. */
@@ -14,16 +14,18 @@ function multiply(a: number, b: number): number {
  */
 export function multiplySourceAlpha(alpha: Uint8Array, { rgba, translucent }: RgbaPicture): void {
   if (!translucent) return;
-  for (let i = 0; i < rgba.length; i++) alpha[i] = multiply(alpha[i], rgba[i] >>> 24);
+  // `alpha` and `rgba` have the same number of elements.
+  for (let i = 0; i < rgba.length; i++) alpha[i] = multiply(alpha[i]!, rgba[i]! >>> 24);
 }
 
 /**
- * Makes the picture a cut-out, in place: straight alpha, and no colour where nothing is to be seen,
- * so that a cut-out does not carry the background it was cut from.
+ * Makes the picture a cut-out, in place: straight alpha, and no colour where alpha is 0, so that a
+ * cut-out does not contain the background it was cut from.
+ * @param alpha one byte a pixel of the picture.
  */
 export function applyAlpha({ rgba }: RgbaPicture, alpha: Uint8Array): void {
   for (let i = 0; i < rgba.length; i++) {
-    const opacity = alpha[i];
-    rgba[i] = opacity === 0 ? 0 : (rgba[i] & 0xffffff) | (opacity << 24);
+    const opacity = alpha[i]!;
+    rgba[i] = opacity === 0 ? 0 : (rgba[i]! & 0xffffff) | (opacity << 24);
   }
 }

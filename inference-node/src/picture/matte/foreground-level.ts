@@ -6,7 +6,7 @@
 import type { Size } from '../size.ts';
 import { type Borrow, bytesAt, kernels, VECTOR_BYTES } from './kernels.ts';
 
-/** Addresses of planes of one size, a vector a pixel. */
+/** Addresses of planes of one size, one vector per pixel. */
 export interface ColourLevel extends Size {
   /** Colour, 0 to 255, and alpha, 0 to 1. */
   readonly seen: number;
@@ -15,11 +15,11 @@ export interface ColourLevel extends Size {
 }
 
 /**
- * Of neighbours of the same alpha: both colours are smooth where nothing else is known. The paper's
- * 1e-5, and 1 for a step, believe every alpha; a model's is a guess. Lower and higher were measured.
+ * Weight of smoothness between neighbours of the same alpha. The paper's values (1e-5, and 1 for a
+ * step of alpha) trust every alpha; a model's is a guess. Lower and higher values were measured.
  */
 const SMOOTHNESS = 0.02;
-/** What a step of alpha from 0 to 1 adds. */
+/** Weight that a step of alpha from 0 to 1 adds. */
 const GRADIENT_WEIGHT = 0.02;
 
 export function borrowLevel(borrow: Borrow, { width, height }: Size): ColourLevel {
@@ -33,7 +33,7 @@ export function borrowLevel(borrow: Borrow, { width, height }: Size): ColourLeve
   };
 }
 
-/** Both colours begin as the one that is seen. */
+/** Both colours start as the observed one. */
 export function startWithMeans({ seen, foreground, background, width, height }: ColourLevel): void {
   const bytes = width * height * VECTOR_BYTES;
   const colours = bytesAt(seen, bytes);
@@ -41,7 +41,7 @@ export function startWithMeans({ seen, foreground, background, width, height }: 
   bytesAt(background, bytes).set(colours);
 }
 
-/** Each pixel of `fine` begins with the colours of the one that it lies in. */
+/** Each pixel of `fine` starts with the colours of the coarse pixel that it lies in. */
 export function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
   kernels.enlarge(coarse.foreground, fine.foreground, fine.width, fine.height);
   kernels.enlarge(coarse.background, fine.background, fine.width, fine.height);
@@ -49,7 +49,7 @@ export function enlarge(coarse: ColourLevel, fine: ColourLevel): void {
 
 /**
  * Improves both colours in place, pixel by pixel, each from its neighbours' newest values.
- * @param softOnly leaves what is quite opaque or quite transparent as it is.
+ * @param softOnly leaves pixels that are fully opaque or fully transparent unchanged.
  */
 export function relax(level: ColourLevel, rounds: number, softOnly: boolean): void {
   const { seen, foreground, background, width, height } = level;

@@ -1,13 +1,12 @@
 /**
- * The subject's own colour where it is seen through: without it a soft edge carries the background
- * it was photographed before into every new one. Coarse to fine (Germer et al. 2020): the whole
- * picture on a small grid, doubled level by level, then the picture's own pixels in tiles, and only
- * those tiles that have a soft pixel. Memory: the grid, and one strip of the picture.
+ * Estimates the subject's own colour in soft pixels: without it a soft edge carries the old
+ * background into every new one. Coarse to fine (Germer et al. 2020): the whole picture on a small
+ * grid, doubled level by level, then the picture's own pixels in tiles, and only the tiles that
+ * have a soft pixel. Memory: the grid, and one strip of the picture.
  *
- * Where the file itself is transparent no colour is known: there the colours that are seen around
- * it stand in, by as much as is seen through.
+ * Where the file itself is transparent no colour is known: the visible colours around it are used
+ * in proportion to its transparency.
  */
-
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import {
@@ -21,36 +20,37 @@ import { type Borrow, bytesAt, kernels, pixelsAt, VECTOR_BYTES, withMemory } fro
 import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 
-/** Of the finest level that is solved as a whole. */
+/** Pixels of the finest level that is solved as a whole. */
 const GRID_PIXELS_MAX = 512 * 512;
-/** Of the picture's sides: its own pixels are solved in tiles, once is enough. */
+/** The grid's sides relative to the picture's: its own pixels are solved in tiles anyway. */
 const GRID_SCALE_MAX = 0.5;
-/** Pixels a side of a tile of the picture itself, and what is solved with it on each side. */
+/** Side of a tile of the picture itself, and the margin that is solved with it on each side. */
 const TILE_PX = 128;
 const HALO_PX = 8;
 /** Levels up to this side are small enough for many rounds. */
 const SMALL_SIDE_PX = 32;
 const ROUNDS_SMALL = 10;
 const ROUNDS = 2;
-/** Of the picture's own pixels. */
+/** Rounds over the picture's own pixels. */
 const ROUNDS_FINE = 2;
 /**
- * Of 255. A nearly opaque pixel has its own colour, of a nearly transparent one none is seen: and
+ * Alpha. A nearly opaque pixel shows its own colour, a nearly transparent one shows none, and
  * mattes are full of both.
  */
 const CLEAR_TO = 5;
 const OPAQUE_FROM = 250;
 /**
- * Of the estimate, for a pixel that is nearly clear and for one nearly opaque; the rest is the
- * photo's own colour. The estimate explains the photo by an alpha that a model guessed: where that
- * is too low the colour overshoots, the more the less of the subject is seen, most of all on thin
- * dark things before white. Measured over composites with a true colour, of the photo's own error:
- * 0.3 to 1 gives 0.73, none over 1.15; 0.65 throughout 0.75 and one of 1.26; 1 throughout 0.82.
+ * Weight of the estimate for a nearly clear and for a nearly opaque pixel; the rest is the photo's
+ * own colour. The estimate explains the photo by an alpha that a model guessed: where that is too
+ * low the colour overshoots, the more so the less of the subject shows, most of all on thin dark
+ * things before white. Error relative to the photo's own, measured over composites with a known
+ * colour: 0.3 to 1 gives 0.73, none over 1.15; 0.65 throughout 0.75 and one of 1.26; 1 throughout
+ * 0.82.
  */
 const TRUST_CLEAR = 0.3;
 const TRUST_OPAQUE = 1;
 
-/** In place. @param alpha one byte a pixel of the picture: what the subject covers. */
+/** Replaces the picture's soft colours in place. @param alpha one byte a pixel of the picture. */
 export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): void {
   if (!hasSoft(alpha, 0, alpha.length)) return;
   withMemory(borrow => {
@@ -61,7 +61,7 @@ export function estimateForeground(picture: RgbaPicture, alpha: Uint8Array): voi
   });
 }
 
-/** What is solved. */
+/** The problem to solve. */
 interface Source {
   readonly picture: RgbaPicture;
   readonly alpha: Uint8Array;
@@ -74,7 +74,7 @@ function solveTiles(borrow: Borrow, source: Source, onGrid: ColourLevel): void {
   const { picture, alpha } = source;
   const { width, height, rgba } = picture;
   const rows = TILE_PX + 2 * HALO_PX;
-  // The picture as it was: tiles read around themselves what others have already written.
+  // The picture's original rows: tiles read margins that others have already overwritten.
   const strip = new Uint32Array(width * Math.min(height, rows));
   const tiles = new TileSolver(borrow, source, onGrid);
   let loadedTop = 0;
@@ -103,7 +103,7 @@ function solveTiles(borrow: Borrow, source: Source, onGrid: ColourLevel): void {
   }
 }
 
-/** Edges, right and bottom outside, in pixels of the picture. */
+/** In pixels of the picture; right and bottom are exclusive. */
 interface Box {
   readonly left: number;
   readonly top: number;
@@ -116,7 +116,7 @@ function isSoft(alpha: number): boolean {
 }
 
 function hasSoft(alpha: Uint8Array, from: number, to: number): boolean {
-  for (let i = from; i < to; i++) if (isSoft(alpha[i])) return true;
+  for (let i = from; i < to; i++) if (isSoft(alpha[i]!)) return true;
   return false;
 }
 
@@ -140,16 +140,18 @@ function solveGrid(borrow: Borrow, source: Source): ColourLevel {
   withMemory(borrow => averageTo(borrow, source, finest.seen));
   withMemory(borrow => {
     const levels = [finest];
-    while (Math.max(levels[0].width, levels[0].height) > 2) {
-      const [fine] = levels;
+    for (let fine = finest; Math.max(fine.width, fine.height) > 2; ) {
       const half = { width: Math.ceil(fine.width / 2), height: Math.ceil(fine.height / 2) };
       const coarse = borrowLevel(borrow, half);
       kernels.halve(fine.seen, fine.width, fine.height, coarse.seen);
       levels.unshift(coarse);
+      fine = coarse;
     }
-    for (const [index, level] of levels.entries()) {
-      if (index === 0) startWithMeans(level);
-      else enlarge(levels[index - 1], level);
+    let coarser: ColourLevel | undefined;
+    for (const level of levels) {
+      if (coarser === undefined) startWithMeans(level);
+      else enlarge(coarser, level);
+      coarser = level;
       const small = Math.max(level.width, level.height) <= SMALL_SIDE_PX;
       relax(level, small ? ROUNDS_SMALL : ROUNDS, false);
     }
@@ -157,7 +159,7 @@ function solveGrid(borrow: Borrow, source: Source): ColourLevel {
   return finest;
 }
 
-/** Means of the picture's pixels under each of the grid's. */
+/** Averages the picture's pixels in each cell of the grid. */
 function averageTo(borrow: Borrow, { picture, alpha, grid, beneath }: Source, seen: number): void {
   const { rgba, width } = picture;
   const pixelsAddress = borrow(4 * width);
@@ -178,7 +180,7 @@ function averageTo(borrow: Borrow, { picture, alpha, grid, beneath }: Source, se
   }
 }
 
-/** Solves tile after tile of the picture's own pixels, in the memory of one. */
+/** Solves one tile after the other at the picture's own pixels, in the memory of one tile. */
 class TileSolver {
   readonly #source: Source;
   readonly #onGrid: ColourLevel;
@@ -195,7 +197,7 @@ class TileSolver {
     this.#opacities = borrow(side);
   }
 
-  /** @param strip rows of the picture, the first that of `outer`. */
+  /** @param strip rows of the picture from the first row of `outer` on. */
   solve(strip: Uint32Array, outer: Box, inner: Box): void {
     const level = {
       ...this.#level,

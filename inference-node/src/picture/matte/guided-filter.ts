@@ -1,6 +1,6 @@
 /**
- * The guided filter with a colour guide, region by region: only the few with an edge in them are
- * ever looked at. inference-node/kernels/guided-filter.ts has the arithmetic and its source.
+ * The guided filter with a colour guide, region by region: only the few regions with an edge are
+ * filtered. inference-node/kernels/guided-filter.ts has the arithmetic and its source.
  */
 
 import type { Size } from '../size.ts';
@@ -13,24 +13,26 @@ export interface Region extends Size {
 
 /** What the filter reads: addresses of planes of one size. */
 export interface Guided extends Size {
-  /** Four bytes a pixel, of which red, green and blue count. */
+  /** Four bytes a pixel: red, green, blue and one that is ignored. */
   readonly guide: number;
   /** One byte a pixel. */
   readonly alpha: number;
 }
 
 /**
- * alpha = red * R + green * G + blue * B + offset, of 0 to 255, in each pixel of `region`: four floats
- * a pixel from an address of the kernels' memory on, row by row.
+ * alpha = red * R + green * G + blue * B + offset (0 to 255) in each pixel of `region`: four floats
+ * a pixel, row by row, at an address of the kernels' memory.
  */
 export interface LinearModels {
   readonly region: Region;
   readonly at: number;
 }
 
-/** The most that the kernel's sums hold exactly. */
+/** The largest radius for which the kernel's sums are exact. */
 export const RADIUS_MAX = 8;
-/** Of colours in bytes: variance below it is noise. 0.1 and 10 times as much were a little worse. */
+/**
+ * Variance of colours in bytes below which it is noise. A tenth and ten times were a little worse.
+ */
 const EPSILON = 1e-4 * 255 * 255;
 
 export class GuidedFilter {
@@ -39,8 +41,8 @@ export class GuidedFilter {
   readonly #models: number;
 
   /**
-   * @param side of a region, at most; pixels.
-   * @param radius of a window, at most RADIUS_MAX; pixels.
+   * @param side largest side of a region, pixels.
+   * @param radius of a window, pixels, at most RADIUS_MAX.
    */
   constructor(borrow: Borrow, side: number, radius: number) {
     this.#radius = radius;
@@ -69,7 +71,7 @@ export class GuidedFilter {
   }
 }
 
-/** `region` with `by` more on each side, inside `bounds`. */
+/** `region` enlarged by `by` pixels on each side, clipped to `bounds`. */
 export function expand({ left, top, width, height }: Region, by: number, bounds: Size): Region {
   const x = Math.max(0, left - by);
   const y = Math.max(0, top - by);

@@ -1,15 +1,15 @@
 /**
  * The arithmetic that is done for every pixel, compiled to WebAssembly: inference-node/kernels/ has
- * its source and what each kernel expects. One instance a process, with a memory of its own that is
- * lent for the length of one synchronous call and used again by the next. Memory once grown stays:
- * what is lent is bounded by working sizes and strips, never by the picture (41 MB for any).
+ * its source and what each kernel expects. One instance per process, whose memory is lent for one
+ * synchronous call and then reused. It never shrinks: what is lent is bounded by working sizes and
+ * strips, never by the picture (41 MB for any).
  */
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
 type Address = number;
 
-/** As inference-node/kernels/ exports them. */
+/** The exports of inference-node/kernels/. */
 interface Kernels {
   readonly memory: { readonly buffer: ArrayBuffer; grow(pages: number): number };
   freeFrom(): Address;
@@ -166,14 +166,14 @@ interface Kernels {
   dropFourth(pixels: Address, count: number, out: Address): void;
 }
 
-/** Node's own types leave it out. */
+/** Node's own types lack it. */
 declare const WebAssembly: {
   readonly Module: new (bytes: Uint8Array) => object;
   readonly Instance: new (module: object) => { readonly exports: unknown };
 };
 
 const PAGE_BYTES = 65_536;
-/** Of a vector: what is lent begins at a multiple of it, and may be overrun by less than it. */
+/** Size of a vector. Lent memory begins at a multiple of it, and may be overrun by less than it. */
 export const VECTOR_BYTES = 16;
 
 const file = path.join(import.meta.dirname, 'kernels.wasm');
@@ -182,12 +182,12 @@ export const kernels = instance.exports as Kernels;
 
 let free = kernels.freeFrom();
 
-/** Lends so many bytes, of any content. Views of the memory that were made before may be dead. */
+/** Lends bytes of arbitrary content. Existing views of the memory may become invalid. */
 export type Borrow = (bytes: number) => Address;
 
 /**
- * What `use` borrows is free again when it returns.
- * @throws RangeError when the memory may not grow so far.
+ * Frees what `use` borrowed when it returns.
+ * @throws RangeError when the memory cannot grow further.
  */
 export function withMemory<T>(use: (borrow: Borrow) => T): T {
   const before = free;
@@ -206,22 +206,22 @@ function borrow(bytes: number): Address {
   return at;
 }
 
-/** A view that lives until the next `borrow`. */
+/** A view that is valid until the next `borrow`. */
 export function bytesAt(at: Address, length: number): Uint8Array {
   return new Uint8Array(kernels.memory.buffer, at, length);
 }
 
-/** A view that lives until the next `borrow`. */
+/** A view that is valid until the next `borrow`. */
 export function pixelsAt(at: Address, length: number): Uint32Array {
   return new Uint32Array(kernels.memory.buffer, at, length);
 }
 
-/** A view that lives until the next `borrow`. */
+/** A view that is valid until the next `borrow`. */
 export function floatsAt(at: Address, length: number): Float32Array {
   return new Float32Array(kernels.memory.buffer, at, length);
 }
 
-/** Lends memory that holds a copy. */
+/** Lends memory that holds a copy of `values`. */
 export function borrowCopy(
   borrow: Borrow,
   values: Uint8Array | Int32Array | Float32Array,

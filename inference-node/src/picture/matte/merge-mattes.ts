@@ -1,8 +1,7 @@
 /**
- * Several models' mattes to one, at one size: pure arithmetic. What a plan calls its subject decides
- * what is cut out (several are averaged); an opinion is listened to only where the subject's edge
- * is soft, and only when both mean the same thing: elsewhere it has nothing to add, or what is
- * wrong.
+ * Merges the mattes of several models into one of a given size: pure arithmetic. The plan's subject
+ * decides what is cut out (several are averaged). An opinion counts only where the subject's edge
+ * is soft, and only when both show the same thing: elsewhere it adds nothing, or an error.
  */
 import type { MatteRole } from '../../models/prepared-model.ts';
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../second-look.ts';
@@ -17,21 +16,23 @@ export interface RoleMatte extends Size {
 }
 
 /**
- * Overlap of the two (intersection over union at half opacity) from which they mean the same thing.
- * 0.85 and 0.95 were measured and make no difference.
+ * Intersection over union at half opacity from which two mattes show the same thing. 0.85 and 0.95
+ * were measured and make no difference.
  */
 const AGREEMENT_MIN = 0.9;
-/** Radius of the window in which the subject's edge is looked at, of the picture's long side. */
+/**
+ * Radius of the window around a pixel of the subject's edge, relative to the picture's long side.
+ */
 const WINDOW_REACH = 1 / 150;
 /**
- * Share of a pixel's window in which the subject is uncertain: up to the first an opinion is not
- * heard, from the second on in full. A sharp edge is a thin line in its window and needs no help,
- * fur and hair fill theirs. Of 0.1 to 0.4, 0.2 to 0.7 and 0.3 to 0.9 these have the least SAD on
- * either half of 30 photos, by little; without them an opinion blurs what is nearly perfect.
+ * Share of a pixel's window in which the subject is uncertain: up to the first an opinion has no
+ * weight, from the second on its full weight. A sharp edge is a thin line in its window and needs
+ * no help, fur and hair fill theirs. Of 0.1 to 0.4, 0.2 to 0.7 and 0.3 to 0.9 these have the least
+ * SAD on either half of 30 photos, by little; without them an opinion blurs what is nearly perfect.
  */
 const UNCERTAIN_SHARE_MIN = 0.2;
 const UNCERTAIN_SHARE_FULL = 0.7;
-/** What a matte at half opacity weighs, where one that is sure weighs 1.05. */
+/** Weight of a matte at half opacity; a certain one has 1.05. */
 const UNSURE_WEIGHT = 0.05;
 
 /**
@@ -39,51 +40,64 @@ const UNSURE_WEIGHT = 0.05;
  * @param mattes the first is a subject.
  */
 export function mergeMattes(mattes: readonly RoleMatte[], size: Size): Uint8Array {
-  const [merged, ...others] = mattes.map(matte => bringTo(matte, size));
-  if (mattes[0]?.role !== 'subject') throw new Error('a plan without a subject');
+  const [subject, ...others] = mattes;
+  if (subject?.role !== 'subject') throw new Error('a plan without a subject');
+  const merged = resampleTo(subject, size);
   if (others.length === 0) return merged;
-  const needs = needsOf(merged, size);
-  const roles = mattes.slice(1).map(({ role }) => role);
-  const looks = others.filter((_, index) => roles[index] !== 'opinion');
-  const opinions = others.filter((_, index) => roles[index] === 'opinion');
-  if (looks.length > 0) average(looks, merged, needs);
-  for (const opinion of opinions) hear(opinion, merged, needs);
+  const softness = softnessOf(merged, size);
+  const subjects = others.filter(({ role }) => role !== 'opinion');
+  const opinions = others.filter(({ role }) => role === 'opinion');
+  if (subjects.length > 0) {
+    average(
+      subjects.map(matte => resampleTo(matte, size)),
+      merged,
+      softness,
+    );
+  }
+  for (const opinion of opinions) applyOpinion(resampleTo(opinion, size), merged, softness);
   return merged;
 }
 
-function bringTo(matte: RoleMatte, size: Size): Uint8Array {
+function resampleTo(matte: RoleMatte, size: Size): Uint8Array {
   const { alpha, width, height } = matte;
   if (width === size.width && height === size.height) return Uint8Array.from(alpha);
   return resample({ data: alpha, width, height }, size);
 }
 
-/** In place: the softer the first look's edge, the more the others count, at most as much as it. */
-function average(looks: readonly Uint8Array[], merged: Uint8Array, needs: Float32Array): void {
+// In the loops below all planes have as many elements as `merged`.
+
+/**
+ * Averages in place: the softer the edge, the more the others count, at most as much as `merged`.
+ */
+function average(others: readonly Uint8Array[], merged: Uint8Array, softness: Float32Array): void {
   for (let i = 0; i < merged.length; i++) {
-    const need = needs[i];
-    if (need <= 0) continue;
+    const soft = softness[i]!;
+    if (soft <= 0) continue;
     let sum = 0;
-    for (const look of looks) sum += look[i];
-    merged[i] = Math.round((merged[i] + need * sum) / (1 + need * looks.length));
+    for (const other of others) sum += other[i]!;
+    merged[i] = Math.round((merged[i]! + soft * sum) / (1 + soft * others.length));
   }
 }
 
 /**
- * In place: the softer the subject's edge, the more the surer of the two has the say; where both
- * are sure of the opposite the subject's stands, since half of each would be a hole that nobody meant.
+ * Mixes an opinion in, in place: the softer the subject's edge, the more the surer of the two
+ * counts. Where both are sure of the opposite the subject's value stays: the mean would be a hole.
  */
-function hear(opinion: Uint8Array, merged: Uint8Array, needs: Float32Array): void {
+function applyOpinion(opinion: Uint8Array, merged: Uint8Array, softness: Float32Array): void {
   if (agreement(opinion, merged) < AGREEMENT_MIN) return;
   for (let i = 0; i < merged.length; i++) {
-    const need = needs[i];
-    if (need <= 0) continue;
-    const own = weight(merged[i]);
-    const other = need * weight(opinion[i]) * hearing(merged[i], opinion[i]);
-    merged[i] = Math.round((own * merged[i] + other * opinion[i]) / (own + other));
+    const soft = softness[i]!;
+    if (soft <= 0) continue;
+    const own = merged[i]!;
+    const other = opinion[i]!;
+    const ownWeight = weight(own);
+    const otherWeight = soft * weight(other) * compatibility(own, other);
+    merged[i] = Math.round((ownWeight * own + otherWeight * other) / (ownWeight + otherWeight));
   }
 }
-/** 1, down to 0 where the subject is sure and the opinion is of the opposite. */
-function hearing(own: number, other: number): number {
+
+/** 1, down to 0 where the subject is sure and the opinion says the opposite. */
+function compatibility(own: number, other: number): number {
   const sureness = Math.abs((2 * own) / 255 - 1);
   return 1 - (sureness * Math.abs(own - other)) / 255;
 }
@@ -93,21 +107,23 @@ function weight(value: number): number {
   return sureness * sureness + UNSURE_WEIGHT;
 }
 
-/** 0 where there is nothing in either. */
+/** Intersection over union; 0 where both are empty. */
 function agreement(one: Uint8Array, other: Uint8Array): number {
   let both = 0;
   let either = 0;
   for (let i = 0; i < one.length; i++) {
-    const here = one[i] >>> 7;
-    const there = other[i] >>> 7;
+    const here = one[i]! >>> 7;
+    const there = other[i]! >>> 7;
     both += here & there;
     either += here | there;
   }
   return either === 0 ? 0 : both / either;
 }
 
-/** Of each pixel, by the share of its window in which the matte is uncertain; 1 at most. */
-function needsOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
+/**
+ * For each pixel how soft the matte is around it, by the uncertain share of its window; at most 1.
+ */
+function softnessOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
   const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
   const span = UNCERTAIN_SHARE_FULL - UNCERTAIN_SHARE_MIN;
   return withMemory(borrow => {
@@ -115,10 +131,10 @@ function needsOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
     const shares = borrow(4 * alpha.length);
     const at = borrowCopy(borrow, alpha);
     kernels.uncertainShares(at, width, height, reach, CERTAIN_BELOW, CERTAIN_ABOVE, counts, shares);
-    const needs = floatsAt(shares, alpha.length).slice();
-    for (let i = 0; i < needs.length; i++) {
-      needs[i] = Math.min(1, (needs[i] - UNCERTAIN_SHARE_MIN) / span);
+    const softness = floatsAt(shares, alpha.length).slice();
+    for (let i = 0; i < softness.length; i++) {
+      softness[i] = Math.min(1, (softness[i]! - UNCERTAIN_SHARE_MIN) / span);
     }
-    return needs;
+    return softness;
   });
 }

@@ -1,11 +1,10 @@
 /**
- * The picture at another size: as a model sees it, and as the guide of the refinement. Pure
+ * Resamples the picture to a model's size, and to the size of the refinement's guide. Pure
  * arithmetic.
  *
  * Large pictures are first averaged in whole boxes (libvips' shrink), then resampled with a
- * triangle; what is enlarged is plainly bilinear, as in the networks' own training.
+ * triangle; enlarging is plain bilinear, as in the networks' own training.
  */
-
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { bytesAt, kernels, pixelsAt, withMemory } from './kernels.ts';
@@ -17,7 +16,7 @@ export function createModelInput(picture: RgbaPicture, size: Size): Buffer {
   return shrinkOrStretch(picture, size, 3);
 }
 
-/** The picture's colours over grey, four bytes a pixel of `size`; the last one is nobody's. */
+/** The picture's colours over grey, four bytes a pixel of `size`; the fourth is undefined. */
 export function createGuide(picture: RgbaPicture, size: Size): Buffer {
   return shrinkOrStretch(picture, size, 4);
 }
@@ -39,14 +38,14 @@ function boxSide(from: number, to: number): number {
 }
 
 /**
- * Bounds the rows that are in memory at once, and a box to the 256 pixels that the kernel can sum;
- * what is left to shrink is the triangle's.
+ * Bounds the rows that are in memory at once, and a box to the 256 pixels that the kernel can sum.
+ * The triangle does the rest of the shrinking.
  */
 const BOX_SIDE_MAX = 16;
 
 /**
- * Means of boxes of the picture, over grey where it is transparent.
- * @param strip memory for the rows of one row of boxes.
+ * Averages the picture in boxes, over grey where it is transparent.
+ * @param strip address for the picture's rows of one row of boxes.
  */
 function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRows {
   const { rgba, width, height, translucent } = picture;
@@ -54,7 +53,7 @@ function averageBoxes(picture: RgbaPicture, box: Size, strip: number): ColourRow
   return {
     width: Math.ceil(width / box.width),
     height: Math.ceil(height / box.height),
-    // The last box may be a part of one: then the rows stand for less than their whole pixels.
+    // The last box may be partial: then the rows cover less than their whole pixels.
     extent: { width: width / box.width, height: height / box.height },
     writeRow: (y, at) => {
       const top = y * box.height;

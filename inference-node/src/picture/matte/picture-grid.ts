@@ -1,18 +1,17 @@
-/** Which pixels of a picture lie in which cell of a coarser grid, as the kernels want it. */
-
+/** Maps the pixels of a picture to the cells of a coarser grid, in the form the kernels take. */
 import type { Size } from '../size.ts';
 import { type Borrow, borrowCopy } from './kernels.ts';
 
-/** Cells across and down; every cell has a pixel at least. */
+/** Cells across and down; every cell has at least one pixel. */
 export interface PictureGrid extends Size {
   readonly picture: Size;
-  /** Address: the first column of each cell of a row, and the end of the last. */
+  /** Address: the first column of each cell of a row, then the end of the last cell. */
   readonly starts: number;
-  /** Address: for each of a row's pixels its cell in the row of the grid. */
+  /** Address: for each pixel of a row its cell in the grid's row. */
   readonly cells: number;
 }
 
-/** @param size of the grid, no side longer than the picture's. */
+/** @param size of the grid; no side is longer than the picture's. */
 export function layGrid(borrow: Borrow, picture: Size, size: Size): PictureGrid {
   const starts = Int32Array.from({ length: size.width + 1 }, (_, cell) =>
     startOf(cell, picture.width, size.width),
@@ -29,7 +28,7 @@ export function layGrid(borrow: Borrow, picture: Size, size: Size): PictureGrid 
   };
 }
 
-/** Rows of the picture in a row of the grid, the last outside. */
+/** The picture's rows in a row of the grid; bottom is exclusive. */
 export function rowsOfCell(
   { height, picture }: PictureGrid,
   row: number,
@@ -42,7 +41,9 @@ export function cellOfRow({ height, picture }: PictureGrid, y: number): number {
   return Math.floor((y * height) / picture.height);
 }
 
-/** The first of a line's pixels that lie in a cell, and of the cell behind the last. */
+/**
+ * The first of a line's pixels that lies in `cell`; the number of pixels where `cell` is `cells`.
+ */
 function startOf(cell: number, pixels: number, cells: number): number {
   return Math.ceil((cell * pixels) / cells);
 }

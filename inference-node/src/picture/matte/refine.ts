@@ -1,15 +1,14 @@
 /**
- * From the mattes of models to the alpha of the picture: pure arithmetic over typed arrays, each
+ * Refines the mattes of models to the alpha of the picture: pure arithmetic over typed arrays, each
  * step a function of its own.
  *
- *   mattes (models' sizes) -> merge, at the working size -> the alpha of the colours, there ->
- *   guided filter there, its functions applied to the picture's own pixels -> (foreground.ts) ->
- *   compose.ts
+ *   mattes (models' sizes) -> merge, at the working size -> alpha from colours, at that size ->
+ *   guided filter at that size, its functions applied to the picture's own pixels ->
+ *   (foreground.ts) -> compose.ts
  *
- * Alpha is never rescaled per image: a model that is unsure gives a result that is unsure. What a
- * model is sure of stays as it is: the filter's answer counts by how unsure the matte is.
+ * Alpha is never rescaled per image: an unsure model gives an unsure result. What a model is sure
+ * of does not change: the filter's answer is weighted by how unsure the matte is.
  */
-
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { applyColours } from './colour-alpha.ts';
@@ -34,22 +33,23 @@ import { createGuide } from './model-input.ts';
 import { resample } from './resample.ts';
 import { overGrey } from './transparency.ts';
 
-/** Up to here the matte is worked on in the picture's own pixels: edges come out sharper. */
+/** Up to this size the working size is the picture's own: edges come out sharper. */
 const OWN_PIXELS_MAX = 2 * 1024 * 1024;
-/** Above, at this many: the work stops growing. */
+/** The working size of larger pictures, so that the work stops growing. */
 const WORKING_PIXELS_MAX = 1.5 * 1024 * 1024;
-/** Pixels a side of what is filtered at once: 0.4 MB of sums and functions, for a core's cache. */
+/** Side of a tile that is filtered at once: 0.4 MB of sums and functions fit a core's cache. */
 const TILE_PX = 96;
 /**
- * Pixels: the filter's windows reach as far as a model's blur does, which is a few pixels of its
- * input and so a share of the picture. A wider window haloes the hard edges of a small picture; at
- * most 8: with 12 and 16 thin things get halos in large ones too.
+ * The filter's radius relative to the long side: windows reach as far as a model's blur, which is a
+ * few pixels of its input and so a share of the picture. A wider window gives halos to hard edges
+ * of small pictures; with 12 and 16 pixels instead of RADIUS_MAX thin things get halos in large
+ * ones.
  */
 const RADIUS_SHARE = 1 / 128;
 const RADIUS_MIN = 2;
-/** Nearer than this to 0 and 255 a matte is left as it is. */
+/** Alpha nearer than this to 0 or 255 is not changed. */
 const CERTAIN = 5;
-/** The filter's answer counts in full from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
+/** The filter's answer has full weight from an alpha of 1 / BLEND to 1 - 1 / BLEND. */
 const BLEND = 4;
 
 /** One byte a pixel of the picture; the result is the caller's. */
@@ -68,7 +68,7 @@ export function refineMatte(mattes: readonly RoleMatte[], picture: RgbaPicture):
     const alpha = Uint8Array.from(bytesAt(source.alpha, merged.length));
     const result = upsample(alpha, size, picture);
     for (const tile of uncertainTiles(alpha, size)) {
-      // One pixel more each side: between the last function and the next is a part of the picture.
+      // One pixel more on each side: pixels between two tiles' functions need both.
       const models = filter.fit(source, expand(tile, 1, size));
       withMemory(borrow => applyAtFullSize(borrow, models, size, picture, tile, result));
     }
@@ -76,7 +76,7 @@ export function refineMatte(mattes: readonly RoleMatte[], picture: RgbaPicture):
   });
 }
 
-/** The merged matte, stretched and nothing more. */
+/** The merged matte, only stretched to the picture's size. */
 export function stretchMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
   const size = workingSize(picture);
   return upsample(mergeMattes(mattes, size), size, picture);
@@ -117,13 +117,14 @@ function isUncertain(alpha: Uint8Array, stride: number, tile: Region): boolean {
   for (let y = tile.top; y < tile.top + tile.height; y++) {
     const row = y * stride;
     for (let at = row + tile.left; at < row + tile.left + tile.width; at++) {
-      if (alpha[at] > CERTAIN && alpha[at] < 255 - CERTAIN) return true;
+      const value = alpha[at]!;
+      if (value > CERTAIN && value < 255 - CERTAIN) return true;
     }
   }
   return false;
 }
 
-/** For each of a line's pixels the two models it lies between, and the second one's share. */
+/** For each pixel of a line the two models that it lies between, and the share of the second. */
 interface Between {
   readonly from: number;
   readonly firsts: Int32Array;
@@ -132,8 +133,8 @@ interface Between {
 }
 
 /**
- * @param tileStart of the tile, in pixels of the working size, as `regionStart`.
- * @param scale pixels of the picture for each of the working size.
+ * @param tileStart in pixels of the working size, as is `regionStart`.
+ * @param scale pixels of the picture per pixel of the working size.
  */
 function placeBetween(
   tileStart: number,
@@ -157,7 +158,7 @@ function placeBetween(
   return { from, firsts, seconds, shares };
 }
 
-/** In place, over the part of the picture that the tile stands for. */
+/** Applies the models to the tile's part of the picture, in place. */
 function applyAtFullSize(
   borrow: Borrow,
   { region, at: models }: LinearModels,
@@ -181,14 +182,15 @@ function applyAtFullSize(
   const pixels = pixelsAt(pixelsAddress, count);
   const answers = bytesAt(alphaAddress, count);
   const rowBytes = region.width * VECTOR_BYTES;
+  // The arrays of `down` have one element per row.
   for (let y = 0; y < down.firsts.length; y++) {
     const from = (down.from + y) * width + across.from;
     const own = rgba.subarray(from, from + count);
     pixels.set(translucent ? own.map(overGrey) : own);
     answers.set(alpha.subarray(from, from + count));
-    const first = models + down.firsts[y] * rowBytes;
-    const second = models + down.seconds[y] * rowBytes;
-    kernels.mixModels(first, second, down.shares[y], row, region.width);
+    const first = models + down.firsts[y]! * rowBytes;
+    const second = models + down.seconds[y]! * rowBytes;
+    kernels.mixModels(first, second, down.shares[y]!, row, region.width);
     kernels.answerRow(
       row,
       firsts,

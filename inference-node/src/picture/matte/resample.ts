@@ -1,12 +1,11 @@
 /**
- * Resampling of 8-bit pixels by a triangle, along the rows first and then across them: the matte to
- * the picture's size, the picture to a model's size. It knows no file, codec or process.
+ * Resamples 8-bit pixels with a triangle, first along the rows, then across them: the matte to the
+ * picture's size, the picture to a model's size. It knows no file, codec or process.
  *
- * The kernel is widened by the factor of the shrink, so that nothing aliases; at the edges the taps
- * that lie outside are left out and the others scaled to sum 1 (the rule of Pillow's Resample.c).
- * Only the rows that the next new one still needs are kept.
+ * The triangle is widened by the factor of the shrink, so that nothing aliases; at the edges taps
+ * outside are dropped and the others scaled to sum 1 (the rule of Pillow's Resample.c). Only the
+ * rows that the next output row needs are kept.
  */
-
 import type { Size } from '../size.ts';
 import { type Borrow, borrowCopy, bytesAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
 
@@ -15,24 +14,24 @@ export interface Plane extends Size {
   readonly data: Uint8Array;
 }
 
-/** Pixels of four bytes, made row by row. */
+/** Pixels of four bytes, produced row by row. */
 export interface ColourRows extends Size {
-  /** What they stand for, in their own pixels, where the last column or row is a part of one. */
+  /** The size that they cover, in their own pixels; fractional where the last one is partial. */
   readonly extent: Size;
-  /** Writes row `y` at an address of the kernels' memory. Called once for each, in turn. */
+  /** Writes row `y` to an address of the kernels' memory. Called once per row, in order. */
   writeRow(y: number, at: number): void;
 }
 
 interface Axis {
-  /** Taps of each output pixel; those it does not need have weight 0. */
+  /** Taps per output pixel; unused ones have weight 0. */
   readonly taps: number;
   /** The first input pixel of each output pixel. */
   readonly starts: Int32Array;
-  /** Output pixel after output pixel. */
+  /** `taps` weights for each output pixel. */
   readonly weights: Float32Array;
 }
 
-/** @param extent what `from` pixels stand for: less than `from` where the last one is a part. */
+/** @param extent what `from` pixels cover: less than `from` where the last one is partial. */
 function createAxis(from: number, extent: number, to: number): Axis {
   const scale = extent / to;
   const reach = Math.max(1, scale);
@@ -53,12 +52,13 @@ function createAxis(from: number, extent: number, to: number): Axis {
   return { taps, starts, weights };
 }
 
-/** How the pixels of one kind get through the two passes. */
+/** The two passes for one kind of pixels. */
 interface Passes {
-  /** Of a source row. */
+  /** Bytes of a source row. */
   readonly sourceBytes: number;
-  /** Of a new pixel between the passes. */
+  /** Bytes of a pixel between the passes. */
   readonly floatBytes: number;
+  /** Bytes of a pixel of the result. */
   readonly resultBytes: number;
   writeSource(y: number, at: number): void;
   along(source: number, starts: number, weights: number, taps: number, out: number): void;
@@ -82,14 +82,15 @@ function resampleRows(from: Size, extent: Size, to: Size, passes: Passes): Buffe
     const rowAddresses = new Int32Array(kernels.memory.buffer, rowsAt, taps);
     const written = bytesAt(out, rowBytes);
     let rows = 0;
+    // `ring` has an address for each tap, `starts` an element for each row of the result.
+    const ringRow = (row: number) => ring[row % taps]!;
     for (let y = 0; y < to.height; y++) {
-      for (; rows < vertical.starts[y] + taps; rows++) {
+      const first = vertical.starts[y]!;
+      for (; rows < first + taps; rows++) {
         passes.writeSource(rows, source);
-        passes.along(source, starts, weights, horizontal.taps, ring[rows % taps]);
+        passes.along(source, starts, weights, horizontal.taps, ringRow(rows));
       }
-      for (let tap = 0; tap < taps; tap++) {
-        rowAddresses[tap] = ring[(vertical.starts[y] + tap) % taps];
-      }
+      for (let tap = 0; tap < taps; tap++) rowAddresses[tap] = ringRow(first + tap);
       passes.across(rowsAt, shares + 4 * y * taps, taps, out);
       result.set(written, y * rowBytes);
     }
@@ -101,7 +102,7 @@ function borrowRing(borrow: Borrow, rows: number, rowBytes: number): readonly nu
   return Array.from({ length: rows }, () => borrow(rowBytes));
 }
 
-/** Stretches a plane to `to`. The result is the caller's. */
+/** Resamples a plane to `to`. The result is the caller's. */
 export function resample({ data, ...size }: Plane, to: Size): Buffer {
   return resampleRows(size, size, to, {
     sourceBytes: size.width,
@@ -117,8 +118,8 @@ export function resample({ data, ...size }: Plane, to: Size): Buffer {
 }
 
 /**
- * Stretches colours to `to`. The result is the caller's.
- * @param channels of the result's pixels; the fourth is nobody's.
+ * Resamples colours to `to`. The result is the caller's.
+ * @param channels of the result's pixels; the fourth is undefined.
  */
 export function resampleColours(from: ColourRows, to: Size, channels: 3 | 4): Buffer {
   return resampleRows(from, from.extent, to, {

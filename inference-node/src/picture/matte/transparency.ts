@@ -1,14 +1,14 @@
-/** What stands under a transparent pixel of the input wherever a colour is needed there. */
+/** The colour under a transparent pixel of the input wherever one is needed. */
 
 /**
- * Middle grey. Colours hidden under a transparent pixel are arbitrary, and often the very
- * background that somebody cut away, so they are never shown. Grey stands out from dark and from
- * light subjects alike, and is the mean of what ISNet was trained on. A model's own mistakes there
- * cost nothing: the result's alpha is multiplied by the source's.
+ * Middle grey. Colours hidden under transparent pixels are arbitrary, often the very background
+ * that was cut away, so they are never used. Grey contrasts with dark and with light subjects, and
+ * is the mean of what ISNet was trained on. A model's mistakes there do no harm: the result's alpha
+ * is multiplied by the source's.
  */
 export const UNDER_TRANSPARENCY = 128;
 
-/** A pixel over grey, opaque. */
+/** Composites a pixel over grey. */
 export function overGrey(pixel: number): number {
   const alpha = pixel >>> 24;
   const grey = UNDER_TRANSPARENCY * (255 - alpha);

@@ -1,27 +1,26 @@
 /**
- * The colours that can be seen in a picture, carried on to where it is transparent (pull-push, as
- * in colour-alpha.ts). What lies hidden there is arbitrary, often the very background that somebody
- * cut away, and must not be taken for a neighbour of what is seen. Grey, which the models are shown
- * there, would be mixed into the subject's colour just the same.
+ * Extends the visible colours of a picture to where it is transparent (pull-push, as in
+ * colour-alpha.ts). The hidden colours there are arbitrary, often the very background that was cut
+ * away, and must not influence visible neighbours. Grey, which the models get there, would be mixed
+ * into the subject's colour too.
  */
-
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { type Borrow, bytesAt, kernels, pixelsAt, VECTOR_BYTES, withMemory } from './kernels.ts';
 import { cellOfRow, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 
-/** Opacities of the kernels' sums: of one opaque pixel. */
+/** What one opaque pixel adds to the opacities of the kernels' sums. */
 const OPAQUE = 255;
-/** Of what is carried on from a coarser level, beside one opaque pixel in the finer one. */
+/** Weight of a coarser level's colour relative to one opaque pixel of the finer level. */
 const COARSER_WEIGHT = 0.05 * OPAQUE;
 
-/** A plane of the grid's cells, a vector each; its colours are seen under the picture's own. */
+/** A plane of the grid's cells, one vector per cell; its colours lie beneath the picture. */
 export interface VisibleColours {
   readonly grid: PictureGrid;
   readonly at: number;
 }
 
-/** Undefined where nothing can be seen through. The result lives as long as what it borrowed. */
+/** Undefined: the picture is opaque. The result lives as long as the memory that it borrowed. */
 export function carryVisible(
   borrow: Borrow,
   picture: RgbaPicture,
@@ -35,9 +34,9 @@ export function carryVisible(
 }
 
 /**
- * Lays pixels of a row of the picture over the colours beneath, in place: what is opaque stays as
- * it is. The opacity is kept.
- * @param pixels address of `count` pixels, the first that of column `left`.
+ * Composites pixels of a row of the picture over the colours beneath, in place. Opaque pixels and
+ * all opacities stay unchanged.
+ * @param pixels address of `count` pixels from column `left` on.
  */
 export function layOver(
   { grid, at }: VisibleColours,
@@ -64,18 +63,20 @@ function sumVisible(borrow: Borrow, picture: RgbaPicture, grid: PictureGrid, at:
   }
 }
 
-/** From sums to means, from one cell for the whole picture down to the grid, in place. */
+/** Turns sums into means, and fills empty cells from coarser grids, in place. */
 function carryOn(borrow: Borrow, { width, height }: Size, at: number): void {
-  const levels = [{ width, height, at }];
-  while (Math.max(levels[0].width, levels[0].height) > 1) {
-    const [fine] = levels;
+  const finest = { width, height, at };
+  const levels = [finest];
+  for (let fine = finest; Math.max(fine.width, fine.height) > 1; ) {
     const half = { width: Math.ceil(fine.width / 2), height: Math.ceil(fine.height / 2) };
     const coarse = { ...half, at: borrow(half.width * half.height * VECTOR_BYTES) };
     kernels.sumCells(fine.at, fine.width, fine.height, coarse.at);
     levels.unshift(coarse);
+    fine = coarse;
   }
-  for (const [index, level] of levels.entries()) {
-    const coarser = index === 0 ? 0 : levels[index - 1].at;
+  let coarser = 0;
+  for (const level of levels) {
     kernels.carryOn(level.at, level.width, level.height, coarser, COARSER_WEIGHT);
+    coarser = level.at;
   }
 }

@@ -1,4 +1,4 @@
-/** Those who wait for a picture worker: sync before async, each in order of arrival. */
+/** The queue for picture workers: sync before async, each in order of arrival. */
 
 export interface Waiting<Value> {
   readonly sinceMs: number;
@@ -14,13 +14,13 @@ export class LeaseQueue<Value> {
     return this.#waiting.sync.size + this.#waiting.async.size;
   }
 
-  /** Settles when the caller is taken out and settled; rejects with the signal's reason. */
+  /** Settles when the entry is taken out and settled; rejects with the signal's reason. */
   wait(priority: 'sync' | 'async', signal: AbortSignal): Promise<Value> {
-    const line = this.#waiting[priority];
+    const queue = this.#waiting[priority];
     return new Promise((resolve, reject) => {
       const leave = () => {
         signal.removeEventListener('abort', onAbort);
-        line.delete(waiting);
+        queue.delete(waiting);
       };
       const onAbort = () => {
         leave();
@@ -38,22 +38,22 @@ export class LeaseQueue<Value> {
         },
       };
       signal.addEventListener('abort', onAbort);
-      line.add(waiting);
+      queue.add(waiting);
     });
   }
 
-  /** The next one, out of the line. */
+  /** Removes and returns the next entry. */
   shift(): Waiting<Value> | undefined {
-    for (const line of [this.#waiting.sync, this.#waiting.async]) {
-      for (const waiting of line) {
-        line.delete(waiting);
+    for (const queue of [this.#waiting.sync, this.#waiting.async]) {
+      for (const waiting of queue) {
+        queue.delete(waiting);
         return waiting;
       }
     }
     return undefined;
   }
 
-  /** Everybody, out of the line. */
+  /** Removes and returns all entries. */
   drain(): Waiting<Value>[] {
     const all = [...this.#waiting.sync, ...this.#waiting.async];
     this.#waiting.sync.clear();

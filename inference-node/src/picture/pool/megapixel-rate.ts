@@ -1,11 +1,11 @@
-/** Milliseconds a megapixel over the last pictures. */
+/** Milliseconds per megapixel over the last pictures. */
 import type { Size } from '../size.ts';
 
-/** What the past weighs against the newest picture: nine tenths are forgotten after ten. */
+/** Weight of earlier pictures at each new one: nine tenths are forgotten after ten pictures. */
 const WEIGHT_OF_PAST = 0.8;
 
 /**
- * Time over pixels, both summed: a tiny picture, all overhead, does not pass for a slow megapixel.
+ * Sum of times over sum of pixels, so that a tiny picture, all overhead, is not a slow megapixel.
  */
 export class MegapixelRate {
   #ms = 0;
@@ -37,7 +37,7 @@ export class FormatRates<F> {
     rate.add(ms, size);
   }
 
-  /** Milliseconds a megapixel of each format so far. */
+  /** Milliseconds per megapixel of each format so far. */
   byFormat(): ReadonlyMap<F, number> {
     return new Map([...this.#byFormat].map(([format, rate]) => [format, rate.msPerMegapixel]));
   }

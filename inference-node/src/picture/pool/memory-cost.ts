@@ -1,10 +1,10 @@
 /**
- * The greatest memory that a picture takes in its worker and in the programs this starts, for
- * whoever decides how many may be in at once. Pure.
+ * The peak memory that a picture takes in its worker and in the programs that the worker starts.
+ * Admission decides by it how many pictures may be in a node at once. Pure.
  *
- * Measured with bench/formats.ts on a cut-out portrait, of inputs at 35 MP, of results at 12, 35
- * and 100 MP, above an idle worker's 0.1 GB, and rounded up. A result's figure holds the decoded
- * pixels (4 bytes each) and the matte. Per pixel it falls where large pictures are coded in parts.
+ * Measured with bench/formats.ts on a cut-out portrait, inputs at 35 MP, results at 12, 35 and 100
+ * MP, above an idle worker's 0.1 GB, and rounded up. A result's figure includes the decoded pixels
+ * (4 bytes each) and the matte. It falls per pixel where large pictures are coded in parts.
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { WASM_PIXELS_MAX } from '../jxl-limit.ts';
@@ -18,8 +18,8 @@ interface Band {
 const ANY_SIZE = Number.POSITIVE_INFINITY;
 
 /**
- * Worst of their kinds: progressive JPEG; 16-bit PNG in numbered colours; lossless WebP; AVIF of 10
- * bits in a high dynamic range; JPEG XL above the limit of WebAssembly by djxl.
+ * The worst case of each: progressive JPEG; 16-bit PNG in numbered colours; lossless WebP; AVIF of
+ * 10 bits in a high dynamic range; JPEG XL above the limit of WebAssembly by djxl.
  */
 export const DECODE_MEMORY: Readonly<Record<InputFormat, readonly Band[]>> = {
   jpeg: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 11 }],
@@ -49,7 +49,7 @@ export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   ],
 };
 
-/** Results that are the matte alone, in one channel and without loss. */
+/** Results that are only the matte, lossless in one channel. */
 export const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   png: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 8 }],
   webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 23 }],
@@ -57,7 +57,9 @@ export const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   jxl: ENCODE_MEMORY.jxl,
 };
 
-/** Of the largest picture up to that size: where parts begin a larger one takes less. */
+/**
+ * The most for any picture up to that size: where coding in parts begins a larger one takes less.
+ */
 function bytesIn(bands: readonly Band[], pixels: number): number {
   let most = 0;
   for (const { pixelsMax, bytesPerPixel } of bands) {
@@ -68,7 +70,7 @@ function bytesIn(bands: readonly Band[], pixels: number): number {
 }
 
 export interface PictureCost {
-  /** Undefined: not known yet, the costliest. */
+  /** Undefined: not known yet, counted as the costliest. */
   readonly inputFormat: InputFormat | undefined;
   readonly outputFormat: OutputFormat;
   readonly resultKind: 'cutout' | 'mask';

@@ -1,9 +1,9 @@
 /**
- * The pool of picture workers: a fixed number of processes, each with one image at most, and the
- * line of those who wait for one. A worker that ends is replaced at once; only one that cannot even
- * start waits, longer each time, so that a broken installation does not become a fork bomb. The
- * place of one that was killed and does not die stays empty until it does: it keeps its memory.
- * With more than half of the places lost so the pool has failed, and the node must go.
+ * The pool of picture workers: a fixed number of processes with at most one image each, and the
+ * queue for them. A worker that ends is replaced at once; after one that could not start there is a
+ * delay, longer each time, so that a broken installation does not become a fork bomb. The place of
+ * one that was killed and does not die stays empty until it does: it still has its memory. When
+ * more than half of the places are lost that way the pool has failed, and the node must end.
  */
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
@@ -38,22 +38,20 @@ import {
   WorkerProcess,
 } from './worker-process.ts';
 
-/**
- * Before the next attempt, after each worker in a row that did not become ready; the last repeats.
- */
+/** Delays after each worker in a row that did not become ready; the last one repeats. */
 const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
 /**
- * Workers in a row that died before they were ready, with none that lives: whoever waits is told,
- * so that its job is tried elsewhere in place of waiting for a worker that may never come.
+ * Workers in a row that died before they were ready while none lives: then waiting images are
+ * refused, so that their jobs are tried elsewhere instead of waiting for a worker in vain.
  */
 const FAILED_STARTS_MAX = 3;
 
-/** Of the places, before the pool fails: a disk that hangs, or a kernel at fault, takes them all. */
+/** Share of stuck workers at which the pool fails: a disk or kernel at fault takes them all. */
 const STUCK_SHARE_MAX = 0.5;
 
 export interface PicturePoolOptions {
   readonly workers: number;
-  /** The workers' whole environment, but for what this room sets itself. */
+  /** The workers' whole environment, except for what the pool sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
   readonly limits?: Partial<WorkerLimits>;
@@ -82,7 +80,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
   readonly #options: PicturePoolOptions;
   readonly #limits: WorkerLimits;
   readonly #log: Logger;
-  /** By place; undefined while a restart is waited for. */
+  /** By place; undefined until a delayed restart. */
   readonly #workers: (WorkerProcess | undefined)[];
   readonly #leases = new Set<WorkerLease>();
   readonly #queue = new LeaseQueue<PictureLease>();
@@ -198,7 +196,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
     const place = this.#workers.indexOf(worker);
     this.#report(place, end, exit);
     if (end !== 'start' || this.#closing) return;
-    // Only the first workers' failure is the pool's; afterwards nobody waits for this promise.
+    // Only the first workers decide whether the pool opens; later the promise is already settled.
     this.#started.reject(new Error(`a picture worker did not start (${describeExit(exit)})`));
     this.#failedStarts += 1;
     if (this.#failedStarts >= FAILED_STARTS_MAX && !this.#workers.some(other => other?.started)) {
@@ -258,7 +256,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
     this.#restarts.add(restart);
   }
 
-  /** A lease has ended: its worker is on its way back, or gone. */
+  /** A lease has ended: its worker becomes idle again, or ends. */
   forget(lease: WorkerLease): void {
     this.#leases.delete(lease);
   }
@@ -301,7 +299,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
     this.#empty.resolve();
   }
 
-  /** `exit`: of one that ended by itself. */
+  /** @param exit of a process that ended by itself. */
   #report(place: number, end: PictureWorkerEnd, exit: ChildExit | undefined): void {
     const fields = { place, end, code: exit?.code, signal: exit?.signal, err: exit?.error };
     switch (end) {
@@ -315,7 +313,7 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
         this.#log.warn(fields, 'picture worker killed at its budget');
         break;
       case 'stalled':
-        this.#log.error(fields, 'picture worker stood still and was killed');
+        this.#log.error(fields, 'picture worker stalled and was killed');
         break;
       default:
         this.#log.error(fields, 'picture worker died');
@@ -359,7 +357,9 @@ class WorkerLease implements PictureLease {
     const { size, timings } = head;
     const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
     this.#pool.noteEncode(choices.outputFormat, size, finishMs);
-    return { file: parts[0], ...size, ...timings };
+    const [file] = parts;
+    if (file === undefined) throw new Error('a finished picture without its file');
+    return { file, ...size, ...timings };
   }
 
   release(): void {

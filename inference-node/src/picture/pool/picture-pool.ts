@@ -8,9 +8,9 @@ import type { Size } from '../size.ts';
 export interface DecodeRequest {
   /** The whole file. */
   readonly file: Buffer;
-  /** What the caller declared, oriented or not; a larger image is PROCESSING_FAILED. */
+  /** The size that the caller declared, oriented or not; a larger image is PROCESSING_FAILED. */
   readonly declared: Size | undefined;
-  /** Sizes at which the plan's models want the picture. */
+  /** Input sizes of the plan's models. */
   readonly modelInputs: readonly Size[];
 }
 
@@ -33,7 +33,7 @@ export interface MattePart {
 }
 
 export interface FinishRequest extends FinishChoices {
-  /** Of the plan's models that ran, at least one subject. */
+  /** From the plan's models that ran, at least one of them a subject. */
   readonly mattes: readonly MattePart[];
 }
 
@@ -45,7 +45,7 @@ export interface FinishedPicture extends Size, FinishTimings {
  * One worker, held for one image from decode to encode. Errors: ContractError
  * UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED (the image's fault, not
  * retryable: also a time or memory budget exceeded), NODE_INCAPABLE (codec not here),
- * PICTURE_WORKER_LOST (died, and not by a budget, or stood still).
+ * PICTURE_WORKER_LOST (died, and not by a budget, or stalled).
  */
 export interface PictureLease {
   readonly waitMs: number;
@@ -58,24 +58,26 @@ export interface PictureLease {
 export interface PictureCapabilities {
   readonly inputFormats: readonly InputFormat[];
   readonly outputFormats: readonly OutputFormat[];
-  /** Of a JPEG XL input or output on this node; 0: none. */
+  /** Largest JPEG XL input or output on this node; 0: none. */
   readonly jxlPixelsMax: number;
 }
 
 export interface PicturePoolSnapshot {
   /** failed: more than half of the workers are stuck; the node must go. */
   readonly state: 'ready' | 'failed';
-  /** Of a pool that failed: why, in one line. */
+  /** Why the pool failed, in one line. */
   readonly failure: string | undefined;
   readonly workers: number;
-  /** Killed, and their processes do not die: their places stay empty until they do. */
+  /**
+   * Workers that were killed and whose processes do not die: their places stay empty until then.
+   */
   readonly workersStuck: number;
   readonly busy: number;
   readonly waiting: number;
   /** Running means, ms; 0: none yet. Encoding includes refinement. */
   readonly decodeMsPerMegapixel: number;
   readonly encodeMsPerMegapixel: number;
-  /** The same by format, of those worked on so far. */
+  /** The same by format, for the formats processed so far. */
   readonly decodeRates: ReadonlyMap<InputFormat, number>;
   readonly encodeRates: ReadonlyMap<OutputFormat, number>;
 }
@@ -98,11 +100,11 @@ export interface PicturePool {
 }
 
 /**
- * Why a worker's process ended or was killed, counted then. start: before it was ready. idle: without an image in it. image:
- * under one, by itself or by an outsider. time_budget, memory_budget: killed, its image cost too
- * much. stalled: killed, it stood still under an image. abandoned: killed, its image was given up
- * while it worked. recycled: replaced, it had grown too large or a codec in it was broken. closed:
- * the pool was closed.
+ * Why a worker's process ended or was killed. start: before it was ready. idle: without an image.
+ * image: during an image, by itself or by an outsider. time_budget, memory_budget: killed, its
+ * image cost too much. stalled: killed, it made no progress with an image. abandoned: killed, its
+ * image was given up while it worked. recycled: replaced, it had grown too large or a codec in it
+ * was broken. closed: the pool was closed.
  */
 export const PICTURE_WORKER_ENDS = [
   'start',
@@ -123,13 +125,13 @@ export interface PictureProcess {
   /** 0 to workers - 1, stable over restarts. */
   readonly place: number;
   readonly pid: number;
-  /** Undefined where the platform does not tell (no /proc). */
+  /** Undefined where the platform does not say (no /proc). */
   readonly residentBytes: number | undefined;
 }
 
-/** A pool of processes: what metrics and tests see besides. */
+/** A pool of processes, with what metrics and tests read. */
 export interface WorkerPicturePool extends PicturePool {
   ends(): PictureWorkerEnds;
-  /** The living workers, with those that are killed and do not die. */
+  /** The living workers, and those that were killed and do not die. */
   processes(): PictureProcess[];
 }

@@ -1,19 +1,18 @@
 /**
- * The pool's side of one picture worker: a process that has at most one image, and what is asked of
- * it.
+ * The pool's side of one picture worker: a process with at most one image, and its calls.
  *
  *   starting ──ready──► idle ──lease──► leased ──release──► settling ──settled──► idle
  *
  *   starting  loads and warms its codecs, START_TIMEOUT_MS at most
- *   leased    one image; a call (decode, finish) runs in it or none does. While one runs its
- *             budgets are watched every WATCH_INTERVAL_MS
- *   settling  lets the image's memory go, SETTLE_TIMEOUT_MS at most
- *   ending    from any: it was killed. Its image is lost now; its process may take longer to go
+ *   leased    one image; at most one call (decode, finish) runs. While it runs its budgets are
+ *             checked every WATCH_INTERVAL_MS
+ *   settling  frees the image's memory, SETTLE_TIMEOUT_MS at most
+ *   ending    from any: it was killed. Its image is lost now; its process may end later
  *   stuck     from ending: its process does not die, KILL_WAIT_MAX_MS after the kill
- *   ended     from any: its process is gone. There is no way back; the pool starts another
+ *   ended     from any: its process is gone. Final; the pool starts another worker
  *
- * Native code has no cancel: whatever must stop is killed. A stuck process keeps its memory, so
- * that the pool starts none in its place until it is gone.
+ * Native code cannot be cancelled, only killed. A stuck process keeps its memory, so the pool
+ * starts no worker in its place until it is gone.
  */
 import { fileURLToPath } from 'node:url';
 import { ContractError } from '#contract/errors.ts';
@@ -35,9 +34,9 @@ import type { PictureWorkerEnd } from './picture-pool.ts';
 
 const PROGRAM = fileURLToPath(new URL('../worker/picture-worker.ts', import.meta.url));
 
-/** Spawn to ready is 0.4 s on an idle machine of 2 cores; this is for one that is far from idle. */
+/** Spawn to ready takes 0.4 s on an idle machine of 2 cores; this allows for a very busy one. */
 const START_TIMEOUT_MS = 60_000;
-/** A collection of an almost empty heap. */
+/** Settling is the collection of an almost empty heap. */
 const SETTLE_TIMEOUT_MS = 10_000;
 /**
  * An idle worker above this is replaced. After any photo it is at 95 to 120 MB; only JPEG XL leaves
@@ -54,9 +53,9 @@ const ALLOCATOR_ENV = {
   MALLOC_MMAP_THRESHOLD_: String(256 * 1024),
   MALLOC_TRIM_THRESHOLD_: String(1024 * 1024),
 } as const;
-/** libuv's threads run the codecs: one image at a time, and its header beside it. */
+/** libuv's threads run the codecs: one image at a time, and the reading of its header. */
 const THREADS_ENV = { UV_THREADPOOL_SIZE: '2' } as const;
-/** Pixels are outside V8's heap: it needs little, and the worker says when it is collected. */
+/** Pixels are outside V8's heap: it needs little, and the worker decides when to collect. */
 const EXEC_ARGV = ['--expose-gc', '--max-old-space-size=128', '--max-semi-space-size=2'];
 
 export interface WorkerLimits {
@@ -65,7 +64,7 @@ export interface WorkerLimits {
   readonly residentBytes: Budget;
   readonly idleResidentBytesMax: number;
   readonly startTimeoutMs: number;
-  /** From a kill until its process counts as stuck. */
+  /** Time from a kill until the process counts as stuck. */
   readonly killWaitMaxMs: number;
 }
 
@@ -79,13 +78,13 @@ export const WORKER_LIMITS: WorkerLimits = {
 };
 
 export interface WorkerListener {
-  /** It can be leased: it has started, or it has settled after an image. */
+  /** The worker can be leased: it has started, or has settled after an image. */
   onIdle(worker: WorkerProcess): void;
-  /** It was killed, or ended by itself: no image comes out of it any more. Called once. */
+  /** The worker was killed, or ended by itself: it returns no image any more. Called once. */
   onEnd(worker: WorkerProcess, end: PictureWorkerEnd, exit: ChildExit | undefined): void;
   /** Its process is gone. Called once, after onEnd. */
   onGone(worker: WorkerProcess): void;
-  /** It was killed and does not die. Called at most once, between onEnd and onGone. */
+  /** The worker was killed and does not die. Called at most once, between onEnd and onGone. */
   onStuck(worker: WorkerProcess, pid: number): void;
   /** A line that its process wrote to standard output or error. */
   onOutput(worker: WorkerProcess, line: string): void;
@@ -98,18 +97,18 @@ export interface WorkerProcessOptions {
 
 type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ending' | 'stuck' | 'ended';
 
-/** Its process may be there. */
+/** States after its end; its process may still exist. */
 const OVER: readonly WorkerState[] = ['ending', 'stuck', 'ended'];
 
 type AnswerKind = 'decoded' | 'finished';
 type Answer<Kind extends AnswerKind> = Frame<Extract<FromPictureWorker, { kind: Kind }>>;
 
-/** A decode or a finish that runs. */
+/** A running decode or finish. */
 interface Call {
   readonly kind: AnswerKind;
   readonly signal: AbortSignal;
   readonly startedMs: number;
-  /** Of the process when the call began. */
+  /** Processor time of the process when the call began. */
   readonly cpuBeforeMs: number | undefined;
   readonly resolve: (frame: Frame<FromPictureWorker>) => void;
   readonly reject: (reason: unknown) => void;
@@ -121,9 +120,9 @@ export class WorkerProcess {
   readonly #child: Child<FromPictureWorker>;
   #state: WorkerState = 'starting';
   #call: Call | undefined;
-  /** Of the image it has: 0 until its header was read. */
+  /** Size of its image; 0 until the header was read. */
   #megapixels = 0;
-  /** Why it was ended; undefined while it lives. */
+  /** Why it ended; undefined while it lives. */
   #end: PictureWorkerEnd | undefined;
   #timer: NodeJS.Timeout | undefined;
   #watch: NodeJS.Timeout | undefined;
@@ -152,7 +151,7 @@ export class WorkerProcess {
     return this.#child.exited ? undefined : this.#child.pid;
   }
 
-  /** It has been ready, and lives. */
+  /** It became ready, and lives. */
   get started(): boolean {
     return this.#state !== 'starting' && !OVER.includes(this.#state);
   }
@@ -178,8 +177,8 @@ export class WorkerProcess {
   }
 
   /**
-   * Asks for a decode or a finish. Rejects with the worker's ContractError, with PROCESSING_FAILED
-   * over a budget, PICTURE_WORKER_LOST where it died or stood still, and with the signal's reason,
+   * Requests a decode or a finish. Rejects with the worker's ContractError, with PROCESSING_FAILED
+   * over a budget, PICTURE_WORKER_LOST where it died or stalled, and with the signal's reason,
    * which ends it.
    */
   ask<Kind extends AnswerKind>(
@@ -201,7 +200,7 @@ export class WorkerProcess {
     return promise as Promise<Answer<Kind>>;
   }
 
-  /** The image is done with. Where a call still runs, the process goes with it. */
+  /** The image is finished. If a call still runs the process is killed. */
   release(): void {
     if (this.#state !== 'leased') return;
     if (this.#call !== undefined) {
@@ -213,7 +212,7 @@ export class WorkerProcess {
     void this.#child.send({ kind: 'release' } satisfies ToPictureWorker);
   }
 
-  /** Kills it. Its image is lost at once, however long its process takes to go. */
+  /** Kills it. Its image is lost at once, however long its process takes to end. */
   end(cause: PictureWorkerEnd): void {
     if (OVER.includes(this.#state)) return;
     this.#state = 'ending';
@@ -243,7 +242,7 @@ export class WorkerProcess {
   }
 
   #onFrame(frame: Frame<FromPictureWorker>): void {
-    // What it said before it was ended is of no use any more.
+    // It was ended: what it sent before no longer counts.
     if (this.#end !== undefined) return;
     const { head } = frame;
     switch (head.kind) {
@@ -284,7 +283,7 @@ export class WorkerProcess {
     this.#listener.onGone(this);
   }
 
-  /** Also one that closed its socket by itself and does not end. */
+  /** Called also for a process that closed its socket by itself and does not end. */
   #onStuck(): void {
     const before = this.#state;
     this.#state = 'stuck';
@@ -303,7 +302,7 @@ export class WorkerProcess {
     if (cpuUsedMs > budgetFor(cpuMs, this.#megapixels)) {
       this.end('time_budget');
     } else if (performance.now() - call.startedMs > budgetFor(wallMs, this.#megapixels)) {
-      // Without its processor time nothing speaks for the image.
+      // Without processor time it is unknown whether the image is at fault: assume so.
       this.end(cpuNowMs === undefined ? 'time_budget' : 'stalled');
     } else if (resident > budgetFor(residentBytes, this.#megapixels)) {
       this.end('memory_budget');
@@ -317,7 +316,7 @@ export class WorkerProcess {
       case 'memory_budget':
         return new ContractError('PROCESSING_FAILED', 'the image takes too much memory to process');
       case 'stalled':
-        return new ContractError('PICTURE_WORKER_LOST', 'the picture worker stood still');
+        return new ContractError('PICTURE_WORKER_LOST', 'the picture worker stalled');
       case 'closed':
         return new ContractError('NODE_UNAVAILABLE', 'the node is shutting down');
       default:
@@ -326,7 +325,7 @@ export class WorkerProcess {
   }
 }
 
-/** Why one ended that nobody killed. */
+/** Why a worker ended by itself. */
 function endIn(state: WorkerState): PictureWorkerEnd {
   if (state === 'starting') return 'start';
   return state === 'leased' ? 'image' : 'idle';

@@ -1,24 +1,24 @@
 /**
- * How long an image admitted now waits for a picture worker, by what the node has measured: each
- * worker's rest, then the line in its order. Pure.
+ * Estimates how long an image admitted now waits for a picture worker, from what the node measured:
+ * what is left of the images in the workers, then the queue in its order. Pure.
  */
 
 /**
- * Of the time an image has been in a worker, what is left at least: one that outlasts the mean of
- * its size and format is not over at once. Estimates that ran out attracted images to just those
- * nodes, and made the p99 of waiting in a simulated fleet of 50 at 0.9 load 1.7 times an ideal
- * queue's instead of 1.15 (bench/dispatch-simulator).
+ * Least remaining time as a share of the time an image has been in its worker: an image that
+ * exceeds the mean of its size and format is not over at once. Estimates that ran out attracted
+ * images to just those nodes, and made the p99 of waiting in a simulated fleet of 50 at 0.9 load
+ * 1.7 times an ideal queue's instead of 1.15 (bench/dispatch-simulator).
  */
 const OVERRUN_SHARE = 0.2;
 
 export interface HeldWorker {
-  /** Since the image came into the worker. */
+  /** Time since the image entered the worker. */
   readonly elapsedMs: number;
-  /** What its size and format let expect, from first to last. */
+  /** Total time expected for its size and format. */
   readonly expectedMs: number;
 }
 
-/** @param waitingMs what each image in the line is expected to take. */
+/** @param waitingMs the time expected for each image in the queue, in order. */
 export function workerWaitMs(
   workers: number,
   held: readonly HeldWorker[],
@@ -28,6 +28,9 @@ export function workerWaitMs(
     Math.max(OVERRUN_SHARE * elapsedMs, expectedMs - elapsedMs),
   );
   while (freeInMs.length < workers) freeInMs.push(0);
-  for (const ms of waitingMs) freeInMs[freeInMs.indexOf(Math.min(...freeInMs))] += ms;
+  for (const ms of waitingMs) {
+    const soonestMs = Math.min(...freeInMs);
+    freeInMs[freeInMs.indexOf(soonestMs)] = soonestMs + ms;
+  }
   return Math.min(...freeInMs);
 }

@@ -1,4 +1,4 @@
-/** A decoded picture and a model's matte to the result file. */
+/** Makes the result file from a decoded picture and the models' mattes. */
 import { ContractError } from '#contract/errors.ts';
 import { encodePixels } from '../codecs/encode.ts';
 import type { RawPixels } from '../codecs/raw-pixels.ts';
@@ -17,7 +17,7 @@ export interface FinishedFile {
 }
 
 /**
- * The picture's pixels become the cut-out's: they are of no use after it.
+ * The picture's pixels are overwritten.
  * @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED
  */
 export async function finishPicture(
@@ -33,7 +33,7 @@ export async function finishPicture(
   }
   const startedMs = performance.now();
   const alpha = refinement ? refineMatte(mattes, picture) : stretchMatte(mattes, picture);
-  // A mask has no colours; and it is by the model's alpha that background was mixed in, not by the
+  // A mask has no colours. The model's alpha is what the background was mixed in with, not the
   // file's own.
   if (resultKind === 'cutout' && foregroundEstimation) estimateForeground(picture, alpha);
   multiplySourceAlpha(alpha, picture);

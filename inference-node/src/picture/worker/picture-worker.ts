@@ -1,7 +1,6 @@
 /**
- * The program of a picture worker's process: one image at a time, from the file's bytes to the
- * result's. The full-size pixels never leave it. The pool starts it, watches its budgets and ends
- * it.
+ * The program of a picture worker: one image at a time, from the file's bytes to the result's. The
+ * full-size pixels never leave its process. The pool starts it, watches its budgets and ends it.
  */
 import { writeFileSync } from 'node:fs';
 import { flushCompileCache } from 'node:module';
@@ -18,33 +17,33 @@ import { finishPicture } from './finish.ts';
 import { warmUp } from './warm-up.ts';
 
 const CAUSE_LENGTH_MAX = 500;
-/** Pixels and files live outside V8's heap, which therefore sees no reason to collect them. */
+/** Pixels and files live outside V8's heap, so V8 has no reason to collect them by itself. */
 const COLLECT_AFTER_BYTES = 32 * 1024 * 1024;
 
 /**
- * Of -1000 to 1000. Out of memory, the kernel should take a worker, not the node or its engines.
+ * From -1000 to 1000: out of memory, the kernel should kill a worker, not the node or its engines.
  */
 const OOM_SCORE_ADJUSTMENT = '500';
 
 /**
- * Niceness. Where engines and workers share the cores an engine goes first: its threads wait for
- * each other at every operator, so a moment taken from one is taken from all. With 512x512 PNGs a
- * saturated node reached 0.93 of the bare model's throughput at the same priority and 0.96 so (2
- * cores of an AMD EPYC, isnet in fp32).
+ * Niceness. Where engines and workers share the cores engines go first: an engine's threads wait
+ * for each other at every operator, so a delay of one delays all. With 512x512 PNGs a saturated
+ * node reached 0.93 of the bare model's throughput at equal priority and 0.96 with this (2 cores of
+ * an AMD EPYC, isnet in fp32).
  */
 const PRIORITY = 10;
 
 let picture: DecodedFile | undefined;
 let bytesSinceCollection = 0;
 
-// Before the codecs' threads are made: they inherit it.
+// Before the codecs' threads start: they inherit it.
 setPriority(PRIORITY);
-offerToOomKiller();
+preferForOomKiller();
 
-/** Frames are served one after the other, and none before the codecs are warm. */
+/** Frames are served one after the other, the first once the codecs are warm. */
 let served: Promise<void> = warmUp()
   .then(() => reply({ kind: 'ready' }))
-  // Node keeps what was compiled when a process exits; this one will be killed.
+  // Node saves compiled code when a process exits; this one will be killed.
   .then(flushCompileCache);
 
 const channel = serveParent<ToPictureWorker>(frame => {
@@ -62,8 +61,9 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
       return;
     }
     for (const part of frame.parts) bytesSinceCollection += part.length;
-    if (frame.head.kind === 'decode') await decode(frame.head, frame.parts[0]);
-    else await finish(frame.head, frame.parts);
+    const { head, parts } = frame;
+    if (head.kind === 'decode') await decode(head, requirePart(parts, 0));
+    else await finish(head, parts);
   } catch (error) {
     picture = undefined;
     await reply(describeFailure(error));
@@ -92,19 +92,26 @@ async function finish(
 ): Promise<void> {
   if (picture === undefined) throw new Error('a finish without a decoded picture');
   const { width, height } = picture;
-  const given = mattes.map(({ size, role }, index) => ({ alpha: alphas[index], ...size, role }));
+  const given = mattes.map(({ size, role }, index) => {
+    return { alpha: requirePart(alphas, index), ...size, role };
+  });
   const { file, timings } = await finishPicture(picture, given, choices);
   picture = undefined;
   bytesSinceCollection += width * height + file.length;
   await reply({ kind: 'finished', size: { width, height }, timings }, [file]);
 }
 
+function requirePart(parts: readonly Buffer[], index: number): Buffer {
+  const part = parts[index];
+  if (part === undefined) throw new Error(`a message without its part ${index}`);
+  return part;
+}
+
 async function settle(): Promise<void> {
   picture = undefined;
   if (bytesSinceCollection >= COLLECT_AFTER_BYTES) {
     bytesSinceCollection = 0;
-    // Before: the frame that ended the image gets out of reach. After: what native code lent is
-    // freed.
+    // Before: the frame that ended the image becomes unreachable. After: native memory is freed.
     await nextTurn();
     globalThis.gc?.();
     await nextTurn();
@@ -120,16 +127,16 @@ function describeFailure(error: unknown): FromPictureWorker {
     return { kind: 'failed', code: 'NODE_FAULT', detail, cause: cause.slice(0, CAUSE_LENGTH_MAX) };
   }
   const { code, message: detail, cause } = error;
-  const said = cause instanceof Error ? cause.message : cause === undefined ? cause : String(cause);
-  const line = said?.replaceAll(/\s*\n\s*/g, ' ').slice(0, CAUSE_LENGTH_MAX);
+  const text = cause instanceof Error ? cause.message : cause === undefined ? cause : String(cause);
+  const line = text?.replaceAll(/\s*\n\s*/g, ' ').slice(0, CAUSE_LENGTH_MAX);
   return { kind: 'failed', code, detail, cause: line };
 }
 
-function offerToOomKiller(): void {
+function preferForOomKiller(): void {
   try {
     writeFileSync('/proc/self/oom_score_adj', OOM_SCORE_ADJUSTMENT);
   } catch (error) {
-    // Not on Linux, or under a /proc that may not be written: then the kernel chooses as it will.
+    // Not on Linux, or /proc is not writable: then the kernel decides by itself.
     const { code } = error as NodeJS.ErrnoException;
     if (code !== 'ENOENT' && code !== 'EACCES' && code !== 'EROFS') throw error;
   }

@@ -1,8 +1,6 @@
 /**
- * Takes a small picture through every stage, so that the first real one does not pay for the
- * loading.
+ * Runs a small picture through every stage, so that the first real one does not wait for loading.
  */
-
 import { decodeFile } from '../codecs/decode.ts';
 import { encodePixels } from '../codecs/encode.ts';
 import { createModelInput } from '../matte/model-input.ts';
@@ -20,7 +18,7 @@ export async function warmUp(): Promise<void> {
   const modelSize = { width: MODEL_SIDE_PX, height: MODEL_SIDE_PX };
   createModelInput(picture, modelSize);
   const alpha = Buffer.alloc(MODEL_SIDE_PX * MODEL_SIDE_PX, 255);
-  // An edge, so that refinement and foreground estimation have something to do.
+  // Edges, so that refinement and foreground estimation have something to do.
   for (let at = 0; at < alpha.length; at += 2) alpha[at] = 100;
   await finishPicture(picture, [{ alpha, ...modelSize, role: 'subject' }], {
     refinement: true,

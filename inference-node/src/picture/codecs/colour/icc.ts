@@ -1,8 +1,7 @@
 /**
- * Whether an embedded ICC profile is sRGB under another name: then the pixels are already what the
- * result needs, and a conversion that costs as much as decoding the JPEG (60 ms at 12 MP) is left
- * out. Pure; anything it does not understand is "no", and the codec's colour management does the
- * work.
+ * Decides whether an embedded ICC profile is sRGB under another name: then a conversion that costs
+ * as much as decoding the JPEG (60 ms at 12 MP) is skipped. Pure; a profile that it does not
+ * understand is "no", and the codec's colour management converts.
  *
  * Layout: ICC.1:2022 sections 7.2 (header), 7.3 (tag table), 10.6 (curv), 10.18 (para), 10.31
  * (XYZ).
@@ -12,14 +11,12 @@ const HEADER_BYTES = 128;
 const TAG_ENTRY_BYTES = 12;
 const TAGS_MAX = 100;
 const CURVE_POINTS_MAX = 4096;
-/** Between colorants: profiles of sRGB differ by the rounding of their adaptation to D50. */
+/** Tolerance of a colorant: profiles of sRGB differ by the rounding of their adaptation to D50. */
 const COLORANT_TOLERANCE = 0.002;
-/**
- * Between curves at any of 256 places, in linear light: about half a step of 8 bits in the shadows.
- */
+/** Tolerance of a curve at 256 points, in linear light: half a step of 8 bits in the shadows. */
 const CURVE_TOLERANCE = 0.001;
 
-/** sRGB's primaries adapted to D50 (IEC 61966-2-1 with Bradford), XYZ. */
+/** XYZ of sRGB's primaries adapted to D50 (IEC 61966-2-1 with Bradford). */
 const SRGB_COLORANTS = {
   rXYZ: [0.4361, 0.2225, 0.0139],
   gXYZ: [0.3851, 0.7169, 0.0971],
@@ -29,17 +26,17 @@ const CURVES = ['rTRC', 'gTRC', 'bTRC'] as const;
 
 type Tags = ReadonlyMap<string, Buffer>;
 
-/** Its data is red, green and blue. */
+/** The profile is for red, green and blue. */
 export function isRgbProfile(profile: Uint8Array): boolean {
   return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'RGB ';
 }
 
-/** Its data is cyan, magenta, yellow and black. */
+/** The profile is for cyan, magenta, yellow and black. */
 export function isCmykProfile(profile: Uint8Array): boolean {
   return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'CMYK';
 }
 
-/** Its data is one channel of grey. */
+/** The profile is for one channel of grey. */
 export function isGreyProfile(profile: Uint8Array): boolean {
   return Buffer.from(profile.subarray(16, 20)).toString('latin1') === 'GRAY';
 }
@@ -47,12 +44,13 @@ export function isGreyProfile(profile: Uint8Array): boolean {
 export function isSrgbProfile(profile: Uint8Array): boolean {
   const bytes = Buffer.from(profile.buffer, profile.byteOffset, profile.byteLength);
   const tags = readTags(bytes);
-  // A profile with tables for its intents means those, whatever its matrix says.
+  // Tables for the intents take precedence over the matrix.
   if (tags === undefined || tags.has('A2B0') || tags.has('A2B1')) return false;
   for (const [name, expected] of Object.entries(SRGB_COLORANTS)) {
     const xyz = readXyz(tags.get(name));
     if (xyz === undefined) return false;
-    if (xyz.some((value, i) => Math.abs(value - expected[i]) > COLORANT_TOLERANCE)) return false;
+    const isNear = (i: 0 | 1 | 2) => Math.abs(xyz[i] - expected[i]) <= COLORANT_TOLERANCE;
+    if (!isNear(0) || !isNear(1) || !isNear(2)) return false;
   }
   return CURVES.every(name => isSrgbCurve(tags.get(name)));
 }
@@ -78,7 +76,7 @@ function readFixed(tag: Buffer, at: number): number {
   return tag.readInt32BE(at) / 65536;
 }
 
-function readXyz(tag: Buffer | undefined): readonly number[] | undefined {
+function readXyz(tag: Buffer | undefined): readonly [number, number, number] | undefined {
   if (tag === undefined || tag.length < 20 || tag.toString('latin1', 0, 4) !== 'XYZ ') {
     return undefined;
   }
@@ -118,12 +116,13 @@ function readSampledCurve(tag: Buffer): ((value: number) => number) | undefined 
   };
 }
 
-/** Types 3 and 4, which have sRGB's straight piece: X < d: cX (+ f), else (aX + b)^g (+ e). */
+/** Types 3 and 4, which have sRGB's linear piece: X < d: cX (+ f), else (aX + b)^g (+ e). */
 function readParametricCurve(tag: Buffer): ((value: number) => number) | undefined {
   const type = tag.readUInt16BE(8);
   const parameters = type === 3 ? 5 : type === 4 ? 7 : 0;
   if (parameters === 0 || tag.length < 12 + 4 * parameters) return undefined;
-  const given = Array.from({ length: parameters }, (_, i) => readFixed(tag, 12 + 4 * i));
-  const [g, a, b, c, d, e = 0, f = 0] = given;
+  const at = (i: number) => readFixed(tag, 12 + 4 * i);
+  const [g, a, b, c, d] = [at(0), at(1), at(2), at(3), at(4)];
+  const [e, f] = type === 4 ? [at(5), at(6)] : [0, 0];
   return value => (value < d ? c * value + f : (a * value + b) ** g + e);
 }

@@ -1,24 +1,33 @@
 /**
- * What a PNG says of its colours, in the order in which the third edition of the specification
- * (W3C, 2025, section 4.3) ranks it: cICP, iCCP, sRGB, then gAMA with cHRM. libpng hands libvips
- * the profile alone.
+ * Reads what a PNG says of its colours. The third edition of the specification (W3C, 2025, section
+ * 4.3) ranks the chunks: cICP, iCCP, sRGB, then gAMA with cHRM. libpng gives libvips only the
+ * profile.
  */
 import type { Cicp } from '#contract/image-header/avif-colour.ts';
 
 const SIGNATURE_BYTES = 8;
 /** Length, type and CRC. */
 const CHUNK_FRAME_BYTES = 12;
-/** Chunks looked at before IDAT. */
+/** Chunks read before IDAT. */
 const CHUNKS_MAX = 1024;
 const PER_UNIT = 100_000;
 
-/** CIE xy of white, red, green and blue. */
-export type Chromaticities = readonly number[];
+/** CIE x and y of white, red, green and blue. */
+export type Chromaticities = readonly [
+  wx: number,
+  wy: number,
+  rx: number,
+  ry: number,
+  gx: number,
+  gy: number,
+  bx: number,
+  by: number,
+];
 
 export interface PngColour {
   readonly cicp: Cicp | undefined;
   readonly isSrgb: boolean;
-  /** What a sample is raised to for linear light. */
+  /** A sample to this power is linear light. */
   readonly exponent: number | undefined;
   readonly chromaticities: Chromaticities | undefined;
 }
@@ -37,7 +46,11 @@ export function readPngColour(file: Buffer): PngColour {
     const body = file.subarray(offset + 8, offset + 8 + length);
     if (type === 'IDAT') break;
     if (type === 'cICP' && body.length === 4) {
-      colour.cicp = { primaries: body[0], transfer: body[1], isNarrow: body[3] === 0 };
+      colour.cicp = {
+        primaries: body.readUInt8(0),
+        transfer: body.readUInt8(1),
+        isNarrow: body.readUInt8(3) === 0,
+      };
     }
     if (type === 'sRGB') colour.isSrgb = true;
     if (type === 'gAMA' && body.length === 4) colour.exponent = readExponent(body);
@@ -47,13 +60,14 @@ export function readPngColour(file: Buffer): PngColour {
   return colour;
 }
 
-/** Gammas that are a mistake (0, or far from any screen or camera) are none. */
+/** Gammas that are a mistake (0, or far from any screen or camera) are ignored. */
 function readExponent(body: Buffer): number | undefined {
   const exponent = PER_UNIT / body.readUInt32BE(0);
   return exponent >= 0.5 && exponent <= 5 ? exponent : undefined;
 }
 
 function readChromaticities(body: Buffer): Chromaticities | undefined {
-  const xy = Array.from({ length: 8 }, (_, i) => body.readUInt32BE(4 * i) / PER_UNIT);
+  const at = (i: number) => body.readUInt32BE(4 * i) / PER_UNIT;
+  const xy: Chromaticities = [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)];
   return xy.every(value => value <= 2) ? xy : undefined;
 }

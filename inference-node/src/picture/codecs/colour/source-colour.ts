@@ -1,26 +1,28 @@
 /**
- * From the colours that a file names by numbers (ITU-T H.273 code points in AVIF and PNG, gamma and
- * chromaticities in PNG) to 8-bit sRGB. ICC profiles are the codecs' business, and libjxl's own
- * profiles tone-map. Pure arithmetic.
+ * Converts colours that a file describes by numbers (ITU-T H.273 code points in AVIF and PNG, gamma
+ * and chromaticities in PNG) to 8-bit sRGB. The codecs convert ICC profiles, and the profiles of
+ * libjxl tone-map by themselves. Pure arithmetic.
  *
- * High dynamic range is brought to the screen's by a fixed curve, the same for every picture: no
- * value of a picture is measured, so a crop of it looks as it did in the whole. Diffuse white (203
- * cd/m2) is white nearly, what is brighter rolls off up to PEAK_NITS.
+ * High dynamic range is tone-mapped by a fixed curve, the same for every picture: no value of a
+ * picture is measured, so a crop looks as it did in the whole. Diffuse white (203 cd/m2) becomes
+ * nearly white, brighter light rolls off up to PEAK_NITS.
  */
 import type { Cicp } from '#contract/image-header/avif-colour.ts';
 import type { Chromaticities } from './png-colour.ts';
 import { type Samples, sampleMaxOf } from './samples.ts';
 
 export interface SourceColour {
-  /** Of linear light in the source's primaries to linear light in sRGB's; rows. */
-  readonly matrix: readonly number[];
+  /** From linear light in the source's primaries to linear light in sRGB's. */
+  readonly matrix: Matrix;
   /** From a sample, 0 to 1, to linear light; 1 is white, or PEAK_NITS where `toneMaps`. */
   readonly toLinear: (sample: number) => number;
-  /** Linear light is in units of PEAK_NITS and has to be brought to the screen's range. */
+  /** Linear light is in units of PEAK_NITS and has to be tone-mapped. */
   readonly toneMaps: boolean;
-  /** Hybrid log-gamma: the scene's light, which the luminance turns into the screen's. */
+  /**
+   * Hybrid log-gamma: light of the scene, which a power of its luminance turns into display light.
+   */
   readonly isScene: boolean;
-  /** Samples are of video's narrow range: of 8 bits, 16 is black and 235 white. */
+  /** Samples are in video's narrow range: in 8 bits, 16 is black and 235 white. */
   readonly isNarrow: boolean;
 }
 
@@ -28,7 +30,7 @@ const D65 = [0.3127, 0.329] as const;
 const SRGB: Chromaticities = [...D65, 0.64, 0.33, 0.3, 0.6, 0.15, 0.06];
 const REC_2020: Chromaticities = [...D65, 0.708, 0.292, 0.17, 0.797, 0.131, 0.046];
 
-/** H.273 table 2. What is not here (unspecified, or of no picture) is taken for sRGB's. */
+/** H.273 table 2. Other values (unspecified, or not used for pictures) are taken for sRGB's. */
 const PRIMARIES: Readonly<Record<number, Chromaticities>> = {
   1: SRGB,
   5: [...D65, 0.64, 0.33, 0.29, 0.6, 0.15, 0.06],
@@ -41,7 +43,10 @@ const PRIMARIES: Readonly<Record<number, Chromaticities>> = {
 
 const TRANSFER_PQ = 16;
 const TRANSFER_HLG = 18;
-/** H.273 table 3, without 2 (unspecified) and what is of no picture (logarithms, SMPTE 240M, XYZ). */
+/**
+ * H.273 table 3, without 2 (unspecified) and curves not used for pictures (logarithms, SMPTE 240M,
+ * XYZ).
+ */
 const TRANSFERS: ReadonlySet<number> = new Set([
   1,
   4,
@@ -57,7 +62,7 @@ const TRANSFERS: ReadonlySet<number> = new Set([
   TRANSFER_HLG,
 ]);
 
-/** Peak that the curve expects of a picture: what such content is mostly graded for. */
+/** Peak that the tone curve assumes: what such content is mostly graded for. */
 const PEAK_NITS = 1000;
 /** Diffuse white of ITU-R BT.2408. */
 const WHITE_NITS = 203;
@@ -69,12 +74,12 @@ const HLG_SYSTEM_GAMMA = 1.2;
 const EXPONENT_TOLERANCE = 0.05;
 const CHROMATICITY_TOLERANCE = 0.004;
 
-/** Both are known here; where one is not, the code points say nothing. */
+/** False: one of the two is unknown, and the code points are to be ignored. */
 export function isKnownCicp({ primaries, transfer }: Cicp): boolean {
   return PRIMARIES[primaries] !== undefined && TRANSFERS.has(transfer);
 }
 
-/** Undefined where nothing needs to be done: it is sRGB. */
+/** Undefined: the colours are sRGB already. */
 export function colourOfCicp({
   primaries,
   transfer,
@@ -88,7 +93,7 @@ export function colourOfCicp({
   return { matrix: matrixToSrgb(chromaticities), toLinear, toneMaps, isScene, isNarrow };
 }
 
-/** Of PNG's gAMA and cHRM. Undefined where nothing needs to be done. */
+/** From PNG's gAMA and cHRM. Undefined: nothing has to be converted. */
 export function colourOfGamma(
   exponent: number | undefined,
   chromaticities: Chromaticities | undefined,
@@ -96,11 +101,13 @@ export function colourOfGamma(
   const isSrgbCurve = exponent === undefined || Math.abs(exponent - 2.2) <= EXPONENT_TOLERANCE;
   const isSrgbGamut =
     chromaticities === undefined ||
-    chromaticities.every((value, i) => Math.abs(value - SRGB[i]) <= CHROMATICITY_TOLERANCE);
+    chromaticities.every(
+      (value, i) => Math.abs(value - (SRGB[i] ?? Number.NaN)) <= CHROMATICITY_TOLERANCE,
+    );
   if (isSrgbCurve && isSrgbGamut) return undefined;
   const matrix = matrixToSrgb(isSrgbGamut ? SRGB : chromaticities);
-  // Degenerate primaries span no space: then they say nothing.
-  const usable = matrix.every(Number.isFinite);
+  // Degenerate primaries span no space and are ignored.
+  const usable = matrix.flat().every(Number.isFinite);
   const toLinear = isSrgbCurve ? srgbToLinear : (sample: number) => sample ** exponent;
   if (!usable && isSrgbCurve) return undefined;
   return {
@@ -113,8 +120,8 @@ export function colourOfGamma(
 }
 
 /**
- * H.273 table 3. The curves of BT.709, BT.601 and BT.2020 are cameras'; what is encoded with them
- * is made for, and shown by, a screen whose curve is sRGB's nearly, and browsers take it so.
+ * H.273 table 3. The curves of BT.709, BT.601 and BT.2020 belong to cameras; what is encoded with
+ * them is made for displays whose curve is nearly sRGB's, and browsers read it as sRGB.
  */
 function transferOf(transfer: number): (sample: number) => number {
   switch (transfer) {
@@ -179,89 +186,102 @@ function toneMap(light: number): number {
   return pqToNits(bent * peak) / WHITE_NITS;
 }
 
-type Matrix = readonly number[];
+type Vector = readonly [number, number, number];
+/** Rows. */
+type Matrix = readonly [Vector, Vector, Vector];
 
-function invert([a, b, c, d, e, f, g, h, i]: Matrix): Matrix {
-  const determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g);
+function mapThree<From, To>(
+  [first, second, third]: readonly [From, From, From],
+  map: (value: From) => To,
+): readonly [To, To, To] {
+  return [map(first), map(second), map(third)];
+}
+
+function dot([a, b, c]: Vector, [x, y, z]: Vector): number {
+  return a * x + b * y + c * z;
+}
+
+function transpose([[a, b, c], [d, e, f], [g, h, i]]: Matrix): Matrix {
   return [
-    e * i - f * h,
-    c * h - b * i,
-    b * f - c * e,
-    f * g - d * i,
-    a * i - c * g,
-    c * d - a * f,
-    d * h - e * g,
-    b * g - a * h,
-    a * e - b * d,
-  ].map(value => value / determinant);
+    [a, d, g],
+    [b, e, h],
+    [c, f, i],
+  ];
+}
+
+function invert([[a, b, c], [d, e, f], [g, h, i]]: Matrix): Matrix {
+  const determinant = a * (e * i - f * h) - b * (d * i - f * g) + c * (d * h - e * g);
+  const adjugate: Matrix = [
+    [e * i - f * h, c * h - b * i, b * f - c * e],
+    [f * g - d * i, a * i - c * g, c * d - a * f],
+    [d * h - e * g, b * g - a * h, a * e - b * d],
+  ];
+  return mapThree(adjugate, row => mapThree(row, value => value / determinant));
 }
 
 function multiply(left: Matrix, right: Matrix): Matrix {
-  return Array.from({ length: 9 }, (_, at) => {
-    const row = 3 * Math.floor(at / 3);
-    const column = at % 3;
-    return [0, 1, 2].reduce((sum, k) => sum + left[row + k] * right[3 * k + column], 0);
-  });
+  const columns = transpose(right);
+  return mapThree(left, row => mapThree(columns, column => dot(row, column)));
 }
 
 /** XYZ of x and y at a luminance of 1. */
-function toXyz(x: number, y: number): readonly [number, number, number] {
+function toXyz(x: number, y: number): Vector {
   return [x / y, 1, (1 - x - y) / y];
 }
 
 /** SMPTE RP 177: linear RGB to XYZ, white at a luminance of 1. */
 function rgbToXyz([wx, wy, rx, ry, gx, gy, bx, by]: Chromaticities): Matrix {
-  const [red, green, blue] = [toXyz(rx, ry), toXyz(gx, gy), toXyz(bx, by)];
-  const columns = [0, 1, 2].flatMap(k => [red[k], green[k], blue[k]]);
+  const primaries = transpose([toXyz(rx, ry), toXyz(gx, gy), toXyz(bx, by)]);
   const white = toXyz(wx, wy);
-  const inverse = invert(columns);
-  const scale = [0, 3, 6].map(
-    row => inverse[row] * white[0] + inverse[row + 1] * white[1] + inverse[row + 2] * white[2],
-  );
-  return columns.map((value, at) => value * scale[at % 3]);
+  const [red, green, blue] = mapThree(invert(primaries), row => dot(row, white));
+  return mapThree(primaries, ([r, g, b]) => [r * red, g * green, b * blue] as const);
 }
 
 const BRADFORD: Matrix = [
-  0.8951, 0.2664, -0.1614, -0.7502, 1.7135, 0.0367, 0.0389, -0.0685, 1.0296,
+  [0.8951, 0.2664, -0.1614],
+  [-0.7502, 1.7135, 0.0367],
+  [0.0389, -0.0685, 1.0296],
 ];
 
-/** Linear Bradford: the whites are seen as the same. */
-function adaptation(from: readonly [number, number, number]): Matrix {
-  const cones = (xyz: readonly number[]) =>
-    [0, 3, 6].map(row => [0, 1, 2].reduce((sum, k) => sum + BRADFORD[row + k] * xyz[k], 0));
-  const [source, target] = [cones(from), cones(toXyz(D65[0], D65[1]))];
-  const [l, m, s] = source.map((value, i) => target[i] / value);
-  return multiply(invert(BRADFORD), multiply([l, 0, 0, 0, m, 0, 0, 0, s], BRADFORD));
+/** Linear Bradford: maps the source's white to D65. */
+function adaptation(white: Vector): Matrix {
+  const cones = (xyz: Vector) => mapThree(BRADFORD, row => dot(row, xyz));
+  const [l, m, s] = cones(white);
+  const [toL, toM, toS] = cones(toXyz(...D65));
+  const scale: Matrix = [
+    [toL / l, 0, 0],
+    [0, toM / m, 0],
+    [0, 0, toS / s],
+  ];
+  return multiply(invert(BRADFORD), multiply(scale, BRADFORD));
 }
 
 function matrixToSrgb(chromaticities: Chromaticities): Matrix {
-  const adapt = adaptation(toXyz(chromaticities[0], chromaticities[1]));
+  const [wx, wy] = chromaticities;
+  const adapt = adaptation(toXyz(wx, wy));
   return multiply(invert(rgbToXyz(SRGB)), multiply(adapt, rgbToXyz(chromaticities)));
 }
 
-/** Steps of the tables by linear light: sRGB's steepest slope moves 0.05 of 255 a step. */
+/** Steps of the tables by linear light: where sRGB is steepest one step is 0.05 of 255. */
 const LIGHT_STEPS = 65_535;
 
 function tabulate(length: number, at: (index: number) => number): Float32Array {
   return Float32Array.from({ length }, (_, index) => at(index));
 }
 
-/** BT.2020's luminance, for HLG's system gamma; other primaries with HLG are rare and near. */
+/** BT.2020's luminance, for HLG's system gamma; other primaries are rare with HLG and similar. */
 const LUMINANCE = [0.2627, 0.678, 0.0593] as const;
 
-/** ITU-T H.273, section 8.3: black is 16 and white 235 of 8 bits, and of more as much more. */
+/** ITU-T H.273, section 8.3: in 8 bits black is 16 and white 235; with more bits in proportion. */
 function placeInNarrowRange(sampleMax: number): (value: number) => number {
   const unit = (sampleMax + 1) / 256;
   return value => Math.min(1, Math.max(0, (value / unit - 16) / (235 - 16)));
 }
 
-/** Of linear light in LIGHT_STEPS, as 8 bits of sRGB; the same for every picture. */
+/** Linear light in LIGHT_STEPS to 8 bits of sRGB; the same for every picture. */
 let encodedLight: Uint8Array | undefined;
 
-/**
- * Interleaved RGBA in the source's colours, 8 or 16 bits a sample, to pixels in 8-bit sRGB. 0.1 us
- * a pixel.
- */
+/** Converts interleaved RGBA in the source's colours to 8-bit sRGB. 0.1 us a pixel. */
 export function convertToSrgb(
   samples: Samples,
   { matrix, toLinear, toneMaps, isScene, isNarrow }: SourceColour,
@@ -273,7 +293,7 @@ export function convertToSrgb(
     Math.round(linearToSrgb(index / LIGHT_STEPS) * 255),
   );
   const encoded = encodedLight;
-  // Factors, so that all three of a pixel shrink alike and its hue stays.
+  // Factors: the three colours of a pixel shrink alike, so that its hue stays.
   const factors = tabulate(toneMaps ? LIGHT_STEPS + 1 : 0, index => {
     const light = Math.max(index, 1) / LIGHT_STEPS;
     return toneMap(light) / light;
@@ -283,22 +303,23 @@ export function convertToSrgb(
     index => (Math.max(index, 1) / LIGHT_STEPS) ** (HLG_SYSTEM_GAMMA - 1),
   );
   const pixels = new Uint32Array(samples.length / 4);
-  const [m0, m1, m2, m3, m4, m5, m6, m7, m8] = matrix;
+  const [[m0, m1, m2], [m3, m4, m5], [m6, m7, m8]] = matrix;
+  // Below, every index lies inside its table: samples reach sampleMax, light is clamped.
   const encode = (light: number): number =>
-    encoded[light <= 0 ? 0 : light >= 1 ? LIGHT_STEPS : (light * LIGHT_STEPS + 0.5) | 0];
+    encoded[light <= 0 ? 0 : light >= 1 ? LIGHT_STEPS : (light * LIGHT_STEPS + 0.5) | 0]!;
   for (let i = 0, at = 0; i < pixels.length; i++, at += 4) {
-    let r = linear[samples[at]];
-    let g = linear[samples[at + 1]];
-    let b = linear[samples[at + 2]];
+    let r = linear[samples[at]!]!;
+    let g = linear[samples[at + 1]!]!;
+    let b = linear[samples[at + 2]!]!;
     if (isScene) {
       const luminance = LUMINANCE[0] * r + LUMINANCE[1] * g + LUMINANCE[2] * b;
-      const gain = scene[(Math.min(1, luminance) * LIGHT_STEPS) | 0];
+      const gain = scene[(Math.min(1, luminance) * LIGHT_STEPS) | 0]!;
       r *= gain;
       g *= gain;
       b *= gain;
     }
     if (toneMaps) {
-      const factor = factors[(Math.min(1, Math.max(r, g, b)) * LIGHT_STEPS) | 0];
+      const factor = factors[(Math.min(1, Math.max(r, g, b)) * LIGHT_STEPS) | 0]!;
       r *= factor;
       g *= factor;
       b *= factor;
@@ -306,7 +327,7 @@ export function convertToSrgb(
     const red = encode(m0 * r + m1 * g + m2 * b);
     const green = encode(m3 * r + m4 * g + m5 * b);
     const blue = encode(m6 * r + m7 * g + m8 * b);
-    const alpha = ((samples[at + 3] * 255) / sampleMax + 0.5) | 0;
+    const alpha = ((samples[at + 3]! * 255) / sampleMax + 0.5) | 0;
     pixels[i] = (red | (green << 8) | (blue << 16) | (alpha << 24)) >>> 0;
   }
   return pixels;

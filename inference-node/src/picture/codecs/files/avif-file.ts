@@ -1,7 +1,7 @@
 /**
- * Puts an AVIF together from coded pictures: colours and alpha that were encoded apart, each with
- * settings of its own, and of large pictures in strips. Pure; what it reads are the files of our
- * own encoder, and anything unexpected in them is an error.
+ * Writes an AVIF from coded pictures: colours and alpha that were encoded apart with settings of
+ * their own, in strips where the picture is large. Pure; it reads only files of our own encoder,
+ * and anything unexpected in them is an error.
  *
  * AV1 Image File Format 1.1 over HEIF (ISO/IEC 23008-12): one item for the colours, one for alpha
  * (auxiliary, `auxl`), or for each a `grid` of strips one below the other.
@@ -16,7 +16,7 @@ export interface CodedItem {
   readonly data: Buffer;
 }
 
-/** Of one strip, or of the whole picture. */
+/** One strip, or the whole picture. */
 export interface CodedStrip {
   readonly colours: CodedItem;
   readonly alpha: CodedItem;
@@ -25,7 +25,7 @@ export interface CodedStrip {
 export interface AvifParts {
   readonly width: number;
   readonly height: number;
-  /** From top to bottom, all of one height; the last may reach below the picture. */
+  /** From top to bottom, all of the same height; the last may extend below the picture. */
   readonly strips: readonly CodedStrip[];
   readonly stripHeight: number;
 }
@@ -77,10 +77,12 @@ interface Reference {
 
 /** @throws Error where there are more strips than a grid has rows. */
 export function writeAvif(parts: AvifParts): Buffer {
-  return writeFile(parts.strips.length === 1 ? arrange(parts) : arrangeGrid(parts));
+  const [strip, ...others] = parts.strips;
+  if (strip === undefined) throw new Error('a picture has at least one strip');
+  return writeFile(others.length === 0 ? arrange(parts, strip) : arrangeGrid(parts));
 }
 
-/** A file of one coded picture, in whatever colours its data says. */
+/** Writes a file of one coded picture; its colours are what its data says. */
 export function writeCodedItem(coded: CodedItem, { width, height }: Size): Buffer {
   const items = [codedItem(COLOURS_ID, coded, false, sizeBox(width, height))];
   return writeFile({ items, references: [] });
@@ -88,7 +90,7 @@ export function writeCodedItem(coded: CodedItem, { width, height }: Size): Buffe
 
 function writeFile({ items, references }: Arrangement): Buffer {
   const ftyp = box('ftyp', Buffer.from('avif\0\0\0\0mif1avifmiaf', 'latin1'));
-  // Offsets have a fixed length, so the first writing tells where the data will lie.
+  // Offsets have a fixed length: the length of a first version tells where the data will lie.
   const metaBytes = writeMeta(items, references, 0).length;
   const meta = writeMeta(items, references, ftyp.length + metaBytes + 8);
   return Buffer.concat([ftyp, meta, box('mdat', ...items.map(({ data }) => data))]);
@@ -127,8 +129,7 @@ interface Arrangement {
   readonly references: readonly Reference[];
 }
 
-function arrange({ width, height, strips }: AvifParts): Arrangement {
-  const [{ colours, alpha }] = strips;
+function arrange({ width, height }: Size, { colours, alpha }: CodedStrip): Arrangement {
   const size = sizeBox(width, height);
   return {
     items: [
@@ -149,11 +150,11 @@ function arrangeGrid({ width, height, strips, stripHeight }: AvifParts): Arrange
     const properties = boxes.map(property => [property, false] as const);
     return { id, type: 'grid', isHidden: false, data, properties };
   };
-  const colourIds = strips.map((_, i) => FIRST_STRIP_ID + 2 * i);
-  const alphaIds = colourIds.map(id => id + 1);
+  const colourIdOf = (strip: number) => FIRST_STRIP_ID + 2 * strip;
+  const alphaIdOf = (strip: number) => colourIdOf(strip) + 1;
   const coded = strips.flatMap(({ colours, alpha }, i) => [
-    codedItem(colourIds[i], colours, true, stripSize, coloursPixi(), srgbColr()),
-    codedItem(alphaIds[i], alpha, true, stripSize, alphaPixi(), alphaMark()),
+    codedItem(colourIdOf(i), colours, true, stripSize, coloursPixi(), srgbColr()),
+    codedItem(alphaIdOf(i), alpha, true, stripSize, alphaPixi(), alphaMark()),
   ]);
   return {
     items: [
@@ -163,8 +164,8 @@ function arrangeGrid({ width, height, strips, stripHeight }: AvifParts): Arrange
     ],
     references: [
       ALPHA_OF_COLOURS,
-      { type: 'dimg', from: COLOURS_ID, to: colourIds },
-      { type: 'dimg', from: ALPHA_ID, to: alphaIds },
+      { type: 'dimg', from: COLOURS_ID, to: strips.map((_, i) => colourIdOf(i)) },
+      { type: 'dimg', from: ALPHA_ID, to: strips.map((_, i) => alphaIdOf(i)) },
     ],
   };
 }
@@ -177,7 +178,7 @@ function writeMeta(
   const handler = Buffer.concat([u32(0), Buffer.from('pict', 'latin1'), Buffer.alloc(13)]);
   let offset = dataOffset;
   const locations = items.map(({ id, data }) => {
-    // The data is in this file, in one extent.
+    // Construction method 0 (this file), one extent.
     const location = Buffer.concat([u16(id, 0, 1), u32(offset, data.length)]);
     offset += data.length;
     return location;
@@ -200,7 +201,7 @@ function writeMeta(
   );
 }
 
-/** A property that several items have is written once. */
+/** Writes a property that several items share once. */
 function writeProperties(items: readonly Item[]): Buffer {
   const indices = new Map<string, number>();
   const written: Buffer[] = [];
@@ -247,10 +248,7 @@ function requireSpan(spans: readonly Span[], type: string): Span {
   return found;
 }
 
-/**
- * The coded pictures of a file of our own encoder: the colours first, alpha second where there is
- * one.
- */
+/** The coded pictures of a file of our own encoder: the colours, then alpha if there is one. */
 export function readCodedItems(file: Buffer): CodedItem[] {
   const meta = requireSpan(spansIn(file, 0, file.length), 'meta');
   const parts = spansIn(file, meta.start + 4, meta.end);

@@ -1,6 +1,6 @@
 /**
- * What an AVIF's items are and where their data lies (ISO/IEC 14496-12, 8.11; ISO/IEC 23008-12), of
- * a file that is all there. It reads no pixel. Hostile files are expected: every loop is bounded.
+ * Reads which items a complete AVIF file has and where their data lies (ISO/IEC 14496-12, 8.11;
+ * ISO/IEC 23008-12). It reads no pixel. Hostile files are expected: every loop is bounded.
  */
 
 /** Boxes and list entries of one file; a grid has at most 65,536 tiles, of three entries each. */
@@ -18,7 +18,7 @@ interface Span {
 
 export interface AvifItem {
   readonly type: string;
-  /** Offsets in the file; undefined where they cannot be read or lie in another one. */
+  /** Offsets in the file; undefined where they cannot be read or lie in another file. */
   readonly extents: readonly { readonly start: number; readonly end: number }[] | undefined;
   /** Boxes. */
   readonly properties: readonly Span[];
@@ -27,15 +27,15 @@ export interface AvifItem {
 export interface AvifItems {
   readonly primaryId: number | undefined;
   readonly byId: ReadonlyMap<number, AvifItem>;
-  /** Of a derived item, what it is made of, in its order. */
+  /** What a derived item is made of, in order, by the derived item. */
   readonly inputs: ReadonlyMap<number, readonly number[]>;
-  /** Alpha planes, by the item whose they are. */
+  /** Alpha planes, by the item that they belong to. */
   readonly alphas: ReadonlyMap<number, readonly number[]>;
-  /** Of any item, colours are stored multiplied by their alpha. */
+  /** Some item stores its colours multiplied by its alpha. */
   readonly isPremultiplied: boolean;
 }
 
-/** Reads numbers one after the other; 0 once there are none, which `overrun` tells. */
+/** Reads numbers one after the other; behind the end they are 0, and `overrun` is true. */
 class Cursor {
   readonly #file: Buffer;
   readonly #end: number;
@@ -51,7 +51,7 @@ class Cursor {
     return this.at > this.#end;
   }
 
-  /** Big endian, of 0 to 8 bytes; there are none of more. */
+  /** Big endian, 0 to 8 bytes; more bytes are an overrun. */
   number(bytes: number): number {
     const from = this.at;
     this.at = bytes > 8 ? Number.POSITIVE_INFINITY : from + bytes;
@@ -160,7 +160,7 @@ class ItemReader {
       const method = version === 0 ? 0 : cursor.number(2) & 15;
       const isElsewhere = cursor.number(2) !== 0;
       const base = cursor.number(baseBytes);
-      // In the file, or in the box `idat`; a third way refers to other items.
+      // In the file, or in the box `idat`; a third method refers to other items.
       const source = method === 0 ? { start: 0, end: Number.POSITIVE_INFINITY } : idat;
       const extents: { start: number; end: number }[] = [];
       const extentCount = cursor.number(2);
@@ -168,7 +168,7 @@ class ItemReader {
         cursor.at += indexBytes;
         const start = (source?.start ?? 0) + base + cursor.number(offsetBytes);
         const length = cursor.number(lengthBytes);
-        // A length of 0 is all there is.
+        // A length of 0 means up to the end.
         const all = method === 0 ? this.#file.length : (idat?.end ?? 0);
         extents.push({ start, end: length === 0 ? all : start + length });
       }

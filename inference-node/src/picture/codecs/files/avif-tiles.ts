@@ -1,12 +1,12 @@
 /**
- * Whether all that an AVIF's picture is made of is there and can be decoded. libheif (1.23) leaves
- * out the tiles of a grid that it cannot decode and says nothing: they come out green and opaque,
- * of alpha transparent. sharp has no way to its strict decoding. So a tile that shows nothing but
- * zeros is decoded again, by itself, where what cannot be decoded is an error. That is seldom one
- * of a whole picture, so it costs next to nothing; where it cannot be told what of the picture is
- * whose (a rotation, a cropping, grids of grids, alpha multiplied in), every tile is.
+ * Checks that every part of an AVIF's picture is there and can be decoded. libheif (1.23) silently
+ * leaves out the tiles of a grid that it cannot decode: they come out green and opaque, alpha tiles
+ * transparent. sharp has no access to its strict decoding. So a tile that shows nothing but zeros
+ * is decoded again by itself, where failure is an error. An intact picture seldom has such a tile,
+ * so this costs next to nothing. Where a tile's place in the picture is unknown (a rotation, a
+ * crop, grids of grids, premultiplied alpha), every tile is decoded again.
  *
- * Items that are no part of the picture (Exif, a thumbnail, a gain map) may be damaged or missing.
+ * Items that are not part of the picture (Exif, a thumbnail, a gain map) may be damaged or missing.
  */
 import { ContractError } from '#contract/errors.ts';
 import type { Size } from '../../size.ts';
@@ -16,12 +16,12 @@ import { type AvifItem, type AvifItems, readAvifItems } from './avif-items.ts';
 const CODED = 'av01';
 const GRID = 'grid';
 const TRANSFORMS = ['irot', 'imir', 'clap'];
-/** How far colours of the tiles around reach into one when their chroma is brought to full size. */
+/** How far the colours of neighbouring tiles reach into a tile when chroma is upsampled. */
 const REACH_PX = 2;
 const COLOUR_BITS = 0x00ffffff;
 const ALPHA_BITS = 0xff000000;
 
-/** Where in the picture a tile shows. */
+/** Where in the picture a tile lies. */
 interface Place {
   readonly left: number;
   readonly top: number;
@@ -32,17 +32,17 @@ interface Place {
 
 export interface AvifTile {
   /**
-   * The decoder may have left it out.
-   * @param rgba the picture upright, as it came from the decoder
+   * The decoder may have left the tile out.
+   * @param rgba the oriented picture as the decoder returned it
    */
   mayBeMissing(rgba: Uint32Array, size: Size): boolean;
-  /** A file of its own. */
+  /** The tile as a file of its own. */
   write(): Buffer;
 }
 
 /**
- * The tiles of the picture and of its alpha; none where it is no grid.
- * @throws ContractError PROCESSING_FAILED where an item of the picture is not all in the file
+ * The tiles of the picture and of its alpha; none where the picture is no grid.
+ * @throws ContractError PROCESSING_FAILED where an item of the picture is not fully in the file
  */
 export function readAvifTiles(file: Buffer): AvifTile[] {
   const items = readAvifItems(file);
@@ -67,7 +67,7 @@ function damage(): ContractError {
   return new ContractError('PROCESSING_FAILED', 'the image is damaged or parts of it are missing');
 }
 
-/** What the picture and its alpha are made of. */
+/** The items that the picture and its alpha are made of. */
 function findPicture({ primaryId, inputs, alphas, byId }: AvifItems) {
   const all = new Set<number>();
   const inGrid = new Set<number>();
@@ -82,7 +82,7 @@ function findPicture({ primaryId, inputs, alphas, byId }: AvifItems) {
   return { all, inGrid };
 }
 
-/** By tile; undefined: it cannot be told. */
+/** The place of each tile; undefined: unknown. */
 function findPlaces(file: Buffer, items: AvifItems): Map<number, Place> | undefined {
   const { primaryId, inputs, alphas, byId, isPremultiplied } = items;
   if (primaryId === undefined || isPremultiplied) return undefined;
@@ -96,9 +96,10 @@ function findPlaces(file: Buffer, items: AvifItems): Map<number, Place> | undefi
     if (item.type !== GRID) continue;
     const parts = inputs.get(id) ?? [];
     const grid = readGrid(file, item);
-    const tileSize = readSize(file, byId.get(parts[0]));
+    const [first] = parts;
+    const tileSize = first === undefined ? undefined : readSize(file, byId.get(first));
     if (grid === undefined || tileSize === undefined) return undefined;
-    // Alpha of another size is brought to that of the colours.
+    // Alpha of another size is scaled to that of the colours.
     if (size !== undefined && (grid.width !== size.width || grid.height !== size.height)) {
       return undefined;
     }
@@ -120,10 +121,10 @@ function readGrid(file: Buffer, { extents }: AvifItem) {
     return undefined;
   }
   const data = file.subarray(extent.start, extent.end);
-  const isLong = (data[1] & 1) === 1;
+  const isLong = (data.readUInt8(1) & 1) === 1;
   if (isLong && data.length < 12) return undefined;
   return {
-    columns: data[3] + 1,
+    columns: data.readUInt8(3) + 1,
     width: isLong ? data.readUInt32BE(4) : data.readUInt16BE(4),
     height: isLong ? data.readUInt32BE(8) : data.readUInt16BE(6),
   };
@@ -141,15 +142,15 @@ function mayBeMissing(rgba: Uint32Array, size: Size, place: Place | undefined): 
   const { left, top, right, bottom, isAlpha } = place;
   const { width, height } = size;
   if (right > width || bottom > height) return true;
-  // Outside of the picture.
+  // Outside the picture.
   if (left >= right || top >= bottom) return false;
   const bits = isAlpha ? ALPHA_BITS : COLOUR_BITS;
   const [fromX, fromY] = [left + REACH_PX, top + REACH_PX];
-  // Zeros are one colour, whatever they mean in the file's colours; of alpha they are 0.
-  const zero = isAlpha ? 0 : rgba[fromY * width + fromX] & bits;
+  // Zeros are one colour, whatever that is in the file's colours; in alpha they are 0.
+  const zero = isAlpha ? 0 : (rgba[fromY * width + fromX] ?? 0) & bits;
   for (let y = fromY; y < bottom - REACH_PX; y++) {
     for (let x = fromX; x < right - REACH_PX; x++) {
-      if ((rgba[y * width + x] & bits) !== zero) return false;
+      if ((rgba[y * width + x]! & bits) !== zero) return false;
     }
   }
   return true;

@@ -1,20 +1,25 @@
 /**
- * Whether the entropy-coded data of a sequential JPEG holds every block of the picture (ITU-T T.81,
- * annex F.2.2), found by reading its Huffman codes and leaving their values. libjpeg fills what is
- * missing with grey and only warns, and libvips (8.18) overlooks a warning in the last rows.
+ * Checks that the entropy-coded data of a sequential JPEG holds every block of the picture (ITU-T
+ * T.81, annex F.2.2): it reads the Huffman codes and skips their values. libjpeg fills missing
+ * blocks with grey and only warns, and libvips (8.18) overlooks a warning in the last rows.
+ *
+ * In the loops every index lies inside its table by construction: bits are masked to the table's
+ * size, table numbers come from `order`, code lengths end at CODE_BITS_MAX.
  */
 
-/** Codes up to this length are found in one step, and with their values as many as fit. */
+/**
+ * Codes up to this length are found by one lookup, together with their values as far as they fit.
+ */
 const FAST_BITS = 12;
 const FAST_CODES = 1 << FAST_BITS;
 const CODE_BITS_MAX = 16;
-/** Held before a code is read: a fast one and the longest value behind it fit. */
+/** Bits held before a code is read: a fast code and the longest value after it fit. */
 const HELD_BITS_MIN = 25;
 const BLOCK_COEFFICIENTS = 64;
-/** Of the end of a block, as a number of coefficients: more than any value brings it to. */
+/** The end of a block as a number of coefficients: more than any value advances to. */
 const END_OF_BLOCK = 128;
 
-/** Of a DHT segment: how many codes there are of each length 1 to 16, and their symbols. */
+/** One table of a DHT segment: the number of codes of each length 1 to 16, and their symbols. */
 export interface HuffmanCodes {
   readonly counts: Uint8Array;
   readonly symbols: Uint8Array;
@@ -22,16 +27,16 @@ export interface HuffmanCodes {
 
 /** A scan that holds a whole picture. */
 export interface SequentialScan {
-  /** Of its first byte of data. */
+  /** Offset of its first byte of data. */
   readonly start: number;
   readonly mcus: number;
   /** In MCUs; 0: no restart markers. */
   readonly restartInterval: number;
-  /** Of one MCU, in order. */
+  /** The blocks of one MCU, in order. */
   readonly blocks: readonly { readonly dc: HuffmanCodes; readonly ac: HuffmanCodes }[];
 }
 
-/** False: a block is missing or damaged. What follows the last one is not looked at. */
+/** False: a block is missing or damaged. What follows the last block is not read. */
 export function isEntropyWhole(file: Uint8Array, scan: SequentialScan): boolean {
   const tables = createTables(scan.blocks);
   if (tables === undefined) return false;
@@ -46,10 +51,10 @@ export function isEntropyWhole(file: Uint8Array, scan: SequentialScan): boolean 
   return at !== BROKEN;
 }
 
-/** In the place of an offset. */
+/** Returned instead of an offset. */
 const BROKEN = -1;
 
-/** Where a restart marker with this number ends that begins, fill bytes aside, at `at`. */
+/** The offset behind the restart marker with this number, which may have fill bytes before it. */
 function passRestart(file: Uint8Array, at: number, number: number): number {
   let code = at;
   while (file[code] === 0xff) code++;
@@ -57,8 +62,8 @@ function passRestart(file: Uint8Array, at: number, number: number): number {
 }
 
 /**
- * What a code means here: in the low byte how many bits it takes with the value behind it, above
- * that by how many coefficients it brings the block on. 0: no code.
+ * What a code stands for: in the low byte the bits that it takes together with its value, above
+ * that the coefficients by which it advances the block. 0: no code.
  */
 type Step = number;
 
@@ -71,8 +76,8 @@ function stepOf(codeBits: number, symbol: number, isAc: boolean): Step {
 }
 
 /**
- * Several steps that lie within FAST_BITS bits: how many bits they take, from bit 4 on by how many
- * coefficients they bring the block on, and whether an end of the block comes last. 0: none.
+ * Several steps that fit into FAST_BITS bits: in bits 0 to 3 the bits that they take, from bit 4 on
+ * the coefficients by which they advance the block, in STEPS_END whether the block ends. 0: none.
  */
 type Steps = number;
 
@@ -80,24 +85,24 @@ const STEPS_COEFFICIENTS_AT = 4;
 const STEPS_END = 1 << 11;
 
 interface CodeTables {
-  /** Of all tables, one behind the other: by the next FAST_BITS bits; 0: a longer code. */
+  /** Steps of all tables, one after the other, by the next FAST_BITS bits; 0: a longer code. */
   readonly fast: Uint16Array;
-  /** The same, of AC codes; 0: a code and its value are longer. */
+  /** The same for AC codes; 0: a code and its value are longer. */
   readonly several: Uint16Array;
   readonly long: readonly LongCodes[];
-  /** Table numbers, DC and AC in turns, of the blocks of an MCU. */
+  /** Table numbers of the blocks of an MCU: DC and AC of the first, then of the next. */
   readonly order: Uint8Array;
 }
 
 interface LongCodes {
-  /** By code length: above the greatest code of that length. */
+  /** By code length: one above the greatest code of that length. */
   readonly limits: Int32Array;
-  /** By code length: what to add to a code for the place of its step. */
+  /** By code length: what to add to a code for the index of its step. */
   readonly offsets: Int32Array;
   readonly steps: Uint16Array;
 }
 
-/** Undefined: one is no prefix code. */
+/** Undefined: a table is no prefix code. */
 function createTables(blocks: SequentialScan['blocks']): CodeTables | undefined {
   const numbers = new Map<HuffmanCodes, number>();
   const order = blocks.flatMap(({ dc, ac }) =>
@@ -130,7 +135,7 @@ function stepsOf(fast: Uint16Array, bits: number): Steps {
   let taken = 0;
   let coefficients = 0;
   while (coefficients < BLOCK_COEFFICIENTS) {
-    const step = fast[(bits << taken) & (FAST_CODES - 1)];
+    const step = fast[(bits << taken) & (FAST_CODES - 1)]!;
     const stepBits = step & 255;
     if (step === 0 || taken + stepBits > FAST_BITS) break;
     taken += stepBits;
@@ -154,9 +159,9 @@ function createTable(
   let index = 0;
   for (let bits = 1; bits <= CODE_BITS_MAX; bits++) {
     offsets[bits] = index - code;
-    for (let i = 0; i < counts[bits - 1]; i++, code++, index++) {
+    for (let i = 0; i < counts[bits - 1]!; i++, code++, index++) {
       if (index >= symbols.length || code >= 1 << bits) return undefined;
-      const step = stepOf(bits, symbols[index], isAc);
+      const step = stepOf(bits, symbols[index]!, isAc);
       steps[index] = step;
       const unread = FAST_BITS - bits;
       if (unread >= 0) fast.fill(step, code << unread, (code + 1) << unread);
@@ -170,12 +175,12 @@ function createTable(
 function findLong({ limits, offsets, steps }: LongCodes, held: number): Step {
   for (let bits = FAST_BITS + 1; bits <= CODE_BITS_MAX; bits++) {
     const code = held >>> (32 - bits);
-    if (code < limits[bits]) return steps[code + offsets[bits]];
+    if (code < limits[bits]!) return steps[code + offsets[bits]!]!;
   }
   return 0;
 }
 
-/** A data byte of 255 is followed by 0: where that ends. BROKEN: it is a marker. */
+/** The offset behind a data byte of 255 and the 0 that follows it. BROKEN: it is a marker. */
 function passStuffing(file: Uint8Array, at: number): number {
   let code = at + 1;
   while (file[code] === 0xff) code++;
@@ -183,8 +188,8 @@ function passStuffing(file: Uint8Array, at: number): number {
 }
 
 /**
- * Reads MCUs from `start` on; the offset behind what was taken, or BROKEN.
- * @param endsAtMarker nothing but the rest of a byte may stand between the last one and a marker
+ * Reads MCUs from `start` on. Returns the offset behind them, or BROKEN.
+ * @param endsAtMarker only the rest of a byte may stand between the last MCU and a marker
  */
 function readSpan(
   file: Uint8Array,
@@ -195,19 +200,19 @@ function readSpan(
 ): number {
   let at = start;
   let end = file.length;
-  // Bits taken and not used, the first one on top; the last `missing` of them are not in the file.
+  // Bits read and not used, the first on top; the last `missing` of them are not in the file.
   let held = 0;
   let heldBits = 0;
   let missing = 0;
-  // Bits of a value that were not held yet when its code was read.
+  // Bits of a value that were not yet held when its code was read.
   let owed = 0;
   for (let mcu = 0; mcu < mcus; mcu++) {
     for (let block = 0; block < order.length; block += 2) {
-      let table = order[block];
+      let table = order[block]!;
       let coefficient = 0;
       while (coefficient < BLOCK_COEFFICIENTS) {
         while (heldBits < HELD_BITS_MIN) {
-          const byte = at < end ? file[at] : 0;
+          const byte = at < end ? file[at]! : 0;
           const next = byte === 0xff ? passStuffing(file, at) : at + 1;
           if (at < end && next !== BROKEN) {
             held |= byte << (24 - heldBits);
@@ -226,11 +231,11 @@ function readSpan(
           continue;
         }
         const entry = (table << FAST_BITS) | (held >>> (32 - FAST_BITS));
-        const steps = several[entry];
+        const steps = several[entry]!;
         if (steps !== 0) {
           const reached = coefficient + ((steps >> STEPS_COEFFICIENTS_AT) & 127);
           const isEnd = steps >= STEPS_END;
-          // Beyond the block's end they are of the next one, which has codes of its own.
+          // Beyond the block's end the bits belong to the next block, which has its own codes.
           if (reached < BLOCK_COEFFICIENTS || (reached === BLOCK_COEFFICIENTS && !isEnd)) {
             held <<= steps & 15;
             heldBits -= steps & 15;
@@ -238,8 +243,8 @@ function readSpan(
             continue;
           }
         }
-        let step = fast[entry];
-        if (step === 0) step = findLong(long[table], held);
+        let step = fast[entry]!;
+        if (step === 0) step = findLong(long[table]!, held);
         if (step === 0) return BROKEN;
         let bits = step & 255;
         if (bits > heldBits) {
@@ -249,9 +254,9 @@ function readSpan(
         held <<= bits;
         heldBits -= bits;
         coefficient += step >> 8;
-        table = order[block + 1];
+        table = order[block + 1]!;
       }
-      // A value behind the block's end: no encoder writes one, and no decoder heeds it.
+      // A value behind the block's end: no encoder writes one, and decoders ignore it.
       if (coefficient > BLOCK_COEFFICIENTS && coefficient < END_OF_BLOCK) return BROKEN;
     }
     if (missing > heldBits - owed) return BROKEN;

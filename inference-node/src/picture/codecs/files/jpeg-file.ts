@@ -1,17 +1,17 @@
 /**
- * What has to be done to a JPEG's bytes so that a decoder which fails at every warning reads whole
- * files and no others (ITU-T T.81, annex B). libjpeg also warns of headers that leave every pixel
- * whole, and of several warnings libvips tells the first alone: so those headers are mended in a
- * copy, and what libjpeg warns of then is damage.
+ * Mends the headers of a JPEG, so that a decoder which fails at every warning reads whole files and
+ * no others (ITU-T T.81, annex B). libjpeg also warns of headers that leave every pixel whole, and
+ * libvips reports only the first of several warnings: so those headers are mended in a copy, and
+ * what libjpeg then warns of is damage.
  */
 import { ContractError } from '#contract/errors.ts';
 import { type HuffmanCodes, isEntropyWhole, type SequentialScan } from './jpeg-entropy.ts';
 import { STANDARD_CODES } from './jpeg-standard-codes.ts';
 
-/** Segments looked at, scans among them; 50 MB of full APP segments are 800. */
+/** Segments read, scans among them; 50 MB of full APP segments are 800. */
 const SEGMENTS_MAX = 4096;
 const COEFFICIENTS = 64;
-/** Of a table's number: it is for AC coefficients. */
+/** The bit of a table's number that says it is for AC coefficients. */
 const AC_CLASS = 16;
 
 const TEM = 0x01;
@@ -31,7 +31,7 @@ const END_MARKER = Buffer.from([0xff, EOI]);
 const WHOLE_SPECTRUM = Buffer.from([0, COEFFICIENTS - 1, 0]);
 const JFIF_MAJOR_AT = 5;
 const ADOBE_TRANSFORM_AT = 11;
-/** Adobe's YCbCr and YCCK, by the number of components: what libjpeg takes other codes for. */
+/** Adobe's YCbCr and YCCK, by the number of components: libjpeg reads other values as these. */
 const ADOBE_TRANSFORMS: Readonly<Record<number, number>> = { 3: 1, 4: 2 };
 
 interface Component {
@@ -56,29 +56,29 @@ interface Scan {
   }[];
   readonly spectral: { readonly from: number; readonly to: number; readonly low: number };
   readonly restartInterval: number;
-  /** Those in force when it begins: class in bit 4, number below it. */
+  /** Tables in force when the scan begins, by class (bit 4) and number (below it). */
   readonly codes: ReadonlyMap<number, HuffmanCodes>;
 }
 
-/** Bytes to put in the place of others. */
+/** Replaces the bytes from `start` to `end`. */
 interface Patch {
   readonly start: number;
   readonly end: number;
   readonly bytes: Buffer;
 }
 
-/** libjpeg's, in front of its end marker. */
+/** libjpeg's warning of bytes before the end marker. */
 const PADDING_WARNING = /(\d+) extraneous bytes before marker 0xd9/;
-/** A sector of a camera's card. */
+/** A sector of a camera's memory card. */
 const PADDING_BYTES_MAX = 512;
 const NOTHING = Buffer.alloc(0);
 
-/** What of a file says how it is to be read. */
+/** The parts of a file that say how it is to be read. */
 class JpegLayout {
   readonly patches: Patch[] = [];
   readonly scans: Scan[] = [];
   frame: Frame | undefined;
-  /** It ends with the marker that says so. */
+  /** The file has an end marker. */
   hasEnd = false;
   readonly #file: Buffer;
   #restartInterval = 0;
@@ -96,7 +96,7 @@ class JpegLayout {
     this.#mendAdobe();
   }
 
-  /** One scan has all components, so a decoder stops behind its last block. */
+  /** The first scan has all components: a decoder stops after its last block. */
   get isOneScan(): boolean {
     const { marker, components } = this.frame ?? { marker: SOF_PROGRESSIVE, components: [] };
     return marker !== SOF_PROGRESSIVE && this.scans[0]?.components.length === components.length;
@@ -107,12 +107,12 @@ class JpegLayout {
     return marker === SOF_BASELINE || marker === SOF_EXTENDED;
   }
 
-  /** Reads the segment at or behind `from`; where the next one is looked for, if anywhere. */
+  /** Reads the next segment from `from` on. Returns where to go on; undefined: there is no more. */
   #readSegment(from: number): number | undefined {
     const file = this.#file;
     let at = from;
     while (at < file.length && !(file[at] === 0xff && this.#isSegment(file[at + 1]))) at++;
-    // Behind a scan these may be what is left of it.
+    // After a scan these bytes may belong to it.
     if (at > from && this.scans.length === 0) this.#mendStray(from, at);
     const marker = file[at + 1];
     if (marker === undefined) return undefined;
@@ -129,13 +129,13 @@ class JpegLayout {
     return this.isOneScan ? undefined : end;
   }
 
-  /** Behind FF; restart markers belong to their scan. */
+  /** The byte after FF begins a segment; restart markers belong to their scan. */
   #isSegment(byte: number | undefined): boolean {
     if (byte === undefined || byte === 0 || byte === 0xff) return false;
     return this.scans.length === 0 || byte < RST_FIRST || byte >= SOI;
   }
 
-  /** Fill bytes before a marker are lawful. */
+  /** Removes stray bytes before a marker; fill bytes are allowed there. */
   #mendStray(start: number, at: number): void {
     let end = at;
     while (end > start && this.#file[end - 1] === 0xff) end--;
@@ -173,20 +173,27 @@ class JpegLayout {
   }
 
   #takeScan(start: number, body: Buffer): void {
-    const count = body[0];
+    const count = body[0] ?? 0;
     const spectralAt = 1 + 2 * count;
     const spectral = body.subarray(spectralAt, spectralAt + WHOLE_SPECTRUM.length);
     if (this.frame === undefined || spectral.length < WHOLE_SPECTRUM.length) return;
     const { components } = this.frame;
-    const chosen = Array.from({ length: count }, (_, i) => ({
-      index: components.findIndex(({ id }) => id === body[1 + 2 * i]),
-      dc: body[2 + 2 * i] >> 4,
-      ac: body[2 + 2 * i] & 15,
-    }));
+    const chosen = Array.from({ length: count }, (_, i) => {
+      const tables = body.readUInt8(2 + 2 * i);
+      return {
+        index: components.findIndex(({ id }) => id === body[1 + 2 * i]),
+        dc: tables >> 4,
+        ac: tables & 15,
+      };
+    });
     this.scans.push({
       dataStart: start + body.length,
       components: chosen,
-      spectral: { from: spectral[0], to: spectral[1], low: spectral[2] & 15 },
+      spectral: {
+        from: spectral.readUInt8(0),
+        to: spectral.readUInt8(1),
+        low: spectral.readUInt8(2) & 15,
+      },
       restartInterval: this.#restartInterval,
       codes: this.#codes,
     });
@@ -196,12 +203,12 @@ class JpegLayout {
   }
 }
 
-/** SOF0 to SOF15: without DHT, JPG and DAC. */
+/** SOF0 to SOF15, without DHT, JPG and DAC, which lie between them. */
 function isFrameHeader(marker: number): boolean {
   return marker >= 0xc0 && marker <= 0xcf && marker !== DHT && marker !== 0xc8 && marker !== 0xcc;
 }
 
-/** Those of a DHT segment beside the ones before it, or in their place. */
+/** The tables `before`, with those of a DHT segment added or replaced. */
 function readCodes(
   body: Buffer,
   before: ReadonlyMap<number, HuffmanCodes>,
@@ -210,7 +217,7 @@ function readCodes(
   for (let at = 0; at + 17 <= body.length; ) {
     const counts = body.subarray(at + 1, at + 17);
     const total = counts.reduce((sum, count) => sum + count, 0);
-    codes.set(body[at], { counts, symbols: body.subarray(at + 17, at + 17 + total) });
+    codes.set(body.readUInt8(at), { counts, symbols: body.subarray(at + 17, at + 17 + total) });
     at += 17 + total;
   }
   return codes;
@@ -222,19 +229,20 @@ function isNamed(body: Buffer, name: string, lengthMin: number): boolean {
 
 function readFrame(marker: number, body: Buffer): Frame | undefined {
   const count = body[5];
-  if (body.length < 6 || body.length < 6 + 3 * count) return undefined;
+  if (count === undefined || body.length < 6 + 3 * count) return undefined;
   const components = Array.from({ length: count }, (_, i) => {
-    const factors = body[7 + 3 * i];
-    return { id: body[6 + 3 * i], across: factors >> 4, down: factors & 15 };
+    const factors = body.readUInt8(7 + 3 * i);
+    return { id: body.readUInt8(6 + 3 * i), across: factors >> 4, down: factors & 15 };
   });
   return { marker, width: body.readUInt16BE(3), height: body.readUInt16BE(1), components };
 }
 
 export interface MendedJpeg {
-  /** The bytes as they were given, or a mended copy. */
+  /** The given bytes, or a mended copy. */
   readonly file: Buffer;
   /**
-   * Reads the picture's codes, which takes a while: a decoder can work on the file meanwhile.
+   * Reads the picture's codes, which takes a while: a decoder can work on the file at the same
+   * time.
    * @throws ContractError PROCESSING_FAILED where blocks of the picture are missing or damaged
    */
   readonly requireWhole: () => void;
@@ -245,8 +253,8 @@ export function mendJpeg(file: Buffer): MendedJpeg {
   const patches = [...layout.patches];
   const scan = readOnlyScan(layout);
   const hasEnd = scan === undefined ? layout.hasEnd : file.includes(END_MARKER, scan.start);
-  // A decoder that finds a marker says what is missing before it; one that finds none, no more.
-  // Some encoders leave the marker out, but none writes half of it: that is a file cut short.
+  // A decoder reports what is missing before an end marker; without a marker it reports only that.
+  // Some encoders omit the marker, but none writes half of it: that is a file cut short.
   const isMended = scan !== undefined || (!layout.isOneScan && isComplete(layout));
   if (!hasEnd && file.at(-1) !== 0xff && isMended) {
     patches.push({ start: file.length, end: file.length, bytes: END_MARKER });
@@ -259,34 +267,40 @@ export function mendJpeg(file: Buffer): MendedJpeg {
 }
 
 /**
- * libvips (8.18) fails at a warning when it asks for the next rows, so it overlooks those of the
- * last ones, except where libjpeg decodes a row of MCUs ahead: it does to bring 4:2:0 to full size.
+ * libvips (8.18) fails at a warning when it asks for the next rows, so it overlooks a warning in
+ * the last rows, except where libjpeg decodes a row of MCUs ahead: it does so to upsample 4:2:0.
  */
 function seesLastRows({ frame }: JpegLayout): boolean {
-  if (frame === undefined || frame.components.length !== 3) return false;
+  if (frame?.components.length !== 3) return false;
   const [luma, ...chroma] = frame.components;
+  if (luma === undefined) return false;
   const isHalved = chroma.every(({ across, down }) => across === 1 && down === 1);
   const isLarge = frame.width > 4 && frame.height > 16;
   return luma.across === 2 && luma.down === 2 && isHalved && isLarge;
 }
 
-/** Of a picture in one sequential scan; undefined also where it takes a decoder to read its codes. */
+/**
+ * The scan of a picture in one sequential scan. Undefined: another picture, or only a decoder can
+ * read its codes.
+ */
 function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
   const { frame, isOneScan, isSequential, scans } = layout;
-  if (frame === undefined || !isOneScan || !isSequential) return undefined;
-  const { components, codes, restartInterval, dataStart } = scans[0];
-  const all = components.flatMap(({ index }) => frame.components[index] ?? []);
+  const [scan] = scans;
+  if (frame === undefined || scan === undefined || !isOneScan || !isSequential) return undefined;
+  const { components, codes, restartInterval, dataStart } = scan;
+  const all = components.flatMap(({ index, dc, ac }) => {
+    const component = frame.components[index];
+    const its = { dc: codes.get(dc), ac: codes.get(AC_CLASS | ac) };
+    return component === undefined ? [] : [{ ...component, ...its }];
+  });
   if (all.length < components.length) return undefined;
-  // A component alone comes block by block, whatever its factors are.
+  // A single component is stored block by block, whatever its factors are.
   const isAlone = all.length === 1;
   const acrossMax = isAlone ? 1 : Math.max(...all.map(({ across }) => across));
   const downMax = isAlone ? 1 : Math.max(...all.map(({ down }) => down));
-  const blocks = components.flatMap((component, i) => {
-    const dc = codes.get(component.dc);
-    const ac = codes.get(AC_CLASS | component.ac);
-    const count = isAlone ? 1 : all[i].across * all[i].down;
-    return Array.from({ length: count }, () => ({ dc, ac }));
-  });
+  const blocks = all.flatMap(({ across, down, dc, ac }) =>
+    Array.from({ length: isAlone ? 1 : across * down }, () => ({ dc, ac })),
+  );
   const known = blocks.flatMap(({ dc, ac }) => (dc && ac ? [{ dc, ac }] : []));
   if (known.length === 0 || known.length < blocks.length) return undefined;
   const mcus = Math.ceil(frame.width / (8 * acrossMax)) * Math.ceil(frame.height / (8 * downMax));
@@ -294,8 +308,8 @@ function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
 }
 
 /**
- * Of a picture in several scans, that they say every bit of every coefficient: only the last of
- * them can be cut then, which a decoder tells.
+ * The scans of a picture in several scans give every bit of every coefficient: then only the last
+ * one can be cut short, which a decoder reports.
  */
 function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
   if (frame === undefined) return false;
@@ -304,7 +318,7 @@ function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
     return frame.components.every((_, index) => seen.has(index));
   }
   if (frame.marker !== SOF_PROGRESSIVE) return false;
-  // Bits that are still to come, by component and coefficient; unseen ones have all.
+  // Bits still to come, by component and coefficient; all of them where none was seen.
   const low = frame.components.map(() => new Uint8Array(COEFFICIENTS).fill(255));
   for (const { components, spectral } of scans) {
     for (const { index } of components) {
@@ -315,8 +329,8 @@ function isComplete({ frame, scans, isSequential }: JpegLayout): boolean {
 }
 
 /**
- * Some encoders fill up with zeros before the end marker, and of a picture in several scans libjpeg
- * warns of that. Undefined: the warning is another, or these are not zeros.
+ * Removes the zeros that some encoders write before the end marker; in a picture of several scans
+ * libjpeg warns of them. Undefined: the warning is another one, or the bytes are not zeros.
  */
 export function withoutPadding(file: Buffer, warning: string): Buffer | undefined {
   const bytes = Number(PADDING_WARNING.exec(warning)?.[1] ?? 0);

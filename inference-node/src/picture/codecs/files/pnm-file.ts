@@ -1,13 +1,13 @@
 /**
- * Pixels out of what djxl writes: PGM, PPM or PAM, of 8 bits or 16, brought to 8. A file that is
- * not of the size the picture's header says is a damaged picture.
+ * Reads what djxl writes: PGM, PPM or PAM of 8 or 16 bits, converted to 8. A file of another size
+ * than the picture's header says means that the picture is damaged.
  */
 import type { FileHandle } from 'node:fs/promises';
 import { ContractError } from '#contract/errors.ts';
 import type { Size } from '../../size.ts';
 import { divideByAlpha, type Samples } from '../colour/samples.ts';
 
-/** Read at once. */
+/** Pixels read at once. */
 const PIECE_PIXELS = 1_000_000;
 const HEADER_BYTES_MAX = 200;
 
@@ -20,15 +20,15 @@ interface PixelHeader {
 }
 
 /**
- * RGBA of 8 bits; grey is spread, alpha is 255 where there is none.
- * @param premultiplied colours are multiplied by alpha there, and not in the result.
+ * Reads RGBA of 8 bits; grey becomes three equal colours, missing alpha 255.
+ * @param premultiplied the file's colours are multiplied by alpha; those of the result are not.
  */
 export async function readRgba(
   output: FileHandle,
   size: Size,
   premultiplied: boolean,
 ): Promise<Uint8Array> {
-  // At once of its own, so that it can be seen as words.
+  // A buffer of its own, so that it can be viewed as words.
   const rgba = new Uint8Array(size.width * size.height * 4);
   const take: TakeSamples = (samples, channels, pixel) => {
     spread(samples, channels, rgba.subarray(pixel * 4, pixel * 4 + PIECE_PIXELS * 4));
@@ -37,11 +37,11 @@ export async function readRgba(
   return rgba;
 }
 
-/** One channel, of 8 bits. */
+/** Reads one channel of 8 bits. */
 export async function readSamples(output: FileHandle, size: Size): Promise<Uint8Array> {
   const plane = new Uint8Array(size.width * size.height);
   await readPieces(output, size, false, (samples, channels, pixel) => {
-    if (channels !== 1) throw badOutput();
+    if (channels !== 1) throw wrongOutput();
     plane.set(samples, pixel);
   });
   return plane;
@@ -55,7 +55,7 @@ export async function readHeader(
   return parseHeader(head, width, height);
 }
 
-/** Samples of 8 bits, valid until it returns, from the pixel of that number on. */
+/** Takes samples of 8 bits from the given pixel on; they are valid until it returns. */
 type TakeSamples = (samples: Uint8Array, channels: Channels, pixel: number) => void;
 
 async function readPieces(
@@ -81,35 +81,35 @@ async function readPieces(
   }
 }
 
-/** Of two bytes each, the higher first; in the same memory. */
+/** Big-endian bytes to words, in place. */
 function readWords(bytes: Buffer): Uint16Array {
   bytes.swap16();
   return new Uint16Array(bytes.buffer, bytes.byteOffset, bytes.length / 2);
 }
 
-/** In the same memory. */
+/** Scales samples to 8 bits, in place. */
 function toBytes(samples: Samples, sampleMax: number): Uint8Array {
   if (sampleMax === 255) return samples as Uint8Array;
   const bytes = new Uint8Array(samples.buffer, samples.byteOffset, samples.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = (samples[i] * 255) / sampleMax + 0.5;
+  for (let i = 0; i < bytes.length; i++) bytes[i] = (samples[i]! * 255) / sampleMax + 0.5;
   return bytes;
 }
 
 async function readExactly(handle: FileHandle, into: Buffer, position: number): Promise<void> {
   for (let at = 0; at < into.length; ) {
     const { bytesRead } = await handle.read(into, at, into.length - at, position + at);
-    if (bytesRead === 0) throw badOutput();
+    if (bytesRead === 0) throw wrongOutput();
     at += bytesRead;
   }
 }
 
-function badOutput(): ContractError {
+function wrongOutput(): ContractError {
   return new ContractError('PROCESSING_FAILED', 'the image is damaged or cannot be decoded', {
     cause: new Error('djxl wrote another picture than the header says'),
   });
 }
 
-/** Of what djxl writes: PGM and PPM on three lines, PAM with a line a field. */
+/** Parses djxl's headers: PGM and PPM on three lines, PAM with one line per field. */
 function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
   const text = head.toString('latin1');
   const match =
@@ -120,7 +120,7 @@ function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
   const fields = match?.groups;
   const sampleMax = Number(fields?.max);
   const isSame = Number(fields?.width) === width && Number(fields?.height) === height;
-  if (match === null || fields === undefined || !isSame || !(sampleMax >= 1)) throw badOutput();
+  if (match === null || fields === undefined || !isSame || !(sampleMax >= 1)) throw wrongOutput();
   const channels = fields.kind === undefined ? Number(fields.depth) : fields.kind === '5' ? 1 : 3;
   return { channels: channels as Channels, sampleMax, headerBytes: match[0].length };
 }
@@ -128,10 +128,11 @@ function parseHeader(head: Buffer, width: number, height: number): PixelHeader {
 function spread(from: Uint8Array, channels: Channels, rgba: Uint8Array): void {
   const isGrey = channels <= 2;
   const hasAlpha = channels % 2 === 0;
+  // `from` has as many pixels as `rgba`: each index lies inside.
   for (let at = 0, out = 0; out < rgba.length; at += channels, out += 4) {
-    rgba[out] = from[at];
-    rgba[out + 1] = isGrey ? from[at] : from[at + 1];
-    rgba[out + 2] = isGrey ? from[at] : from[at + 2];
-    rgba[out + 3] = hasAlpha ? from[at + channels - 1] : 255;
+    rgba[out] = from[at]!;
+    rgba[out + 1] = isGrey ? from[at]! : from[at + 1]!;
+    rgba[out + 2] = isGrey ? from[at]! : from[at + 2]!;
+    rgba[out + 3] = hasAlpha ? from[at + channels - 1]! : 255;
   }
 }
