@@ -266,3 +266,22 @@ test('the files that the pages name are there', () => {
     [],
   );
 });
+
+test('the files and rooms that ARCHITECTURE.md names, in short or in full, are there', () => {
+  const text = readFileSync(path.join(ROOT, 'ARCHITECTURE.md'), 'utf8');
+  const files = globSync('{*,*/**/*}.{ts,json,proto,wasm}', {
+    cwd: ROOT,
+    exclude: ['**/node_modules/**', 'data/**', 'model-cache/**'],
+  }).map(raw => `/${raw.split(path.sep).join('/')}`);
+  const named = text.matchAll(/(?<![\w./<-])[\w./-]+(?:\.(?:ts|json|proto|wasm)\b|\/(?=`))/g);
+  const places = [...named].map(([place]) => place);
+  assert.ok(places.length > 60);
+  const isThere = (place: string) =>
+    files.some(
+      file => file.endsWith(`/${place}`) || file.includes(`/${place.replace(/\/?$/, '/')}`),
+    );
+  assert.deepEqual(
+    places.filter(place => !isThere(place)),
+    [],
+  );
+});
