@@ -15,8 +15,8 @@
  * | succeed, fail        | none, for good         |       |                                      |
  *
  * Holder and fence decide, not the lease's expiry: a late holder that was not replaced may
- * still renew and finish; once another replica claimed the job, its fence has moved and the old one is
- * void.
+ * still renew and finish; once another replica claimed the job, its fence has moved and the old one
+ * is void.
  */
 import type { Job, JobFailure } from './job.ts';
 

@@ -1,9 +1,9 @@
 /**
  * Slots that accounts share and wait for: to receive an image, to ask the database, to look a name
- * up. A caller without a slot waits for one, so that a burst is spread out and not refused. Both the
- * slots and the places to wait are shared by domain/shared-places.ts, so that an account that is
- * slow, or comes all at once, cannot keep the others out. Of the accounts that wait, the one that holds
- * the fewest slots goes first; equals take turns.
+ * up. A caller without a slot waits for one, so that a burst is spread out and not refused. Both
+ * the slots and the places to wait are shared by domain/shared-places.ts, so that an account that
+ * is slow, or comes all at once, cannot keep the others out. Of the accounts that wait, the one
+ * that holds the fewest slots goes first; equals take turns.
  *
  * | state   | entered by                                | left by                                  |
  * |---------|-------------------------------------------|------------------------------------------|

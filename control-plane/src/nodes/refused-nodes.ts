@@ -1,6 +1,6 @@
 /**
- * Nodes that the registry refuses, so that an operator sees why one does not appear: each refusal is
- * counted, and each cause is logged from time to time only, since nodes never stop trying, and
+ * Nodes that the registry refuses, so that an operator sees why one does not appear: each refusal
+ * is counted, and each cause is logged from time to time only, since nodes never stop trying, and
  * unknown callers may not either.
  */
 import type { Logger } from 'pino';

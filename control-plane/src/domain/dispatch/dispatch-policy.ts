@@ -12,8 +12,8 @@
  *   replicas with stale views would all pick the same best one (Mitzenmacher, "The Power of Two
  *   Choices in Randomized Load Balancing", 2001); those without a wait go first (Lu et al.,
  *   "Join-Idle-Queue", 2011).
- * - Checked: the header carries the longest wait, and the node refuses at once where its queue has grown since
- *   its last report (after the probes of Ousterhout et al., "Sparrow", 2013).
+ * - Checked: the header carries the longest wait, and the node refuses at once where its queue has
+ *   grown since its last report (after the probes of Ousterhout et al., "Sparrow", 2013).
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';

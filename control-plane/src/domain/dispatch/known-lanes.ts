@@ -66,8 +66,8 @@ export class KnownLanes {
   }
 
   /**
-   * What was listed of them: a lane without a waiting job is forgotten, unless some were passed over;
-   * one whose jobs all found no room goes behind the others where there are too many.
+   * What was listed of them: a lane without a waiting job is forgotten, unless some were passed
+   * over; one whose jobs all found no room goes behind the others where there are too many.
    * @returns whether one was forgotten
    */
   listed(
