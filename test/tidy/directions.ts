@@ -93,10 +93,10 @@ export const CONTROL_PLANE: Directions = {
   ],
   'store/accounts': ['domain', 'store/database'],
   'store/cluster': ['store/database'],
-  'store/database': ['domain', 'store/database/migrations', 'store/jobs', '#program'],
+  'store/database': ['domain', 'store/database/migrations', '#program'],
   'store/database/migrations': ['store/database'],
   'store/jobs': ['domain', 'domain/dispatch', 'store/database', 'store/ledger'],
-  'store/ledger': ['domain', 'store/accounts', 'store/database'],
+  'store/ledger': ['domain', 'store/database'],
   'store/outbox': ['domain', 'store/database'],
 };
 

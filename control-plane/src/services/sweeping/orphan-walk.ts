@@ -3,6 +3,7 @@
  * is written down after each, so that a replica that dies, or another whose turn it is, goes on
  * there. Within a part it goes on where it stopped as long as this replica has the turn.
  */
+import assert from 'node:assert/strict';
 import type { BlobPart, BlobStore } from '../../storage/blob-store.ts';
 import type { SweepWalk } from '../../store/cluster/sweep-store.ts';
 
@@ -40,7 +41,7 @@ export class OrphanWalk {
 
   /** The next names of the part; fewer than asked for: it is at its end. */
   async next(count: number): Promise<string[]> {
-    const part: BlobPart = { part: this.#part!, of: WALK_PARTS };
+    const part: BlobPart = { part: this.#requirePart(), of: WALK_PARTS };
     this.#names ??= this.#blobStore.listOlderThan(ORPHAN_AGE_MS, part)[Symbol.asyncIterator]();
     const names: string[] = [];
     try {
@@ -62,9 +63,14 @@ export class OrphanWalk {
 
   /** The part is done. The next one to be walked; WALK_PARTS: that was the last. */
   endPart(): number {
-    const next = this.#part! + 1;
+    const next = this.#requirePart() + 1;
     this.#part = next === WALK_PARTS ? undefined : next;
     return next;
+  }
+
+  #requirePart(): number {
+    assert(this.#part !== undefined, 'a part of the walk was taken up');
+    return this.#part;
   }
 
   async close(): Promise<void> {

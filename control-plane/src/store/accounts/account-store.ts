@@ -4,9 +4,9 @@ import type { Kysely } from 'kysely';
 import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import { isAsciiWord } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, readBack } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
 
 export interface Account extends Balances {
   readonly id: string;

@@ -2,10 +2,10 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import { isAsciiWord } from '../database/rows.ts';
+import { ofAccount } from '../database/of-account.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, readBack } from '../database/transact.ts';
-import { ofAccount } from './account-rows.ts';
+import { isAsciiWord } from '../database/values.ts';
 import { requireName } from './account-store.ts';
 import {
   type ApiKeyToken,

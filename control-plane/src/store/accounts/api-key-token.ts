@@ -42,7 +42,8 @@ export function createApiKeyToken(): ApiKeyToken {
 /** Undefined: not a key of ours, whoever made it. */
 export function parseApiKeyToken(text: string): Omit<ApiKeyToken, 'text'> | undefined {
   const [, head, id, secret, check] = FORM.exec(text) ?? [];
-  if (head === undefined || check !== checkOf(head)) return undefined;
+  if (head === undefined || id === undefined || secret === undefined) return undefined;
+  if (check !== checkOf(head)) return undefined;
   return { id, secret };
 }
 

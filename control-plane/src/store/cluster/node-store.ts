@@ -15,9 +15,9 @@
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import { isAsciiWord } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, readBack } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
 
 export interface NodeRegistration {
   readonly nodeId: string;

@@ -66,7 +66,7 @@ export interface MysqlPoolOptions {
   /** Told of a connection that broke while nobody used it. */
   readonly onLost: (error: Error) => void;
   /** Undefined: STATEMENT_MS_MAX. */
-  readonly statementMsMax?: number;
+  readonly statementMsMax?: number | undefined;
 }
 
 export class MysqlPoolDialect implements Dialect {

@@ -42,7 +42,7 @@ export function parseMysqlUrl(databaseUrl: string): PoolOptions {
     password: decode(url.password),
     database,
     connectionLimit: connectionLimit(parameters.get('connection-limit')),
-    ssl: sslOptions(parameters),
+    ...sslOptions(parameters),
   };
 }
 
@@ -73,29 +73,30 @@ function connectionLimit(value: string | null): number {
   return limit;
 }
 
-function sslOptions(parameters: URLSearchParams): SslOptions | undefined {
+function sslOptions(parameters: URLSearchParams): { ssl?: SslOptions } {
   const given = parameters.get('ssl-mode')?.toUpperCase() ?? 'DISABLED';
   const mode = SSL_MODES.find(known => known === given);
   if (mode === undefined) {
     throw new Error(`ssl-mode in the database URL must be one of ${SSL_MODES.join(', ')}`);
   }
-  if (mode === 'DISABLED') return undefined;
-  return {
+  if (mode === 'DISABLED') return {};
+  const ssl: SslOptions = {
     rejectUnauthorized: mode !== 'REQUIRED',
     verifyIdentity: mode === 'VERIFY_IDENTITY',
-    ca: pem(parameters, 'ssl-ca'),
-    cert: pem(parameters, 'ssl-cert'),
-    key: pem(parameters, 'ssl-key'),
+    ...pem(parameters, 'ca'),
+    ...pem(parameters, 'cert'),
+    ...pem(parameters, 'key'),
   };
+  return { ssl };
 }
 
-function pem(parameters: URLSearchParams, name: string): string | undefined {
-  const path = parameters.get(name);
-  if (path === null) return undefined;
+function pem(parameters: URLSearchParams, name: 'ca' | 'cert' | 'key'): SslOptions {
+  const path = parameters.get(`ssl-${name}`);
+  if (path === null) return {};
   try {
-    return readFileSync(path, 'utf8');
+    return { [name]: readFileSync(path, 'utf8') };
   } catch (error) {
-    throw new Error(`the file named by ${name} in the database URL cannot be read`, {
+    throw new Error(`the file named by ssl-${name} in the database URL cannot be read`, {
       cause: error,
     });
   }

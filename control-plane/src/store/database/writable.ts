@@ -2,6 +2,7 @@
  * Whether the database takes writes at this moment. A server that was demoted goes on to answer
  * every read, and a file whose disk was mounted read-only goes on to be read.
  */
+import assert from 'node:assert/strict';
 import { constants } from 'node:fs';
 import { access } from 'node:fs/promises';
 import path from 'node:path';
@@ -31,7 +32,9 @@ async function requireWritableFile(database: Database): Promise<void> {
   const { rows } = await query(database, db =>
     sql<{ file: string }>`select file from pragma_database_list where name = 'main'`.execute(db),
   );
-  const [{ file }] = rows;
+  const [main] = rows;
+  assert(main !== undefined, 'SQLite has a main database');
+  const { file } = main;
   try {
     await access(file, constants.R_OK | constants.W_OK);
     // The write-ahead log lies beside it.

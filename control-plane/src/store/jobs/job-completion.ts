@@ -11,11 +11,11 @@ import type { Job } from '../../domain/job.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { failureColumns, resultColumns } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
 import { readJob } from './job-queries.ts';
+import { failureColumns, resultColumns } from './job-rows.ts';
 import type { Claim, JobStore } from './job-store.ts';
 
 /**

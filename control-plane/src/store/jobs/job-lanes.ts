@@ -13,10 +13,10 @@ import { type NotNull, type SelectExpression, sql } from 'kysely';
 import { type JobLane, type LaneRead, laneKey } from '../../domain/dispatch/job-turns.ts';
 import type { JobState } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
-import { inputFromRow, sourceHostFromRow } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { jobsThrough } from './job-queries.ts';
+import { inputFromRow, sourceHostFromRow } from './job-rows.ts';
 import type { ClaimableJob, JobStore } from './job-store.ts';
 
 const CLAIMABLE_COLUMNS = [

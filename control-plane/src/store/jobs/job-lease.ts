@@ -6,10 +6,10 @@ import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'ky
 import { isFinal, type Job } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { inputColumns } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, query, readBack } from '../database/transact.ts';
 import { readJob } from './job-queries.ts';
+import { inputColumns } from './job-rows.ts';
 import type { Claim, JobStore, LeaseEnding } from './job-store.ts';
 
 type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;

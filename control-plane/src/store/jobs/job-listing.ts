@@ -5,6 +5,7 @@
  * since their number is bounded (domain/queue-share.ts) and states and accounts lie mixed in it.
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import type { NotNull } from 'kysely';
 import { type Job, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
@@ -47,6 +48,12 @@ async function listJobs(database: Database, filter: JobFilter): Promise<ListedJo
   return [...begun, ...(await listFinal(database, final, room, since))];
 }
 
+type EndedJob = Job & { readonly finishedAtMs: number };
+
+function hasEnded(job: Job): job is EndedJob {
+  return job.finishedAtMs !== null;
+}
+
 function isOpen(state: JobState): boolean {
   return (OPEN_STATES as readonly JobState[]).includes(state);
 }
@@ -64,10 +71,10 @@ async function listOpen(
     const wanted = page.filter(
       row => states.includes(row.state) && (accountId ?? row.account_id) === row.account_id,
     );
-    found.push(...wanted.map(({ queue_at, id }) => ({ atMs: queue_at!, id })));
+    found.push(...wanted.map(({ queue_at, id }) => ({ atMs: queue_at, id })));
     const end = page.at(-1);
     if (end === undefined || page.length < OPEN_PAGE) break;
-    last = { atMs: end.queue_at!, id: end.id };
+    last = { atMs: end.queue_at, id: end.id };
     await turnOfTheLoop();
   }
   return readOpen(database, found.slice(0, limit));
@@ -84,7 +91,8 @@ function openPage(database: Database, after: Place | undefined) {
         .where('queue_at', '>=', atMs)
         .where(eb => eb.or([eb('queue_at', '>', atMs), eb('id', '>', id)]));
     }
-    return page.orderBy('queue_at').orderBy('id').limit(OPEN_PAGE).execute();
+    page = page.orderBy('queue_at').orderBy('id').limit(OPEN_PAGE);
+    return page.$narrowType<{ queue_at: NotNull }>().execute();
   });
 }
 
@@ -111,9 +119,9 @@ async function listFinal(
   filter: JobFilter,
   after: Place | undefined,
 ): Promise<ListedJob[]> {
-  const jobs: Job[] = [];
+  const jobs: EndedJob[] = [];
   for (const state of states) jobs.push(...(await listEnded(database, state, filter, after)));
-  jobs.sort((a, b) => b.finishedAtMs! - a.finishedAtMs! || (a.id < b.id ? 1 : -1));
+  jobs.sort((a, b) => b.finishedAtMs - a.finishedAtMs || (a.id < b.id ? 1 : -1));
   return jobs
     .slice(0, filter.limit)
     .map(job => ({ ...job, cursor: `ended-${job.finishedAtMs}-${job.id}` }));
@@ -128,8 +136,8 @@ async function listEnded(
   state: JobState,
   { accountId, endedWithinMs, limit }: JobFilter,
   after: Place | undefined,
-): Promise<Job[]> {
-  const found: Job[] = [];
+): Promise<EndedJob[]> {
+  const found: EndedJob[] = [];
   let last = after;
   while (found.length < limit) {
     const take = Math.min(READ_MAX, limit - found.length);
@@ -145,11 +153,12 @@ async function listEnded(
       }
       return readJobs(db, select.orderBy('finished_at', 'desc').orderBy('id', 'desc').limit(take));
     });
-    const within = page.filter(job => job.finishedAtMs! > job.readAtMs - endedWithinMs);
+    const ended = page.filter(hasEnded);
+    const within = ended.filter(job => job.finishedAtMs > job.readAtMs - endedWithinMs);
     found.push(...within);
-    const end = page.at(-1);
+    const end = ended.at(-1);
     if (end === undefined || within.length < take) break;
-    last = { atMs: end.finishedAtMs!, id: end.id };
+    last = { atMs: end.finishedAtMs, id: end.id };
     await turnOfTheLoop();
   }
   return found;

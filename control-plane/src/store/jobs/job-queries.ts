@@ -2,9 +2,9 @@
 import { type CompiledQuery, type Kysely, sql } from 'kysely';
 import type { Job } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
-import { type JobRow, jobFromRow } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, readBack } from '../database/transact.ts';
+import { type JobRow, jobFromRow } from './job-rows.ts';
 import type { JobStore } from './job-store.ts';
 
 /** What callers send as an id or token: anything else matches nothing, and is not asked for. */

@@ -17,11 +17,11 @@ import { queuePositionMs } from '../../domain/dispatch/job-turns.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import { inputColumns } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, readBack } from '../database/transact.ts';
 import { reserveCredit } from '../ledger/ledger-writer.ts';
 import { readByIdempotencyKey, readJob } from './job-queries.ts';
+import { inputColumns } from './job-rows.ts';
 import type { JobStore, NewJob, SubmitLimits, SubmitOutcome } from './job-store.ts';
 import { sourceHostOf } from './source-host.ts';
 

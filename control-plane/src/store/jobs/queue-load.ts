@@ -12,8 +12,8 @@ import {
 } from '../../domain/queue-share.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
-import { requireInteger } from '../database/rows.ts';
 import { query } from '../database/transact.ts';
+import { requireInteger } from '../database/values.ts';
 import type { JobStore, QueuedWork } from './job-store.ts';
 
 const PIXELS_PER_MEGAPIXEL = 1_000_000;

@@ -224,14 +224,16 @@ class AccountAudit {
   }
 
   #atBorder(tally: LedgerTally, nextAtMs: number): boolean {
-    if (this.#ahead.length > 0) return this.#ahead[0].closedToMs <= nextAtMs;
+    const [checkpoint] = this.#ahead;
+    if (checkpoint !== undefined) return checkpoint.closedToMs <= nextAtMs;
     return tally.due(nextAtMs) !== undefined;
   }
 
   /** Compares the checkpoints before an instant with what was counted, or sets the one due. */
   async #close(tally: LedgerTally, nextAtMs: number, closes: boolean): Promise<void> {
-    while (this.#ahead.length > 0 && this.#ahead[0].closedToMs <= nextAtMs) {
-      const checkpoint = this.#ahead.shift()!;
+    let [checkpoint] = this.#ahead;
+    while (checkpoint !== undefined && checkpoint.closedToMs <= nextAtMs) {
+      this.#ahead.shift();
       const counted = tally.at(checkpoint.closedToMs);
       tally.closed();
       if (this.#differsAnew(checkpoint, counted)) {
@@ -242,6 +244,7 @@ class AccountAudit {
         this.#ahead = await readCheckpointsAfter(this.#database, this.#accountId, closedToMs);
       }
       await this.#options.onClosed(counted, this.#problems);
+      [checkpoint] = this.#ahead;
     }
     if (this.#ahead.length > 0 || !closes || !this.#clean) return;
     const due = tally.due(nextAtMs);

@@ -160,7 +160,7 @@ interface AuditParts {
   readonly bounds: AuditTuning;
   readonly progress: AuditProgress;
   /** Of a full audit. */
-  readonly runId?: string;
+  readonly runId: string | undefined;
 }
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };

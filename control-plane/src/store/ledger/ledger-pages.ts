@@ -7,11 +7,11 @@
 import { type Kysely, sql } from 'kysely';
 import { type JobState, OPEN_STATES } from '../../domain/job.ts';
 import type { JobEntries, LedgerKind, LedgerSlot, LedgerSums } from '../../domain/ledger.ts';
-import { ofAccount } from '../accounts/account-rows.ts';
 import type { Database } from '../database/connect.ts';
-import { requireInteger } from '../database/rows.ts';
+import { ofAccount } from '../database/of-account.ts';
 import type { Schema } from '../database/schema.ts';
 import { readBack } from '../database/transact.ts';
+import { requireInteger } from '../database/values.ts';
 
 /** Entries or jobs of one statement. With what belongs to each it reads three times as many rows. */
 export const LEDGER_PAGE_ROWS = 500;

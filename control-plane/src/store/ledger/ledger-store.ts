@@ -6,8 +6,8 @@
 import { type Balances, type LedgerSums, SLOT_OF } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
-import { isAsciiWord } from '../database/rows.ts';
 import { query, readBack, transact } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
 import type { LedgerProblem } from './ledger-account-audit.ts';
 import {
   type AuditOptions,

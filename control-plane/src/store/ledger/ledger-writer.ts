@@ -16,9 +16,9 @@ import {
   SLOT_OF,
 } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
-import { isAsciiWord } from '../database/rows.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
 
 /** A grant or a revocation. */
 export interface OperatorEntry {

@@ -11,10 +11,11 @@
  *    where the last one stopped, so each lane has its turn.
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
+import type { NotNull } from 'kysely';
 import { roomOutside } from '../../domain/shared-places.ts';
 import type { Database } from '../database/connect.ts';
-import { requireInteger } from '../database/rows.ts';
 import { query } from '../database/transact.ts';
+import { requireInteger } from '../database/values.ts';
 import type { DueNotification, DueQuery, WebhookOutboxStore } from './webhook-outbox-store.ts';
 
 /** Rows seen in the order of their times: eight times what a look begins. */
@@ -46,7 +47,7 @@ interface DueRow {
   readonly secret_key_id: string | null;
   readonly secret_erase_at: number | null;
   readonly lease_expires_at: number | null;
-  readonly next_attempt_at: number | null;
+  readonly next_attempt_at: number;
   readonly read_at: number;
 }
 
@@ -92,6 +93,7 @@ async function countDue(database: Database): Promise<{ count: number; oldestMs: 
       .where('next_attempt_at', '<=', nowMs)
       .orderBy('next_attempt_at')
       .limit(1)
+      .$narrowType<{ next_attempt_at: NotNull }>()
       .execute(),
   );
   const oldest = rows[0];
@@ -107,7 +109,7 @@ async function countDue(database: Database): Promise<{ count: number; oldestMs: 
       .select(eb => eb.fn.countAll<number>().as('count'))
       .executeTakeFirstOrThrow(),
   );
-  return { count: requireInteger(count), oldestMs: oldest.read_at - oldest.next_attempt_at! };
+  return { count: requireInteger(count), oldestMs: oldest.read_at - oldest.next_attempt_at };
 }
 
 /** @param lanesMax lanes that are looked into; SEALED_LANES_MAX but in tests */
@@ -171,6 +173,7 @@ function readHead(database: Database): Promise<DueRow[]> {
       .where('next_attempt_at', '<=', nowMs)
       .orderBy('next_attempt_at')
       .limit(HEAD_MAX)
+      .$narrowType<{ next_attempt_at: NotNull }>()
       .execute(),
   );
 }
@@ -222,6 +225,7 @@ function readFirstOf(database: Database, lane: Lane): Promise<DueRow[]> {
       .where('next_attempt_at', '<=', nowMs)
       .orderBy('next_attempt_at')
       .limit(LANE_READ_MAX)
+      .$narrowType<{ next_attempt_at: NotNull }>()
       .execute(),
   );
 }
@@ -307,7 +311,7 @@ function wantedOf({ secretKeyIds, full }: DueQuery): Wanted {
 /** Each once, in the order of their times. */
 function mostUrgent(rows: readonly DueRow[]): DueRow[] {
   const once = new Map(rows.map(row => [row.job_id, row]));
-  return [...once.values()].sort((a, b) => a.next_attempt_at! - b.next_attempt_at!);
+  return [...once.values()].sort((a, b) => a.next_attempt_at - b.next_attempt_at);
 }
 
 function sameLane(a: Lane, b: Lane): boolean {

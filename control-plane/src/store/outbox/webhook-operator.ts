@@ -2,9 +2,9 @@
 import type { Selectable } from 'kysely';
 import type { CallbackStatus } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
-import { isAsciiWord } from '../database/rows.ts';
 import type { WebhookOutboxTable } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
 import type {
   NotificationFilter,
   NotificationSummary,

@@ -5,7 +5,7 @@
  * `=`.
  */
 import { type RawBuilder, sql } from 'kysely';
-import type { DatabaseDialect } from '../database/clock.ts';
+import type { DatabaseDialect } from './clock.ts';
 
 /** The condition on the account. Order by the account first: a range alone keeps no order. */
 export function ofAccount(dialect: DatabaseDialect, accountId: string): RawBuilder<boolean> {

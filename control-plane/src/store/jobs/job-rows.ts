@@ -1,4 +1,4 @@
-/** Rows of the tables as the domain's values, and back. The only place that knows both. */
+/** Rows of jobs as the domain's values, and back. The only place that knows both. */
 import type { Selectable } from 'kysely';
 import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
@@ -11,16 +11,8 @@ import type {
   JobResult,
   StageTimings,
 } from '../../domain/job.ts';
-import { sourceHostOf } from '../jobs/source-host.ts';
-import type { JobsTable, WebhookOutboxTable } from './schema.ts';
-
-/**
- * True for text that may be compared with an ASCII column. MySQL refuses to compare anything else
- * ("illegal mix of collations"), and pads spaces; it could match no row anyhow.
- */
-export function isAsciiWord(text: string): boolean {
-  return /^[\x21-\x7e]{1,300}$/.test(text);
-}
+import type { JobsTable, WebhookOutboxTable } from '../database/schema.ts';
+import { sourceHostOf } from './source-host.ts';
 
 /** A row of jobs with the database's clock beside it. */
 export type JobRow = Selectable<JobsTable> & { readonly read_at: number };
@@ -173,15 +165,6 @@ export function failureColumns(failure: JobFailure): FailureColumns {
     failure_detail: points.slice(0, FAILURE_DETAIL_LENGTH_MAX).join(''),
     failure_retryable: failure.retryable ? 1 : 0,
   };
-}
-
-/** An aggregate as a number: empty sums are null, and drivers turn what is not exact into text. */
-export function requireInteger(value: unknown): number {
-  const number = value === null ? 0 : value;
-  if (typeof number !== 'number' || !Number.isSafeInteger(number)) {
-    throw new Error(`the database answered ${typeof value} where a safe integer was due`);
-  }
-  return number;
 }
 
 function requirePresent<T>(value: T | null): T {

@@ -1,0 +1,18 @@
+/** What may be compared with a column, and what an aggregate may answer. */
+
+/**
+ * True for text that may be compared with an ASCII column. MySQL refuses to compare anything else
+ * ("illegal mix of collations"), and pads spaces; it could match no row anyhow.
+ */
+export function isAsciiWord(text: string): boolean {
+  return /^[\x21-\x7e]{1,300}$/.test(text);
+}
+
+/** An aggregate as a number: empty sums are null, and drivers turn what is not exact into text. */
+export function requireInteger(value: unknown): number {
+  const number = value === null ? 0 : value;
+  if (typeof number !== 'number' || !Number.isSafeInteger(number)) {
+    throw new Error(`the database answered ${typeof value} where a safe integer was due`);
+  }
+  return number;
+}
