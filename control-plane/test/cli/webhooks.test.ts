@@ -94,7 +94,7 @@ describe('the webhooks commands', () => {
     const { code, out } = await run('retry', jobId, '--json');
     assert.deepEqual([code, JSON.parse(out)], [0, { job_id: jobId, outcome: 'retried' }]);
     const [row] = await stores.webhookOutbox.list({ jobId, limit: 1 });
-    assert.equal(row.status, 'pending');
+    assert.equal(row?.status, 'pending');
     await claimed(jobId, 2);
   });
 

@@ -101,7 +101,9 @@ for (const dialect of DIALECTS) {
           await exchange.cutOut();
         },
       });
-      await node.join(ports[0].registry);
+      const [first] = ports;
+      assert.ok(first);
+      await node.join(first.registry);
       const ready = async ({ http }: Ports) => (await fetch(url(http, '/readyz'))).ok;
       for (const replica of ports) await until(() => ready(replica), 'readiness');
     });

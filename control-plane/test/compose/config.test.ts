@@ -228,10 +228,12 @@ describe('the secrets key', () => {
   });
 
   it('is made once, for its owner alone, whoever starts first', async () => {
-    const keys = await Promise.all([1, 2, 3].map(() => loadOrCreateSecretsKey(directory)));
-    assert.equal(keys[0].length, 32);
-    for (const key of keys) assert.deepEqual(key, keys[0]);
-    assert.deepEqual(await loadOrCreateSecretsKey(directory), keys[0]);
+    const [first, ...others] = await Promise.all(
+      [1, 2, 3].map(() => loadOrCreateSecretsKey(directory)),
+    );
+    assert.equal(first?.length, 32);
+    for (const key of others) assert.deepEqual(key, first);
+    assert.deepEqual(await loadOrCreateSecretsKey(directory), first);
     const { mode } = await stat(path.join(directory, 'secrets.key'));
     assert.equal(mode & 0o777, 0o600);
   });
@@ -259,8 +261,8 @@ describe('the secrets key', () => {
     await requireSameSecretsKey(store, key);
     await assert.rejects(requireSameSecretsKey(store, randomBytes(32)), SecretsKeyError);
     assert.ok(row);
-    const altered = Uint8Array.from(row.ciphertext);
-    altered[altered.length - 1] ^= 1;
+    const altered = Buffer.from(row.ciphertext);
+    altered.writeUInt8(altered.readUInt8(altered.length - 1) ^ 1, altered.length - 1);
     const sound = row;
     row = { ...row, ciphertext: altered };
     await assert.rejects(requireSameSecretsKey(store, key), SecretsKeyError);

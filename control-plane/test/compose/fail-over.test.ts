@@ -17,7 +17,7 @@ async function isUnready(replicas: Replicas, replica: number): Promise<boolean> 
 }
 
 async function unreadyMetric(replicas: Replicas, replica: number): Promise<string | undefined> {
-  const { metrics } = replicas.planes[replica].ports;
+  const { metrics } = replicas.plane(replica).ports;
   const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
   return /^matting_control_unready\{cause="database"\} (\d)$/m.exec(page)?.[1];
 }

@@ -89,7 +89,7 @@ for (const dialect of DIALECTS) {
     });
 
     async function metric(name: string): Promise<number> {
-      const { metrics } = replicas.planes[0].ports;
+      const { metrics } = replicas.plane(0).ports;
       const page = await (await fetch(`http://127.0.0.1:${metrics}/metrics`)).text();
       return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(page)?.[1]);
     }
@@ -105,6 +105,13 @@ for (const dialect of DIALECTS) {
         .where('state', '=', state)
         .execute();
       return rows.map(({ id }) => id);
+    }
+
+    /** Its keys in turn. */
+    function hostileKey(count: number): Caller {
+      const key = hostile[count % hostile.length];
+      assert.ok(key);
+      return key;
     }
 
     /** Its body begins, and never goes on; another takes its place where the service ends it. */
@@ -150,11 +157,11 @@ for (const dialect of DIALECTS) {
       socket.write(reads.join(''));
       let text = '';
       for await (const chunk of socket) text += chunk;
-      return [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status]) => status);
+      return [...text.matchAll(/HTTP\/1\.1 (\d+)/g)].map(([, status = '']) => status);
     }
 
     it('takes what it may have of everything', async () => {
-      const [first] = hostile;
+      const first = hostileKey(0);
       const callback = {
         callback_url: `${deadReceiver.url}/never`,
         callback_secret: SECRET,
@@ -176,8 +183,8 @@ for (const dialect of DIALECTS) {
       unread.push(large());
       await until(() => node.headers.length === 21, 'the node to be taken');
       const submitSlow = (count: number) => {
-        const image_url = `${slow[count % slow.length].url}/${count}`;
-        return replicas.post(hostile[count % KEYS], { image_url }, { path: JOBS });
+        const image_url = `${slow.at(count % slow.length)?.url}/${count}`;
+        return replicas.post(hostileKey(count), { image_url }, { path: JOBS });
       };
       // Four megapixels each: the queue is not full yet.
       for (let count = 0; count < SLOW_JOBS; count += 1) {
@@ -190,7 +197,7 @@ for (const dialect of DIALECTS) {
         const answer = await submitSlow(count);
         if (answer.status !== 202) refused.push(answer);
       }
-      for (let count = 0; count < UPLOADS; count += 1) stallUpload(hostile[count % KEYS]);
+      for (let count = 0; count < UPLOADS; count += 1) stallUpload(hostileKey(count));
       await atLeast('matting_control_uploads', 128);
       await atLeast('matting_control_source_fetches_in_flight', 32);
       // It met its own bounds, and was told to come again soon.
@@ -234,7 +241,7 @@ for (const dialect of DIALECTS) {
 
     it('keeps the others from nothing while it goes on: they submit, read and are answered', async () => {
       const flood = Array.from({ length: READ_CONNECTIONS }, (_, n) =>
-        readAtOnce(hostile[n % KEYS], '/v1/account', READS_EACH),
+        readAtOnce(hostileKey(n), '/v1/account', READS_EACH),
       );
       for (const caller of good) {
         const made = await replicas.post(caller, pictureBody(), { path: JOBS });

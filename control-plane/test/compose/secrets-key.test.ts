@@ -10,7 +10,7 @@ import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
 import { loadConfig } from '../../src/config.ts';
 import { SecretsKeyError } from '../../src/secrets/secrets-key.ts';
 
-const KEYS = ['ab', 'cd'].map(byte => byte.repeat(32));
+const KEYS = ['ab'.repeat(32), 'cd'.repeat(32)] as const;
 
 for (const dialect of DIALECTS) {
   describe(`replicas on ${dialect}`, { skip: skipReason(dialect) }, () => {

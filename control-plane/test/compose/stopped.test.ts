@@ -43,8 +43,9 @@ class Child {
 
   async firstLine(): Promise<string> {
     await until(() => this.lines.length > 0 || this.process.exitCode !== null, 'a line');
-    assert.ok(this.lines.length > 0, 'it ended before it was up');
-    return this.lines[0];
+    const [first] = this.lines;
+    assert.ok(first !== undefined, 'it ended before it was up');
+    return first;
   }
 
   stop(): void {

@@ -52,6 +52,7 @@ for (const dialect of DIALECTS) {
         assert.ok(Date.parse(callback.last_attempt_at) >= Date.parse(job.finished_at) - 1);
         const [delivery, ...more] = receiver.of(jobId);
         assert.deepEqual(more, []);
+        assert.ok(delivery);
         assert.equal(delivery.signatureHolds, true);
         assert.deepEqual(JSON.parse(delivery.body.toString()), {
           type: 'matting.job.succeeded',
@@ -63,7 +64,9 @@ for (const dialect of DIALECTS) {
     });
 
     it('tell of a failure, and fail themselves in sight of the caller', async () => {
-      replicas.nodes[0].script = async exchange => exchange.fail('PROCESSING_FAILED');
+      const [node] = replicas.nodes;
+      assert.ok(node);
+      node.script = async exchange => exchange.fail('PROCESSING_FAILED');
       receiver.answer = (_delivery, response) => void response.writeHead(500).end();
       const path = '/v1/matting/jobs';
       const { body } = await replicas.post(caller, pictureBody(hook()), { path });
@@ -73,6 +76,7 @@ for (const dialect of DIALECTS) {
         ['failed', 'failed', 3, 500],
       );
       const [delivery] = receiver.of(body.job_id);
+      assert.ok(delivery);
       assert.equal(JSON.parse(delivery.body.toString()).type, 'matting.job.failed');
     });
 

@@ -49,7 +49,7 @@ describe('requireAcceptableImage', () => {
       [1, 10_001],
       [17_000, 17_000],
       [2 ** 31 - 1, 2 ** 31 - 1],
-    ]) {
+    ] as const) {
       await assert.rejects(accept(pngHead(width, height)), { code: 'IMAGE_RESOLUTION_TOO_LARGE' });
     }
     await accept(pngHead(10_000, 10_000));

@@ -9,7 +9,7 @@ function decode(text: string, lengths: readonly number[] = [text.length || 1]): 
   const bytes = Buffer.from(text, 'utf8');
   const parts: Uint8Array[] = [];
   for (let from = 0, i = 0; from < bytes.length; i += 1) {
-    const length = lengths[Math.min(i, lengths.length - 1)];
+    const length = lengths[Math.min(i, lengths.length - 1)] ?? 1;
     parts.push(decoder.push(bytes.subarray(from, from + length)));
     from += length;
   }

@@ -97,7 +97,7 @@ export function scriptedResolver(answers: Record<string, readonly (readonly stri
       const lists = answers[host] ?? [[]];
       const turn = asked.filter(name => name === host).length;
       asked.push(host);
-      return lists[Math.min(turn, lists.length - 1)];
+      return lists[Math.min(turn, lists.length - 1)] ?? [];
     },
   };
 }

@@ -6,7 +6,7 @@ import { pino } from 'pino';
 import { openControlPlane } from '../../src/compose.ts';
 import { loadConfig } from '../../src/config.ts';
 
-const [replicaId, leaseMs, renewMs] = process.argv.slice(2);
+const [replicaId = '', leaseMs, renewMs] = process.argv.slice(2);
 const log = pino({ level: 'silent' });
 const jobs = { leaseMs: Number(leaseMs), renewMs: Number(renewMs) };
 const nodes = { leaseMs: Number(leaseMs), heartbeatMs: Number(renewMs) };

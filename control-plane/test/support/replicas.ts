@@ -108,7 +108,7 @@ export class Replicas {
   async addNode(options: Parameters<typeof ScriptedNode.start>[0] = {}): Promise<ScriptedNode> {
     const node = await ScriptedNode.start(options);
     this.nodes.push(node);
-    await node.join(this.planes[0].ports.registry);
+    await node.join(this.plane(0).ports.registry);
     const ready = async (index: number) => (await fetch(this.url(index, '/readyz'))).ok;
     for (const index of this.planes.keys()) await until(() => ready(index), 'readiness');
     return node;
@@ -118,8 +118,14 @@ export class Replicas {
     return this.#test.url;
   }
 
+  plane(replica: number): ControlPlane {
+    const plane = this.planes[replica];
+    assert.ok(plane, `there is no replica ${replica}`);
+    return plane;
+  }
+
   url(replica: number, place: string): string {
-    return `http://127.0.0.1:${this.planes[replica].ports.http}${place}`;
+    return `http://127.0.0.1:${this.plane(replica).ports.http}${place}`;
   }
 
   async createCaller(credits: number): Promise<Caller> {
@@ -145,7 +151,7 @@ export class Replicas {
           ...request.headers,
         },
         body: JSON.stringify(body),
-        signal: request.signal,
+        signal: request.signal ?? null,
       }),
     );
   }

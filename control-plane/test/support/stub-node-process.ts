@@ -4,7 +4,7 @@
  */
 import { ScriptedNode } from '../nodes/scripted-node.ts';
 
-const [nodeId, registryPort] = process.argv.slice(2);
+const [nodeId = '', registryPort] = process.argv.slice(2);
 const goOn = Promise.withResolvers<void>();
 const node = await ScriptedNode.start({
   nodeId,

@@ -8,7 +8,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { FastifyInstance, InjectOptions, LightMyRequestResponse } from 'fastify';
+import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
 import { openResources } from '../../src/compose.ts';
@@ -122,8 +122,9 @@ export class TestApp {
     more: Record<string, string | string[] | undefined> = {},
   ): Promise<LightMyRequestResponse> {
     const isRaw = typeof body === 'string' || Buffer.isBuffer(body);
-    const payload = (isRaw ? body : JSON.stringify(body)) as InjectOptions['payload'];
-    return this.app.inject({ method: 'POST', url, headers: this.headers(more), payload });
+    const payload: string | Buffer | undefined = isRaw ? body : JSON.stringify(body);
+    const request = { method: 'POST', url, headers: this.headers(more) } as const;
+    return this.app.inject(payload === undefined ? request : { ...request, payload });
   }
 
   get(

@@ -27,7 +27,7 @@ function* imageText(imageBytes: number): Generator<Buffer> {
   for (; letters > 0; letters -= PIECE.length) {
     yield letters >= PIECE.length ? PIECE : PIECE.subarray(0, letters);
   }
-  yield Buffer.from(['', 'AA==', 'AAA='][zeros % 3]);
+  yield Buffer.from(Buffer.alloc(zeros % 3).toString('base64'));
 }
 
 /** PHP's way: every slash escaped. */

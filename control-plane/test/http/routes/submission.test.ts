@@ -197,7 +197,7 @@ test('done while the caller waits', async () => {
   assert.equal(first.headers['retry-after'], undefined);
   assert.equal((await app.stores.jobs.find(job.job_id))?.mode, 'sync');
 
-  for (const [url, prefer] of [[SYNC], [ASYNC], [SYNC, 'respond-async']]) {
+  for (const [url, prefer] of [[SYNC], [ASYNC], [SYNC, 'respond-async']] as const) {
     const again = await app.post(url, imageBody(), { ...key, prefer });
     assert.equal(again.statusCode, 200);
     assert.deepEqual(again.json(), job);
@@ -365,6 +365,7 @@ test('after the body: jobs in flight, saturation, credits; a join passes them al
     assert.equal(await codeOf(), 'RATE_LIMITED');
     assert.equal(await codeOf('first'), 202);
     const [job] = await small.stores.jobs.listClaimable(1);
+    assert.ok(job);
     await small.succeedJob(job.id);
     assert.equal(await codeOf(), 'SERVICE_UNAVAILABLE');
     assert.equal(await codeOf('first'), 200);

@@ -45,7 +45,8 @@ function benchOf(
 
 function trustedFetch(resolveHost?: ResolveHost): GuardedFetch {
   const policy = { fetchPorts: [80, 443], allowPrivateAddresses: true };
-  return new GuardedFetch({ guard: new OutgoingGuard({ policy, resolveHost }) });
+  const guard = new OutgoingGuard({ policy, ...(resolveHost && { resolveHost }) });
+  return new GuardedFetch({ guard });
 }
 
 async function textOf(fetch: GuardedFetch, url: string, signal = NEVER): Promise<string> {

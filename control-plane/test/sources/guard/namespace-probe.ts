@@ -16,7 +16,7 @@ import type { ResolveHost } from '../../../src/sources/guard/resolve-host.ts';
 interface Vectors {
   readonly literal: readonly { readonly url: string; readonly expect: string }[];
   readonly dnsAnswers: readonly string[];
-  readonly positiveControls: readonly string[];
+  readonly positiveControls: readonly [string, ...string[]];
 }
 
 /** What the namespace saw: connections to controls, and to anything else. */
@@ -33,8 +33,9 @@ export interface ProbeReport {
 
 const PORTS = [22, 25, 80, 443, 3306, 6379, 8080, 10250];
 const NEVER = new AbortController().signal;
-const vectors = JSON.parse(readFileSync(process.argv[2], 'utf8')) as Vectors;
-const controls = new Set(vectors.positiveControls);
+const [, , vectorsFile = ''] = process.argv;
+const vectors = JSON.parse(readFileSync(vectorsFile, 'utf8')) as Vectors;
+const controls: ReadonlySet<string> = new Set(vectors.positiveControls);
 const reached: string[] = [];
 /** What a request for /redirect is answered with. */
 let location = '/';
@@ -74,7 +75,7 @@ const resolveHost: ResolveHost = async host => {
   if (turns === undefined) return [vectors.positiveControls[0]];
   const turn = asked.get(host) ?? 0;
   asked.set(host, turn + 1);
-  return turns[Math.min(turn, turns.length - 1)];
+  return turns[Math.min(turn, turns.length - 1)] ?? [];
 };
 
 const policy = { fetchPorts: [80, 443], allowPrivateAddresses: false, allowHttpCallbacks: true };

@@ -22,7 +22,7 @@ const PROBE = path.join(import.meta.dirname, 'namespace-probe.ts');
 const vectors = JSON.parse(readFileSync(VECTORS, 'utf8')) as {
   literal: { group: string; url: string; expect: 'deny' | 'resolve' }[];
   dnsAnswers: string[];
-  positiveControls: string[];
+  positiveControls: [string, ...string[]];
 };
 const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false, allowHttpCallbacks: true };
 const NEVER = new AbortController().signal;
@@ -134,8 +134,8 @@ const SET_UP = [
 ].join(' && ');
 
 /** The words that start a program in a network of its own; undefined where none can be made. */
-function namespaceCommand(): readonly string[] | undefined {
-  const ways = [
+function namespaceCommand(): readonly [string, ...string[]] | undefined {
+  const ways: readonly [string, ...string[]][] = [
     ['unshare', '--net'],
     ['unshare', '--net', '--map-root-user'],
   ];

@@ -25,9 +25,9 @@ interface Question {
 function readQuestion(query: Buffer): Question {
   const labels: string[] = [];
   let offset = 12;
-  while (query[offset] !== 0) {
-    labels.push(query.toString('latin1', offset + 1, offset + 1 + query[offset]));
-    offset += 1 + query[offset];
+  for (let length = query.readUInt8(offset); length !== 0; length = query.readUInt8(offset)) {
+    labels.push(query.toString('latin1', offset + 1, offset + 1 + length));
+    offset += 1 + length;
   }
   return { name: labels.join('.'), type: query.readUInt16BE(offset + 1), end: offset + 5 };
 }
