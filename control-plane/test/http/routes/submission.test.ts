@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, afterEach, before, test } from 'node:test';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
-import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
-
-const SYNC = '/v1/matting';
-const ASYNC = '/v1/matting/jobs';
+import { ContractError } from '#contract/errors.ts';
+import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+import { ASYNC, assertRefused, png, SYNC, snapshot } from './refusals.ts';
 
 let app: TestApp;
 /** Waits hardly at all. */
@@ -20,131 +18,6 @@ after(() => Promise.all([app.close(), hasty.close()]));
 async function untilSomebodyWaits(): Promise<void> {
   while (app.services.waitForJob.waiting === 0) await new Promise(setImmediate);
 }
-
-/** Refused alike on both paths, and nothing is left of it. */
-async function assertRefused(body: unknown, code: ErrorCode, field?: string): Promise<string> {
-  const before = await snapshot();
-  let detail = '';
-  for (const url of [SYNC, ASYNC]) {
-    const answer = await app.post(url, body);
-    const problem = answer.json();
-    assert.equal(problem.code, code, answer.payload);
-    assert.equal(problem.errors?.[0].field, field, answer.payload);
-    assert.equal(problem.job_id, undefined);
-    assert.equal(answer.headers['x-credits-charged'], undefined);
-    detail = problem.detail;
-  }
-  assert.deepEqual(await snapshot(), before);
-  return detail;
-}
-
-async function snapshot() {
-  const jobs = await app.countJobs();
-  const account = (await app.get('/v1/account')).json();
-  return { jobs, account, files: await app.storedFiles(), uploads: app.services.uploads.open };
-}
-
-const png = (width: number, height: number) => pngHeader(width, height).toString('base64');
-const GIF = Buffer.from('47494638396101000100800000', 'hex').toString('base64');
-
-test('the body: syntax before fields before the image', async () => {
-  await assertRefused('', 'INVALID_REQUEST');
-  await assertRefused('{"image_base64":"###"', 'INVALID_REQUEST');
-  await assertRefused('{"image_base64":"###","oops":1}', 'INVALID_REQUEST', 'oops');
-  await assertRefused(
-    '{"image_base64":"###","image_base64":""}',
-    'INVALID_REQUEST',
-    'image_base64',
-  );
-  await assertRefused('{"image_base64":"###"}{', 'INVALID_REQUEST');
-  const wrong = { image_base64: '###', output_format: 'gif', callback_url: 'x' };
-  await assertRefused({ ...wrong, image_url: '' }, 'INVALID_IMAGE_SOURCE', 'image_url');
-  await assertRefused(wrong, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
-  await assertRefused({ ...wrong, output_format: 'png' }, 'INVALID_CALLBACK', 'callback_secret');
-  await assertRefused({ image_base64: '###' }, 'INVALID_IMAGE_SOURCE', 'image_base64');
-});
-
-test('text that is no Base64', async () => {
-  const texts = [
-    '',
-    ' ',
-    '=',
-    'A',
-    'AAAAA',
-    'AA-_',
-    'A=AA',
-    'AAA==',
-    'AA==AA',
-    '\u0000AAA',
-    'ÄÄÄÄ',
-  ];
-  for (const text of texts) {
-    await assertRefused({ image_base64: text }, 'INVALID_IMAGE_SOURCE', 'image_base64');
-  }
-});
-
-test('data URIs', async () => {
-  const image = png(2, 2);
-  for (const uri of [
-    'data:',
-    'data:image/png',
-    `data:image/png,${image}`,
-    'data:image/png;base64,',
-  ]) {
-    await assertRefused({ image_base64: uri }, 'INVALID_IMAGE_SOURCE', 'image_base64');
-  }
-  for (const prefix of [
-    'data:;base64,',
-    'DATA:image/jpeg;BASE64,',
-    'data:text/html;charset=x;base64,',
-  ]) {
-    const answer = await app.post(ASYNC, { image_base64: prefix + image });
-    assert.equal(answer.statusCode, 202, prefix);
-  }
-});
-
-test('bytes that are no image the contract knows', async () => {
-  await assertRefused({ image_base64: GIF }, 'UNSUPPORTED_IMAGE_FORMAT');
-  const svg = Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64');
-  await assertRefused({ image_base64: `data:image/png;base64,${svg}` }, 'UNSUPPORTED_IMAGE_FORMAT');
-  await assertRefused({ image_base64: 'AA==' }, 'UNSUPPORTED_IMAGE_FORMAT');
-});
-
-test('pixels at the bounds and over', async () => {
-  await assertRefused({ image_base64: png(10_001, 1) }, 'IMAGE_RESOLUTION_TOO_LARGE');
-  await assertRefused({ image_base64: png(1, 10_001) }, 'IMAGE_RESOLUTION_TOO_LARGE');
-  const answer = await app.post(ASYNC, { image_base64: png(10_000, 10_000) });
-  assert.equal(answer.statusCode, 202);
-  const { input } = (await app.stores.jobs.find(answer.json().job_id))!;
-  assert.deepEqual(input, {
-    blob: `inputs/${answer.json().job_id}`,
-    bytes: 33,
-    format: 'png',
-    width: 10_000,
-    height: 10_000,
-  });
-});
-
-test('Base64 as encoders write it: no padding, line ends, escaped slashes', async () => {
-  const bytes = Buffer.concat([pngHeader(4, 3), Buffer.from('??>>??>>')]);
-  const text = bytes.toString('base64');
-  assert.ok(text.includes('/') && text.includes('+') && text.endsWith('='));
-  const escaped = text.replaceAll('/', '\\/').replaceAll('+', '\\u002B');
-  const ways = [
-    `"${text}"`,
-    `"${text.replaceAll('=', '')}"`,
-    `"${escaped}"`,
-    JSON.stringify(text.replaceAll(/.{7}/g, '$&\r\n')),
-    JSON.stringify(`data:image/webp;base64,${text}`),
-  ];
-  const key = { 'idempotency-key': randomUUID() };
-  for (const way of ways) {
-    const answer = await app.post(ASYNC, `{ "image_base64" : ${way} }`, key);
-    assert.equal(answer.statusCode, 202, answer.payload);
-    const stream = await app.blobs.openRead(`inputs/${answer.json().job_id}`);
-    assert.deepEqual(Buffer.concat(await stream.toArray()), bytes);
-  }
-});
 
 test('a new job: on the wire, in the store, in the ledger', async () => {
   const { credits } = (await app.get('/v1/account')).json();
@@ -174,7 +47,12 @@ test('a new job: on the wire, in the store, in the ledger', async () => {
 });
 
 test('an image by URL is accepted by its text alone', async () => {
-  await assertRefused({ image_url: 'http://127.0.0.1/x' }, 'INVALID_IMAGE_SOURCE', 'image_url');
+  await assertRefused(
+    app,
+    { image_url: 'http://127.0.0.1/x' },
+    'INVALID_IMAGE_SOURCE',
+    'image_url',
+  );
   const url = 'https://images.example.com/photo.jpg';
   const { job_id: jobId } = (await app.post(ASYNC, { image_url: url })).json();
   const job = await app.stores.jobs.find(jobId);
@@ -321,14 +199,14 @@ test("another key's Idempotency-Key is another", async () => {
 });
 
 test('ten at once with one key are one job and one reservation', async () => {
-  const before = await snapshot();
+  const before = await snapshot(app);
   const key = { 'idempotency-key': randomUUID() };
   const answers = await Promise.all(
     Array.from({ length: 10 }, () => app.post(ASYNC, imageBody(), key)),
   );
   assert.deepEqual([...new Set(answers.map(answer => answer.statusCode))], [202]);
   assert.equal(new Set(answers.map(answer => answer.json().job_id)).size, 1);
-  const now = await snapshot();
+  const now = await snapshot(app);
   assert.equal(now.account.credits.available, before.account.credits.available - 1);
   assert.equal(now.files.length, before.files.length + 1);
   assert.equal(now.uploads, 0);
@@ -338,15 +216,16 @@ test('saturation refuses new work and nothing else', async () => {
   const key = { 'idempotency-key': randomUUID() };
   const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'full', { retryAfterS: 17 }));
-  const before = await snapshot();
+  const before = await snapshot(app);
   const answer = await app.post(SYNC, imageBody());
   assert.equal(answer.statusCode, 503);
   assert.equal(answer.headers['retry-after'], '17');
-  assert.deepEqual(await snapshot(), before);
+  assert.deepEqual(await snapshot(app), before);
   assert.equal((await app.post(ASYNC, imageBody(), key)).json().job_id, jobId);
   const conflict = await app.post(ASYNC, imageBody({ output_format: 'avif' }), key);
   assert.equal(conflict.statusCode, 409);
   await assertRefused(
+    app,
     imageBody({ output_format: 'gif' }),
     'UNSUPPORTED_OUTPUT_FORMAT',
     'output_format',

@@ -1,0 +1,123 @@
+/** What a submission's body may say: syntax, fields, Base64, the image's header. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, test } from 'node:test';
+import { openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { ASYNC, assertRefused, png } from './refusals.ts';
+
+let app: TestApp;
+before(async () => {
+  app = await openTestApp({ syncWaitMs: 60_000 });
+});
+after(() => app.close());
+
+const GIF = Buffer.from('47494638396101000100800000', 'hex').toString('base64');
+
+test('the body: syntax before fields before the image', async () => {
+  await assertRefused(app, '', 'INVALID_REQUEST');
+  await assertRefused(app, '{"image_base64":"###"', 'INVALID_REQUEST');
+  await assertRefused(app, '{"image_base64":"###","oops":1}', 'INVALID_REQUEST', 'oops');
+  await assertRefused(
+    app,
+    '{"image_base64":"###","image_base64":""}',
+    'INVALID_REQUEST',
+    'image_base64',
+  );
+  await assertRefused(app, '{"image_base64":"###"}{', 'INVALID_REQUEST');
+  const wrong = { image_base64: '###', output_format: 'gif', callback_url: 'x' };
+  await assertRefused(app, { ...wrong, image_url: '' }, 'INVALID_IMAGE_SOURCE', 'image_url');
+  await assertRefused(app, wrong, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format');
+  await assertRefused(
+    app,
+    { ...wrong, output_format: 'png' },
+    'INVALID_CALLBACK',
+    'callback_secret',
+  );
+  await assertRefused(app, { image_base64: '###' }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+});
+
+test('text that is no Base64', async () => {
+  const texts = [
+    '',
+    ' ',
+    '=',
+    'A',
+    'AAAAA',
+    'AA-_',
+    'A=AA',
+    'AAA==',
+    'AA==AA',
+    '\u0000AAA',
+    'ÄÄÄÄ',
+  ];
+  for (const text of texts) {
+    await assertRefused(app, { image_base64: text }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+  }
+});
+
+test('data URIs', async () => {
+  const image = png(2, 2);
+  for (const uri of [
+    'data:',
+    'data:image/png',
+    `data:image/png,${image}`,
+    'data:image/png;base64,',
+  ]) {
+    await assertRefused(app, { image_base64: uri }, 'INVALID_IMAGE_SOURCE', 'image_base64');
+  }
+  for (const prefix of [
+    'data:;base64,',
+    'DATA:image/jpeg;BASE64,',
+    'data:text/html;charset=x;base64,',
+  ]) {
+    const answer = await app.post(ASYNC, { image_base64: prefix + image });
+    assert.equal(answer.statusCode, 202, prefix);
+  }
+});
+
+test('bytes that are no image the contract knows', async () => {
+  await assertRefused(app, { image_base64: GIF }, 'UNSUPPORTED_IMAGE_FORMAT');
+  const svg = Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64');
+  await assertRefused(
+    app,
+    { image_base64: `data:image/png;base64,${svg}` },
+    'UNSUPPORTED_IMAGE_FORMAT',
+  );
+  await assertRefused(app, { image_base64: 'AA==' }, 'UNSUPPORTED_IMAGE_FORMAT');
+});
+
+test('pixels at the bounds and over', async () => {
+  await assertRefused(app, { image_base64: png(10_001, 1) }, 'IMAGE_RESOLUTION_TOO_LARGE');
+  await assertRefused(app, { image_base64: png(1, 10_001) }, 'IMAGE_RESOLUTION_TOO_LARGE');
+  const answer = await app.post(ASYNC, { image_base64: png(10_000, 10_000) });
+  assert.equal(answer.statusCode, 202);
+  const { input } = (await app.stores.jobs.find(answer.json().job_id))!;
+  assert.deepEqual(input, {
+    blob: `inputs/${answer.json().job_id}`,
+    bytes: 33,
+    format: 'png',
+    width: 10_000,
+    height: 10_000,
+  });
+});
+
+test('Base64 as encoders write it: no padding, line ends, escaped slashes', async () => {
+  const bytes = Buffer.concat([pngHeader(4, 3), Buffer.from('??>>??>>')]);
+  const text = bytes.toString('base64');
+  assert.ok(text.includes('/') && text.includes('+') && text.endsWith('='));
+  const escaped = text.replaceAll('/', '\\/').replaceAll('+', '\\u002B');
+  const ways = [
+    `"${text}"`,
+    `"${text.replaceAll('=', '')}"`,
+    `"${escaped}"`,
+    JSON.stringify(text.replaceAll(/.{7}/g, '$&\r\n')),
+    JSON.stringify(`data:image/webp;base64,${text}`),
+  ];
+  const key = { 'idempotency-key': randomUUID() };
+  for (const way of ways) {
+    const answer = await app.post(ASYNC, `{ "image_base64" : ${way} }`, key);
+    assert.equal(answer.statusCode, 202, answer.payload);
+    const stream = await app.blobs.openRead(`inputs/${answer.json().job_id}`);
+    assert.deepEqual(Buffer.concat(await stream.toArray()), bytes);
+  }
+});
