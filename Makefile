@@ -46,7 +46,7 @@ $(INSTALLED): package.json package-lock.json .npmrc $(NODE_INSTALLED)
 	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && PATH="$$home:$$PATH" npm ci --loglevel=error
 	@touch $@
 
-# The compiler of the kernels: for whoever changes or checks them, not for whoever runs the service.
+# The compiler of the kernels: to change or check them; running the service does not need it.
 $(KERNELS_INSTALLED): $(KERNELS)/package.json $(KERNELS)/package-lock.json $(KERNELS)/.npmrc $(INSTALLED)
 	@echo "Installing the compiler of $(KERNELS) ..."
 	@home=$$($(NODE) -p 'path.dirname(process.execPath)') && cd $(KERNELS) && PATH="$$home:$$PATH" npm ci --loglevel=error

@@ -98,7 +98,7 @@ function* pieces(image: Buffer): Generator<Buffer> {
   }
 }
 
-/** Of one small call: what the relay's delay really is. */
+/** Time of one small call: what the relay's delay really is. */
 async function roundTrip(port: number): Promise<number> {
   const client = new NodeClient(`127.0.0.1:${port}`, TOKEN);
   await client.getNodeInfo();

@@ -80,7 +80,7 @@ function residentBytes(pid: number): number {
   }
 }
 
-/** Of a process and of its children that have ended. */
+/** Processor time of a process and of its children that have ended. */
 function cpuMs(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');

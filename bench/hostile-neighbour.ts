@@ -28,7 +28,7 @@ const NODES = 8;
 /** About what a photo takes on a node without a GPU. */
 const IMAGE_MS = 1000;
 const ROUNDS = 3;
-/** Of each kind, in a round. */
+/** Requests of each kind in a round. */
 const REQUESTS = 12;
 /** Jobs with their image that the hostile account has waiting, and a third as many without. */
 const BACKLOG_JOBS = 360;

@@ -27,7 +27,7 @@ export interface InProcess {
   bare(): Promise<void>;
   /** Resolves with the bytes of the cut-out. */
   cutOut(photo: BenchPhoto, format: OutputFormat): Promise<number>;
-  /** Of one engine that has worked, bytes. */
+  /** Memory of one engine that has worked, bytes. */
   engineMemory(): number;
   close(): Promise<void>;
 }

@@ -79,7 +79,7 @@ async function latencyOf(
   return { answers: tookMs.length, p50Ms: at(0.5), p99Ms: at(0.99), maxMs: at(0.999_999) };
 }
 
-/** Of the old jobs, those that are left. */
+/** Old jobs that are left. */
 function openCount(): { left(): number; close(): void } {
   const db = new DatabaseSync(file, { readOnly: true });
   const statement = db.prepare(

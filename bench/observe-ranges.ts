@@ -26,7 +26,7 @@ const DIGITS = 5;
 
 export interface Observation {
   readonly graph: Graph;
-  /** Of values to observe. */
+  /** Names of the values to observe. */
   readonly names: readonly string[];
   /** Inputs of the graph, CHW. */
   readonly planes: readonly Float32Array[];
@@ -85,7 +85,7 @@ export function rangeOfAll(perPhoto: readonly Range[], percentOfMedianMax: numbe
   return [rounded(-lower) || 0, Math.max(rounded(upper), RANGE_MIN)];
 }
 
-/** Of each value, photo by photo. */
+/** Ranges of each value, photo by photo. */
 async function observeBatch(
   names: readonly string[],
   known: KnownValues,

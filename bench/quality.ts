@@ -1,7 +1,7 @@
 /**
  * How good the cut-outs are: the errors of the literature for each photo and in the mean, of the
  * plan's first model alone, plainly stretched, and of the whole plan refined; a contact sheet to
- * look at; and how it compares with what was measured before.
+ * inspect; and how it compares with what was measured before.
  *
  * Usage: quality.ts [--plan standard | --model isnet] [--sheet FILE.png] [--baseline FILE.json]
  *   [--save-baseline] FOLDER...   each with NAME.jpg, NAME_alpha.png and, perhaps, NAME_fg.png
@@ -35,7 +35,7 @@ interface Measured {
 const NAMES = [...MATTE_ERROR_NAMES, 'foreground'] as const;
 /** An image that loses more than this in SAD against the plain matte is listed. */
 const WORSE_RATIO = 1.05;
-/** Of the baseline: ONNX Runtime's kernels differ by machine. */
+/** Ratio to the baseline that is tolerated: ONNX Runtime's kernels differ by machine. */
 const BASELINE_TOLERANCE = 1.02;
 
 const { values, positionals } = parseArgs({

@@ -29,7 +29,7 @@ export interface Service {
   readonly nodeToken: string;
   /** Sends a file and fetches its cut-out. Rejects on anything but 200. */
   cutOut(file: Buffer, format?: string): Promise<Answer>;
-  /** Of the node's main process and all its children, bytes. */
+  /** Memory of the node's main process and all its children, bytes. */
   nodeMemory(): { readonly rss: number; readonly pss: number; readonly processes: number };
   /** Processor time so far of the two main processes, without the node's children. */
   mainCpuMs(): MainCpuMs;
@@ -156,7 +156,7 @@ function pidOf({ main, variable }: typeof NODE | typeof CONTROL_PLANE, port: num
   return found;
 }
 
-/** Of all its threads, not of its children. */
+/** Processor time of all its threads, not of its children. */
 export function cpuMsOf(pid: number): number {
   const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
   // Fields 14 and 15, in ticks of 10 ms; the second may hold blanks.

@@ -30,7 +30,7 @@ const IDEAL_PER_S = (1000 * NODES) / IMAGE_MS;
 const BACKLOG_JOBS = 20 * IDEAL_PER_S;
 const HALF_LOAD_JOBS = 10 * IDEAL_PER_S;
 const CALLERS = 16;
-/** Of the jobs in the order of their end: a fleet that starts and one that runs dry say nothing. */
+/** Share of the jobs, by their ends, that is measured: not while the fleet starts or runs dry. */
 const COUNTED = { from: 0.1, to: 0.9 };
 
 const MAIN = path.join(import.meta.dirname, '../control-plane/src/main.ts');

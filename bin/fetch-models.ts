@@ -17,7 +17,7 @@ interface Step {
   readonly receivedBytes?: number;
   readonly totalBytes?: number;
   readonly step?: string;
-  /** Of a prepared file that is not used. */
+  /** Path of a prepared file that is not used. */
   readonly path?: string;
   readonly reason?: string;
 }
@@ -50,7 +50,7 @@ export async function fetchModels(
     lastWords = (lastWords + text).slice(-LAST_WORDS_CHARACTERS_MAX);
   });
   let shown = '';
-  // It is looked at again under the lock.
+  // It is checked again under the lock.
   let discarded: string | undefined;
   createInterface(child.stdout).on('line', line => {
     const step = JSON.parse(line) as Step;

@@ -5,7 +5,7 @@ import { createServer, type Server } from 'node:net';
 const LOOPBACK = '127.0.0.1';
 /**
  * Below those that the system hands out (from 32768 on Linux): one of them might be given to
- * whoever asks for any, or connects to somewhere, before the program it is meant for listens.
+ * a program that asks for any port, or connects, before the program it is meant for listens.
  */
 const PORT_MIN = 20_000;
 const PORT_MAX = 32_000;

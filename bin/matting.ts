@@ -21,7 +21,7 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ['accounts', { main: CONTROL_PLANE_CLI, about: 'create and list accounts' }],
   ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
   ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
-  ['jobs', { main: CONTROL_PLANE_CLI, about: 'look at jobs, have one claimed anew' }],
+  ['jobs', { main: CONTROL_PLANE_CLI, about: 'show jobs, have one claimed again' }],
   ['nodes', { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' }],
   ['webhooks', { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' }],
   ['migrate', { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' }],
@@ -61,7 +61,7 @@ function endWithoutTerminal(): void {
   }
 }
 
-/** Of a make that was killed nobody tells its children. */
+/** A make that was killed does not tell its children. */
 function watchParent(): void {
   const parent = process.ppid;
   setInterval(() => {
@@ -144,7 +144,7 @@ function explain(error: unknown): number {
   return 70;
 }
 
-/** Of the file system: no rights, no room. Its message names the file. */
+/** Errors of the file system: no rights, no room. Their messages name the file. */
 function isSystemError(error: unknown): error is NodeJS.ErrnoException {
   return error instanceof Error && 'syscall' in error && 'path' in error;
 }

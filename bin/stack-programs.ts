@@ -74,10 +74,10 @@ export class Programs {
   }
 }
 
-/** Of the control plane and of its CLI, which has no use for the token. */
+/** For the control plane and its CLI, which does not need the token. */
 export function controlPlaneEnv(config: SupervisorConfig): Record<string, string> {
   return {
-    // The nodes and the scraper of one machine come from it; whoever wants more says so.
+    // The nodes and the scraper run on this machine; the operator may configure another address.
     MATTING_REGISTRY_HOST: LOOPBACK,
     MATTING_METRICS_HOST: LOOPBACK,
     ...config.env,

@@ -96,7 +96,7 @@ export async function startStack(
     // What failed meanwhile has ended the start: nothing more may begin.
     starting.throwIfAborted();
     const exit = programs.startNode();
-    // The second wait too: a program that ends before it is kept up would be waited for in vain.
+    // The second wait too: a program that ends before it is kept up would be waited for for ever.
     const ready = untilOk(`http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`, starting).then(() =>
       untilOk(`${localUrl}/readyz`, starting),
     );
@@ -137,7 +137,7 @@ async function bootstrapAccount(
   return { created: made.created, apiKey: made.api_key };
 }
 
-/** Five ports nobody listens on now, for a stack beside another. */
+/** Five ports that are free now, for a stack beside another. */
 export async function findStackPorts(): Promise<Ports> {
   const [http, registry, metrics, node, nodeHttp] = await findFreePorts(5);
   return { http, registry, metrics, node, nodeHttp };
@@ -232,7 +232,7 @@ async function readOrMakeToken(dataDir: string): Promise<string> {
   try {
     if (!existsSync(file)) {
       await writeFile(temporary, randomBytes(32).toString('base64url'), { mode: 0o600 });
-      // A link, not a rename: the token of whoever was first stands.
+      // A link, not a rename: the first writer's token stands.
       await link(temporary, file).catch(unlessThere);
     }
     const token = (await readFile(file, 'utf8')).trim();

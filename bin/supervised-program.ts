@@ -5,7 +5,7 @@
  * | state    | entered                                  | left                                        |
  * |----------|------------------------------------------|---------------------------------------------|
  * | running  | spawn                                    | exit                                        |
- * | waiting  | an exit nobody asked for, once `keepUp`  | after the back-off: running; stop: stopped  |
+ * | waiting  | an unexpected exit, once `keepUp`        | after the back-off: running; stop: stopped  |
  * | stopped  | exit after stop, or before `keepUp`; a   | never                                       |
  * |          | stop that even SIGKILL does not end      |                                             |
  *
@@ -94,7 +94,7 @@ export class SupervisedProgram {
     return this.#firstExit;
   }
 
-  /** From now on an exit nobody asked for starts it again. */
+  /** From now on an unexpected exit starts it again. */
   keepUp(): void {
     this.#keepUp = true;
   }

@@ -4,7 +4,7 @@ import type { WriteStream } from 'node:tty';
 const SPINNER = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 const SPINNER_INTERVAL_MS = 90;
 const BAR_COLUMNS = 28;
-/** Of a terminal that does not say. */
+/** Columns of a terminal that does not say. */
 const COLUMNS_UNKNOWN = 80;
 /** Where there is no terminal a fetch says how far it is this often. */
 const PLAIN_STEP_PERCENT = 25;
@@ -21,7 +21,7 @@ export class Terminal {
   constructor(out: WriteStream = process.stdout) {
     this.#out = out;
     this.#live = out.isTTY === true;
-    // A terminal that was closed, a pipe that nobody reads: what runs goes on, or drains, unseen.
+    // A closed terminal, a pipe without a reader: what runs goes on, or drains, unseen.
     out.on('error', () => undefined);
   }
 

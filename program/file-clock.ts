@@ -12,7 +12,7 @@ import { open, unlink } from 'node:fs/promises';
 export async function fileClockMs(path: string): Promise<number> {
   const file = await open(path, 'wx', 0o600);
   try {
-    // Of all times of a file the one that no program can set.
+    // The only time of a file that no program can set.
     return (await file.stat()).ctimeMs;
   } finally {
     await file.close();

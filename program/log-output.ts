@@ -33,7 +33,7 @@ export interface LogOutputOptions {
 interface Batch {
   readonly bytes: Buffer;
   readonly lines: number;
-  /** Of lost lines, by the line it begins with. */
+  /** Lost lines that its first line reports; 0 where it reports none. */
   readonly tellsOf: number;
   written: number;
 }
@@ -97,7 +97,7 @@ export class LogOutput {
     this.#underWay = false;
     const batch = this.#batch as Batch;
     batch.written += count;
-    // The next look of the interval tries again.
+    // The next tick of the interval tries again.
     if (error !== null && isBusy(error)) return;
     if (error !== null) this.#lose(batch);
     if (error !== null || batch.written === batch.bytes.length) this.#batch = undefined;

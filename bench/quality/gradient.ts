@@ -56,7 +56,7 @@ function readPatch({ data, width, height }: Plane, left: number, top: number, ou
   }
 }
 
-/** Of a patch's tile. */
+/** Gradient magnitudes of a patch's tile. */
 function magnitudes(patch: Float64Array): Float64Array {
   const across = filterDown(filterAcross(patch, DERIVE), SMOOTH);
   const down = filterDown(filterAcross(patch, SMOOTH), DERIVE);

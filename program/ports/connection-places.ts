@@ -28,7 +28,7 @@ export interface PlaceBounds {
   readonly probeAgeMaxMs: number;
   /** As they come over the wire, frames and TLS included. */
   readonly strangerBytesMax: number;
-  /** Of one connection, over its life: a probe each second until it has to come again. */
+  /** Bound for one connection over its life: a probe each second until it must reconnect. */
   readonly strangerCallsMax: number;
   readonly knownMax: number;
   readonly directMax: number;
@@ -54,7 +54,7 @@ export type ConnectionOwner =
 /** Why a connection was ended here. */
 export type PlaceCause = 'no_token' | 'crowded' | 'flood' | 'over_limit';
 
-/** Strangers' ages and bytes are looked at this often; their bytes with each call as well. */
+/** Interval at which strangers' ages and bytes are checked; bytes also with each call. */
 const SWEEP_INTERVAL_MS = 200;
 /** Between asking a connection to end and ending it. */
 const END_GRACE_MS = 1000;

@@ -66,7 +66,7 @@ export type GuardCause = PlaceCause | MessageFault | 'after_end';
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
 export interface GrpcGuardOptions {
-  /** Who makes a call; undefined: nobody that is known. */
+  /** Who makes a call; undefined for an unknown caller. */
   readonly identify: (metadata: Metadata, auth: AuthContext) => ConnectionOwner | undefined;
   /** Calls at once of a connection that has shown a token. */
   readonly streamsMax: number;
@@ -92,7 +92,7 @@ type CreateHttp2Server = (...args: unknown[]) => Http2Server;
 
 /**
  * Must be called before the server is bound.
- * @throws Error when grpc-js no longer makes its http2 servers where this looks for it.
+ * @throws Error when grpc-js no longer makes its http2 servers in the expected place.
  */
 export function guardGrpcServer(server: Server, options: GrpcGuardOptions): GrpcGuard {
   // Private in the types, an ordinary method in 1.14: bindAsync makes every http2 server with it.
@@ -142,7 +142,7 @@ class Guard {
   }
 
   #stream(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, inner: StreamListener[]): void {
-    // Also of a stream that nobody handles: it may have failed while its headers were on their way
+    // Also for a stream without a handler: it may have failed while its headers were on their way
     // up, and a failure without a listener ends the process.
     stream.on('error', () => undefined);
     const session = stream.session as ServerHttp2Session | undefined;

@@ -1,7 +1,7 @@
 /**
  * Room on an HTTP port: where few places are left, each newcomer takes that of an idle connection.
  * Those that have shown no key go first, the one that has been idle for longest before the others;
- * then those of whoever has most idle ones. So nobody can fill the port by being there. A
+ * then those of the address with most idle ones. So no client can fill the port by staying. A
  * connection is idle without a request under way: silent ones, those between two requests, and
  * those whose headers are not whole.
  */
@@ -9,7 +9,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 
 export interface IdleConnectionsOptions {
-  /** Of the server's `maxConnections`: kept free of idle ones. */
+  /** Connections of the server's `maxConnections` that are kept free of idle ones. */
   readonly spareShare: number;
   /** Whose key a connection has shown last; undefined: none. Nobody's where absent. */
   readonly ownerOf?: (socket: Socket) => string | undefined;
@@ -34,7 +34,7 @@ export function makeRoomOfIdle(server: Server, options: IdleConnectionsOptions):
         least.destroy();
       }
     }
-    // After the look: the newcomer is not the one to go.
+    // After the check: the newcomer is not the one to close.
     idle.add(socket, undefined);
     socket.once('close', () => {
       open -= 1;

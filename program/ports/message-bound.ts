@@ -44,13 +44,13 @@ export function boundMessages(
   const timer = waitMs === undefined ? undefined : setTimeout(() => fail('message_late'), waitMs);
   const stop = () => {
     clearTimeout(timer);
-    stream.off('data', look);
+    stream.off('data', check);
   };
   const fail = (fault: MessageFault) => {
     stop();
     onFault(fault);
   };
-  const look = (data: Buffer) => {
+  const check = (data: Buffer) => {
     let at = 0;
     while (at < data.length) {
       if (leftBytes > 0) {
@@ -75,7 +75,7 @@ export function boundMessages(
     }
   };
   // Ahead of the listener that is there: what is over the bound never gets to it.
-  stream.prependListener('data', look);
+  stream.prependListener('data', check);
   // Without a message the call is grpc-js' to answer.
   stream.once('end', () => clearTimeout(timer));
   stream.once('close', stop);

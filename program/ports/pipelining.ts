@@ -14,7 +14,7 @@ type RequestListener = (request: IncomingMessage, response: ServerResponse) => v
 
 /**
  * Stands before the listeners for requests that are there when it is called.
- * @param onEnded hears of a connection that was ended for it.
+ * @param onEnded called for a connection that was ended for it.
  */
 export function boundPipelining(server: Server, onEnded?: () => void): void {
   const listeners = server.listeners('request') as RequestListener[];

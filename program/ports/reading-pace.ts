@@ -1,11 +1,11 @@
 /**
  * A minimum pace for readers of answers. Whoever takes nothing, or a drop now and then, would keep
  * an answer's buffers and its connection for as long as a byte moves. Only time counts in which
- * bytes wait for the reader, so work that takes long costs nobody anything.
+ * bytes wait for the reader, so work that takes long costs a reader nothing.
  *
  * A reader may fall PACE_DEBT_MS_MAX behind PACE_BYTES_PER_SECOND_MIN: a phone in a tunnel for
  * 30 s is waited for, one whose plan is throttled to 64 kbit/s gets its file, and a reader that is
- * slower for long is cut off; `Range` goes on from there. Within one write nobody sees how far the
+ * slower for long is cut off; `Range` goes on from there. Within one write it is unknown how far the
  * system is: large answers are to be written in pieces of some 64 KiB.
  */
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
@@ -41,7 +41,7 @@ interface Reader {
   debtMs: number;
 }
 
-/** Watches from now on; ends by itself when nobody reads. */
+/** Watches from now on; ends by itself when there is no reader. */
 export function requireReadingPace(server: Server, options: ReadingPaceOptions): void {
   const { debtMsMax = PACE_DEBT_MS_MAX } = options;
   const intervalMs = Math.min(SAMPLE_INTERVAL_MS, debtMsMax / 4);

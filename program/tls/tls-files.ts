@@ -97,7 +97,7 @@ export class TlsFiles {
     return this.#settings.clientCaFile !== undefined;
   }
 
-  /** Of the own port: plain text where no certificate is configured. */
+  /** For this program's own port: plain text where no certificate is configured. */
   serverCredentials(): ServerCredentials {
     if (this.#identity.current === undefined) return ServerCredentials.createInsecure();
     const callers = this.#clientCa.current === undefined ? null : this.#providerOf(this.#clientCa);
@@ -180,7 +180,7 @@ export class TlsFiles {
   }
 }
 
-/** The latest good content of a file or two, and who wants to hear of another. */
+/** The latest good content of one or two files, and listeners for changes. */
 class Source<T extends Buffer | Identity> {
   #current: T | undefined;
   /** By the function that grpc-js knows the listener by. */

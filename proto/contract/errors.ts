@@ -1,12 +1,13 @@
 /**
  * The one error catalogue of both programs. The public codes are the REST contract's; the node
  * codes travel between a node and its callers over gRPC and never reach a REST caller under their
- * own name; the operator codes are answered on the operator's port alone. docs/errors.md has a heading for each code; a test holds the two equal.
+ * own name; the operator codes are answered on the operator's port alone. docs/errors.md has a
+ * heading for each code; a test holds the two equal.
  */
 import { status } from '@grpc/grpc-js';
 
 /**
- * Who may try again. `never`: the same request meets the same end. `later`: the same request may
+ * Who may try again. `never`: the same request fails again. `later`: the same request may
  * succeed. `other-node`: the control plane tries another node now; a caller of gRPC may too.
  */
 export type RetryRule = 'never' | 'later' | 'other-node';
@@ -83,7 +84,7 @@ export const ERROR_CATALOGUE = {
   INVALID_API_KEY: publicError(401, UNAUTHENTICATED, 'never', 'The API key is not valid'),
   INSUFFICIENT_CREDITS: publicError(402, FAILED_PRECONDITION, 'never', 'Not enough credits'),
   JOB_NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'The job does not exist'),
-  NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'There is nothing here'),
+  NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'Nothing was found at this address'),
   METHOD_NOT_ALLOWED: publicError(405, UNIMPLEMENTED, 'never', 'The method is not allowed here'),
   IDEMPOTENCY_CONFLICT: publicError(
     409,
@@ -126,7 +127,7 @@ export const ERROR_CATALOGUE = {
     429,
     RESOURCE_EXHAUSTED,
     'later',
-    'The caller holds all that one caller may on the node',
+    'The caller has reached its limit on the node',
   ),
   NODE_UNAVAILABLE: nodeError(
     503,
@@ -138,18 +139,23 @@ export const ERROR_CATALOGUE = {
     503,
     FAILED_PRECONDITION,
     'other-node',
-    'The node has not this model or codec',
+    'The node does not have this model or codec',
   ),
   NODE_FAULT: nodeError(500, INTERNAL, 'other-node', 'The node failed'),
-  ENGINE_LOST: nodeError(500, ABORTED, 'other-node', 'The engine died under the image'),
+  ENGINE_LOST: nodeError(
+    500,
+    ABORTED,
+    'other-node',
+    'The engine died while it worked on the image',
+  ),
   PICTURE_WORKER_LOST: nodeError(
     500,
     ABORTED,
     'other-node',
-    'The picture worker died under the image',
+    'The picture worker died while it worked on the image',
   ),
   INVALID_NODE_TOKEN: nodeError(401, UNAUTHENTICATED, 'never', 'The node token is not valid'),
-  CALL_CANCELLED: nodeError(499, CANCELLED, 'never', 'The caller went away'),
+  CALL_CANCELLED: nodeError(499, CANCELLED, 'never', 'The caller disconnected'),
   CALL_DEADLINE_EXCEEDED: nodeError(504, DEADLINE_EXCEEDED, 'never', 'The deadline passed'),
 
   INVALID_OPERATOR_KEY: operatorError(

@@ -89,14 +89,14 @@ export interface ChaosAccount {
 export interface ChaosFleetOptions {
   readonly controlPlanes: number;
   readonly nodes: number;
-  /** Of the control planes, besides what the fleet needs. */
+  /** Variables of the control planes, besides those that the fleet needs. */
   readonly env?: Readonly<Record<string, string>>;
 }
 
 export class ChaosFleet {
   readonly directory: string;
   readonly stores: Stores;
-  /** Of the control planes, without a trailing slash. */
+  /** Base URLs of the control planes, without a trailing slash. */
   readonly urls: readonly string[];
   readonly apiKey: string;
   readonly accountId: string;

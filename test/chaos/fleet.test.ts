@@ -112,7 +112,7 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
     deliveries.set(index, await caller.deliver(`image-${index}`, { image_base64 }));
   }
 
-  it('answers every request, whoever dies', async t => {
+  it('answers every request, whichever process dies', async t => {
     let going = true;
     let next = 0;
     const failures: unknown[] = [];
@@ -142,7 +142,7 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
     assert.deepEqual(await fleet.stores.ledger.check(), []);
     const jobs = [...deliveries.values()].flatMap(({ jobIds }) => jobIds);
     assert.equal(new Set(jobs).size, jobs.length, 'a job of two keys');
-    assert.equal(credits?.sums.reserve, jobs.length, 'a job nobody was told of');
+    assert.equal(credits?.sums.reserve, jobs.length, 'a job that no caller was told of');
     const succeeded = [...deliveries.values()].filter(({ job }) => job.status === 'succeeded');
     assert.equal(credits?.sums.charge, succeeded.length);
     for (const { jobIds, job } of deliveries.values()) {

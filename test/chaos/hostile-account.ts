@@ -1,7 +1,7 @@
 /**
  * An account that takes all it can, in every way a caller has, until it is stopped: downloads from
  * a host that drips, uploads whose bodies never come, callbacks to a receiver that hangs, results
- * that nobody reads, and one Idempotency-Key at both replicas at once.
+ * without readers, and one Idempotency-Key at both replicas at once.
  *
  * It expects nothing for itself but one thing: a key never leads to two jobs.
  */
@@ -23,7 +23,7 @@ const SOCKETS_MAX = 40;
 const REQUEST_TIMEOUT_MS = 15_000;
 
 export interface HostileAccountOptions {
-  /** Of the control planes, without a trailing slash. */
+  /** Base URLs of the control planes, without a trailing slash. */
   readonly urls: readonly string[];
   readonly accountId: string;
   readonly apiKey: string;

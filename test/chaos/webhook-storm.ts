@@ -27,7 +27,7 @@ const SCHEDULE_MS = [0, 100, 300, 500, 1000, 1000, 2000, 2000, 3000, 3000, 4000,
 const FLAPS_MAX = SCHEDULE_MS.length / 2;
 const SUBMITTERS = 8;
 const REPLICAS = 2;
-/** Of all events; an attempt at it lasts the whole 15 s. */
+/** Share of all events; an attempt at such a receiver lasts the whole 15 s. */
 const STUCK_SHARE = 0.03;
 /** Job leases of 15 s, outbox leases of 20 s, stuck attempts of 15 s, one after the other. */
 const SETTLE_MS_MAX = 240_000;
@@ -121,7 +121,7 @@ class Storm {
     return turn === 2 ? 'flapping' : 'gone';
   }
 
-  /** The same key until it is answered: whoever dies meanwhile, it is one job. */
+  /** The same key until it is answered: it is one job, whichever process dies meanwhile. */
   async #submit(kind: Kind): Promise<void> {
     const key = randomUUID();
     const body = JSON.stringify(

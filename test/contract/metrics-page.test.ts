@@ -113,7 +113,7 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   assert.match(text, /^matting_control_ledger_audit_age_seconds\{kind="full"\} 17$/m);
   assert.match(text, /^matting_control_ledger_audit_problems\{kind="full"\} 18$/m);
   assert.doesNotMatch(text, /^matting_control_queue_(jobs|megapixels|oldest_age_seconds) /m);
-  // One look at the database for all of them.
+  // One read of the database for all of them.
   assert.deepEqual(shown.failures, ['the database']);
   storageFreeBytes = away;
   const later = performance.now() + 1001;

@@ -18,7 +18,7 @@ import { type RunningService, startService } from '../support/running-service.ts
 
 const WIDTH = 320;
 const HEIGHT = 240;
-/** Of 255: what the models leave of a picture without a subject is some 10 levels. */
+/** Levels of 255: what the models leave of a picture without a subject is some 10 levels. */
 const FAINT_ALPHA_MAX = 40;
 
 let service: RunningService;

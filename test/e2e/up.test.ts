@@ -165,9 +165,9 @@ test('a make that was killed takes the service with it', async () => {
   rmSync(dataDir, { recursive: true, force: true });
 });
 
-test('a terminal that is closed takes the service with it, whoever leads its session', async () => {
+test('a terminal that is closed takes the service with it, whichever process leads its session', async () => {
   const { env, dataDir } = await isolatedEnv();
-  // The leader is told, and tells nobody.
+  // The leader is told, and does not tell its children.
   const leader = `trap '' HUP; '${process.execPath}' bin/matting.ts up; :`;
   const script = spawn('script', ['-qec', leader, '/dev/null'], { cwd: ROOT, env, stdio: 'pipe' });
   let output = '';

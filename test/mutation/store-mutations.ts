@@ -125,7 +125,7 @@ const ENDINGS: readonly Mutation[] = [
     caughtBy: inFence('a job is ended by the holder of its lease alone'),
   },
   {
-    name: 'the state is not looked at before a job ends',
+    name: 'the state is not checked before a job ends',
     file: COMPLETION,
     find: ' || !ending.from.includes(job.state)) return false',
     replace: ') return false',

@@ -92,7 +92,7 @@ for (const dialect of ['sqlite', 'mysql'] as const) {
       rmSync(directory, { recursive: true });
     });
 
-    it('what is asked every second keeps nobody waiting', async t => {
+    it('what is asked every second keeps no caller waiting', async t => {
       const asked = { limit: 32, secretKeyIds: [SECRET_KEY_ID] };
       const full = { ...NONE_FULL, destinations: [HANGING_RECEIVER] };
       await unstalled(t, dialect, async () => {

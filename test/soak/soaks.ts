@@ -1,7 +1,7 @@
 /** The soaks that there are: `test/soak/<name>.soak.ts` each. */
 export interface Soak {
   readonly name: string;
-  /** What it proves, for whoever decides whether to run it. */
+  /** What it proves, to help decide whether to run it. */
   readonly about: string;
   /** About, on two cores. */
   readonly minutes: number;

@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { END_HEADERS, frame, HEALTH_CHECK, PREFACE } from '../support/raw-http2.ts';
 
 const STREAMS = 256;
-/** Of a message, as many bytes as are sent, and as are announced. */
+/** Bytes of a message that are sent, and that are announced. */
 const SENT_BYTES = 990_000;
 const ANNOUNCED_BYTES = 1_000_000;
 const RECONNECT_MS = 250;

@@ -1,6 +1,6 @@
 /**
  * Callers without a token or a key do their worst for a while, over connections that keep no rule
- * of HTTP/2: the memory of the process stays flat, and whoever has a token is served beside them.
+ * of HTTP/2: the memory of the process stays flat, and callers with a token are served beside them.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, fork } from 'node:child_process';

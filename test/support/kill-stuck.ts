@@ -13,7 +13,7 @@ export function killStuckChildren(ageMaxMs: number): () => void {
   const timer = setInterval(() => {
     const columns = 'pid=,ppid=,args=';
     execFile('ps', ['-A', '-o', columns], { maxBuffer: 16 * 1024 * 1024 }, (error, stdout) => {
-      if (error) console.error(`stuck test files cannot be looked for: ${error.message}`);
+      if (error) console.error(`stuck test files cannot be found: ${error.message}`);
       else for (const line of stdout.split('\n')) killIfStuck(line, seenAtMs, ageMaxMs);
     });
   }, LOOK_MS);

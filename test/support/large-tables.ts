@@ -21,7 +21,7 @@ export interface LargeTables {
   /** Final ones. */
   readonly jobs: number;
   readonly openJobs?: number;
-  /** Of the final ones: past 30 days, and so the sweeper's. */
+  /** Final jobs that are past 30 days, so that the sweeper removes them. */
   readonly oldJobs?: number;
   /** Notifications that are due and go to HANGING_RECEIVER. */
   readonly dueNotifications?: number;
@@ -46,8 +46,8 @@ const KEPT_MS = 30 * DAY_MS;
 const CHUNK = 100_000;
 
 /**
- * Fills tables that are empty. Takes the file for itself on SQLite: nobody else may have it open in
- * a transaction.
+ * Fills tables that are empty. Takes the file for itself on SQLite: no other process may have it
+ * open in a transaction.
  */
 export async function fillLargeTables(database: Database, tables: LargeTables): Promise<void> {
   const { jobs, openJobs = 100, oldJobs = 0, lean = false } = tables;
@@ -106,7 +106,7 @@ interface Words {
   /** `select i` of so many numbers from the first on. */
   numbers(from: number, count: number): string;
   concat(...parts: string[]): string;
-  /** Of an expression, so many hexadecimal digits. */
+  /** The first hexadecimal digits of an expression. */
   hex(value: string, digits: number): string;
   analyze(table: string): string;
 }
@@ -273,7 +273,7 @@ function ledgerOfJobs(words: Words): string[] {
   ];
 }
 
-/** Of jobs whose rows were removed long ago. */
+/** Ledger entries of jobs whose rows were removed long ago. */
 function forgottenEntries(
   words: Words,
   from: number,

@@ -29,7 +29,7 @@ interface Described {
 const DOCUMENT_ID = 'openapi';
 const PROBLEM_TYPE = 'application/problem+json';
 
-/** Of HTTP itself and of a browser's safety: on answers of every kind, described nowhere. */
+/** Headers of HTTP itself and for browser safety: on every answer, described nowhere. */
 const PLAIN_HEADERS = [
   'connection',
   'content-length',

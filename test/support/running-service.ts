@@ -34,7 +34,7 @@ export interface WireJob {
     readonly expiresAt: string;
   };
   readonly error?: { readonly code: string; readonly detail: string; readonly retryable: boolean };
-  /** Of a problem+json answer. */
+  /** Code of a problem+json answer. */
   readonly code?: string;
   readonly detail?: string;
   readonly retryable?: boolean;

@@ -28,7 +28,7 @@ import { SILENT_LOG } from './database.ts';
 export interface MeteredStatement {
   readonly sql: string;
   readonly parameters: readonly unknown[];
-  /** Entries of indexes and tables that were looked at. */
+  /** Entries of indexes and tables that were read. */
   readonly rowsRead: number;
   /** Rows it answered or changed. */
   readonly rows: number;

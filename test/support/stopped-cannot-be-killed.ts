@@ -1,13 +1,14 @@
 /**
- * Imported or preloaded, this makes SIGKILL from here miss whoever is stopped (SIGSTOP). So a
- * stopped process looks to this one like one in an uninterruptible sleep, behind a GPU's driver or
- * a file system that hangs, which no program can bring about: it answers nothing, and does not die.
+ * Imported or preloaded, this makes SIGKILL from here miss processes that are stopped (SIGSTOP). So
+ * a stopped process looks to this one like one in an uninterruptible sleep, behind a GPU's driver
+ * or a file system that hangs, which no program can bring about: it answers nothing, and does not
+ * die.
  */
 import { ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
 const STOPPED = 'T';
-/** Of a millisecond each, which only a test that fails waits. */
+/** Tries of a millisecond each; only a failing test waits for all of them. */
 const LOOKS_MAX = 60_000;
 const killForReal = process.kill.bind(process);
 const killChildForReal = ChildProcess.prototype.kill;

@@ -184,7 +184,7 @@ describe('TLS files that change', () => {
     assert.equal(await subject(), 'second');
   });
 
-  it('that are the same are no news', async () => {
+  it('that are the same are no change', async () => {
     await serve();
     await files.reload();
     assert.equal(lines.length, 1);

@@ -30,7 +30,7 @@ interface Size {
 interface MetaBox {
   readonly primaryId: number | undefined;
   readonly typesById: ReadonlyMap<number, string>;
-  /** Of the primary item. */
+  /** Size of the primary item. */
   readonly size: Size | undefined;
 }
 
@@ -44,7 +44,7 @@ async function readBrands(window: ByteWindow, ftyp: Box): Promise<ReadonlySet<st
   return brands;
 }
 
-/** Of the box `pitm`. */
+/** Reads the primary item's id from the box `pitm`. */
 export async function readPrimaryId(window: ByteWindow, pitm: Box): Promise<number | undefined> {
   const version = (await window.at(pitm.start, 1))?.[0];
   if (version === 0) return (await window.at(pitm.start + 4, 2))?.readUInt16BE(0);

@@ -10,7 +10,7 @@ export interface Box {
 }
 
 /**
- * Boxes and list entries looked at in one file, all levels together. An AVIF of 1000 tiles takes
+ * Boxes and list entries read of one file, all levels together. An AVIF of 1000 tiles takes
  * about 2050: an infe box and an ipma entry a tile.
  */
 const STEPS_MAX = 8192;

@@ -42,7 +42,7 @@ const TONE_MAPPING_BITS = 49;
 /** More is no picture that anybody animates. */
 const EXTRA_CHANNELS_MAX = 4;
 const [RGB, GREY] = [0, 1];
-/** Of a white point and of primaries. */
+/** Bits of a white point and of primaries. */
 const CUSTOM = 2;
 
 interface Metadata {

@@ -63,7 +63,7 @@ const TICKS_DIVISOR_RANGES: Ranges = [
   [10, 1],
 ];
 
-/** Of an extra channel's type. */
+/** Types of extra channels. */
 const ALPHA = 0;
 const SPOT_COLOUR = 2;
 const CFA = 5;
@@ -97,7 +97,7 @@ export function readAnimation(bits: BitReader): boolean {
   return bits.bool();
 }
 
-/** Of one extra channel: whether it is alpha that the colours are multiplied by. */
+/** Whether an extra channel is alpha that the colours are multiplied by. */
 export function readChannel(bits: BitReader): { isAlpha: boolean; isAssociated: boolean } {
   const allDefault = bits.bool();
   if (allDefault) return { isAlpha: true, isAssociated: false };

@@ -114,7 +114,7 @@ export async function readJxlContainer(window: ByteWindow): Promise<ImageHeader>
   return readCodestream(await headInBoxes(window, SIZE_HEAD_BYTES));
 }
 
-/** Of a bare codestream or of a container's. @param length at most WINDOW_BYTES. */
+/** Reads a bare codestream or that of a container. @param length at most WINDOW_BYTES. */
 export async function readCodestreamHead(window: ByteWindow, length: number): Promise<Buffer> {
   const start = Buffer.from(await window.upTo(0, CONTAINER_SIGNATURE.length));
   if (isJxlContainer(start)) return await headInBoxes(window, length);

@@ -2,7 +2,7 @@
 import type { ByteWindow } from './byte-window.ts';
 import type { ImageHeader } from './header.ts';
 
-/** Chunks looked at before IDAT; libpng itself stops at 1000 it has to keep. */
+/** Chunks read before IDAT; libpng itself stops at 1000 it has to keep. */
 const CHUNKS_MAX = 1024;
 const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 const IHDR_BYTES = 13;

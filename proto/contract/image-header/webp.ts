@@ -7,9 +7,9 @@ const VP8L_SIGNATURE = 0x2f;
 const VP8_START_CODE = 0x9d012a;
 const CHUNK_DATA = 20;
 const CHUNK_HEAD_BYTES = 8;
-/** Chunks looked at of an animation, for its frames: ICCP, ANIM and what nobody knows. */
+/** Chunks of an animation that are read for its frames: ICCP, ANIM and unknown ones. */
 const CHUNKS_MAX = 64;
-/** Of a frame, in front of its data: place, size, duration and flags. */
+/** Head of a frame before its data: place, size, duration and flags. */
 const FRAME_HEAD_BYTES = 16;
 
 export function isWebp(start: Buffer): boolean {
