@@ -156,7 +156,7 @@ const OUTGOING: readonly Mutation[] = [
   {
     name: 'any scheme is requested',
     file: OUTGOING_URL,
-    find: '!Object.hasOwn(DEFAULT_PORTS, url.protocol)',
+    find: '!DEFAULT_PORTS.has(url.protocol)',
     replace: 'false',
     caughtBy: inImageUrl(
       'on a trusted network takes any address and port, but no other scheme and no userinfo',
