@@ -19,7 +19,8 @@ import { CallbackSecrets } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
 import { openStores } from '../../src/store/stores.ts';
-import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { cutOutOf } from '../nodes/scripted-exchange.ts';
+import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { silent, until } from '../services/dispatch/harness.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');

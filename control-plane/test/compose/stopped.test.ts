@@ -19,7 +19,8 @@ import {
   type TestDatabase,
 } from '../../../test/support/database.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { cutOutOf, ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { cutOutOf } from '../nodes/scripted-exchange.ts';
+import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { assertBalanced, storesOn } from '../store/fixtures.ts';
 import { pictureBody } from '../support/replicas.ts';

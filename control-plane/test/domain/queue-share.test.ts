@@ -64,8 +64,8 @@ describe('the share of the queue', () => {
     fc.assert(
       fc.property(anyQueue, anyOthers, fc.nat(1e6), (caller, others, more) => {
         const ahead = aheadOf(CALLER, queuesOf(caller, others), MAX);
-        if (ahead === undefined || others.length === 0) return;
         const [first, ...rest] = others;
+        if (ahead === undefined || first === undefined) return;
         const fuller = [{ ...first, megapixels: first.megapixels + more }, ...rest];
         const waitS = retryAfterS(ahead, pace);
         const fullerAhead = aheadOf(CALLER, queuesOf(caller, fuller), MAX);

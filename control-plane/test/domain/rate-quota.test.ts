@@ -69,7 +69,11 @@ test('any replicas in any order answer the limit, and one block more each but th
           at.left -= 1;
           at.answered += 1;
         };
-        for (const index of order) take(replicas[index % count]);
+        for (const index of order) {
+          const at = replicas[index % count];
+          assert.ok(at !== undefined, 'a remainder is an index');
+          take(at);
+        }
         const answered = replicas.reduce((sum, at) => sum + at.answered, 0);
         assert.ok(answered <= limit + (count - 1) * block, `${answered} of ${limit}`);
         for (const at of replicas) {

@@ -28,21 +28,24 @@ describe('the rule', () => {
     );
     fc.assert(
       fc.property(anyRun, ([max, accounts, before]) => {
-        const held = Array.from({ length: accounts }, () => 0);
-        const free = () => max - held.reduce((sum, count) => sum + count, 0);
-        for (const account of before.map(each => each % accounts)) {
-          while (mayTakePlace(held[account], free())) held[account] += 1;
-        }
-        // Every place is given back some time, and taken again by whoever may first.
+        const all = Array.from({ length: accounts }, () => ({ held: 0 }));
+        const free = () => max - all.reduce((sum, { held }) => sum + held, 0);
+        const fill = (account: { held: number }) => {
+          while (mayTakePlace(account.held, free())) account.held += 1;
+        };
+        for (const each of before)
+          all
+            .slice(each % accounts)
+            .slice(0, 1)
+            .forEach(fill);
+        // Every place is given back some time, and taken again by the first that may.
         for (let round = 0; round < 4 * max * accounts; round += 1) {
-          const account = held.indexOf(Math.max(...held));
-          if (held[account] > 0) held[account] -= 1;
-          for (const other of held.keys()) {
-            while (mayTakePlace(held[other], free())) held[other] += 1;
-          }
+          const most = all.reduce((a, b) => (b.held > a.held ? b : a));
+          if (most.held > 0) most.held -= 1;
+          all.forEach(fill);
         }
         const part = max / (accounts + 1);
-        for (const count of held) assert.ok(Math.abs(count - part) <= 1.5, `${held} of ${max}`);
+        for (const { held } of all) assert.ok(Math.abs(held - part) <= 1.5, `${held} of ${max}`);
       }),
     );
   });

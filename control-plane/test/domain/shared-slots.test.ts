@@ -49,7 +49,7 @@ test('a slot that is not held cannot be released', () => {
   assert.throws(() => slotsOf({ slotsMax: 1 }).release('a'), /not held/);
 });
 
-test('an account that holds its share keeps nobody else out', async () => {
+test('an account that holds its share keeps no other out', async () => {
   const slots = slotsOf({ slotsMax: 4 });
   const slow = Array.from({ length: 5 }, () => watch(slots.take('slow')));
   await settled();
@@ -64,11 +64,11 @@ test('an account that holds its share keeps nobody else out', async () => {
   await settled();
   // Before those of the account at its share, though they came first.
   assert.equal(late.state, 'held');
-  assert.equal(slow[2].state, 'waiting');
+  assert.equal(slow[2]?.state, 'waiting');
   slots.release('slow');
   await settled();
   // The last free slot is for an account that has none.
-  assert.equal(slow[2].state, 'waiting');
+  assert.equal(slow[2]?.state, 'waiting');
   slots.release('c');
   await settled();
   assert.deepEqual(
@@ -77,7 +77,7 @@ test('an account that holds its share keeps nobody else out', async () => {
   );
 });
 
-test('one release lets in all who have room by it', async () => {
+test('one release grants slots to all that have room by it', async () => {
   const slots = slotsOf({ slotsMax: 5 });
   for (const accountId of ['a', 'a', 'b']) await slots.take(accountId);
   // Two are free, and each holds as many or takes one and then does.
@@ -110,14 +110,14 @@ test('an account whose callers all wait leaves others room to wait', async () =>
   slots.release('c');
   await settled();
   // Two are free; b and the flood hold one each, and the flood came first.
-  assert.deepEqual([good[1].state, count('held')], ['waiting', 3]);
+  assert.deepEqual([good[1]?.state, count('held')], ['waiting', 3]);
   slots.release('b');
   await settled();
   // Now b holds none: its turn is before the flood's.
-  assert.deepEqual([good[1].state, good[2].state, count('held')], ['held', 'waiting', 3]);
+  assert.deepEqual([good[1]?.state, good[2]?.state, count('held')], ['held', 'waiting', 3]);
 });
 
-test('a newcomer does not overtake who was granted a slot', async () => {
+test('a newcomer does not overtake a caller that was granted a slot', async () => {
   const slots = slotsOf({ slotsMax: 1 });
   await slots.take('a');
   const first = watch(slots.take('b'));

@@ -11,7 +11,8 @@ import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { outcomeOf } from '../../src/nodes/attempt-outcome.ts';
 import type { MatteCall } from '../../src/nodes/matte-exchange.ts';
 import { NodeClient } from '../../src/nodes/node-client.ts';
-import { cutOutOf, ScriptedNode, TEST_TOKEN } from './scripted-node.ts';
+import { cutOutOf } from './scripted-exchange.ts';
+import { ScriptedNode, TEST_TOKEN } from './scripted-node.ts';
 
 let node: ScriptedNode;
 let client: NodeClient;

@@ -3,31 +3,26 @@
  * hangs. It touches no pixel; its result is the input's bytes behind a prefix, so that a test can
  * tell whose result it has.
  */
-import { createHash, randomUUID } from 'node:crypto';
-import { once } from 'node:events';
+import { randomUUID } from 'node:crypto';
 import { connect, createServer, type Socket, type Server as TcpServer } from 'node:net';
 import {
   credentials,
   Metadata,
   Server,
   ServerCredentials,
-  type ServerDuplexStream,
   type ServerWritableStream,
 } from '@grpc/grpc-js';
-import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { ContractError } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
-import { CHUNK_BYTES_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import {
   type GetNodeInfoResponse,
   InputFormat,
   type MatteHeader,
   type MatteRequest,
-  type MatteResponse,
   MatteServiceService,
   NodeState,
   OutputFormat,
-  ResultKind,
-  Stage,
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
 import {
@@ -35,134 +30,10 @@ import {
   NodeRegistryClient,
   type RegisterResponse,
 } from '#gen/matting/v1/node_registry.ts';
+import { type Duplex, Exchange, type Script } from './scripted-exchange.ts';
 
 export const TEST_TOKEN = 'a-node-token-for-tests';
-const PREFIX = Buffer.from('cut out: ');
-
-/** What the scripted node makes of an input. */
-export function cutOutOf(input: Uint8Array): Buffer {
-  return Buffer.concat([PREFIX, input]);
-}
-
-export type Script = (exchange: Exchange) => Promise<void>;
-
-type Duplex = ServerDuplexStream<MatteRequest, MatteResponse>;
 type Watcher = ServerWritableStream<unknown, WatchCapacityResponse>;
-
-/** One Matte call as a script sees it. */
-export class Exchange {
-  readonly header: MatteHeader;
-  readonly #call: Duplex;
-  readonly #messages: AsyncIterator<MatteRequest>;
-  readonly #onAdmit: () => void;
-  readonly cancelled: Promise<void>;
-
-  constructor(
-    call: Duplex,
-    header: MatteHeader,
-    messages: AsyncIterator<MatteRequest>,
-    onAdmit: () => void,
-  ) {
-    this.#call = call;
-    this.header = header;
-    this.#messages = messages;
-    this.#onAdmit = onAdmit;
-    this.cancelled = new Promise(resolve => call.once('cancelled', resolve));
-  }
-
-  write(message: MatteResponse['message']): void {
-    this.#call.write({ message });
-  }
-
-  admit(): void {
-    this.#onAdmit();
-    this.write({ $case: 'admitted', value: { queuePosition: 0, estimatedWaitMs: 0 } });
-  }
-
-  /** All chunks until the caller's half-close. */
-  async receive(): Promise<Buffer> {
-    const chunks: Buffer[] = [];
-    for (;;) {
-      const next = await this.#messages.next();
-      if (next.done) return Buffer.concat(chunks);
-      if (next.value.message?.$case === 'chunk') chunks.push(next.value.message.value.data);
-    }
-  }
-
-  announce(result: Uint8Array, changes: { sizeBytes?: number; format?: OutputFormat } = {}): void {
-    const sizeBytes = changes.sizeBytes ?? result.length;
-    const format = changes.format ?? this.header.outputFormat;
-    this.write({
-      $case: 'resultHeader',
-      value: {
-        format,
-        contentType: 'image/png',
-        sizeBytes,
-        width: this.header.width || 1,
-        height: this.header.height || 1,
-        resultKind: ResultKind.RESULT_KIND_CUTOUT,
-        plan: 'scripted',
-        modelRuns: [],
-        modelsMissing: [],
-        runsMissing: [],
-      },
-    });
-  }
-
-  send(result: Uint8Array): void {
-    for (let start = 0; start < result.length; start += CHUNK_BYTES_MAX) {
-      const data = Buffer.from(result.subarray(start, start + CHUNK_BYTES_MAX));
-      this.write({ $case: 'chunk', value: { data } });
-    }
-  }
-
-  /** One chunk, when the stream takes it. */
-  async sendPaced(data: Uint8Array): Promise<void> {
-    const message: MatteResponse = {
-      message: { $case: 'chunk', value: { data: Buffer.from(data) } },
-    };
-    if (!this.#call.write(message)) await once(this.#call, 'drain');
-  }
-
-  done(sha256: Buffer): void {
-    const stage = {
-      receiveMs: 1,
-      workerWaitMs: 0,
-      decodeMs: 2,
-      engineWaitMs: 0,
-      inferMs: 3,
-      secondLookMs: 0,
-      refineMs: 1,
-      encodeMs: 1,
-      sendMs: 1,
-    };
-    this.write({ $case: 'done', value: { sha256, timings: stage } });
-  }
-
-  end(): void {
-    this.#call.end();
-  }
-
-  fail(code: ErrorCode, options: { retryable?: boolean } = {}): void {
-    this.#call.emit('error', toStatus(new ContractError(code, `told to: ${code}`, options)));
-  }
-
-  /** Everything as it should be. */
-  async cutOut(): Promise<void> {
-    this.admit();
-    this.answer(await this.receive());
-  }
-
-  /** The result of an input that was received. */
-  answer(input: Uint8Array): void {
-    this.write({ $case: 'progress', value: { stage: Stage.STAGE_INFERRING } });
-    const result = cutOutOf(input);
-    this.announce(result);
-    this.send(result);
-    this.done(createHash('sha256').update(result).digest());
-    this.end();
-  }
-}
 
 export interface ScriptedNodeOptions {
   readonly nodeId?: string;

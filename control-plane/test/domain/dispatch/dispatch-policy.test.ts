@@ -71,7 +71,7 @@ const anyRandom = fc
   .array(fc.double({ min: 0, max: 0.999_999, noNaN: true }), { minLength: 1, maxLength: 9 })
   .map(values => {
     let next = 0;
-    return () => values[next++ % values.length];
+    return () => values[next++ % values.length] ?? 0;
   });
 
 const someNames = (prefix: string) =>

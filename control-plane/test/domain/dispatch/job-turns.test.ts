@@ -115,7 +115,7 @@ describe('chooseLanes', () => {
           mode: id % 3 === 0 ? 'sync' : 'async',
           accountId: `account-${id % 7}`,
           apiKeyId: `key-${id}`,
-          firstQueueAtMs: positions[index],
+          firstQueueAtMs: positions[index] ?? 0,
           readAtMs: NOW_MS,
         }),
       ),

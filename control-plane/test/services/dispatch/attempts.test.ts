@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { OutputFormat } from '#gen/matting/v1/matte_service.ts';
-import { cutOutOf, type Script, ScriptedNode } from '../../nodes/scripted-node.ts';
+import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
+import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import { Harness, until } from './harness.ts';
 
 let harness: Harness;
@@ -17,15 +18,19 @@ afterEach(async () => {
 });
 
 async function joined(script?: Script): Promise<ScriptedNode> {
-  const node = await ScriptedNode.start({ script });
+  const node = await ScriptedNode.start(script === undefined ? {} : { script });
   await harness.join(node);
   return node;
 }
 
 /** Plays the scripts one after the other, the last one for ever. */
-function inTurn(...scripts: Script[]): Script {
-  let played = 0;
-  return exchange => scripts[Math.min(played++, scripts.length - 1)](exchange);
+function inTurn(...scripts: [Script, ...Script[]]): Script {
+  let [current] = scripts;
+  const coming = scripts.values();
+  return exchange => {
+    current = coming.next().value ?? current;
+    return current(exchange);
+  };
 }
 
 const wellDone: Script = exchange => exchange.cutOut();
@@ -194,7 +199,7 @@ describe('an attempt on a node', () => {
     // Nothing goes there until its engine is back.
     node.enginesReady = 0;
     node.report();
-    await until(() => harness.replicas[0].fleet.snapshots()[0]?.enginesReady === 0);
+    await until(() => harness.replicas[0]?.fleet.snapshots()[0]?.enginesReady === 0);
     const jobId = await harness.submit();
     await harness.blobs.remove(`inputs/${jobId}`);
     node.enginesReady = 1;

@@ -5,7 +5,8 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { ClaimableJob, JobStore } from '../../../src/store/jobs/job-store.ts';
-import { cutOutOf, type Script, ScriptedNode } from '../../nodes/scripted-node.ts';
+import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
+import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import {
   failingDisk,
   type Losing,

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
-import { type Script, ScriptedNode } from '../../nodes/scripted-node.ts';
+import type { Script } from '../../nodes/scripted-exchange.ts';
+import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import { Harness, until } from './harness.ts';
 
 /** More than a look takes of one lane. */

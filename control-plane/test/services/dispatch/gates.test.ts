@@ -129,7 +129,7 @@ describe('the acceptance gate', () => {
 });
 
 describe('readiness', () => {
-  function service(state: { database?: Error; routable: boolean; nowMs: number }) {
+  function service(state: { database?: Error | undefined; routable: boolean; nowMs: number }) {
     const failures: unknown[] = [];
     let looks = 0;
     const readiness = new ReadinessService(

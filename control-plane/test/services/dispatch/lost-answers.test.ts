@@ -5,7 +5,8 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Claim, JobStore } from '../../../src/store/jobs/job-store.ts';
-import { cutOutOf, ScriptedNode } from '../../nodes/scripted-node.ts';
+import { cutOutOf } from '../../nodes/scripted-exchange.ts';
+import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import {
   failingDisk,
   type Losing,
@@ -68,6 +69,7 @@ afterEach(async () => {
 async function taken(jobId: string): Promise<Claim> {
   await harness.stores.jobs.endLease(jobId);
   const [open] = await harness.stores.jobs.listClaimable(1);
+  assert.ok(open);
   const won = await harness.stores.jobs.claim(open, ANOTHER, 600_000);
   assert.ok(won);
   return won.claim;
@@ -112,9 +114,10 @@ describe('an answer of the database that was lost with the lease', () => {
     const replica = await harness.startReplica({ jobs, fetcher });
     const jobId = await harness.submit({ url: 'https://pictures.example/2.png' });
     await until(() => replica.observed.includes('lease lost'), 'the loss of the lease');
-    const [blob] = await harness.blobNames();
+    const blobs = await harness.blobNames();
+    assert.equal(blobs.length, 1);
     assert.equal((await harness.job(jobId)).input, null);
-    assert.deepEqual([...(await harness.stores.jobs.referencedBlobs([blob]))], []);
+    assert.deepEqual([...(await harness.stores.jobs.referencedBlobs(blobs))], []);
   });
 
   it('leaves the result that the row names', async () => {

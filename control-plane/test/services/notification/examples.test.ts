@@ -14,15 +14,16 @@ const BODY = '{"type":"matting.job.succeeded","job_id":"j-1","data":{"note":"é 
 
 const has = (command: string) => spawnSync(command, ['--version']).error === undefined;
 const RECEIVERS = [
-  { name: 'TypeScript', command: [process.execPath, path.join(EXAMPLES, 'receiver.ts')] },
+  { name: 'TypeScript', program: process.execPath, script: 'receiver.ts' },
   {
     name: 'Python',
-    command: ['python3', path.join(EXAMPLES, 'receiver.py')],
+    program: 'python3',
+    script: 'receiver.py',
     skip: !has('python3') && 'no Python here',
   },
 ];
 
-for (const { name, command, skip = false } of RECEIVERS) {
+for (const { name, program, script, skip = false } of RECEIVERS) {
   describe(`the receiver in ${name}`, { skip }, () => {
     for (const secret of [
       `whsec_${randomBytes(32).toString('base64')}`,
@@ -30,8 +31,8 @@ for (const { name, command, skip = false } of RECEIVERS) {
       'a raw callback secret, kept as it is',
     ]) {
       it(`believes what ${secret.slice(0, 6)} signed and nothing else`, async () => {
-        const env = { PATH: process.env.PATH, CALLBACK_SECRET: secret, PORT: '0' };
-        const [program, ...args] = command;
+        const env = { PATH: process.env.PATH ?? '', CALLBACK_SECRET: secret, PORT: '0' };
+        const args = [path.join(EXAMPLES, script)];
         const child = spawn(program, args, { env, stdio: ['ignore', 'pipe', 'inherit'] });
         try {
           const lines = createInterface(child.stdout)[Symbol.asyncIterator]();

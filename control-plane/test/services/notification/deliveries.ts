@@ -1,0 +1,133 @@
+/**
+ * What tests of deliveries share: replicas that deliver, jobs that end, one database for the file
+ * that imports this, and secrets for each of its tests.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { after, before, beforeEach } from 'node:test';
+import { createTestDatabase, type TestDatabase } from '../../../../test/support/database.ts';
+import type { WebhookSchedule } from '../../../src/domain/webhook-schedule.ts';
+import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../../src/secrets/secret-box.ts';
+import { JobEvents } from '../../../src/services/job-events.ts';
+import { WebhookDelivery } from '../../../src/services/notification/deliver-webhooks.ts';
+import { GuardedPost, type PostLimits } from '../../../src/sources/guard/guarded-post.ts';
+import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import {
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  newJob,
+  reread,
+  resultOf,
+  running,
+  storesOn,
+} from '../../store/fixtures.ts';
+import { silent } from '../dispatch/harness.ts';
+
+/** Signs every notification. */
+export const SECRET = `whsec_${randomBytes(32).toString('base64')}`;
+/** Milliseconds. */
+export const SCHEDULE: WebhookSchedule = [0, 10, 20, 30];
+const TRUSTED = { fetchPorts: [80, 443], allowPrivateAddresses: true, allowHttpCallbacks: true };
+/** The usual limit, never the reason here, but for what is read of an answer behind its status. */
+const LIMITS: Partial<PostLimits> = { totalMs: 15_000, replyMs: 100 };
+
+/** Opened for the file's tests. */
+export let test: TestDatabase;
+export let database: Database;
+export let stores: Stores;
+let accountId: string;
+export let secrets: CallbackSecrets;
+
+before(async () => {
+  test = await createTestDatabase('sqlite');
+  database = await test.open();
+  stores = storesOn(database);
+});
+after(() => test.close());
+beforeEach(async () => {
+  accountId = await fundedAccount(stores, 1000);
+  // Another key each time, so that no test delivers what another left.
+  secrets = new CallbackSecrets(new SecretBox(randomBytes(32)));
+});
+
+interface Replica extends AsyncDisposable {
+  readonly delivery: WebhookDelivery;
+  readonly events: JobEvents;
+  readonly observed: string[];
+  readonly delaysMs: number[];
+}
+
+/** One that delivers until it is disposed of. */
+export function replica(
+  options: {
+    scheduleMs?: WebhookSchedule;
+    policy?: Partial<typeof TRUSTED>;
+    limits?: Partial<PostLimits>;
+    secrets?: CallbackSecrets;
+    outbox?: Stores['webhookOutbox'];
+  } = {},
+): Replica {
+  const events = new JobEvents();
+  const observed: string[] = [];
+  const delaysMs: number[] = [];
+  const policy = { ...TRUSTED, ...options.policy };
+  const guard = new OutgoingGuard({ policy });
+  const delivery = new WebhookDelivery({
+    outbox: options.outbox ?? stores.webhookOutbox,
+    guardedPost: new GuardedPost({ guard, policy, limits: { ...LIMITS, ...options.limits } }),
+    secrets: options.secrets ?? secrets,
+    events,
+    observer: {
+      webhookAttempted: outcome => observed.push(outcome),
+      webhookDelivered: delayMs => delaysMs.push(delayMs),
+    },
+    log: silent,
+    holder: `replica-${randomUUID()}`,
+    scheduleMs: options.scheduleMs ?? SCHEDULE,
+  });
+  delivery.start();
+  return {
+    delivery,
+    events,
+    observed,
+    delaysMs,
+    async [Symbol.asyncDispose]() {
+      delivery.hurry();
+      await delivery.stop(0);
+    },
+  };
+}
+
+let endings = 0;
+
+/** A job that ended with a notification to send: every other one of a failure. */
+export async function ended(url: string, sealer = secrets): Promise<string> {
+  endings += 1;
+  const id = randomUUID();
+  const callback = { url, ...sealer.seal(id, SECRET) };
+  const { claim } = await running(stores, newJob(accountId, { id, callback }));
+  if (endings % 2 === 0) assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  else assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+  return id;
+}
+
+export async function rowOf(jobId: string) {
+  return database.kysely
+    .selectFrom('webhook_outbox')
+    .selectAll()
+    .where('job_id', '=', jobId)
+    .executeTakeFirstOrThrow();
+}
+
+export const isFinal = (jobId: string) => async () => (await rowOf(jobId)).status !== 'pending';
+
+/** Status, attempts and last status code of a notification, as callers see them. */
+export async function told(jobId: string) {
+  const { callback } = await reread(stores, jobId);
+  const { status, attempts, lastStatusCode } = callback!;
+  return [status, attempts, lastStatusCode];
+}
