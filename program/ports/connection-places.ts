@@ -236,7 +236,7 @@ export class ConnectionPlaces {
     const end = () => socket.destroy();
     if (session === undefined || session.destroyed || cause === 'crowded') end();
     else if (cause === 'flood') {
-      // Of the socket, not of the session: destroyed with a code, a session under a flood never
+      // Ends the socket, not the session: destroyed with a code, a session under a flood never
       // tells its server that it closed, which then cannot close either (Node 24.21).
       session.goaway(constants.NGHTTP2_ENHANCE_YOUR_CALM);
       setImmediate(end);

@@ -11,7 +11,7 @@ const CUTS = 50;
 const FLIPS = 200;
 
 /**
- * Of the spoilt bytes that changed something, how many went unnoticed at most: what was measured
+ * Most of the spoilt bytes that may change something unnoticed, as a share: what was measured
  * (docs/performance.md) and a little room for other encoders. PNG has checksums.
  */
 const UNDETECTED_MAX: Readonly<Record<InputFormat, number>> = {

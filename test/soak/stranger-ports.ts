@@ -11,7 +11,7 @@ import { openTestNode } from '../../inference-node/test/grpc/test-node.ts';
 export interface StrangerPorts {
   readonly node: number;
   readonly rest: number;
-  /** Of the fleet. */
+  /** The fleet's token. */
   readonly nodeToken: string;
   readonly apiKey: string;
   /** Paths of result links, each of another job. */

@@ -38,7 +38,7 @@ export interface TinyModelOptions {
   /** Pixels; 32 unless said. */
   readonly width?: number;
   readonly height?: number;
-  /** Of paced: matrix products (512x512, a few ms each on one thread) at brightness 255; 400. */
+  /** For `paced`: matrix products (512x512, a few ms each on one thread) at brightness 255; 400. */
   readonly tripsMax?: number;
 }
 
