@@ -19,7 +19,7 @@ import { ChaosFleet, type Victim } from './chaos-fleet.ts';
 import { HostileAccount } from './hostile-account.ts';
 import { SeededRandom } from './seeded-random.ts';
 
-const KILLS_OF_EACH = Number(process.env.MATTING_CHAOS_KILLS ?? 3);
+const KILLS_OF_EACH = Number(process.env.MATTING_CHAOS_KILLS ?? 2);
 const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
 const VICTIMS: readonly Victim[] = [
   'control plane',
