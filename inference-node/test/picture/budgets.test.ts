@@ -33,7 +33,7 @@ test('a rate follows the last pictures, and a tiny one hardly moves it', () => {
   assert.ok(rate.msPerMegapixel > 290);
 });
 
-test('whoever was taken out of the line is deaf to the signal', async () => {
+test('an entry that was taken out of the queue ignores its signal', async () => {
   const queue = new LeaseQueue<number>();
   const controller = new AbortController();
   const first = queue.wait('async', controller.signal);

@@ -1,4 +1,4 @@
-/** Pictures made in code: what the tests of this room feed to it and look at afterwards. */
+/** Pictures made in code: inputs of this room's tests, and readers of their results. */
 import { crc32, deflateSync } from 'node:zlib';
 import sharp, { type Sharp } from 'sharp';
 import type Vips from 'wasm-vips';

@@ -4,7 +4,7 @@ import { isWorthSecondLook } from '../../src/picture/second-look.ts';
 
 const PIXELS = 70_000;
 
-/** Of what is shown, `unsure` in a hundred at half opacity, mixed evenly among the rest. */
+/** Of a hundred visible pixels `unsure` have half opacity, spread evenly among the rest. */
 function matteOf(shown: number, unsure: number): Uint8Array {
   return Uint8Array.from({ length: PIXELS }, (_, i) => {
     if (i >= shown) return 0;
@@ -12,20 +12,20 @@ function matteOf(shown: number, unsure: number): Uint8Array {
   });
 }
 
-test('nothing shown, nothing unsure: one look is enough', () => {
+test('an empty or a sure matte needs no second look', () => {
   assert.equal(isWorthSecondLook(new Uint8Array(0)), false);
   assert.equal(isWorthSecondLook(new Uint8Array(PIXELS)), false);
   assert.equal(isWorthSecondLook(new Uint8Array(PIXELS).fill(5)), false);
   assert.equal(isWorthSecondLook(new Uint8Array(PIXELS).fill(255)), false);
 });
 
-test('the uncertain count by what is shown, not by the picture', () => {
+test('the uncertain share refers to the visible pixels, not to the picture', () => {
   for (const shown of [2_000, PIXELS]) {
     assert.equal(isWorthSecondLook(matteOf(shown, 6)), false, `6 of 100 of ${shown}`);
     assert.equal(isWorthSecondLook(matteOf(shown, 14)), true, `14 of 100 of ${shown}`);
   }
 });
 
-test('a matte that is unsure everywhere is worth it', () => {
+test('a matte that is unsure everywhere is worth a second look', () => {
   assert.equal(isWorthSecondLook(new Uint8Array(PIXELS).fill(90)), true);
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
+import { at } from '../../../test/support/at.ts';
 import { type ImageOrder, type ImageResult, Pipeline, type PlanRun } from '../../src/pipeline.ts';
 import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from '../grpc/fake-pools.ts';
 
@@ -34,7 +35,7 @@ function openPlan(otherRole: PlanRun['role'] = 'opinion') {
       },
       signal,
     );
-    return { ...sent[0], timings };
+    return { ...at(sent, 0), timings };
   };
   return { pictures, subject, opinion, process };
 }
@@ -47,7 +48,7 @@ describe('a plan of several models', () => {
     const result = await process();
     assert.deepEqual(names(result.runs), ['first', 'second']);
     assert.deepEqual(result.missing, []);
-    const [{ mattes, refinement, foregroundEstimation }] = pictures.finished;
+    const { mattes, refinement, foregroundEstimation } = at(pictures.finished, 0);
     assert.deepEqual(
       mattes.map(({ role }) => role),
       ['subject', 'opinion'],
@@ -67,7 +68,7 @@ describe('a plan of several models', () => {
       const result = await process();
       assert.deepEqual(names(result.runs), ['first']);
       assert.deepEqual(names(result.missing), ['second']);
-      assert.equal(pictures.finished[0].mattes.length, 1);
+      assert.equal(at(pictures.finished, 0).mattes.length, 1);
     });
   }
 
@@ -91,7 +92,7 @@ describe('a plan of several models', () => {
     await assert.rejects(process(), TypeError);
   });
 
-  it('is over when the caller goes during an opinion', async () => {
+  it('ends when the caller goes during an opinion', async () => {
     const { pictures, opinion, process } = openPlan();
     const caller = new AbortController();
     opinion.gates.hold('infer');
@@ -105,31 +106,31 @@ describe('a plan of several models', () => {
 
 describe('a second look', () => {
   it('is taken of a picture in which the subject is unsure, and timed by itself', async () => {
-    const { pictures, opinion: look, process } = openPlan('secondLook');
+    const { pictures, opinion: second, process } = openPlan('secondLook');
     const result = await process();
     assert.deepEqual(names(result.runs), ['first', 'second']);
     assert.deepEqual(
-      pictures.finished[0].mattes.map(({ role }) => role),
+      at(pictures.finished, 0).mattes.map(({ role }) => role),
       ['subject', 'secondLook'],
     );
-    assert.equal(look.engines.runs.length, 1);
+    assert.equal(second.engines.runs.length, 1);
     assert.deepEqual([result.timings.inferMs, result.timings.secondLookMs], [2, 2]);
   });
 
   it('costs nothing where the subject is sure, and is not missed', async () => {
-    const { pictures, subject, opinion: look, process } = openPlan('secondLook');
+    const { pictures, subject, opinion: second, process } = openPlan('secondLook');
     subject.engines.alpha = 255;
     const result = await process();
     assert.deepEqual(names(result.runs), ['first']);
     assert.deepEqual(result.missing, []);
-    assert.equal(pictures.finished[0].mattes.length, 1);
-    assert.equal(look.engines.runs.length, 0);
+    assert.equal(at(pictures.finished, 0).mattes.length, 1);
+    assert.equal(second.engines.runs.length, 0);
     assert.equal(result.timings.secondLookMs, 0);
   });
 
-  it('is done without while its engines are down, and the result says so', async () => {
-    const { opinion: look, process } = openPlan('secondLook');
-    look.engines.set({ enginesReady: 0 });
+  it('is left out while its engines are down, and the result says so', async () => {
+    const { opinion: second, process } = openPlan('secondLook');
+    second.engines.set({ enginesReady: 0 });
     const result = await process();
     assert.deepEqual(names(result.missing), ['second']);
     assert.equal(result.timings.secondLookMs, 0);
@@ -157,7 +158,7 @@ for (const role of ['opinion', 'secondLook'] as const) {
       const result = await processed;
       assert.deepEqual(names(result.missing), ['second']);
       assert.equal(pictures.leasesOut, 0);
-      // The watch ends with the run.
+      // The listener is removed with the run.
       assert.equal(other.engines.listenerCount, 0);
     });
   });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { type DecodedFile, decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { type Pixels, paint } from '../pictures.ts';
 import { CLAP_60X40, type GridFile, type GridKind, IROT_90, writeGrid } from './avif-grids.ts';
@@ -38,7 +39,8 @@ function spoil({ file, dataById }: GridFile, id: number): Buffer {
   const spoilt = Buffer.from(file);
   const place = dataById.get(id);
   assert.ok(place);
-  spoilt[Math.floor((place.start + place.end) / 2)] ^= 0x55;
+  const middle = Math.floor((place.start + place.end) / 2);
+  spoilt[middle] = elementAt(spoilt, middle) ^ 0x55;
   return spoilt;
 }
 
@@ -63,19 +65,19 @@ test('a whole grid is read as the pixels it was made of', async () => {
     const expected =
       name === 'turned' ? [100, 120] : name.startsWith('clapped') ? [60, 40] : [120, 100];
     assert.deepEqual([width, height], expected, name);
-    // What is missing would be far off: green, or transparent.
+    // Missing tiles would be far off: green, or transparent.
     if (expected[0] !== source.width) continue;
     for (const [x, y] of [
       [10, 10],
       [110, 10],
       [10, 90],
       [110, 90],
-    ]) {
-      const pixel = rgba[y * width + x];
+    ] as const) {
+      const pixel = elementAt(rgba, y * width + x);
       const at = (y * width + x) * source.channels;
-      assert.ok(Math.abs((pixel & 255) - source.data[at]) < 30, `${name} at ${x}, ${y}`);
+      assert.ok(Math.abs((pixel & 255) - elementAt(source.data, at)) < 30, `${name} at ${x}, ${y}`);
       if (source.channels === 4)
-        assert.ok(Math.abs((pixel >>> 24) - source.data[at + 3]) < 30, name);
+        assert.ok(Math.abs((pixel >>> 24) - elementAt(source.data, at + 3)) < 30, name);
     }
   }
 });
@@ -91,7 +93,7 @@ test('a grid that lacks a tile, wherever its data lies, is refused', async () =>
         assert.equal(await read(spoil(grid, tile)), undefined, `${name}, tile ${tile}`);
       }
     }
-    // What is no part of the picture may be what it is.
+    // Items that are not part of the picture may be damaged.
     assert.deepEqual(await read(spoil(grid, THUMBNAIL)), whole, `${name}, thumbnail`);
   }
 });
@@ -128,7 +130,7 @@ test('tiles of one colour are no damage, with alpha and without', async () => {
   }
 });
 
-test('a table of locations with numbers of any length is no fault of the node', async () => {
+test('a table of locations with numbers of any length causes no fault of the node', async () => {
   const { file } = await writeGrid(picture(3), GRID);
   const at = file.indexOf('iloc') + 8;
   for (const sizes of [0xff44, 0xf0f0, 0x9999, 0x0000, 0x4440, 0x8888]) {

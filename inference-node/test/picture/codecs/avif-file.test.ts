@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import sharp from 'sharp';
 import { readAvifColour } from '#contract/image-header/avif-colour.ts';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { readCodedItems, writeAvif } from '../../../src/picture/codecs/files/avif-file.ts';
 import { asSharp, paint } from '../pictures.ts';
@@ -20,8 +21,8 @@ async function codeStrip(top: number, bitdepth: 8 | 10 | 12 = 8) {
   const file = await asSharp(strip)
     .avif({ quality: 100, effort: 0, chromaSubsampling: '4:4:4', bitdepth })
     .toBuffer();
-  const [colours, alpha] = readCodedItems(file);
-  return { colours, alpha };
+  const items = readCodedItems(file);
+  return { colours: elementAt(items, 0), alpha: elementAt(items, 1) };
 }
 
 function readBack(file: Buffer) {
@@ -38,7 +39,7 @@ function claimCicp(file: Buffer, primaries: number, transfer: number): Buffer {
   return claimed;
 }
 
-test('files that are not of the encoder are not put together', async () => {
+test('files that the encoder did not write are refused', async () => {
   const { colours } = await codeStrip(0);
   assert.throws(() => readCodedItems(Buffer.from('no AVIF')), /no meta/);
   const file = await asSharp(paint(16, 16, 3, () => [1, 2, 3]))
@@ -63,8 +64,11 @@ test('strips make one picture, of which the last is cut to size', async () => {
     assert.deepEqual([picture.width, picture.height], [size.width, size.height]);
     for (let i = 0; i < picture.rgba.length; i++) {
       const [x, y] = [i % WIDTH, Math.floor(i / WIDTH)];
-      assert.equal(picture.rgba[i] >>> 24, (x ^ y) & 255, `alpha at ${x},${y}`);
-      assert.ok(Math.abs(((picture.rgba[i] >>> 8) & 255) - y) <= 3, `green at ${x},${y}`);
+      assert.equal(elementAt(picture.rgba, i) >>> 24, (x ^ y) & 255, `alpha at ${x},${y}`);
+      assert.ok(
+        Math.abs(((elementAt(picture.rgba, i) >>> 8) & 255) - y) <= 3,
+        `green at ${x},${y}`,
+      );
     }
   }
 });
@@ -78,7 +82,7 @@ test('the colours are as the code points say, in 8, 10 and 12 bits', async () =>
     for (const [primaries, transfer] of [
       [2, 2],
       [1, 1],
-    ]) {
+    ] as const) {
       assert.deepEqual(await readColour(claimCicp(file, primaries, transfer)), plain);
     }
     const wide = claimCicp(file, 12, 13);
@@ -95,10 +99,10 @@ test('the colours are as the code points say, in 8, 10 and 12 bits', async () =>
 });
 
 /** Where the picture is 120, 131, 120. */
-async function readColour(file: Buffer): Promise<number[]> {
+async function readColour(file: Buffer) {
   const { rgba } = await readBack(file);
-  const pixel = rgba[31 * WIDTH + 40];
-  return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24];
+  const pixel = elementAt(rgba, 31 * WIDTH + 40);
+  return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24] as const;
 }
 
 test('a profile is told from code points', async () => {

@@ -3,6 +3,7 @@
  * and colours that are multiplied by alpha. The coded pictures are sharp's.
  */
 import sharp from 'sharp';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
 import { type CodedItem, readCodedItems } from '../../../src/picture/codecs/files/avif-file.ts';
 
@@ -15,7 +16,7 @@ export interface AvifFields {
   readonly samples: Samples;
   /** Content of the `colr` box. */
   readonly colour: Buffer;
-  /** Of a second one, behind it. */
+  /** A second one, behind it. */
   readonly numbers?: Buffer;
   readonly premultiplied: boolean;
 }
@@ -54,10 +55,10 @@ export async function writeAvifFields(fields: AvifFields): Promise<Buffer> {
   const hasAlpha = channels % 2 === 0;
   // The encoder's alpha is a picture of one channel, which it writes no grey as.
   const colours = isGrey
-    ? (await encode(fields, [0, 0, 0, 0]))[1]
-    : (await encode(fields, [0, 1, 2, 2]))[0];
+    ? elementAt(await encode(fields, [0, 0, 0, 0]), 1)
+    : elementAt(await encode(fields, [0, 1, 2, 2]), 0);
   const items = [colours];
-  if (hasAlpha) items.push((await encode(fields, Array(4).fill(channels - 1)))[1]);
+  if (hasAlpha) items.push(elementAt(await encode(fields, Array(4).fill(channels - 1)), 1));
   const size = Buffer.alloc(8);
   size.writeUInt32BE(width);
   size.writeUInt32BE(height, 4);
@@ -69,7 +70,9 @@ export async function writeAvifFields(fields: AvifFields): Promise<Buffer> {
     box('av1C', colours.configuration),
     pixi(isGrey ? 1 : 3),
     box('colr', colour),
-    ...(hasAlpha ? [box('av1C', items[1].configuration), pixi(1), fullBox('auxC', auxiliary)] : []),
+    ...(hasAlpha
+      ? [box('av1C', elementAt(items, 1).configuration), pixi(1), fullBox('auxC', auxiliary)]
+      : []),
     ...(fields.numbers ? [box('colr', fields.numbers)] : []),
   ];
   const ofColours = [1, 0x82, 3, 4, ...(fields.numbers ? [properties.length] : [])];
@@ -117,10 +120,11 @@ async function encode(
 ): Promise<CodedItem[]> {
   const rgba = new (bits === 8 ? Uint8Array : Uint16Array)(width * height * 4);
   for (let at = 0; at < rgba.length; at++) {
-    rgba[at] = samples[(at >>> 2) * channels + order[at & 3]];
+    rgba[at] = elementAt(samples, (at >>> 2) * channels + elementAt(order, at & 3));
   }
   // What is opaque everywhere gets no alpha; one pixel's lowest bit is lost to no test.
-  for (let at = 3; at < 8; at += 4) rgba[at] = Math.min(rgba[at], rgba[at] - (bits === 8 ? 1 : 64));
+  for (let at = 3; at < 8; at += 4)
+    rgba[at] = Math.min(elementAt(rgba, at), elementAt(rgba, at) - (bits === 8 ? 1 : 64));
   const picture = sharp(rgba, { raw: { width, height, channels: 4 } });
   const deep = bits === 8 ? picture : picture.toColourspace('rgb16');
   const file = await deep

@@ -1,5 +1,7 @@
 /** AVIF grids of every kind, put together from tiles that sharp encoded: it writes none itself. */
+
 import sharp from 'sharp';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { type CodedItem, readCodedItems } from '../../../src/picture/codecs/files/avif-file.ts';
 import type { Pixels } from '../pictures.ts';
 
@@ -25,7 +27,7 @@ export interface GridKind {
   readonly tilePx: number;
   readonly bitdepth?: 8 | 10;
   readonly chroma?: '4:4:4' | '4:2:0';
-  /** Of the whole picture. */
+  /** Transforms of the whole picture. */
   readonly transforms?: readonly Buffer[];
   /** Data in the box `idat`. */
   readonly isInIdat?: boolean;
@@ -33,7 +35,7 @@ export interface GridKind {
   readonly isSplit?: boolean;
   /** A grid of one, whose tile is the grid. */
   readonly isNested?: boolean;
-  readonly profile?: Buffer;
+  readonly profile?: Buffer | undefined;
 }
 
 interface Item {
@@ -72,7 +74,7 @@ export interface GridFile {
 
 /**
  * The picture is item 1, its alpha item 2, of colour tiles from 10 on and alpha tiles from 50 on;
- * item 90 is a thumbnail that nobody looks at.
+ * item 90 is a thumbnail that is not part of the picture.
  */
 export async function writeGrid(pixels: Pixels, kind: GridKind): Promise<GridFile> {
   const { width, height } = pixels;
@@ -108,7 +110,7 @@ export async function writeGrid(pixels: Pixels, kind: GridKind): Promise<GridFil
   };
   const { transforms = [], profile } = kind;
   const colr = profile === undefined ? [] : [box('colr', Buffer.from('prof', 'latin1'), profile)];
-  const colours = tiles.map(([own]) => own);
+  const colours = tiles.map(own => elementAt(own, 0));
   const alphas = tiles.flatMap(([, own]) => own ?? []);
   addGrid(1, 10, colours, [...colr, ...transforms]);
   if (alphas.length > 0) {
@@ -116,7 +118,7 @@ export async function writeGrid(pixels: Pixels, kind: GridKind): Promise<GridFil
     addGrid(2, 50, alphas, [mark, ...transforms]);
     references.push({ type: 'auxl', from: 2, to: [1] });
   }
-  const [{ configuration, data }] = colours;
+  const { configuration, data } = elementAt(colours, 0);
   const thumbnail = [box('av1C', configuration), size(tilePx, tilePx)];
   items.push({ id: 90, type: 'av01', data, properties: thumbnail });
   references.push({ type: 'thmb', from: 90, to: [1] });

@@ -8,6 +8,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { deflateSync } from 'node:zlib';
 import sharp from 'sharp';
+import { at } from '../../../../test/support/at.ts';
 import { readOutside } from '../../../src/picture/codecs/codec-jxl.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
 import { decodeFile } from '../../../src/picture/codecs/decode.ts';
@@ -28,6 +29,7 @@ import {
   SRGB_CURVE,
   SRGB_GAMUT,
   toSrgb8,
+  type Vector,
 } from './reference-colours.ts';
 
 const SIDE = 16;
@@ -109,7 +111,7 @@ function* cases(): Generator<Case> {
   }
 }
 
-/** Of one pixel, as the file stores them. */
+/** The samples of one pixel, as the file stores them. */
 function storedPixel({ channels, bits, premultiplied }: Case): number[] {
   const sampleMax = 2 ** bits - 1;
   const alpha = Math.round(ALPHA * sampleMax);
@@ -127,7 +129,8 @@ function expected(made: Case): number[] {
   const straight = stored
     .slice(0, channels < 3 ? 1 : 3)
     .map(value => (premultiplied ? value / alpha : value));
-  const rgb = channels < 3 ? Array(3).fill(straight[0]) : straight;
+  const grey = at(straight, 0);
+  const rgb: Vector = channels < 3 ? [grey, grey, grey] : [grey, at(straight, 1), at(straight, 2)];
   // Grey has no gamut: its white and black are the picture's.
   const gamut = channels < 3 ? SRGB_GAMUT : tag.gamut;
   return [...toSrgb8(rgb, gamut, tag.curve), 255 * alpha];
@@ -138,7 +141,7 @@ function samplesOf(made: Case): Samples {
   const samples = new (made.bits === 8 ? Uint8Array : Uint16Array)(SIDE * SIDE * pixel.length);
   // Encoders take 10 and 12 bits in the upper bits of 16.
   const scale = made.bits === 8 ? 1 : 2 ** (16 - made.bits);
-  for (let i = 0; i < samples.length; i++) samples[i] = pixel[i % pixel.length] * scale;
+  for (let i = 0; i < samples.length; i++) samples[i] = at(pixel, i % pixel.length) * scale;
   return samples;
 }
 
@@ -194,7 +197,7 @@ function writePng(made: Case, profile: Buffer | undefined): Buffer {
   const { bits, channels } = made;
   const pixel = storedPixel(made).flatMap(v => (bits === 16 ? [v >>> 8, v & 255] : [v]));
   return createPng({
-    colourType: [0, 0, 4, 2, 6][channels],
+    colourType: at([0, 0, 4, 2, 6], channels),
     depth: bits,
     width: SIDE,
     height: SIDE,
@@ -279,7 +282,7 @@ function requireColour(pixel: number, made: Case, by: number): void {
   const { format, bits, channels, tag, premultiplied } = made;
   const label = `${format} of ${channels} x ${bits} bits, ${tag.name}${premultiplied ? ', multiplied' : ''}`;
   for (const [i, value] of wanted.entries()) {
-    assert.ok(Math.abs(actual[i] - value) <= by, `${label}: ${actual} for ${wanted}`);
+    assert.ok(Math.abs(at(actual, i) - value) <= by, `${label}: ${actual} for ${wanted}`);
   }
 }
 
@@ -310,7 +313,7 @@ describe('of several names for the colours the highest counts', () => {
         pngOf(bits, GAMMA, profileChunk(Buffer.from('no profile')), gammaChunk(1)),
       ]) {
         const { rgba } = await decodeFile(file, asIs);
-        requireColour(rgba[MIDDLE], made, 1.5);
+        requireColour(at(rgba, MIDDLE), made, 1.5);
       }
     }
   });
@@ -336,7 +339,7 @@ describe('of several names for the colours the highest counts', () => {
     const made: Case = { format: 'avif', bits: 8, channels: 4, tag, premultiplied: false };
     const fields = avifOf(made, profileOf(made));
     const file = await writeAvifFields({ ...fields, numbers: nclx(12, 13) });
-    requireColour((await decodeFile(file, asIs)).rgba[MIDDLE], made, 2);
+    requireColour(at((await decodeFile(file, asIs)).rgba, MIDDLE), made, 2);
   });
 });
 
@@ -346,7 +349,7 @@ describe('the same colour out of every file', () => {
       for (const made of cases()) {
         if (made.format !== format) continue;
         const { rgba, translucent } = await decodeFile(await write(made), asIs);
-        requireColour(rgba[MIDDLE], made, toleranceOf(made));
+        requireColour(at(rgba, MIDDLE), made, toleranceOf(made));
         assert.equal(translucent, made.channels % 2 === 0);
       }
     });
@@ -361,7 +364,7 @@ describe('the same colour out of every file', () => {
       const named = [...colourChunks(made, profileOf(made)), ...chunks];
       const fields = { ...size, colourType: 3, depth: 8, row: Array(SIDE).fill(1), chunks: named };
       const { rgba } = await decodeFile(createPng(fields), asIs);
-      requireColour(rgba[MIDDLE], made, toleranceOf(made));
+      requireColour(at(rgba, MIDDLE), made, toleranceOf(made));
     }
     for (const tag of [LINEAR_PROFILE, GAMMA]) {
       const made: Case = { format: 'png', bits: 8, channels: 1, tag, premultiplied: false };
@@ -373,7 +376,7 @@ describe('the same colour out of every file', () => {
           createPng({ ...size, colourType: 0, depth, row, chunks }),
           asIs,
         );
-        assert.ok(Math.abs((rgba[MIDDLE] & 255) - grey) <= 1.5, `${depth} bits`);
+        assert.ok(Math.abs((at(rgba, MIDDLE) & 255) - grey) <= 1.5, `${depth} bits`);
       }
     }
   });
@@ -387,7 +390,7 @@ describe('the same colour out of every file', () => {
       const profile = Image.newFromBuffer(file, '').getBlob('icc-profile-data');
       const { premultiplied } = made;
       const stored = { file, width: SIDE, height: SIDE, premultiplied, profile };
-      requireColour((await readOutside(stored))[MIDDLE], made, 2);
+      requireColour(at(await readOutside(stored), MIDDLE), made, 2);
     }
   });
 });

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import sharp from 'sharp';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { type DecodedFile, decodeFile } from '../../../src/picture/codecs/decode.ts';
 import {
   asSharp,
@@ -51,7 +52,7 @@ async function requireCode(file: Buffer, code: ErrorCode, label: string): Promis
 }
 
 function pixelAt({ rgba, width }: DecodedFile, x: number, y: number): number[] {
-  const pixel = rgba[y * width + x];
+  const pixel = elementAt(rgba, y * width + x);
   return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24];
 }
 
@@ -63,7 +64,7 @@ function requireNear(
 ) {
   assert.equal(actual.length, expected.length);
   for (const [i, value] of actual.entries()) {
-    assert.ok(Math.abs(value - expected[i]) <= by, `${label} ${actual} for ${expected}`);
+    assert.ok(Math.abs(value - elementAt(expected, i)) <= by, `${label} ${actual} for ${expected}`);
   }
 }
 
@@ -127,7 +128,7 @@ test('an AVIF sequence is refused', async () => {
   await requireCode(file, 'UNSUPPORTED_IMAGE_FORMAT', 'avis');
 });
 
-test('a file that is cut short fails, it does not come out half grey', async () => {
+test('a truncated file fails instead of being decoded half grey', async () => {
   const noise = paint(200, 150, 3, (x, y) => [
     (x * y) % 256,
     (x * 7 + y * 13) % 256,
@@ -160,7 +161,7 @@ test('a JPEG whose middle is lost fails even where its end is there', async () =
 test('a damaged PNG fails', async () => {
   const file = await write(paintSlope(64, 64), 'png');
   const at = file.indexOf('IDAT') + 60;
-  file[at] ^= 0xff;
+  file[at] = elementAt(file, at) ^ 0xff;
   await requireCode(file, 'PROCESSING_FAILED', 'damaged');
 });
 
@@ -190,7 +191,7 @@ test('a header that claims too much is refused before a pixel is read', async ()
     [20_000, 20_000],
     [10_000, 10_001],
     [2 ** 31 - 1, 2 ** 31 - 1],
-  ]) {
+  ] as const) {
     await requireCode(
       claimPngSize(png, width, height),
       'IMAGE_RESOLUTION_TOO_LARGE',
@@ -221,7 +222,7 @@ test('an image larger than declared is refused, one that lies on its side is not
   await decode(file, { width: 1000, height: 1000 });
 });
 
-test('every format comes out upright, in sRGB and opaque, with its size told first', async () => {
+test('every format is decoded upright, in sRGB and opaque, and reports its size first', async () => {
   const slope = paintSlope(50, 30);
   for (const format of FORMATS) {
     const sizes: unknown[] = [];
@@ -240,7 +241,7 @@ test('every format comes out upright, in sRGB and opaque, with its size told fir
       [47, 3],
       [4, 27],
       [25, 15],
-    ]) {
+    ] as const) {
       const at = (y * 50 + x) * 3;
       const expected = [...slope.data.subarray(at, at + 3), 255];
       requireNear(pixelAt(picture, x, y), expected, 5, format);
@@ -254,7 +255,7 @@ test('tiny, tall and wide pictures are pictures', async () => {
     [3, 2],
     [220, 3800],
     [6000, 26],
-  ]) {
+  ] as const) {
     for (const format of FORMATS) {
       const picture = await decode(await write(paintSlope(width, height), format));
       assert.deepEqual([picture.width, picture.height], [width, height], format);
@@ -262,8 +263,9 @@ test('tiny, tall and wide pictures are pictures', async () => {
   }
 });
 
+type StoredAt = (x: number, y: number, w: number, h: number) => readonly [number, number];
 /** Where an upright pixel lies in the stored picture of `width` x `height`, by EXIF orientation. */
-const STORED_AT: readonly ((x: number, y: number, w: number, h: number) => readonly number[])[] = [
+const STORED_AT: readonly StoredAt[] = [
   (x, y) => [x, y],
   (x, y, w) => [w - 1 - x, y],
   (x, y, w, h) => [w - 1 - x, h - 1 - y],
@@ -318,7 +320,7 @@ test('an embedded profile is converted to sRGB, in 8 and in 16 bits', async () =
   const { data } = await sharp(files['p3 png'], { ignoreIcc: true })
     .raw()
     .toBuffer({ resolveWithObject: true });
-  assert.ok(Math.abs(data[0] - colour[0]) > 8);
+  assert.ok(Math.abs(elementAt(data, 0) - elementAt(colour, 0)) > 8);
 });
 
 test('CMYK, with a profile and without, comes out in its colours', async () => {

@@ -4,6 +4,7 @@
  * 18181-1, annexes D and E).
  */
 import { BitReader } from '#contract/image-header/bit-reader.ts';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import type { Samples } from '../../../src/picture/codecs/colour/samples.ts';
 import { loadVips } from '../pictures.ts';
 
@@ -40,7 +41,10 @@ class BitWriter {
 
   toBuffer(): Buffer {
     const bytes = Buffer.alloc(Math.ceil(this.#bits.length / 8));
-    for (const [at, bit] of this.#bits.entries()) bytes[at >>> 3] |= bit << (at & 7);
+    for (const [at, bit] of this.#bits.entries()) {
+      const byte = at >>> 3;
+      bytes[byte] = elementAt(bytes, byte) | (bit << (at & 7));
+    }
     return bytes;
   }
 }
@@ -104,7 +108,7 @@ function codestreamOf(file: Buffer): Buffer {
   return Buffer.concat(parts);
 }
 
-/** Of what libjxl writes of 8 and 16 bits without a profile. */
+/** What libjxl writes for 8 and 16 bits without a profile. */
 function frameStart(file: Buffer): number {
   const bits = new BitReader(file);
   let read = 0;
@@ -112,7 +116,7 @@ function frameStart(file: Buffer): number {
     read += count;
     return bits.bits(count);
   };
-  const takeOf = (counts: readonly number[]) => take(counts[take(2)]);
+  const takeOf = (counts: readonly number[]) => take(elementAt(counts, take(2)));
   const takeEnum = () => takeOf([0, 0, 4, 6]);
   const takeDepth = () => take(1) === 0 && takeOf([0, 0, 0, 6]);
   take(16);

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { decodeWithDjxl, encodeWithCjxl } from '../../../src/picture/codecs/jxl-tools.ts';
 import { hasJxlTools, jxlPixelsMax, WASM_PIXELS_MAX } from '../../../src/picture/jxl-limit.ts';
@@ -42,7 +43,7 @@ test('files that are cut short or no JPEG XL fail, and leave nothing behind', {
     code: 'PROCESSING_FAILED',
   });
   const left = readdirSync(path.join(tmpdir(), `matting-jxl-${process.getuid?.()}`));
-  // Links, to descriptors of whoever follows them.
+  // Links to descriptors of the process that follows them.
   assert.deepEqual(left, ['pixels-ec0.ppm', 'pixels-ec1.pgm', 'pixels-ec2.pgm', 'pixels.ppm']);
 });
 
@@ -80,8 +81,8 @@ test('a program ends with the worker that started it', { skip }, async () => {
   assert.equal(started.length, 1);
   parent.kill('SIGKILL');
   await once(parent, 'exit');
-  for (let tries = 0; runs(started[0]) && tries < 500; tries++) await sleep(20);
-  assert.equal(runs(started[0]), false);
+  for (let tries = 0; runs(elementAt(started, 0)) && tries < 500; tries++) await sleep(20);
+  assert.equal(runs(elementAt(started, 0)), false);
 });
 
 test('pixels of every kind come out as WebAssembly gives them', { skip }, async () => {
@@ -98,7 +99,7 @@ test('pixels of every kind come out as WebAssembly gives them', { skip }, async 
     const expected = viewAsBytes(rgba);
     const actual = await decodeWithDjxl(file, SIZE);
     const worst = actual.reduce(
-      (most, value, i) => Math.max(most, Math.abs(value - expected[i])),
+      (most, value, i) => Math.max(most, Math.abs(value - elementAt(expected, i))),
       0,
     );
     // Rounding of lossy colours differs between the versions of libjxl, and 16 bits to 8.
@@ -124,9 +125,12 @@ test('CMYK comes out with its black, through its own profile', { skip }, async (
     const bytes = viewAsBytes(rgba);
     for (const [column, colour] of colours.entries()) {
       const at = 4 * (16 * 8 + 4 * column + 2);
-      const expected = [...colour, alphas[column]];
+      const expected = [...colour, elementAt(alphas, column)];
       for (const [channel, value] of expected.entries()) {
-        assert.ok(Math.abs(bytes[at + channel] - value) <= 2, `${column}: ${bytes[at + channel]}`);
+        assert.ok(
+          Math.abs(elementAt(bytes, at + channel) - value) <= 2,
+          `${column}: ${bytes[at + channel]}`,
+        );
       }
     }
     const cut = file.subarray(0, file.length - 20);
@@ -153,7 +157,8 @@ test('a cut-out is written with its alpha exactly, a mask without loss', { skip 
   assert.equal(back.channels, 4);
   for (let i = 0; i < back.data.length; i += 4) {
     assert.equal(back.data[i + 3], picture.data[i + 3]);
-    if (back.data[i + 3] > 0) assert.ok(Math.abs(back.data[i] - picture.data[i]) < 60);
+    if (elementAt(back.data, i + 3) > 0)
+      assert.ok(Math.abs(elementAt(back.data, i) - elementAt(picture.data, i)) < 60);
   }
   const data = picture.data.subarray(0, SIZE.width * SIZE.height);
   const mask = await readJxl(

@@ -7,7 +7,7 @@ import { box, u16, u32 } from './avif-grids.ts';
 
 const [WIDTH, HEIGHT] = [60, 40];
 const PICTURE = paint(WIDTH, HEIGHT, 4, (x, y) => [x * 4, y * 6, (x * y) & 255, 3 * x + y]);
-/** Of a frame's head: its place in eights, its size and its flags. */
+/** The head of a frame: its offset in units of 8, its size and its flags. */
 const [FRAME_X_AT, FRAME_FLAGS_AT] = [0, 15];
 
 /** A still picture's file as a sequence's, with tracks of so many pictures; big endian. */
@@ -53,7 +53,7 @@ function decode(file: Buffer): Promise<DecodedFile> {
   return decodeFile(file, { declared: undefined, onOpened: () => undefined });
 }
 
-/** Of cjxl 0.7 from an APNG of one frame: 60 x 40 pixels of (200, 50, 20, 128), without loss. */
+/** Written by cjxl 0.7 from an APNG of one frame: 60 x 40 pixels of (200, 50, 20, 128), without loss. */
 const JXL_OF_ONE_FRAME = Buffer.from(
   'ff0a09050358505c1208082059000074004b188b1500d413638cf1e3cf05240000a401010024805c' +
     '01a0c6284a58',

@@ -1,16 +1,18 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { createPng, createPngChunk } from '../pictures.ts';
 
-async function firstPixel(file: Buffer): Promise<number[]> {
+async function firstPixel(file: Buffer): Promise<readonly [number, number, number, number]> {
   const { rgba } = await decodeFile(file, { declared: undefined, onOpened: () => undefined });
-  return [rgba[0] & 255, (rgba[0] >>> 8) & 255, (rgba[0] >>> 16) & 255, rgba[0] >>> 24];
+  const pixel = at(rgba, 0);
+  return [pixel & 255, (pixel >>> 8) & 255, (pixel >>> 16) & 255, pixel >>> 24];
 }
 
 function requireNear(actual: readonly number[], expected: readonly number[], label: string): void {
   for (const [i, value] of actual.entries()) {
-    assert.ok(Math.abs(value - expected[i]) <= 2, `${label}: ${actual} for ${expected}`);
+    assert.ok(Math.abs(value - at(expected, i)) <= 2, `${label}: ${actual} for ${expected}`);
   }
 }
 
@@ -33,7 +35,7 @@ test('grey of every depth, with a transparent value and without', async () => {
     [4, 0x55, 85, 5],
     [8, 77, 77, 77],
     [16, 77, 77, 77 * 257],
-  ]) {
+  ] as const) {
     const fields = { ...SIZE, colourType: 0, depth, row: times(depth, [sample]) };
     assert.deepEqual(await firstPixel(createPng(fields)), [level, level, level, 255]);
     const chunks = [createPngChunk('tRNS', Buffer.from([key >>> 8, key & 255]))];
@@ -50,7 +52,7 @@ test('palettes of every depth, with alpha for some entries', async () => {
     [2, 0x55],
     [4, 0x11],
     [8, 1],
-  ]) {
+  ] as const) {
     const fields = { ...SIZE, colourType: 3, depth, row: times(depth, [sample]) };
     const opaque = await firstPixel(createPng({ ...fields, chunks: [palette] }));
     assert.deepEqual(opaque, [200, 100, 50, 255]);
@@ -104,7 +106,7 @@ test('gAMA, cHRM and cICP name the colours, each where nothing better does', asy
   }
 });
 
-test('a high dynamic range comes to the range of a screen, by one curve for all pictures', async () => {
+test('a high dynamic range is tone-mapped by one curve for all pictures', async () => {
   const read = (transfer: number, value: number) => {
     const chunks = [createPngChunk('cICP', Buffer.from([9, transfer, 0, 1]))];
     const row = times(
@@ -120,19 +122,19 @@ test('a high dynamic range comes to the range of a screen, by one curve for all 
   // HLG: black, grey of 18 %, diffuse white, peak.
   const hlg = [0, 0.38, 0.75, 1].map(sample => read(18, Math.round(sample * 65_535)));
   for (const [[r, g, b], expected] of [
-    [await pq[0], 0],
-    [await pq[1], 63],
-    [await pq[2], 229],
-    [await pq[3], 255],
-    [await pq[4], 255],
-    [await hlg[0], 0],
-    [await hlg[2], 229],
-    [await hlg[3], 255],
+    [await at(pq, 0), 0],
+    [await at(pq, 1), 63],
+    [await at(pq, 2), 229],
+    [await at(pq, 3), 255],
+    [await at(pq, 4), 255],
+    [await at(hlg, 0), 0],
+    [await at(hlg, 2), 229],
+    [await at(hlg, 3), 255],
   ] as const) {
     assert.ok(Math.abs(r - expected) <= 3, `${r} for ${expected}`);
     // Grey stays grey.
     assert.ok(Math.abs(r - g) <= 1 && Math.abs(g - b) <= 1);
   }
-  const grey = (await hlg[1])[0];
+  const grey = (await at(hlg, 1))[0];
   assert.ok(grey > 90 && grey < 130, `${grey}`);
 });

@@ -1,8 +1,8 @@
 /**
- * What colours come out as, computed from the definitions alone: nothing of the node's own
- * arithmetic is used. All whites are D65.
+ * The expected colours, computed from the definitions alone, without the node's own arithmetic. All
+ * whites are D65.
  */
-type Vector = readonly [number, number, number];
+export type Vector = readonly [number, number, number];
 type Matrix = readonly [Vector, Vector, Vector];
 
 export interface Curve {
@@ -12,10 +12,12 @@ export interface Curve {
   readonly tag: Buffer;
 }
 
+type Point = readonly [x: number, y: number];
+
 export interface Gamut {
   readonly name: string;
   /** CIE xy of red, green and blue. */
-  readonly xy: readonly (readonly [number, number])[];
+  readonly xy: readonly [red: Point, green: Point, blue: Point];
 }
 
 export const SRGB_GAMUT: Gamut = {
@@ -75,7 +77,7 @@ export const LINEAR_CURVE: Curve = {
   toLinear: v => v,
   tag: tag('curv', Buffer.alloc(4)),
 };
-/** Of Adobe RGB: 563 / 256. */
+/** Adobe RGB: 563 / 256. */
 export const ADOBE_CURVE: Curve = {
   name: 'gamma 2.2',
   toLinear: v => v ** (563 / 256),
@@ -83,8 +85,8 @@ export const ADOBE_CURVE: Curve = {
 };
 
 function apply(matrix: Matrix, [x, y, z]: Vector): Vector {
-  const [one, two, three] = matrix.map(row => row[0] * x + row[1] * y + row[2] * z);
-  return [one, two, three];
+  const dot = (row: Vector) => row[0] * x + row[1] * y + row[2] * z;
+  return [dot(matrix[0]), dot(matrix[1]), dot(matrix[2])];
 }
 
 /** Cramer's rule. */
@@ -106,7 +108,8 @@ const WHITE: Vector = [0.3127 / 0.329, 1, (1 - 0.3127 - 0.329) / 0.329];
 
 /** XYZ of red, green and blue at full light. */
 function colorants({ xy }: Gamut): Matrix {
-  const [r, g, b] = xy.map(([x, y]): Vector => [x / y, 1, (1 - x - y) / y]);
+  const toXyz = ([x, y]: Point): Vector => [x / y, 1, (1 - x - y) / y];
+  const [r, g, b] = [toXyz(xy[0]), toXyz(xy[1]), toXyz(xy[2])];
   const [sr, sg, sb] = solve([r, g, b], WHITE);
   const scale = (vector: Vector, by: number): Vector => [
     vector[0] * by,
@@ -122,12 +125,13 @@ function linearToSrgb(light: number): number {
 }
 
 /** @param sample 0 to 1, in that gamut and curve. The result: 0 to 255 of 8-bit sRGB, not rounded. */
-export function toSrgb8(sample: readonly number[], gamut: Gamut, curve: Curve): number[] {
-  const [r, g, b] = sample.map(curve.toLinear);
+export function toSrgb8([red, green, blue]: Vector, gamut: Gamut, curve: Curve): Vector {
+  const [r, g, b] = [curve.toLinear(red), curve.toLinear(green), curve.toLinear(blue)];
   const columns = colorants(gamut);
-  const xyz = [0, 1, 2].map(i => r * columns[0][i] + g * columns[1][i] + b * columns[2][i]);
-  const light = solve(colorants(SRGB_GAMUT), [xyz[0], xyz[1], xyz[2]]);
-  return light.map(value => 255 * linearToSrgb(value));
+  const xyz = (i: 0 | 1 | 2) => r * columns[0][i] + g * columns[1][i] + b * columns[2][i];
+  const light = solve(colorants(SRGB_GAMUT), [xyz(0), xyz(1), xyz(2)]);
+  const encode = (value: number) => 255 * linearToSrgb(value);
+  return [encode(light[0]), encode(light[1]), encode(light[2])];
 }
 
 /** Bradford, D65 to the D50 of profiles (ICC.1:2022, annex E). */
@@ -139,11 +143,12 @@ const TO_D50: Matrix = [
 
 /** An ICC profile, version 2, of matrix and curves. */
 export function createRgbProfile(gamut: Gamut, curve: Curve): Buffer {
-  const [red, green, blue] = colorants(gamut).map(xyz => tag('XYZ ', fixed(...apply(TO_D50, xyz))));
+  const [red, green, blue] = colorants(gamut);
+  const colorant = (xyz: Vector) => tag('XYZ ', fixed(...apply(TO_D50, xyz)));
   return createProfile('RGB ', [
-    ['rXYZ', red],
-    ['gXYZ', green],
-    ['bXYZ', blue],
+    ['rXYZ', colorant(red)],
+    ['gXYZ', colorant(green)],
+    ['bXYZ', colorant(blue)],
     ['rTRC', curve.tag],
     ['gTRC', curve.tag],
     ['bTRC', curve.tag],

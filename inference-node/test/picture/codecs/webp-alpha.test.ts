@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import sharp from 'sharp';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { encodeWebp } from '../../../src/picture/codecs/encode-webp.ts';
 import { tagWebp } from '../../../src/picture/codecs/srgb-tag.ts';
 import { encodeAlphaPlane, fillEdges } from '../../../src/picture/codecs/webp-alpha.ts';
@@ -37,7 +38,7 @@ test('a plane of any kind and size comes back exactly', async () => {
       [1, 1],
       [1, 300],
       [5000, 3],
-    ]) {
+    ] as const) {
       const picture = paint(width, height, 4, (x, y) => [90, 120, 150, at(x, y)]);
       const colours = await asSharp(picture).removeAlpha().webp({ quality: 90 }).toBuffer();
       const plane = encodeAlphaPlane(viewAsPixels(picture.data), width);
@@ -86,7 +87,7 @@ test('a large cut-out has its alpha exactly and its colours at the edge', async 
   let worst = 0;
   for (let i = 0; i < expected.length; i++) {
     if (read[4 * i + 3] !== expected[i]) assert.fail(`alpha of pixel ${i}`);
-    if (expected[i] > 0) worst = Math.max(worst, Math.abs(read[4 * i] - 200));
+    if (elementAt(expected, i) > 0) worst = Math.max(worst, Math.abs(elementAt(read, 4 * i) - 200));
   }
   assert.ok(worst <= 12, `red off by ${worst}`);
 });

@@ -7,7 +7,7 @@ import { measureDamage, undetectedShare } from './measure-damage.ts';
 const CUTS = 6;
 const FLIPS = 3;
 
-test('no cut file of any form comes out with other pixels, and no spoilt PNG', async t => {
+test('no truncated file of any form is decoded to other pixels, and no corrupted PNG', async t => {
   const forms = await createForms();
   const report = await measureDamage(forms, { cuts: CUTS, flips: FLIPS, seed: 1, workers: 2 });
   t.diagnostic(JSON.stringify(report.forms.map(({ name, flips }) => [name, flips])));

@@ -11,6 +11,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import sharp from 'sharp';
 import type { InputFormat } from '#contract/formats.ts';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { box, u16, u32, writeGrid } from '../codecs/avif-grids.ts';
 import { createPngChunk, findJpegMarker, insertPngChunks, paint, writeJxl } from '../pictures.ts';
 
@@ -53,7 +54,7 @@ async function jpegWithRestarts(): Promise<Buffer> {
         .toBuffer(),
     ),
   );
-  const [first] = rows;
+  const first = elementAt(rows, 0);
   const scan = findJpegMarker(first, 0xda);
   const dataAt = scan + 2 + first.readUInt16BE(scan + 2);
   const head = Buffer.from(first.subarray(0, dataAt));
@@ -87,7 +88,7 @@ export function pngOfOneFrame(png: Buffer, width: number, height: number): Buffe
   return insertPngChunks(png, ...chunks);
 }
 
-/** Of the pixel in the first column and row. */
+/** Value of the pixel in the first column and row. */
 const KEYED_COLOUR = [...PICTURE.data.subarray(0, 3)];
 
 async function pngForms(): Promise<Record<string, Buffer>> {

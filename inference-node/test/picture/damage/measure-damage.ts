@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { pino } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
 import type { PicturePool } from '../../../src/picture/pool/picture-pool.ts';
 import { Random } from '../fuzz/random.ts';
@@ -14,7 +15,7 @@ import type { Form } from './forms.ts';
 const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 8, height: 8 };
 const OPAQUE = Buffer.alloc(MODEL_SIZE.width * MODEL_SIZE.height, 255);
-/** What a caller may hear of a damaged file; each charges nothing and is not to be tried again. */
+/** Answers that a caller may get for a damaged file; none is charged or to be tried again. */
 const REFUSALS: readonly ErrorCode[] = [
   'PROCESSING_FAILED',
   'UNSUPPORTED_IMAGE_FORMAT',
@@ -78,7 +79,7 @@ export async function measureDamage(
     }
     let next = 0;
     const runRest = async () => {
-      while (next < cases.length) await runCase(pool, cases[next++], violations);
+      while (next < cases.length) await runCase(pool, elementAt(cases, next++), violations);
     };
     await Promise.all(Array.from({ length: options.workers }, runRest));
     return { forms: measured, violations };
@@ -110,7 +111,7 @@ function createCases(
   for (let i = 0; i < flips; i++) {
     const spoilt = Buffer.from(file);
     const at = random.below(file.length);
-    spoilt[at] ^= 1 + random.below(255);
+    spoilt[at] = elementAt(spoilt, at) ^ (1 + random.below(255));
     const label = `${name} spoilt at ${at} of ${file.length} (seed ${seed})`;
     cases.push({ name: label, file: spoilt, counts: counts.flips, whole, mayDiffer: true });
   }
@@ -155,7 +156,7 @@ async function readPixels(pool: PicturePool, file: Buffer): Promise<string> {
   }
 }
 
-/** Of the spoilt files that came out other than whole, the share nobody noticed. */
+/** Share of undetected damage among the spoilt files that were not decoded unchanged. */
 export function undetectedShare(forms: readonly FormDamage[]): number {
   const refused = forms.reduce((sum, { flips }) => sum + flips.refused, 0);
   const different = forms.reduce((sum, { flips }) => sum + flips.different, 0);

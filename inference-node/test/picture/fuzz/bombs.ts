@@ -1,4 +1,4 @@
-/** Small files made to cost much: what they claim, unfold to or make a codec do. */
+/** Small files made to be expensive by what they claim, unpack to or make a codec do. */
 import { deflateSync } from 'node:zlib';
 import { box, u16, u32 } from '../codecs/avif-grids.ts';
 import {

@@ -1,6 +1,6 @@
 /**
- * Feeds files of bad faith to a pool of real picture workers, as a node does, and says what came
- * back: everything but a picture or one of the contract's codes is a violation, and so is more time
+ * Feeds hostile files to a pool of real picture workers, as a node does, and reports the answers:
+ * everything but a picture or one of the contract's codes is a violation, and so is more time
  * or memory than a worker's budgets.
  */
 import { readFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ import { mutate } from './mutants.ts';
 import { Random } from './random.ts';
 import { createSeedFiles, type SeedFile } from './seed-files.ts';
 
-/** What a caller may hear of an image. */
+/** Answers that a caller may get for an image. */
 const LAWFUL_CODES: readonly ErrorCode[] = [
   'UNSUPPORTED_IMAGE_FORMAT',
   'IMAGE_RESOLUTION_TOO_LARGE',
@@ -26,7 +26,7 @@ const ALPHA = Buffer.alloc(MODEL_SIZE.width * MODEL_SIZE.height, 200);
 /** A picture that came out is also encoded, if it is no larger: the codec of its result is next. */
 const FINISH_PIXELS_MAX = 1_000_000;
 const NEVER = new AbortController().signal;
-/** From one look at a busy worker to the next one's end. */
+/** From one reading of a busy worker's use to the end of the next. */
 const OVERSHOOT_MS = 5_000;
 const MEGAPIXELS_MAX = IMAGE_PIXELS_MAX / 1e6;
 
@@ -43,7 +43,7 @@ export interface FuzzSummary {
   readonly violations: readonly string[];
   readonly slowestMs: number;
   readonly slowestName: string;
-  /** Of any worker. */
+  /** Peak of any worker. */
   readonly peakBytes: number;
   readonly workersKilled: number;
 }

@@ -1,5 +1,7 @@
 /** A valid file with something wrong in it; the same for the same numbers. */
+
 import { crc32 } from 'node:zlib';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import type { Random } from './random.ts';
 
 const CHANGES_MAX = 8;
@@ -10,7 +12,8 @@ const EDGES = [0, 1, 0x7f, 0x80, 0xff, 0x7fff, 0x8000, 0xffff, 0x7fffffff, 0x800
 type Change = (file: Buffer, random: Random, other: Buffer) => Buffer;
 
 function flipBit(file: Buffer, random: Random): Buffer {
-  file[random.below(file.length)] ^= 1 << random.below(8);
+  const at = random.below(file.length);
+  file[at] = elementAt(file, at) ^ (1 << random.below(8));
   return file;
 }
 

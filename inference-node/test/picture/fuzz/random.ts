@@ -1,3 +1,5 @@
+import { at } from '../../../../test/support/at.ts';
+
 /** Numbers that look random and are the same for the same seed. */
 export class Random {
   #state: number;
@@ -20,6 +22,6 @@ export class Random {
   }
 
   pick<Value>(values: readonly Value[]): Value {
-    return values[this.below(values.length)];
+    return at(values, this.below(values.length));
   }
 }

@@ -1,5 +1,7 @@
 /** Valid small files of every input format and of its kinds: what the mutants are made from. */
+
 import { deflateSync } from 'node:zlib';
+import { at } from '../../../../test/support/at.ts';
 import { readCodedItems, writeAvif } from '../../../src/picture/codecs/files/avif-file.ts';
 import { nclx, profileColour, writeAvifFields } from '../codecs/avif-files.ts';
 import { writeJxlFields } from '../codecs/jxl-files.ts';
@@ -31,12 +33,9 @@ function picture(channels: Pixels['channels']): Pixels {
 async function avifGrid(): Promise<Buffer> {
   const strip = paint(64, 64, 4, (x, y) => [x * 4, y * 4, 99, (x + y) * 2]);
   const coded = await asSharp(strip).avif({ effort: 0, chromaSubsampling: '4:4:4' }).toBuffer();
-  const [colours, alpha] = readCodedItems(coded);
-  const strips = [
-    { colours, alpha },
-    { colours, alpha },
-  ];
-  return writeAvif({ width: 64, height: 100, strips, stripHeight: 64 });
+  const items = readCodedItems(coded);
+  const own = { colours: at(items, 0), alpha: at(items, 1) };
+  return writeAvif({ width: 64, height: 100, strips: [own, own], stripHeight: 64 });
 }
 
 /** Colours multiplied by alpha, and grey with a profile. */

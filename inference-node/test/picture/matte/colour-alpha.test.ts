@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { applyColours } from '../../../src/picture/matte/colour-alpha.ts';
 import { borrowCopy, bytesAt, withMemory } from '../../../src/picture/matte/kernels.ts';
 
@@ -17,7 +18,7 @@ function paint(subject: Colour, background: Colour): Uint8Array {
   for (let i = 0; i < PIXELS; i++) {
     const share = coverage(i % SIZE.width);
     const mixed = subject.map((value, c) =>
-      Math.round(share * value + (1 - share) * background[c]),
+      Math.round(share * value + (1 - share) * at(background, c)),
     );
     guide.set(mixed, 4 * i);
   }
@@ -42,24 +43,24 @@ function applied(guide: Uint8Array, alpha: Uint8Array, size = SIZE): Uint8Array 
 const blurred = matte(x => (60 - x) / 24);
 const truth = matte(coverage);
 const error = (alpha: Uint8Array) =>
-  alpha.reduce((sum, value, i) => sum + Math.abs(value - truth[i]), 0);
+  alpha.reduce((sum, value, i) => sum + Math.abs(value - at(truth, i)), 0);
 
 describe("what the colours say about a matte's edge", () => {
-  it('brings a blurred edge to where the colours mix', () => {
+  it('moves a blurred edge to where the colours mix', () => {
     const out = applied(paint(RED, GREEN), blurred);
     assert.ok(error(out) < 0.6 * error(blurred), `${error(out)} of ${error(blurred)}`);
   });
 
-  it('is not asked where both sides look the same', () => {
+  it('has no effect where both sides have the same colour', () => {
     assert.deepEqual(applied(paint(RED, RED), blurred), blurred);
   });
 
-  it('is not believed of a pixel that neither side explains', () => {
+  it('has no effect on a pixel that neither side explains', () => {
     const guide = paint(RED, GREEN);
     const middle = 4 * (30 * SIZE.width + 48);
     guide.set([0, 0, 255], middle);
     const out = applied(guide, blurred);
-    assert.ok(Math.abs(out[middle / 4] - blurred[middle / 4]) <= 1);
+    assert.ok(Math.abs(at(out, middle / 4) - at(blurred, middle / 4)) <= 1);
   });
 
   it('changes nothing that the matte is sure of', () => {
@@ -67,7 +68,7 @@ describe("what the colours say about a matte's edge", () => {
     assert.deepEqual(applied(paint(RED, GREEN), sure), sure);
   });
 
-  it('has nothing to say without a subject, without a background, or without either', () => {
+  it('has no effect without a subject, without a background, or without either', () => {
     for (const alpha of [
       matte(x => x / (2 * SIZE.width)),
       matte(x => 0.5 + x / (2 * SIZE.width)),
@@ -83,7 +84,7 @@ describe("what the colours say about a matte's edge", () => {
       [1, 1],
       [1, 300],
       [300, 1],
-    ]) {
+    ] as const) {
       const alpha = new Uint8Array(width * height).fill(128);
       alpha[0] = 255;
       const guide = new Uint8Array(4 * width * height).fill(77);

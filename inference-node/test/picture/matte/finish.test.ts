@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import sharp from 'sharp';
 import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
+import { at } from '../../../../test/support/at.ts';
 import { isSrgbProfile } from '../../../src/picture/codecs/colour/icc.ts';
 import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { hasJxlTools } from '../../../src/picture/jxl-limit.ts';
@@ -9,7 +10,7 @@ import { viewAsPixels } from '../../../src/picture/rgba-picture.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
 import { asSharp, type Pixels, paint, paintSlope, readJxl, readRgba } from '../pictures.ts';
 
-/** What the models gave, as they gave it. */
+/** The models' mattes without refinement. */
 const PLAIN = { refinement: false, foregroundEstimation: false, resultKind: 'cutout' } as const;
 
 async function finish(
@@ -45,9 +46,9 @@ for (const format of OUTPUT_FORMATS) {
     assert.deepEqual([result.width, result.height], [96, 64]);
     let difference = 0;
     for (let i = 0; i < 96 * 64; i++) {
-      assert.ok(result.data[4 * i + 3] >= 253);
+      assert.ok(at(result.data, 4 * i + 3) >= 253);
       for (const c of [0, 1, 2]) {
-        difference += Math.abs(result.data[4 * i + c] - slope.data[3 * i + c]);
+        difference += Math.abs(at(result.data, 4 * i + c) - at(slope.data, 3 * i + c));
       }
     }
     const mean = difference / (96 * 64 * 3);
@@ -66,7 +67,7 @@ for (const format of OUTPUT_FORMATS) {
       if (!isFar(i % 96, Math.floor(i / 96))) continue;
       assert.equal(data[4 * i + 3], 0);
       // An encoder may continue the subject's colour here: JPEG XL does.
-      hidden += data[4 * i + 1];
+      hidden += at(data, 4 * i + 1);
       pixels += 1;
       if (format === 'png') assert.deepEqual([...data.subarray(4 * i, 4 * i + 3)], [0, 0, 0]);
     }
@@ -90,7 +91,8 @@ for (const format of OUTPUT_FORMATS) {
     if (format === 'png') assert.deepEqual([metadata.channels, metadata.depth], [1, 'uchar']);
     const read = await sharp(file).toColourspace('b-w').raw().toBuffer();
     let worst = 0;
-    for (const [i, value] of alpha.entries()) worst = Math.max(worst, Math.abs(read[i] - value));
+    for (const [i, value] of alpha.entries())
+      worst = Math.max(worst, Math.abs(at(read, i) - value));
     assert.ok(worst <= 1, `off by ${worst}`);
   });
 
@@ -165,7 +167,7 @@ test('every format keeps alpha exactly', async () => {
   const read = async (format: OutputFormat) => {
     const file = await finish(paintSlope(80, 80), format, { alpha, alphaSide: 80 });
     const { data } = await readRgba(file, format);
-    return Math.max(...alpha.map((value, i) => Math.abs(value - data[4 * i + 3])));
+    return Math.max(...alpha.map((value, i) => Math.abs(value - at(data, 4 * i + 3))));
   };
   for (const format of OUTPUT_FORMATS) assert.equal(await read(format), 0, format);
 });

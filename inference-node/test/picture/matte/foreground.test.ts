@@ -1,16 +1,19 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { estimateForeground } from '../../../src/picture/matte/foreground.ts';
 import type { RgbaPicture } from '../../../src/picture/rgba-picture.ts';
 
 type Colour = readonly [red: number, green: number, blue: number];
 
 const SUBJECT: Colour = [190, 120, 40];
-const GROUND: Colour = [20, 90, 220];
+const BACKGROUND: Colour = [20, 90, 220];
 
 function mix(alpha: number): number {
-  const channels = SUBJECT.map((value, i) => Math.round(value * alpha + GROUND[i] * (1 - alpha)));
-  return channels[0] | (channels[1] << 8) | (channels[2] << 16) | 0xff000000;
+  const channels = SUBJECT.map((value, i) =>
+    Math.round(value * alpha + at(BACKGROUND, i) * (1 - alpha)),
+  );
+  return at(channels, 0) | (at(channels, 1) << 8) | (at(channels, 2) << 16) | 0xff000000;
 }
 
 /** A subject on the left with an edge `soft` pixels wide. */
@@ -20,7 +23,7 @@ function composite(width: number, height: number, soft: number) {
   for (let i = 0; i < alpha.length; i++) {
     const share = Math.max(0, Math.min(1, (width / 2 + soft / 2 - (i % width)) / soft));
     alpha[i] = Math.round(share * 255);
-    rgba[i] = mix(alpha[i] / 255);
+    rgba[i] = mix(at(alpha, i) / 255);
   }
   const picture: RgbaPicture = { width, height, rgba, translucent: false };
   return { picture, alpha };
@@ -31,7 +34,7 @@ function colourError(rgba: Uint32Array, alpha: Uint8Array): number {
   for (let i = 0; i < rgba.length; i++) {
     if (alpha[i] === 0 || alpha[i] === 255) continue;
     for (const [c, value] of SUBJECT.entries()) {
-      sum += alpha[i] * Math.abs(((rgba[i] >>> (8 * c)) & 255) - value);
+      sum += at(alpha, i) * Math.abs(((at(rgba, i) >>> (8 * c)) & 255) - value);
     }
   }
   return sum;
@@ -42,7 +45,7 @@ for (const [width, height] of [
   [2, 3000],
   [3000, 2],
   [1, 300],
-]) {
+] as const) {
   test(`${width}x${height}: whatever is soft, every colour is one`, () => {
     const { picture, alpha } = composite(width, height, 3);
     alpha.fill(100);
@@ -54,7 +57,7 @@ for (const [width, height] of [
 }
 
 for (const value of [0, 255]) {
-  test(`without a soft pixel (all ${value}) nothing is touched`, () => {
+  test(`without a soft pixel (all ${value}) nothing changes`, () => {
     const { picture, alpha } = composite(200, 100, 9);
     const before = picture.rgba.slice();
     estimateForeground(picture, alpha.fill(value));
@@ -62,7 +65,7 @@ for (const value of [0, 255]) {
   });
 }
 
-test('the ground goes out of a soft edge, and opaque pixels stay as they were', () => {
+test('the background leaves a soft edge, and opaque pixels do not change', () => {
   const { picture, alpha } = composite(420, 300, 40);
   const before = picture.rgba.slice();
   estimateForeground(picture, alpha);
@@ -81,8 +84,8 @@ test('a picture many times the grid, and no seam between strips', () => {
   assert.ok(ratio < 0.5, `${ratio} of the photo's own error`);
   for (const y of [127, 255, 383]) {
     for (let x = 0; x < 1400; x++) {
-      const above = picture.rgba[y * 1400 + x];
-      const below = picture.rgba[(y + 1) * 1400 + x];
+      const above = at(picture.rgba, y * 1400 + x);
+      const below = at(picture.rgba, (y + 1) * 1400 + x);
       for (const shift of [0, 8, 16]) {
         const step = Math.abs(((above >>> shift) & 255) - ((below >>> shift) & 255));
         assert.ok(step <= 4, `a step of ${step} at ${x}, ${y}`);
@@ -96,6 +99,6 @@ test("pixels that the file itself made translucent keep the file's colours", () 
   const rgba = picture.rgba.map(pixel => (pixel & 0xffffff) | (180 << 24));
   estimateForeground({ ...picture, rgba, translucent: true }, alpha);
   for (const [i, pixel] of rgba.entries()) {
-    assert.equal(pixel, ((picture.rgba[i] & 0xffffff) | (180 << 24)) >>> 0);
+    assert.equal(pixel, ((at(picture.rgba, i) & 0xffffff) | (180 << 24)) >>> 0);
   }
 });

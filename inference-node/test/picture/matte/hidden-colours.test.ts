@@ -1,6 +1,7 @@
 /** Colours under transparent pixels are arbitrary: whatever they are, the result is the same. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
@@ -42,7 +43,7 @@ function matteOf(input: Buffer, blurPx: number): Buffer {
   for (let i = 0; i < alpha.length; i++) {
     const far = Math.hypot((i % MODEL.width) - 32, Math.floor(i / MODEL.width) - 32);
     const soft = 127 + ((MODEL.width * 0.33 - far) * 127) / blurPx;
-    alpha[i] = Math.max(0, Math.min(255, Math.round(soft + (input[3 * i] - 124) / 8)));
+    alpha[i] = Math.max(0, Math.min(255, Math.round(soft + (elementAt(input, 3 * i) - 124) / 8)));
   }
   return alpha;
 }
@@ -55,13 +56,16 @@ async function cutOut(pixels: Pixels, blurPx: number) {
   return await readRgba((await finishPicture(picture, [matte], CHOICES)).file, 'png');
 }
 
-/** Of what was opaque in the source, the largest step away from its colour. */
+/** The largest step away from the source's colour among pixels that are opaque in it. */
 function worstStep(result: Pixels, source: Pixels): number {
   let worst = 0;
   for (let at = 0; at < source.data.length; at += 4) {
-    if (source.data[at + 3] < 255 || result.data[at + 3] === 0) continue;
+    if (elementAt(source.data, at + 3) < 255 || result.data[at + 3] === 0) continue;
     for (const c of [0, 1, 2]) {
-      worst = Math.max(worst, Math.abs(result.data[at + c] - source.data[at + c]));
+      worst = Math.max(
+        worst,
+        Math.abs(elementAt(result.data, at + c) - elementAt(source.data, at + c)),
+      );
     }
   }
   return worst;
@@ -71,7 +75,7 @@ test('hidden colours change no pixel of the result, and none bleeds into the vis
   for (const [side, blurPx] of [
     [160, 4],
     [300, 9],
-  ]) {
+  ] as const) {
     const expected = await cutOut(
       disc(side, 0, () => DISC),
       blurPx,
@@ -106,7 +110,7 @@ test('the same for any texture, softness and hidden bytes', async () => {
   );
 });
 
-test('a picture that could be seen through but is opaque has the colours of an opaque one', async () => {
+test('an opaque picture with an alpha channel has the colours of one without', async () => {
   const source = disc(120, 60, even(200));
   const opaque = paint(120, 120, 3, (x, y) => {
     const at = 4 * (y * 120 + x);

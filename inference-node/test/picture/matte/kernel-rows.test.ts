@@ -1,6 +1,7 @@
 /** The kernels that move values between planes, each alone: what a mean over a photo would hide. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import {
   borrowCopy,
   bytesAt,
@@ -9,7 +10,7 @@ import {
   withMemory,
 } from '../../../src/picture/matte/kernels.ts';
 
-/** Of each pixel of a plane four floats that name it. */
+/** For each pixel of a plane four floats that identify it. */
 const plane = (width: number, height: number) =>
   Float32Array.from({ length: 4 * width * height }, (_, i) => 10 * (i >> 2) + (i % 4));
 const lanes = (value: number) => [0, 1, 2, 3].map(lane => value + lane);
@@ -40,7 +41,7 @@ describe('planes', () => {
     );
   });
 
-  it('enlarge: each begins with the one it lies in', () => {
+  it('enlarge: each gets the one that it lies in', () => {
     const out = withMemory(borrow => {
       const coarse = borrowCopy(borrow, plane(2, 3));
       const fine = borrow(16 * 3 * 5);
@@ -107,7 +108,7 @@ describe('planes', () => {
 });
 
 describe('rows of the picture', () => {
-  it('layOver: by opacity over the cell beneath, which is all there is of what is hidden', () => {
+  it('layOver: composites over the cell beneath; hidden colours do not count', () => {
     const out = withMemory(borrow => {
       const rgba = [9, 99, 199, 255, 9, 99, 199, 0, 100, 0, 50, 51, 255, 255, 255, 0];
       const pixels = borrowCopy(borrow, Uint8Array.from(rgba));
@@ -119,19 +120,34 @@ describe('rows of the picture', () => {
     assert.deepEqual(out, [9, 99, 199, 255, 1, 3, 3, 0, 180, 80, 10, 51, 200, 100, 0, 0]);
   });
 
-  it("loadRow: what is certain has its own colour on its side, the rest its cell's", () => {
-    const [seen, foreground, background] = withMemory(borrow => {
+  it("loadRow: certain pixels get their own colour, the others their cell's", () => {
+    const { seen, foreground, background } = withMemory(borrow => {
       const rgb = [1, 2, 3, 255, 4, 5, 6, 255, 7, 8, 9, 255];
       const pixels = borrowCopy(borrow, Uint8Array.from(rgb));
       const alpha = borrowCopy(borrow, Uint8Array.of(5, 51, 250));
       const cells = borrowCopy(borrow, Int32Array.of(1, 0, 1));
-      const grid = [100, 200].map(base => {
-        const cell = plane(2, 1).map(value => base + value);
-        return borrowCopy(borrow, cell);
-      });
-      const out = [0, 1, 2].map(() => borrow(16 * 3));
-      kernels.loadRow(pixels, alpha, 3, cells, grid[0], grid[1], 5, 250, out[0], out[1], out[2]);
-      return out.map(at => values(floatsAt(at, 12)));
+      const cellsOf = (base: number) =>
+        borrowCopy(
+          borrow,
+          plane(2, 1).map(value => base + value),
+        );
+      const grid = { foreground: cellsOf(100), background: cellsOf(200) };
+      const [seen, foreground, background] = [borrow(16 * 3), borrow(16 * 3), borrow(16 * 3)];
+      kernels.loadRow(
+        pixels,
+        alpha,
+        3,
+        cells,
+        grid.foreground,
+        grid.background,
+        5,
+        250,
+        seen,
+        foreground,
+        background,
+      );
+      const read = (at: number) => values(floatsAt(at, 12));
+      return { seen: read(seen), foreground: read(foreground), background: read(background) };
     });
     assert.deepEqual(seen, [1, 2, 3, 0, 4, 5, 6, 0.2, 7, 8, 9, 1]);
     const three = (plane: number[]) => [0, 4, 8].map(at => plane.slice(at, at + 3).join(' '));
@@ -139,7 +155,7 @@ describe('rows of the picture', () => {
     assert.deepEqual(three(background), ['1 2 3', '200 201 202', '210 211 212']);
   });
 
-  it('storeRow: the estimate as far as alpha deserves; neither the certain nor the translucent', () => {
+  it('storeRow: the estimate weighted by alpha; certain and translucent pixels do not change', () => {
     const out = withMemory(borrow => {
       const rgb = [100, 100, 100, 255, 100, 100, 100, 255, 100, 0, 250, 255, 9, 9, 9, 128];
       const pixels = borrowCopy(borrow, Uint8Array.from(rgb));
@@ -188,7 +204,7 @@ describe('rows of a new size', () => {
       [5, 3, 0],
       [2, 2, 7],
       [1, 1, 90],
-    ]) {
+    ] as const) {
       const image = Uint8Array.from({ length: 4 * stride * rows }, (_, i) =>
         from === 255 ? 255 : (from + i * 7) % 256,
       );
@@ -204,7 +220,8 @@ describe('rows of a new size', () => {
         const right = Math.min(stride, left + columns);
         let sum = 0;
         for (let y = 0; y < rows; y++) {
-          for (let x = left; x < right; x++) sum += image[4 * (y * stride + x) + (i % 4)];
+          for (let x = left; x < right; x++)
+            sum += elementAt(image, 4 * (y * stride + x) + (i % 4));
         }
         const expected = sum / ((right - left) * rows);
         assert.ok(Math.abs(mean - expected) <= 0.5, `${columns}x${rows}: ${mean} for ${expected}`);

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import type { MatteRole } from '../../../src/models/prepared-model.ts';
 import { mergeMattes } from '../../../src/picture/matte/merge-mattes.ts';
 
@@ -16,11 +17,11 @@ function disc(radius: number, soft: number, centre = SIDE / 2, side = SIDE): Uin
 
 const part = (alpha: Uint8Array, role: MatteRole) => ({ alpha, ...SIZE, role });
 
-test('a plan without a subject is a mistake of ours', () => {
+test('a plan without a subject is a bug', () => {
   assert.throws(() => mergeMattes([part(disc(20, 1), 'opinion')], SIZE), /without a subject/);
 });
 
-test('an opinion that means something else changes nothing', () => {
+test('an opinion that shows something else changes nothing', () => {
   const subject = disc(20, 6);
   for (const other of [disc(8, 6), disc(20, 6, 10), new Uint8Array(SIDE * SIDE)]) {
     assert.deepEqual(
@@ -35,7 +36,7 @@ test('nothing in either stays nothing', () => {
   assert.deepEqual(mergeMattes([part(empty, 'subject'), part(empty, 'opinion')], SIZE), empty);
 });
 
-test('what the subject is sure of far from its edge is not touched', () => {
+test('what the subject is sure of far from its edge does not change', () => {
   const subject = disc(20, 2);
   const opinion = subject.slice();
   opinion[SIDE * (SIDE / 2) + SIDE / 2] = 0;
@@ -45,12 +46,12 @@ test('what the subject is sure of far from its edge is not touched', () => {
   assert.equal(merged[0], 0);
 });
 
-test('at the edge the surer of the two has the say', () => {
+test('at the edge the surer of the two counts more', () => {
   const subject = disc(20, 10);
   const opinion = disc(20.5, 1);
   const merged = mergeMattes([part(subject, 'subject'), part(opinion, 'opinion')], SIZE);
   const distance = (to: Uint8Array) =>
-    merged.reduce((sum, value, i) => sum + Math.abs(value - to[i]), 0);
+    merged.reduce((sum, value, i) => sum + Math.abs(value - at(to, i)), 0);
   assert.ok(distance(opinion) < distance(subject), 'the sharp one should have won');
   assert.notDeepEqual(merged, subject);
 });
@@ -65,10 +66,10 @@ test('a sharp edge is left alone by a blurred opinion, a soft one is not', () =>
   });
   const sharp = large(1, 'subject');
   // Compared as bytes: the difference of two arrays of this length takes minutes to print.
-  const isHeard = (subject: typeof sharp) =>
+  const changes = (subject: typeof sharp) =>
     Buffer.compare(mergeMattes([subject, large(24, 'opinion')], size), subject.alpha) !== 0;
-  assert.equal(isHeard(sharp), false);
-  assert.equal(isHeard(large(40, 'subject')), true);
+  assert.equal(changes(sharp), false);
+  assert.equal(changes(large(40, 'subject')), true);
 });
 
 test('two that are sure of the opposite do not make a half transparent pixel', () => {
@@ -91,7 +92,7 @@ for (const role of ['subject', 'secondLook'] as const) {
     assert.ok(other.every(value => value === 151));
   });
 
-  test(`a ${role} that sees another thing is not heard where the first is sure`, () => {
+  test(`a ${role} that shows something else has no effect where the first is sure`, () => {
     const first = disc(12, 4, 20);
     const merged = mergeMattes([part(first, 'subject'), part(disc(8, 4, 48), role)], SIZE);
     assert.equal(merged[48 * SIDE + 48], 0, 'the other thing is not there');
@@ -99,7 +100,7 @@ for (const role of ['subject', 'secondLook'] as const) {
   });
 }
 
-test('three looks count the same', () => {
+test('three subjects count the same', () => {
   const looks = [90, 120, 150].map(value => new Uint8Array(SIDE * SIDE).fill(value));
   const merged = mergeMattes(
     looks.map(alpha => part(alpha, 'subject')),

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { applyAlpha, multiplySourceAlpha } from '../../../src/picture/matte/compose.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
 import { refineMatte } from '../../../src/picture/matte/refine.ts';
@@ -17,7 +18,7 @@ function picture(
 }
 
 test('a result is the product of both alphas, and has no colour where nothing is seen', () => {
-  const source = picture(4, 1, x => [200, 100, 50, [0, 128, 255, 255][x]]);
+  const source = picture(4, 1, x => [200, 100, 50, elementAt([0, 128, 255, 255], x)]);
   const alpha = Buffer.from([255, 255, 0, 128]);
   multiplySourceAlpha(alpha, source);
   assert.deepEqual([...alpha], [0, 128, 0, 128]);
@@ -49,7 +50,7 @@ test('a model sees the mean of what it is shrunk from', () => {
     [8, 1000],
     [7, 5],
     [1, 1],
-  ]) {
+  ] as const) {
     const input = createModelInput(
       picture(width, height, () => [10, 130, 250, 255], false),
       size,
@@ -63,7 +64,8 @@ test('a model sees the mean of what it is shrunk from', () => {
     picture(160, 160, x => [x % 2 ? 255 : 0, 0, 0, 255], false),
     size,
   );
-  for (let i = 0; i < stripes.length; i += 3) assert.ok(Math.abs(stripes[i] - 127.5) <= 1);
+  for (let i = 0; i < stripes.length; i += 3)
+    assert.ok(Math.abs(elementAt(stripes, i) - 127.5) <= 1);
 });
 
 test('shrinking in boxes leaves everything in its place, also where the last box is a part', () => {
@@ -72,7 +74,10 @@ test('shrinking in boxes leaves everything in its place, also where the last box
   const input = createModelInput(slope, { width: 100, height: 10 });
   for (let x = 0; x < 100; x++) {
     const expected = ((((x + 0.5) * width) / 100 - 0.5) * 255) / (width - 1);
-    assert.ok(Math.abs(input[x * 3] - expected) <= 1.5, `${x}: ${input[x * 3]} for ${expected}`);
+    assert.ok(
+      Math.abs(elementAt(input, x * 3) - expected) <= 1.5,
+      `${x}: ${input[x * 3]} for ${expected}`,
+    );
   }
 });
 
@@ -90,14 +95,14 @@ test('what lies hidden under transparency is not shown to a model', () => {
   assert.deepEqual([...half.subarray(0, 3)], [102, 153, 128]);
 });
 
-test('a matte is brought to the size of the picture and never rescaled', () => {
+test('a matte is resampled to the size of the picture, and its values are never rescaled', () => {
   const alpha = Buffer.alloc(16 * 16, 90);
   for (const [width, height] of [
     [1, 1],
     [16, 16],
     [40, 3],
     [5, 100],
-  ]) {
+  ] as const) {
     const out = refineMatte(
       [{ alpha, width: 16, height: 16, role: 'subject' }],
       picture(width, height, () => [0, 0, 0, 255]),

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { refineMatte, stretchMatte } from '../../../src/picture/matte/refine.ts';
 import type { RgbaPicture } from '../../../src/picture/rgba-picture.ts';
 
@@ -26,7 +27,7 @@ function matteOf(width: number, height: number, alphaAt: (x: number, y: number) 
   return [{ alpha, width, height, role: 'subject' as const }];
 }
 
-/** The same on every run, and as even as a dice. */
+/** The same on every run, and evenly distributed. */
 function noise(seed: number): () => number {
   let state = seed;
   return () => {
@@ -44,7 +45,7 @@ for (const [width, height] of [
   [3000, 2],
   [97, 1],
   [640, 360],
-]) {
+] as const) {
   for (const value of [0, 1, 90, 254, 255]) {
     test(`${width}x${height}, one colour, a matte of ${value}: the matte stays what it is`, () => {
       const picture = paintPicture(width, height, () => GREEN);
@@ -84,14 +85,14 @@ test('in a small picture, what lies near a sharp edge does not blur it', () => {
   );
   const right = matteOf(240, 200, x => (x < 120 ? 255 : x === 120 ? 128 : 0));
   const out = refineMatte(right, picture);
-  const changes = out.map((value, i) => Math.abs(value - right[0].alpha[i]));
+  const changes = out.map((value, i) => Math.abs(value - at(at(right, 0).alpha, i)));
   assert.ok(Math.max(...changes) <= 8, `${Math.max(...changes)}`);
 });
 
 test('what the matte is sure of stays, whatever the colours say', () => {
   const picture = paintPicture(200, 200, (x, y) => ((x + y) % 2 === 0 ? RED : GREEN));
   const sure = matteOf(200, 200, x => (x < 100 ? 255 : 0));
-  assert.deepEqual(refineMatte(sure, picture), sure[0].alpha);
+  assert.deepEqual(refineMatte(sure, picture), at(sure, 0).alpha);
 });
 
 test('no seam where one tile ends and the next begins', () => {
@@ -111,6 +112,6 @@ test('above the working size the answer is in the pixels of the picture', () => 
   const blurred = matteOf(1024, 1024, x => ((520 - x) / 16) * 255);
   const row = refineMatte(blurred, picture).subarray(600 * width, 601 * width);
   // One pixel on each side of the edge of the colours: the jump is there and nowhere else.
-  assert.ok(row[1200] - row[1201] > 100, `${row[1200]} to ${row[1201]}`);
-  assert.ok(row[1190] > 200 && row[1212] < 55, `${row[1190]}, ${row[1212]}`);
+  assert.ok(at(row, 1200) - at(row, 1201) > 100, `${row[1200]} to ${row[1201]}`);
+  assert.ok(at(row, 1190) > 200 && at(row, 1212) < 55, `${row[1190]}, ${row[1212]}`);
 });

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { at as elementAt } from '../../../../test/support/at.ts';
 import { pixelsAt } from '../../../src/picture/matte/kernels.ts';
 import { resample, resampleColours } from '../../../src/picture/matte/resample.ts';
 
@@ -43,7 +44,7 @@ test('a slope keeps its place and is mirrored by a mirrored input', () => {
   const out = resample(raster, { width: 100, height: 3 });
   for (let x = 5; x < 95; x++) {
     const expected = ((x + 0.5) * 0.4 - 0.5) * 6;
-    assert.ok(Math.abs(out[x] - expected) <= 1, `${x}: ${out[x]} for ${expected}`);
+    assert.ok(Math.abs(elementAt(out, x) - expected) <= 1, `${x}: ${out[x]} for ${expected}`);
   }
   const mirrored = resample(
     grey(40, 3, x => (39 - x) * 6),
@@ -75,7 +76,10 @@ test('three channels are resampled apart, by the same rule as one', () => {
     const out = resampleColours({ ...size, extent: size, writeRow }, to, channels);
     assert.equal(out.length, to.width * to.height * channels);
     for (const [channel, plane] of planes.entries()) {
-      assert.deepEqual(plane, Buffer.from(plane.map((_, i) => out[i * channels + channel])));
+      assert.deepEqual(
+        plane,
+        Buffer.from(plane.map((_, i) => elementAt(out, i * channels + channel))),
+      );
     }
   }
 });

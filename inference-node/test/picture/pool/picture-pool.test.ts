@@ -4,8 +4,9 @@ import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pino from 'pino';
 import sharp from 'sharp';
-import { ContractError } from '#contract/errors.ts';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
+import { at } from '../../../../test/support/at.ts';
 import {
   openPicturePool,
   type PicturePoolOptions,
@@ -20,7 +21,7 @@ import { asSharp, paintSlope, readRgba, writeJxl } from '../pictures.ts';
 
 const NEVER = new AbortController().signal;
 const MODEL_SIZE = { width: 16, height: 16 };
-/** No picture of these tests comes near, of whatever it is a budget. */
+/** A budget, of anything, that no picture of these tests comes near. */
 const ENOUGH = 2 ** 40;
 const ALPHA = Buffer.alloc(16 * 16, 255);
 
@@ -55,8 +56,7 @@ function finish(lease: PictureLease, outputFormat: (typeof OUTPUT_FORMATS)[numbe
 }
 
 function onlyPid(pool: WorkerPicturePool): number {
-  const [{ pid }] = pool.processes();
-  return pid;
+  return at(pool.processes(), 0).pid;
 }
 
 async function untilGone(pid: number): Promise<void> {
@@ -71,7 +71,7 @@ async function untilGone(pid: number): Promise<void> {
   assert.fail(`process ${pid} is still there`);
 }
 
-/** What every failure must leave behind: a pool that works, with one more end of this kind. */
+/** After every failure the pool must work, with one more end of this kind. */
 async function requireRecovery(pool: WorkerPicturePool, end: PictureWorkerEnd): Promise<void> {
   const lease = await pool.acquire('sync', NEVER);
   await decode(lease);
@@ -86,25 +86,20 @@ async function requireRecovery(pool: WorkerPicturePool, end: PictureWorkerEnd): 
   );
 }
 
-function isLost(error: unknown): boolean {
+function isContractError(error: unknown, code: ErrorCode, retryable: boolean): true {
   assert.ok(error instanceof ContractError);
-  assert.equal(error.code, 'PICTURE_WORKER_LOST');
-  assert.equal(error.retryable, true);
+  assert.deepEqual([error.code, error.retryable], [code, retryable]);
   return true;
 }
 
-function isImageFault(error: unknown): boolean {
-  assert.ok(error instanceof ContractError);
-  assert.equal(error.code, 'PROCESSING_FAILED');
-  assert.equal(error.retryable, false);
-  return true;
-}
+const isLost = (error: unknown) => isContractError(error, 'PICTURE_WORKER_LOST', true);
+const isImageFault = (error: unknown) => isContractError(error, 'PROCESSING_FAILED', false);
 
 test('a worker killed over a decode loses its image, and is replaced', async () => {
   const pool = await openPool();
   const lease = await pool.acquire('sync', NEVER);
   const pid = onlyPid(pool);
-  // Stopped, it cannot answer before the blow.
+  // Stopped, it cannot answer before it is killed.
   await stop(pid);
   const decoding = decode(lease);
   process.kill(pid, 'SIGKILL');
@@ -132,7 +127,7 @@ test('a worker killed while it holds or finishes an image loses it, and is repla
   }
 });
 
-test('who waits while every worker dies before it is ready is told, and the pool recovers', async () => {
+test('waiting images are refused when every worker dies before it is ready, and the pool recovers', async () => {
   const childEnv: Record<string, string> = {};
   const pool = await openPool({ childEnv });
   // From now on each ends at its start.
@@ -165,7 +160,7 @@ test('an image over its processor time is the image’s fault', async () => {
   await requireRecovery(pool, 'time_budget');
 });
 
-test('an image under which a worker stands still is not at fault', async () => {
+test('an image whose worker stalls is not at fault', async () => {
   const wallMs = { base: 500, perMegapixel: 0 };
   const pool = await openPool({ limits: { wallMs } });
   const lease = await pool.acquire('sync', NEVER);
@@ -184,7 +179,7 @@ test('an image over its memory is the image’s fault', async () => {
   await finish(lease);
   lease.release();
   const next = await pool.acquire('sync', NEVER);
-  // Stopped, it holds what it holds: under the budget it would stand still in peace.
+  // Stopped, its memory stays the same: under the budget it would not be killed.
   await stop(onlyPid(pool));
   residentBytes.base = 2 ** 20;
   await assert.rejects(decode(next), isImageFault);
@@ -193,7 +188,7 @@ test('an image over its memory is the image’s fault', async () => {
   await requireRecovery(pool, 'memory_budget');
 });
 
-test('an image given up while it is worked on goes with its worker, at once', async () => {
+test('an image given up while it is processed ends at once, with its worker', async () => {
   const pool = await openPool();
   const lease = await pool.acquire('sync', NEVER);
   const pid = onlyPid(pool);
@@ -231,7 +226,7 @@ test('an image given up between decode and finish leaves its worker as it was', 
   await assert.rejects(decode(next), /after its release/);
 });
 
-test('a bad image does not cost its worker', async () => {
+test('a bad image does not end its worker', async () => {
   const pool = await openPool();
   const pid = onlyPid(pool);
   const cases = [
@@ -299,7 +294,7 @@ test('a worker that has grown too large is replaced after its image', async () =
   next.release();
 });
 
-test('sync goes before async, and who gives up leaves the line', async () => {
+test('sync goes before async, and an image that is given up leaves the queue', async () => {
   const pool = await openPool();
   const held = await pool.acquire('sync', NEVER);
   const order: string[] = [];
@@ -369,7 +364,7 @@ test('workers that cannot start are an error at once, with nothing left behind',
   assert.ok(lines.some(line => line.includes('picture worker died')));
 });
 
-test('what a worker writes is a line of the log, of neither output of the node', async () => {
+test('what a worker writes becomes a line of the log, not output of the node', async () => {
   const lines: { msg: string; line?: string; place?: number; workerPid?: number }[] = [];
   const log = pino({}, { write: line => void lines.push(JSON.parse(line)) });
   const pool = await openPool({ log, childEnv: WRITING_ENV });

@@ -1,7 +1,9 @@
 /** Picture workers that are killed and do not die, as behind a disk that hangs. */
+
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import pino from 'pino';
+import { at } from '../../../../test/support/at.ts';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { openPicturePool } from '../../../src/picture/pool/open-picture-pool.ts';
 import type { PictureLease, WorkerPicturePool } from '../../../src/picture/pool/picture-pool.ts';
@@ -35,13 +37,13 @@ function untilPool(pool: WorkerPicturePool, wanted: () => boolean): Promise<void
   });
 }
 
-/** An image given up in a worker that does not die. Returns the process, for the test to end. */
+/** Gives an image up in a worker that does not die. Returns the process, for the test to end. */
 async function loseImage(context: TestContext, pool: WorkerPicturePool): Promise<number> {
   const before = pool.snapshot().workersStuck;
   const free = new Set(pool.processes().map(({ pid }) => pid));
   const lease = await pool.acquire('sync', NEVER);
-  // Which one has it: the first that is not stuck.
-  const pid = [...free][before];
+  // The worker that has the image is the first that is not stuck.
+  const pid = at([...free], before);
   context.after(() => killStopped(pid));
   process.kill(pid, 'SIGSTOP');
   const caller = new AbortController();
@@ -94,7 +96,7 @@ test('more than half of the workers: the pool has failed, and closes all the sam
 
 test('closing waits for no worker that does not die', async context => {
   const { pool } = await openPool(context, 1);
-  const [{ pid }] = pool.processes();
+  const { pid } = at(pool.processes(), 0);
   context.after(() => killStopped(pid));
   const lease = await pool.acquire('sync', NEVER);
   process.kill(pid, 'SIGSTOP');

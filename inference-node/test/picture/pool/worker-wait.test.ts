@@ -8,7 +8,7 @@ describe('the wait for a picture worker', () => {
     assert.equal(workerWaitMs(2, [{ elapsedMs: 0, expectedMs: 900 }], []), 0);
   });
 
-  it('is the rest of the first to end, and the line before', () => {
+  it('is the remaining time of the first to end, and the queue before', () => {
     const held = [
       { elapsedMs: 100, expectedMs: 900 },
       { elapsedMs: 100, expectedMs: 400 },

@@ -246,13 +246,10 @@ function readSpan(
         let step = fast[entry]!;
         if (step === 0) step = findLong(long[table]!, held);
         if (step === 0) return BROKEN;
-        let bits = step & 255;
-        if (bits > heldBits) {
-          owed = bits - heldBits;
-          bits = heldBits;
-        }
-        held <<= bits;
-        heldBits -= bits;
+        const bits = step & 255;
+        owed = bits > heldBits ? bits - heldBits : 0;
+        held <<= bits - owed;
+        heldBits -= bits - owed;
         coefficient += step >> 8;
         table = order[block + 1]!;
       }
