@@ -1,6 +1,7 @@
 /** The methods that change jobs, their money and their notifications. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
+import { at } from '../../../test/support/at.ts';
 import type { Job } from '../../src/domain/job.ts';
 import type { Claim, NewJob, SubmitOutcome } from '../../src/store/jobs/job-store.ts';
 import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
@@ -265,8 +266,7 @@ async function sending(ground: Ground): Promise<NotificationClaim> {
 }
 
 async function summaryOf(stores: Stores, jobId: string) {
-  const [summary] = await stores.webhookOutbox.list({ jobId, limit: 1 });
-  return summary;
+  return at(await stores.webhookOutbox.list({ jobId, limit: 1 }), 0);
 }
 
 /** A method of a notification's holder; a lost answer tells it that it is no more. */

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
+import { at } from '../../../test/support/at.ts';
 import { quotaBlockOf, quotaWindowStartMs } from '../../src/domain/rate-quota.ts';
 import type { Account } from '../../src/store/accounts/account-store.ts';
 import type { ApiKey } from '../../src/store/accounts/api-key-store.ts';
@@ -25,7 +26,7 @@ const createAccount: ChangingMethod = {
         const named = (await stores.accounts.list()).filter(account => account.name === name);
         assert.equal(named.length, 1);
         // An operator who asks again after an outage is told that it is there.
-        if (!repeated) assert.equal((outcome as Account | undefined)?.id, named[0].id);
+        if (!repeated) assert.equal((outcome as Account | undefined)?.id, at(named, 0).id);
       },
     };
   },
@@ -59,7 +60,7 @@ const revokeKey: ChangingMethod = {
     return {
       act: faulty => faulty.apiKeys.revoke(key.id),
       check: async outcome => {
-        const [row] = await stores.apiKeys.list(account);
+        const row = at(await stores.apiKeys.list(account), 0);
         assert.ok(row.revokedAtMs !== null);
         assert.equal((outcome as ApiKey).revokedAtMs, row.revokedAtMs);
         assert.equal(await stores.apiKeys.authenticate(token), 'unknown');
@@ -191,7 +192,10 @@ const registerNode: ChangingMethod = {
       check: async outcome => {
         assert.deepEqual(outcome, { draining: false });
         const known = (await stores.nodes.listAll()).filter(one => one.nodeId === node.nodeId);
-        assert.deepEqual([known.length, known[0].bootId, known[0].live], [1, node.bootId, true]);
+        assert.deepEqual(
+          known.map(({ bootId, live }) => ({ bootId, live })),
+          [{ bootId: node.bootId, live: true }],
+        );
       },
     };
   },
@@ -280,7 +284,7 @@ const bootstrap: ChangingMethod = {
         if (repeated && !done.created) return;
         assert.ok(done.created, 'its key is told');
         const owner = await stores.apiKeys.authenticate(done.token);
-        assert.equal((owner as { accountId: string }).accountId, accounts[0].id);
+        assert.equal((owner as { accountId: string }).accountId, at(accounts, 0).id);
       },
     };
   },

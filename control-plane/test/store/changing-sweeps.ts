@@ -31,7 +31,10 @@ const claimSweep: ChangingMethod = {
       act: faulty => faulty.sweeps.claim('replica-1', LEASE_MS),
       check: async () => {
         // Won, or taken for lost: then the next one comes when the lease has run out.
-        const [row] = await database.kysely.selectFrom('sweeps').selectAll().execute();
+        const row = await database.kysely
+          .selectFrom('sweeps')
+          .selectAll()
+          .executeTakeFirstOrThrow();
         assert.deepEqual([row.fence, row.lease_holder], [1, 'replica-1']);
         await database.kysely.updateTable('sweeps').set({ lease_expires_at: 1 }).execute();
         assert.equal((await stores.sweeps.claim('replica-2', LEASE_MS))?.claim.fence, 2);
@@ -59,7 +62,8 @@ function byClaim(
         check: async outcome => {
           // What was given back is nobody's when it is given back again.
           if (name !== 'release') assert.equal(outcome, true);
-          const [row] = await ground.database.kysely.selectFrom('sweeps').selectAll().execute();
+          const sweeps = ground.database.kysely.selectFrom('sweeps').selectAll();
+          const row = await sweeps.executeTakeFirstOrThrow();
           assert.deepEqual({ holder: row.lease_holder, part: row.walk_part }, expected);
         },
       };

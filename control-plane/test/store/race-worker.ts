@@ -4,6 +4,7 @@
  * answer, JSON both.
  */
 import { createInterface } from 'node:readline';
+import { at } from '../../../test/support/at.ts';
 import { SILENT_LOG } from '../../../test/support/database.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
@@ -20,7 +21,7 @@ export type RaceTask =
 
 export type SubmitAnswer = { readonly kind: string; readonly id: string | null };
 
-const database = await openDatabase(process.argv[2], { log: SILENT_LOG });
+const database = await openDatabase(at(process.argv, 2), { log: SILENT_LOG });
 const stores = storesOn(database);
 
 function submit(jobs: readonly NewJob[]): Promise<SubmitAnswer[]> {

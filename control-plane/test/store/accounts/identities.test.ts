@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { at } from '../../../../test/support/at.ts';
 import {
   createTestDatabase,
   DIALECTS,
@@ -51,7 +52,7 @@ for (const dialect of DIALECTS) {
           const accounts = Array.from({ length: count }, (_, index) => {
             return { id: randomUUID(), name: name(index), ...NOTHING, created_at: index };
           });
-          const [{ id: owner }, { id: other }] = accounts;
+          const [owner, other] = [at(accounts, 0).id, at(accounts, 1).id];
           const keys = Array.from({ length: count }, (_, index) => {
             const id = `k${String((index * 7919) % 10_007).padStart(11, '0')}`;
             const account = index % 100 === 0 ? other : owner;
@@ -254,12 +255,12 @@ for (const dialect of DIALECTS) {
       it('registered by two replicas at once are one', async () => {
         const boots = [registration('node-5'), registration('node-5')];
         await Promise.all([
-          stores.nodes.register(boots[0], 60_000),
-          others.nodes.register(boots[1], 60_000),
+          stores.nodes.register(at(boots, 0), 60_000),
+          others.nodes.register(at(boots, 1), 60_000),
         ]);
         const rows = (await stores.nodes.listAll()).filter(({ nodeId }) => nodeId === 'node-5');
         assert.equal(rows.length, 1);
-        assert.ok(boots.some(({ bootId }) => bootId === rows[0].bootId));
+        assert.ok(boots.some(({ bootId }) => bootId === at(rows, 0).bootId));
       });
 
       it('that ended are forgotten when another registers', async () => {
@@ -274,30 +275,30 @@ for (const dialect of DIALECTS) {
     it('the secrets canary is the first one, whoever asks', async () => {
       const canaries = [1, 2].map(byte => ({ keyId: `k${byte}`, ciphertext: Uint8Array.of(byte) }));
       const [one, two] = await Promise.all([
-        stores.secretsCanary.establish(canaries[0]),
-        others.secretsCanary.establish(canaries[1]),
+        stores.secretsCanary.establish(at(canaries, 0)),
+        others.secretsCanary.establish(at(canaries, 1)),
       ]);
       assert.deepEqual(one, two);
       assert.ok(canaries.some(({ keyId }) => keyId === one.keyId));
-      assert.deepEqual(await stores.secretsCanary.establish(canaries[1]), one);
+      assert.deepEqual(await stores.secretsCanary.establish(at(canaries, 1)), one);
     });
 
     it('the first start makes one account with credits and a key, and never another', async () => {
       const empty = await createTestDatabase(dialect);
       try {
-        const replicas = [storesOn(await empty.open()), storesOn(await empty.open())];
+        const [one, other] = [storesOn(await empty.open()), storesOn(await empty.open())] as const;
         const outcomes = await Promise.all(
-          replicas.map(replica => replica.bootstrap('default', 100)),
+          [one, other].map(replica => replica.bootstrap('default', 100)),
         );
         const made = outcomes.find(outcome => outcome.created);
         assert.equal(outcomes.filter(outcome => outcome.created).length, 1);
         assert.ok(made?.created);
-        assert.deepEqual(await replicas[1].bootstrap('another', 100), { created: false });
-        const owner = await replicas[1].apiKeys.authenticate(made.token);
+        assert.deepEqual(await other.bootstrap('another', 100), { created: false });
+        const owner = await other.apiKeys.authenticate(made.token);
         assert.ok(typeof owner === 'object' && owner.accountId === made.accountId);
-        const [account, ...more] = await replicas[0].accounts.list();
-        assert.deepEqual([account.name, account.available, more.length], ['default', 100, 0]);
-        await assertBalanced(replicas[0]);
+        const [account, ...more] = await one.accounts.list();
+        assert.deepEqual([account?.name, account?.available, more.length], ['default', 100, 0]);
+        await assertBalanced(one);
       } finally {
         await empty.close();
       }

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import {
   type QuotaAsk,
@@ -104,7 +105,7 @@ for (const dialect of DIALECTS) {
         const replicas = [new RateLimits(quotas, limits), new RateLimits(others, limits)];
         const states = await Promise.all(
           Array.from({ length: 400 }, (_, index) =>
-            replicas[index % 2].take(account, 'submissions'),
+            at(replicas, index % 2).take(account, 'submissions'),
           ),
         );
         const allowed = states.filter(state => state.allowed).length;

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
+import { at } from '../../../../test/support/at.ts';
 import {
   createTestDatabase,
   DIALECTS,
@@ -176,10 +177,10 @@ for (const dialect of DIALECTS) {
 
   describe(`transactions on ${dialect}`, { skip: skipReason(dialect) }, () => {
     const databases = useTestDatabase(dialect);
-    let handles: Database[];
+    let handles: [Database, Database, Database];
 
     before(async () => {
-      handles = await Promise.all([1, 2, 3].map(() => databases.open()));
+      handles = await Promise.all([databases.open(), databases.open(), databases.open()]);
       await handles[0].kysely
         .insertInto('accounts')
         .values({ id: 'a', name: 'a', available: 0, reserved: 0, created_at: 0 })
@@ -197,7 +198,7 @@ for (const dialect of DIALECTS) {
             .where('id', '=', 'a')
             .execute();
         });
-      const rounds = Array.from({ length: 30 }, (_, index) => add(handles[index % 3]));
+      const rounds = Array.from({ length: 30 }, (_, index) => add(at(handles, index % 3)));
       await Promise.all(rounds);
       const row = await handles[0].kysely
         .selectFrom('accounts')
@@ -282,7 +283,7 @@ describe('the file of SQLite', () => {
   it('is in WAL mode, and a commit is on the disk before it is answered', async () => {
     const { kysely } = await databases.open();
     const pragma = async (name: string) =>
-      Object.values((await sql.raw<object>(`pragma ${name}`).execute(kysely)).rows[0])[0];
+      Object.values(at((await sql.raw<object>(`pragma ${name}`).execute(kysely)).rows, 0))[0];
     assert.equal(await pragma('journal_mode'), 'wal');
     assert.equal(await pragma('synchronous'), 2);
   });
@@ -330,11 +331,14 @@ describe('the session on a server', { skip: skipReason('mysql') }, () => {
     const database = await databases.open();
     const read = async () =>
       Number(
-        (
-          await sql<{ n: number }>`select @@innodb_flush_log_at_trx_commit as n`.execute(
-            database.kysely,
-          )
-        ).rows[0].n,
+        at(
+          (
+            await sql<{ n: number }>`select @@innodb_flush_log_at_trx_commit as n`.execute(
+              database.kysely,
+            )
+          ).rows,
+          0,
+        ).n,
       );
     const unsafe = (await read()) !== 1;
     await databases.open(log as never);

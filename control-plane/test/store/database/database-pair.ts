@@ -4,6 +4,7 @@
  * read-only for it.
  */
 import { sql } from 'kysely';
+import { at } from '../../../../test/support/at.ts';
 import { SILENT_LOG, type TestDatabase } from '../../../../test/support/database.ts';
 import { findMariadb, MariadbServer } from '../../../../test/support/mariadb-server.ts';
 import { type Database, openDatabase } from '../../../src/store/database/connect.ts';
@@ -62,7 +63,7 @@ class Member {
     const { rows } = await sql<{ count: number }>`
       select count(*) as count from information_schema.processlist where user = 'matting'
     `.execute(this.database.kysely);
-    return Number(rows[0].count);
+    return Number(at(rows, 0).count);
   }
 
   async close(): Promise<void> {

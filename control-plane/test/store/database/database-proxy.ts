@@ -85,7 +85,7 @@ export class DatabaseProxy {
     for (const [socket, other] of [
       [client, server],
       [server, client],
-    ]) {
+    ] as const) {
       this.#sockets.add(socket);
       // Either side may break at any time; what the other learns is that it closed.
       socket.on('error', () => other.destroy());

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { SILENT_LOG } from '../../../../test/support/database.ts';
 import { runCommand } from '../../../src/cli/program.ts';
 import { type Database, openDatabase } from '../../../src/store/database/connect.ts';
@@ -84,7 +85,8 @@ describe('a primary that is demoted', { skip: pairSkipReason }, () => {
         assert.rejects(stores.nodes.heartbeat('node', randomUUID(), HOUR_MS), isReadOnly),
         assert.rejects(stores.rateQuotas.lease(account, 'reads', QUOTA_ASK), isReadOnly),
       ]);
-      assert.equal((await stores.jobs.find(jobs[0].id))?.id, jobs[0].id, 'reads go on');
+      const { id } = at(jobs, 0);
+      assert.equal((await stores.jobs.find(id))?.id, id, 'reads go on');
 
       pair.promoteSecond();
       await submitted(stores, newJob(account));

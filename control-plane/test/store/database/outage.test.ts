@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { sql } from 'kysely';
+import { at } from '../../../../test/support/at.ts';
 import { SILENT_LOG, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { type Database, openDatabase } from '../../../src/store/database/connect.ts';
 import { transact } from '../../../src/store/database/transact.ts';
@@ -89,7 +90,7 @@ describe('a database that goes away', { skip: skipReason('mysql') }, () => {
         .execute();
       if (++rounds === 1) {
         const { rows } = await sql<{ id: number }>`select connection_id() as id`.execute(tx);
-        await sql.raw(`kill ${rows[0].id}`).execute(direct.kysely);
+        await sql.raw(`kill ${at(rows, 0).id}`).execute(direct.kysely);
       }
       await tx
         .updateTable('accounts')

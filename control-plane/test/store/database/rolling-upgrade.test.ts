@@ -30,7 +30,7 @@ import {
 import { type Recorded, readSnapshot, replay } from './last-release/snapshot.ts';
 
 /** A statement of the last release that needs the tables it was recorded on would say so. */
-const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'];
+const OPEN = ['accepted', 'fetching', 'ready', 'given', 'running', 'lost', 'freed'] as const;
 
 for (const dialect of DIALECTS) {
   describe(`a rolling upgrade on ${dialect}`, { skip: skipReason(dialect) }, () => {
@@ -106,7 +106,7 @@ for (const dialect of DIALECTS) {
     it('delivers what was not', async () => {
       const pending = await stores.webhookOutbox.list({ status: 'pending', limit: 500 });
       const waiting = new Set(pending.map(({ jobId }) => jobId));
-      for (const name of ['untold', 'expired', 'retried', ...OPEN]) {
+      for (const name of ['untold', 'expired', 'retried', ...OPEN] as const) {
         assert.ok(waiting.has(legacy.jobs[name]), name);
       }
       for (const { jobId, attempts } of pending) {

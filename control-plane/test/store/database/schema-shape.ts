@@ -97,7 +97,7 @@ function shapeOf(
  * may be anything.
  */
 export function brokenFor(old: SchemaShape, next: SchemaShape): string[] {
-  const isOldTable = (name: string) => old.tables.has(name.split(/[.:]/)[0]);
+  const isOldTable = (name: string) => old.tables.has(name.replace(/[.:].*/s, ''));
   const broken: string[] = [];
   for (const table of old.tables) if (!next.tables.has(table)) broken.push(`${table} is gone`);
   for (const [name, column] of old.columns) {

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { setImmediate as turn } from 'node:timers/promises';
+import { at } from '../../../../test/support/at.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
 import {
   SQLITE_WAITERS_MAX,
@@ -143,10 +144,11 @@ describe('transactions that are ready together', () => {
 describe('a full database', () => {
   it('fails who meets it, keeps what was committed and takes writes again', async () => {
     await pair('a', 'b');
-    const pages = writer.execute<{ page_count: number }>({
+    const { rows } = writer.execute<{ page_count: number }>({
       sql: 'pragma page_count',
       parameters: [],
-    }).rows[0].page_count;
+    });
+    const pages = at(rows, 0).page_count;
     writer.control(`pragma max_page_count = ${pages}`);
     const wide = 'x'.repeat(100_000);
     const outcomes = await Promise.allSettled([pair('c', 'd'), pair('e', wide), pair('f', 'g')]);

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, before, describe, it } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { ASYNC_HEAD_START_MS } from '../../../src/domain/dispatch/job-turns.ts';
 import { publicState } from '../../../src/domain/job.ts';
@@ -140,7 +141,7 @@ for (const dialect of DIALECTS) {
         for (const idempotencyKeyHash of hashes) {
           await submitted(stores, newJob(account, { idempotencyKeyHash }));
         }
-        const [idempotencyKeyHash] = hashes;
+        const idempotencyKeyHash = at(hashes, 0);
         await submitted(stores, newJob(account, { idempotencyKeyHash, apiKeyId: 'KEY000000001' }));
         assert.equal(
           await stores.jobs.findByIdempotencyKey('key000000001', idempotencyKeyHash.toUpperCase()),
@@ -368,19 +369,17 @@ for (const dialect of DIALECTS) {
 
       it('failure returns the credit from every open state, and is replayed', async () => {
         const account = await fundedAccount(stores, 1);
-        const jobs = [
-          await claimed(
-            stores,
-            await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' })),
-          ),
-        ];
-        assert.equal(await stores.jobs.fail(jobs[0], IMAGE_FAULT), true);
-        jobs.push(await claimed(stores, await submitted(stores, newJob(account))));
-        assert.equal(await stores.jobs.fail(jobs[1], IMAGE_FAULT), true);
-        jobs.push((await running(stores, newJob(account))).claim);
-        assert.equal(await stores.jobs.fail(jobs[2], IMAGE_FAULT), true);
-        assert.equal(await stores.jobs.fail(jobs[2], IMAGE_FAULT), true, 'said twice');
-        for (const { jobId } of jobs) {
+        const fetching = await claimed(
+          stores,
+          await submitted(stores, newJob(account, { sourceUrl: 'https://a.example/' })),
+        );
+        assert.equal(await stores.jobs.fail(fetching, IMAGE_FAULT), true);
+        const ready = await claimed(stores, await submitted(stores, newJob(account)));
+        assert.equal(await stores.jobs.fail(ready, IMAGE_FAULT), true);
+        const { claim: admitted } = await running(stores, newJob(account));
+        assert.equal(await stores.jobs.fail(admitted, IMAGE_FAULT), true);
+        assert.equal(await stores.jobs.fail(admitted, IMAGE_FAULT), true, 'said twice');
+        for (const { jobId } of [fetching, ready, admitted]) {
           const failed = await reread(stores, jobId);
           assert.equal(failed.state, 'failed');
           assert.deepEqual(failed.failure, IMAGE_FAULT);
@@ -448,7 +447,7 @@ for (const dialect of DIALECTS) {
           .where('id', '=', ok.job.id)
           .executeTakeFirstOrThrow();
         assert.equal(callback_secret, null);
-        const [{ created_at }] = rows;
+        const { created_at } = at(rows, 0);
         const told = (await reread(stores, ok.job.id)).callback!;
         const sent = { attempts: 0, lastStatusCode: null, lastAttemptAtMs: null };
         assert.deepEqual(told, {
@@ -564,11 +563,10 @@ for (const dialect of DIALECTS) {
         const megapixels = 3 + 4 + 100 + 1 + 3;
         assert.deepEqual(queued.byAccount.get(account), { jobs: 5, megapixels, unfetched: 1 });
         assert.deepEqual(queued.byAccount.get(other), { jobs: 1, megapixels: 3, unfetched: 0 });
-        const sums = [...queued.byAccount.values()].reduce(
-          (sum, each) => [sum[0] + each.jobs, sum[1] + each.megapixels],
-          [0, 0],
-        );
-        assert.deepEqual([queued.jobs, queued.megapixels], sums);
+        const accounts = [...queued.byAccount.values()];
+        const sumOf = (what: 'jobs' | 'megapixels') =>
+          accounts.reduce((sum, each) => sum + each[what], 0);
+        assert.deepEqual([queued.jobs, queued.megapixels], [sumOf('jobs'), sumOf('megapixels')]);
         assert.ok(queued.oldestAgeMs >= 0 && queued.oldestAgeMs < HOUR_MS);
       });
 

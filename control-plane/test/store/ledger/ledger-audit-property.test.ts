@@ -7,6 +7,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { sql } from 'kysely';
+import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
@@ -68,10 +69,11 @@ class History {
   }
 
   async perform({ act, replica, pick }: Action): Promise<void> {
-    const { jobs, ledger } = this.#replicas[replica];
+    const stores = at(this.#replicas, replica);
+    const { jobs, ledger } = stores;
     switch (act) {
       case 'start': {
-        const { claim } = await running(this.#replicas[replica], newJob(this.#accountId));
+        const { claim } = await running(stores, newJob(this.#accountId));
         this.#claims.push(claim);
         return;
       }
@@ -104,13 +106,13 @@ class History {
 
   async audit(kind: 'incremental' | 'full', replica = 0): Promise<string[]> {
     const options = { kind, accountId: this.#accountId };
-    const { problems } = await auditLedger(this.#databases[replica], options, TUNING);
+    const { problems } = await auditLedger(at(this.#databases, replica), options, TUNING);
     return problems.map(({ problem }) => problem);
   }
 
   async #auditKilled(replica: number, pick: number): Promise<void> {
     let statements = 0;
-    const dying = tapped(this.#databases[replica], () => {
+    const dying = tapped(at(this.#databases, replica), () => {
       statements += 1;
       if (statements > pick) throw INTERRUPTED;
     });
@@ -124,7 +126,7 @@ class History {
   /** Everything is that much older now. */
   async pass(hours: number): Promise<void> {
     if (hours === 0) return;
-    const { kysely } = this.#databases[0];
+    const { kysely } = at(this.#databases, 0);
     const byMs = hours * HOUR_MS;
     for (const [table, column] of [
       ['ledger_entries', 'created_at'],
@@ -137,7 +139,7 @@ class History {
 
   /** Each checkpoint is the sum of what is before it. */
   async assertCheckpoints(): Promise<void> {
-    const { kysely } = this.#databases[0];
+    const { kysely } = at(this.#databases, 0);
     const { rows } = await sql<{ wrong: number }>`select closed_to as wrong
       from ledger_checkpoints c where account_id = ${this.#accountId} and (
         entries <> (select count(*) from ledger_entries e where e.account_id = c.account_id
@@ -150,8 +152,8 @@ class History {
 
   /** @returns which kinds must find it; undefined: there is nothing of the sort to break. */
   async break({ what, pick }: Breaking): Promise<'both' | 'full' | undefined> {
-    const { kysely } = this.#databases[0];
-    const own = (rows: readonly { readonly id: string }[]) => rows[pick % rows.length]?.id;
+    const { kysely } = at(this.#databases, 0);
+    const picked = <T>(rows: readonly T[]): T | undefined => rows[pick % rows.length];
     const entries = await kysely
       .selectFrom('ledger_entries')
       .selectAll()
@@ -174,29 +176,28 @@ class History {
           .execute();
         return 'both';
       case 'entry': {
-        const id = own(entries);
-        await kysely.deleteFrom('ledger_entries').where('id', '=', id).execute();
-        return entries.find(entry => entry.id === id)!.created_at >= last ? 'both' : 'full';
+        const entry = picked(entries);
+        assert.ok(entry, 'an account begins with a grant');
+        await kysely.deleteFrom('ledger_entries').where('id', '=', entry.id).execute();
+        return entry.created_at >= last ? 'both' : 'full';
       }
       case 'kind': {
-        const ends = entries.filter(({ slot }) => slot === 'settle');
-        const id = own(ends);
-        if (id === undefined) return undefined;
-        const end = ends.find(entry => entry.id === id)!;
+        const end = picked(entries.filter(({ slot }) => slot === 'settle'));
+        if (end === undefined) return undefined;
         const kind = end.kind === 'charge' ? 'release' : 'charge';
-        await kysely.updateTable('ledger_entries').set({ kind }).where('id', '=', id).execute();
+        await kysely.updateTable('ledger_entries').set({ kind }).where('id', '=', end.id).execute();
         return end.created_at >= last ? 'both' : 'full';
       }
       case 'checkpoint': {
         if (closed.length === 0) return undefined;
-        const at = closed[pick % closed.length].closed_to;
+        const closedTo = at(closed, pick % closed.length).closed_to;
         await kysely
           .updateTable('ledger_checkpoints')
           .set(eb => ({ reserved: eb('reserved', '+', 1) }))
           .where('account_id', '=', this.#accountId)
-          .where('closed_to', '=', at)
+          .where('closed_to', '=', closedTo)
           .execute();
-        return at === last ? 'both' : 'full';
+        return closedTo === last ? 'both' : 'full';
       }
       case 'job': {
         const id = this.#claims[pick % Math.max(1, this.#claims.length)]?.jobId;
@@ -223,7 +224,7 @@ for (const dialect of DIALECTS) {
         fc.array(step, { minLength: 3, maxLength: 10, size: 'max' }),
         breaking,
         async (steps, broke) => {
-          const accountId = await fundedAccount(storesOn(replicas[0]), CREDITS);
+          const accountId = await fundedAccount(storesOn(at(replicas, 0)), CREDITS);
           const history = new History(replicas, accountId);
           for (const { actions, hours } of steps) {
             await Promise.all(actions.map(one => history.perform(one)));

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
+import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import {
@@ -108,8 +109,8 @@ for (const dialect of DIALECTS) {
       const closed = await checkpoints(accountId);
       // One within each day, which has more entries than a span, and one at its end.
       assert.equal(closed.length, 2 * DAYS);
-      assert.equal(closed[1].closed_to, FIRST_DAY_MS + DAY_MS);
-      const last = closed[closed.length - 1];
+      assert.equal(closed[1]?.closed_to, FIRST_DAY_MS + DAY_MS);
+      const last = at(closed, closed.length - 1);
       assert.equal(last.closed_to, FIRST_DAY_MS + DAYS * DAY_MS);
       assert.deepEqual(
         [last.entries, last.granted, last.reserved, last.charged, last.released, last.revoked],
@@ -242,14 +243,14 @@ for (const dialect of DIALECTS) {
         .execute();
       const found = await audit({ accountId });
       assert.match(
-        problemsOf(found)[0],
+        at(problemsOf(found), 0),
         /^the checkpoint to 2026-01-02T.* says .*grant 100,.*; there/,
       );
       assert.ok(found.problems.every(({ problem }) => problem.startsWith('the checkpoint')));
       assert.deepEqual((await audit({ accountId })).problems, found.problems, 'found again');
       assert.deepEqual((await stores.ledger.credits(accountId))?.sums.grant, 2 * GRANTED);
       const renewed = await audit({ accountId, kind: 'full', renewCheckpoints: true });
-      assert.match(problemsOf(renewed)[0], /^the checkpoint/);
+      assert.match(at(problemsOf(renewed), 0), /^the checkpoint/);
       assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
       assert.deepEqual((await audit({ accountId })).entries, 0);
     });

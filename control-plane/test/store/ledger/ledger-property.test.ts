@@ -7,6 +7,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
@@ -87,7 +88,7 @@ class History {
   }
 
   async perform({ operation, replica, pick }: Action): Promise<void> {
-    const { jobs, ledger } = this.#replicas[replica];
+    const { jobs, ledger } = at(this.#replicas, replica);
     const claim = this.#claims[pick % Math.max(1, this.#claims.length)];
     switch (operation) {
       case 'submit':
@@ -125,17 +126,17 @@ class History {
       apiKeyId: this.#accountId.slice(0, 12),
       idempotencyKeyHash: sha256(`key ${pick % KEYS}`),
     });
-    const outcome = await this.#replicas[replica].jobs.submit(job, LIMITS);
+    const outcome = await at(this.#replicas, replica).jobs.submit(job, LIMITS);
     if (outcome.kind === 'created') this.#created.add(outcome.job.id);
   }
 
   async #claim(replica: number, pick: number): Promise<void> {
-    const { jobs } = this.#replicas[replica];
+    const { jobs } = at(this.#replicas, replica);
     const open = (await jobs.listClaimable(1000)).filter(
       ({ accountId }) => accountId === this.#accountId,
     );
     if (open.length === 0) return;
-    const won = await jobs.claim(open[pick % open.length], `replica-${replica}`, HOUR_MS);
+    const won = await jobs.claim(at(open, pick % open.length), `replica-${replica}`, HOUR_MS);
     if (won !== undefined) this.#claims.push(won.claim);
   }
 
@@ -143,7 +144,8 @@ class History {
   async #passTime(what: 'expireLease' | 'expireResult' | 'age', pick: number): Promise<void> {
     const ids = [...this.#created];
     if (ids.length === 0) return;
-    const rows = this.#database.kysely.updateTable('jobs').where('id', '=', ids[pick % ids.length]);
+    const id = at(ids, pick % ids.length);
+    const rows = this.#database.kysely.updateTable('jobs').where('id', '=', id);
     if (what === 'expireLease') {
       const held = rows.where('lease_expires_at', 'is not', null);
       await held.set({ lease_expires_at: LONG_AGO_MS }).execute();
@@ -200,7 +202,7 @@ class History {
         `a job that is ${endOf(row)} has the entries ${kinds}`,
       );
     }
-    await assertBalanced(this.#replicas[0], this.#accountId);
+    await assertBalanced(at(this.#replicas, 0), this.#accountId);
   }
 }
 
@@ -213,7 +215,7 @@ for (const dialect of DIALECTS) {
   describe(`the ledger under two replicas, on ${dialect}`, { skip: skipReason(dialect) }, () => {
     const databases = useTestDatabase(dialect);
     let own: Database;
-    let replicas: Stores[];
+    let replicas: [Stores, Stores];
 
     before(async () => {
       own = await databases.open();
@@ -243,22 +245,22 @@ for (const dialect of DIALECTS) {
         const outcome = await stores.jobs.submit(newJob(accountId, { id: randomUUID() }), LIMITS);
         assert.equal(outcome.kind, 'created');
       }
-      const open = (await stores.jobs.listClaimable(1000)).filter(
-        job => job.accountId === accountId,
-      );
-      const won = await stores.jobs.claim(open[0], 'replica-0', HOUR_MS);
+      const listed = await stores.jobs.listClaimable(1000);
+      const open = listed.find(job => job.accountId === accountId);
+      assert.ok(open);
+      const won = await stores.jobs.claim(open, 'replica-0', HOUR_MS);
       assert.ok(won);
       assert.ok(await stores.jobs.fail(won.claim, IMAGE_FAULT));
-      const final = own.kysely.updateTable('jobs').where('id', '=', open[0].id);
+      const final = own.kysely.updateTable('jobs').where('id', '=', open.id);
       await final.set({ finished_at: LONG_AGO_MS }).execute();
       assert.ok((await stores.jobs.removeFinalOlderThan(DAY_MS, 100)).rows >= 1);
-      assert.equal(await stores.jobs.find(open[0].id), undefined);
+      assert.equal(await stores.jobs.find(open.id), undefined);
       await assertBalanced(stores);
 
-      const settled = own.kysely.deleteFrom('ledger_entries').where('job_id', '=', open[0].id);
+      const settled = own.kysely.deleteFrom('ledger_entries').where('job_id', '=', open.id);
       await settled.where('kind', '=', 'release').execute();
       const problems = await stores.ledger.check();
-      assert.ok(problems.some(({ jobId }) => jobId === open[0].id));
+      assert.ok(problems.some(({ jobId }) => jobId === open.id));
       assert.ok(problems.some(({ accountId: id, jobId }) => id === accountId && jobId === null));
     });
   });

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { sql } from 'kysely';
+import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { LEASE_MS } from '../../../src/domain/lease.ts';
@@ -369,7 +370,7 @@ class World {
   async #claim({ jobs }: Stores, replica: number, pick: number): Promise<void> {
     const open = (await jobs.listClaimable(1000)).filter(job => job.accountId === this.#account);
     if (open.length === 0) return;
-    const won = await jobs.claim(open[pick % open.length], `replica-${replica}`, LEASE_MS);
+    const won = await jobs.claim(at(open, pick % open.length), `replica-${replica}`, LEASE_MS);
     if (won === undefined) return;
     const rival = this.#claims.find(
       held => held.jobId === won.claim.jobId && held.fence === won.claim.fence,

@@ -112,9 +112,9 @@ for (const dialect of DIALECTS) {
       await age(held, 25 * HOUR_MS);
       await age(stopped, 25 * HOUR_MS);
       assert.equal(await stores.webhookOutbox.eraseDueSecrets(100), 2);
-      const rows = [await rowOf(held), await rowOf(stopped)];
-      assert.deepEqual([rows[0].status, rows[0].lease_holder, rows[0].fence], ['failed', null, 1]);
-      assert.deepEqual([rows[1].finished_at, rows[1].fence, rows[1].secret], [5, 0, null]);
+      const [freed, left] = [await rowOf(held), await rowOf(stopped)] as const;
+      assert.deepEqual([freed.status, freed.lease_holder, freed.fence], ['failed', null, 1]);
+      assert.deepEqual([left.finished_at, left.fence, left.secret], [5, 0, null]);
     });
 
     it('erases in bounded steps, and two sweepers at once do no harm', async () => {

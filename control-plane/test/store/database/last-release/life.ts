@@ -9,6 +9,9 @@ import type { Claim, NewJob } from '../../../../src/store/jobs/job-store.ts';
 import type { NotificationClaim } from '../../../../src/store/outbox/webhook-outbox-store.ts';
 import type { Stores } from '../../../../src/store/stores.ts';
 
+type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
+type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';
+
 /** What a life leaves behind, for whoever goes on with it. */
 export interface Legacy {
   readonly accountId: string;
@@ -17,7 +20,7 @@ export interface Legacy {
   readonly idempotencyKeyHash: string;
   readonly resultToken: string;
   /** Of each state, by what was done to it. */
-  readonly jobs: Readonly<Record<string, string>>;
+  readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
   readonly available: number;
 }
 
@@ -98,7 +101,7 @@ class Work {
   }
 
   /** Ids by what became of them. */
-  async leaveJobs(): Promise<Record<string, string>> {
+  async leaveJobs(): Promise<Legacy['jobs']> {
     const { jobs } = this.#stores;
     const accepted = await this.#submit('url');
     const fetching = (await this.#claim(await this.#submit('url'))).jobId;
@@ -126,7 +129,7 @@ class Work {
     };
   }
 
-  async #leaveFinalJobs(): Promise<Record<string, string>> {
+  async #leaveFinalJobs(): Promise<Record<FinalJob, string>> {
     const { jobs, webhookOutbox } = this.#stores;
     const told = await this.#succeeded(HOUR_MS);
     await webhookOutbox.claim(told, HOUR_MS);
@@ -153,7 +156,7 @@ class Work {
   }
 
   /** What callers, the dispatcher, the operator and the metrics read. */
-  async lookAround(ids: Readonly<Record<string, string>>): Promise<void> {
+  async lookAround(ids: Legacy['jobs']): Promise<void> {
     const { jobs, ledger, webhookOutbox } = this.#stores;
     await jobs.find(ids.running);
     await jobs.findForKey(ids.told, this.#apiKeyId);

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { CompiledQuery } from 'kysely';
+import { at } from '../../../../../test/support/at.ts';
 import type { DatabaseDialect } from '../../../../src/store/database/clock.ts';
 import type { Database } from '../../../../src/store/database/connect.ts';
 import type { Legacy } from './life.ts';
@@ -60,7 +61,7 @@ export function readSnapshot(dialect: DatabaseDialect): Snapshot {
   const stored = JSON.parse(readFileSync(fileOf(dialect), 'utf8')) as Stored;
   const steps = (phase: readonly StoredStep[]): Recorded[] =>
     phase.map(([text, parameters, rows]) => ({
-      sql: stored.texts[text],
+      sql: at(stored.texts, text),
       parameters: parameters.map(decoded),
       rows,
     }));
