@@ -1,6 +1,6 @@
 /**
  * An inference node as its peers see it: it admits within its places and the header's bound, works
- * through its images in order, and reports when something changes, at most every 50 ms, and every
+ * through its images in order, and reports when something changes, at most every 20 ms, and every
  * second, with an estimate made of what it has measured, not of what will be.
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
