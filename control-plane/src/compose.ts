@@ -94,7 +94,7 @@ export async function openControlPlane(
   const resources = await openResources(config, log);
   const { stores, secrets } = resources;
   for (const warning of config.warnings) log.warn(warning);
-  warnOfOpenDoors(config, log);
+  warnOfGuardExceptions(config, log);
   const parts = compose({
     ...resources,
     config,
@@ -111,7 +111,7 @@ export async function openControlPlane(
       resources.secretsKey,
       config.secretsKeyPrevious,
     );
-    await warnOfStrangeSecrets(stores, secrets, log);
+    await warnOfSecretsOfOtherKeys(stores, secrets, log);
     return await start(config, log, parts);
   } catch (error) {
     await drainControlPlane(parts.steps, { hurry: AbortSignal.abort(), log });
@@ -158,8 +158,8 @@ export async function openResources(config: Config, log: Logger): Promise<Resour
   }
 }
 
-/** The only ways round the outgoing guard, said by every start. */
-function warnOfOpenDoors(config: Config, log: Logger): void {
+/** Every start logs the exceptions of the outgoing guard. */
+function warnOfGuardExceptions(config: Config, log: Logger): void {
   const { allowPrivateAddresses, allowedNetworks, allowHttpCallbacks } = config;
   if (allowPrivateAddresses) {
     log.warn('MATTING_ALLOW_PRIVATE_ADDRESSES: URLs of callers may reach any address');
@@ -172,8 +172,8 @@ function warnOfOpenDoors(config: Config, log: Logger): void {
   }
 }
 
-/** Secrets of a key that this replica was not given: their notifications wait for one that was. */
-async function warnOfStrangeSecrets(stores: Stores, secrets: CallbackSecrets, log: Logger) {
+/** Notifications whose secrets were sealed with another key wait for a replica that has it. */
+async function warnOfSecretsOfOtherKeys(stores: Stores, secrets: CallbackSecrets, log: Logger) {
   const count = await stores.webhookOutbox.countSealedWithOthers(secrets.keyIds);
   if (count === 0) return;
   log.warn({ count }, 'notifications wait whose secrets neither key of this replica opens');
@@ -387,6 +387,7 @@ async function start(config: Config, log: Logger, parts: Parts): Promise<Control
 
 function portOf(server: Server): number {
   const address = server.address();
-  if (address === null || typeof address === 'string') throw new Error('it listens to no port');
+  if (address === null || typeof address === 'string')
+    throw new Error('the server listens to no port');
   return address.port;
 }

@@ -36,14 +36,14 @@ export interface Config {
   readonly storageUrl: string;
   /** 32 bytes; undefined (with SQLite only) means the one kept in the data directory. */
   readonly secretsKey: Buffer | undefined;
-  /** The key before it: what it sealed can still be opened. */
+  /** The previous key: what it sealed can still be opened. */
   readonly secretsKeyPrevious: Buffer | undefined;
   readonly registryHost: string;
   readonly registryPort: number;
   readonly metricsHost: string;
   readonly metricsPort: number;
   readonly nodeToken: string;
-  /** Of the registry, and of the channels to nodes. */
+  /** TLS of the registry, and of the channels to nodes. */
   readonly tls: TlsSettings;
   /** Undefined: the operator's interface is off. */
   readonly operatorKey: string | undefined;
@@ -56,7 +56,7 @@ export interface Config {
   readonly readsRequireIdempotencyKey: boolean;
   readonly fetchPorts: readonly number[];
   readonly allowPrivateAddresses: boolean;
-  /** Names of callers looked up at once by the system's resolver. */
+  /** Names of callers' URLs that the system's resolver resolves at once. */
   readonly systemLookupsMax: number;
   readonly allowHttpCallbacks: boolean;
   /** CIDR blocks that callers' URLs may reach though they are not public. */
@@ -68,7 +68,7 @@ export interface Config {
   readonly jobsInFlightMax: number;
   readonly queueMegapixelsMax: number;
   readonly logLevel: LogLevel;
-  /** What every start says in its log. */
+  /** Lines that every start logs. */
   readonly warnings: readonly string[];
 }
 
@@ -85,20 +85,20 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 /** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
 const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
-/** It moves every node and every job: longer than what a person would type. */
+/** It controls every node and every job: longer than what a person would type. */
 const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
 
-/** Of libuv's pool, unless told otherwise; it looks up names on half of them, rounded up. */
+/** Default threads of libuv's pool; at most half of them, rounded up, resolve names. */
 const THREADS_DEFAULT = 4;
-/** 32 look-ups for callers, two for the service's own: its database, its nodes. */
+/** For 32 look-ups for callers and two of the service's own: its database, its nodes. */
 const THREADS_FOR_LOOKUPS = 67;
 const OWN_LOOKUPS = 2;
 
 /**
- * Before the first file is read, which starts the pool: threads enough for names of callers where
- * the system's resolver is asked, which nothing can tell to give up. A number that stands in the
- * environment stays.
+ * Called before the first file is read, which starts the pool: sets enough threads for the names of
+ * callers where the system's resolver is used, whose look-ups cannot be cancelled. A number that the
+ * environment already has is kept.
  */
 export function growThreadPool(env: NodeJS.ProcessEnv = process.env): void {
   if (env.MATTING_ALLOW_PRIVATE_ADDRESSES !== 'true') return;
@@ -108,7 +108,7 @@ export function growThreadPool(env: NodeJS.ProcessEnv = process.env): void {
 function systemLookupsMax(env: Environment): number {
   const threads = Number.parseInt(env.UV_THREADPOOL_SIZE ?? '', 10) || THREADS_DEFAULT;
   const lookups = Math.ceil(threads / 2);
-  // Of few, all: an account gets one of two, so another finds one.
+  // At least two where there are two: an account gets one of them, so another finds one free.
   return Math.max(Math.min(2, lookups), lookups - OWN_LOOKUPS);
 }
 
@@ -295,13 +295,13 @@ function requireDistinctPorts(reader: EnvReader, config: Config): void {
   ] as const;
   for (const [variable, port] of named) {
     const other = ports.get(port);
-    // 0 is whatever the system has free, so two of them never meet.
+    // 0 is any free port, so two of them never conflict.
     if (other !== undefined && port !== 0) reader.problem(variable, `another port than ${other}`);
     ports.set(port, variable);
   }
 }
 
-/** What is open beyond this machine without protection of its own, and what is closed to others. */
+/** Listeners that others can reach without protection, and those that others cannot reach. */
 function warnOfHosts(reader: EnvReader, config: Config): string[] {
   const { host, registryHost, metricsHost, tls } = config;
   const warnings: string[] = [];
@@ -318,7 +318,7 @@ function warnOfHosts(reader: EnvReader, config: Config): string[] {
   if (!isLoopback(metricsHost)) {
     const operator = config.operatorKey === undefined ? '' : ', MATTING_OPERATOR_KEY can be read';
     warnings.push(
-      `MATTING_METRICS_HOST is ${metricsHost}: /metrics is open to whoever reaches it${operator}`,
+      `MATTING_METRICS_HOST is ${metricsHost}: /metrics is open to everyone who reaches it${operator}`,
     );
   }
   return warnings;

@@ -1,6 +1,6 @@
 /**
- * How a control plane ends, and what counts as being told to. No job is lost by it: what runs here
- * is finished, or given back for another replica, or for the next start.
+ * How a control plane ends, and what tells it to. No job is lost: what runs here is finished, or
+ * given back for another replica or for the next start.
  *
  * | step | does                                                    | at most                   |
  * |------|---------------------------------------------------------|---------------------------|
@@ -10,7 +10,7 @@
  * | 2    | claims nothing more, finishes the attempts that run,    | FINISH_MAX_MS, hurried 0, |
  * |      | gives back the rest                                     | and GIVE_BACK_MAX_MS      |
  * | 3    | hands over the waits that are left: 202 with the job    | at once                   |
- * | 4    | closes the public port: nobody new, then answers to     | CLOSE_MAX_MS;             |
+ * | 4    | closes the public port: no new callers, then answers to | CLOSE_MAX_MS;             |
  * |      | those on their way and under way, then connections      | hurried: HURRIED_MAX_MS   |
  * | 5    | begins no notification more, finishes those under way,  | DELIVER_MAX_MS or what is |
  * |      | gives back the rest                                     | left of DRAIN_MS_MAX,     |
@@ -23,15 +23,15 @@
  * supervisor that gives 150 s need not kill. What is not closed by then ends with the process, and
  * what could not be given back is taken over when its lease ends.
  *
- * Waits are handed over after the attempts, so that callers whose image is being cut out still get
- * it.
+ * Waits are handed over after the attempts, so that callers whose image is being processed still
+ * get it.
  *
  * | told by                                        | means                                   |
  * |------------------------------------------------|-----------------------------------------|
  * | SIGTERM, SIGINT                                | drain                                   |
  * | either again within a second of the last       | nothing: terminals and npm send it twice |
  * | either again later                             | hurry                                   |
- * | the parent's IPC channel closes                | hurry: nobody waits any more            |
+ * | the parent's IPC channel closes                | hurry: the parent is gone               |
  */
 import type { Logger } from 'pino';
 import { settledWithin } from '#program/settled-within.ts';
@@ -39,11 +39,11 @@ import { settledWithin } from '#program/settled-within.ts';
 export const FINISH_MAX_MS = 130_000;
 /** An attempt's 15 s, and time to write its end. */
 const DELIVER_MAX_MS = 18_000;
-/** For answers under way: result downloads among them, which can be begun again. */
+/** For answers under way; result downloads are among them, and can be started again. */
 const CLOSE_MAX_MS = 5000;
-/** To write down that jobs are free again. */
+/** Time to write that jobs are free again. */
 const GIVE_BACK_MAX_MS = 5000;
-/** The same of notifications, after callers have been answered. */
+/** The same for notifications, after callers have been answered. */
 const LET_GO_MAX_MS = 2000;
 const REST_MAX_MS = 6000;
 /** Enough for the short answers of the waits just handed over. */
@@ -52,7 +52,7 @@ const HURRIED_MAX_MS = 500;
 const REGISTRY_MAX_MS = 1000;
 /** What the steps after the deliveries, and giving these back, may take. */
 const AFTER_DELIVERIES_MS = LET_GO_MAX_MS + REGISTRY_MAX_MS + REST_MAX_MS;
-/** All of it. Deliveries get what the runs and the answers have left. */
+/** The whole drain. Deliveries get what the runs and the answers have left. */
 export const DRAIN_MS_MAX = FINISH_MAX_MS + GIVE_BACK_MAX_MS + CLOSE_MAX_MS + AFTER_DELIVERIES_MS;
 
 export interface DrainSteps {
@@ -126,7 +126,7 @@ interface Finishing {
   readonly work: (limitMs: number) => Promise<void>;
   readonly giveBack: () => void;
   readonly limitMs: number;
-  /** From the limit, or from being hurried, until it is left alone. */
+  /** From the limit, or from being hurried, until it is abandoned. */
   readonly giveBackMaxMs: number;
 }
 
@@ -138,7 +138,7 @@ async function finish({ hurry, log }: DrainOptions, finishing: Finishing): Promi
   const finished = work(limitMs).catch((err: unknown) => {
     log.error({ err }, `finishing ${name} failed`);
   });
-  // Until they must be given back, and as long as that may take.
+  // First until they must be given back, then as long as giving back may take.
   const inTime = await settledWithin(finished, limitMs, hurry);
   if (!inTime && !(await settledWithin(finished, giveBackMaxMs))) {
     log.warn(`${name} are left to the end of their leases: they could not be given back`);

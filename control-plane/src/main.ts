@@ -14,7 +14,7 @@ import { SignalGate } from '#program/signal-gate.ts';
 import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
 import { type Config, growThreadPool, loadConfig } from './config.ts';
 
-/** After the last word: what is still open then is not waited for. */
+/** Longest wait for the log to be written before the process ends. */
 const LOG_FLUSH_MAX_MS = 1000;
 /** Lines are written together: a write for each costs 7 % of the time it takes to read a job. */
 const LOG_BATCH_BYTES = 4096;
@@ -50,7 +50,7 @@ function exit(code: number): void {
 }
 
 async function drain(): Promise<void> {
-  // Told to end while it comes up: it comes up first, which is short, and then ends in order.
+  // Told to end while it starts: it finishes starting, which is short, and then ends in order.
   const opened = await opening?.catch(() => undefined);
   await opened?.drain(hurry.signal);
 }
@@ -65,7 +65,7 @@ function end(code: number): void {
   );
 }
 
-/** One line on stderr for the person or supervisor that started it, the whole story in the log. */
+/** One line on stderr for the person or supervisor that started it, the whole error in the log. */
 function fail(error: unknown): void {
   log.fatal({ err: error }, 'the control plane ends');
   process.stderr.write(`control plane: ${error instanceof Error ? error.message : error}\n`);
@@ -86,13 +86,13 @@ process.on('disconnect', () => {
   hurry.abort();
   end(0);
 });
-// State after an unknown error is unknown: end, and let the supervisor start anew. Leases see to it
-// that no job is lost.
+// After an unknown error the state is unknown: the process ends, and its supervisor starts it
+// again. No job is lost, since leases run out.
 process.on('uncaughtException', fail);
 process.on('unhandledRejection', fail);
 
 opening = openControlPlane(config, log, replicaId);
 opening.catch((error: unknown) => {
-  // One told to end while it starts has not failed.
+  // A process that is told to end while it starts has not failed.
   if (ending === undefined) fail(error);
 });

@@ -1,4 +1,4 @@
-/** What is read when somebody scrapes: what metrics.ts counts stands beside it. */
+/** Metrics that are read at each scrape; metrics.ts has those that are counted. */
 import { Gauge, type Registry } from 'prom-client';
 import { settledWithin } from '#program/settled-within.ts';
 import type { FleetCounts } from './nodes/fleet.ts';
@@ -6,27 +6,27 @@ import { READINESS_CAUSES, type Readiness } from './services/readiness.ts';
 import { WALK_INTERVAL_MS } from './services/sweeping/orphan-walk.ts';
 import type { SweepBacklog } from './store/cluster/sweep-store.ts';
 
-/** Two scrapes close together are answered by one look. */
+/** Two scrapes within this time share one reading. */
 const CACHE_MS = 1000;
-/** Scrapers give up after 10 s, and then know nothing, when they should know most. */
+/** Scrapers give up after 10 s and then get nothing, just when it matters most. */
 const READ_MS_MAX = 2000;
 
 export interface MetricSources {
-  /** Of this program. */
+  /** Version of this program. */
   readonly version: string;
   readonly readiness: () => Promise<Readiness>;
   readonly fleet: () => FleetCounts;
   readonly running: () => number;
-  /** Of image_url, from here. */
+  /** Downloads of image_url under way here. */
   readonly downloading: () => number;
   readonly uploads: () => { readonly open: number; readonly waiting: number };
   /** Requests that wait for their account's turn at the database. */
   readonly databaseWaiting: () => number;
-  /** To the public port. */
+  /** Open connections to the public port. */
   readonly connections: () => number;
-  /** To the registry port, by whether they have shown the node token. */
+  /** Open connections to the registry port, by whether they have shown the node token. */
   readonly registryConnections: () => { readonly known: number; readonly strangers: number };
-  /** Answers with a result under way. */
+  /** Results being sent. */
   readonly resultReaders: () => number;
   readonly storageFreeBytes: () => Promise<number>;
   readonly queueMegapixelsMax: number;
@@ -37,7 +37,7 @@ export interface MetricSources {
   }>;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
-  /** Those that went through the whole ledger, the last of each kind. */
+  /** The last audit of each kind that read the whole ledger. */
   readonly ledgerAudits: () => Promise<
     readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
   >;
@@ -53,7 +53,7 @@ type Define = (
   labelNames?: readonly string[],
 ) => void;
 
-/** `onFailure` hears of what could not be read, and what it was; the rest of the page comes. */
+/** `onFailure` is called with what could not be read; the rest of the page is still served. */
 export function registerGauges(
   registry: Registry,
   sources: MetricSources,
@@ -66,7 +66,7 @@ export function registerGauges(
       labelNames: [...labelNames],
       registers: [registry],
       async collect() {
-        // What cannot be told is missing from the page, rather than there as it was.
+        // A value that cannot be read is left out, rather than shown as it was before.
         if (labelNames.length === 0) this.remove();
         else this.reset();
         await read((value, labels = {}) => this.set(labels, value));
@@ -109,7 +109,7 @@ function defineProcess(
   define('matting_control_uploads_waiting', 'Images that wait to be received', show =>
     show(sources.uploads().waiting),
   );
-  const free = looked(sources.storageFreeBytes, error => onFailure('the storage', error));
+  const free = shared(sources.storageFreeBytes, error => onFailure('the storage', error));
   define('matting_control_storage_free_bytes', 'What the storage still takes', show => free(show));
 }
 
@@ -145,7 +145,7 @@ function defineQueue(
   { queued, queueMegapixelsMax }: MetricSources,
   onFailure: (error: unknown) => void,
 ): void {
-  const read = looked(queued, onFailure);
+  const read = shared(queued, onFailure);
   define('matting_control_queue_jobs', 'Open jobs that wait for a node', show =>
     read(queue => show(queue.jobs)),
   );
@@ -170,7 +170,7 @@ function defineWebhooks(
   define('matting_control_webhooks_in_flight', 'Notifications under way from here', show =>
     show(webhooksInFlight()),
   );
-  const read = looked(webhooksDue, onFailure);
+  const read = shared(webhooksDue, onFailure);
   define('matting_control_webhooks_due', 'Notifications whose time has come', show =>
     read(({ count }) => show(count)),
   );
@@ -184,7 +184,7 @@ function defineLedger(
   { ledgerAudits }: MetricSources,
   onFailure: (error: unknown) => void,
 ): void {
-  const read = looked(ledgerAudits, onFailure);
+  const read = shared(ledgerAudits, onFailure);
   const age = (show: Show) =>
     read(audits => {
       for (const { kind, ageMs } of audits) show(ageMs / 1000, { kind });
@@ -206,7 +206,7 @@ function defineSweep(
   { sweepBacklog }: MetricSources,
   onFailure: (error: unknown) => void,
 ): void {
-  const read = looked(sweepBacklog, onFailure);
+  const read = shared(sweepBacklog, onFailure);
   define(
     'matting_control_sweep_overdue_seconds',
     'Since when the oldest of what is to be cleared away is due',
@@ -222,43 +222,43 @@ function defineSweep(
 }
 
 /**
- * One look for all that is shown of it; no second one while the first hangs, and none that a scrape
- * waits long for.
+ * One reading for all gauges that show it. No second one begins while the first hangs, and a scrape
+ * waits at most READ_MS_MAX for it.
  */
-function looked<T>(
+function shared<T>(
   ask: () => Promise<T>,
   onFailure: (error: unknown) => void,
 ): (show: (answer: T) => void) => Promise<void> {
-  let look: Look<T> | undefined;
+  let reading: Reading<T> | undefined;
   return async show => {
-    if (look === undefined || performance.now() >= look.standsUntilMs) {
-      look = begin(ask, onFailure);
+    if (reading === undefined || performance.now() >= reading.validUntilMs) {
+      reading = begin(ask, onFailure);
     }
     let answer: T | undefined;
-    const told = look.answer.then(found => {
+    const answered = reading.answer.then(found => {
       answer = found;
     });
-    await settledWithin(told, READ_MS_MAX);
+    await settledWithin(answered, READ_MS_MAX);
     if (answer !== undefined) show(answer);
   };
 }
 
-interface Look<T> {
+interface Reading<T> {
   /** Undefined: it could not be read. */
   readonly answer: Promise<T | undefined>;
   /** Infinite until it has ended. */
-  standsUntilMs: number;
+  validUntilMs: number;
 }
 
-function begin<T>(ask: () => Promise<T>, onFailure: (error: unknown) => void): Look<T> {
+function begin<T>(ask: () => Promise<T>, onFailure: (error: unknown) => void): Reading<T> {
   const answer = ask().catch((error: unknown) => {
     onFailure(error);
     return undefined;
   });
-  const look: Look<T> = { answer, standsUntilMs: Number.POSITIVE_INFINITY };
+  const reading: Reading<T> = { answer, validUntilMs: Number.POSITIVE_INFINITY };
   const beganMs = performance.now();
   void answer.then(() => {
-    look.standsUntilMs = beganMs + CACHE_MS;
+    reading.validUntilMs = beganMs + CACHE_MS;
   });
-  return look;
+  return reading;
 }

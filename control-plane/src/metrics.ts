@@ -1,6 +1,6 @@
 /**
- * What this control plane counts as it happens; metric-gauges.ts has what is read at a scrape.
- * http/operator-app.ts shows both, never on the public port. Base units, no identifiers as labels.
+ * Metrics that are counted as things happen; metric-gauges.ts has those that are read at a scrape.
+ * http/operator-app.ts serves both, never on the public port. Base units, no identifiers as labels.
  * docs/operations.md explains each name.
  */
 import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client';
@@ -19,10 +19,10 @@ import type {
 /** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
 const WAIT_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120, 600, 3600];
-/** From at once to the last attempt. */
+/** From no delay to the last attempt. */
 const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600, 36_000];
 const HTTP_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
-/** How fine the event loop's lag is seen; the default of 10 ms costs 0.5 % of a core for nothing. */
+/** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
 const EVENT_LOOP_PRECISION_MS = 100;
 
 /** Methods that are counted by their name; anything else a client makes up is one label. */
@@ -71,7 +71,7 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
   );
   readonly #leasesLost = this.#counter(
     'matting_control_leases_lost_total',
-    'Jobs that somebody else took over while they were worked on here',
+    'Jobs that another replica took over while they were worked on here',
     [],
   );
   readonly #takeovers = this.#counter(

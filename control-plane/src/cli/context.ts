@@ -1,4 +1,4 @@
-/** What every command has: the database, opened when it is needed, and a place to print. */
+/** What every command uses: the database, opened when it is needed, and an output. */
 import { type Environment, loadDatabaseConfig } from '../config.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
 import { openStores, type Stores } from '../store/stores.ts';
@@ -14,7 +14,7 @@ export class CommandError extends Error {
 export interface CliOutput {
   out(text: string): void;
   err(text: string): void;
-  /** Resolves when the person had enough; asked by commands that would go on for ever. */
+  /** Resolves when the operator interrupts; for commands that run until then. */
   interrupted?(): Promise<void>;
 }
 
@@ -36,7 +36,7 @@ export class CliContext {
     this.#output.err(`matting: ${text}\n`);
   }
 
-  /** For a command that runs until it is told to end. */
+  /** For a command that runs until it is interrupted. */
   async untilInterrupted(): Promise<void> {
     await this.#output.interrupted?.();
   }
@@ -49,8 +49,8 @@ export class CliContext {
 
   /**
    * Opens the stores for `work` and closes them. A SQLite file is one machine's own and is brought
-   * up to date on the way; a server may be shared with replicas of another version, so there
-   * `migrate` is a decision of its own, and only commands that set up ('run') take it.
+   * up to date here; a server may be shared with replicas of another version, so there the operator
+   * runs `migrate`, and only commands that set up ('run') do so too.
    */
   async withStores<T>(
     work: (stores: Stores) => Promise<T>,
@@ -82,7 +82,7 @@ export class CliContext {
     }
   }
 
-  /** Warnings are for the operator too; what went well is not worth a line. */
+  /** Warnings go to the operator; success prints nothing. */
   get #log(): StoreLog {
     const warn = (_: unknown, message?: string) => {
       if (message !== undefined) this.warn(message);

@@ -14,7 +14,7 @@ interface CheckOptions extends JsonOption {
   readonly renewCheckpoints?: boolean;
 }
 
-/** Between two lines about a check that takes long. */
+/** Time between two progress lines of a check. */
 const PROGRESS_INTERVAL_MS = 5_000;
 
 interface EntryOptions extends JsonOption {
@@ -53,7 +53,7 @@ export function addCreditCommands(program: Command, context: CliContext): void {
       '--full',
       'read the whole ledger, as if no check had been before; goes on if interrupted',
     )
-    .option('--renew-checkpoints', 'with --full: replace those that are wrong, and tell of them')
+    .option('--renew-checkpoints', 'with --full: replace those that are wrong, and report them')
     .option('--json', 'print JSON')
     .action((account: string | undefined, options: CheckOptions) =>
       check(context, account, options),
@@ -156,7 +156,7 @@ async function check(
   if (problemCount > 0) throw new CommandError(`${problemCount} problems in the ledger`);
 }
 
-/** A line now and then; a check that is done before the first prints none. */
+/** Progress lines; a check that ends before the first prints none. */
 function progressLines(context: CliContext) {
   let nextAtMs = performance.now() + PROGRESS_INTERVAL_MS;
   return ({ accounts, entries, jobs }: { accounts: number; entries: number; jobs: number }) => {

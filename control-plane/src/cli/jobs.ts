@@ -1,4 +1,4 @@
-/** `jobs list|show|retry`, whoever owns them. */
+/** `jobs list|show|retry`, for the jobs of all accounts. */
 import type { Command } from 'commander';
 import { InvalidArgumentError, Option } from 'commander';
 import {
@@ -26,7 +26,7 @@ interface ListOptions extends JsonOption {
 }
 
 export function addJobCommands(program: Command, context: CliContext): void {
-  const jobs = program.command('jobs').description('look at jobs, and have one claimed anew');
+  const jobs = program.command('jobs').description('list jobs, show one, have one claimed again');
   jobs
     .command('list')
     .description('list open jobs in the order of the queue, or those that ended lately')
@@ -84,7 +84,7 @@ async function retryJob(context: CliContext, id: string, options: JsonOption) {
   context.report(options.json, retried, () => [
     retried.lease_ended
       ? `the lease of ${retried.holder} is ended: the next control plane with room takes the job`
-      : 'nobody holds the job: it waits for a node with room',
+      : 'no replica holds the job: it waits for a node with room',
   ]);
 }
 

@@ -1,6 +1,5 @@
 /**
- * `keys create|revoke|list`. The key itself is printed once, by create, and can be read nowhere
- * else.
+ * `keys create|revoke|list`. The key itself is printed once, by create, and is stored nowhere.
  */
 import type { Command } from 'commander';
 import type { ApiKey } from '../store/accounts/api-key-store.ts';
@@ -54,7 +53,7 @@ async function createKey(
 async function revokeKey(context: CliContext, typed: string, options: JsonOption) {
   const id = apiKeyIdOf(typed);
   const key = await context.withStores(stores => stores.apiKeys.revoke(id));
-  // Not what was typed: it may be a whole key.
+  // Does not repeat the argument: it may be a whole key.
   if (key === undefined) throw new CommandError('there is no such key');
   context.report(options.json, keyJson(key), () => [
     `key ${key.prefix} is revoked since ${instant(key.revokedAtMs)}`,

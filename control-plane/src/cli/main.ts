@@ -3,7 +3,7 @@ import { runCommand } from './program.ts';
 
 const enough = Promise.withResolvers<void>();
 
-// Who reads no further, as `head` does, has had enough: what was begun is ended in order, unseen.
+// A reader that stops reading, as `head` does: the command ends in order, without output.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
   enough.resolve();

@@ -45,10 +45,10 @@ async function setDraining(
   options: JsonOption,
 ) {
   const draining = command === 'drain';
-  const told = await context.withStores(stores =>
+  const changed = await context.withStores(stores =>
     new OperateNodes(stores).setDraining(nodeId, draining),
   );
-  context.report(options.json, told, () => [
-    `node ${nodeId} is told to ${command} with its next heartbeat`,
+  context.report(options.json, changed, () => [
+    `node ${nodeId} will ${command} with its next heartbeat`,
   ]);
 }

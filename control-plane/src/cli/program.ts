@@ -15,7 +15,7 @@ import { addKeyCommands } from './keys.ts';
 import { addNodeCommands } from './nodes.ts';
 import { addWebhookCommands } from './webhooks.ts';
 
-/** The command could not be done. */
+/** The command failed. */
 const FAILED_EXIT_CODE = 1;
 /** The command could not be understood: EX_USAGE of sysexits.h. */
 const USAGE_EXIT_CODE = 64;
@@ -24,7 +24,7 @@ const USAGE_EXIT_CODE = 64;
  * Runs one command.
  * @param args what follows the program's name.
  * @param environment undefined: the process's own.
- * @returns the exit code; whatever went wrong has been said on `err`.
+ * @returns the exit code; errors have been printed on `err`.
  */
 export async function runCommand(
   args: readonly string[],
@@ -47,14 +47,14 @@ export async function runCommand(
   }
 }
 
-/** Undefined: a fault of the program, of which the stack is the best that can be said. */
+/** Undefined: a bug of the program; its stack is printed. */
 function expectedExitCode(error: unknown): number | undefined {
   if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
   const known = [CommandError, DatabaseOpenError, SchemaError, ContractError];
   return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
 }
 
-/** What the database or the system said, too: of an outage it is the part that helps. */
+/** The message, with that of the database or the system: in an outage that is the useful part. */
 function reasonOf(error: Error): string {
   const { message, cause } = error;
   const said = error instanceof ContractError && cause instanceof Error ? cause.message : '';

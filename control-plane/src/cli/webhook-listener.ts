@@ -1,4 +1,4 @@
-/** A receiver on loopback for developers: takes every delivery and says what to think of it. */
+/** A receiver on loopback for developers: takes every delivery and checks its signature. */
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { signingKeyOf } from '../secrets/callback-secret.ts';
@@ -6,14 +6,14 @@ import { wrongWithSignature } from '../services/notification/signature.ts';
 
 /** A notification has about a kilobyte. */
 const BODY_BYTES_MAX = 1_048_576;
-/** Jobs remembered to tell repeats; the oldest is forgotten first. */
+/** Jobs remembered to recognise repeats; the oldest is dropped first. */
 const JOBS_REMEMBERED_MAX = 10_000;
 
 export interface ListenerOptions {
-  /** 0: one that is free. */
+  /** 0: any free port. */
   readonly port: number;
   readonly secret: string;
-  /** What a delivery that is believed is answered with; any other gets 401. */
+  /** Answer to a delivery whose signature is valid; any other gets 401. */
   readonly status: number;
 }
 
@@ -22,11 +22,11 @@ export interface ReceivedDelivery {
   /** Undefined where the body names none. */
   readonly jobId: string | undefined;
   readonly type: string | undefined;
-  /** Why it must not be believed. */
+  /** Why its signature is not valid. */
   readonly wrong: string | undefined;
-  /** This job's was believed before. */
+  /** A valid delivery for this job came before. */
   readonly repeat: boolean;
-  /** What it was answered with. */
+  /** Status of the answer. */
   readonly status: number;
   readonly body: string;
 }
@@ -56,7 +56,7 @@ export async function openWebhookListener(
         const delivery = { atMs, jobId, type, wrong, repeat, status: answered };
         onDelivery({ ...delivery, body: body.toString('utf8') });
       },
-      // A sender that broke off, or sends without end, has nothing to be told.
+      // The sender broke off, or its body is too large: it gets no answer.
       () => response.destroy(),
     );
   });

@@ -1,6 +1,6 @@
 /**
  * `webhooks list`, `retry`, `listen`: notifications as the operator may see them (of their URL only
- * the receiver), and a receiver for whoever develops one.
+ * the receiver), and a receiver for developers.
  */
 import { randomBytes } from 'node:crypto';
 import { type Command, InvalidArgumentError, Option } from 'commander';
@@ -30,7 +30,9 @@ interface ListenOptions {
 }
 
 export function addWebhookCommands(program: Command, context: CliContext): void {
-  const webhooks = program.command('webhooks').description('look at notifications, send again');
+  const webhooks = program
+    .command('webhooks')
+    .description('list notifications, send one again, receive them');
   webhooks
     .command('list')
     .description('list notifications, the newest first')
@@ -126,14 +128,14 @@ async function retry(context: CliContext, job: string, options: { json?: boolean
 const WHY_NOT = {
   'no-job': 'there is no such job',
   'no-callback': 'its submission asked for no notification',
-  open: 'it has not ended, so there is nothing to tell yet',
+  open: 'it has not ended, so there is no notification yet',
   delivered: 'it was delivered, and its secret and its body were erased with that',
   'secret-erased':
     'its secret and its body are erased (the receiver answered 410, or 24 hours have passed since ' +
     'the job’s end), so there is nothing to send and nothing to sign it with',
 } as const;
 
-/** Until the process is told to end. */
+/** Runs until it is interrupted. */
 async function listen(context: CliContext, options: ListenOptions): Promise<void> {
   const { port, status, json } = options;
   const secret = options.secret ?? `whsec_${randomBytes(32).toString('base64')}`;

@@ -1,7 +1,7 @@
 /**
  * The HTTP application of the operator's port: /metrics for a scraper, without a key, and /operator
- * behind the operator key. It never shares a port with callers, so that no path of it can be
- * reached through what is put before the public one.
+ * behind the operator key. It never shares a port with callers, so that a proxy in front of the
+ * public port cannot expose any of its paths.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
@@ -18,7 +18,7 @@ import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
 import { requireOperatorKey } from './checks/operator-key.ts';
 import { finishUnreadBody } from './connections/unread-body.ts';
 import { requestIdOf } from './headers/request-id.ts';
-import { type NodeDoorOptions, registerNodeDoor } from './routes/node-door.ts';
+import { type NodeProxyOptions, registerNodeProxy } from './routes/node-proxy.ts';
 import { type OperatorServices, registerOperatorRoutes } from './routes/operator-routes.ts';
 
 /** Scrapers and people. */
@@ -38,8 +38,8 @@ export interface OperatorAppOptions {
   readonly operatorKey: string | undefined;
   readonly metrics: { readonly contentType: string; metrics(): Promise<string> };
   readonly logger?: FastifyBaseLogger | undefined;
-  /** The bounds of the door to the nodes, where a test wants others. */
-  readonly door?: Pick<NodeDoorOptions, 'silenceMsMax' | 'answerMsMax'>;
+  /** Other bounds of the proxy to the nodes, for tests. */
+  readonly nodeProxy?: Pick<NodeProxyOptions, 'silenceMsMax' | 'answerMsMax'>;
 }
 
 export function buildOperatorApp(
@@ -78,7 +78,7 @@ export function buildOperatorApp(
     operator.addHook('onRequest', requireOperatorKey(options.operatorKey));
     registerOperatorRoutes(operator, services);
     const httpAddressOf = (nodeId: string) => services.operateNodes.requireHttpAddress(nodeId);
-    await registerNodeDoor(operator, { httpAddressOf, ...options.door });
+    await registerNodeProxy(operator, { httpAddressOf, ...options.nodeProxy });
   });
   return app;
 }

@@ -1,6 +1,6 @@
 /**
  * The HTTP application: every route, hook and limit of the public port, in the order they apply. It
- * listens to nothing and owns nothing: main opens and closes what it is given.
+ * does not listen by itself and owns none of the services it is given.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { boundPipelining } from '#program/ports/pipelining.ts';
@@ -62,7 +62,7 @@ export interface AppOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
   readonly readsRequireIdempotencyKey: boolean;
-  /** Of this program, for the OpenAPI document. */
+  /** Version of this program, for the OpenAPI document. */
   readonly version: string;
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
@@ -81,7 +81,7 @@ export interface App {
   readonly connections: { readonly open: number };
 }
 
-/** To be closed by `close`, after which nobody is let in and callers inside are answered. */
+/** Closed by `app.close`: no new connection is accepted, callers already connected are answered. */
 export function buildApp(services: AppServices, options: AppOptions): App {
   const app = createServer(options);
   deferContinue(app.server);
@@ -111,7 +111,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   });
   app.addHook('onSend', finishUnreadBody);
   app.addHook('onSend', (_request, reply, payload, done) => {
-    // The caller's next request is for another replica, and on this connection it would come here.
+    // The caller's next request must go to another replica, not to this one on this connection.
     if (services.readiness.draining) reply.header('connection', 'close');
     done(null, payload);
   });
@@ -122,7 +122,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
     done(null, payload);
   });
   app.setErrorHandler(createErrorHandler(options.baseUrl));
-  // Reached by no request: the hook above refuses first. It stands for the framework's own answer.
+  // No request reaches it, since the hook above refuses first: it replaces the framework's answer.
   app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 
   const checks = createHeaderChecks(services, connections, options);

@@ -1,20 +1,20 @@
 /**
- * Secrets at rest: AES-256-GCM under one key, each bound to what it belongs to, so that a
- * ciphertext copied into another row opens nowhere. Layout: nonce (12 bytes), tag (16), ciphertext.
+ * Secrets at rest: AES-256-GCM under one key, each bound to its owner, so that a ciphertext copied
+ * into another row cannot be opened. Layout: nonce (12 bytes), tag (16), ciphertext.
  * It knows neither rows nor what the secrets are for.
  */
 import { createCipheriv, createDecipheriv, hash, randomBytes } from 'node:crypto';
 
 const CIPHER = 'aes-256-gcm';
-/** Random ones of this length stay apart for about 2^32 secrets under one key. */
+/** Random nonces of this length stay distinct for about 2^32 secrets under one key. */
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** Hexadecimal digits: which key it was, nothing of the key. */
+/** Hexadecimal digits: they identify the key and reveal nothing of it. */
 const KEY_ID_LENGTH = 16;
 
 export class SecretBox {
   readonly #key: Uint8Array;
-  /** Stored beside what is sealed: it tells later which of several keys opens it. */
+  /** Stored beside each sealed secret: it tells which of several keys opens it. */
   readonly keyId: string;
 
   /** @param key 32 bytes */
@@ -23,7 +23,7 @@ export class SecretBox {
     this.keyId = hash('sha256', key, 'hex').slice(0, KEY_ID_LENGTH);
   }
 
-  /** @param boundTo what it belongs to; to be given again to open it */
+  /** @param boundTo what the secret belongs to; `open` needs the same text */
   seal(secret: Uint8Array, boundTo: string): Buffer {
     const nonce = randomBytes(NONCE_BYTES);
     const cipher = createCipheriv(CIPHER, this.#key, nonce, { authTagLength: TAG_BYTES });

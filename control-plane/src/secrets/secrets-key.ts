@@ -1,8 +1,8 @@
 /**
  * The key that encrypts what must be stored and read back (callback secrets): 32 bytes, from the
  * configuration, or, with SQLite, kept beside the database in a file only its owner can read.
- * Losing it loses those secrets and nothing else. A canary row keeps out a replica with another
- * key, which would store secrets that the others cannot open.
+ * Losing it loses those secrets and nothing else. A replica with another key would store secrets
+ * that the others cannot open: a canary row keeps it from starting.
  */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { link, open, readFile, unlink } from 'node:fs/promises';

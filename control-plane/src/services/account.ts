@@ -1,6 +1,4 @@
-/**
- * Who a caller is and what the account has: the use cases behind authentication and /v1/account.
- */
+/** The use cases behind /v1/account. */
 import { PRICE_LISTS, type PriceList } from '../domain/credit-packages.ts';
 import type { ApiKeyOwner, ApiKeyStore } from '../store/accounts/api-key-store.ts';
 import type { LedgerStore } from '../store/ledger/ledger-store.ts';

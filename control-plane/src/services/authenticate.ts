@@ -1,6 +1,6 @@
 /**
- * Who shows an API key, at a bounded cost: requests with one key wait for one reading of its row
- * together, and keys that were good before are read in the turns of their account.
+ * Authentication at a bounded cost: requests with the same key share one read of its row, and keys
+ * that were valid before are read in the turns of their account.
  */
 import {
   API_KEY_MEMORY_MS,
@@ -13,7 +13,7 @@ type Authentication = Awaited<ReturnType<ApiKeyStore['authenticate']>>;
 
 interface Reading {
   readonly answer: Promise<Authentication>;
-  /** Of performance.now(); undefined while it waits for its turn. */
+  /** By performance.now(); undefined while it waits for its turn. */
   readonly beganAtMs: () => number | undefined;
 }
 
@@ -60,7 +60,7 @@ export class Authenticate {
   }
 }
 
-/** What a reading found is trusted no longer than what is remembered, were its answer to hang. */
+/** An answer that hangs is shared no longer than a remembered key is trusted. */
 function mayJoin(reading: Reading): boolean {
   const beganAtMs = reading.beganAtMs();
   return beganAtMs === undefined || performance.now() - beganAtMs < API_KEY_MEMORY_MS;

@@ -1,7 +1,6 @@
 /**
- * How often an account may ask this replica: the quota of domain/rate-quota.ts, spent here, leased
- * from the store in blocks. No statement is issued for a request but the one that finds its block
- * spent.
+ * Rate limits of accounts: the quota of domain/rate-quota.ts, leased from the store in blocks and
+ * spent here. Only the request that finds its block spent issues a statement.
  *
  * A share is an account's part of the current window at this replica:
  *
@@ -21,28 +20,28 @@ import {
 import type { RateQuotaStore } from '../store/accounts/rate-quota-store.ts';
 
 /**
- * Accounts and kinds counted in one window; the oldest is forgotten, and with it at most one block.
+ * Shares kept in one window; beyond it the oldest is dropped, and with it at most one block.
  */
 const SHARES_MAX = 100_000;
 
-/** Where an account stands after a request. */
+/** The quota of an account after a request. */
 export interface RateState {
   readonly allowed: boolean;
-  /** Of a window. */
+  /** Requests in a window. */
   readonly limit: number;
   readonly windowS: number;
   /** As far as this replica knows. */
   readonly remaining: number;
-  /** Until the window's end: at least 1, at most the window. */
+  /** Seconds until the window's end: at least 1, at most the window. */
   readonly resetS: number;
 }
 
 interface Share {
-  /** Requests that may be answered without asking. */
+  /** Requests that may be answered without a statement. */
   left: number;
-  /** Not in the store yet. */
+  /** Requests granted in advance, not in the store yet. */
   advance: number;
-  /** Of all replicas, as of the last lease. */
+  /** Leased by all replicas, as of the last lease. */
   leased: number;
   exhausted: boolean;
   leasing: Promise<void> | undefined;
@@ -135,7 +134,7 @@ export class RateLimits {
     const ask = { limit, block: quotaBlockOf(limit), advance, windowStartMs };
     const lease = await this.#quotas.lease(accountId, kind, ask);
     if (lease.windowStartMs !== windowStartMs) {
-      // It ended while we asked, or the database's clock was set: look at the clock again.
+      // The window ended meanwhile, or the database's clock was set: read the clock again.
       window.endsAtMs = 0;
       return;
     }
@@ -145,11 +144,11 @@ export class RateLimits {
     share.exhausted = lease.granted === 0;
   }
 
-  /** Shares live as long as their window does by the database's clock, whatever ours says. */
+  /** Shares last as long as their window by the database's clock, not by ours. */
   async #learnWindow(): Promise<void> {
     const nowMs = await this.#quotas.nowMs();
     const startMs = quotaWindowStartMs(nowMs);
-    // Its end is seen late rather than early, by the time the answer took: a lease tells then.
+    // Late by the time the answer took, never early: a lease then shows that the window has ended.
     const endsAtMs = performance.now() + startMs + RATE_WINDOW_MS - nowMs;
     if (this.#window?.startMs === startMs) this.#window.endsAtMs = endsAtMs;
     else this.#window = { startMs, endsAtMs, shares: new Map() };

@@ -1,12 +1,12 @@
 /**
  * Whether this control plane can take work: what /readyz answers. Losing the nodes later does not
- * make it unready, since a restart of this process would not bring them back; new submissions are
- * then the acceptance gate's matter.
+ * make it unready, since a restart of this process would not bring them back; the acceptance gate
+ * then refuses new submissions.
  */
 
-/** How long an answer stands: probes from many sides cost one look. */
+/** How long an answer is reused: many probes cost one check. */
 const READINESS_CACHE_MS = 1000;
-/** A dependency that has not answered by then counts as not answering. */
+/** A dependency that has not answered by then counts as down. */
 const CHECK_TIMEOUT_MS = 2000;
 
 export const READINESS_CAUSES = ['draining', 'database', 'storage', 'no-node-yet'] as const;
@@ -26,7 +26,7 @@ export interface ReadinessDependencies {
   readonly now?: () => number;
 }
 
-/** A failed check's cause is handed to `onFailure` for the log; probes see its name only. */
+/** `onFailure` gets a failed check's error for the log; probes see the cause's name only. */
 export class ReadinessService {
   readonly #dependencies: ReadinessDependencies;
   readonly #onFailure: (cause: ReadinessCause, error: unknown) => void;
@@ -50,7 +50,7 @@ export class ReadinessService {
     return causes.length === 0 ? { ready: true } : { ready: false, causes };
   }
 
-  /** From now on not ready: this process is going away. */
+  /** From now on not ready: this process is shutting down. */
   startDraining(): void {
     this.#draining = true;
   }
@@ -62,12 +62,12 @@ export class ReadinessService {
   #checkDependencies(): Promise<ReadinessCause[]> {
     const now = this.#now();
     if (this.#checked === undefined || now - this.#checked.atMs >= READINESS_CACHE_MS) {
-      this.#checked = { atMs: now, causes: this.#lookNow() };
+      this.#checked = { atMs: now, causes: this.#checkNow() };
     }
     return this.#checked.causes;
   }
 
-  async #lookNow(): Promise<ReadinessCause[]> {
+  async #checkNow(): Promise<ReadinessCause[]> {
     const checks = [
       this.#one('database', this.#dependencies.checkDatabase),
       this.#one('storage', this.#dependencies.checkStorage),

@@ -6,7 +6,7 @@ import { ContractError } from '#contract/errors.ts';
 import { type ByteReader, type ImageHeader, readImageHeader } from '#contract/image-header.ts';
 import { IMAGE_BYTES_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
 
-/** The error of a file over the bound, for those who notice while it still comes in. */
+/** The error for a file over the bound, also for readers who notice while it arrives. */
 export function imageTooLarge(): ContractError {
   return new ContractError('IMAGE_TOO_LARGE', `the image is larger than ${IMAGE_BYTES_MAX} bytes`);
 }

@@ -25,10 +25,10 @@ const COMMA = 0x2c;
 const INVALID = 0x40;
 const SPACE = 0x41;
 const PAD = 0x42;
-/** Set in a table entry of anything that is no character of the alphabet. */
+/** Table entry of a byte that is not in the alphabet. */
 const NOT_A_DIGIT = 1 << 24;
 
-/** Of each byte: its 6-bit value, or one of INVALID, SPACE, PAD. */
+/** For each byte its 6-bit value, or INVALID, SPACE or PAD. */
 const VALUES = new Uint8Array(256).fill(INVALID);
 for (let value = 0; value < ALPHABET.length; value += 1) VALUES[ALPHABET.charCodeAt(value)] = value;
 for (const space of '\t\n\f\r ') VALUES[space.charCodeAt(0)] = SPACE;
@@ -43,7 +43,7 @@ const SECOND = shiftedValues(12);
 const THIRD = shiftedValues(6);
 const FOURTH = shiftedValues(0);
 
-/** Whole groups from `index` on, as long as no other character comes: how many there were. */
+/** Decodes groups from `index` until another character comes. @returns how many groups */
 function decodeGroups(text: Uint8Array, index: number, out: Buffer, written: number): number {
   const last = text.length - 4;
   let from = index;
@@ -71,7 +71,7 @@ export class Base64Decoder {
   #state: State = 'start';
   /** Characters held back in the states start (white space left out) and prefix. */
   #held = '';
-  /** The bits of a group that is not full yet, and how many characters they are of. */
+  /** Bits of an incomplete group, and the number of its characters. */
   #group = 0;
   #groupLength = 0;
   /** Characters before the text that is decoded now. */
@@ -107,7 +107,7 @@ export class Base64Decoder {
     return rest.length === 0 ? out : Buffer.concat([out, rest]);
   }
 
-  /** What of the chunk is body, after all that the states start and prefix take of it. */
+  /** The rest of the chunk, after what the states start and prefix take of it. */
   #takeStart(chunk: Uint8Array): Uint8Array {
     for (const [index, byte] of chunk.entries()) {
       if (this.#state === 'prefix') {
@@ -125,7 +125,7 @@ export class Base64Decoder {
     return Buffer.alloc(0);
   }
 
-  /** True: with this character the text cannot be a data URI any more. */
+  /** True where this character shows that the text is not a data URI. */
   #startsBody(byte: number): boolean {
     if (VALUES[byte] === SPACE) return false;
     this.#held += String.fromCharCode(byte);
@@ -155,7 +155,7 @@ export class Base64Decoder {
     this.#state = 'body';
   }
 
-  /** The text was no data URI after all: what was held back is Base64, like the rest. */
+  /** The text is not a data URI: the characters held back are Base64 like the rest. */
   #releaseHeld(): Buffer {
     const held = Buffer.from(this.#held, 'latin1');
     this.#held = '';

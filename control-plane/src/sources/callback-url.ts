@@ -1,14 +1,14 @@
 /**
- * callback_url at submission: what its text shows, and, later, where its name leads. Delivery
- * checks the address again, since names move: what is found here only saves a caller from a
- * notification that could never come.
+ * Checks of callback_url at submission: its text, and then the addresses of its name. Delivery
+ * checks the addresses again, since they change: this check only tells callers early of a URL that
+ * could never be notified.
  */
 import { ContractError } from '#contract/errors.ts';
 import { type CallbackPolicy, wrongWithCallbackUrl } from './guard/callback-url-text.ts';
 import type { OutgoingGuard } from './guard/outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requirePublicHost } from './guard/outgoing-url.ts';
 
-/** A submission waits no longer for a name. */
+/** Longest wait of a submission for a name to resolve. */
 const RESOLVE_MS = 2_000;
 
 /** Throws INVALID_CALLBACK for what the text alone shows; addresses are CallbackAddressCheck's. */
@@ -39,7 +39,7 @@ export class CallbackAddressCheck {
   /**
    * Passes where the host is public, has no address yet, or does not resolve in time.
    * @param text that passed requireCallbackUrl
-   * @param accountId for whom: accounts share what looks names up
+   * @param accountId who asks: accounts share the resolver
    * @throws ContractError INVALID_CALLBACK for any address that is not public
    */
   async require(text: string, accountId: string): Promise<void> {
@@ -51,7 +51,7 @@ export class CallbackAddressCheck {
       const signal = AbortSignal.timeout(this.#resolveMs);
       await this.#guard.requireAddresses(host, signal, accountId);
     } catch (error) {
-      // A resolver that is slow or broken says nothing about the address: delivery asks again.
+      // A slow or broken resolver does not make the URL wrong: delivery resolves it again.
       if (error instanceof ForbiddenUrlError) throw invalidCallbackUrl(error.message, error);
     }
   }

@@ -1,4 +1,4 @@
-/** An image from a URL into the blob store's hands, by the contract's checks and error codes. */
+/** Downloads an image into the blob store, with the contract's checks and error codes. */
 import { createHash } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { ImageHeader } from '#contract/image-header.ts';
@@ -14,15 +14,15 @@ import { ForbiddenUrlError } from './guard/outgoing-url.ts';
 
 export interface FetchedImage {
   readonly bytes: number;
-  /** Of the file, hexadecimal. */
+  /** SHA-256 of the file, hexadecimal. */
   readonly sha256: string;
   readonly header: ImageHeader;
 }
 
 export interface FetchImageOptions {
-  /** For whom. */
+  /** The account that asks. */
   readonly accountId: string;
-  /** Stays the caller's: to commit or to abort. */
+  /** The caller commits or aborts it. */
   readonly writer: BlobWriter;
   /** Its reason is what the fetch rejects with. */
   readonly signal: AbortSignal;

@@ -1,4 +1,4 @@
-/** image_url at submission: what its text shows. Where its name leads, the job finds out. */
+/** Checks of image_url at submission: its text alone. Its addresses are checked by the job. */
 import { ContractError } from '#contract/errors.ts';
 import {
   ForbiddenUrlError,
@@ -9,7 +9,7 @@ import {
 /** The parser would drop some and escape others: what is requested would not be what was sent. */
 const CONTROL_CHARACTER = /\p{Cc}/u;
 
-/** In front of the host: the parser drops one that is empty without a trace. */
+/** Before the host: the parser drops an empty one without a trace. */
 const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
 /** Throws INVALID_IMAGE_SOURCE with the field's error. */
@@ -20,7 +20,7 @@ export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
     }
     requireOutgoingUrl(text, policy);
     if (EMPTY_USERINFO.test(text)) {
-      throw new ForbiddenUrlError('a user name or password in the URL is not taken');
+      throw new ForbiddenUrlError('a user name or password in the URL is not accepted');
     }
   } catch (error) {
     if (!(error instanceof ForbiddenUrlError)) throw error;

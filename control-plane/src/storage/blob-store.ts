@@ -1,5 +1,5 @@
 /**
- * Where inputs and results lie: named, immutable byte strings. Names are ours
+ * The store of inputs and results: named, immutable byte strings. Names are ours
  * (`inputs/<job id>`, `results/<job id>-<fence>`), never a caller's.
  */
 import type { Readable } from 'node:stream';
@@ -16,7 +16,7 @@ export interface BlobWriter {
   abort(): Promise<void>;
 }
 
-/** Bytes [start, end] inclusive; all without them. */
+/** Bytes [start, end] inclusive; all bytes where absent. */
 export interface BlobReading {
   readonly start?: number;
   readonly end?: number;
@@ -24,7 +24,7 @@ export interface BlobReading {
   readonly pieceBytes?: number;
 }
 
-/** One of `of` parts of all blobs, by their names, from 0; the same blobs whenever it is asked. */
+/** Part `index` (from 0) of `of` parts of all blobs, chosen by their names, always the same. */
 export interface BlobPart {
   readonly part: number;
   readonly of: number;
@@ -35,7 +35,7 @@ export interface BlobStore {
   /** Rejects with BlobNotFoundError. */
   openRead(name: string, reading?: BlobReading): Promise<Readable>;
   stat(name: string): Promise<{ readonly bytes: number } | undefined>;
-  /** Absent is fine. */
+  /** Does nothing where there is none. */
   remove(name: string): Promise<void>;
   /**
    * All blobs last touched before `olderThanMs` (length of time), and unfinished writes older than
@@ -45,7 +45,7 @@ export interface BlobStore {
   listOlderThan(olderThanMs: number, part?: BlobPart): AsyncIterable<string>;
   /** Rejects where the store cannot be written. */
   check(): Promise<void>;
-  /** What it still takes. */
+  /** Free space in bytes. */
   freeBytes(): Promise<number>;
 }
 

@@ -7,7 +7,7 @@
  *
  * A blob appears under its name whole and durable: written to tmp, synced, renamed, the directory
  * synced. Flat directories: ext4 and XFS index them, and a day's results are some hundred thousand.
- * Rights are the owner's alone. It knows nothing of jobs.
+ * Only the owner may read and write. It knows nothing of jobs.
  */
 import { randomUUID } from 'node:crypto';
 import { constants } from 'node:fs';
@@ -52,7 +52,7 @@ type Kind = (typeof KINDS)[number];
 type Syncs = Readonly<Record<Kind, DirectorySync>>;
 
 export interface DirectoryBlobStoreOptions {
-  /** In place of the file system's clock, which files' times are compared with: for tests. */
+  /** Replaces the file system's clock, which files' times are compared with, in tests. */
   readonly nowMs?: () => number;
 }
 
@@ -60,7 +60,7 @@ function isMissing(error: unknown): boolean {
   return (error as NodeJS.ErrnoException | null)?.code === 'ENOENT';
 }
 
-/** No space, read-only, no rights, a bad disk: callers may come again, the operator must act. */
+/** No space, read-only, no rights, a bad disk: callers may retry, the operator must act. */
 function writing<T>(work: Promise<T>): Promise<T> {
   return work.catch(cause => {
     throw unavailable(UNWRITABLE, cause);
@@ -86,7 +86,7 @@ async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
-/** Syncs of one directory: one sync serves everybody who asked before it began. */
+/** Syncs of one directory: one sync serves all calls made before it began. */
 class DirectorySync {
   readonly #directory: string;
   #running: Promise<void> | undefined;
@@ -206,7 +206,7 @@ function fileOf(root: string, name: string): string {
   return path.join(root, name);
 }
 
-/** Only tmp's are not committed under their name. */
+/** Files in tmp alone are not committed. */
 function kindOf(name: string): Kind {
   const kind = KINDS.find(known => name.startsWith(`${known}/`));
   if (kind === undefined) throw new TypeError('a blob is committed as an input or a result');
@@ -269,7 +269,7 @@ class DirectoryBlobStore implements BlobStore {
     }
   }
 
-  /** ctime too: it is what the renaming into place set. Undefined: removed meanwhile. */
+  /** Uses ctime too, which the rename set. Undefined: removed meanwhile. */
   async #touchedMs(name: string): Promise<number | undefined> {
     try {
       const { mtimeMs, ctimeMs } = await stat(fileOf(this.#root, name));
@@ -281,7 +281,7 @@ class DirectoryBlobStore implements BlobStore {
   }
 
   async check(): Promise<void> {
-    // Where blobs end up too: a result that cannot be put in its place is known after the work.
+    // The final directories too: otherwise a failing rename would show only after the inference.
     for (const kind of KINDS) {
       await writing(access(path.join(this.#root, kind), constants.W_OK | constants.X_OK));
     }

@@ -1,4 +1,4 @@
-/** MATTING_STORAGE_URL to a blob store: the one place that knows which kinds there are. */
+/** Opens the blob store of MATTING_STORAGE_URL: the one place that knows the kinds of storage. */
 import { fileURLToPath } from 'node:url';
 import type { BlobStore } from './blob-store.ts';
 import { openDirectoryBlobStore } from './directory-blob-store.ts';

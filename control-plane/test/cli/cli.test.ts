@@ -156,7 +156,7 @@ for (const dialect of DIALECTS) {
         .execute();
     });
 
-    it('lists jobs and has one claimed anew, unless it ended', async () => {
+    it('lists jobs and has one claimed again, unless it ended', async () => {
       const stores = storesOn(database);
       const account = await fundedAccount(stores, 2);
       const { job, claim } = await running(stores, newJob(account));
@@ -171,7 +171,7 @@ for (const dialect of DIALECTS) {
       const retried = JSON.parse(await succeed('jobs', 'retry', job.id, '--json'));
       const { holder } = claim;
       assert.deepEqual(retried, { job_id: job.id, lease_ended: true, holder });
-      assert.match(await succeed('jobs', 'retry', job.id), /nobody holds/);
+      assert.match(await succeed('jobs', 'retry', job.id), /no replica holds/);
       const again = await claimed(stores, job);
       await stores.jobs.fail(again, IMAGE_FAULT);
       await refuse(/has failed: .* cannot run again/, 1, 'jobs', 'retry', job.id);
@@ -259,7 +259,7 @@ describe('the program itself', () => {
     assert.ok(!`${unreachable.err}${wrong.err}`.includes('s3cret'));
   });
 
-  it('ends quietly where nobody reads what it prints', async () => {
+  it('ends quietly where its output is not read', async () => {
     const env = { PATH: process.env.PATH, MATTING_DATA_DIR: path.join(directory, 'unread') };
     const child = spawn(process.execPath, [PROGRAM, 'accounts', 'create', 'unread'], { env });
     // As `head` does when it has its lines.

@@ -1,4 +1,4 @@
-/** What every answer carries, and the checks of a request that come before its route's. */
+/** The headers of every answer, and the checks of a request that come before its route's. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { headerValues } from '../headers/raw-headers.ts';

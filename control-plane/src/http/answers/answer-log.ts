@@ -1,6 +1,6 @@
 /**
- * The one line a request leaves in the log, and what the metrics are told of it. It leads from a
- * request's id to its account and its job, whose lines lead on to the node; never a URL, since a
+ * The one log line of each request, and what the metrics count of it. The line has the request's
+ * id, its account and its job; the job's own lines name the node. It never has a URL, since a
  * result's link is a secret.
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify';
@@ -22,7 +22,7 @@ export interface Answered {
 
 const jobs = new WeakMap<FastifyRequest, string>();
 
-/** To be called by whoever answers with a job: errors say theirs themselves. */
+/** Called by routes that answer with a job; errors carry their job themselves. */
 export function noteJob(request: FastifyRequest, jobId: string): void {
   jobs.set(request, jobId);
 }

@@ -1,6 +1,6 @@
 /**
- * Connections whose bytes are no request, or no whole one in time: answered without a route, as far
- * as an answer can still be written.
+ * Connections whose bytes are not a valid request, or not a complete one in time: answered without
+ * a route where an answer can still be written.
  */
 import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
@@ -24,21 +24,21 @@ export interface ClientErrorOptions {
   readonly onAnswered: ((answered: Answered) => void) | undefined;
 }
 
-/** Also answers what Node would end without a word. */
+/** Also answers CONNECT, whose connection Node would close without an answer. */
 export function watchConnections(server: Server, options: ClientErrorOptions): void {
   server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
     responses.set(request.socket, response);
   });
   server.on('connect', (request: IncomingMessage, socket: Duplex) => {
-    const error = new ContractError('METHOD_NOT_ALLOWED', 'this is no proxy');
-    // Node listens no more.
+    const error = new ContractError('METHOD_NOT_ALLOWED', 'this server is not a proxy');
+    // Node has removed its own error listener.
     socket.once('error', () => socket.destroy());
     endWith(socket, error, requestIdOf(request), options);
   });
 }
 
 export function createClientErrorHandler(options: ClientErrorOptions) {
-  /** Connections whose bytes are worth no more looks. */
+  /** Connections that failed before: their further errors are ignored. */
   const failed = new WeakSet<Duplex>();
   return (error: NodeJS.ErrnoException, socket: Duplex & { bytesRead: number }): void => {
     if (failed.has(socket)) return;
@@ -54,8 +54,8 @@ export function createClientErrorHandler(options: ClientErrorOptions) {
     if (response === undefined || response.writableFinished) {
       endWith(socket, refusal, createRequestId(), options);
     } else if (response.req.complete) {
-      // The bytes came behind a whole request, whose answer is due first: this one in its place
-      // would be taken for it.
+      // The bytes came after a complete request, whose answer must be sent first: the caller would
+      // take this one for it.
       response.once('close', () => endWith(socket, refusal, createRequestId(), options));
     } else if (response.headersSent) {
       socket.destroy();
@@ -81,7 +81,7 @@ function endWith(
   log?.info({ reqId: requestId, status, code, cause }, 'answered without a route');
   onAnswered?.({ route: undefined, method: undefined, status, code, seconds: undefined });
   socket.end(answer(error, requestId, baseUrl));
-  // The rest of what it sends is of no use, and nobody reads it.
+  // Nothing more is read from it.
   socket.once('finish', () => socket.destroy());
 }
 

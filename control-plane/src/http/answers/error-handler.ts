@@ -39,7 +39,7 @@ export function createErrorHandler(
   };
 }
 
-/** A refusal of ours, as while the queue is full, has no cause: its stack says nothing, often. */
+/** A refusal of ours, such as a full queue, has no cause; its stack would only fill the log. */
 function logFailure({ log }: FastifyRequest, { code, spec, cause, message }: ContractError): void {
   const level = spec.http === 500 ? 'error' : 'warn';
   log[level]({ ...(cause === undefined ? {} : { err: cause }), code }, message);
@@ -54,7 +54,7 @@ export function pathOf(request: FastifyRequest): string {
   return query === -1 ? target : target.slice(0, query);
 }
 
-/** What a URI reference cannot hold as it is (RFC 3986 section 3.3): a lone percent sign too. */
+/** What must be escaped in a URI reference (RFC 3986 section 3.3): a lone percent sign too. */
 const NOT_IN_A_PATH = /[^\w\-.~:/@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})/g;
 
 /** The path as a URI reference, whatever was sent: RFC 9457 section 3.1.5. */
@@ -62,7 +62,7 @@ function instanceOf(request: FastifyRequest): string {
   return pathOf(request).replaceAll(NOT_IN_A_PATH, character => encodeURIComponent(character));
 }
 
-/** A node's own codes mean nothing to a caller of REST: they are as unknown as any other throw. */
+/** A node's own codes mean nothing to a caller of REST: they become INTERNAL_ERROR. */
 function toContractError(error: unknown, shown: readonly ErrorSpec['scope'][]): ContractError {
   if (error instanceof ContractError && shown.includes(error.spec.scope)) return error;
   return ofFramework(error as Partial<FastifyError> | null) ?? internalError(error);
@@ -72,7 +72,7 @@ function internalError(cause: unknown): ContractError {
   return new ContractError('INTERNAL_ERROR', 'something went wrong on our side', { cause });
 }
 
-/** What Fastify itself refuses: nearly all of it is caught by our own checks before. */
+/** Errors of Fastify itself; our own checks come first and catch nearly all of them. */
 function ofFramework(error: Partial<FastifyError> | null): ContractError | undefined {
   const code = error?.code;
   if (code === undefined || !code.startsWith('FST_ERR_')) return undefined;

@@ -17,7 +17,7 @@ export interface Problem {
   readonly errors?: readonly FieldError[];
 }
 
-/** Where the page lies that has a heading for each code. */
+/** Path of the page that has a heading for each code. */
 export const ERROR_DOCS_PATH = '/docs/errors';
 
 export function problemOf(
@@ -39,7 +39,7 @@ export function problemOf(
   };
 }
 
-/** Seconds after which coming again may help, for the errors of load that name none themselves. */
+/** Seconds to wait before a retry, for errors of load that give none themselves. */
 const RETRY_AFTER_S = 5;
 
 /** The headers that belong to the error, besides its body's own. */
@@ -50,7 +50,7 @@ export function problemHeaders(error: ContractError): Record<string, string> {
   if (error.retryAfterS !== undefined || http === 429 || http === 503) {
     headers['retry-after'] = String(error.retryAfterS ?? RETRY_AFTER_S);
   }
-  // Of all errors only a submission's name a job; what is charged is charged to its first answer.
+  // Only a submission's errors name a job, and only its first answer reports the charge.
   if (error.jobId !== undefined) headers['x-credits-charged'] = '0';
   return headers;
 }

@@ -1,7 +1,7 @@
-/** Server-Timing: where a finished job's time went, for whoever looks at the answer. */
+/** Server-Timing: how long each stage of a finished job took. */
 import type { Job } from '../../domain/job.ts';
 
-/** The header, or none while there is nothing to tell. */
+/** The header; empty while the job has no stage times. */
 export function serverTimingOf({ timings }: Job): Record<string, string> {
   const stages = Object.entries(timings ?? {});
   if (stages.length === 0) return {};

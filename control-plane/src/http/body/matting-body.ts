@@ -118,7 +118,7 @@ export class MattingBodyParser {
     return image;
   }
 
-  /** What the body said, once it has ended. @throws ContractError INVALID_REQUEST */
+  /** The fields, after the last chunk. @throws ContractError INVALID_REQUEST */
   finish(): MattingFields {
     if (!this.#started) throw malformed('the body is empty; a JSON object is expected');
     if (this.#state !== 'end') throw malformed('the body ends in the middle of the JSON object');
@@ -240,7 +240,7 @@ export class MattingBodyParser {
     this.#state = 'more';
   }
 
-  /** JSON.parse is the judge of escapes and control characters. */
+  /** JSON.parse checks escapes and control characters. */
   #decodeRaw(what: string, field?: MattingField): string {
     let text: string;
     try {

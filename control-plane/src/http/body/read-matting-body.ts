@@ -40,7 +40,7 @@ async function* chunksOf(body: Readable, debtMsMax: number): AsyncGenerator<Buff
   let debtMs = 0;
   try {
     for (;;) {
-      // Before the look, so that an event between it and the wait is not missed.
+      // Created before the read, so that an event between the read and the wait is not missed.
       const moved = new Promise<void>(resolve => {
         wake = resolve;
       });
@@ -77,7 +77,7 @@ async function withinDebt(moved: Promise<void>, leftMs: number): Promise<void> {
   }
 }
 
-/** A stream that breaks off is a caller who went away: nobody reads the answer. */
+/** The caller closed the connection, so the answer is not read. */
 function endedEarly(cause: Error | null): ContractError {
   return new ContractError('INVALID_REQUEST', 'the request body ended early', { cause });
 }

@@ -1,6 +1,6 @@
 /**
- * Who calls: the first check of every call with a key, made from headers alone, before a body byte
- * is read. The caller is then `callerOf(request)`.
+ * Authentication: the first check of every call that needs a key, made from headers alone, before a
+ * body byte is read. `callerOf(request)` is then the caller.
  */
 import type { FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
@@ -15,8 +15,8 @@ const TOKEN_LENGTH_MAX = 512;
 const callers = new WeakMap<FastifyRequest, Caller>();
 
 /**
- * The onRequest hook; and, for a body that took its time, the same check once it has arrived: who
- * held headers back from before a revocation must not make a job after it.
+ * The onRequest hook; and the same check again once a body has arrived: headers sent before a
+ * revocation must not create a job after it.
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
  */
 export function requireApiKey(
@@ -32,12 +32,12 @@ export function requireApiKey(
   };
 }
 
-/** Undefined where no key was asked for, or none stood. */
+/** Undefined where no key was required, or the key was refused. */
 export function knownCallerOf(request: FastifyRequest): Caller | undefined {
   return callers.get(request);
 }
 
-/** Only behind requireApiKey. */
+/** Only for routes with requireApiKey. */
 export function callerOf(request: FastifyRequest): Caller {
   const caller = knownCallerOf(request);
   if (caller === undefined) throw new Error('a route without requireApiKey asked for its caller');

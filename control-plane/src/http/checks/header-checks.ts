@@ -24,7 +24,7 @@ export type SubmissionPlaces = Pick<Connections, 'enterSubmission' | 'leaveSubmi
 export interface HeaderChecks {
   readonly submission: Check[];
   readonly read: Check[];
-  /** Once a body has been read: whether the API key of its headers still stands. */
+  /** For the time after the body was read: whether the API key of its headers is still valid. */
   readonly apiKey: (request: FastifyRequest) => Promise<void>;
 }
 
@@ -48,11 +48,11 @@ export function createHeaderChecks(
   };
 }
 
-/** Until the answer is sent or its caller gone. */
+/** Holds a place until the answer is sent or the caller is gone. */
 function holdPlace(places: SubmissionPlaces): onRequestHookHandler {
   return (request, reply, done) => {
     const { accountId } = callerOf(request);
-    // Who hung up while the key was looked up is gone already, and closes no more.
+    // If the caller hung up during authentication, 'close' was already emitted.
     if (!reply.raw.closed) {
       places.enterSubmission(accountId);
       reply.raw.once('close', () => places.leaveSubmission(accountId));

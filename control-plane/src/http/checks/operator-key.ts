@@ -20,7 +20,7 @@ export function requireOperatorKey(key: string | undefined): onRequestHookHandle
       throw new ContractError('NOT_FOUND', detail);
     }
     const given = bearerOf(request);
-    // Digests are of one length, so the comparison tells nothing about the key's.
+    // Digests have one length, so the comparison reveals nothing about the key's length.
     if (given === undefined || !timingSafeEqual(digest(given), expected)) {
       const detail = 'send the operator key once, as Authorization: Bearer <key>';
       throw new ContractError('INVALID_OPERATOR_KEY', detail);

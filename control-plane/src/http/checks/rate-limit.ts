@@ -1,6 +1,6 @@
 /**
  * The third check of every call with a key, behind the API key and the Idempotency-Key and before a
- * body byte is read: how often the account asks. Says where it stands on every answer from here on,
+ * body byte is read: how often the account asks. Every answer from here on has the account's quota
  * in the fields of draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651).
  */
 import type { onRequestAsyncHookHandler } from 'fastify';

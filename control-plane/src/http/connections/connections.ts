@@ -1,8 +1,8 @@
 /**
- * The connections of the public port, and their end. A server that closes while callers are on
- * their way resets them: those whose request has left and not arrived get no answer, though nothing
- * is wrong with it. So first nobody new is let in, then those inside have time to ask, and are
- * answered with `Connection: close`; what is idle after it is closed.
+ * The connections of the public port, and how they end. A server that closes at once resets
+ * connections whose request is still on its way, and these callers get no answer. So first no new
+ * connection is accepted, then open ones have time to send a request, which is answered with
+ * `Connection: close`; what is idle after that is closed.
  *
  * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
  * nearly full, idle ones make room for newcomers, strangers' before those of accounts. Those with a
@@ -17,13 +17,13 @@ import type { ReaderEnd } from '#program/ports/reading-pace.ts';
 import { settledWithin } from '#program/settled-within.ts';
 import { mayTakePlace } from '../../domain/shared-places.ts';
 
-/** For a request that was sent when the listener closed: a way round the world takes half of it. */
+/** For requests sent before the listener closed: a way around the world takes half of it. */
 const LINGER_MS_MAX = 500;
-/** Node takes one connection a turn of its loop: those that the system holds for it wait behind. */
+/** Node accepts one connection in each turn of its loop; further ones wait in the backlog. */
 const BACKLOG_MS_MAX = 500;
-/** Of all connections: kept free of idle ones. */
+/** Fraction of all connections that is kept free of idle ones. */
 const SPARE_SHARE = 0.1;
-/** Of all connections: those with a submission under way, its body and its wait included. */
+/** Largest fraction of all connections with a submission under way, its body and wait included. */
 const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
 
@@ -36,17 +36,17 @@ export class Connections {
   #taken = 0;
   /** The account whose key a connection has shown last. */
   readonly #accounts = new WeakMap<net.Socket, string>();
-  /** By account; who has none is not in it. */
+  /** By account; accounts without one are absent. */
   readonly #submissionsBy = new Map<string, number>();
   #submissions = 0;
-  /** Without a request so far: to Node neither idle nor busy, so it would wait for them for long. */
+  /** No request yet: for Node neither idle nor busy, so its close would wait for them. */
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
   #takingBacklog: Promise<void> | undefined;
 
   /**
-   * @param onDropped hears of a connection closed unread because `maxConnections` were open.
-   * @param onCrowded hears of an idle one that had to make room.
+   * @param onDropped called for a connection closed unread because `maxConnections` were open
+   * @param onCrowded called for an idle one that was closed to make room
    */
   constructor(server: Server, onDropped: () => void, onCrowded: () => void) {
     this.#server = server;
@@ -66,13 +66,13 @@ export class Connections {
     server.on('drop', onDropped);
   }
 
-  /** A request of it has shown a good key of the account. */
+  /** Called when a request of it has shown a valid key of the account. */
   noteKnown(socket: net.Socket, accountId: string): void {
     this.#accounts.set(socket, accountId);
   }
 
   /**
-   * Takes a place for a submission; to be given back by `leaveSubmission`, once.
+   * Takes a place for a submission; `leaveSubmission` gives it back, once.
    * @throws ContractError SERVICE_UNAVAILABLE: the account has as many as are left free
    */
   enterSubmission(accountId: string): void {
@@ -101,20 +101,20 @@ export class Connections {
   }
 
   /**
-   * To be called before a request is looked at. Who is answered at once comes back at once: while
-   * the backlog is taken, requests wait, so that callers cannot fill it as fast as it empties.
+   * The onRequest hook. While the backlog is accepted requests wait: a caller who is answered at
+   * once connects again at once, and could fill the backlog as fast as it empties.
    */
   readonly hold = (_request: unknown, _reply: unknown, done: () => void): void => {
     if (this.#takingBacklog === undefined) done();
     else void this.#takingBacklog.then(done);
   };
 
-  /** Resolves when none is open, or when those that are have had their time. */
+  /** Resolves when no connection is open, or after LINGER_MS_MAX. */
   async linger(): Promise<void> {
     if (!this.#server.listening) return;
     this.#takingBacklog = this.#takeBacklog();
     await this.#takingBacklog;
-    // Of node:http it would end idle connections too, and one whose request is on its way is idle.
+    // node:http's own close ends idle connections too, and one whose request is on its way is idle.
     net.Server.prototype.close.call(this.#server);
     if (this.#open === 0) return;
     const left = new Promise<void>(resolve => {
@@ -124,13 +124,13 @@ export class Connections {
     for (const socket of this.#unused) socket.destroy();
   }
 
-  /** Whoever the system has accepted and Node has not taken is reset when the listener closes. */
+  /** Connections that the system accepted and Node did not are reset when the listener closes. */
   async #takeBacklog(): Promise<void> {
     const until = performance.now() + BACKLOG_MS_MAX;
     let takenBefore: number;
     do {
       takenBefore = this.#taken;
-      // The first ends the turn that we are in; one that asked the system lies before the second.
+      // The first ends the current turn of the loop; before the second the system was polled.
       await afterPolling();
       await afterPolling();
     } while (this.#taken > takenBefore && performance.now() < until);

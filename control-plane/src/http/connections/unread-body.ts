@@ -9,7 +9,7 @@ import { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
 const DRAIN_BYTES_MAX = 1024 * 1024;
-/** For callers that go on sending slowly, or neither send nor close. */
+/** For callers that send slowly, or neither send nor close. */
 const DRAIN_MS_MAX = 2000;
 
 const awaitingContinue = new WeakSet<IncomingMessage>();
@@ -26,7 +26,7 @@ export function deferContinue(server: Server): void {
   });
 }
 
-/** To be called before a body is read. */
+/** Called before a body is read. */
 export function wantBody(request: FastifyRequest, reply: FastifyReply): void {
   if (awaitingContinue.delete(request.raw)) reply.raw.writeContinue();
 }

@@ -9,8 +9,8 @@ export interface ByteRange {
 const ONE_RANGE = /^bytes=[ \t]*(\d*)-(\d*)[ \t]*$/i;
 
 /**
- * The one range asked for. Undefined: none, several or not readable, so the whole is sent.
- * `unsatisfiable`: outside of the file.
+ * The range asked for. Undefined: none, several, or one that cannot be read, so the whole file is
+ * sent. `unsatisfiable`: outside of the file.
  */
 export function parseRange(
   header: string | undefined,

@@ -5,7 +5,7 @@
 import type { IncomingHttpHeaders } from 'node:http';
 import { parseHttpDate } from './http-date.ts';
 
-/** What a file is told by. */
+/** What identifies a version of a file. */
 export interface Validators {
   /** Strong, with its quotes. */
   readonly etag: string;
@@ -17,8 +17,8 @@ export interface Validators {
 const TAG = /(?:W\/)?"[^"]*"/g;
 
 /**
- * What a GET or HEAD is to be answered with, in the order of section 13.2.2: a tag, where one is
- * given, makes the date beside it mean nothing, and so does a date that is none.
+ * How to answer a GET or HEAD, in the order of section 13.2.2: where a tag is given, the date
+ * beside it is ignored; so is a date that cannot be read.
  */
 export function judgeConditions(
   headers: IncomingHttpHeaders,

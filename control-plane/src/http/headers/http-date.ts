@@ -4,17 +4,17 @@ const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', '
 const MONTH = `(?<month>${MONTHS.join('|')})`;
 const TIME = '(?<hour>\\d\\d):(?<minute>\\d\\d):(?<second>\\d\\d)';
 
-/** IMF-fixdate, RFC 850 and asctime; the day of the week says nothing more. */
+/** IMF-fixdate, RFC 850 and asctime; the day of the week is not checked. */
 const FORMS = [
   new RegExp(`^[A-Z][a-z]{2}, (?<day>\\d\\d) ${MONTH} (?<year>\\d{4}) ${TIME} GMT$`),
   new RegExp(`^[A-Z][a-z]{5,8}, (?<day>\\d\\d)-${MONTH}-(?<year>\\d\\d) ${TIME} GMT$`),
   new RegExp(`^[A-Z][a-z]{2} ${MONTH} (?<day>[ \\d]\\d) ${TIME} (?<year>\\d{4})$`),
 ];
 
-/** A year of two digits is never further ahead than this, or it is of the century before. */
+/** A year of two digits that would be further ahead than this is in the century before. */
 const AHEAD_YEARS_MAX = 50;
 
-/** UTC milliseconds; undefined where it is none. */
+/** UTC milliseconds; undefined for text that is not a date. */
 export function parseHttpDate(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const groups = FORMS.map(form => form.exec(text)?.groups).find(found => found !== undefined);
@@ -31,7 +31,7 @@ export function parseHttpDate(text: string | undefined): number | undefined {
   return date.setUTCHours(hour, minute, second);
 }
 
-/** Of the second that `timeMs` is in. */
+/** IMF-fixdate of the second that `timeMs` is in. */
 export function formatHttpDate(timeMs: number): string {
   return new Date(timeMs).toUTCString();
 }

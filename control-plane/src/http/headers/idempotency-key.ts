@@ -31,7 +31,7 @@ export function requireIdempotencyKey(options: { optional: boolean }): onRequest
   };
 }
 
-/** Only behind requireIdempotencyKey without `optional`. */
+/** Only for routes with requireIdempotencyKey without `optional`. */
 export function idempotencyKeyOf(request: FastifyRequest): string {
   const key = keys.get(request);
   if (key === undefined) throw new Error('a route without requireIdempotencyKey asked for its key');

@@ -14,7 +14,7 @@ const PREFERENCE = new RegExp(`^${TOKEN}[ \\t]*(?:=[ \\t]*${QUOTED_OR_PLAIN})?[ 
 /** RFC 7240 section 4.3 takes delta-seconds; nine digits are 31 years. */
 const DELTA_SECONDS = /^\d{1,9}$/;
 
-/** Honoured preferences need 30; a header that is longer says nothing to us. */
+/** Preferences that are honoured need 30; a longer header is ignored. */
 const PREFER_LENGTH_MAX = 1000;
 
 /** What cannot be read is ignored; of a preference given twice the first counts. */

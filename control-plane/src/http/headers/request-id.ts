@@ -1,6 +1,6 @@
 /**
- * The name of one request in answers and logs: the caller's, where it sent one that can stand in a
- * header and a log line as it is, otherwise ours.
+ * The id of one request in answers and logs: the caller's, where it sent one that is safe in a
+ * header and a log line, otherwise ours.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage } from 'node:http';
@@ -21,7 +21,7 @@ export function requestIdOf(request: IncomingMessage): string {
   return id;
 }
 
-/** For bytes that are no request. */
+/** For bytes that are not a request. */
 export function createRequestId(): string {
   return `req_${randomUUID()}`;
 }

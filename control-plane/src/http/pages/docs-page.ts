@@ -6,7 +6,7 @@ import { type JsonSchema, renderSchema, schemaAnchor, typeOf } from './docs-sche
 import { type Html, html, prose } from './html.ts';
 import { renderHtmlPage } from './html-page.ts';
 
-/** As far as the page reads it. */
+/** The parts of the document that the page reads. */
 interface Header {
   readonly description?: string;
   readonly schema: JsonSchema;
@@ -207,7 +207,7 @@ interface Problem {
   readonly title: string;
 }
 
-/** What an error may say, by its examples; none for other answers. */
+/** The problems of an answer, from its examples; none for other answers. */
 function problemsOf({ content = {} }: Response): readonly Problem[] {
   const examples = Object.values(content['application/problem+json']?.examples ?? {});
   return examples.map(({ value }) => value as Problem);

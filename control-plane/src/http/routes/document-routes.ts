@@ -37,7 +37,7 @@ export function registerDocumentRoutes(
   );
 }
 
-/** Browsers name it; programs that take anything get what the path is made of. */
+/** Browsers name it; programs that accept anything get the plain form. */
 const TAKES_HTML = /\btext\/html\b/i;
 
 interface Prepared {

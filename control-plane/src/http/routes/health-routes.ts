@@ -1,10 +1,10 @@
-/** GET /livez and /readyz: for whoever starts, restarts and routes to this process. No key. */
+/** GET /livez and /readyz: for supervisors and load balancers. No key. */
 import type { FastifyInstance } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { Readiness, ReadinessCause } from '../../services/readiness.ts';
 
 const CAUSES: Readonly<Record<ReadinessCause, string>> = {
-  draining: 'this replica is going away',
+  draining: 'this replica is shutting down',
   database: 'the database does not answer, or takes no writes',
   storage: 'the storage does not answer',
   'no-node-yet': 'no inference node has been available since this replica started',

@@ -16,7 +16,7 @@ import { wantBody } from '../connections/unread-body.ts';
 import { idempotencyKeyOf } from '../headers/idempotency-key.ts';
 import { type Preferences, parsePrefer } from '../headers/prefer.ts';
 
-/** Most photos are done within it. */
+/** Most photos are done by then. */
 const POLL_AFTER_S = 2;
 
 export interface MattingRouteServices {
@@ -94,7 +94,7 @@ class MattingRoutes {
   }
 
   /**
-   * Reads the body and submits it; what was written of a request without a new job is gone after.
+   * Reads the body and submits it. Where no new job is created, what was stored of it is removed.
    */
   async #submit(
     request: FastifyRequest,
@@ -126,12 +126,12 @@ class MattingRoutes {
     const hangUp = new AbortController();
     const onClose = () => hangUp.abort();
     reply.raw.once('close', onClose);
-    // Who hung up while the body was stored is gone already.
+    // The caller may have hung up while the body was stored.
     if (reply.raw.closed) onClose();
     try {
       return await this.#services.waitForJob.wait(job, waitMs, hangUp.signal);
     } catch (cause) {
-      // The job stands and goes on: its caller is told of it.
+      // The job exists and goes on: the error names it.
       throw withJob(cause, job.id);
     } finally {
       reply.raw.off('close', onClose);
@@ -161,7 +161,7 @@ function withJob(cause: unknown, jobId: string): ContractError {
   return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
 }
 
-/** Names what was honoured; a wait beyond the service's own is not. */
+/** Names the preferences that were honoured; a wait longer than the service's own is not. */
 function setPreferenceApplied(reply: FastifyReply, preferences: Preferences, waitMs: number): void {
   const { respondAsync, waitS } = preferences;
   const applied = [

@@ -28,9 +28,9 @@ export function registerOperatorRoutes(
   );
   for (const command of ['drain', 'undrain'] as const) {
     app.post<{ Params: { node: string } }>(`/operator/nodes/:node/${command}`, async request => {
-      const told = await operateNodes.setDraining(request.params.node, command === 'drain');
-      request.log.info({ command, nodeId: told.node_id }, 'operator');
-      return told;
+      const changed = await operateNodes.setDraining(request.params.node, command === 'drain');
+      request.log.info({ command, nodeId: changed.node_id }, 'operator');
+      return changed;
     });
   }
   app.get('/operator/jobs', async request => {

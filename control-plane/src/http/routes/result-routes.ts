@@ -44,7 +44,7 @@ async function sendResult(
   const validated = {
     etag: validators.etag,
     'last-modified': formatHttpDate(validators.modifiedAtMs),
-    // The link's own end bounds how long a copy may be used.
+    // A copy may be used no longer than the link.
     'cache-control': `private, max-age=${Math.floor(file.remainingMs / 1000)}`,
   };
   if (verdict === 'not-modified') return reply.code(304).headers(validated).send();
@@ -66,11 +66,11 @@ async function sendResult(
   }
   const leave = readers.enter(file);
   reply.raw.once('close', leave);
-  // Who hung up while the file was looked up is gone already, and closes no more.
+  // If the caller hung up during the look-up, 'close' was already emitted.
   if (reply.raw.closed) leave();
-  // Opened before a header is set: a file that is gone is still an error then.
+  // Opened before a header is set, so that a missing file can still be answered with an error.
   const stream = await file.open(range);
-  // Nobody is there to read it any more.
+  // The caller is gone: the stream is not read.
   if (reply.raw.closed) stream.destroy();
   if (range === undefined) {
     return reply.headers({ ...described, 'content-length': file.bytes }).send(stream);

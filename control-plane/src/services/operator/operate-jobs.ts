@@ -1,4 +1,4 @@
-/** The operator's use cases on jobs: look at many, look at one, have one claimed anew. */
+/** The operator's use cases on jobs: list them, read one, have one claimed again. */
 import { ContractError } from '#contract/errors.ts';
 import { FINAL_STATES, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../../domain/retention.ts';
@@ -7,7 +7,7 @@ import { isJobCursor } from '../../store/jobs/job-listing.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import { type OperatorJob, viewJob } from './operator-view.ts';
 
-/** What an operator may ask for, and the states it stands for. */
+/** The groups that an operator may list, and their states. */
 const GROUPS = {
   open: OPEN_STATES,
   queued: ['accepted', 'fetching', 'ready'],
@@ -31,7 +31,7 @@ export interface JobQuestion {
   readonly group: JobGroup;
   /** Name or id. */
   readonly account: string | undefined;
-  /** Of jobs that ended. */
+  /** Bound for final jobs: how long ago they may have ended. */
   readonly endedWithinHours: number;
   readonly limit: number;
   /** `cursor` of the last job of the page before; undefined: the first page. */
@@ -42,9 +42,9 @@ export type OperatorListedJob = OperatorJob & { readonly cursor: string };
 
 export interface RetriedJob {
   readonly job_id: string;
-  /** False: nobody held it; it waits to be claimed anyhow. */
+  /** False: no replica held it; it waits to be claimed anyway. */
   readonly lease_ended: boolean;
-  /** Whose lease it was. */
+  /** Holder of the lease that ended. */
   readonly holder: string | null;
 }
 
@@ -91,7 +91,7 @@ export class OperateJobs {
 
   /**
    * Ends the lease of an open job: the next dispatcher with room claims it, on another node where
-   * there is one. Whoever held it may no longer finish it, and no attempt is counted as lost.
+   * there is one. The holder can no longer finish it, and no attempt is counted as lost.
    * @throws ContractError JOB_NOT_FOUND, JOB_FINAL
    */
   async retry(jobId: string): Promise<RetriedJob> {

@@ -1,4 +1,4 @@
-/** The operator's use cases on nodes: who is there, who is to take nothing new, where one answers. */
+/** The operator's use cases on nodes: list them, drain and undrain one, find its HTTP endpoints. */
 import { ContractError } from '#contract/errors.ts';
 import type { NodeStore } from '../../store/cluster/node-store.ts';
 import { type OperatorNode, viewNode } from './operator-view.ts';
@@ -10,7 +10,7 @@ export interface DrainedNode {
 
 export interface OperateNodesDependencies {
   readonly nodes: Pick<NodeStore, 'find' | 'listAll' | 'setDraining'>;
-  /** The table has changed through this process. */
+  /** Called when this process has changed the table. */
   readonly onChanged?: () => void;
 }
 
@@ -23,7 +23,7 @@ export class OperateNodes {
     this.#onChanged = onChanged;
   }
 
-  /** All that registered, the silent ones too, by id. */
+  /** All registered nodes by id, silent ones too. */
   async list(): Promise<OperatorNode[]> {
     return (await this.#nodes.listAll()).map(viewNode);
   }
@@ -36,8 +36,8 @@ export class OperateNodes {
   }
 
   /**
-   * Dispatch leaves it alone within a second, the node itself hears of it with its next heartbeat.
-   * It stays so over restarts of the node.
+   * Dispatch sends it nothing new within a second; the node itself learns it with its next
+   * heartbeat. The setting outlives restarts of the node.
    * @throws ContractError NOT_FOUND
    */
   async setDraining(nodeId: string, draining: boolean): Promise<DrainedNode> {
@@ -47,8 +47,8 @@ export class OperateNodes {
   }
 
   /**
-   * host:port of its HTTP endpoints, as the node registered it. A silent one is asked too: that its
-   * heartbeats fail says nothing about the rest of it.
+   * host:port of its HTTP endpoints, as the node registered it. Of a silent node too: its endpoints
+   * may answer though its heartbeats fail.
    * @throws ContractError NOT_FOUND where it is unknown, has left, or has none.
    */
   async requireHttpAddress(nodeId: string): Promise<string> {

@@ -1,6 +1,6 @@
 /**
- * Jobs and nodes as the operator sees them, on the command line and over HTTP alike. A result's link
- * and a source stay their owner's.
+ * Jobs and nodes as the operator sees them, on the command line and over HTTP alike: without a
+ * result's link and without a source.
  */
 import { type Job, publicState } from '../../domain/job.ts';
 import { publicPrefix } from '../../store/accounts/api-key-token.ts';
@@ -52,7 +52,7 @@ export function viewNode(member: NodeMember) {
   };
 }
 
-/** live, draining: its lease lives. gone: it took its leave. silent: its lease ran out. */
+/** live, draining: its lease is valid. gone: it deregistered. silent: its lease ran out. */
 function nodeState(member: NodeMember): 'live' | 'draining' | 'gone' | 'silent' {
   if (member.gone) return 'gone';
   if (!member.live) return 'silent';

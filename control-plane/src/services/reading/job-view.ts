@@ -1,4 +1,4 @@
-/** A job as callers see it: the wire form of the contract's "Job fields by state". Pure. */
+/** A job as callers see it, by the contract's "Job fields by state". Pure. */
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import {
@@ -47,7 +47,7 @@ export interface JobView {
   readonly credits: { readonly reserved: 0 | 1; readonly charged: 0 | 1 };
   readonly result?: ResultView;
   readonly error?: JobErrorView;
-  /** Only where it was asked for. */
+  /** Only for jobs that were submitted with a callback. */
   readonly callback?: CallbackView;
   /** Only in the 202 of the synchronous endpoint whose wait ended. */
   readonly sync_timeout?: true;
@@ -70,7 +70,7 @@ export class JobViews {
     return job.callback === null ? view : { ...view, callback: callbackOf(job.callback) };
   }
 
-  /** What the notification itself tells. */
+  /** The job as its notification shows it. */
   viewWithoutCallback(job: Job): Omit<JobView, 'callback'> {
     const status = publicState(job);
     return {

@@ -1,4 +1,4 @@
-/** A result behind its link: the unguessable token is the capability, no key is asked for. */
+/** A result behind its link: the token cannot be guessed and is all that is needed, no key. */
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
@@ -9,7 +9,7 @@ import type { DatabaseTurns } from '../database-turns.ts';
 
 /** Above any token this service makes; a longer one is not looked up. */
 const TOKEN_LENGTH_MAX = 128;
-/** Read ahead for a caller: each of many may be slow. */
+/** Bytes read ahead for a caller: many may be slow at once. */
 const PIECE_BYTES = 64 * 1024;
 const TOKEN = new RegExp(`^[A-Za-z0-9_-]{1,${TOKEN_LENGTH_MAX}}$`);
 

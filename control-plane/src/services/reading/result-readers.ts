@@ -1,17 +1,18 @@
 /**
- * Places of those who read results. A link asks for no key, and whoever has one may read as slowly
- * as the contract's reading-pace.ts lets them: so a link, an account's links and all of them have a
- * bound, far below the connections there are. Accounts share the places by domain/shared-places.ts, so that
- * those of a few leave room for the links of another.
+ * Places for readers of results. A link needs no key, and its reader may be as slow as
+ * program/ports/reading-pace.ts allows: so one link, one account's links and all links have a bound,
+ * far below the number of connections. Accounts share the places by domain/shared-places.ts, so that
+ * a few of them leave room for the links of another.
  */
 import { ContractError } from '#contract/errors.ts';
 import { mayTakePlace } from '../../domain/shared-places.ts';
 
 export interface ResultReaderBounds {
-  /** Of one link: a download in parts that takes 16 of them at once is the most that is usual. */
+  /** Readers of one link: a download in parts usually takes at most 16 at once. */
   readonly linkMax: number;
-  /** Of all links of one account, however many places are free. */
+  /** Readers of all links of one account, however many places are free. */
   readonly accountMax: number;
+  /** Readers of all links. */
   readonly max: number;
 }
 
@@ -36,7 +37,7 @@ export class ResultReaders {
   }
 
   /**
-   * Takes a place; the function that is returned gives it back, once.
+   * Takes a place. The returned function gives it back; a second call does nothing.
    * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE
    */
   enter({ jobId, accountId }: { jobId: string; accountId: string }): () => void {
@@ -68,7 +69,7 @@ export class ResultReaders {
   }
 }
 
-/** What is at 0 is forgotten. */
+/** Deletes a key whose count reaches 0. */
 function add(counts: Map<string, number>, key: string, by: 1 | -1): void {
   const count = (counts.get(key) ?? 0) + by;
   if (count === 0) counts.delete(key);

@@ -1,9 +1,9 @@
 /**
- * Waiting for a job's end. The row is the truth; an event of this replica, or the poll, for jobs
- * that end in another one, only says when to look. A wait that ends changes nothing about the job.
+ * Waiting for a job's end. The row is the truth; an event of this replica, or the poll for jobs that
+ * end in another one, only decides when it is read. A wait that ends changes nothing about the job.
  *
- * However many wait, they look together: one statement a look names the jobs of them all, so what
- * waiting costs the database depends on the number of replicas and not on that of the callers.
+ * All waits share one poll: one statement reads the jobs of all of them, so that the cost of
+ * waiting depends on the number of replicas, not on the number of callers.
  */
 import { ContractError } from '#contract/errors.ts';
 import type { Job } from '../../domain/job.ts';
@@ -11,16 +11,16 @@ import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';
 
-/** Between looks without an event: how late the end of a job in another replica is seen. */
+/** Poll interval without an event: how late the end of a job in another replica is seen. */
 const POLL_MS = 500;
 /** Jobs named in one statement. */
-const LOOK_JOBS_MAX = 500;
+const POLL_JOBS_MAX = 500;
 
 type WaitingJobs = Pick<JobStore, 'findForKey' | 'findFinal'>;
 
 interface Wait {
   readonly job: Job;
-  /** The final job; undefined: look no longer, the wait is over. */
+  /** The final job; undefined: the wait is over without one. */
   resolve(job: Job | undefined): void;
   reject(error: unknown): void;
 }
@@ -30,9 +30,9 @@ export class WaitForJob {
   readonly #events: JobEvents;
   readonly #turns: Pick<DatabaseTurns, 'ofAccount'>;
   readonly #waits = new Map<string, Set<Wait>>();
-  /** Ids the next look asks for. */
+  /** Ids that the next poll reads. */
   readonly #due = new Set<string>();
-  #looking = false;
+  #reading = false;
   #poll: NodeJS.Timeout | undefined;
   #waiting = 0;
   #ended = false;
@@ -48,7 +48,7 @@ export class WaitForJob {
     return this.#waiting;
   }
 
-  /** From now on nobody waits here: every wait ends at once with the job as it is. */
+  /** From now on every wait ends at once, with the job as it is. */
   endAllWaits(): void {
     this.#ended = true;
     for (const wait of [...this.#waits.values()].flatMap(waits => [...waits])) {
@@ -58,14 +58,14 @@ export class WaitForJob {
 
   /**
    * The job as last read: final, or as it was when `waitMs` had passed, the caller hung up or this
-   * replica began to drain. Looks at least once. A database that is away is waited out: only when
-   * it still is at the end does this reject with SERVICE_UNAVAILABLE.
+   * replica began to drain. Reads at least once. While the database does not answer it is polled again;
+   * only when it still does not at the end does this reject with SERVICE_UNAVAILABLE.
    * @param hangUp aborted when the caller goes away
    */
   async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
     const over = this.#ended || waitMs <= 0;
     const final = over ? undefined : await this.#untilFinal(job, waitMs, hangUp);
-    // Nobody reads the answer of a caller who is gone.
+    // The caller is gone: no answer is read.
     if (final !== undefined || hangUp.aborted) return final ?? job;
     const read = () => this.#jobs.findForKey(job.id, job.apiKeyId);
     return (await this.#turns.ofAccount(job.accountId, read)) ?? job;
@@ -79,9 +79,9 @@ export class WaitForJob {
     const timer = setTimeout(giveUp, waitMs);
     hangUp.addEventListener('abort', giveUp);
     this.#add(wait);
-    // Before the first look, or an end between look and subscription would go unseen.
-    const unsubscribe = this.#events.onFinal(job.id, () => this.#lookFor(job.id));
-    this.#lookFor(job.id);
+    // Before the first read, or an end between read and subscription would be missed.
+    const unsubscribe = this.#events.onFinal(job.id, () => this.#pollFor(job.id));
+    this.#pollFor(job.id);
     try {
       return await promise;
     } finally {
@@ -97,7 +97,7 @@ export class WaitForJob {
     this.#waits.set(wait.job.id, waits.add(wait));
     this.#waiting += 1;
     this.#poll ??= setInterval(() => {
-      for (const id of this.#waits.keys()) this.#lookFor(id);
+      for (const id of this.#waits.keys()) this.#pollFor(id);
     }, POLL_MS);
   }
 
@@ -111,18 +111,18 @@ export class WaitForJob {
     this.#poll = undefined;
   }
 
-  /** Once what is due in this turn of the loop is known, and the look before is back. */
-  #lookFor(jobId: string): void {
+  /** Polls once all ids of this turn of the loop are known, and the poll before has ended. */
+  #pollFor(jobId: string): void {
     this.#due.add(jobId);
-    if (this.#looking) return;
-    this.#looking = true;
-    setImmediate(() => void this.#look());
+    if (this.#reading) return;
+    this.#reading = true;
+    setImmediate(() => void this.#readDue());
   }
 
-  /** Never rejects. An id that is due again meanwhile is asked for again. */
-  async #look(): Promise<void> {
+  /** Never rejects. An id that is due again meanwhile is read again. */
+  async #readDue(): Promise<void> {
     while (this.#due.size > 0) {
-      const ids = [...this.#due].slice(0, LOOK_JOBS_MAX);
+      const ids = [...this.#due].slice(0, POLL_JOBS_MAX);
       for (const id of ids) this.#due.delete(id);
       try {
         for (const job of await this.#jobs.findFinal(ids)) {
@@ -132,11 +132,11 @@ export class WaitForJob {
         this.#failed(ids, error);
       }
     }
-    this.#looking = false;
+    this.#reading = false;
   }
 
   #failed(ids: readonly string[], error: unknown): void {
-    // The job goes on without the database's answer, so the wait for it does: the poll looks again.
+    // The job may go on meanwhile, so the wait does too: the next poll reads again.
     if (error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE') return;
     for (const id of ids) for (const wait of this.#waits.get(id) ?? []) wait.reject(error);
   }

@@ -1,6 +1,6 @@
 /**
- * Whether the service takes another job of an account: asked after replay and join and before a
- * credit is touched. Jobs accepted earlier are not its matter; they wait.
+ * Whether the service takes another job of an account: checked after replay and join and before a
+ * credit is reserved. Jobs that were accepted are not checked again; they wait.
  */
 import { ContractError } from '#contract/errors.ts';
 import { aheadOf, retryAfterS } from '../../domain/queue-share.ts';
@@ -8,15 +8,14 @@ import { FETCH_LIMITS } from '../../sources/guard/guarded-fetch.ts';
 import type { JobStore, QueuedWork } from '../../store/jobs/job-store.ts';
 
 /**
- * The queue is counted at most this often; what is overshot meanwhile is bounded by the rate
- * limits.
+ * The queue is counted at most this often; the rate limits bound what is accepted in between.
  */
 const QUEUE_CACHE_MS = 1000;
 /** A node that restarts is back within this. */
 const NO_NODE_RETRY_AFTER_S = 10;
-/** The pace is what all replicas finished in these. */
+/** The pace is the work that all replicas finished in these windows. */
 const PACE_WINDOWS_MS = [60_000, 600_000];
-/** Asked only where somebody is refused. */
+/** Read only where a submission is refused. */
 const PACE_CACHE_MS = 5000;
 
 export interface AcceptanceDependencies {
@@ -64,7 +63,7 @@ export class AcceptanceGate {
   }
 }
 
-/** The higher of two: a minute in which the fleet stood still says little of the next. */
+/** The higher of two paces: a minute in which no job finished does not predict the next. */
 async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<number> {
   const paces = PACE_WINDOWS_MS.map(async windowMs => {
     const { megapixels } = await jobs.doneWithin(windowMs);
@@ -73,7 +72,7 @@ async function megapixelsPerS(jobs: Pick<JobStore, 'doneWithin'>): Promise<numbe
   return Math.max(...(await Promise.all(paces)));
 }
 
-/** An answer that is asked for at most every `cacheMs`, however many want it. */
+/** A value that is read at most every `cacheMs`, however many callers there are. */
 class Remembered<T> {
   readonly #ask: () => Promise<T>;
   readonly #cacheMs: number;
@@ -93,7 +92,7 @@ class Remembered<T> {
       return known.value;
     }
     const answer = { atMs: now, value: this.#ask(), failed: false };
-    // A failure is not kept: the next caller asks anew, this one gets the error.
+    // A failure is not kept: this caller gets the error, the next one reads again.
     answer.value.catch(() => {
       answer.failed = true;
     });

@@ -1,6 +1,6 @@
 /**
- * The fields of a submission and their rules: what can be said of them without the image's bytes,
- * the network or the database.
+ * The fields of a submission and the rules that need neither the image's bytes nor the network nor
+ * the database.
  */
 import { ContractError } from '#contract/errors.ts';
 import { OUTPUT_FORMATS, type OutputFormat, parseOutputFormat } from '#contract/formats.ts';
@@ -27,7 +27,7 @@ export type TextValue = string | typeof OVERLONG;
 /** A body's fields as they were sent; absent and null are the same. */
 export interface MattingFields {
   readonly texts: ReadonlyMap<TextField, TextValue>;
-  /** Whether image_base64 was a string, an empty one too. Its bytes go another way. */
+  /** Whether image_base64 was a string, an empty one too. Its bytes go into the upload. */
   readonly imageGiven: boolean;
 }
 
@@ -35,7 +35,7 @@ export interface MattingRequest {
   /** Undefined: the image came as Base64. */
   readonly imageUrl: string | undefined;
   readonly outputFormat: OutputFormat;
-  /** Undefined: nobody is to be notified. */
+  /** Undefined: no notification. */
   readonly callback: CallbackRequest | undefined;
 }
 

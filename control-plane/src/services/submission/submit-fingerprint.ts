@@ -5,7 +5,7 @@ import { hash } from 'node:crypto';
 import type { OutputFormat } from '#contract/formats.ts';
 
 export interface FingerprintedRequest {
-  /** Of the decoded bytes, hexadecimal; or the URL's text as it was sent. */
+  /** SHA-256 of the decoded bytes, hexadecimal; or the URL's text as it was sent. */
   readonly source: { readonly imageSha256: string } | { readonly url: string };
   readonly outputFormat: OutputFormat;
   /** As they were sent; undefined: none. */
@@ -31,7 +31,7 @@ export function fingerprintOf(request: FingerprintedRequest): string {
   );
 }
 
-/** What is stored of an Idempotency-Key: SHA-256, hexadecimal. */
+/** The form in which an Idempotency-Key is stored: SHA-256, hexadecimal. */
 export function idempotencyKeyHash(idempotencyKey: string): string {
   return sha256(idempotencyKey);
 }

@@ -113,7 +113,7 @@ export class SubmitMatting {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
     if (callback !== undefined) await callbackAddresses.require(callback.url, caller.accountId);
     if (this.#draining) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'this replica is going away', {
+      throw new ContractError('SERVICE_UNAVAILABLE', 'this replica is shutting down', {
         retryAfterS: DRAINING_RETRY_AFTER_S,
       });
     }
@@ -138,7 +138,7 @@ export class SubmitMatting {
     const { events, callbackSecrets } = this.#dependencies;
     const id = randomUUID();
     const input = image === undefined ? null : jobInput(id, image);
-    // Durable before anybody is told of the job.
+    // Durable before any answer names the job.
     if (input !== null) await upload.commit(input.blob);
     const job: NewJob = {
       id,
@@ -179,8 +179,8 @@ export class SubmitMatting {
         return jobs.submit(job, { jobsInFlightMax });
       });
     } catch (error) {
-      // Once it has begun nobody knows whether the row stands, so the input stays: a row without
-      // its input would fail a job that was accepted, an input without a row is swept.
+      // Once it has begun the row may exist, so the input stays: a row without its input would fail
+      // a job that was accepted, an input without a row is swept.
       if (!began && job.input !== null) await blobs.remove(job.input.blob);
       throw error;
     }

@@ -1,8 +1,8 @@
 /**
  * An image sent as Base64 on its way into the blob store: decoded, counted, hashed and written
- * while it arrives, so that its size costs no memory. Whoever begins an upload commits or aborts
- * it. Where there is no slot or no disk for it, it is hashed all the same: a join or a replay needs
- * no more than the hash, and is not refused.
+ * while it arrives, so that its size costs no memory. The caller that begins an upload commits or
+ * aborts it. Without a free slot or disk space it is still hashed: a join or a replay needs only
+ * the hash, and is not refused.
  *
  * | state     | entered by             | left by                                                  |
  * |-----------|------------------------|----------------------------------------------------------|
@@ -64,7 +64,7 @@ export class ImageUploads {
     return this.#slots.waiting;
   }
 
-  /** Costs nothing until its first text. */
+  /** Takes no slot and no file before its first text. */
   begin(accountId: string): ImageUpload {
     return new ImageUpload(
       () => this.#openWriter(accountId),

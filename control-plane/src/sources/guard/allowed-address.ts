@@ -1,4 +1,4 @@
-/** Addresses that may be reached for callers: the public ones, and the operator's exceptions. */
+/** Addresses that callers' URLs may reach: public ones, and the operator's exceptions. */
 import { BlockList, isIP } from 'node:net';
 import { isPublicAddress } from './public-address.ts';
 

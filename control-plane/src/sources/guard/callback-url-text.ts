@@ -1,4 +1,4 @@
-/** What the text of a callback_url shows: asked at submission and again before each delivery. */
+/** Checks of a callback_url's text: at submission and again before each delivery. */
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 
 export interface CallbackPolicy {
@@ -9,7 +9,7 @@ export interface CallbackPolicy {
 const USERINFO = /^ *https?:[/\\]*[^/\\?#]*@/i;
 const CONTROL_CHARACTER = /\p{Cc}/u;
 
-/** What the text alone shows; reads on after "callback_url: ". Undefined: nothing is wrong. */
+/** What is wrong with the text, to follow "callback_url: ". Undefined: nothing. */
 export function wrongWithCallbackUrl(
   text: string,
   { allowHttpCallbacks }: CallbackPolicy,

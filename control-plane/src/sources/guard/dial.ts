@@ -2,7 +2,7 @@
 import { isIP, type LookupFunction, SocketAddress } from 'node:net';
 import { buildConnector } from 'undici';
 
-/** One of several addresses; the last gets what is left of the connection's time. */
+/** Time for one of several addresses; the last gets what is left of the connection's time. */
 const CONNECT_ATTEMPT_MS = 1000;
 
 export type Connector = buildConnector.connector;
@@ -19,8 +19,8 @@ function asReported(address: string): string {
 }
 
 /**
- * Node asks `lookup` for names only: a literal host is connected to as it stands, so it has to be
- * checked by whoever passes it. The certificate is checked against the URL's host all the same.
+ * Node calls `lookup` for names only: an address as the host is connected to directly, so callers
+ * check it before. The certificate is checked against the URL's host in both cases.
  */
 export const createPinnedConnector: CreateConnector = (addresses, connectMs) => {
   const answers = addresses.map(address => ({ address, family: isIP(address) }));
@@ -44,7 +44,7 @@ export const createPinnedConnector: CreateConnector = (addresses, connectMs) => 
       if (error !== null) {
         callback(error, null);
       } else if (socket.remoteAddress === undefined || !checked.has(socket.remoteAddress)) {
-        // Only a bug can lead here; the bytes of a wrong peer are not read.
+        // Only a bug can cause this; nothing is read from the wrong peer.
         socket.destroy();
         callback(new Error('connected to an address that was not checked'), null);
       } else {

@@ -1,6 +1,6 @@
 /**
- * GET for an image_url, through the outgoing guard, which is asked anew for every redirect. It
- * takes no more than its bounds of time and bytes. It knows nothing of images.
+ * GET for an image_url, through the outgoing guard, which checks every redirect too. Its time and
+ * its bytes are bounded. It knows nothing of images.
  */
 import type { Client, Dispatcher } from 'undici';
 import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
@@ -8,7 +8,7 @@ import { ForbiddenUrlError, hostOf, requireOutgoingUrl } from './outgoing-url.ts
 
 export interface FetchLimits extends ConnectionLimits {
   readonly resolveMs: number;
-  /** All of it, redirects and body included. */
+  /** The whole request, redirects and body included. */
   readonly totalMs: number;
   readonly redirectsMax: number;
 }
@@ -23,7 +23,7 @@ export const FETCH_LIMITS: FetchLimits = {
   headerBytesMax: 16_384,
 };
 
-/** The same header for everyone, so that sources see who asks and nothing of for whom. */
+/** The same header for all accounts: sources see this service, not its caller. */
 const REQUEST_HEADERS = {
   'user-agent': 'matting-service/1 (image fetch)',
   accept: 'image/*, */*;q=0.5',
@@ -32,9 +32,9 @@ const REQUEST_HEADERS = {
 
 const REDIRECTS: ReadonlySet<number> = new Set([301, 302, 303, 307, 308]);
 
-/** The source did not deliver. The message is fit for callers and says nothing of any network. */
+/** The source did not deliver. Callers may read the message; it reveals nothing of a network. */
 export class FetchFailedError extends Error {
-  /** A later request may meet another end: time-outs, refusals, 429 and 5xx. */
+  /** Whether a later request may succeed: time-outs, refused connections, 429 and 5xx. */
   readonly retryable: boolean;
 
   constructor(message: string, retryable: boolean, cause?: unknown) {
@@ -45,13 +45,13 @@ export class FetchFailedError extends Error {
 }
 
 export interface FetchRequest {
-  /** For whom: accounts share what looks names up. */
+  /** Who asks: accounts share the resolver. */
   readonly accountId: string;
   readonly signal: AbortSignal;
 }
 
 export interface FetchedResponse {
-  /** Content-Length where the source gave one: a promise, not a fact. */
+  /** Content-Length where the source gave one; the body may have another length. */
   readonly declaredBytes: number | undefined;
   /** The body's pieces as they come; to be read once, inside `consume`. */
   readonly body: AsyncIterable<Uint8Array>;
@@ -62,7 +62,7 @@ export interface GuardedFetchOptions {
   readonly limits?: Partial<FetchLimits>;
 }
 
-/** Errors of Node and undici by which a source is not heard of at all, or no longer. */
+/** Errors of Node and undici where a source does not answer, or no longer. */
 const UNREACHABLE_CODES: ReadonlySet<unknown> = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
@@ -80,7 +80,7 @@ const UNREACHABLE_CODES: ReadonlySet<unknown> = new Set([
   'UND_ERR_RES_CONTENT_LENGTH_MISMATCH',
 ]);
 
-/** One sentence for refused, silent and gone, so that nobody maps a network with it. */
+/** The same sentence for refused, silent and gone, so that it cannot be used to map a network. */
 const UNREACHABLE = 'the source could not be reached or did not answer in time';
 
 const NO_ADDRESS = 'the host name has no address';
@@ -123,7 +123,7 @@ export class GuardedFetch {
     try {
       return await this.#follow(text, { accountId, signal: either }, consume);
     } catch (error) {
-      // Whatever broke because of the abort, the abort is the cause.
+      // Where the signal aborted, it is the cause of any error after it.
       either.throwIfAborted();
       throw error;
     } finally {

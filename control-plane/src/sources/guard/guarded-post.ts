@@ -1,6 +1,6 @@
 /**
- * POST for a callback_url, through the outgoing guard. Redirects are not followed; of the answer
- * the status and Retry-After are read, and its body only so far that a receiver can finish it.
+ * POST for a callback_url, through the outgoing guard. Redirects are not followed. The answer's
+ * status and Retry-After are used; of its body as much is read as lets a receiver finish it.
  */
 import type { Client, Dispatcher } from 'undici';
 import { type CallbackPolicy, wrongWithCallbackUrl } from './callback-url-text.ts';
@@ -8,16 +8,16 @@ import type { ConnectionLimits, OutgoingGuard } from './outgoing-guard.ts';
 import { ForbiddenUrlError, hostOf, requirePublicHost } from './outgoing-url.ts';
 
 export interface PostLimits {
-  /** From the beginning to the answer's headers: name, connection and TLS included. */
+  /** Time until the answer's headers: name, connection and TLS included. */
   readonly totalMs: number;
-  /** Of the answer's headers. */
+  /** Size of the answer's headers. */
   readonly headerBytesMax: number;
-  /** Of the answer's body: what is read of it before the connection is cut. */
+  /** Bytes of the answer's body that are read before the connection is closed. */
   readonly replyBytesMax: number;
   readonly replyMs: number;
 }
 
-/** 15 s is the contract's. */
+/** The contract says 15 s. */
 export const POST_LIMITS: PostLimits = {
   totalMs: 15_000,
   headerBytesMax: 16_384,
@@ -26,7 +26,7 @@ export const POST_LIMITS: PostLimits = {
 };
 
 export interface PostRequest {
-  /** For whom: accounts share what looks names up. */
+  /** Who asks: accounts share the resolver. */
   readonly accountId: string;
   readonly headers: Readonly<Record<string, string>>;
   /** Sent as it is. */
@@ -45,10 +45,10 @@ export interface PostAnswer {
  */
 export type PostFailure = 'forbidden' | 'unresolved' | 'timeout' | 'unreachable';
 
-/** No answer came. Neither message nor code names the receiver. */
+/** There was no answer. Neither message nor code names the receiver. */
 export class PostFailedError extends Error {
   readonly failure: PostFailure;
-  /** Of Node, OpenSSL or undici, where there is one. */
+  /** Code of the error of Node, OpenSSL or undici, where there is one. */
   readonly code: string | undefined;
 
   constructor(failure: PostFailure, cause?: unknown) {
@@ -93,7 +93,7 @@ export class GuardedPost {
   }
 
   async #send(text: string, request: PostRequest, signal: AbortSignal): Promise<PostAnswer> {
-    // Judged at submission too, but under the switches of that day.
+    // Checked at submission too, but the operator's switches may have changed since.
     const wrong = wrongWithCallbackUrl(text, this.#policy);
     if (wrong !== undefined) throw new ForbiddenUrlError(wrong);
     const url = new URL(text);
@@ -115,7 +115,7 @@ export class GuardedPost {
     }
   }
 
-  /** Every one of its waits ends with the total. */
+  /** The total bounds each of its waits. */
   get #connection(): ConnectionLimits {
     const { totalMs, headerBytesMax, replyMs } = this.#limits;
     return { connectMs: totalMs, firstByteMs: totalMs, idleMs: replyMs, headerBytesMax };
@@ -131,7 +131,7 @@ export class GuardedPost {
     return client.request({ method: 'POST', path, headers, body, signal });
   }
 
-  /** The status has come, so whatever happens to the body changes nothing. */
+  /** The status is known, so an error in the body changes nothing. */
   async #drain(body: Dispatcher.ResponseData['body']): Promise<void> {
     const { replyBytesMax, replyMs } = this.#limits;
     const timer = setTimeout(() => body.destroy(), replyMs);
@@ -142,7 +142,7 @@ export class GuardedPost {
         if (bytes > replyBytesMax) break;
       }
     } catch {
-      // Cut off by either side.
+      // The connection was closed by either side.
     } finally {
       clearTimeout(timer);
     }

@@ -1,6 +1,6 @@
 /**
- * The one door for whatever this service requests for a caller: image_url and callback_url alike.
- * It leads to public addresses only, and to what the operator allowed by name of the network.
+ * The one guard of all requests that this service makes for callers: image_url and callback_url
+ * alike. It connects to public addresses only, and to the networks that the operator allowed.
  *
  * | step    | who                             | what                                             |
  * |---------|---------------------------------|--------------------------------------------------|
@@ -22,13 +22,13 @@ import { interfaceAddresses } from './own-addresses.ts';
 import { raceAbort } from './race-abort.ts';
 import { createPublicResolver, createTrustedResolver, type ResolveHost } from './resolve-host.ts';
 
-/** Checked addresses a connection is tried to; a name may have dozens. */
+/** Checked addresses that are tried for one connection; a name may have dozens. */
 const ADDRESSES_TRIED_MAX = 4;
 
 export interface OutgoingGuardOptions {
   readonly policy: OutgoingPolicy;
   readonly resolveHost?: ResolveHost;
-  /** Of the resolver that trusted networks are asked by; one where absent. */
+  /** Look-ups at a time of the resolver for trusted networks; one where absent. */
   readonly systemLookupsMax?: number;
   readonly createConnector?: CreateConnector;
   /** This machine's addresses: public ones among them are not for callers either. */
@@ -36,13 +36,13 @@ export interface OutgoingGuardOptions {
 }
 
 export interface ConnectionLimits {
-  /** To one host, TLS included. */
+  /** Time to connect to one host, TLS included. */
   readonly connectMs: number;
   /** From the request to the response's headers. */
   readonly firstByteMs: number;
   /** Between two pieces of the body. */
   readonly idleMs: number;
-  /** Of the response's headers. */
+  /** Size of the response's headers. */
   readonly headerBytesMax: number;
 }
 
@@ -66,7 +66,7 @@ export class OutgoingGuard {
 
   /**
    * Every address of the host, all of them checked; none where the name has none.
-   * @param accountId for whom it is asked: accounts share what asks
+   * @param accountId who asks: accounts share the resolver
    * @param host of hostOf; Node asks no resolver for a literal, so it is checked here like the rest
    * @throws ForbiddenUrlError where one of them may not be reached; what the resolver rejects with;
    * the signal's reason
@@ -91,7 +91,7 @@ export class OutgoingGuard {
     return addresses;
   }
 
-  /** A connection for one request to addresses of requireAddresses; to be destroyed after it. */
+  /** A connection to addresses of requireAddresses for one request; its user destroys it. */
   openClient(url: URL, addresses: readonly string[], limits: ConnectionLimits): Client {
     return new Client(url.origin, {
       connect: this.#createConnector(addressesToTry(addresses), limits.connectMs),

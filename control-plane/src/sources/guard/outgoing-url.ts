@@ -1,6 +1,6 @@
 /**
- * What the text of a URL shows of where it leads, before a name is resolved. Every URL this service
- * requests for somebody else passes here, on submission and on every redirect.
+ * Checks of a URL's text, before its name is resolved. Every URL that this service requests for a
+ * caller passes here, at submission and on every redirect.
  */
 import { isIP } from 'node:net';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
@@ -12,7 +12,7 @@ export interface OutgoingPolicy extends AddressPolicy {
   readonly fetchPorts: readonly number[];
 }
 
-/** The URL or an address it leads to is not to be requested. The message is fit for callers. */
+/** The URL or one of its addresses must not be requested. Callers may read the message. */
 export class ForbiddenUrlError extends Error {
   constructor(message: string) {
     super(message);
@@ -25,8 +25,8 @@ const DEFAULT_PORTS = new Map([
   ['https:', 443],
 ]);
 
-/** Names that lead inside, by RFC 6761, 6762, 8375 and 9476 or by habit. */
-const INSIDE_SUFFIXES = [
+/** Names of private networks, by RFC 6761, 6762, 8375 and 9476 or by habit. */
+const PRIVATE_SUFFIXES = [
   'localhost',
   'local',
   'internal',
@@ -44,10 +44,10 @@ export function hostOf(url: URL): string {
   return url.hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
 }
 
-function leadsInside(host: string): boolean {
+function isPrivateName(host: string): boolean {
   // A name without a dot is completed by the resolver's search list.
   if (!host.includes('.')) return true;
-  return INSIDE_SUFFIXES.some(suffix => host.endsWith(`.${suffix}`));
+  return PRIVATE_SUFFIXES.some(suffix => host.endsWith(`.${suffix}`));
 }
 
 function requirePort(url: URL, policy: OutgoingPolicy): void {
@@ -57,19 +57,20 @@ function requirePort(url: URL, policy: OutgoingPolicy): void {
 }
 
 /**
- * A literal must be public, a name must not lead inside. Where the operator allowed networks a name
- * may: its addresses decide then, which are checked before any is connected to.
+ * An address must be public, a name must not be one of a private network. Where the operator
+ * allowed networks such names are taken: their addresses are checked before any connection.
  * @param host of hostOf
  */
 export function requirePublicHost(host: string, policy: AddressPolicy): void {
   if (policy.allowPrivateAddresses) return;
-  const insideNames = (policy.allowedNetworks ?? []).length > 0;
-  const isOpen = isIP(host) === 0 ? insideNames || !leadsInside(host) : isOpenAddress(host, policy);
+  const privateNames = (policy.allowedNetworks ?? []).length > 0;
+  const isOpen =
+    isIP(host) === 0 ? privateNames || !isPrivateName(host) : isOpenAddress(host, policy);
   if (!isOpen) throw new ForbiddenUrlError('the host is not a public address');
 }
 
 /**
- * Parses once; the object, never the text, is used from here on. Throws ForbiddenUrlError.
+ * Parses the text once; from here on only the URL object is used. Throws ForbiddenUrlError.
  * @param base the URL that redirected, for a relative Location
  */
 export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: URL): URL {
@@ -77,12 +78,12 @@ export function requireOutgoingUrl(text: string, policy: OutgoingPolicy, base?: 
     throw new ForbiddenUrlError(`the URL is over ${URL_LENGTH_MAX} characters`);
   }
   const url = URL.parse(text, base?.href);
-  if (url === null) throw new ForbiddenUrlError('the text is no URL');
+  if (url === null) throw new ForbiddenUrlError('the text is not a URL');
   if (!DEFAULT_PORTS.has(url.protocol)) {
     throw new ForbiddenUrlError('only http and https are requested');
   }
   if (url.username !== '' || url.password !== '') {
-    throw new ForbiddenUrlError('a user name or password in the URL is not taken');
+    throw new ForbiddenUrlError('a user name or password in the URL is not accepted');
   }
   const host = hostOf(url);
   if (host === '') throw new ForbiddenUrlError('the URL has no host');

@@ -1,4 +1,4 @@
-/** This machine's addresses: public ones among them are not for callers either. */
+/** This machine's addresses: callers' URLs may not reach them, even where they are public. */
 import { networkInterfaces } from 'node:os';
 
 export function interfaceAddresses(): Set<string> {

@@ -1,4 +1,4 @@
-/** The promise's end, or the signal's, whichever comes first. */
+/** Settles as the promise does, or rejects with the signal's reason, whichever comes first. */
 export async function raceAbort<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = (): void => reject(signal.reason);

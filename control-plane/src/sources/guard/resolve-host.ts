@@ -1,10 +1,10 @@
-/** Names to addresses, for the guarded client: every address a name has, unjudged. */
+/** Resolves names for the guarded client: every address of a name, not checked yet. */
 import { lookup, Resolver } from 'node:dns/promises';
 import { SharedSlots } from '../../domain/shared-slots.ts';
 
 /**
- * All addresses of a name, none if it has none; rejects where nobody could be asked.
- * @param accountId for whom it is asked
+ * All addresses of a name, possibly none; rejects where no server answered.
+ * @param accountId who asks
  */
 export type ResolveHost = (
   host: string,
@@ -12,13 +12,13 @@ export type ResolveHost = (
   accountId: string,
 ) => Promise<readonly string[]>;
 
-/** One question to one server; with two tries a dead server costs at most three times that. */
+/** Time for one query to one server; with two tries a dead server costs at most three times that. */
 const DNS_TIMEOUT_MS = 1500;
 const DNS_TRIES = 2;
 
 /**
- * Names that wait for the system's resolver. Beyond all downloads and notifications that may be
- * under way, so that nobody is refused here; each waits as long as its signal lets it.
+ * Names that may wait for the system's resolver: more than all downloads and notifications that can
+ * be under way, so that none is refused here. Each waits until its signal aborts.
  */
 const LOOKUPS_WAITING_MAX = 512;
 
@@ -30,7 +30,7 @@ function noneOrThrow(error: NodeJS.ErrnoException): string[] {
   throw error;
 }
 
-/** What was found; one kind of address is enough where the other could not be asked for. */
+/** The addresses found; one kind is enough where the query for the other failed. */
 function foundOrThrow(outcomes: readonly PromiseSettledResult<string[]>[]): string[] {
   const found = outcomes.flatMap(outcome => (outcome.status === 'fulfilled' ? outcome.value : []));
   const failed = outcomes.find(outcome => outcome.status === 'rejected');
@@ -39,8 +39,8 @@ function foundOrThrow(outcomes: readonly PromiseSettledResult<string[]>[]): stri
 }
 
 /**
- * Asks the DNS itself: a slow or hostile name server then holds no thread of the pool that the file
- * system needs, and giving up cancels the question.
+ * Queries the DNS directly: a slow or hostile name server then holds no thread of the pool that the
+ * file system needs, and giving up cancels the query.
  * @param servers `<address>:<port>` each; the system's where absent
  */
 export function createPublicResolver(servers?: readonly string[]): ResolveHost {
@@ -68,16 +68,16 @@ export interface TrustedResolverOptions {
 
 /**
  * Asks the operating system, hosts file and all that it is configured to ask included: for trusted
- * networks, whose names live there. The system cannot be told to give up, so that a name of a dead
- * server holds its thread for as long as `resolv.conf` says; accounts share the threads, and one
- * that waits does so here, where it can give up, and not in the queue of the pool.
+ * networks, whose names are there. The system's look-up cannot be cancelled, so that a name of a
+ * dead server holds its thread as long as `resolv.conf` says; accounts share the threads, and names
+ * wait here, where a wait can be cancelled, not in the queue of the pool.
  */
 export function createTrustedResolver(options: TrustedResolverOptions): ResolveHost {
   const { lookupsMax, lookupAll = lookupAllOfSystem } = options;
   const slots = new SharedSlots({
     slotsMax: lookupsMax,
     waitingMax: LOOKUPS_WAITING_MAX,
-    refusal: () => new Error('too many names wait to be looked up'),
+    refusal: () => new Error('too many names wait to be resolved'),
   });
   return async (host, signal, accountId) => {
     await slots.take(accountId, signal);

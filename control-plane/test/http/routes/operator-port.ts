@@ -12,14 +12,14 @@ import type { Stores } from '../../../src/store/stores.ts';
 
 export const KEY = 'an-operator-key-that-only-a-test-knows';
 
-interface Door {
+interface NodeProxyBounds {
   readonly silenceMsMax: number;
   readonly answerMsMax: number;
 }
 
 export function appOn(
   stores: Stores,
-  changes: { operatorKey?: string | undefined; door?: Door } = {},
+  changes: { operatorKey?: string | undefined; nodeProxy?: NodeProxyBounds } = {},
 ) {
   return buildOperatorApp(
     {

@@ -1,4 +1,4 @@
-/** The door of the operator's port to the nodes, on real sockets. */
+/** The proxy of the operator's port to the nodes, on real sockets. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
@@ -11,7 +11,7 @@ import { storesOn } from '../../store/fixtures.ts';
 import { openTestApp } from '../../support/test-app.ts';
 import { AUTHORIZED, appOn, KEY, listen, raw, register } from './operator-port.ts';
 
-describe('the door to a node', () => {
+describe('the proxy to a node', () => {
   const databases = useTestDatabase('sqlite');
   let stores: Stores;
   let app: FastifyInstance;
@@ -22,7 +22,7 @@ describe('the door to a node', () => {
 
   before(async () => {
     stores = storesOn(await databases.open());
-    app = appOn(stores, { door: { silenceMsMax: 1500, answerMsMax: 4500 } });
+    app = appOn(stores, { nodeProxy: { silenceMsMax: 1500, answerMsMax: 4500 } });
     port = await listen(app);
     seen = [];
     node = createServer((request, response) => {

@@ -1,16 +1,16 @@
 /**
- * The door to the nodes' own HTTP endpoints, which nothing else reaches from outside of their
- * network: GET and HEAD of four paths, carried by @fastify/http-proxy.
+ * A proxy to the nodes' own HTTP endpoints, the only way to them from outside of their network: GET
+ * and HEAD of four paths, forwarded by @fastify/http-proxy.
  *
  * | of the request                   | what the node gets                                          |
  * |----------------------------------|-------------------------------------------------------------|
- * | the node's id                    | where to: its address in the membership table, nothing else |
+ * | the node's id                    | the target: its address in the membership table, no other   |
  * | the path                         | one of NODE_ENDPOINTS, by the route that took it            |
  * | query, body, upgrade             | nothing                                                     |
  * | headers                          | `accept` alone: no key, no cookie, nothing hop-by-hop       |
  *
- * Of the answer the status, the media type and the body come back, whole or not at all: at most
- * ANSWER_BYTES_MAX within ANSWER_MS_MAX, otherwise NODE_UNREACHABLE. Nothing is tried twice.
+ * The answer's status, media type and body are passed back, complete or not at all: at most
+ * ANSWER_BYTES_MAX within ANSWER_MS_MAX, otherwise NODE_UNREACHABLE. Nothing is retried.
  */
 import httpProxy, { type FastifyHttpProxyOptions } from '@fastify/http-proxy';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
@@ -20,13 +20,13 @@ export const NODE_ENDPOINTS = ['/livez', '/readyz', '/info', '/metrics'] as cons
 
 /** A node's metrics are some 30 KB. */
 const ANSWER_BYTES_MAX = 8 * 1024 * 1024;
-/** Without a byte moving: connecting, and between two pieces. */
+/** Longest time without a byte: while connecting, and between two pieces of the answer. */
 const SILENCE_MS_MAX = 3000;
 const ANSWER_MS_MAX = 10_000;
-/** To one node, at once; more wait. */
+/** Connections to one node at a time; further requests wait. */
 const CONNECTIONS_MAX = 8;
 
-export interface NodeDoorOptions {
+export interface NodeProxyOptions {
   /** host:port of a node's HTTP endpoints. @throws ContractError NOT_FOUND */
   readonly httpAddressOf: (nodeId: string) => Promise<string>;
   /** SILENCE_MS_MAX and ANSWER_MS_MAX where absent. */
@@ -34,15 +34,15 @@ export interface NodeDoorOptions {
   readonly answerMsMax?: number;
 }
 
-/** What reply-from hands to `onResponse`: its types say less than there is. */
+/** What reply-from passes to `onResponse`; its own types leave these fields out. */
 interface NodeAnswer {
   readonly statusCode: number;
   readonly stream: AsyncIterable<Buffer> & { destroy(error?: Error): void };
 }
 
-export async function registerNodeDoor(
+export async function registerNodeProxy(
   app: FastifyInstance,
-  options: NodeDoorOptions,
+  options: NodeProxyOptions,
 ): Promise<void> {
   const { silenceMsMax = SILENCE_MS_MAX, answerMsMax = ANSWER_MS_MAX } = options;
   const upstreams = new WeakMap<FastifyRequest, string>();
@@ -52,11 +52,11 @@ export async function registerNodeDoor(
     prefix: '/operator/nodes/:node',
     routes: [...NODE_ENDPOINTS],
     httpMethods: ['GET', 'HEAD'],
-    // Where to is decided for each request, below.
+    // The target is chosen for each request, below.
     upstream: '',
     proxyPayloads: false,
     disableRequestLogging: true,
-    // Keyed by addresses that come and go.
+    // Its keys are addresses, and those change as nodes come and go.
     disableCache: true,
     destroyAgent: true,
     http: {
@@ -80,7 +80,7 @@ export async function registerNodeDoor(
         accept === undefined ? { host } : { host, accept },
       rewriteHeaders: ({ 'content-type': type }) =>
         type === undefined ? {} : { 'content-type': type },
-      // It tries a 503 ten times by default, and 503 is what a draining node answers.
+      // By default it retries a 503 ten times, and a draining node answers 503.
       retryDelay: () => null,
       onResponse: (_request, reply, answer) => {
         void relay(reply as FastifyReply, answer as unknown as NodeAnswer, answerMsMax);
@@ -104,7 +104,7 @@ function requireUpstream(
   request: FastifyRequest,
 ): string {
   const upstream = upstreams.get(request);
-  if (upstream === undefined) throw new Error('a request to a node that was not looked up');
+  if (upstream === undefined) throw new Error('no address was found for the node of this request');
   return upstream;
 }
 
@@ -118,7 +118,7 @@ async function relay(
   try {
     reply.send(await readWhole(stream));
   } catch (error) {
-    // The status and type of half an answer must not stand over the problem.
+    // The problem must not have the status and type of an incomplete answer.
     reply.removeHeader('content-type').send(unreachable('its answer broke off', error));
   } finally {
     clearTimeout(late);
