@@ -71,7 +71,7 @@ export interface QueuePace {
 /** Downloads of an account at once, where it has many to do. */
 const FETCHES_AT_ONCE = 16;
 export const RETRY_AFTER_MIN_S = 5;
-/** A caller that comes too early costs one request; one that comes too late has waited for nothing. */
+/** Coming too early costs one request, coming too late costs the caller time. */
 export const RETRY_AFTER_MAX_S = 120;
 /** Nothing was finished: a fleet that starts, or stands still, and may go on at any time. */
 export const STANDSTILL_RETRY_AFTER_S = 15;

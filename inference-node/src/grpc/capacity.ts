@@ -21,8 +21,8 @@ import type { Callers } from './callers.ts';
 import type { NodeWork } from './matte-handler.ts';
 
 /**
- * Stale views cost refusals: with 50 ms 1.3 to 1.5 times as many as with 20, in a simulated fleet of
- * 50 at 0.9 load (bench/dispatch-simulator).
+ * Stale views cost refusals: with 50 ms 1.3 to 1.5 times as many as with 20, in a simulated fleet
+ * of 50 at 0.9 load (bench/dispatch-simulator).
  */
 export const CHANGE_INTERVAL_MS = 20;
 export const REPEAT_INTERVAL_MS = 1000;
