@@ -58,8 +58,8 @@ export class WaitForJob {
 
   /**
    * The job as last read: final, or as it was when `waitMs` had passed, the caller hung up or this
-   * replica began to drain. Reads at least once. While the database does not answer it is polled again;
-   * only when it still does not at the end does this reject with SERVICE_UNAVAILABLE.
+   * replica began to drain. Reads at least once. While the database does not answer it is polled
+   * again; only when it still does not at the end does this reject with SERVICE_UNAVAILABLE.
    * @param hangUp aborted when the caller goes away
    */
   async wait(job: Job, waitMs: number, hangUp: AbortSignal): Promise<Job> {
