@@ -93,9 +93,7 @@ export function carryOn(
   }
 }
 
-/**
- * Interpolates the four cells with the nearest centres. @param x in cells, from the plane's edge.
- */
+/** Interpolates the four nearest cells. @param x in cells, from the plane's edge. */
 function between(cells: usize, width: i32, height: i32, x: f32, y: f32): v128 {
   const across = <f32>Math.min(<f32>(width - 1), Math.max(0, x - 0.5));
   const down = <f32>Math.min(<f32>(height - 1), Math.max(0, y - 0.5));

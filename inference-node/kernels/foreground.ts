@@ -92,9 +92,7 @@ function clamped(colour: v128): v128 {
   return f32x4.min(f32x4.max(colour, f32x4.splat(0)), f32x4.splat(255));
 }
 
-/**
- * Adds a row of the picture to the sums of cells. @param starts first column of each, and the end.
- */
+/** Adds a row of the picture to the cells' sums. @param starts first columns, and the end. */
 export function addToCells(
   pixels: usize,
   alpha: usize,

@@ -262,9 +262,7 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
   return plan.runs.filter(({ role }) => role === 'subject');
 }
 
-/**
- * Runs the models of a plan one after the other; a second look only where the subject is unsure.
- */
+/** Runs a plan's models one after the other; a second look only where the subject is unsure. */
 async function inferPlan(
   { plan, priority }: ImageOrder,
   modelInputs: readonly Buffer[],

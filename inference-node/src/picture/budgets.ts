@@ -44,9 +44,7 @@ const MS_PER_TICK = 10;
 /** proc(5): utime and stime are fields 14 and 15; field 2 may contain blanks and ends with ")". */
 const USER_TICKS = 14 - 3;
 
-/**
- * Processor time of a process with all its threads; undefined: no /proc, or the process is gone.
- */
+/** Processor time of a process, all threads; undefined: no /proc, or the process is gone. */
 export function readCpuMs(pid: number): number | undefined {
   let stat: string;
   try {

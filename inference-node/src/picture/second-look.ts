@@ -1,7 +1,4 @@
-/**
- * Decides whether a picture is worth a second look. It runs on the node's main thread, so it
- * samples the matte. Pure.
- */
+/** Whether a picture is worth a second look. It samples, as it runs on the main thread. Pure. */
 
 /** The subject is uncertain between these values of alpha (0 to 255). */
 export const CERTAIN_BELOW = 5;

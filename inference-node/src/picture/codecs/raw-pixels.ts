@@ -1,8 +1,8 @@
+import type { Size } from '../size.ts';
+
 /** Pixels as an encoder takes them. */
-export interface RawPixels {
+export interface RawPixels extends Size {
   readonly data: Buffer;
-  readonly width: number;
-  readonly height: number;
   /** 4: sRGB with straight alpha. 1: a grey plane. */
   readonly channels: 1 | 4;
 }

@@ -54,9 +54,7 @@ interface TokenSink {
   run(length: number): void;
 }
 
-/**
- * Calls `sink` with the plane's differences from their prediction (by the pixels above and left).
- */
+/** Gives `sink` the plane's differences from their prediction (by the pixels above and left). */
 function visit(pixels: Uint32Array, width: number, sink: TokenSink): void {
   let previous = -1;
   let run = 0;

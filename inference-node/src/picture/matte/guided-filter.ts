@@ -30,9 +30,7 @@ export interface LinearModels {
 
 /** The largest radius for which the kernel's sums are exact. */
 export const RADIUS_MAX = 8;
-/**
- * Variance of colours in bytes below which it is noise. A tenth and ten times were a little worse.
- */
+/** Colour variance, in bytes, below which it is noise. 0.1 and 10 times were a little worse. */
 const EPSILON = 1e-4 * 255 * 255;
 
 export class GuidedFilter {

@@ -20,9 +20,7 @@ export interface RoleMatte extends Size {
  * were measured and make no difference.
  */
 const AGREEMENT_MIN = 0.9;
-/**
- * Radius of the window around a pixel of the subject's edge, relative to the picture's long side.
- */
+/** Radius of the window around a pixel, relative to the picture's long side. */
 const WINDOW_REACH = 1 / 150;
 /**
  * Share of a pixel's window in which the subject is uncertain: up to the first an opinion has no
@@ -46,15 +44,11 @@ export function mergeMattes(mattes: readonly RoleMatte[], size: Size): Uint8Arra
   if (others.length === 0) return merged;
   const softness = softnessOf(merged, size);
   const subjects = others.filter(({ role }) => role !== 'opinion');
-  const opinions = others.filter(({ role }) => role === 'opinion');
-  if (subjects.length > 0) {
-    average(
-      subjects.map(matte => resampleTo(matte, size)),
-      merged,
-      softness,
-    );
+  const planes = subjects.map(matte => resampleTo(matte, size));
+  if (planes.length > 0) average(planes, merged, softness);
+  for (const matte of others) {
+    if (matte.role === 'opinion') applyOpinion(resampleTo(matte, size), merged, softness);
   }
-  for (const opinion of opinions) applyOpinion(resampleTo(opinion, size), merged, softness);
   return merged;
 }
 
@@ -66,9 +60,7 @@ function resampleTo(matte: RoleMatte, size: Size): Uint8Array {
 
 // In the loops below all planes have as many elements as `merged`.
 
-/**
- * Averages in place: the softer the edge, the more the others count, at most as much as `merged`.
- */
+/** Averages in place: the softer the edge, the more the others count, at most as `merged`. */
 function average(others: readonly Uint8Array[], merged: Uint8Array, softness: Float32Array): void {
   for (let i = 0; i < merged.length; i++) {
     const soft = softness[i]!;
@@ -120,9 +112,7 @@ function agreement(one: Uint8Array, other: Uint8Array): number {
   return either === 0 ? 0 : both / either;
 }
 
-/**
- * For each pixel how soft the matte is around it, by the uncertain share of its window; at most 1.
- */
+/** How soft the matte is around each pixel, by the uncertain share of its window; at most 1. */
 function softnessOf(alpha: Uint8Array, { width, height }: Size): Float32Array {
   const reach = Math.max(1, Math.round(Math.max(width, height) * WINDOW_REACH));
   const span = UNCERTAIN_SHARE_FULL - UNCERTAIN_SHARE_MIN;

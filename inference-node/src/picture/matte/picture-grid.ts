@@ -41,9 +41,7 @@ export function cellOfRow({ height, picture }: PictureGrid, y: number): number {
   return Math.floor((y * height) / picture.height);
 }
 
-/**
- * The first of a line's pixels that lies in `cell`; the number of pixels where `cell` is `cells`.
- */
+/** The first of a line's pixels that lies in `cell`; `pixels` where `cell` is `cells`. */
 function startOf(cell: number, pixels: number, cells: number): number {
   return Math.ceil((cell * pixels) / cells);
 }

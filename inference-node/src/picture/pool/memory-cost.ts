@@ -57,9 +57,7 @@ export const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   jxl: ENCODE_MEMORY.jxl,
 };
 
-/**
- * The most for any picture up to that size: where coding in parts begins a larger one takes less.
- */
+/** The most for any picture up to that size: one that is coded in parts takes less. */
 function bytesIn(bands: readonly Band[], pixels: number): number {
   let most = 0;
   for (const { pixelsMax, bytesPerPixel } of bands) {

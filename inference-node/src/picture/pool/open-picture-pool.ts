@@ -42,7 +42,8 @@ import {
 const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
 /**
  * Workers in a row that died before they were ready while none lives: then waiting images are
- * refused, so that their jobs are tried elsewhere instead of waiting for a worker in vain.
+ * refused, so that their jobs are tried elsewhere instead of waiting for a worker that may never
+ * come.
  */
 const FAILED_STARTS_MAX = 3;
 

@@ -68,9 +68,7 @@ export interface PicturePoolSnapshot {
   /** Why the pool failed, in one line. */
   readonly failure: string | undefined;
   readonly workers: number;
-  /**
-   * Workers that were killed and whose processes do not die: their places stay empty until then.
-   */
+  /** Workers that were killed and do not die: their places stay empty until they do. */
   readonly workersStuck: number;
   readonly busy: number;
   readonly waiting: number;

@@ -45,7 +45,7 @@ const truth = matte(coverage);
 const error = (alpha: Uint8Array) =>
   alpha.reduce((sum, value, i) => sum + Math.abs(value - at(truth, i)), 0);
 
-describe("what the colours say about a matte's edge", () => {
+describe("alpha from the picture's colours", () => {
   it('moves a blurred edge to where the colours mix', () => {
     const out = applied(paint(RED, GREEN), blurred);
     assert.ok(error(out) < 0.6 * error(blurred), `${error(out)} of ${error(blurred)}`);

@@ -12,17 +12,9 @@ const CHUNK_FRAME_BYTES = 12;
 const CHUNKS_MAX = 1024;
 const PER_UNIT = 100_000;
 
+type Xy = readonly [number, number];
 /** CIE x and y of white, red, green and blue. */
-export type Chromaticities = readonly [
-  wx: number,
-  wy: number,
-  rx: number,
-  ry: number,
-  gx: number,
-  gy: number,
-  bx: number,
-  by: number,
-];
+export type Chromaticities = readonly [...Xy, ...Xy, ...Xy, ...Xy];
 
 export interface PngColour {
   readonly cicp: Cicp | undefined;
@@ -46,11 +38,8 @@ export function readPngColour(file: Buffer): PngColour {
     const body = file.subarray(offset + 8, offset + 8 + length);
     if (type === 'IDAT') break;
     if (type === 'cICP' && body.length === 4) {
-      colour.cicp = {
-        primaries: body.readUInt8(0),
-        transfer: body.readUInt8(1),
-        isNarrow: body.readUInt8(3) === 0,
-      };
+      const [primaries = 0, transfer = 0, , isFull] = body;
+      colour.cicp = { primaries, transfer, isNarrow: isFull === 0 };
     }
     if (type === 'sRGB') colour.isSrgb = true;
     if (type === 'gAMA' && body.length === 4) colour.exponent = readExponent(body);

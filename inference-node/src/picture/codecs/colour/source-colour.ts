@@ -18,9 +18,7 @@ export interface SourceColour {
   readonly toLinear: (sample: number) => number;
   /** Linear light is in units of PEAK_NITS and has to be tone-mapped. */
   readonly toneMaps: boolean;
-  /**
-   * Hybrid log-gamma: light of the scene, which a power of its luminance turns into display light.
-   */
+  /** Hybrid log-gamma: scene light, which a power of its luminance turns into display light. */
   readonly isScene: boolean;
   /** Samples are in video's narrow range: in 8 bits, 16 is black and 235 white. */
   readonly isNarrow: boolean;
@@ -43,10 +41,7 @@ const PRIMARIES: Readonly<Record<number, Chromaticities>> = {
 
 const TRANSFER_PQ = 16;
 const TRANSFER_HLG = 18;
-/**
- * H.273 table 3, without 2 (unspecified) and curves not used for pictures (logarithms, SMPTE 240M,
- * XYZ).
- */
+/** H.273 table 3, without curves that no picture has (2, logarithms, SMPTE 240M, XYZ). */
 const TRANSFERS: ReadonlySet<number> = new Set([
   1,
   4,
@@ -186,27 +181,24 @@ function toneMap(light: number): number {
   return pqToNits(bent * peak) / WHITE_NITS;
 }
 
-type Vector = readonly [number, number, number];
+type Triple<T> = readonly [T, T, T];
+type Vector = Triple<number>;
 /** Rows. */
-type Matrix = readonly [Vector, Vector, Vector];
+type Matrix = Triple<Vector>;
 
 function mapThree<From, To>(
-  [first, second, third]: readonly [From, From, From],
-  map: (value: From) => To,
-): readonly [To, To, To] {
-  return [map(first), map(second), map(third)];
+  [a, b, c]: Triple<From>,
+  map: (v: From, i: 0 | 1 | 2) => To,
+): Triple<To> {
+  return [map(a, 0), map(b, 1), map(c, 2)];
 }
 
 function dot([a, b, c]: Vector, [x, y, z]: Vector): number {
   return a * x + b * y + c * z;
 }
 
-function transpose([[a, b, c], [d, e, f], [g, h, i]]: Matrix): Matrix {
-  return [
-    [a, d, g],
-    [b, e, h],
-    [c, f, i],
-  ];
+function transpose([a, b, c]: Matrix): Matrix {
+  return mapThree(a, (_, i): Vector => [a[i], b[i], c[i]]);
 }
 
 function invert([[a, b, c], [d, e, f], [g, h, i]]: Matrix): Matrix {
@@ -233,8 +225,8 @@ function toXyz(x: number, y: number): Vector {
 function rgbToXyz([wx, wy, rx, ry, gx, gy, bx, by]: Chromaticities): Matrix {
   const primaries = transpose([toXyz(rx, ry), toXyz(gx, gy), toXyz(bx, by)]);
   const white = toXyz(wx, wy);
-  const [red, green, blue] = mapThree(invert(primaries), row => dot(row, white));
-  return mapThree(primaries, ([r, g, b]) => [r * red, g * green, b * blue] as const);
+  const scale = mapThree(invert(primaries), row => dot(row, white));
+  return mapThree(primaries, row => mapThree(row, (value, i) => value * scale[i]));
 }
 
 const BRADFORD: Matrix = [
@@ -246,14 +238,10 @@ const BRADFORD: Matrix = [
 /** Linear Bradford: maps the source's white to D65. */
 function adaptation(white: Vector): Matrix {
   const cones = (xyz: Vector) => mapThree(BRADFORD, row => dot(row, xyz));
-  const [l, m, s] = cones(white);
-  const [toL, toM, toS] = cones(toXyz(...D65));
-  const scale: Matrix = [
-    [toL / l, 0, 0],
-    [0, toM / m, 0],
-    [0, 0, toS / s],
-  ];
-  return multiply(invert(BRADFORD), multiply(scale, BRADFORD));
+  const [from, to] = [cones(white), cones(toXyz(...D65))];
+  const scale = mapThree(to, (value, i) => value / from[i]);
+  const scaled = mapThree(BRADFORD, (row, i) => mapThree(row, value => value * scale[i]));
+  return multiply(invert(BRADFORD), scaled);
 }
 
 function matrixToSrgb(chromaticities: Chromaticities): Matrix {

@@ -7,9 +7,7 @@
  * size, table numbers come from `order`, code lengths end at CODE_BITS_MAX.
  */
 
-/**
- * Codes up to this length are found by one lookup, together with their values as far as they fit.
- */
+/** Codes up to this length are found by one lookup, with as many values as fit. */
 const FAST_BITS = 12;
 const FAST_CODES = 1 << FAST_BITS;
 const CODE_BITS_MAX = 16;

@@ -178,22 +178,16 @@ class JpegLayout {
     const spectral = body.subarray(spectralAt, spectralAt + WHOLE_SPECTRUM.length);
     if (this.frame === undefined || spectral.length < WHOLE_SPECTRUM.length) return;
     const { components } = this.frame;
+    const [from = 0, to = 0, bits = 0] = spectral;
     const chosen = Array.from({ length: count }, (_, i) => {
-      const tables = body.readUInt8(2 + 2 * i);
-      return {
-        index: components.findIndex(({ id }) => id === body[1 + 2 * i]),
-        dc: tables >> 4,
-        ac: tables & 15,
-      };
+      const [own, tables = 0] = body.subarray(1 + 2 * i);
+      const index = components.findIndex(({ id }) => id === own);
+      return { index, dc: tables >> 4, ac: tables & 15 };
     });
     this.scans.push({
       dataStart: start + body.length,
       components: chosen,
-      spectral: {
-        from: spectral.readUInt8(0),
-        to: spectral.readUInt8(1),
-        low: spectral.readUInt8(2) & 15,
-      },
+      spectral: { from, to, low: bits & 15 },
       restartInterval: this.#restartInterval,
       codes: this.#codes,
     });
@@ -231,8 +225,8 @@ function readFrame(marker: number, body: Buffer): Frame | undefined {
   const count = body[5];
   if (count === undefined || body.length < 6 + 3 * count) return undefined;
   const components = Array.from({ length: count }, (_, i) => {
-    const factors = body.readUInt8(7 + 3 * i);
-    return { id: body.readUInt8(6 + 3 * i), across: factors >> 4, down: factors & 15 };
+    const [id = 0, factors = 0] = body.subarray(6 + 3 * i);
+    return { id, across: factors >> 4, down: factors & 15 };
   });
   return { marker, width: body.readUInt16BE(3), height: body.readUInt16BE(1), components };
 }
@@ -279,10 +273,7 @@ function seesLastRows({ frame }: JpegLayout): boolean {
   return luma.across === 2 && luma.down === 2 && isHalved && isLarge;
 }
 
-/**
- * The scan of a picture in one sequential scan. Undefined: another picture, or only a decoder can
- * read its codes.
- */
+/** The scan of a picture in one sequential scan, unless only a decoder can read its codes. */
 function readOnlyScan(layout: JpegLayout): SequentialScan | undefined {
   const { frame, isOneScan, isSequential, scans } = layout;
   const [scan] = scans;
