@@ -2,20 +2,6 @@
  * When to look for work that waits in the database: one round at a time, another as soon as
  * something changed during it, one every `pollMs` for what other replicas left, and none for a
  * while after the database failed. What a round does is its owner's.
- *
- * | mode        | is                                 | wake     | round ends  | round fails | fault   |
- * |-------------|------------------------------------|----------|-------------|-------------|---------|
- * | new         | made, not started                  | -        | -           | -           | -       |
- * | resting     | nothing to do that is known of     | running  | -           | -           | backing-off |
- * | running     | a round under way                  | outdated | resting     | backing-off | failing |
- * | outdated    | the same, and another follows      | outdated | running     | backing-off | failing |
- * | failing     | the same, and a pause follows      | failing  | backing-off | backing-off | failing |
- * | backing-off | a pause; its end begins a round    | the same | -           | -           | the same |
- * | stopping    | the last round under way           | the same | stopped     | stopped     | the same |
- * | stopped     | nothing begins any more            | the same | -           | -           | the same |
- *
- * `start` leads from new to running, `stop` to stopping where a round is under way, else to stopped.
- * A dash, or any other event, is a bug of the owner and throws.
  */
 import assert from 'node:assert/strict';
 
@@ -25,56 +11,27 @@ const BACKOFF_MAX_MS = 2000;
 /** Wake-ups that are due sooner than this wait for it, so that one round serves several. */
 const WAKE_MIN_MS = 5;
 
+/**
+ * Where an event leads from each mode; one that is not there is a bug of the owner, and throws.
+ * new: made. resting: no work is known of. running: a round is under way. outdated: the same, and
+ * another follows. failing: the same, and a pause follows. backing-off: a pause, then a round.
+ * stopping: the last round is under way. stopped: no round begins any more.
+ */
+// biome-ignore format: a table
 const TRANSITIONS = {
-  new: { start: 'running', stop: 'stopped' },
-  resting: { wake: 'running', fault: 'backing-off', stop: 'stopped' },
-  running: {
-    wake: 'outdated',
-    'round-ended': 'resting',
-    'round-failed': 'backing-off',
-    fault: 'failing',
-    stop: 'stopping',
-  },
-  outdated: {
-    wake: 'outdated',
-    'round-ended': 'running',
-    'round-failed': 'backing-off',
-    fault: 'failing',
-    stop: 'stopping',
-  },
-  failing: {
-    wake: 'failing',
-    'round-ended': 'backing-off',
-    'round-failed': 'backing-off',
-    fault: 'failing',
-    stop: 'stopping',
-  },
-  'backing-off': {
-    wake: 'backing-off',
-    fault: 'backing-off',
-    'pause-ended': 'running',
-    stop: 'stopped',
-  },
-  stopping: {
-    wake: 'stopping',
-    'round-ended': 'stopped',
-    'round-failed': 'stopped',
-    fault: 'stopping',
-    stop: 'stopping',
-  },
-  stopped: { wake: 'stopped', fault: 'stopped', stop: 'stopped' },
+  new:           { start: 'running', stop: 'stopped' },
+  resting:       { wake: 'running', fault: 'backing-off', stop: 'stopped' },
+  running:       { wake: 'outdated', ended: 'resting', failed: 'backing-off', fault: 'failing', stop: 'stopping' },
+  outdated:      { wake: 'outdated', ended: 'running', failed: 'backing-off', fault: 'failing', stop: 'stopping' },
+  failing:       { wake: 'failing', ended: 'backing-off', failed: 'backing-off', fault: 'failing', stop: 'stopping' },
+  'backing-off': { wake: 'backing-off', fault: 'backing-off', resumed: 'running', stop: 'stopped' },
+  stopping:      { wake: 'stopping', ended: 'stopped', failed: 'stopped', fault: 'stopping', stop: 'stopping' },
+  stopped:       { wake: 'stopped', fault: 'stopped', stop: 'stopped' },
 } as const;
 
 export type LoopMode = keyof typeof TRANSITIONS;
-/** fault: the database failed under what an earlier round began. */
-export type LoopEvent =
-  | 'start'
-  | 'wake'
-  | 'round-ended'
-  | 'round-failed'
-  | 'fault'
-  | 'pause-ended'
-  | 'stop';
+/** ended, failed: the round. fault: the database failed under what an earlier round began. */
+export type LoopEvent = 'start' | 'wake' | 'ended' | 'failed' | 'fault' | 'resumed' | 'stop';
 
 /** @throws AssertionError where the event is impossible in that mode. */
 export function nextMode(mode: LoopMode, event: LoopEvent): LoopMode {
@@ -170,12 +127,12 @@ export class RoundLoop {
 
   roundEnded(): void {
     this.#backoffMs = BACKOFF_MIN_MS;
-    this.#endRound('round-ended');
+    this.#endRound('ended');
   }
 
   /** The database failed under it. */
   roundFailed(): void {
-    this.#endRound('round-failed');
+    this.#endRound('failed');
   }
 
   /** The database failed under something that a round began. */
@@ -197,7 +154,7 @@ export class RoundLoop {
     return this.#stopped.promise;
   }
 
-  #endRound(event: 'round-ended' | 'round-failed'): void {
+  #endRound(event: 'ended' | 'failed'): void {
     const ended = this.#round;
     this.#on(event);
     ended.resolve();
@@ -222,7 +179,7 @@ export class RoundLoop {
   #pause(): void {
     this.#cancelPause = this.#clock.after(this.#backoffMs, () => {
       this.#anew = true;
-      this.#on('pause-ended');
+      this.#on('resumed');
     });
     this.#backoffMs = Math.min(BACKOFF_MAX_MS, this.#backoffMs * 2);
   }

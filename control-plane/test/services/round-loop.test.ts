@@ -12,10 +12,10 @@ import {
 const EVENTS: readonly LoopEvent[] = [
   'start',
   'wake',
-  'round-ended',
-  'round-failed',
+  'ended',
+  'failed',
   'fault',
-  'pause-ended',
+  'resumed',
   'stop',
 ];
 

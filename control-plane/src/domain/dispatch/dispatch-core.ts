@@ -92,6 +92,8 @@ export type RunEnd =
   /** The database failed: its lease runs out. */
   | { readonly kind: 'abandoned' };
 
+const NOTHING = { placed: [], wakeInMs: undefined };
+
 export interface DispatchCoreOptions<Offer, Download> {
   readonly room: Room<Offer, Download>;
   /** How long a job that no routable node can do waits for one that can. */
@@ -140,17 +142,17 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#lanes.add(job);
     const { downloads } = this.#options.room;
     if (job.input === null && this.#downloadsAwaited) {
-      if (!downloads.hasRoom(job)) return { placed: [], wakeInMs: undefined };
+      if (!downloads.hasRoom(job)) return NOTHING;
       this.#unread = true;
       return { placed: [], wakeInMs: 0 };
     }
     if (job.input !== null && this.#nodesAwaited) {
       return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
     }
-    const tried = this.#place(job);
-    if (tried.placed === undefined && job.input === null) this.#downloadsAwaited = true;
-    if (tried.placed === undefined && job.input !== null) this.#nodesAwaited = true;
-    return { placed: tried.placed === undefined ? [] : [tried.placed], wakeInMs: tried.wakeInMs };
+    const step = this.#place(job);
+    if (step.placed.length === 0 && job.input === null) this.#downloadsAwaited = true;
+    if (step.placed.length === 0 && job.input !== null) this.#nodesAwaited = true;
+    return step;
   }
 
   /**
@@ -210,9 +212,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const placed: Placed<J, Offer, Download>[] = [];
     let wakeInMs: number | undefined;
     for (const job of orderJobs(free, this.#shares())) {
-      const tried = this.#place(job);
-      if (tried.placed !== undefined) placed.push(tried.placed);
-      wakeInMs = sooner(wakeInMs, tried.wakeInMs);
+      const step = this.#place(job);
+      placed.push(...step.placed);
+      wakeInMs = sooner(wakeInMs, step.wakeInMs);
     }
     const begun = placed.map(({ job }) => job);
     const forgotten = this.#lanes.listed(lanes, jobs, begun);
@@ -235,10 +237,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   }
 
   /** Room on a node for a job whose image is stored; undefined: none now. */
-  takeRoom(
-    job: J,
-    needs: JobNeeds,
-  ): { readonly offer: Offer | undefined; readonly wakeInMs: number | undefined } {
+  takeRoom(job: J, needs: JobNeeds): { offer?: Offer | undefined; wakeInMs?: number | undefined } {
     const { room, random, now } = this.#options;
     const memory = this.memories.find(job.id);
     const choice = pickNode(room.snapshots(), needs, {
@@ -249,10 +248,10 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       // As it was listed: what has passed since is little.
       waitedMs: job.readAtMs - job.createdAtMs,
     });
-    if (choice.kind === 'busy') return { offer: undefined, wakeInMs: choice.retryInMs };
-    if (choice.kind !== 'picked') return { offer: undefined, wakeInMs: undefined };
+    if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
+    if (choice.kind !== 'picked') return {};
     const megapixels = megapixelsOf(needs.pixels);
-    return { offer: room.offer(choice.node, megapixels, choice.waitMsMax), wakeInMs: undefined };
+    return { offer: room.offer(choice.node, megapixels, choice.waitMsMax) };
   }
 
   /** The run of a job that was placed is over. A round is due. */
@@ -267,26 +266,24 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     this.#unread = true;
   }
 
-  /** Not placed: it waits for room. */
-  #place(job: J): {
-    readonly placed?: Placed<J, Offer, Download>;
-    readonly wakeInMs: number | undefined;
-  } {
-    const begin = (placement: Placement<Offer, Download>) => {
-      this.#running.set(job.id, job);
-      return { placed: { job, placement }, wakeInMs: undefined };
-    };
+  /** Nothing placed: it waits for room. */
+  #place(job: J): Step<J, Offer, Download> {
     const failure = this.#failureDue(job);
-    if (failure !== undefined) return begin({ kind: 'failure', failure });
+    if (failure !== undefined) return this.#begin(job, { kind: 'failure', failure });
     if (job.input === null) {
       const download = this.#options.room.downloads.begin(job);
-      return download === undefined
-        ? { wakeInMs: undefined }
-        : begin({ kind: 'download', download });
+      return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
     }
-    if (this.memories.mustWait(job.id)) return { wakeInMs: undefined };
+    if (this.memories.mustWait(job.id)) return NOTHING;
     const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job.outputFormat));
-    return offer === undefined ? { wakeInMs } : begin({ kind: 'node', offer });
+    return offer === undefined
+      ? { placed: [], wakeInMs }
+      : this.#begin(job, { kind: 'node', offer });
+  }
+
+  #begin(job: J, placement: Placement<Offer, Download>): Step<J, Offer, Download> {
+    this.#running.set(job.id, job);
+    return { placed: [{ job, placement }], wakeInMs: undefined };
   }
 
   #failureDue(job: J): JobFailure | undefined {

@@ -16,9 +16,9 @@ import {
   type RunEnd,
   type Step,
 } from '../../domain/dispatch/dispatch-core.ts';
-import type { NodeSnapshot } from '../../domain/dispatch/dispatch-policy.ts';
 import type { Job } from '../../domain/job.ts';
-import type { FleetChange, Offer } from '../../nodes/node-link.ts';
+import type { Fleet } from '../../nodes/fleet.ts';
+import type { Offer } from '../../nodes/node-link.ts';
 import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
 import type { JobEvents } from '../job-events.ts';
 import { RoundLoop } from '../round-loop.ts';
@@ -28,15 +28,9 @@ import { JobRun, type JobRunDependencies, type RunOwner } from './job-run.ts';
 /** A job of another replica waits this long at most before it is seen here. */
 const POLL_MS = 1000;
 
-export interface DispatcherFleet {
-  snapshots(): NodeSnapshot[];
-  offer(node: NodeSnapshot, megapixels: number, waitMsMax: number): Offer | undefined;
-  onChange(listener: (cause: FleetChange) => void): () => void;
-}
-
 export interface DispatcherDependencies extends JobRunDependencies {
   readonly jobs: JobRunDependencies['jobs'] & Pick<JobStore, 'listLanes' | 'listClaimable'>;
-  readonly fleet: DispatcherFleet;
+  readonly fleet: Pick<Fleet, 'snapshots' | 'offer' | 'onChange'>;
   readonly events: JobEvents;
   /** How long a job that no routable node can do waits for one that can. */
   readonly noNodeGraceMs: number;
@@ -61,11 +55,7 @@ export class Dispatcher {
     this.#dependencies = dependencies;
     const downloads = new Downloads(now);
     this.#downloads = downloads;
-    const room = {
-      snapshots: () => fleet.snapshots(),
-      offer: fleet.offer.bind(fleet),
-      downloads,
-    };
+    const room = { snapshots: () => fleet.snapshots(), offer: fleet.offer.bind(fleet), downloads };
     this.#core = new DispatchCore({ room, noNodeGraceMs, random, now });
     this.#runOwner = {
       memories: this.#core.memories,
