@@ -1,28 +1,28 @@
 /**
  * The share that each account has of the database: how many of its requests may have a statement or
- * a transaction under way here. The others wait for their turn, and a burst of one account then
- * stands in its own queue and not before the others in that of the connections. A request holds its
- * turn for its statements alone: not while it receives, stores or waits for a job.
+ * a transaction under way here. The others wait for their turn, so a burst of one account waits in
+ * its own queue and not before the others in that of the connections. A request holds its turn only
+ * for its statements: not while it receives, stores or waits for a job.
  *
- * Who is not known yet, an API key that was not read before or a result's link, has turns of his
- * own kind, by the secret he shows, and can take none from accounts.
+ * Strangers, with an API key that was not read before or the link of a result, have turns of their
+ * own, by the secret they show, and take none from accounts.
  */
 import { ContractError } from '#contract/errors.ts';
 import { SharedSlots } from '../domain/shared-slots.ts';
 
 /** An account alone may have half of them wait: as many as could wait for a connection. */
 const WAITING_MAX = 4096;
-/** One for each connection that the public port takes: a stranger refuses nobody. */
+/** One for each connection that the public port takes: no stranger is refused for another. */
 const STRANGERS_WAITING_MAX = 10_000;
 /** Strangers have a turn where accounts have this many; what they ask for is one row by its key. */
 const TURNS_TO_A_STRANGERS = 4;
 /** As long as an upload waits for its slot. */
 const WAIT_MS = 10_000;
-/** All that may stand before a request is done in a second or two. */
+/** All requests that may wait before one are done in a second or two. */
 const BUSY_RETRY_AFTER_S = 2;
 
 export interface DatabaseTurnsOptions {
-  /** Of accounts. */
+  /** Turns of all accounts together. */
   readonly turnsMax: number;
   readonly waitingMax?: number;
   readonly waitMs?: number;

@@ -13,7 +13,7 @@ import type { Schema } from './database/schema.ts';
 import { transact } from './database/transact.ts';
 import { enterOperatorEntry } from './ledger/ledger-writer.ts';
 
-/** The reference of the first grant. */
+/** Reference of the first grant. */
 const BOOTSTRAP_REFERENCE = 'bootstrap';
 
 export type BootstrapOutcome =
@@ -27,8 +27,8 @@ export async function bootstrap(
   credits: number,
 ): Promise<BootstrapOutcome> {
   requireName(accountName);
-  // Made once, however often it is tried: after an answer that was lost the account is there, and
-  // nobody else could ever tell its key.
+  // Made once, outside of what is repeated: after a lost answer the account exists, and only this
+  // call knows its key.
   const accountId = randomUUID();
   const key = createApiKeyToken();
   const ours: BootstrapOutcome = { created: true, accountId, token: key.text };

@@ -6,7 +6,7 @@ import type { Job } from '../../src/domain/job.ts';
 import type { Claim, NewJob, SubmitOutcome } from '../../src/store/jobs/job-store.ts';
 import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import type { ChangingMethod, Ground } from './changing-methods.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
   claimed,
   fundedAccount,
@@ -32,7 +32,7 @@ const END = { statusCode: 500, durationMs: 12 };
 
 /** A job of a new account with two credits. */
 async function accountJob(
-  { stores }: Ground,
+  { stores }: Fixture,
   overrides: Partial<NewJob> = {},
 ): Promise<{ account: string; job: NewJob }> {
   const account = await fundedAccount(stores, 2);
@@ -54,22 +54,22 @@ async function assertCredits(
 
 /** Claimed by A, then, as if A had stood still for longer than its lease, by B. */
 async function takenOver(
-  ground: Ground,
-  begin: (ground: Ground) => Promise<Claim>,
+  fixture: Fixture,
+  begin: (fixture: Fixture) => Promise<Claim>,
 ): Promise<{ late: Claim; held: Claim }> {
-  const late = await begin(ground);
-  await ground.stores.jobs.endLease(late.jobId);
-  const job = await reread(ground.stores, late.jobId);
-  return { late, held: await claimed(ground.stores, job, { holder: 'replica-2' }) };
+  const late = await begin(fixture);
+  await fixture.stores.jobs.endLease(late.jobId);
+  const job = await reread(fixture.stores, late.jobId);
+  return { late, held: await claimed(fixture.stores, job, { holder: 'replica-2' }) };
 }
 
-const fetching = async (ground: Ground): Promise<Claim> => {
-  const { job } = await accountJob(ground, { sourceUrl: SOURCE });
-  return claimed(ground.stores, await submitted(ground.stores, job));
+const fetching = async (fixture: Fixture): Promise<Claim> => {
+  const { job } = await accountJob(fixture, { sourceUrl: SOURCE });
+  return claimed(fixture.stores, await submitted(fixture.stores, job));
 };
-const admitted = async (ground: Ground): Promise<Claim> => {
-  const { job } = await accountJob(ground, { callback: CALLBACK });
-  return (await running(ground.stores, job)).claim;
+const admitted = async (fixture: Fixture): Promise<Claim> => {
+  const { job } = await accountJob(fixture, { callback: CALLBACK });
+  return (await running(fixture.stores, job)).claim;
 };
 
 /** The row as `expected`, once. */
@@ -85,7 +85,7 @@ function rowIs(stores: Stores, jobId: string, expected: Partial<Job>) {
 /** A method of a claim's holder that tells whether it was still that. */
 function byClaim(
   name: string,
-  begin: (ground: Ground) => Promise<Claim>,
+  begin: (fixture: Fixture) => Promise<Claim>,
   call: (stores: Stores, claim: Claim) => Promise<unknown>,
   expected: Partial<Job>,
   /** What the holder is told when the answer was lost: it then takes the lease for lost. */
@@ -93,19 +93,19 @@ function byClaim(
 ): ChangingMethod {
   return {
     name: `jobs.${name}`,
-    arrange: async ground => {
-      const claim = await begin(ground);
+    arrange: async fixture => {
+      const claim = await begin(fixture);
       return {
         act: stores => call(stores, claim),
         check: async outcome => {
           const told = outcome instanceof Object ? true : outcome;
           assert.ok(toldWhenLost.includes(told), `told ${told}`);
-          await rowIs(ground.stores, claim.jobId, { fence: claim.fence, ...expected })();
+          await rowIs(fixture.stores, claim.jobId, { fence: claim.fence, ...expected })();
         },
       };
     },
-    late: async ground => {
-      const { late } = await takenOver(ground, begin);
+    late: async fixture => {
+      const { late } = await takenOver(fixture, begin);
       const told = name === 'attemptLost' ? undefined : false;
       return { act: stores => call(stores, late), told };
     },
@@ -114,20 +114,20 @@ function byClaim(
 
 const submit: ChangingMethod = {
   name: 'jobs.submit',
-  arrange: async ground => {
-    const { account, job } = await accountJob(ground);
+  arrange: async fixture => {
+    const { account, job } = await accountJob(fixture);
     return {
       act: stores => stores.jobs.submit(job, LIMITS),
       check: async outcome => {
         const { kind, job: made } = outcome as SubmitOutcome & { job: Job };
         assert.deepEqual([kind, made.id], ['created', job.id]);
-        await assertCredits(ground.stores, account, { available: 1, reserve: 1 });
+        await assertCredits(fixture.stores, account, { available: 1, reserve: 1 });
       },
     };
   },
-  late: async ground => {
-    const { job } = await accountJob(ground);
-    await submitted(ground.stores, job);
+  late: async fixture => {
+    const { job } = await accountJob(fixture);
+    await submitted(fixture.stores, job);
     // The same request by way of another replica, which gives its job another id.
     const twin = { ...newJob(job.accountId), idempotencyKeyHash: job.idempotencyKeyHash };
     const act = async (stores: Stores) => {
@@ -140,26 +140,26 @@ const submit: ChangingMethod = {
 
 const claim: ChangingMethod = {
   name: 'jobs.claim',
-  arrange: async ground => {
-    const { job } = await accountJob(ground);
-    const { id, fence } = await submitted(ground.stores, job);
+  arrange: async fixture => {
+    const { job } = await accountJob(fixture);
+    const { id, fence } = await submitted(fixture.stores, job);
     const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
     return {
       act: stores => stores.jobs.claim(open, 'replica-1', 1),
       check: async outcome => {
         // Won, or taken for lost: then the lease runs out, and the next claim is a take-over.
-        const row = await reread(ground.stores, id);
+        const row = await reread(fixture.stores, id);
         assert.deepEqual([row.fence, row.lease?.holder, row.takeovers], [1, 'replica-1', 0]);
         assert.ok(outcome === undefined || outcome instanceof Object);
         await delay(5);
-        await claimed(ground.stores, row, { holder: 'replica-2' });
+        await claimed(fixture.stores, row, { holder: 'replica-2' });
       },
     };
   },
-  late: async ground => {
-    const { job } = await accountJob(ground);
-    const { id, fence } = await submitted(ground.stores, job);
-    await claimed(ground.stores, { id, fence }, { holder: 'replica-2' });
+  late: async fixture => {
+    const { job } = await accountJob(fixture);
+    const { id, fence } = await submitted(fixture.stores, job);
+    await claimed(fixture.stores, { id, fence }, { holder: 'replica-2' });
     const open = { id, fence } as Parameters<Stores['jobs']['claim']>[0];
     return { act: stores => stores.jobs.claim(open, 'replica-1', HOUR_MS), told: undefined };
   },
@@ -172,29 +172,29 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
       : stores.jobs.fail(of, SERVICE_FAULT);
   return {
     name: `jobs.${name}`,
-    arrange: async ground => {
-      const of = await admitted(ground);
-      const { accountId } = await reread(ground.stores, of.jobId);
+    arrange: async fixture => {
+      const of = await admitted(fixture);
+      const { accountId } = await reread(fixture.stores, of.jobId);
       // One token however often it is tried.
       const result = resultOf(of);
       return {
         act: stores => call(stores, of, result),
         check: async outcome => {
           assert.equal(outcome, true);
-          const job = await reread(ground.stores, of.jobId);
+          const job = await reread(fixture.stores, of.jobId);
           const charged = name === 'succeed' ? 1 : 0;
           assert.equal(job.state, charged ? 'succeeded' : 'failed');
           assert.deepEqual(job.result?.token, charged ? result.token : undefined);
           const available = charged ? 1 : 2;
           const sums = charged ? { charge: 1 } : { release: 1 };
-          await assertCredits(ground.stores, accountId, { available, reserve: 1, ...sums });
-          const told = await ground.stores.webhookOutbox.list({ jobId: of.jobId, limit: 10 });
+          await assertCredits(fixture.stores, accountId, { available, reserve: 1, ...sums });
+          const told = await fixture.stores.webhookOutbox.list({ jobId: of.jobId, limit: 10 });
           assert.equal(told.length, 1);
         },
       };
     },
-    late: async ground => {
-      const { late } = await takenOver(ground, admitted);
+    late: async fixture => {
+      const { late } = await takenOver(fixture, admitted);
       return { act: stores => call(stores, late), told: false };
     },
   };
@@ -202,14 +202,14 @@ function ending(name: 'succeed' | 'fail'): ChangingMethod {
 
 const endLease: ChangingMethod = {
   name: 'jobs.endLease',
-  arrange: async ground => {
-    const of = await admitted(ground);
+  arrange: async fixture => {
+    const of = await admitted(fixture);
     return {
       act: stores => stores.jobs.endLease(of.jobId),
       check: async outcome => {
         // After a lost answer it finds its own work done.
         assert.match((outcome as { kind: string }).kind, /^(ended|not-leased)$/);
-        await rowIs(ground.stores, of.jobId, { lease: null, fence: 1, lostAttempts: 0 })();
+        await rowIs(fixture.stores, of.jobId, { lease: null, fence: 1, lostAttempts: 0 })();
       },
     };
   },
@@ -218,16 +218,16 @@ const endLease: ChangingMethod = {
 const takeExpiredResultBlobs: ChangingMethod = {
   name: 'jobs.takeExpiredResultBlobs',
   alone: true,
-  arrange: async ground => {
-    const of = await admitted(ground);
-    await ground.stores.jobs.succeed(of, resultOf(of), -1, {});
+  arrange: async fixture => {
+    const of = await admitted(fixture);
+    await fixture.stores.jobs.succeed(of, resultOf(of), -1, {});
     return {
       act: stores => stores.jobs.takeExpiredResultBlobs(10),
       check: async outcome => {
         // Names of a lost answer are no row's: the sweep of orphans finds their blobs.
         const { blob } = resultOf(of);
         assert.ok((outcome as string[]).every(name => name === blob));
-        assert.deepEqual([...(await ground.stores.jobs.referencedBlobs([blob]))], []);
+        assert.deepEqual([...(await fixture.stores.jobs.referencedBlobs([blob]))], []);
       },
     };
   },
@@ -236,32 +236,32 @@ const takeExpiredResultBlobs: ChangingMethod = {
 const removeFinalOlderThan: ChangingMethod = {
   name: 'jobs.removeFinalOlderThan',
   alone: true,
-  arrange: async ground => {
-    const gone = await admitted(ground);
-    await ground.stores.jobs.fail(gone, IMAGE_FAULT);
-    const stays = await admitted(ground);
+  arrange: async fixture => {
+    const gone = await admitted(fixture);
+    await fixture.stores.jobs.fail(gone, IMAGE_FAULT);
+    const stays = await admitted(fixture);
     return {
       act: stores => stores.jobs.removeFinalOlderThan(-1000, 10),
       check: async () => {
-        assert.equal(await ground.stores.jobs.find(gone.jobId), undefined);
-        const told = await ground.stores.webhookOutbox.list({ jobId: gone.jobId, limit: 1 });
+        assert.equal(await fixture.stores.jobs.find(gone.jobId), undefined);
+        const told = await fixture.stores.webhookOutbox.list({ jobId: gone.jobId, limit: 1 });
         assert.deepEqual(told, []);
-        assert.equal((await reread(ground.stores, stays.jobId)).state, 'running');
+        assert.equal((await reread(fixture.stores, stays.jobId)).state, 'running');
       },
     };
   },
 };
 
 /** A notification that is due, and the claim on it. */
-async function notification(ground: Ground): Promise<NotificationClaim> {
-  const of = await admitted(ground);
-  assert.ok(await ground.stores.jobs.succeed(of, resultOf(of), HOUR_MS, {}));
+async function notification(fixture: Fixture): Promise<NotificationClaim> {
+  const of = await admitted(fixture);
+  assert.ok(await fixture.stores.jobs.succeed(of, resultOf(of), HOUR_MS, {}));
   return { jobId: of.jobId, holder: 'replica-1', fence: 1 };
 }
 
-async function sending(ground: Ground): Promise<NotificationClaim> {
-  const of = await notification(ground);
-  assert.ok(await ground.stores.webhookOutbox.claim(of, HOUR_MS));
+async function sending(fixture: Fixture): Promise<NotificationClaim> {
+  const of = await notification(fixture);
+  assert.ok(await fixture.stores.webhookOutbox.claim(of, HOUR_MS));
   return of;
 }
 
@@ -278,32 +278,32 @@ function byNotificationClaim(
   const begin = name === 'claim' ? notification : sending;
   return {
     name: `webhookOutbox.${name}`,
-    arrange: async ground => {
-      const of = await begin(ground);
+    arrange: async fixture => {
+      const of = await begin(fixture);
       return {
         act: stores => call(stores, of),
         check: async outcome => {
           assert.equal(typeof outcome, 'boolean');
-          const { status, attempts } = await summaryOf(ground.stores, of.jobId);
+          const { status, attempts } = await summaryOf(fixture.stores, of.jobId);
           assert.deepEqual({ status, attempts }, expected);
           if (expected.status !== 'pending') return;
-          // Whoever comes next can have it: nothing was lost.
+          // The next replica can claim it: nothing was lost.
           const next = { ...of, holder: 'replica-2', fence: 2 };
-          await ground.database.kysely
+          await fixture.database.kysely
             .updateTable('webhook_outbox')
             .set({ lease_holder: null, lease_expires_at: null, next_attempt_at: 1 })
             .where('job_id', '=', of.jobId)
             .execute();
-          assert.ok(await ground.stores.webhookOutbox.claim(next, HOUR_MS));
+          assert.ok(await fixture.stores.webhookOutbox.claim(next, HOUR_MS));
         },
       };
     },
-    late: async ground => {
-      const of = await begin(ground);
-      if (name !== 'claim') assert.ok(await ground.stores.webhookOutbox.release(of));
+    late: async fixture => {
+      const of = await begin(fixture);
+      if (name !== 'claim') assert.ok(await fixture.stores.webhookOutbox.release(of));
       const fence = name === 'claim' ? 1 : 2;
       const theirs = { ...of, holder: 'replica-2', fence };
-      assert.ok(await ground.stores.webhookOutbox.claim(theirs, HOUR_MS));
+      assert.ok(await fixture.stores.webhookOutbox.claim(theirs, HOUR_MS));
       return { act: stores => call(stores, of), told: false };
     },
   };
@@ -311,15 +311,15 @@ function byNotificationClaim(
 
 const retry: ChangingMethod = {
   name: 'webhookOutbox.retry',
-  arrange: async ground => {
-    const of = await sending(ground);
-    const { webhookOutbox } = ground.stores;
+  arrange: async fixture => {
+    const of = await sending(fixture);
+    const { webhookOutbox } = fixture.stores;
     assert.ok(await webhookOutbox.failed(of, END, { eraseSecret: false }));
     return {
       act: stores => stores.webhookOutbox.retry(of.jobId),
       check: async outcome => {
         assert.equal(outcome, 'retried');
-        const { status, attempts } = await summaryOf(ground.stores, of.jobId);
+        const { status, attempts } = await summaryOf(fixture.stores, of.jobId);
         assert.deepEqual([status, attempts], ['pending', 1]);
       },
     };
@@ -329,9 +329,9 @@ const retry: ChangingMethod = {
 const eraseDueSecrets: ChangingMethod = {
   name: 'webhookOutbox.eraseDueSecrets',
   alone: true,
-  arrange: async ground => {
-    const of = await sending(ground);
-    await ground.database.kysely
+  arrange: async fixture => {
+    const of = await sending(fixture);
+    await fixture.database.kysely
       .updateTable('webhook_outbox')
       .set({ secret_erase_at: 1 })
       .where('job_id', '=', of.jobId)
@@ -339,9 +339,9 @@ const eraseDueSecrets: ChangingMethod = {
     return {
       act: stores => stores.webhookOutbox.eraseDueSecrets(10),
       check: async () => {
-        const summary = await summaryOf(ground.stores, of.jobId);
+        const summary = await summaryOf(fixture.stores, of.jobId);
         assert.deepEqual([summary.status, summary.secretEraseAtMs], ['failed', null]);
-        assert.equal(await ground.stores.webhookOutbox.delivered(of, END), false, 'fenced off');
+        assert.equal(await fixture.stores.webhookOutbox.delivered(of, END), false, 'fenced off');
       },
     };
   },

@@ -6,7 +6,7 @@ import type { Database } from '../../src/store/database/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
 
 /** Where a call is arranged, by stores that lose nothing. */
-export interface Ground {
+export interface Fixture {
   readonly stores: Stores;
   readonly database: Database;
 }
@@ -32,11 +32,11 @@ export interface LateCall {
 export interface ChangingMethod {
   /** `<store>.<method>`. */
   readonly name: string;
-  /** It looks at all rows: its database is its own. */
+  /** It reads all rows: its database is its own. */
   readonly alone?: boolean;
-  readonly arrange: (ground: Ground) => Promise<Arranged>;
+  readonly arrange: (fixture: Fixture) => Promise<Arranged>;
   /** Absent: it carries no lease and no claim, whenever it comes it means the same. */
-  readonly late?: (ground: Ground) => Promise<LateCall>;
+  readonly late?: (fixture: Fixture) => Promise<LateCall>;
 }
 
 /** Methods that change nothing. */

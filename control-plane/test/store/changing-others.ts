@@ -11,7 +11,7 @@ import type { SecretsCanary } from '../../src/store/cluster/secrets-canary-store
 import { auditLedger, type LedgerAudit } from '../../src/store/ledger/ledger-audit.ts';
 import type { LedgerOutcome } from '../../src/store/ledger/ledger-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import type { ChangingMethod, Ground } from './changing-methods.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { fundedAccount } from './fixtures.ts';
 
 const LEASE_MS = 600_000;
@@ -148,7 +148,7 @@ function ofNode(
   expected: { live: boolean; gone: boolean; draining: boolean },
   told: unknown,
 ): ChangingMethod {
-  const arranged = async ({ stores }: Ground) => {
+  const arranged = async ({ stores }: Fixture) => {
     const node = registration();
     await stores.nodes.register(node, LEASE_MS);
     return node;
@@ -157,13 +157,13 @@ function ofNode(
     name: `nodes.${method}`,
     // A node that left is forgotten when any other registers.
     alone: method === 'deregister',
-    arrange: async ground => {
-      const node = await arranged(ground);
+    arrange: async fixture => {
+      const node = await arranged(fixture);
       return {
         act: faulty => call(faulty, node),
         check: async outcome => {
           assert.deepEqual(outcome, told);
-          const member = await ground.stores.nodes.find(node.nodeId);
+          const member = await fixture.stores.nodes.find(node.nodeId);
           const { live, gone, draining } = member ?? {};
           assert.deepEqual({ live, gone, draining }, expected);
         },
@@ -172,10 +172,10 @@ function ofNode(
     ...(method === 'setDraining'
       ? {}
       : {
-          late: async ground => {
-            const node = await arranged(ground);
+          late: async fixture => {
+            const node = await arranged(fixture);
             // The process that took its name.
-            await ground.stores.nodes.register({ ...node, bootId: randomUUID() }, LEASE_MS);
+            await fixture.stores.nodes.register({ ...node, bootId: randomUUID() }, LEASE_MS);
             const refused = method === 'heartbeat' ? { known: false, draining: false } : false;
             return { act: faulty => call(faulty, node), told: refused };
           },

@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import type { SweepClaim } from '../../src/store/cluster/sweep-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import type { ChangingMethod, Ground } from './changing-methods.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
 
 const LEASE_MS = 600_000;
 
 /** Nobody sweeps, and nobody ever did. */
-async function begun({ stores, database }: Ground): Promise<SweepClaim> {
+async function begun({ stores, database }: Fixture): Promise<SweepClaim> {
   await database.kysely.deleteFrom('sweeps').execute();
   const won = await stores.sweeps.claim('replica-1', LEASE_MS);
   assert.ok(won);
@@ -15,10 +15,10 @@ async function begun({ stores, database }: Ground): Promise<SweepClaim> {
 }
 
 /** Its lease ran out under it, and another replica sweeps. */
-async function overtaken(ground: Ground): Promise<SweepClaim> {
-  const claim = await begun(ground);
-  assert.ok(await ground.stores.sweeps.renew(claim, -1));
-  assert.ok(await ground.stores.sweeps.claim('replica-2', LEASE_MS));
+async function overtaken(fixture: Fixture): Promise<SweepClaim> {
+  const claim = await begun(fixture);
+  assert.ok(await fixture.stores.sweeps.renew(claim, -1));
+  assert.ok(await fixture.stores.sweeps.claim('replica-2', LEASE_MS));
   return claim;
 }
 
@@ -41,8 +41,8 @@ const claimSweep: ChangingMethod = {
       },
     };
   },
-  late: async ground => {
-    await begun(ground);
+  late: async fixture => {
+    await begun(fixture);
     return { act: stores => stores.sweeps.claim('replica-2', LEASE_MS), told: undefined };
   },
 };
@@ -55,21 +55,21 @@ function byClaim(
   return {
     name: `sweeps.${name}`,
     alone: true,
-    arrange: async ground => {
-      const claim = await begun(ground);
+    arrange: async fixture => {
+      const claim = await begun(fixture);
       return {
         act: stores => call(stores, claim),
         check: async outcome => {
           // What was given back is nobody's when it is given back again.
           if (name !== 'release') assert.equal(outcome, true);
-          const sweeps = ground.database.kysely.selectFrom('sweeps').selectAll();
+          const sweeps = fixture.database.kysely.selectFrom('sweeps').selectAll();
           const row = await sweeps.executeTakeFirstOrThrow();
           assert.deepEqual({ holder: row.lease_holder, part: row.walk_part }, expected);
         },
       };
     },
-    late: async ground => {
-      const claim = await overtaken(ground);
+    late: async fixture => {
+      const claim = await overtaken(fixture);
       return { act: stores => call(stores, claim), told: false };
     },
   };

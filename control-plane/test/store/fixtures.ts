@@ -67,7 +67,7 @@ export async function claimed(
   const found = await stores.jobs.find(job.id);
   assert.ok(found);
   const won = await stores.jobs.claim(
-    // claim looks at nothing else of what listClaimable says
+    // claim reads nothing else of what listClaimable answers
     { id: found.id, fence: found.fence } as Parameters<Stores['jobs']['claim']>[0],
     options.holder ?? 'replica-1',
     options.leaseMs ?? LEASE_MS,
@@ -128,7 +128,7 @@ export function methodsOf(stores: Stores): string[] {
   });
 }
 
-/** Of an object's own functions and those of its class. */
+/** Names of an object's own functions and those of its class. */
 function namesOf(store: object): string[] {
   const names = new Set<string>();
   for (let part = store; part !== Object.prototype; part = Object.getPrototypeOf(part)) {

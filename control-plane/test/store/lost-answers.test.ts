@@ -1,6 +1,6 @@
 /**
  * Each statement that changes something, and each commit, of every method of the stores: the
- * database does not hear of it, or its answer is lost after it took effect, or the database stays
+ * database does not receive it, or its answer is lost after it took effect, or the database stays
  * away after that; then whatever the product does next. And each call that comes late, when its
  * lease is somebody else's. Nothing is lost, and nothing done twice.
  */
@@ -21,7 +21,7 @@ import type { Stores } from '../../src/store/stores.ts';
 import { CHANGING_JOBS } from './changing-jobs.ts';
 import {
   type ChangingMethod,
-  type Ground,
+  type Fixture,
   LIKE_ANOTHER,
   READING_METHODS,
 } from './changing-methods.ts';
@@ -74,11 +74,11 @@ async function openFaulty(test: TestDatabase, at: number, loss: Loss): Promise<F
 /** False: the method has fewer statements than that. */
 async function lose(
   method: ChangingMethod,
-  ground: Ground,
+  fixture: Fixture,
   test: TestDatabase,
   fault: { at: number; loss: Loss },
 ): Promise<boolean> {
-  const { act, check } = await method.arrange(ground);
+  const { act, check } = await method.arrange(fixture);
   const faulty = await openFaulty(test, fault.at, fault.loss);
   try {
     let repeated = false;
@@ -95,11 +95,11 @@ async function lose(
   }
 }
 
-async function contents(ground: Ground): Promise<unknown> {
-  const tables = await ground.database.kysely.introspection.getTables();
+async function contents(fixture: Fixture): Promise<unknown> {
+  const tables = await fixture.database.kysely.introspection.getTables();
   const found: Record<string, unknown[]> = {};
   for (const { name } of tables) {
-    const rows = await ground.database.kysely
+    const rows = await fixture.database.kysely
       .selectFrom(name as keyof Schema)
       .selectAll()
       .execute();
@@ -111,24 +111,24 @@ async function contents(ground: Ground): Promise<unknown> {
 for (const dialect of DIALECTS) {
   describe(`what changes something on ${dialect}`, { skip: skipReason(dialect) }, () => {
     let shared: TestDatabase;
-    let ground: Ground;
+    let fixture: Fixture;
 
     before(async () => {
       shared = await createTestDatabase(dialect);
       const database = await shared.open();
-      ground = { stores: storesOn(database), database };
+      fixture = { stores: storesOn(database), database };
     });
     after(() => shared?.close());
 
     /**
-     * The method's own database where it looks at all rows, and on SQLite, whose writers wait for
+     * The method's own database where it reads all rows, and on SQLite, whose writers wait for
      * each other. Whatever was lost, its ledger is balanced then.
      */
     async function on(
       method: ChangingMethod,
-      work: (ground: Ground, test: TestDatabase) => Promise<void>,
+      work: (fixture: Fixture, test: TestDatabase) => Promise<void>,
     ): Promise<void> {
-      if (!method.alone && dialect !== 'sqlite') return work(ground, shared);
+      if (!method.alone && dialect !== 'sqlite') return work(fixture, shared);
       const own = await createTestDatabase(dialect);
       try {
         const database = await own.open();
@@ -161,21 +161,21 @@ for (const dialect of DIALECTS) {
       for (const { name, late } of CHANGING) {
         if (late === undefined) continue;
         it(name, async () => {
-          const { act, told } = await late(ground);
-          const beforehand = await contents(ground);
-          assert.deepEqual(await act(ground.stores), told);
-          assert.deepEqual(await contents(ground), beforehand);
+          const { act, told } = await late(fixture);
+          const beforehand = await contents(fixture);
+          assert.deepEqual(await act(fixture.stores), told);
+          assert.deepEqual(await contents(fixture), beforehand);
         });
       }
     });
 
-    it('leaves the ledger balanced', () => assertBalanced(ground.stores));
+    it('leaves the ledger balanced', () => assertBalanced(fixture.stores));
 
     it('is every method that is not known to change nothing', () => {
       const changing = new Set(CHANGING.map(({ name }) => name));
       for (const other of Object.values(LIKE_ANOTHER)) assert.ok(changing.has(other), other);
       const known = [...changing, ...Object.keys(LIKE_ANOTHER), ...READING_METHODS];
-      assert.deepEqual(methodsOf(ground.stores).sort(), known.sort());
+      assert.deepEqual(methodsOf(fixture.stores).sort(), known.sort());
     });
   });
 }

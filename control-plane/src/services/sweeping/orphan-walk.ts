@@ -1,6 +1,6 @@
 /**
- * The walk over all blobs, for those that no row names. In parts, by their names: where it stands
- * is written down after each, so that a replica that dies, or another whose turn it is, goes on
+ * The walk over all blobs, for those that no row names. In parts, by their names: its place is
+ * saved after each, so that a replica that dies, or another whose turn it is, goes on
  * there. Within a part it goes on where it stopped as long as this replica has the turn.
  */
 import assert from 'node:assert/strict';

@@ -9,7 +9,7 @@ const PAGE_MAX = 200;
 const PAGE_MIN = 10;
 /** A page that took longer is followed by one of half its size. */
 const PAGE_MS = 16;
-/** Of a rest; the shortest lets everybody else have a turn. */
+/** Length of a rest; the shortest lets all others have a turn. */
 const REST_MS_MIN = 1;
 const REST_MS_MAX = 1000;
 

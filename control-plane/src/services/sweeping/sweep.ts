@@ -1,13 +1,14 @@
 /**
- * Clears away what nobody can reach any more or what must not be kept: results past their expiry,
- * secrets and bodies of notifications past their time, rows of jobs long final, blobs no row refers
- * to, unfinished writes. Nothing that callers see depends on its being on time: expiry is judged by
- * the database's clock.
+ * Clears away what no caller can reach any more or what must not be kept: results past their
+ * expiry, secrets and bodies of notifications past their time, rows of jobs long final, blobs that
+ * no row names, unfinished writes. Nothing that callers see depends on its being on time: expiry is
+ * judged by the database's clock.
  *
- * Every replica has one, and one of them at a time sweeps: it holds a lease (store/cluster/sweep-store.ts),
- * which another takes over when it dies. A pass takes a page of each step in turn for as long as
- * there is work, PASS_MS_MAX at most, and rests between pages (sweep-pace.ts). What one step cannot
- * do is logged, left to the next pass, and the other steps run.
+ * Every replica has one, and one of them at a time sweeps, under a lease
+ * (store/cluster/sweep-store.ts) which another takes over when it dies. A pass takes a page of each
+ * step in turn for as long as there is work, PASS_MS_MAX at most, and rests between pages
+ * (sweep-pace.ts). What one step cannot do is logged, left to the next pass, and the other steps
+ * run.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
@@ -223,7 +224,7 @@ export class Sweeper {
     return next < WALK_PARTS;
   }
 
-  /** How many of them are gone; one that cannot be removed is logged and met again as an orphan. */
+  /** The number removed; one that cannot be is logged, and found again as an orphan. */
   async #remove(names: readonly string[]): Promise<number> {
     let removed = 0;
     const left = names.values();
@@ -242,6 +243,6 @@ export class Sweeper {
 }
 
 async function restUnlessAborted(ms: number, signal: AbortSignal): Promise<void> {
-  // Nobody waits for it but the pass, which looks at the signal itself.
+  // Only the pass waits for it, and checks the signal itself.
   await delay(ms, undefined, { signal }).catch(() => undefined);
 }

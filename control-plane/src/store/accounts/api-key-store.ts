@@ -73,7 +73,7 @@ export interface RecalledKey {
 interface RememberedKey {
   readonly owner: ApiKeyOwner;
   readonly secretHash: string;
-  /** Of performance.now(), taken before the row was read. */
+  /** performance.now() before the row was read. */
   readonly readAtMs: number;
 }
 
@@ -113,7 +113,7 @@ class SqlApiKeyStore implements ApiKeyStore {
     if (parsed === undefined) return 'malformed';
     const remembered = this.#remembered.get(parsed.id);
     const known = isFresh(remembered) ? remembered : await this.#read(parsed.id);
-    // One comparison either way, so that the time does not tell a known id from an unknown one.
+    // One comparison either way, so that the time does not show whether the id is known.
     const matches = secretMatches(parsed.secret, known?.secretHash ?? hashSecret(''));
     return known !== undefined && matches ? known.owner : 'unknown';
   }

@@ -39,7 +39,7 @@ export function createApiKeyToken(): ApiKeyToken {
   return { id, secret, text: head + checkOf(head) };
 }
 
-/** Undefined: not a key of ours, whoever made it. */
+/** Undefined: not a key of this service. */
 export function parseApiKeyToken(text: string): Omit<ApiKeyToken, 'text'> | undefined {
   const [, head, id, secret, check] = FORM.exec(text) ?? [];
   if (head === undefined || id === undefined || secret === undefined) return undefined;

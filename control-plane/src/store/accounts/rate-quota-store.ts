@@ -68,7 +68,7 @@ async function leaseFrom(
   return lease;
 }
 
-/** Of a window long past. Another replica may have made it in the meantime. */
+/** With a window long past. Another replica may have made the row in the meantime. */
 async function createRow(db: Kysely<Schema>, accountId: string, kind: RateKind): Promise<void> {
   try {
     await db

@@ -36,7 +36,7 @@ export interface NodeMember extends NodeRegistration {
   readonly draining: boolean;
   /** Its lease had not ended when the row was read. */
   readonly live: boolean;
-  /** It took its leave; false for one that fell silent. */
+  /** It deregistered; false for one that only stopped its heartbeats. */
   readonly gone: boolean;
 }
 
@@ -51,7 +51,7 @@ export interface NodeStore {
   ): Promise<{ readonly known: boolean; readonly draining: boolean }>;
   /** Ends the membership at once. False: another boot is registered, or none. */
   deregister(nodeId: string, bootId: string): Promise<boolean>;
-  /** Whatever became of it; undefined: no such node. */
+  /** In any state; undefined: no such node. */
   find(nodeId: string): Promise<NodeMember | undefined>;
   /** By node id. */
   listLive(): Promise<NodeMember[]>;

@@ -55,7 +55,7 @@ export function createSecretsCanaryStore(database: Database): SecretsCanaryStore
               .execute(),
           );
         } catch (error) {
-          // Another replica was first: its canary stands.
+          // Another replica was first: its canary is kept.
           if (databaseErrorKind(error) !== 'duplicate') throw error;
         }
         row = await read();

@@ -6,8 +6,8 @@
  * | free  | release, the row's own | claim                                    |
  * | held  | claim                  | release; its end, and then another claim |
  *
- * The fence rises with every claim: whoever holds an old one renews and saves nothing. What a
- * sweeper removes it may remove late, since nobody can reach it; the lease keeps replicas from
+ * The fence rises with every claim: the holder of an old one renews and saves nothing. What a
+ * sweeper removes it may remove late, since no caller can reach it; the lease keeps replicas from
  * doing the same work twice.
  */
 import type { UpdateQueryBuilder, UpdateResult } from 'kysely';
@@ -22,7 +22,7 @@ export interface SweepClaim {
   readonly fence: number;
 }
 
-/** Where the walk over the blobs stands. */
+/** The place of the walk over the blobs. */
 export interface SweepWalk {
   /** The part it is at, from 0; behind the last one it has ended. */
   readonly part: number;

@@ -1,5 +1,5 @@
 /**
- * What a database's error means for whoever issued the statement: one table for SQLite's result
+ * What a database's error means for the caller of a statement: one table for SQLite's result
  * codes and one for MySQL's and MariaDB's error numbers. Nothing else in the program reads these
  * numbers.
  */

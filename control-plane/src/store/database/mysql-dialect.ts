@@ -36,7 +36,7 @@ const CONNECT_MS_MAX = 5_000;
 const STATEMENT_MS_MAX = 30_000;
 /** Waiting for a row's lock; the transaction is then tried again as a whole. */
 const LOCK_WAIT_S_MAX = 10;
-/** Callers that wait for a connection; more are told at once that the database is not available. */
+/** Callers that wait for a connection; one more gets POOL_QUEUE_LIMIT at once. */
 const POOL_WAITERS_MAX = 2_000;
 /** Connections that are kept although nobody uses them are closed after this. */
 const IDLE_MS_MAX = 60_000;
@@ -63,7 +63,7 @@ const SESSION = [
 
 export interface MysqlPoolOptions {
   readonly pool: PoolOptions;
-  /** Told of a connection that broke while nobody used it. */
+  /** Called when an idle connection broke. */
   readonly onLost: (error: Error) => void;
   /** Undefined: STATEMENT_MS_MAX. */
   readonly statementMsMax?: number | undefined;
@@ -125,7 +125,7 @@ class MysqlPoolDriver implements Driver {
 
   async acquireConnection(): Promise<GuardedConnection> {
     for (;;) {
-      // Of before it connects: meanwhile the name may have begun to lead elsewhere.
+      // Taken before it connects: meanwhile the name may have begun to lead elsewhere.
       const generation = this.#generationNow();
       const raw = await this.#getConnection();
       const known = this.#connections.get(raw);
@@ -142,8 +142,8 @@ class MysqlPoolDriver implements Driver {
       this.#generationIsOver ||= generation === this.#generation;
     };
     const connection = new GuardedConnection(raw, { generation, statementMsMax, onReadOnly });
-    // A pooled connection emits what breaks it while it is idle; unheard, that would end the
-    // process.
+    // A pooled connection emits 'error' when it breaks while idle; without a listener that would
+    // end the process.
     raw.on('error', onLost);
     try {
       for (const sql of SESSION) await connection.control(sql);
@@ -218,7 +218,7 @@ interface OkPacket {
 }
 
 interface GuardedConnectionOptions {
-  /** Of the pool, when it was asked for. */
+  /** The pool's generation when this connection was asked for. */
   readonly generation: number;
   readonly statementMsMax: number;
   /** Its server takes no writes; it has been closed. */

@@ -1,8 +1,7 @@
 /**
- * Rows of one account in the order of an index that begins with its account, page by page. A server
- * that is told `=` of the first column may take the index by that column alone, and then steps over
- * all that is older at every page; told a range it takes both columns. SQLite takes both only after
- * `=`.
+ * Pages of one account's rows, in the order of an index whose first column is the account. Given
+ * `=` on that column, a server may use the index by that column alone and step over all older rows
+ * at every page; given a range, it uses both columns. SQLite uses both only with `=`.
  */
 import { type RawBuilder, sql } from 'kysely';
 import type { DatabaseDialect } from './clock.ts';

@@ -57,9 +57,9 @@ export interface LedgerCheckpointsTable {
 /** At most one row a kind: where the audit stands, and how the last one ended. */
 export interface LedgerAuditsTable {
   kind: LedgerAuditKind;
-  /** Jobs that ended before were compared with the ledger; of 'incremental'. */
+  /** Only in the row of 'incremental': jobs that ended before were compared with the ledger. */
   jobs_checked_to: number;
-  /** Who runs one that can be resumed, when it was last heard of, and its place; of 'full'. */
+  /** Only in the row of 'full': who runs it, when it last saved, and its place. */
   run_id: string | null;
   saved_at: number | null;
   /** JSON: ledger-audit-runs.ts. */
@@ -101,7 +101,7 @@ export interface JobsTable {
   takeovers: number;
   /** null again once the sweeper took it. */
   result_blob: string | null;
-  /** Equal to expires_at while result_blob is named: what the sweeper looks through. */
+  /** Equal to expires_at while result_blob is named: the sweeper's index. */
   result_blob_expires_at: number | null;
   result_token: string | null;
   result_format: string | null;

@@ -15,7 +15,7 @@ export const SQLITE_BUSY_WAIT_MS_MAX = 5_000;
 const SQLITE_BUSY_PAUSE_MS_MAX = 12;
 /** Prepared statements kept; the store has about a hundred texts. */
 const SQLITE_STATEMENTS_MAX = 256;
-/** Callers that wait for their turn; more are told at once that the database is not available. */
+/** Callers that wait for their turn; one more gets POOL_QUEUE_LIMIT at once. */
 export const SQLITE_WAITERS_MAX = 2_000;
 
 type SqliteValue = null | number | bigint | string | Uint8Array;
@@ -42,7 +42,7 @@ export class SqliteConnection {
     const db = new DatabaseSync(path, { timeout: SQLITE_BUSY_WAIT_MS_MAX });
     try {
       db.exec('pragma journal_mode = wal');
-      // NORMAL may lose the last commits when the power fails: a job somebody was told of.
+      // NORMAL may lose the last commits when the power fails: jobs that callers know of.
       db.exec('pragma synchronous = full');
       db.exec('pragma busy_timeout = 0');
     } catch (error) {

@@ -1,9 +1,9 @@
 /**
  * Group commit for SQLite: a commit costs one sync of the disk, which stops the event loop, so the
  * transactions that are ready in one turn of the loop share one. Each is a savepoint of a common
- * transaction, runs whole before the next begins, and is told that it is committed when the common
- * transaction is. A member that fails is rolled back alone, and hears of it no earlier; where the
- * common commit fails, all of it fails, and nobody was told anything.
+ * transaction, runs whole before the next begins, and resolves when the common transaction is
+ * committed. A member that fails is rolled back alone and rejects no earlier; where the common
+ * commit fails, every member fails, and none has resolved before.
  *
  * | group  | entered by                 | left by                                                |
  * |--------|----------------------------|--------------------------------------------------------|
@@ -68,8 +68,8 @@ export class SqliteGroupCommit {
   }
 
   /**
-   * Resolves when what the member saw is durable, for it may have failed by what an earlier member
-   * did (a unique key): rejects where that is undone.
+   * Resolves when what the member saw is durable, since an earlier member may have made it fail (a
+   * unique key): rejects where that is undone.
    */
   async rollback(): Promise<void> {
     const group = this.#group;
@@ -124,7 +124,7 @@ export class SqliteGroupCommit {
     }
     await this.#connection.executeWhenFree(BEGIN);
     const group: Group = { members: 1, due: false, committed: Promise.withResolvers<void>() };
-    // Members hear of a failure by their own await; the first may have failed to begin.
+    // Members get the failure from their own await; the first may have failed to begin.
     group.committed.promise.catch(() => undefined);
     this.#group = group;
     setImmediate(() => {

@@ -1,9 +1,9 @@
 /**
- * The one place where statements are tried again: nobody above repeats a call of the stores, and
- * nobody below a statement (but SQLite's wait for its file's lock, in sqlite-connection.ts).
+ * The one place where statements are retried: no caller above repeats a call of the stores, no
+ * driver below repeats a statement (but SQLite's waits for its file's lock, sqlite-connection.ts).
  *
- * A round is what `query` or `transact` is given: several statements, or a transaction. It is
- * repeated as a whole, so it must stand up to having happened already: a commit whose answer was
+ * A round is the work that `query` or `transact` runs: several statements, or a transaction. It is
+ * repeated as a whole, so it must be correct if it has happened already: a commit whose answer was
  * lost may have taken effect. A round may also ask to be repeated, by an OvertakenError.
  *
  * | error       | repeated, a burst                      | after the burst              |
@@ -13,14 +13,14 @@
  * | connection  | CONNECTION_RETRIES_MAX, about a second | SERVICE_UNAVAILABLE          |
  * | read-only   | the same, by new connections           | SERVICE_UNAVAILABLE, says so |
  * | unavailable | no                                     | SERVICE_UNAVAILABLE          |
- * | duplicate   | no                                     | itself, for who expects it   |
+ * | duplicate   | no                                     | itself: the caller expects it|
  * | other       | no                                     | itself                       |
  *
  * Most callers get the error then: a request is answered with 503, a renewal comes again by itself.
- * The writes of who holds a lease (of a job, of a notification) must not be lost to a database that
- * is away for a moment. They come with a signal `giveUp`: in place of SERVICE_UNAVAILABLE there is a
- * pause of PAUSE_MS_MIN to PAUSE_MS_MAX and another burst, until PATIENCE_MS_MAX have passed, or
- * until the signal aborts, which ends the pause and leaves one last burst.
+ * Writes under a lease (of a job, of a notification) must not be lost while the database is away
+ * for a moment. They pass a signal `giveUp`: instead of SERVICE_UNAVAILABLE there is a pause of
+ * PAUSE_MS_MIN to PAUSE_MS_MAX and another burst, until PATIENCE_MS_MAX have passed, or until the
+ * signal aborts, which ends the pause and leaves one last burst.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Kysely, Transaction } from 'kysely';
@@ -80,7 +80,7 @@ export function query<T>(
 }
 
 /**
- * Reads of what this process has just written, or may have: whoever acts on them must not see less.
+ * Reads of what this process has just written, or may have: its next step must not see less.
  * Today the same as `query`, since one server answers both. An engine or a proxy that lets replicas
  * answer reads outside a transaction makes this the place to ask the primary.
  */
@@ -105,7 +105,7 @@ async function retrying<T>(
       const impatient = giveUp === undefined || giveUp.aborted;
       if (impatient || performance.now() >= patientUntilMs) throw unavailable(kind, error);
     }
-    // Rejects when it is told to give up: the last burst follows at once.
+    // Rejects when `giveUp` aborts: the last burst follows at once.
     await delay(pauseMs, undefined, { signal: giveUp }).catch(() => undefined);
     pauseMs = Math.min(PAUSE_MS_MAX, pauseMs * 2);
     burst = new Burst();
@@ -146,7 +146,7 @@ function unavailable(kind: DatabaseErrorKind, cause: unknown): ContractError {
   });
 }
 
-/** What somebody reads who looks for the fault: a bound of ours is no outage of the database. */
+/** For the one who searches for the fault: a bound of ours is no outage of the database. */
 function reasonOf(kind: DatabaseErrorKind, cause: unknown): string {
   if (kind === 'read-only') return 'the database is read-only';
   const { code } = cause as { code?: unknown };

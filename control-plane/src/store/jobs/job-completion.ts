@@ -1,5 +1,5 @@
 /**
- * The end of a job: its state, its money and its notification in one transaction, by whoever holds
+ * The end of a job: its state, its money and its notification in one transaction, by the holder of
  * the fence. The account's row comes first here too, so that no two transactions wait for each
  * other.
  *
@@ -90,7 +90,7 @@ async function finishIn(
     return callbackSecret;
   });
   if (secret === 'nothing-reserved') {
-    // We may have waited here for whoever took this job's credit with the same claim.
+    // We may have waited here for another call that settled this job under the same claim.
     const now = await readJob(database, tx, jobId);
     if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);

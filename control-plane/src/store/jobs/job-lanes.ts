@@ -1,13 +1,13 @@
 /**
  * The queue by lanes: a lane is the open jobs of one API key and mode, those that have their image
- * apart from those whose image is to be downloaded. A look takes the first few of each lane, so
- * that no number of jobs in one lane hides another; domain/dispatch/job-turns.ts says why and in which order
- * they go.
+ * apart from those whose image is to be downloaded. A listing takes the first few of each lane, so
+ * that no number of jobs in one lane hides another; domain/dispatch/job-turns.ts says why, and in
+ * which order jobs go.
  *
- * Both reads walk jobs_lane_state and touch no final row: which lanes there are is read from the
- * index alone, once a second; what a lane begins with is a seek for each of its two states. A look
- * may pass over jobs of source hosts that no download may begin from: as many as an account may
- * have open at most.
+ * Both reads walk jobs_lane_state and touch no final row: which lanes exist is read from the index
+ * alone, once a second; the head of a lane is a seek for each of its two states. A listing may pass
+ * over jobs of source hosts that no download may begin from: at most as many as an account may have
+ * open.
  */
 import { type NotNull, type SelectExpression, sql } from 'kysely';
 import { type JobLane, type LaneRead, laneKey } from '../../domain/dispatch/job-turns.ts';

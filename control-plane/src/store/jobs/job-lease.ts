@@ -44,7 +44,7 @@ export function jobLeases(
       if (!won) return undefined;
       const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
       const claimed = await readBack(database, db => readJob(database, db, job.id));
-      // Slower than the lease itself, and somebody else was not.
+      // The answer took longer than the lease, and another replica has claimed the job.
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
     },

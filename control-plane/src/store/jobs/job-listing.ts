@@ -96,7 +96,7 @@ function openPage(database: Database, after: Place | undefined) {
   });
 }
 
-/** Those that have ended meanwhile are told as they are now. */
+/** Those that have ended meanwhile are listed as they are now. */
 async function readOpen(database: Database, places: readonly Place[]): Promise<ListedJob[]> {
   const jobs = new Map<string, Job>();
   for (let from = 0; from < places.length; from += READ_MAX) {

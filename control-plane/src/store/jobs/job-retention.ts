@@ -36,7 +36,7 @@ export function jobRetention(
 }
 
 /**
- * The name goes before the blob: a sweeper that dies in between leaves a blob that nobody names,
+ * The name goes before the blob: a sweeper that dies in between leaves a blob that no row names,
  * which the sweep of orphans finds, and never a name without its blob.
  */
 function takeExpiredResultBlobs(database: Database, limit: number): Promise<string[]> {
@@ -61,9 +61,9 @@ function takeExpiredResultBlobs(database: Database, limit: number): Promise<stri
 }
 
 /**
- * Found by the order of their ends alone: any further condition may lead a database to another
- * index, and through all that is final. A result that expired and is still named goes with its row;
- * one that did not keeps it.
+ * Selected by the order of their ends alone: with any further condition a database may choose
+ * another index and read all final rows. A result that expired and is still named goes with its
+ * row; one that did not keeps it.
  */
 async function removeFinalOlderThan(
   database: Database,

@@ -35,7 +35,7 @@ export interface NewJob {
   /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
-  /** Absent: nobody is notified. */
+  /** Absent: no notification is sent. */
   readonly callback?: NewJobCallback;
 }
 
@@ -83,7 +83,7 @@ export interface JobFilter {
   /** open: by their place in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
   readonly accountId?: string | undefined;
-  /** Of final jobs: how long ago they may have ended. */
+  /** How long ago final jobs may have ended. */
   readonly endedWithinMs: number;
   readonly limit: number;
   /** `cursor` of the last job of the page before; absent: from the beginning. */
@@ -98,7 +98,7 @@ export interface ListedJob extends Job {
 /** What a sweep of old jobs removed. */
 export interface RemovedJobs {
   readonly rows: number;
-  /** Results that those rows still named: nobody names them now. */
+  /** Results that those rows still named: no row names them now. */
   readonly blobs: readonly string[];
 }
 

@@ -1,6 +1,6 @@
 /**
- * Submission: one transaction that reserves a credit and makes the job, whoever else submits at the
- * same time. It knows nothing of requests; fingerprints are compared by its caller.
+ * Submission: one transaction that reserves a credit and makes the job, safe beside any other
+ * submission. It knows nothing of requests; its caller compares fingerprints.
  *
  * The order of statements, and why:
  * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
@@ -10,7 +10,7 @@
  * 2. the job's row; its unique key stops the slower of two twins;
  * 3. the ledger's entry, and commit;
  * 4. where 1 refused or 2 was stopped, a read of the key: a twin may have taken the last credit for
- *    this very request. The usual repetition never comes here: the caller has looked before.
+ *    this very request. The usual repetition never comes here: the caller has searched before.
  */
 import type { Kysely, Transaction } from 'kysely';
 import { queuePositionMs } from '../../domain/dispatch/job-turns.ts';

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { destinationOf } from '../../domain/url-destination.ts';
 
-/** 128 bits: nobody finds two hosts with one. */
+/** 128 bits: two hosts with the same hash cannot be found. */
 export const SOURCE_HOST_LENGTH = 32;
 
 /** Hexadecimal; the same for every URL of one host and port. */

@@ -50,7 +50,7 @@ import { awaitEarlierWriters } from './ledger-writer.ts';
 
 /** No checkpoint is set nearer to the present: far more than a clock that is kept is set back. */
 export const CLOSE_MARGIN_MS = 600_000;
-/** Jobs, and checkpoints, that are named of one account: the first ones say what happened. */
+/** Jobs, and checkpoints, named per account: the first ones say what happened. */
 const PROBLEMS_MAX = 20;
 /**
  * Walks towards the present until a page holds the rest. Each takes a fraction of the time that the
@@ -82,7 +82,7 @@ export interface AccountVerdict {
   readonly problems: readonly LedgerProblem[];
   /** Undefined: there is no such account. */
   readonly balances: Balances | undefined;
-  /** Of all entries. */
+  /** Over all entries. */
   readonly sums: LedgerSums;
 }
 
@@ -102,7 +102,7 @@ export async function auditAccount(
 
 /**
  * Derives every checkpoint and balance from the entries.
- * @param from what an interrupted call told onClosed, with the problems before it
+ * @param from what an interrupted call passed to onClosed, with the problems before it
  */
 export function auditAccountInFull(
   database: Database,
@@ -343,7 +343,7 @@ const NO_DIFFERENCE = differenceOf(NOTHING_CLOSED, NOTHING_CLOSED);
 /** Before the first. */
 const FIRST: PagePlace = { atMs: 0, id: '' };
 
-/** Instants that JavaScript has no date for are told as numbers. */
+/** Instants that JavaScript has no date for are written as numbers. */
 function instant(ms: number): string {
   const date = new Date(ms);
   return Number.isNaN(date.getTime()) ? String(ms) : date.toISOString();

@@ -8,7 +8,7 @@
  * | runs       | run_id, saved_at renewed | finish (none); its process ends (interrupted)       |
  * | interrupted| saved_at grows old       | begin, TAKE_OVER_MS after saved_at: it runs again   |
  *
- * Whoever takes one over writes its own run_id; a slow predecessor then saves nothing any more.
+ * A process that takes one over writes its own run_id; a slow predecessor then saves nothing more.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -20,7 +20,7 @@ import { databaseErrorKind } from '../database/database-errors.ts';
 import { query, readBack } from '../database/transact.ts';
 import type { LedgerProblem } from './ledger-account-audit.ts';
 
-/** An audit that saved nothing for so long was interrupted: ten times as long as one page takes. */
+/** An audit that saved nothing for this long was interrupted; ten times what a page takes. */
 export const TAKE_OVER_MS = 30_000;
 const TAKE_OVER_POLL_MS = 500;
 

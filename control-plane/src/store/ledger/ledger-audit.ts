@@ -63,7 +63,7 @@ export interface AuditOptions {
   readonly accountId?: string | undefined;
   /** Checkpoints that their entries contradict are replaced, once they are among the problems. */
   readonly renewCheckpoints?: boolean;
-  /** Told after each page. */
+  /** Called after each page. */
   readonly onProgress?: (progress: Pick<AuditProgress, 'accounts' | 'entries' | 'jobs'>) => void;
 }
 
@@ -86,7 +86,7 @@ const TUNING: AuditTuning = {
 
 export interface LedgerAudit {
   readonly kind: LedgerAuditKind;
-  /** It went on with a full one that was interrupted. */
+  /** It went on with an interrupted full one. */
   readonly resumed: boolean;
   /** Accounts, entries and jobs that were read; of a full one since its beginning. */
   readonly accounts: number;
@@ -159,7 +159,7 @@ interface AuditParts {
   readonly options: AuditOptions;
   readonly bounds: AuditTuning;
   readonly progress: AuditProgress;
-  /** Of a full audit. */
+  /** Only for a full audit. */
   readonly runId: string | undefined;
 }
 
@@ -231,7 +231,7 @@ class Audit {
       renewCheckpoints: this.#options.renewCheckpoints ?? false,
       onEntries: count => {
         this.#progress.entries += count;
-        this.#tell();
+        this.#report();
       },
       onClosed: async (closedTo, problems) => {
         this.#progress.within = { accountId, closedTo, problems };
@@ -280,7 +280,7 @@ class Audit {
     });
     this.#add(problems);
     this.#progress.jobs += jobs.length;
-    this.#tell();
+    this.#report();
     return jobs.at(-1);
   }
 
@@ -292,7 +292,7 @@ class Audit {
     this.#progress.problems = [...this.#progress.problems, ...more].slice(0, PROBLEMS_MAX);
   }
 
-  #tell(): void {
+  #report(): void {
     this.#options.onProgress?.(this.#progress);
   }
 

@@ -47,7 +47,7 @@ export async function readCheckpointsAfter(
 
 /**
  * Writes one, once. Where another audit, or this one in a try whose answer was lost, has written it
- * already, the answer is what stands there if it differs.
+ * already, the answer is the stored one if it differs.
  */
 export async function writeCheckpoint(
   database: Database,

@@ -2,7 +2,7 @@
  * The statements of the ledger's audit. Each reads a bounded number of rows, whatever the tables
  * hold, and is consistent by itself: none needs a transaction, which not every engine gives to
  * readers, and no snapshot is held from one to the next. All of them are read back: a server that
- * lags behind the writers we waited for would make a sound ledger look wrong.
+ * lags behind the writers we waited for would make a correct ledger seem wrong.
  */
 import { type Kysely, sql } from 'kysely';
 import { type JobState, OPEN_STATES } from '../../domain/job.ts';
@@ -28,7 +28,7 @@ export interface AccountState {
   /** Undefined: there is no such account. */
   readonly balances: { readonly available: number; readonly reserved: number } | undefined;
   readonly openJobs: number;
-  /** Of the entries from a point on, one more than a page at most. */
+  /** Number of entries from a point on, at most one more than a page. */
   readonly entries: number;
   readonly sums: LedgerSums;
   /** null: there is none. */

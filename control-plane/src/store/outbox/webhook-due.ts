@@ -18,17 +18,17 @@ import { query } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
 import type { DueNotification, DueQuery, WebhookOutboxStore } from './webhook-outbox-store.ts';
 
-/** Rows seen in the order of their times: eight times what a look begins. */
+/** Rows read in the order of their times: eight times what one listing begins. */
 const HEAD_MAX = 256;
-/** Lanes seen in one look, a seek each: the walk goes round a thousand in two looks. */
+/** Lanes read for one listing, a seek each: the walk goes round a thousand lanes in two. */
 const LANES_MAX = 512;
-/** Of a lane, rows looked at: those under way elsewhere stand before the others. */
+/** Rows read in a lane: those under way elsewhere come before the others. */
 const LANE_READ_MAX = 64;
-/** Of a lane, rows taken: as many as an account alone has places to a receiver. */
+/** Rows taken from a lane: as many places as an account alone has to a receiver. */
 const LANE_TAKE_MAX = 8;
 /** Lanes between two turns of the event loop. */
 const LANES_A_TURN = 16;
-/** Lanes in which rows of other keys are looked for: a second or two of a start. */
+/** Lanes searched for rows under other keys: a second or two at a start. */
 const SEALED_LANES_MAX = 4096;
 /** Rows that are counted; a gauge that shows it says "at least". */
 export const DUE_COUNTED_MAX = 10_000;
@@ -112,7 +112,7 @@ async function countDue(database: Database): Promise<{ count: number; oldestMs: 
   return { count: requireInteger(count), oldestMs: oldest.read_at - oldest.next_attempt_at };
 }
 
-/** @param lanesMax lanes that are looked into; SEALED_LANES_MAX but in tests */
+/** @param lanesMax lanes that are searched; SEALED_LANES_MAX but in tests */
 export async function countSealedWithOthers(
   database: Database,
   keyIds: readonly string[],

@@ -1,6 +1,6 @@
 /**
  * Claim, give back, write an attempt's end: compare-and-set on the fence, one statement each, so
- * that nothing is held while a receiver thinks.
+ * that nothing is held while a receiver answers.
  */
 import {
   type Kysely,

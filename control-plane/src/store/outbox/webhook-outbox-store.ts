@@ -14,7 +14,7 @@
  * The body goes with the secret: what is left says when, how often and how it was attempted.
  *
  * An attempt is made under a lease: holder, expiry, fence. The fence rises with every claim, and
- * whoever holds an old one writes nothing. An attempt counts when its end is written: one that died
+ * the holder of an old one writes nothing. An attempt counts when its end is written: one that died
  * with its process is made again.
  *
  * The other files of this folder implement the store, each the part whose statements it has;
@@ -34,10 +34,10 @@ export interface DueNotification {
   /** Sealed; never null while pending. */
   readonly secret: Uint8Array;
   readonly secretKeyId: string;
-  /** Whose ends were written. */
+  /** Attempts whose ends were written. */
   readonly attempts: number;
   readonly fence: number;
-  /** Of its job, which ended then. */
+  /** When its job ended. */
   readonly createdAtMs: number;
   /** The database's clock, when it was listed. */
   readonly readAtMs: number;
@@ -45,7 +45,7 @@ export interface DueNotification {
 
 export interface DueQuery {
   readonly limit: number;
-  /** Of the keys this replica can open secrets with; others are left to those who can. */
+  /** Keys that this replica can open secrets with; other notifications are left to other replicas. */
   readonly secretKeyIds: readonly string[];
   /** Receivers are the destinations. What has no place is left out. */
   readonly full: FullPlaces;
@@ -58,13 +58,13 @@ export interface NotificationClaim {
 }
 
 export interface AttemptEnd {
-  /** null: no answer came. */
+  /** null: there was no answer. */
   readonly statusCode: number | null;
   /** From its beginning until now. */
   readonly durationMs: number;
 }
 
-/** A notification as the operator may see it: of its URL only the receiver. */
+/** A notification as the operator may see it: the receiver instead of the URL. */
 export interface NotificationSummary {
   readonly jobId: string;
   readonly accountId: string;
@@ -73,7 +73,7 @@ export interface NotificationSummary {
   readonly attempts: number;
   readonly lastStatusCode: number | null;
   readonly lastAttemptAtMs: number | null;
-  /** Of the last attempt; null also for one from before it was kept. */
+  /** Duration of the last attempt; null also for one from before it was kept. */
   readonly lastDurationMs: number | null;
   readonly nextAttemptAtMs: number | null;
   readonly createdAtMs: number;
@@ -94,7 +94,7 @@ export type RetryOutcome = 'retried' | 'absent' | 'delivered' | 'secret-erased';
 /** `giveUp`: as in JobStore. */
 export interface WebhookOutboxStore {
   /**
-   * Those another holder is at work on are left out. In the order of their times, where what waits
+   * Leaves out those that another holder is sending. In the order of their times, where what waits
    * before them is little; otherwise some of each lane in turn (webhook-due.ts).
    */
   listDue(due: DueQuery): Promise<DueNotification[]>;

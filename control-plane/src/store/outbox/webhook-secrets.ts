@@ -31,7 +31,7 @@ async function eraseDueSecrets(database: Database, limit: number): Promise<numbe
         status: 'failed',
         finished_at: nowMs,
         next_attempt_at: null,
-        // Whoever may be delivering it holds an old fence from here on.
+        // An attempt that is under way holds an old fence from here on.
         lease_holder: null,
         lease_expires_at: null,
         fence: eb('fence', '+', 1),

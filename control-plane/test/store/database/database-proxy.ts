@@ -62,8 +62,8 @@ export class DatabaseProxy {
   }
 
   /**
-   * Of the statements that change something and the commits, the `at`-th from now on breaks its
-   * connection: before the server hears of it, or when it has taken effect.
+   * The `at`-th change from now on, a statement or a commit, breaks its connection: before the
+   * server receives it, or when it has taken effect.
    */
   loseChange(at: number, loss: 'unheard' | 'unanswered'): void {
     this.#change = { at, loss, seen: 0 };

@@ -17,7 +17,7 @@ import type { Database } from '../../../src/store/database/connect.ts';
 import { NodeSqliteDialect } from '../../../src/store/database/sqlite-dialect.ts';
 
 /**
- * unheard: it breaks before the database hears of it. unanswered: it takes effect and its answer is
+ * unheard: it breaks before the database receives it. unanswered: it takes effect and its answer is
  * lost. given-up: the same, and the database stays away until the store has given up.
  */
 export type Loss = 'unheard' | 'unanswered' | 'given-up';

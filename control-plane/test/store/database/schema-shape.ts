@@ -1,4 +1,4 @@
-/** What a database's tables look like to the statements that use them. */
+/** The shape of a database's tables, as the statements that use them see it. */
 import { sql } from 'kysely';
 import type { Database } from '../../../src/store/database/connect.ts';
 

@@ -1,11 +1,11 @@
-/** A database whose statements a test hears of, to stop between any two of them. */
+/** A database that calls a test before each statement, to stop between any two of them. */
 import type { KyselyPlugin } from 'kysely';
 import type { Database } from '../../../src/store/database/connect.ts';
 
 /** What a test throws in place of a statement: the process was killed there. */
 export const INTERRUPTED = new Error('the process was killed');
 
-/** The same database; `before` hears of every statement, and may throw in place of it. */
+/** The same database; `before` is called before each statement, and may throw in its place. */
 export function tapped(database: Database, before: () => void): Database {
   const plugin: KyselyPlugin = {
     transformQuery: ({ node }) => {

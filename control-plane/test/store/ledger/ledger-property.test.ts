@@ -76,7 +76,7 @@ class History {
   readonly #replicas: readonly Stores[];
   readonly #database: Database;
   readonly #accountId: string;
-  /** Of every job that a submission said it made. */
+  /** Ids of the jobs that a submission said it made. */
   readonly #created = new Set<string>();
   /** All ever given, the lost ones too: who held one once may come back late. */
   readonly #claims: Claim[] = [];
@@ -140,7 +140,7 @@ class History {
     if (won !== undefined) this.#claims.push(won.claim);
   }
 
-  /** Of one of the account's jobs, as far as it has what can pass. */
+  /** Lets time pass for one of the account's jobs, as far as it has what can expire. */
   async #passTime(what: 'expireLease' | 'expireResult' | 'age', pick: number): Promise<void> {
     const ids = [...this.#created];
     if (ids.length === 0) return;

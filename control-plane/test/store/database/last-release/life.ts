@@ -1,7 +1,7 @@
 /**
  * What a replica does in its life, by way of every method of the stores that issues a statement:
  * jobs in each state, their money and notifications, keys, nodes, quotas. Leases run out at once,
- * so that whoever comes next can take what is left open. It uses no clock and no chance but ids.
+ * so that the next release can take what is left open. It uses no clock and no chance but ids.
  */
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { RATE_WINDOW_MS } from '../../../../src/domain/rate-quota.ts';
@@ -12,14 +12,14 @@ import type { Stores } from '../../../../src/store/stores.ts';
 type OpenJob = 'accepted' | 'fetching' | 'ready' | 'given' | 'running' | 'lost' | 'freed';
 type FinalJob = 'told' | 'untold' | 'expired' | 'retried' | 'refused';
 
-/** What a life leaves behind, for whoever goes on with it. */
+/** What a life leaves behind, for the release that goes on with it. */
 export interface Legacy {
   readonly accountId: string;
   readonly apiKeyId: string;
   readonly token: string;
   readonly idempotencyKeyHash: string;
   readonly resultToken: string;
-  /** Of each state, by what was done to it. */
+  /** One in each state, by what was done to it. */
   readonly jobs: Readonly<Record<OpenJob | FinalJob, string>>;
   readonly available: number;
 }
@@ -202,7 +202,7 @@ class Work {
   }
 
   async #claim(id: string): Promise<Claim> {
-    // It looks at nothing else of what listClaimable says.
+    // It reads nothing else of what listClaimable answers.
     const open = { id, fence: 0 } as Parameters<Stores['jobs']['claim']>[0];
     const won = await this.#stores.jobs.claim(open, HOLDER, HOUR_MS);
     if (won === undefined) throw new Error('the claim was lost');
