@@ -85,7 +85,7 @@ for (const [name, pixels] of Object.entries(WITHOUT_SUBJECT)) {
   });
 }
 
-test('a subject on one colour is whole, and the ground is gone', async () => {
+test('a subject on one colour is whole, and the background is gone', async () => {
   const picture = paintRgb((x, y) => (isOnDisc(x, y) ? [200, 60, 40] : [230, 230, 230]));
   const { rgba, alphas } = await cutOut(picture, 'png');
   assert.ok(at(alphas, WIDTH * (HEIGHT / 2) + WIDTH / 2) > 240, 'the middle of the disc');
@@ -93,7 +93,7 @@ test('a subject on one colour is whole, and the ground is gone', async () => {
   const outside = alphas.filter((_, i) => !isOnDisc(i % WIDTH, Math.floor(i / WIDTH)));
   const mean = (values: Uint8Array) => values.reduce((sum, v) => sum + v, 0) / values.length;
   assert.ok(mean(inside) > 230, `the disc has ${mean(inside)}`);
-  assert.ok(mean(outside) < 10, `the ground has ${mean(outside)}`);
+  assert.ok(mean(outside) < 10, `the background has ${mean(outside)}`);
   requireNothingHidden(rgba);
 });
 
@@ -105,7 +105,7 @@ test('a transparent picture stays transparent, and its hidden colours are not ke
   assert.ok(rgba.every(value => value === 0));
 });
 
-/** Stripes like fur up to every border: there is no ground to tell it from. */
+/** Stripes like fur up to every border: there is no background to tell it from. */
 const ALL_SUBJECT = paintRgb((x, y) => {
   const shade = 90 + 40 * Math.sin(x / 3 + 4 * Math.sin(y / 17)) + (noise() >> 3);
   return [shade + 30, shade, shade - 30];

@@ -36,7 +36,7 @@ before(async () => {
   };
   service = await startService({
     MATTING_NO_NODE_GRACE_MS: '2000',
-    // Slow, so that no run is over before it is seen from outside: twenty looks and more.
+    // Slow, so that no run is over before it is seen from outside: more than twenty polls.
     MATTING_MODEL: 'u2netp',
     MATTING_MODEL_INPUT_SIZE: '640',
     MATTING_PRECISION: 'fp32',

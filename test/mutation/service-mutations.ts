@@ -163,9 +163,9 @@ const OUTGOING: readonly Mutation[] = [
     ),
   },
   {
-    name: 'a name of the inside is looked up',
+    name: 'a name of a private network is looked up',
     file: OUTGOING_URL,
-    find: 'insideNames || !leadsInside(host)',
+    find: 'privateNames || !isPrivateName(host)',
     replace: 'true',
     caughtBy: inImageUrl('refuses a name that leads inside'),
   },
