@@ -114,7 +114,7 @@ describe('an upload', () => {
       }),
     );
     let before = -1;
-    // Until it has stopped reading: two looks 100 ms apart that see the same.
+    // Until it has stopped reading: two reads 100 ms apart that see the same.
     while (before !== read || read === 0) {
       before = read;
       await new Promise(resolve => setTimeout(resolve, 100));

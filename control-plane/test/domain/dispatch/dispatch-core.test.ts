@@ -125,7 +125,7 @@ function occupy(estimatedWaitMs: number): void {
 }
 
 describe('a job that is submitted', () => {
-  it('is placed at once where nobody waits before it', () => {
+  it('is placed at once where no job waits before it', () => {
     const one = job();
     assert.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
     assert.equal(node?.snapshot()?.ownImages, 1, 'its room is taken');
@@ -190,7 +190,7 @@ describe('a round', () => {
     assert.deepEqual(begun(round(one)), []);
   });
 
-  it('leaves a report without consequence where nobody waits', () => {
+  it('leaves a report without consequence where no job waits', () => {
     round();
     assert.equal(core.roomChanged('reported'), undefined);
   });

@@ -87,7 +87,7 @@ describe('the trust in a node', () => {
           }
           row = well ? 0 : row + 1;
           const isOut = trust.ejectedUntilMs > nowMs;
-          if (isOut) assert.ok(!well, 'a success ejects nobody');
+          if (isOut) assert.ok(!well, 'a success ejects no node');
           assert.ok(trust.ejectedUntilMs <= nowMs + EJECTION_MS_MAX);
           if (row >= FAULTS_IN_A_ROW_MAX) assert.ok(isOut);
           if (isOut) row = 0;

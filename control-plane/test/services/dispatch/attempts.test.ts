@@ -181,7 +181,7 @@ describe('an attempt on a node', () => {
     for (let sent = 0; sent < 8; sent += 1) {
       const job = await harness.untilFinal(await harness.submit());
       assert.equal(job.state, 'succeeded');
-      assert.equal(job.lostAttempts, 0, 'a fault of the node counts against nobody');
+      assert.equal(job.lostAttempts, 0, 'a fault of the node counts against no job');
     }
     assert.equal(faulty.headers.length, 5);
     assert.equal(well.headers.length, 8);

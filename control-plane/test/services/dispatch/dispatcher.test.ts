@@ -1,4 +1,4 @@
-/** Who gets which job when: claims, leases, turns, and what is left when somebody goes away. */
+/** Which replica and node get a job, and when: claims, leases, turns, and replicas or nodes that go. */
 import assert from 'node:assert/strict';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';

@@ -6,7 +6,7 @@ import type { Script } from '../../nodes/scripted-exchange.ts';
 import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import { Harness, until } from './harness.ts';
 
-/** More than a look takes of one lane. */
+/** More than a round lists of one lane. */
 const MANY = 290;
 
 let harness: Harness;
@@ -122,14 +122,14 @@ describe('a download that has ended', () => {
       },
     });
     const sources = new Sources();
-    // Looks stand still while it is shut, as behind a slow database.
-    let looking = Promise.resolve();
+    // Rounds stand still until this resolves, as behind a slow database.
+    let listing = Promise.resolve();
     const { listClaimable } = harness.stores.jobs;
-    const slowLook: typeof listClaimable = async (limit, lanes) => {
-      await looking;
+    const slowList: typeof listClaimable = async (limit, lanes) => {
+      await listing;
       return listClaimable(limit, lanes);
     };
-    const jobs = { ...harness.stores.jobs, listClaimable: slowLook };
+    const jobs = { ...harness.stores.jobs, listClaimable: slowList };
     await harness.startReplica({ jobs, fetcher: sources.fetcher });
     const running = await harness.submit({ caller: other });
     await until(() => order.length === 1, 'the first on the node');
@@ -137,7 +137,7 @@ describe('a download that has ended', () => {
     const url = await harness.submit({ url: 'https://slow.example/' });
     await until(() => sources.open.length === 1, 'the download');
     const shut = Promise.withResolvers<void>();
-    looking = shut.promise;
+    listing = shut.promise;
     first.resolve();
     await harness.untilFinal(running);
     sources.letGo();

@@ -6,9 +6,9 @@ import { Harness, until } from './harness.ts';
 
 const SUBMISSIONS = 50;
 /** The poll, and the reports of the node, whose room may have changed. */
-const LOOKS_A_SECOND_MAX = 4;
+const ROUNDS_A_SECOND_MAX = 4;
 
-it('a flood costs no look at the table for each, and no job is forgotten', async () => {
+it('a flood costs no round for each, and no job is forgotten', async () => {
   const harness = await Harness.open();
   try {
     const opened = Promise.withResolvers<void>();
@@ -22,21 +22,21 @@ it('a flood costs no look at the table for each, and no job is forgotten', async
       },
     });
     await harness.join(node);
-    let looks = 0;
+    let rounds = 0;
     const { listClaimable } = harness.stores.jobs;
     const counted: typeof listClaimable = (limit, lanes) => {
-      looks += 1;
+      rounds += 1;
       return listClaimable(limit, lanes);
     };
     await harness.startReplica({ jobs: { ...harness.stores.jobs, listClaimable: counted } });
     const ids = [await harness.submit()];
     await until(() => node.headers.length === 1, 'the first attempt');
-    const before = looks;
+    const before = rounds;
     const startedAtMs = performance.now();
     for (let count = 0; count < SUBMISSIONS; count++) ids.push(await harness.submit());
     const seconds = (performance.now() - startedAtMs) / 1000;
-    const during = looks - before;
-    assert.ok(during <= 2 + LOOKS_A_SECOND_MAX * seconds, `${during} looks in ${seconds} s`);
+    const during = rounds - before;
+    assert.ok(during <= 2 + ROUNDS_A_SECOND_MAX * seconds, `${during} rounds in ${seconds} s`);
     opened.resolve();
     for (const id of ids) assert.equal((await harness.untilFinal(id)).state, 'failed');
   } finally {

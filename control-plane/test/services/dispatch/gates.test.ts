@@ -69,7 +69,7 @@ describe('the acceptance gate', () => {
     await acceptance.requireOpen(CALLER);
   });
 
-  it('shuts when more is queued than may be, and looks at most once a second', async () => {
+  it('shuts when more is queued than may be, and counts at most once a second', async () => {
     const state = { unroutableMs: 0, megapixels: 101, nowMs: 0 };
     const { acceptance, counted } = gate(state);
     await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
@@ -131,11 +131,11 @@ describe('the acceptance gate', () => {
 describe('readiness', () => {
   function service(state: { database?: Error | undefined; routable: boolean; nowMs: number }) {
     const failures: unknown[] = [];
-    let looks = 0;
+    let checks = 0;
     const readiness = new ReadinessService(
       {
         checkDatabase: async () => {
-          looks += 1;
+          checks += 1;
           if (state.database) throw state.database;
         },
         checkStorage: async () => undefined,
@@ -144,7 +144,7 @@ describe('readiness', () => {
       },
       cause => failures.push(cause),
     );
-    return { readiness, failures, looks: () => looks };
+    return { readiness, failures, checks: () => checks };
   }
 
   it('needs database, storage and a node seen once', async () => {
@@ -163,11 +163,11 @@ describe('readiness', () => {
     assert.deepEqual(await readiness.check(), { ready: false, causes: ['draining'] });
   });
 
-  it('looks at most once a second', async () => {
+  it('checks at most once a second', async () => {
     const state = { routable: true, nowMs: 0 };
-    const { readiness, looks } = service(state);
+    const { readiness, checks } = service(state);
     await Promise.all([readiness.check(), readiness.check(), readiness.check()]);
-    assert.equal(looks(), 1);
+    assert.equal(checks(), 1);
   });
 
   it('does not wait for ever', async () => {

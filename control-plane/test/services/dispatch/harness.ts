@@ -27,20 +27,20 @@ import { type ScriptedNode, TEST_TOKEN } from '../../nodes/scripted-node.ts';
 
 const UNTIL_POLL_MS = 5;
 /**
- * A minute on an idle machine: never the reason, and no run hangs. Counted in looks, since a
+ * A minute on an idle machine: never the reason, and no run hangs. Counted in checks, since a
  * machine that stands still lets time pass in which nothing could come about.
  */
-const UNTIL_LOOKS_MAX = 60_000 / UNTIL_POLL_MS;
+const UNTIL_CHECKS_MAX = 60_000 / UNTIL_POLL_MS;
 
 export const silent = pino({ level: 'silent' });
 
-/** Resolves when the condition holds; looked at whenever the loop has time. */
+/** Resolves when the condition holds; checked whenever the loop has time. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
   what = 'the condition',
 ): Promise<void> {
-  for (let looks = 0; !(await condition()); looks += 1) {
-    if (looks > UNTIL_LOOKS_MAX) throw new Error(`${what} did not come about`);
+  for (let checks = 0; !(await condition()); checks += 1) {
+    if (checks > UNTIL_CHECKS_MAX) throw new Error(`${what} did not come about`);
     await new Promise(resolve => setTimeout(resolve, UNTIL_POLL_MS));
   }
 }

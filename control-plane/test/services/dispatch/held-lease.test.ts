@@ -57,7 +57,7 @@ describe('a held lease', () => {
     assert.equal(renewals.length, 5);
   });
 
-  it('that somebody else has ends the work at once', async () => {
+  it('that another replica has ends the work at once', async () => {
     answer = async () => false;
     await pass(LEASE_RENEW_MS);
     assert.deepEqual([lease.signal.aborted, lease.end], [true, 'lost']);

@@ -92,7 +92,7 @@ for (const dialect of DIALECTS) {
       return rows.map(({ id }) => id);
     }
 
-    it('a look reads no more of the flood than it takes', async t => {
+    it('a round reads no more of the flood than it takes', async t => {
       const account = await fundedAccount(stores, 2);
       const key = { apiKeyId: 'key-of-downloads', sourceUrl: 'https://slow.example/1' };
       const flooding = await submitted(stores, newJob(account, key));
@@ -108,8 +108,8 @@ for (const dialect of DIALECTS) {
           'download async key-of-downloads',
         ]);
         const exceptHosts = [ready.sourceHost ?? 'another'];
-        const looks = own.map(lane => (lane.needsDownload ? { ...lane, exceptHosts } : lane));
-        const listed = await jobs.listClaimable(16, looks);
+        const reads = own.map(lane => (lane.needsDownload ? { ...lane, exceptHosts } : lane));
+        const listed = await jobs.listClaimable(16, reads);
         assert.equal(listed.length, 8 + 1);
         assert.ok(listed.some(({ id }) => id === ready.id));
       });

@@ -125,7 +125,7 @@ describe('a notification', () => {
   for (const [name, answer] of Object.entries(unanswered)) {
     it(`whose receiver ${name} is sent again`, async () => {
       await using receiver = await Receiver.open(SECRET, (delivery, response) => {
-        // The next one may come before anybody here has looked.
+        // The next one may come before the test has seen this one.
         receiver.answer = taken;
         return answer(delivery, response);
       });
