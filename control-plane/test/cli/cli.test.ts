@@ -212,7 +212,7 @@ for (const dialect of DIALECTS) {
   describe(`a database not migrated on ${dialect}`, { skip: skipReason(dialect) }, () => {
     const databases = useTestDatabase(dialect, { migrated: false });
 
-    it('is brought up to date where it is this machine’s own, else only when told to', async () => {
+    it('is migrated by any command where it is a local file, otherwise by migrate', async () => {
       const env = { MATTING_DATABASE_URL: databases.url() };
       const first = await runCli(env, 'accounts', 'list', '--json');
       if (dialect === 'mysql') {

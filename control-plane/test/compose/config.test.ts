@@ -28,7 +28,7 @@ const TOKEN = 'a-token-of-some-length';
 const MYSQL = 'mysql://matting:pass-word@db.internal:3306/matting';
 const KEY_HEX = 'ab'.repeat(32);
 
-it('has threads for the names of callers where the system looks them up', () => {
+it('has threads for the names of callers where the system resolves them', () => {
   const env = (more: Environment = {}) => ({ MATTING_NODE_TOKEN: TOKEN, ...more });
   const lookups = (more: Environment) => {
     const grown = env(more);
@@ -176,7 +176,7 @@ describe('loadConfig', () => {
     assert.deepEqual(variablesOf(port0), ['MATTING_BASE_URL']);
   });
 
-  it('has the defaults that the operator is told of', () => {
+  it('has the defaults that the documentation gives', () => {
     const config = loadConfig({ MATTING_NODE_TOKEN: TOKEN, MATTING_DATA_DIR: '/srv/matting' });
     assert.equal(config.baseUrl, 'http://127.0.0.1:8080');
     assert.equal(config.databaseUrl, 'sqlite:/srv/matting/matting.sqlite');
@@ -227,7 +227,7 @@ describe('the secrets key', () => {
     await rm(directory, { recursive: true });
   });
 
-  it('is made once, for its owner alone, whoever starts first', async () => {
+  it('is made once, readable by its owner alone, also by several starts at once', async () => {
     const [first, ...others] = await Promise.all(
       [1, 2, 3].map(() => loadOrCreateSecretsKey(directory)),
     );

@@ -70,7 +70,7 @@ describe('a database gone for ten seconds', { skip: skipReason('mysql') }, () =>
       assert.equal((await fetch(replicas.url(replica, '/readyz'))).status, 503);
       assert.equal((await fetch(replicas.url(replica, '/livez'))).status, 200);
     }
-    // Cut out while nobody can write it down.
+    // The node finishes while the database takes no writes.
     opened.resolve();
     await delay(OUTAGE_MS - (performance.now() - goneAtMs));
     await proxy.open();

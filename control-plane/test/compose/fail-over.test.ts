@@ -85,7 +85,7 @@ describe('a database that is demoted under a service', { skip: pairSkipReason },
     await replicas.stores.check();
     await until(
       async () => (await pair.first.connections()) === 0,
-      'that nobody is left at the old primary',
+      'that no connection is left at the old primary',
     );
   });
 });

@@ -283,7 +283,7 @@ describe('a control plane', () => {
     };
     const answered = submit(http, apiKey, 'one');
     await until(() => node.headers.length === 1);
-    // Its parent is gone: nobody would wait for a slow end.
+    // Its parent is gone: no process would wait for a slow end.
     program.disconnect();
     const answer = await answered;
     const handedOver = (await answer.json()) as { job_id: string; sync_timeout?: boolean };

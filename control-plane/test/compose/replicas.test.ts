@@ -107,7 +107,7 @@ for (const dialect of DIALECTS) {
       await assertBalanced(replicas.stores);
     });
 
-    it('a caller of one replica is told soon of a job that the other runs', async () => {
+    it('a caller of one replica soon gets the end of a job that the other runs', async () => {
       const caller = await replicas.createCaller(4);
       for (let round = 0; round < 4; round++) {
         const gate = new Gate();

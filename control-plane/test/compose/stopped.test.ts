@@ -75,7 +75,7 @@ interface Ports {
 }
 
 for (const dialect of DIALECTS) {
-  describe(`who stands still on ${dialect}`, { skip: skipReason(dialect) }, () => {
+  describe(`processes that stop on ${dialect}`, { skip: skipReason(dialect) }, () => {
     let directory: string;
     let test: TestDatabase;
     let stores: Stores;
@@ -196,7 +196,7 @@ for (const dialect of DIALECTS) {
       await assertBalanced(stores);
     });
 
-    it('a node: it is no member when its lease is over, and goes on when it is back', async () => {
+    it('a node: it is not a member when its lease is over, and goes on when it is back', async () => {
       const { ports } = await startReplica('only');
       const args = ['sleeper', String(ports.registry)];
       const sleeper = new Child('stub-node-process.ts', args, {});

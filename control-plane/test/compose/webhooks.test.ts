@@ -63,7 +63,7 @@ for (const dialect of DIALECTS) {
       }
     });
 
-    it('tell of a failure, and fail themselves in sight of the caller', async () => {
+    it('report a failure, and show the caller when they fail themselves', async () => {
       const [node] = replicas.nodes;
       assert.ok(node);
       node.script = async exchange => exchange.fail('PROCESSING_FAILED');

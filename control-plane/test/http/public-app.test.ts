@@ -79,7 +79,7 @@ test('the instance is a URI reference, whatever the path was', async () => {
   }
 });
 
-/** Of the answer to this target, sent as it stands: inject would escape it. */
+/** Sends this target unchanged, which inject would escape. */
 async function rawInstance(target: string): Promise<string> {
   if (!app.app.server.listening) await app.app.listen({ port: 0, host: '127.0.0.1' });
   const { port } = app.app.server.address() as AddressInfo;
@@ -93,7 +93,7 @@ async function rawInstance(target: string): Promise<string> {
   return JSON.parse(received.slice(received.indexOf('\r\n\r\n'))).instance;
 }
 
-test('a path that is no path', async () => {
+test('a path that is not valid', async () => {
   assertProblem(
     await app.app.inject('/v1/matting/jobs/%zz'),
     'INVALID_REQUEST',
@@ -221,7 +221,7 @@ test('an answer is reported by its route, never by its URL', async () => {
   assert.doesNotMatch(logged.join('\n'), /a-very-secret-link/);
 });
 
-test('bytes that are no request are reported too', async () => {
+test('bytes that are not a request are reported too', async () => {
   answered.length = 0;
   if (!app.app.server.listening) await app.app.listen({ port: 0, host: '127.0.0.1' });
   const socket = net.connect((app.app.server.address() as AddressInfo).port, '127.0.0.1');
@@ -238,7 +238,7 @@ test('bytes that are no request are reported too', async () => {
   ]);
 });
 
-test('a refusal of ours is logged without a stack, what broke with its own', async () => {
+test('a refusal is logged without a stack, a failure with the stack of its cause', async () => {
   const { ContractError } = await import('#contract/errors.ts');
   logged.length = 0;
   app.refuseNewJobs(new ContractError('SERVICE_UNAVAILABLE', 'the queue is full'));

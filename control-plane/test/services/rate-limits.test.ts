@@ -79,7 +79,7 @@ test('kinds and accounts are counted apart', async () => {
   assert.equal((await limits.take('other', 'submissions')).allowed, true);
 });
 
-test('what a caller is told: the limit, what remains, when it starts anew', async () => {
+test('what a caller gets: the limit, what remains, when the next window begins', async () => {
   const { quotas, limits } = opened({ submissions: 120, reads: 1 });
   quotas.now = START + 30_500;
   const remaining: number[] = [];
@@ -118,7 +118,7 @@ test('a new window is learnt from the database, also where ours has not ended ye
   assert.equal(await takenBy(limits, 5), 2);
 });
 
-test('a window ends while nobody asks', async () => {
+test('a window ends while no request comes', async () => {
   const { quotas, limits } = opened({ submissions: 1, reads: 1 });
   quotas.now = START + RATE_WINDOW_MS - 30;
   assert.equal(await takenBy(limits, 2), 1);

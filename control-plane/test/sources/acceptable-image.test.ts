@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { requireAcceptableImage } from '../../src/sources/acceptable-image.ts';
 
-/** A PNG's signature and IHDR: all that is looked at. */
+/** A PNG's signature and IHDR: all that is read. */
 function pngHead(width: number, height: number): Buffer {
   const bytes = Buffer.alloc(33);
   bytes.write('\x89PNG\r\n\x1a\n\0\0\0\rIHDR', 'latin1');
@@ -25,7 +25,7 @@ describe('requireAcceptableImage', () => {
     await accept(pngHead(1, 1), IMAGE_BYTES_MAX);
   });
 
-  it('refuses what is no supported image', async () => {
+  it('refuses bytes that are not a supported image', async () => {
     for (const text of ['', 'GIF89a', 'this is text that calls itself image.png']) {
       await assert.rejects(accept(Buffer.from(text)), {
         code: 'UNSUPPORTED_IMAGE_FORMAT',

@@ -79,7 +79,7 @@ test('public addresses pass, on any port', async () => {
   assert.deepEqual(asked, ['hooks.example.com', 'hooks.example.com']);
 });
 
-test('a name that nobody resolves passes: delivery asks again', async () => {
+test('a name that does not resolve passes: delivery resolves it again', async () => {
   await checkOf(answering()).require('https://hooks.example.com/', 'account');
   await checkOf(() => Promise.reject(new Error('SERVFAIL'))).require(
     'https://hooks.example.com/',

@@ -140,7 +140,7 @@ describe('a source that fails', () => {
   it('that redirects for ever', () =>
     assertFails((_request, response) => response.writeHead(302, { location: '/' }).end(), refused));
 
-  it('that sends an encoding nobody asked for', () =>
+  it('that sends an encoding that was not accepted', () =>
     assertFails((_request, response) => {
       response.writeHead(200, { 'content-encoding': 'gzip' }).end(gzipSync(png));
     }, refused));
@@ -232,7 +232,7 @@ describe('the bound of 50 MB', () => {
 });
 
 describe('a lease that is lost', () => {
-  it('ends the fetch with its own reason, wherever it stands', async () => {
+  it('ends the fetch with its own reason, at every stage', async () => {
     const handlers: RequestListener[] = [
       () => undefined,
       (_request, response) => {

@@ -55,7 +55,7 @@ test('those whom the system has accepted and Node has not taken yet', async () =
   await closed;
 });
 
-test('those who are connected and whose request is still on its way', async () => {
+test('a connected caller whose request is still on its way is answered', async () => {
   const callers = Array.from({ length: CALLERS }, () => new Caller());
   await Promise.all(callers.map(({ socket }) => once(socket, 'connect')));
   const kept = new Caller();
@@ -70,14 +70,14 @@ test('those who are connected and whose request is still on its way', async () =
   assert.equal((await kept.end).match(/HTTP\/1\.1 200 /g)?.length, 2);
 });
 
-test('whoever asks for nothing is let go', async () => {
+test('a connection without a request is closed', async () => {
   const idle = new Caller();
   await once(idle.socket, 'connect');
   await close();
   assert.equal(await idle.end, '');
 });
 
-test('a server that is cut off waits for nobody', async t => {
+test('a server whose connections are cut does not wait', async t => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const idle = new Caller();
   await once(idle.socket, 'connect');

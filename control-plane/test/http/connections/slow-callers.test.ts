@@ -344,7 +344,7 @@ describe('senders of bodies', () => {
       assert.match(error.message, /too slowly/);
       return true;
     });
-    // The stream is left to whoever answers.
+    // The stream is left open for the answer.
     assert.equal(body.destroyed, false);
     assert.equal(body.listenerCount('readable') + body.listenerCount('end'), 0);
     await upload.abort();
@@ -366,7 +366,7 @@ describe('senders of bodies', () => {
     await upload.abort();
   });
 
-  it('who break off are nobody to answer', async () => {
+  it('who disconnect get no answer', async () => {
     await open();
     const body = new PassThrough();
     body.on('error', () => undefined);

@@ -131,7 +131,7 @@ test('slow and idle connections have an end', () => {
   assert.equal(server.timeout, 90_000);
 });
 
-test('bytes that are no request', async () => {
+test('bytes that are not a request', async () => {
   const hostile = [
     'hello\r\n\r\n',
     'GET / HTTP/9.9\r\n\r\n',
@@ -158,7 +158,7 @@ test('a chunk that is none, in the middle of a body', async () => {
   await connection.ended;
 });
 
-test('a connection that says nothing is told nothing', async () => {
+test('a connection that sends nothing gets no answer', async () => {
   const connection = await Connection.open();
   connection.socket.end();
   await connection.ended;
@@ -198,7 +198,7 @@ test('a body is asked for only when its headers pass', async () => {
   taken.socket.destroy();
 });
 
-test('an expectation nobody knows is no reason to refuse', async () => {
+test('an unknown expectation is ignored', async () => {
   const answer = await exchange(head(['Expect: miracles'], 'GET /livez HTTP/1.1'));
   assert.equal(answer.status, 200);
 });
@@ -259,7 +259,7 @@ async function until(condition: () => boolean | Promise<boolean>): Promise<void>
   while (!(await condition())) await new Promise(resolve => setTimeout(resolve, 5));
 }
 
-test('a caller who vanishes in the middle of an image leaves nothing', async () => {
+test('a caller who disconnects in the middle of an image leaves nothing', async () => {
   const { uploads } = app.services;
   const files = await app.storedFiles();
   const jobs = await app.countJobs();

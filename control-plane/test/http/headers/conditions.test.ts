@@ -9,7 +9,7 @@ const BEFORE = 'Sun, 06 Nov 1994 08:49:36 GMT';
 const AFTER = 'Sun, 06 Nov 1994 08:49:38 GMT';
 const file = { etag: '"a"', modifiedAtMs: AT };
 
-test('what is no date of HTTP', () => {
+test('text that is not a date of HTTP', () => {
   const wrong = [
     undefined,
     '',

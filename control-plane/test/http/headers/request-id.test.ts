@@ -199,7 +199,7 @@ test('a target in absolute form', async () => {
   assert.equal(problem.instance, '/v1/matting');
 });
 
-test('who is too slow with headers or body is told so', async () => {
+test('a caller too slow with headers or body gets that error', async () => {
   const { server } = app.app;
   const { headersTimeout, requestTimeout } = server;
   server.headersTimeout = 100;

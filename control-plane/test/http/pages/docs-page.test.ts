@@ -99,7 +99,7 @@ test('links to other pages of this service are answered', async () => {
   }
 });
 
-test('who reads it by ear or by keyboard finds a language, a title, headings and landmarks', () => {
+test('screen readers and keyboards find a language, a title, headings and landmarks', () => {
   assert.match(page, /^<!doctype html>\n<html lang="en">/);
   assert.match(page, /<title>[^<]+<\/title>/);
   assert.match(page, /<meta name="viewport" content="width=device-width, initial-scale=1">/);
@@ -175,7 +175,7 @@ test('Markdown of another make is text', () => {
   elementsOf(html);
 });
 
-test('the errors are HTML for who asks for it by name, Markdown for all others', async () => {
+test('the errors are HTML where a request accepts it by name, otherwise Markdown', async () => {
   const browser = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
   const forPeople = await app.app.inject({ url: '/docs/errors', headers: browser });
   assert.equal(forPeople.headers['content-type'], 'text/html; charset=utf-8');

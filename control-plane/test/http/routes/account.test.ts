@@ -85,7 +85,7 @@ test('a key cannot be made or removed here', async () => {
   }
 });
 
-test('neither is told without a key', async () => {
+test('neither is shown without a key', async () => {
   for (const url of ['/v1/account/packages', '/v1/account/keys']) {
     const answer = await app.get(url, { authorization: undefined });
     assert.equal(answer.json().code, 'MISSING_API_KEY');

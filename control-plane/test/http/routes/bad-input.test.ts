@@ -78,7 +78,7 @@ test('Idempotency-Key: 1 and 128 characters make one job each', async () => {
   }
 });
 
-test('Authorization: forms that are no Bearer', async () => {
+test('Authorization: forms that are not Bearer', async () => {
   const { token } = app;
   for (const authorization of [undefined, '', ' ']) {
     await refused('MISSING_API_KEY', imageBody(), { authorization });
@@ -107,7 +107,7 @@ test('Authorization: forms that are no Bearer', async () => {
 const png = pngHeader(4, 3).toString('base64');
 const deep = (open: string, close: string) => open.repeat(50_000) + close.repeat(50_000);
 
-test('bodies that are no request', async () => {
+test('bodies that are not a request', async () => {
   const wrong: (string | Buffer)[] = [
     '',
     ' ',

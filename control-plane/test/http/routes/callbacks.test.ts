@@ -215,7 +215,7 @@ test('another URL, another secret or none at all is another request', async () =
   assert.deepEqual([joined.statusCode, joined.json().job_id], [202, jobId]);
 });
 
-test('a job tells of its callback in every state, the body does not', async () => {
+test('a job shows its callback in every state, the notification does not', async () => {
   const answer = await submit();
   assert.equal(answer.statusCode, 202, answer.payload);
   const { job_id: jobId, callback } = answer.json();
@@ -240,7 +240,7 @@ test('a job tells of its callback in every state, the body does not', async () =
   assert.deepEqual([row.callback_url, row.status, row.attempts], [PENDING.url, 'pending', 0]);
 });
 
-test('a synchronous answer and a failure tell of it too', async () => {
+test('a synchronous answer and a failure show it too', async () => {
   const succeeding = app.onSubmitted(jobId => app.succeedJob(jobId));
   const done = await app.post(SYNC, imageBody(HOOK));
   await succeeding.stop();
@@ -263,7 +263,7 @@ test('without a callback there is neither field nor row', async () => {
   assert.equal(await outboxOf(jobId), undefined);
 });
 
-test('the secret is stored sealed for its job, and is neither logged nor told', async () => {
+test('the secret is stored sealed for its job, and is neither logged nor shown', async () => {
   const decoded = Buffer.from('0123456789abcdefghijklmnopqrstuv');
   const text = `whsec_${decoded.toString('base64')}`;
   const secrets = new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY));

@@ -16,7 +16,7 @@ async function submit(to = app): Promise<string> {
   return (await to.post(JOBS, imageBody())).json().job_id;
 }
 
-test('a job that is not there, malformed ids and other keys look the same', async () => {
+test('unknown jobs, malformed ids and jobs of other keys get the same answer', async () => {
   const mine = await submit();
   const authorization = `Bearer ${await app.createKey()}`;
   const answers = [

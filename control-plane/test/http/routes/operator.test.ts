@@ -117,7 +117,7 @@ for (const dialect of DIALECTS) {
       assert.ok(!JSON.stringify(shown).includes((await reread(stores, busy.id)).result!.token));
     });
 
-    it('ends the lease of an open job: claimed anew, its old holder fenced off', async () => {
+    it('ends the lease of an open job: claimed again, its old holder fenced off', async () => {
       const account = await fundedAccount(stores, 1);
       const { job, claim } = await running(stores, newJob(account));
       const retried = await ask(app, `/operator/jobs/${job.id.toUpperCase()}/retry`, 'POST');
@@ -136,7 +136,7 @@ for (const dialect of DIALECTS) {
       await assertBalanced(stores);
     });
 
-    it('leaves a job that nobody holds, and one that ended, as they are', async () => {
+    it('does not change a job that no replica holds, nor one that ended', async () => {
       const account = await fundedAccount(stores, 3);
       const waiting = await submitted(stores, newJob(account));
       const retried = await ask(app, `/operator/jobs/${waiting.id}/retry`, 'POST');

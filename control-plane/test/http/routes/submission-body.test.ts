@@ -36,7 +36,7 @@ test('the body: syntax before fields before the image', async () => {
   await assertRefused(app, { image_base64: '###' }, 'INVALID_IMAGE_SOURCE', 'image_base64');
 });
 
-test('text that is no Base64', async () => {
+test('text that is not Base64', async () => {
   const texts = [
     '',
     ' ',
@@ -75,7 +75,7 @@ test('data URIs', async () => {
   }
 });
 
-test('bytes that are no image the contract knows', async () => {
+test('bytes that are not an image of the contract', async () => {
   await assertRefused(app, { image_base64: GIF }, 'UNSUPPORTED_IMAGE_FORMAT');
   const svg = Buffer.from('<svg xmlns="http://www.w3.org/2000/svg"/>').toString('base64');
   await assertRefused(

@@ -15,7 +15,7 @@ before(async () => {
 afterEach(() => app.refuseNewJobs(undefined));
 after(() => Promise.all([app.close(), hasty.close()]));
 
-async function untilSomebodyWaits(): Promise<void> {
+async function untilOneWaits(): Promise<void> {
   while (app.services.waitForJob.waiting === 0) await new Promise(setImmediate);
 }
 
@@ -109,11 +109,11 @@ test('not done in time: the job is handed over, joined and done later', async ()
   assert.equal(longer.headers['preference-applied'], undefined);
 });
 
-test('who joins a running job is answered with its end, and charged nothing', async () => {
+test('a request that joins a running job gets its end, and is charged nothing', async () => {
   const key = { 'idempotency-key': randomUUID() };
   const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
   const waiting = app.post(SYNC, imageBody(), key);
-  await untilSomebodyWaits();
+  await untilOneWaits();
   await app.succeedJob(jobId);
   const done = await waiting;
   assert.equal(done.statusCode, 200);
@@ -149,12 +149,12 @@ test('a failure while the caller waits is the answer', async () => {
   assert.deepEqual(asJob.json().credits, { reserved: 0, charged: 0 });
 });
 
-test('a retryable failure frees its key: who joined sees it, who comes again starts anew', async () => {
+test('a retryable failure frees its key: joined requests get it, the next one makes a new job', async () => {
   const failure = { code: 'PROCESSING_FAILED', detail: 'storage', retryable: true } as const;
   const key = { 'idempotency-key': randomUUID() };
   const { job_id: jobId } = (await app.post(ASYNC, imageBody(), key)).json();
   const joined = app.post(SYNC, imageBody(), key);
-  await untilSomebodyWaits();
+  await untilOneWaits();
   await app.failJob(jobId, failure);
   const seen = await joined;
   assert.equal(seen.statusCode, 422);

@@ -41,17 +41,17 @@ test('an event of this replica ends the wait', async () => {
   for (const done of await Promise.all(waiting)) assert.equal(done.state, 'succeeded');
 });
 
-test('an event between the look and the wait is not lost', async () => {
+test('an event between the read and the wait is not lost', async () => {
   const events = new JobEvents();
   const job = await submit();
-  let looks = 0;
+  let reads = 0;
   const waits = new WaitForJob(
     {
       findForKey: (...args) => app.stores.jobs.findForKey(...args),
       findFinal: async ids => {
         const seen = await app.stores.jobs.findFinal(ids);
-        looks += 1;
-        if (looks === 1) {
+        reads += 1;
+        if (reads === 1) {
           await app.succeedJob(job.id);
           events.jobFinal(job.id);
         }
@@ -62,7 +62,7 @@ test('an event between the look and the wait is not lost', async () => {
     app.databaseTurns,
   );
   assert.equal((await waits.wait(job, LONG_MS, never)).state, 'succeeded');
-  assert.equal(looks, 2);
+  assert.equal(reads, 2);
 });
 
 test('the end of a job in another replica is found without an event', async () => {
@@ -95,7 +95,7 @@ test('time, a hang-up and a drain end the wait and change nothing', async () => 
   assert.equal(waits.waiting, 0);
 });
 
-test('many waits of many jobs look together, and each gets its own job', async () => {
+test('many waits of many jobs share one poll, and each gets its own job', async () => {
   const asked: number[] = [];
   const waits = new WaitForJob(
     {
@@ -130,13 +130,13 @@ test('many waits of many jobs look together, and each gets its own job', async (
 test('a database that is away does not end a wait, any other error does', async () => {
   const away = new ContractError('SERVICE_UNAVAILABLE', 'away');
   const job = await submit();
-  let looks = 0;
+  let reads = 0;
   const waits = new WaitForJob(
     {
       findForKey: () => Promise.reject(away),
       findFinal: async ids => {
-        looks += 1;
-        if (looks === 1) throw away;
+        reads += 1;
+        if (reads === 1) throw away;
         return app.stores.jobs.findFinal(ids);
       },
     },
@@ -144,17 +144,17 @@ test('a database that is away does not end a wait, any other error does', async 
     app.databaseTurns,
   );
   await assert.rejects(waits.wait(job, 20, never), away);
-  looks = 0;
+  reads = 0;
   const waiting = waits.wait(job, LONG_MS, never);
   await app.succeedJob(job.id);
   assert.equal((await waiting).state, 'succeeded');
-  assert.ok(looks >= 2);
+  assert.ok(reads >= 2);
 
   const broken = {
     findForKey: () => Promise.reject(new Error('no read')),
-    findFinal: () => Promise.reject(new Error('no look')),
+    findFinal: () => Promise.reject(new Error('no answer')),
   };
   const failing = new WaitForJob(broken, app.events, app.databaseTurns);
-  await assert.rejects(failing.wait(job, LONG_MS, never), /no look/);
+  await assert.rejects(failing.wait(job, LONG_MS, never), /no answer/);
   assert.equal(failing.waiting, 0);
 });

@@ -309,7 +309,7 @@ describe('the pinned connector', () => {
     await using source = await serveHello();
     const { promise, resolve } = Promise.withResolvers<Error | null>();
     const connect = createPinnedConnector([PUBLIC], 1000);
-    // A literal host is connected to as it stands, whatever the look-up would say.
+    // An address as the host is connected to directly, without a look-up.
     const target = { protocol: 'http:', hostname: '127.0.0.1', port: String(source.port) };
     connect(target, (...[error]) => resolve(error));
     assert.match(String(await promise), /not checked/);

@@ -91,7 +91,7 @@ describe('a post', () => {
     }
   });
 
-  it('ends with the reason of who called it off', async () => {
+  it('rejects with the reason of the signal', async () => {
     await using source = await openRawSource(() => undefined);
     const off = new AbortController();
     const sent = postOf(here).post(`${source.url}/`, MESSAGE, off.signal);
@@ -145,7 +145,7 @@ describe('over TLS', { skip: !openssl && 'no openssl here' }, () => {
   const send = (host: string, port: number) =>
     postOf(here, { http: false }).post(`https://${host}:${port}/`, MESSAGE, NEVER);
 
-  it('a certificate nobody vouches for is not spoken to', async () => {
+  it('sends nothing to a receiver whose certificate is not trusted', async () => {
     await serving(async (port, served) => {
       await assert.rejects(
         send('hooks.example.com', port),

@@ -28,12 +28,12 @@ const POLICY = { fetchPorts: [80, 443], allowPrivateAddresses: false, allowHttpC
 const NEVER = new AbortController().signal;
 const [GOOD] = vectors.positiveControls;
 
-/** The guard with a dialer that connects to nobody and remembers whom it was told to. */
+/** The guard with a dialer that connects to nothing and records the addresses it gets. */
 function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object = {}) {
   const dialled: string[] = [];
   const createConnector: CreateConnector = addresses => (_options, callback) => {
     dialled.push(...addresses);
-    callback(new Error('nobody is connected to here'), null);
+    callback(new Error('this dialer connects to nothing'), null);
   };
   const all = { ...POLICY, ...policy };
   const guard = new OutgoingGuard({
@@ -59,7 +59,7 @@ function bench(resolveHost: ResolveHost, policy: Partial<typeof POLICY> & object
 
 describe('counted at the dialer', () => {
   for (const group of new Set(vectors.literal.map(vector => vector.group))) {
-    it(`reaches nobody: ${group}`, async () => {
+    it(`connects to no forbidden address: ${group}`, async () => {
       const { dialled, ways } = bench(async () => [GOOD]);
       for (const { url, expect } of vectors.literal.filter(vector => vector.group === group)) {
         await assert.rejects(ways.image(url));
@@ -70,7 +70,7 @@ describe('counted at the dialer', () => {
     });
   }
 
-  it('reaches nobody behind a name, whatever stands beside it', async () => {
+  it('connects to no forbidden address of a name, whatever its other addresses are', async () => {
     for (const bad of vectors.dnsAnswers) {
       for (const answers of [[bad], [GOOD, bad], [bad, GOOD]]) {
         const { dialled, ways } = bench(async () => answers);
@@ -126,7 +126,7 @@ describe('the operator’s networks', () => {
   });
 });
 
-/** Every address is this machine's in there, so every connection has somebody to count it. */
+/** Every address is this machine's in there, so every connection is counted. */
 const SET_UP = [
   'ip link set lo up',
   'ip route add local default dev lo',

@@ -94,7 +94,7 @@ it('rejects where the name server fails', async () => {
   await assert.rejects(resolve('broken.example.com', NEVER, 'account'), { code: 'ESERVFAIL' });
 });
 
-it('gives up when it is told to', async () => {
+it('gives up when its signal aborts', async () => {
   const patience = new AbortController();
   setTimeout(() => patience.abort(), 20);
   await assert.rejects(resolve('silent.example.com', patience.signal, 'account'), {
@@ -154,7 +154,7 @@ it('on a trusted network finds a name while another account’s hang', async () 
   for (const addresses of await Promise.all(hanging)) assert.deepEqual(addresses, ['10.0.0.1']);
 });
 
-it('on a trusted network leaves no question behind of who gave up while it waited', async () => {
+it('on a trusted network asks nothing for a caller that gave up while it waited', async () => {
   const system = systemResolver();
   const resolveTrusted = createTrustedResolver({ lookupsMax: 1, lookupAll: system.lookupAll });
   const hanging = resolveTrusted('dead', NEVER, 'a');
