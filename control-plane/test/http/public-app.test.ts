@@ -168,7 +168,7 @@ test('readiness says what is amiss', async () => {
   const answer = await app.app.inject('/readyz');
   assertProblem(answer, 'SERVICE_UNAVAILABLE', '/readyz');
   assert.equal(answer.headers['retry-after'], '1');
-  assert.match(answer.json().detail, /going away; the storage/);
+  assert.match(answer.json().detail, /shutting down; the storage/);
   assert.equal((await app.app.inject('/livez')).statusCode, 200);
   app.setReadiness({ ready: true });
 });
