@@ -55,10 +55,7 @@ const UNAVAILABLE_RETRY_AFTER_S = 5;
  */
 export class OvertakenError extends Error {}
 
-/**
- * A transaction: all of `work` or nothing. `work` may run more than once.
- * @param giveUp see above
- */
+/** A transaction: all of `work` or nothing. `work` may run more than once. */
 export function transact<T>(
   database: Database,
   work: (tx: Transaction<Schema>) => Promise<T>,
@@ -67,10 +64,7 @@ export function transact<T>(
   return retrying(database, () => database.kysely.transaction().execute(work), giveUp);
 }
 
-/**
- * One statement, or several that need not see one state. `work` may run more than once.
- * @param giveUp see above
- */
+/** One statement, or several that need not see one state. `work` may run more than once. */
 export function query<T>(
   database: Database,
   work: (db: Kysely<Schema>) => Promise<T>,

@@ -33,19 +33,19 @@ export function isJobCursor(text: string): boolean {
 }
 
 export function jobListing(database: Database): Pick<JobStore, 'list'> {
-  return { list: filter => listJobs(database, filter) };
-}
-
-async function listJobs(database: Database, filter: JobFilter): Promise<ListedJob[]> {
-  const open = filter.states.filter(isOpen);
-  const final = filter.states.filter(state => !isOpen(state));
-  const [, part, atMs, id] = CURSOR.exec(filter.after ?? '') ?? [];
-  const after = id === undefined ? undefined : { atMs: Number(atMs), id };
-  const begun = part === 'ended' ? [] : await listOpen(database, open, filter, after);
-  if (final.length === 0 || begun.length === filter.limit) return begun;
-  const room = { ...filter, limit: filter.limit - begun.length };
-  const since = part === 'ended' ? after : undefined;
-  return [...begun, ...(await listFinal(database, final, room, since))];
+  return {
+    async list(filter) {
+      const open = filter.states.filter(isOpen);
+      const final = filter.states.filter(state => !isOpen(state));
+      const [, part, atMs, id] = CURSOR.exec(filter.after ?? '') ?? [];
+      const after = id === undefined ? undefined : { atMs: Number(atMs), id };
+      const begun = part === 'ended' ? [] : await listOpen(database, open, filter, after);
+      if (final.length === 0 || begun.length === filter.limit) return begun;
+      const room = { ...filter, limit: filter.limit - begun.length };
+      const since = part === 'ended' ? after : undefined;
+      return [...begun, ...(await listFinal(database, final, room, since))];
+    },
+  };
 }
 
 type EndedJob = Job & { readonly finishedAtMs: number };

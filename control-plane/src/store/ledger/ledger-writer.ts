@@ -20,12 +20,22 @@ import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 
-/** A grant or a revocation. */
-export interface OperatorEntry {
-  readonly kind: 'grant' | 'revoke';
+interface Entry {
+  readonly kind: LedgerKind;
   readonly accountId: string;
   readonly amount: number;
   readonly reference: string;
+  readonly jobId?: string;
+}
+
+/** A job and its account. */
+interface JobOf {
+  readonly accountId: string;
+  readonly jobId: string;
+}
+
+export interface OperatorEntry extends Omit<Entry, 'jobId'> {
+  readonly kind: 'grant' | 'revoke';
 }
 
 export type OperatorMovement =
@@ -63,12 +73,6 @@ export async function enterOperatorEntry(
   return { kind: 'entered', balances };
 }
 
-export interface Reservation {
-  readonly accountId: string;
-  readonly jobId: string;
-  readonly jobsInFlightMax: number;
-}
-
 /**
  * Reserves the credit of a new job, which `insertJob` inserts; or says why not, and nothing changed.
  * `reserved` is the number of open jobs (domain/ledger.ts), so the bound costs no count.
@@ -76,7 +80,7 @@ export interface Reservation {
 export async function reserveCredit(
   database: Database,
   tx: Kysely<Schema>,
-  { accountId, jobId, jobsInFlightMax }: Reservation,
+  { accountId, jobId, jobsInFlightMax }: JobOf & { readonly jobsInFlightMax: number },
   insertJob: () => Promise<void>,
 ): Promise<'reserved' | 'insufficient-credits' | 'too-many-in-flight'> {
   const { numUpdatedRows } = await tx
@@ -91,7 +95,7 @@ export async function reserveCredit(
     .executeTakeFirstOrThrow();
   if (numUpdatedRows === 1n) {
     await insertJob();
-    await insertEntry(database, tx, jobEntry('reserve', accountId, jobId));
+    await insertEntry(database, tx, jobEntry('reserve', { accountId, jobId }));
     return 'reserved';
   }
   const account = await tx
@@ -105,12 +109,6 @@ export async function reserveCredit(
   return full ? 'too-many-in-flight' : 'insufficient-credits';
 }
 
-export interface Settlement {
-  readonly kind: 'charge' | 'release';
-  readonly accountId: string;
-  readonly jobId: string;
-}
-
 /**
  * Charges or releases the credit of an open job, which `closeJob` closes, and answers what that
  * answers; 'nothing-reserved', and nothing changed, where the account has no credit reserved.
@@ -118,7 +116,7 @@ export interface Settlement {
 export async function settleCredit<T>(
   database: Database,
   tx: Kysely<Schema>,
-  { kind, accountId, jobId }: Settlement,
+  { kind, accountId, jobId }: JobOf & { readonly kind: 'charge' | 'release' },
   closeJob: () => Promise<T>,
 ): Promise<T | 'nothing-reserved'> {
   const returned = kind === 'release' ? CREDITS_PER_JOB : 0;
@@ -133,7 +131,7 @@ export async function settleCredit<T>(
     .executeTakeFirstOrThrow();
   if (numUpdatedRows !== 1n) return 'nothing-reserved';
   const closed = await closeJob();
-  await insertEntry(database, tx, jobEntry(kind, accountId, jobId));
+  await insertEntry(database, tx, jobEntry(kind, { accountId, jobId }));
   return closed;
 }
 
@@ -166,16 +164,8 @@ export async function readBalances(
   return row && { available: row.available, reserved: row.reserved };
 }
 
-interface Entry {
-  readonly kind: LedgerKind;
-  readonly accountId: string;
-  readonly amount: number;
-  readonly reference: string;
-  readonly jobId?: string;
-}
-
-function jobEntry(kind: LedgerKind, accountId: string, jobId: string): Entry {
-  return { kind, accountId, jobId, reference: jobId, amount: CREDITS_PER_JOB };
+function jobEntry(kind: LedgerKind, job: JobOf): Entry {
+  return { kind, ...job, reference: job.jobId, amount: CREDITS_PER_JOB };
 }
 
 async function insertEntry(
