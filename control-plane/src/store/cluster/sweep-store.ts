@@ -16,6 +16,7 @@ import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
+import { matchesOne } from '../database/values.ts';
 
 export interface SweepClaim {
   readonly holder: string;
@@ -61,16 +62,15 @@ type SweepUpdate = UpdateQueryBuilder<Schema, 'sweeps', 'sweeps', UpdateResult>;
 
 export function createSweepStore(database: Database): SweepStore {
   const { nowMs } = database;
-  const held = async (claim: SweepClaim, set: (update: SweepUpdate) => SweepUpdate) => {
-    const { numUpdatedRows } = await query(database, db =>
-      set(db.updateTable('sweeps'))
-        .where('id', '=', ID)
-        .where('fence', '=', claim.fence)
-        .where('lease_holder', '=', claim.holder)
-        .executeTakeFirstOrThrow(),
+  const held = (claim: SweepClaim, set: (update: SweepUpdate) => SweepUpdate) =>
+    query(database, db =>
+      matchesOne(
+        set(db.updateTable('sweeps'))
+          .where('id', '=', ID)
+          .where('fence', '=', claim.fence)
+          .where('lease_holder', '=', claim.holder),
+      ),
     );
-    return numUpdatedRows === 1n;
-  };
   return {
     claim: (holder, leaseMs) => claimSweep(database, holder, leaseMs),
     renew: (claim, leaseMs) =>

@@ -1,4 +1,13 @@
-/** What may be compared with a column, and what an aggregate may answer. */
+/** What may be compared with a column, and what statements answer. */
+import type { UpdateResult } from 'kysely';
+
+/** Executes a compare-and-set: true when the one row matched. */
+export async function matchesOne(update: {
+  executeTakeFirstOrThrow(): Promise<UpdateResult>;
+}): Promise<boolean> {
+  const { numUpdatedRows } = await update.executeTakeFirstOrThrow();
+  return numUpdatedRows === 1n;
+}
 
 /**
  * True for text that may be compared with an ASCII column. MySQL refuses to compare anything else

@@ -8,6 +8,7 @@ import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, query, readBack } from '../database/transact.ts';
+import { matchesOne } from '../database/values.ts';
 import { readJob } from './job-queries.ts';
 import { inputColumns } from './job-rows.ts';
 import type { Claim, JobStore, LeaseEnding } from './job-store.ts';
@@ -23,8 +24,9 @@ export function jobLeases(
   return {
     async claim(job, holder, leaseMs) {
       const won = await query(database, db =>
-        updateOne(db, update =>
-          update
+        matchesOne(
+          db
+            .updateTable('jobs')
             // MySQL assigns from left to right: what reads the old lease comes before the new one.
             .set({
               takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
@@ -51,11 +53,11 @@ export function jobLeases(
     renew(claim, leaseMs) {
       const expiresAt = nowPlusMs(nowMs, leaseMs);
       return query(database, db =>
-        updateOne(db, update => heldBy(update, claim).set({ lease_expires_at: expiresAt })),
+        matchesOne(heldBy(db, claim).set({ lease_expires_at: expiresAt })),
       );
     },
     release: (claim, giveUp) =>
-      query(database, db => updateOne(db, update => heldBy(update, claim).set(FREE)), giveUp),
+      query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
     endLease: jobId => readBack(database, db => endLease(database, db, jobId)),
   };
 }
@@ -71,7 +73,7 @@ async function endLease(
   if (job.lease === null) return { kind: 'not-leased' };
   const { holder } = job.lease;
   const claim: Claim = { jobId, holder, fence: job.fence };
-  const ended = await updateOne(db, update => heldBy(update, claim).set(FREE));
+  const ended = await matchesOne(heldBy(db, claim).set(FREE));
   if (!ended) throw new OvertakenError(`job ${jobId} changed hands after it was read`);
   return { kind: 'ended', holder };
 }
@@ -85,8 +87,8 @@ export function jobProgress(
       readBack(
         database,
         async db => {
-          const stored = await updateOne(db, update =>
-            heldBy(update, claim)
+          const stored = await matchesOne(
+            heldBy(db, claim)
               .set({ state: 'ready', ...inputColumns(input) })
               .where('state', '=', 'fetching'),
           );
@@ -100,8 +102,8 @@ export function jobProgress(
     admitted(claim, giveUp) {
       const startedAt = sql<number>`coalesce(started_at, ${database.nowMs})`;
       const round = (db: Kysely<Schema>) =>
-        updateOne(db, update =>
-          heldBy(update, claim)
+        matchesOne(
+          heldBy(db, claim)
             .set({ state: 'running', started_at: startedAt })
             .where('state', 'in', ['ready', 'running']),
         );
@@ -110,8 +112,8 @@ export function jobProgress(
     attemptLost(claim, withProcess, giveUp) {
       let counted = false;
       const round = async (db: Kysely<Schema>) => {
-        counted ||= await updateOne(db, update =>
-          heldBy(update, claim).set(eb => ({
+        counted ||= await matchesOne(
+          heldBy(db, claim).set(eb => ({
             lost_attempts: eb('lost_attempts', '+', 1),
             lost_with_process: eb('lost_with_process', '+', withProcess ? 1 : 0),
             ...FREE,
@@ -124,17 +126,9 @@ export function jobProgress(
   };
 }
 
-/** True when the one row matched. */
-async function updateOne(
-  db: Kysely<Schema>,
-  build: (update: JobUpdate) => JobUpdate,
-): Promise<boolean> {
-  const { numUpdatedRows } = await build(db.updateTable('jobs')).executeTakeFirstOrThrow();
-  return numUpdatedRows === 1n;
-}
-
-function heldBy(update: JobUpdate, claim: Claim): JobUpdate {
-  return update
+function heldBy(db: Kysely<Schema>, claim: Claim): JobUpdate {
+  return db
+    .updateTable('jobs')
     .where('id', '=', claim.jobId)
     .where('fence', '=', claim.fence)
     .where('lease_holder', '=', claim.holder);

@@ -13,6 +13,7 @@ import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
+import { matchesOne } from '../database/values.ts';
 import type { AttemptEnd, NotificationClaim, WebhookOutboxStore } from './webhook-outbox-store.ts';
 import { ERASED } from './webhook-secrets.ts';
 
@@ -39,14 +40,14 @@ export function notificationLeases(
     };
     return query(
       database,
-      db => updateOne(heldBy(db, claim).set({ ...attempt, ...FREE, ...columns })),
+      db => matchesOne(heldBy(db, claim).set({ ...attempt, ...FREE, ...columns })),
       giveUp,
     );
   };
   return {
     claim: ({ jobId, holder, fence }, leaseMs) =>
       query(database, db =>
-        updateOne(
+        matchesOne(
           db
             .updateTable('webhook_outbox')
             .set({ fence, lease_holder: holder, lease_expires_at: nowPlusMs(nowMs, leaseMs) })
@@ -59,7 +60,7 @@ export function notificationLeases(
         ),
       ),
     release: (claim, giveUp) =>
-      query(database, db => updateOne(heldBy(db, claim).set(FREE)), giveUp),
+      query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
     delivered(claim, end, giveUp) {
       const ended = { status: 'delivered', next_attempt_at: null, finished_at: nowMs };
       return writeEnd(claim, end, { ...ended, ...ERASED }, giveUp);
@@ -79,10 +80,4 @@ function heldBy(db: Kysely<Schema>, { jobId, holder, fence }: NotificationClaim)
     .where('job_id', '=', jobId)
     .where('fence', '=', fence)
     .where('lease_holder', '=', holder);
-}
-
-/** True when the one row matched. */
-async function updateOne(update: OutboxUpdate): Promise<boolean> {
-  const { numUpdatedRows } = await update.executeTakeFirstOrThrow();
-  return numUpdatedRows === 1n;
 }
