@@ -3,7 +3,7 @@
 # make test    set up and run all tests
 # make check   what CI runs: types, lint, generated code, then the tests
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
-# make soak    [ONLY=name]: tests too long for make test (large tables, damaged files); says first how long
+# make soak    [ONLY=name]: tests too long for make test, about 50 minutes in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=1: beside another remover

@@ -16,12 +16,12 @@ import { up } from './up.ts';
 
 const CONTROL_PLANE_CLI = path.join(ROOT, 'control-plane/src/cli/main.ts');
 
-/** Commands handed on whole: whose they are, and what they are about. */
+/** Commands passed on unread: the program that runs each, and what it is about. */
 const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: string }> = new Map([
   ['accounts', { main: CONTROL_PLANE_CLI, about: 'create and list accounts' }],
   ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
   ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
-  ['jobs', { main: CONTROL_PLANE_CLI, about: 'show jobs, have one claimed again' }],
+  ['jobs', { main: CONTROL_PLANE_CLI, about: 'list jobs, show one, make one claimable again' }],
   ['nodes', { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' }],
   ['webhooks', { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' }],
   ['migrate', { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' }],
@@ -83,7 +83,7 @@ async function handOn(main: string, args: readonly string[]): Promise<number> {
 }
 
 async function main(argv: readonly string[]): Promise<number> {
-  // `help keys` is its program's to give, like `keys --help`.
+  // The program that has the command answers `help keys`, as it does `keys --help`.
   const args = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '--help'] : argv;
   const handed = HANDED_ON.get(args[0] ?? '');
   if (handed !== undefined) return handOn(handed.main, args);

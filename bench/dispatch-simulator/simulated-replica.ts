@@ -77,7 +77,7 @@ export class SimulatedReplica {
   readonly #core: DispatchCore<ListedJob, Offer, undefined>;
   readonly #loop: RoundLoop;
   readonly #nodes: ReadonlyMap<string, KnownNode>;
-  /** Of all nodes, while nothing has changed. */
+  /** Snapshots of all nodes, while nothing has changed. */
   #snapshots: NodeSnapshot[] | undefined;
 
   constructor(options: ReplicaOptions) {

@@ -26,7 +26,7 @@ interface ListOptions extends JsonOption {
 }
 
 export function addJobCommands(program: Command, context: CliContext): void {
-  const jobs = program.command('jobs').description('list jobs, show one, have one claimed again');
+  const jobs = program.command('jobs').description('list jobs, show one, make one claimable again');
   jobs
     .command('list')
     .description('list open jobs in the order of the queue, or those that ended lately')
@@ -50,7 +50,9 @@ export function addJobCommands(program: Command, context: CliContext): void {
     .action((id: string, options: JsonOption) => showJob(context, id, options));
   jobs
     .command('retry')
-    .description('end the lease of an open job, so that it is claimed anew; not of one that ended')
+    .description(
+      'end the lease of an open job, so that it is claimed again; refused for a job that ended',
+    )
     .argument('<id>', 'a UUID')
     .option('--json', 'print JSON')
     .action((id: string, options: JsonOption) => retryJob(context, id, options));

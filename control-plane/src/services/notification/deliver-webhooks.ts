@@ -17,6 +17,7 @@
  */
 import { type PlaceLimits, type PlaceUse, SharedPlaces } from '../../domain/shared-places.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
+import { DUE_LISTED_MAX, LANE_TAKE_MAX } from '../../store/outbox/webhook-due.ts';
 import type {
   DueNotification,
   NotificationClaim,
@@ -34,8 +35,6 @@ import {
 const POLL_MS = 1000;
 /** The contract's 15 s an attempt, and time to write its end. */
 const LEASE_MS = 20_000;
-/** Rows listed at once, each with a body of about a kilobyte. */
-const LIST_MAX = 32;
 
 /**
  * A place is a socket and about 20 KB, held by a receiver that hangs for the whole time-out. One
@@ -43,7 +42,7 @@ const LIST_MAX = 32;
  */
 const PLACES: PlaceLimits = {
   max: 128,
-  destinationMax: 16,
+  destinationMax: 2 * LANE_TAKE_MAX,
   slowMax: 64,
   slowDestinationsMax: 256,
 };
@@ -126,7 +125,7 @@ export class WebhookDelivery {
   /** True: there may be more that can be begun. */
   async #beginSome(): Promise<boolean> {
     const { outbox, secrets } = this.#dependencies;
-    const limit = Math.min(LIST_MAX, this.#places.free);
+    const limit = Math.min(DUE_LISTED_MAX, this.#places.free);
     if (limit <= 0) {
       this.#waiting = true;
       return false;

@@ -1,4 +1,4 @@
-/** The operator's use cases on jobs: list them, read one, have one claimed again. */
+/** The operator's use cases on jobs: list them, read one, make one claimable again. */
 import { ContractError } from '#contract/errors.ts';
 import { FINAL_STATES, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import { JOB_RETENTION_DAYS_MAX } from '../../domain/retention.ts';

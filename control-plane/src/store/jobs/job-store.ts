@@ -191,7 +191,7 @@ export interface JobStore {
   /** For the operator: open jobs in the order of the queue, then final ones, the latest first. */
   list(filter: JobFilter): Promise<ListedJob[]>;
   /**
-   * Ends whatever lease an open job has, so that it is claimed anew. Its holder finds out with its
+   * Ends whatever lease an open job has, so that it is claimed again. Its holder finds out with its
    * next write or renewal, and counts nothing.
    */
   endLease(jobId: string): Promise<LeaseEnding>;

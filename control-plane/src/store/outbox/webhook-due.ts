@@ -18,14 +18,16 @@ import { query } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
 import type { DueNotification, DueQuery, WebhookOutboxStore } from './webhook-outbox-store.ts';
 
-/** Rows read in the order of their times: eight times what one listing begins. */
-const HEAD_MAX = 256;
+/** Rows that a listing may ask for, each with a body of about a kilobyte. */
+export const DUE_LISTED_MAX = 32;
+/** Rows read in the order of their times. */
+const HEAD_MAX = 8 * DUE_LISTED_MAX;
 /** Lanes read for one listing, a seek each: the walk goes round a thousand lanes in two. */
 const LANES_MAX = 512;
 /** Rows read in a lane: those under way elsewhere come before the others. */
 const LANE_READ_MAX = 64;
 /** Rows taken from a lane: as many places as an account alone has to a receiver. */
-const LANE_TAKE_MAX = 8;
+export const LANE_TAKE_MAX = 8;
 /** Lanes between two turns of the event loop. */
 const LANES_A_TURN = 16;
 /** Lanes searched for rows under other keys: a second or two at a start. */
