@@ -8,6 +8,8 @@ import { once } from 'node:events';
 import type { Readable } from 'node:stream';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
+import type { Finishing } from '#contract/finishing.ts';
+import { finishingToProto } from '#contract/finishing-wire.ts';
 import {
   type InputFormat,
   inputFormatToProto,
@@ -43,6 +45,8 @@ export interface MatteCall {
   readonly width: number | null;
   readonly height: number | null;
   readonly outputFormat: OutputFormat;
+  /** Undefined: none. */
+  readonly finishing?: Finishing;
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax?: number;
@@ -240,6 +244,7 @@ function headerMessage(request: MatteCall): MatteRequest {
         refinement: Switch.SWITCH_UNSPECIFIED,
         foregroundEstimation: Switch.SWITCH_UNSPECIFIED,
         model: '',
+        finishing: request.finishing && finishingToProto(request.finishing),
         // At least 1, since 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
       },

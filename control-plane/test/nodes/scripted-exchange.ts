@@ -80,6 +80,10 @@ export class Exchange {
         modelRuns: [],
         modelsMissing: [],
         runsMissing: [],
+        finishing: undefined,
+        inputWidth: 0,
+        inputHeight: 0,
+        subject: undefined,
       },
     });
   }

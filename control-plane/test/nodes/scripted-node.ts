@@ -224,6 +224,7 @@ export class ScriptedNode {
       models: [],
       plan: 'scripted',
       plans: ['scripted'],
+      finishing: false,
       executionProviderRequested: 'cpu',
       executionProviderSelected: 'cpu',
       inputFormats: [InputFormat.INPUT_FORMAT_JPEG, InputFormat.INPUT_FORMAT_PNG],

@@ -279,6 +279,10 @@ function resultHeader(result: ImageResult) {
     plan: result.plan.name,
     modelRuns,
     modelsMissing: result.missing.map(({ model }) => model.model),
+    finishing: undefined,
+    inputWidth: 0,
+    inputHeight: 0,
+    subject: undefined,
     runsMissing: result.missing.map(({ model, role }) =>
       MissingRun.create({
         model: model.model,

@@ -42,6 +42,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
       return NodeModel.create({ model, version, sha256, precision, ...size, precisionFallback });
     }),
     plan: work.plan.name,
+    finishing: false,
     plans: work.plans.map(({ name }) => name),
     executionProviderRequested: inputs.providerRequested,
     executionProviderSelected: inputs.providerSelected,

@@ -39,7 +39,10 @@ export const protobufFileName = "matting/v1/matte_service.proto";
 export const ResultKind = {
   /** RESULT_KIND_UNSPECIFIED - read as CUTOUT */
   RESULT_KIND_UNSPECIFIED: 0,
-  /** RESULT_KIND_CUTOUT - RGBA, straight alpha, the oriented size of the input, sRGB */
+  /**
+   * RESULT_KIND_CUTOUT - RGBA, straight alpha, the oriented size of the input, sRGB; `finishing` may ask for another size
+   * and for a background.
+   */
   RESULT_KIND_CUTOUT: 1,
   /**
    * RESULT_KIND_MASK - The alpha matte alone, without loss: one 8-bit channel, the oriented size, 255 is opaque. WebP
@@ -69,6 +72,13 @@ export const OutputFormat = {
   OUTPUT_FORMAT_AVIF: 3,
   /** OUTPUT_FORMAT_JXL - distance 1 or better, lossless alpha */
   OUTPUT_FORMAT_JXL: 4,
+  /** OUTPUT_FORMAT_JPEG - quality 90, 4:4:4; only with an opaque background in `finishing` */
+  OUTPUT_FORMAT_JPEG: 5,
+  /**
+   * OUTPUT_FORMAT_ZIP - An archive of two stored files: color.jpg, the colours without their alpha, and alpha.png, the
+   * alpha in 8-bit grey. A CUTOUT only.
+   */
+  OUTPUT_FORMAT_ZIP: 6,
   UNRECOGNIZED: -1,
 } as const;
 
@@ -80,6 +90,8 @@ export namespace OutputFormat {
   export type OUTPUT_FORMAT_WEBP = typeof OutputFormat.OUTPUT_FORMAT_WEBP;
   export type OUTPUT_FORMAT_AVIF = typeof OutputFormat.OUTPUT_FORMAT_AVIF;
   export type OUTPUT_FORMAT_JXL = typeof OutputFormat.OUTPUT_FORMAT_JXL;
+  export type OUTPUT_FORMAT_JPEG = typeof OutputFormat.OUTPUT_FORMAT_JPEG;
+  export type OUTPUT_FORMAT_ZIP = typeof OutputFormat.OUTPUT_FORMAT_ZIP;
   export type UNRECOGNIZED = typeof OutputFormat.UNRECOGNIZED;
 }
 
@@ -221,6 +233,104 @@ export interface MatteHeader {
   refinement: Switch;
   /** of soft edges; a MASK has no colours and skips it */
   foregroundEstimation: Switch;
+  /**
+   * Absent: the result has the oriented size of the input and no background. A node that knows no
+   * finishing (GetNodeInfo) ignores it, and its result header does not repeat it.
+   */
+  finishing: Finishing | undefined;
+}
+
+/**
+ * What is made of the cut-out before it is encoded. The contents are the subject's box with its
+ * margins where `crop` or `scale_percent` is given, else the whole input. The frame is
+ * output_width x output_height; without them, with `crop`, as large as its contents are at
+ * `scale_percent` of it in the input's pixels; else the input's frame. The contents keep their
+ * proportions and are fitted into the frame, or into `scale_percent` of it. Where no subject is seen,
+ * `crop` and `scale_percent` are left out. A result over the limits of an image (GetNodeInfo) is
+ * scaled down to them.
+ */
+export interface Finishing {
+  /** only the subject inside it is kept; absent: everything */
+  region: Region | undefined;
+  crop:
+    | Crop
+    | undefined;
+  /** 10 to 100; 0: 100 with crop or an output size, else not asked for */
+  scalePercent: number;
+  /** Where the contents lie in a frame of other proportions or with a scale; absent: in the middle. */
+  position:
+    | Position
+    | undefined;
+  /**
+   * Pixels, each 1 to 10000 and at most 50 megapixels together; one of them 0: it follows from the
+   * contents' proportions; both 0: none is asked for.
+   */
+  outputWidth: number;
+  outputHeight: number;
+  /** A larger result is scaled down to this; 0.01 to 100, 0: not. */
+  sizeMaxMegapixels: number;
+  /** Lies behind the subject; absent: the result stays transparent. A MASK has none. */
+  background:
+    | //
+    /** red in the highest byte, straight alpha in the lowest */
+    { $case: "backgroundRgba"; value: number }
+    | { $case: "backgroundPicture"; value: BackgroundPicture }
+    | undefined;
+}
+
+/** Exactly one of the two. */
+export interface Length {
+  length: { $case: "px"; value: number } | { $case: "percent"; value: number } | undefined;
+}
+
+/**
+ * Edges of a rectangle, each measured from the input's left or top; percent is of its width or
+ * height. What lies outside of the input is cut off; nothing left is INVALID_ARGUMENT.
+ */
+export interface Region {
+  left: Length | undefined;
+  top: Length | undefined;
+  right: Length | undefined;
+  bottom: Length | undefined;
+}
+
+/**
+ * Margins around the subject's box, at least 0; percent is of the box's width (left and right) or
+ * height. They may reach beyond the input, where nothing is.
+ */
+export interface Crop {
+  marginTop: Length | undefined;
+  marginRight: Length | undefined;
+  marginBottom: Length | undefined;
+  marginLeft: Length | undefined;
+}
+
+export interface Position {
+  position:
+    | //
+    /** The subject's middle is where it was in the input, as far as the frame's edges let it. */
+    { $case: "original"; value: boolean }
+    | { $case: "percent"; value: Point }
+    | undefined;
+}
+
+/** 0 to 100, of the space that is left beside and above: 0 0 is the top left, 50 50 the middle. */
+export interface Point {
+  x: number;
+  y: number;
+}
+
+/** A file that is scaled to cover the frame and cut at the middle. Its bytes follow the image's. */
+export interface BackgroundPicture {
+  /** bytes, 1 to 10485760 */
+  contentLength: number;
+  /** of the file, 32 bytes; empty: not checked */
+  sha256: Buffer;
+  /** as in MatteHeader */
+  inputFormat: InputFormat;
+  /** as in MatteHeader; at most 25 megapixels */
+  width: number;
+  height: number;
 }
 
 /** At most 256 KiB of data. */
@@ -255,7 +365,7 @@ export interface ResultHeader {
   format: OutputFormat;
   contentType: string;
   sizeBytes: number;
-  /** of the result: the oriented size of the input */
+  /** of the result: the oriented size of the input, but for finishing */
   width: number;
   height: number;
   resultKind: ResultKind;
@@ -267,6 +377,37 @@ export interface ResultHeader {
   modelsMissing: string[];
   /** the same in the same order, which of a model's sizes it is */
   runsMissing: MissingRun[];
+  /** as it was applied: that of the header */
+  finishing:
+    | Finishing
+    | undefined;
+  /** oriented; 0: this node does not say what it saw */
+  inputWidth: number;
+  inputHeight: number;
+  /** absent, where input_width is not 0: no subject was seen */
+  subject: Subject | undefined;
+}
+
+/** What is in the picture. */
+export interface Subject {
+  /** pixels of the oriented input */
+  inputBox:
+    | Box
+    | undefined;
+  /** the same in pixels of the result, cut off at its edges */
+  resultBox:
+    | Box
+    | undefined;
+  /** of the input's area that the subject covers, 0 to 1 */
+  share: number;
+}
+
+export interface Box {
+  left: number;
+  top: number;
+  /** at least 1 */
+  width: number;
+  height: number;
 }
 
 /** One model's part in a result. */
@@ -350,6 +491,8 @@ export interface GetNodeInfoResponse {
   device: string;
   /** that a header may name */
   plans: string[];
+  /** this node applies Finishing */
+  finishing: boolean;
 }
 
 export interface NodeModel {
@@ -511,6 +654,7 @@ function createBaseMatteHeader(): MatteHeader {
     plan: "",
     refinement: 0,
     foregroundEstimation: 0,
+    finishing: undefined,
   };
 }
 
@@ -560,6 +704,9 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.foregroundEstimation !== 0) {
       writer.uint32(120).int32(message.foregroundEstimation);
+    }
+    if (message.finishing !== undefined) {
+      Finishing.encode(message.finishing, writer.uint32(130).fork()).join();
     }
     return writer;
   },
@@ -697,6 +844,14 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.foregroundEstimation = reader.int32() as any;
             continue;
           }
+          case 16: {
+            if (tag !== 130) {
+              break;
+            }
+
+            message.finishing = Finishing.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -729,6 +884,719 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     message.plan = object.plan ?? "";
     message.refinement = object.refinement ?? 0;
     message.foregroundEstimation = object.foregroundEstimation ?? 0;
+    message.finishing = (object.finishing !== undefined && object.finishing !== null)
+      ? Finishing.fromPartial(object.finishing)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseFinishing(): Finishing {
+  return {
+    region: undefined,
+    crop: undefined,
+    scalePercent: 0,
+    position: undefined,
+    outputWidth: 0,
+    outputHeight: 0,
+    sizeMaxMegapixels: 0,
+    background: undefined,
+  };
+}
+
+export const Finishing: MessageFns<Finishing> = {
+  encode(message: Finishing, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.region !== undefined) {
+      Region.encode(message.region, writer.uint32(10).fork()).join();
+    }
+    if (message.crop !== undefined) {
+      Crop.encode(message.crop, writer.uint32(18).fork()).join();
+    }
+    if (message.scalePercent !== 0) {
+      writer.uint32(25).double(message.scalePercent);
+    }
+    if (message.position !== undefined) {
+      Position.encode(message.position, writer.uint32(34).fork()).join();
+    }
+    if (message.outputWidth !== 0) {
+      writer.uint32(40).uint32(message.outputWidth);
+    }
+    if (message.outputHeight !== 0) {
+      writer.uint32(48).uint32(message.outputHeight);
+    }
+    if (message.sizeMaxMegapixels !== 0) {
+      writer.uint32(57).double(message.sizeMaxMegapixels);
+    }
+    switch (message.background?.$case) {
+      case "backgroundRgba":
+        writer.uint32(69).fixed32(message.background.value);
+        break;
+      case "backgroundPicture":
+        BackgroundPicture.encode(message.background.value, writer.uint32(74).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Finishing {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseFinishing();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.region = Region.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.crop = Crop.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 25) {
+              break;
+            }
+
+            message.scalePercent = reader.double();
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.position = Position.decode(reader, reader.uint32());
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.outputWidth = reader.uint32();
+            continue;
+          }
+          case 6: {
+            if (tag !== 48) {
+              break;
+            }
+
+            message.outputHeight = reader.uint32();
+            continue;
+          }
+          case 7: {
+            if (tag !== 57) {
+              break;
+            }
+
+            message.sizeMaxMegapixels = reader.double();
+            continue;
+          }
+          case 8: {
+            if (tag !== 69) {
+              break;
+            }
+
+            message.background = { $case: "backgroundRgba", value: reader.fixed32() };
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.background = {
+              $case: "backgroundPicture",
+              value: BackgroundPicture.decode(reader, reader.uint32()),
+            };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Finishing>): Finishing {
+    return Finishing.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Finishing>): Finishing {
+    const message = createBaseFinishing();
+    message.region = (object.region !== undefined && object.region !== null)
+      ? Region.fromPartial(object.region)
+      : undefined;
+    message.crop = (object.crop !== undefined && object.crop !== null) ? Crop.fromPartial(object.crop) : undefined;
+    message.scalePercent = object.scalePercent ?? 0;
+    message.position = (object.position !== undefined && object.position !== null)
+      ? Position.fromPartial(object.position)
+      : undefined;
+    message.outputWidth = object.outputWidth ?? 0;
+    message.outputHeight = object.outputHeight ?? 0;
+    message.sizeMaxMegapixels = object.sizeMaxMegapixels ?? 0;
+    switch (object.background?.$case) {
+      case "backgroundRgba": {
+        if (object.background?.value !== undefined && object.background?.value !== null) {
+          message.background = { $case: "backgroundRgba", value: object.background.value };
+        }
+        break;
+      }
+      case "backgroundPicture": {
+        if (object.background?.value !== undefined && object.background?.value !== null) {
+          message.background = {
+            $case: "backgroundPicture",
+            value: BackgroundPicture.fromPartial(object.background.value),
+          };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseLength(): Length {
+  return { length: undefined };
+}
+
+export const Length: MessageFns<Length> = {
+  encode(message: Length, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.length?.$case) {
+      case "px":
+        writer.uint32(9).double(message.length.value);
+        break;
+      case "percent":
+        writer.uint32(17).double(message.length.value);
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Length {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseLength();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 9) {
+              break;
+            }
+
+            message.length = { $case: "px", value: reader.double() };
+            continue;
+          }
+          case 2: {
+            if (tag !== 17) {
+              break;
+            }
+
+            message.length = { $case: "percent", value: reader.double() };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Length>): Length {
+    return Length.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Length>): Length {
+    const message = createBaseLength();
+    switch (object.length?.$case) {
+      case "px": {
+        if (object.length?.value !== undefined && object.length?.value !== null) {
+          message.length = { $case: "px", value: object.length.value };
+        }
+        break;
+      }
+      case "percent": {
+        if (object.length?.value !== undefined && object.length?.value !== null) {
+          message.length = { $case: "percent", value: object.length.value };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBaseRegion(): Region {
+  return { left: undefined, top: undefined, right: undefined, bottom: undefined };
+}
+
+export const Region: MessageFns<Region> = {
+  encode(message: Region, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.left !== undefined) {
+      Length.encode(message.left, writer.uint32(10).fork()).join();
+    }
+    if (message.top !== undefined) {
+      Length.encode(message.top, writer.uint32(18).fork()).join();
+    }
+    if (message.right !== undefined) {
+      Length.encode(message.right, writer.uint32(26).fork()).join();
+    }
+    if (message.bottom !== undefined) {
+      Length.encode(message.bottom, writer.uint32(34).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Region {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseRegion();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.left = Length.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.top = Length.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.right = Length.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.bottom = Length.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Region>): Region {
+    return Region.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Region>): Region {
+    const message = createBaseRegion();
+    message.left = (object.left !== undefined && object.left !== null) ? Length.fromPartial(object.left) : undefined;
+    message.top = (object.top !== undefined && object.top !== null) ? Length.fromPartial(object.top) : undefined;
+    message.right = (object.right !== undefined && object.right !== null)
+      ? Length.fromPartial(object.right)
+      : undefined;
+    message.bottom = (object.bottom !== undefined && object.bottom !== null)
+      ? Length.fromPartial(object.bottom)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseCrop(): Crop {
+  return { marginTop: undefined, marginRight: undefined, marginBottom: undefined, marginLeft: undefined };
+}
+
+export const Crop: MessageFns<Crop> = {
+  encode(message: Crop, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.marginTop !== undefined) {
+      Length.encode(message.marginTop, writer.uint32(10).fork()).join();
+    }
+    if (message.marginRight !== undefined) {
+      Length.encode(message.marginRight, writer.uint32(18).fork()).join();
+    }
+    if (message.marginBottom !== undefined) {
+      Length.encode(message.marginBottom, writer.uint32(26).fork()).join();
+    }
+    if (message.marginLeft !== undefined) {
+      Length.encode(message.marginLeft, writer.uint32(34).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Crop {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseCrop();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.marginTop = Length.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.marginRight = Length.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.marginBottom = Length.decode(reader, reader.uint32());
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.marginLeft = Length.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Crop>): Crop {
+    return Crop.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Crop>): Crop {
+    const message = createBaseCrop();
+    message.marginTop = (object.marginTop !== undefined && object.marginTop !== null)
+      ? Length.fromPartial(object.marginTop)
+      : undefined;
+    message.marginRight = (object.marginRight !== undefined && object.marginRight !== null)
+      ? Length.fromPartial(object.marginRight)
+      : undefined;
+    message.marginBottom = (object.marginBottom !== undefined && object.marginBottom !== null)
+      ? Length.fromPartial(object.marginBottom)
+      : undefined;
+    message.marginLeft = (object.marginLeft !== undefined && object.marginLeft !== null)
+      ? Length.fromPartial(object.marginLeft)
+      : undefined;
+    return message;
+  },
+};
+
+function createBasePosition(): Position {
+  return { position: undefined };
+}
+
+export const Position: MessageFns<Position> = {
+  encode(message: Position, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    switch (message.position?.$case) {
+      case "original":
+        writer.uint32(8).bool(message.position.value);
+        break;
+      case "percent":
+        Point.encode(message.position.value, writer.uint32(18).fork()).join();
+        break;
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Position {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePosition();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.position = { $case: "original", value: reader.bool() };
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.position = { $case: "percent", value: Point.decode(reader, reader.uint32()) };
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Position>): Position {
+    return Position.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Position>): Position {
+    const message = createBasePosition();
+    switch (object.position?.$case) {
+      case "original": {
+        if (object.position?.value !== undefined && object.position?.value !== null) {
+          message.position = { $case: "original", value: object.position.value };
+        }
+        break;
+      }
+      case "percent": {
+        if (object.position?.value !== undefined && object.position?.value !== null) {
+          message.position = { $case: "percent", value: Point.fromPartial(object.position.value) };
+        }
+        break;
+      }
+    }
+    return message;
+  },
+};
+
+function createBasePoint(): Point {
+  return { x: 0, y: 0 };
+}
+
+export const Point: MessageFns<Point> = {
+  encode(message: Point, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.x !== 0) {
+      writer.uint32(9).double(message.x);
+    }
+    if (message.y !== 0) {
+      writer.uint32(17).double(message.y);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Point {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBasePoint();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 9) {
+              break;
+            }
+
+            message.x = reader.double();
+            continue;
+          }
+          case 2: {
+            if (tag !== 17) {
+              break;
+            }
+
+            message.y = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Point>): Point {
+    return Point.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Point>): Point {
+    const message = createBasePoint();
+    message.x = object.x ?? 0;
+    message.y = object.y ?? 0;
+    return message;
+  },
+};
+
+function createBaseBackgroundPicture(): BackgroundPicture {
+  return { contentLength: 0, sha256: Buffer.alloc(0), inputFormat: 0, width: 0, height: 0 };
+}
+
+export const BackgroundPicture: MessageFns<BackgroundPicture> = {
+  encode(message: BackgroundPicture, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.contentLength !== 0) {
+      writer.uint32(8).uint32(message.contentLength);
+    }
+    if (message.sha256.length !== 0) {
+      writer.uint32(18).bytes(message.sha256);
+    }
+    if (message.inputFormat !== 0) {
+      writer.uint32(24).int32(message.inputFormat);
+    }
+    if (message.width !== 0) {
+      writer.uint32(32).uint32(message.width);
+    }
+    if (message.height !== 0) {
+      writer.uint32(40).uint32(message.height);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): BackgroundPicture {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseBackgroundPicture();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.contentLength = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.sha256 = Buffer.from(reader.bytes());
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.inputFormat = reader.int32() as any;
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.width = reader.uint32();
+            continue;
+          }
+          case 5: {
+            if (tag !== 40) {
+              break;
+            }
+
+            message.height = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<BackgroundPicture>): BackgroundPicture {
+    return BackgroundPicture.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<BackgroundPicture>): BackgroundPicture {
+    const message = createBaseBackgroundPicture();
+    message.contentLength = object.contentLength ?? 0;
+    message.sha256 = object.sha256 ?? Buffer.alloc(0);
+    message.inputFormat = object.inputFormat ?? 0;
+    message.width = object.width ?? 0;
+    message.height = object.height ?? 0;
     return message;
   },
 };
@@ -1054,6 +1922,10 @@ function createBaseResultHeader(): ResultHeader {
     modelRuns: [],
     modelsMissing: [],
     runsMissing: [],
+    finishing: undefined,
+    inputWidth: 0,
+    inputHeight: 0,
+    subject: undefined,
   };
 }
 
@@ -1088,6 +1960,18 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     }
     for (const v of message.runsMissing) {
       MissingRun.encode(v!, writer.uint32(82).fork()).join();
+    }
+    if (message.finishing !== undefined) {
+      Finishing.encode(message.finishing, writer.uint32(90).fork()).join();
+    }
+    if (message.inputWidth !== 0) {
+      writer.uint32(96).uint32(message.inputWidth);
+    }
+    if (message.inputHeight !== 0) {
+      writer.uint32(104).uint32(message.inputHeight);
+    }
+    if (message.subject !== undefined) {
+      Subject.encode(message.subject, writer.uint32(114).fork()).join();
     }
     return writer;
   },
@@ -1185,6 +2069,38 @@ export const ResultHeader: MessageFns<ResultHeader> = {
             message.runsMissing.push(MissingRun.decode(reader, reader.uint32()));
             continue;
           }
+          case 11: {
+            if (tag !== 90) {
+              break;
+            }
+
+            message.finishing = Finishing.decode(reader, reader.uint32());
+            continue;
+          }
+          case 12: {
+            if (tag !== 96) {
+              break;
+            }
+
+            message.inputWidth = reader.uint32();
+            continue;
+          }
+          case 13: {
+            if (tag !== 104) {
+              break;
+            }
+
+            message.inputHeight = reader.uint32();
+            continue;
+          }
+          case 14: {
+            if (tag !== 114) {
+              break;
+            }
+
+            message.subject = Subject.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1212,6 +2128,188 @@ export const ResultHeader: MessageFns<ResultHeader> = {
     message.modelRuns = object.modelRuns?.map((e) => ModelRun.fromPartial(e)) || [];
     message.modelsMissing = object.modelsMissing?.map((e) => e) || [];
     message.runsMissing = object.runsMissing?.map((e) => MissingRun.fromPartial(e)) || [];
+    message.finishing = (object.finishing !== undefined && object.finishing !== null)
+      ? Finishing.fromPartial(object.finishing)
+      : undefined;
+    message.inputWidth = object.inputWidth ?? 0;
+    message.inputHeight = object.inputHeight ?? 0;
+    message.subject = (object.subject !== undefined && object.subject !== null)
+      ? Subject.fromPartial(object.subject)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseSubject(): Subject {
+  return { inputBox: undefined, resultBox: undefined, share: 0 };
+}
+
+export const Subject: MessageFns<Subject> = {
+  encode(message: Subject, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.inputBox !== undefined) {
+      Box.encode(message.inputBox, writer.uint32(10).fork()).join();
+    }
+    if (message.resultBox !== undefined) {
+      Box.encode(message.resultBox, writer.uint32(18).fork()).join();
+    }
+    if (message.share !== 0) {
+      writer.uint32(25).double(message.share);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Subject {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseSubject();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.inputBox = Box.decode(reader, reader.uint32());
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.resultBox = Box.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 25) {
+              break;
+            }
+
+            message.share = reader.double();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Subject>): Subject {
+    return Subject.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Subject>): Subject {
+    const message = createBaseSubject();
+    message.inputBox = (object.inputBox !== undefined && object.inputBox !== null)
+      ? Box.fromPartial(object.inputBox)
+      : undefined;
+    message.resultBox = (object.resultBox !== undefined && object.resultBox !== null)
+      ? Box.fromPartial(object.resultBox)
+      : undefined;
+    message.share = object.share ?? 0;
+    return message;
+  },
+};
+
+function createBaseBox(): Box {
+  return { left: 0, top: 0, width: 0, height: 0 };
+}
+
+export const Box: MessageFns<Box> = {
+  encode(message: Box, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.left !== 0) {
+      writer.uint32(8).uint32(message.left);
+    }
+    if (message.top !== 0) {
+      writer.uint32(16).uint32(message.top);
+    }
+    if (message.width !== 0) {
+      writer.uint32(24).uint32(message.width);
+    }
+    if (message.height !== 0) {
+      writer.uint32(32).uint32(message.height);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): Box {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseBox();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 8) {
+              break;
+            }
+
+            message.left = reader.uint32();
+            continue;
+          }
+          case 2: {
+            if (tag !== 16) {
+              break;
+            }
+
+            message.top = reader.uint32();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.width = reader.uint32();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.height = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<Box>): Box {
+    return Box.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<Box>): Box {
+    const message = createBaseBox();
+    message.left = object.left ?? 0;
+    message.top = object.top ?? 0;
+    message.width = object.width ?? 0;
+    message.height = object.height ?? 0;
     return message;
   },
 };
@@ -1732,6 +2830,7 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     pictureWorkers: 0,
     device: "",
     plans: [],
+    finishing: false,
   };
 }
 
@@ -1789,6 +2888,9 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     for (const v of message.plans) {
       writer.uint32(122).string(v!);
+    }
+    if (message.finishing !== false) {
+      writer.uint32(128).bool(message.finishing);
     }
     return writer;
   },
@@ -1946,6 +3048,14 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.plans.push(reader.string());
             continue;
           }
+          case 16: {
+            if (tag !== 128) {
+              break;
+            }
+
+            message.finishing = reader.bool();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1980,6 +3090,7 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.pictureWorkers = object.pictureWorkers ?? 0;
     message.device = object.device ?? "";
     message.plans = object.plans?.map((e) => e) || [];
+    message.finishing = object.finishing ?? false;
     return message;
   },
 };
@@ -2609,7 +3720,8 @@ export const MatteServiceService = {
    * Cuts one image out.
    *
    * Order of messages. Caller: one `header`, then, only after `admitted` has come, `chunk` messages
-   * whose data add up to exactly `content_length`, then half-close. Node: `admitted`, any number of
+   * whose data add up to exactly `content_length` (and the length of `finishing.background_picture`,
+   * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
    *
    * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
@@ -2660,7 +3772,8 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
    * Cuts one image out.
    *
    * Order of messages. Caller: one `header`, then, only after `admitted` has come, `chunk` messages
-   * whose data add up to exactly `content_length`, then half-close. Node: `admitted`, any number of
+   * whose data add up to exactly `content_length` (and the length of `finishing.background_picture`,
+   * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
    *
    * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
@@ -2686,7 +3799,8 @@ export interface MatteServiceClient extends Client {
    * Cuts one image out.
    *
    * Order of messages. Caller: one `header`, then, only after `admitted` has come, `chunk` messages
-   * whose data add up to exactly `content_length`, then half-close. Node: `admitted`, any number of
+   * whose data add up to exactly `content_length` (and the length of `finishing.background_picture`,
+   * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
    *
    * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try

@@ -1,0 +1,164 @@
+/**
+ * Finishing as the wire message and back. The way back checks every rule of the message's comments,
+ * since any caller of gRPC may have written it.
+ */
+import {
+  type BackgroundPicture,
+  type Finishing as ProtoFinishing,
+  Finishing as ProtoFinishings,
+  type Length as ProtoLength,
+} from '#gen/matting/v1/matte_service.ts';
+import { ContractError } from './errors.ts';
+import type { Background, CropMargins, Finishing, Length, Position, Region } from './finishing.ts';
+import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from './limits.ts';
+
+const SCALE_PERCENT = { min: 10, max: 100 };
+const SIZE_MEGAPIXELS = { min: 0.01, max: 100 };
+
+/** @param picture the background's file, where the background is one */
+export function finishingToProto(
+  finishing: Finishing,
+  picture?: BackgroundPicture,
+): ProtoFinishing {
+  const { region, crop, scalePercent, position, outputWidth, outputHeight } = finishing;
+  return ProtoFinishings.create({
+    region: region && {
+      left: lengthToProto(region.left),
+      top: lengthToProto(region.top),
+      right: lengthToProto(region.right),
+      bottom: lengthToProto(region.bottom),
+    },
+    crop: crop && {
+      marginTop: lengthToProto(crop.top),
+      marginRight: lengthToProto(crop.right),
+      marginBottom: lengthToProto(crop.bottom),
+      marginLeft: lengthToProto(crop.left),
+    },
+    scalePercent: scalePercent ?? 0,
+    position: position && { position: positionToProto(position) },
+    outputWidth: outputWidth ?? 0,
+    outputHeight: outputHeight ?? 0,
+    sizeMaxMegapixels: finishing.sizeMaxMegapixels ?? 0,
+    background: backgroundToProto(finishing.background, picture),
+  });
+}
+
+function lengthToProto(length: Length): ProtoLength {
+  return 'px' in length
+    ? { length: { $case: 'px', value: length.px } }
+    : { length: { $case: 'percent', value: length.percent } };
+}
+
+type ProtoPosition = NonNullable<ProtoFinishing['position']>['position'];
+
+function positionToProto(position: Position): ProtoPosition {
+  if (position === 'original') return { $case: 'original', value: true };
+  const { xPercent: x, yPercent: y } = position;
+  return { $case: 'percent', value: { x, y } };
+}
+
+function backgroundToProto(
+  background: Background | undefined,
+  picture: BackgroundPicture | undefined,
+): ProtoFinishing['background'] {
+  switch (background?.kind) {
+    case undefined:
+      return undefined;
+    case 'colour':
+      return { $case: 'backgroundRgba', value: background.rgba };
+    case 'picture':
+      if (picture === undefined) throw new Error('a background picture without its file');
+      return { $case: 'backgroundPicture', value: picture };
+  }
+}
+
+/**
+ * The file of a background is the caller's to check.
+ * @throws ContractError INVALID_REQUEST
+ */
+export function finishingFromProto(message: ProtoFinishing): Finishing {
+  const { region, crop, scalePercent, position, outputWidth, outputHeight } = message;
+  const { sizeMaxMegapixels, background } = message;
+  return {
+    ...(region === undefined ? {} : { region: regionFromProto(region) }),
+    ...(crop === undefined ? {} : { crop: cropFromProto(crop) }),
+    ...(scalePercent === 0
+      ? {}
+      : { scalePercent: within(scalePercent, SCALE_PERCENT, 'scale_percent') }),
+    ...(position === undefined ? {} : { position: positionFromProto(position.position) }),
+    ...frameFromProto(outputWidth, outputHeight),
+    ...(sizeMaxMegapixels === 0
+      ? {}
+      : {
+          sizeMaxMegapixels: within(sizeMaxMegapixels, SIZE_MEGAPIXELS, 'size_max_megapixels'),
+        }),
+    ...(background === undefined ? {} : { background: backgroundFromProto(background) }),
+  };
+}
+
+function regionFromProto(region: NonNullable<ProtoFinishing['region']>): Region {
+  return {
+    left: lengthFromProto(region.left, 'region.left'),
+    top: lengthFromProto(region.top, 'region.top'),
+    right: lengthFromProto(region.right, 'region.right'),
+    bottom: lengthFromProto(region.bottom, 'region.bottom'),
+  };
+}
+
+function cropFromProto(crop: NonNullable<ProtoFinishing['crop']>): CropMargins {
+  return {
+    top: lengthFromProto(crop.marginTop, 'crop.margin_top'),
+    right: lengthFromProto(crop.marginRight, 'crop.margin_right'),
+    bottom: lengthFromProto(crop.marginBottom, 'crop.margin_bottom'),
+    left: lengthFromProto(crop.marginLeft, 'crop.margin_left'),
+  };
+}
+
+/** An absent length is 0. */
+function lengthFromProto(message: ProtoLength | undefined, name: string): Length {
+  const length = message?.length;
+  if (length === undefined) return { px: 0 };
+  if (!Number.isFinite(length.value) || length.value < 0) {
+    throw invalid(`${name} must be a number of at least 0`);
+  }
+  return length.$case === 'px' ? { px: length.value } : { percent: length.value };
+}
+
+function positionFromProto(position: ProtoPosition): Position {
+  if (position?.$case === 'original') return 'original';
+  if (position === undefined) throw invalid('position is empty');
+  const percent = { min: 0, max: 100 };
+  return {
+    xPercent: within(position.value.x, percent, 'position.percent.x'),
+    yPercent: within(position.value.y, percent, 'position.percent.y'),
+  };
+}
+
+function frameFromProto(
+  outputWidth: number,
+  outputHeight: number,
+): Pick<Finishing, 'outputWidth' | 'outputHeight'> {
+  const side = { min: 1, max: IMAGE_SIDE_PX_MAX };
+  if (outputWidth * outputHeight > FRAME_PIXELS_MAX) {
+    throw invalid(`output_width x output_height is more than ${FRAME_PIXELS_MAX} pixels`);
+  }
+  return {
+    ...(outputWidth === 0 ? {} : { outputWidth: within(outputWidth, side, 'output_width') }),
+    ...(outputHeight === 0 ? {} : { outputHeight: within(outputHeight, side, 'output_height') }),
+  };
+}
+
+function backgroundFromProto(background: NonNullable<ProtoFinishing['background']>): Background {
+  return background.$case === 'backgroundRgba'
+    ? { kind: 'colour', rgba: background.value }
+    : { kind: 'picture' };
+}
+
+function within(value: number, { min, max }: { min: number; max: number }, name: string): number {
+  if (value >= min && value <= max) return value;
+  throw invalid(`${name} must be from ${min} to ${max}`);
+}
+
+function invalid(detail: string): ContractError {
+  return new ContractError('INVALID_REQUEST', `finishing: ${detail}`);
+}

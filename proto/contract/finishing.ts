@@ -1,0 +1,65 @@
+/**
+ * What is made of a cut-out before it is encoded: the wire message `Finishing` of matte_service.proto
+ * as the programs use it. That message's comments are the reference of what each field does.
+ */
+
+/** Exactly one of the two; at least 0. */
+export type Length = { readonly px: number } | { readonly percent: number };
+
+/** Edges, each measured from the input's left or top. */
+export interface Region {
+  readonly left: Length;
+  readonly top: Length;
+  readonly right: Length;
+  readonly bottom: Length;
+}
+
+/** Margins around the subject's box; percent is of its width (left, right) or height. */
+export interface CropMargins {
+  readonly top: Length;
+  readonly right: Length;
+  readonly bottom: Length;
+  readonly left: Length;
+}
+
+/** original: where the subject was in the input; else 0 to 100 of the space that is left. */
+export type Position = 'original' | { readonly xPercent: number; readonly yPercent: number };
+
+export type Background =
+  /** red << 24 | green << 16 | blue << 8 | alpha, as an unsigned number; alpha is straight. */
+  | { readonly kind: 'colour'; readonly rgba: number }
+  /** A file that travels beside the image. */
+  | { readonly kind: 'picture' };
+
+/** An absent field asks for nothing. Without any field there is no finishing: use undefined. */
+export interface Finishing {
+  readonly region?: Region;
+  readonly crop?: CropMargins;
+  /** 10 to 100. */
+  readonly scalePercent?: number;
+  readonly position?: Position;
+  /** Pixels, 1 to IMAGE_SIDE_PX_MAX; both together at most FRAME_PIXELS_MAX. */
+  readonly outputWidth?: number;
+  readonly outputHeight?: number;
+  /** 0.01 to 100. */
+  readonly sizeMaxMegapixels?: number;
+  readonly background?: Background;
+}
+
+/** Pixels. */
+export interface Box {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+}
+
+/** What a node saw in a picture. */
+export interface Subject {
+  /** In the oriented input. */
+  readonly inputBox: Box;
+  /** In the result, cut off at its edges. */
+  readonly resultBox: Box;
+  /** Of the input's area that the subject covers, 0 to 1. */
+  readonly share: number;
+}
