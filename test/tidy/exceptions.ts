@@ -20,8 +20,3 @@ export const LONG_FILES: Readonly<Record<string, number>> = {
   'inference-node/test/grpc/matte-handler.test.ts': 600,
   'inference-node/test/grpc/server.test.ts': 450,
 };
-
-/** Circles of imports: the files of each, sorted. */
-export const CIRCLES: readonly (readonly string[])[] = [
-  ['inference-node/src/models/onnx/infer-geometry.ts', 'inference-node/src/models/onnx/infer.ts'],
-];

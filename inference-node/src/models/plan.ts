@@ -86,7 +86,7 @@ export function parsePlanOutlines(text: string, file: string): readonly PlanOutl
   const fields = new FieldReader(json, file, '');
   return Object.keys(json as object).map(name => {
     const entries = fields.list(name, readEntry);
-    if (entries[0].role !== 'subject') fields.fail(name, 'must begin with a subject');
+    if (entries[0]?.role !== 'subject') fields.fail(name, 'must begin with a subject');
     if (entries.length > MODELS_MAX) fields.fail(name, `must have at most ${MODELS_MAX} models`);
     return { name, entries };
   });

@@ -15,7 +15,7 @@ function problemsOf(env: Record<string, string>): readonly string[] {
 }
 
 test('every bad variable is named with what it should be', () => {
-  const [model, size, precision] = problemsOf({
+  const [model = '', size = '', precision = '', ...others] = problemsOf({
     MATTING_MODEL: '../etc',
     MATTING_MODEL_INPUT_SIZE: '1024x768',
     MATTING_PRECISION: 'fp8',
@@ -23,6 +23,7 @@ test('every bad variable is named with what it should be', () => {
   assert.match(model, /^MATTING_MODEL must be the name of a model/);
   assert.match(size, /^MATTING_MODEL_INPUT_SIZE must be a whole number, 1 to 8192/);
   assert.match(precision, /^MATTING_PRECISION must be one of auto, fp32, fp16, int8/);
+  assert.deepEqual(others, []);
 });
 
 test('size and precision belong to a model that is named', () => {

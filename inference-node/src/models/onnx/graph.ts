@@ -1,15 +1,15 @@
 /**
- * An ONNX graph as the passes of this room see it: plain values, tensors as views of the file they
- * came from. A pass takes a graph and returns another one; it changes neither the graph it was
- * given nor a tensor's bytes, so that 88 MB of weights are copied only by the pass that widens
- * them.
+ * An ONNX graph as the passes see it: plain values, tensors as views of the file they come from. A
+ * pass takes a graph and returns another one; it changes neither the graph it is given nor a
+ * tensor's bytes, so that 88 MB of weights are copied only by the pass that widens them.
  *
  * Invariants: nodes are in topological order; a name is made by one node, one initialiser or one
  * input only; no node holds a subgraph.
  */
 import type { onnx } from 'onnx-proto';
+import { ModelError } from '../model-error.ts';
 
-/** onnx.TensorProto.DataType, those that are used here. */
+/** The values of onnx.TensorProto.DataType that are used here. */
 export const ElementType = {
   float32: 1,
   uint8: 2,
@@ -31,11 +31,11 @@ export interface Tensor {
 export interface GraphNode {
   readonly name: string;
   readonly opType: string;
-  /** '' is ONNX's own. */
+  /** '' is ONNX's own domain. */
   readonly domain: string;
-  /** '' is an optional input that is not given. */
+  /** '' is an optional input that is not given; those at the end may be left out. */
   readonly inputs: readonly string[];
-  readonly outputs: readonly string[];
+  readonly outputs: readonly [string, ...string[]];
   readonly attributes: readonly onnx.IAttributeProto[];
 }
 
@@ -64,6 +64,16 @@ export interface Graph {
 /** One step of the preparation. Throws ModelError `prepare` where a graph does not allow it. */
 export type GraphPass = (graph: Graph) => Graph;
 
+/** Throws ModelError `prepare` where the graph has none or several. */
+export function onlyInput(graph: Graph): GraphValue {
+  const [input, ...others] = graph.inputs;
+  if (input === undefined || others.length > 0) {
+    const names = graph.inputs.map(({ name }) => name).join(', ') || 'none';
+    throw new ModelError('prepare', `the graph must have one input, it has ${names}`);
+  }
+  return input;
+}
+
 export function attribute(node: GraphNode, name: string): onnx.IAttributeProto | undefined {
   return node.attributes.find(candidate => candidate.name === name);
 }
@@ -87,34 +97,29 @@ export function textAttribute(node: GraphNode, name: string, absent: string): st
  * when they form a circle.
  */
 export function sortTopologically(nodes: readonly GraphNode[]): readonly GraphNode[] | null {
-  const producers = new Map<string, number>();
-  for (const [index, node] of nodes.entries()) {
-    for (const output of node.outputs) if (output !== '') producers.set(output, index);
+  const makers = new Map<string, GraphNode>();
+  for (const node of nodes) {
+    for (const output of node.outputs) if (output !== '') makers.set(output, node);
   }
-  const sorted: GraphNode[] = [];
-  const states = new Uint8Array(nodes.length);
-  const [fresh, open, done] = [0, 1, 2];
-  for (const start of nodes.keys()) {
-    // A stack of our own: exported graphs are thousands of nodes deep.
+  const sorted = new Set<GraphNode>();
+  const entered = new Set<GraphNode>();
+  for (const start of nodes) {
+    // A stack instead of recursion: exported graphs are thousands of nodes deep.
     const stack = [start];
-    while (stack.length > 0) {
-      const index = stack[stack.length - 1];
-      if (states[index] !== fresh) {
+    for (let node = stack.at(-1); node !== undefined; node = stack.at(-1)) {
+      if (entered.has(node)) {
+        sorted.add(node);
         stack.pop();
-        if (states[index] === open) {
-          states[index] = done;
-          sorted.push(nodes[index]);
-        }
         continue;
       }
-      states[index] = open;
-      for (const input of nodes[index].inputs) {
-        const producer = producers.get(input);
-        if (producer === undefined || states[producer] === done) continue;
-        if (states[producer] === open) return null;
-        stack.push(producer);
+      entered.add(node);
+      for (const input of node.inputs) {
+        const maker = makers.get(input);
+        if (maker === undefined || sorted.has(maker)) continue;
+        if (entered.has(maker)) return null;
+        stack.push(maker);
       }
     }
   }
-  return sorted;
+  return [...sorted];
 }

@@ -1,5 +1,5 @@
 /**
- * What is known of a graph's values before it runs: element type, dims, and the numbers of the
+ * What is known about a graph's values before it runs: element type, dims, and the numbers of the
  * small integer tensors that shapes are computed with. It covers the operators of the U-2-Net
  * family and of shape arithmetic; what depends on another operator is unknown, and a pass that
  * needs it says so.
@@ -13,19 +13,19 @@ import {
   integerAttribute,
   integersAttribute,
   type Tensor,
+  textAttribute,
 } from './graph.ts';
-import { inferPool, inferSlice } from './infer-geometry.ts';
 import { elementCount, tensorNumbers } from './tensor.ts';
 
 export interface KnownValue {
   /** onnx.TensorProto.DataType. */
   readonly elementType: number;
   readonly dims: readonly number[];
-  /** Of constants and shape arithmetic only. */
-  readonly numbers?: readonly number[];
+  /** Known for constants and shape arithmetic only. */
+  readonly numbers?: readonly number[] | undefined;
 }
 
-/** By name; a name that is not in it is unknown. */
+/** By name; a value whose name is missing is unknown. */
 export type KnownValues = ReadonlyMap<string, KnownValue>;
 
 /** Numbers are followed through tensors up to this size; shapes and sizes have a handful. */
@@ -34,7 +34,7 @@ const NUMBERS_MAX = 64;
 type Inputs = readonly (KnownValue | undefined)[];
 type Rule = (node: GraphNode, inputs: Inputs) => KnownValue | undefined;
 
-/** `inputDims` stand in for the dims of the graph's only input. */
+/** @param inputDims replace the dims of the graph's only input. */
 export function inferValues(graph: Graph, inputDims: readonly number[]): KnownValues {
   const known = new Map<string, KnownValue>();
   for (const [name, tensor] of graph.initialisers) known.set(name, knownTensor(tensor));
@@ -86,6 +86,46 @@ const RULES: Readonly<Record<string, Rule>> = {
   Unsqueeze: inferReshaped(1),
 };
 
+/**
+ * Conv and pools over [N, C, H, W].
+ * @param channels of the output.
+ * @param weightsKernel where the node does not give kernel_shape.
+ */
+function inferPool(
+  node: GraphNode,
+  input: KnownValue | undefined,
+  channels: number | undefined,
+  weightsKernel?: readonly number[],
+): KnownValue | undefined {
+  const kernel = integersAttribute(node, 'kernel_shape') ?? weightsKernel;
+  const [batch, , ...sides] = input?.dims ?? [];
+  if (input === undefined || batch === undefined || channels === undefined) return undefined;
+  if (sides.length !== kernel?.length) return undefined;
+  if (textAttribute(node, 'auto_pad', 'NOTSET') !== 'NOTSET') return undefined;
+  const strides = integersAttribute(node, 'strides');
+  const dilations = integersAttribute(node, 'dilations');
+  const pads = integersAttribute(node, 'pads');
+  const round = integerAttribute(node, 'ceil_mode', 0) === 1 ? Math.ceil : Math.floor;
+  const spatial = sides.map((side, axis) => {
+    const reach = ((kernel[axis] ?? 1) - 1) * (dilations?.[axis] ?? 1) + 1;
+    const padding = (pads?.[axis] ?? 0) + (pads?.[axis + sides.length] ?? 0);
+    return round((side + padding - reach) / (strides?.[axis] ?? 1)) + 1;
+  });
+  return { elementType: input.elementType, dims: [batch, channels, ...spatial] };
+}
+
+/** Since opset 10 (starts, ends, axes, steps as inputs): only of a list, and only forwards. */
+function inferSlice(
+  _: GraphNode,
+  [data, starts, ends, axes, steps]: Inputs,
+): KnownValue | undefined {
+  if (data?.numbers === undefined || data.dims.length !== 1) return undefined;
+  if (starts?.numbers?.length !== 1 || ends?.numbers?.length !== 1) return undefined;
+  if ((axes?.numbers?.[0] ?? 0) !== 0 || (steps?.numbers?.[0] ?? 1) !== 1) return undefined;
+  const numbers = data.numbers.slice(starts.numbers[0], ends.numbers[0]);
+  return { elementType: data.elementType, dims: [numbers.length], numbers };
+}
+
 function inferShape(_: GraphNode, [input]: Inputs): KnownValue | undefined {
   if (input === undefined) return undefined;
   return { elementType: ElementType.int64, dims: [input.dims.length], numbers: input.dims };
@@ -107,15 +147,16 @@ function inferBroadcast(_: GraphNode, [left, right]: Inputs): KnownValue | undef
 
 function inferConcat(node: GraphNode, inputs: Inputs): KnownValue | undefined {
   const given = inputs.filter(input => input !== undefined);
-  if (given.length < inputs.length) return undefined;
-  const [{ elementType, dims: first }] = given;
+  const [head] = given;
+  if (head === undefined || given.length < inputs.length) return undefined;
+  const { elementType, dims: first } = head;
   const axis = normaliseAxis(integerAttribute(node, 'axis', 0), first.length);
   const alike = given.every(
     ({ dims }) =>
       dims.length === first.length && dims.every((dim, at) => at === axis || dim === first[at]),
   );
   if (!alike) return undefined;
-  const joined = given.reduce((sum, { dims }) => sum + dims[axis], 0);
+  const joined = given.reduce((sum, { dims }) => sum + (dims[axis] ?? 0), 0);
   const flat = first.length === 1 && given.every(({ numbers }) => numbers !== undefined);
   return {
     elementType,
@@ -124,19 +165,17 @@ function inferConcat(node: GraphNode, inputs: Inputs): KnownValue | undefined {
   };
 }
 
-/** Of a list by one index or a list of them: how exporters take one dim out of a shape. */
+/** One number or several out of a list: how exporters take one dim out of a shape. */
 function inferGather(node: GraphNode, [data, indices]: Inputs): KnownValue | undefined {
   if (data?.numbers === undefined || indices?.numbers === undefined) return undefined;
   if (data.dims.length !== 1 || integerAttribute(node, 'axis', 0) !== 0) return undefined;
-  const { numbers } = data;
-  return {
-    elementType: data.elementType,
-    dims: indices.dims,
-    numbers: indices.numbers.map(index => numbers[index < 0 ? index + numbers.length : index]),
-  };
+  const { elementType, numbers: list } = data;
+  const numbers = indices.numbers.flatMap(index => list.at(index) ?? []);
+  if (numbers.length < indices.numbers.length) return undefined;
+  return { elementType, dims: indices.dims, numbers };
 }
 
-/** Only scalars become lists and back: the numbers stay, the dims follow. */
+/** Only of a single number, which becomes a list or a scalar: it stays, the dims follow. */
 function inferReshaped(step: 1 | -1): Rule {
   return (_, [input]) => {
     if (input?.numbers === undefined || input.numbers.length !== 1) return undefined;
@@ -156,7 +195,7 @@ function inferResize(node: GraphNode, inputs: Inputs): KnownValue | undefined {
   }
   if (scales?.numbers !== undefined && scales.numbers.length === dims.length) {
     const factors = scales.numbers;
-    return { elementType, dims: dims.map((dim, axis) => Math.floor(dim * factors[axis])) };
+    return { elementType, dims: dims.map((dim, axis) => Math.floor(dim * (factors[axis] ?? 1))) };
   }
   return undefined;
 }

@@ -1,11 +1,11 @@
 /**
- * ONNX files: protobuf to Graph and back. Reading makes views into the file's bytes. Writing hands
- * out pieces in order, the tensors' own bytes among them, so that a graph of 176 MB is never put
- * together in memory a second time.
+ * ONNX files: protobuf to Graph and back. Reading makes views of the file's bytes. Writing yields
+ * pieces in order, the tensors' own bytes among them, so that a graph of 176 MB is never assembled
+ * in memory a second time.
  *
  * Field numbers and types: onnx.proto of ONNX 1.10 (https://github.com/onnx/onnx), as generated in
  * the npm package onnx-proto; a field it does not know would be lost, so a graph is refused where
- * it holds what this room cannot carry (subgraphs, functions, sparse or external tensors).
+ * it holds what this code cannot carry over (subgraphs, functions, sparse or external tensors).
  */
 import onnxProto, { type onnx } from 'onnx-proto';
 import { ModelError } from '../model-error.ts';
@@ -21,7 +21,7 @@ import { elementCount, float32Tensor, int64Tensor } from './tensor.ts';
 
 const { ModelProto, GraphProto, TensorProto } = onnxProto.onnx;
 
-/** What the files written here name as their maker. */
+/** The producer that the written files name. */
 const PRODUCER_NAME = 'matting-service';
 
 /** Protobuf tags of length-delimited fields: number << 3 | 2. */
@@ -29,20 +29,20 @@ const TAG_MODEL_GRAPH = (7 << 3) | 2;
 const TAG_GRAPH_INITIALISER = (5 << 3) | 2;
 const TAG_TENSOR_RAW_DATA = (9 << 3) | 2;
 
-/** @param name of the file, for errors. The graph's tensors are views of `bytes`. */
+/** @param name the file's, for errors. The graph's tensors are views of `bytes`. */
 export function decodeModel(bytes: Uint8Array, name: string): Graph {
   let model: onnx.ModelProto;
   try {
     model = ModelProto.decode(bytes);
   } catch (error) {
-    throw new ModelError('prepare', `${name} is no ONNX file`, error);
+    throw new ModelError('prepare', `${name} is not an ONNX file`, error);
   }
   const { graph } = model;
   if (!graph || graph.node?.length === 0) {
     throw new ModelError('prepare', `${name} holds no graph`);
   }
   refuseUncarried(model, graph, name);
-  const nodes = sortTopologically((graph.node ?? []).map(readNode));
+  const nodes = sortTopologically((graph.node ?? []).map(node => readNode(node, name)));
   if (nodes === null) throw new ModelError('prepare', `the graph of ${name} has a circle`);
   const initialisers = new Map<string, Tensor>();
   for (const tensor of graph.initializer ?? []) {
@@ -76,13 +76,17 @@ function refuseUncarried(model: onnx.ModelProto, graph: onnx.IGraphProto, name: 
   }
 }
 
-function readNode(node: onnx.INodeProto): GraphNode {
+function readNode(node: onnx.INodeProto, file: string): GraphNode {
+  const [output, ...others] = node.output ?? [];
+  if (output === undefined) {
+    throw new ModelError('prepare', `${file}: node ${node.name} (${node.opType}) has no output`);
+  }
   return {
     name: node.name ?? '',
     opType: node.opType ?? '',
     domain: node.domain ?? '',
     inputs: node.input ?? [],
-    outputs: node.output ?? [],
+    outputs: [output, ...others],
     attributes: node.attribute ?? [],
   };
 }
@@ -100,7 +104,7 @@ function readValue(value: onnx.IValueInfoProto): GraphValue {
   };
 }
 
-/** @param name of the file, for errors. */
+/** @param name the file's, for errors. */
 export function readTensor(tensor: onnx.ITensorProto, name: string): Tensor {
   const elementType = tensor.dataType ?? 0;
   const dims = (tensor.dims ?? []).map(Number);

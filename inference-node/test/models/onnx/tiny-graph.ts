@@ -4,6 +4,7 @@
  */
 import type { onnx } from 'onnx-proto';
 import ort from 'onnxruntime-node';
+import { at } from '../../../../test/support/at.ts';
 import {
   ElementType,
   type Graph,
@@ -145,12 +146,12 @@ class Builder {
   /** The first two dims of `batch`, then height and width of `like`: how U-2-Net was exported. */
   sizesOf(like: string, batch: string): string {
     const shape = this.node('Shape', [like]);
-    const [height, width] = [2, 3].map(axis => {
+    const sides = [2, 3].map(axis => {
       const index = this.#constant(int64Tensor([axis], []));
       const axes = this.#constant(int64Tensor([0], [1]));
       return this.node('Unsqueeze', [this.node('Gather', [shape, index], [int('axis', 0)]), axes]);
     });
-    const pair = this.node('Concat', [height, width], [int('axis', 0)]);
+    const pair = this.node('Concat', sides, [int('axis', 0)]);
     return this.#sizes(batch, this.#cast(pair, ElementType.int64));
   }
 
@@ -233,10 +234,12 @@ export async function runGraph(
     intraOpNumThreads: 1,
     logSeverityLevel: 3,
   });
-  const pixels = Float32Array.from({ length: 3 * side * side }, (_, at) => Math.sin(at * 0.37));
+  const pixels = Float32Array.from({ length: 3 * side * side }, (_, index) =>
+    Math.sin(index * 0.37),
+  );
   const input = new ort.Tensor('float32', pixels, [1, 3, side, side]);
-  const outputs = await session.run({ input }, [output]);
-  const values = Float32Array.from(outputs[output].data as Float32Array);
+  const { [output]: tensor } = await session.run({ input }, [output]);
+  const values = Float32Array.from(tensor?.data as Float32Array);
   await session.release();
   return values;
 }
@@ -258,5 +261,5 @@ export async function measureRanges(
 
 export function largestDifference(a: Float32Array, b: Float32Array): number {
   if (a.length !== b.length) return Number.POSITIVE_INFINITY;
-  return a.reduce((largest, value, at) => Math.max(largest, Math.abs(value - b[at])), 0);
+  return a.reduce((largest, value, index) => Math.max(largest, Math.abs(value - at(b, index))), 0);
 }

@@ -87,7 +87,7 @@ async function infer(graph: string | Uint8Array, rgb: Uint8Array): Promise<Buffe
   const input = new ort.Tensor('float32', planes, [1, 3, SIDE, SIDE]);
   const { output } = await session.run({ input }, ['output']);
   const alpha = Buffer.alloc(SIDE * SIDE);
-  fillAlpha(output.data as Float32Array, new Uint8ClampedArray(alpha.buffer), 'none');
+  fillAlpha(output?.data as Float32Array, new Uint8ClampedArray(alpha.buffer), 'none');
   await session.release();
   return alpha;
 }

@@ -13,6 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, afterEach, before, beforeEach } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
 import { buildPlan } from '../../../src/models/plan.ts';
@@ -102,21 +103,17 @@ test('a size or precision the model has not is refused, with what it has', async
 
 test('altered weights are refused even when the prepared file is there', async () => {
   await prepareTiny();
-  const path = weightsPath(cacheDir, model.manifest, model.manifest.files[0]);
-  const altered = Buffer.from(model.weights);
-  altered[altered.length - 1] ^= 1;
-  await writeFile(path, altered);
+  const path = weightsPath(cacheDir, model.manifest, at(model.manifest.files, 0));
+  await alterLastByte(path);
   await assert.rejects(prepareTiny(), isModelError('altered', /damaged.*models fetch tiny/));
   await rm(path);
   await assert.rejects(prepareTiny(), isModelError('missing', /models fetch tiny/));
 });
 
 test('a forged record does not get altered weights into a graph', async () => {
-  const [file] = model.manifest.files;
+  const file = at(model.manifest.files, 0);
   const path = weightsPath(cacheDir, model.manifest, file);
-  const altered = Buffer.from(model.weights);
-  altered[altered.length - 1] ^= 1;
-  await writeFile(path, altered);
+  await alterLastByte(path);
   await recordChecked(path, file);
   await assert.rejects(prepareTiny(), isModelError('altered', /sha256/));
 });
@@ -198,7 +195,7 @@ for (const [what, damage] of [
 
 async function alterLastByte(path: string): Promise<void> {
   const bytes = await readFile(path);
-  bytes[bytes.length - 1] ^= 1;
+  bytes.writeUInt8((bytes.at(-1) ?? 0) ^ 1, bytes.length - 1);
   await writeFile(path, bytes);
 }
 

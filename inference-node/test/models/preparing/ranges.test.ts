@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, before } from 'node:test';
 import { rangeOfAll } from '../../../../bench/observe-ranges.ts';
+import { at } from '../../../../test/support/at.ts';
 import {
   listManifests,
   loadManifest,
@@ -42,7 +43,7 @@ function ranges(more: Partial<Ranges> = {}): Ranges {
   return {
     model: 'tiny',
     version: '1.0.0',
-    weightsSha256: manifest.files[0].sha256,
+    weightsSha256: at(manifest.files, 0).sha256,
     inputSize: SIDE,
     quantile: 0.0002,
     photos: [{ name: 'one.jpg', sha256: 'ab'.repeat(32) }],
@@ -91,7 +92,7 @@ test('ranges of other weights, another version, model or size are refused', asyn
 });
 
 test('a range that is none is refused by the value it is of', async () => {
-  const [first] = measured;
+  const first = at(measured, 0);
   for (const [written, pattern] of [
     ['[1, 0]', /must begin at most at 0/],
     ['[0, 0]', /must begin below its end/],
@@ -186,7 +187,7 @@ test('ranges that miss a value of the graph, or have one too many, are refused',
 });
 
 test('what is written reads as it was', () => {
-  const wanted = ranges({ float32: [measured[0]], percentOfMedianMax: 150 });
+  const wanted = ranges({ float32: [at(measured, 0)], percentOfMedianMax: 150 });
   assert.deepEqual(parseRanges(formatRanges(wanted), 'here'), wanted);
 });
 

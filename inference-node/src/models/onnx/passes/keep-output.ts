@@ -3,8 +3,8 @@ import type { Graph, GraphPass } from '../graph.ts';
 import { removeUnused } from './remove-unused.ts';
 
 /**
- * Keeps one of the graph's outputs, with what it needs. Side outputs are computed on every run even
- * when nobody fetches them.
+ * Keeps one of the graph's outputs and what it needs. Other outputs would be computed on every run
+ * even when they are not fetched.
  */
 export function keepOutput(name: string): GraphPass {
   return (graph: Graph) => {

@@ -12,6 +12,7 @@ import {
   type Graph,
   type GraphNode,
   type OpsetImport,
+  onlyInput,
   type Tensor,
 } from '../graph.ts';
 import { planQuantisation } from '../quantisation-plan.ts';
@@ -19,16 +20,16 @@ import { float32Tensor } from '../tensor.ts';
 import { OPSET_OF_INT8 } from './raise-opset.ts';
 import { removeUnused } from './remove-unused.ts';
 
-/** Least and greatest of a value, 0 within. */
+/** Least and greatest number of a value; 0 lies within. */
 export type Range = readonly [lower: number, upper: number];
 
 export interface Quantisation {
-  /** By name of the value. Those that the plan measures, no fewer. */
+  /** By name of the value; at least those that the plan measures. */
   readonly ranges: ReadonlyMap<string, Range>;
   /** Outputs of convolutions that stay float32 (quantisation-plan.ts). */
   readonly float32: ReadonlySet<string>;
   /**
-   * Of the graph's input, where its values are whole steps of one scale; undefined: the first
+   * Scale of the graph's input, where its values are whole steps of it; undefined: the first
    * convolution stays float32.
    */
   readonly input: Scale | undefined;
@@ -42,11 +43,11 @@ export interface Scale {
 
 const BYTE_STEPS = 255;
 const WEIGHT_STEPS = 127;
-/** A channel of zeros and a value that never moves need some scale. */
+/** A channel of zeros and a value that never changes need some scale. */
 const SCALE_MIN = 1e-8;
 /**
- * A quarter of int32. Weights of nearly nothing beside a real bias (channels that a folded batch
- * normalisation shut off) would ask for steps so fine that the bias overflows: theirs are coarser.
+ * A quarter of int32. Weights near zero beside an ordinary bias (channels that a folded batch
+ * normalisation shut off) would need steps so fine that the bias overflows: theirs are coarser.
  */
 const BIAS_STEPS_MAX = 2 ** 29;
 
@@ -67,7 +68,7 @@ class Quantiser {
   readonly #quantisation: Quantisation;
   readonly #nodes: GraphNode[] = [];
   readonly #initialisers: Map<string, Tensor>;
-  /** Of the values that are bytes. */
+  /** Scales of the values that are bytes. */
   readonly #scales = new Map<string, Scale>();
 
   constructor(graph: Graph, quantisation: Quantisation) {
@@ -81,7 +82,7 @@ class Quantiser {
     const inputIsExact = input !== undefined;
     const plan = planQuantisation(this.#graph, { inputIsExact, float32 });
     const measured = new Set(plan.measured);
-    if (input !== undefined) this.#narrow(this.#graph.inputs[0].name, input);
+    if (input !== undefined) this.#narrow(onlyInput(this.#graph).name, input);
     for (const node of this.#graph.nodes) {
       const [output] = node.outputs;
       const inputs = node.inputs.map(name => (this.#scales.has(name) ? wide(name) : name));
@@ -97,7 +98,7 @@ class Quantiser {
     return removeUnused({ irVersion, opsets, inputs, outputs, nodes, initialisers });
   }
 
-  /** To bytes and back: the pair by which the runtime knows that a value may be bytes. */
+  /** To bytes and back: this pair tells the runtime that a value may be bytes. */
   #narrow(name: string, value: Scale): void {
     const scale = this.#add(`${name}.scale`, float32Tensor([value.scale], []));
     const zeroPoint = this.#add(`${name}.zero`, byteTensor(value.zeroPoint));
@@ -108,30 +109,31 @@ class Quantiser {
   }
 
   #convolution(node: GraphNode, inputs: readonly string[]): GraphNode {
-    const [data, weights, bias] = node.inputs;
+    const [data = '', weights = '', bias = ''] = node.inputs;
     const [output] = node.outputs;
     const floatWeights = this.#requireFloats(weights);
-    const floatBias = bias ? this.#requireFloats(bias).values : undefined;
-    const biases = Array.from(floatBias ?? new Float32Array(floatWeights.dims[0]));
+    const floatBias = bias === '' ? undefined : this.#requireFloats(bias).values;
+    const biases = Array.from(floatBias ?? new Float32Array(floatWeights.dims[0] ?? 0));
     const dataScale = this.#scaleOf(data).scale;
     const scaleMins = biases.map(value => Math.abs(value) / (BIAS_STEPS_MAX * dataScale));
-    const { values, scales } = quantiseWeights(floatWeights, scaleMins);
+    const { values, scales } = quantiseWeights(floatWeights.values, scaleMins);
     const quantised = { elementType: ElementType.int8, dims: floatWeights.dims, data: values };
-    // Named by the convolution: another may read the same weights.
+    // Named after the convolution: another one may read the same weights.
     const wideWeights = this.#widen(`${output}.weights`, quantised, scales);
-    if (floatBias === undefined) return { ...node, inputs: [inputs[0], wideWeights] };
+    const [wideData = ''] = inputs;
+    if (floatBias === undefined) return { ...node, inputs: [wideData, wideWeights] };
     const biasScales = scales.map(scale => Math.fround(scale * dataScale));
-    const steps = biasScales.map((scale, channel) => Math.round(biases[channel] / scale));
+    const steps = biases.map((value, channel) => Math.round(value / (biasScales[channel] ?? 1)));
     const biasTensor = {
       elementType: ElementType.int32,
       dims: [steps.length],
       data: new Uint8Array(Int32Array.from(steps).buffer),
     };
     const wideBias = this.#widen(`${output}.bias`, biasTensor, biasScales);
-    return { ...node, inputs: [inputs[0], wideWeights, wideBias] };
+    return { ...node, inputs: [wideData, wideWeights, wideBias] };
   }
 
-  /** A constant with a scale for each of its first axis; its zero points are 0. */
+  /** A constant with a scale for each index of its first axis; its zero points are 0. */
   #widen(name: string, tensor: Tensor, scales: readonly number[]): string {
     const bytesAValue = tensor.elementType === ElementType.int32 ? 4 : 1;
     const inputs = [
@@ -156,7 +158,7 @@ class Quantiser {
     if (tensor?.elementType !== ElementType.float32) {
       throw new ModelError('prepare', `${name} is not a float32 constant`);
     }
-    // A copy: a view into the file need not begin on a multiple of four.
+    // A copy: a view of the file may begin at an address that is not a multiple of four.
     const values = new Float32Array(new Uint8Array(tensor.data).buffer);
     return { dims: tensor.dims, values };
   }
@@ -181,7 +183,7 @@ class Quantiser {
 
 const ATTRIBUTE_INT = 2;
 
-/** Of the value once it was bytes. */
+/** Name of the value after it was bytes. */
 function wide(name: string): string {
   return `${name}.wide`;
 }
@@ -191,27 +193,28 @@ export function scaleOfRange([lower, upper]: Range): Scale {
   return { scale, zeroPoint: Math.max(0, Math.min(BYTE_STEPS, Math.round(-lower / scale))) };
 }
 
-/** Symmetric, a scale for each output channel: its greatest magnitude is 127. */
+/**
+ * Symmetric, with a scale for each output channel: its greatest magnitude becomes 127.
+ * @param scaleMins the least scale of each output channel.
+ */
 function quantiseWeights(
-  weights: { readonly dims: readonly number[]; readonly values: Float32Array },
+  values: Float32Array,
   scaleMins: readonly number[],
 ): { readonly values: Uint8Array; readonly scales: readonly number[] } {
-  const { dims, values } = weights;
-  const [channels] = dims;
-  const each = values.length / channels;
+  const each = values.length / scaleMins.length;
   const steps = new Int8Array(values.length);
-  const scales: number[] = [];
-  for (let channel = 0; channel < channels; channel++) {
+  const scales = scaleMins.map((scaleMin, channel) => {
     const from = channel * each;
+    // 44 million weights take 0.6 s less by index than by for-of; no index leaves the array.
     let greatest = 0;
-    for (let i = from; i < from + each; i++) greatest = Math.max(greatest, Math.abs(values[i]));
-    const scale = Math.fround(Math.max(SCALE_MIN, scaleMins[channel], greatest / WEIGHT_STEPS));
-    scales.push(scale);
+    for (let i = from; i < from + each; i++) greatest = Math.max(greatest, Math.abs(values[i]!));
+    const scale = Math.fround(Math.max(SCALE_MIN, scaleMin, greatest / WEIGHT_STEPS));
     for (let i = from; i < from + each; i++) {
-      const step = Math.round(values[i] / scale);
+      const step = Math.round(values[i]! / scale);
       steps[i] = Math.max(-WEIGHT_STEPS, Math.min(WEIGHT_STEPS, step));
     }
-  }
+    return scale;
+  });
   return { values: new Uint8Array(steps.buffer), scales };
 }
 

@@ -2,10 +2,10 @@ import { ModelError } from '../../model-error.ts';
 import { type Graph, integersAttribute } from '../graph.ts';
 import { int64Tensor } from '../tensor.ts';
 
-/** DequantizeLinear has an axis, for a scale a channel, from this one on. */
+/** From this one on DequantizeLinear has an axis, for a scale per channel. */
 export const OPSET_OF_INT8 = 13;
 
-/** Before it operators had other inputs; no published model here is older. */
+/** In older opsets operators had other inputs; no model here is older. */
 const OPSET_KNOWN_MIN = 11;
 
 /**
@@ -47,8 +47,8 @@ const AXES_MOVED: ReadonlySet<string> = new Set(['Squeeze', 'Unsqueeze']);
 const CARRIED: ReadonlySet<string> = new Set([...UNCHANGED, ...AXES_MOVED]);
 
 /**
- * A graph of opset 11 or 12 as one of 13, where every operator in it can be carried over. Throws
- * ModelError `prepare` where one cannot.
+ * Turns a graph of opset 11 or 12 into one of 13, where every operator in it can be carried over.
+ * Throws ModelError `prepare` where one cannot.
  */
 export function raiseOpset(graph: Graph, wanted: typeof OPSET_OF_INT8): Graph {
   const own = graph.opsets.find(({ domain }) => domain === '');

@@ -1,12 +1,13 @@
 import type { Graph, GraphNode, Tensor } from '../graph.ts';
 
 /**
- * Drops the nodes and initialisers that no output needs. Inputs stay: they are the graph's face.
+ * Drops the nodes and initialisers that no output needs. Inputs stay: they are the graph's
+ * interface.
  */
 export function removeUnused(graph: Graph): Graph {
   const needed = new Set(graph.outputs.map(output => output.name));
   const nodes: GraphNode[] = [];
-  // Against the topological order: whoever reads a value comes before its maker.
+  // Against the topological order: readers of a value come before its maker.
   for (const node of graph.nodes.toReversed()) {
     if (!node.outputs.some(output => needed.has(output))) continue;
     for (const input of node.inputs) needed.add(input);

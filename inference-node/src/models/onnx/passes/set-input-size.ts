@@ -1,5 +1,5 @@
 import { ModelError } from '../../model-error.ts';
-import type { Graph, GraphNode, Tensor } from '../graph.ts';
+import { type Graph, type GraphNode, onlyInput, type Tensor } from '../graph.ts';
 import { inferValues, type KnownValues } from '../infer.ts';
 import { int64Tensor } from '../tensor.ts';
 import { removeUnused } from './remove-unused.ts';
@@ -10,7 +10,7 @@ export interface ImageSize {
   readonly height: number;
 }
 
-/** Of Resize, since opset 11. */
+/** Where Resize has its target sizes, since opset 11. */
 const RESIZE_SIZES_INPUT = 3;
 
 /**
@@ -48,37 +48,29 @@ export function setInputSize(graph: Graph, exported: ImageSize, wanted: ImageSiz
   return withOutputDims(sized, wanted);
 }
 
-function onlyInput(graph: Graph) {
-  const [input, ...others] = graph.inputs;
-  if (input === undefined || others.length > 0) {
-    const names = graph.inputs.map(({ name }) => name).join(', ') || 'none';
-    throw new ModelError('prepare', `the graph must have one input, it has ${names}`);
-  }
-  return input;
-}
-
-/** [N, C, h, w] of what the Resize makes, undefined where it is not known. */
+/** The Resize's output dims [N, C, h, w]; undefined where they are not known. */
 function scaledTarget(
   node: GraphNode,
   atExported: KnownValues,
   exported: ImageSize,
   wanted: ImageSize,
 ): readonly number[] | undefined {
-  const target = atExported.get(node.inputs[RESIZE_SIZES_INPUT])?.numbers;
-  if (target?.length !== 4) return undefined;
-  const [batch, channels, height, width] = target;
-  const scaled = [
-    (height * wanted.height) / exported.height,
-    (width * wanted.width) / exported.width,
-  ];
-  if (!scaled.every(Number.isInteger)) {
+  const target = atExported.get(node.inputs[RESIZE_SIZES_INPUT] ?? '')?.numbers ?? [];
+  const [batch, channels, exportedHeight, exportedWidth, ...others] = target;
+  if (batch === undefined || channels === undefined) return undefined;
+  if (exportedHeight === undefined || exportedWidth === undefined || others.length > 0) {
+    return undefined;
+  }
+  const height = (exportedHeight * wanted.height) / exported.height;
+  const width = (exportedWidth * wanted.width) / exported.width;
+  if (!Number.isInteger(height) || !Number.isInteger(width)) {
     throw new ModelError(
       'prepare',
       `the graph cannot take ${wanted.width}x${wanted.height}: ${describe(node)} would resize to ` +
-        `${scaled[1]}x${scaled[0]} pixels`,
+        `${width}x${height} pixels`,
     );
   }
-  return [batch, channels, ...scaled];
+  return [batch, channels, height, width];
 }
 
 /**

@@ -9,9 +9,9 @@ import { inferValues } from '../infer.ts';
 import { widenHalf } from '../tensor.ts';
 
 /**
- * float16 weights to float32, exactly, and the Cast nodes between the two away with them: a CPU has
- * no half-precision arithmetic, and converts every tensor back and forth where a graph asks for it.
- * A Cast from anything else (an integer, a type that is not known) stays, to float32.
+ * Converts float16 weights to float32, exactly, and removes the Cast nodes between the two: a CPU
+ * has no half-precision arithmetic, and converts every tensor back and forth where a graph asks for
+ * it. A Cast from anything else (an integer, a type that is not known) stays and gives float32.
  * @param inputDims of the graph's input.
  */
 export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Graph {
@@ -24,7 +24,7 @@ export function widenToFloat32(graph: Graph, inputDims: readonly number[]): Grap
   const aliases = new Map<string, string>();
   const nodes: GraphNode[] = [];
   for (const node of graph.nodes) {
-    const [input] = node.inputs;
+    const [input = ''] = node.inputs;
     if (!isCastToFloat(node)) {
       nodes.push(node);
     } else if (isFloat(known.get(input)?.elementType)) {
@@ -62,15 +62,13 @@ function rename(
     if (made.has(source) && !taken) outputNames.set(source, name);
     else copies.push(identity(source, name));
   }
-  const current = (name: string) => {
-    const source = aliases.get(name) ?? name;
-    return outputNames.get(source) ?? source;
-  };
-  return [...nodes, ...copies].map(node => ({
-    ...node,
-    inputs: node.inputs.map(current),
-    outputs: node.outputs.map(name => outputNames.get(name) ?? name),
-  }));
+  const renamed = (name: string) => outputNames.get(name) ?? name;
+  return [...nodes, ...copies].map(node => {
+    const [output, ...others] = node.outputs;
+    const outputs: GraphNode['outputs'] = [renamed(output), ...others.map(renamed)];
+    const inputs = node.inputs.map(name => renamed(aliases.get(name) ?? name));
+    return { ...node, inputs, outputs };
+  });
 }
 
 function identity(input: string, output: string): GraphNode {
