@@ -14,8 +14,8 @@ const GROUP = 'control-plane/src/store/database/sqlite-group-commit.ts';
 const NOT_LEASED = "eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])";
 
 const STORE_TESTS = 'control-plane/test/store';
-const inLeases = inFile(`${STORE_TESTS}/jobs/job-store.test.ts`, 'jobs on sqlite leases');
-const inEndings = inFile(`${STORE_TESTS}/jobs/job-store.test.ts`, 'jobs on sqlite endings');
+const inLeases = inFile(`${STORE_TESTS}/jobs/job-lease.test.ts`, 'jobs on sqlite leases');
+const inEndings = inFile(`${STORE_TESTS}/jobs/job-completion.test.ts`, 'jobs on sqlite endings');
 const inSubmission = inFile(`${STORE_TESTS}/jobs/job-store.test.ts`, 'jobs on sqlite submission');
 const FENCE_TESTS = `${STORE_TESTS}/jobs/job-fence.test.ts`;
 const inFence = inFile(FENCE_TESTS, 'the fence of a job on sqlite');

@@ -14,8 +14,9 @@ import { NONE_FULL } from '../../control-plane/src/domain/shared-places.ts';
 import { Sweeper } from '../../control-plane/src/services/sweeping/sweep.ts';
 import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory-blob-store.ts';
 import type { Stores } from '../../control-plane/src/store/stores.ts';
+import { excessOf, TABLES } from '../../control-plane/test/store/exercise.ts';
 import { HOUR_MS, LIMITS, newJob, storesOn } from '../../control-plane/test/store/fixtures.ts';
-import { EXERCISES, excessOf, TABLES } from '../../control-plane/test/store/statements.ts';
+import { EXERCISES } from '../../control-plane/test/store/statements.ts';
 import { createTestDatabase, skipReason, type TestDatabase } from '../support/database.ts';
 import {
   accountOf,

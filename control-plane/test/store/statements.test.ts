@@ -23,8 +23,9 @@ import {
 } from '../../../test/support/statement-meter.ts';
 import { requireCurrentSchema } from '../../src/store/database/migrate.ts';
 import type { Stores } from '../../src/store/stores.ts';
+import { excessOf, TABLES } from './exercise.ts';
 import { methodsOf, storesOn } from './fixtures.ts';
-import { EXERCISES, excessOf, TABLES } from './statements.ts';
+import { EXERCISES } from './statements.ts';
 
 const STORE = path.join(import.meta.dirname, '../../src/store');
 

@@ -1,6 +1,6 @@
 /**
- * The audit of a ledger of several days: what it reads twice, what an interruption costs, what it
- * finds of each way to break a ledger, and that entries which become visible late are not missed.
+ * The audit of a ledger of several days: what it reads twice, what an interruption costs, and that
+ * entries which become visible late are not missed.
  */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -27,57 +27,17 @@ import {
   running,
   storesOn,
 } from '../fixtures.ts';
-
-const DAY_MS = 24 * HOUR_MS;
-/** 2026-01-01. */
-const FIRST_DAY_MS = 1_767_225_600_000;
-/** So small that a few entries need pages and checkpoints within a day. */
-const TUNING = {
-  pageRows: 3,
-  spanEntriesMax: 8,
-  closeMarginMs: HOUR_MS,
-  saveIntervalMs: 0,
-  takeOverMs: 0,
-};
-const DAYS = 4;
-const JOBS_A_DAY = 6;
-/** A grant, and two entries a job. */
-const ENTRIES = 1 + DAYS * JOBS_A_DAY * 2;
-const GRANTED = 100;
-
-type Kind = 'grant' | 'reserve' | 'charge' | 'release';
-
-function entry(accountId: string, kind: Kind, createdAtMs: number, jobId: string | null) {
-  const slot = kind === 'charge' || kind === 'release' ? ('settle' as const) : kind;
-  return {
-    id: randomUUID(),
-    account_id: accountId,
-    job_id: jobId,
-    kind,
-    slot,
-    reference: jobId ?? 'order',
-    amount: jobId === null ? GRANTED : 1,
-    created_at: createdAtMs,
-  };
-}
-
-/** An account of some days ago, whose jobs have no rows any more. */
-async function oldAccount(database: Database): Promise<string> {
-  const account = { id: randomUUID(), name: `old ${randomUUID()}`, created_at: FIRST_DAY_MS };
-  const rows = [entry(account.id, 'grant', FIRST_DAY_MS, null)];
-  for (let job = 0; job < DAYS * JOBS_A_DAY; job += 1) {
-    const id = randomUUID();
-    const atMs = FIRST_DAY_MS + Math.floor(job / JOBS_A_DAY) * DAY_MS + (job % JOBS_A_DAY) * 1000;
-    rows.push(entry(account.id, 'reserve', atMs, id), entry(account.id, 'charge', atMs + 9, id));
-  }
-  const available = GRANTED - DAYS * JOBS_A_DAY;
-  await database.kysely
-    .insertInto('accounts')
-    .values({ ...account, available, reserved: 0 })
-    .execute();
-  await database.kysely.insertInto('ledger_entries').values(rows).execute();
-  return account.id;
-}
+import {
+  DAY_MS,
+  DAYS,
+  ENTRIES,
+  entry,
+  FIRST_DAY_MS,
+  GRANTED,
+  JOBS_A_DAY,
+  oldAccount,
+  TUNING,
+} from './old-account.ts';
 
 for (const dialect of DIALECTS) {
   describe(`the ledger's audit on ${dialect}`, { skip: skipReason(dialect) }, () => {
@@ -292,170 +252,6 @@ for (const dialect of DIALECTS) {
         .execute();
       assert.deepEqual((await audit({ accountId })).problems, []);
       assert.ok((await checkpoints(accountId)).length > closed.length);
-    });
-
-    describe('of a broken ledger', () => {
-      const own = useTestDatabase(dialect);
-
-      type Breaking = (broken: Database, accountId: string, stores: Stores) => Promise<unknown>;
-
-      interface Verdicts {
-        readonly incremental: string;
-        readonly full: string;
-      }
-
-      /** Audited, broken, and audited again by either kind. */
-      async function verdictsAfter(breakIt: Breaking): Promise<Verdicts> {
-        const broken = await own.open();
-        const accountId = await oldAccount(broken);
-        const ownStores = storesOn(broken);
-        assert.deepEqual(problemsOf(await audit({}, broken)), []);
-        await breakIt(broken, accountId, ownStores);
-        const verdict = async (kind: 'incremental' | 'full') => {
-          const { problems } = await audit({ kind }, broken);
-          return problems.map(({ problem }) => problem).join('\n');
-        };
-        const verdicts = { incremental: await verdict('incremental'), full: await verdict('full') };
-        for (const table of ['ledger_checkpoints', 'ledger_entries', 'jobs'] as const) {
-          await broken.kysely.deleteFrom(table).where('account_id', '=', accountId).execute();
-        }
-        await broken.kysely.deleteFrom('accounts').where('id', '=', accountId).execute();
-        await broken.kysely.deleteFrom('ledger_audits').execute();
-        return verdicts;
-      }
-
-      const entries = (broken: Database, accountId: string) =>
-        broken.kysely.updateTable('ledger_entries').where('account_id', '=', accountId);
-
-      it('a balance is found by both', async () => {
-        const found = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .updateTable('accounts')
-            .set(eb => ({ available: eb('available', '+', 1) }))
-            .where('id', '=', accountId)
-            .execute(),
-        );
-        const balance = 'available is 77, its ledger says 76';
-        assert.deepEqual(found, { incremental: balance, full: balance });
-      });
-
-      it('a checkpoint is found by both while the balance is right', async () => {
-        const found = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .updateTable('ledger_checkpoints')
-            .set(eb => ({ granted: eb('granted', '+', 1) }))
-            .where('account_id', '=', accountId)
-            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-            .execute(),
-        );
-        const checkpoint = /^the checkpoint to 2026-01-05T00:00:00.000Z says .*grant 101,/;
-        for (const verdict of Object.values(found)) assert.match(verdict, checkpoint);
-      });
-
-      it('a checkpoint that hides a wrong balance is found by the full one', async () => {
-        const found = await verdictsAfter(async (broken, accountId) => {
-          await broken.kysely
-            .updateTable('accounts')
-            .set(eb => ({ available: eb('available', '+', 1) }))
-            .where('id', '=', accountId)
-            .execute();
-          await broken.kysely
-            .updateTable('ledger_checkpoints')
-            .set(eb => ({ granted: eb('granted', '+', 1) }))
-            .where('account_id', '=', accountId)
-            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-            .execute();
-        });
-        assert.equal(found.incremental, '');
-        assert.match(found.full, /the checkpoint to/);
-        assert.match(found.full, /available is 77, its ledger says 76/);
-      });
-
-      it('a checkpoint in the future is found by both', async () => {
-        const found = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .updateTable('ledger_checkpoints')
-            .set({ closed_to: Number.MAX_SAFE_INTEGER })
-            .where('account_id', '=', accountId)
-            .where('closed_to', '=', FIRST_DAY_MS + DAYS * DAY_MS)
-            .execute(),
-        );
-        for (const verdict of Object.values(found)) assert.match(verdict, /is in the future$/);
-      });
-
-      it('an old entry that is gone, more or other is found by the full one', async () => {
-        const old = FIRST_DAY_MS + DAY_MS;
-        const gone = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .deleteFrom('ledger_entries')
-            .where('account_id', '=', accountId)
-            .where('kind', '=', 'charge')
-            .where('created_at', '=', old + 9)
-            .execute(),
-        );
-        assert.equal(gone.incremental, '');
-        assert.match(gone.full, /the checkpoint to 2026-01-02T00:00:04/);
-        assert.match(gone.full, /its reserve has no partner/);
-        assert.match(gone.full, /reserved is 0, its ledger says 1/);
-        const more = await verdictsAfter((broken, accountId) =>
-          broken.kysely
-            .insertInto('ledger_entries')
-            .values({ ...entry(accountId, 'grant', old, null), reference: 'slipped in' })
-            .execute(),
-        );
-        assert.equal(more.incremental, '');
-        assert.match(more.full, /available is 76, its ledger says 176/);
-        const other = await verdictsAfter((broken, accountId) =>
-          entries(broken, accountId)
-            .set({ kind: 'release' })
-            .where('kind', '=', 'charge')
-            .where('created_at', '=', old + 9)
-            .execute(),
-        );
-        assert.match(other.full, /the checkpoint to/);
-        assert.match(other.full, /available is 76, its ledger says 77/);
-      });
-
-      it('a job of which the ledger has nothing is found by both', async () => {
-        const found = await verdictsAfter(async (broken, accountId, ownStores) => {
-          const { job, claim } = await running(ownStores, newJob(accountId));
-          await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
-          await broken.kysely.deleteFrom('ledger_entries').where('job_id', '=', job.id).execute();
-          await broken.kysely
-            .updateTable('accounts')
-            .set(eb => ({ available: eb('available', '+', 1) }))
-            .where('id', '=', accountId)
-            .execute();
-        });
-        const free = 'the job is succeeded, its ledger has no reserve and no settlement';
-        assert.deepEqual(found, { incremental: free, full: free });
-      });
-
-      it('a job that ended without an entry is named by both, although it was read before', async () => {
-        const broken = await own.open();
-        const ownStores = storesOn(broken);
-        const accountId = await fundedAccount(ownStores, 2);
-        const { job, claim } = await running(ownStores, newJob(accountId));
-        const past = { created_at: FIRST_DAY_MS };
-        await entries(broken, accountId).set(past).execute();
-        assert.deepEqual(problemsOf(await audit({}, broken)), []);
-        await ownStores.jobs.succeed(claim, resultOf(claim), 0, {});
-        await broken.kysely
-          .deleteFrom('ledger_entries')
-          .where('job_id', '=', job.id)
-          .where('slot', '=', 'settle')
-          .execute();
-        for (const kind of ['incremental', 'full'] as const) {
-          const { problems } = await audit({ kind }, broken);
-          assert.deepEqual(
-            problems.map(({ problem, jobId }) => [jobId, problem]).sort(),
-            [
-              [job.id, 'the job is succeeded, its ledger has reserve 1 and no settlement'],
-              [null, 'reserved is 0, its ledger says 1'],
-            ].sort(),
-          );
-        }
-      });
     });
 
     describe('that is interrupted before any of its statements', () => {

@@ -1,0 +1,85 @@
+/** One call or more of a method of the stores, and how many rows its statements may read. */
+import assert from 'node:assert/strict';
+import {
+  accountOf,
+  apiKeyOf,
+  type LargeTables,
+  SECRET_KEY_ID,
+} from '../../../test/support/large-tables.ts';
+import type { MeteredStatement } from '../../../test/support/statement-meter.ts';
+import type { Database } from '../../src/store/database/connect.ts';
+import type { Claim, NewJob } from '../../src/store/jobs/job-store.ts';
+import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
+import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { HOUR_MS, IMAGE_FAULT, newJob, running } from './fixtures.ts';
+
+export const DAY_MS = 24 * HOUR_MS;
+
+/** As those of production, but for their size: 97 of 100 rows are what nobody asks for. */
+export const TABLES = {
+  jobs: 8000,
+  openJobs: 60,
+  oldJobs: 60,
+  dueNotifications: 3000,
+  quietReceivers: 5,
+  ledgerEntries: 24_000,
+} satisfies LargeTables;
+
+/** What a statement may read for each row that it answers or changes, and beside those. */
+const READ_A_ROW_MAX = 6;
+const READ_BESIDE_MAX = 40;
+
+/** Those that read more than they may, in words. */
+export function excessOf(
+  statements: readonly MeteredStatement[],
+  readsMax: number | undefined,
+): string[] {
+  return statements
+    .filter(
+      ({ rowsRead, rows }) => rowsRead > (readsMax ?? rows * READ_A_ROW_MAX + READ_BESIDE_MAX),
+    )
+    .map(({ rowsRead, rows, sql }) => `read ${rowsRead} for ${rows}: ${sql}`);
+}
+
+export interface Exercise {
+  readonly run: (stores: Stores, database: Database) => Promise<void>;
+  /** In place of the bound by what a statement answers. */
+  readonly readsMax?: number;
+  /** The reason of it. */
+  readonly why?: string;
+}
+
+/** Entries of the queue's indexes and their rows, twice for how servers count. */
+export const OPEN_READS_MAX = 16 * TABLES.openJobs;
+export const OPEN_WHY = 'reads the open jobs, whose number is bounded';
+
+/** Half of the entries are one account's: more than a page by far. */
+export const LEDGER_READS_MAX = 7 * LEDGER_PAGE_ROWS;
+export const LEDGER_WHY = 'reads a page of the ledger';
+
+export function jobOfLargest(overrides: Partial<NewJob> = {}): NewJob {
+  return newJob(accountOf(0), { apiKeyId: apiKeyOf(0), ...overrides });
+}
+
+export const CALLBACK = {
+  url: 'https://statements.example/hook',
+  secret: Uint8Array.of(1),
+  secretKeyId: SECRET_KEY_ID,
+};
+
+export async function notified(stores: Stores): Promise<string> {
+  const { job, claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
+  assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  return job.id;
+}
+
+export async function notificationClaim(stores: Stores): Promise<NotificationClaim> {
+  const claim = { jobId: await notified(stores), holder: 'replica-1', fence: 1 };
+  assert.ok(await stores.webhookOutbox.claim(claim, HOUR_MS));
+  return claim;
+}
+
+export async function runningClaim(stores: Stores): Promise<Claim> {
+  return (await running(stores, jobOfLargest())).claim;
+}

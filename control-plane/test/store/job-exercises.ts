@@ -1,0 +1,191 @@
+/** The exercises of `jobs`: every branch that asks the database. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { accountOf, apiKeyOf } from '../../../test/support/large-tables.ts';
+import {
+  CALLBACK,
+  DAY_MS,
+  type Exercise,
+  jobOfLargest,
+  notified,
+  OPEN_READS_MAX,
+  OPEN_WHY,
+  runningClaim,
+} from './exercise.ts';
+import {
+  claimed,
+  fundedAccount,
+  HOUR_MS,
+  LIMITS,
+  newJob,
+  resultOf,
+  running,
+  SERVICE_FAULT,
+  sha256,
+  submitted,
+} from './fixtures.ts';
+
+/** By `store.method`. */
+export const JOBS: Record<string, Exercise> = {
+  'jobs.findByIdempotencyKey': {
+    run: async ({ jobs }) => {
+      await jobs.findByIdempotencyKey(apiKeyOf(0), sha256('none'));
+    },
+  },
+  'jobs.findForKey': {
+    run: async ({ jobs }) => {
+      await jobs.findForKey(randomUUID(), apiKeyOf(0));
+    },
+  },
+  'jobs.find': {
+    run: async stores => {
+      assert.ok(await stores.jobs.find(await notified(stores)));
+    },
+  },
+  'jobs.findFinal': {
+    run: async stores => {
+      const id = await notified(stores);
+      assert.equal((await stores.jobs.findFinal([id, randomUUID()])).length, 1);
+    },
+  },
+  'jobs.findByResultToken': {
+    run: async ({ jobs }) => {
+      await jobs.findByResultToken('none');
+    },
+  },
+  'jobs.submit': {
+    run: async stores => {
+      const job = jobOfLargest();
+      await submitted(stores, job);
+      assert.equal((await stores.jobs.submit(job, LIMITS)).kind, 'created');
+      const none = await fundedAccount(stores, 0);
+      const refused = await stores.jobs.submit(newJob(none), LIMITS);
+      assert.equal(refused.kind, 'insufficient-credits');
+    },
+  },
+  'jobs.listLanes': {
+    run: async ({ jobs }) => {
+      assert.ok((await jobs.listLanes()).length > 0);
+    },
+    readsMax: OPEN_READS_MAX,
+    why: OPEN_WHY,
+  },
+  'jobs.listClaimable': {
+    run: async ({ jobs }) => {
+      assert.ok((await jobs.listClaimable(256)).length > 0);
+      const lanes = await jobs.listLanes();
+      await jobs.listClaimable(
+        256,
+        lanes.map(lane => ({ ...lane, exceptHosts: ['a', 'b'] })),
+      );
+    },
+    readsMax: OPEN_READS_MAX,
+    why: OPEN_WHY,
+  },
+  'jobs.claim': {
+    run: async stores => {
+      await claimed(stores, await submitted(stores, jobOfLargest()));
+    },
+  },
+  'jobs.renew': {
+    run: async stores => {
+      assert.ok(await stores.jobs.renew(await runningClaim(stores), HOUR_MS));
+    },
+  },
+  'jobs.release': {
+    run: async stores => {
+      assert.ok(await stores.jobs.release(await runningClaim(stores)));
+    },
+  },
+  'jobs.inputStored': {
+    run: async stores => {
+      const job = await submitted(stores, jobOfLargest({ sourceUrl: 'https://a.example/i' }));
+      const claim = await claimed(stores, job);
+      const input = { blob: `inputs/${job.id}-1`, bytes: 1, format: 'png', width: 1, height: 1 };
+      assert.ok(await stores.jobs.inputStored(claim, input as never));
+      assert.ok(await stores.jobs.inputStored(claim, input as never));
+    },
+  },
+  'jobs.admitted': {
+    run: async stores => {
+      await runningClaim(stores);
+    },
+  },
+  'jobs.attemptLost': {
+    run: async stores => {
+      assert.ok(await stores.jobs.attemptLost(await runningClaim(stores), true));
+    },
+  },
+  'jobs.succeed': {
+    run: async stores => {
+      const { claim } = await running(stores, jobOfLargest({ callback: CALLBACK }));
+      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+    },
+  },
+  'jobs.fail': {
+    run: async stores => {
+      assert.ok(await stores.jobs.fail(await runningClaim(stores), SERVICE_FAULT));
+    },
+  },
+  'jobs.list': {
+    run: async ({ jobs }) => {
+      const all = { endedWithinMs: 60 * DAY_MS, limit: 50 };
+      for (const filter of [
+        { states: ['failed'] as const },
+        { states: ['succeeded', 'failed'] as const, accountId: accountOf(3) },
+        { states: ['ready', 'running'] as const, limit: 10 },
+      ]) {
+        const page = await jobs.list({ ...all, ...filter });
+        assert.ok(page.length > 0);
+        await jobs.list({ ...all, ...filter, after: page.at(-1)!.cursor });
+      }
+      await jobs.list({ ...all, states: ['fetching'], accountId: accountOf(3) });
+    },
+    readsMax: 2 * OPEN_READS_MAX,
+    why: 'reads the queue 500 rows at a time',
+  },
+  'jobs.endLease': {
+    run: async stores => {
+      const { jobId } = await runningClaim(stores);
+      assert.equal((await stores.jobs.endLease(jobId)).kind, 'ended');
+    },
+  },
+  'jobs.queued': {
+    run: async ({ jobs }) => {
+      assert.ok((await jobs.queued()).jobs > 0);
+    },
+    readsMax: OPEN_READS_MAX,
+    why: OPEN_WHY,
+  },
+  'jobs.doneWithin': {
+    run: async ({ jobs }) => {
+      await jobs.doneWithin(60_000);
+    },
+    readsMax: 500,
+    why: 'reads what ended within that time',
+  },
+  'jobs.takeExpiredResultBlobs': {
+    run: async (stores, { kysely }) => {
+      const { claim } = await running(stores, jobOfLargest());
+      const result = resultOf(claim);
+      assert.ok(await stores.jobs.succeed(claim, result, 0, {}));
+      assert.ok(kysely);
+      const expired = await stores.jobs.takeExpiredResultBlobs(50);
+      // Results of large tables expire while they are filled.
+      assert.ok(expired.length === 50 || expired.includes(result.blob));
+    },
+  },
+  'jobs.removeFinalOlderThan': {
+    run: async ({ jobs }) => {
+      assert.equal((await jobs.removeFinalOlderThan(30 * DAY_MS, 20)).rows, 20);
+    },
+  },
+  'jobs.referencedBlobs': {
+    run: async ({ jobs }) => {
+      const names = Array.from({ length: 200 }, (_, index) => `inputs/none-${index}`);
+      assert.equal((await jobs.referencedBlobs(names)).size, 0);
+    },
+    readsMax: 210,
+    why: 'reads an entry a name',
+  },
+};
