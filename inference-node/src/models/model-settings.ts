@@ -1,7 +1,7 @@
 /** The variables that choose a model, for the node's configuration and for the CLI alike. Pure. */
 import { resolve } from 'node:path';
 import { createEnvReader, type EnvReader } from '#program/env.ts';
-import { PRECISIONS, type Precision } from './prepared-model.ts';
+import { INPUT_SIDE_MAX, MODEL_NAME, PRECISIONS, type Precision } from './prepared-model.ts';
 
 export interface ModelSettings {
   /**
@@ -27,9 +27,6 @@ export type Quality = (typeof QUALITIES)[number];
 export const DEFAULT_QUALITY: Quality = 'standard';
 export const DEFAULT_MODEL_DIR = 'model-cache';
 
-/** No model's graph is larger; each manifest has bounds of its own. */
-const INPUT_SIZE_MAX = 8192;
-
 /**
  * Problems are left in the reader, for its requireValid.
  * @param cwd what a relative MATTING_MODEL_DIR is relative to.
@@ -38,7 +35,7 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
   const settings: ModelSettings = {
     model: reader.string('MATTING_MODEL', {
       default: undefined,
-      pattern: /^[a-z0-9][a-z0-9-]{0,63}$/,
+      pattern: MODEL_NAME,
       expected: 'the name of a model, as `models list` shows them',
     }),
     quality: reader.oneOf('MATTING_QUALITY', QUALITIES, { default: DEFAULT_QUALITY }),
@@ -46,7 +43,7 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
     inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
       default: undefined,
       min: 1,
-      max: INPUT_SIZE_MAX,
+      max: INPUT_SIDE_MAX,
     }),
     precision: reader.oneOf('MATTING_PRECISION', ['auto', ...PRECISIONS], {
       default: 'auto' as const,

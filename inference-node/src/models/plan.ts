@@ -5,11 +5,27 @@
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import {
+  fieldError,
+  fields,
+  list,
+  mapOf,
+  oneOf,
+  parseChecked,
+  text,
+  wholeNumber,
+} from './checked-json.ts';
 import { loadManifest, MANIFEST_DIRECTORY } from './manifest.ts';
-import { FieldReader } from './manifest-fields.ts';
 import { ModelError } from './model-error.ts';
 import type { ModelSettings } from './model-settings.ts';
-import { MATTE_ROLES, type MatteRole, type Plan, type PlanModel } from './prepared-model.ts';
+import {
+  INPUT_SIDE_MAX,
+  MATTE_ROLES,
+  type MatteRole,
+  MODEL_NAME,
+  type Plan,
+  type PlanModel,
+} from './prepared-model.ts';
 import { type PrepareOptions, type PrepareProgress, prepareModel } from './preparing/prepare.ts';
 
 /** One model's part in a plan. */
@@ -33,10 +49,19 @@ export interface PlanOptions extends Omit<PrepareOptions, 'manifest' | 'onProgre
 }
 
 const PLANS_FILE = 'plans.json';
-const MODEL_NAME = /^[a-z0-9][a-z0-9-]{0,63}$/;
-const INPUT_SIZE_MAX = 8192;
-/** Each has engines of its own on a node. */
+/** Each model has its own engines on a node. */
 const MODELS_MAX = 4;
+const SCHEMA = mapOf({
+  ...list(
+    fields<PlanEntry>({
+      model: text(MODEL_NAME),
+      inputSize: wholeNumber(1, INPUT_SIDE_MAX),
+      role: oneOf(MATTE_ROLES),
+    }),
+  ),
+  maxItems: MODELS_MAX,
+  description: `a list of 1 to ${MODELS_MAX} models`,
+});
 
 /** Prepares every model of the plan. Throws ModelError as loadManifest and prepareModel do. */
 export async function buildPlan(options: PlanOptions): Promise<Plan> {
@@ -76,28 +101,10 @@ export async function loadPlanOutlines(
 }
 
 /** `file` is named in errors. */
-export function parsePlanOutlines(text: string, file: string): readonly PlanOutline[] {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    throw new ModelError('manifest', `${file}: not JSON: ${(error as Error).message}`, error);
-  }
-  const fields = new FieldReader(json, file, '');
-  return Object.keys(json as object).map(name => {
-    const entries = fields.list(name, readEntry);
-    if (entries[0]?.role !== 'subject') fields.fail(name, 'must begin with a subject');
-    if (entries.length > MODELS_MAX) fields.fail(name, `must have at most ${MODELS_MAX} models`);
+export function parsePlanOutlines(json: string, file: string): readonly PlanOutline[] {
+  const plans = parseChecked<Record<string, readonly PlanEntry[]>>(json, file, SCHEMA);
+  return Object.entries(plans).map(([name, entries]) => {
+    if (entries[0]?.role !== 'subject') throw fieldError(file, name, 'must begin with a subject');
     return { name, entries };
   });
-}
-
-function readEntry(fields: FieldReader): PlanEntry {
-  const entry: PlanEntry = {
-    model: fields.text('model', MODEL_NAME),
-    inputSize: fields.integer('inputSize', 1, INPUT_SIZE_MAX),
-    role: fields.choice('role', MATTE_ROLES),
-  };
-  fields.end();
-  return entry;
 }

@@ -1,4 +1,12 @@
-/** A graph ready to run: one model at one input size, precision, execution provider, instruction set. */
+/**
+ * A graph ready to run: one model at one input size, precision, execution provider and instruction
+ * set; and the terms that manifests, plans and settings share.
+ */
+
+export const MODEL_NAME = /^[a-z0-9][a-z0-9-]{0,63}$/;
+
+/** Pixels. No model's graph is larger; each manifest has bounds of its own. */
+export const INPUT_SIDE_MAX = 8192;
 
 export const PRECISIONS = ['fp32', 'fp16', 'int8'] as const;
 export type Precision = (typeof PRECISIONS)[number];

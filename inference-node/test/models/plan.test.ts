@@ -9,16 +9,28 @@ const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
 for (const [what, plans, said] of [
   ['no JSON', '{', /plans\.json: not JSON/],
   ['a list', '[]', /must be an object/],
-  ['no models', '{"fast": []}', /fast must be a list, not empty/],
+  ['no models', '{"fast": []}', /fast must be a list of 1 to 4 models/],
   ['an opinion first', JSON.stringify({ a: [{ ...subject, role: 'opinion' }] }), /a subject/],
-  ['no such role', JSON.stringify({ a: [{ ...subject, role: 'judge' }] }), /role must be one of/],
-  ['a path', JSON.stringify({ a: [{ ...subject, model: '../x' }] }), /model must match/],
+  [
+    'no such role',
+    JSON.stringify({ a: [{ ...subject, role: 'judge' }] }),
+    /a\[0\]\.role must be one of/,
+  ],
+  [
+    'a path',
+    JSON.stringify({ a: [{ ...subject, model: '../x' }] }),
+    /a\[0\]\.model must be a string that matches/,
+  ],
   [
     'a field too many',
     JSON.stringify({ a: [{ ...subject, weight: 1 }] }),
     /weight is not a known field/,
   ],
-  ['too many models', JSON.stringify({ a: Array(5).fill(subject) }), /at most 4 models/],
+  [
+    'too many models',
+    JSON.stringify({ a: Array(5).fill(subject) }),
+    /a must be a list of 1 to 4 models/,
+  ],
 ] as const) {
   test(`plans that are wrong: ${what}`, () => {
     assert.throws(() => parsePlanOutlines(plans, 'plans.json'), said);

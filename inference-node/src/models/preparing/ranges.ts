@@ -7,12 +7,23 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { isMissing } from '../cache-files.ts';
+import {
+  fieldError,
+  fields,
+  list,
+  mapOf,
+  NUMBER,
+  parseChecked,
+  text,
+  tuple,
+  wholeNumber,
+} from '../checked-json.ts';
 import { MANIFEST_DIRECTORY, type ModelManifest } from '../manifest.ts';
-import { FieldReader } from '../manifest-fields.ts';
 import { diskError, ModelError } from '../model-error.ts';
 import type { Graph } from '../onnx/graph.ts';
 import type { Quantisation, Range, Scale } from '../onnx/passes/quantise.ts';
 import { planQuantisation } from '../onnx/quantisation-plan.ts';
+import { INPUT_SIDE_MAX } from '../prepared-model.ts';
 import { CHECK_BLOCKS } from './check-picture.ts';
 
 /** A photo that the ranges were measured on. */
@@ -51,11 +62,31 @@ export interface RangesFile {
   readonly ranges: Ranges;
 }
 
-const SHA256 = /^[0-9a-f]{64}$/;
-const SIDE_MAX = 8192;
+/** As the file has it. */
+interface WrittenRanges extends Omit<Ranges, 'quantile' | 'float32' | 'ranges'> {
+  readonly quantilePerMillion: number;
+  readonly float32?: readonly string[];
+  readonly ranges: Readonly<Record<string, Range>>;
+}
+
 const QUANTILE_PARTS = 1_000_000;
-const PERCENT_OF_MEDIAN_MAX = 10_000;
 const ALPHA_MAX = 255;
+const SHA256 = text(/^[0-9a-f]{64}$/);
+const SCHEMA = fields<WrittenRanges>(
+  {
+    model: text(),
+    version: text(),
+    weightsSha256: SHA256,
+    inputSize: wholeNumber(1, INPUT_SIDE_MAX),
+    quantilePerMillion: wholeNumber(0, QUANTILE_PARTS / 2),
+    percentOfMedianMax: wholeNumber(100, 10_000),
+    photos: list(fields<CalibrationPhoto>({ name: text(), sha256: SHA256 })),
+    float32: list(text()),
+    ranges: mapOf(tuple(2, NUMBER, 'two numbers')),
+    checkAnswer: tuple(CHECK_BLOCKS, wholeNumber(0, ALPHA_MAX), `${CHECK_BLOCKS} numbers`),
+  },
+  ['percentOfMedianMax', 'float32'],
+);
 
 export function rangesFileName(side: number): string {
   return `ranges-${side}.json`;
@@ -72,64 +103,35 @@ export async function loadRanges(
 ): Promise<RangesFile> {
   const name = rangesFileName(side);
   const path = join(directory, manifest.name, name);
-  let text: string;
+  let json: string;
   try {
-    text = await readFile(path, 'utf8');
+    json = await readFile(path, 'utf8');
   } catch (error) {
     if (!isMissing(error)) throw diskError(error, 'read', path);
     throw new ModelError('manifest', `${path} is missing, the manifest lists int8 at ${side}`);
   }
-  const ranges = parseRanges(text, path);
+  const ranges = parseRanges(json, path);
   requireFitting(ranges, manifest, side, path);
-  return { name, sha256: createHash('sha256').update(text).digest('hex'), ranges };
+  return { name, sha256: createHash('sha256').update(json).digest('hex'), ranges };
 }
 
 /** `file` is named in errors. */
-export function parseRanges(text: string, file: string): Ranges {
-  let json: unknown;
-  try {
-    json = JSON.parse(text);
-  } catch (error) {
-    throw new ModelError('manifest', `${file}: not JSON: ${(error as Error).message}`, error);
+export function parseRanges(json: string, file: string): Ranges {
+  const {
+    quantilePerMillion,
+    float32 = [],
+    ranges: written,
+    ...same
+  } = parseChecked<WrittenRanges>(json, file, SCHEMA);
+  const ranges = new Map(Object.entries(written));
+  for (const [name, [lower, upper]] of ranges) {
+    const wrong = (expected: string) =>
+      fieldError(file, `ranges[${JSON.stringify(name)}]`, expected);
+    // Padding is zero, and must be a byte.
+    if (lower > 0 || upper < 0) throw wrong('must begin at most at 0 and end at least there');
+    if (lower >= upper) throw wrong('must begin below its end');
   }
-  const fields = new FieldReader(json, file, '');
-  const ranges: Ranges = {
-    model: fields.text('model'),
-    version: fields.text('version'),
-    weightsSha256: fields.text('weightsSha256', SHA256),
-    inputSize: fields.integer('inputSize', 1, SIDE_MAX),
-    quantile: fields.integer('quantilePerMillion', 0, QUANTILE_PARTS / 2) / QUANTILE_PARTS,
-    ...(fields.has('percentOfMedianMax') && {
-      percentOfMedianMax: fields.integer('percentOfMedianMax', 100, PERCENT_OF_MEDIAN_MAX),
-    }),
-    photos: fields.list('photos', photo => {
-      const entry = { name: photo.text('name'), sha256: photo.text('sha256', SHA256) };
-      photo.end();
-      return entry;
-    }),
-    float32: fields.has('float32') ? fields.texts('float32') : [],
-    ranges: new Map(
-      fields.entries('ranges').map(([name, value]) => [name, requireRange(fields, name, value)]),
-    ),
-    checkAnswer: fields.integers('checkAnswer', 0, ALPHA_MAX),
-  };
-  if (ranges.checkAnswer.length !== CHECK_BLOCKS) {
-    fields.fail('checkAnswer', `must be ${CHECK_BLOCKS} numbers`);
-  }
-  fields.end();
-  return ranges;
-}
-
-/** Zero is within every range: padding is zero, and must be a byte. */
-function requireRange(fields: FieldReader, name: string, value: unknown): Range {
-  const wrong = (expected: string) => fields.fail(`ranges[${JSON.stringify(name)}]`, expected);
-  if (!Array.isArray(value) || value.length !== 2) return wrong('must be two numbers');
-  const [lower, upper] = value as [unknown, unknown];
-  if (!Number.isFinite(lower) || !Number.isFinite(upper)) return wrong('must be two numbers');
-  const range: Range = [lower as number, upper as number];
-  if (range[0] > 0 || range[1] < 0) return wrong('must begin at most at 0 and end at least there');
-  if (range[0] >= range[1]) return wrong('must begin below its end');
-  return range;
+  return { ...same, quantile: quantilePerMillion / QUANTILE_PARTS, float32, ranges };
 }
 
 function requireFitting(ranges: Ranges, manifest: ModelManifest, side: number, file: string): void {

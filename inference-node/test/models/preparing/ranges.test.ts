@@ -98,9 +98,9 @@ test('a range that is none is refused by the value it is of', async () => {
     ['[0, 0]', /must begin below its end/],
     ['[0.5, 2]', /must begin at most at 0/],
     ['[-2, -1]', /end at least there/],
-    ['[0, null]', /must be two numbers/],
-    ['[0, 1e999]', /must be two numbers/],
-    ['["0", "1"]', /must be two numbers/],
+    ['[0, null]', /\[1\] must be a number/],
+    ['[0, 1e999]', /\[1\] must be a number/],
+    ['["0", "1"]', /\[0\] must be a number/],
     ['[0]', /must be two numbers/],
     ['3', /must be two numbers/],
   ] as const) {
