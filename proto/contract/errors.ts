@@ -67,6 +67,7 @@ export const ERROR_CATALOGUE = {
     'never',
     'The output format is not supported',
   ),
+  INVALID_PARAMETER: publicError(400, INVALID_ARGUMENT, 'never', 'A parameter is not valid'),
   INVALID_CALLBACK: publicError(400, INVALID_ARGUMENT, 'never', 'The callback is not valid'),
   IMAGE_RESOLUTION_TOO_LARGE: publicError(
     400,

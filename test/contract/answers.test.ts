@@ -139,6 +139,7 @@ for (const url of [SYNC, ASYNC]) {
     await post(url, {}, 400, 'INVALID_IMAGE_SOURCE');
     await post(url, { image_base64: 'AAAA' }, 400, 'UNSUPPORTED_IMAGE_FORMAT');
     await post(url, imageBody({ output_format: 'gif' }), 400, 'UNSUPPORTED_OUTPUT_FORMAT');
+    await post(url, imageBody({ background: 'no colour' }), 400, 'INVALID_PARAMETER');
     await post(url, imageBody({ callback_url: 'https://a.example' }), 400, 'INVALID_CALLBACK');
     const wide = { image_base64: pngHeader(10_001, 1).toString('base64') };
     await post(url, wide, 400, 'IMAGE_RESOLUTION_TOO_LARGE');

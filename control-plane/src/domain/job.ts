@@ -15,6 +15,7 @@
  */
 
 import type { ErrorCode } from '#contract/errors.ts';
+import type { Finishing, Subject } from '#contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 
 export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
@@ -34,6 +35,26 @@ export interface JobInput {
   readonly height: number | null;
 }
 
+/** The picture behind the subject, where `Finishing.background` is one. */
+export interface JobBackground {
+  /** null for an upload, and once the job is final. */
+  readonly url: string | null;
+  /** null until it is stored, and again once the job is final. */
+  readonly input: JobInput | null;
+}
+
+/** rgba: the cut-out; alpha: its matte alone, in grey. */
+export type Channels = 'rgba' | 'alpha';
+
+/** What a node saw in a picture. */
+export interface Sight {
+  /** Pixels of the oriented input. */
+  readonly inputWidth: number;
+  readonly inputHeight: number;
+  /** null: no subject. */
+  readonly subject: Subject | null;
+}
+
 export interface JobResult {
   readonly blob: string;
   /** The unguessable part of the link. */
@@ -44,6 +65,8 @@ export interface JobResult {
   readonly height: number;
   /** Hexadecimal; the link's ETag. */
   readonly sha256: string;
+  /** null: the node did not say, as those do that know no finishing. */
+  readonly sight: Sight | null;
 }
 
 export interface JobFailure {
@@ -93,6 +116,14 @@ export interface Job {
   /** null until it is stored, and again once the job is final. */
   readonly input: JobInput | null;
   readonly outputFormat: OutputFormat;
+  readonly channels: Channels;
+  /**
+   * null: a cut-out as every node makes it. Empty where the format or `channels` alone needs a node
+   * that finishes.
+   */
+  readonly finishing: Finishing | null;
+  /** null where `finishing` has no background picture, and once the job is final. */
+  readonly background: JobBackground | null;
   readonly createdAtMs: number;
   readonly startedAtMs: number | null;
   readonly finishedAtMs: number | null;

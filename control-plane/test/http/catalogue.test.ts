@@ -150,6 +150,8 @@ test('the image and the fields', async () => {
   await refused('INVALID_IMAGE_SOURCE', { image_base64: '*' }, {}, base64);
   await refused('UNSUPPORTED_IMAGE_FORMAT', { image_base64: 'R0lGODlhAQABAA==' });
   await refused('IMAGE_RESOLUTION_TOO_LARGE', { image_base64: png(10_001, 1) });
+  const colour = imageBody({ background: 'no colour' });
+  await refused('INVALID_PARAMETER', colour, {}, { field: 'background' });
   await refused(
     'UNSUPPORTED_OUTPUT_FORMAT',
     imageBody({ output_format: 'gif' }),

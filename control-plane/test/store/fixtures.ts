@@ -99,6 +99,7 @@ export function resultOf(claim: Claim): JobResult {
     width: 2000,
     height: 1500,
     sha256: sha256(claim.jobId),
+    sight: null,
   };
 }
 

@@ -175,6 +175,7 @@ export class TestApp {
       width: 2,
       height: 1,
       sha256: 'ab'.repeat(32),
+      sight: null,
     };
     assert.ok(await this.stores.jobs.succeed(held, result, this.#parts.resultTtlMs, timings));
     this.events.jobFinal(jobId);

@@ -156,7 +156,7 @@ export class ClaimedJob {
     }
     const { format, bytes, width, height, sha256, plan } = result;
     const token = randomBytes(RESULT_TOKEN_BYTES).toString('base64url');
-    const stored = { blob, token, format, bytes, width, height, sha256 };
+    const stored = { blob, token, format, bytes, width, height, sha256, sight: null };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // Where this throws the row may or may not name the blob, so it stays, for the sweeper.

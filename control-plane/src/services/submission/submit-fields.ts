@@ -3,12 +3,29 @@
  * the database.
  */
 import { ContractError } from '#contract/errors.ts';
+import type { Finishing } from '#contract/finishing.ts';
 import { OUTPUT_FORMATS, type OutputFormat, parseOutputFormat } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
+import type { Channels } from '../../domain/job.ts';
 import { requireCallbackUrl } from '../../sources/callback-url.ts';
 import type { CallbackPolicy } from '../../sources/guard/callback-url-text.ts';
 import type { OutgoingPolicy } from '../../sources/guard/outgoing-url.ts';
 import { requireImageUrl } from '../../sources/image-url.ts';
+
+/** What is made of the cut-out (proto/contract/finishing.ts); each a text in every form of a body. */
+export const FINISHING_FIELDS = [
+  'background',
+  'background_url',
+  'channels',
+  'crop',
+  'crop_margin',
+  'scale',
+  'position',
+  'size_max_megapixels',
+  'output_width',
+  'output_height',
+] as const;
+export type FinishingField = (typeof FINISHING_FIELDS)[number];
 
 export const MATTING_FIELDS = [
   'image_url',
@@ -16,6 +33,7 @@ export const MATTING_FIELDS = [
   'output_format',
   'callback_url',
   'callback_secret',
+  ...FINISHING_FIELDS,
 ] as const;
 export type MattingField = (typeof MATTING_FIELDS)[number];
 export type TextField = Exclude<MattingField, 'image_base64'>;
@@ -29,12 +47,19 @@ export interface MattingFields {
   readonly texts: ReadonlyMap<TextField, TextValue>;
   /** Whether image_base64 was a string, an empty one too. Its bytes go into the upload. */
   readonly imageGiven: boolean;
+  /** Whether there was a part `background_file`, whose bytes are in an upload of their own. */
+  readonly backgroundGiven?: boolean;
 }
 
 export interface MattingRequest {
   /** Undefined: the image came as Base64. */
   readonly imageUrl: string | undefined;
   readonly outputFormat: OutputFormat;
+  readonly channels: Channels;
+  /** Undefined: nothing was asked for. */
+  readonly finishing: Finishing | undefined;
+  /** Undefined: none, or it came as a file. */
+  readonly backgroundUrl: string | undefined;
   /** Undefined: no notification. */
   readonly callback: CallbackRequest | undefined;
 }
@@ -59,10 +84,14 @@ export function requireMattingRequest(fields: MattingFields, policy: FieldPolicy
   const url = texts.get('image_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const outputFormat = requireOutputFormat(texts.get('output_format'));
+  requireNoFinishing(fields);
   const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
     outputFormat,
+    channels: 'rgba',
+    finishing: undefined,
+    backgroundUrl: undefined,
     callback,
   };
 }
@@ -85,6 +114,18 @@ function requireOutputFormat(given: TextValue | undefined): OutputFormat {
   const detail = `output_format must be one of ${OUTPUT_FORMATS.join(', ')}`;
   const fieldErrors = [{ field: 'output_format', detail }];
   throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
+}
+
+function requireNoFinishing({ texts, backgroundGiven }: MattingFields): void {
+  const field = FINISHING_FIELDS.find(name => texts.has(name));
+  if (field !== undefined) throw invalidParameter(field, 'is not supported by this version');
+  if (backgroundGiven)
+    throw invalidParameter('background_file', 'is not supported by this version');
+}
+
+function invalidParameter(field: string, wrong: string): ContractError {
+  const fieldErrors = [{ field, detail: wrong }];
+  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}`, { fieldErrors });
 }
 
 function requireUrl(url: TextValue, policy: OutgoingPolicy): string {

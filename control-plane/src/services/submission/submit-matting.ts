@@ -49,6 +49,8 @@ export interface Submission {
   readonly fields: MattingFields;
   /** Committed for a new job; in every other case its owner aborts it. */
   readonly upload: ImageUpload;
+  /** The same of `background_file`; absent where the form of the body can hold none. */
+  readonly backgroundUpload?: ImageUpload;
 }
 
 export interface Submitted {

@@ -37,6 +37,9 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     sourceHost: sourceHostFromRow(row),
     input: inputFromRow(row),
     outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
+    channels: 'rgba',
+    finishing: null,
+    background: null,
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
     finishedAtMs: row.finished_at,
@@ -104,6 +107,7 @@ function resultFromRow(row: JobRow): JobResult | null {
     width: requirePresent(row.result_width),
     height: requirePresent(row.result_height),
     sha256: requirePresent(row.result_sha256),
+    sight: null,
   };
 }
 

@@ -3,10 +3,13 @@
  * of this folder implement it, each the part whose statements it has; stores.ts joins the parts.
  * While the database is away every method rejects with SERVICE_UNAVAILABLE.
  */
+import type { Finishing } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { JobLane, LaneRead } from '../../domain/dispatch/job-turns.ts';
 import type {
+  Channels,
   Job,
+  JobBackground,
   JobFailure,
   JobInput,
   JobResult,
@@ -35,6 +38,12 @@ export interface NewJob {
   /** Exactly one of the two: a stored input makes the job ready, a URL accepted. */
   readonly input: JobInput | null;
   readonly sourceUrl: string | null;
+  /** rgba where absent. */
+  readonly channels?: Channels;
+  /** As in domain/job.ts; absent: every node can do it. */
+  readonly finishing?: Finishing;
+  /** Either its URL or what is stored; given exactly where `finishing` has a background picture. */
+  readonly background?: JobBackground;
   /** Absent: no notification is sent. */
   readonly callback?: NewJobCallback;
 }

@@ -229,6 +229,9 @@ test('the URL is kept as it was sent', () => {
   assert.deepEqual(request, {
     imageUrl: URL_TEXT,
     outputFormat: 'png',
+    channels: 'rgba',
+    finishing: undefined,
+    backgroundUrl: undefined,
     callback: undefined,
   });
 });

@@ -222,6 +222,7 @@ class Work {
       width: 2000,
       height: 1500,
       sha256: hash(claim.jobId),
+      sight: null,
     };
     await this.#stores.jobs.succeed(claim, result, resultTtlMs, { infer: 3 });
     return { jobId: claim.jobId, holder: HOLDER, fence: 1 };
