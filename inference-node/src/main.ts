@@ -12,7 +12,7 @@ import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { letHeapGrow } from '#program/heap-growth.ts';
 import { createLog } from '#program/log.ts';
 import { SignalGate } from '#program/signal-gate.ts';
-import { InferenceNode } from './compose.ts';
+import { createInferenceNode } from './compose.ts';
 import { type Config, loadConfig } from './config.ts';
 
 function requireConfig(): Config {
@@ -32,7 +32,7 @@ const log = createLog({
   batchBytes: 0,
   base: { program: 'inference-node', nodeId: config.nodeId },
 });
-const node = new InferenceNode(config, log);
+const node = createInferenceNode(config, log);
 const hurry = new AbortController();
 const gate = new SignalGate();
 let exitCode = 0;
@@ -42,7 +42,7 @@ function end(): void {
   ending ??= node.drain(hurry.signal).then(() => process.exit(exitCode));
 }
 
-/** One line on stderr for whoever started it, the whole story in the log. */
+/** One line on stderr for the person or supervisor that started it, the whole error in the log. */
 function fail(error: unknown): void {
   log.fatal({ err: error }, 'the node ends');
   if (exitCode === 0) {

@@ -3,8 +3,10 @@
  * drift from what it stands for.
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
+import type { GrpcGuard } from '#program/ports/grpc-guard.ts';
 import type { Admission } from './admission.ts';
-import type { ExecutionProvider } from './models/prepared-model.ts';
+import type { ProviderChoice } from './engine/choice/execution-provider.ts';
+import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { RUN_LABELS, runLabels } from './run-labels.ts';
@@ -16,13 +18,40 @@ export interface MetricSources {
   readonly pictures: WorkerPicturePool;
   readonly plan: RunnablePlan;
   readonly version: string;
-  readonly providerRequested: string;
-  readonly providerSelected: ExecutionProvider;
-  /** True where `auto` did not get its first choice. */
-  readonly providerFellBack: boolean;
+  readonly provider: ProviderChoice;
 }
 
-/** Called once. */
+export function registerStateGauge(status: NodeStatus, registry: Registry): void {
+  new Gauge({
+    name: 'matting_node_state',
+    help: '1 for the state the node is in.',
+    labelNames: ['state'],
+    registers: [registry],
+    collect() {
+      const now = status.state;
+      for (const state of NODE_STATES) this.set({ state }, state === now ? 1 : 0);
+    },
+  });
+}
+
+/** Called once, when the gRPC port listens. */
+export function registerConnectionsGauge(
+  connections: GrpcGuard['connections'],
+  registry: Registry,
+): void {
+  new Gauge({
+    name: 'matting_node_grpc_connections',
+    help: 'Open connections to the gRPC port, by whether they have shown who they are.',
+    labelNames: ['kind'],
+    registers: [registry],
+    collect() {
+      this.set({ kind: 'known' }, connections.known);
+      this.set({ kind: 'stranger' }, connections.strangers);
+    },
+  });
+}
+
+/** Called once, when the models are loaded. */
 export function registerGauges(sources: MetricSources, registry: Registry): void {
   registerLoadGauges(sources, registry);
   registerEngineGauges(sources.plan.runs, registry);
@@ -162,7 +191,7 @@ function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): voi
 }
 
 function registerInfoGauges(sources: MetricSources, registry: Registry): void {
-  const { plan, version, providerRequested, providerSelected, providerFellBack } = sources;
+  const { plan, version, provider } = sources;
   const info = new Gauge({
     name: 'matting_node_info',
     help: 'What this node runs; always 1.',
@@ -177,9 +206,9 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
     registers: [registry],
   });
   for (const run of plan.runs) {
-    const { sha256, precision, provider } = run.model;
+    const { sha256, precision, provider: modelProvider } = run.model;
     const labels = { version, plan: plan.name, ...runLabels(run), model_sha256: sha256 };
-    info.set({ ...labels, precision, execution_provider: provider }, 1);
+    info.set({ ...labels, precision, execution_provider: modelProvider }, 1);
   }
   const fallback = new Gauge({
     name: 'matting_node_execution_provider_fallback',
@@ -187,8 +216,8 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
     labelNames: ['requested', 'selected'],
     registers: [registry],
   });
-  const providers = { requested: providerRequested, selected: providerSelected };
-  fallback.set(providers, Number(providerFellBack));
+  const { requested, selected, fallbacks } = provider;
+  fallback.set({ requested, selected }, Number(fallbacks.length > 0));
   const precisionFallback = new Gauge({
     name: 'matting_node_precision_fallback',
     help: '1 where a model could run in int8, and this node runs it in another precision.',

@@ -1,145 +1,109 @@
 /**
- * The node's Prometheus metrics: names begin with `matting_node_`, units are base units, no label
- * takes a caller's text. Here is what is counted as it happens; metric-gauges.ts has what is read
- * at a scrape.
+ * Metrics that are counted as things happen; metric-gauges.ts has those that are read at a scrape.
+ * Names begin with `matting_node_`, units are base units, no label takes a caller's text.
  */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { type StageTimings, timesByStage } from '#contract/stages.ts';
-import type { GrpcGuard, GuardCause } from '#program/ports/grpc-guard.ts';
-import { type MetricSources, registerGauges } from './metric-gauges.ts';
-import { NODE_STATES, type NodeStatus } from './node-state.ts';
+import type { GuardCause } from '#program/ports/grpc-guard.ts';
 import { RUN_LABELS, type RunLabels } from './run-labels.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
-/** How fine the event loop's lag is seen; the default of 10 ms costs 0.5 % of a core for nothing. */
+/** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
 const EVENT_LOOP_PRECISION_MS = 100;
 
-export interface NodeMetrics {
-  readonly registry: Registry;
-  imageSucceeded(image: {
-    readonly outputFormat: OutputFormat;
-    readonly durationMs: number;
-    readonly timings: StageTimings;
-  }): void;
+interface SucceededImage {
+  readonly outputFormat: OutputFormat;
+  readonly durationMs: number;
+  readonly timings: StageTimings;
+}
+
+export class NodeMetrics {
+  readonly registry = new Registry();
+  readonly #images = this.#counter(
+    'matting_node_images_total',
+    'Admitted images by how they ended; code is empty for a success.',
+    ['outcome', 'code', 'output_format'],
+  );
+  readonly #refused = this.#counter(
+    'matting_node_admission_refused_total',
+    'Calls that ended before they were admitted, by error code.',
+    ['code'],
+  );
+  readonly #degraded = this.#counter(
+    'matting_node_images_degraded_total',
+    'Images served without a model of their plan, because no engine of it was up.',
+    RUN_LABELS,
+  );
+  readonly #durationS = this.#histogram(
+    'matting_node_image_duration_seconds',
+    'From the call to its result taken, of images that succeeded.',
+    ['output_format'],
+  );
+  readonly #stageS = this.#histogram(
+    'matting_node_stage_duration_seconds',
+    'Stages of images that succeeded.',
+    ['stage'],
+  );
+  readonly #received = this.#counter(
+    'matting_node_received_bytes_total',
+    'Bytes of files received.',
+    [],
+  );
+  readonly #sent = this.#counter('matting_node_sent_bytes_total', 'Bytes of results sent.', []);
+  readonly #grpcEnded = this.#counter(
+    'matting_node_grpc_ended_total',
+    'Connections and calls that the gRPC port ended at a bound, by what they did.',
+    ['cause'],
+  );
+
+  constructor() {
+    collectDefaultMetrics({
+      register: this.registry,
+      eventLoopMonitoringPrecision: EVENT_LOOP_PRECISION_MS,
+    });
+  }
+
+  imageSucceeded({ outputFormat, durationMs, timings }: SucceededImage): void {
+    this.#images.inc({ outcome: 'succeeded', code: '', output_format: outputFormat });
+    this.#durationS.observe({ output_format: outputFormat }, durationMs / 1000);
+    for (const [stage, ms] of timesByStage(timings)) this.#stageS.observe({ stage }, ms / 1000);
+  }
+
   /** After its admission. */
-  imageFailed(image: { readonly code: ErrorCode; readonly outputFormat: OutputFormat }): void;
+  imageFailed(code: ErrorCode, outputFormat: OutputFormat): void {
+    const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';
+    this.#images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
+  }
+
   /** A model of its plan did not take part. */
-  imageDegraded(missing: RunLabels): void;
+  imageDegraded(missing: RunLabels): void {
+    this.#degraded.inc({ ...missing });
+  }
+
   /** Before its admission. */
-  imageRefused(code: ErrorCode): void;
-  bytesMoved(received: number, sent: number): void;
-  /** The gRPC port ended a connection or a call at a bound of what strangers may. */
-  grpcEnded(cause: GuardCause): void;
-  /** Called once, when the gRPC port listens. */
-  attachConnections(connections: GrpcGuard['connections']): void;
-  /** Called once, when the models are loaded. */
-  attach(sources: MetricSources): void;
-}
+  imageRefused(code: ErrorCode): void {
+    this.#refused.inc({ code });
+  }
 
-export function createNodeMetrics(status: NodeStatus): NodeMetrics {
-  const registry = new Registry();
-  const registers = [registry];
-  collectDefaultMetrics({
-    register: registry,
-    eventLoopMonitoringPrecision: EVENT_LOOP_PRECISION_MS,
-  });
-  const images = new Counter({
-    name: 'matting_node_images_total',
-    help: 'Admitted images by how they ended; code is empty for a success.',
-    labelNames: ['outcome', 'code', 'output_format'],
-    registers,
-  });
-  const refused = new Counter({
-    name: 'matting_node_admission_refused_total',
-    help: 'Calls that ended before they were admitted, by error code.',
-    labelNames: ['code'],
-    registers,
-  });
-  const degraded = new Counter({
-    name: 'matting_node_images_degraded_total',
-    help: 'Images served without a model of their plan, because no engine of it was up.',
-    labelNames: RUN_LABELS,
-    registers,
-  });
-  const duration = new Histogram({
-    name: 'matting_node_image_duration_seconds',
-    help: 'From the call to its result taken, of images that succeeded.',
-    labelNames: ['output_format'],
-    buckets: DURATION_BUCKETS_S,
-    registers,
-  });
-  const stages = new Histogram({
-    name: 'matting_node_stage_duration_seconds',
-    help: 'Stages of images that succeeded.',
-    labelNames: ['stage'],
-    buckets: DURATION_BUCKETS_S,
-    registers,
-  });
-  const received = new Counter({
-    name: 'matting_node_received_bytes_total',
-    help: 'Bytes of files received.',
-    registers,
-  });
-  const sent = new Counter({
-    name: 'matting_node_sent_bytes_total',
-    help: 'Bytes of results sent.',
-    registers,
-  });
-  const ended = new Counter({
-    name: 'matting_node_grpc_ended_total',
-    help: 'Connections and calls that the gRPC port ended at a bound, by what they did.',
-    labelNames: ['cause'],
-    registers,
-  });
-  registerStateGauge(status, registry);
-  return {
-    registry,
-    imageSucceeded: ({ outputFormat, durationMs, timings }) => {
-      images.inc({ outcome: 'succeeded', code: '', output_format: outputFormat });
-      duration.observe({ output_format: outputFormat }, durationMs / 1000);
-      for (const [stage, ms] of timesByStage(timings)) stages.observe({ stage }, ms / 1000);
-    },
-    imageFailed: ({ code, outputFormat }) => {
-      const gone = code === 'CALL_CANCELLED' || code === 'CALL_DEADLINE_EXCEEDED';
-      images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
-    },
-    imageDegraded: missing => degraded.inc({ ...missing }),
-    imageRefused: code => refused.inc({ code }),
-    bytesMoved: (receivedBytes, sentBytes) => {
-      received.inc(receivedBytes);
-      sent.inc(sentBytes);
-    },
-    grpcEnded: cause => ended.inc({ cause }),
-    attachConnections: connections => registerConnectionsGauge(connections, registry),
-    attach: sources => registerGauges(sources, registry),
-  };
-}
+  bytesMoved(receivedBytes: number, sentBytes: number): void {
+    this.#received.inc(receivedBytes);
+    this.#sent.inc(sentBytes);
+  }
 
-function registerStateGauge(status: NodeStatus, registry: Registry): void {
-  new Gauge({
-    name: 'matting_node_state',
-    help: '1 for the state the node is in.',
-    labelNames: ['state'],
-    registers: [registry],
-    collect() {
-      const now = status.state;
-      for (const state of NODE_STATES) this.set({ state }, state === now ? 1 : 0);
-    },
-  });
-}
+  /** The gRPC port ended a connection or a call at a bound of what clients may do. */
+  grpcEnded(cause: GuardCause): void {
+    this.#grpcEnded.inc({ cause });
+  }
 
-function registerConnectionsGauge(connections: GrpcGuard['connections'], registry: Registry): void {
-  new Gauge({
-    name: 'matting_node_grpc_connections',
-    help: 'Open connections to the gRPC port, by whether they have shown who they are.',
-    labelNames: ['kind'],
-    registers: [registry],
-    collect() {
-      this.set({ kind: 'known' }, connections.known);
-      this.set({ kind: 'stranger' }, connections.strangers);
-    },
-  });
+  #counter<L extends string>(name: string, help: string, labelNames: readonly L[]): Counter<L> {
+    return new Counter({ name, help, labelNames, registers: [this.registry] });
+  }
+
+  #histogram<L extends string>(name: string, help: string, labelNames: readonly L[]): Histogram<L> {
+    const registers = [this.registry];
+    return new Histogram({ name, help, labelNames, buckets: DURATION_BUCKETS_S, registers });
+  }
 }

@@ -3,7 +3,7 @@ import { registerHooks } from 'node:module';
 
 registerHooks({
   resolve(specifier, context, nextResolve) {
-    const fromNode = context.parentURL?.endsWith('/inference-node/src/compose.ts');
+    const fromNode = context.parentURL?.endsWith('/inference-node/src/open-pools.ts');
     if (fromNode && specifier.endsWith('models/plan.ts')) {
       return { url: new URL('./tiny-plan.ts', import.meta.url).href, shortCircuit: true };
     }

@@ -6,12 +6,10 @@
 /** Most lines of the functions that are over the limit, by file and name. */
 export const LONG_FUNCTIONS: Readonly<Record<string, number>> = {
   'inference-node/kernels/foreground.ts relax': 71,
-  'inference-node/src/metrics.ts createNodeMetrics': 80,
 };
 
 /** Most lines of the files that are over the limit. */
 export const LONG_FILES: Readonly<Record<string, number>> = {
-  'inference-node/src/compose.ts': 450,
   'inference-node/test/grpc/matte-handler.test.ts': 600,
   'inference-node/test/grpc/server.test.ts': 450,
 };

@@ -39,14 +39,14 @@ export const STATE_TO_PROTO = {
 
 export type Capacity = Omit<WatchCapacityResponse, 'sequence'>;
 
-/** What the node can take now. `work` is undefined while it starts: then nothing. */
+/** What the node can take now: nothing where `started` is undefined, since it still starts. */
 export function readCapacity(
   status: NodeStatus,
-  work: NodeWork | undefined,
-  pictures: PicturePool | undefined,
+  started: { readonly work: NodeWork; readonly pictures: PicturePool } | undefined,
 ): Capacity {
   const state = STATE_TO_PROTO[status.state];
-  if (work === undefined || pictures === undefined) return { ...NOTHING, state };
+  if (started === undefined) return { ...NOTHING, state };
+  const { work, pictures } = started;
   const { images, imagesMax, megapixelsFree } = work.admission.snapshot();
   const engines = subjects(work.plan).map(run => run.engines.snapshot());
   const { decodeMsPerMegapixel, encodeMsPerMegapixel, decodeRates, encodeRates } =

@@ -45,7 +45,7 @@ export interface MatteHandlerOptions {
   readonly log: Logger;
   readonly callers: Pick<Callers, 'requireCaller' | 'enter'>;
   /** EXCHANGE_BOUNDS where absent. */
-  readonly bounds?: ExchangeBounds;
+  readonly bounds?: ExchangeBounds | undefined;
 }
 
 /** A timer cannot wait longer; such a deadline is none. */
@@ -232,7 +232,7 @@ class MatteCallRun {
     const { metrics, log } = this.#options;
     const { code } = error;
     if (this.#permit === undefined) metrics.imageRefused(code);
-    else metrics.imageFailed({ code, outputFormat: this.#order?.outputFormat ?? 'png' });
+    else metrics.imageFailed(code, this.#order?.outputFormat ?? 'png');
     const fields = { ...this.#fields(), code, detail: error.message };
     if (NODE_FAULTS.includes(code))
       log.error({ ...fields, err: error.cause ?? error }, 'image failed');

@@ -15,16 +15,12 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
+import { composeService, startServing } from '../../src/compose-service.ts';
+import type { ProviderChoice } from '../../src/engine/choice/execution-provider.ts';
 import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';
-import { CapacityWatchers, readCapacity } from '../../src/grpc/capacity.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-exchange.ts';
-import { MatteHandler, type NodeWork } from '../../src/grpc/matte-handler.ts';
-import { createNodeInfo } from '../../src/grpc/node-info.ts';
-
 import { openNodeServer } from '../../src/grpc/server.ts';
-import { createNodeMetrics } from '../../src/metrics.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
-import { NodeStatus } from '../../src/node-state.ts';
 import type { WorkerPicturePool } from '../../src/picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
 import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from './fake-pools.ts';
@@ -54,6 +50,12 @@ export type TestNode = Awaited<ReturnType<typeof openTestNode>>;
 
 const SILENT = pino({ level: 'silent' });
 
+const PROVIDER: ProviderChoice = {
+  requested: 'auto',
+  selected: 'cpu',
+  fallbacks: [{ provider: 'cuda', reason: 'no device' }],
+};
+
 /** Over fake pools, whose every step the test holds. */
 export async function openTestNode(options: TestNodeOptions = {}) {
   const gates = new StageGates();
@@ -73,44 +75,28 @@ export async function openShell(
   pictures: WorkerPicturePool,
   options: TestNodeOptions = {},
 ) {
-  const status = new NodeStatus();
-  const metrics = createNodeMetrics(status);
-  const pipeline = new Pipeline(pictures);
+  const callers = new Callers({ token: options.token, ...options.callers });
+  const service = composeService({
+    identity: { nodeId: 'node-1', bootId: 'boot-1', version: '0.0.0' },
+    callers,
+    log: options.log ?? SILENT,
+    bounds: { ...EXCHANGE_BOUNDS, ...options.bounds },
+  });
+  const { status, metrics, matte, watchers, started } = service;
   const admission = new Admission({
     imagesMax: 4,
     megapixelsMax: 200,
     megapixelsAloneMax: 100,
     ...options.limits,
   });
+  const pipeline = new Pipeline(pictures);
   const runs = options.opinion === undefined ? [run] : [run, options.opinion];
   const plan = { name: run.model.model, runs };
-  const abilities = {
-    plan,
-    plans: [plan],
-    defaults: { refinement: true, foregroundEstimation: true },
-    pictures: pictures.capabilities,
-  };
-  const made: NodeWork = { ...abilities, admission, pipeline };
-  const work = options.starting ? undefined : made;
-  const identity = { nodeId: 'node-1', bootId: 'boot-1', version: '0.0.0' };
-  const providers = { providerRequested: 'auto', providerSelected: 'cpu' } as const;
-  const info = work && createNodeInfo({ identity, work, pictures, ...providers, device: 'a test' });
-  const bounds = { ...EXCHANGE_BOUNDS, ...options.bounds };
-  const callers = new Callers({ token: options.token, ...options.callers });
-  const handler = {
-    status,
-    work: () => work,
-    metrics,
-    callers,
-    log: options.log ?? SILENT,
-    bounds,
-  };
-  const matte = new MatteHandler(handler);
-  const watchers = new CapacityWatchers(() => readCapacity(status, work, pictures), callers);
-  status.onChange(() => watchers.changed());
-  admission.onChange(() => watchers.changed());
-  run.engines.onChange(() => watchers.changed());
-  if (work) status.attach([run.engines], pictures);
+  if (!options.starting) {
+    const defaults = { refinement: true, foregroundEstimation: true };
+    const plans = { plan, plans: [plan], defaults };
+    startServing(service, { ...plans, pictures, admission, pipeline, provider: PROVIDER });
+  }
   const ended: GuardCause[] = [];
   const server = await openNodeServer({
     host: '127.0.0.1',
@@ -121,7 +107,7 @@ export async function openShell(
     status,
     matte,
     watchers,
-    info: () => info,
+    info: () => started.value?.info,
     guardBounds: options.guardBounds,
     matteSilenceMaxMs: options.matteSilenceMaxMs,
     onEnded: cause => ended.push(cause),

@@ -10,7 +10,7 @@ const ROOMS = [
 
 registerHooks({
   resolve(specifier, context, nextResolve) {
-    const fromProgram = context.parentURL?.endsWith('/src/compose.ts');
+    const fromProgram = context.parentURL?.endsWith('/src/open-pools.ts');
     if (fromProgram && ROOMS.some(room => specifier.endsWith(room))) {
       return { url: new URL('./fake-rooms.ts', import.meta.url).href, shortCircuit: true };
     }

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ListenError } from '#program/listen-error.ts';
 import { PIPELINED_MAX } from '#program/ports/pipelining.ts';
 import { type HttpEndpoints, openHttpEndpoints } from '../../src/http-endpoints.ts';
-import { createNodeMetrics } from '../../src/metrics.ts';
+import { NodeMetrics } from '../../src/metrics.ts';
 import { NodeStatus } from '../../src/node-state.ts';
 import { FakeEnginePool, FakePicturePool, StageGates } from '../grpc/fake-pools.ts';
 import { MatteCaller, openTestNode } from '../grpc/test-node.ts';
@@ -16,7 +16,7 @@ let info: object | undefined;
 
 beforeEach(async () => {
   status = new NodeStatus();
-  const { registry } = createNodeMetrics(status);
+  const { registry } = new NodeMetrics();
   info = undefined;
   endpoints = await openHttpEndpoints({
     host: '127.0.0.1',
@@ -88,7 +88,7 @@ describe('the HTTP side', () => {
   });
 
   it('says which port is in use and what to set', async () => {
-    const { registry } = createNodeMetrics(status);
+    const { registry } = new NodeMetrics();
     const taken = { host: '127.0.0.1', port: endpoints.port, status, registry, info: () => info };
     await assert.rejects(openHttpEndpoints(taken), (error: unknown) => {
       assert.ok(error instanceof ListenError);
@@ -100,16 +100,6 @@ describe('the HTTP side', () => {
 
 it('metrics keep to the naming rules, and tell what happened', async () => {
   const node = await openTestNode({ model: { precisionFallback: 'no VNNI' } });
-  node.metrics.attach({
-    admission: node.admission,
-    pipeline: node.pipeline,
-    pictures: node.pictures,
-    plan: node.plan,
-    version: '0.0.0',
-    providerRequested: 'auto',
-    providerSelected: 'cpu',
-    providerFellBack: true,
-  });
   const caller = await new MatteCaller(node).sendFile('12345');
   await caller.ended;
   await node.matte.untilIdle();

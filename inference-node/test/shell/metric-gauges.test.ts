@@ -46,9 +46,7 @@ async function readAll() {
       pictures,
       plan: { name: 'a plan', runs: [0, 1, 2].map(createRun) },
       version: '1',
-      providerRequested: 'cpu',
-      providerSelected: 'cpu',
-      providerFellBack: false,
+      provider: { requested: 'cpu', selected: 'cpu', fallbacks: [] },
     },
     registry,
   );

@@ -8,7 +8,7 @@ import { registerHooks } from 'node:module';
 
 registerHooks({
   resolve(specifier, context, nextResolve) {
-    const fromNode = context.parentURL?.endsWith('/src/compose.ts');
+    const fromNode = context.parentURL?.endsWith('/src/open-pools.ts');
     if (fromNode && specifier.endsWith('engine/pool/open-engine-pool.ts')) {
       return { url: new URL('./impatient-pool.ts', import.meta.url).href, shortCircuit: true };
     }

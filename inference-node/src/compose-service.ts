@@ -1,0 +1,103 @@
+/**
+ * Makes what answers callers. It is complete before the models are loaded, since the ports listen
+ * while the node starts; `startServing` gives it its work. Opens nothing.
+ */
+import assert from 'node:assert/strict';
+import { cpus } from 'node:os';
+import type { Logger } from 'pino';
+import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
+import type { ProviderChoice } from './engine/choice/execution-provider.ts';
+import type { Callers } from './grpc/callers.ts';
+import { CapacityWatchers, readCapacity } from './grpc/capacity.ts';
+import type { ExchangeBounds } from './grpc/matte-exchange.ts';
+import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
+import type { PictureDefaults } from './grpc/matte-header.ts';
+import { createNodeInfo, type NodeIdentity } from './grpc/node-info.ts';
+import { registerGauges, registerStateGauge } from './metric-gauges.ts';
+import { NodeMetrics } from './metrics.ts';
+import { NodeStatus } from './node-state.ts';
+import type { Pools } from './open-pools.ts';
+import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
+import { subjects } from './pipeline.ts';
+
+/** What exists only once the models are loaded. */
+export interface Started {
+  readonly work: NodeWork;
+  readonly pictures: WorkerPicturePool;
+  readonly info: GetNodeInfoResponse;
+  readonly provider: ProviderChoice;
+}
+
+/** A value that is published once. Before, readers see undefined: the node is starting. */
+export class Published<T> {
+  #value: T | undefined;
+
+  get value(): T | undefined {
+    return this.#value;
+  }
+
+  publish(value: T): void {
+    assert(this.#value === undefined, 'a value is published once');
+    this.#value = value;
+  }
+}
+
+export interface ServiceParts {
+  readonly identity: NodeIdentity;
+  readonly callers: Callers;
+  readonly log: Logger;
+  /** EXCHANGE_BOUNDS where absent; tests narrow them. */
+  readonly bounds?: ExchangeBounds;
+}
+
+export interface Service extends Pick<ServiceParts, 'identity' | 'callers'> {
+  readonly status: NodeStatus;
+  readonly metrics: NodeMetrics;
+  readonly matte: MatteHandler;
+  readonly watchers: CapacityWatchers;
+  /** Read by the ports at each call. */
+  readonly started: Published<Started>;
+}
+
+export function composeService({ identity, callers, log, bounds }: ServiceParts): Service {
+  const status = new NodeStatus();
+  const started = new Published<Started>();
+  const metrics = new NodeMetrics();
+  registerStateGauge(status, metrics.registry);
+  const work = () => started.value?.work;
+  const matte = new MatteHandler({ status, work, metrics, callers, log, bounds });
+  const watchers = new CapacityWatchers(() => readCapacity(status, started.value), callers);
+  status.onChange(() => watchers.changed());
+  return { identity, callers, status, metrics, matte, watchers, started };
+}
+
+export interface ServingParts extends Pools {
+  readonly defaults: PictureDefaults;
+}
+
+/** Called once, when every pool is open: the state follows the pools from here on. */
+export function startServing(service: Service, parts: ServingParts): Started {
+  const { identity, status, metrics, watchers } = service;
+  const { plan, plans, pictures, admission, pipeline, provider, defaults } = parts;
+  const work = { plan, plans, defaults, pictures: pictures.capabilities, admission, pipeline };
+  const { requested, selected } = provider;
+  const info = createNodeInfo({
+    identity,
+    work,
+    pictures,
+    providerRequested: requested,
+    providerSelected: selected,
+    device: selected === 'cpu' ? (cpus()[0]?.model ?? 'CPU') : selected,
+  });
+  const started = { work, pictures, info, provider };
+  const { version } = identity;
+  registerGauges({ admission, pipeline, pictures, plan, provider, version }, metrics.registry);
+  for (const source of [admission, ...plan.runs.map(({ engines }) => engines)]) {
+    source.onChange(() => watchers.changed());
+  }
+  service.started.publish(started);
+  // The node serves without the engines of other roles.
+  const needed = subjects(plan).map(({ engines }) => engines);
+  status.attach(needed, pictures);
+  return started;
+}
