@@ -115,7 +115,7 @@ test('the list says what there is, under which licence, and that nothing is fetc
 test('what is no model, and options that do not fit one, are one line', async () => {
   const text = join(directory, 'text.onnx');
   await writeFile(text, 'no model at all');
-  requireOneLine(await runCli(['models', 'check', text]), /text\.onnx is no ONNX file/);
+  requireOneLine(await runCli(['models', 'check', text]), /text\.onnx is not an ONNX file/);
   requireOneLine(await runCli(['models', 'check', 'absent.onnx']), /^matting: cannot read /);
   const { path } = await writeTinyModel(directory, { kind: 'mean' });
   for (const [option, said] of [
