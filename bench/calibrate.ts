@@ -26,9 +26,9 @@ import {
 } from '../inference-node/src/models/manifest.ts';
 import type { Graph } from '../inference-node/src/models/onnx/graph.ts';
 import { decodeModel } from '../inference-node/src/models/onnx/model-file.ts';
+import { prepareGraph } from '../inference-node/src/models/onnx/passes/prepare-graph.ts';
 import { type Quantisation, quantise } from '../inference-node/src/models/onnx/passes/quantise.ts';
 import { OPSET_OF_INT8, raiseOpset } from '../inference-node/src/models/onnx/passes/raise-opset.ts';
-import { prepareGraph } from '../inference-node/src/models/onnx/prepare-graph.ts';
 import { planQuantisation } from '../inference-node/src/models/onnx/quantisation-plan.ts';
 import {
   drawCheckPicture,

@@ -11,8 +11,9 @@ import {
 import { openEnginePool } from '../inference-node/src/engine/pool/open-engine-pool.ts';
 import { enginesInMemory, readMemoryLimitBytes } from '../inference-node/src/memory-budget.ts';
 import { parseModelSettings } from '../inference-node/src/models/model-settings.ts';
-import { buildPlan, outlineOf } from '../inference-node/src/models/plan.ts';
+import { outlineOf } from '../inference-node/src/models/plan.ts';
 import type { PreparedModel } from '../inference-node/src/models/prepared-model.ts';
+import { buildPlan } from '../inference-node/src/models/preparing/build-plan.ts';
 import { drawCheckPicture } from '../inference-node/src/models/preparing/check-picture.ts';
 import { detectInstructionSet } from '../inference-node/src/models/preparing/instruction-set.ts';
 import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';

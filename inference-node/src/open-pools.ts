@@ -20,8 +20,9 @@ import {
   operatorsBudget,
   readMemoryLimitBytes,
 } from './memory-budget.ts';
-import { buildPlan, loadPlanOutlines, outlineOf, type PlanOutline } from './models/plan.ts';
+import { loadPlanOutlines, outlineOf, type PlanOutline } from './models/plan.ts';
 import type { ExecutionProvider, Plan } from './models/prepared-model.ts';
+import { buildPlan } from './models/preparing/build-plan.ts';
 import { detectInstructionSet } from './models/preparing/instruction-set.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';

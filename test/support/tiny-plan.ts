@@ -3,8 +3,9 @@
  * picture is, and whose alpha is the picture's brightness. Engines and picture workers are real.
  */
 import { mkdir } from 'node:fs/promises';
-import type { PlanOptions, PlanOutline } from '../../inference-node/src/models/plan.ts';
+import type { PlanOutline } from '../../inference-node/src/models/plan.ts';
 import type { Plan } from '../../inference-node/src/models/prepared-model.ts';
+import type { PlanOptions } from '../../inference-node/src/models/preparing/build-plan.ts';
 import { writeTinyModel } from './tiny-model.ts';
 
 /** Products of matrices for a white picture: some 0.1 s on an idle core. */

@@ -1,7 +1,6 @@
 /**
- * Which models make a matte. A plan is data, beside the manifests: models/plans.json names for each
- * plan its models, their input sizes, and what each of them is to the others. A single model is a
- * plan of its own name.
+ * Which models make a matte. A plan is data beside the manifests: models/plans.json lists the models
+ * of each plan, their input sizes and their roles. A single model is a plan of its own name.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -15,18 +14,10 @@ import {
   text,
   wholeNumber,
 } from './checked-json.ts';
-import { loadManifest, MANIFEST_DIRECTORY } from './manifest.ts';
+import { MANIFEST_DIRECTORY } from './manifest.ts';
 import { ModelError } from './model-error.ts';
 import type { ModelSettings } from './model-settings.ts';
-import {
-  INPUT_SIDE_MAX,
-  MATTE_ROLES,
-  type MatteRole,
-  MODEL_NAME,
-  type Plan,
-  type PlanModel,
-} from './prepared-model.ts';
-import { type PrepareOptions, type PrepareProgress, prepareModel } from './preparing/prepare.ts';
+import { INPUT_SIDE_MAX, MATTE_ROLES, type MatteRole, MODEL_NAME } from './prepared-model.ts';
 
 /** One model's part in a plan. */
 export interface PlanEntry {
@@ -43,11 +34,6 @@ export interface PlanOutline {
   readonly entries: readonly PlanEntry[];
 }
 
-export interface PlanOptions extends Omit<PrepareOptions, 'manifest' | 'onProgress' | 'inputSize'> {
-  readonly outline: PlanOutline;
-  readonly onProgress?: (model: string, progress: PrepareProgress) => void;
-}
-
 const PLANS_FILE = 'plans.json';
 /** Each model has its own engines on a node. */
 const MODELS_MAX = 4;
@@ -62,23 +48,6 @@ const SCHEMA = mapOf({
   maxItems: MODELS_MAX,
   description: `a list of 1 to ${MODELS_MAX} models`,
 });
-
-/** Prepares every model of the plan. Throws ModelError as loadManifest and prepareModel do. */
-export async function buildPlan(options: PlanOptions): Promise<Plan> {
-  const { outline, onProgress, ...preparation } = options;
-  const models: PlanModel[] = [];
-  for (const { model: name, inputSize: side, role } of outline.entries) {
-    const manifest = await loadManifest(name, options.manifestDirectory);
-    const model = await prepareModel({
-      ...preparation,
-      manifest,
-      inputSize: side === undefined ? undefined : { width: side, height: side },
-      onProgress: progress => onProgress?.(name, progress),
-    });
-    models.push({ model, role });
-  }
-  return { name: outline.name, models };
-}
 
 /** What the settings ask for: the plan of a quality, or one model alone. Throws ModelError. */
 export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {

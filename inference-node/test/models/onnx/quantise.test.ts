@@ -3,13 +3,13 @@ import test from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import { ModelError } from '../../../src/models/model-error.ts';
 import type { Graph, GraphNode } from '../../../src/models/onnx/graph.ts';
+import { prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
 import {
   type Quantisation,
   quantise,
   scaleOfRange,
 } from '../../../src/models/onnx/passes/quantise.ts';
 import { OPSET_OF_INT8, raiseOpset } from '../../../src/models/onnx/passes/raise-opset.ts';
-import { prepareGraph } from '../../../src/models/onnx/prepare-graph.ts';
 import { planQuantisation } from '../../../src/models/onnx/quantisation-plan.ts';
 import { float32Tensor, tensorNumbers } from '../../../src/models/onnx/tensor.ts';
 import {

@@ -13,8 +13,8 @@ import {
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
 import { decodeModel } from '../../../src/models/onnx/model-file.ts';
+import { prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
 import { quantise } from '../../../src/models/onnx/passes/quantise.ts';
-import { prepareGraph } from '../../../src/models/onnx/prepare-graph.ts';
 import { planQuantisation } from '../../../src/models/onnx/quantisation-plan.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
 import type { AnswerPicture } from '../../../src/models/preparing/answer-check.ts';

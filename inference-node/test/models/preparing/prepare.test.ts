@@ -16,8 +16,8 @@ import test, { after, afterEach, before, beforeEach } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import { ModelError, type ModelErrorKind } from '../../../src/models/model-error.ts';
-import { buildPlan } from '../../../src/models/plan.ts';
 import type { PreparedModel } from '../../../src/models/prepared-model.ts';
+import { buildPlan } from '../../../src/models/preparing/build-plan.ts';
 import {
   type PrepareOptions,
   type PrepareProgress,

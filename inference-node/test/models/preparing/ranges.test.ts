@@ -12,7 +12,7 @@ import {
   type ModelManifest,
 } from '../../../src/models/manifest.ts';
 import { ModelError } from '../../../src/models/model-error.ts';
-import { prepareGraph } from '../../../src/models/onnx/prepare-graph.ts';
+import { prepareGraph } from '../../../src/models/onnx/passes/prepare-graph.ts';
 import { planQuantisation } from '../../../src/models/onnx/quantisation-plan.ts';
 import { CHECK_BLOCKS } from '../../../src/models/preparing/check-picture.ts';
 import {

@@ -2,15 +2,15 @@
  * The order of the passes that turn a source graph into one that runs. Quantisation comes last: it
  * takes the float32 graph at its input size.
  */
-import { ModelError } from '../model-error.ts';
-import { ElementType, type Graph, type GraphPass, onlyInput } from './graph.ts';
-import { keepOutput } from './passes/keep-output.ts';
-import { liftConstants } from './passes/lift-constants.ts';
-import { type Quantisation, quantise } from './passes/quantise.ts';
-import { OPSET_OF_INT8, raiseOpset } from './passes/raise-opset.ts';
-import { removeUnused } from './passes/remove-unused.ts';
-import { type ImageSize, imageDims, setInputSize } from './passes/set-input-size.ts';
-import { widenToFloat32 } from './passes/widen-to-float32.ts';
+import { ModelError } from '../../model-error.ts';
+import { ElementType, type Graph, type GraphPass, onlyInput } from '../graph.ts';
+import { keepOutput } from './keep-output.ts';
+import { liftConstants } from './lift-constants.ts';
+import { type Quantisation, quantise } from './quantise.ts';
+import { OPSET_OF_INT8, raiseOpset } from './raise-opset.ts';
+import { removeUnused } from './remove-unused.ts';
+import { type ImageSize, imageDims, setInputSize } from './set-input-size.ts';
+import { widenToFloat32 } from './widen-to-float32.ts';
 
 export interface GraphPreparation {
   readonly inputName: string;
