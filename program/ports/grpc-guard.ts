@@ -77,9 +77,9 @@ export interface GrpcGuardOptions {
   /** After this without a byte either way a call of that path is reset; undefined: never. */
   readonly silenceMaxMsOf?: (path: string) => number | undefined;
   /** An operator should see it: a connection or a stream was ended at a bound. */
-  readonly onEnded?: (cause: GuardCause) => void;
+  readonly onEnded?: ((cause: GuardCause) => void) | undefined;
   /** GUARD_BOUNDS where absent. */
-  readonly bounds?: Partial<GuardBounds>;
+  readonly bounds?: Partial<GuardBounds> | undefined;
 }
 
 export interface GrpcGuard {

@@ -116,10 +116,11 @@ function inputSize({ dims }: GraphValue, wanted: string | undefined) {
 
 function triple(option: string, text: string): readonly [number, number, number] {
   const values = text.split(',').map(Number);
-  if (values.length !== 3 || !values.every(Number.isFinite)) {
+  const [red, green, blue] = values.every(Number.isFinite) && values.length === 3 ? values : [];
+  if (red === undefined || green === undefined || blue === undefined) {
     throw new ModelError('settings', `${option} must be three numbers, for red, green and blue`);
   }
-  return [values[0], values[1], values[2]];
+  return [red, green, blue];
 }
 
 function describe({ name, elementType, dims }: GraphValue): string {

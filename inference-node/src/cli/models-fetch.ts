@@ -46,11 +46,13 @@ export async function modelsFetch(
   // All manifests first: a misspelt name is not found out after a download of minutes.
   const { entries } = await outlineOf(config.settings);
   const wanted = names.length > 0 ? [...new Set(names)].map(name => named(name, entries)) : entries;
-  const manifests = await Promise.all(wanted.map(({ model }) => loadManifest(model)));
+  const loading = wanted.map(async ({ model, inputSize }) => {
+    return { manifest: await loadManifest(model), side: inputSize };
+  });
+  const known = await Promise.all(loading);
   const models: FetchedModel[] = [];
   try {
-    for (const [index, manifest] of manifests.entries()) {
-      const side = wanted[index].inputSize;
+    for (const { manifest, side } of known) {
       const model = await fetchOne(manifest, side, options, config, view, signal);
       models.push(model);
       if (options.progressJson) out.write(`${JSON.stringify({ event: 'done', ...model })}\n`);
@@ -93,7 +95,7 @@ async function fetchOne(
   const prepared = await prepareModel({
     manifest,
     cacheDir: settings.modelDir,
-    inputSize: side === undefined ? undefined : { width: side, height: side },
+    ...(side !== undefined && { inputSize: { width: side, height: side } }),
     precision: name === settings.model ? settings.precision : 'auto',
     provider: 'cpu',
     instructionSet: await detectInstructionSet(),

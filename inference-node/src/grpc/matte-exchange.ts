@@ -258,17 +258,15 @@ function requireDigest(hash: Hash | undefined, expected: Buffer | undefined): vo
 }
 
 function resultHeader(result: ImageResult) {
-  const modelRuns = result.runs.map(({ model }) =>
-    ModelRun.create({
-      model: model.model,
-      modelSha256: model.sha256,
-      precision: model.precision,
-      executionProvider: model.provider,
-      inputWidth: model.inputWidth,
-      inputHeight: model.inputHeight,
-      precisionFallback: model.precisionFallback,
-    }),
-  );
+  const modelRuns = result.runs.map(({ model: prepared }) => {
+    const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
+    const { precisionFallback } = prepared;
+    return ModelRun.create({
+      ...{ model, modelSha256: sha256, precision, executionProvider: provider },
+      ...{ inputWidth, inputHeight },
+      ...(precisionFallback !== undefined && { precisionFallback }),
+    });
+  });
   return {
     format: outputFormatToProto(result.outputFormat),
     contentType: contentTypeOf(result.outputFormat),

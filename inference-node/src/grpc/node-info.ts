@@ -39,7 +39,8 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
       const { model, version, sha256, precision, inputWidth, inputHeight } = prepared;
       const { precisionFallback } = prepared;
       const size = { inputWidth, inputHeight };
-      return NodeModel.create({ model, version, sha256, precision, ...size, precisionFallback });
+      const fallback = precisionFallback !== undefined && { precisionFallback };
+      return NodeModel.create({ model, version, sha256, precision, ...size, ...fallback });
     }),
     plan: work.plan.name,
     finishing: false,

@@ -13,6 +13,7 @@
  * 1, 2, 4 ... 15 s. COMMAND_DRAIN and COMMAND_UNDRAIN are handed to the node and repeat harmlessly.
  * Every wait has its bound here; only changes are logged.
  */
+import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Metadata, ServiceError } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
@@ -95,10 +96,13 @@ type Unary<Response> = (
 class Member {
   readonly #options: RegistrationOptions;
   readonly #bounds: RegistrationBounds;
-  readonly #clients: readonly NodeRegistryClient[];
+  readonly #registries: readonly {
+    readonly address: string;
+    readonly client: NodeRegistryClient;
+  }[];
   readonly #metadata: Metadata;
   readonly #stop = new AbortController();
-  /** Which address answered last. */
+  /** Index of the one that answered last. */
   #current = 0;
   #registered = false;
   /** Undefined until the first answer or failure: then a change is worth a line. */
@@ -108,20 +112,21 @@ class Member {
     this.#options = options;
     this.#bounds = options.bounds ?? REGISTRATION_BOUNDS;
     this.#metadata = tokenMetadata(options.token);
-    this.#clients = options.registryAddresses.map(
-      address =>
-        new NodeRegistryClient(address, options.security.credentials, {
-          ...options.security.options,
-          'grpc.enable_retries': 0,
-          // Control planes are inside: a proxy of the environment is not for them.
-          'grpc.enable_http_proxy': 0,
-          'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
-          'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
-          // Its own back-off would outlast ours and fail our calls without trying.
-          'grpc.initial_reconnect_backoff_ms': this.#bounds.backoffMinMs,
-          'grpc.max_reconnect_backoff_ms': this.#bounds.backoffMinMs,
-        }),
-    );
+    const { credentials, options: channelOptions } = options.security;
+    this.#registries = options.registryAddresses.map(address => {
+      const client = new NodeRegistryClient(address, credentials, {
+        ...channelOptions,
+        'grpc.enable_retries': 0,
+        // Control planes are inside: a proxy of the environment is not for them.
+        'grpc.enable_http_proxy': 0,
+        'grpc.max_receive_message_length': MESSAGE_BYTES_MAX,
+        'grpc.max_send_message_length': MESSAGE_BYTES_MAX,
+        // Its own back-off would outlast ours and fail our calls without trying.
+        'grpc.initial_reconnect_backoff_ms': this.#bounds.backoffMinMs,
+        'grpc.max_reconnect_backoff_ms': this.#bounds.backoffMinMs,
+      });
+      return { address, client };
+    });
   }
 
   async run(): Promise<void> {
@@ -136,7 +141,7 @@ class Member {
         if (answer === undefined) continue;
         this.#registered = true;
         heartbeatMs = this.#clampHeartbeat(answer.heartbeatIntervalMs);
-        this.#options.log.info({ registry: this.#address }, 'registered');
+        this.#options.log.info({ registry: this.#registry.address }, 'registered');
       }
     }
   }
@@ -155,11 +160,13 @@ class Member {
       if (failure) this.#options.log.warn({ reason: failure.message }, 'not deregistered');
       else this.#options.log.info('deregistered');
     }
-    for (const client of this.#clients) client.close();
+    for (const { client } of this.#registries) client.close();
   }
 
-  get #address(): string {
-    return this.#options.registryAddresses[this.#current];
+  get #registry() {
+    const registry = this.#registries[this.#current];
+    assert(registry !== undefined, 'a membership has at least one address');
+    return registry;
   }
 
   readonly #register: Unary<RegisterResponse> = (client, metadata, deadline, callback) => {
@@ -199,12 +206,12 @@ class Member {
   /** Each address once, from the one that answered last. */
   async #oneRound<T>(call: Unary<T>): Promise<T> {
     let lastError: unknown;
-    for (let tried = 0; tried < this.#clients.length; tried += 1) {
+    for (let tried = 0; tried < this.#registries.length; tried += 1) {
       try {
         return await this.#call(call);
       } catch (error) {
         lastError = error;
-        this.#current = (this.#current + 1) % this.#clients.length;
+        this.#current = (this.#current + 1) % this.#registries.length;
       }
     }
     throw lastError;
@@ -213,7 +220,7 @@ class Member {
   #call<T>(call: Unary<T>): Promise<T> {
     const deadline = Date.now() + this.#bounds.callTimeoutMs;
     return new Promise((resolve, reject) => {
-      call(this.#clients[this.#current], this.#metadata, deadline, (error, response) => {
+      call(this.#registry.client, this.#metadata, deadline, (error, response) => {
         if (error) reject(error);
         else resolve(response);
       });
@@ -239,7 +246,7 @@ class Member {
     if (!reachable) {
       log.warn({ registries: registryAddresses, reason }, 'no control plane answers; trying on');
     } else if (this.#reachable === false) {
-      log.info({ registry: this.#address }, 'a control plane answers again');
+      log.info({ registry: this.#registry.address }, 'a control plane answers again');
     }
     this.#reachable = reachable;
   }

@@ -85,13 +85,13 @@ export interface NodeServerOptions {
   /** Undefined while starting. */
   readonly info: () => GetNodeInfoResponse | undefined;
   /** A connection or a stream was ended at a bound. */
-  readonly onEnded?: (cause: GuardCause) => void;
+  readonly onEnded?: ((cause: GuardCause) => void) | undefined;
   /** GUARD_BOUNDS where absent. */
-  readonly guardBounds?: Partial<GuardBounds>;
+  readonly guardBounds?: Partial<GuardBounds> | undefined;
   /** MATTE_SILENCE_MAX_MS where absent. */
-  readonly matteSilenceMaxMs?: number;
+  readonly matteSilenceMaxMs?: number | undefined;
   /** CONNECTION_AGE_MAX_MS where absent. */
-  readonly connectionAgeMaxMs?: number;
+  readonly connectionAgeMaxMs?: number | undefined;
 }
 
 export interface NodeServer {

@@ -23,7 +23,7 @@ export interface ChildExit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
   /** Why it was ended or never ran, where known: a malformed frame, no process to be had. */
-  readonly error?: Error;
+  readonly error?: Error | undefined;
 }
 
 export interface SpawnChildOptions<Incoming> {
@@ -41,7 +41,7 @@ export interface SpawnChildOptions<Incoming> {
   /** Called at most once, before onExit, which may never come: see the states. */
   readonly onStuck?: () => void;
   /** KILL_WAIT_MAX_MS where absent. */
-  readonly killWaitMaxMs?: number;
+  readonly killWaitMaxMs?: number | undefined;
 }
 
 /** An orderly exit closes the socket first; one that takes longer than this is stuck. */

@@ -133,7 +133,7 @@ test('a graph that asks for a picture beyond every bound is refused before it is
   for (const [width, height] of [
     [100_000, 100_000],
     [32, 4097],
-  ]) {
+  ] as const) {
     const file = join(directory, `absurd-${width}x${height}.onnx`);
     await writeFile(file, encodeTinyModel({ width, height }));
     const { code, out, err } = await runCli(['models', 'check', file]);

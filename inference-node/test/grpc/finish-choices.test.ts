@@ -52,7 +52,7 @@ after(async () => {
   await rm(directory, { recursive: true });
 });
 
-/** Of the result's middle. */
+/** Alpha in the middle of the result. */
 async function alphaOf(fields: Partial<MatteHeader>): Promise<number> {
   const header = { width: SIDE, height: SIDE, ...fields };
   const caller = await new MatteCaller(node).sendFile(picture, header);
@@ -60,7 +60,7 @@ async function alphaOf(fields: Partial<MatteHeader>): Promise<number> {
   const { data, info } = await sharp(caller.result().file)
     .raw()
     .toBuffer({ resolveWithObject: true });
-  return data[(SIDE * (SIDE / 2) + SIDE / 2) * info.channels + info.channels - 1];
+  return data.readUInt8((SIDE * (SIDE / 2) + SIDE / 2) * info.channels + info.channels - 1);
 }
 
 describe('what is done to a matte', () => {

@@ -20,9 +20,9 @@ export class HealthClient {
   }
 
   check(service: string, deadlineMs?: number): Promise<string> {
-    const deadline = deadlineMs === undefined ? undefined : Date.now() + deadlineMs;
+    const limits = deadlineMs === undefined ? {} : { deadline: Date.now() + deadlineMs };
     return new Promise((resolve, reject) => {
-      this.#raw.check({ service }, { deadline }, (error, answer) =>
+      this.#raw.check({ service }, limits, (error, answer) =>
         error ? reject(error) : resolve(answer.status),
       );
     });

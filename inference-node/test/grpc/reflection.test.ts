@@ -97,8 +97,8 @@ describe('reflection', () => {
     const list = (await messagesOf('grpc.health.v1.Health')).find(
       ({ name }) => name === 'HealthListResponse',
     );
-    assert.equal(list?.nestedType[0].name, 'StatusesEntry');
+    assert.equal(list?.nestedType[0]?.name, 'StatusesEntry');
     assert.equal(list.nestedType[0].options?.mapEntry, true);
-    assert.equal(list.field[0].typeName, 'StatusesEntry');
+    assert.equal(list.field[0]?.typeName, 'StatusesEntry');
   });
 });

@@ -157,7 +157,7 @@ describe('registration', () => {
     await registry.until('heartbeat', 3);
     await registration?.leave();
     const [first] = registry.seen;
-    assert.ok(first.kind === 'register');
+    assert.ok(first?.kind === 'register');
     assert.equal(first.token, `Bearer ${TOKEN}`);
     assert.deepEqual(first.request, {
       nodeId: 'node-1',

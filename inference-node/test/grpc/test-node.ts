@@ -160,12 +160,12 @@ export class MatteCaller {
 
   constructor(
     node: Pick<TestNode, 'client'>,
-    options: { token?: string; deadlineMs?: number } = {},
+    options: { token?: string | undefined; deadlineMs?: number } = {},
   ) {
     const { deadlineMs } = options;
-    const deadline = deadlineMs === undefined ? undefined : Date.now() + deadlineMs;
+    const limits = deadlineMs === undefined ? {} : { deadline: Date.now() + deadlineMs };
     const metadata = options.token ? tokenMetadata(options.token) : new Metadata();
-    this.call = node.client.matte(metadata, { deadline });
+    this.call = node.client.matte(metadata, limits);
     this.call.on('data', (message: MatteResponse) => {
       this.messages.push(message);
       this.#arrived.resolve();

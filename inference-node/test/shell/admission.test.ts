@@ -31,7 +31,7 @@ describe('Admission', () => {
       [0, 1, 2],
     );
     assert.equal(refusal(admission, megapixels(1)), 'NODE_OVERLOADED');
-    permits[1].release();
+    permits[1]?.release();
     assert.equal(admit(admission, megapixels(1)).queuePosition, 2);
   });
 

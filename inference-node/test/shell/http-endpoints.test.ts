@@ -105,7 +105,7 @@ it('metrics keep to the naming rules, and tell what happened', async () => {
   await node.matte.untilIdle();
   const text = await node.metrics.registry.metrics();
   const types = [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)];
-  for (const [, name, type] of types.filter(([, name]) => name.startsWith('matting_'))) {
+  for (const [, name = '', type] of types.filter(([, name]) => name?.startsWith('matting_'))) {
     assert.match(name, /^matting_node_[a-z_]+$/);
     assert.equal(name.endsWith('_total'), type === 'counter', name);
     assert.doesNotMatch(name, /_(ms|milliseconds|mb|kb|minutes)(_|$)/);

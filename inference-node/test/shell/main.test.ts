@@ -77,7 +77,11 @@ function startNode(
   child.stderr?.on('data', data => {
     stderr += data;
   });
-  const ends = [once(child, 'exit'), once(child.stdout!, 'end'), once(child.stderr!, 'end')];
+  const ends = [
+    once(child, 'exit'),
+    once(child.stdout!, 'end'),
+    once(child.stderr!, 'end'),
+  ] as const;
   const exited = Promise.all(ends).then(([[code]]): Exit => ({ code, stderr, lines }));
   const until = async (msg: string): Promise<LogLine> => {
     for (;;) {

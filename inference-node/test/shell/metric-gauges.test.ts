@@ -7,15 +7,15 @@ import { registerGauges } from '../../src/metric-gauges.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
 import { FakeEnginePool, FakePicturePool, StageGates, TINY_MODEL } from '../grpc/fake-pools.ts';
 
-const ROLES = ['subject', 'opinion', 'secondLook'] as const;
 const LABELS = [
   { model: 'twice', input_size: '1024', role: 'subject' },
   { model: 'twice', input_size: '768', role: 'opinion' },
   { model: 'twice', input_size: '512', role: 'second_look' },
-];
+] as const;
+const ROLES = { subject: 'subject', opinion: 'opinion', second_look: 'secondLook' } as const;
 
 /** Engines whose every number is another: 1, 2 and 3, and tenfold and hundredfold of it. */
-function createRun(index: number): PlanRun {
+function createRun({ input_size, role }: (typeof LABELS)[number], index: number): PlanRun {
   const engines = new FakeEnginePool(new StageGates());
   const n = index + 1;
   const numbers = { engines: n, enginesReady: 10 * n, enginesStuck: 100 * n };
@@ -28,11 +28,11 @@ function createRun(index: number): PlanRun {
     warmMs: 10_000 * n,
   });
   engines.processes = () => [{ engine: 0, pid: n, residentBytes: n }];
-  const side = Number(LABELS[index].input_size);
-  const precisionFallback = index === 0 ? 'no VNNI' : undefined;
+  const side = Number(input_size);
+  const fallback = role === 'subject' && { precisionFallback: 'no VNNI' };
   const size = { inputWidth: side, inputHeight: side, sha256: `${n}` };
-  const model = { ...TINY_MODEL, ...size, model: 'twice', precisionFallback };
-  return { model, engines, role: ROLES[index] };
+  const model = { ...TINY_MODEL, ...size, model: 'twice', ...fallback };
+  return { model, engines, role: ROLES[role] };
 }
 
 async function readAll() {
@@ -44,7 +44,7 @@ async function readAll() {
       admission: new Admission(limits),
       pipeline: new Pipeline(pictures),
       pictures,
-      plan: { name: 'a plan', runs: [0, 1, 2].map(createRun) },
+      plan: { name: 'a plan', runs: LABELS.map(createRun) },
       version: '1',
       provider: { requested: 'cpu', selected: 'cpu', fallbacks: [] },
     },
@@ -79,14 +79,14 @@ test('each engine of a model is a series of its own, with its own number', async
 test('so are the ends of runs and engines, their memory and their precision', async () => {
   const { read } = await readAll();
   const cases = [
-    ['engine_runs_total', { outcome: 'lost' }, [100, 200, 300]],
-    ['engine_deaths_total', { cause: 'watchdog' }, [1000, 2000, 3000]],
-    ['engine_resident_memory_bytes', { engine: '0' }, [1, 2, 3]],
-    ['precision_fallback', { selected: 'fp32' }, [1, 0, 0]],
+    ['engine_runs_total', 'outcome', 'lost', [100, 200, 300]],
+    ['engine_deaths_total', 'cause', 'watchdog', [1000, 2000, 3000]],
+    ['engine_resident_memory_bytes', 'engine', '0', [1, 2, 3]],
+    ['precision_fallback', 'selected', 'fp32', [1, 0, 0]],
   ] as const;
-  for (const [name, more, numbers] of cases) {
-    const [[label, wanted]] = Object.entries(more);
+  for (const [name, label, wanted, numbers] of cases) {
     const values = (await read(name)).filter(({ labels }) => labels[label] === wanted);
+    const more = { [label]: wanted };
     assert.deepEqual(
       values.map(({ labels, value }) => ({ labels, value })),
       LABELS.map((labels, index) => ({ labels: { ...labels, ...more }, value: numbers[index] })),

@@ -38,7 +38,9 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   void reply({ kind: 'started', id });
   try {
     if (session === undefined) throw new Error('a run before the model was loaded');
-    const alpha = await session.run(parts[0]);
+    const [rgb] = parts;
+    if (rgb === undefined) throw new Error('a run without a picture');
+    const alpha = await session.run(rgb);
     // The session reuses this buffer: it has to be out before another run may begin.
     await reply({ kind: 'done', id }, [alpha]);
   } catch (error) {

@@ -3,6 +3,7 @@
  * file that imports onnxruntime-node; it runs in an engine's process alone, because run() blocks
  * its thread's event loop for its whole length, has no cancel, and gives memory back only by exit.
  */
+import assert from 'node:assert/strict';
 import { env, InferenceSession, Tensor } from 'onnxruntime-node';
 import { hashFile } from '../../models/cache-files.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
@@ -127,7 +128,9 @@ export class EngineSession {
     }
     fillPlanes(rgb, this.#planes, this.#tables);
     const outputs = await this.#session.run(this.#feeds, [outputName]);
-    const matte = this.#requireMatte(outputs[outputName]);
+    const output = outputs[outputName];
+    assert(output !== undefined, 'the graph has the output: its names were checked');
+    const matte = this.#requireMatte(output);
     if (!fillAlpha(matte, this.#clampedAlpha, activation)) {
       throw new Error('the model answered with values that are not numbers');
     }

@@ -21,7 +21,7 @@ export function createPlaneTables(
   colourOrder: PreparedModel['colourOrder'],
 ): PlaneTable[] {
   // The normalisation is given in RGB order; only the planes' order follows the model.
-  const order = colourOrder === 'rgb' ? [0, 1, 2] : [2, 1, 0];
+  const order = colourOrder === 'rgb' ? ([0, 1, 2] as const) : ([2, 1, 0] as const);
   return order.map(sourceChannel => {
     const mean = normalisation.mean[sourceChannel];
     const std = normalisation.std[sourceChannel];
@@ -39,7 +39,10 @@ export function fillPlanes(
   const pixels = rgb.length / CHANNELS;
   for (const [index, { sourceChannel, values }] of tables.entries()) {
     const plane = planes.subarray(index * pixels, (index + 1) * pixels);
-    for (let i = 0, at = sourceChannel; i < pixels; i++, at += CHANNELS) plane[i] = values[rgb[at]];
+    // Without checks: `at` stays below rgb.length, and a byte is below VALUES.
+    for (let i = 0, at = sourceChannel; i < pixels; i++, at += CHANNELS) {
+      plane[i] = values[rgb[at]!]!;
+    }
   }
 }
 
@@ -55,15 +58,16 @@ export function fillAlpha(
   // A sum is not a number as soon as one of its terms is not; infinities of both signs make one
   // too, and are no answer either.
   let sum = 0;
+  // Without checks: i stays below matte.length.
   if (activation === 'sigmoid') {
     for (let i = 0; i < matte.length; i++) {
-      const value = 1 / (1 + Math.exp(-matte[i]));
+      const value = 1 / (1 + Math.exp(-matte[i]!));
       sum += value;
       alpha[i] = value * 255;
     }
   } else {
     for (let i = 0; i < matte.length; i++) {
-      const value = matte[i];
+      const value = matte[i]!;
       sum += value;
       alpha[i] = value * 255;
     }

@@ -52,7 +52,7 @@ function upwards(mount: string, group: string): string[] {
 
 /** "150000 100000" or "max 100000". */
 function parseCpuMax(text: string | undefined): number {
-  const [quota, period] = (text ?? '').trim().split(/\s+/).map(Number);
+  const [quota = 0, period = 0] = (text ?? '').trim().split(/\s+/).map(Number);
   return quota > 0 && period > 0 ? quota / period : Number.POSITIVE_INFINITY;
 }
 

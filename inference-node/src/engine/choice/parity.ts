@@ -17,7 +17,8 @@ export function compareAlphas(one: Uint8Array, other: Uint8Array): AlphaDifferen
   let sum = 0;
   let max = 0;
   for (let i = 0; i < one.length; i++) {
-    const difference = Math.abs(one[i] - other[i]);
+    // Without checks: both have the same length.
+    const difference = Math.abs(one[i]! - other[i]!);
     sum += difference;
     if (difference > max) max = difference;
   }

@@ -34,7 +34,7 @@ export interface EngineTiming {
   readonly runTimeoutMinMs: number;
   readonly runTimeoutMeans: number;
   /** Before the first, second, … respawn without a successful run between; the last one repeats. */
-  readonly respawnDelaysMs: readonly number[];
+  readonly respawnDelaysMs: readonly [number, ...number[]];
   /** From a kill until its process counts as stuck. */
   readonly killWaitMaxMs: number;
 }
@@ -282,7 +282,7 @@ export class Engine<Task extends EngineTask> {
       return;
     }
     const delays = this.#options.timing.respawnDelaysMs;
-    const delayMs = delays[Math.min(this.#lossesInARow, delays.length - 1)];
+    const delayMs = delays[Math.min(this.#lossesInARow, delays.length - 1)] ?? delays[0];
     this.#lossesInARow++;
     this.#respawnAtMs = performance.now() + delayMs;
     const before = this.#state;

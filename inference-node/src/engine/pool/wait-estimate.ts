@@ -13,7 +13,8 @@ export interface WaitInputs {
 export function estimateWaitMs({ freeInMs, queued, inferMs }: WaitInputs): number {
   const free = [...freeInMs];
   for (let i = 0; i < queued; i++) {
-    free[free.indexOf(Math.min(...free))] += inferMs;
+    const soonestMs = Math.min(...free);
+    free[free.indexOf(soonestMs)] = soonestMs + inferMs;
   }
   return Math.min(...free);
 }

@@ -23,7 +23,7 @@ import {
 
 /** Far over a quick run's time on a busy machine. */
 const WATCHDOG_MS = 2000;
-const AT_ONCE = { respawnDelaysMs: [0] };
+const AT_ONCE = { respawnDelaysMs: [0] } as const;
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 
 function code(expected: string) {
@@ -239,14 +239,14 @@ test('of two engines one that does not die leaves its place empty until it does'
   };
   const pool = await openPool(context, ENDLESS, { engines: 2, timing });
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
-  const [first] = pool.processes();
-  process.kill(first.pid, 'SIGSTOP');
+  const pid = pidOf(pool);
+  process.kill(pid, 'SIGSTOP');
   // Not begun: the other one takes it, once this one's time is over.
   assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
   await untilPool(pool, () => pool.snapshot().enginesStuck === 1);
   assert.deepEqual([pool.snapshot().state, pool.snapshot().enginesReady], ['ready', 1]);
   assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
-  killStopped(first.pid);
+  killStopped(pid);
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   assert.equal(pool.snapshot().enginesStuck, 0);
   assert.equal(pool.metrics().deaths.watchdog, 1);
@@ -301,9 +301,9 @@ test('two engines: the death of one costs only its own image', async context => 
   const pool = await openPool(context, ENDLESS, { engines: 2 });
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   const lost = assert.rejects(run(pool, SLOW), code('ENGINE_LOST'));
-  const [first] = pool.processes();
-  await untilBusy(first.pid);
-  process.kill(first.pid, 'SIGKILL');
+  const pid = pidOf(pool);
+  await untilBusy(pid);
+  process.kill(pid, 'SIGKILL');
   assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
   await lost;
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);

@@ -63,10 +63,11 @@ export function run(
   return pool.run({ rgb: createUniformRgb(SIDE_PX, SIDE_PX, brightness), priority, signal });
 }
 
-/** The one engine's process. */
+/** The first engine's process. */
 export function pidOf(pool: EnginePool): number {
-  const [{ pid }] = pool.processes();
-  return pid;
+  const [first] = pool.processes();
+  if (first === undefined) throw new Error('no engine has a process');
+  return first.pid;
 }
 
 /** Resolves when the pool's snapshot is as wanted; at once where it is. */

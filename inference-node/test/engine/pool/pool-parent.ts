@@ -14,5 +14,5 @@ await pool.ready();
 await rm(folder, { recursive: true });
 const rgb = createUniformRgb(model.inputWidth, model.inputHeight, 255);
 const run = pool.run({ rgb, priority: 'sync', signal: new AbortController().signal });
-process.stdout.write(`${pool.processes()[0].pid}\n`);
+process.stdout.write(`${pool.processes()[0]?.pid}\n`);
 await run;
