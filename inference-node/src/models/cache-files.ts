@@ -1,8 +1,8 @@
 /**
- * Files of the model cache: written whole or not at all, and known by their sha256.
+ * Files of the model cache: written whole or not at all, and identified by their sha256.
  *
- * A file is written under a temporary name of its own in the same directory, flushed, and renamed,
- * so that a reader, another process on the same cache or a crash in between never sees half a file.
+ * A file is written under a temporary name in the same directory, flushed, and renamed, so that
+ * neither a reader nor another process on the same cache ever sees half a file, even after a crash.
  * Two processes that make the same file make the same bytes; the later rename wins and nothing is
  * lost.
  */
@@ -16,14 +16,14 @@ import { diskError, ModelError } from './model-error.ts';
 const HASH_CHUNK_BYTES = 1024 * 1024;
 
 /**
- * A temporary file nobody wrote to for this long was left by a process that died. A living writer
- * is never that slow: the fetch gives up on a silent connection long before.
+ * A temporary file that was not written to for this long belongs to a process that died. A running
+ * writer is never that slow: the fetch gives up on a silent connection long before.
  */
 const TEMPORARY_IDLE_MAX_MS = 10 * 60 * 1000;
 
 const TEMPORARY_SUFFIX = '.tmp';
 
-/** A file that is being made. Nobody sees it at its path before `commit`. */
+/** A file that is being made. It appears at its path with `commit`. */
 export class WholeFile {
   readonly path: string;
   readonly handle: FileHandle;
@@ -36,7 +36,7 @@ export class WholeFile {
     this.handle = handle;
   }
 
-  /** The directory is made when it is not there. */
+  /** Makes the directory if it does not exist. */
   static async create(path: string): Promise<WholeFile> {
     const directory = dirname(path);
     const name = `.${basename(path)}.${process.pid}.${randomBytes(6).toString('hex')}`;
@@ -57,7 +57,7 @@ export class WholeFile {
     }
   }
 
-  /** Puts the file at its path, in the place of what stood there. */
+  /** Puts the file at its path and replaces what was there. */
   async commit(): Promise<void> {
     await this.handle.sync();
     await this.#close();
@@ -79,8 +79,8 @@ export class WholeFile {
 }
 
 /**
- * Lets `write` fill a new file and puts it in the place of `path`. When `write` throws, nothing is
- * left behind and what stood at `path` stands.
+ * Lets `write` fill a new file and puts it at `path`. When `write` throws, no temporary file is left
+ * and `path` is unchanged.
  */
 export async function writeFileWhole(
   path: string,
@@ -97,7 +97,7 @@ export async function writeFileWhole(
   }
 }
 
-/** The rename itself must survive a power cut. */
+/** Makes a rename survive a power cut. */
 async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, 'r');
   try {
@@ -108,15 +108,15 @@ async function syncDirectory(directory: string): Promise<void> {
 }
 
 /**
- * Removes what killed writers left in `directory`; a directory that is not there is clean. Others
- * may be writing there, on machines with other clocks: age goes by the file system's.
+ * Removes what killed writers left in `directory`, which may not exist. Machines with other clocks
+ * may be writing there, so ages are measured by the file system's clock.
  */
 export async function removeStaleTemporaries(directory: string): Promise<void> {
   const temporaries = (await listDirectory(directory)).filter(
     name => name.startsWith('.') && name.endsWith(TEMPORARY_SUFFIX),
   );
   if (temporaries.length === 0) return;
-  const nowMs = await clockOf(directory);
+  const nowMs = await fileSystemClockMs(directory);
   if (nowMs === undefined) return;
   for (const name of temporaries) {
     const path = join(directory, name);
@@ -125,8 +125,8 @@ export async function removeStaleTemporaries(directory: string): Promise<void> {
   }
 }
 
-/** Undefined where no file can be made: whoever can write there clears away, too. */
-async function clockOf(directory: string): Promise<number | undefined> {
+/** Undefined where no file can be made: a process that can write there also cleans up there. */
+async function fileSystemClockMs(directory: string): Promise<number | undefined> {
   const file = join(directory, `.clock.${randomBytes(6).toString('hex')}${TEMPORARY_SUFFIX}`);
   try {
     return await fileClockMs(file);
@@ -156,7 +156,7 @@ export async function statOrNull(path: string) {
   }
 }
 
-/** As statOrNull, with times in nanoseconds. */
+/** Like statOrNull, with times in nanoseconds. */
 export async function statBigOrNull(path: string) {
   try {
     return await stat(path, { bigint: true });

@@ -1,15 +1,15 @@
 /**
- * What goes wrong before a node serves: with a model's manifest, its weights, its prepared file or
- * the variables that choose it. These errors are for the operator who starts a program, never for a
- * caller of the API, so they are not in the error catalogue.
+ * Errors before a node serves: in a model's manifest, its weights, its prepared file or the
+ * variables that choose it. They are for the operator who starts a program, never for a caller of
+ * the API, so they are not in the error catalogue.
  */
 
 /**
- * - `settings`: a variable or an argument asks for what there is not.
+ * - `settings`: a variable or an argument asks for something that does not exist.
  * - `manifest`: a manifest is malformed.
- * - `missing`: the weights are not there yet.
+ * - `missing`: the weights were not fetched yet.
  * - `altered`: a weights file is not the one the manifest names.
- * - `fetch`: the registry could not be reached, or it sent something else than what is pinned.
+ * - `fetch`: the registry could not be reached, or what it sent is not the pinned package.
  * - `disk`: the cache directory cannot be read or written.
  * - `prepare`: the graph cannot be rewritten as asked.
  */
@@ -22,7 +22,7 @@ export type ModelErrorKind =
   | 'disk'
   | 'prepare';
 
-/** The message is one line that says what is wrong and what to do; it may be shown as it is. */
+/** The message is one line that says what is wrong and what to do; show it as it is. */
 export class ModelError extends Error {
   readonly kind: ModelErrorKind;
 
@@ -45,7 +45,7 @@ const DISK_REASONS: Readonly<Record<string, string>> = {
   EEXIST: 'a file of that name is in the way',
 };
 
-/** The error of a file system call as one line; anything else is returned as it is. */
+/** Turns the error of a file system call into one line; returns any other error unchanged. */
 export function diskError(error: unknown, action: string, path: string): unknown {
   const reason = DISK_REASONS[(error as NodeJS.ErrnoException | undefined)?.code ?? ''];
   if (error instanceof ModelError || reason === undefined) return error;

@@ -5,11 +5,11 @@ import { INPUT_SIDE_MAX, MODEL_NAME, PRECISIONS, type Precision } from './prepar
 
 export interface ModelSettings {
   /**
-   * MATTING_MODEL: a manifest's name, a single model in place of a plan. Whether there is such a
-   * manifest is found when it is loaded.
+   * MATTING_MODEL: a manifest's name; this single model replaces the plan. Whether the manifest
+   * exists is checked when it is loaded.
    */
   readonly model: string | undefined;
-  /** MATTING_QUALITY: the plan, where no model is named. */
+  /** MATTING_QUALITY: the plan, unless a model is named. */
   readonly quality: Quality;
   /** MATTING_MODEL_DIR, absolute: the cache of weights and prepared graphs. */
   readonly modelDir: string;
@@ -28,8 +28,8 @@ export const DEFAULT_QUALITY: Quality = 'standard';
 export const DEFAULT_MODEL_DIR = 'model-cache';
 
 /**
- * Problems are left in the reader, for its requireValid.
- * @param cwd what a relative MATTING_MODEL_DIR is relative to.
+ * Problems stay in the reader, for its requireValid.
+ * @param cwd base of a relative MATTING_MODEL_DIR.
  */
 export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings {
   const settings: ModelSettings = {
@@ -52,12 +52,12 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
   if (reader.has('MATTING_MODEL') && reader.has('MATTING_QUALITY')) {
     reader.problem('MATTING_QUALITY', 'unset where MATTING_MODEL names a single model');
   }
-  // A size or precision is one model's; beside a plan of several it would have no meaning.
-  const ofOneModel: readonly (readonly [variable: string, given: boolean])[] = [
-    ['MATTING_MODEL_INPUT_SIZE', settings.inputSize !== undefined],
-    ['MATTING_PRECISION', settings.precision !== 'auto'],
-  ];
-  for (const [variable, given] of ofOneModel) {
+  // A size or precision applies to one model; for a plan of several it would have no meaning.
+  const forOneModel = {
+    MATTING_MODEL_INPUT_SIZE: settings.inputSize !== undefined,
+    MATTING_PRECISION: settings.precision !== 'auto',
+  };
+  for (const [variable, given] of Object.entries(forOneModel)) {
     if (given && !reader.has('MATTING_MODEL')) {
       reader.problem(variable, 'set together with MATTING_MODEL only');
     }

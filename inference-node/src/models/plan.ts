@@ -49,7 +49,7 @@ const SCHEMA = mapOf({
   description: `a list of 1 to ${MODELS_MAX} models`,
 });
 
-/** What the settings ask for: the plan of a quality, or one model alone. Throws ModelError. */
+/** The plan that the settings ask for: a quality's, or a single model. Throws ModelError. */
 export async function outlineOf(settings: ModelSettings): Promise<PlanOutline> {
   const { model, inputSize, quality } = settings;
   if (model !== undefined) {

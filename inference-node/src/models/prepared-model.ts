@@ -27,10 +27,10 @@ export interface PreparedModel {
   readonly version: string;
   /** Absolute path of the ONNX file. */
   readonly path: string;
-  /** Of that file, hexadecimal. */
+  /** The file's sha256, hexadecimal. */
   readonly sha256: string;
   readonly precision: Precision;
-  /** In one line why `auto` does not run int8 here, where the model has it; absent otherwise. */
+  /** One line: why `auto` does not run int8 here although the model has it; else absent. */
   readonly precisionFallback?: string;
   readonly provider: ExecutionProvider;
   /** Pixels; the picture is stretched to it. */
@@ -43,15 +43,15 @@ export interface PreparedModel {
   readonly normalisation: Normalisation;
   /** Channel order of the input tensor. */
   readonly colourOrder: 'rgb' | 'bgr';
-  /** What is still to be applied to the output before it is an alpha in [0, 1]. */
+  /** What to apply to the output to get an alpha in [0, 1]. */
   readonly activation: 'none' | 'sigmoid';
 }
 
 /**
- * subject: decides what is cut out. secondLook: taken only of a picture in which the subject is
- * unsure, and heard where it is (picture/second-look.ts), as is a second subject. opinion: listened
- * to at the subject's edge, where both mean the same (picture/matte/merge-mattes.ts). A plan goes on
- * without the latter two.
+ * subject: decides what is cut out. secondLook: runs only on a picture for which the subject's matte
+ * is unsure, and counts where it is unsure (picture/second-look.ts), like a second subject. opinion:
+ * counts at the subject's edge, where both agree on the subject (picture/matte/merge-mattes.ts). A
+ * plan continues without a second look or an opinion that fails.
  */
 export const MATTE_ROLES = ['subject', 'secondLook', 'opinion'] as const;
 export type MatteRole = (typeof MATTE_ROLES)[number];
@@ -61,7 +61,7 @@ export interface PlanModel {
   readonly role: MatteRole;
 }
 
-/** Which models make a matte, the first a subject. They run one after the other. */
+/** The models that make a matte; the first is a subject. They run one after the other. */
 export interface Plan {
   readonly name: string;
   readonly models: readonly PlanModel[];

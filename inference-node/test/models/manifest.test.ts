@@ -92,12 +92,12 @@ for (const [path, value, message] of BAD_FIELDS) {
   });
 }
 
-test('text that is no JSON, or no object', () => {
+test('text that is not JSON, or not an object, is refused', () => {
   assert.throws(() => parseManifest('{', 'a.json'), /a\.json: not JSON/);
   assert.throws(() => parseManifest('[]', 'a.json'), /a\.json: the whole must be an object/);
 });
 
-test('every manifest that comes with the product is right', async () => {
+test('every manifest that comes with the product is valid', async () => {
   const names = await listManifests();
   assert.deepEqual(names, ['isnet', 'modnet', 'u2netp']);
   for (const name of names) {
@@ -107,7 +107,7 @@ test('every manifest that comes with the product is right', async () => {
   }
 });
 
-test('a name that is none, and a directory of another name', async () => {
+test('an unknown name, and a directory of another name, are refused', async () => {
   await assert.rejects(
     loadManifest('../isnet'),
     /there is no model "\.\.\/isnet": isnet, modnet, u2netp/,

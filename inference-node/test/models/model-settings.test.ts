@@ -3,7 +3,7 @@ import test from 'node:test';
 import { ConfigError } from '#program/env.ts';
 import { parseModelSettings } from '../../src/models/model-settings.ts';
 
-/** The variables that are complained of. */
+/** The problems that are reported, one text for each variable. */
 function problemsOf(env: Record<string, string>): readonly string[] {
   try {
     parseModelSettings(env, '/srv');
@@ -26,7 +26,7 @@ test('every bad variable is named with what it should be', () => {
   assert.deepEqual(others, []);
 });
 
-test('size and precision belong to a model that is named', () => {
+test('size and precision need a named model', () => {
   assert.deepEqual(problemsOf({ MATTING_MODEL_INPUT_SIZE: '768' }), [
     'MATTING_MODEL_INPUT_SIZE must be set together with MATTING_MODEL only',
   ]);
@@ -34,7 +34,7 @@ test('size and precision belong to a model that is named', () => {
   assert.deepEqual(problemsOf({ MATTING_PRECISION: 'auto' }), []);
 });
 
-test('a plan and a single model are not asked for together', () => {
+test('a plan and a single model exclude each other', () => {
   assert.deepEqual(problemsOf({ MATTING_MODEL: 'isnet', MATTING_QUALITY: 'best' }), [
     'MATTING_QUALITY must be unset where MATTING_MODEL names a single model',
   ]);
@@ -42,7 +42,7 @@ test('a plan and a single model are not asked for together', () => {
   assert.equal(parseModelSettings({ MATTING_QUALITY: 'fast' }, '/srv').quality, 'fast');
 });
 
-test('unset and empty variables take the defaults', () => {
+test('unset and empty variables have the defaults', () => {
   const defaults = {
     model: undefined,
     quality: 'standard',
@@ -55,7 +55,7 @@ test('unset and empty variables take the defaults', () => {
   assert.deepEqual(parseModelSettings(empty, '/srv'), defaults);
 });
 
-test('what is set is taken', () => {
+test('variables that are set are used', () => {
   const env = {
     MATTING_MODEL: 'u2netp',
     MATTING_MODEL_DIR: '../cache',

@@ -7,7 +7,7 @@ import { loadPlanOutlines, parsePlanOutlines } from '../../src/models/plan.ts';
 const subject = { model: 'isnet', inputSize: 1024, role: 'subject' };
 
 for (const [what, plans, said] of [
-  ['no JSON', '{', /plans\.json: not JSON/],
+  ['not JSON', '{', /plans\.json: not JSON/],
   ['a list', '[]', /must be an object/],
   ['no models', '{"fast": []}', /fast must be a list of 1 to 4 models/],
   ['an opinion first', JSON.stringify({ a: [{ ...subject, role: 'opinion' }] }), /a subject/],
@@ -32,12 +32,12 @@ for (const [what, plans, said] of [
     /a must be a list of 1 to 4 models/,
   ],
 ] as const) {
-  test(`plans that are wrong: ${what}`, () => {
+  test(`a file of plans is refused: ${what}`, () => {
     assert.throws(() => parsePlanOutlines(plans, 'plans.json'), said);
   });
 }
 
-test('the plans that come with the product are those of MATTING_QUALITY, and can be prepared', async () => {
+test('the product has the plans of MATTING_QUALITY, with sizes that their models list', async () => {
   const outlines = await loadPlanOutlines();
   assert.deepEqual(outlines.map(({ name }) => name).sort(), [...QUALITIES].sort());
   for (const { entries } of outlines) {

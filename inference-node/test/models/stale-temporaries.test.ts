@@ -1,4 +1,4 @@
-/** Half-written files of others on a shared cache, met by a node whose clock is wrong. */
+/** Half-written files of other nodes on a shared cache, seen by a node whose clock is wrong. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { mkdtemp, readdir, rm, utimes, writeFile } from 'node:fs/promises';
@@ -13,7 +13,7 @@ const PRELOAD = path.resolve(import.meta.dirname, '../../../test/support/shifted
 const HOUR_MS = 3_600_000;
 
 for (const shiftMs of [HOUR_MS, -HOUR_MS]) {
-  it(`a clock off by ${shiftMs / HOUR_MS} h spares what is written and removes what is dead`, async () => {
+  it(`a clock off by ${shiftMs / HOUR_MS} h keeps files being written and removes abandoned ones`, async () => {
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-stale-'));
     try {
       const [written, dead] = ['.a.onnx.1.aa.tmp', '.a.onnx.2.bb.tmp'];

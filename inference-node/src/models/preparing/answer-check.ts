@@ -1,7 +1,7 @@
 /**
- * Whether this machine computes a prepared int8 graph as the machine it was calibrated on. Asked
- * once on each kind of machine that uses the file, and remembered beside it: a start that finds the
- * record costs nothing.
+ * Checks that this machine computes a prepared int8 graph like the machine it was calibrated on.
+ * Runs once on each kind of machine that uses the file, and is recorded beside it: a start that
+ * finds the record does not check again.
  */
 import { readFile } from 'node:fs/promises';
 import { isMissing, writeFileWhole } from '../cache-files.ts';
@@ -9,7 +9,7 @@ import { diskError, ModelError } from '../model-error.ts';
 import type { PreparedModel } from '../prepared-model.ts';
 import { compareAnswers, drawCheckPicture, summariseAnswer } from './check-picture.ts';
 
-/** The alpha of one picture: HWC RGB of the model's input size to one byte a pixel. */
+/** Computes the alpha of a picture, HWC RGB of the model's input size, one byte per pixel. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Uint8Array>;
 
 export interface AnswerCheckOptions {
@@ -17,20 +17,20 @@ export interface AnswerCheckOptions {
   /** Means of blocks, from the ranges file. */
   readonly stored: readonly number[];
   readonly answer: AnswerPicture;
-  /** What computes: the CPU and the runtime, in words. Another one is asked anew. */
+  /** The CPU and the runtime, in words. Another machine is checked again. */
   readonly machine: string;
 }
 
 interface AnswerRecord {
-  /** Of the prepared file. */
+  /** The prepared file's. */
   readonly sha256: string;
   readonly machines: readonly string[];
 }
 
-/** Machines of one cache directory; the oldest is forgotten. */
+/** Recorded machines; the oldest is dropped. */
 const MACHINES_MAX = 32;
 
-/** Undefined where it answers as stored; else in one line what it does in place of that. */
+/** Undefined where the answer is the stored one; else one line that says what is wrong. */
 export async function checkAnswer(options: AnswerCheckOptions): Promise<string | undefined> {
   const { model, stored, answer, machine } = options;
   const record = await readRecord(model);
@@ -49,7 +49,7 @@ export async function checkAnswer(options: AnswerCheckOptions): Promise<string |
   return undefined;
 }
 
-/** In the prepared directory, removed with the file it speaks of. */
+/** Path of the record of a prepared file, which is removed with that file. */
 export function answerRecordPath(preparedPath: string): string {
   return `${preparedPath}.answers.json`;
 }
@@ -61,13 +61,13 @@ async function readRecord(model: PreparedModel): Promise<AnswerRecord> {
     const record = parseRecord(await readFile(path, 'utf8'));
     return record?.sha256 === model.sha256 ? record : none;
   } catch (error) {
-    // Damaged or not there: the machine is asked again.
+    // Damaged or missing: the machine is checked again.
     if (error instanceof SyntaxError || isMissing(error)) return none;
     throw diskError(error, 'read', path);
   }
 }
 
-/** Undefined where it is JSON and no record. @throws SyntaxError where it is no JSON. */
+/** Undefined where the JSON is not a record. @throws SyntaxError where it is not JSON. */
 function parseRecord(text: string): AnswerRecord | undefined {
   const json = JSON.parse(text) as Partial<AnswerRecord> | null;
   if (typeof json?.sha256 !== 'string' || !Array.isArray(json.machines)) return undefined;
@@ -80,7 +80,7 @@ async function writeRecord(model: PreparedModel, record: AnswerRecord): Promise<
   try {
     await writeFileWhole(answerRecordPath(model.path), file => file.write(text, 0));
   } catch (error) {
-    // A cache that is mounted read-only serves as well; its machine is asked on every start.
+    // A read-only cache works too; its machines are checked at every start.
     if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
   }
 }

@@ -16,14 +16,14 @@ export interface PrecisionWish {
 
 export interface PrecisionChoice {
   readonly precision: Precision;
-  /** Why `auto` passed over int8, in one line. */
+  /** One line: why `auto` did not choose int8. */
   readonly fallback?: string;
 }
 
 /**
  * `auto` is int8 on a CPU that has the instructions for it, where the model has ranges for the
- * size; else fp32; on GPUs fp16 where the model has it. A precision that is named is strict. Throws
- * ModelError `settings` for one that the model has not.
+ * size; else fp32; on GPUs fp16 where the model has it. A named precision is never replaced. Throws
+ * ModelError `settings` for one that the model does not have.
  */
 export function choosePrecision(manifest: ModelManifest, wish: PrecisionWish): PrecisionChoice {
   const { wanted, provider, instructionSet } = wish;

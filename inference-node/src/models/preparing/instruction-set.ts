@@ -1,12 +1,12 @@
 /**
- * The class of this machine's CPU, as a name for files that are right on that class only. Quantised
- * graphs are made for CPUs that multiply bytes in one instruction (VNNI, DOTPROD), and a cache
- * directory may be shared by machines of several kinds.
+ * The class of this machine's CPU, which names files that are right for that class only. Quantised
+ * graphs are made for CPUs that multiply bytes in one instruction (VNNI, DOTPROD), and machines of
+ * several kinds may share a cache directory.
  */
 import { readFile } from 'node:fs/promises';
 import { arch, platform } from 'node:os';
 
-/** From the most capable to the least; the first whose flags are all there names the class. */
+/** From the most capable to the least; the first class whose flags are all present applies. */
 const X64_CLASSES: readonly (readonly [name: string, ...flags: string[]])[] = [
   ['x64-amx-int8', 'amx_int8', 'avx512_vnni'],
   ['x64-avx512-vnni', 'avx512f', 'avx512_vnni'],
@@ -32,14 +32,14 @@ export function classifyInstructionSet(
     classes.find(([, ...wanted]) => wanted.every(flag => flags.has(flag)))?.[0];
   if (architecture === 'x64') return first(X64_CLASSES) ?? 'x64-base';
   if (architecture === 'arm64') {
-    // Apple's own CPUs have had DOTPROD from the first on, and there is no /proc to ask.
+    // All of Apple's own CPUs have DOTPROD, and macOS has no /proc.
     const base = operatingSystem === 'darwin' ? 'arm64-neon-dotprod' : 'arm64-neon';
     return first(ARM64_CLASSES) ?? base;
   }
   return architecture;
 }
 
-/** Those that multiply bytes and add the products up in 32 bits, in one instruction. */
+/** These multiply bytes and add the products up in 32 bits, in one instruction. */
 const INT8_CLASSES: ReadonlySet<string> = new Set([
   'x64-amx-int8',
   'x64-avx512-vnni',
@@ -56,7 +56,7 @@ export function carriesInt8(instructionSet: string): boolean {
   return INT8_CLASSES.has(instructionSet);
 }
 
-/** Of this machine. Systems without /proc/cpuinfo get their architecture's base class. */
+/** This machine's class; without /proc/cpuinfo, the base class of its architecture. */
 export async function detectInstructionSet(): Promise<string> {
   const cpuInfo = platform() === 'linux' ? await readFile('/proc/cpuinfo', 'utf8') : '';
   return classifyInstructionSet(arch(), platform(), cpuInfo);

@@ -1,8 +1,7 @@
 /**
- * One process makes a prepared file, others on the same cache wait for it and then find it there.
- * The lock saves work and nothing else: files are written whole under their names and proven by
- * their checksums, so a lock that is lost or overrun makes no wrong file. Hence its bounds may be
- * short: after them everybody goes on.
+ * One process makes a prepared file; others on the same cache wait for it and then use it. The lock
+ * only saves work: files are written whole and checked by their checksums, so a lock that is lost
+ * or ignored makes no wrong file. So its bounds may be short: after them every process continues.
  */
 import { open, rm, utimes } from 'node:fs/promises';
 import { dirname } from 'node:path';
@@ -11,7 +10,7 @@ import { makeDirectory } from '#program/make-directory.ts';
 import { statOrNull } from '../cache-files.ts';
 import { diskError } from '../model-error.ts';
 
-/** A holder touches its lock this often; one untouched for several times as long is dead. */
+/** A holder touches its lock this often; after several times as long it is taken for dead. */
 const TOUCH_INTERVAL_MS = 2_000;
 export const LOCK_IDLE_MAX_MS = 10_000;
 /** Preparing takes seconds, a minute on the slowest disk. */
@@ -19,7 +18,7 @@ export const LOCK_WAIT_MAX_MS = 120_000;
 const POLL_INTERVAL_MS = 100;
 
 /**
- * Runs `work` with the lock of the file at `path`, held where it could be had.
+ * Runs `work` with the lock of the file at `path`, or without it after LOCK_WAIT_MAX_MS.
  * @param onWait called once when another process holds it.
  */
 export async function withPrepareLock<Result>(
@@ -32,7 +31,7 @@ export async function withPrepareLock<Result>(
   if (!held) return work();
   const touch = setInterval(() => {
     const now = new Date();
-    // Where it is gone somebody took it for dead; see above.
+    // Where it is gone another process took this one for dead; see above.
     utimes(lock, now, now).catch(() => undefined);
   }, TOUCH_INTERVAL_MS);
   try {
@@ -43,7 +42,7 @@ export async function withPrepareLock<Result>(
   }
 }
 
-/** False where the wait was over before it was free. */
+/** False where the lock did not become free in time. */
 async function takeLock(lock: string, onWait: () => void): Promise<boolean> {
   const deadlineMs = performance.now() + LOCK_WAIT_MAX_MS;
   for (let waits = 0; performance.now() < deadlineMs; waits++) {

@@ -1,6 +1,6 @@
 /**
- * From checked weights to a graph that runs: the one that lies prepared in the cache, or a new one.
- * Knows nothing of sessions: engines get a path, and whoever asks lends one to check int8 by.
+ * From checked weights to a graph that runs: the prepared one in the cache, or a new one. Knows
+ * nothing of sessions: engines get a path, and the caller provides an engine to check int8 with.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -27,13 +27,13 @@ import { fitRanges, loadRanges, type RangesFile } from './ranges.ts';
 /** In this order; `discard` to `write` only where there is no usable prepared file. */
 export type PrepareProgress =
   | { readonly step: 'check' }
-  /** Another process makes the file; it is waited for. */
+  /** Waiting for another process that makes the file. */
   | { readonly step: 'wait' }
-  /** A prepared file was there and is not used; worth a log line. */
+  /** A prepared file is there and is not used; worth a log line. */
   | { readonly step: 'discard'; readonly path: string; readonly reason: string }
   | { readonly step: 'rewrite' }
   | { readonly step: 'write'; readonly writtenBytes: number }
-  /** An int8 graph is asked for its answer to the check picture. */
+  /** An int8 graph runs on the check picture. */
   | { readonly step: 'answer' };
 
 /** Runs a prepared graph on this machine. */
@@ -47,25 +47,25 @@ export interface PrepareOptions {
   readonly manifest: ModelManifest;
   /** Absolute. */
   readonly cacheDir: string;
-  /** Where the model's ranges are; the product's own when not given. */
+  /** Where the model's ranges are; by default the product's own. */
   readonly manifestDirectory?: string;
   /** Pixels; the manifest's default, a square, when undefined. */
   readonly inputSize?: ImageSize | undefined;
-  /** choose-precision.ts has the rule of `auto`, the default. */
+  /** choose-precision.ts has the rule for `auto`, the default. */
   readonly precision?: Precision | 'auto';
   readonly provider: ExecutionProvider;
   /** instruction-set.ts. */
   readonly instructionSet: string;
-  /** By which an int8 graph is checked. */
+  /** Checks an int8 graph. */
   readonly answering: Answering;
   readonly onProgress?: (progress: PrepareProgress) => void;
 }
 
 /**
- * Throws ModelError: `settings` for a size or precision the model has not; `missing` or `altered`
- * weights; `manifest` for ranges that do not fit; `prepare`, also for a precision that was named and
- * does not run right here; `disk`. The weights are checked even when a prepared file is there: a
- * node does not start on a cache that somebody altered.
+ * Throws ModelError: `settings` for a size or precision the model does not have; `missing` or
+ * `altered` weights; `manifest` for ranges that do not fit; `prepare`, also for a named precision
+ * that does not run correctly here; `disk`. The weights are checked even when a prepared file is
+ * there: a node does not start on an altered cache.
  */
 export async function prepareModel(options: PrepareOptions): Promise<PreparedModel> {
   const { manifest, provider, instructionSet, onProgress } = options;
@@ -114,7 +114,7 @@ function checkQuantised(
   return checkAnswer({ model, stored: ranges.checkAnswer, ...answering });
 }
 
-/** The file that lies there, or a new one. */
+/** Uses the file in the cache, or makes a new one. */
 async function makePrepared(
   source: string,
   key: PreparedKey,
@@ -126,7 +126,7 @@ async function makePrepared(
   const path = preparedPath(cacheDir, manifest, key);
   const onWait = () => onProgress?.({ step: 'wait' });
   return withPrepareLock(path, onWait, async () => {
-    // Whoever held the lock before may have made it.
+    // The lock's previous holder may have made it.
     const made = await findPrepared(key, options);
     if (made !== undefined) return made;
     const sha256 = await writePrepared(source, key, options);
@@ -155,7 +155,7 @@ async function writePrepared(
 ): Promise<string> {
   const { manifest, cacheDir, onProgress } = options;
   onProgress?.({ step: 'rewrite' });
-  const bytes = await readProven(source, manifest);
+  const bytes = await readChecked(source, manifest);
   const { inputName, outputName, inputWidth, inputHeight } = manifest.graph;
   const { precision, ranges } = key;
   const graph = prepareGraph(decodeModel(bytes, source), {
@@ -181,8 +181,8 @@ async function writePrepared(
   return sha256;
 }
 
-/** The very bytes the graph is made from are hashed: a record of an earlier check is not enough. */
-async function readProven(path: string, manifest: ModelManifest): Promise<Buffer> {
+/** Hashes the bytes that the graph is made from: a record of an earlier check is not enough. */
+async function readChecked(path: string, manifest: ModelManifest): Promise<Buffer> {
   const file = manifest.files.find(({ name }) => name === manifest.graph.file);
   let bytes: Buffer;
   try {

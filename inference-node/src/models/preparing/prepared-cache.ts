@@ -4,14 +4,12 @@
  * it was made from and what its bytes are.
  *
  * A prepared file is hashed whole before each use, not trusted by size and times like the weights:
- * it is what the engine runs, the hash costs 0.15 s for 176 MB, and reading it warms the page cache
- * for the engine that loads it next. Whatever is wrong with it, it is made again from checked
- * weights.
+ * the engine runs it, the hash costs 0.15 s for 176 MB, and reading it warms the page cache for the
+ * engine that loads it next. A file that is wrong in any way is made again from checked weights.
  *
- * The sidecar's modification time is its last use. Files of older preparer revisions, and of ranges
- * that others have taken the place of, are removed once nobody started with them for a day: until
- * then another release may run on the same cache, and its engines load their file again when one of
- * them restarts.
+ * The sidecar's modification time is its last use. Files of older preparer revisions and of replaced
+ * ranges are removed after no start used them for a day: until then another release may run on the
+ * same cache, and its engines load their file again when one of them restarts.
  */
 import { readFile, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -29,17 +27,17 @@ import { answerRecordPath } from './answer-check.ts';
 import type { RangesFile } from './ranges.ts';
 
 /**
- * Of the passes in onnx/. Raise it with every change that alters what they write, so that no file
- * made by the old ones is used again.
+ * Revision of the passes in onnx/. Raise it with every change of what they write, so that files made
+ * by the old ones are not used again.
  */
 export const PREPARER_REVISION = 1;
 
 const SUPERSEDED_UNUSED_MAX_MS = 24 * 3600 * 1000;
 
-/** Hexadecimal digits of their hash: enough to tell one release's from another's. */
+/** Hexadecimal digits of the hash of ranges in a file name: enough to tell releases apart. */
 const RANGES_NAME_LENGTH = 8;
 
-/** What a prepared file is for. */
+/** What a prepared file is made for. */
 export interface PreparedKey {
   readonly inputWidth: number;
   readonly inputHeight: number;
@@ -57,7 +55,7 @@ export interface PreparedSidecar extends Omit<PreparedKey, 'ranges'> {
   /** Name and sha256 of each weights file, and of the ranges, it was made from. */
   readonly sources: Readonly<Record<string, string>>;
   readonly bytes: number;
-  /** Of the prepared file, hexadecimal. */
+  /** The prepared file's, hexadecimal. */
   readonly sha256: string;
 }
 
@@ -105,7 +103,7 @@ export async function checkPrepared(
   return { state: 'ready', path, sha256: sidecar.sha256 };
 }
 
-/** Writes the sidecar of a file that stands at its path with `bytes` and `sha256`. */
+/** Writes the sidecar of a file that is at its path with `bytes` and `sha256`. */
 export async function writeSidecar(
   cacheDir: string,
   manifest: ModelManifest,
@@ -158,7 +156,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
   }
 }
 
-/** By a newer revision, or by a file of the same name but for its ranges that was used later. */
+/** By a newer revision, or by a file that differs only in its ranges and was used later. */
 function isSuperseded(name: string, lastUses: ReadonlyMap<string, number>): boolean {
   if (Number(PREPARED_NAME.exec(name)?.[1]) < PREPARER_REVISION) return true;
   const withoutRanges = name.replace(RANGES_IN_NAME, '');
@@ -211,7 +209,7 @@ async function noteUse(path: string): Promise<void> {
   try {
     await utimes(sidecarPath(path), now, now);
   } catch (error) {
-    // A cache that is mounted read-only, or another user's, is only ever read from here.
+    // A cache that is read-only, or another user's, is only read.
     if (!(diskError(error, 'touch', path) instanceof ModelError)) throw error;
   }
 }

@@ -1,7 +1,7 @@
 /**
- * The ranges by which a model is quantised, in `models/<name>/ranges-<size>.json`: measured once on
- * photos by `npm run calibrate`, committed, and checked here value by value before a graph is made
- * by them. They belong to one weights file and one input size, and name both.
+ * The ranges that quantise a model, in `models/<name>/ranges-<size>.json`: measured once on photos
+ * by `npm run calibrate`, committed, and checked here value by value before they are used. They
+ * belong to one weights file and one input size, and name both.
  */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
@@ -28,7 +28,7 @@ import { CHECK_BLOCKS } from './check-picture.ts';
 
 /** A photo that the ranges were measured on. */
 export interface CalibrationPhoto {
-  /** Of its file, without the folder; for people. */
+  /** Its file's name without the folder; for people. */
   readonly name: string;
   /** Hexadecimal. */
   readonly sha256: string;
@@ -38,31 +38,31 @@ export interface Ranges {
   readonly model: string;
   /** The manifest's version of the weights. */
   readonly version: string;
-  /** Of the weights file that they were measured on, hexadecimal. */
+  /** Hash of the weights file that they were measured on, hexadecimal. */
   readonly weightsSha256: string;
   /** Side of the square, pixels. */
   readonly inputSize: number;
-  /** This fraction of a value's numbers lies beyond either end. */
+  /** Fraction of a value's numbers that lies beyond each end. */
   readonly quantile: number;
-  /** A range ends at most at so much of the median of the photos' own ends; not given: no bound. */
+  /** Bound of a range, in percent of the median of the photos' own ends; absent: no bound. */
   readonly percentOfMedianMax?: number;
   readonly photos: readonly CalibrationPhoto[];
   /** Outputs of convolutions that stay float32 (quantisation-plan.ts). */
   readonly float32: readonly string[];
   readonly ranges: ReadonlyMap<string, Range>;
-  /** What the quantised model answers to the check picture: means of blocks of alpha, 0 to 255. */
+  /** The quantised model's answer to the check picture: means of blocks of alpha, 0 to 255. */
   readonly checkAnswer: readonly number[];
 }
 
 export interface RangesFile {
   /** In the model's directory. */
   readonly name: string;
-  /** Of the file, hexadecimal. */
+  /** The file's sha256, hexadecimal. */
   readonly sha256: string;
   readonly ranges: Ranges;
 }
 
-/** As the file has it. */
+/** The ranges as the file has them. */
 interface WrittenRanges extends Omit<Ranges, 'quantile' | 'float32' | 'ranges'> {
   readonly quantilePerMillion: number;
   readonly float32?: readonly string[];
@@ -93,8 +93,8 @@ export function rangesFileName(side: number): string {
 }
 
 /**
- * Throws ModelError `manifest`, with file and field, when the file is not there, is malformed, or
- * was made for something else than `manifest` at this size.
+ * Throws ModelError `manifest`, with file and field, when the file is missing, is malformed, or was
+ * made for another model, version or size.
  */
 export async function loadRanges(
   manifest: ModelManifest,
@@ -153,8 +153,8 @@ function requireFitting(ranges: Ranges, manifest: ModelManifest, side: number, f
 }
 
 /**
- * What the pass needs, for this very graph. Throws ModelError `manifest` where the graph has values
- * without a range, or the file has ranges of values that the graph has not.
+ * The pass's input for this graph. Throws ModelError `manifest` where the graph has values without a
+ * range, or the file has ranges for values that the graph does not have.
  * @param graph float32, at the ranges' input size.
  */
 export function fitRanges(
@@ -179,8 +179,8 @@ export function fitRanges(
 }
 
 /**
- * The scale at which the picture's own bytes are the input's bytes: where all channels are
- * normalised alike and around a whole number.
+ * The scale at which the picture's own bytes are the input's bytes. It exists where all channels
+ * have the same normalisation and its mean is a whole number.
  */
 export function exactInputScale({ normalisation }: ModelManifest): Scale | undefined {
   const { mean, std } = normalisation;
@@ -189,7 +189,7 @@ export function exactInputScale({ normalisation }: ModelManifest): Scale | undef
   return { scale: 1 / std[0], zeroPoint: mean[0] };
 }
 
-/** As the file is written. */
+/** The text of the file. */
 export function formatRanges(ranges: Ranges): string {
   const { quantile, ranges: measured, float32, checkAnswer, photos, ...head } = ranges;
   const lines = [

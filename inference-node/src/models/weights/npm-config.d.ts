@@ -6,7 +6,7 @@ declare module '@npmcli/config' {
     readonly shorthands: unknown;
     readonly flatten: unknown;
     readonly nerfDarts: readonly string[];
-    /** Of npm itself; its `npmrc` is read first. */
+    /** Directory of npm itself, whose `npmrc` is read first. */
     readonly npmPath: string;
     readonly argv: readonly string[];
     /** Written to by load(). */
@@ -14,7 +14,7 @@ declare module '@npmcli/config' {
     /** The global npmrc is found from it. */
     readonly execPath: string;
     readonly platform: string;
-    /** The project's npmrc is looked for from here upwards. */
+    /** The project's npmrc is searched from here upwards. */
     readonly cwd: string;
   }
 
@@ -23,7 +23,7 @@ declare module '@npmcli/config' {
     load(): Promise<void>;
     validate(): boolean;
     isDefault(key: string): boolean;
-    /** As pacote and npm-registry-fetch take it. */
+    /** In the form that pacote and npm-registry-fetch take. */
     readonly flat: Readonly<Record<string, unknown>>;
   }
 }

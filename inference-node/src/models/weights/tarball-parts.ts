@@ -1,7 +1,7 @@
 /**
- * Takes the wanted files out of a package's tarball while it streams by, and nothing else: a part
- * goes straight to its place in the file it belongs to, hashed on the way. The rest of the package,
- * its code with it, is dropped unread.
+ * Extracts only the wanted files from the stream of a package's tarball: a part is hashed and
+ * written directly to its position in its file. The rest of the package, its code included, is
+ * skipped.
  */
 import { createHash } from 'node:crypto';
 import { Parser, type ReadEntry } from 'tar';
@@ -9,7 +9,7 @@ import type { WholeFile } from '../cache-files.ts';
 import type { FilePart, NpmSource } from '../manifest.ts';
 import { diskError, ModelError } from '../model-error.ts';
 
-/** Where a part goes. */
+/** Where a part is written. */
 export interface PartTarget {
   readonly part: FilePart;
   readonly file: WholeFile;
@@ -17,7 +17,7 @@ export interface PartTarget {
   readonly position: number;
 }
 
-/** What pacote hands out: a minipass stream. */
+/** The stream that pacote gives: a minipass stream. */
 export interface TarballStream extends AsyncIterable<Buffer> {
   on(event: 'data', listener: (chunk: Buffer) => void): unknown;
   on(event: 'error', listener: (error: unknown) => void): unknown;
@@ -49,7 +49,7 @@ export async function storeParts(
       receivedBytes += chunk.length;
       if (receivedBytes > options.source.bytes) {
         reject(unlike(options.source, `it is longer than ${options.source.bytes} bytes`));
-        // Nothing more is stored; the integrity check would only say so at the end.
+        // Nothing more is stored; the integrity check would report it only at the end.
         parser.abort(new Error('too long'));
         return;
       }

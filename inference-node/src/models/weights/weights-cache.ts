@@ -1,12 +1,12 @@
 /**
- * The weights as they were fetched, in `<cacheDir>/<model>/<version>/weights/`, each proven against
- * its manifest before it is used.
+ * The weights as fetched, in `<cacheDir>/<model>/<version>/weights/`, each checked against its
+ * manifest before it is used.
  *
  * Hashing 88 MB on every start takes up to half a second on a CPU without SHA instructions, so a
  * file that was hashed gets a record beside it: its size, inode and times in nanoseconds. The
- * change time is in it because no program can set that one: a write, a truncation or another file
- * in its place changes it even when size and modification time are put back. Whatever differs from
- * the record is hashed again; what then has another sha256 is refused.
+ * record has the change time because no program can set it: a write, a truncation or another file
+ * in its place changes it even when size and modification time are restored. A file that differs
+ * from its record is hashed again, and refused if its sha256 is wrong.
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -17,7 +17,7 @@ import { diskError, ModelError } from '../model-error.ts';
 export type WeightsState =
   | { readonly state: 'checked' }
   | { readonly state: 'missing' }
-  /** It is not the file the manifest names; `reason` says in what. */
+  /** It is not the file the manifest names; `reason` says how it differs. */
   | { readonly state: 'altered'; readonly reason: string };
 
 /** Numbers as decimal text: nanoseconds do not fit a double. */
@@ -37,7 +37,7 @@ export function weightsPath(cacheDir: string, manifest: ModelManifest, file: Wei
   return join(weightsDirectory(cacheDir, manifest), file.name);
 }
 
-/** Proves one weights file, by its record or by hashing it. */
+/** Checks one weights file, by its record or by hashing it. */
 export async function checkWeightsFile(path: string, file: WeightsFile): Promise<WeightsState> {
   const found = await describe(path, file);
   if (found === null) return { state: 'missing' };
@@ -60,14 +60,14 @@ export async function recordChecked(path: string, file: WeightsFile): Promise<vo
   try {
     await writeFileWhole(recordPath(path), whole => whole.write(encode(record), 0));
   } catch (error) {
-    // A cache mounted read-only serves as well; its files are then hashed on every start.
+    // A read-only cache works too; its files are hashed at every start.
     if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
   }
 }
 
 /**
- * The paths of all weights files, each proven. Throws ModelError `missing` or `altered`, with what
- * to do about it.
+ * The paths of all weights files, each checked. Throws ModelError `missing` or `altered`, which say
+ * what to do.
  */
 export async function requireWeights(
   cacheDir: string,

@@ -19,7 +19,7 @@ import { widenToFloat32 } from '../../../src/models/onnx/passes/widen-to-float32
 import { widenHalf } from '../../../src/models/onnx/tensor.ts';
 import { graphBytes, largestDifference, runGraph, tinyGraph } from './tiny-graph.ts';
 
-/** ONNX Runtime may add up in another order where a shape is fixed or a node is gone. */
+/** ONNX Runtime may add in another order where a shape is fixed or a node is removed. */
 const ROUNDING = 1e-6;
 
 const square = (side: number) => ({ width: side, height: side });
@@ -41,7 +41,7 @@ function operators(graph: Graph): readonly string[] {
 const isPrepareError = (pattern: RegExp) => (error: unknown) =>
   error instanceof ModelError && error.kind === 'prepare' && pattern.test(error.message);
 
-test('bytes that are no graph are refused with the name of their file', () => {
+test('bytes that are not a graph are refused with the name of their file', () => {
   const { ModelProto } = onnxProto.onnx;
   const bytes = graphBytes(tinyGraph({ side: 64 }));
   assert.throws(() => decodeModel(bytes.subarray(0, 900), 'cut.onnx'), isPrepareError(/cut\.onnx/));
@@ -91,7 +91,7 @@ test('a size the Resize targets do not divide into is refused', () => {
   );
 });
 
-test('an operator nobody knows stands in the way of another size only', () => {
+test('an unknown operator prevents only another size', () => {
   const source = tinyGraph({ side: 64, sizes: 'computed' });
   const nodes = source.nodes.map(node =>
     node.opType === 'Relu' ? { ...node, opType: 'Mystery', domain: 'elsewhere' } : node,
@@ -101,7 +101,7 @@ test('an operator nobody knows stands in the way of another size only', () => {
   assert.ok(operators(prepare(strange, 64)).includes('Mystery'));
 });
 
-test('side outputs go with all that only they need, and the matte stays as it was', async () => {
+test('side outputs are removed with what only they need, and the matte stays the same', async () => {
   const source = tinyGraph({ side: 64 });
   const pruned = keepOutput('output')(source);
   assert.equal(source.nodes.filter(node => node.opType === 'Resize').length, 2);
@@ -111,7 +111,7 @@ test('side outputs go with all that only they need, and the matte stays as it wa
   assert.ok(largestDifference(before, await runGraph(graphBytes(pruned), 64)) < ROUNDING);
 });
 
-test('half precision is widened without a cast left, and the matte stays', async () => {
+test('half precision is widened, no cast is left, and the matte stays the same', async () => {
   const source = tinyGraph({ side: 64, half: true });
   const prepared = prepare(source, 64);
   assert.deepEqual(operators(prepared), ['Concat', 'Conv', 'MaxPool', 'Relu', 'Resize', 'Sigmoid']);
@@ -126,7 +126,7 @@ test('half precision is widened without a cast left, and the matte stays', async
   assert.ok(largestDifference(single, after) < ROUNDING);
 });
 
-test('for a GPU half precision and its casts stay, and everything else is prepared', async () => {
+test('for a GPU half precision and its casts stay, everything else is prepared', async () => {
   const source = tinyGraph({ side: 64, half: true });
   const prepared = prepare(source, 64, 'fp16');
   assert.ok(operators(prepared).includes('Cast'));
@@ -151,20 +151,20 @@ for (const sizes of ['literal', 'computed'] as const) {
   });
 }
 
-test('a free input is fixed to the size the graph follows it to', async () => {
+test('a free input is fixed to the wanted size', async () => {
   const source = tinyGraph({ side: 64, sizes: 'computed', free: true });
   const wanted = await runGraph(graphBytes(source), 96);
   const prepared = await runGraph(graphBytes(prepare(source, 96)), 96);
   assert.ok(largestDifference(wanted, prepared) < ROUNDING);
 });
 
-test('sides need not be equal', () => {
+test('width and height may differ', () => {
   const source = liftConstants(keepOutput('output')(tinyGraph({ side: 64 })));
   const sized = setInputSize(source, square(64), { width: 128, height: 96 });
   assert.deepEqual(at(sized.outputs, 0).dims, [1, 1, 96, 128]);
 });
 
-test('a cast that makes an output, and one from an integer', async () => {
+test('a cast that makes an output is removed, one from an integer stays', async () => {
   const source = liftConstants(tinyGraph({ side: 64 }));
   const cast = (input: string, output: string, to: number): GraphNode => ({
     name: output,
@@ -233,12 +233,12 @@ test('a pass changes neither the graph it is given nor its tensors', () => {
   assert.ok(before.equals(graphBytes(source)));
 });
 
-test('reading and writing keep a graph, whatever order its nodes stand in', async () => {
+test('reading and writing keep a graph, whatever the order of its nodes', async () => {
   const source = tinyGraph({ side: 64, half: true });
   const { ModelProto } = onnxProto.onnx;
   const model = ModelProto.decode(graphBytes(source));
   model.graph!.node!.reverse();
-  // As old exporters do: every initialiser is an input too, and numbers are not raw.
+  // Like old exporters: every initialiser is an input too, and numbers are not raw.
   for (const tensor of model.graph!.initializer!) {
     const type = { tensorType: { elemType: tensor.dataType ?? null } };
     model.graph!.input!.push({ name: tensor.name ?? null, type });
@@ -267,7 +267,7 @@ test('tensors stored as typed numbers are read, others are refused', () => {
   assert.throws(() => decodeModel(short, 'short.onnx'), isPrepareError(/weights/));
 });
 
-test('nodes in a circle have no order', () => {
+test('nodes that form a circle have no order', () => {
   const node = (inputs: string[], output: string): GraphNode => ({
     name: '',
     opType: 'Add',

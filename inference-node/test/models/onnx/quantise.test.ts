@@ -19,11 +19,13 @@ import {
 import { graphBytes, largestDifference, measureRanges, runGraph, tinyGraph } from './tiny-graph.ts';
 
 const SIDE = 64;
-/** Elsewhere sums of products saturate, which is why nodes there run fp32. */
+/** On other CPUs sums of products saturate, which is why nodes there run fp32. */
 const NEEDS_INT8 = {
-  skip: carriesInt8(await detectInstructionSet()) ? false : 'this CPU has no byte products',
+  skip: carriesInt8(await detectInstructionSet())
+    ? false
+    : 'this CPU has no instruction for products of bytes',
 };
-/** Of the pictures of runGraph, which lie in [-1, 1]. */
+/** Scale of the pictures of runGraph, which lie in [-1, 1]. */
 const INPUT = { scale: 1 / 127, zeroPoint: 128 };
 
 function float32(options: { readonly half?: boolean } = {}): Graph {
@@ -59,14 +61,14 @@ test('a value without a range is refused', async () => {
   );
 });
 
-test('an opset without scales a channel is refused', async () => {
+test('an opset without scales per channel is refused', async () => {
   const graph = float32();
   const old = { ...graph, opsets: [{ domain: '', version: 11 }] };
   const quantisation = await quantisationOf(graph);
   assert.throws(() => quantise(old, quantisation), isPrepareError(/needs opset 13/));
 });
 
-test('an opset is raised only where no operator means another thing in the new one', () => {
+test('an opset is raised only where every operator keeps its meaning', () => {
   const graph = { ...float32(), opsets: [{ domain: '', version: 11 }] };
   assert.deepEqual(raiseOpset(graph, OPSET_OF_INT8).opsets, [{ domain: '', version: 13 }]);
   const changed = {
@@ -80,9 +82,9 @@ test('an opset is raised only where no operator means another thing in the new o
   assert.equal(raiseOpset(newer, OPSET_OF_INT8), newer);
 });
 
-test('axes that were an attribute become an input', async () => {
+test('axes given as an attribute become an input', async () => {
   const graph = tinyGraph({ side: SIDE, sizes: 'computed' });
-  // As the older opset wrote it: the axes are no value of the graph but a part of the node.
+  // In the older opset the axes are not a value of the graph but a part of the node.
   const axes = { name: 'axes', type: 7, ints: [0] };
   const nodes = graph.nodes.map(node =>
     node.opType === 'Unsqueeze'
@@ -91,7 +93,7 @@ test('axes that were an attribute become an input', async () => {
   );
   const known = new Set(nodes.map(({ opType }) => opType));
   assert.ok(known.has('Unsqueeze'));
-  // What shape arithmetic needs besides is the same in both, but not carried by other graphs.
+  // Other operators of shape arithmetic are the same in both, but not on the list of operators.
   const carried = nodes.filter(({ opType }) => opType !== 'Constant' && opType !== 'Cast');
   const old = { ...graph, nodes: carried, opsets: [{ domain: '', version: 11 }] };
   const raised = raiseOpset(old, OPSET_OF_INT8);
@@ -102,14 +104,14 @@ test('axes that were an attribute become an input', async () => {
   }
 });
 
-test('the quantised matte is the float32 one but for its steps', NEEDS_INT8, async () => {
+test('the quantised matte differs from the float32 one only by its steps', NEEDS_INT8, async () => {
   for (const half of [false, true]) {
     const graph = float32({ half });
     const quantised = quantise(graph, await quantisationOf(graph));
     const wanted = await runGraph(graphBytes(graph), SIDE);
     const found = await runGraph(graphBytes(quantised), SIDE);
     const spread = Math.max(...wanted) - Math.min(...wanted);
-    assert.ok(spread > 0.1, 'the tiny model answers something');
+    assert.ok(spread > 0.1, 'the tiny model gives a matte');
     assert.ok(largestDifference(wanted, found) < 0.02);
   }
 });
@@ -130,7 +132,7 @@ test('only the convolution that makes logits keeps its weights', async () => {
   assert.notEqual(maker?.opType, 'DequantizeLinear');
 });
 
-test('a convolution named in the ranges stays float32', async () => {
+test('a convolution that the ranges name stays float32', async () => {
   const graph = float32();
   const first = at(convolutions(graph), 0);
   const quantisation = await quantisationOf(graph, { float32: new Set(first.outputs) });
@@ -143,7 +145,7 @@ test('a convolution named in the ranges stays float32', async () => {
   );
 });
 
-test('what only a float32 convolution reads is no byte, what others read too is', () => {
+test('a value that only a float32 convolution reads stays float32, one that others read does not', () => {
   const graph = float32();
   const deep = at(convolutions(graph), 1);
   const plan = (names: readonly string[]) =>
@@ -156,7 +158,7 @@ test('what only a float32 convolution reads is no byte, what others read too is'
 });
 
 test(
-  'where the picture is no whole steps the first convolution stays float32',
+  'where the picture is not in whole steps, the first convolution stays float32',
   NEEDS_INT8,
   async () => {
     const graph = float32();
@@ -169,14 +171,14 @@ test(
   },
 );
 
-test('a bias beside weights of nothing does not overflow', NEEDS_INT8, async () => {
+test('a bias beside weights near zero does not overflow', NEEDS_INT8, async () => {
   const graph = float32();
   const first = at(convolutions(graph), 0);
   const [, weightsName = '', biasName = ''] = first.inputs;
   const weights = graph.initialisers.get(weightsName)!;
   const values = Array.from(new Float32Array(new Uint8Array(weights.data).buffer));
   const each = values.length / at(weights.dims, 0);
-  // As a folded batch normalisation leaves a channel that it shut off.
+  // A folded batch normalisation leaves this of a channel that it shut off.
   const initialisers = new Map(graph.initialisers)
     .set(weightsName, float32Tensor(values.fill(1e-12, 0, each), weights.dims))
     .set(biasName, float32Tensor([0.9, -0.3, 0.2, 0.1], [4]));
@@ -186,7 +188,7 @@ test('a bias beside weights of nothing does not overflow', NEEDS_INT8, async () 
   assert.ok(largestDifference(await runGraph(graphBytes(shut), SIDE), found) < 0.02);
 });
 
-test('a range becomes a scale that can say zero', () => {
+test('a range becomes a scale that has an exact zero', () => {
   assert.deepEqual(scaleOfRange([0, 255]), { scale: 1, zeroPoint: 0 });
   assert.deepEqual(scaleOfRange([-255, 0]), { scale: 1, zeroPoint: 255 });
   assert.equal(scaleOfRange([-1, 3]).zeroPoint, 64);

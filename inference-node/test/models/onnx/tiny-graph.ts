@@ -1,6 +1,6 @@
 /**
- * A graph of a few kilobytes with the traits of the real ones: a skip connection, a pool, Resize
- * nodes whose targets are numbers or shape arithmetic, side outputs, half precision with casts.
+ * A graph of a few kilobytes with the properties of the real ones: a skip connection, a pool,
+ * Resize nodes whose targets are numbers or shape arithmetic, side outputs, half precision with casts.
  */
 import type { onnx } from 'onnx-proto';
 import ort from 'onnxruntime-node';
@@ -196,7 +196,7 @@ class Builder {
   }
 }
 
-/** Of values that are multiples of 1/64 from -0.5 to 0.5: no rounding needed. */
+/** Takes multiples of 1/64 from -0.5 to 0.5, which need no rounding. */
 function halfTensor(values: readonly number[], dims: readonly number[]): Tensor {
   const halves = Uint16Array.from(values, value => {
     if (value === 0) return 0;
@@ -244,7 +244,7 @@ export async function runGraph(
   return values;
 }
 
-/** Of values of a graph on the picture of runGraph; 0 within. */
+/** The ranges of a graph's values on the picture of runGraph; they include 0. */
 export async function measureRanges(
   graph: Graph,
   names: readonly string[],

@@ -8,7 +8,7 @@ import {
   summariseAnswer,
 } from '../../../src/models/preparing/check-picture.ts';
 
-test('another matte, in the whole or in a corner, does not agree', () => {
+test('a matte that differs everywhere or in one block does not agree', () => {
   const stored = Array.from({ length: CHECK_BLOCKS }, (_, block) => block % 256);
   const shifted = stored.map(level => Math.min(255, level + 2));
   assert.match(compareAnswers(shifted, stored) ?? '', /differs by 2\.0 levels/);
@@ -22,7 +22,7 @@ test('the picture is the same on every machine', () => {
   assert.equal(hash, 'ae622a3e62dba2f2596ff26ad9a664a9fa7b64b88f644d521c8a04c3be934142');
 });
 
-test('a block is the mean of its pixels, whatever the size', () => {
+test('a block is the mean of its pixels at any size', () => {
   const alpha = Buffer.alloc(40 * 24, 10);
   alpha.fill(250, 0, 40 * 12);
   const blocks = summariseAnswer(alpha, 40, 24);

@@ -31,7 +31,7 @@ function choose(manifest: ModelManifest, more: Partial<PrecisionWish> = {}) {
   });
 }
 
-test('a named precision that cannot be is refused, never replaced', () => {
+test('a named precision that is not possible is refused, never replaced', () => {
   const refused = (manifest: ModelManifest, more: Partial<PrecisionWish>, pattern: RegExp) =>
     assert.throws(
       () => choose(manifest, { wanted: 'int8', ...more }),
@@ -53,7 +53,7 @@ test('auto falls back to fp32 and says why', () => {
   assert.match(size.fallback ?? '', /ranges for int8 at 64, not at 96/);
 });
 
-test('auto is int8 where the CPU carries it, fp16 on a GPU, and no fallback is told', () => {
+test('auto is int8 where the CPU supports it, fp16 on a GPU, without a fallback', () => {
   assert.deepEqual(choose(quantised), { precision: 'int8' });
   assert.deepEqual(choose(quantised, { provider: 'cuda' }), { precision: 'fp16' });
   assert.deepEqual(choose(plain), { precision: 'fp32' });
@@ -61,16 +61,16 @@ test('auto is int8 where the CPU carries it, fp16 on a GPU, and no fallback is t
   assert.deepEqual(choose(single, { provider: 'cuda' }), { precision: 'fp32' });
 });
 
-test('a named one is taken as it is', () => {
+test('a named precision is used', () => {
   for (const wanted of ['fp32', 'fp16', 'int8'] as const) {
     assert.deepEqual(choose(quantised, { wanted }), { precision: wanted });
   }
-  // Slow there, but what was asked for; its answer is still checked.
+  // Slow there, but requested; its answer is still checked.
   const asked = choose(quantised, { wanted: 'int8', instructionSet: 'x64-avx2' });
   assert.deepEqual(asked, { precision: 'int8' });
 });
 
-test('the classes with byte products are those of VNNI and DOTPROD', () => {
+test('the classes that support int8 are those with VNNI or DOTPROD', () => {
   for (const name of ['x64-base', 'x64-avx2', 'x64-avx512', 'arm64-neon', 'riscv64']) {
     assert.ok(!carriesInt8(name), name);
   }

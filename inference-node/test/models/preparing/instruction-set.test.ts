@@ -27,6 +27,6 @@ for (const [arch, system, cpuInfo, name] of CASES) {
   });
 }
 
-test('this machine has a class, fit for a file name', async () => {
+test('this machine has a class that can be part of a file name', async () => {
   assert.match(await detectInstructionSet(), /^[a-z0-9-]+$/);
 });

@@ -139,7 +139,7 @@ const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown)
   return true;
 };
 
-/** Answers black: a machine that computes wrongly. */
+/** Answers black in int8: a machine that computes wrongly. */
 const wrong: AnswerPicture = async (model, rgb) => {
   if (model.precision !== 'int8') return answer(model, rgb);
   return Buffer.alloc(SIDE * SIDE);
@@ -155,7 +155,7 @@ test('ranges that do not fit are refused before anything is written, auto or not
   assert.deepEqual(asked, []);
 });
 
-test('a machine that computes wrongly gets fp32 by auto, and says why; int8 refuses it', async () => {
+test('a machine that computes wrongly gets fp32 by auto, with a reason; int8 is refused', async () => {
   const answering = { machine: 'a wrong one', answer: wrong };
   const fallen = await prepare({ answering });
   assert.equal(fallen.precision, 'fp32');
@@ -165,25 +165,25 @@ test('a machine that computes wrongly gets fp32 by auto, and says why; int8 refu
   );
   const named = prepare({ answering, precision: 'int8' });
   await assert.rejects(named, isModelError('prepare', /MATTING_PRECISION=int8.*is wrong/));
-  // Nothing of it is remembered: the right machine beside it is asked and goes on.
+  // Nothing of it is recorded: another machine is checked and uses int8.
   assert.equal((await prepare()).precision, 'int8');
 });
 
-test('an engine that dies over the graph is no reason to stop', async () => {
+test('an engine that dies while it runs the graph gives fp32', async () => {
   const dies = () => Promise.reject(new Error('the process ended: SIGILL'));
   const fallen = await prepare({ answering: { machine: 'an old one', answer: dies } });
   assert.equal(fallen.precision, 'fp32');
   assert.match(fallen.precisionFallback ?? '', /does not run: the process ended: SIGILL/);
 });
 
-test('a CPU without the instructions gets fp32, and is not asked', async () => {
+test('a CPU without the instructions gets fp32, without a check', async () => {
   const { precision, precisionFallback } = await prepare({ instructionSet: 'x64-avx2' });
   assert.equal(precision, 'fp32');
   assert.match(precisionFallback ?? '', /x64-avx2/);
   assert.deepEqual(asked, []);
 });
 
-test('int8 is made, answers as stored, and is asked once on each kind of machine', async () => {
+test('int8 gives the stored answer, and is checked once on each kind of machine', async () => {
   const first = await prepare();
   assert.equal(first.precision, 'int8');
   assert.equal(first.precisionFallback, undefined);
@@ -195,10 +195,10 @@ test('int8 is made, answers as stored, and is asked once on each kind of machine
   await prepare({ answering: { machine: 'another', answer } });
   assert.equal(asked.length, 2);
   assert.deepEqual(await prepare(), first);
-  assert.equal(asked.length, 2, 'each is remembered beside the other');
+  assert.equal(asked.length, 2, 'both are recorded');
 });
 
-test('a remembered answer that is damaged speaks of nothing, and is written anew', async () => {
+test('a damaged record of answers is ignored and written again', async () => {
   const first = await prepare();
   const file = `${first.path}.answers.json`;
   const written = await readFile(file, 'utf8');
@@ -215,7 +215,7 @@ test('a remembered answer that is damaged speaks of nothing, and is written anew
     JSON.stringify({ sha256: digest, machines: null }),
     JSON.stringify({ sha256: digest, machines: ['a test', null] }),
     JSON.stringify({ sha256: null, machines: ['a test'] }),
-    // Whole, and of other bytes.
+    // Well formed, but for another file.
     JSON.stringify({ sha256: '0'.repeat(64), machines: ['a test'] }),
   ];
   for (const text of damaged) {
@@ -227,8 +227,8 @@ test('a remembered answer that is damaged speaks of nothing, and is written anew
   }
 });
 
-test('other ranges make another file, beside that of a release which may still run', async () => {
-  const other = rangesText.replace('"a wave"', '"a wave, named anew"');
+test('other ranges make another file beside that of a release that may still run', async () => {
+  const other = rangesText.replace('"a wave"', '"a wave, renamed"');
   const first = await prepare();
   await writeFile(rangesFile, other);
   const second = await prepare();
@@ -238,7 +238,7 @@ test('other ranges make another file, beside that of a release which may still r
   assert.deepEqual(await prepare(), first);
   assert.ok(!took('rewrite'));
 
-  // Nobody has started with it for a day: the next file that is made sees to it.
+  // No start used it for a day: making the next file removes it.
   await writeFile(rangesFile, other);
   await prepare();
   const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
@@ -258,14 +258,14 @@ test('a prepared file cut short is made again', async () => {
   assert.ok(took('discard'));
 });
 
-test('two at once make one file, the second waits for the first', async () => {
+test('of two at the same time one makes the file, the other waits for it', async () => {
   const [one, other] = await Promise.all([prepare(), prepare()]);
   assert.deepEqual(one, other);
   assert.equal(steps.filter(({ step }) => step === 'rewrite').length, 1);
   assert.ok(took('wait'));
 });
 
-test('the lock of a process that died holds nobody up', async () => {
+test('the lock of a process that died is ignored', async () => {
   const { path } = await prepare();
   await rm(path);
   const lock = `${path}.lock`;

@@ -68,13 +68,13 @@ function prepareTiny(more: Partial<PrepareOptions> = {}): Promise<PreparedModel>
   });
 }
 
-/** Only int8 is asked for its answer. */
+/** Only int8 needs an engine. */
 const NO_ENGINE = {
   machine: 'a test',
   answer: () => Promise.reject(new Error('no engine here')),
 };
 
-/** Whether the graph was made anew since the last call. */
+/** True if the graph was made again since the last call. */
 function tookRewrite(): boolean {
   return steps.splice(0).some(({ step }) => step === 'rewrite');
 }
@@ -88,7 +88,7 @@ const isModelError = (kind: ModelErrorKind, pattern: RegExp) => (error: unknown)
   return true;
 };
 
-test('a size or precision the model has not is refused, with what it has', async () => {
+test('a size or precision that the model does not have is refused, with those it has', async () => {
   const refused = (more: Partial<PrepareOptions>, pattern: RegExp) =>
     assert.rejects(prepareTiny(more), isModelError('settings', pattern));
   await refused(
@@ -110,7 +110,7 @@ test('altered weights are refused even when the prepared file is there', async (
   await assert.rejects(prepareTiny(), isModelError('missing', /models fetch tiny/));
 });
 
-test('a forged record does not get altered weights into a graph', async () => {
+test('altered weights are refused in spite of a forged record', async () => {
   const file = at(model.manifest.files, 0);
   const path = weightsPath(cacheDir, model.manifest, file);
   await alterLastByte(path);
@@ -118,7 +118,7 @@ test('a forged record does not get altered weights into a graph', async () => {
   await assert.rejects(prepareTiny(), isModelError('altered', /sha256/));
 });
 
-test('the prepared graph runs and says all an engine must know', async () => {
+test('the prepared graph runs and is described for an engine', async () => {
   const prepared = await prepareTiny();
   const bytes = await readFile(prepared.path);
   assert.equal(prepared.sha256, sha256(bytes));
@@ -165,7 +165,7 @@ test('size, precision, provider and instruction set each have a file of their ow
   assert.equal((await listPrepared(cacheDir, model.manifest)).length, variants.length);
 });
 
-test('left to itself the precision follows the provider and what the model has', async () => {
+test('the default precision depends on the provider and the model', async () => {
   assert.equal((await prepareTiny({ provider: 'cuda' })).precision, 'fp16');
   const single: ModelManifest = { ...model.manifest, precisions: ['fp32'] };
   assert.equal((await prepareTiny({ provider: 'cuda', manifest: single })).precision, 'fp32');
@@ -179,7 +179,7 @@ for (const [what, damage] of [
   ['without its sidecar', (path: string) => rm(`${path}.json`)],
   ['with half a sidecar', (path: string) => writeFile(`${path}.json`, '{"model": "ti')],
 ] as const) {
-  test(`a prepared file that is ${what} is not loaded but made again`, async () => {
+  test(`a prepared file that is ${what} is made again`, async () => {
     const first = await prepareTiny();
     await damage(first.path);
     steps.length = 0;
@@ -209,7 +209,7 @@ test('a prepared file made from other weights is made again', async () => {
   assert.ok(steps.some(({ step }) => step === 'discard'));
 });
 
-test('files of an older revision go once nobody started with them for a day', async () => {
+test('files of an older revision are removed after a day without a start that used them', async () => {
   const { path } = await prepareTiny();
   const old = path.replace(`_r${PREPARER_REVISION}.onnx`, `_r${PREPARER_REVISION - 1}.onnx`);
   const newer = path.replace(`_r${PREPARER_REVISION}.onnx`, `_r${PREPARER_REVISION + 1}.onnx`);
@@ -221,14 +221,14 @@ test('files of an older revision go once nobody started with them for a day', as
   assert.equal((await readdir(directory)).length, 5, 'the old one may still be in use');
   const twoDaysAgo = new Date(Date.now() - 48 * 3600_000);
   for (const file of [old, `${old}.json`, newer]) await utimes(file, twoDaysAgo, twoDaysAgo);
-  // Cleaning goes with making a file, not with every start.
+  // Making a file cleans, not every start.
   await prepareTiny({ inputSize: square(96) });
   const names = (await readdir(directory)).map(name => join(directory, name));
   assert.ok(!names.includes(old) && !names.includes(`${old}.json`));
   assert.ok(names.includes(newer));
 });
 
-test('two at once make the same file', async () => {
+test('two at the same time make the same file', async () => {
   const [one, other] = await Promise.all([prepareTiny(), prepareTiny()]);
   assert.deepEqual(one, other);
   assert.equal(sha256(await readFile(one.path)), one.sha256);
@@ -237,7 +237,7 @@ test('two at once make the same file', async () => {
   assert.ok(!tookRewrite());
 });
 
-test('a plan of one model', async () => {
+test('a plan of one model is prepared', async () => {
   const manifestDirectory = join(cacheDir, 'manifests');
   const plan = () =>
     buildPlan({

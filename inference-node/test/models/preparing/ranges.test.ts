@@ -73,7 +73,7 @@ const isManifestError = (pattern: RegExp) => (error: unknown) => {
   return true;
 };
 
-test('a file that is not there, cut short, or not JSON is refused by its path', async () => {
+test('a file that is missing, cut short, or not JSON is refused by its path', async () => {
   await assert.rejects(loadRanges(manifest, 96, directory), isManifestError(/ranges-96.*missing/));
   const text = formatRanges(ranges());
   await assert.rejects(load(text.slice(0, 500)), isManifestError(/ranges-64\.json: not JSON/));
@@ -91,7 +91,7 @@ test('ranges of other weights, another version, model or size are refused', asyn
   }
 });
 
-test('a range that is none is refused by the value it is of', async () => {
+test('an invalid range is refused with the name of its value', async () => {
   const first = at(measured, 0);
   for (const [written, pattern] of [
     ['[1, 0]', /must begin at most at 0/],
@@ -110,7 +110,7 @@ test('a range that is none is refused by the value it is of', async () => {
     await assert.rejects(load(text), isManifestError(pattern));
     await assert.rejects(load(text), isManifestError(new RegExp(first.replaceAll('.', '\\.'))));
   }
-  // JSON has no NaN; what a careless writer leaves is no JSON.
+  // JSON has no NaN; a careless writer's file is not JSON.
   const text = formatRanges(ranges()).replace('[0,2]', '[NaN,2]');
   await assert.rejects(load(text), isManifestError(/not JSON/));
 });
@@ -125,7 +125,7 @@ test('a missing field, an unknown one and an answer of another length are refuse
   await assert.rejects(load(JSON.stringify(short)), isManifestError(/must be 256 numbers/));
 });
 
-test('a bound by the median that is none is refused', async () => {
+test('an invalid bound by the median is refused', async () => {
   const text = formatRanges(ranges({ percentOfMedianMax: 150 }));
   assert.equal((await load(text)).ranges.percentOfMedianMax, 150);
   for (const written of ['99', '150.5', '10001', '"150"', '-1', '[150]']) {
@@ -136,11 +136,11 @@ test('a bound by the median that is none is refused', async () => {
   }
 });
 
-test('a range reaches as far as any photo does, but for those far beyond the others', () => {
+test('a range reaches as far as any photo, except photos far beyond the others', () => {
   const photos = [8, 5, 57, 6, 7].map(upper => [-upper / 10, upper] as const);
   assert.deepEqual(rangeOfAll(photos, Number.POSITIVE_INFINITY), [-5.7, 57]);
   assert.deepEqual(rangeOfAll(photos, 150), [-1.05, 10.5]);
-  // A bound that none reaches is no end.
+  // A bound that no photo reaches does not extend the range.
   assert.deepEqual(
     rangeOfAll(
       [
@@ -152,7 +152,7 @@ test('a range reaches as far as any photo does, but for those far beyond the oth
     ),
     [0, 7],
   );
-  // Most have nothing there: no ordinary end, and 0 is within all the same.
+  // Most photos have nothing there, so there is no usual end; 0 is included all the same.
   assert.deepEqual(
     rangeOfAll(
       [
@@ -167,7 +167,7 @@ test('a range reaches as far as any photo does, but for those far beyond the oth
   assert.ok(rangeOfAll([[0, 0]], 150)[1] > 0);
 });
 
-test('ranges that miss a value of the graph, or have one too many, are refused', async () => {
+test('ranges that lack a value of the graph, or have one too many, are refused', async () => {
   const [first, ...rest] = measured;
   const all = ranges().ranges;
   const fit = async (more: Partial<Ranges>) => {
@@ -186,12 +186,12 @@ test('ranges that miss a value of the graph, or have one too many, are refused',
   assert.deepEqual((await fit({})).ranges, all);
 });
 
-test('what is written reads as it was', () => {
+test('a written file reads as it was', () => {
   const wanted = ranges({ float32: [at(measured, 0)], percentOfMedianMax: 150 });
   assert.deepEqual(parseRanges(formatRanges(wanted), 'here'), wanted);
 });
 
-test('only a normalisation alike for all channels keeps the picture exact', () => {
+test('only the same normalisation for all channels keeps the picture exact', () => {
   const of = (mean: [number, number, number], std: [number, number, number]) =>
     exactInputScale({ ...manifest, normalisation: { mean, std } });
   assert.deepEqual(of([128, 128, 128], [256, 256, 256]), { scale: 1 / 256, zeroPoint: 128 });
@@ -199,7 +199,7 @@ test('only a normalisation alike for all channels keeps the picture exact', () =
   assert.equal(of([123.675, 116.28, 103.53], [58.395, 57.12, 57.375]), undefined);
 });
 
-test('every size that a manifest lists for int8 has ranges that read', async () => {
+test('every size that a manifest lists for int8 has a valid ranges file', async () => {
   let found = 0;
   for (const name of await listManifests(MANIFEST_DIRECTORY)) {
     const model = await loadManifest(name);
@@ -207,7 +207,7 @@ test('every size that a manifest lists for int8 has ranges that read', async () 
       const file = await loadRanges(model, side);
       assert.ok(file.ranges.photos.length >= 12, `${file.name} was made from few photos`);
       assert.ok(Math.max(...file.ranges.checkAnswer) > 200, 'the model finds the subject');
-      assert.ok(Math.min(...file.ranges.checkAnswer) < 50, 'and the ground');
+      assert.ok(Math.min(...file.ranges.checkAnswer) < 50, 'and the background');
       found++;
     }
   }

