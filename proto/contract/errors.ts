@@ -87,6 +87,12 @@ export const ERROR_CATALOGUE = {
   JOB_NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'The job does not exist'),
   NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'Nothing was found at this address'),
   METHOD_NOT_ALLOWED: publicError(405, UNIMPLEMENTED, 'never', 'The method is not allowed here'),
+  NOT_ACCEPTABLE: publicError(
+    406,
+    FAILED_PRECONDITION,
+    'never',
+    'No answer of this request is one that Accept takes',
+  ),
   IDEMPOTENCY_CONFLICT: publicError(
     409,
     ALREADY_EXISTS,

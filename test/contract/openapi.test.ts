@@ -54,6 +54,38 @@ test('a document that departs from OpenAPI 3.1 is found out', () => {
   assert.equal(isOpenApi({ ...document, paths: { '/a': { get } } }), false);
 });
 
+test('an answer that departs from the document is found out', () => {
+  const answer = {
+    method: 'GET',
+    url: '/livez',
+    status: 200,
+    headers: {
+      'x-request-id': 'req_1',
+      'cache-control': 'no-store',
+      'content-type': 'application/json; charset=utf-8',
+    },
+    body: '{"status":"alive"}',
+  };
+  const trial = new AnswerChecker(document);
+  trial.check(answer);
+  const { 'x-request-id': _, ...nameless } = answer.headers;
+  const departures = [
+    { ...answer, method: 'POST' },
+    { ...answer, url: '/livezz' },
+    { ...answer, status: 201 },
+    { ...answer, headers: nameless },
+    { ...answer, headers: { ...answer.headers, 'x-request-id': 'two words' } },
+    { ...answer, headers: { ...answer.headers, 'x-powered-by': 'a framework' } },
+    { ...answer, headers: { ...answer.headers, 'content-type': 'text/plain' } },
+    { ...answer, body: '{"status":"asleep"}' },
+    { ...answer, body: '{"status":"alive","more":1}' },
+    { ...answer, body: '{}' },
+  ];
+  for (const departure of departures) assert.throws(() => trial.check(departure));
+  assert.ok(trial.unseen().includes('GET /livez 400'));
+  assert.ok(!trial.unseen().includes('GET /livez 200'));
+});
+
 test('it is an OpenAPI 3.1 document by the official schema', () => {
   assert.ok(isOpenApi(document), ajv.errorsText(isOpenApi.errors));
 });
@@ -169,6 +201,8 @@ test('the limits and formats it names are those of the contract', () => {
     const content = at(`#/paths/~1v1~1results~1{token}/get/responses/${status}/content`) as Json;
     assert.deepEqual(Object.keys(content), mediaTypes);
   }
+  const waited = at('#/paths/~1v1~1matting/post/responses/200/content') as Json;
+  assert.deepEqual(Object.keys(waited), ['application/json', ...mediaTypes]);
   const wish = at(`${schemas}/MattingRequest/properties/output_format`) as Json;
   assert.deepEqual(wish.examples, OUTPUT_FORMATS);
   const named = [...String(wish.description).matchAll(/`(\w+)`/g)].map(([, format]) => format);

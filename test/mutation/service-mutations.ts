@@ -43,6 +43,39 @@ const LEASES_AND_KEYS: readonly Mutation[] = [
   },
 ];
 
+const PICTURES: readonly Mutation[] = [
+  {
+    name: 'a reader of a result takes no place',
+    file: 'control-plane/src/http/answers/result-file.ts',
+    find: 'const leave = readers.enter(file);',
+    replace: 'const leave = () => undefined;\n  void readers;',
+    caughtBy: {
+      file: 'control-plane/test/http/connections/picture-readers.test.ts',
+      test: 'slow readers of pictures cost little memory, have few places and give them back',
+    },
+  },
+  {
+    name: 'a reader that hung up keeps its place',
+    file: 'control-plane/src/http/answers/result-file.ts',
+    find: "reply.raw.once('close', leave);",
+    replace: '',
+    caughtBy: {
+      file: 'control-plane/test/http/connections/picture-readers.test.ts',
+      test: 'who is gone when the picture is opened holds neither a place nor the file',
+    },
+  },
+  {
+    name: 'a picture in another format than Accept takes is made and charged',
+    file: 'control-plane/src/services/submission/answer-form.ts',
+    find: "if (choice !== 'none') return choice;",
+    replace: "if (choice === 'none') return named ?? DEFAULT_FORMAT;\n  return choice;",
+    caughtBy: {
+      file: 'control-plane/test/http/routes/picture-answers.test.ts',
+      test: 'a contradiction is refused before there is a job, and is not remembered',
+    },
+  },
+];
+
 const RATES: readonly Mutation[] = [
   {
     name: 'a block of the quota is leased twice',
@@ -239,6 +272,7 @@ const ADMITTED: readonly Mutation[] = [
 
 export const SERVICE_MUTATIONS: readonly Mutation[] = [
   ...LEASES_AND_KEYS,
+  ...PICTURES,
   ...RATES,
   ...OUTGOING,
   ...ADMITTED,

@@ -35,7 +35,7 @@ export const CONTROL_PLANE: Directions = {
     'services/reading',
     '#program/ports',
   ],
-  'http/answers': ['domain', 'http/checks', 'http/headers'],
+  'http/answers': ['domain', 'http/checks', 'http/headers', 'services/reading'],
   'http/body': ['http/headers', 'services/submission', '#program/ports'],
   'http/checks': ['domain', 'http/body', 'http/connections', 'http/headers', 'services'],
   'http/connections': ['domain', '#program', '#program/ports'],

@@ -169,6 +169,11 @@ test('the image and the fields', async () => {
     },
   );
   await refused('IMAGE_TOO_LARGE', '{}', { 'content-length': String(72 * 1024 * 1024 + 1) });
+  await unmoved(async () => {
+    const contrary = imageBody({ output_format: 'png' });
+    const answer = await app.post(SYNC, contrary, { accept: 'image/webp' });
+    assertProblem(answer, 'NOT_ACCEPTABLE', { field: 'output_format' });
+  });
 });
 
 test('the account and the service', async () => {

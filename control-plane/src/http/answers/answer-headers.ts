@@ -12,8 +12,12 @@ const HEADERS = {
   'cache-control': 'no-store',
 } as const;
 
+/** Where Accept decides between JSON and a picture: every answer says so, refusals too. */
+const NEGOTIATED_PATH = '/v1/matting';
+
 export function setAnswerHeaders(request: FastifyRequest, reply: FastifyReply): void {
   reply.headers(HEADERS).header('x-request-id', request.id);
+  if (pathOf(request) === NEGOTIATED_PATH) reply.header('vary', 'accept');
 }
 
 /** The paths that exist and their methods: collected as routes are added. */

@@ -1,18 +1,24 @@
 /** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
+import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { isFinal, type Job } from '../../domain/job.ts';
 import { type JobViews, refusalOf } from '../../services/reading/job-view.ts';
 import type { ReadJob } from '../../services/reading/read-job.ts';
+import type { ResultDownload, ResultFile } from '../../services/reading/result-download.ts';
+import type { ResultReaders } from '../../services/reading/result-readers.ts';
 import type { WaitForJob } from '../../services/reading/wait-for-job.ts';
+import { type AcceptedAnswers, JSON_ALONE } from '../../services/submission/answer-form.ts';
 import type { SubmitMatting, Submitted } from '../../services/submission/submit-matting.ts';
 import type { ImageUploads } from '../../services/submission/submit-upload.ts';
 import { noteJob } from '../answers/answer-log.ts';
+import { fileHeaders, openForReader } from '../answers/result-file.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
 import { readMattingBody } from '../body/read-matting-body.ts';
 import { callerOf } from '../checks/authentication.ts';
 import type { HeaderChecks } from '../checks/header-checks.ts';
 import { wantBody } from '../connections/unread-body.ts';
+import { acceptedAnswers } from '../headers/accept.ts';
 import { idempotencyKeyOf } from '../headers/idempotency-key.ts';
 import { type Preferences, parsePrefer } from '../headers/prefer.ts';
 
@@ -25,6 +31,8 @@ export interface MattingRouteServices {
   readonly waitForJob: WaitForJob;
   readonly readJob: ReadJob;
   readonly jobViews: JobViews;
+  readonly resultDownload: ResultDownload;
+  readonly resultReaders: Pick<ResultReaders, 'enter'>;
 }
 
 export function registerMattingRoutes(
@@ -59,14 +67,17 @@ class MattingRoutes {
   }
 
   async submitAsync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
-    const { job } = await this.#submit(request, reply, 'async');
+    const { job } = await this.#submit(request, reply, { mode: 'async', accepts: JSON_ALONE });
     return this.#answerWithoutWaiting(reply, job);
   }
 
   async submitSync(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
     const preferences = parsePrefer(request.headers.prefer);
     const waits = !preferences.respondAsync || preferences.waitS !== undefined;
-    const submitted = await this.#submit(request, reply, waits ? 'sync' : 'async');
+    // Whether or not the caller waits: Prefer changes nothing of what is made.
+    const accepts = acceptedAnswers(request.headers.accept);
+    const mode = waits ? 'sync' : 'async';
+    const submitted = await this.#submit(request, reply, { mode, accepts });
     const waitMs = Math.min(
       (preferences.waitS ?? Number.POSITIVE_INFINITY) * 1000,
       this.#syncWaitMs,
@@ -78,6 +89,9 @@ class MattingRoutes {
     const refusal = refusalOf(job);
     reply.headers(serverTimingOf(job));
     if (refusal !== undefined) throw refusal;
+    if (accepts.prefer([job.outputFormat]) !== 'json') {
+      return this.#answerPicture(reply, job, submitted.created);
+    }
     reply.header('x-credits-charged', submitted.created ? '1' : '0');
     return reply.code(200).send(this.#services.jobViews.view(job));
   }
@@ -99,7 +113,7 @@ class MattingRoutes {
   async #submit(
     request: FastifyRequest,
     reply: FastifyReply,
-    mode: 'sync' | 'async',
+    { mode, accepts }: { readonly mode: 'sync' | 'async'; readonly accepts: AcceptedAnswers },
   ): Promise<Submitted> {
     const caller = callerOf(request);
     const idempotencyKey = idempotencyKeyOf(request);
@@ -108,7 +122,7 @@ class MattingRoutes {
       wantBody(request, reply);
       const fields = await readMattingBody(request.raw, upload);
       await this.#checks.apiKey(request);
-      const submission = { caller, idempotencyKey, mode, fields, upload };
+      const submission = { caller, idempotencyKey, mode, fields, accepts, upload };
       const submitted = await this.#services.submitMatting.submit(submission);
       noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');
@@ -136,6 +150,29 @@ class MattingRoutes {
     } finally {
       reply.raw.off('close', onClose);
     }
+  }
+
+  /** The picture of a job that succeeded. What goes wrong now names the job: it stays as it is. */
+  async #answerPicture(reply: FastifyReply, job: Job, created: boolean): Promise<FastifyReply> {
+    const { resultDownload, resultReaders, jobViews } = this.#services;
+    let file: ResultFile;
+    let stream: Readable;
+    try {
+      file = resultDownload.fileOf(job);
+      stream = await openForReader(reply, file, resultReaders);
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
+    const { status_url, result } = jobViews.view(job);
+    reply.headers({
+      ...fileHeaders(file),
+      'content-length': file.bytes,
+      'content-location': result?.url,
+      link: `<${status_url}>; rel="describedby"; type="application/json"`,
+      'x-job-id': job.id,
+      'x-credits-charged': created ? '1' : '0',
+    });
+    return reply.code(200).send(stream);
   }
 
   #answerWithoutWaiting(reply: FastifyReply, job: Job): FastifyReply {

@@ -4,6 +4,7 @@ import { ContractError } from '#contract/errors.ts';
 import type { ResultDownload, ResultFile } from '../../services/reading/result-download.ts';
 import type { ResultReaders } from '../../services/reading/result-readers.ts';
 import { noteJob } from '../answers/answer-log.ts';
+import { etagOf, fileHeaders, openForReader } from '../answers/result-file.ts';
 import { parseRange } from '../headers/byte-range.ts';
 import { judgeConditions, rangeStillHolds, type Validators } from '../headers/conditions.ts';
 import { formatHttpDate } from '../headers/http-date.ts';
@@ -34,7 +35,7 @@ async function sendResult(
   const { headers, method } = request;
   noteJob(request, file.jobId);
   const validators: Validators = {
-    etag: `"${file.sha256}"`,
+    etag: etagOf(file),
     modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
   };
   const verdict = judgeConditions(headers, validators);
@@ -48,12 +49,7 @@ async function sendResult(
     'cache-control': `private, max-age=${Math.floor(file.remainingMs / 1000)}`,
   };
   if (verdict === 'not-modified') return reply.code(304).headers(validated).send();
-  const described = {
-    ...validated,
-    'accept-ranges': 'bytes',
-    'content-type': file.contentType,
-    'content-disposition': `attachment; filename="cutout-${file.jobId}.${file.format}"`,
-  };
+  const described = { ...validated, ...fileHeaders(file), 'accept-ranges': 'bytes' };
   if (method === 'HEAD') {
     return reply.headers({ ...described, 'content-length': file.bytes }).send();
   }
@@ -64,14 +60,7 @@ async function sendResult(
     const detail = `the file has ${file.bytes} bytes`;
     throw new ContractError('RANGE_NOT_SATISFIABLE', detail);
   }
-  const leave = readers.enter(file);
-  reply.raw.once('close', leave);
-  // If the caller hung up during the look-up, 'close' was already emitted.
-  if (reply.raw.closed) leave();
-  // Opened before a header is set, so that a missing file can still be answered with an error.
-  const stream = await file.open(range);
-  // The caller is gone: the stream is not read.
-  if (reply.raw.closed) stream.destroy();
+  const stream = await openForReader(reply, file, readers, range);
   if (range === undefined) {
     return reply.headers({ ...described, 'content-length': file.bytes }).send(stream);
   }

@@ -1,8 +1,11 @@
-/** A result behind its link: the token cannot be guessed and is all that is needed, no key. */
+/**
+ * A result as a file: behind its link, whose token cannot be guessed and is all that is needed, no
+ * key; or as the answer of the call that made it.
+ */
 import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
-import { publicState } from '../../domain/job.ts';
+import { type Job, publicState } from '../../domain/job.ts';
 import { BlobNotFoundError, type BlobStore } from '../../storage/blob-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
@@ -50,10 +53,18 @@ export class ResultDownload {
     const read = () => this.#jobs.findByResultToken(token);
     const job = TOKEN.test(token) ? await this.#turns.ofStranger(token, read) : undefined;
     if (job === undefined) throw new ContractError('NOT_FOUND', 'there is no such result');
+    return this.fileOf(job);
+  }
+
+  /**
+   * The result of a job that succeeded, by its row as it was read.
+   * @throws ContractError RESULT_EXPIRED
+   */
+  fileOf(job: Job): ResultFile {
     if (publicState(job) === 'expired') throw expired();
     const { result, expiresAtMs, finishedAtMs } = job;
     if (result === null || expiresAtMs === null || finishedAtMs === null) {
-      throw new Error(`job ${job.id} has a result link and no result`);
+      throw new Error(`job ${job.id} has no result`);
     }
     return {
       bytes: result.bytes,

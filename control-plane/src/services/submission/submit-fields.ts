@@ -11,6 +11,7 @@ import { requireCallbackUrl } from '../../sources/callback-url.ts';
 import type { CallbackPolicy } from '../../sources/guard/callback-url-text.ts';
 import type { OutgoingPolicy } from '../../sources/guard/outgoing-url.ts';
 import { requireImageUrl } from '../../sources/image-url.ts';
+import { type AcceptedAnswers, JSON_ALONE, requireAcceptedFormat } from './answer-form.ts';
 
 /** What is made of the cut-out (proto/contract/finishing.ts); each a text in every form of a body. */
 export const FINISHING_FIELDS = [
@@ -77,14 +78,21 @@ const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
 
 /**
  * Checks in the contract's order: one source, the output format, the callback pair, the URL's text.
- * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, INVALID_CALLBACK
+ * @param accepts decides the output format where none is named
+ * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, NOT_ACCEPTABLE,
+ *   INVALID_CALLBACK
  */
-export function requireMattingRequest(fields: MattingFields, policy: FieldPolicy): MattingRequest {
+export function requireMattingRequest(
+  fields: MattingFields,
+  policy: FieldPolicy,
+  accepts: AcceptedAnswers = JSON_ALONE,
+): MattingRequest {
   const { texts, imageGiven } = fields;
   const url = texts.get('image_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
-  const outputFormat = requireOutputFormat(texts.get('output_format'));
+  const named = requireOutputFormat(texts.get('output_format'));
   requireNoFinishing(fields);
+  const outputFormat = requireAcceptedFormat(named, OUTPUT_FORMATS, accepts);
   const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
@@ -107,8 +115,8 @@ function notOneSource(bothGiven: boolean): ContractError {
   return new ContractError('INVALID_IMAGE_SOURCE', detail, { fieldErrors });
 }
 
-function requireOutputFormat(given: TextValue | undefined): OutputFormat {
-  if (given === undefined) return 'png';
+function requireOutputFormat(given: TextValue | undefined): OutputFormat | undefined {
+  if (given === undefined) return undefined;
   const format = given === OVERLONG ? undefined : parseOutputFormat(given);
   if (format !== undefined) return format;
   const detail = `output_format must be one of ${OUTPUT_FORMATS.join(', ')}`;

@@ -13,6 +13,7 @@ import type { JobStore, NewJob, SubmitOutcome } from '../../store/jobs/job-store
 import type { Caller, ReadAccount } from '../account.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';
+import type { AcceptedAnswers } from './answer-form.ts';
 import {
   type FieldPolicy,
   type MattingFields,
@@ -47,6 +48,8 @@ export interface Submission {
   /** Synchronous jobs go first. */
   readonly mode: 'sync' | 'async';
   readonly fields: MattingFields;
+  /** JSON alone where absent. */
+  readonly accepts?: AcceptedAnswers;
   /** Committed for a new job; in every other case its owner aborts it. */
   readonly upload: ImageUpload;
   /** The same of `background_file`; absent where the form of the body can hold none. */
@@ -77,8 +80,8 @@ export class SubmitMatting {
    * @throws ContractError every code of a refused submission
    */
   async submit(submission: Submission): Promise<Submitted> {
-    const { caller, fields, upload } = submission;
-    const request = requireMattingRequest(fields, this.#dependencies.fieldPolicy);
+    const { caller, fields, upload, accepts } = submission;
+    const request = requireMattingRequest(fields, this.#dependencies.fieldPolicy, accepts);
     const finished = request.imageUrl === undefined ? await upload.finish() : undefined;
     const fingerprint = fingerprintOf({
       source:

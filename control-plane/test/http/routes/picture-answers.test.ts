@@ -1,0 +1,298 @@
+/** POST /v1/matting where the caller takes the picture itself. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, type TestContext, test } from 'node:test';
+import type { LightMyRequestResponse } from 'fastify';
+import { BASE_URL, imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+
+const SYNC = '/v1/matting';
+const ASYNC = '/v1/matting/jobs';
+const FILE = Buffer.from('0123456789');
+
+let app: TestApp;
+before(async () => {
+  app = await openTestApp();
+});
+after(() => app.close());
+
+function freshKey(): { 'idempotency-key': string } {
+  return { 'idempotency-key': randomUUID() };
+}
+
+/** Ends every job that is submitted during the test with FILE. */
+function succeeding(t: TestContext, of = app): void {
+  const runner = of.onSubmitted(jobId => of.succeedJob(jobId, FILE));
+  t.after(() => runner.stop());
+}
+
+function codeOf(answer: LightMyRequestResponse): [number, string] {
+  assert.equal(answer.headers['content-type'], 'application/problem+json');
+  return [answer.statusCode, answer.json().code];
+}
+
+test('the picture comes with all that names it, and is charged once', async t => {
+  succeeding(t);
+  const { available } = (await app.get('/v1/account')).json().credits;
+  const answer = await app.post(SYNC, imageBody(), { accept: 'image/png' });
+  assert.equal(answer.statusCode, 200);
+  assert.deepEqual(answer.rawPayload, FILE);
+  const { headers } = answer;
+  const jobId = String(headers['x-job-id']);
+  const job = (await app.get(`${ASYNC}/${jobId}`)).json();
+  const named = [
+    'content-type',
+    'content-length',
+    'etag',
+    'content-location',
+    'content-disposition',
+    'link',
+    'x-credits-charged',
+    'server-timing',
+    'vary',
+    'cache-control',
+    'idempotent-replayed',
+    'accept-ranges',
+    'last-modified',
+    'location',
+    'retry-after',
+  ];
+  assert.deepEqual(Object.fromEntries(named.map(name => [name, headers[name]])), {
+    'content-type': 'image/png',
+    'content-length': '10',
+    etag: `"${'ab'.repeat(32)}"`,
+    'content-location': job.result.url,
+    'content-disposition': `attachment; filename="cutout-${jobId}.png"`,
+    link: `<${BASE_URL}${ASYNC}/${jobId}>; rel="describedby"; type="application/json"`,
+    'x-credits-charged': '1',
+    'server-timing': 'decode;dur=12.3, infer;dur=250',
+    vary: 'accept',
+    'cache-control': 'no-store',
+    'idempotent-replayed': undefined,
+    'accept-ranges': undefined,
+    'last-modified': undefined,
+    location: undefined,
+    'retry-after': undefined,
+  });
+  assert.ok(headers.ratelimit);
+  assert.equal((await app.get('/v1/account')).json().credits.available, available - 1);
+  const link = await app.app.inject(new URL(job.result.url).pathname);
+  assert.equal(link.headers.etag, headers.etag);
+  assert.equal(link.headers['content-disposition'], headers['content-disposition']);
+});
+
+test('without an output_format the format is the one that is accepted', async t => {
+  succeeding(t);
+  for (const [accept, format] of [
+    ['image/webp', 'webp'],
+    ['image/jxl;q=0.9, image/avif', 'avif'],
+    ['image/*', 'png'],
+    [['image/gif', 'image/jxl'], 'jxl'],
+  ] as const) {
+    const answer = await app.post(SYNC, imageBody(), { accept: accept as string });
+    assert.equal(answer.headers['content-type'], `image/${format}`);
+    const job = await app.get(`${ASYNC}/${answer.headers['x-job-id']}`);
+    assert.equal(job.json().result.format, format);
+  }
+  const named = imageBody({ output_format: 'avif' });
+  const answer = await app.post(SYNC, named, { accept: 'image/webp;q=0.9, image/*;q=0.1' });
+  assert.equal(answer.headers['content-type'], 'image/avif');
+});
+
+test('JSON where it is taken before a picture, and where no picture is asked for', async t => {
+  succeeding(t);
+  for (const accept of [
+    undefined,
+    '',
+    '*/*',
+    'application/json',
+    'application/problem+json',
+    'text/plain',
+    'image/webp;q=0.9, application/json',
+    'text/html, image/webp, */*;q=0.8',
+    `image/webp${', image/webp'.repeat(100)}`,
+  ]) {
+    const answer = await app.post(SYNC, imageBody(), { accept });
+    assert.equal(answer.statusCode, 200, accept);
+    assert.equal(answer.headers['content-type'], 'application/json; charset=utf-8');
+    assert.equal(answer.json().result.format, 'png');
+    assert.equal(answer.headers['x-credits-charged'], '1');
+    assert.equal(answer.headers.vary, 'accept');
+    for (const header of ['x-job-id', 'link', 'content-location', 'etag']) {
+      assert.equal(answer.headers[header], undefined, header);
+    }
+  }
+});
+
+test('a replay gives the picture again and charges nothing', async t => {
+  succeeding(t);
+  const headers = { ...freshKey(), accept: 'image/png' };
+  const first = await app.post(SYNC, imageBody(), headers);
+  const again = await app.post(SYNC, imageBody(), headers);
+  assert.equal(again.statusCode, 200);
+  assert.deepEqual(again.rawPayload, FILE);
+  assert.equal(again.headers['idempotent-replayed'], 'true');
+  assert.equal(again.headers['x-credits-charged'], '0');
+  for (const name of ['x-job-id', 'content-location', 'etag', 'link']) {
+    assert.equal(again.headers[name], first.headers[name]);
+  }
+  // The same request in another form: PNG is what JSON would have been made in.
+  const { accept: _, ...key } = headers;
+  const json = await app.post(SYNC, imageBody(), key);
+  assert.equal(json.json().job_id, first.headers['x-job-id']);
+  const any = await app.post(SYNC, imageBody(), { ...key, accept: 'image/*' });
+  assert.equal(any.headers['x-job-id'], first.headers['x-job-id']);
+  const other = await app.post(SYNC, imageBody(), { ...key, accept: 'image/webp' });
+  assert.deepEqual(codeOf(other), [409, 'IDEMPOTENCY_CONFLICT']);
+  const named = imageBody({ output_format: 'png' });
+  const same = await app.post(SYNC, named, { ...key, accept: 'image/png' });
+  assert.equal(same.headers['idempotent-replayed'], 'true');
+});
+
+test('a contradiction is refused before there is a job, and is not remembered', async () => {
+  const key = freshKey();
+  const jobs = await app.countJobs();
+  const files = await app.storedFiles();
+  const refusals: [body: unknown, accept: string, field?: string][] = [
+    [imageBody({ output_format: 'png' }), 'image/webp', 'output_format'],
+    [imageBody({ output_format: 'WEBP' }), 'image/*, image/webp;q=0', 'output_format'],
+    [imageBody(), 'image/gif'],
+    [imageBody(), 'image/jpeg'],
+  ];
+  for (const [body, accept, field] of refusals) {
+    for (const prefer of [undefined, 'respond-async']) {
+      const answer = await app.post(SYNC, body, { ...key, accept, prefer });
+      assert.deepEqual(codeOf(answer), [406, 'NOT_ACCEPTABLE'], accept);
+      assert.equal(answer.json().errors?.[0].field, field);
+      assert.equal(answer.json().retryable, false);
+      assert.equal(answer.headers.vary, 'accept');
+      assert.equal(answer.headers['x-credits-charged'], undefined);
+    }
+  }
+  assert.equal(await app.countJobs(), jobs);
+  assert.deepEqual(await app.storedFiles(), files);
+  const taken = await app.post(ASYNC, imageBody({ output_format: 'jxl' }), key);
+  assert.equal(taken.statusCode, 202);
+});
+
+test('a contradiction stands behind the source and the format, before the callback', async () => {
+  const refused = async (body: unknown) => {
+    const answer = await app.post(SYNC, body, { accept: 'image/webp' });
+    return codeOf(answer)[1];
+  };
+  const format = { output_format: 'png' };
+  assert.equal(await refused({ ...format, callback_url: '' }), 'INVALID_IMAGE_SOURCE');
+  assert.equal(await refused(imageBody({ output_format: 'gif' })), 'UNSUPPORTED_OUTPUT_FORMAT');
+  assert.equal(await refused(imageBody({ ...format, callback_url: '' })), 'NOT_ACCEPTABLE');
+});
+
+test('the path that does not wait answers JSON whatever is accepted', async () => {
+  for (const accept of ['image/webp', 'image/gif']) {
+    const key = freshKey();
+    const answer = await app.post(ASYNC, imageBody(), { ...key, accept });
+    assert.equal(answer.statusCode, 202);
+    assert.equal(answer.headers.vary, undefined);
+    const jobId = answer.json().job_id;
+    assert.equal((await app.stores.jobs.find(jobId))?.outputFormat, 'png');
+    await app.succeedJob(jobId);
+    const replay = await app.post(ASYNC, imageBody(), { ...key, accept });
+    assert.equal(replay.json().status, 'succeeded');
+  }
+});
+
+test('who does not wait to the end gets JSON, and the picture by the same request later', async t => {
+  const hasty = await openTestApp({ syncWaitMs: 1 });
+  t.after(() => hasty.close());
+  const headers = { ...freshKey(), accept: 'image/webp' };
+  const late = await hasty.post(SYNC, imageBody(), headers);
+  assert.equal(late.statusCode, 202);
+  assert.equal(late.json().sync_timeout, true);
+  assert.equal(late.headers['x-credits-charged'], '0');
+  const unwaited = { ...headers, prefer: 'respond-async' };
+  const left = await hasty.post(SYNC, imageBody(), unwaited);
+  assert.equal(left.statusCode, 202);
+  assert.equal(left.json().job_id, late.json().job_id);
+  await hasty.succeedJob(late.json().job_id, FILE);
+  const replayed = await hasty.post(SYNC, imageBody(), unwaited);
+  assert.equal(replayed.json().result.format, 'webp');
+  const done = await hasty.post(SYNC, imageBody(), headers);
+  assert.equal(done.headers['content-type'], 'image/webp');
+  assert.deepEqual(done.rawPayload, FILE);
+  assert.equal(done.headers['x-credits-charged'], '0');
+});
+
+test('a failure is a problem, whatever is accepted', async t => {
+  const failure = { code: 'PROCESSING_FAILED', detail: 'no', retryable: false } as const;
+  const runner = app.onSubmitted(jobId => app.failJob(jobId, failure));
+  t.after(() => runner.stop());
+  const answer = await app.post(SYNC, imageBody(), { accept: 'image/png' });
+  assert.deepEqual(codeOf(answer), [422, 'PROCESSING_FAILED']);
+  assert.ok(answer.json().job_id);
+  const refused = await app.post(SYNC, {}, { accept: 'image/png' });
+  assert.deepEqual(codeOf(refused), [400, 'INVALID_IMAGE_SOURCE']);
+});
+
+test('a picture that was swept before its time has expired, with the job that made it', async t => {
+  succeeding(t);
+  const headers = { ...freshKey(), accept: 'image/png' };
+  const jobId = String((await app.post(SYNC, imageBody(), headers)).headers['x-job-id']);
+  await app.blobs.remove(`results/${jobId}-1`);
+  const gone = await app.post(SYNC, imageBody(), headers);
+  assert.deepEqual(codeOf(gone), [410, 'RESULT_EXPIRED']);
+  assert.equal(gone.json().job_id, jobId);
+  assert.equal(gone.headers['x-credits-charged'], '0');
+  for (const name of ['etag', 'content-location', 'x-job-id', 'content-disposition', 'link']) {
+    assert.equal(gone.headers[name], undefined, name);
+  }
+  assert.equal((app.services.resultReaders as { open: number }).open, 0);
+});
+
+test('an expired result is answered as ever', async t => {
+  const brief = await openTestApp({ resultTtlMs: 1 });
+  t.after(() => brief.close());
+  const headers = { ...freshKey(), accept: 'image/png' };
+  const { job_id: jobId } = (await brief.post(ASYNC, imageBody(), headers)).json();
+  await brief.succeedJob(jobId);
+  while ((await brief.get(`${ASYNC}/${jobId}`)).json().status === 'succeeded') {
+    await new Promise(setImmediate);
+  }
+  const answer = await brief.post(SYNC, imageBody(), headers);
+  assert.deepEqual(codeOf(answer), [410, 'RESULT_EXPIRED']);
+  assert.equal(answer.json().job_id, jobId);
+});
+
+test('pictures share the places of readers; at the bound the job is named and nothing is lost', async t => {
+  const full = await openTestApp({ resultReaders: { linkMax: 1, accountMax: 1, max: 1 } });
+  t.after(() => full.close());
+  const headers = { ...freshKey(), accept: 'image/png' };
+  const { job_id: jobId } = (await full.post(ASYNC, imageBody(), headers)).json();
+  await full.succeedJob(jobId, FILE);
+  const readers = full.services.resultReaders;
+  const ask = async (expected: [number, string]) => {
+    const answer = await full.post(SYNC, imageBody(), headers);
+    assert.deepEqual(codeOf(answer), expected);
+    assert.equal(answer.json().job_id, jobId);
+    assert.equal(answer.json().retryable, true);
+    assert.equal(answer.headers['retry-after'], '5');
+    assert.equal(answer.headers['x-credits-charged'], '0');
+  };
+  const leaveOwn = readers.enter({ jobId: 'another', accountId: full.accountId });
+  await ask([429, 'RATE_LIMITED']);
+  leaveOwn();
+  const leaveOther = readers.enter({ jobId: 'another', accountId: 'another' });
+  await ask([503, 'SERVICE_UNAVAILABLE']);
+  leaveOther();
+  const answer = await full.post(SYNC, imageBody(), headers);
+  assert.deepEqual(answer.rawPayload, FILE);
+});
+
+test('every answer of the path says that Accept decides, refusals of the headers too', async () => {
+  const answers = [
+    await app.post(SYNC, imageBody(), { authorization: undefined }),
+    await app.post(SYNC, imageBody(), { 'idempotency-key': undefined }),
+    await app.post(SYNC, imageBody(), { host: ['a.example', 'b.example'] }),
+    await app.post(SYNC, '{'),
+    await app.post(`${SYNC}?a=b`, '{'),
+    await app.get(SYNC),
+  ];
+  for (const answer of answers) assert.equal(answer.headers.vary, 'accept');
+});
