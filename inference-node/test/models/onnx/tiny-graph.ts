@@ -1,6 +1,7 @@
 /**
  * A graph of a few kilobytes with the properties of the real ones: a skip connection, a pool,
- * Resize nodes whose targets are numbers or shape arithmetic, side outputs, half precision with casts.
+ * Resize nodes whose targets are numbers or shape arithmetic, side outputs, half precision with
+ * casts.
  */
 import type { onnx } from 'onnx-proto';
 import ort from 'onnxruntime-node';
