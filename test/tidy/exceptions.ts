@@ -9,7 +9,4 @@ export const LONG_FUNCTIONS: Readonly<Record<string, number>> = {
 };
 
 /** Most lines of the files that are over the limit. */
-export const LONG_FILES: Readonly<Record<string, number>> = {
-  'inference-node/test/grpc/matte-handler.test.ts': 600,
-  'inference-node/test/grpc/server.test.ts': 450,
-};
+export const LONG_FILES: Readonly<Record<string, number>> = {};
