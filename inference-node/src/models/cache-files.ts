@@ -97,6 +97,20 @@ export async function writeFileWhole(
   }
 }
 
+/** A record's file: equal records have equal bytes. */
+export function recordBytes(record: object): Buffer {
+  return Buffer.from(`${JSON.stringify(record, null, 2)}\n`);
+}
+
+/** Writes a record that only saves work: a read-only cache does without it. */
+export async function writeRecord(path: string, record: object): Promise<void> {
+  try {
+    await writeFileWhole(path, file => file.write(recordBytes(record), 0));
+  } catch (error) {
+    if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
+  }
+}
+
 /** Makes a rename survive a power cut. */
 async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, 'r');

@@ -4,8 +4,8 @@
  * finds the record does not check again.
  */
 import { readFile } from 'node:fs/promises';
-import { isMissing, writeFileWhole } from '../cache-files.ts';
-import { diskError, ModelError } from '../model-error.ts';
+import { isMissing, writeRecord } from '../cache-files.ts';
+import { diskError } from '../model-error.ts';
 import type { PreparedModel } from '../prepared-model.ts';
 import { compareAnswers, drawCheckPicture, summariseAnswer } from './check-picture.ts';
 
@@ -45,7 +45,8 @@ export async function checkAnswer(options: AnswerCheckOptions): Promise<string |
   const difference = compareAnswers(summariseAnswer(alpha, width, height), stored);
   if (difference !== undefined) return `its answer to the check picture is wrong: ${difference}`;
   const machines = [...record.machines, machine].slice(-MACHINES_MAX);
-  await writeRecord(model, { sha256: model.sha256, machines });
+  const written: AnswerRecord = { sha256: model.sha256, machines };
+  await writeRecord(answerRecordPath(model.path), written);
   return undefined;
 }
 
@@ -73,14 +74,4 @@ function parseRecord(text: string): AnswerRecord | undefined {
   if (typeof json?.sha256 !== 'string' || !Array.isArray(json.machines)) return undefined;
   if (!json.machines.every(machine => typeof machine === 'string')) return undefined;
   return { sha256: json.sha256, machines: json.machines };
-}
-
-async function writeRecord(model: PreparedModel, record: AnswerRecord): Promise<void> {
-  const text = Buffer.from(`${JSON.stringify(record, null, 2)}\n`);
-  try {
-    await writeFileWhole(answerRecordPath(model.path), file => file.write(text, 0));
-  } catch (error) {
-    // A read-only cache works too; its machines are checked at every start.
-    if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
-  }
 }

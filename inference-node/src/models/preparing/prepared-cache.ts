@@ -15,7 +15,9 @@ import { readFile, rm, utimes } from 'node:fs/promises';
 import { join } from 'node:path';
 import {
   hashFile,
+  isMissing,
   listDirectory,
+  recordBytes,
   removeStaleTemporaries,
   statOrNull,
   writeFileWhole,
@@ -94,7 +96,8 @@ export async function checkPrepared(
   const sidecar = await readSidecar(path);
   if (sidecar === null) return unusable('its sidecar is missing or damaged');
   const expected = describe(manifest, key, sidecar.bytes, sidecar.sha256);
-  if (encode(expected) !== encode(sidecar)) return unusable('it was made from something else');
+  if (!recordBytes(expected).equals(recordBytes(sidecar)))
+    return unusable('it was made from something else');
   if (found.size !== sidecar.bytes) {
     return unusable(`it has ${found.size} bytes, not ${sidecar.bytes}`);
   }
@@ -111,9 +114,9 @@ export async function writeSidecar(
   bytes: number,
   sha256: string,
 ): Promise<void> {
-  const text = encode(describe(manifest, key, bytes, sha256));
+  const sidecar = recordBytes(describe(manifest, key, bytes, sha256));
   const path = sidecarPath(preparedPath(cacheDir, manifest, key));
-  await writeFileWhole(path, file => file.write(Buffer.from(text), 0));
+  await writeFileWhole(path, file => file.write(sidecar, 0));
 }
 
 /** Every prepared file with a readable sidecar, whatever its revision; not hashed. */
@@ -197,9 +200,7 @@ async function readSidecar(path: string): Promise<PreparedSidecar | null> {
   try {
     return JSON.parse(await readFile(sidecarPath(path), 'utf8')) as PreparedSidecar;
   } catch (error) {
-    if (error instanceof SyntaxError) return null;
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT') return null;
+    if (error instanceof SyntaxError || isMissing(error)) return null;
     throw diskError(error, 'read', sidecarPath(path));
   }
 }
@@ -216,8 +217,4 @@ async function noteUse(path: string): Promise<void> {
 
 function sidecarPath(path: string): string {
   return `${path}.json`;
-}
-
-function encode(sidecar: PreparedSidecar): string {
-  return `${JSON.stringify(sidecar, null, 2)}\n`;
 }

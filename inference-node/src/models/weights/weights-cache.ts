@@ -10,7 +10,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { hashFile, isMissing, statBigOrNull, writeFileWhole } from '../cache-files.ts';
+import { hashFile, isMissing, recordBytes, statBigOrNull, writeRecord } from '../cache-files.ts';
 import type { ModelManifest, WeightsFile } from '../manifest.ts';
 import { diskError, ModelError } from '../model-error.ts';
 
@@ -56,13 +56,7 @@ export async function checkWeightsFile(path: string, file: WeightsFile): Promise
 /** Call it only right after the file's sha256 was found to be the manifest's. */
 export async function recordChecked(path: string, file: WeightsFile): Promise<void> {
   const record = await describe(path, file);
-  if (record === null) return;
-  try {
-    await writeFileWhole(recordPath(path), whole => whole.write(encode(record), 0));
-  } catch (error) {
-    // A read-only cache works too; its files are hashed at every start.
-    if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
-  }
+  if (record !== null) await writeRecord(recordPath(path), record);
 }
 
 /**
@@ -118,13 +112,9 @@ async function describe(path: string, file: WeightsFile): Promise<CheckedRecord 
 
 async function hasRecord(path: string, found: CheckedRecord): Promise<boolean> {
   try {
-    return (await readFile(recordPath(path))).equals(encode(found));
+    return (await readFile(recordPath(path))).equals(recordBytes(found));
   } catch (error) {
     if (isMissing(error)) return false;
     throw diskError(error, 'read', recordPath(path));
   }
-}
-
-function encode(record: CheckedRecord): Buffer {
-  return Buffer.from(`${JSON.stringify(record, null, 2)}\n`);
 }
