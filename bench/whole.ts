@@ -15,7 +15,7 @@
  */
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
-import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
+import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { openInProcess } from './in-process.ts';
 import { openNodeCaller } from './node-caller.ts';
 import { measurePeer } from './peer.ts';
@@ -114,7 +114,7 @@ try {
   const latency: Awaited<ReturnType<typeof latencyOf>>[] = [];
   const throughput: Awaited<ReturnType<typeof throughputOf>>[] = [];
   for (const photo of photos) {
-    for (const format of OUTPUT_FORMATS) latency.push(await latencyOf(photo, format));
+    for (const format of TRANSPARENT_FORMATS) latency.push(await latencyOf(photo, format));
   }
   print('latency, one caller: ratios to a bare run', latency, 'bareMs');
   for (const photo of photos) {

@@ -7,7 +7,7 @@ import { constants } from 'node:fs';
 import { access, mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { OUTPUT_FORMATS } from '#contract/formats.ts';
+import { TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { readImageHeader } from '#contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
@@ -137,8 +137,8 @@ async function planTasks(options: CutoutOptions): Promise<Task[]> {
     await requireImage(image, found.size);
     const out = options.out ?? `${path.parse(image).name}-cutout.png`;
     const format = path.extname(out).slice(1).toLowerCase();
-    if (!OUTPUT_FORMATS.some(known => known === format)) {
-      const known = OUTPUT_FORMATS.map(name => `.${name}`).join(', ');
+    if (!TRANSPARENT_FORMATS.some(known => known === format)) {
+      const known = TRANSPARENT_FORMATS.map(name => `.${name}`).join(', ');
       throw new SetupError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
     }
     await requireWritable(out);

@@ -80,7 +80,14 @@ const MODES = [
 
 const INFER_MS = 250;
 export const DECODE_MS_PER_MEGAPIXEL = { jpeg: 10, png: 25, webp: 20, avif: 40, jxl: 60 } as const;
-export const ENCODE_MS_PER_MEGAPIXEL = { png: 50, webp: 35, avif: 65, jxl: 90 } as const;
+export const ENCODE_MS_PER_MEGAPIXEL = {
+  png: 50,
+  webp: 35,
+  avif: 65,
+  jxl: 90,
+  jpeg: 35,
+  zip: 55,
+} as const;
 /** Every replica has started by then, and the first job comes. */
 export const STARTED_MS = 1000;
 /** Spread of what images of one size and format cost: about a quarter up or down. */

@@ -7,18 +7,31 @@ import {
 export const INPUT_FORMATS = ['jpeg', 'png', 'webp', 'avif', 'jxl'] as const;
 export type InputFormat = (typeof INPUT_FORMATS)[number];
 
-export const OUTPUT_FORMATS = ['png', 'webp', 'avif', 'jxl'] as const;
+/** What a request may name without finishing: a result there is transparent. */
+export const TRANSPARENT_FORMATS = ['png', 'webp', 'avif', 'jxl'] as const;
+/**
+ * All that a node writes. jpeg has no alpha and needs an opaque background; zip is an archive of
+ * the colours as JPEG and the alpha as PNG.
+ */
+export const OUTPUT_FORMATS = [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const;
 export type OutputFormat = (typeof OUTPUT_FORMATS)[number];
 
-/** `image/<format>`, for every output format. */
+/** `image/<format>`, for every output format but the archive. */
 export function contentTypeOf(format: OutputFormat): string {
-  return `image/${format}`;
+  return format === 'zip' ? 'application/zip' : `image/${format}`;
 }
 
-/** The output format a wire value names in whatever case, or undefined. */
+/** The output format a wire value names in whatever case, or undefined; `jpg` is jpeg. */
 export function parseOutputFormat(value: string): OutputFormat | undefined {
   const lower = value.toLowerCase();
-  return OUTPUT_FORMATS.find(format => format === lower);
+  return lower === 'jpg' ? 'jpeg' : OUTPUT_FORMATS.find(format => format === lower);
+}
+
+/** Whether a result in that format is transparent where nothing is seen. */
+export function isTransparentFormat(
+  format: OutputFormat,
+): format is (typeof TRANSPARENT_FORMATS)[number] {
+  return TRANSPARENT_FORMATS.some(known => known === format);
 }
 
 const INPUT_TO_PROTO = {
@@ -34,6 +47,8 @@ const OUTPUT_TO_PROTO = {
   webp: ProtoOutput.OUTPUT_FORMAT_WEBP,
   avif: ProtoOutput.OUTPUT_FORMAT_AVIF,
   jxl: ProtoOutput.OUTPUT_FORMAT_JXL,
+  jpeg: ProtoOutput.OUTPUT_FORMAT_JPEG,
+  zip: ProtoOutput.OUTPUT_FORMAT_ZIP,
 } as const satisfies Record<OutputFormat, ProtoOutput>;
 
 export function inputFormatToProto(format: InputFormat): ProtoInput {

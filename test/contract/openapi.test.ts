@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
-import { contentTypeOf, OUTPUT_FORMATS } from '#contract/formats.ts';
+import { contentTypeOf, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import {
   IDEMPOTENCY_KEY_LENGTH_MAX,
   IMAGE_BYTES_MAX,
@@ -194,8 +194,8 @@ test('the limits and formats it names are those of the contract', () => {
   assert.match(String(image), new RegExp(`at most ${IMAGE_BYTES_MAX / 2 ** 20} MB decoded`));
   const body = at('#/paths/~1v1~1matting/post/requestBody/description');
   assert.match(String(body), new RegExp(`At most ${REQUEST_BODY_BYTES_MAX / 2 ** 20} MiB`));
-  const mediaTypes = OUTPUT_FORMATS.map(contentTypeOf);
-  assert.deepEqual(at(`${schemas}/Result/properties/format/enum`), OUTPUT_FORMATS);
+  const mediaTypes = TRANSPARENT_FORMATS.map(contentTypeOf);
+  assert.deepEqual(at(`${schemas}/Result/properties/format/enum`), TRANSPARENT_FORMATS);
   assert.deepEqual(at(`${schemas}/Result/properties/contentType/enum`), mediaTypes);
   for (const status of [200, 206]) {
     const content = at(`#/paths/~1v1~1results~1{token}/get/responses/${status}/content`) as Json;
@@ -204,14 +204,14 @@ test('the limits and formats it names are those of the contract', () => {
   const waited = at('#/paths/~1v1~1matting/post/responses/200/content') as Json;
   assert.deepEqual(Object.keys(waited), ['application/json', ...mediaTypes]);
   const wish = at(`${schemas}/MattingRequest/properties/output_format`) as Json;
-  assert.deepEqual(wish.examples, OUTPUT_FORMATS);
+  assert.deepEqual(wish.examples, TRANSPARENT_FORMATS);
   const named = [...String(wish.description).matchAll(/`(\w+)`/g)].map(([, format]) => format);
-  assert.deepEqual(named, OUTPUT_FORMATS);
+  assert.deepEqual(named, TRANSPARENT_FORMATS);
   const pattern = new RegExp(String(wish.pattern));
   const others = ['gif', 'pngs', ''];
-  const taken = [...OUTPUT_FORMATS, ...others].filter(format => pattern.test(format));
-  assert.deepEqual(taken, OUTPUT_FORMATS);
-  assert.ok(OUTPUT_FORMATS.every(format => pattern.test(format.toUpperCase())));
+  const taken = [...TRANSPARENT_FORMATS, ...others].filter(format => pattern.test(format));
+  assert.deepEqual(taken, TRANSPARENT_FORMATS);
+  assert.ok(TRANSPARENT_FORMATS.every(format => pattern.test(format.toUpperCase())));
 });
 
 test('its error codes are the public ones of the catalogue', () => {

@@ -3,6 +3,7 @@ import { ContractError } from '#contract/errors.ts';
 import {
   type InputFormat,
   inputFormatFromProto,
+  isTransparentFormat,
   type OutputFormat,
   outputFormatFromProto,
 } from '#contract/formats.ts';
@@ -99,8 +100,14 @@ function invalid(detail: string): ContractError {
 function readOutputFormat(value: ProtoOutput): OutputFormat {
   if (value === ProtoOutput.OUTPUT_FORMAT_UNSPECIFIED) return 'png';
   const format = outputFormatFromProto(value);
-  if (format !== undefined) return format;
-  throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', 'output_format is not known here');
+  if (format === undefined) {
+    throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', 'output_format is not known here');
+  }
+  if (!isTransparentFormat(format)) {
+    const detail = `${format} is written of a result with finishing only`;
+    throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail);
+  }
+  return format;
 }
 
 function readDeclared({ width, height }: MatteHeader): Size | undefined {

@@ -52,6 +52,8 @@ describe('a header', () => {
     ['10001 px wide', { width: 10_001, height: 1 }, 'IMAGE_RESOLUTION_TOO_LARGE'],
     ['of over 100 megapixels', { width: 10_000, height: 10_001 }, 'IMAGE_RESOLUTION_TOO_LARGE'],
     ['of a new output', { outputFormat: 99 as OutputFormat }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+    ['of JPEG', { outputFormat: OutputFormat.OUTPUT_FORMAT_JPEG }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+    ['of ZIP', { outputFormat: OutputFormat.OUTPUT_FORMAT_ZIP }, 'UNSUPPORTED_OUTPUT_FORMAT'],
     ['of a new input', { inputFormat: 99 as InputFormat }, 'UNSUPPORTED_IMAGE_FORMAT'],
     ['of a new result kind', { resultKind: 99 as ResultKind }, 'INVALID_REQUEST'],
     ['of a new priority', { priority: 99 as Priority }, 'INVALID_REQUEST'],

@@ -1,5 +1,6 @@
 /** Pictures made in code: inputs of this room's tests, and readers of their results. */
 import { crc32, deflateSync } from 'node:zlib';
+import { unzipSync } from 'fflate';
 import sharp, { type Sharp } from 'sharp';
 import type Vips from 'wasm-vips';
 
@@ -79,8 +80,18 @@ export async function readJxl(file: Buffer): Promise<Pixels> {
   return { data, width, height, channels: bands as Pixels['channels'] };
 }
 
-/** Any result, as RGBA. */
+/** What lies in an archive of colours and alpha. */
+export function openZip(archive: Buffer): { colours: Buffer; alpha: Buffer } {
+  const { 'color.jpg': colours, 'alpha.png': alpha, ...others } = unzipSync(archive);
+  if (colours === undefined || alpha === undefined || Object.keys(others).length > 0) {
+    throw new Error('an archive of other files than color.jpg and alpha.png');
+  }
+  return { colours: Buffer.from(colours), alpha: Buffer.from(alpha) };
+}
+
+/** Any result, as RGBA; of an archive the colours. */
 export async function readRgba(file: Buffer, format: string): Promise<Pixels> {
+  if (format === 'zip') return await readRgba(openZip(file).colours, 'jpeg');
   if (format === 'jxl') {
     const picture = await readJxl(file);
     if (picture.channels !== 4)

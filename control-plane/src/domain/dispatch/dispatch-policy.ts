@@ -42,7 +42,14 @@ const OVERRUN_SHARE = 0.2;
 
 /** Until a node has measured a format: about a core of a server (AMD EPYC). */
 const DECODE_MS_PER_MEGAPIXEL = { jpeg: 20, png: 30, webp: 30, avif: 40, jxl: 70 } as const;
-const ENCODE_MS_PER_MEGAPIXEL = { png: 80, webp: 120, avif: 150, jxl: 150 } as const;
+const ENCODE_MS_PER_MEGAPIXEL = {
+  png: 80,
+  webp: 120,
+  avif: 150,
+  jxl: 150,
+  jpeg: 60,
+  zip: 90,
+} as const;
 
 /** One node as one replica knows it now, its own attempts included. */
 export interface NodeSnapshot {

@@ -4,7 +4,12 @@
  */
 import { ContractError } from '#contract/errors.ts';
 import type { Finishing } from '#contract/finishing.ts';
-import { OUTPUT_FORMATS, type OutputFormat, parseOutputFormat } from '#contract/formats.ts';
+import {
+  isTransparentFormat,
+  type OutputFormat,
+  parseOutputFormat,
+  TRANSPARENT_FORMATS,
+} from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import type { Channels } from '../../domain/job.ts';
 import { requireCallbackUrl } from '../../sources/callback-url.ts';
@@ -92,7 +97,7 @@ export function requireMattingRequest(
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const named = requireOutputFormat(texts.get('output_format'));
   requireNoFinishing(fields);
-  const outputFormat = requireAcceptedFormat(named, OUTPUT_FORMATS, accepts);
+  const outputFormat = requireAcceptedFormat(named, TRANSPARENT_FORMATS, accepts);
   const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
@@ -118,8 +123,8 @@ function notOneSource(bothGiven: boolean): ContractError {
 function requireOutputFormat(given: TextValue | undefined): OutputFormat | undefined {
   if (given === undefined) return undefined;
   const format = given === OVERLONG ? undefined : parseOutputFormat(given);
-  if (format !== undefined) return format;
-  const detail = `output_format must be one of ${OUTPUT_FORMATS.join(', ')}`;
+  if (format !== undefined && isTransparentFormat(format)) return format;
+  const detail = `output_format must be one of ${TRANSPARENT_FORMATS.join(', ')}`;
   const fieldErrors = [{ field: 'output_format', detail }];
   throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { contentTypeOf, OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
+import { contentTypeOf, type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { acceptedAnswers } from '../../../src/http/headers/accept.ts';
 
@@ -139,14 +139,14 @@ test('it chooses as the RFC says, whatever the ranges, their order and their qua
     'text/html',
     'text/plain',
     'image/gif',
-    ...OUTPUT_FORMATS.map(contentTypeOf),
+    ...TRANSPARENT_FORMATS.map(contentTypeOf),
   ];
   const range = fc.record({
     type: fc.constantFrom(...types),
     q: fc.constantFrom(1, 0, 0.001, 0.5, 0.999),
   });
   const ranges = fc.uniqueArray(range, { selector: ({ type }) => type, maxLength: 8 });
-  const formats = fc.shuffledSubarray([...OUTPUT_FORMATS], { minLength: 1 });
+  const formats = fc.shuffledSubarray([...TRANSPARENT_FORMATS], { minLength: 1 });
   const chosen = new Set<string>();
   fc.assert(
     fc.property(ranges, formats, fc.boolean(), (given, made, spaced) => {
@@ -158,7 +158,8 @@ test('it chooses as the RFC says, whatever the ranges, their order and their qua
     }),
     { numRuns: 2000 },
   );
-  for (const answer of ['json', 'none', ...OUTPUT_FORMATS]) assert.ok(chosen.has(answer), answer);
+  for (const answer of ['json', 'none', ...TRANSPARENT_FORMATS])
+    assert.ok(chosen.has(answer), answer);
 });
 
 test('what was preferred of all formats is preferred of itself alone', () => {

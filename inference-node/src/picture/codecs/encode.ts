@@ -17,7 +17,9 @@ import type { OutputFormat } from '#contract/formats.ts';
 import { encodeJxl } from './codec-jxl.ts';
 import { openRaw } from './codec-sharp.ts';
 import { encodeAvif } from './encode-avif.ts';
+import { encodeJpeg } from './encode-jpeg.ts';
 import { encodeWebp } from './encode-webp.ts';
+import { encodeZip } from './encode-zip.ts';
 import type { RawPixels } from './raw-pixels.ts';
 import { dropResolution, tagPng } from './srgb-tag.ts';
 
@@ -33,6 +35,10 @@ export async function encodePixels(pixels: RawPixels, format: OutputFormat): Pro
       return await (pixels.channels === 1 ? encodeAvifPlane(pixels) : encodeAvif(pixels));
     case 'jxl':
       return await encodeJxl(pixels);
+    case 'jpeg':
+      return await encodeJpeg(pixels);
+    case 'zip':
+      return await encodeZip(pixels, encodePng);
   }
 }
 

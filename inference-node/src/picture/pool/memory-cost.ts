@@ -47,6 +47,8 @@ export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
     { pixelsMax: WASM_PIXELS_MAX, bytesPerPixel: 52 },
     { pixelsMax: ANY_SIZE, bytesPerPixel: 70 },
   ],
+  jpeg: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 10 }],
+  zip: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 12 }],
 };
 
 /** Results that are only the matte, lossless in one channel. */
@@ -55,6 +57,8 @@ export const MASK_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
   webp: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 23 }],
   avif: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 28 }],
   jxl: ENCODE_MEMORY.jxl,
+  jpeg: ENCODE_MEMORY.jpeg,
+  zip: ENCODE_MEMORY.zip,
 };
 
 /** The most for any picture up to that size: one that is coded in parts takes less. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { OUTPUT_FORMATS } from '#contract/formats.ts';
+import { TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { decodeFile } from '../../../src/picture/codecs/decode.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
 import { finishPicture } from '../../../src/picture/worker/finish.ts';
@@ -40,7 +40,7 @@ for (const [name, pixels] of Object.entries(PICTURES)) {
     const input = createModelInput(await decode(), MODEL);
     assert.equal(input.length, 64 * 64 * 3);
     for (const [said, alpha] of Object.entries(MATTES)) {
-      for (const format of OUTPUT_FORMATS) {
+      for (const format of TRANSPARENT_FORMATS) {
         const finished = await finishPicture(
           await decode(),
           [{ alpha, ...MODEL, role: 'subject' }],

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import sharp from 'sharp';
-import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
+import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
 import { isSrgbProfile } from '../../../src/picture/codecs/colour/icc.ts';
 import { decodeFile } from '../../../src/picture/codecs/decode.ts';
@@ -39,7 +39,7 @@ function disc(side: number): Buffer {
 
 const MEDIA_TYPES = { png: 'png', webp: 'webp', avif: 'heif' } as const;
 
-for (const format of OUTPUT_FORMATS) {
+for (const format of TRANSPARENT_FORMATS) {
   test(`${format}: the colours are the picture's, the alpha is the matte's`, async () => {
     const slope = paintSlope(96, 64);
     const result = await readRgba(await finish(slope, format), format);
@@ -169,7 +169,7 @@ test('every format keeps alpha exactly', async () => {
     const { data } = await readRgba(file, format);
     return Math.max(...alpha.map((value, i) => Math.abs(value - at(data, 4 * i + 3))));
   };
-  for (const format of OUTPUT_FORMATS) assert.equal(await read(format), 0, format);
+  for (const format of TRANSPARENT_FORMATS) assert.equal(await read(format), 0, format);
 });
 
 test('more JPEG XL than this machine can write is refused, not tried', async t => {
