@@ -15,7 +15,6 @@ import {
   PROHIBITIONS,
   SHARED,
 } from './tidy/directions.ts';
-import { LONG_FILES, LONG_FUNCTIONS } from './tidy/exceptions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
 
 const FUNCTION_LINES_MAX = 70;
@@ -93,14 +92,9 @@ test('no circle of imports, type-only ones included', () => {
   assert.deepEqual(circlesOf(graph), []);
 });
 
-/** Fails for what is over the limit and not excepted, and for exceptions that are not needed. */
-function assertWithin(max: number, actual: [string, number][], excepted: Record<string, number>) {
+function assertWithin(max: number, actual: [string, number][]) {
   const over = actual.filter(([, lines]) => lines > max);
-  const worse = over.filter(([name, lines]) => lines > (excepted[name] ?? max));
-  assert.deepEqual(worse, [], `over ${max} lines`);
-  const names = new Set(over.map(([name]) => name));
-  const done = Object.keys(excepted).filter(name => !names.has(name));
-  assert.deepEqual(done, [], 'delete these from test/tidy/exceptions.ts: they keep the limit');
+  assert.deepEqual(over, [], `over ${max} lines`);
 }
 
 test(`functions have at most ${FUNCTION_LINES_MAX} lines`, () => {
@@ -108,7 +102,7 @@ test(`functions have at most ${FUNCTION_LINES_MAX} lines`, () => {
     file.functions.map(({ name, lines }): [string, number] => [`${file.name} ${name}`, lines]),
   );
   assert.ok(lengths.length > 5000);
-  assertWithin(FUNCTION_LINES_MAX, lengths, LONG_FUNCTIONS);
+  assertWithin(FUNCTION_LINES_MAX, lengths);
 });
 
 test(`files have at most ${FILE_LINES_MAX} lines`, () => {
@@ -116,7 +110,7 @@ test(`files have at most ${FILE_LINES_MAX} lines`, () => {
     name,
     text.split('\n').length - 1,
   ]);
-  assertWithin(FILE_LINES_MAX, lengths, LONG_FILES);
+  assertWithin(FILE_LINES_MAX, lengths);
 });
 
 test('onnxruntime-node has one importer', () => {

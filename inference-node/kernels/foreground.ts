@@ -72,17 +72,13 @@ export function relax(
         const leftG = v128.load(background + left);
         const restF = f32x4.sub(f32x4.mul(own, f), f32x4.mul(shared, g));
         const restG = f32x4.sub(f32x4.mul(others, g), f32x4.mul(shared, f));
+        const ownLeft = f32x4.mul(own, weightLeft);
         const sharedLeft = f32x4.mul(shared, weightLeft);
-        const newF = f32x4.add(
-          restF,
-          f32x4.sub(f32x4.mul(f32x4.mul(own, weightLeft), leftF), f32x4.mul(sharedLeft, leftG)),
-        );
-        const newG = f32x4.add(
-          restG,
-          f32x4.sub(f32x4.mul(f32x4.mul(others, weightLeft), leftG), f32x4.mul(sharedLeft, leftF)),
-        );
-        v128.store(foreground + at, clamped(newF));
-        v128.store(background + at, clamped(newG));
+        const othersLeft = f32x4.mul(others, weightLeft);
+        const fromLeftF = f32x4.sub(f32x4.mul(ownLeft, leftF), f32x4.mul(sharedLeft, leftG));
+        const fromLeftG = f32x4.sub(f32x4.mul(othersLeft, leftG), f32x4.mul(sharedLeft, leftF));
+        v128.store(foreground + at, clamped(f32x4.add(restF, fromLeftF)));
+        v128.store(background + at, clamped(f32x4.add(restG, fromLeftG)));
       }
     }
   }
