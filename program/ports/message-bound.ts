@@ -1,5 +1,5 @@
 /**
- * Looks at the bytes of a gRPC stream ahead of grpc-js, which gathers a message of any length up to
+ * Checks the bytes of a gRPC stream ahead of grpc-js, which gathers a message of any length up to
  * its one bound for all methods, for as long as the caller likes. Here a message is judged by the
  * length it announces, before its bytes are kept, and the first one has to be whole in time.
  */

@@ -1,5 +1,5 @@
 /**
- * A minimum pace for readers of answers. Whoever takes nothing, or a drop now and then, would keep
+ * A minimum pace for readers of answers. A reader that takes nothing, or very little, would keep
  * an answer's buffers and its connection for as long as a byte moves. Only time counts in which
  * bytes wait for the reader, so work that takes long costs a reader nothing.
  *

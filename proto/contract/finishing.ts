@@ -60,6 +60,6 @@ export interface Subject {
   readonly inputBox: Box;
   /** In the result, cut off at its edges. */
   readonly resultBox: Box;
-  /** Of the input's area that the subject covers, 0 to 1. */
+  /** Share of the input's area that the subject covers, 0 to 1. */
   readonly share: number;
 }

@@ -31,7 +31,8 @@ export const SOAKS: readonly Soak[] = [
   },
   {
     name: 'rolling-upgrade',
-    about: 'the last release’s own program beside this one, killed half way: all is done once',
+    about:
+      'the last release’s own program beside this one, killed half way: every job is done once',
     minutes: 0.5,
   },
 ];

@@ -234,10 +234,10 @@ export async function until(
   condition: () => boolean | Promise<boolean>,
   options: { timeoutMs: number; what: string; detail?: () => string },
 ): Promise<void> {
-  // Counted in looks: a machine that stands still lets time pass in which nothing can happen.
-  const looksMax = options.timeoutMs / UNTIL_POLL_MS;
-  for (let looks = 0; !(await condition()); looks += 1) {
-    if (looks > looksMax) {
+  // Counted in polls: a machine that stands still lets time pass in which nothing can happen.
+  const pollsMax = options.timeoutMs / UNTIL_POLL_MS;
+  for (let polls = 0; !(await condition()); polls += 1) {
+    if (polls > pollsMax) {
       assert.fail(
         `not within ${options.timeoutMs} ms: ${options.what}\n${options.detail?.() ?? ''}`,
       );

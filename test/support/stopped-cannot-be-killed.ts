@@ -9,7 +9,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 const STOPPED = 'T';
 /** Tries of a millisecond each; only a failing test waits for all of them. */
-const LOOKS_MAX = 60_000;
+const POLLS_MAX = 60_000;
 const killForReal = process.kill.bind(process);
 const killChildForReal = ChildProcess.prototype.kill;
 
@@ -54,8 +54,8 @@ process.kill = (pid: number, signal?: string | number): true => {
 
 /** A signal takes its time to arrive; the next one must find it stopped. */
 function untilStopped(pid: number): void {
-  for (let looks = 0; find(pid)?.state !== STOPPED; looks += 1) {
-    if (looks > LOOKS_MAX) throw new Error(`process ${pid} does not stop`);
+  for (let polls = 0; find(pid)?.state !== STOPPED; polls += 1) {
+    if (polls > POLLS_MAX) throw new Error(`process ${pid} does not stop`);
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1);
   }
 }

@@ -1,5 +1,5 @@
 /**
- * When to look for work that waits in the database: one round at a time, another as soon as
+ * When to poll for work that waits in the database: one round at a time, another as soon as
  * something changed during it, one every `pollMs` for what other replicas left, and none for a
  * while after the database failed. What a round does is its owner's.
  */

@@ -1,7 +1,7 @@
 /**
  * Processes that stand still for longer than a lease and then go on, as a machine does that swaps,
- * or whose virtual disk hangs: a control plane with a job in hand, and a node. Whoever was replaced
- * meanwhile is fenced off; nothing is done twice, and no credit is astray.
+ * or whose virtual disk hangs: a control plane with a job in hand, and a node. The
+ * process that was replaced meanwhile is fenced off; nothing is done twice, and no credit is lost.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';

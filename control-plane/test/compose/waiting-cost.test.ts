@@ -13,7 +13,7 @@ import { pictureBody, Replicas } from '../support/replicas.ts';
 const CALLERS = 200;
 const STATEMENTS_A_SECOND_MAX = 50;
 const MEASURED_MS = 4000;
-const LOOKS_MAX = 5;
+const POLLS_MAX = 5;
 
 describe('200 callers that wait, on mysql', { skip: skipReason('mysql') }, () => {
   let replicas: Replicas;
@@ -46,7 +46,7 @@ describe('200 callers that wait, on mysql', { skip: skipReason('mysql') }, () =>
     await until(open, 'the jobs');
     // Until the submissions' own statements are over: what then follows is waiting.
     let perSecond = Number.POSITIVE_INFINITY;
-    for (let looks = 0; looks < LOOKS_MAX && perSecond >= STATEMENTS_A_SECOND_MAX; looks += 1) {
+    for (let polls = 0; polls < POLLS_MAX && perSecond >= STATEMENTS_A_SECOND_MAX; polls += 1) {
       const startedAtMs = performance.now();
       const before = await statements();
       await delay(MEASURED_MS);

@@ -252,7 +252,7 @@ describe('an end', () => {
     assert.equal(outcome.kind === 'lost' && outcome.error.code, 'CALL_DEADLINE_EXCEEDED');
   });
 
-  it('by our own abort is aborted, and the node hears of it', async () => {
+  it('by our own abort is aborted, and the node is told', async () => {
     const { promise: admitted, resolve: onAdmitted } = Promise.withResolvers<void>();
     let cancelled = false;
     node.script = async exchange => {

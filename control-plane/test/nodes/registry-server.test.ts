@@ -106,7 +106,7 @@ const endsWith = (code: status) => (error: ServiceError) => {
 };
 
 describe('a stranger', () => {
-  it('is not heard without the token', async () => {
+  it('is refused without the token', async () => {
     const wrong = [new Metadata(), withToken('wrong'), withToken(`${TEST_TOKEN}x`), withToken('')];
     for (const metadata of wrong) {
       await assert.rejects(register(request(), metadata), endsWith(status.UNAUTHENTICATED));

@@ -1,8 +1,8 @@
 /**
  * Every statement of the stores, on tables distributed as in production: the rows it reads are
- * counted and bounded by what it answers, never by the tables. Which statements there are nobody
- * has to remember: each method of each store is run here, and each place of store/ that builds a
- * statement must have been passed.
+ * counted and bounded by what it answers, never by the tables. No list of
+ * statements has to be kept: each method of each store is run here, and each place of store/ that
+ * builds a statement must have been reached.
  */
 import assert from 'node:assert/strict';
 import { globSync, readFileSync } from 'node:fs';

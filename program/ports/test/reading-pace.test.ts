@@ -30,22 +30,22 @@ function watchOne(t: TestContext): void {
   server.emit('request', { socket: new Reader() }, new EventEmitter());
 }
 
-/** The next look at the readers, so long after the one before. */
-function lookAfter(t: TestContext, elapsedMs: number): void {
+/** The next check of the readers, so long after the one before. */
+function checkAfter(t: TestContext, elapsedMs: number): void {
   nowMs += elapsedMs;
   t.mock.timers.tick(SAMPLE_MS);
 }
 
 it('ends a reader that takes nothing for longer than it may', t => {
   watchOne(t);
-  for (let ms = 0; ms < PACE_DEBT_MS_MAX; ms += SAMPLE_MS) lookAfter(t, SAMPLE_MS);
+  for (let ms = 0; ms < PACE_DEBT_MS_MAX; ms += SAMPLE_MS) checkAfter(t, SAMPLE_MS);
   assert.deepEqual(ended, []);
-  lookAfter(t, SAMPLE_MS);
+  checkAfter(t, SAMPLE_MS);
   assert.deepEqual(ended, ['slow_reader']);
 });
 
 it('holds no reader to the time in which the process stood still', t => {
   watchOne(t);
-  lookAfter(t, 10 * PACE_DEBT_MS_MAX);
+  checkAfter(t, 10 * PACE_DEBT_MS_MAX);
   assert.deepEqual(ended, []);
 });

@@ -162,7 +162,7 @@ describe('TLS files that change', () => {
     );
     assert.ok(!session.closed && !session.destroyed);
     session.destroy();
-    // A look between the two files is a complaint, and no harm.
+    // A check between the two files logs a warning and does no harm.
     const told = lines.map(({ message }) => message).filter(line => !/not usable/.test(line));
     assert.deepEqual(told, ['TLS files read', 'TLS files changed; new connections use them']);
   });

@@ -47,8 +47,8 @@ export class OperateNodes {
   }
 
   /**
-   * host:port of its HTTP endpoints, as the node registered it. Of a silent node too: its endpoints
-   * may answer though its heartbeats fail.
+   * host:port of its HTTP endpoints, as the node registered it; also for a silent node, whose
+   * endpoints may answer though its heartbeats fail.
    * @throws ContractError NOT_FOUND where it is unknown, has left, or has none.
    */
   async requireHttpAddress(nodeId: string): Promise<string> {

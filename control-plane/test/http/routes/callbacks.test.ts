@@ -176,19 +176,19 @@ test('join, replay and 409 come before the address', async () => {
 test('a twin that made the job while the address was looked up is joined', async () => {
   const key = { 'idempotency-key': randomUUID() };
   const { promise: late, resolve: answer } = Promise.withResolvers<readonly string[]>();
-  const { promise: looking, resolve: looks } = Promise.withResolvers<void>();
+  const { promise: lookedUp, resolve: onLookUp } = Promise.withResolvers<void>();
   let lookUps = 0;
   const slow = await openTestApp({
     resolveHost: async () => {
       lookUps += 1;
       if (lookUps > 1) return ['93.184.215.14'];
-      looks();
+      onLookUp();
       return late;
     },
   });
   try {
     const first = slow.post(ASYNC, imageBody(HOOK), key);
-    await looking;
+    await lookedUp;
     const second = await slow.post(ASYNC, imageBody(HOOK), key);
     answer(['10.0.0.1']);
     assert.deepEqual([(await first).statusCode, second.statusCode], [202, 202]);

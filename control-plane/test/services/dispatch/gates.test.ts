@@ -23,7 +23,7 @@ function queueOf(accounts: Readonly<Record<string, number>>): QueuedWork {
 describe('the acceptance gate', () => {
   interface State {
     unroutableMs: number;
-    /** Of the caller. */
+    /** Megapixels that the caller has queued. */
     megapixels: number;
     others?: Readonly<Record<string, number>>;
     nowMs?: number;

@@ -239,7 +239,7 @@ describe('a pass', () => {
     assert.equal(most, 8);
   });
 
-  it('goes on where the last walk over the blobs stopped, whoever walked', async () => {
+  it('goes on where the last walk over the blobs stopped, on any replica', async () => {
     const names = Array.from({ length: 800 }, (_, i) => `inputs/job-${i}`);
     const visited: string[] = [];
     const parts: number[] = [];

@@ -272,7 +272,7 @@ for (const dialect of DIALECTS) {
       });
     });
 
-    it('the secrets canary is the first one, whoever asks', async () => {
+    it('the secrets canary is the first one, for every replica', async () => {
       const canaries = [1, 2].map(byte => ({ keyId: `k${byte}`, ciphertext: Uint8Array.of(byte) }));
       const [one, two] = await Promise.all([
         stores.secretsCanary.establish(at(canaries, 0)),

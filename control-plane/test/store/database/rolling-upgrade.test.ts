@@ -119,7 +119,7 @@ for (const dialect of DIALECTS) {
       assert.deepEqual(await stores.webhookOutbox.list({ status: 'pending', limit: 1 }), []);
     });
 
-    it('removes what its time is over for, whoever made it', async () => {
+    it('removes what has expired, whichever release made it', async () => {
       await stores.jobs.takeExpiredResultBlobs(100);
       for (let removed = 1; removed > 0; ) {
         removed = (await stores.jobs.removeFinalOlderThan(-HOUR_MS, 100)).rows;

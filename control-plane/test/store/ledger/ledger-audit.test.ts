@@ -144,7 +144,7 @@ for (const dialect of DIALECTS) {
       assert.equal((await checkpoints(accountId)).at(-1)?.granted, GRANTED + 7);
     });
 
-    it('may wait so: whoever writes an entry takes the account first, and the time then', async () => {
+    it('may wait so: each writer of an entry takes the account first, and the time then', async () => {
       const accountId = await fundedAccount(stores, 10);
       const won = await running(stores, newJob(accountId));
       const lost = await running(stores, newJob(accountId));

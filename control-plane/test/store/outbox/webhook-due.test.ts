@@ -45,7 +45,7 @@ for (const dialect of DIALECTS) {
     /** Until nothing new comes; those seen are claimed, as a delivery does. */
     async function drained(changes: Without = {}) {
       const receivers: string[] = [];
-      for (let looks = 0; looks < 20; looks += 1) {
+      for (let polls = 0; polls < 20; polls += 1) {
         const found = await due(changes);
         if (found.length === 0) return receivers.sort();
         for (const { jobId, fence, receiver } of found) {

@@ -25,23 +25,23 @@ import { storesOn } from '../../fixtures.ts';
 import { liveOn } from './life.ts';
 import { type Recorded, rowsOf, writeSnapshot } from './snapshot.ts';
 
-type Heard = (recorded: Recorded) => void;
+type OnRecorded = (recorded: Recorded) => void;
 
 /** Every statement that was answered, in their order; those of transactions without their frame. */
-function recording(inner: Dialect, heard: Heard): Dialect {
+function recording(inner: Dialect, onRecorded: OnRecorded): Dialect {
   return {
-    createDriver: () => recordingDriver(inner.createDriver(), heard),
+    createDriver: () => recordingDriver(inner.createDriver(), onRecorded),
     createAdapter: () => inner.createAdapter(),
     createIntrospector: db => inner.createIntrospector(db),
     createQueryCompiler: () => inner.createQueryCompiler(),
   };
 }
 
-function recordingDriver(driver: Driver, heard: Heard): Driver {
+function recordingDriver(driver: Driver, onRecorded: OnRecorded): Driver {
   const acquire = driver.acquireConnection.bind(driver);
   driver.acquireConnection = async options => {
     const connection = await acquire(options);
-    record(connection, heard);
+    record(connection, onRecorded);
     return connection;
   };
   return driver;
@@ -49,13 +49,13 @@ function recordingDriver(driver: Driver, heard: Heard): Driver {
 
 const recorded = new WeakSet<DatabaseConnection>();
 
-function record(connection: DatabaseConnection, heard: Heard): void {
+function record(connection: DatabaseConnection, onRecorded: OnRecorded): void {
   if (recorded.has(connection)) return;
   recorded.add(connection);
   const execute = connection.executeQuery.bind(connection);
   connection.executeQuery = async <R>(query: CompiledQuery): Promise<QueryResult<R>> => {
     const result = await execute<R>(query);
-    heard({ sql: query.sql, parameters: query.parameters, rows: rowsOf(result) });
+    onRecorded({ sql: query.sql, parameters: query.parameters, rows: rowsOf(result) });
     return result;
   };
 }
@@ -66,12 +66,12 @@ const CHANGES_TABLES = /^\s*(?:create|alter|drop|insert|update)\b/i;
 for (const dialect of DIALECTS) {
   const test = await createTestDatabase(dialect, { migrated: false });
   let statements: Recorded[] = [];
-  const heard: Heard = one => statements.push(one);
+  const onRecorded: OnRecorded = one => statements.push(one);
   const inner =
     dialect === 'sqlite'
       ? new NodeSqliteDialect(test.url.slice('sqlite:'.length))
       : new MysqlPoolDialect({ pool: parseMysqlUrl(test.url), onLost: () => undefined });
-  const kysely = new Kysely<never>({ dialect: recording(inner, heard) });
+  const kysely = new Kysely<never>({ dialect: recording(inner, onRecorded) });
   const database: Database = {
     kysely: kysely as unknown as Database['kysely'],
     dialect,
