@@ -10,6 +10,7 @@ import type { MeteredStatement } from '../../../test/support/statement-meter.ts'
 import type { Database } from '../../src/store/database/connect.ts';
 import type { Claim, NewJob } from '../../src/store/jobs/job-store.ts';
 import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
+import { DUE_COUNTED_MAX } from '../../src/store/outbox/webhook-due.ts';
 import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { HOUR_MS, IMAGE_FAULT, newJob, running } from './fixtures.ts';
@@ -53,6 +54,10 @@ export interface Exercise {
 /** Entries of the queue's indexes and their rows, twice for how servers count. */
 export const OPEN_READS_MAX = 16 * TABLES.openJobs;
 export const OPEN_WHY = 'reads the open jobs, whose number is bounded';
+
+/** MariaDB counts what a limit lets through twice, and one more. */
+export const DUE_READS_MAX = 2 * DUE_COUNTED_MAX + READ_BESIDE_MAX;
+export const DUE_WHY = `counts entries of an index, ${DUE_COUNTED_MAX} at most`;
 
 /** Half of the entries are one account's: more than a page by far. */
 export const LEDGER_READS_MAX = 7 * LEDGER_PAGE_ROWS;

@@ -8,6 +8,8 @@ import { startOf } from '../../src/store/ledger/ledger-audit.ts';
 import {
   CALLBACK,
   DAY_MS,
+  DUE_READS_MAX,
+  DUE_WHY,
   type Exercise,
   LEDGER_READS_MAX,
   LEDGER_WHY,
@@ -65,16 +67,16 @@ const OUTBOX: Record<string, Exercise> = {
     run: async ({ webhookOutbox }) => {
       assert.ok((await webhookOutbox.due()).count >= TABLES.dueNotifications);
     },
-    readsMax: 20_000,
-    why: 'counts entries of an index, 10,000 at most',
+    readsMax: DUE_READS_MAX,
+    why: DUE_WHY,
   },
   'webhookOutbox.countSealedWithOthers': {
     run: async ({ webhookOutbox }) => {
       assert.equal(await webhookOutbox.countSealedWithOthers([SECRET_KEY_ID]), 0);
       assert.ok((await webhookOutbox.countSealedWithOthers(['another'])) > 0);
     },
-    readsMax: 20_000,
-    why: 'counts entries of an index, 10,000 at most',
+    readsMax: DUE_READS_MAX,
+    why: DUE_WHY,
   },
   'webhookOutbox.list': {
     run: async stores => {
