@@ -39,7 +39,7 @@ function roomOf(name: string): string | undefined {
   if (name.startsWith('proto/gen/')) return '#gen';
   const folder = path.posix.dirname(name);
   if (/^(proto\/contract|program)\b/.test(folder)) return folder.replace(/^(proto\/)?/, '#');
-  return /^(control-plane|inference-node|bin)\b/.test(folder) ? folder : undefined;
+  return /^(client|control-plane|inference-node|bin)\b/.test(folder) ? folder : undefined;
 }
 
 test('every room imports the rooms that the table of directions gives it, and uses each', () => {
@@ -250,7 +250,7 @@ test('the files that the pages name are there', () => {
   const named = pages.flatMap(page => {
     const text = readFileSync(path.join(ROOT, page), 'utf8');
     const places = text.matchAll(
-      /\b(?:control-plane|inference-node|bench|bin|program|proto|test)\/[\w./-]+\.(?:ts|proto|md|json)\b/g,
+      /\b(?:client|control-plane|inference-node|bench|bin|program|proto|test)\/[\w./-]+\.(?:ts|proto|md|json)\b/g,
     );
     return [...places].map(([place]) => ({ page, place }));
   });

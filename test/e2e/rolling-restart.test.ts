@@ -1,12 +1,11 @@
 /**
  * Two control planes and three inference nodes, each a process of its own over TLS, are restarted
- * one after the other under load. The client is the one of docs/rest.md, as it stands there: it
+ * one after the other under load. The client is the package that callers use: it
  * must not see a failure, and every image must be the right one, charged once.
  */
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { randomUUID } from 'node:crypto';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
@@ -14,6 +13,7 @@ import { after, before, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import sharp from 'sharp';
 import { findFreePorts } from '../../bin/free-ports.ts';
+import { MattingClient } from '../../client/src/index.ts';
 import type { Stores } from '../../control-plane/src/store/stores.ts';
 import { storesOn } from '../../control-plane/test/store/fixtures.ts';
 import { TestAuthority } from '../support/certificates.ts';
@@ -148,28 +148,6 @@ class NodeProcess extends Program {
   }
 }
 
-interface Answer {
-  readonly status: number;
-  readonly body: {
-    readonly job_id: string;
-    readonly status: string;
-    readonly result: { readonly url: string };
-  };
-}
-
-type CutOut = (base: string, apiKey: string, key: string, image: object) => Promise<Answer>;
-
-/** The client of docs/rest.md. */
-async function documentedClient(): Promise<CutOut> {
-  const page = await readFile(path.join(ROOT, 'docs/rest.md'), 'utf8');
-  const blocks = [...page.matchAll(/```ts\n(.*?)```/gs)].map(([, code = '']) => code);
-  const code = blocks.find(block => block.includes('export async function cutOut('));
-  assert.ok(code, 'docs/rest.md has a client');
-  const file = path.join(directory, 'client.ts');
-  await writeFile(file, code);
-  return ((await import(file)) as { cutOut: CutOut }).cutOut;
-}
-
 async function tlsEnv(authority: TestAuthority): Promise<Record<string, string>> {
   const { cert, key } = authority.issue('fleet', [SERVER_NAME]);
   const at = (name: string) => path.join(directory, name);
@@ -248,15 +226,13 @@ function pictureOf(number: number): Picture {
   };
 }
 
-async function encode({ width, height, brightness }: Picture): Promise<string> {
+function encode({ width, height, brightness }: Picture): Promise<Buffer> {
   const background = { r: brightness, g: brightness, b: brightness };
   const create = { width, height, channels: 3 as const, background };
-  return (await sharp({ create }).png().toBuffer()).toString('base64');
+  return sharp({ create }).png().toBuffer();
 }
 
-async function requireCutOutOf(picture: Picture, answer: Answer): Promise<void> {
-  assert.equal(answer.body.status, 'succeeded', JSON.stringify(answer));
-  const file = await download(answer.body.result.url);
+async function requireCutOutOf(picture: Picture, file: Uint8Array): Promise<void> {
   const { data, info } = await sharp(file).raw().toBuffer({ resolveWithObject: true });
   assert.deepEqual([info.width, info.height, info.channels], [picture.width, picture.height, 4]);
   assert.ok(
@@ -265,32 +241,15 @@ async function requireCutOutOf(picture: Picture, answer: Answer): Promise<void> 
   );
 }
 
-/** A link is good for a day: a download that broke off is begun again. */
-async function download(url: string): Promise<Buffer> {
-  for (;;) {
-    try {
-      const answer = await fetch(url);
-      if (answer.ok) return Buffer.from(await answer.arrayBuffer());
-      await answer.arrayBuffer();
-      assert.equal(answer.status, 503);
-    } catch (error) {
-      if (!(error instanceof TypeError)) throw error;
-    }
-    await delay(250);
-  }
-}
-
 class Load {
-  readonly #cutOut: CutOut;
-  readonly #base: string;
+  readonly #client: MattingClient;
   #going = true;
   #number = 0;
   readonly #done: Promise<void>[];
   images = 0;
 
-  constructor(cutOut: CutOut, base: string) {
-    this.#cutOut = cutOut;
-    this.#base = base;
+  constructor(client: MattingClient) {
+    this.#client = client;
     this.#done = Array.from({ length: CALLERS }, () => this.#call());
     // Looked at when the load is over; a failure before is none of the runtime's business.
     for (const done of this.#done) done.catch(() => undefined);
@@ -310,9 +269,8 @@ class Load {
   async #call(): Promise<void> {
     while (this.#going) {
       const picture = pictureOf(this.#number++);
-      const image = { image_base64: await encode(picture) };
-      const answer = await this.#cutOut(this.#base, apiKey, randomUUID(), image);
-      await requireCutOutOf(picture, answer);
+      const { bytes } = await this.#client.cutOut({ image: await encode(picture) });
+      await requireCutOutOf(picture, bytes);
       this.images += 1;
     }
   }
@@ -326,7 +284,7 @@ test('a rolling restart under load shows no failure to a client that retries', a
   const info = (await answer.json()) as { nodeId: string; plan: string };
   assert.deepEqual([info.nodeId, info.plan], ['node-1', 'tiny']);
 
-  const load = new Load(await documentedClient(), baseUrl);
+  const load = new Load(new MattingClient({ baseUrl, apiKey }));
   await load.more(CALLERS);
   for (const program of [nodes[0], planes[0], nodes[1], planes[1], nodes[2]]) {
     assert.ok(program);

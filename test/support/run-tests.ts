@@ -11,7 +11,7 @@ import { skipReason } from './database.ts';
 import { killStuckChildren } from './kill-stuck.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-const ROOMS = ['proto', 'program', 'control-plane', 'inference-node', 'bin', 'test'];
+const ROOMS = ['proto', 'program', 'client', 'control-plane', 'inference-node', 'bin', 'test'];
 /** A file or test that takes longer hangs: the longest starts the whole service and cuts photos. */
 const TEST_TIMEOUT_MS = 300_000;
 /** A file that takes longer is killed: what the limit above could end has ended before. */

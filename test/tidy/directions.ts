@@ -164,6 +164,7 @@ export const INFERENCE_NODE: Directions = {
 
 export const SHARED: Directions = {
   bin: ['#program'],
+  'client/src': [],
   '#program': [],
   '#program/ports': ['#contract'],
   '#program/tls': ['#program'],
@@ -194,14 +195,29 @@ export const PROHIBITIONS: readonly Prohibition[] = [
   },
   { rule: 'bin is imported by nothing else', from: /^(?!bin\/)/, to: /^bin\// },
   {
+    rule: 'client is a package of its own: it imports itself and, in files.ts alone, Node',
+    from: /^client\//,
+    to: /^(?!client\/src\/|node:fs\/promises$)/,
+  },
+  {
+    rule: 'only files.ts of the client imports Node',
+    from: /^client\/src\/(?!files\.ts$)/,
+    to: /^node:/,
+  },
+  {
+    rule: 'the two programs do not import the client',
+    from: /^(control-plane|inference-node)\//,
+    to: /^client\//,
+  },
+  {
     rule: 'proto imports no other room of the house',
     from: /^proto\//,
-    to: /^(program|control-plane|inference-node|bin)\//,
+    to: /^(program|client|control-plane|inference-node|bin)\//,
   },
   {
     rule: 'program imports proto alone',
     from: /^program\//,
-    to: /^(control-plane|inference-node|bin)\//,
+    to: /^(client|control-plane|inference-node|bin)\//,
   },
   {
     rule: 'domain is pure: it imports itself and the contract',

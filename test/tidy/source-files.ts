@@ -108,10 +108,13 @@ function readTree(name: string, tree: SyntaxTree): SourceFile {
  * name.
  */
 export function readSources(root = ROOT): SourceFile[] {
-  const names = globSync('{proto,program,control-plane,inference-node,bin,bench,test}/**/*.ts', {
-    cwd: root,
-    exclude: ['**/node_modules/**', 'proto/gen/**'],
-  });
+  const names = globSync(
+    '{proto,program,client,control-plane,inference-node,bin,bench,test}/**/*.ts',
+    {
+      cwd: root,
+      exclude: ['**/node_modules/**', 'proto/gen/**', 'client/dist/**'],
+    },
+  );
   const api = new API({ cwd: root });
   try {
     const project = path.join(root, 'tsconfig.json');

@@ -1,0 +1,298 @@
+/** The client: one object for a service and a key, good for any number of calls at once. */
+import { errorOfJob, errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
+import {
+  ANSWER_MS_DEFAULT,
+  type Answer,
+  ask,
+  type Fetch,
+  type Request,
+  type Transport,
+} from './exchange.ts';
+import { Backoff, Patience, type PatienceOptions, parseRetryAfterMs } from './patience.ts';
+import { collect, type FileHeaders, openResult } from './result-file.ts';
+import { type MattingRequest, prepare, type Submission } from './submission.ts';
+import type { Account, Job, ProcessingJob, QueuedJob, SucceededJob } from './types.ts';
+
+export const PATHS = {
+  matting: '/v1/matting',
+  jobs: '/v1/matting/jobs',
+  account: '/v1/account',
+} as const;
+
+/** A read is not compared or stored by its key, yet may have to have one. */
+const READ_KEY = 'read';
+/** Between two looks at a job, where the service does not say. */
+const POLL_MS = 1000;
+/** Before a job that failed for the moment is made anew. */
+const FIRST_PAUSE_MS = 1000;
+
+type FinalJob = Exclude<Job, QueuedJob | ProcessingJob>;
+
+const STATUSES: ReadonlySet<unknown> = new Set<Job['status']>([
+  'queued',
+  'processing',
+  'succeeded',
+  'failed',
+  'expired',
+]);
+
+export interface MattingClientOptions {
+  /** Where the service is, such as `https://matting.example.com`. */
+  readonly baseUrl: string | URL;
+  readonly apiKey: string;
+  /** Another one than the runtime's, for a proxy or a test. */
+  readonly fetch?: Fetch;
+  /**
+   * How long an answer may take before its request is sent again; 150 s unless given. The service
+   * waits for a job up to 120 s.
+   */
+  readonly answerMsMax?: number;
+}
+
+export type CallOptions = PatienceOptions;
+
+export interface SubmitOptions extends CallOptions {
+  /**
+   * 1 to 128 printable ASCII characters; one for a picture, kept where it survives this process:
+   * who comes again with it pays nothing. Without it a call has a new one, for its own retries.
+   */
+  readonly idempotencyKey?: string | undefined;
+}
+
+/** A picture that is cut out, with its file still to be read. */
+export interface OpenCutOut extends FileHeaders {
+  readonly jobId: string;
+  /** The download link, good for a day; needs no key. */
+  readonly url: string;
+  readonly idempotencyKey: string;
+  /** Pieces of the file. To be read to their end or returned; what breaks off goes on. */
+  readonly pieces: AsyncGenerator<Uint8Array>;
+}
+
+export interface CutOut extends Omit<OpenCutOut, 'pieces' | 'sizeBytes'> {
+  readonly bytes: Uint8Array;
+}
+
+export class MattingClient {
+  readonly #baseUrl: string;
+  readonly #authorization: string;
+  readonly #transport: Transport;
+
+  /** @throws TypeError where an address or key is none. */
+  constructor(options: MattingClientOptions) {
+    const { baseUrl, apiKey, fetch } = options;
+    const url = new URL(baseUrl);
+    if (!/^https?:$/.test(url.protocol) || url.username !== '' || url.search + url.hash !== '') {
+      throw new TypeError('baseUrl must be http(s)://host[:port][/path]');
+    }
+    if (!/^[!-~]+$/.test(apiKey)) throw new TypeError('apiKey must be printable ASCII');
+    this.#baseUrl = url.href.replace(/\/+$/, '');
+    this.#authorization = `Bearer ${apiKey}`;
+    this.#transport = {
+      fetch: fetch ?? ((...request) => globalThis.fetch(...request)),
+      answerMsMax: options.answerMsMax ?? ANSWER_MS_DEFAULT,
+    };
+  }
+
+  /**
+   * A picture in, its cut-out out. Tries until there is one, or an answer that no retry would
+   * change, or the call is given up.
+   * @throws MattingError; the signal's reason where it is aborted.
+   */
+  async cutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<CutOut> {
+    const { pieces, sizeBytes: _, ...opened } = await this.openCutOut(request, options);
+    return { ...opened, bytes: await collect(pieces) };
+  }
+
+  /** As `cutOut`, with the file as it comes: for large ones, and for writing to a disk. */
+  async openCutOut(request: MattingRequest, options: SubmitOptions = {}): Promise<OpenCutOut> {
+    const idempotencyKey = keyOf(options);
+    const patience = new Patience(options);
+    const submission = accepting('image/*', await prepare(request));
+    const outcome = await this.#carryOut(submission, idempotencyKey, patience);
+    const [jobId, url] =
+      'status_url' in outcome
+        ? [outcome.job_id, outcome.result.url]
+        : placesOf(outcome, this.#url(PATHS.matting));
+    const begun = 'status_url' in outcome ? undefined : outcome;
+    const file = await openResult(this.#transport, url, patience, begun);
+    return { jobId, url, idempotencyKey, ...file };
+  }
+
+  /**
+   * Submits a picture and does not wait for it.
+   * @returns the job as it is now: of a key that came before, perhaps long final.
+   * @throws MattingError; the signal's reason where it is aborted.
+   */
+  async submit(request: MattingRequest, options: SubmitOptions = {}): Promise<Job> {
+    const idempotencyKey = keyOf(options);
+    const patience = new Patience(options);
+    const submission = await prepare(request);
+    return jobOf(await this.#post(PATHS.jobs, submission, idempotencyKey, patience));
+  }
+
+  /** Submits a picture and waits for its job, through retries like `cutOut`; downloads nothing. */
+  async run(request: MattingRequest, options: SubmitOptions = {}): Promise<SucceededJob> {
+    const idempotencyKey = keyOf(options);
+    const patience = new Patience(options);
+    const outcome = await this.#carryOut(await prepare(request), idempotencyKey, patience);
+    if ('status_url' in outcome) return outcome;
+    throw unreadable(outcome);
+  }
+
+  /** The job as it is now. */
+  async job(jobId: string, options: CallOptions = {}): Promise<Job> {
+    return jobOf(await this.#get(jobPath(jobId), new Patience(options)));
+  }
+
+  /**
+   * Waits until the job has succeeded.
+   * @throws MattingError with the job's own code where it failed: with `retryable`, submit it again
+   * with the same key; RESULT_EXPIRED where its result is gone.
+   */
+  async wait(job: string | Pick<Job, 'job_id'>, options: CallOptions = {}): Promise<SucceededJob> {
+    const jobId = typeof job === 'string' ? job : job.job_id;
+    const outcome = outcomeOf(await this.#follow(jobId, new Patience(options)));
+    if (outcome instanceof MattingError) throw outcome;
+    return outcome;
+  }
+
+  /** The file of a job, or behind a result link. */
+  async download(
+    from: string | URL | Pick<SucceededJob, 'result'>,
+    options: CallOptions = {},
+  ): Promise<Uint8Array> {
+    const link = typeof from === 'string' || from instanceof URL ? String(from) : from.result.url;
+    const { pieces } = await openResult(this.#transport, link, new Patience(options));
+    return collect(pieces);
+  }
+
+  async account(options: CallOptions = {}): Promise<Account> {
+    const answer = await this.#get(PATHS.account, new Patience(options));
+    return bodyOf<Account>(answer, body => body.credits !== undefined);
+  }
+
+  /** The succeeded job, or an answer that is its file. */
+  async #carryOut(
+    submission: Submission,
+    idempotencyKey: string,
+    patience: Patience,
+  ): Promise<SucceededJob | Answer> {
+    const again = new Backoff(FIRST_PAUSE_MS);
+    for (;;) {
+      const answer = await this.#post(PATHS.matting, submission, idempotencyKey, patience);
+      if (answer.pieces !== undefined && answer.headers.has('content-location')) return answer;
+      const outcome = refusalOf(answer) ?? outcomeOf(await this.#final(jobOf(answer), patience));
+      if (!(outcome instanceof MattingError)) return outcome;
+      // What failed for the moment has freed its key: the same request makes a new job.
+      if (!outcome.retryable) throw outcome;
+      await patience.beforeRetry(outcome, again);
+    }
+  }
+
+  async #final(job: Job, patience: Patience): Promise<FinalJob> {
+    return isOpen(job) ? this.#follow(job.job_id, patience) : job;
+  }
+
+  /** Reads the job until it is final. */
+  async #follow(jobId: string, patience: Patience): Promise<FinalJob> {
+    for (;;) {
+      const answer = await this.#get(jobPath(jobId), patience);
+      const job = jobOf(answer);
+      if (!isOpen(job)) return job;
+      const waitMs = parseRetryAfterMs(answer.headers.get('retry-after')) ?? POLL_MS;
+      if (waitMs >= patience.leftMs) throw noAnswer(`the job is still ${job.status}`, { jobId });
+      await patience.wait(waitMs);
+    }
+  }
+
+  #post(
+    path: string,
+    { headers, body }: Submission,
+    idempotencyKey: string,
+    patience: Patience,
+  ): Promise<Answer> {
+    const keyed = { ...this.#headers(idempotencyKey), ...headers };
+    const request: Request = { method: 'POST', url: this.#url(path), headers: keyed, body };
+    return ask(this.#transport, request, patience);
+  }
+
+  async #get(path: string, patience: Patience): Promise<Answer> {
+    const headers = this.#headers(READ_KEY);
+    return ask(this.#transport, { method: 'GET', url: this.#url(path), headers }, patience);
+  }
+
+  /** Of this service: no answer sends the key anywhere else. */
+  #url(path: string): string {
+    return `${this.#baseUrl}${path}`;
+  }
+
+  #headers(idempotencyKey: string): Record<string, string> {
+    const accept = 'application/json';
+    return { authorization: this.#authorization, 'idempotency-key': idempotencyKey, accept };
+  }
+}
+
+function keyOf({ idempotencyKey = newKey() }: SubmitOptions): string {
+  if (/^[ -~]{1,128}$/.test(idempotencyKey)) return idempotencyKey;
+  throw new TypeError('idempotencyKey must be 1 to 128 printable ASCII characters');
+}
+
+/** No secret: it has only to be unlike the others of its API key. Node 18 has no global crypto. */
+function newKey(): string {
+  const random = globalThis.crypto?.randomUUID?.();
+  const digits = () => Math.random().toString(36).slice(2, 12);
+  return random ?? `${Date.now().toString(36)}-${digits()}-${digits()}-${digits()}`;
+}
+
+function jobPath(jobId: string): string {
+  return `${PATHS.jobs}/${encodeURIComponent(jobId)}`;
+}
+
+function isOpen(job: Job): job is QueuedJob | ProcessingJob {
+  return job.status === 'queued' || job.status === 'processing';
+}
+
+function outcomeOf(job: FinalJob): SucceededJob | MattingError {
+  if (job.status === 'succeeded') return job;
+  const { job_id: jobId } = job;
+  if (job.status === 'failed') return errorOfJob(jobId, job.error);
+  const parts = { code: 'RESULT_EXPIRED', retryable: false, jobId } as const;
+  return new MattingError('the result is no longer kept', parts);
+}
+
+/** What an answer other than the one that was asked for says. */
+function refusalOf({ status, json }: Answer): MattingError | undefined {
+  return status >= 400 && isProblem(json) ? errorOfProblem(status, json) : undefined;
+}
+
+function jobOf(answer: Answer): Job {
+  return bodyOf<Job>(
+    answer,
+    ({ job_id: id, status }) => typeof id === 'string' && STATUSES.has(status),
+  );
+}
+
+function bodyOf<Body>(answer: Answer, fits: (body: Partial<Body>) => boolean): Body {
+  const refusal = refusalOf(answer);
+  if (refusal !== undefined) throw refusal;
+  const { json } = answer;
+  if (typeof json === 'object' && json !== null && fits(json)) return json as Body;
+  throw unreadable(answer);
+}
+
+function unreadable({ status, headers }: Answer): MattingError {
+  const requestId = headers.get('x-request-id') ?? undefined;
+  const parts = { code: 'UNREADABLE_ANSWER', status, retryable: false, requestId } as const;
+  return new MattingError(`an answer that is not the service's: ${status}`, parts);
+}
+
+function accepting(accept: string, { headers, body }: Submission): Submission {
+  return { headers: { ...headers, accept }, body };
+}
+
+/** The job and the link of a picture that is itself the answer. */
+function placesOf({ headers }: Answer, url: string): [jobId: string, link: string] {
+  const link = new URL(headers.get('content-location') ?? '', url).href;
+  return [headers.get('x-job-id') ?? '', link];
+}

@@ -1,0 +1,108 @@
+/** Whatever the service refuses or fails at, and what this client says of itself, in one class. */
+import type { FieldError, JobError, Problem } from './types.ts';
+
+/** The service's codes; docs/errors.md has a heading for each. A later service may add some. */
+export const ERROR_CODES = [
+  'INVALID_REQUEST',
+  'INVALID_IMAGE_SOURCE',
+  'INVALID_IDEMPOTENCY_KEY',
+  'UNSUPPORTED_IMAGE_FORMAT',
+  'UNSUPPORTED_OUTPUT_FORMAT',
+  'INVALID_PARAMETER',
+  'INVALID_CALLBACK',
+  'IMAGE_RESOLUTION_TOO_LARGE',
+  'IMAGE_DOWNLOAD_FAILED',
+  'MISSING_API_KEY',
+  'INVALID_API_KEY',
+  'INSUFFICIENT_CREDITS',
+  'JOB_NOT_FOUND',
+  'NOT_FOUND',
+  'METHOD_NOT_ALLOWED',
+  'NOT_ACCEPTABLE',
+  'IDEMPOTENCY_CONFLICT',
+  'RESULT_EXPIRED',
+  'PRECONDITION_FAILED',
+  'IMAGE_TOO_LARGE',
+  'UNSUPPORTED_MEDIA_TYPE',
+  'RANGE_NOT_SATISFIABLE',
+  'PROCESSING_FAILED',
+  'RATE_LIMITED',
+  'INTERNAL_ERROR',
+  'SERVICE_UNAVAILABLE',
+] as const;
+
+export type ErrorCode = (typeof ERROR_CODES)[number];
+
+/**
+ * This client's own. `NO_ANSWER`: no connection, a broken one, half an answer, or none in time.
+ * `UNREADABLE_ANSWER`: an answer that is not the service's, such as a proxy's page.
+ */
+export type ClientErrorCode = 'NO_ANSWER' | 'UNREADABLE_ANSWER';
+
+export interface MattingErrorParts {
+  readonly code: ErrorCode | ClientErrorCode | (string & {});
+  readonly status?: number | undefined;
+  readonly retryable: boolean;
+  readonly jobId?: string | undefined;
+  readonly requestId?: string | undefined;
+  readonly fieldErrors?: readonly FieldError[] | undefined;
+  readonly retryAfterMs?: number | undefined;
+  readonly cause?: unknown;
+}
+
+/** Its message is for people and may change; tell errors apart by `code`. */
+export class MattingError extends Error {
+  readonly code: MattingErrorParts['code'];
+  /** Of the HTTP answer; undefined where there was none, or where a job failed after it. */
+  readonly status: number | undefined;
+  /**
+   * Whether the same request may succeed later. It reaches a caller as true only when the call's
+   * time or tries were spent: go on with the same Idempotency-Key, and nothing is paid twice.
+   */
+  readonly retryable: boolean;
+  /** The job it concerns, where there is one. */
+  readonly jobId: string | undefined;
+  /** Quote it when asking whoever runs the service. */
+  readonly requestId: string | undefined;
+  readonly fieldErrors: readonly FieldError[];
+  /** What Retry-After asked for. */
+  readonly retryAfterMs: number | undefined;
+
+  constructor(detail: string, parts: MattingErrorParts) {
+    super(detail, parts.cause === undefined ? undefined : { cause: parts.cause });
+    this.name = 'MattingError';
+    this.code = parts.code;
+    this.status = parts.status;
+    this.retryable = parts.retryable;
+    this.jobId = parts.jobId;
+    this.requestId = parts.requestId;
+    this.fieldErrors = parts.fieldErrors ?? [];
+    this.retryAfterMs = parts.retryAfterMs;
+  }
+}
+
+export function isProblem(body: unknown): body is Problem {
+  const { code, detail, retryable } = (body ?? {}) as Partial<Problem>;
+  return typeof code === 'string' && typeof detail === 'string' && typeof retryable === 'boolean';
+}
+
+export function errorOfProblem(
+  status: number,
+  problem: Problem,
+  retryAfterMs?: number,
+): MattingError {
+  const { code, detail, retryable, job_id: jobId, request_id: requestId, errors } = problem;
+  const parts = { code, status, retryable, jobId, requestId, fieldErrors: errors, retryAfterMs };
+  return new MattingError(detail, parts);
+}
+
+export function errorOfJob(jobId: string, { code, detail, retryable }: JobError): MattingError {
+  return new MattingError(detail, { code, retryable, jobId });
+}
+
+export function noAnswer(
+  detail: string,
+  more: Pick<MattingErrorParts, 'cause' | 'jobId'> = {},
+): MattingError {
+  return new MattingError(detail, { ...more, code: 'NO_ANSWER', retryable: true });
+}

@@ -1,0 +1,46 @@
+/** Files on a disk, for Node, Deno and Bun: what the rest of the package does without. */
+import { open, rename, rm, stat } from 'node:fs/promises';
+import { MattingError } from './errors.ts';
+import { IMAGE_BYTES_MAX } from './submission.ts';
+
+/**
+ * Reads an image file whole.
+ * @throws MattingError IMAGE_TOO_LARGE before it is read; the system's errors.
+ */
+export async function readImage(path: string | URL): Promise<Uint8Array> {
+  const file = await open(path);
+  try {
+    const { size } = await file.stat();
+    if (size > IMAGE_BYTES_MAX) {
+      const detail = `${path} has ${size} bytes, more than ${IMAGE_BYTES_MAX}`;
+      throw new MattingError(detail, { code: 'IMAGE_TOO_LARGE', retryable: false });
+    }
+    return new Uint8Array(await file.readFile());
+  } finally {
+    await file.close();
+  }
+}
+
+/**
+ * Writes a file under another name beside it and renames it when it is whole.
+ * @returns its bytes.
+ */
+export async function saveImage(
+  path: string,
+  pieces: Iterable<Uint8Array> | AsyncIterable<Uint8Array>,
+): Promise<number> {
+  const partial = `${path}.part`;
+  try {
+    const file = await open(partial, 'w');
+    try {
+      for await (const piece of pieces) await file.writeFile(piece);
+    } finally {
+      await file.close();
+    }
+    await rename(partial, path);
+    return (await stat(path)).size;
+  } catch (error) {
+    await rm(partial, { force: true });
+    throw error;
+  }
+}

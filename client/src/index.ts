@@ -1,0 +1,16 @@
+/** What the package exports; helpers for files are in files.ts, which needs Node's own modules. */
+export type {
+  CallOptions,
+  CutOut,
+  MattingClientOptions,
+  OpenCutOut,
+  SubmitOptions,
+} from './client.ts';
+export { MattingClient } from './client.ts';
+export type { ClientErrorCode, ErrorCode } from './errors.ts';
+export { ERROR_CODES, MattingError } from './errors.ts';
+export type { Fetch } from './exchange.ts';
+export type { Retry } from './patience.ts';
+export type { MattingRequest } from './submission.ts';
+export { IMAGE_BYTES_MAX } from './submission.ts';
+export type * from './types.ts';

@@ -1,0 +1,106 @@
+/** How long a call goes on trying, and how it waits between two tries. */
+import type { MattingError } from './errors.ts';
+
+/** A call goes on this long unless it says otherwise. */
+export const GIVE_UP_MS_DEFAULT = 3_600_000;
+/** Retries of a call in all, whatever time it has. An hour of pauses of a second are 3600. */
+const RETRIES_MAX = 10_000;
+/** The longest pause that this client chooses itself. */
+const PAUSE_MS_MAX = 30_000;
+/** The longest delay of a timer. */
+const TIMER_MS_MAX = 2_147_483_647;
+
+/** A failed try that will be followed by another. */
+export interface Retry {
+  readonly error: MattingError;
+  /** Until the next try. */
+  readonly waitMs: number;
+}
+
+export interface PatienceOptions {
+  /** Ends the call, whatever it waits for. The job, where there is one, goes on. */
+  readonly signal?: AbortSignal | undefined;
+  /** From the call until it is given up; an hour unless given. */
+  readonly giveUpMs?: number | undefined;
+  readonly onRetry?: ((retry: Retry) => void) | undefined;
+}
+
+/** Pauses that double, each at random between half and all of its length. */
+export class Backoff {
+  readonly #firstMs: number;
+  #pauseMs: number;
+
+  constructor(firstMs: number) {
+    this.#firstMs = firstMs;
+    this.#pauseMs = firstMs;
+  }
+
+  next(): number {
+    const pauseMs = this.#pauseMs;
+    this.#pauseMs = Math.min(PAUSE_MS_MAX, 2 * pauseMs);
+    return pauseMs * (0.5 + Math.random() / 2);
+  }
+
+  reset(): void {
+    this.#pauseMs = this.#firstMs;
+  }
+}
+
+/** Of one call, from its beginning to its end. */
+export class Patience {
+  readonly signal: AbortSignal | undefined;
+  readonly #onRetry: ((retry: Retry) => void) | undefined;
+  readonly #giveUpAtMs: number;
+  #retries = 0;
+
+  constructor({ signal, giveUpMs = GIVE_UP_MS_DEFAULT, onRetry }: PatienceOptions) {
+    if (!(giveUpMs > 0)) throw new TypeError('giveUpMs must be more than 0');
+    this.signal = signal;
+    this.#onRetry = onRetry;
+    this.#giveUpAtMs = performance.now() + giveUpMs;
+  }
+
+  get leftMs(): number {
+    return this.#giveUpAtMs - performance.now();
+  }
+
+  /** @throws the signal's reason where the caller has aborted. */
+  requireWanted(): void {
+    if (this.signal?.aborted) throw this.signal.reason;
+  }
+
+  /**
+   * Waits after a failed try: as long as it was asked to, else by `backoff`.
+   * @throws `error` where no try can follow: none is left, or not the time for one.
+   */
+  async beforeRetry(error: MattingError, backoff: Backoff): Promise<void> {
+    const waitMs = error.retryAfterMs ?? backoff.next();
+    this.#retries += 1;
+    if (this.#retries > RETRIES_MAX || waitMs >= this.leftMs) throw error;
+    this.#onRetry?.({ error, waitMs });
+    await this.wait(waitMs);
+  }
+
+  /** @throws the signal's reason as soon as the caller aborts. */
+  async wait(waitMs: number): Promise<void> {
+    this.requireWanted();
+    const { signal } = this;
+    await new Promise<void>(resolve => {
+      const done = () => {
+        clearTimeout(timer);
+        signal?.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = setTimeout(done, Math.min(waitMs, TIMER_MS_MAX));
+      signal?.addEventListener('abort', done);
+    });
+    this.requireWanted();
+  }
+}
+
+/** Seconds or a date, RFC 9110 10.2.3; undefined where it asks for no pause. */
+export function parseRetryAfterMs(value: string | null): number | undefined {
+  if (value === null) return undefined;
+  const waitMs = /^\d{1,9}$/.test(value) ? Number(value) * 1000 : Date.parse(value) - Date.now();
+  return waitMs > 0 ? waitMs : undefined;
+}

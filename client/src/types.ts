@@ -1,0 +1,129 @@
+/**
+ * What goes over the wire, under the names of the REST interface: docs/rest.md says what each field
+ * means. Fields that a later service adds pass through unnoticed.
+ */
+
+/** The file itself. A stream is read to its end before anything is sent: a retry sends it again. */
+export type ImageBytes =
+  | Uint8Array
+  | ArrayBuffer
+  | Blob
+  | ReadableStream<Uint8Array>
+  | AsyncIterable<Uint8Array>;
+
+/** A file, or an http(s) address that the service fetches. A path is for `fromFile` of `files`. */
+export type ImageSource = ImageBytes | URL | string;
+
+export type OutputFormat = 'png' | 'webp' | 'avif' | 'jxl';
+
+/** What is asked of one picture. A field that is absent asks for nothing. */
+export interface MattingFields {
+  /** png unless given. */
+  readonly output_format?: OutputFormat;
+  /** Only together with callback_secret. */
+  readonly callback_url?: string;
+  /** 24 to 128 printable ASCII characters. */
+  readonly callback_secret?: string;
+}
+
+interface JobBase {
+  readonly job_id: string;
+  /** ISO 8601, UTC. */
+  readonly created_at: string;
+  readonly started_at: string | null;
+  readonly finished_at: string | null;
+  readonly status_url: string;
+  readonly credits: Credits;
+  readonly callback?: Callback;
+}
+
+export interface QueuedJob extends JobBase {
+  readonly status: 'queued';
+  readonly sync_timeout?: boolean;
+}
+
+export interface ProcessingJob extends JobBase {
+  readonly status: 'processing';
+  readonly sync_timeout?: boolean;
+}
+
+export interface SucceededJob extends JobBase {
+  readonly status: 'succeeded';
+  readonly result: Result;
+}
+
+export interface ExpiredJob extends JobBase {
+  readonly status: 'expired';
+}
+
+export interface FailedJob extends JobBase {
+  readonly status: 'failed';
+  readonly error: JobError;
+}
+
+/** Told apart by `status`. */
+export type Job = QueuedJob | ProcessingJob | SucceededJob | ExpiredJob | FailedJob;
+
+/** What the job holds of the account's credits and what it cost. */
+export interface Credits {
+  readonly reserved: number;
+  readonly charged: number;
+}
+
+export interface Result {
+  /** A download link; needs no key, so treat it like the file. */
+  readonly url: string;
+  readonly format: OutputFormat;
+  /** Media type. */
+  readonly contentType: string;
+  readonly sizeBytes: number;
+  /** Pixels. */
+  readonly width: number;
+  readonly height: number;
+  /** From then on the link answers 410. */
+  readonly expiresAt: string;
+}
+
+export interface JobError {
+  readonly code: string;
+  readonly detail: string;
+  readonly retryable: boolean;
+}
+
+export interface Callback {
+  readonly url: string;
+  readonly status: 'pending' | 'delivered' | 'failed';
+  readonly attempts: number;
+  readonly last_status_code: number | null;
+  readonly last_attempt_at: string | null;
+  readonly next_attempt_at: string | null;
+}
+
+export interface Account {
+  readonly credits: {
+    /** What may still be reserved. */
+    readonly available: number;
+    /** Held by jobs that are not final. */
+    readonly reserved: number;
+  };
+}
+
+/** The body of an error, RFC 9457. */
+export interface Problem {
+  readonly type: string;
+  readonly title: string;
+  readonly status: number;
+  readonly detail: string;
+  readonly instance?: string;
+  readonly code: string;
+  readonly request_id: string;
+  readonly retryable: boolean;
+  readonly job_id?: string;
+  readonly errors?: readonly FieldError[];
+}
+
+/** One of a request's fields and what is wrong with it. */
+export interface FieldError {
+  readonly field: string;
+  readonly detail: string;
+}

@@ -1,0 +1,194 @@
+/** The client where answers are lost, late, broken or another's: one key, one job, one credit. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, afterEach, before, beforeEach, test } from 'node:test';
+import type { MattingError, Retry } from '../src/index.ts';
+import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
+import type { Fault } from './faulty-proxy.ts';
+
+const CUT_OUT = randomBytes(300_000);
+const BUSY: Fault = { status: 503, headers: { 'retry-after': '1' } };
+
+let harness: ClientHarness;
+let node: { stop(): Promise<void> } | undefined;
+
+before(async () => {
+  harness = await openClientHarness();
+});
+beforeEach(() => {
+  node = harness.app.onSubmitted(jobId => harness.app.succeedJob(jobId, CUT_OUT));
+});
+afterEach(async () => {
+  await node?.stop();
+  harness.proxy.clear();
+});
+after(() => harness.close());
+
+async function spent(): Promise<number> {
+  const credits = await harness.app.stores.ledger.credits(harness.app.accountId);
+  assert.equal(credits?.reserved, 0);
+  return credits.sums.charge;
+}
+
+/** Cuts one picture out through `faults` and holds that it was one request all along. */
+async function cutOutThrough(faults: Fault[]): Promise<Retry[]> {
+  const { client, proxy } = harness;
+  const spentBefore = await spent();
+  proxy.faults = [...faults];
+  const retries: Retry[] = [];
+  const onRetry = (retry: Retry) => retries.push(retry);
+  const { bytes } = await client.cutOut({ image: newPicture() }, { onRetry });
+  assert.deepEqual(Buffer.from(bytes), CUT_OUT);
+  const posts = proxy.sent('POST');
+  assert.equal(new Set(posts.map(({ headers }) => headers['idempotency-key'])).size, 1);
+  assert.equal(new Set(posts.map(({ body }) => body.toString('latin1'))).size, 1);
+  assert.equal((await spent()) - spentBefore, 1);
+  return retries;
+}
+
+const CASES: Readonly<Record<string, Fault[]>> = {
+  'connections that break': ['refuse', 'refuse'],
+  'answers that are lost': ['lose', 'lose'],
+  'a proxy that has no service behind it': [{ status: 502 }, { status: 504 }, { status: 500 }],
+  'a picture that breaks off, and again at the rest': ['half', 'half', 'refuse'],
+  'the rest of a picture that is refused for now': ['half', BUSY, 'lose'],
+};
+for (const [what, faults] of Object.entries(CASES)) {
+  test(`it gets over ${what}`, async () => {
+    const retries = await cutOutThrough(faults);
+    assert.equal(retries.length, faults.length);
+  });
+}
+
+test('it waits as long as it is told', async () => {
+  const limited: Fault = {
+    status: 429,
+    headers: { 'retry-after': '2' },
+    body: '{"code":"RATE_LIMITED","detail":"too many","retryable":true,"status":429}',
+  };
+  const startedAtMs = performance.now();
+  const retries = await cutOutThrough([limited, BUSY]);
+  assert.deepEqual(
+    retries.map(({ error, waitMs }) => [error.code, waitMs]),
+    [
+      ['RATE_LIMITED', 2000],
+      ['UNREADABLE_ANSWER', 1000],
+    ],
+  );
+  // Timers may fire a millisecond early.
+  assert.ok(performance.now() - startedAtMs >= 2990);
+});
+
+test('the rest of a result is asked for, not the whole again', async () => {
+  await cutOutThrough(['half']);
+  const [rest] = harness.proxy.sent('GET');
+  assert.match(rest?.headers.range ?? '', /^bytes=[1-9]\d*-$/);
+  assert.match(String(rest?.headers['if-match']), /^"[0-9a-f]{64}"$/);
+});
+
+test('half a job in JSON is asked for again', async () => {
+  const { client, proxy } = harness;
+  proxy.faults = ['half', 'pass', 'half'];
+  const job = await client.run({ image: newPicture() });
+  assert.equal(proxy.sent('POST').length, 2);
+  assert.deepEqual(Buffer.from(await client.download(job)), CUT_OUT);
+  assert.equal(proxy.sent('GET').length, 2);
+});
+
+test('an answer that never comes is asked for again', async () => {
+  const { proxy, clientWith } = harness;
+  proxy.faults = ['hang'];
+  const client = clientWith({ answerMsMax: 300 });
+  await client.account();
+  assert.equal(proxy.sent('GET').length, 2);
+});
+
+test('a failure that passes is submitted again, under the same key', async () => {
+  const { app, client, proxy } = harness;
+  await node?.stop();
+  const failure = { code: 'INTERNAL_ERROR', detail: 'for now', retryable: true } as const;
+  let jobs = 0;
+  node = app.onSubmitted(jobId =>
+    ++jobs <= 2 ? app.failJob(jobId, failure) : app.succeedJob(jobId, CUT_OUT),
+  );
+  const before = await spent();
+  const { jobId } = await client.cutOut({ image: newPicture() });
+  assert.equal((await spent()) - before, 1);
+  assert.equal((await app.stores.jobs.find(jobId))?.state, 'succeeded');
+  const keys = proxy.sent('POST').map(({ headers }) => headers['idempotency-key']);
+  assert.deepEqual([keys.length, new Set(keys).size], [3, 1]);
+});
+
+test('a call ends when its time is over, and says that it may go on', async () => {
+  const { client, proxy } = harness;
+  proxy.choose = () => BUSY;
+  const began = performance.now();
+  const wait: Fault = { status: 503, headers: { 'retry-after': '120' } };
+  proxy.choose = () => wait;
+  const given = client.cutOut({ image: newPicture() }, { giveUpMs: 60_000 });
+  // Two minutes are more than the call has: it does not wait for nothing.
+  await assert.rejects(given, (error: MattingError) => error.retryable && error.status === 503);
+  assert.ok(performance.now() - began < 60_000);
+  proxy.choose = () => 'refuse';
+  const refused = client.account({ giveUpMs: 200 });
+  await assert.rejects(refused, (error: MattingError) => {
+    assert.deepEqual([error.code, error.retryable, error.status], ['NO_ANSWER', true, undefined]);
+    return true;
+  });
+});
+
+test('a job that outlives the patience of its caller goes on, and is there for the next', async () => {
+  const { app, clientWith } = harness;
+  await node?.stop();
+  const client = clientWith({ answerMsMax: 200 });
+  const request = { image: newPicture() };
+  const options = { idempotencyKey: 'patience' };
+  const early = client.cutOut(request, { ...options, giveUpMs: 1000 });
+  await assert.rejects(early, (error: MattingError) => error.retryable);
+  const [job] = await app.stores.jobs.listClaimable(10);
+  assert.ok(job);
+  await app.succeedJob(job.id, CUT_OUT);
+  const before = await spent();
+  const { jobId } = await client.cutOut(request, options);
+  assert.deepEqual([jobId, await spent()], [job.id, before]);
+});
+
+test('an abort ends every wait at once with its reason', async () => {
+  const { client, proxy } = harness;
+  const reason = new Error('not wanted any more');
+  for (const fault of ['hang', { status: 503, headers: { 'retry-after': '60' } }] as Fault[]) {
+    proxy.choose = () => fault;
+    const ending = new AbortController();
+    const running = client.cutOut({ image: newPicture() }, { signal: ending.signal });
+    const caught = assert.rejects(running, error => error === reason);
+    while (proxy.seen.length === 0) await new Promise(resolve => setImmediate(resolve));
+    ending.abort(reason);
+    await caught;
+    proxy.clear();
+  }
+  const before = AbortSignal.abort(reason);
+  await assert.rejects(client.account({ signal: before }), error => error === reason);
+  assert.equal(proxy.seen.length, 0);
+});
+
+test("what is not the service's is said to be so, and is not asked again", async () => {
+  const { client, proxy } = harness;
+  const strange: Fault[] = [
+    { status: 200 },
+    { status: 404 },
+    { status: 301, headers: { location: 'https://elsewhere.example/' } },
+    { status: 200, headers: { 'content-type': 'application/json' }, body: '{"a":1}' },
+  ];
+  for (const fault of strange) {
+    proxy.clear();
+    proxy.faults = [fault];
+    await assert.rejects(client.account({ giveUpMs: 5000 }), (error: MattingError) => {
+      assert.deepEqual([error.code, error.retryable], ['UNREADABLE_ANSWER', false]);
+      if (typeof fault === 'object' && fault.status === 301) {
+        assert.match(error.message, /https:\/\/elsewhere\.example/);
+      }
+      return true;
+    });
+    assert.equal(proxy.seen.length, 1);
+  }
+});

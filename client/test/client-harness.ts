@@ -1,0 +1,44 @@
+/** The client before a real control plane (HTTP, SQLite, directory), with a proxy in between. */
+import { randomBytes } from 'node:crypto';
+import type { AddressInfo } from 'node:net';
+import {
+  openTestApp,
+  pngHeader,
+  type TestApp,
+  type TestAppOptions,
+} from '../../control-plane/test/support/test-app.ts';
+import { MattingClient, type MattingClientOptions } from '../src/index.ts';
+import { FaultyProxy } from './faulty-proxy.ts';
+
+export interface ClientHarness {
+  readonly app: TestApp;
+  readonly proxy: FaultyProxy;
+  readonly client: MattingClient;
+  /** Another client of the same service. */
+  clientWith(options: Partial<MattingClientOptions>): MattingClient;
+  close(): Promise<void>;
+}
+
+export async function openClientHarness(options: TestAppOptions = {}): Promise<ClientHarness> {
+  const proxy = await FaultyProxy.open();
+  const app = await openTestApp({ baseUrl: proxy.url, ...options });
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  proxy.forwardTo((app.app.server.address() as AddressInfo).port);
+  const clientWith = (more: Partial<MattingClientOptions>) =>
+    new MattingClient({ baseUrl: proxy.url, apiKey: app.token, ...more });
+  return {
+    app,
+    proxy,
+    client: clientWith({}),
+    clientWith,
+    close: async () => {
+      await proxy.close();
+      await app.close();
+    },
+  };
+}
+
+/** Bytes that the service takes for a PNG, unlike any other's. */
+export function newPicture(): Uint8Array {
+  return new Uint8Array(Buffer.concat([pngHeader(4, 3), randomBytes(16)]));
+}

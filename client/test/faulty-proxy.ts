@@ -1,0 +1,124 @@
+/**
+ * A proxy before the real control plane that loses, delays and invents answers as a test asks. It
+ * listens before the service does, so that the service can name it in its links.
+ */
+import { createServer, type IncomingMessage, request, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+
+/**
+ * `pass`: nothing is wrong. `refuse`: the connection breaks before the service hears of it. `lose`:
+ * the service answers, the caller never hears it. `half`: the answer breaks off in its middle.
+ * `hang`: no answer ever. An answer of the proxy's own: the service hears nothing.
+ */
+export type Fault =
+  | 'pass'
+  | 'refuse'
+  | 'lose'
+  | 'half'
+  | 'hang'
+  | {
+      readonly status: number;
+      readonly headers?: Readonly<Record<string, string>>;
+      readonly body?: string;
+    };
+
+export interface SeenRequest {
+  readonly method: string;
+  readonly url: string;
+  readonly headers: IncomingMessage['headers'];
+  readonly body: Buffer;
+}
+
+export class FaultyProxy {
+  readonly seen: SeenRequest[] = [];
+  /** One a request, in turn; then everything passes. */
+  faults: Fault[] = [];
+  /** Decides before `faults` do; undefined leaves it to them. */
+  choose: ((request: SeenRequest) => Fault | undefined) | undefined;
+  #targetPort = 0;
+  readonly #server = createServer((incoming, outgoing) => {
+    this.#serve(incoming, outgoing).catch(() => outgoing.destroy());
+  });
+
+  static async open(): Promise<FaultyProxy> {
+    const proxy = new FaultyProxy();
+    await new Promise<void>(resolve => proxy.#server.listen(0, '127.0.0.1', resolve));
+    return proxy;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  forwardTo(port: number): void {
+    this.#targetPort = port;
+  }
+
+  /** The requests with this method, since the last `clear`. */
+  sent(method: string): readonly SeenRequest[] {
+    return this.seen.filter(request => request.method === method);
+  }
+
+  clear(): void {
+    this.seen.length = 0;
+    this.faults = [];
+    this.choose = undefined;
+  }
+
+  async close(): Promise<void> {
+    this.#server.closeAllConnections();
+    await new Promise(resolve => this.#server.close(resolve));
+  }
+
+  async #serve(incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
+    const pieces: Buffer[] = [];
+    for await (const piece of incoming) pieces.push(piece as Buffer);
+    const { method = '', url = '', headers } = incoming;
+    const seen = { method, url, headers, body: Buffer.concat(pieces) };
+    this.seen.push(seen);
+    const fault = this.choose?.(seen) ?? this.faults.shift() ?? 'pass';
+    if (fault === 'hang') return;
+    if (fault === 'refuse') {
+      outgoing.destroy();
+      return;
+    }
+    if (typeof fault === 'object') {
+      const type = fault.body?.startsWith('{') ? 'application/problem+json' : 'text/html';
+      outgoing.writeHead(fault.status, { 'content-type': type, ...fault.headers });
+      outgoing.end(fault.body ?? '<html>not the service</html>');
+      return;
+    }
+    const answer = await this.#forward(seen);
+    if (fault === 'lose') {
+      outgoing.destroy();
+      return;
+    }
+    outgoing.writeHead(answer.status, answer.headers);
+    if (fault === 'pass') {
+      outgoing.end(answer.body);
+      return;
+    }
+    const half = answer.body.subarray(0, Math.floor(answer.body.length / 2));
+    outgoing.write(half, () => outgoing.destroy());
+  }
+
+  #forward(seen: SeenRequest) {
+    const { method, headers, body, url: path } = seen;
+    type Read = { status: number; headers: IncomingMessage['headers']; body: Buffer };
+    return new Promise<Read>((resolve, reject) => {
+      const port = this.#targetPort;
+      const sent = request({ host: '127.0.0.1', port, method, path, headers }, answer => {
+        const pieces: Buffer[] = [];
+        answer.on('data', (piece: Buffer) => pieces.push(piece));
+        answer.on('error', reject);
+        answer.on('end', () => {
+          const { statusCode = 0, headers: own } = answer;
+          const { connection: _, ...kept } = own;
+          resolve({ status: statusCode, headers: kept, body: Buffer.concat(pieces) });
+        });
+      });
+      sent.on('error', reject);
+      sent.end(body);
+    });
+  }
+}

@@ -1,0 +1,150 @@
+/** What the client names against the OpenAPI document that the service serves. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { after, before, test } from 'node:test';
+import { AnswerChecker, resolvePointer } from '../../test/support/openapi.ts';
+import { ERROR_CODES } from '../src/index.ts';
+import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
+import type { SeenRequest } from './faulty-proxy.ts';
+
+interface Schema {
+  readonly properties?: Readonly<Record<string, Schema>>;
+  readonly required?: readonly string[];
+  readonly enum?: readonly string[];
+  readonly items?: Schema;
+}
+
+interface Operation {
+  readonly parameters?: readonly { readonly $ref?: string; readonly name?: string }[];
+}
+
+/** Of HTTP itself and of fetch (which adds the last two to a range), or told by a security scheme. */
+const PLAIN_HEADERS = [
+  'accept',
+  'accept-encoding',
+  'accept-language',
+  'authorization',
+  'connection',
+  'content-length',
+  'content-type',
+  'host',
+  'sec-fetch-mode',
+  'user-agent',
+  'cache-control',
+  'pragma',
+];
+
+let harness: ClientHarness;
+let document: { readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>> };
+let checker: AnswerChecker;
+
+before(async () => {
+  harness = await openClientHarness();
+  document = (await harness.app.app.inject('/v1/openapi.json')).json();
+  checker = new AnswerChecker(document);
+});
+after(() => harness.close());
+
+function schemaOf(name: string): Schema {
+  return resolvePointer(document, `#/components/schemas/${name}`) as Schema;
+}
+
+interface Fields {
+  readonly all: readonly string[];
+  readonly required: readonly string[];
+}
+
+/** The properties of every interface of types.ts, as the formatter writes them. */
+function readInterfaces(): ReadonlyMap<string, Fields> {
+  const text = readFileSync(new URL('../src/types.ts', import.meta.url), 'utf8');
+  const found = new Map<string, Fields>();
+  const blocks = text.matchAll(/^(?:export )?interface (\w+)(?: extends (\w+))? \{\n(.*?)^\}/gms);
+  for (const [, name = '', base = '', body = ''] of blocks) {
+    const own = [...body.matchAll(/^ {2}readonly (\w+)(\??):/gm)];
+    const { all, required } = found.get(base) ?? { all: [], required: [] };
+    const needed = own.filter(([, , optional]) => optional === '');
+    found.set(name, {
+      all: [...all, ...own.map(([, field = '']) => field)],
+      required: [...required, ...needed.map(([, field = '']) => field)],
+    });
+  }
+  return found;
+}
+
+test('its types have the fields of the document, no more and no less', () => {
+  const interfaces = readInterfaces();
+  const names = ['QueuedJob', 'ProcessingJob', 'SucceededJob', 'ExpiredJob', 'FailedJob'];
+  const schemas = new Map([
+    ...[...names, 'Result', 'JobError', 'Callback', 'Account', 'Problem'].map(
+      (name): [string, Schema] => [name, schemaOf(name)],
+    ),
+    ['FieldError', schemaOf('Problem').properties?.errors?.items ?? {}],
+    ['Credits', schemaOf('SucceededJob').properties?.credits ?? {}],
+  ]);
+  for (const [name, schema] of schemas) {
+    const fields = interfaces.get(name);
+    assert.ok(fields, name);
+    assert.deepEqual([...fields.all].sort(), Object.keys(schema.properties ?? {}).sort(), name);
+    assert.deepEqual([...fields.required].sort(), [...(schema.required ?? [])].sort(), name);
+  }
+  const sources = ['image_url', 'image_base64'];
+  const fields = interfaces.get('MattingFields')?.all ?? [];
+  const described = Object.keys(schemaOf('MattingRequest').properties ?? {});
+  assert.deepEqual([...sources, ...fields].sort(), described.sort());
+  const others = ['JobBase', 'MattingFields'];
+  const checked = [...schemas.keys(), ...others];
+  assert.deepEqual([...interfaces.keys()].sort(), checked.sort(), 'every interface is held');
+});
+
+test('its codes are those of the document', () => {
+  assert.deepEqual([...ERROR_CODES].sort(), [...(schemaOf('ErrorCode').enum ?? [])].sort());
+});
+
+/** Holds a request as it was sent against the operation that it is for. */
+function checkRequest({ method, url, headers, body }: SeenRequest): string {
+  const path = Object.keys(document.paths).find(described =>
+    new RegExp(`^${described.replaceAll(/\{\w+\}/g, '[^/]+')}$`).test(url),
+  );
+  assert.ok(path, `the document has no ${url}`);
+  const operation = document.paths[path]?.[method.toLowerCase()];
+  assert.ok(operation, `the document has no ${method} ${path}`);
+  const parameters = (operation.parameters ?? []).map(parameter =>
+    parameter.$ref === undefined ? parameter : resolvePointer(document, parameter.$ref),
+  ) as { name: string }[];
+  const known = [...PLAIN_HEADERS, ...parameters.map(({ name }) => name.toLowerCase())];
+  const more = Object.keys(headers).filter(header => !known.includes(header));
+  assert.deepEqual(more, [], `${method} ${path}`);
+  if (method === 'POST') {
+    assert.equal(headers['content-type'], 'application/json');
+    const error = checker.schemaError(
+      '#/components/schemas/MattingRequest',
+      JSON.parse(body.toString()),
+    );
+    assert.equal(error, undefined);
+  }
+  return `${method} ${path}`;
+}
+
+test('its requests are those of the document: paths, headers, bodies', async () => {
+  const { client, app, proxy } = harness;
+  const node = app.onSubmitted(jobId => app.succeedJob(jobId, Buffer.alloc(100_000, 7)));
+  const callback = {
+    callback_url: 'https://example.com/hooks',
+    callback_secret: 'a raw callback secret, kept',
+  };
+  await client.submit({ image: 'https://example.com/photo.jpg', ...callback });
+  proxy.faults = ['half'];
+  const { jobId } = await client.cutOut({ image: newPicture(), output_format: 'webp' });
+  await client.wait(jobId);
+  await client.account();
+  await node.stop();
+  const made = new Set(proxy.seen.map(checkRequest));
+  assert.deepEqual([...made].sort(), [
+    'GET /v1/account',
+    'GET /v1/matting/jobs/{job_id}',
+    'GET /v1/results/{token}',
+    'POST /v1/matting',
+    'POST /v1/matting/jobs',
+  ]);
+  assert.ok(proxy.seen.some(({ headers }) => headers.range !== undefined));
+});
