@@ -1,5 +1,5 @@
 /**
- * Who may come in. An image needs a permit before a byte of it is received, and holds it until its
+ * Admits images. An image needs a permit before a byte of it is received, and holds it until its
  * result is sent: one of a number of slots, its megapixels out of a budget that keeps the picture
  * workers within the node's memory, and its file's bytes. Nothing waits here: no permit free is an
  * answer at once, so that the caller tries another node.

@@ -26,9 +26,9 @@ export interface Config {
   readonly httpPort: number;
   /** Stable over restarts. */
   readonly nodeId: string;
-  /** The fleet's. Undefined only without a registry. */
+  /** The fleet's token. Undefined only without a registry. */
   readonly token: string | undefined;
-  /** Of direct callers. Where there are none and no token either, every caller is trusted. */
+  /** Tokens of direct callers. With none, and no fleet token either, every caller is trusted. */
   readonly callerTokens: readonly CallerToken[];
   /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
   readonly callerImagesMax: number | undefined;
@@ -47,12 +47,12 @@ export interface Config {
   readonly pictureWorkers: number | undefined;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
-  /** Where a caller leaves it open, as REST callers do: edge-aware mattes. */
+  /** Edge-aware mattes, for callers that leave it open, as REST callers do. */
   readonly refinement: boolean;
-  /** The same: the subject's own colour at soft edges. */
+  /** The subject's own colour at soft edges, for the same callers. */
   readonly foregroundEstimation: boolean;
   readonly logLevel: LogLevel;
-  /** What every start says in its log. */
+  /** Warnings that every start logs. */
   readonly warnings: readonly string[];
   /** The whole environment of engines and picture workers: no secret is in it. */
   readonly childEnv: Readonly<Record<string, string>>;
@@ -204,7 +204,7 @@ function readCapacity(reader: EnvReader) {
   };
 }
 
-/** What of an environment engines and picture workers are given. */
+/** The part of an environment that engines and picture workers are given. */
 export function readChildEnv(env: Environment): Record<string, string> {
   const childEnv: Record<string, string> = {};
   for (const [variable, value] of Object.entries(env)) {

@@ -1,5 +1,5 @@
 /**
- * How a node ends, and what counts as being told to.
+ * How a node ends, and what makes it end.
  *
  * | step | does                                                    | at most                  |
  * |------|---------------------------------------------------------|--------------------------|
@@ -13,15 +13,15 @@
  * | 6    | closes the gRPC server, then HTTP                       | SERVERS_MAX_MS           |
  *
  * In all 149 s, hurried 14 s, whatever children and callers do: the 150 s that a supervisor gives.
- * The listener closes last: a probe or a caller that comes during the drain is told so, not refused
- * a connection. Hurrying ends step 2, and the time to end of step 4, wherever they are.
+ * The listener closes last: a probe or a caller that comes during the drain gets an answer,
+ * not a refused connection. Hurrying ends step 2, and the time to end of step 4, wherever they are.
  *
  * | told by                                        | means                                        |
  * |------------------------------------------------|----------------------------------------------|
  * | SIGTERM, SIGINT                                | drain                                        |
  * | either again within a second of the last       | nothing: terminals and npm send one twice    |
  * | either again later                             | hurry                                        |
- * | the parent's IPC channel closes                | hurry: nobody waits for the node any more    |
+ * | the parent's IPC channel closes                | hurry: the node is of no use without it      |
  */
 import type { Logger } from 'pino';
 import { settledWithin } from '#program/settled-within.ts';
@@ -29,13 +29,13 @@ import { settledWithin } from '#program/settled-within.ts';
 export const FINISH_MAX_MS = 130_000;
 const ABORT_MAX_MS = 1000;
 export const CLOSE_GRACE_MS = 5000;
-/** From SIGKILL until a child is given up: it is in the kernel, and no one can end it from here. */
+/** From SIGKILL until a child is given up: it is in the kernel, and cannot be ended from here. */
 export const KILL_MAX_MS = 3000;
 const DEREGISTER_MAX_MS = 5000;
 /** The gRPC server gives open calls 4 s of it. */
 const SERVERS_MAX_MS = 5000;
 
-/** A process of the node's. */
+/** A child process of the node. */
 export interface ChildLeft {
   readonly kind: 'engine' | 'picture worker';
   readonly pid: number;
@@ -48,7 +48,7 @@ export interface DrainSteps {
   abortCalls(): void;
   /** Called again with less time, it hurries the first call. */
   closeChildren(graceMs: number): Promise<void>;
-  /** Those that are there still. */
+  /** Children that still live. */
   childrenLeft(): readonly ChildLeft[];
   deregister(): Promise<void>;
   closeServers(): Promise<void>;
@@ -66,7 +66,7 @@ export interface DrainOptions {
   readonly serversMaxMs?: number;
 }
 
-/** Ends the node. Every step is tried, whatever became of the ones before it. */
+/** Ends the node. Every step is tried, also when earlier ones failed. */
 export async function drainNode(steps: DrainSteps, options: DrainOptions): Promise<void> {
   const { hurry, log, finishMaxMs = FINISH_MAX_MS } = options;
   const { killMaxMs = KILL_MAX_MS, serversMaxMs = SERVERS_MAX_MS } = options;

@@ -1,6 +1,6 @@
 /**
  * The node's HTTP side, for probes, Prometheus and operators, on a port of its own that callers
- * never reach: /livez, /readyz, /info and /metrics. It carries no image and no secret.
+ * do not reach: /livez, /readyz, /info and /metrics. It carries no image and no secret.
  */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';

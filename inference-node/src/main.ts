@@ -60,7 +60,7 @@ function onSignal(signal: NodeJS.Signals): void {
   if (meaning !== 'repeat') end();
 }
 
-// Before anything is loaded: a node that starts must be stoppable.
+// Before anything is loaded: it must be possible to stop a node that starts.
 process.on('SIGTERM', onSignal);
 process.on('SIGINT', onSignal);
 process.on('disconnect', () => {
@@ -68,12 +68,12 @@ process.on('disconnect', () => {
   hurry.abort();
   end();
 });
-// State after an unknown error is unknown: end, and let the supervisor start anew.
+// After an unknown error the state is unknown: end, and let the supervisor start it again.
 process.on('uncaughtException', fail);
 process.on('unhandledRejection', fail);
 
 void node.failed.then(fail);
 node.start().catch((error: unknown) => {
-  // A node told to end while it starts has not failed.
+  // A node that is told to end while it starts has not failed.
   if (ending === undefined) fail(error);
 });

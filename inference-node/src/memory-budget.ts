@@ -2,8 +2,8 @@
  * How many megapixels a node may have in its picture workers at once, from the memory it may use.
  * The rule is pure; reading the limit is apart from it.
  *
- * A megapixel of the budget is 42 MB, as much as most pictures take at most a megapixel; one that
- * takes more (picture/pool/memory-cost.ts: JPEG XL above 40 megapixels) is counted as so much larger.
+ * A megapixel of the budget is 42 MB, the most that a megapixel of most pictures takes; one that
+ * takes more (picture/pool/memory-cost.ts: JPEG XL above 40 megapixels) counts as so much larger.
  * Engines take their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns,
  * 0.5 GB in int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
  */
@@ -14,7 +14,7 @@ import { type PictureCost, pictureMemoryBytes } from './picture/pool/memory-cost
 
 const BYTES_PER_MEGAPIXEL = 42_000_000;
 const PIXELS_PER_MEGAPIXEL = 1_000_000;
-/** Of the costliest image of the contract. */
+/** Megapixels that the costliest image of the contract counts. */
 const MEGAPIXELS_MOST = Math.ceil(
   countedMegapixels({
     inputFormat: undefined,
@@ -26,9 +26,9 @@ const MEGAPIXELS_MOST = Math.ceil(
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
-/** Of the limit: what engines may take, so that pictures have as much. */
+/** Fraction of the memory limit that engines may use; pictures get the rest. */
 const ENGINES_FRACTION = 0.4;
-/** Of the limit: the rest is for the main process, idle workers and the page cache of the model. */
+/** Fraction for both; the rest: main process, idle workers and the page cache of the model. */
 const SHARED_FRACTION = 0.6;
 /** One image alone may go nearer to the limit: nothing else grows beside it. */
 const ALONE_FRACTION = 0.85;
@@ -42,20 +42,20 @@ export interface MegapixelBudget {
 
 export interface BudgetInputs {
   readonly memoryLimitBytes: number;
-  /** One entry an engine: its model. */
+  /** The model of each engine. */
   readonly engines: readonly EngineModel[];
 }
 
 export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'>;
 
-/** About, of an engine's process. */
+/** Memory of an engine's process, about. */
 function engineBytes({ inputWidth, inputHeight, precision }: EngineModel): number {
   const quantised = precision === 'int8';
   const each = quantised ? ENGINE_BYTES_PER_INPUT_PIXEL_INT8 : ENGINE_BYTES_PER_INPUT_PIXEL;
   return ENGINE_BASE_BYTES + inputWidth * inputHeight * each;
 }
 
-/** How often the memory holds one engine of each of `models` beside the pictures; may be 0. */
+/** Engines of each of `models` that the memory holds beside the pictures; may be 0. */
 export function enginesInMemory(memoryLimitBytes: number, models: readonly EngineModel[]): number {
   const bytes = models.reduce((sum, model) => sum + engineBytes(model), 0);
   return Math.floor((memoryLimitBytes * ENGINES_FRACTION) / bytes);
@@ -63,7 +63,7 @@ export function enginesInMemory(memoryLimitBytes: number, models: readonly Engin
 
 /**
  * Undefined where the memory holds not even one ordinary photo beside the engines: the operator has
- * to give more, or say by MATTING_NODE_MEGAPIXELS_MAX that he knows better.
+ * to give more, or to set MATTING_NODE_MEGAPIXELS_MAX.
  */
 export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | undefined {
   const bytes = inputs.engines.reduce((sum, engine) => sum + engineBytes(engine), 0);

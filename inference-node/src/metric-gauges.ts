@@ -1,6 +1,6 @@
 /**
- * Metrics that are read from the structures themselves when somebody scrapes, so that none can
- * drift from what it stands for.
+ * Metrics that are read from the structures themselves at each scrape, so that none can drift from
+ * what it stands for.
  */
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { GrpcGuard } from '#program/ports/grpc-guard.ts';
@@ -11,7 +11,7 @@ import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { RUN_LABELS, runLabels } from './run-labels.ts';
 
-/** What they read; all of it exists once the models are loaded. */
+/** What the gauges read; all of it exists once the models are loaded. */
 export interface MetricSources {
   readonly admission: Admission;
   readonly pipeline: Pipeline;
@@ -230,7 +230,7 @@ function registerInfoGauges(sources: MetricSources, registry: Registry): void {
   }
 }
 
-/** Of the processes that hold a node's memory; the main process has prom-client's own metric. */
+/** Memory of the child processes; the main process has prom-client's own metric. */
 function registerChildMemory({ plan, pictures }: MetricSources, registry: Registry): void {
   new Gauge({
     name: 'matting_node_picture_worker_resident_memory_bytes',

@@ -1,5 +1,5 @@
 /**
- * What the node is doing, for everyone who asks: admission, the capacity stream, gRPC health,
+ * What the node is doing, for all that ask: admission, the capacity stream, gRPC health,
  * /readyz and the metrics read this one place. It holds one fact (why it drains, if it does) and
  * derives the rest from the engines, so that no copy of their state can go stale.
  *
@@ -31,7 +31,7 @@ export interface EngineSource {
 /** The part of the picture pool a state is derived from. */
 export type PictureSource = Pick<PicturePool, 'snapshot' | 'onChange'>;
 
-/** `command` is the control plane's and can be taken back; `shutdown` cannot. */
+/** `command`: by a control plane, which can take it back; `shutdown` cannot be taken back. */
 export type DrainCause = 'command' | 'shutdown';
 
 export class NodeStatus {
@@ -50,7 +50,7 @@ export class NodeStatus {
     return ready ? 'serving' : 'starting';
   }
 
-  /** Of a node that failed: why, in one line. */
+  /** Why the node failed, in one line. */
   get failure(): string | undefined {
     const snapshots = [...this.#engines, this.#pictures].map(pool => pool?.snapshot());
     return snapshots.find(snapshot => snapshot?.state === 'failed')?.failure;

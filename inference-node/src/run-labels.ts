@@ -1,6 +1,6 @@
 /**
- * What tells the models of a plan apart in metrics, log and results: a plan may hold one model at
- * several sizes.
+ * The labels of a plan's model in metrics, log and results. Its name is not enough: a plan may hold
+ * one model at several sizes.
  */
 import type { MatteRole } from './models/prepared-model.ts';
 import type { PlanRun } from './pipeline.ts';

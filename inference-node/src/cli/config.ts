@@ -7,7 +7,7 @@ export interface CliConfig {
   /** For npm's configuration, which names registries, proxies and logins in variables too. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
-  /** Of an engine that is asked whether it computes right here. */
+  /** Environment of the engine that checks whether a model computes right here. */
   readonly childEnv: Readonly<Record<string, string>>;
 }
 

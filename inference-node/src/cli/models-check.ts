@@ -1,6 +1,6 @@
 /**
  * `models check <file>`: loads any ONNX file as a matting model, prints its tensors, runs it on a
- * sample and writes the cut-out: what somebody needs to know before they write a manifest.
+ * sample and writes the cut-out: what is needed to write a manifest.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
@@ -26,7 +26,7 @@ export interface ModelsCheckOptions {
   readonly output?: string;
 }
 
-/** Where the graph leaves it open and nobody says. */
+/** Where the graph leaves the size open and --size is not given. */
 const SIDE_PX = 512;
 const SIDE_MAX_PX = 4096;
 const SAMPLE_SIDE_PX = 640;

@@ -1,5 +1,5 @@
 /**
- * How far a fetch is, shown to whoever reads: a person at a terminal, a log, or another program.
+ * Progress of a fetch, for a person at a terminal, a log, or another program.
  */
 import type { Writable } from 'node:stream';
 import cliProgress from 'cli-progress';

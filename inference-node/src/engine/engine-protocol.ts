@@ -25,11 +25,11 @@ export interface SessionSpec
   > {
   /** Absolute. Undefined: the graph's bytes come with init, as those of small probes do. */
   readonly path: string | undefined;
-  /** Of the file at `path`, hexadecimal: another is not loaded. Undefined: any is. */
+  /** Digest of the file at `path`, hexadecimal: another is not loaded. Undefined: any is. */
   readonly sha256: string | undefined;
-  /** The one that runs or the load fails: the binding gets no other. */
+  /** The only one that the binding gets: it runs, or the load fails. */
   readonly provider: ExecutionProvider;
-  /** Of cuda and tensorrt. */
+  /** Device of cuda and tensorrt. */
   readonly deviceId: number;
   readonly intraOpThreads: number;
   /** Engines of other models run on the same cores. */
@@ -49,7 +49,7 @@ export type ToEngine =
   | { readonly kind: 'run'; readonly id: number };
 
 export type FromEngine =
-  /** warmMs: of the last warm-up run. */
+  /** warmMs: time of the last warm-up run. */
   | { readonly kind: 'ready'; readonly warmMs: number }
   /** The model cannot be loaded here; one line. */
   | { readonly kind: 'broken'; readonly message: string }
@@ -58,7 +58,7 @@ export type FromEngine =
   | { readonly kind: 'done'; readonly id: number }
   | { readonly kind: 'failed'; readonly id: number; readonly message: string };
 
-/** What an engine is told to load for a prepared model. */
+/** What an engine loads for a prepared model. */
 export function createSessionSpec(
   model: PreparedModel,
   options: Pick<SessionSpec, 'deviceId' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes'>,

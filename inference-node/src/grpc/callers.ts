@@ -5,13 +5,13 @@
  * |---------------------------------------------|----------------------------------------------|
  * | the fleet's token                           | a control plane: no bound but the node's own |
  * | a token of MATTING_NODE_CALLER_TOKENS       | the direct caller of that name               |
- * | another token, or several                   | nobody                                       |
+ * | another token, or several                   | unknown: refused                             |
  * | none, on a connection whose certificate was | the direct caller with that certificate      |
  * | checked                                     |                                              |
- * | none, otherwise                             | nobody; the operator, where the node has     |
+ * | none, otherwise                             | unknown; the operator, where the node has    |
  * |                                             | neither tokens nor certificates (loopback)   |
  *
- * Health checks are open: probes make them without a secret, and they tell nothing but whether the
+ * Health checks are open: probes make them without a secret, and they reveal only whether the
  * node serves.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
@@ -37,7 +37,7 @@ export interface CallerToken {
 }
 
 export interface CallersOptions {
-  /** The fleet's. */
+  /** The fleet's token. */
   readonly token: string | undefined;
   readonly callerTokens?: readonly CallerToken[];
   /** The server lets no connection in without a certificate that it checked. */
@@ -53,7 +53,7 @@ export type Caller =
 
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 
-/** The part of a call that tells who makes it. */
+/** The part of a call that identifies its caller. */
 export interface CallOrigin {
   readonly metadata: Metadata;
   getAuthContext(): AuthContext;
@@ -63,7 +63,7 @@ const FLEET: Caller = { kind: 'fleet' };
 
 export class Callers {
   readonly #options: CallersOptions;
-  /** Digests are of one length, so a comparison tells nothing about a token's. */
+  /** Digests have one length, so a comparison reveals nothing about a token's. */
   readonly #known: readonly { readonly digest: Buffer; readonly caller: Caller }[];
   readonly #images = new Map<string, number>();
 
@@ -79,13 +79,13 @@ export class Callers {
     ];
   }
 
-  /** Undefined: nobody the node knows. */
+  /** Undefined: an unknown caller. */
   identify(metadata: Metadata, auth: AuthContext): Caller | undefined {
     const given = metadata.get('authorization');
     if (given.length > 1) return undefined;
     if (given.length === 1) {
       const digest = digestOf(String(given[0]));
-      // All of them, so that time does not tell which.
+      // Compares with all, so that the time does not reveal which one matched.
       const found = this.#known.filter(known => timingSafeEqual(known.digest, digest));
       return found[0]?.caller;
     }
@@ -122,14 +122,14 @@ export class Callers {
     };
   }
 
-  /** Of a call that the interceptor let in. */
+  /** The caller of a call that the interceptor let in. */
   requireCaller(call: CallOrigin): Caller {
     const caller = this.identify(call.metadata, call.getAuthContext());
     if (caller === undefined) throw unknownCaller();
     return caller;
   }
 
-  /** Ends a call of nobody UNAUTHENTICATED before its handler sees it. */
+  /** Ends a call of an unknown caller UNAUTHENTICATED before its handler sees it. */
   createInterceptor(): ServerInterceptor {
     return (method, call) =>
       new ServerInterceptingCall(call, {

@@ -26,7 +26,7 @@ import type { NodeWork } from './matte-handler.ts';
  */
 export const CHANGE_INTERVAL_MS = 20;
 export const REPEAT_INTERVAL_MS = 1000;
-/** Streams at once, of each who watches: a control plane has one, a direct caller as few. */
+/** Streams at once of one watcher: a control plane has one, a direct caller a few. */
 const FLEET_WATCHERS_MAX = 256;
 const DIRECT_WATCHERS_EACH_MAX = 8;
 
@@ -89,7 +89,7 @@ const NOTHING: Capacity = {
 
 type Watcher = ServerWritableStream<WatchCapacityRequest, WatchCapacityResponse>;
 
-/** Everybody who watches. `changed` may be called as often as anything changes. */
+/** All open streams. `changed` may be called as often as anything changes. */
 export class CapacityWatchers {
   readonly #read: () => Capacity;
   readonly #callers: Pick<Callers, 'requireCaller'>;
@@ -166,7 +166,7 @@ export class CapacityWatchers {
     this.#repeatTimer?.refresh();
     const capacity = this.#read();
     for (const call of this.#watchers.keys()) {
-      // What it has not taken yet is enough: the next message tells it all again.
+      // It has yet to read an older one; the next message says everything again.
       if (!call.writableNeedDrain && call.writableLength === 0) this.#writeTo(call, capacity);
     }
   }

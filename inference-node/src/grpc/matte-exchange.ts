@@ -10,8 +10,8 @@
  * | sendSilenceMaxMs    | the reader takes nothing                                      |
  * | sendMaxMs           | the result is not taken completely; the same                  |
  *
- * A file has the silence that is allowed and the time it takes at `paceBytesPerSecondMin`: who
- * gives or takes a drop just before each silence is over would hold a permit for minutes.
+ * A file has the silence that is allowed and the time it takes at `paceBytesPerSecondMin`: a
+ * caller that moves one byte just before each silence is over would hold a permit for minutes.
  *
  * They are deadlines and not faults of the image: a caller that was slow may come again.
  */
@@ -61,7 +61,7 @@ export const EXCHANGE_BOUNDS: ExchangeBounds = {
 /**
  * Messages read before others get a turn of the event loop. A caller's many small chunks lie ready
  * and would be read in one go: 19,500 empty ones a second left a node's health unanswered for 8 s.
- * Of the largest chunks it is one turn in 16 MB.
+ * With the largest chunks that is one turn for each 16 MB.
  */
 const MESSAGES_A_TURN_MAX = 64;
 

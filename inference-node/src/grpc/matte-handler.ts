@@ -57,7 +57,7 @@ const TIMER_MS_MAX = 2_147_483_647;
  */
 const DEADLINE_TRAVEL_MS = 100;
 
-/** The faults an operator wants to see among the many errors that are the callers' own. */
+/** Faults of the node, logged as errors; most other errors are the callers' own. */
 const NODE_FAULTS: readonly ErrorCode[] = ['NODE_FAULT', 'ENGINE_LOST', 'PICTURE_WORKER_LOST'];
 
 export class MatteHandler {
@@ -197,7 +197,7 @@ class MatteCallRun {
     }
   }
 
-  /** Says it in log and metrics when a result comes without a model of its plan. */
+  /** Logs and counts a result that comes without a model of its plan. */
   #watchDegradation(exchange: ImageExchange): ImageExchange {
     return {
       ...exchange,
@@ -254,7 +254,7 @@ class MatteCallRun {
   }
 }
 
-/** What a codec said, for whoever is asked why a picture that can be seen is damaged. */
+/** What a codec said: the operator may be asked why a picture that looks whole is damaged. */
 function reasonOf({ cause }: ContractError): string | undefined {
   if (cause === undefined) return undefined;
   return cause instanceof Error ? cause.message : String(cause);

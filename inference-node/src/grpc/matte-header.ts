@@ -24,7 +24,7 @@ import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';
 const JOB_ID_LENGTH_MAX = 64;
 const SHA256_BYTES = 32;
 
-/** A header found good. */
+/** A header that passed its checks. */
 export interface MatteOrder extends ImageOrder {
   readonly jobId: string;
   readonly attempt: number;
@@ -33,7 +33,7 @@ export interface MatteOrder extends ImageOrder {
   readonly sha256: Buffer | undefined;
   /** Refused where no engine would take it within this; undefined: however long it waits. */
   readonly waitMsMax: number | undefined;
-  /** As the caller says; undefined: it does not. The bytes decide, this is for the memory. */
+  /** As the caller declared it, if it did: for the memory's count. The bytes decide the format. */
   readonly inputFormat: InputFormat | undefined;
 }
 
@@ -142,7 +142,7 @@ function readPriority(value: Priority): EnginePriority {
   throw invalid('priority is not known here');
 }
 
-/** Another node may have the codec; without a declared format or size the decoder will tell. */
+/** Another node may have the codec; without a declared format or size the decoder decides. */
 function requireCodecs(
   header: MatteHeader,
   outputFormat: OutputFormat,
@@ -183,9 +183,9 @@ function requirePlan({ model, plan: name }: MatteHeader, node: NodeAbilities): R
   if (name !== '') {
     if (model !== '') throw invalid('a header names a plan or a model, not both');
     const plan = node.plans.find(candidate => candidate.name === name);
-    // The name is the caller's text: it is not repeated to whoever reads the status.
+    // The name is the caller's text: the status does not repeat it.
     if (plan === undefined)
-      throw new ContractError('NODE_INCAPABLE', 'this node has not that plan');
+      throw new ContractError('NODE_INCAPABLE', 'this node does not have that plan');
     return plan;
   }
   const { plan } = node;

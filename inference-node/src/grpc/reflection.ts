@@ -8,8 +8,8 @@
  *   reflection.
  * - It gives fields no JSON name: clients that write JSON know `content_length` or `contentLength`
  *   alone, and should know both.
- * - It answers as fast as it is asked. An answer is a hundred times its question, so one who asks
- *   and reads nothing would fill the memory of the node (measured: 170 MB in 10 s).
+ * - It answers as fast as it is asked. An answer is a hundred times its question, so a client that
+ *   asks and reads nothing would fill the memory of the node (measured: 170 MB in 10 s).
  */
 import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import { type DescriptorProto, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';

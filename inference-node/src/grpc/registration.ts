@@ -1,6 +1,6 @@
 /**
  * The node's membership of the fleet, kept at whichever control plane answers: every one of them
- * writes the same table. The node serves whether or not anybody answers.
+ * writes the same table. The node serves also when none answers.
  *
  * | state       | entered                  | does                    | left                |
  * |-------------|--------------------------|-------------------------|---------------------|
@@ -65,11 +65,11 @@ export const REGISTRATION_BOUNDS: RegistrationBounds = {
   heartbeatMaxMs: 30_000,
 };
 
-/** Of a wait, to both sides: nodes started together must not beat together. */
+/** Fraction of a wait by which it varies: nodes started together must not beat together. */
 const JITTER = 0.1;
 
 export interface Registration {
-  /** Ends the membership, telling a control plane where one answers. Idempotent; never rejects. */
+  /** Ends the membership, at a control plane where one answers. Idempotent; never rejects. */
   leave(): Promise<void>;
 }
 
@@ -105,7 +105,7 @@ class Member {
   /** Index of the one that answered last. */
   #current = 0;
   #registered = false;
-  /** Undefined until the first answer or failure: then a change is worth a line. */
+  /** Undefined until the first answer or failure; from then on changes are logged. */
   #reachable: boolean | undefined;
 
   constructor(options: RegistrationOptions) {

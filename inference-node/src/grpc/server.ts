@@ -43,21 +43,21 @@ const OVERALL = '';
 
 /**
  * Calls of one connection at once. Far above what admission takes, on purpose: http2 makes a call
- * over this wait without an answer, and who comes in vain has to hear so at once.
+ * over this wait without an answer, and a caller that is refused must know at once.
  */
 const STREAMS_MAX = 256;
 
 /**
- * After this a connection is asked to make place for a new one, so that direct callers behind a
- * name find nodes that were added, and certificates that were replaced are seen again. Calls under
- * way have no further bound here (the grace is not set): a Matte call has those of the exchange,
- * and cutting a control plane's capacity stream would make it take the node for lost.
+ * After this a connection is asked to close, and its caller opens a new one: direct callers behind
+ * a name find nodes that were added, and replaced certificates are seen. Calls under way have no
+ * further bound here (the grace is not set): a Matte call has those of the exchange, and cutting a
+ * control plane's capacity stream would make it take the node for lost.
  */
 export const CONNECTION_AGE_MAX_MS = 10 * 60_000;
 
 /** Longer than the longest attempt (10 min), in which a call may be silent. */
 const MATTE_SILENCE_MAX_MS = 15 * 60_000;
-/** Of a reflection, whose tool comes again. */
+/** Silence of a reflection call; its tool can call again. */
 const REFLECTION_SILENCE_MAX_MS = 60_000;
 
 /** Options without the `grpc.` prefix are silently ignored. */

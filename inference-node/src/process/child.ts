@@ -1,7 +1,7 @@
 /**
  * A child process of the node: spawned with a socket pair on descriptor 3, ended with the parent
- * whatever way the parent goes. Engines and picture workers are made of it; it knows neither. What
- * the child starts belongs to it: it is gone when the last of them is.
+ * however the parent ends. Engines and picture workers are built on it; it knows neither. What
+ * the child starts belongs to it: it is gone when the last of these processes is.
  *
  *   state    entered                                                  left
  *   running  the constructor                                          kill(), its own end -> dying
@@ -12,7 +12,7 @@
  *   exited   its processes are gone (onExit, once), or it could not   never
  *            be started
  *
- * A child whose socket closed, or that sent a malformed frame, is killed: nobody can reach it.
+ * A child whose socket closed, or that sent a malformed frame, is killed: it cannot be reached.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Socket } from 'node:net';
@@ -51,9 +51,9 @@ const EXIT_AFTER_CLOSE_MAX_MS = 1000;
  * free some GB of memory on a machine that swaps, or a GPU's, may take seconds.
  */
 export const KILL_WAIT_MAX_MS = 10_000;
-/** While it is dying. Counted in looks: a machine that stands still has not waited. */
-const LOOK_INTERVAL_MS = 50;
-const LOOK_INTERVAL_STUCK_MS = 1000;
+/** Between polls of a dying child. Its wait is counted in polls: a standstill is no waiting. */
+const POLL_INTERVAL_MS = 50;
+const POLL_INTERVAL_STUCK_MS = 1000;
 
 export class Child<Incoming> {
   readonly #options: SpawnChildOptions<Incoming>;
@@ -61,11 +61,11 @@ export class Child<Incoming> {
   readonly #channel: FrameChannel<Incoming> | undefined;
   #error: Error | undefined;
   #killTimer: NodeJS.Timeout | undefined;
-  #lookTimer: NodeJS.Timeout | undefined;
-  #looks = 0;
-  /** Of its own process: what it started may live on. */
+  #pollTimer: NodeJS.Timeout | undefined;
+  #polls = 0;
+  /** How its own process ended: what it started may live on. */
   #end: Pick<ChildExit, 'code' | 'signal'> | undefined;
-  /** Of its group, that its own process left behind. */
+  /** Pid of a process of its group that outlived its own process. */
   #member: number | undefined;
   #stuck = false;
   #exited = false;
@@ -85,7 +85,7 @@ export class Child<Incoming> {
     child.once('exit', () => this.#onProcessEnd());
     child.once('close', (code, signal) => {
       this.#end = { code, signal };
-      this.#look();
+      this.#poll();
     });
     child.on('error', error => {
       this.#error ??= error;
@@ -95,7 +95,7 @@ export class Child<Incoming> {
     const socket = child.stdio?.[3] as Socket | undefined;
     if (socket === undefined) return;
     socket.on('error', error => {
-      // Resets are how a dying child's end looks; its exit says more.
+      // The socket of a dying child is reset; its exit says more.
       if (error instanceof MalformedFrameError) this.#error ??= error;
     });
     socket.once('close', () => {
@@ -117,12 +117,12 @@ export class Child<Incoming> {
     return this.#exited;
   }
 
-  /** It was killed and does not die. Nobody should wait for it. */
+  /** It was killed and does not die: it must not be waited for. */
   get stuck(): boolean {
     return this.#stuck && !this.#exited;
   }
 
-  /** As FrameChannel.send; to a child that is gone, nothing. */
+  /** As FrameChannel.send; does nothing for a child that is gone. */
   send(head: object, parts: readonly Uint8Array[] = []): Promise<void> {
     return this.#channel?.send(head, parts) ?? Promise.resolve();
   }
@@ -154,11 +154,11 @@ export class Child<Incoming> {
 
   #watchDeath(): void {
     if (this.#exited) return;
-    this.#lookTimer ??= setInterval(() => this.#look(), LOOK_INTERVAL_MS);
+    this.#pollTimer ??= setInterval(() => this.#poll(), POLL_INTERVAL_MS);
   }
 
-  /** All of it is gone, it is stuck, or it is waited for. */
-  #look(): void {
+  /** Finds out whether all of it is gone, or it is stuck. */
+  #poll(): void {
     const { pid } = this;
     if (this.#exited || pid === undefined) return;
     if (this.#end !== undefined) {
@@ -168,19 +168,19 @@ export class Child<Incoming> {
         return;
       }
     }
-    this.#looks += 1;
+    this.#polls += 1;
     const { killWaitMaxMs = KILL_WAIT_MAX_MS } = this.#options;
-    if (!this.#stuck && this.#looks * LOOK_INTERVAL_MS > killWaitMaxMs) this.#becomeStuck();
+    if (!this.#stuck && this.#polls * POLL_INTERVAL_MS > killWaitMaxMs) this.#becomeStuck();
   }
 
   #becomeStuck(): void {
     this.#stuck = true;
     clearTimeout(this.#killTimer);
-    clearInterval(this.#lookTimer);
+    clearInterval(this.#pollTimer);
     // Nor must it keep a program from its end.
-    this.#lookTimer = setInterval(() => this.#look(), LOOK_INTERVAL_STUCK_MS).unref();
+    this.#pollTimer = setInterval(() => this.#poll(), POLL_INTERVAL_STUCK_MS).unref();
     this.#process?.unref();
-    // What waits to be sent to it, up to a whole file, is let go.
+    // Frees what waits to be sent to it, up to a whole file.
     this.#closePipes();
     this.#options.onStuck?.();
   }
@@ -189,7 +189,7 @@ export class Child<Incoming> {
     if (this.#exited) return;
     this.#exited = true;
     clearTimeout(this.#killTimer);
-    clearInterval(this.#lookTimer);
+    clearInterval(this.#pollTimer);
     this.#options.onExit({ code, signal, error: this.#error });
   }
 }

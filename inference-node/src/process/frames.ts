@@ -14,7 +14,7 @@ export interface Frame<Head> {
   readonly parts: readonly Buffer[];
 }
 
-/** A head is ours and small. */
+/** Heads are made by this program and small. */
 const HEAD_BYTES_MAX = 64 * 1024;
 const PARTS_MAX = 8;
 /** All parts of a frame: at most a result file or a full-size matte, with room. */
@@ -23,7 +23,7 @@ const PARTS_BYTES_MAX = 1024 * 1024 * 1024;
 const FIXED_BYTES = 8;
 const LENGTH_BYTES = 4;
 
-/** A frame that nobody can have meant: a bug, or a corrupted child. */
+/** A frame that cannot be right: a bug, or a corrupted child. */
 export class MalformedFrameError extends Error {
   constructor(detail: string, cause?: unknown) {
     super(`malformed frame: ${detail}`, { cause });

@@ -1,11 +1,11 @@
 /**
  * What a child's native libraries write to standard output and error, cut into lines for the log:
- * the node's own output is one JSON line an event. A child that floods is told in a number.
+ * the node's own output is one JSON line an event. Of a flood only the number of lines is logged.
  */
 
 /** The rest of a line is left out. */
 export const LINE_CHARACTERS_MAX = 1000;
-/** Of one child in a window; the others are counted. */
+/** Lines of one child that are logged in a window; further ones are counted. */
 export const LINES_MAX = 100;
 export const WINDOW_MS = 60_000;
 
@@ -23,7 +23,7 @@ export class OutputLines {
   /** The rest of the line that is being read is left out. */
   #cut = false;
   #windowStartMs = Number.NEGATIVE_INFINITY;
-  #told = 0;
+  #logged = 0;
   #leftOut = 0;
 
   constructor({ onLine, now = () => performance.now() }: OutputLinesOptions) {
@@ -42,7 +42,7 @@ export class OutputLines {
   /** The child is gone: what it wrote last may lack a line feed. */
   end(): void {
     this.#endLine();
-    this.#tellLeftOut();
+    this.#logLeftOut();
   }
 
   #append(piece: string): void {
@@ -58,18 +58,18 @@ export class OutputLines {
     if (line === '') return;
     if (this.#now() - this.#windowStartMs >= WINDOW_MS) {
       this.#windowStartMs = this.#now();
-      this.#told = 0;
-      this.#tellLeftOut();
+      this.#logged = 0;
+      this.#logLeftOut();
     }
-    if (this.#told >= LINES_MAX) {
+    if (this.#logged >= LINES_MAX) {
       this.#leftOut += 1;
       return;
     }
-    this.#told += 1;
+    this.#logged += 1;
     this.#onLine(line);
   }
 
-  #tellLeftOut(): void {
+  #logLeftOut(): void {
     if (this.#leftOut === 0) return;
     this.#onLine(`${this.#leftOut} more lines were left out`);
     this.#leftOut = 0;

@@ -12,10 +12,10 @@ export function killGroup(group: number): void {
 
 /**
  * The pid of a member that runs, stopped and uninterruptible ones included; undefined: none does.
- * Dead ones that nobody has waited for do not count: in a container without an init process they
+ * Zombies do not count: in a container without an init process they
  * stay for ever.
- * @param known the one that was found before: while it runs no other is looked for, which takes
- *   30 us for each process of the machine.
+ * @param known the one that was found before: while it runs the others are not searched, which
+ *   takes 30 us for each process of the machine.
  */
 export function findMember(group: number, known: number | undefined): number | undefined {
   try {
@@ -26,7 +26,7 @@ export function findMember(group: number, known: number | undefined): number | u
   }
   if (known !== undefined && isMember(known, group)) return known;
   const pids = listPids();
-  // Nobody can tell more.
+  // Without /proc no more is known.
   return pids === undefined ? group : pids.find(pid => isMember(pid, group));
 }
 

@@ -8,7 +8,7 @@ import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
 import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
 
-/** Each look costs about a millisecond of a processor, in every child. */
+/** Each check costs about a millisecond of processor time, in every child. */
 const GUARD_INTERVAL_MS = 1000;
 
 /**
@@ -30,8 +30,8 @@ endWithParent();
 `;
 
 /**
- * Nobody can reach this process any more. SIGKILL here too: process.exit ends the guard first and
- * then waits for native threads, one of which may never end, with nobody left to kill it.
+ * Nothing can reach this process any more. SIGKILL here too: process.exit ends the guard first and
+ * then waits for native threads, one of which may never end, and then nothing would kill it.
  */
 function endNow(): void {
   try {
@@ -57,7 +57,7 @@ export function serveParent<Incoming>(
   const socket = new Socket({ fd: 3, readable: true, writable: true });
   socket.once('close', endNow);
   socket.on('error', error => {
-    // A reset is the parent's end. A malformed frame is a bug, and the parent has to hear of it.
+    // A reset is the parent's end. A malformed frame is a bug, and the parent logs it.
     if (!(error instanceof MalformedFrameError)) endNow();
     console.error(error.message);
     process.exit(1);

@@ -1,5 +1,5 @@
 /**
- * The program of an engine's process: one session, one run at a time, told what to do over
+ * The program of an engine's process: one session, one run at a time, with its orders over
  * descriptor 3 (engine-protocol.ts). The pool starts it and ends it.
  */
 import { flushCompileCache } from 'node:module';

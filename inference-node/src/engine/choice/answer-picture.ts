@@ -1,4 +1,4 @@
-/** Lends an engine of its own to whoever must know what a prepared model answers on this machine. */
+/** Runs a prepared model once in an engine of its own, to see what it answers on this machine. */
 import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
 import type { Answering } from '../../models/preparing/prepare.ts';
@@ -9,7 +9,7 @@ import { runOnce } from './run-once.ts';
 const ANSWER_TIMEOUT_MS = 120_000;
 
 export interface AnsweringOptions {
-  /** As the engines'. */
+  /** As for engines. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly threads: number;
 }

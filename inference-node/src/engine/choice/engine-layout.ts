@@ -20,7 +20,7 @@ export type EngineGoal = (typeof ENGINE_GOALS)[number];
 
 export interface LayoutInputs {
   readonly provider: ExecutionProvider;
-  /** Of the plan's models, each of which gets this layout. */
+  /** Precisions of the plan's models, each of which gets this layout. */
   readonly precisions: readonly Precision[];
   /** CPUs this process may use, fractions allowed (cpu-share.ts). */
   readonly cpuShare: number;

@@ -29,9 +29,9 @@ export interface ProviderChoice {
 }
 
 export interface ProbeOptions {
-  /** Of cuda and tensorrt. */
+  /** Device of cuda and tensorrt. */
   readonly deviceId?: number;
-  /** As the engines'. */
+  /** As for engines. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly timeoutMs?: number;
 }

@@ -22,7 +22,7 @@ export interface EngineResult {
 export interface EnginePoolSnapshot {
   /** failed: engines keep dying, or more than half are stuck; the node must go. */
   readonly state: 'starting' | 'ready' | 'failed';
-  /** Of a pool that failed: why, in one line. */
+  /** Why the pool failed, in one line. */
   readonly failure: string | undefined;
   readonly engines: number;
   readonly enginesReady: number;
@@ -57,7 +57,7 @@ export interface EnginePoolMetrics {
   readonly deaths: Readonly<Record<EngineDeathCause, number>>;
   /** Sum over the engines of the time an image was in one, seconds. */
   readonly busyS: number;
-  /** Of the newest engine: spawn to ready, and its warm-up run, ms. 0: none was ready yet. */
+  /** Spawn to ready of the newest engine, and its warm-up run, ms. 0: none was ready yet. */
   readonly loadMs: number;
   readonly warmMs: number;
 }
@@ -66,7 +66,7 @@ export interface EngineProcess {
   /** 0 to engines - 1, stable over restarts. */
   readonly engine: number;
   readonly pid: number;
-  /** Undefined where the platform does not tell (no /proc). */
+  /** Undefined where the platform does not say (no /proc). */
   readonly residentBytes: number | undefined;
 }
 
@@ -80,9 +80,9 @@ export interface EnginePool {
    * Queues a run; sync before async. Rejects with ContractError ENGINE_LOST when its engine died
    * under it (also by the watchdog), NODE_FAULT when the engine reports an error, NODE_UNAVAILABLE
    * when the pool closes or failed, NODE_OVERLOADED over the queue's own bound, and with the
-   * signal's reason when aborted. An engine that dies before it began the run costs the caller
-   * nothing: the run goes back to the head of the queue. `rgb` is not copied: it must not change
-   * until the promise settles.
+   * signal's reason when aborted. When an engine dies before it began the run, the
+   * caller does not notice: the run goes back to the head of the queue. `rgb` is not copied: it
+   * must not change until the promise settles.
    */
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;

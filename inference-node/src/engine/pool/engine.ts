@@ -1,6 +1,6 @@
 /**
  * One engine through its successive processes. It knows what runs in it and starts it again when it
- * dies; whom to run next and when to give up is the pool's.
+ * dies; the pool decides what runs next and when to give up.
  *
  *   state     entered                                      left
  *   loading   open(); after the respawn delay              ready -> idle; exit -> down
@@ -12,7 +12,7 @@
  *   down      its process is gone                          after the respawn delay -> loading
  *   closed    close(), from any state                      never
  *
- * What it had been given is lost when it is killed, not when its process is gone, which may be
+ * Its run is lost when it is killed, not when its process is gone, which may be
  * never. One that is stuck keeps its memory, of the GPU too, so no other is started in its place.
  *
  * Limits: a load 5 min, TensorRT (it builds its kernels then) 15 min; a run what take() says;
@@ -41,16 +41,16 @@ export interface EngineTiming {
 
 export const LOAD_TIMEOUT_MS = 300_000;
 export const LOAD_TIMEOUT_TENSORRT_MS = 900_000;
-/** Far over any run on a machine worth serving from, and soon enough for one who waits 120 s. */
+/** Far over any run on a useful machine, and soon enough for a caller that waits 120 s. */
 export const RUN_TIMEOUT_MIN_MS = 10_000;
 export const RUN_TIMEOUT_MEANS = 20;
 /** The first at once: most deaths are one image's, and the next image waits. */
 export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
 
-/** Nothing that its process says or does there is of interest. */
+/** States in which nothing that its process says or does matters. */
 const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
 
-/** Nobody knows: later than any other engine, and a number for whoever adds it up. */
+/** Unknown: later than any other engine, and a number that can be added up. */
 const STUCK_FREE_IN_MS = 3_600_000;
 
 /** What an engine is given. The pool's run is one. */
@@ -61,12 +61,12 @@ export interface EngineTask {
 
 export interface EngineLoss<Task extends EngineTask> {
   readonly cause: EngineDeathCause;
-  /** What it had been given; `started`: and had begun. */
+  /** Its run; `started`: which it had begun. */
   readonly task: Task | undefined;
   readonly started: boolean;
   /** One line for the log. */
   readonly message: string;
-  /** It said itself, loading, that the model cannot be loaded. */
+  /** It reported while loading that the model cannot be loaded. */
   readonly broken: boolean;
 }
 
@@ -78,7 +78,7 @@ export interface EngineListener<Task extends EngineTask> {
    * respawn is planned: close() here prevents it.
    */
   onLoss(engine: Engine<Task>, loss: EngineLoss<Task>): void;
-  /** It was killed and does not die. Any state but closed; `loss` was told before. */
+  /** It was killed and does not die. Any state but closed; onLoss was called before. */
   onStuck(engine: Engine<Task>, pid: number): void;
   /** A line that its process wrote to standard output or error. */
   onOutput(engine: Engine<Task>, line: string): void;
@@ -178,7 +178,7 @@ export class Engine<Task extends EngineTask> {
     });
   }
 
-  /** Only while idle. The watchdog's limit is of this run. */
+  /** Only while idle. `runTimeoutMs` is the watchdog's limit for this run. */
   take(task: Task, runTimeoutMs: number): void {
     if (this.#state !== 'idle') throw new Error(`engine ${this.index} is ${this.#state}, not idle`);
     this.#task = task;
@@ -190,7 +190,7 @@ export class Engine<Task extends EngineTask> {
     });
   }
 
-  /** Kills its process, whatever it does. A task in it is the caller's to settle: none is told. */
+  /** Kills its process, whatever it does. The caller settles its task: onLoss is not called. */
   close(): void {
     if (this.#state === 'closed') return;
     this.#disarm();
@@ -205,7 +205,7 @@ export class Engine<Task extends EngineTask> {
     this.#sinceMs = performance.now();
   }
 
-  /** A timer that lets frames which have come be read first: this loop may be the late one. */
+  /** Frames that have come are read before it expires: this event loop may be the late one. */
   #arm(ms: number, expired: () => void): void {
     clearTimeout(this.#timer);
     const timer = setTimeout(() => {
@@ -228,7 +228,7 @@ export class Engine<Task extends EngineTask> {
     this.#lose({ cause, message, broken });
   }
 
-  /** Told once for each process, as soon as nothing can come of it. */
+  /** Reports the loss, once for each process, as soon as no answer can come from it. */
   #lose(how: Pick<EngineLoss<Task>, 'cause' | 'message' | 'broken'>): void {
     const loss = { ...how, task: this.#task, started: this.#started };
     this.#task = undefined;
@@ -287,7 +287,7 @@ export class Engine<Task extends EngineTask> {
     this.#respawnAtMs = performance.now() + delayMs;
     const before = this.#state;
     this.#enter('down');
-    // What we killed was told of then.
+    // For one that was killed onLoss was called then.
     if (!OVER.includes(before)) this.#lose(this.#describeEnd(exit, before));
     // Unless the listener closed it.
     if (this.#state === 'down') this.#timer = setTimeout(() => this.open(), delayMs);

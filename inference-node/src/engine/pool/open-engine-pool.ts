@@ -15,8 +15,8 @@
  * No run is sent ahead to a busy engine. Its loop is blocked, so the bytes would wait in this
  * process all the same: with one sent ahead, runs followed each other after 15.0 ms as without
  * (best case, 1024x1024, a graph that takes 5 ms), after 18 instead of 22 ms on a loaded machine.
- * In return a run that waits is bound to no engine, is lost with none, and a sync one overtakes to
- * the last moment.
+ * In return a run that waits is bound to no engine, is lost with none, and a sync one can overtake
+ * it until an engine takes it.
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
@@ -55,8 +55,9 @@ import { estimateWaitMs } from './wait-estimate.ts';
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 export const QUEUED_RUNS_MAX = 128;
 /**
- * Of a pool's engines, before it fails. One that does not die is the sign of a driver, a device or
- * a disk that is broken for the others too; with most of them gone another node does better.
+ * Share of a pool's engines that may be stuck before it fails. One that does not die is the sign
+ * of a driver, a device or a disk that is broken for the others too; with most of them gone another
+ * node does better.
  */
 const STUCK_SHARE_MAX = 0.5;
 /** Times a run is given to an engine that then dies without beginning it. */
@@ -69,9 +70,9 @@ export interface EnginePoolOptions {
   readonly threadsPerEngine: number;
   /** Pools of other models run on the same cores. */
   readonly sharesCores?: boolean;
-  /** Of cuda and tensorrt. */
+  /** Device of cuda and tensorrt. */
   readonly deviceId?: number;
-  /** The engines' whole environment, but for what this room sets itself. */
+  /** The engines' whole environment, except for what this room sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
   readonly timing?: Partial<EngineTiming>;
@@ -127,7 +128,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
       { length: engines },
       (_, index) => new Engine<RunTask>({ index, spec, childEnv, timing }, this),
     );
-    // Whoever does not wait for ready() reads the state.
+    // Callers that do not wait for ready() read the state.
     this.#ready.promise.catch(() => undefined);
     for (const engine of this.#engines) engine.open();
   }
@@ -307,7 +308,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
 
   #loseRun(task: RunTask, { cause, message, started }: EngineLoss<RunTask>): void {
     const mayBeginAgain = this.#closing === undefined && task.dispatches < DISPATCHES_MAX;
-    // After the watchdog's time nobody waits for a process that may never go, and for the next one.
+    // After the watchdog's time do not wait for a process that may never go, and another.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
     if (!started && !task.settled && mayBeginAgain && soon) {
       this.#queue.putBack(task);

@@ -1,4 +1,4 @@
-/** A run on its way through the pool: what was asked for, and the one answer its caller gets. */
+/** A run on its way through the pool: the request, and the one answer that its caller gets. */
 import { ContractError } from '#contract/errors.ts';
 import type { EngineDeathCause, EngineResult, EngineRun } from './engine-pool.ts';
 
@@ -14,7 +14,7 @@ export interface RunTask {
   settled: boolean;
   /** When an engine took it last. */
   takenAtMs: number;
-  /** How many did. */
+  /** How many engines took it. */
   dispatches: number;
 }
 
@@ -47,7 +47,7 @@ export function createRunTask(
   return { task, promise };
 }
 
-/** What the caller of a run is told whose engine ended so. */
+/** The error for the caller of a run whose engine was lost. */
 export function createLossError(cause: EngineDeathCause, message: string): ContractError {
   const options = { cause: new Error(message) };
   switch (cause) {
