@@ -5,13 +5,13 @@
  * each; rounds alternate.
  */
 import { randomBytes } from 'node:crypto';
-import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
 import { Readable } from 'node:stream';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import { NodeClient } from '../control-plane/src/nodes/node-client.ts';
 import { openTestNode } from '../inference-node/test/grpc/test-node.ts';
 import { CHUNK_BYTES_MAX } from '../proto/contract/limits.ts';
 import { at } from '../test/support/at.ts';
+import { LongWire } from './long-wire.ts';
 import { writeResults } from './results.ts';
 import { median } from './service.ts';
 
@@ -121,48 +121,10 @@ async function serveNode(): Promise<number> {
   return Number(node.address.split(':')[1]);
 }
 
-/** Bytes on the way to the node, the most there were at once. */
-let underWayMaxBytes = 0;
-
 async function serveRelay(to: number, delayMs: number): Promise<number> {
-  parentPort?.on('message', () => parentPort?.postMessage(underWayMaxBytes));
-  const server = createServer(client => {
-    const upstream = connect(to, '127.0.0.1');
-    carry(client, upstream, delayMs);
-    carry(upstream, client, delayMs);
-  });
-  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
-  return (server.address() as AddressInfo).port;
-}
-
-/**
- * Hands on what comes, each piece `delayMs` after it came, however many are under way: a long wire,
- * not a slow one.
- */
-function carry(from: Socket, to: Socket, delayMs: number): void {
-  const wire: { readonly piece: Buffer; readonly dueMs: number }[] = [];
-  const deliver = () => {
-    let next = wire[0];
-    for (; next !== undefined && next.dueMs <= performance.now(); next = wire[0]) {
-      to.write(next.piece);
-      wire.shift();
-    }
-    if (next !== undefined) setTimeout(deliver, Math.max(0, next.dueMs - performance.now()));
-  };
-  from.setNoDelay(true);
-  from.on('data', piece => {
-    if (delayMs === 0) {
-      to.write(piece);
-      return;
-    }
-    const idle = wire.length === 0;
-    wire.push({ piece, dueMs: performance.now() + delayMs });
-    const underWay = wire.reduce((sum, { piece: { length } }) => sum + length, 0);
-    underWayMaxBytes = Math.max(underWayMaxBytes, underWay);
-    if (idle) setTimeout(deliver, delayMs);
-  });
-  from.on('error', () => to.destroy());
-  from.on('close', () => to.destroy());
+  const wire = await LongWire.open(to, delayMs);
+  parentPort?.on('message', () => parentPort?.postMessage(wire.underWayMaxBytes));
+  return wire.port;
 }
 
 if (isMainThread) {

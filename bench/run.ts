@@ -18,6 +18,7 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ['large-tables.ts'],
   ['large-uploads.ts'],
   ['delayed-upload.ts'],
+  ['picture-answer.ts'],
   ['stub-fleet.ts'],
   ['hostile-neighbour.ts'],
   ['dispatch-simulator/main.ts'],
