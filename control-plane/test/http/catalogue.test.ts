@@ -117,12 +117,12 @@ test('the request as a whole', async () => {
     'x',
     { 'content-type': 'text/plain' },
     {
-      headers: { accept: /^application\/json$/ },
+      headers: { accept: /^application\/json, multipart\/form-data, image\/\*, / },
     },
   );
   const charset = { 'content-type': 'application/json; charset=utf-16' };
   await refused('UNSUPPORTED_MEDIA_TYPE', '{}', charset, {
-    headers: { accept: /^application\/json$/ },
+    headers: { accept: /^application\/json, multipart\/form-data, image\/\*, / },
   });
   await refused(
     'UNSUPPORTED_MEDIA_TYPE',

@@ -58,7 +58,7 @@ describe('a direct caller', () => {
     assert.equal(new Callers(options).identify(twice, {}), undefined);
   });
 
-  it('at its bound is refused before a byte, and no other caller is', async () => {
+  it('at its bound is refused before a byte, and nobody else is', async () => {
     const held = [call(SHOP.token), call(SHOP.token)];
     for (const caller of held) await caller.until('admitted');
     const refused = await call(SHOP.token).failure();
@@ -171,7 +171,7 @@ describe('a node with TLS', () => {
     });
   }
 
-  it('is reached by callers that trust its authority and have the token', async () => {
+  it('is reached by whoever trusts its authority, with the token as ever', async () => {
     await openNode(authority.issue('node'));
     const { files } = await Party.open(undefined, { serverCa: authority.cert });
     await succeeds(files.channelSecurity(), FLEET_TOKEN);
@@ -211,7 +211,7 @@ describe('a node with TLS', () => {
     await succeeds(named.files.channelSecurity(), FLEET_TOKEN);
   });
 
-  it('that checks certificates refuses callers without one', async () => {
+  it('that checks certificates lets nobody in without one', async () => {
     await openNode(authority.issue('node'), authority.cert);
     const without = await Party.open(undefined, { serverCa: authority.cert });
     assert.equal(await isRefused(without.files.channelSecurity(), FLEET_TOKEN), 'NODE_UNAVAILABLE');
@@ -313,7 +313,7 @@ describe('a connection that is old', () => {
   });
 });
 
-it('health is open to every caller', async () => {
+it('health is open to whoever connects', async () => {
   node = await openTestNode({ token: FLEET_TOKEN, callers: { callerTokens: [SHOP] } });
   const client = new HealthClient(node.address);
   endings.push(() => client.close());

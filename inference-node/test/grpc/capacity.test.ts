@@ -51,7 +51,7 @@ class Watcher {
 }
 
 describe('WatchCapacity', () => {
-  it('sends the state at once', async () => {
+  it('tells the state at once', async () => {
     const watcher = new Watcher(node);
     const first = await watcher.until(() => true);
     assert.deepEqual(first, {
@@ -71,7 +71,7 @@ describe('WatchCapacity', () => {
     watcher.call.cancel();
   });
 
-  it('sends changes, numbered without a gap', async () => {
+  it('tells changes, numbered without a gap', async () => {
     const watcher = new Watcher(node);
     await watcher.until(() => true);
     node.gates.hold('infer');
@@ -149,25 +149,25 @@ it('a direct caller watches a few times at once, and keeps no control plane from
   const watch = (token: string) => {
     const call = node.client.watchCapacity({}, tokenMetadata(token));
     const first = new Promise<string>(resolve => {
-      call.once('data', () => resolve('message'));
+      call.once('data', () => resolve('told'));
       call.once('error', error => resolve(fromServiceError(error as ServiceError).code));
     });
     return { call, first };
   };
   const watching = Array.from({ length: 8 }, () => watch(shop.token));
-  const received = await Promise.all(watching.map(({ first }) => first));
-  assert.deepEqual([...new Set(received)], ['message']);
+  const told = await Promise.all(watching.map(({ first }) => first));
+  assert.deepEqual([...new Set(told)], ['told']);
   assert.equal(await watch(shop.token).first, 'CALLER_OVER_LIMIT');
   const plane = watch(fleet);
-  assert.equal(await plane.first, 'message');
+  assert.equal(await plane.first, 'told');
   watching[0]!.call.cancel();
   let again = 'CALLER_OVER_LIMIT';
   let last = watching[0]!;
-  // The node sees the end a moment later.
+  // The node hears of the end a moment later.
   while (again === 'CALLER_OVER_LIMIT') {
     last = watch(shop.token);
     again = await last.first;
   }
-  assert.equal(again, 'message');
+  assert.equal(again, 'told');
   for (const { call } of [...watching, plane, last]) call.cancel();
 });

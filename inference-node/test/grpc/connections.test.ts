@@ -1,4 +1,4 @@
-/** What the gRPC port gives connections and calls, and when it ends silent ones. */
+/** What the gRPC port gives connections and calls, and when it ends those that say nothing. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect as connectHttp2, constants } from 'node:http2';
@@ -23,15 +23,15 @@ afterEach(async () => {
   await node.close();
 });
 
-/** The receive windows that a server advertises to a raw http2 client. */
+/** What a raw http2 client is told that it may send. */
 async function advertisedWindows(address: string) {
   const session = connectHttp2(`http://${address}`);
   await once(session, 'remoteSettings');
-  // The windows of callers that are known: here all, with any call.
+  // The windows of those that show who they are: here everybody, with any call.
   const stream = session.request({ ':method': 'POST', ':path': '/', te: 'trailers' });
   stream.end().resume();
   await once(stream, 'close');
-  // The frame with the session's own window comes after the settings.
+  // What the session's own window is told by comes after the settings.
   await new Promise(resolve => session.ping(resolve));
   const perStream = session.remoteSettings.initialWindowSize;
   const perConnection = session.state.remoteWindowSize;
@@ -117,7 +117,7 @@ describe('a Matte call without an end', () => {
   });
 });
 
-describe('a silent connection', () => {
+describe('a connection that says nothing', () => {
   const guardBounds = { tokenWaitMaxMs: 300 };
 
   async function requireEnd(): Promise<void> {
@@ -157,7 +157,7 @@ describe('a silent connection', () => {
       const second = connect({ ...target, localPort });
       second.on('error', () => undefined);
       const connectedMs = performance.now();
-      // Another process may have taken the address meanwhile.
+      // Somebody else may have taken the address meanwhile.
       if (
         !(await once(second, 'connect').then(
           () => true,

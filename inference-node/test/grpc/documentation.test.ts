@@ -57,7 +57,7 @@ it('the example of the documentation cuts a file out', async () => {
   assert.match(stderr, /STAGE_INFERRING/);
 });
 
-it('the example of the documentation prints the code of an error', async () => {
+it('the example of the documentation tells the code of an error', async () => {
   const input = path.join(directory, 'photo.jpg');
   await writeFile(input, 'a photo');
   const { exitCode, stderr } = await runExample(input, path.join(directory, 'x'), {

@@ -1,4 +1,4 @@
-/** Engine and picture pools whose every step a test controls. */
+/** Engine and picture pools whose every step a test holds in its hand. */
 import type {
   EnginePool,
   EnginePoolSnapshot,
@@ -34,7 +34,7 @@ export type FakeStage = 'acquire' | 'decode' | 'infer' | 'finish';
 
 /**
  * Stages pass at once unless they are held; a held one waits for `letGo` or for the signal, as the
- * real pools do, and `reached` resolves when an image is in it.
+ * real pools do, and tells by `reached` that an image is in it.
  */
 export class StageGates {
   readonly #held = new Map<FakeStage, PromiseWithResolvers<void>>();

@@ -87,7 +87,7 @@ describe('a caller that goes away', () => {
     assert.equal(node.admission.snapshot().images, 0);
   });
 
-  it('by its deadline gets that status, and is counted as gone', async () => {
+  it('by its deadline is told so, and counted as gone', async () => {
     node.gates.hold('infer');
     const caller = new MatteCaller(node, { deadlineMs: DEADLINE_MS });
     await caller.sendFile('12345');
@@ -142,7 +142,7 @@ describe('an error of a stage', () => {
   });
 });
 
-it('a hurried end fails the calls: the node is unavailable', async () => {
+it('a hurried end tells the callers that the node is going', async () => {
   node.gates.hold('infer');
   const caller = await new MatteCaller(node).sendFile('12345');
   await node.gates.reached('infer');

@@ -115,7 +115,7 @@ describe('a good call', () => {
   it('names the model that its plan had to do without, in the result and in the metrics', async () => {
     const engines = new FakeEnginePool(new StageGates());
     engines.set({ enginesReady: 0 });
-    // The subject's model at another size: its name alone would not distinguish it.
+    // The subject's model at another size: its name alone would not tell.
     const opinion = {
       model: { ...TINY_MODEL, inputWidth: 6, inputHeight: 8 },
       engines,
@@ -139,9 +139,9 @@ describe('a good call', () => {
     const { values } = await degraded!.get();
     const labels = { model: 'tiny', input_size: '6x8', role: 'second_look' };
     assert.deepEqual(values, [{ labels, value: 1 }]);
-    const warnings = lines.filter(({ missing }) => missing !== undefined);
+    const told = lines.filter(({ missing }) => missing !== undefined);
     assert.deepEqual(
-      warnings.map(({ msg, missing }) => [msg, missing]),
+      told.map(({ msg, missing }) => [msg, missing]),
       [['served without a model of the plan', [labels]]],
     );
   });
@@ -192,7 +192,7 @@ describe('a good call', () => {
     const caller = new MatteCaller(node);
     caller.call.pause();
     caller.send(header({ contentLength: 5 }), chunk('12345')).call.end();
-    // `releases` stays true: the sending may be over before a poll sees it.
+    // What has been stays true: the sending may be over before it is looked for.
     while (node.pictures.releases === 0) await new Promise(r => setImmediate(r));
     await node.matte.untilIdle();
     assert.equal(node.admission.snapshot().images, 0);
@@ -253,7 +253,7 @@ describe('admission', () => {
     await first.ended;
   });
 
-  it('says how many images are ahead and how long they take', async () => {
+  it('tells how many are ahead and how long they take', async () => {
     node.gates.hold('decode');
     const first = await new MatteCaller(node).sendFile('12345');
     await node.gates.reached('decode');

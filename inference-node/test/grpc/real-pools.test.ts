@@ -16,7 +16,7 @@ import { MatteCaller, openShell, untilNothingAdmitted } from './test-node.ts';
 
 const WIDTH = 64;
 const HEIGHT = 48;
-/** Bound of a check that takes a millisecond, also on a busy machine. */
+/** Of a check that takes a millisecond; also on a machine with much else to do. */
 const HEALTH_DEADLINE_MS = 10_000;
 const CHECKS_WHILE_BUSY = 10;
 const log = pino({ level: 'silent' });
@@ -50,7 +50,7 @@ async function openNode(kind: 'mean' | 'paced', tripsMax?: number) {
   };
 }
 
-/** A picture of one brightness: the graph's matte is known, the mean of its channels. */
+/** Of one brightness, so that the graph's matte is known: the mean of its channels. */
 function plainPng(brightness: number): Promise<Buffer> {
   const background = { r: brightness, g: brightness, b: brightness };
   const create = { width: WIDTH, height: HEIGHT, channels: 3, background } as const;
@@ -87,7 +87,7 @@ describe('the node over real pools', () => {
     await node.close();
   });
 
-  it('reports the faults of an image, and goes on', async () => {
+  it('tells the faults of an image, and goes on', async () => {
     const node = await openNode('mean');
     const file = await plainPng(100);
     const faults: [Buffer, object, string][] = [

@@ -58,7 +58,7 @@ async function messagesOf(symbol: string): Promise<DescriptorProto[]> {
 
 describe('reflection', () => {
   it('takes no more questions than its reader takes answers', async () => {
-    // A caller whose window lets no answer through.
+    // Of a caller whose window lets no answer through.
     const session = connectHttp2(`http://${node.address}`, { settings: { initialWindowSize: 0 } });
     const stream = session.request({
       [constants.HTTP2_HEADER_METHOD]: 'POST',

@@ -26,7 +26,7 @@ type Seen =
   | { kind: 'heartbeat'; request: HeartbeatRequest }
   | { kind: 'deregister'; request: DeregisterRequest };
 
-/** A control plane's registry whose answers a test chooses. */
+/** A control plane's registry that says what it is told to. */
 class Registry {
   readonly seen: Seen[] = [];
   command: Command = Command.COMMAND_UNSPECIFIED;
@@ -43,7 +43,7 @@ class Registry {
       response: Response,
     ): void => {
       if (this.failure !== undefined) {
-        callback({ code: this.failure, details: 'as the test asks' });
+        callback({ code: this.failure, details: 'as told' });
         return;
       }
       this.seen.push(seen);
@@ -113,7 +113,7 @@ function begin(...registryAddresses: string[]): Registration {
   return registration;
 }
 
-/** An address on which nothing listens. */
+/** A port on which nobody listens. */
 async function deadAddress(): Promise<string> {
   const { registry, address } = await openRegistry();
   registry.close();
@@ -138,10 +138,10 @@ afterEach(async () => {
 });
 
 describe('registration', () => {
-  it('does no harm while no registry answers, logs that once, and ends on request', async () => {
+  it('does no harm while nobody answers, says so once, and ends when told', async () => {
     begin(await deadAddress(), await deadAddress());
     await untilSaid('no control plane answers; trying on');
-    // Some more rounds, which it does not log.
+    // Some more rounds, which it does not speak of.
     await new Promise(resolve => setTimeout(resolve, 5 * BOUNDS.backoffMaxMs));
     await registration?.leave();
     const warnings = lines.filter(({ level }) => level >= 40);
@@ -206,8 +206,8 @@ describe('registration', () => {
     assert.equal(registry.count('register'), 0);
     registry.failure = undefined;
     await registry.until('heartbeat');
-    const messages = lines.map(({ msg }) => msg);
-    assert.deepEqual(messages, [
+    const told = lines.map(({ msg }) => msg);
+    assert.deepEqual(told, [
       'no control plane answers; trying on',
       'a control plane answers again',
       'registered',

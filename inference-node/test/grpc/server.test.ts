@@ -125,7 +125,7 @@ describe('health', () => {
     client.close();
   });
 
-  it('reaches its watchers', async () => {
+  it('tells its watchers', async () => {
     const client = new HealthClient(node.address);
     const watch = client.watch('');
     watch.on('error', () => undefined);
@@ -149,7 +149,7 @@ describe('the server', () => {
     node = await openTestNode();
   });
 
-  it('says what it is', async () => {
+  it('tells what it is', async () => {
     const info = await infoOf(new Metadata());
     assert.equal(info.protocolVersion, 'matting.v1');
     assert.equal(info.plan, 'tiny');
@@ -237,7 +237,7 @@ describe('the server', () => {
     client.close();
   });
 
-  it('refuses many callers at once without letting them wait', async () => {
+  it('answers many callers at once, none of them in vain for long', async () => {
     node.gates.hold('infer');
     const callers = Array.from({ length: 40 }, () => new MatteCaller(node).send(header()));
     const failures = callers.slice(4).map(caller => caller.failure());

@@ -136,7 +136,7 @@ describe('half a message', () => {
     assert.equal((await strange.ended).code, 'INVALID_REQUEST');
     const known = (await openKnown()).call(INFO, TOKEN);
     known.stream.end(framed(gzipSync(Buffer.alloc(0)), undefined, true));
-    // An encoding that was not declared: gRPC's own answer, as without the guard.
+    // Of an encoding that was not named: an answer of gRPC's own, as ever.
     assert.equal((await known.ended).code, undefined);
   });
 
@@ -236,7 +236,7 @@ describe('a connection without a token', () => {
     prober.close();
   });
 
-  it('lets every caller in that has one, however many strangers there are', async () => {
+  it('keeps nobody out who has one, however many there are', async () => {
     await openNode({ guardBounds: FEW });
     const idle: Socket[] = [];
     for (let count = 0; count < 20; count += 1) {

@@ -50,7 +50,7 @@ function startChild(
   return harness;
 }
 
-test('a child that answers garbage is killed and the exit says why', async () => {
+test('a child that answers garbage is killed and the parent told why', async () => {
   const { child, exit, ask } = startChild();
   await ask({ do: 'echo' });
   void child.send({ do: 'garbage' });
@@ -78,7 +78,7 @@ test('a child that dies of an exception reports its code', async () => {
   assert.deepEqual(await exit, { code: 1, signal: null, error: undefined });
 });
 
-test('an orderly exit is reported as such', async () => {
+test('an orderly exit is told as such', async () => {
   const { child, exit } = startChild();
   void child.send({ do: 'exit', code: 7 });
   assert.deepEqual(await exit, { code: 7, signal: null, error: undefined });
@@ -110,7 +110,7 @@ test('a child blocked in native code is killed, with what it started', async () 
   await until('the grandchild is gone', () => !isAlive(grandchild));
 });
 
-test('a child that does not die is reported as stuck, and its end when it comes', async () => {
+test('a child that does not die is told as stuck, and its end when it comes', async () => {
   const stuck = Promise.withResolvers<void>();
   const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
   await ask({ do: 'echo' });
@@ -141,7 +141,7 @@ test('a child is gone when what it started is: a codec that does not die counts'
   assert.equal((await exit).signal, 'SIGKILL');
 });
 
-test('a child that stands still as it ends is stuck too, though it was not killed', async () => {
+test('a child that stands still as it ends is stuck too, though nobody killed it', async () => {
   const stuck = Promise.withResolvers<void>();
   const { child, exit, ask } = startChild({ onStuck: stuck.resolve, killWaitMaxMs: 100 });
   await ask({ do: 'echo' });
@@ -204,7 +204,7 @@ test('large parts go there and come back unchanged', async () => {
   await exit;
 });
 
-test('all of standard error has come when the exit is reported', async () => {
+test('all of standard error has come when the exit is told', async () => {
   let complaint = '';
   const { child, exit, ask } = startChild({
     onOutput: text => {
@@ -217,7 +217,7 @@ test('all of standard error has come when the exit is reported', async () => {
   assert.equal(complaint.length, 60_000);
 });
 
-test('resident memory is known for a living process and undefined for a dead one', async () => {
+test('resident memory is told for a living process and undefined for a dead one', async () => {
   const { child, exit, ask } = startChild();
   await ask({ do: 'echo' });
   const pid = child.pid as number;

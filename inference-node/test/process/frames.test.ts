@@ -124,7 +124,7 @@ test('send resolves when the other side has taken the frame, and when it is gone
     sent = true;
   });
   await new Promise(setImmediate);
-  assert.equal(sent, false, 'nothing was read yet');
+  assert.equal(sent, false, 'nobody has read yet');
   const frames = collect(far);
   await sending;
   assert.ok(frames[0]?.parts[0]?.equals(big));

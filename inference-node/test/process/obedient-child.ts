@@ -1,4 +1,4 @@
-/** A child for tests: follows its orders, good or bad. */
+/** A child for tests: does what it is told, good or bad. */
 import { spawn } from 'node:child_process';
 import { closeSync, writeSync } from 'node:fs';
 import { encodeFrame } from '../../src/process/frames.ts';
@@ -33,7 +33,7 @@ const channel = serveParent<Order>(async ({ head: order, parts }) => {
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0);
       break;
     case 'throw':
-      throw new Error('as ordered');
+      throw new Error('told to');
     case 'start-a-process': {
       const { pid } = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)']);
       await channel.send({ did: 'start-a-process', pid });

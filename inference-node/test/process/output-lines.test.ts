@@ -14,7 +14,7 @@ function collect() {
   return { lines, output, pass: (ms: number) => (nowMs += ms) };
 }
 
-test('of a flood the number is logged, and a window later lines again', () => {
+test('a flood is told in a number, and lines are told again a window later', () => {
   const { lines, output, pass } = collect();
   output.push('again\n'.repeat(LINES_MAX + 5));
   assert.equal(lines.length, LINES_MAX);

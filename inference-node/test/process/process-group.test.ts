@@ -39,7 +39,7 @@ test('a member that its leader left behind is found, until it is gone', async ()
   await until('the group is gone', () => findMember(group, member) === undefined);
 });
 
-test('while a known member lives the other processes of the machine are not searched', async t => {
+test('while a known member lives the other processes of the machine are not looked at', async t => {
   const { group, member } = await openGroup();
   const listing = t.mock.method(fs, 'readdirSync');
   syncBuiltinESMExports();

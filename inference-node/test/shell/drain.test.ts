@@ -77,7 +77,7 @@ describe('drainNode', () => {
   it('takes every step though one fails', async () => {
     const { steps, taken, finish } = recordSteps({
       closeChildren: () => Promise.reject(new Error('stuck')),
-      deregister: () => Promise.reject(new Error('no answer')),
+      deregister: () => Promise.reject(new Error('nobody there')),
     });
     finish();
     await drainNode(steps, { hurry: never, log });
@@ -86,7 +86,7 @@ describe('drainNode', () => {
 
   it('leaves children behind that do not die, and names them', async () => {
     const lines: { pid?: number; kind?: string; level: number }[] = [];
-    const logger = pino({}, { write: line => void lines.push(JSON.parse(line)) });
+    const told = pino({}, { write: line => void lines.push(JSON.parse(line)) });
     const { steps, taken, finish } = recordSteps({
       closeChildren: () => new Promise(() => undefined),
       childrenLeft: () => [
@@ -95,7 +95,7 @@ describe('drainNode', () => {
       ],
     });
     finish();
-    await drainNode(steps, { hurry: AbortSignal.abort(), log: logger, killMaxMs: 20 });
+    await drainNode(steps, { hurry: AbortSignal.abort(), log: told, killMaxMs: 20 });
     assert.deepEqual(taken, ['announce', 'abort', 'deregister', 'servers']);
     const left = lines.filter(({ kind }) => kind !== undefined);
     assert.deepEqual(

@@ -1,11 +1,11 @@
 /**
  * Stands in for the engine, picture and models rooms in the real program, so that a test can hold
- * an image or the start itself and let engines fail. The test sends orders over the IPC channel:
+ * an image or the start itself and let engines fail. The test speaks to it over the IPC channel:
  *
  *   { letGo: stage }      an image held there goes on (FAKE_HOLD names stages, comma-separated)
  *   { start: true }       the start goes on, where FAKE_HOLD names `start`
  *   { failEngines: true } engines keep dying
- *   { listFinished: true } is answered with { finished }: the finish choices of each picture
+ *   { tellFinished: true } is answered with { finished }: what was asked of each picture's finish
  */
 
 import type {
@@ -40,11 +40,11 @@ interface Order {
   readonly letGo?: FakeStage;
   readonly start?: boolean;
   readonly failEngines?: boolean;
-  readonly listFinished?: boolean;
+  readonly tellFinished?: boolean;
 }
 
-/** The answer to `listFinished`, in the order of the pictures. */
-export interface Answer {
+/** The answer to `tellFinished`, in the order of the pictures. */
+export interface Told {
   readonly finished: readonly FinishChoices[];
 }
 
@@ -54,9 +54,9 @@ process.on('message', (order: Order) => {
   if (order.failEngines) {
     engines.set({ state: 'failed', failure: 'the engines keep dying', enginesReady: 0 });
   }
-  if (order.listFinished) {
+  if (order.tellFinished) {
     const finished = pictures.finished.map(({ mattes: _, ...choices }) => choices);
-    process.send?.({ finished } satisfies Answer);
+    process.send?.({ finished } satisfies Told);
   }
 });
 

@@ -58,12 +58,12 @@ describe('the HTTP side', () => {
     assert.equal((await get('/livez')).status, 200);
   });
 
-  it('answers what the node is', async () => {
+  it('tells what the node is', async () => {
     info = { plan: 'tiny' };
     assert.deepEqual(JSON.parse((await get('/info')).text), { state: 'starting', plan: 'tiny' });
   });
 
-  it('still answers probes when many connections are silent', async () => {
+  it('is not closed to probes by connections that say nothing', async () => {
     const silent = await Promise.all(
       Array.from({ length: 100 }, async () => {
         const socket = connect(endpoints.port, '127.0.0.1');
@@ -98,7 +98,7 @@ describe('the HTTP side', () => {
   });
 });
 
-it('metrics keep the naming rules, and count what happened', async () => {
+it('metrics keep to the naming rules, and tell what happened', async () => {
   const node = await openTestNode({ model: { precisionFallback: 'no VNNI' } });
   const caller = await new MatteCaller(node).sendFile('12345');
   await caller.ended;

@@ -14,7 +14,7 @@ import {
   STDIO_WITH_CHANNEL,
 } from '../../../test/support/ipc-channel.ts';
 import { header, MatteCaller } from '../grpc/test-node.ts';
-import type { Answer } from './fake-rooms.ts';
+import type { Told } from './fake-rooms.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 const FAKE_ROOMS = path.join(import.meta.dirname, 'fake-rooms-hook.ts');
@@ -193,7 +193,7 @@ describe('the program that serves', () => {
 
   it("refines and recolours by the operator's variables, where a caller leaves it open", async () => {
     const variables = ['MATTING_REFINEMENT', 'MATTING_FOREGROUND_ESTIMATION'];
-    const choices: (readonly boolean[])[] = [];
+    const told: (readonly boolean[])[] = [];
     for (const variable of variables) {
       const program = startNode({ [variable]: 'false' }, { fakeRooms: true });
       const on = { refinement: Switch.SWITCH_ON, foregroundEstimation: Switch.SWITCH_ON };
@@ -201,13 +201,13 @@ describe('the program that serves', () => {
         const caller = await callerOf(program);
         assert.equal(await (await caller.sendFile('12345', fields)).ended, undefined);
       }
-      program.child.send({ listFinished: true });
-      const [{ finished }] = (await once(program.child, 'message')) as [Answer];
-      choices.push(...finished.map(choice => [choice.refinement, choice.foregroundEstimation]));
+      program.child.send({ tellFinished: true });
+      const [{ finished }] = (await once(program.child, 'message')) as [Told];
+      told.push(...finished.map(choice => [choice.refinement, choice.foregroundEstimation]));
       program.child.kill('SIGTERM');
       assert.equal((await program.exited).code, 0);
     }
-    assert.deepEqual(choices, [
+    assert.deepEqual(told, [
       [false, true],
       [true, true],
       [true, false],

@@ -96,7 +96,7 @@ test('so are the ends of runs and engines, their memory and their precision', as
   assert.equal((await read('info')).length, LABELS.length);
 });
 
-test('no metric of models leaves out a label that distinguishes them', async () => {
+test('no metric of models leaves out what tells them apart', async () => {
   const { registry } = await readAll();
   for (const metric of await registry.getMetricsAsArray()) {
     const { labelNames = [] } = metric as { labelNames?: string[] };

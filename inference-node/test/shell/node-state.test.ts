@@ -32,7 +32,7 @@ describe('NodeStatus', () => {
     assert.deepEqual(seen, ['serving', 'starting', 'serving']);
   });
 
-  it('reports a change once', () => {
+  it('tells a change once', () => {
     const engines = pool();
     status.attach([engines], pictures);
     engines.set({ running: 1 });

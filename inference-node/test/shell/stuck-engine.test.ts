@@ -85,7 +85,7 @@ async function openStuckNode(killWaitMaxMs: number) {
 }
 
 describe('a node whose only engine does not die', () => {
-  it('fails the call, has failed, and ends with 1 without the engine', async () => {
+  it('tells the caller, has failed, and ends with 1 without the engine', async () => {
     const { caller, ended } = await openStuckNode(300);
     assert.equal((await caller.failure()).code, 'ENGINE_LOST');
     const { code, stderr, lines } = await ended;
@@ -96,7 +96,7 @@ describe('a node whose only engine does not die', () => {
     requireLeftBehind(lines);
   });
 
-  it('ends on request, before the engine counts as stuck', async () => {
+  it('ends when it is told to, before anybody knows', async () => {
     const { child, caller, ended, until } = await openStuckNode(3_600_000);
     await until('engine lost');
     // To hurry.
@@ -115,5 +115,5 @@ function requireLeftBehind(lines: readonly LogLine[]): void {
     [['engine', enginePid]],
   );
   assert.equal(lines.at(-1)?.msg, 'drained');
-  assert.ok(isAlive(enginePid as number), 'it could not be ended');
+  assert.ok(isAlive(enginePid as number), 'nobody could end it');
 }

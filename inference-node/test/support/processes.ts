@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** Environment of a child that first writes a line to each of its outputs. */
+/** Of a child that writes, before its program begins, a line to each of its outputs. */
 export const WRITING_ENV = {
   NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(
     "console.log('on the standard output'); console.error('(process:1): GLib-WARNING');",
@@ -11,12 +11,12 @@ export const WRITING_ENV = {
 
 const POLL_MS = 20;
 /** A minute, which only a test that fails waits. Looks, since a machine may stand still meanwhile. */
-const POLLS_MAX = 60_000 / POLL_MS;
+const LOOKS_MAX = 60_000 / POLL_MS;
 
 /** Resolves when `condition` holds; rejects, saying what was waited for, when it never does. */
 export async function until(what: string, condition: () => boolean): Promise<void> {
-  for (let polls = 0; !condition(); polls += 1) {
-    if (polls > POLLS_MAX) throw new Error(`it never came: ${what}`);
+  for (let looks = 0; !condition(); looks += 1) {
+    if (looks > LOOKS_MAX) throw new Error(`it never came: ${what}`);
     await delay(POLL_MS);
   }
 }

@@ -20,7 +20,7 @@
  *
  * White space is skipped in every state but key, text, image and null.
  */
-import { ContractError } from '#contract/errors.ts';
+import type { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import {
   MATTING_FIELDS,
@@ -30,11 +30,10 @@ import {
   type TextField,
   type TextValue,
 } from '../../services/submission/submit-fields.ts';
+import { givenTwice, malformed, unknownField } from './malformed.ts';
 
 /** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
 const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
-/** Characters of an unknown field's name that are shown to the caller. */
-const SHOWN_NAME_LENGTH_MAX = 64;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -224,11 +223,8 @@ export class MattingBodyParser {
   #endKey(): void {
     const name = this.#rawOverlong ? undefined : this.#decodeRaw('the name of a field');
     const field = MATTING_FIELDS.find(known => known === name);
-    if (field === undefined) {
-      const shown = (name ?? 'a very long name').slice(0, SHOWN_NAME_LENGTH_MAX).toWellFormed();
-      throw malformed(`unknown field: ${shown}`, shown, 'unknown field');
-    }
-    if (this.#seen.has(field)) throw malformed(`${field} is given twice`, field, 'given twice');
+    if (field === undefined) throw unknownField(name);
+    if (this.#seen.has(field)) throw givenTwice(field);
     this.#seen.add(field);
     this.#field = field;
     this.#state = 'colon';
@@ -313,11 +309,6 @@ export class MattingBodyParser {
     if (this.#escapeStep !== 0) return undefined;
     return this.#escapeCode < 0x80 ? this.#escapeCode : NOT_ASCII;
   }
-}
-
-function malformed(detail: string, field?: string, fieldDetail?: string, cause?: unknown) {
-  const fieldErrors = field === undefined ? [] : [{ field, detail: fieldDetail ?? detail }];
-  return new ContractError('INVALID_REQUEST', detail, { fieldErrors, cause });
 }
 
 function controlCharacter(): ContractError {

@@ -1,83 +1,85 @@
-/** Moves a request's body through the parser, chunk by chunk, into its fields and its upload. */
+/**
+ * Moves a submission's body, in whichever form it comes, into its fields and its uploads, chunk by
+ * chunk: what is held of it is one chunk and the small texts.
+ */
+import type { IncomingMessage } from 'node:http';
 import type { Readable } from 'node:stream';
-import { ContractError } from '#contract/errors.ts';
-import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { PACE_BYTES_PER_SECOND_MIN, PACE_DEBT_MS_MAX } from '#program/ports/reading-pace.ts';
 import type { MattingFields } from '../../services/submission/submit-fields.ts';
-import type { ImageUpload } from '../../services/submission/submit-upload.ts';
-import { bodyTooLarge } from './json-body.ts';
+import type { ImageUpload, RequestUploads } from '../../services/submission/submit-upload.ts';
+import { type BodyBounds, bodyChunks } from './body-chunks.ts';
+import { bodyBytesMax, bodyFormOf } from './body-form.ts';
 import { MattingBodyParser } from './matting-body.ts';
+import { MattingForm } from './matting-form.ts';
+import { MultipartReader } from './multipart-reader.ts';
+import { type QueryFields, readQueryFields, requireNoQueryFields } from './query-fields.ts';
 
 /**
- * Resolves at the end of the body. The stream is left as it is on a refusal: its connection still
- * has an answer to carry. The upload is the caller's to commit or abort.
- * @param debtMsMax how far the sender may fall behind PACE_BYTES_PER_SECOND_MIN; the time in which
- *   we do not read is not counted
- * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, SERVICE_UNAVAILABLE
+ * Resolves at the end of the body. The uploads are the caller's to commit or abort.
+ * @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE
  */
-export async function readMattingBody(
+export type ReadMattingBody = (uploads: RequestUploads) => Promise<MattingFields>;
+
+/**
+ * How to read this request's body, of which no byte was read yet; only where `requireBodyForm` has
+ * passed. @throws ContractError INVALID_REQUEST, INVALID_PARAMETER: what its query says
+ */
+export function mattingBodyReaderOf(request: IncomingMessage): ReadMattingBody {
+  const form = bodyFormOf(request);
+  if (form === undefined) throw new Error('a body of an unsupported type is to be read');
+  const bounds = { bytesMax: bodyBytesMax(form) };
+  const target = request.url ?? '';
+  switch (form.kind) {
+    case 'json':
+      return ({ image }) => readMattingJson(request, image, bounds);
+    case 'multipart':
+      requireNoQueryFields(target);
+      return uploads => readMattingForm(request, { ...form, uploads }, bounds);
+    case 'picture': {
+      const texts = readQueryFields(target);
+      return ({ image }) => readPicture(request, { texts, image }, bounds);
+    }
+  }
+}
+
+/** A JSON object. @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
+export async function readMattingJson(
   body: Readable,
   upload: ImageUpload,
-  debtMsMax = PACE_DEBT_MS_MAX,
+  bounds: BodyBounds,
 ): Promise<MattingFields> {
   const parser = new MattingBodyParser();
-  let receivedBytes = 0;
-  for await (const chunk of chunksOf(body, debtMsMax)) {
-    receivedBytes += chunk.length;
-    if (receivedBytes > REQUEST_BODY_BYTES_MAX) throw bodyTooLarge();
+  for await (const chunk of bodyChunks(body, bounds)) {
     const text = parser.push(chunk);
     if (text.length > 0) await upload.write(text);
   }
   return parser.finish();
 }
 
-/** Not the stream's own iterator: one that waits for a chunk cannot be ended without the stream. */
-async function* chunksOf(body: Readable, debtMsMax: number): AsyncGenerator<Buffer> {
-  let wake: () => void = () => undefined;
-  const onEvent = () => wake();
-  const events = ['readable', 'end', 'error', 'close'] as const;
-  for (const event of events) body.on(event, onEvent);
-  let debtMs = 0;
-  try {
-    for (;;) {
-      // Created before the read, so that an event between the read and the wait is not missed.
-      const moved = new Promise<void>(resolve => {
-        wake = resolve;
-      });
-      const chunk = body.read() as Buffer | null;
-      if (chunk !== null) {
-        debtMs = Math.max(0, debtMs - (chunk.length / PACE_BYTES_PER_SECOND_MIN) * 1000);
-        yield chunk;
-        continue;
-      }
-      if (body.readableEnded) return;
-      if (body.destroyed) throw endedEarly(body.errored);
-      const startedMs = performance.now();
-      await withinDebt(moved, debtMsMax - debtMs);
-      debtMs += performance.now() - startedMs;
-    }
-  } finally {
-    for (const event of events) body.off(event, onEvent);
+/**
+ * multipart/form-data.
+ * @throws ContractError INVALID_REQUEST, INVALID_IMAGE_SOURCE, IMAGE_TOO_LARGE
+ */
+export async function readMattingForm(
+  body: Readable,
+  { boundary, uploads }: { readonly boundary: string; readonly uploads: RequestUploads },
+  bounds: BodyBounds,
+): Promise<MattingFields> {
+  const reader = new MultipartReader(boundary);
+  const form = new MattingForm(uploads);
+  for await (const chunk of bodyChunks(body, bounds)) {
+    for (const event of reader.push(chunk)) await form.take(event);
   }
+  reader.finish();
+  return form.finish();
 }
 
-/** @throws ContractError INVALID_REQUEST */
-async function withinDebt(moved: Promise<void>, leftMs: number): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_resolve, reject) => {
-    const refuse = () => {
-      reject(new ContractError('INVALID_REQUEST', 'the request body came too slowly'));
-    };
-    timer = setTimeout(refuse, Math.max(0, leftMs));
-  });
-  try {
-    await Promise.race([moved, late]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-/** The caller closed the connection, so the answer is not read. */
-function endedEarly(cause: Error | null): ContractError {
-  return new ContractError('INVALID_REQUEST', 'the request body ended early', { cause });
+/** The file itself. @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE */
+export async function readPicture(
+  body: Readable,
+  { texts, image }: { readonly texts: QueryFields; readonly image: ImageUpload },
+  bounds: BodyBounds,
+): Promise<MattingFields> {
+  image.takeBytes();
+  for await (const chunk of bodyChunks(body, bounds)) await image.write(chunk);
+  return { texts, imageGiven: true };
 }

@@ -6,7 +6,7 @@
 import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
 import type { Authenticator } from '../../services/account.ts';
 import type { RateLimits } from '../../services/rate-limits.ts';
-import { requireJsonBody } from '../body/json-body.ts';
+import { requireBodyForm } from '../body/body-form.ts';
 import type { Connections } from '../connections/connections.ts';
 import { requireIdempotencyKey } from '../headers/idempotency-key.ts';
 import { callerOf, requireApiKey } from './authentication.ts';
@@ -40,7 +40,7 @@ export function createHeaderChecks(
       apiKey,
       requireIdempotencyKey({ optional: false }),
       requireRate(rateLimits, 'submissions'),
-      requireJsonBody,
+      requireBodyForm,
       holdPlace(places),
     ],
     read: [apiKey, readKey, requireRate(rateLimits, 'reads')],

@@ -14,7 +14,7 @@ import type { ImageUploads } from '../../services/submission/submit-upload.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { fileHeaders, openForReader } from '../answers/result-file.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
-import { readMattingBody } from '../body/read-matting-body.ts';
+import { mattingBodyReaderOf } from '../body/read-matting-body.ts';
 import { callerOf } from '../checks/authentication.ts';
 import type { HeaderChecks } from '../checks/header-checks.ts';
 import { wantBody } from '../connections/unread-body.ts';
@@ -117,12 +117,14 @@ class MattingRoutes {
   ): Promise<Submitted> {
     const caller = callerOf(request);
     const idempotencyKey = idempotencyKeyOf(request);
-    const upload = this.#services.uploads.begin(caller.accountId);
+    const readBody = mattingBodyReaderOf(request.raw);
+    const { image, background } = this.#services.uploads.beginBoth(caller.accountId);
     try {
       wantBody(request, reply);
-      const fields = await readMattingBody(request.raw, upload);
+      const fields = await readBody({ image, background });
       await this.#checks.apiKey(request);
-      const submission = { caller, idempotencyKey, mode, fields, accepts, upload };
+      const uploads = { upload: image, backgroundUpload: background };
+      const submission = { caller, idempotencyKey, mode, fields, accepts, ...uploads };
       const submitted = await this.#services.submitMatting.submit(submission);
       noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');
@@ -131,7 +133,7 @@ class MattingRoutes {
       }
       return submitted;
     } finally {
-      await upload.abort();
+      await Promise.all([image.abort(), background.abort()]);
     }
   }
 

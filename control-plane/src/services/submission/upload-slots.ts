@@ -1,11 +1,12 @@
 /**
- * Bounds how many images are received at once: each holds a file, a slot and a few hundred KiB of
- * buffers. A request without a slot waits for one, its body unread.
+ * Bounds of how many requests images are received at once: each holds a slot, a file, a second one
+ * where it has a background, and a few hundred KiB of buffers. A request without a slot waits for
+ * one, its body unread.
  */
 import { ContractError } from '#contract/errors.ts';
 import { SharedSlots, type SharedSlotsOptions } from '../../domain/shared-slots.ts';
 
-/** All of them together take less than 200 MB of memory and 13 GB of disk. */
+/** All of them together take less than 200 MB of memory and 16 GB of disk. */
 export const UPLOADS_MAX = 256;
 /** Each holds one chunk of its body, 64 KiB at most. */
 export const UPLOADS_WAITING_MAX = 2048;

@@ -7,8 +7,9 @@ import { PassThrough } from 'node:stream';
 import { afterEach, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
+import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
 import { PIPELINED_MAX } from '#program/ports/pipelining.ts';
-import { readMattingBody } from '../../../src/http/body/read-matting-body.ts';
+import { readMattingJson } from '../../../src/http/body/read-matting-body.ts';
 import type {
   ResultReaderBounds,
   ResultReaders,
@@ -24,6 +25,7 @@ import {
 const RESULT_BYTES = 32 * 1024 * 1024;
 /** Read ahead, and given to the connection. */
 const HELD_BYTES_MAX = 3 * 64 * 1024;
+const BOUNDS = { bytesMax: REQUEST_BODY_BYTES_MAX };
 
 let app: TestApp;
 let port: number;
@@ -307,7 +309,7 @@ describe('an account that submits slowly', () => {
 
   it('leaves the others places, and gets back what it leaves', async t => {
     await open();
-    const begin = t.mock.method(app.services.uploads, 'begin');
+    const begin = t.mock.method(app.services.uploads, 'beginBoth');
     // Ten times eight tenths.
     app.app.server.maxConnections = 10;
     const other = await app.stores.accounts.create('other');
@@ -338,7 +340,7 @@ describe('senders of bodies', () => {
     const body = new PassThrough();
     body.write('{"image_base64":"');
     const upload = app.services.uploads.begin(app.accountId);
-    const started = readMattingBody(body, upload, 100);
+    const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 100 });
     await assert.rejects(started, (error: ContractError) => {
       assert.equal(error.code, 'INVALID_REQUEST');
       assert.match(error.message, /too slowly/);
@@ -354,7 +356,7 @@ describe('senders of bodies', () => {
     await open();
     const body = new PassThrough();
     const upload = app.services.uploads.begin(app.accountId);
-    const started = readMattingBody(body, upload, 400);
+    const started = readMattingJson(body, upload, { ...BOUNDS, debtMsMax: 400 });
     body.write('{"image_base64":"');
     // Each piece pays for ten times the pause that follows it.
     for (let count = 0; count < 10; count += 1) {
@@ -371,7 +373,7 @@ describe('senders of bodies', () => {
     const body = new PassThrough();
     body.on('error', () => undefined);
     const upload = app.services.uploads.begin(app.accountId);
-    const started = readMattingBody(body, upload);
+    const started = readMattingJson(body, upload, BOUNDS);
     body.write('{"image_base64":"');
     body.destroy(new Error('reset'));
     await assert.rejects(started, (error: ContractError) => {

@@ -127,7 +127,7 @@ test('alphas of different sizes cannot be compared', () => {
   assert.throws(() => compareAlphas(new Uint8Array(3), new Uint8Array(4)));
 });
 
-test('a difference is given as its mean and its maximum', () => {
+test('a difference is told in its mean and its largest', () => {
   const one = Uint8Array.of(0, 10, 255, 100);
   assert.deepEqual(compareAlphas(one, one), { mean: 0, max: 0 });
   assert.deepEqual(compareAlphas(one, Uint8Array.of(8, 10, 251, 100)), { mean: 3, max: 8 });

@@ -47,7 +47,7 @@ test('a file altered while the node runs is not loaded again: the pool fails', a
   const model = await createModel(context, {});
   const pool = await openPool(context, {}, { model, timing: AT_ONCE });
   await pool.ready();
-  // Field 1000 of protobuf, which is unknown: ONNX Runtime would load it.
+  // Field 1000 of protobuf, which nobody knows: ONNX Runtime would load it.
   await appendFile(model.path, Buffer.from([0xc0, 0x3e, 1]));
   process.kill(pidOf(pool), 'SIGKILL');
   await untilPool(pool, () => pool.snapshot().state === 'failed');
@@ -270,7 +270,7 @@ test('the watchdog gives a slow model its multiple of the mean', async context =
   assert.equal((await run(pool, SLOW)).alpha[0], SLOW);
 });
 
-test('an image whose caller has gone is lost with its engine, counted once', async context => {
+test('an image whose caller has gone is lost with its engine, told once', async context => {
   const pool = await openPool(context, ENDLESS);
   await pool.ready();
   const caller = new AbortController();

@@ -21,7 +21,7 @@ import {
 const ENDLESS = { kind: 'paced', tripsMax: ENDLESS_TRIPS } as const;
 /** About half a second. */
 const PACED = { kind: 'paced', tripsMax: 150 } as const;
-/** About two seconds: room for observation from outside. */
+/** About two seconds: room for whoever looks on from outside. */
 const LONG = { kind: 'paced', tripsMax: 600 } as const;
 
 function code(expected: string) {
@@ -57,7 +57,7 @@ test('aborted while queued: leaves the queue and never runs', async context => {
   assert.deepEqual(pool.metrics().runs, { succeeded: 1, failed: 0, lost: 0, dropped: 0 });
 });
 
-test('aborted while running: rejects at once, but nothing overtakes native code', async context => {
+test('aborted while running: told at once, but nothing overtakes native code', async context => {
   const pool = await openPool(context, PACED);
   await pool.ready();
   const pid = pidOf(pool);
@@ -170,7 +170,7 @@ test('an alpha is its own: the next run does not change it', async context => {
   assert.equal(first.alpha[0], 50);
 });
 
-test('sync before async, each in order of arrival', async context => {
+test('sync before async, each in order, whoever came first', async context => {
   const pool = await openPool(context, PACED);
   await pool.ready();
   const order: string[] = [];
@@ -187,7 +187,7 @@ test('sync before async, each in order of arrival', async context => {
   assert.deepEqual(order, ['sync 1', 'sync 2', 'async 1', 'async 2']);
 });
 
-test('the snapshot follows what happens, and listeners are called', async context => {
+test('the snapshot follows what happens, and listeners hear of it', async context => {
   const pool = await openPool(context, PACED);
   const seen: EnginePoolSnapshot[] = [];
   const unsubscribe = pool.onChange(() => seen.push(pool.snapshot()));
@@ -223,10 +223,10 @@ test('the snapshot follows what happens, and listeners are called', async contex
   assert.deepEqual([seen.at(-1)?.running, seen.at(-1)?.queued], [0, 0]);
   const { busyS, loadMs, warmMs } = pool.metrics();
   assert.ok(busyS > 0 && loadMs > 0 && warmMs > 0);
-  const before = seen.length;
+  const heard = seen.length;
   unsubscribe();
   await run(pool, QUICK);
-  assert.equal(seen.length, before);
+  assert.equal(seen.length, heard);
 });
 
 test('a wait is estimated from what runs and what waits', async context => {
@@ -265,7 +265,7 @@ test('the parent answers while its engine is busy', async context => {
   assert.ok(longestMs < inferMs / 2, `the loop stood still ${longestMs} of ${inferMs} ms`);
 });
 
-test('processes are listed with their memory, and two engines run side by side', async context => {
+test('processes are told with their memory, and two engines run side by side', async context => {
   const pool = await openPool(context, PACED, { engines: 2 });
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
   const processes = pool.processes();

@@ -1,0 +1,31 @@
+/** The refusal of a body, or a query, that is not of the form it claims to be. */
+import { ContractError } from '#contract/errors.ts';
+
+/** Characters of an unknown field's name that are shown to the caller. */
+const SHOWN_NAME_LENGTH_MAX = 64;
+
+/** @param fieldDetail what is wrong with the field, where the sentence says more */
+export function malformed(
+  detail: string,
+  field?: string,
+  fieldDetail?: string,
+  cause?: unknown,
+): ContractError {
+  const fieldErrors = field === undefined ? [] : [{ field, detail: fieldDetail ?? detail }];
+  return new ContractError('INVALID_REQUEST', detail, { fieldErrors, cause });
+}
+
+/** A name that a caller chose, cut short. */
+export function shownName(name: string): string {
+  return name.slice(0, SHOWN_NAME_LENGTH_MAX).toWellFormed();
+}
+
+/** @param name undefined: too long to be kept. */
+export function unknownField(name: string | undefined): ContractError {
+  const shown = shownName(name ?? 'a very long name');
+  return malformed(`unknown field: ${shown}`, shown, 'unknown field');
+}
+
+export function givenTwice(field: string): ContractError {
+  return malformed(`${field} is given twice`, field, 'given twice');
+}

@@ -1,0 +1,323 @@
+/** The parts of a form, wherever its bytes are cut, and every way in which it can be wrong. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ContractError } from '#contract/errors.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
+import {
+  MultipartReader,
+  PART_HEAD_BYTES_MAX,
+  PARTS_MAX,
+} from '../../../src/http/body/multipart-reader.ts';
+import { boundaryOf } from '../../../src/http/body/part-head.ts';
+import { BOUNDARY, formOf, partOf } from '../../support/forms.ts';
+
+interface Read {
+  readonly name: string;
+  readonly isFile: boolean;
+  readonly body: string;
+}
+
+/** The bytes as latin1 text. */
+function read(chunks: readonly Buffer[], boundary = BOUNDARY): Read[] {
+  const reader = new MultipartReader(boundary);
+  const parts: Read[] = [];
+  let open: { name: string; isFile: boolean; bytes: Buffer[] } | undefined;
+  for (const chunk of chunks) {
+    for (const event of reader.push(chunk)) {
+      if (event.kind === 'head') {
+        assert.equal(open, undefined);
+        open = { ...event.head, bytes: [] };
+        continue;
+      }
+      assert.ok(open, `${event.kind} outside of a part`);
+      if (event.kind === 'data') {
+        assert.ok(event.bytes.length > 0);
+        open.bytes.push(Buffer.from(event.bytes));
+      } else {
+        const { name, isFile, bytes } = open;
+        parts.push({ name, isFile, body: Buffer.concat(bytes).toString('latin1') });
+        open = undefined;
+      }
+    }
+  }
+  reader.finish();
+  assert.equal(open, undefined);
+  return parts;
+}
+
+function refusal(chunks: readonly Buffer[]): ContractError {
+  try {
+    read(chunks);
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    assert.equal(error.code, 'INVALID_REQUEST');
+    return error;
+  }
+  assert.fail(`accepted: ${Buffer.concat(chunks).toString('latin1').slice(0, 300)}`);
+}
+
+function splits(body: Buffer): Buffer[][] {
+  return Array.from({ length: body.length + 1 }, (_, at) => [
+    body.subarray(0, at),
+    body.subarray(at),
+  ]);
+}
+
+function bytewise(body: Buffer): Buffer[] {
+  return Array.from(body, byte => Buffer.of(byte));
+}
+
+const D = `--${BOUNDARY}`;
+const NAMED = 'Content-Disposition: form-data; name="crop"';
+
+/** A form of one part with these header lines. */
+function withHead(...lines: string[]): string {
+  return `${D}\r\n${lines.join('\r\n')}\r\n\r\ntrue\r\n${D}--\r\n`;
+}
+
+const REFUSED: readonly [what: string, body: string, detail: RegExp][] = [
+  ['nothing', '', /empty/],
+  ['line ends alone', '\r\n\r\n', /before its last boundary/],
+  ['something else than a form', '{"image_url":"x"}', /does not begin with the boundary/],
+  ['a text before the first boundary', `preamble\r\n${withHead(NAMED)}`, /does not begin/],
+  ['many empty lines first', `${'\r\n'.repeat(40)}${withHead(NAMED)}`, /does not begin/],
+  ['another boundary', withHead(NAMED).replaceAll(BOUNDARY, 'another'), /does not begin/],
+  ['half a boundary', `--${BOUNDARY.slice(0, 5)}\r\n${NAMED}`, /does not begin/],
+  ['a longer boundary', withHead(NAMED).replace(D, `${D}x`), /followed by something else/],
+  ['a line feed alone', withHead(NAMED).replace('\r\n', '\n'), /followed by something else/],
+  ['one dash behind', `${D}-\r\n`, /followed by something else/],
+  ['endless blanks behind', `${D}${' '.repeat(99)}\r\n`, /followed by something else/],
+  ['a boundary of another part inside', withHead(NAMED).replace('true', `true\r\n${D}x`), /foll/],
+  ['no last boundary', withHead(NAMED).slice(0, -4 - D.length), /before its last boundary/],
+  ['a boundary that never ends', D, /before its last boundary/],
+  ['half a last boundary', withHead(NAMED).slice(0, -3), /before its last boundary/],
+  ['a part that never ends', `${D}\r\n${NAMED}\r\n\r\n${'A'.repeat(999)}`, /before its last/],
+  ['a head that never ends', `${D}\r\n${NAMED}\r\n`, /before its last boundary/],
+  ['text behind the last boundary', `${withHead(NAMED)}more`, /goes on/],
+  ['another form behind', `${withHead(NAMED)}${withHead(NAMED)}`, /goes on/],
+  ['endless white space behind', `${withHead(NAMED)}${' '.repeat(99)}`, /goes on/],
+  ['no headers', `${D}\r\n\r\ntrue\r\n${D}--\r\n`, /no readable Content-Disposition/],
+  ['no disposition', withHead('Content-Type: text/plain'), /no readable Content-Disposition/],
+  ['another disposition', withHead(NAMED.replace('form-data', 'attachment')), /no readable/],
+  ['no name', withHead('Content-Disposition: form-data'), /no readable/],
+  ['a name in a charset', withHead("Content-Disposition: form-data; name*=utf-8''crop"), /no read/],
+  ['two names', withHead(`${NAMED}; name="scale"`), /no readable/],
+  ['two names in disguise', withHead(`${NAMED}; NAME=scale`), /no readable/],
+  ['two file names', withHead(`${NAMED}; filename=a; filename=b`), /no readable/],
+  ['an open quote', withHead(NAMED.slice(0, -1)), /no readable/],
+  ['text behind a parameter', withHead(`${NAMED} crop`), /no readable/],
+  ['two dispositions', withHead(NAMED, NAMED), /two headers content-disposition/],
+  ['two types', withHead(NAMED, 'Content-Type: a/b', 'CONTENT-TYPE: a/b'), /two headers/],
+  ['a header without a colon', withHead(NAMED, 'Content-Type'), /cannot be read/],
+  ['a header without a name', withHead(NAMED, ': x'), /cannot be read/],
+  ['a blank in a header name', withHead(NAMED, 'Content Type: x'), /cannot be read/],
+  ['a null byte in a header', withHead(NAMED, 'X: \0'), /cannot be read/],
+  ['a line feed in a header', withHead(NAMED, 'X: a\nb'), /cannot be read/],
+  ['a carriage return in a header', withHead(NAMED, 'X: a\rb'), /cannot be read/],
+  ['a boundary for a header', withHead(NAMED, D), /cannot be read/],
+  ['Base64', withHead(NAMED, 'Content-Transfer-Encoding: base64'), /Content-Transfer-Encoding/],
+  ['quoted text', withHead(NAMED, 'content-transfer-encoding: quoted-printable'), /Encoding/],
+  ['a form in a form', withHead(NAMED, 'Content-Type: multipart/mixed; boundary=b'), /itself/],
+  ['another charset', withHead(NAMED, 'Content-Type: text/plain; charset=utf-16'), /UTF-8/],
+];
+
+for (const [what, body, detail] of REFUSED) {
+  test(`refuses ${what}, wherever the body is split`, () => {
+    const bytes = Buffer.from(body, 'latin1');
+    for (const chunks of [...splits(bytes), bytewise(bytes)]) {
+      assert.match(refusal(chunks).message, detail);
+    }
+  });
+}
+
+test('refuses headers and parts that are too many', () => {
+  const long = withHead(NAMED, `X: ${'a'.repeat(PART_HEAD_BYTES_MAX)}`);
+  assert.match(refusal([Buffer.from(long)]).message, /over 8192 bytes/);
+  const open = `${D}\r\n${NAMED}; filename="${'a'.repeat(PART_HEAD_BYTES_MAX)}`;
+  assert.match(refusal([Buffer.from(open)]).message, /over 8192 bytes/);
+  const part = partOf({ name: 'crop', body: '' });
+  const parts = Buffer.concat(Array.from({ length: PARTS_MAX + 1 }, () => part));
+  assert.match(refusal([parts]).message, /more than 64 parts/);
+});
+
+test('a body that is cut anywhere is refused', () => {
+  const image = { name: 'image_file', body: '\r\n--\r\n\0', fileName: 'a.png', type: 'image/png' };
+  const form = formOf([{ name: 'crop', body: 'true' }, image]);
+  const whole = read([form]);
+  // What stands behind the last boundary is not needed.
+  for (let end = 0; end <= form.length; end += 1) {
+    const cut = form.subarray(0, end);
+    if (end >= form.length - 2) assert.deepEqual(read(bytewise(cut)), whole);
+    else refusal(bytewise(cut));
+  }
+});
+
+/** As clients write them. */
+const LAWFUL: readonly [client: string, head: readonly string[], isFile: boolean][] = [
+  ['a form field', [NAMED], false],
+  ['no quotes', ['content-disposition: form-data;name=crop'], false],
+  ['a type and a charset', [NAMED, 'Content-Type: text/plain; charset=UTF-8'], false],
+  ['a length', [NAMED, 'Content-Length: 4', 'Content-Transfer-Encoding: 8bit'], false],
+  ['a folded line', ['Content-Disposition: form-data;\r\n name="crop"'], false],
+  ['a file name', [`${NAMED}; filename="photo.jpg"`], true],
+  ['an empty file name', [`${NAMED}; filename=""`], true],
+  ['quotes in a file name', [`${NAMED}; filename="a \\"b\\"; name=c.jpg"`], true],
+  ['a file name twice coded', [`${NAMED}; filename=a.jpg; filename*=utf-8''%C3%A4.jpg`], true],
+  ['a file name in UTF-8', [`${NAMED}; filename="ä 中.jpg"`, 'Content-Type: image/jpeg'], true],
+  ['a picture without a name', [NAMED, 'Content-Type: image/jpeg'], true],
+  ['bytes without a name', [NAMED, 'Content-Type: application/octet-stream'], true],
+  ['a semicolon at the end', [`${NAMED};`], false],
+];
+
+for (const [what, head, isFile] of LAWFUL) {
+  test(`reads a part with ${what}, wherever the body is split`, () => {
+    const body = Buffer.from(withHead(...head));
+    for (const chunks of [...splits(body), bytewise(body)]) {
+      assert.deepEqual(read(chunks), [{ name: 'crop', isFile, body: 'true' }]);
+    }
+  });
+}
+
+test('reads empty lines first, blanks behind a boundary, nothing behind the last', () => {
+  const expected = [{ name: 'crop', isFile: false, body: 'true' }];
+  for (const body of [
+    `\r\n\r\n${withHead(NAMED)}`,
+    withHead(NAMED).replace(D, `${D} \t`),
+    withHead(NAMED).slice(0, -2),
+    `${withHead(NAMED)}\r\n \t`,
+  ]) {
+    assert.deepEqual(read(bytewise(Buffer.from(body))), expected);
+  }
+  assert.deepEqual(read([Buffer.from(`${D}--\r\n`)]), []);
+});
+
+test('the boundary of a Content-Type', () => {
+  const form = 'multipart/form-data';
+  for (const [type, boundary] of [
+    [`${form}; boundary=abc`, 'abc'],
+    [`${form};BOUNDARY="a=b:c/d?e"`, 'a=b:c/d?e'],
+    [`${form}; charset=ISO-8859-1; boundary=----=_Part_1.2`, '----=_Part_1.2'],
+    [`${form}; boundary=${'a'.repeat(70)};`, 'a'.repeat(70)],
+  ] as const) {
+    assert.equal(boundaryOf(type), boundary);
+  }
+  for (const type of [
+    form,
+    `${form};`,
+    `${form}; boundary`,
+    `${form}; boundary=`,
+    `${form}; boundary=""`,
+    `${form}; boundary=a; boundary=b`,
+    `${form}; boundary=a b`,
+    `${form}; boundary="a`,
+    `${form}; boundary="a\\rb "`,
+    `${form}; boundary=${'a'.repeat(71)}`,
+    `${form}; boundary=ä`,
+  ]) {
+    assert.throws(() => boundaryOf(type), { code: 'INVALID_REQUEST' }, type);
+  }
+});
+
+/** Bytes that are full of what a boundary is made of. */
+const hostileBytes = fc
+  .array(
+    fc.oneof(
+      fc.constantFrom('\r', '\n', '\r\n', '-', '--', '\r\n--', D, `\r\n-${D}`, BOUNDARY),
+      fc.string({ unit: 'binary-ascii', maxLength: 9 }),
+      fc.uint8Array({ maxLength: 9 }).map(bytes => Buffer.from(bytes).toString('latin1')),
+    ),
+    { maxLength: 8 },
+  )
+  .map(pieces => pieces.join(''))
+  // No client chooses a boundary that is in its data.
+  .filter(text => !`\r\n${text}`.includes(`\r\n${D}`));
+const token = fc.stringMatching(/^[a-z_]{1,12}$/);
+const sentPart = fc.record(
+  { name: token, body: hostileBytes, isFile: fc.boolean() },
+  { noNullPrototype: true },
+);
+
+function written(parts: readonly Read[]): Buffer {
+  return formOf(
+    parts.map(({ name, body, isFile }) => ({
+      name,
+      body: Buffer.from(body, 'latin1'),
+      ...(isFile ? { fileName: 'x.bin', type: 'application/octet-stream' } : {}),
+    })),
+  );
+}
+
+function cut(body: Buffer, at: readonly number[]): Buffer[] {
+  const ends = [...at.map(n => n % (body.length + 1)), body.length].sort((a, b) => a - b);
+  return ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
+}
+
+const cuts = fc.array(fc.nat(), { maxLength: 8 });
+
+test('reads every lawful form, however it is cut', () => {
+  const parts = fc.array(sentPart, { maxLength: 6 });
+  fc.assert(
+    fc.property(parts, cuts, (sent, at) => {
+      assert.deepEqual(read(cut(written(sent), at)), sent);
+    }),
+    { numRuns: 500 },
+  );
+});
+
+/** As the reader of Node gives texts, and what has a picture's type without a file name. */
+const utf8 = (bytes: Buffer | ArrayBuffer) => new TextDecoder().decode(bytes);
+
+/** What the reader that comes with Node makes of a form; undefined where it refuses. */
+async function byNode(body: Buffer): Promise<[name: string, body: string][] | undefined> {
+  const headers = { 'content-type': `multipart/form-data; boundary=${BOUNDARY}` };
+  try {
+    const form = await new Response(new Uint8Array(body), { headers }).formData();
+    const entries = Array.from(form, async ([name, value]): Promise<[string, string]> => {
+      return [name, typeof value === 'string' ? value : utf8(await value.arrayBuffer())];
+    });
+    return await Promise.all(entries);
+  } catch {
+    return undefined;
+  }
+}
+
+test('what it takes of a form with faults the reader of Node takes alike; cuts never matter', async () => {
+  const fault = fc.record({
+    at: fc.nat(),
+    drop: fc.nat(3),
+    put: fc.constantFrom('', '\r\n', '-', '--', ' ', '"', ';', ':', '\0', D, `\r\n${D}\r\n`, NAMED),
+  });
+  let taken = 0;
+  const judge = (chunks: Buffer[]): Read[] | string => {
+    try {
+      return read(chunks);
+    } catch (error) {
+      assert.ok(error instanceof ContractError, String(error));
+      return error.message;
+    }
+  };
+  const parts = fc.array(sentPart, { minLength: 1, maxLength: 3 });
+  await fc.assert(
+    fc.asyncProperty(parts, fault, cuts, async (sent, { at, drop, put }, places) => {
+      const form = written(sent);
+      const offset = at % (form.length + 1);
+      const body = Buffer.concat([
+        form.subarray(0, offset),
+        Buffer.from(put),
+        form.subarray(offset + drop),
+      ]);
+      const whole = judge([body]);
+      assert.deepEqual(judge(cut(body, places)), whole);
+      assert.deepEqual(judge(bytewise(body)), whole);
+      if (typeof whole === 'string') return;
+      const other = await byNode(body);
+      // It knows neither folded lines, blanks behind a boundary nor files without a file name.
+      if (other === undefined) return;
+      taken += 1;
+      const mine = whole.map(part => [part.name, utf8(Buffer.from(part.body, 'latin1'))]);
+      assert.deepEqual(other, mine);
+    }),
+    { numRuns: 2000 },
+  );
+  assert.ok(taken > 100, `${taken} forms were compared`);
+});

@@ -1,0 +1,319 @@
+/** The forms of a submission's body: JSON, multipart/form-data, the picture itself. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, test } from 'node:test';
+import type { ErrorCode } from '#contract/errors.ts';
+import { BACKGROUND_BYTES_MAX, URL_LENGTH_MAX } from '#contract/limits.ts';
+import { FORM_TYPE, formOf, imagePart, type Part, partOf } from '../../support/forms.ts';
+import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+import { ASYNC, SYNC, snapshot } from './refusals.ts';
+
+let app: TestApp;
+before(async () => {
+  app = await openTestApp({ syncWaitMs: 60_000, credits: 100_000 });
+});
+after(() => app.close());
+
+type Headers = Record<string, string | undefined>;
+const PICTURE = { 'content-type': 'image/png' };
+const image = pngHeader(4, 3);
+const text = (name: string, body: string | Buffer): Part => ({ name, body });
+const url = text('image_url', 'https://images.example.com/photo.jpg');
+const CALLBACK = [
+  text('callback_url', 'https://example.com/hook'),
+  text('callback_secret', 'a secret of 24 characters'),
+];
+
+interface Sent {
+  readonly path?: string;
+  readonly body: Buffer | string;
+  readonly headers: Headers;
+}
+
+/** Refused alike on both paths, and nothing is left of it. */
+async function refused(
+  { path = '', body, headers }: Sent,
+  code: ErrorCode,
+  expected: { readonly field?: string | undefined; readonly detail?: RegExp } = {},
+): Promise<void> {
+  const was = await snapshot(app);
+  for (const at of [SYNC, ASYNC]) {
+    const answer = await app.post(`${at}${path}`, body, headers);
+    const problem = answer.json();
+    assert.equal(problem.code, code, answer.payload);
+    assert.equal(problem.errors?.[0].field, expected.field, answer.payload);
+    assert.match(problem.detail, expected.detail ?? /./);
+    assert.equal(answer.headers['x-credits-charged'], undefined);
+  }
+  assert.deepEqual(await snapshot(app), was);
+}
+
+const refusedForm = (
+  parts: readonly Part[],
+  code: ErrorCode,
+  expected: { readonly field?: string; readonly detail?: RegExp } = {},
+) => refused({ body: formOf(parts), headers: FORM_TYPE }, code, expected);
+
+async function taken(sent: Sent): Promise<string> {
+  const answer = await app.post(`${ASYNC}${sent.path ?? ''}`, sent.body, sent.headers);
+  assert.equal(answer.statusCode, 202, answer.payload);
+  return answer.json().job_id;
+}
+
+async function storedInput(jobId: string): Promise<Buffer> {
+  return Buffer.concat(await (await app.blobs.openRead(`inputs/${jobId}`)).toArray());
+}
+
+test('a form: the file first, last or between, with every other field', async () => {
+  const fields = [text('output_format', 'WebP'), ...CALLBACK];
+  for (const at of [0, 1, 3]) {
+    const parts = [...fields];
+    parts.splice(at, 0, imagePart(image));
+    const jobId = await taken({ body: formOf(parts), headers: FORM_TYPE });
+    const job = await app.stores.jobs.find(jobId);
+    assert.equal(job?.outputFormat, 'webp');
+    const { callback } = (await app.get(`${ASYNC}/${jobId}`)).json();
+    assert.equal(callback.url, 'https://example.com/hook');
+    assert.deepEqual(await storedInput(jobId), image);
+  }
+});
+
+test('a form with image_url, and with image_base64', async () => {
+  const byUrl = await taken({ body: formOf([url]), headers: FORM_TYPE });
+  const job = await app.stores.jobs.find(byUrl);
+  assert.equal(job?.sourceUrl, url.body);
+  const base64 = text('image_base64', `data:image/png;base64,\r\n${image.toString('base64')}\r\n`);
+  const jobId = await taken({ body: formOf([base64]), headers: FORM_TYPE });
+  assert.deepEqual(await storedInput(jobId), image);
+});
+
+test('a picture as the body, by whatever type of a picture, its fields in the query', async () => {
+  const types = ['image/png', 'image/jpeg', 'IMAGE/X-unknown; a=b', 'application/octet-stream'];
+  for (const type of types) {
+    const jobId = await taken({
+      path: '?output_format=%61VIF&',
+      body: image,
+      headers: { 'content-type': type },
+    });
+    assert.equal((await app.stores.jobs.find(jobId))?.outputFormat, 'avif');
+    assert.deepEqual(await storedInput(jobId), image);
+  }
+});
+
+test('a form: syntax, names and kinds of its parts', async () => {
+  const file = imagePart(image);
+  const detail = (pattern: RegExp) => ({ detail: pattern });
+  await refused({ body: '', headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/empty/));
+  await refused({ body: 'x', headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/does not begin/));
+  const cut = formOf([file]).subarray(0, -6);
+  await refused({ body: cut, headers: FORM_TYPE }, 'INVALID_REQUEST', detail(/last boundary/));
+  const inside = imagePart(Buffer.concat([image, partOf(file).subarray(0, 20)]));
+  await refused(
+    { body: partOf(inside), headers: FORM_TYPE },
+    'INVALID_REQUEST',
+    detail(/last boundary/),
+  );
+  const unknown = ['imageFile', '__proto__', 'constructor', '', 'image_file[]', 'Image_File'];
+  for (const name of unknown) {
+    await refusedForm([file, text(name, 'x')], 'INVALID_REQUEST', { field: name });
+    await refusedForm([imagePart(image, name)], 'INVALID_REQUEST', { field: name });
+  }
+  for (const part of [file, text('output_format', 'png'), imagePart(image, 'background_file')]) {
+    const { name: field } = part;
+    await refusedForm([part, part], 'INVALID_REQUEST', { field, detail: /given twice/ });
+  }
+  for (const name of ['image_file', 'background_file']) {
+    const expected = { field: name, detail: /must be a file/ };
+    await refusedForm([text(name, 'photo.jpg')], 'INVALID_REQUEST', expected);
+  }
+  for (const name of ['image_url', 'image_base64', 'output_format', 'crop', 'callback_secret']) {
+    const expected = { field: name, detail: /must be text/ };
+    await refusedForm([file, imagePart(image, name)], 'INVALID_REQUEST', expected);
+  }
+  const coded = { ...file, headers: ['Content-Transfer-Encoding: base64'] };
+  await refusedForm([coded], 'INVALID_REQUEST', { field: 'image_file' });
+  const nested = { ...file, type: 'multipart/mixed; boundary=b' };
+  await refusedForm([nested], 'INVALID_REQUEST', { field: 'image_file' });
+  const latin = text('output_format', Buffer.from('pn\xe9', 'latin1'));
+  await refusedForm([file, latin], 'INVALID_REQUEST', { field: 'output_format', detail: /UTF-8/ });
+});
+
+test('a form: one source, then its values in the order of JSON', async () => {
+  const file = imagePart(image);
+  const base64 = text('image_base64', image.toString('base64'));
+  const source = 'INVALID_IMAGE_SOURCE';
+  await refusedForm([], source, { field: 'image_file', detail: /is required/ });
+  await refusedForm([text('output_format', 'gif')], source, { field: 'image_file' });
+  await refusedForm([file, url], source, { field: 'image_file', detail: /exclude/ });
+  await refusedForm([base64, url], source, { field: 'image_url' });
+  await refusedForm([file, base64], source, { field: 'image_file' });
+  await refusedForm([base64, file, text('oops', '')], source, { field: 'image_file' });
+  await refusedForm([imagePart(Buffer.alloc(0))], source, { field: 'image_file', detail: /empty/ });
+  await refusedForm([text('image_base64', '###')], source, { field: 'image_base64' });
+  const wrong = [file, text('output_format', 'gif'), text('callback_url', 'x')];
+  await refusedForm(wrong, 'UNSUPPORTED_OUTPUT_FORMAT', { field: 'output_format' });
+  await refusedForm([file, text('output_format', '')], 'UNSUPPORTED_OUTPUT_FORMAT', {
+    field: 'output_format',
+  });
+  const long = text('image_url', `https://a.example/${'a'.repeat(4 * URL_LENGTH_MAX)}`);
+  await refusedForm([long], source, { field: 'image_url', detail: /over 2048 characters/ });
+  const [callback] = CALLBACK;
+  assert.ok(callback);
+  await refusedForm([file, callback], 'INVALID_CALLBACK', { field: 'callback_secret' });
+  await refusedForm([imagePart(Buffer.from('GIF89a'))], 'UNSUPPORTED_IMAGE_FORMAT');
+  await refusedForm([imagePart(pngHeader(10_001, 1))], 'IMAGE_RESOLUTION_TOO_LARGE');
+  const background = imagePart(Buffer.alloc(BACKGROUND_BYTES_MAX + 1), 'background_file');
+  await refusedForm([file, background], 'IMAGE_TOO_LARGE', { detail: /the background is larger/ });
+});
+
+test('a form: its boundary, and what must not be in the query', async () => {
+  const body = formOf([imagePart(image)]);
+  for (const type of ['multipart/form-data', 'multipart/form-data; boundary=']) {
+    const headers = { 'content-type': type };
+    await refused({ body, headers }, 'INVALID_REQUEST', { detail: /one boundary/ });
+  }
+  for (const field of ['output_format', 'image_file', 'callback_secret']) {
+    await refused({ path: `?${field}=png`, body, headers: FORM_TYPE }, 'INVALID_PARAMETER', {
+      field,
+    });
+  }
+  const misspelt = { path: '?outputFormat=png', body, headers: FORM_TYPE };
+  await refused(misspelt, 'INVALID_REQUEST', { field: 'outputFormat' });
+});
+
+test('a picture as the body: its query, its bytes', async () => {
+  const send = (path: string, body = image) => ({ path, body, headers: PICTURE });
+  for (const field of [
+    'image_url',
+    'image_base64',
+    'background_url',
+    'callback_url',
+    'callback_secret',
+    'image_file',
+    'background_file',
+  ]) {
+    await refused(send(`?${field}=x`), 'INVALID_PARAMETER', { field });
+  }
+  await refused(send('?outputFormat=png'), 'INVALID_REQUEST', { field: 'outputFormat' });
+  await refused(send('?__proto__=png'), 'INVALID_REQUEST', { field: '__proto__' });
+  const twice = '?output_format=png&output%5fformat=png';
+  await refused(send(twice), 'INVALID_REQUEST', { field: 'output_format' });
+  for (const wrong of ['85%', '%ff', '%e0%a4%a', '%']) {
+    await refused(send(`?scale=${wrong}`), 'INVALID_REQUEST', { field: 'scale' });
+  }
+  await refused(send('?%ff=1'), 'INVALID_REQUEST');
+  const gif = { field: 'output_format' };
+  await refused(send('?output_format=gif'), 'UNSUPPORTED_OUTPUT_FORMAT', gif);
+  await refused(send('?output_format'), 'UNSUPPORTED_OUTPUT_FORMAT', gif);
+  await refused(send('', Buffer.alloc(0)), 'INVALID_IMAGE_SOURCE', { detail: /empty/ });
+  await refused(send('', Buffer.from('GIF89a')), 'UNSUPPORTED_IMAGE_FORMAT');
+  const base64 = Buffer.from(image.toString('base64'));
+  await refused(send('', base64), 'UNSUPPORTED_IMAGE_FORMAT');
+});
+
+test('types that are none of these stay refused, and are told which there are', async () => {
+  for (const type of [
+    'text/plain',
+    'image/',
+    'image',
+    'multipart/mixed; boundary=a',
+    'application/x-www-form-urlencoded',
+    'application/json; charset=utf-16',
+  ]) {
+    const answer = await app.post(ASYNC, image, { 'content-type': type });
+    assert.equal(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', type);
+    assert.equal(
+      answer.headers.accept,
+      'application/json, multipart/form-data, image/*, application/octet-stream',
+    );
+  }
+});
+
+/** One submission in each form. */
+function formsOf(bytes: Buffer, format?: string): Record<string, Sent> {
+  const json = { image_base64: bytes.toString('base64'), output_format: format ?? null };
+  const fields = format === undefined ? [] : [text('output_format', format)];
+  return {
+    json: { body: JSON.stringify(json), headers: {} },
+    form: { body: formOf([...fields, imagePart(bytes)]), headers: FORM_TYPE },
+    'form with Base64': {
+      body: formOf([text('image_base64', bytes.toString('base64')), ...fields]),
+      headers: FORM_TYPE,
+    },
+    picture: {
+      path: format === undefined ? '' : `?output_format=${format}`,
+      body: bytes,
+      headers: PICTURE,
+    },
+  };
+}
+
+test('the same picture under one key is one request, whatever the forms of both', async () => {
+  for (const format of [undefined, 'WEBP']) {
+    for (const first of Object.values(formsOf(image, format))) {
+      const key = { 'idempotency-key': randomUUID() };
+      const jobId = await taken({ ...first, headers: { ...first.headers, ...key } });
+      const was = await snapshot(app);
+      for (const again of Object.values(formsOf(image, format))) {
+        const headers = { ...again.headers, ...key };
+        for (const at of [SYNC, ASYNC]) {
+          const path = `${at}${again.path ?? ''}`;
+          const answer = await app.post(path, again.body, { ...headers, prefer: 'wait=0' });
+          assert.equal(answer.statusCode, 202, answer.payload);
+          assert.equal(answer.json().job_id, jobId);
+        }
+      }
+      for (const other of [formsOf(pngHeader(4, 4), format), formsOf(image, 'jxl')]) {
+        for (const { path = '', body, headers } of Object.values(other)) {
+          const answer = await app.post(`${ASYNC}${path}`, body, { ...headers, ...key });
+          assert.equal(answer.json().code, 'IDEMPOTENCY_CONFLICT');
+        }
+      }
+      assert.deepEqual(await snapshot(app), was);
+      await app.succeedJob(jobId);
+      for (const { path = '', body, headers } of Object.values(formsOf(image, format))) {
+        const answer = await app.post(`${SYNC}${path}`, body, { ...headers, ...key });
+        assert.equal(answer.headers['idempotent-replayed'], 'true');
+        assert.equal(answer.json().job_id, jobId);
+      }
+    }
+  }
+});
+
+/** As the release before these forms wrote it for this picture as Base64, without other fields. */
+const RECORDED_FINGERPRINT = 'ab5105ffc6c57e503daf432735361bce917bbbf29903e0dd8edf53e6b672df7a';
+
+test('a key from before the upgrade replays in every form', async () => {
+  const jobId = await taken({ body: JSON.stringify(imageBody()), headers: {} });
+  assert.equal((await app.stores.jobs.find(jobId))?.fingerprint, RECORDED_FINGERPRINT);
+  for (const sent of Object.values(formsOf(image))) {
+    const job = await app.stores.jobs.find(await taken(sent));
+    assert.equal(job?.fingerprint, RECORDED_FINGERPRINT);
+  }
+});
+
+test('without a place or a disk a form is still hashed: a join needs no upload', async t => {
+  const narrow = await openTestApp({ uploadSlots: { slotsMax: 0, waitMs: 1 } });
+  t.after(() => narrow.close());
+  for (const { path = '', body, headers } of Object.values(formsOf(image))) {
+    const answer = await narrow.post(`${ASYNC}${path}`, body, headers);
+    assert.equal(answer.statusCode, 503, answer.payload);
+    assert.equal(narrow.services.uploads.open, 0);
+  }
+});
+
+test('a picture and its background take one place, given back once', async () => {
+  const { image: subject, background } = app.services.uploads.beginBoth(app.accountId);
+  const other = app.services.uploads.beginBoth(app.accountId);
+  await background.write(Buffer.from('AAAA'));
+  await subject.write(Buffer.from('AAAA'));
+  await other.image.write(Buffer.from('AAAA'));
+  assert.equal(app.services.uploads.open, 2);
+  await subject.abort();
+  assert.equal(app.services.uploads.open, 2);
+  await background.abort();
+  await background.abort();
+  assert.equal(app.services.uploads.open, 1);
+  await other.image.abort();
+  assert.equal(app.services.uploads.open, 0);
+});
