@@ -1,6 +1,6 @@
 /**
- * The one command of the project: `up` and `cutout` run both programs, everything else is a command
- * of one program's own CLI. It imports neither program.
+ * The one command of the project: `up` and `cutout` run both programs, `remove` calls a service over
+ * REST, everything else is a command of one program's own CLI. It imports neither program.
  */
 import { spawn } from 'node:child_process';
 import { writeSync } from 'node:fs';
@@ -10,6 +10,13 @@ import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { SignalGate } from '#program/signal-gate.ts';
 import { ROOT } from './config.ts';
 import { cutout } from './cutout.ts';
+import {
+  addRemoveOptions,
+  type GivenOptions,
+  REMOVE_HELP,
+  readRemoveOptions,
+} from './remove/options.ts';
+import { remove } from './remove/remove.ts';
 import { NODE_CLI, SetupError, type Stack } from './stack.ts';
 import { Terminal } from './terminal.ts';
 import { up } from './up.ts';
@@ -35,13 +42,16 @@ const GONE_POLL_MS = 500;
 
 const terminal = new Terminal();
 const ending = new AbortController();
+const hurrying = new AbortController();
 const gate = new SignalGate();
 let stack: Stack | undefined;
 
 function onSignal(): void {
   const meaning = gate.read(performance.now());
   if (meaning === 'drain') ending.abort();
-  if (meaning === 'hurry') void stack?.hurry();
+  if (meaning !== 'hurry') return;
+  hurrying.abort();
+  void stack?.hurry();
 }
 
 function watchSignals(): void {
@@ -113,6 +123,13 @@ async function main(argv: readonly string[]): Promise<number> {
       const shown = options.json ? new Terminal(process.stderr) : terminal;
       const cutouts = await cutout({ images, out: options.out }, shown, ending.signal, keepStack);
       if (options.json) console.log(JSON.stringify({ cutouts }));
+    });
+  addRemoveOptions(program.command('remove').description('cut images out through a service'))
+    .addHelpText('after', REMOVE_HELP)
+    .action(async (files: string[], options: GivenOptions) => {
+      watchSignals();
+      const endings = { draining: ending.signal, hurrying: hurrying.signal };
+      await remove(await readRemoveOptions(files, options), endings);
     });
   for (const [name, { about }] of HANDED_ON) {
     program.command(name).description(about);

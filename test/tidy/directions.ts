@@ -163,7 +163,8 @@ export const INFERENCE_NODE: Directions = {
 };
 
 export const SHARED: Directions = {
-  bin: ['#program'],
+  bin: ['bin/remove', '#program'],
+  'bin/remove': ['bin', 'client/src'],
   'client/src': [],
   '#program': [],
   '#program/ports': ['#contract'],

@@ -1,0 +1,157 @@
+/** Which pictures are meant, and where the result of each goes: all of it known before one is sent. */
+import { readdir, realpath, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { SetupError } from '../stack.ts';
+import { misuse } from './options.ts';
+
+/** What is taken from a folder, in whatever case; a file that is named itself may end as it likes. */
+const PICTURE_ENDINGS = ['.jpg', '.jpeg', '.png', '.webp', '.avif', '.jxl'];
+/** Pictures of a run: their names are held in memory. */
+const PICTURES_MAX = 1_000_000;
+/** Named in a message. */
+const NAMES_SHOWN_MAX = 5;
+const NO_INPUT_EXIT_CODE = 66;
+
+export interface Picture {
+  /** As a person finds it: the argument, with what is below it. */
+  readonly source: string;
+  /** Relative to the folder of the results, with forward slashes. */
+  readonly output: string;
+}
+
+export interface Found {
+  readonly pictures: readonly Picture[];
+  /** Folders and links that could not be read, and why. */
+  readonly unreadable: readonly { readonly source: string; readonly reason: string }[];
+  /** Files in folders that are no pictures by their names. */
+  readonly others: number;
+}
+
+export interface FindOptions {
+  /** The folder of the results: there, and never read from. */
+  readonly to: string;
+  readonly recursive: boolean;
+  readonly fullNames: boolean;
+  /** Without a dot. */
+  readonly ending: string;
+}
+
+/**
+ * Links to files are followed. Links to folders are followed where they are named themselves, never
+ * inside a folder: no loop, no picture twice.
+ * @throws SetupError where a file is not there, or two results would have the same name.
+ */
+export async function findPictures(files: readonly string[], options: FindOptions): Promise<Found> {
+  const search = new Search(options, await realpath(options.to));
+  for (const file of files) await search.add(file);
+  await search.requireApart();
+  return search;
+}
+
+class Search implements Found {
+  readonly pictures: Picture[] = [];
+  readonly unreadable: { source: string; reason: string }[] = [];
+  others = 0;
+  readonly #options: FindOptions;
+  readonly #to: string;
+  /** By output. */
+  readonly #sources = new Map<string, string>();
+
+  constructor(options: FindOptions, to: string) {
+    this.#options = options;
+    this.#to = to;
+  }
+
+  async add(file: string): Promise<void> {
+    const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
+      throw new SetupError(`${file}: ${reasonOf(error)}`, NO_INPUT_EXIT_CODE);
+    });
+    if (!found.isDirectory()) {
+      this.#take(file, this.#named(path.basename(file)));
+      return;
+    }
+    if ((await realpath(file)) === this.#to) {
+      throw misuse(`${file} is the folder of the results: --to must name another`);
+    }
+    // As cp has it: a folder keeps its name, what is in it comes alone by `folder/.`
+    const last = file.split('/').findLast(part => part !== '') ?? '/';
+    const name = /^\.\.?$/.test(last) ? '' : path.basename(path.resolve(file));
+    await this.#walk(file, name);
+  }
+
+  async #walk(folder: string, output: string): Promise<void> {
+    const entries = await readdir(folder, { withFileTypes: true }).catch(
+      (error: NodeJS.ErrnoException) => {
+        this.unreadable.push({ source: folder, reason: reasonOf(error) });
+        return [];
+      },
+    );
+    entries.sort((a, b) => (a.name < b.name ? -1 : 1));
+    for (const entry of entries) {
+      // Hidden ones too: `._photo.jpg` of macOS is no photo.
+      if (entry.name.startsWith('.')) continue;
+      const source = path.join(folder, entry.name);
+      if (entry.isDirectory()) {
+        if (!this.#options.recursive || (await realpath(source)) === this.#to) continue;
+        await this.#walk(source, path.posix.join(output, entry.name));
+      } else if (!PICTURE_ENDINGS.includes(path.extname(entry.name).toLowerCase())) {
+        this.others += 1;
+      } else if (entry.isFile() || (entry.isSymbolicLink() && (await leadsToFile(source)))) {
+        this.#take(source, path.posix.join(output, this.#named(entry.name)));
+      }
+    }
+  }
+
+  #named(name: string): string {
+    const stem = this.#options.fullNames ? name : path.parse(name).name;
+    return `${stem}.${this.#options.ending}`;
+  }
+
+  #take(source: string, output: string): void {
+    const other = this.#sources.get(output);
+    if (other !== undefined && path.resolve(other) === path.resolve(source)) return;
+    if (other !== undefined) {
+      const remedy = this.#options.fullNames
+        ? 'give their folders, which keep their names'
+        : '--full-names keeps their endings apart, folders keep their names';
+      throw misuse(`${other} and ${source} would both become ${output}: ${remedy}`);
+    }
+    if (this.pictures.length >= PICTURES_MAX) throw misuse(`more than ${PICTURES_MAX} pictures`);
+    this.#sources.set(output, source);
+    this.pictures.push({ source, output });
+  }
+
+  /** No result may take the place of a picture that is read. */
+  async requireApart(): Promise<void> {
+    const overwritten: string[] = [];
+    for (const { source, output } of this.pictures) {
+      const target = path.join(this.#to, output);
+      // Only a file that is named, or one reached by a link, can lie where results go.
+      if (!this.#isBelow(await realpath(source).catch(() => ''))) continue;
+      const sourceOfTarget = await realpath(target).catch(() => undefined);
+      if (sourceOfTarget === (await realpath(source))) overwritten.push(source);
+    }
+    if (overwritten.length === 0) return;
+    const named = overwritten.slice(0, NAMES_SHOWN_MAX).join(', ');
+    throw misuse(`the results would overwrite what they are made of: ${named}`);
+  }
+
+  #isBelow(place: string): boolean {
+    return place.startsWith(`${this.#to}${path.sep}`);
+  }
+}
+
+async function leadsToFile(link: string): Promise<boolean> {
+  // A link that leads nowhere is met again, and named, when the picture is read.
+  return stat(link).then(
+    found => found.isFile(),
+    () => true,
+  );
+}
+
+/** What the system says, in a few words. */
+export function reasonOf(error: NodeJS.ErrnoException): string {
+  if (error.code === 'ENOENT') return 'no such file';
+  if (error.code === 'EACCES' || error.code === 'EPERM') return 'not allowed to read it';
+  return error.message;
+}

@@ -1,0 +1,103 @@
+/**
+ * results.jsonl: a line for each picture that was tried, in whole lines however the run ends. It is
+ * for people and programs, and for the next run, which leaves alone what is done.
+ */
+import { createReadStream } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import type { Box } from '#contract/finishing.ts';
+
+export const JOURNAL_NAME = 'results.jsonl';
+/** From the end of the journal, in which its last newline must be. A line has some 500. */
+const LINE_BYTES_MAX = 64 * 1024;
+
+export interface JournalLine {
+  /** As it was found. */
+  readonly file: string;
+  /** SHA-256 of the file, hexadecimal; null where it could not be read. */
+  readonly sha256: string | null;
+  /** The Idempotency-Key: the file's hash with what was asked for. */
+  readonly key: string | null;
+  readonly job: string | null;
+  /** Relative to the journal; null where there is none. */
+  readonly output: string | null;
+  /** Of the result; width and height null where its header does not say. */
+  readonly size: {
+    readonly bytes: number;
+    readonly width: number | null;
+    readonly height: number | null;
+  } | null;
+  /** In pixels of the file, with the share of it; null: none was seen, or nothing was said of it. */
+  readonly subject: (Box & { readonly share: number | null }) | null;
+  /** What the job cost. Lines with the same job name the same charge. */
+  readonly credits: number;
+  readonly error: { readonly code: string; readonly detail: string } | null;
+}
+
+/** The key and the size of what was written last under a name. */
+type DoneByOutput = ReadonlyMap<string, { readonly key: string; readonly bytes: number }>;
+
+export class Journal {
+  readonly #file: FileHandle;
+  readonly #done: DoneByOutput;
+
+  private constructor(file: FileHandle, done: DoneByOutput) {
+    this.#file = file;
+    this.#done = done;
+  }
+
+  /** Rejects with the system's errors. */
+  static async open(folder: string): Promise<Journal> {
+    const place = path.join(folder, JOURNAL_NAME);
+    const file = await open(place, 'a+');
+    await cutBrokenLine(file);
+    return new Journal(file, await readDone(place));
+  }
+
+  /** The bytes of a result that an earlier run made of the same with the same. */
+  bytesOfDone(output: string, key: string): number | undefined {
+    const done = this.#done.get(output);
+    return done?.key === key ? done.bytes : undefined;
+  }
+
+  /** One write for the line: others' lines stay whole beside it. */
+  async append(line: JournalLine): Promise<void> {
+    await this.#file.appendFile(`${JSON.stringify(line)}\n`);
+  }
+
+  close(): Promise<void> {
+    return this.#file.close();
+  }
+}
+
+/** A full disk, or a kill in the middle of a write, may have left the beginning of a line. */
+async function cutBrokenLine(file: FileHandle): Promise<void> {
+  const { size } = await file.stat();
+  const from = Math.max(0, size - LINE_BYTES_MAX);
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(size - from), 0, size - from, from);
+  const end = buffer.subarray(0, bytesRead).lastIndexOf('\n') + 1;
+  // What has no newline at all for so long is no journal of ours: it is left as it is.
+  if (from + end < size && (end > 0 || from === 0)) await file.truncate(from + end);
+}
+
+async function readDone(place: string): Promise<DoneByOutput> {
+  const done = new Map<string, { key: string; bytes: number }>();
+  const lines = createInterface({ input: createReadStream(place), crlfDelay: Infinity });
+  for await (const text of lines) {
+    const line = parseLine(text);
+    if (line?.output && line.key && line.size) {
+      done.set(line.output, { key: line.key, bytes: line.size.bytes });
+    }
+  }
+  return done;
+}
+
+/** Undefined for what is no line of ours: a picture is then made again, or joined. */
+function parseLine(text: string): JournalLine | undefined {
+  try {
+    return JSON.parse(text) as JournalLine;
+  } catch {
+    return undefined;
+  }
+}

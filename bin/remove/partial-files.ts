@@ -1,0 +1,40 @@
+/**
+ * Results while they are written: `.name.<pid>.part` beside the place that they get. What a run that
+ * was killed left there, the next one removes.
+ */
+import { type FileHandle, open, readdir, rm } from 'node:fs/promises';
+import path from 'node:path';
+
+const PARTIAL = /^\..*\.(\d{1,10})\.part$/;
+
+export class PartialFiles {
+  /** By folder: its clearing, once in a run. */
+  readonly #cleared = new Map<string, Promise<void>>();
+
+  /** Rejects with the system's errors. */
+  async open(target: string): Promise<{ readonly file: FileHandle; readonly name: string }> {
+    const { dir, base } = path.parse(target);
+    const cleared = this.#cleared.get(dir) ?? clear(dir);
+    this.#cleared.set(dir, cleared);
+    await cleared;
+    const name = path.join(dir, `.${base}.${process.pid}.part`);
+    return { file: await open(name, 'w+'), name };
+  }
+}
+
+async function clear(folder: string): Promise<void> {
+  for (const entry of await readdir(folder)) {
+    const [, pid] = PARTIAL.exec(entry) ?? [];
+    if (pid === undefined || isRunning(Number(pid))) continue;
+    await rm(path.join(folder, entry), { force: true });
+  }
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code !== 'ESRCH';
+  }
+}

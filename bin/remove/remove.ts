@@ -1,0 +1,247 @@
+/**
+ * `matting remove`: pictures through a service, over REST. It may be killed at any instant and begun
+ * again: what was paid is not paid again, and what is done is left alone.
+ */
+import { createHash } from 'node:crypto';
+import { mkdir } from 'node:fs/promises';
+import { IMAGE_BYTES_MAX, MattingError, type Retry } from '../../client/src/index.ts';
+import { SetupError } from '../stack.ts';
+import { type Found, findPictures, type Picture } from './find-pictures.ts';
+import { Journal, type JournalLine } from './journal.ts';
+import { misuse, type RemoveOptions, STANDARD_INPUT } from './options.ts';
+import { PartialFiles } from './partial-files.ts';
+import { keyOf } from './picture-key.ts';
+import { codeOf, type PictureEnd, runPicture } from './picture-run.ts';
+import { Progress } from './progress.ts';
+
+/** The service must answer within this before a picture is sent. */
+const FIRST_ANSWER_MS_MAX = 10_000;
+const DATA_EXIT_CODE = 65;
+const UNAVAILABLE_EXIT_CODE = 69;
+const CANNOT_CREATE_EXIT_CODE = 73;
+const NOT_ALLOWED_EXIT_CODE = 77;
+
+/** Codes that say something of one picture. With any other the rest would fare no better. */
+const CODES_OF_PICTURES: ReadonlySet<string> = new Set([
+  'INVALID_IMAGE_SOURCE',
+  'UNSUPPORTED_IMAGE_FORMAT',
+  'IMAGE_RESOLUTION_TOO_LARGE',
+  'IMAGE_TOO_LARGE',
+  'PROCESSING_FAILED',
+  'RESULT_EXPIRED',
+  'IDEMPOTENCY_CONFLICT',
+]);
+/** Of a disk on which nothing more can be written. */
+const CODES_OF_DISKS: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE']);
+
+export interface Endings {
+  /** Aborted: no further picture is begun. */
+  readonly draining: AbortSignal;
+  /** Aborted: what is under way ends too. */
+  readonly hurrying: AbortSignal;
+}
+
+/** @throws SetupError, where anything failed with the exit code 1. */
+export async function remove(options: RemoveOptions, endings: Endings): Promise<void> {
+  const { to } = options;
+  if (to === undefined) return removeStandardInput(options, endings);
+  await mkdir(to, { recursive: true }).catch((error: Error) => {
+    throw new SetupError(error.message, CANNOT_CREATE_EXIT_CODE);
+  });
+  const found = await findPictures(options.files, { ...options, to });
+  const journal = await Journal.open(to).catch((error: Error) => {
+    throw new SetupError(error.message, CANNOT_CREATE_EXIT_CODE);
+  });
+  try {
+    if (found.pictures.length > 0) await requireService(options, found.pictures.length);
+    const run = new Run({ ...options, to }, journal, found, endings);
+    await run.all();
+  } finally {
+    await journal.close();
+  }
+}
+
+/** An address or a key that is wrong is told at once, not after an hour of patience. */
+async function requireService({ client }: RemoveOptions, pictures: number): Promise<void> {
+  try {
+    const { credits } = await client.account({ giveUpMs: FIRST_ANSWER_MS_MAX });
+    if (credits.available >= pictures) return;
+    const has = `${credits.available} credits`;
+    process.stderr.write(`matting: the account has ${has}; up to ${pictures} may be needed\n`);
+  } catch (error) {
+    if (!(error instanceof MattingError)) throw error;
+    const refused = error.status === 401 || error.status === 403;
+    throw new SetupError(
+      `${error.code}: ${error.message}`,
+      refused ? NOT_ALLOWED_EXIT_CODE : UNAVAILABLE_EXIT_CODE,
+    );
+  }
+}
+
+class Run {
+  readonly #options: RemoveOptions & { readonly to: string };
+  readonly #journal: Journal;
+  readonly #partials = new PartialFiles();
+  readonly #found: Found;
+  readonly #endings: Endings;
+  readonly #progress: Progress;
+  /** Those that failed are named in the end. */
+  readonly #failed: string[] = [];
+  readonly #jobs = new Set<string>();
+  #next = 0;
+  #made = 0;
+  #there = 0;
+  /** Why no further picture is begun. */
+  #stopped: string | undefined;
+
+  constructor(
+    options: RemoveOptions & { readonly to: string },
+    journal: Journal,
+    found: Found,
+    endings: Endings,
+  ) {
+    this.#options = options;
+    this.#journal = journal;
+    this.#found = found;
+    this.#endings = endings;
+    this.#progress = new Progress(found.pictures.length);
+  }
+
+  async all(): Promise<void> {
+    const { draining } = this.#endings;
+    const onDrain = () => {
+      const message = 'ending: pictures under way are finished; again to end at once';
+      this.#progress.line(message);
+    };
+    draining.addEventListener('abort', onDrain, { once: true });
+    try {
+      const workers = Math.min(this.#options.concurrency, this.#found.pictures.length);
+      await Promise.all(Array.from({ length: workers }, () => this.#work()));
+    } finally {
+      draining.removeEventListener('abort', onDrain);
+      this.#progress.stop();
+    }
+    await this.#tell();
+  }
+
+  /** Takes one picture after the other, until none is left or the run is stopped. */
+  async #work(): Promise<void> {
+    while (this.#stopped === undefined && !this.#endings.draining.aborted) {
+      const picture = this.#found.pictures[this.#next];
+      if (picture === undefined) return;
+      this.#next += 1;
+      try {
+        this.#count(picture, await this.#one(picture));
+      } catch (error) {
+        // Ended at once, or the journal cannot be written.
+        if (this.#endings.hurrying.aborted) return;
+        this.#stopped ??= (error as Error).message;
+        this.#failed.push(picture.source);
+      }
+      this.#progress.ended();
+    }
+  }
+
+  #one(picture: Picture): Promise<PictureEnd> {
+    const onRetry = ({ error, waitMs }: Retry) => {
+      this.#progress.note(`${error.code}, again in ${Math.ceil(waitMs / 1000)} s`);
+    };
+    return runPicture(picture, {
+      ...this.#options,
+      journal: this.#journal,
+      partials: this.#partials,
+      signal: this.#endings.hurrying,
+      onRetry,
+    });
+  }
+
+  #count({ source }: Picture, end: PictureEnd): void {
+    if (end.kind === 'made') {
+      this.#made += 1;
+      this.#jobs.add(end.job);
+    } else if (end.kind === 'there') {
+      this.#there += 1;
+    } else {
+      const { error } = end;
+      this.#failed.push(source);
+      this.#progress.line(`${source}: ${codeOf(error)}: ${error.message}`);
+      if (stopsTheRun(error)) this.#stopped ??= `${codeOf(error)}: ${error.message}`;
+    }
+  }
+
+  async #tell(): Promise<void> {
+    const { pictures, unreadable, others } = this.#found;
+    for (const { source, reason } of unreadable) {
+      this.#failed.push(source);
+      await this.#journal.append({
+        ...NOTHING,
+        file: source,
+        error: { code: 'UNREADABLE', detail: reason },
+      });
+      this.#progress.line(`${source}: ${reason}`);
+    }
+    const left =
+      pictures.length + unreadable.length - this.#made - this.#there - this.#failed.length;
+    const parts = [
+      `${this.#made} cut out (${this.#jobs.size} jobs)`,
+      ...(this.#there > 0 ? [`${this.#there} there already`] : []),
+      ...(this.#failed.length > 0 ? [`${this.#failed.length} failed`] : []),
+      ...(left > 0 ? [`${left} not tried`] : []),
+      ...(others > 0 ? [`${others} other files left alone`] : []),
+    ];
+    process.stdout.write(`matting: ${parts.join(', ')}\n`);
+    if (this.#stopped !== undefined) throw new SetupError(`stopped: ${this.#stopped}`);
+    if (left > 0) throw new SetupError('ended before all were tried: the same command goes on');
+    if (this.#failed.length > 0) throw new SetupError(`${this.#failed.length} failed`);
+  }
+}
+
+/** Of a place that could not be read. */
+const NOTHING: Omit<JournalLine, 'file' | 'error'> = {
+  sha256: null,
+  key: null,
+  job: null,
+  output: null,
+  size: null,
+  subject: null,
+  credits: 0,
+};
+
+function stopsTheRun(error: Error): boolean {
+  const code = codeOf(error);
+  if (!(error instanceof MattingError)) return CODES_OF_DISKS.has(code);
+  // A job that failed for good failed by its picture.
+  return !CODES_OF_PICTURES.has(code) && (error.retryable || error.jobId === undefined);
+}
+
+/** One picture from standard input; its result is written once it is whole. */
+async function removeStandardInput(options: RemoveOptions, endings: Endings): Promise<void> {
+  if (process.stdin.isTTY) throw misuse(`${STANDARD_INPUT} reads a picture: nothing is piped in`);
+  if (process.stdout.isTTY) throw misuse(`${STANDARD_INPUT} writes a picture: send it elsewhere`);
+  const image = await readStandardInput();
+  const { client, fields, giveUpMs } = options;
+  const idempotencyKey = keyOf(createHash('sha256').update(image).digest('hex'), options);
+  const call = { idempotencyKey, giveUpMs, signal: endings.draining };
+  const { bytes } = await client.cutOut({ image, ...fields }, call).catch((error: unknown) => {
+    if (!(error instanceof MattingError)) throw error;
+    throw new SetupError(`${error.code}: ${error.message}`);
+  });
+  await new Promise<void>((resolve, reject) => {
+    process.stdout.once('error', reject);
+    process.stdout.write(bytes, error => (error ? reject(error) : resolve()));
+  }).catch((error: Error) => {
+    throw new SetupError(`standard output: ${error.message}`);
+  });
+}
+
+async function readStandardInput(): Promise<Uint8Array> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of process.stdin) {
+    pieces.push(piece as Buffer);
+    bytes += (piece as Buffer).length;
+    if (bytes > IMAGE_BYTES_MAX) throw new SetupError('the picture is over 50 MB', DATA_EXIT_CODE);
+  }
+  if (bytes === 0) throw new SetupError('standard input is empty', DATA_EXIT_CODE);
+  return Buffer.concat(pieces);
+}
