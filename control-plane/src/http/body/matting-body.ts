@@ -1,8 +1,8 @@
 /**
- * The body of a submission, read as it arrives: one flat JSON object whose values are strings or
- * null. Small strings are kept; the text of `image_base64` is handed on unescaped and never kept,
- * so that a body of 70 MB costs the memory of one chunk. Syntax, unknown fields, duplicates and
- * types are this file's; what a value means is not.
+ * The body of a submission, read as it arrives: one flat JSON object whose values are strings, null
+ * or, for some fields, true, false or a number. Small texts are kept; that of `image_base64` is
+ * handed on unescaped and never kept, so that a body of 70 MB costs the memory of one chunk.
+ * Syntax, unknown fields, duplicates and types are this file's; what a value means is not.
  *
  * | state      | expects                       | then                                   |
  * |------------|-------------------------------|----------------------------------------|
@@ -11,14 +11,15 @@
  * | next-key   | `"`                           | key                                    |
  * | key        | the rest of a string          | colon                                  |
  * | colon      | `:`                           | value                                  |
- * | value      | `"` or `n`                    | text, image (for image_base64), null   |
+ * | value      | `"`, `n`, or a literal | text, image (image_base64), null, literal |
  * | text       | the rest of a string          | more                                   |
  * | image      | the rest of a string          | more                                   |
  * | null       | the rest of `null`            | more                                   |
+ * | literal    | the rest of it                | more                                   |
  * | more       | `,` or `}`                    | next-key, end                          |
  * | end        | nothing                       | -                                      |
  *
- * White space is skipped in every state but key, text, image and null.
+ * White space is skipped in every state but key, text, image, null and literal.
  */
 import type { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
@@ -30,6 +31,13 @@ import {
   type TextField,
   type TextValue,
 } from '../../services/submission/submit-fields.ts';
+import {
+  beginsLiteral,
+  endsLiteral,
+  LITERAL_BYTES_MAX,
+  literalText,
+  typeOf,
+} from './json-literal.ts';
 import { givenTwice, malformed, unknownField } from './malformed.ts';
 
 /** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
@@ -66,6 +74,7 @@ type State =
   | 'text'
   | 'image'
   | 'null'
+  | 'literal'
   | 'more'
   | 'end';
 
@@ -108,6 +117,9 @@ export class MattingBodyParser {
         case 'key':
         case 'text':
           at = this.#takeText(chunk, at);
+          break;
+        case 'literal':
+          at = this.#takeLiteral(chunk, at);
           break;
         default:
           this.#takeByte(chunk.readUInt8(at));
@@ -175,8 +187,13 @@ export class MattingBodyParser {
     } else if (byte === NULL_LITERAL[0]) {
       this.#nullAt = 1;
       this.#state = 'null';
+    } else if (beginsLiteral(this.#field, byte)) {
+      this.#startText('literal');
+      this.#raw[0] = byte;
+      this.#rawLength = 1;
     } else if ('{[tf-0123456789'.includes(String.fromCharCode(byte))) {
-      throw malformed(`${this.#field} must be a string`, this.#field, 'must be a string');
+      const wrong = `must be ${typeOf(this.#field)}`;
+      throw malformed(`${this.#field} ${wrong}`, this.#field, wrong);
     } else {
       throw malformed('the body is not valid JSON: a value is missing');
     }
@@ -190,7 +207,7 @@ export class MattingBodyParser {
     if (this.#nullAt === NULL_LITERAL.length) this.#state = 'more';
   }
 
-  #startText(state: 'key' | 'text'): void {
+  #startText(state: 'key' | 'text' | 'literal'): void {
     this.#state = state;
     this.#rawLength = 0;
     this.#rawOverlong = false;
@@ -218,6 +235,25 @@ export class MattingBodyParser {
     if (this.#state === 'key') this.#endKey();
     else this.#endValue();
     return end + 1;
+  }
+
+  /** Collects a literal up to what follows it, which is left for the next state. */
+  #takeLiteral(chunk: Buffer, from: number): number {
+    let end = from;
+    while (end < chunk.length && !endsLiteral(chunk.readUInt8(end))) end += 1;
+    const field = this.#field;
+    if (this.#rawLength + end - from > LITERAL_BYTES_MAX) {
+      throw malformed(`${field} is over ${LITERAL_BYTES_MAX} characters`, field, 'too long');
+    }
+    chunk.copy(this.#raw, this.#rawLength, from, end);
+    this.#rawLength += end - from;
+    if (end === chunk.length) return end;
+    const text = literalText(this.#raw.toString('latin1', 0, this.#rawLength));
+    if (text === undefined)
+      throw malformed(`${field} must be ${typeOf(field)}`, field, 'not valid');
+    this.#texts.set(field as TextField, text);
+    this.#state = 'more';
+    return end;
   }
 
   #endKey(): void {

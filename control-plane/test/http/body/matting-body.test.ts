@@ -75,6 +75,24 @@ const REFUSED: readonly [what: string, body: string, detail: RegExp, field?: str
   ['false', '{"image_base64":false}', /must be a string/, 'image_base64'],
   ['an array as a value', '{"callback_secret":["x"]}', /must be a string/, 'callback_secret'],
   ['an object as a value', '{"image_base64":{}}', /must be a string/, 'image_base64'],
+  ['true for a length', '{"output_width":true}', /must be a number or a string/, 'output_width'],
+  ['a number for crop', '{"crop":1}', /must be a boolean or a string/, 'crop'],
+  ['an array for crop', '{"crop":[]}', /must be a boolean or a string/, 'crop'],
+  ['a number for the scale', '{"scale":85}', /must be a string/, 'scale'],
+  ['true in upper case', '{"crop":True}', /value is missing/],
+  ['a longer true', '{"crop":trueish}', /must be a boolean or a string/, 'crop'],
+  ['half of false', '{"crop":fals}', /must be a boolean or a string/, 'crop'],
+  ['an open true', '{"crop":tru', /ends in the middle/],
+  ['a whole true without an end', '{"crop":true', /ends in the middle/],
+  ['an octal number', '{"output_width":0100}', /must be a number/, 'output_width'],
+  ['a hexadecimal number', '{"output_width":0x10}', /must be a number/, 'output_width'],
+  ['a plus', '{"output_width":+1}', /value is missing/],
+  ['a point at the end', '{"output_width":1.}', /must be a number/, 'output_width'],
+  ['an open exponent', '{"output_width":1e}', /must be a number/, 'output_width'],
+  ['NaN', '{"output_width":NaN}', /value is missing/],
+  ['two numbers', '{"output_width":1 2}', /comma/],
+  ['a number given twice', '{"output_width":1,"output_width":1}', /twice/, 'output_width'],
+  ['a very long number', `{"output_width":1${'0'.repeat(64)}}`, /over 64/, 'output_width'],
   ['an unknown field', '{"imageUrl":"x"}', /unknown field: imageUrl/, 'imageUrl'],
   ['a misspelt callback', '{"callback-url":null}', /unknown field/, 'callback-url'],
   ['another case', '{"Image_URL":"x"}', /unknown field/, 'Image_URL'],
@@ -131,6 +149,19 @@ test('takes the empty object, nulls and every field', () => {
   const body = Buffer.from(JSON.stringify(nulls));
   for (const chunks of splits(body)) {
     assert.deepEqual(parse(...chunks), { texts: {}, image: undefined });
+  }
+});
+
+test('crop may be a boolean and lengths may be numbers, wherever the body is split', () => {
+  const sent = ['true', 'false', '2000', '0', '-1.50', '1e3', '0.25', '1000.0', '1E-2', '1e400'];
+  const meant = ['true', 'false', '2000', '0', '-1.5', '1000', '0.25', '1000', '0.01', 'Infinity'];
+  for (const [index, literal] of sent.entries()) {
+    const field = index < 2 ? 'crop' : 'output_width';
+    const expected = { texts: { [field]: meant[index], scale: 'x' }, image: undefined };
+    for (const space of ['', ' ', '\r\n']) {
+      const body = Buffer.from(`{"${field}":${space}${literal}${space},"scale":"x"}`);
+      for (const chunks of splits(body)) assert.deepEqual(parse(...chunks), expected);
+    }
   }
 });
 
@@ -193,23 +224,28 @@ const writtenString = fc
 const blank = fc.stringMatching(/^[ \t\r\n]{0,2}$/);
 const textFields = MATTING_FIELDS.filter(field => field !== 'image_base64');
 
+const written = (raw: string) => ({ raw, text: raw });
+/** A field, and what it takes: strings, and some of them literals. */
+const member = fc.oneof(
+  fc.tuple(fc.constantFrom(...textFields), fc.option(writtenString, { freq: 4 })),
+  fc.tuple(fc.constant('crop' as const), fc.constantFrom('true', 'false').map(written)),
+  fc.tuple(fc.constant('output_width' as const), fc.nat().map(String).map(written)),
+);
+
 const flatBody = fc
   .tuple(
-    fc.uniqueArray(
-      fc.tuple(fc.constantFrom(...textFields), fc.option(writtenString, { freq: 4 })),
-      { selector: ([field]) => field },
-    ),
+    fc.uniqueArray(member, { selector: ([field]) => field }),
     fc.option(fc.stringMatching(/^[A-Za-z0-9+/=]{0,40}$/)),
     fc.nat(4),
     blank,
   )
   .map(([members, image, imageAt, space]) => {
-    const written = members.map(([field, value]) => `"${field}"${space}:${value?.raw ?? 'null'}`);
-    if (image !== null) written.splice(imageAt, 0, `"image_base64":${space}"${image}"`);
+    const pairs = members.map(([field, value]) => `"${field}"${space}:${value?.raw ?? 'null'}`);
+    if (image !== null) pairs.splice(imageAt, 0, `"image_base64":${space}"${image}"`);
     const texts = Object.fromEntries(
       members.flatMap(([field, value]) => (value === null ? [] : [[field, value.text]])),
     );
-    const body = `${space}{${space}${written.join(`${space},`)}${space}}${space}`;
+    const body = `${space}{${space}${pairs.join(`${space},`)}${space}}${space}`;
     return { body: Buffer.from(body), texts, image: image ?? undefined };
   });
 
@@ -255,7 +291,9 @@ test('what it takes JSON.parse takes alike, and the cuts never matter', () => {
       // Control characters without a backslash are left to the Base64 reader.
       if (Buffer.from(whole.image ?? '').some(byte => byte < 0x20)) return;
       const meant = JSON.parse(body.toString()) as Record<string, string | null>;
-      for (const [field, text] of Object.entries(whole.texts)) assert.equal(meant[field], text);
+      for (const [field, text] of Object.entries(whole.texts)) {
+        assert.equal(String(meant[field]), text);
+      }
       assert.equal(meant.image_base64 ?? undefined, whole.image);
     }),
     { numRuns: 2000 },
