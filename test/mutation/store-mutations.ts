@@ -4,6 +4,7 @@ import { inFile, type Mutation } from './mutation.ts';
 const LEASE = 'control-plane/src/store/jobs/job-lease.ts';
 const COMPLETION = 'control-plane/src/store/jobs/job-completion.ts';
 const SUBMISSION = 'control-plane/src/store/jobs/job-submission.ts';
+const KEYS = 'control-plane/src/store/jobs/job-keys.ts';
 const LEDGER = 'control-plane/src/store/ledger/ledger-store.ts';
 const WRITER = 'control-plane/src/store/ledger/ledger-writer.ts';
 const ACCOUNT_AUDIT = 'control-plane/src/store/ledger/ledger-account-audit.ts';
@@ -17,6 +18,7 @@ const STORE_TESTS = 'control-plane/test/store';
 const inLeases = inFile(`${STORE_TESTS}/jobs/job-lease.test.ts`, 'jobs on sqlite leases');
 const inEndings = inFile(`${STORE_TESTS}/jobs/job-completion.test.ts`, 'jobs on sqlite endings');
 const inSubmission = inFile(`${STORE_TESTS}/jobs/job-store.test.ts`, 'jobs on sqlite submission');
+const inKeys = inFile(`${STORE_TESTS}/jobs/job-keys.test.ts`, 'keys that end on sqlite');
 const FENCE_TESTS = `${STORE_TESTS}/jobs/job-fence.test.ts`;
 const inFence = inFile(FENCE_TESTS, 'the fence of a job on sqlite');
 /** SQLite runs one writing transaction at a time: what comes between two takes a server. */
@@ -190,6 +192,27 @@ const ENDINGS: readonly Mutation[] = [
     find: "kind === 'release' ? CREDITS_PER_JOB : 0",
     replace: '0',
     caughtBy: inEndings('failure returns the credit from every open state, and is replayed'),
+  },
+  {
+    name: 'a key is freed before its time is over',
+    file: KEYS,
+    find: 'nowPlusMs(database.nowMs, -rememberedMs)',
+    replace: 'database.nowMs',
+    caughtBy: inKeys('are kept while their time runs, and freed once it is over'),
+  },
+  {
+    name: 'the key of an open job is freed, and the image paid for twice',
+    file: KEYS,
+    find: ".where('finished_at', 'is not', null)",
+    replace: '',
+    caughtBy: inKeys('are kept by an open job however old it is'),
+  },
+  {
+    name: 'a key is freed under another name',
+    file: KEYS,
+    find: ".where('idempotency_key_hash', '=', idempotencyKeyHash)",
+    replace: '',
+    caughtBy: inKeys('are freed under their own name alone'),
   },
 ];
 

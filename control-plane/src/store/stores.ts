@@ -13,6 +13,7 @@ import { type Database, openDatabase, type StoreLog } from './database/connect.t
 import { migrate, requireCurrentSchema } from './database/migrate.ts';
 import { requireWritable } from './database/writable.ts';
 import { type JobCompletionOptions, jobCompletion } from './jobs/job-completion.ts';
+import { jobKeys } from './jobs/job-keys.ts';
 import { jobLanes } from './jobs/job-lanes.ts';
 import { jobLeases, jobProgress } from './jobs/job-lease.ts';
 import { jobListing } from './jobs/job-listing.ts';
@@ -81,6 +82,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
     jobs: {
       ...jobQueries(database),
       ...jobSubmission(database),
+      ...jobKeys(database),
       ...jobLanes(database),
       ...jobLeases(database),
       ...jobProgress(database),

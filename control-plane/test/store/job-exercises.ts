@@ -63,6 +63,13 @@ export const JOBS: Record<string, Exercise> = {
       assert.equal(refused.kind, 'insufficient-credits');
     },
   },
+  'jobs.freeKey': {
+    run: async stores => {
+      const { claim, job } = await running(stores, jobOfLargest());
+      assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
+      await stores.jobs.freeKey(job.id, job.idempotencyKeyHash ?? '', 0);
+    },
+  },
   'jobs.listLanes': {
     run: async ({ jobs }) => {
       assert.ok((await jobs.listLanes()).length > 0);

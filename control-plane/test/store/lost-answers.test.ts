@@ -19,6 +19,7 @@ import { type Database, openDatabase } from '../../src/store/database/connect.ts
 import type { Schema } from '../../src/store/database/schema.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { CHANGING_JOBS } from './changing-jobs.ts';
+import { CHANGING_KEYS } from './changing-keys.ts';
 import {
   type ChangingMethod,
   type Fixture,
@@ -33,6 +34,7 @@ import { assertBalanced, methodsOf, storesOn } from './fixtures.ts';
 
 const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_JOBS,
+  ...CHANGING_KEYS,
   ...CHANGING_OTHERS,
   ...CHANGING_SWEEPS,
 ];

@@ -146,6 +146,12 @@ export interface JobStore {
 
   /** One transaction: counts jobs in flight, reserves 1 credit, inserts job and ledger entry. */
   submit(job: NewJob, limits: SubmitLimits): Promise<SubmitOutcome>;
+  /**
+   * Compare-and-set: where that job is final and was submitted at least `rememberedMs` ago by the
+   * database's clock, or its result has expired, it no longer has this key, and the next submission
+   * under it is a new job. Else nothing changes.
+   */
+  freeKey(jobId: string, idempotencyKeyHash: string, rememberedMs: number): Promise<void>;
 
   /** The lanes of the queue that have open jobs, running ones included. */
   listLanes(): Promise<JobLane[]>;
