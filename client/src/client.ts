@@ -208,12 +208,12 @@ export class MattingClient {
 
   #post(
     path: string,
-    { headers, body }: Submission,
+    { headers, query, body }: Submission,
     idempotencyKey: string,
     patience: Patience,
   ): Promise<Answer> {
     const keyed = { ...this.#headers(idempotencyKey), ...headers };
-    const request: Request = { method: 'POST', url: this.#url(path), headers: keyed, body };
+    const request: Request = { method: 'POST', url: this.#url(path) + query, headers: keyed, body };
     return ask(this.#transport, request, patience);
   }
 
@@ -287,8 +287,8 @@ function unreadable({ status, headers }: Answer): MattingError {
   return new MattingError(`an answer that is not the service's: ${status}`, parts);
 }
 
-function accepting(accept: string, { headers, body }: Submission): Submission {
-  return { headers: { ...headers, accept }, body };
+function accepting(accept: string, submission: Submission): Submission {
+  return { ...submission, headers: { ...submission.headers, accept } };
 }
 
 /** The job and the link of a picture that is itself the answer. */

@@ -29,7 +29,7 @@ export interface Request {
   readonly method: 'GET' | 'POST';
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  readonly body?: string | Blob | FormData;
+  readonly body?: string | Uint8Array | FormData;
 }
 
 export interface Answer {
@@ -68,7 +68,9 @@ async function tryOnce(
     attempt.allow(answerMsMax + (request.body === undefined ? 0 : BODY_MS_MAX));
     // A redirect would turn a POST into a GET, or take the key elsewhere.
     const redirect = request.headers.authorization === undefined ? 'follow' : 'manual';
-    const { method, headers, body = null, url } = request;
+    const { method, headers, url } = request;
+    // Typed as the runtimes' own types of a body differ.
+    const body = (request.body ?? null) as NonNullable<RequestInit['body']> | null;
     const { signal } = attempt;
     const response = await fetch(url, { method, headers, body, redirect, signal });
     if (response.ok && !isJson(response)) {

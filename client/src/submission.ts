@@ -5,28 +5,50 @@ import type { ImageBytes, ImageSource, MattingFields } from './types.ts';
 
 /** The service's bound on an image file. */
 export const IMAGE_BYTES_MAX = 52_428_800;
-/** Bytes that become text at once: arguments of a function are bounded. */
-const TEXT_BYTES = 0x8000;
+/** URLs and secrets: a query is written to the logs of every proxy on the way. */
+const NEVER_IN_QUERY = ['background_url', 'callback_url', 'callback_secret'];
 
 export interface MattingRequest extends MattingFields {
   readonly image: ImageSource;
 }
 
+/** The three forms of a body: JSON without files, the picture itself, a form. */
 export interface Submission {
   readonly headers: Readonly<Record<string, string>>;
-  readonly body: string;
+  /** With its question mark; empty where there is none. */
+  readonly query: string;
+  readonly body: string | Uint8Array | FormData;
 }
 
 /** @throws MattingError IMAGE_TOO_LARGE, and whatever a stream is broken off with. */
-export async function prepare({ image, ...fields }: MattingRequest): Promise<Submission> {
-  const source =
-    typeof image === 'string' || image instanceof URL
-      ? { image_url: String(image) }
-      : { image_base64: base64Of(await bytesOf(image)) };
-  return {
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ ...source, ...fields }),
-  };
+export async function prepare(request: MattingRequest): Promise<Submission> {
+  const { image, background_file: background, ...rest } = request;
+  const fields = Object.entries(rest).filter(([, value]) => value !== undefined);
+  const isUrl = typeof image === 'string' || image instanceof URL;
+  if (isUrl && background === undefined) {
+    const body = JSON.stringify({ image_url: String(image), ...Object.fromEntries(fields) });
+    return { headers: { 'content-type': 'application/json' }, query: '', body };
+  }
+  const secret = fields.some(([name]) => NEVER_IN_QUERY.includes(name));
+  if (!isUrl && background === undefined && !secret) {
+    const parts = fields.map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`);
+    const headers = { 'content-type': 'application/octet-stream' };
+    const query = parts.length === 0 ? '' : `?${parts.join('&')}`;
+    return { headers, query, body: await bytesOf(image) };
+  }
+  const form = new FormData();
+  for (const [name, value] of fields) form.append(name, String(value));
+  if (isUrl) form.append('image_url', String(image));
+  else form.append('image_file', await blobOf(image), 'image');
+  if (background !== undefined) {
+    form.append('background_file', await blobOf(background), 'background');
+  }
+  // Its boundary, and so its media type, are fetch's.
+  return { headers: {}, query: '', body: form };
+}
+
+async function blobOf(image: ImageBytes): Promise<Blob> {
+  return new Blob([(await bytesOf(image)) as Uint8Array<ArrayBuffer>]);
 }
 
 async function bytesOf(image: ImageBytes): Promise<Uint8Array> {
@@ -63,12 +85,4 @@ async function* piecesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uin
   } finally {
     if (!ended) await reader.cancel();
   }
-}
-
-function base64Of(bytes: Uint8Array): string {
-  const texts: string[] = [];
-  for (let at = 0; at < bytes.byteLength; at += TEXT_BYTES) {
-    texts.push(String.fromCharCode(...bytes.subarray(at, at + TEXT_BYTES)));
-  }
-  return btoa(texts.join(''));
 }

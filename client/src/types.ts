@@ -14,16 +14,35 @@ export type ImageBytes =
 /** A file, or an http(s) address that the service fetches. A path is for `fromFile` of `files`. */
 export type ImageSource = ImageBytes | URL | string;
 
-export type OutputFormat = 'png' | 'webp' | 'avif' | 'jxl';
+/** jpeg only with a background that is opaque. */
+export type OutputFormat = 'png' | 'webp' | 'avif' | 'jxl' | 'jpeg';
 
-/** What is asked of one picture. A field that is absent asks for nothing. */
+/** What is asked of one picture. A field that is absent, or undefined, asks for nothing. */
 export interface MattingFields {
   /** png unless given. */
-  readonly output_format?: OutputFormat;
+  readonly output_format?: OutputFormat | undefined;
+  /** A CSS colour (hexadecimal or a name) or `transparent`. At most one of the backgrounds. */
+  readonly background?: string | undefined;
+  /** A picture that the service fetches; it covers the frame, centred. */
+  readonly background_url?: string | undefined;
+  readonly background_file?: ImageBytes | undefined;
+  /** `alpha`: the matte alone, 8-bit grey. */
+  readonly channels?: 'rgba' | 'alpha' | undefined;
+  /** To the subject. */
+  readonly crop?: boolean | undefined;
+  /** 1, 2 or 4 lengths as in CSS, in px or % of the subject. */
+  readonly crop_margin?: string | undefined;
+  /** How much of the frame the subject takes, `10%` to `100%`. */
+  readonly scale?: string | undefined;
+  readonly position?: string | undefined;
+  readonly size_max_megapixels?: number | undefined;
+  /** Pixels. */
+  readonly output_width?: number | undefined;
+  readonly output_height?: number | undefined;
   /** Only together with callback_secret. */
-  readonly callback_url?: string;
+  readonly callback_url?: string | undefined;
   /** 24 to 128 printable ASCII characters. */
-  readonly callback_secret?: string;
+  readonly callback_secret?: string | undefined;
 }
 
 interface JobBase {

@@ -60,6 +60,20 @@ for (const [what, faults] of Object.entries(CASES)) {
   });
 }
 
+test('a form that is sent again, with another boundary, is the same request', async () => {
+  const { client, proxy } = harness;
+  const before = await spent();
+  proxy.faults = ['lose', 'lose'];
+  const callback_url = 'https://example.com/hooks';
+  const callback_secret = 'a raw callback secret, kept';
+  const { bytes } = await client.cutOut({ image: newPicture(), callback_url, callback_secret });
+  assert.deepEqual(Buffer.from(bytes), CUT_OUT);
+  const types = proxy.sent('POST').map(({ headers }) => headers['content-type'] ?? '');
+  assert.ok(types.every(type => type.startsWith('multipart/form-data')));
+  assert.equal(types.length, 3);
+  assert.equal((await spent()) - before, 1);
+});
+
 test('it waits as long as it is told', async () => {
   const limited: Fault = {
     status: 429,

@@ -15,6 +15,7 @@ interface Schema {
 }
 
 interface Operation {
+  readonly requestBody?: { readonly content: Readonly<Record<string, unknown>> };
   readonly parameters?: readonly { readonly $ref?: string; readonly name?: string }[];
 }
 
@@ -87,9 +88,9 @@ test('its types have the fields of the document, no more and no less', () => {
     assert.deepEqual([...fields.all].sort(), Object.keys(schema.properties ?? {}).sort(), name);
     assert.deepEqual([...fields.required].sort(), [...(schema.required ?? [])].sort(), name);
   }
-  const sources = ['image_url', 'image_base64'];
+  const sources = ['image_url', 'image_base64', 'image_file'];
   const fields = interfaces.get('MattingFields')?.all ?? [];
-  const described = Object.keys(schemaOf('MattingRequest').properties ?? {});
+  const described = Object.keys(schemaOf('MattingForm').properties ?? {});
   assert.deepEqual([...sources, ...fields].sort(), described.sort());
   const others = ['JobBase', 'MattingFields'];
   const checked = [...schemas.keys(), ...others];
@@ -102,27 +103,40 @@ test('its codes are those of the document', () => {
 
 /** Holds a request as it was sent against the operation that it is for. */
 function checkRequest({ method, url, headers, body }: SeenRequest): string {
+  const { pathname, searchParams } = new URL(url, 'http://service');
   const path = Object.keys(document.paths).find(described =>
-    new RegExp(`^${described.replaceAll(/\{\w+\}/g, '[^/]+')}$`).test(url),
+    new RegExp(`^${described.replaceAll(/\{\w+\}/g, '[^/]+')}$`).test(pathname),
   );
   assert.ok(path, `the document has no ${url}`);
   const operation = document.paths[path]?.[method.toLowerCase()];
   assert.ok(operation, `the document has no ${method} ${path}`);
   const parameters = (operation.parameters ?? []).map(parameter =>
     parameter.$ref === undefined ? parameter : resolvePointer(document, parameter.$ref),
-  ) as { name: string }[];
-  const known = [...PLAIN_HEADERS, ...parameters.map(({ name }) => name.toLowerCase())];
+  ) as { name: string; in: string }[];
+  const named = (place: string) =>
+    parameters.filter(parameter => parameter.in === place).map(({ name }) => name.toLowerCase());
+  const known = [...PLAIN_HEADERS, ...named('header')];
   const more = Object.keys(headers).filter(header => !known.includes(header));
   assert.deepEqual(more, [], `${method} ${path}`);
-  if (method === 'POST') {
-    assert.equal(headers['content-type'], 'application/json');
-    const error = checker.schemaError(
-      '#/components/schemas/MattingRequest',
-      JSON.parse(body.toString()),
-    );
-    assert.equal(error, undefined);
+  const asked = [...searchParams.keys()].filter(name => !named('query').includes(name));
+  assert.deepEqual(asked, [], `${method} ${path}`);
+  if (method !== 'POST') return `${method} ${path}`;
+  const [type = ''] = headers['content-type']?.split(';') ?? [];
+  checkBody(type, operation, body);
+  return `${method} ${path} ${type}`;
+}
+
+function checkBody(type: string, operation: Operation, body: Buffer): void {
+  assert.ok(Object.keys(operation.requestBody?.content ?? {}).includes(type), type);
+  if (type === 'application/json') {
+    const pointer = '#/components/schemas/MattingRequest';
+    assert.equal(checker.schemaError(pointer, JSON.parse(body.toString())), undefined);
   }
-  return `${method} ${path}`;
+  if (type !== 'multipart/form-data') return;
+  const parts = [...body.toString('latin1').matchAll(/form-data; name="(\w+)"/g)];
+  const form = Object.fromEntries(parts.map(([, name]) => [name, 'a text']));
+  assert.ok(parts.length > 0);
+  assert.equal(checker.schemaError('#/components/schemas/MattingForm', form), undefined);
 }
 
 test('its requests are those of the document: paths, headers, bodies', async () => {
@@ -133,6 +147,7 @@ test('its requests are those of the document: paths, headers, bodies', async () 
     callback_secret: 'a raw callback secret, kept',
   };
   await client.submit({ image: 'https://example.com/photo.jpg', ...callback });
+  await client.submit({ image: newPicture(), ...callback });
   proxy.faults = ['half'];
   const { jobId } = await client.cutOut({ image: newPicture(), output_format: 'webp' });
   await client.wait(jobId);
@@ -143,8 +158,9 @@ test('its requests are those of the document: paths, headers, bodies', async () 
     'GET /v1/account',
     'GET /v1/matting/jobs/{job_id}',
     'GET /v1/results/{token}',
-    'POST /v1/matting',
-    'POST /v1/matting/jobs',
+    'POST /v1/matting application/octet-stream',
+    'POST /v1/matting/jobs application/json',
+    'POST /v1/matting/jobs multipart/form-data',
   ]);
   assert.ok(proxy.seen.some(({ headers }) => headers.range !== undefined));
 });
