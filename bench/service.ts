@@ -57,7 +57,9 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
     env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },
   };
   const { signal } = new AbortController();
-  const models = (starting: AbortSignal) => fetchModels(config, new Terminal(), starting);
+  const models = async (starting: AbortSignal) => {
+    await fetchModels(config, new Terminal(), starting);
+  };
   const account = { name: 'bench', credits: 100_000 };
   const say = (line: string) => console.error(line);
   let apiKey: string | undefined;

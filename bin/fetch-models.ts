@@ -12,7 +12,9 @@ import type { Terminal } from './terminal.ts';
 
 /** A step as `models fetch --progress-json` prints it, one a line. */
 interface Step {
-  readonly event: 'fetch' | 'prepare';
+  readonly event: 'terms' | 'fetch' | 'prepare' | 'done';
+  /** What runs, and under what terms: of the first line. */
+  readonly terms?: string;
   readonly model: string;
   readonly receivedBytes?: number;
   readonly totalBytes?: number;
@@ -26,12 +28,15 @@ const LAST_WORDS_CHARACTERS_MAX = 4096;
 /** From an interruption until it is killed. */
 const INTERRUPTED_MAX_MS = 5000;
 
-/** @throws SetupError with the CLI's own line. */
+/**
+ * Resolves with one line for the person at the terminal: what will run, and under what terms.
+ * @throws SetupError with the CLI's own line; so where MATTING_COMMERCIAL_USE refuses a model.
+ */
 export async function fetchModels(
   config: SupervisorConfig,
   terminal: Terminal,
   signal: AbortSignal,
-): Promise<void> {
+): Promise<string> {
   await requireDirectory(config.modelDir, 'MATTING_MODEL_DIR', constants.R_OK | constants.X_OK);
   // An abort that has been is not told again.
   signal.throwIfAborted();
@@ -50,10 +55,12 @@ export async function fetchModels(
     lastWords = (lastWords + text).slice(-LAST_WORDS_CHARACTERS_MAX);
   });
   let shown = '';
+  let terms = '';
   // It is checked again under the lock.
   let discarded: string | undefined;
   createInterface(child.stdout).on('line', line => {
     const step = JSON.parse(line) as Step;
+    if (step.terms !== undefined) terms = step.terms;
     if (step.step === 'discard' && step.path !== discarded) {
       discarded = step.path;
       terminal.line(`matting: the prepared file ${step.path} is not used, ${step.reason}`);
@@ -72,6 +79,7 @@ export async function fetchModels(
   if (code !== 0) {
     throw new SetupError(lastWords.trim() || `models fetch failed (exit code ${code})`, code ?? 1);
   }
+  return terms;
 }
 
 /** What it half fetched it removes. Resolves when it is gone, or was killed and does not die. */

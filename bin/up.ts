@@ -14,8 +14,9 @@ export async function up(
   onStack: (stack: Stack) => void,
 ): Promise<void> {
   const config = loadSupervisorConfig();
+  let terms = '';
   const models = async (starting: AbortSignal) => {
-    await fetchModels(config, terminal, starting);
+    terms = await fetchModels(config, terminal, starting);
     terminal.activity('Starting the control plane and one node');
   };
   const say = (line: string) => terminal.line(`matting: ${line}`);
@@ -30,6 +31,7 @@ export async function up(
   try {
     terminal.quiet();
     terminal.line(`Ready: ${stack.baseUrl}   (Ctrl-C ends it; logs in ${stack.logDir})`);
+    terminal.line(`Models: ${terms}`);
     if (apiKey !== undefined) sayCurlLine(terminal, stack.localUrl, apiKey);
     else terminal.line(`Another key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
     await aborted(signal);

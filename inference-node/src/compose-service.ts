@@ -15,6 +15,7 @@ import type { PictureDefaults } from './grpc/matte-header.ts';
 import { createNodeInfo, type NodeIdentity } from './grpc/node-info.ts';
 import { registerGauges, registerStateGauge } from './metric-gauges.ts';
 import { NodeMetrics } from './metrics.ts';
+import type { CommercialUseGate } from './models/model-settings.ts';
 import { NodeStatus } from './node-state.ts';
 import type { Pools } from './open-pools.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
@@ -73,6 +74,7 @@ export function composeService({ identity, callers, log, bounds }: ServiceParts)
 
 export interface ServingParts extends Pools {
   readonly defaults: PictureDefaults;
+  readonly commercialUse: CommercialUseGate | undefined;
 }
 
 /** Called once, when every pool is open: the state follows the pools from here on. */
@@ -85,6 +87,7 @@ export function startServing(service: Service, parts: ServingParts): Started {
     identity,
     work,
     pictures,
+    commercialUse: parts.commercialUse,
     providerRequested: requested,
     providerSelected: selected,
     device: selected === 'cpu' ? (cpus()[0]?.model ?? 'CPU') : selected,

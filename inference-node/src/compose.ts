@@ -21,6 +21,8 @@ import { type Registration, startRegistration } from './grpc/registration.ts';
 import { type NodeServer, openNodeServer } from './grpc/server.ts';
 import { type HttpEndpoints, openHttpEndpoints } from './http-endpoints.ts';
 import { registerConnectionsGauge } from './metric-gauges.ts';
+import { admittedOutlineOf } from './models/commercial-use.ts';
+import { describeTerms } from './models/licence.ts';
 import { type OpenedPool, openPools } from './open-pools.ts';
 
 export interface InferenceNode {
@@ -102,18 +104,24 @@ async function start(base: Base): Promise<void> {
   const ending = base.ending.signal;
   const startedMs = performance.now();
   for (const warning of config.warnings) log.warn(warning);
+  // Before anything is opened, fetched or prepared: a model that is refused never gets so far.
+  const outline = await admittedOutlineOf(config.modelSettings);
   const ports = await listen(base);
   const pools = await openPools({
-    ...{ config, log, ending },
+    ...{ config, log, outline, ending },
     opened: opened.pools,
     fail: failed.resolve,
   });
   ending.throwIfAborted();
   const { refinement, foregroundEstimation } = config;
   const defaults = { refinement, foregroundEstimation };
-  const started = startServing(service, { ...pools, defaults });
+  const { commercialUse } = config.modelSettings;
+  const started = startServing(service, { ...pools, defaults, commercialUse });
   const startMs = Math.round(performance.now() - startedMs);
-  log.info({ startMs, node: describe(started) }, 'serving');
+  const { plan } = started.work;
+  const models = plan.runs.map(({ model: { model: name, licence } }) => ({ name, licence }));
+  const terms = describeTerms(plan.name, models);
+  log.info({ startMs, terms, node: describe(started) }, 'serving');
   if (config.registryAddresses.length > 0) opened.registrations.push(register(base, ports));
 }
 

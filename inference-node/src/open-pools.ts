@@ -20,7 +20,7 @@ import {
   operatorsBudget,
   readMemoryLimitBytes,
 } from './memory-budget.ts';
-import { loadPlanOutlines, outlineOf, type PlanOutline } from './models/plan.ts';
+import { loadPlanOutlines, type PlanOutline } from './models/plan.ts';
 import type { ExecutionProvider, Plan } from './models/prepared-model.ts';
 import { buildPlan } from './models/preparing/build-plan.ts';
 import { detectInstructionSet } from './models/preparing/instruction-set.ts';
@@ -45,6 +45,8 @@ export interface OpenedPool {
 export interface PoolParts {
   readonly config: Config;
   readonly log: Logger;
+  /** What is to run; admittedOutlineOf made it. */
+  readonly outline: PlanOutline;
   /** Aborted when the node is told to end: then nothing more is opened. */
   readonly ending: AbortSignal;
   /** Each pool joins it as soon as it has processes: the node may have to end while it starts. */
@@ -103,10 +105,13 @@ async function chooseProvider({ config, log }: PoolParts): Promise<ProviderChoic
   return choice;
 }
 
-async function preparePlan({ config, log }: PoolParts, provider: ExecutionProvider): Promise<Plan> {
+async function preparePlan(
+  { config, log, outline }: PoolParts,
+  provider: ExecutionProvider,
+): Promise<Plan> {
   const { modelSettings, childEnv } = config;
   const plan = await buildPlan({
-    outline: await outlineOf(modelSettings),
+    outline,
     cacheDir: modelSettings.modelDir,
     precision: modelSettings.precision,
     provider,

@@ -17,6 +17,7 @@ import { createHash } from 'node:crypto';
 import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import onnxProto from 'onnx-proto';
+import type { Licence } from '../../inference-node/src/models/licence.ts';
 import type { PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
 
 const { onnx } = onnxProto;
@@ -177,6 +178,18 @@ export function encodeTinyModel(options: TinyModelOptions = {}): Uint8Array {
   return onnx.ModelProto.encode({ irVersion: 7, opsetImport, graph }).finish();
 }
 
+const OURS = {
+  commercialUse: 'yes',
+  reason: 'The tests make it.',
+  source: 'https://example.com/tiny',
+} as const;
+export const TINY_LICENCE: Licence = {
+  spdx: 'MIT',
+  origin: 'https://example.com/tiny',
+  weights: OURS,
+  trainingData: OURS,
+};
+
 /** Writes the graph into the folder and describes it as a prepared model for the CPU. */
 export async function writeTinyModel(
   folder: string,
@@ -200,6 +213,7 @@ export async function writeTinyModel(
     normalisation: { mean: [0, 0, 0], std: [255, 255, 255] },
     colourOrder: 'rgb',
     activation: kind === 'sigmoid' ? 'sigmoid' : 'none',
+    licence: TINY_LICENCE,
   };
 }
 

@@ -223,6 +223,7 @@ export class ScriptedNode {
       protocolVersion: 'matting.v1',
       models: [],
       plan: 'scripted',
+      commercialUseRequired: '',
       plans: ['scripted'],
       finishing: false,
       executionProviderRequested: 'cpu',

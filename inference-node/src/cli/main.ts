@@ -7,7 +7,8 @@
  * | 0         | done                                                                    |
  * | 1         | it cannot be done, one line on stderr says why and what to do, or a bug |
  * | 64        | the command could not be understood                                     |
- * | 78        | the configuration is not valid: every bad variable is on stderr          |
+ * | 78        | the configuration is not valid: every bad variable is on stderr, and    |
+ * |           | every model that MATTING_COMMERCIAL_USE refuses                         |
  * | 130, 143  | ended by SIGINT, SIGTERM; what was half fetched is removed               |
  */
 import { Command, CommanderError } from 'commander';

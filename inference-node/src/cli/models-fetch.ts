@@ -2,6 +2,8 @@
 import type { Writable } from 'node:stream';
 import { createAnswering } from '../engine/choice/answer-picture.ts';
 import { readCpuShare } from '../engine/choice/cpu-share.ts';
+import { requireAdmitted } from '../models/commercial-use.ts';
+import { describeTerms } from '../models/licence.ts';
 import { loadManifest, type ModelManifest } from '../models/manifest.ts';
 import { outlineOf, type PlanEntry } from '../models/plan.ts';
 import type { PreparedModel } from '../models/prepared-model.ts';
@@ -33,7 +35,11 @@ interface FetchedModel {
   readonly prepared: PreparedModel;
 }
 
-/** @param names none: those of the configured plan, or the configured model. Throws ModelError, or the signal's reason. */
+/**
+ * With --progress-json and no names the first line is `{"event": "terms", "terms"}`, in words.
+ * @param names none: those of the configured plan, or the configured model.
+ * @throws ModelError; ConfigError where MATTING_COMMERCIAL_USE refuses one; the signal's reason.
+ */
 export async function modelsFetch(
   names: readonly string[],
   options: ModelsFetchOptions,
@@ -44,12 +50,20 @@ export async function modelsFetch(
   const { out, err } = streams;
   const view = options.progressJson ? new JsonView(out) : createProgressView(err);
   // All manifests first: a misspelt name is not found out after a download of minutes.
-  const { entries } = await outlineOf(config.settings);
+  const { name: plan, entries } = await outlineOf(config.settings);
   const wanted = names.length > 0 ? [...new Set(names)].map(name => named(name, entries)) : entries;
   const loading = wanted.map(async ({ model, inputSize }) => {
     return { manifest: await loadManifest(model), side: inputSize };
   });
   const known = await Promise.all(loading);
+  await requireAdmitted(wanted, config.settings.commercialUse);
+  if (options.progressJson && names.length === 0) {
+    const terms = describeTerms(
+      plan,
+      known.map(({ manifest }) => manifest),
+    );
+    out.write(`${JSON.stringify({ event: 'terms', terms })}\n`);
+  }
   const models: FetchedModel[] = [];
   try {
     for (const { manifest, side } of known) {

@@ -1,6 +1,9 @@
 /** `models list`: what there is, under which licence, and what of it is on this machine. */
 import type { Writable } from 'node:stream';
+import { refusalsOf } from '../models/commercial-use.ts';
+import type { Licence, UseTerms } from '../models/licence.ts';
 import { listManifests, loadManifest, type ModelManifest } from '../models/manifest.ts';
+import type { ModelSettings } from '../models/model-settings.ts';
 import { listPrepared, PREPARER_REVISION } from '../models/preparing/prepared-cache.ts';
 import { checkWeightsFile, weightsPath } from '../models/weights/weights-cache.ts';
 import type { CliConfig } from './config.ts';
@@ -13,7 +16,11 @@ interface ListedModel {
   readonly description: string;
   /** SPDX. */
   readonly licence: string;
+  /** The reason of its terms. */
   readonly trainingData: string;
+  readonly terms: Pick<Licence, 'weights' | 'trainingData'>;
+  /** By MATTING_COMMERCIAL_USE. */
+  readonly admitted: boolean;
   readonly fetched: FetchedState;
   readonly prepared: readonly ListedPrepared[];
 }
@@ -36,7 +43,7 @@ export async function modelsList(
 ): Promise<void> {
   const models: ListedModel[] = [];
   for (const name of await listManifests()) {
-    models.push(await describe(await loadManifest(name), config.settings.modelDir));
+    models.push(await describe(await loadManifest(name), config.settings));
   }
   if (options.json) {
     out.write(`${JSON.stringify({ models }, null, 2)}\n`);
@@ -45,14 +52,18 @@ export async function modelsList(
   for (const model of models) out.write(lines(model));
 }
 
-async function describe(manifest: ModelManifest, cacheDir: string): Promise<ListedModel> {
+async function describe(manifest: ModelManifest, settings: ModelSettings): Promise<ListedModel> {
+  const { modelDir: cacheDir, commercialUse } = settings;
+  const { spdx, weights, trainingData } = manifest.licence;
   const prepared = await listPrepared(cacheDir, manifest);
   return {
     name: manifest.name,
     version: manifest.version,
     description: manifest.description,
-    licence: manifest.licence.spdx,
-    trainingData: manifest.licence.trainingData,
+    licence: spdx,
+    trainingData: trainingData.reason,
+    terms: { weights, trainingData },
+    admitted: refusalsOf(manifest, commercialUse).length === 0,
     fetched: await fetchedState(manifest, cacheDir),
     prepared: prepared.map(({ path, sidecar }) => ({
       path,
@@ -80,8 +91,10 @@ function lines(model: ListedModel): string {
   const text = [
     `${model.name} ${model.version}  ${model.licence}  fetched: ${model.fetched}`,
     `  ${model.description}`,
-    `  Training data: ${model.trainingData}`,
+    `  Weights: ${line(model.terms.weights)}`,
+    `  Training data: ${line(model.terms.trainingData)}`,
   ];
+  if (!model.admitted) text.push('  Refused by MATTING_COMMERCIAL_USE');
   for (const file of model.prepared) {
     const size = `${file.inputWidth}x${file.inputHeight}`;
     const state = file.current ? '' : ' (of another release)';
@@ -90,4 +103,8 @@ function lines(model: ListedModel): string {
     );
   }
   return `${text.join('\n')}\n`;
+}
+
+function line({ commercialUse, reason, source }: UseTerms): string {
+  return `commercial use ${commercialUse}. ${reason} ${source}`;
 }

@@ -260,10 +260,13 @@ function requireDigest(hash: Hash | undefined, expected: Buffer | undefined): vo
 function resultHeader(result: ImageResult) {
   const modelRuns = result.runs.map(({ model: prepared }) => {
     const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
-    const { precisionFallback } = prepared;
+    const { precisionFallback, licence } = prepared;
     return ModelRun.create({
       ...{ model, modelSha256: sha256, precision, executionProvider: provider },
       ...{ inputWidth, inputHeight },
+      licence: licence.spdx,
+      weightsCommercialUse: licence.weights.commercialUse,
+      trainingDataCommercialUse: licence.trainingData.commercialUse,
       ...(precisionFallback !== undefined && { precisionFallback }),
     });
   });

@@ -6,6 +6,7 @@ import {
   NodeModel,
   protobufPackage,
 } from '#gen/matting/v1/matte_service.ts';
+import type { CommercialUseGate } from '../models/model-settings.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
 import type { NodeWork } from './matte-handler.ts';
@@ -22,6 +23,8 @@ export interface NodeInfoInputs {
   readonly identity: NodeIdentity;
   readonly work: NodeWork;
   readonly pictures: PicturePool;
+  /** The operator's gate on models; undefined: none. */
+  readonly commercialUse: CommercialUseGate | undefined;
   readonly providerRequested: string;
   readonly providerSelected: ExecutionProvider;
   /** For people. */
@@ -37,12 +40,14 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     protocolVersion: protobufPackage,
     models: work.plan.runs.map(({ model: prepared }) => {
       const { model, version, sha256, precision, inputWidth, inputHeight } = prepared;
-      const { precisionFallback } = prepared;
+      const { precisionFallback, licence } = prepared;
       const size = { inputWidth, inputHeight };
       const fallback = precisionFallback !== undefined && { precisionFallback };
-      return NodeModel.create({ model, version, sha256, precision, ...size, ...fallback });
+      const file = { version, sha256, precision, ...size };
+      return NodeModel.create({ model, ...file, ...fallback, licence });
     }),
     plan: work.plan.name,
+    commercialUseRequired: inputs.commercialUse ?? '',
     finishing: false,
     plans: work.plans.map(({ name }) => name),
     executionProviderRequested: inputs.providerRequested,

@@ -18,6 +18,7 @@ import {
   tuple,
   wholeNumber,
 } from './checked-json.ts';
+import { LICENCE_SCHEMA, type Licence } from './licence.ts';
 import { ModelError } from './model-error.ts';
 import {
   INPUT_SIDE_MAX,
@@ -83,17 +84,6 @@ export interface InputSizes {
   readonly multipleOf: number;
   readonly min: number;
   readonly max: number;
-}
-
-export interface Licence {
-  /** SPDX expression of the licence that the makers published the weights under. */
-  readonly spdx: string;
-  /** Where the makers published the weights. */
-  readonly origin: string;
-  /** Who states the licence, and what is not stated. */
-  readonly statement: string;
-  /** What it was trained on, and the terms of that data. */
-  readonly trainingData: string;
 }
 
 export interface ModelManifest {
@@ -173,12 +163,7 @@ const SCHEMA = fields<ModelManifest>({
   }),
   colourOrder: oneOf(['rgb', 'bgr']),
   activation: oneOf(['none', 'sigmoid']),
-  licence: fields<Licence>({
-    spdx: text(),
-    origin: text(/^https:\/\/\S+$/),
-    statement: text(),
-    trainingData: text(),
-  }),
+  licence: LICENCE_SCHEMA,
 });
 
 /**

@@ -19,7 +19,13 @@ export interface ModelSettings {
   readonly inputSize: number | undefined;
   /** MATTING_PRECISION. */
   readonly precision: 'auto' | Precision;
+  /** MATTING_COMMERCIAL_USE: which models may run for their terms; every one when undefined. */
+  readonly commercialUse: CommercialUseGate | undefined;
 }
+
+/** weights: only models whose weights may be used commercially; strict: their training data too. */
+export const COMMERCIAL_USE_GATES = ['weights', 'strict'] as const;
+export type CommercialUseGate = (typeof COMMERCIAL_USE_GATES)[number];
 
 export const QUALITIES = ['fast', 'standard', 'best'] as const;
 export type Quality = (typeof QUALITIES)[number];
@@ -47,6 +53,9 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
     }),
     precision: reader.oneOf('MATTING_PRECISION', ['auto', ...PRECISIONS], {
       default: 'auto' as const,
+    }),
+    commercialUse: reader.oneOf('MATTING_COMMERCIAL_USE', COMMERCIAL_USE_GATES, {
+      default: undefined,
     }),
   };
   if (reader.has('MATTING_MODEL') && reader.has('MATTING_QUALITY')) {

@@ -3,6 +3,8 @@
  * set; and the terms that manifests, plans and settings share.
  */
 
+import type { Licence } from './licence.ts';
+
 export const MODEL_NAME = /^[a-z0-9][a-z0-9-]{0,63}$/;
 
 /** Pixels. No model's graph is larger; each manifest has bounds of its own. */
@@ -45,6 +47,8 @@ export interface PreparedModel {
   readonly colourOrder: 'rgb' | 'bgr';
   /** What to apply to the output to get an alpha in [0, 1]. */
   readonly activation: 'none' | 'sigmoid';
+  /** As the manifest states it. */
+  readonly licence: Licence;
 }
 
 /**

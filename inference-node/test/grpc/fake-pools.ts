@@ -1,4 +1,5 @@
 /** Engine and picture pools whose every step a test holds in its hand. */
+import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
 import type {
   EnginePool,
   EnginePoolSnapshot,
@@ -28,6 +29,7 @@ export const TINY_MODEL: PreparedModel = {
   normalisation: { mean: [0, 0, 0], std: [1, 1, 1] },
   colourOrder: 'rgb',
   activation: 'none',
+  licence: TINY_LICENCE,
 };
 
 export type FakeStage = 'acquire' | 'decode' | 'infer' | 'finish';

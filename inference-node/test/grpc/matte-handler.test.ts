@@ -206,16 +206,41 @@ describe('a good call', () => {
   });
 });
 
+function nodeInfo(): Promise<GetNodeInfoResponse> {
+  return new Promise((resolve, reject) => {
+    node.client.getNodeInfo({}, (error, found) => (error ? reject(error) : resolve(found)));
+  });
+}
+
 it('a result says when the node fell back to another precision, and why', async () => {
   const precisionFallback = 'this CPU (x64-avx2) has no instruction for int8';
   await reopen({ model: { precisionFallback } });
   const caller = await new MatteCaller(node).sendFile('12345');
   assert.equal(await caller.ended, undefined);
   assert.equal(caller.result().header?.modelRuns[0]?.precisionFallback, precisionFallback);
-  const info = await new Promise<GetNodeInfoResponse>((resolve, reject) => {
-    node.client.getNodeInfo({}, (error, found) => (error ? reject(error) : resolve(found)));
-  });
+  const info = await nodeInfo();
   assert.equal(info.models[0]?.precisionFallback, precisionFallback);
+});
+
+it('a result and the node say under what terms each model comes', async () => {
+  const terms = (commercialUse: 'no' | 'unclear') => {
+    return { commercialUse, reason: `It says ${commercialUse}.`, source: 'https://example.com/' };
+  };
+  const weights = terms('unclear');
+  const trainingData = terms('no');
+  const licence = { spdx: 'NOASSERTION', origin: 'https://example.com/', weights, trainingData };
+  await reopen({ model: { licence } });
+  const caller = await new MatteCaller(node).sendFile('12345');
+  assert.equal(await caller.ended, undefined);
+  const run = caller.result().header?.modelRuns[0];
+  assert.equal(run?.licence, 'NOASSERTION');
+  assert.equal(run?.weightsCommercialUse, 'unclear');
+  assert.equal(run?.trainingDataCommercialUse, 'no');
+  const info = await nodeInfo();
+  assert.deepEqual(info.models[0]?.licence, { spdx: 'NOASSERTION', weights, trainingData });
+  assert.equal(info.commercialUseRequired, '');
+  await reopen({ commercialUse: 'strict' });
+  assert.equal((await nodeInfo()).commercialUseRequired, 'strict');
 });
 
 describe('admission', () => {

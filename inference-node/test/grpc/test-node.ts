@@ -20,6 +20,7 @@ import type { ProviderChoice } from '../../src/engine/choice/execution-provider.
 import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-exchange.ts';
 import { openNodeServer } from '../../src/grpc/server.ts';
+import type { CommercialUseGate } from '../../src/models/model-settings.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import type { WorkerPicturePool } from '../../src/picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun } from '../../src/pipeline.ts';
@@ -39,6 +40,8 @@ export interface TestNodeOptions {
   readonly model?: Partial<PreparedModel>;
   /** Silent where absent. */
   readonly log?: Logger;
+  /** MATTING_COMMERCIAL_USE. */
+  readonly commercialUse?: CommercialUseGate;
   /** A second model of the plan, beside its subject. */
   readonly opinion?: PlanRun;
   /** Leaves the node starting: it has no work yet. */
@@ -94,7 +97,7 @@ export async function openShell(
   const plan = { name: run.model.model, runs };
   if (!options.starting) {
     const defaults = { refinement: true, foregroundEstimation: true };
-    const plans = { plan, plans: [plan], defaults };
+    const plans = { plan, plans: [plan], defaults, commercialUse: options.commercialUse };
     startServing(service, { ...plans, pictures, admission, pipeline, provider: PROVIDER });
   }
   const ended: GuardCause[] = [];

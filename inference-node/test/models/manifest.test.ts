@@ -75,7 +75,18 @@ const BAD_FIELDS: readonly (readonly [path: string, value: unknown, message: Reg
   ['colourOrder', 'grb', /colourOrder must be one of rgb, bgr/],
   ['activation', undefined, /activation is missing/],
   ['licence.origin', 'http://x', /licence\.origin must be a string that matches/],
+  ['licence.weights', undefined, /licence\.weights is missing/],
   ['licence.trainingData', undefined, /licence\.trainingData is missing/],
+  ['licence.trainingData', 'DIS5K', /licence\.trainingData must be an object/],
+  [
+    'licence.weights.commercialUse',
+    'perhaps',
+    /licence\.weights\.commercialUse must be one of yes, no, unclear/,
+  ],
+  ['licence.weights.commercialUse', true, /commercialUse must be one of yes, no, unclear/],
+  ['licence.weights.reason', '', /licence\.weights\.reason must be a string that matches/],
+  ['licence.trainingData.reason', undefined, /licence\.trainingData\.reason is missing/],
+  ['licence.trainingData.source', 'a book', /licence\.trainingData\.source must be a string/],
 ];
 
 for (const [path, value, message] of BAD_FIELDS) {

@@ -26,6 +26,14 @@ test('every bad variable is named with what it should be', () => {
   assert.deepEqual(others, []);
 });
 
+test('a gate on commercial use has no other names', () => {
+  for (const gate of ['yes', 'Weights', 'true', '1']) {
+    assert.deepEqual(problemsOf({ MATTING_COMMERCIAL_USE: gate }), [
+      'MATTING_COMMERCIAL_USE must be one of weights, strict',
+    ]);
+  }
+});
+
 test('size and precision need a named model', () => {
   assert.deepEqual(problemsOf({ MATTING_MODEL_INPUT_SIZE: '768' }), [
     'MATTING_MODEL_INPUT_SIZE must be set together with MATTING_MODEL only',
@@ -49,9 +57,15 @@ test('unset and empty variables have the defaults', () => {
     modelDir: '/srv/model-cache',
     inputSize: undefined,
     precision: 'auto',
+    commercialUse: undefined,
   };
   assert.deepEqual(parseModelSettings({}, '/srv'), defaults);
-  const empty = { MATTING_MODEL: '', MATTING_MODEL_DIR: '', MATTING_MODEL_INPUT_SIZE: '' };
+  const empty = {
+    MATTING_COMMERCIAL_USE: '',
+    MATTING_MODEL: '',
+    MATTING_MODEL_DIR: '',
+    MATTING_MODEL_INPUT_SIZE: '',
+  };
   assert.deepEqual(parseModelSettings(empty, '/srv'), defaults);
 });
 
@@ -61,6 +75,7 @@ test('variables that are set are used', () => {
     MATTING_MODEL_DIR: '../cache',
     MATTING_MODEL_INPUT_SIZE: '768',
     MATTING_PRECISION: 'int8',
+    MATTING_COMMERCIAL_USE: 'strict',
   };
   assert.deepEqual(parseModelSettings(env, '/srv'), {
     model: 'u2netp',
@@ -68,5 +83,6 @@ test('variables that are set are used', () => {
     modelDir: '/cache',
     inputSize: 768,
     precision: 'int8',
+    commercialUse: 'strict',
   });
 });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -13,6 +13,7 @@ import {
   closeChannel,
   STDIO_WITH_CHANNEL,
 } from '../../../test/support/ipc-channel.ts';
+import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
 import { header, MatteCaller } from '../grpc/test-node.ts';
 import type { Told } from './fake-rooms.ts';
 
@@ -136,6 +137,25 @@ describe('the program that cannot start', () => {
     });
   }
 
+  for (const gate of ['weights', 'strict']) {
+    it(`refuses a plan that MATTING_COMMERCIAL_USE=${gate} does not admit, before all else`, async () => {
+      const { server, port } = await listenSomewhere();
+      // Neither the port that is in use nor the weights that are missing is found out.
+      const env = { MATTING_COMMERCIAL_USE: gate, MATTING_NODE_PORT: String(port) };
+      const { code, stderr, lines } = await startNode(env).exited;
+      server.close();
+      assert.equal(code, 78);
+      assert.match(stderr, /^inference node: the configuration is not valid:\n/);
+      assert.match(stderr, new RegExp(`${gate} refuses isnet \\(subject and second look\\)`));
+      assert.doesNotMatch(stderr, /in use|models fetch|\.ts:\d/);
+      assert.equal(
+        lines.find(({ msg }) => msg === 'listening'),
+        undefined,
+      );
+      assert.deepEqual(await readdir(directory), []);
+    });
+  }
+
   it('says in one line that the weights are not there', async () => {
     const { code, stderr } = await startNode({ MATTING_EXECUTION_PROVIDER: 'cpu' }).exited;
     assert.equal(code, 1);
@@ -144,6 +164,25 @@ describe('the program that cannot start', () => {
 });
 
 describe('the program that starts', () => {
+  it('says in its log and at /info what runs, and under what terms', async () => {
+    const { until } = startNode({}, { fakeRooms: true });
+    const { httpPort } = await until('listening');
+    const { terms } = await until('serving');
+    const said = 'tiny weights yes, training data yes (models/README.md)';
+    assert.equal(terms, `plan tiny, commercial use: ${said}`);
+    const info = await fetch(`http://127.0.0.1:${httpPort}/info`);
+    const { models, commercialUseRequired } = (await info.json()) as {
+      models: { licence: object }[];
+      commercialUseRequired: string;
+    };
+    assert.equal(commercialUseRequired, '');
+    assert.deepEqual(models[0]?.licence, {
+      spdx: TINY_LICENCE.spdx,
+      weights: TINY_LICENCE.weights,
+      trainingData: TINY_LICENCE.trainingData,
+    });
+  });
+
   const starting = () => startNode({ FAKE_HOLD: 'start' }, { fakeRooms: true });
 
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {

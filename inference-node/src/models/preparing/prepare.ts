@@ -231,5 +231,6 @@ function describe(
     normalisation: manifest.normalisation,
     colourOrder: manifest.colourOrder,
     activation: manifest.activation,
+    licence: manifest.licence,
   };
 }

@@ -136,6 +136,7 @@ test('the prepared graph runs and is described for an engine', async () => {
     normalisation: model.manifest.normalisation,
     colourOrder: 'rgb',
     activation: 'none',
+    licence: model.manifest.licence,
   });
   const wanted = await runGraph(model.weights, 64);
   assert.ok(largestDifference(wanted, await runGraph(bytes, 64)) < 2e-3);

@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { create } from 'tar';
+import { TINY_LICENCE } from '../../../../test/support/tiny-model.ts';
 import type { ModelManifest } from '../../../src/models/manifest.ts';
 import type { RegistryOptions } from '../../../src/models/weights/registry-options.ts';
 import { graphBytes, tinyGraph } from '../onnx/tiny-graph.ts';
@@ -116,12 +117,7 @@ function tinyManifest(
     normalisation: { mean: [128, 128, 128], std: [256, 256, 256] },
     colourOrder: 'rgb',
     activation: 'none',
-    licence: {
-      spdx: 'MIT',
-      origin: 'https://example.org/tiny',
-      statement: 'Made by a test.',
-      trainingData: 'None.',
-    },
+    licence: TINY_LICENCE,
   };
 }
 

@@ -426,6 +426,11 @@ export interface ModelRun {
    * to choose; empty: it runs what it should.
    */
   precisionFallback: string;
+  /** as ModelLicence.spdx */
+  licence: string;
+  /** As UseTerms.commercial_use: yes, no, unclear. Empty: this node does not say. */
+  weightsCommercialUse: string;
+  trainingDataCommercialUse: string;
 }
 
 /** One model's part that a result lacks. */
@@ -493,6 +498,11 @@ export interface GetNodeInfoResponse {
   plans: string[];
   /** this node applies Finishing */
   finishing: boolean;
+  /**
+   * Models that are not permitted do not run here. weights: permitted are models whose weights may be
+   * used commercially; strict: and their training data too; empty: every model.
+   */
+  commercialUseRequired: string;
 }
 
 export interface NodeModel {
@@ -505,6 +515,25 @@ export interface NodeModel {
   inputHeight: number;
   /** as in ModelRun */
   precisionFallback: string;
+  /** absent: this node does not say */
+  licence: ModelLicence | undefined;
+}
+
+/** The terms of a model as its manifest on the node states them. No legal advice. */
+export interface ModelLicence {
+  /** of the weights; NOASSERTION: their makers state none */
+  spdx: string;
+  weights: UseTerms | undefined;
+  trainingData: UseTerms | undefined;
+}
+
+export interface UseTerms {
+  /** yes, no, unclear */
+  commercialUse: string;
+  /** who states it, and what is not stated */
+  reason: string;
+  /** a URL */
+  source: string;
 }
 
 export interface NodeLimits {
@@ -2323,6 +2352,9 @@ function createBaseModelRun(): ModelRun {
     inputWidth: 0,
     inputHeight: 0,
     precisionFallback: "",
+    licence: "",
+    weightsCommercialUse: "",
+    trainingDataCommercialUse: "",
   };
 }
 
@@ -2348,6 +2380,15 @@ export const ModelRun: MessageFns<ModelRun> = {
     }
     if (message.precisionFallback !== "") {
       writer.uint32(58).string(message.precisionFallback);
+    }
+    if (message.licence !== "") {
+      writer.uint32(66).string(message.licence);
+    }
+    if (message.weightsCommercialUse !== "") {
+      writer.uint32(74).string(message.weightsCommercialUse);
+    }
+    if (message.trainingDataCommercialUse !== "") {
+      writer.uint32(82).string(message.trainingDataCommercialUse);
     }
     return writer;
   },
@@ -2421,6 +2462,30 @@ export const ModelRun: MessageFns<ModelRun> = {
             message.precisionFallback = reader.string();
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.licence = reader.string();
+            continue;
+          }
+          case 9: {
+            if (tag !== 74) {
+              break;
+            }
+
+            message.weightsCommercialUse = reader.string();
+            continue;
+          }
+          case 10: {
+            if (tag !== 82) {
+              break;
+            }
+
+            message.trainingDataCommercialUse = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2445,6 +2510,9 @@ export const ModelRun: MessageFns<ModelRun> = {
     message.inputWidth = object.inputWidth ?? 0;
     message.inputHeight = object.inputHeight ?? 0;
     message.precisionFallback = object.precisionFallback ?? "";
+    message.licence = object.licence ?? "";
+    message.weightsCommercialUse = object.weightsCommercialUse ?? "";
+    message.trainingDataCommercialUse = object.trainingDataCommercialUse ?? "";
     return message;
   },
 };
@@ -2831,6 +2899,7 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     device: "",
     plans: [],
     finishing: false,
+    commercialUseRequired: "",
   };
 }
 
@@ -2891,6 +2960,9 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     if (message.finishing !== false) {
       writer.uint32(128).bool(message.finishing);
+    }
+    if (message.commercialUseRequired !== "") {
+      writer.uint32(138).string(message.commercialUseRequired);
     }
     return writer;
   },
@@ -3056,6 +3128,14 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.finishing = reader.bool();
             continue;
           }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.commercialUseRequired = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3091,12 +3171,22 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.device = object.device ?? "";
     message.plans = object.plans?.map((e) => e) || [];
     message.finishing = object.finishing ?? false;
+    message.commercialUseRequired = object.commercialUseRequired ?? "";
     return message;
   },
 };
 
 function createBaseNodeModel(): NodeModel {
-  return { model: "", version: "", sha256: "", precision: "", inputWidth: 0, inputHeight: 0, precisionFallback: "" };
+  return {
+    model: "",
+    version: "",
+    sha256: "",
+    precision: "",
+    inputWidth: 0,
+    inputHeight: 0,
+    precisionFallback: "",
+    licence: undefined,
+  };
 }
 
 export const NodeModel: MessageFns<NodeModel> = {
@@ -3121,6 +3211,9 @@ export const NodeModel: MessageFns<NodeModel> = {
     }
     if (message.precisionFallback !== "") {
       writer.uint32(58).string(message.precisionFallback);
+    }
+    if (message.licence !== undefined) {
+      ModelLicence.encode(message.licence, writer.uint32(66).fork()).join();
     }
     return writer;
   },
@@ -3194,6 +3287,14 @@ export const NodeModel: MessageFns<NodeModel> = {
             message.precisionFallback = reader.string();
             continue;
           }
+          case 8: {
+            if (tag !== 66) {
+              break;
+            }
+
+            message.licence = ModelLicence.decode(reader, reader.uint32());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3218,6 +3319,171 @@ export const NodeModel: MessageFns<NodeModel> = {
     message.inputWidth = object.inputWidth ?? 0;
     message.inputHeight = object.inputHeight ?? 0;
     message.precisionFallback = object.precisionFallback ?? "";
+    message.licence = (object.licence !== undefined && object.licence !== null)
+      ? ModelLicence.fromPartial(object.licence)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseModelLicence(): ModelLicence {
+  return { spdx: "", weights: undefined, trainingData: undefined };
+}
+
+export const ModelLicence: MessageFns<ModelLicence> = {
+  encode(message: ModelLicence, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.spdx !== "") {
+      writer.uint32(10).string(message.spdx);
+    }
+    if (message.weights !== undefined) {
+      UseTerms.encode(message.weights, writer.uint32(18).fork()).join();
+    }
+    if (message.trainingData !== undefined) {
+      UseTerms.encode(message.trainingData, writer.uint32(26).fork()).join();
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ModelLicence {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseModelLicence();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.spdx = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.weights = UseTerms.decode(reader, reader.uint32());
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.trainingData = UseTerms.decode(reader, reader.uint32());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ModelLicence>): ModelLicence {
+    return ModelLicence.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ModelLicence>): ModelLicence {
+    const message = createBaseModelLicence();
+    message.spdx = object.spdx ?? "";
+    message.weights = (object.weights !== undefined && object.weights !== null)
+      ? UseTerms.fromPartial(object.weights)
+      : undefined;
+    message.trainingData = (object.trainingData !== undefined && object.trainingData !== null)
+      ? UseTerms.fromPartial(object.trainingData)
+      : undefined;
+    return message;
+  },
+};
+
+function createBaseUseTerms(): UseTerms {
+  return { commercialUse: "", reason: "", source: "" };
+}
+
+export const UseTerms: MessageFns<UseTerms> = {
+  encode(message: UseTerms, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.commercialUse !== "") {
+      writer.uint32(10).string(message.commercialUse);
+    }
+    if (message.reason !== "") {
+      writer.uint32(18).string(message.reason);
+    }
+    if (message.source !== "") {
+      writer.uint32(26).string(message.source);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): UseTerms {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseUseTerms();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.commercialUse = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.reason = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.source = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<UseTerms>): UseTerms {
+    return UseTerms.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<UseTerms>): UseTerms {
+    const message = createBaseUseTerms();
+    message.commercialUse = object.commercialUse ?? "";
+    message.reason = object.reason ?? "";
+    message.source = object.source ?? "";
     return message;
   },
 };

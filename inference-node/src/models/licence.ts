@@ -1,0 +1,57 @@
+/**
+ * The terms a model comes under, as its manifest states them: for its weights and for the data they
+ * were trained on apart, since one says nothing of the other. Statements with a source, no advice.
+ */
+import type { SchemaObject } from 'ajv';
+import { fields, oneOf, text } from './checked-json.ts';
+
+/** unclear: nobody who may decide it has said so. It counts as not permitted. */
+export const COMMERCIAL_USES = ['yes', 'no', 'unclear'] as const;
+export type CommercialUse = (typeof COMMERCIAL_USES)[number];
+
+/** What is said of using something commercially. */
+export interface UseTerms {
+  readonly commercialUse: CommercialUse;
+  /** Who states it, and what is not stated. One line. */
+  readonly reason: string;
+  /** Where it can be read: a URL. */
+  readonly source: string;
+}
+
+export interface Licence {
+  /** SPDX expression that the makers published the weights under; NOASSERTION: they state none. */
+  readonly spdx: string;
+  /** Where the makers published the weights. */
+  readonly origin: string;
+  readonly weights: UseTerms;
+  readonly trainingData: UseTerms;
+}
+
+/** A model's name and its terms. */
+export interface LicensedModel {
+  readonly name: string;
+  readonly licence: Licence;
+}
+
+const URL_TEXT = text(/^https:\/\/\S+$/);
+const USE_TERMS = fields<UseTerms>({
+  commercialUse: oneOf(COMMERCIAL_USES),
+  reason: text(),
+  source: URL_TEXT,
+});
+
+export const LICENCE_SCHEMA: SchemaObject = fields<Licence>({
+  spdx: text(),
+  origin: URL_TEXT,
+  weights: USE_TERMS,
+  trainingData: USE_TERMS,
+});
+
+/** One line: what runs and under what terms. A model that is there twice is named once. */
+export function describeTerms(plan: string, models: readonly LicensedModel[]): string {
+  const licences = new Map(models.map(({ name, licence }) => [name, licence]));
+  const each = [...licences].map(([name, { weights, trainingData }]) => {
+    return `${name} weights ${weights.commercialUse}, training data ${trainingData.commercialUse}`;
+  });
+  return `plan ${plan}, commercial use: ${each.join('; ')} (models/README.md)`;
+}

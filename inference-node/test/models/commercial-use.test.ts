@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import test from 'node:test';
+import { ConfigError } from '#program/env.ts';
+import { admittedOutlineOf, refusalsOf, requireAdmitted } from '../../src/models/commercial-use.ts';
+import { COMMERCIAL_USES, type CommercialUse, describeTerms } from '../../src/models/licence.ts';
+import { loadManifest, MANIFEST_DIRECTORY } from '../../src/models/manifest.ts';
+import { type CommercialUseGate, parseModelSettings } from '../../src/models/model-settings.ts';
+import { loadPlanOutlines, type PlanEntry } from '../../src/models/plan.ts';
+
+/** What is said of it, one text a variable; none where it is admitted. */
+async function problemsOf(env: Record<string, string>): Promise<readonly string[]> {
+  try {
+    await admittedOutlineOf(parseModelSettings(env, '/srv'));
+  } catch (error) {
+    assert.ok(error instanceof ConfigError, String(error));
+    return error.problems.map(({ variable, expected }) => `${variable} must be ${expected}`);
+  }
+  return [];
+}
+
+const terms = (commercialUse: CommercialUse) => ({
+  ...{ commercialUse, reason: `It says ${commercialUse}.`, source: 'https://example.com/terms' },
+});
+const licence = (weights: CommercialUse, trainingData: CommercialUse) => ({
+  ...{ spdx: 'MIT', origin: 'https://example.com/', weights: terms(weights) },
+  trainingData: terms(trainingData),
+});
+
+/** A folder of models: isnet's manifest under other names and terms, and no plan. */
+async function withModels(
+  models: Readonly<Record<string, readonly [CommercialUse, CommercialUse]>>,
+  plans: Readonly<Record<string, readonly PlanEntry[]>>,
+  use: (directory: string) => Promise<void>,
+): Promise<void> {
+  const directory = await mkdtemp(join(tmpdir(), 'commercial-use-'));
+  const file = await readFile(join(MANIFEST_DIRECTORY, 'isnet/manifest.json'), 'utf8');
+  const isnet = JSON.parse(file) as Record<string, unknown>;
+  try {
+    for (const [name, [weights, data]] of Object.entries(models)) {
+      await mkdir(join(directory, name));
+      const manifest = { ...isnet, name, licence: licence(weights, data) };
+      await writeFile(join(directory, name, 'manifest.json'), JSON.stringify(manifest));
+    }
+    await writeFile(join(directory, 'plans.json'), JSON.stringify(plans));
+    await use(directory);
+  } finally {
+    await rm(directory, { recursive: true });
+  }
+}
+
+const entry = (model: string): PlanEntry => ({ model, inputSize: 1024, role: 'subject' });
+
+for (const weights of COMMERCIAL_USES) {
+  for (const data of COMMERCIAL_USES) {
+    test(`weights ${weights}, training data ${data}: what each gate says`, () => {
+      const refused = (gate: CommercialUseGate | undefined) =>
+        refusalsOf({ licence: licence(weights, data) }, gate).map(
+          reason => /^commercial use of its (.+) is /.exec(reason)?.[1],
+        );
+      const ofWeights = weights === 'yes' ? [] : ['weights'];
+      const ofData = data === 'yes' ? [] : ['training data'];
+      assert.deepEqual(refused(undefined), []);
+      assert.deepEqual(refused('weights'), ofWeights);
+      assert.deepEqual(refused('strict'), [...ofWeights, ...ofData]);
+    });
+  }
+}
+
+test('without a gate every plan and model may run', async () => {
+  for (const { name } of await loadPlanOutlines()) {
+    assert.deepEqual(await problemsOf({ MATTING_QUALITY: name }), []);
+  }
+  assert.deepEqual(await problemsOf({ MATTING_MODEL: 'isnet' }), []);
+});
+
+test('a refused plan names each model, its roles, why and where that is written, and what to do', async () => {
+  const [refused = '', wayOut = '', ...others] = await problemsOf({
+    MATTING_COMMERCIAL_USE: 'weights',
+  });
+  assert.match(refused, /^MATTING_COMMERCIAL_USE must be met by every model: weights refuses /);
+  assert.match(refused, /isnet \(subject and second look\); commercial use of its weights is unc/);
+  assert.match(
+    refused,
+    /states no licence for the weights.* https:\/\/github\.com\/xuebinqin\/DIS/,
+  );
+  assert.doesNotMatch(refused, /training data is/);
+  assert.match(wayOut, /modnet or u2netp, or a model of your own \(models\/README\.md/);
+  assert.deepEqual(others, []);
+});
+
+test('strict starts none of the bundled models, and says so', async () => {
+  const outlines = await loadPlanOutlines();
+  for (const { name, entries } of outlines) {
+    const problems = await problemsOf({ MATTING_QUALITY: name, MATTING_COMMERCIAL_USE: 'strict' });
+    const models = [...new Set(entries.map(({ model }) => model))];
+    assert.equal(problems.length, models.length + 1);
+    for (const [index, model] of models.entries()) {
+      assert.match(problems[index] ?? '', new RegExp(`strict refuses ${model} \\(`));
+      assert.match(problems[index] ?? '', /commercial use of its training data is /);
+    }
+    const expected = /^MATTING_MODEL must be a model of your own .* none of isnet, modnet, u2netp$/;
+    assert.match(problems.at(-1) ?? '', expected);
+  }
+  for (const model of ['isnet', 'modnet', 'u2netp']) {
+    const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'strict' };
+    assert.equal((await problemsOf(env)).length, 2, model);
+  }
+});
+
+test('a model with permissive weights runs under weights', async () => {
+  for (const model of ['modnet', 'u2netp']) {
+    const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'weights' };
+    assert.deepEqual(await problemsOf(env), []);
+  }
+});
+
+test('an own model whose manifest permits both runs under strict, and is what a refusal names', async () => {
+  const models = { bought: ['yes', 'yes'], found: ['yes', 'unclear'] } as const;
+  await withModels(models, { ours: [entry('bought')] }, async directory => {
+    await requireAdmitted([entry('bought')], 'strict', directory);
+    await requireAdmitted([entry('bought'), entry('found')], 'weights', directory);
+    await assert.rejects(requireAdmitted([entry('bought'), entry('found')], 'strict', directory), {
+      problems: [
+        {
+          variable: 'MATTING_COMMERCIAL_USE',
+          expected:
+            'met by every model: strict refuses found (subject); commercial use of its training ' +
+            'data is unclear: It says unclear. https://example.com/terms',
+        },
+        {
+          variable: 'MATTING_QUALITY',
+          expected:
+            'ours, or MATTING_MODEL bought, or a model of your own (models/README.md, ' +
+            '"Commercial use")',
+        },
+      ],
+    });
+  });
+});
+
+test('what is said of the terms is one line that names each model once', async () => {
+  const outline = (await loadPlanOutlines()).find(({ name }) => name === 'standard');
+  const manifests = outline?.entries.map(({ model }) => loadManifest(model)) ?? [];
+  assert.equal(
+    describeTerms('standard', await Promise.all(manifests)),
+    'plan standard, commercial use: isnet weights unclear, training data no; ' +
+      'modnet weights yes, training data unclear (models/README.md)',
+  );
+});
