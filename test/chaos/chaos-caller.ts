@@ -1,9 +1,11 @@
 /**
  * A caller as docs/rest.md asks it to be: one Idempotency-Key an image, the same request again until
- * it is answered, any replica. It keeps what it was promised.
+ * it is answered, in any of its forms, any replica. It keeps what it was promised.
  */
+import { createHash } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { WireJob } from '../support/running-service.ts';
+import type { Submission } from './manners.ts';
 import type { SeededRandom } from './seeded-random.ts';
 
 const REQUEST_TIMEOUT_MS = 15_000;
@@ -19,6 +21,8 @@ export interface Delivery {
   readonly idempotencyKey: string;
   /** Every job the service named for this key, the last one last. */
   readonly jobIds: readonly string[];
+  /** SHA-256, hexadecimal, of every picture that came whole as an answer, by its job. */
+  readonly pictures: readonly (readonly [jobId: string, sha256: string])[];
   /** As it was read last; final. */
   readonly job: WireJob;
 }
@@ -31,7 +35,10 @@ export interface CallerOptions {
 
 interface Answer {
   readonly status: number;
-  readonly body: WireJob;
+  /** Where the answer is a picture: of its job, whose rest is to be read. */
+  readonly body: Partial<WireJob>;
+  /** Undefined: the answer is no picture. */
+  readonly pictureSha256: string | undefined;
 }
 
 export class ChaosCaller {
@@ -41,27 +48,51 @@ export class ChaosCaller {
     this.#options = options;
   }
 
-  /** Rejects where the image is neither cut out nor refused for good in time, or jobs get mixed up. */
-  async deliver(idempotencyKey: string, body: object): Promise<Delivery> {
-    const mode = this.#options.random.next() < 0.5 ? '/v1/matting' : '/v1/matting/jobs';
+  /**
+   * Each try is one of the submissions, which mean the same request. Rejects where the image is
+   * neither cut out nor refused for good in time, or jobs get mixed up.
+   */
+  async deliver(idempotencyKey: string, submissions: readonly Submission[]): Promise<Delivery> {
     const giveUpAt = performance.now() + PATIENCE_MS_MAX;
     const jobIds: string[] = [];
-    const follow = async (jobId: string) => {
-      if (jobIds.at(-1) !== jobId) jobIds.push(jobId);
-      return this.#final(jobId, giveUpAt);
-    };
+    const pictures: (readonly [jobId: string, sha256: string])[] = [];
     while (jobIds.length < JOBS_MAX) {
-      const answer = await this.#answer(mode, idempotencyKey, giveUpAt, JSON.stringify(body));
-      const { job_id: jobId } = answer.body;
+      const { status, body, pictureSha256 } = await this.#answer(
+        idempotencyKey,
+        submissions,
+        giveUpAt,
+      );
+      const { job_id: jobId } = body;
       if (jobId === undefined) {
-        throw new Error(`${idempotencyKey}: ${answer.status} ${JSON.stringify(answer.body)}`);
+        throw new Error(`${idempotencyKey}: ${status} ${JSON.stringify(body)}`);
       }
-      const job = await follow(jobId);
+      if (jobIds.at(-1) !== jobId) jobIds.push(jobId);
+      if (pictureSha256 !== undefined) pictures.push([jobId, pictureSha256]);
+      const job = await this.#final(jobId, giveUpAt);
       // The key is free again: the same request makes a new job.
       if (job.status === 'failed' && job.error?.retryable === true) continue;
-      return { idempotencyKey, jobIds, job };
+      if (job.status === 'succeeded') {
+        const replay = await this.#replay(idempotencyKey, submissions, giveUpAt);
+        if (replay !== undefined) pictures.push(replay);
+      }
+      return { idempotencyKey, jobIds, pictures, job };
     }
     throw new Error(`${idempotencyKey}: ${JOBS_MAX} jobs failed`);
+  }
+
+  /** The request once more, for its picture; undefined where none of its forms takes one. */
+  async #replay(
+    idempotencyKey: string,
+    submissions: readonly Submission[],
+    giveUpAt: number,
+  ): Promise<readonly [jobId: string, sha256: string] | undefined> {
+    const takers = submissions.filter(({ takesPicture }) => takesPicture);
+    if (takers.length === 0) return undefined;
+    const { status, body, pictureSha256 } = await this.#answer(idempotencyKey, takers, giveUpAt);
+    if (body.job_id === undefined || pictureSha256 === undefined) {
+      throw new Error(`${idempotencyKey} replayed: ${status} ${JSON.stringify(body)}`);
+    }
+    return [body.job_id, pictureSha256];
   }
 
   /** As the service has it now. */
@@ -71,9 +102,11 @@ export class ChaosCaller {
 
   async #final(jobId: string, giveUpAt: number): Promise<WireJob> {
     for (;;) {
-      const { status, body } = await this.#answer(`/v1/matting/jobs/${jobId}`, 'read', giveUpAt);
+      const path = `/v1/matting/jobs/${jobId}`;
+      const headers = { 'idempotency-key': 'read' };
+      const { status, body } = await this.#answer('read', [{ path, headers }], giveUpAt);
       if (status !== 200) throw new Error(`job ${jobId}: ${status} ${JSON.stringify(body)}`);
-      if (body.status !== 'queued' && body.status !== 'processing') return body;
+      if (body.status !== 'queued' && body.status !== 'processing') return body as WireJob;
       if (performance.now() > giveUpAt) {
         throw new Error(`job ${jobId} is still ${body.status}: ${JSON.stringify(body)}`);
       }
@@ -83,36 +116,47 @@ export class ChaosCaller {
 
   /** The first answer that is not "come again". */
   async #answer(
-    place: string,
-    idempotencyKey: string,
+    what: string,
+    requests: readonly (Pick<Submission, 'path' | 'headers'> & Partial<Submission>)[],
     giveUpAt: number,
-    body?: string,
   ): Promise<Answer> {
+    const { random, urls, apiKey } = this.#options;
     let last = 'nothing';
     while (performance.now() < giveUpAt) {
-      const url = this.#options.random.pick(this.#options.urls);
+      const { path = '', headers, body } = random.pick(requests) ?? {};
       try {
-        const response = await fetch(`${url}${place}`, {
+        const response = await fetch(`${random.pick(urls)}${path}`, {
           method: body === undefined ? 'GET' : 'POST',
-          headers: {
-            authorization: `Bearer ${this.#options.apiKey}`,
-            'idempotency-key': idempotencyKey,
-            ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-          },
+          headers: { authorization: `Bearer ${apiKey}`, ...headers },
           ...(body === undefined ? {} : { body }),
           signal: AbortSignal.timeout(REQUEST_TIMEOUT_MS),
         });
-        const answer = { status: response.status, body: (await response.json()) as WireJob };
+        const answer = await read(response);
         if (![429, 500, 503].includes(answer.status)) return answer;
         last = `${answer.status} ${JSON.stringify(answer.body)}`;
         const retryAfterMs = 1000 * Number(response.headers.get('retry-after') ?? 0);
         await delay(Math.min(RETRY_WAIT_MS_MAX, retryAfterMs));
       } catch (error) {
-        // Killed under the request, or not up again yet.
+        // Killed under the request, or in the middle of its answer, or not up again yet.
         last = String(error instanceof Error ? (error.cause ?? error) : error);
         await delay(POLL_MS);
       }
     }
-    throw new Error(`${place} ${idempotencyKey}: not answered in time, last: ${last}`);
+    throw new Error(`${what}: not answered in time, last: ${last}`);
   }
+}
+
+/** Rejects where the answer ends early. */
+async function read(response: Response): Promise<Answer> {
+  const { status, headers } = response;
+  if (!headers.get('content-type')?.startsWith('image/')) {
+    return { status, body: (await response.json()) as WireJob, pictureSha256: undefined };
+  }
+  const picture = Buffer.from(await response.arrayBuffer());
+  const jobId = headers.get('x-job-id');
+  return {
+    status,
+    body: jobId === null ? {} : { job_id: jobId },
+    pictureSha256: createHash('sha256').update(picture).digest('hex'),
+  };
 }
