@@ -31,6 +31,9 @@ export type Background =
   /** A file that travels beside the image. */
   | { readonly kind: 'picture' };
 
+/** rgba: the cut-out; alpha: its matte alone, in grey. */
+export type Channels = 'rgba' | 'alpha';
+
 /** An absent field asks for nothing. Without any field there is no finishing: use undefined. */
 export interface Finishing {
   readonly region?: Region;
@@ -62,4 +65,13 @@ export interface Subject {
   readonly resultBox: Box;
   /** Share of the input's area that the subject covers, 0 to 1. */
   readonly share: number;
+}
+
+/** What a node says of a picture it saw. */
+export interface Sight {
+  /** Pixels of the oriented input. */
+  readonly inputWidth: number;
+  readonly inputHeight: number;
+  /** null: no subject. */
+  readonly subject: Subject | null;
 }

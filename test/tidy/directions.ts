@@ -78,9 +78,10 @@ export const CONTROL_PLANE: Directions = {
     'sources/guard',
     'storage',
     'store/jobs',
+    '#contract/finishing',
   ],
   'services/sweeping': ['storage', 'store/cluster', 'store/jobs', 'store/outbox'],
-  sources: ['sources/guard', 'storage'],
+  sources: ['sources/guard', 'storage', '#contract/finishing'],
   'sources/guard': ['domain'],
   storage: ['#program'],
   store: [
@@ -170,6 +171,7 @@ export const SHARED: Directions = {
   '#program/ports': ['#contract'],
   '#program/tls': ['#program'],
   '#contract': ['#contract/image-header', '#gen'],
+  '#contract/finishing': ['#contract'],
   '#contract/image-header': ['#contract'],
 };
 

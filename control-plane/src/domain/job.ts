@@ -3,19 +3,20 @@
  *
  * | state     | what callers see | entered from | by                                             |
  * |-----------|------------------|--------------|------------------------------------------------|
- * | accepted  | queued           | -            | submission of a URL                            |
+ * | accepted  | queued           | -            | submission of a URL, of the background too     |
  * | fetching  | queued           | accepted     | a claim; the download runs under the lease     |
- * | ready     | queued           | fetching, -  | the input is stored durably                    |
+ * | ready     | queued           | fetching, -  | input and background are stored durably        |
  * | running   | processing       | ready        | a node's Admitted; sets started_at once        |
  * | succeeded | succeeded, from expires_at on expired | running | the result is stored, the credit charged |
  * | failed    | failed           | all the open | the credit is released                         |
  *
  * A lost attempt leaves the job in running: the contract has no way back from processing to queued.
- * A claim changes lease and fence, never the state, except accepted -> fetching.
+ * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
+ * is fetching twice: given back with its input stored, it is claimed again for its background.
  */
 
 import type { ErrorCode } from '#contract/errors.ts';
-import type { Finishing, Subject } from '#contract/finishing.ts';
+import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 
 export const OPEN_STATES = ['accepted', 'fetching', 'ready', 'running'] as const;
@@ -41,18 +42,6 @@ export interface JobBackground {
   readonly url: string | null;
   /** null until it is stored, and again once the job is final. */
   readonly input: JobInput | null;
-}
-
-/** rgba: the cut-out; alpha: its matte alone, in grey. */
-export type Channels = 'rgba' | 'alpha';
-
-/** What a node saw in a picture. */
-export interface Sight {
-  /** Pixels of the oriented input. */
-  readonly inputWidth: number;
-  readonly inputHeight: number;
-  /** null: no subject. */
-  readonly subject: Subject | null;
 }
 
 export interface JobResult {
@@ -111,7 +100,7 @@ export interface Job {
   readonly mode: 'sync' | 'async';
   /** null for Base64 and once the job is final. */
   readonly sourceUrl: string | null;
-  /** Stands for the host and port of sourceUrl; null where that is. */
+  /** Stands for the host and port of what is to be downloaded next; null where nothing was. */
   readonly sourceHost: string | null;
   /** null until it is stored, and again once the job is final. */
   readonly input: JobInput | null;
@@ -143,6 +132,25 @@ export interface Job {
   readonly callback: JobCallback | null;
   /** The database's clock when the row was read: what expiry is judged by. */
   readonly readAtMs: number;
+}
+
+/** Whether a picture of an open job is still to be downloaded. */
+export function needsDownload({ state }: Pick<Job, 'state'>): boolean {
+  return state === 'accepted' || state === 'fetching';
+}
+
+/**
+ * Where a job's background is stored. Not among the inputs: control planes from before there were
+ * backgrounds look through those for what no row names, and know no row that names one.
+ * @param fence of the claim that downloaded it
+ */
+export function backgroundBlob(jobId: string, fence?: number): string {
+  return `backgrounds/${jobId}${fence === undefined ? '' : `-${fence}`}`;
+}
+
+/** The job that such a blob is of; undefined for any other name. */
+export function jobOfBackground(blob: string): string | undefined {
+  return /^backgrounds\/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-\d+)?$/.exec(blob)?.[1];
 }
 
 export function isFinal(job: Pick<Job, 'state'>): boolean {

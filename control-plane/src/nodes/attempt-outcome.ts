@@ -15,6 +15,7 @@
  */
 import { status } from '@grpc/grpc-js';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import type { Sight } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { ERROR_CODE_TRAILER, fromServiceError } from '#contract/grpc-status.ts';
 import type { ModelRun, StageTimings } from '#gen/matting/v1/matte_service.ts';
@@ -27,6 +28,8 @@ export interface MatteResult {
   readonly height: number;
   /** Hexadecimal, checked over the bytes received. */
   readonly sha256: string;
+  /** null: the node does not say what it saw. */
+  readonly sight: Sight | null;
   readonly plan: string;
   readonly modelRuns: readonly ModelRun[];
   readonly timings: StageTimings | undefined;

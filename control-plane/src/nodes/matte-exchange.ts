@@ -6,9 +6,10 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { Readable } from 'node:stream';
+import { isDeepStrictEqual } from 'node:util';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
-import type { Finishing } from '#contract/finishing.ts';
+import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
 import { finishingToProto } from '#contract/finishing-wire.ts';
 import {
   type InputFormat,
@@ -20,6 +21,7 @@ import {
 import { CHUNK_BYTES_MAX, RESULT_BYTES_MAX } from '#contract/limits.ts';
 import {
   type Admitted,
+  type BackgroundPicture,
   type MatteRequest,
   type MatteResponse,
   Priority,
@@ -35,6 +37,17 @@ export interface ResultSink {
   write(chunk: Uint8Array): Promise<void>;
 }
 
+/** The background's file. */
+export interface BackgroundFile {
+  readonly bytes: number;
+  readonly format: InputFormat;
+  /** As stored in the file; null: unknown. */
+  readonly width: number | null;
+  readonly height: number | null;
+  /** Called once, after the image was sent; ended by the client. */
+  readonly open: () => Promise<Readable>;
+}
+
 export interface MatteCall {
   readonly jobId: string;
   /** The claim's fence. */
@@ -45,8 +58,15 @@ export interface MatteCall {
   readonly width: number | null;
   readonly height: number | null;
   readonly outputFormat: OutputFormat;
-  /** Undefined: none. */
+  /** rgba where absent. */
+  readonly channels?: Channels;
+  /**
+   * Empty where the format or `channels` alone needs a node that finishes; the node must say in its
+   * answer that it applied this. Absent: none.
+   */
   readonly finishing?: Finishing;
+  /** Given exactly where `finishing` has a background picture. */
+  readonly background?: BackgroundFile;
   readonly sync: boolean;
   /** The node refuses where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax?: number;
@@ -147,6 +167,7 @@ export class MatteExchange {
 
   #takeHeader(header: ResultHeader): void {
     if (this.#header !== undefined) throw brokenAnswer('a second result header');
+    requireFinished(this.#request, header);
     if (outputFormatFromProto(header.format) !== this.#request.outputFormat) {
       throw brokenAnswer('another format than asked for');
     }
@@ -181,6 +202,7 @@ export class MatteExchange {
       width: header.width,
       height: header.height,
       sha256: digest.toString('hex'),
+      sight: sightFromProto(header),
       plan: header.plan,
       modelRuns: header.modelRuns,
       timings,
@@ -190,12 +212,12 @@ export class MatteExchange {
   /** Never rejects: a fault of the source ends the call and is kept for `run`. */
   async #send(): Promise<void> {
     try {
-      const input = await this.#request.openInput();
-      try {
-        await this.#sendAll(input);
-      } finally {
-        input.destroy();
+      const { inputBytes, openInput, background } = this.#request;
+      await this.#sendFile('input', inputBytes, openInput);
+      if (background !== undefined) {
+        await this.#sendFile('background', background.bytes, background.open);
       }
+      this.#call.end();
     } catch (error) {
       // The call ended before the upload did: its status says why.
       if (this.#ended.signal.aborted) return;
@@ -204,12 +226,23 @@ export class MatteExchange {
     }
   }
 
-  async #sendAll(input: Readable): Promise<void> {
+  async #sendFile(name: string, bytes: number, open: () => Promise<Readable>): Promise<void> {
+    const file = await open();
+    try {
+      const sent = await this.#sendAll(file);
+      if (sent !== bytes) throw new Error(`the ${name} has ${sent} bytes, not ${bytes}`);
+    } finally {
+      file.destroy();
+    }
+  }
+
+  /** @returns bytes sent */
+  async #sendAll(file: Readable): Promise<number> {
     const { signal } = this.#ended;
     // A source that stalls must not hold the attempt beyond its call.
-    signal.addEventListener('abort', () => input.destroy(), { once: true });
+    signal.addEventListener('abort', () => file.destroy(), { once: true });
     let sent = 0;
-    for await (const piece of input as AsyncIterable<Buffer>) {
+    for await (const piece of file as AsyncIterable<Buffer>) {
       for (let start = 0; start < piece.length; start += CHUNK_BYTES_MAX) {
         const data = piece.subarray(start, start + CHUNK_BYTES_MAX);
         signal.throwIfAborted();
@@ -218,10 +251,7 @@ export class MatteExchange {
         sent += data.length;
       }
     }
-    if (sent !== this.#request.inputBytes) {
-      throw new Error(`the input has ${sent} bytes, not ${this.#request.inputBytes}`);
-    }
-    this.#call.end();
+    return sent;
   }
 }
 
@@ -238,18 +268,60 @@ function headerMessage(request: MatteCall): MatteRequest {
         width: request.width ?? 0,
         height: request.height ?? 0,
         outputFormat: outputFormatToProto(request.outputFormat),
-        resultKind: ResultKind.RESULT_KIND_CUTOUT,
+        resultKind: resultKindOf(request),
         priority: request.sync ? Priority.PRIORITY_SYNC : Priority.PRIORITY_ASYNC,
         plan: '',
         refinement: Switch.SWITCH_UNSPECIFIED,
         foregroundEstimation: Switch.SWITCH_UNSPECIFIED,
         model: '',
-        finishing: request.finishing && finishingToProto(request.finishing),
+        finishing: request.finishing && finishingToProto(request.finishing, fileOf(request)),
         // At least 1, since 0 would be no bound.
         waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
       },
     },
   };
+}
+
+function resultKindOf({ channels = 'rgba' }: MatteCall): ResultKind {
+  return channels === 'alpha' ? ResultKind.RESULT_KIND_MASK : ResultKind.RESULT_KIND_CUTOUT;
+}
+
+function fileOf({ background }: MatteCall): BackgroundPicture | undefined {
+  if (background === undefined) return undefined;
+  const { bytes, format, width, height } = background;
+  return {
+    contentLength: bytes,
+    sha256: Buffer.alloc(0),
+    inputFormat: inputFormatToProto(format),
+    width: width ?? 0,
+    height: height ?? 0,
+  };
+}
+
+/**
+ * A node that knows less than was asked makes another picture, as one from before finishing does:
+ * it cannot do this job, and another may.
+ * @throws ContractError NODE_INCAPABLE
+ */
+function requireFinished(request: MatteCall, header: ResultHeader): void {
+  const { finishing } = request;
+  if (finishing === undefined) return;
+  const isSame =
+    header.finishing !== undefined &&
+    isDeepStrictEqual(header.finishing, finishingToProto(finishing, fileOf(request))) &&
+    header.resultKind === resultKindOf(request) &&
+    outputFormatFromProto(header.format) === request.outputFormat;
+  if (isSame) return;
+  const detail = 'the node did not apply the finishing that was asked for';
+  throw new ContractError('NODE_INCAPABLE', detail);
+}
+
+function sightFromProto(header: ResultHeader): Sight | null {
+  const { inputWidth, inputHeight, subject } = header;
+  if (inputWidth === 0 || inputHeight === 0) return null;
+  const { inputBox, resultBox, share = 0 } = subject ?? {};
+  const seen = inputBox && resultBox ? { inputBox, resultBox, share } : null;
+  return { inputWidth, inputHeight, subject: seen };
 }
 
 function brokenAnswer(what: string): ContractError {

@@ -1,10 +1,16 @@
 /** Downloads an image into the blob store, with the contract's checks and error codes. */
 import { createHash } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
+import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
 import type { ImageHeader } from '#contract/image-header.ts';
-import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import type { BlobWriter } from '../storage/blob-store.ts';
-import { imageTooLarge, requireAcceptableImage } from './acceptable-image.ts';
+import {
+  BACKGROUND_IMAGE,
+  type ImageRole,
+  INPUT_IMAGE,
+  imageTooLarge,
+  requireAcceptableImage,
+} from './acceptable-image.ts';
 import {
   type FetchedResponse,
   FetchFailedError,
@@ -26,33 +32,43 @@ export interface FetchImageOptions {
   readonly writer: BlobWriter;
   /** Its reason is what the fetch rejects with. */
   readonly signal: AbortSignal;
+  /** What the picture is for; image where absent. */
+  readonly kind?: 'image' | 'background';
 }
 
 /**
  * The bound is held while the bytes come; a Content-Length over it ends the transfer at once.
  * @returns SHA-256, hexadecimal
  */
-async function receive(response: FetchedResponse, writer: BlobWriter): Promise<string> {
-  if (response.declaredBytes !== undefined && response.declaredBytes > IMAGE_BYTES_MAX) {
-    throw imageTooLarge();
+async function receive(
+  response: FetchedResponse,
+  writer: BlobWriter,
+  role: ImageRole,
+): Promise<string> {
+  if (response.declaredBytes !== undefined && response.declaredBytes > role.bytesMax) {
+    throw imageTooLarge(role);
   }
   const hash = createHash('sha256');
   for await (const chunk of response.body) {
-    if (writer.bytesWritten + chunk.length > IMAGE_BYTES_MAX) throw imageTooLarge();
+    if (writer.bytesWritten + chunk.length > role.bytesMax) throw imageTooLarge(role);
     hash.update(chunk);
     await writer.write(chunk);
   }
   return hash.digest('hex');
 }
 
-function toContractError(error: unknown): unknown {
+function toContractError(error: unknown, role: ImageRole): unknown {
+  const isBackground = role === BACKGROUND_IMAGE;
   if (error instanceof ForbiddenUrlError) {
-    const detail = `the image's URL is not usable: ${error.message}`;
+    const { message } = error;
+    if (isBackground) return invalidParameter('background_url', `is not usable: ${message}`);
+    const detail = `the image's URL is not usable: ${message}`;
     return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause: error });
   }
   if (error instanceof FetchFailedError) {
     const { retryable, message } = error;
-    return new ContractError('IMAGE_DOWNLOAD_FAILED', message, { cause: error, retryable });
+    const detail = isBackground ? `background_url: ${message}` : message;
+    return new ContractError('IMAGE_DOWNLOAD_FAILED', detail, { cause: error, retryable });
   }
   return error;
 }
@@ -66,21 +82,23 @@ export class ImageFetcher {
 
   /**
    * Streams the file into the writer and checks its header. Rejects with INVALID_IMAGE_SOURCE (the
-   * URL, a redirect or an address is forbidden), IMAGE_DOWNLOAD_FAILED (`retryable` by its cause),
+   * URL, a redirect or an address is forbidden; INVALID_PARAMETER for a background), IMAGE_DOWNLOAD_FAILED (`retryable` by its cause),
    * IMAGE_TOO_LARGE, UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, what the writer throws,
    * or the signal's reason.
    */
   async fetchImage(url: string, options: FetchImageOptions): Promise<FetchedImage> {
-    const { writer, accountId, signal } = options;
+    const { writer, accountId, signal, kind = 'image' } = options;
+    const role = kind === 'image' ? INPUT_IMAGE : BACKGROUND_IMAGE;
     const sha256 = await this.#guardedFetch
-      .get(url, { accountId, signal }, response => receive(response, writer))
+      .get(url, { accountId, signal }, response => receive(response, writer, role))
       .catch(error => {
-        throw toContractError(error);
+        throw toContractError(error, role);
       });
     const bytes = writer.bytesWritten;
     const header = await requireAcceptableImage(
       (offset, length) => writer.readAt(offset, length),
       bytes,
+      role,
     );
     return { bytes, sha256, header };
   }

@@ -1,5 +1,9 @@
-/** Checks of image_url at submission: its text alone. Its addresses are checked by the job. */
+/**
+ * Checks of image_url and background_url at submission: the text alone. Their addresses are checked
+ * by the job.
+ */
 import { ContractError } from '#contract/errors.ts';
+import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
 import {
   ForbiddenUrlError,
   type OutgoingPolicy,
@@ -14,6 +18,26 @@ const EMPTY_USERINFO = /^ *https?:[/\\]*:?@/i;
 
 /** Throws INVALID_IMAGE_SOURCE with the field's error. */
 export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
+  requireUsable(text, policy, cause => {
+    const { message } = cause;
+    const fieldErrors = [{ field: 'image_url', detail: message }];
+    const detail = `image_url is not usable: ${message}`;
+    return new ContractError('INVALID_IMAGE_SOURCE', detail, { cause, fieldErrors });
+  });
+}
+
+/** The same rules for background_url. Throws INVALID_PARAMETER with the field's error. */
+export function requireBackgroundUrl(text: string, policy: OutgoingPolicy): void {
+  requireUsable(text, policy, ({ message }) =>
+    invalidParameter('background_url', `is not usable: ${message}`),
+  );
+}
+
+function requireUsable(
+  text: string,
+  policy: OutgoingPolicy,
+  refusalOf: (forbidden: ForbiddenUrlError) => ContractError,
+): void {
   try {
     if (CONTROL_CHARACTER.test(text)) {
       throw new ForbiddenUrlError('a URL has no control characters');
@@ -24,9 +48,6 @@ export function requireImageUrl(text: string, policy: OutgoingPolicy): void {
     }
   } catch (error) {
     if (!(error instanceof ForbiddenUrlError)) throw error;
-    throw new ContractError('INVALID_IMAGE_SOURCE', `image_url is not usable: ${error.message}`, {
-      cause: error,
-      fieldErrors: [{ field: 'image_url', detail: error.message }],
-    });
+    throw refusalOf(error);
   }
 }

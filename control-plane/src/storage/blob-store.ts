@@ -1,5 +1,5 @@
 /**
- * The store of inputs and results: named, immutable byte strings. Names are ours
+ * The store of inputs, backgrounds and results: named, immutable byte strings. Names are ours
  * (`inputs/<job id>`, `results/<job id>-<fence>`), never a caller's.
  */
 import type { Readable } from 'node:stream';

@@ -3,6 +3,7 @@
  *
  *     <root>/tmp/<random>      unfinished writes
  *     <root>/inputs/<id>       committed blobs, by the first part of their name
+ *     <root>/backgrounds/<id>
  *     <root>/results/<id>
  *
  * A blob appears under its name whole and durable: written to tmp, synced, renamed, the directory
@@ -35,11 +36,11 @@ import {
 } from './blob-store.ts';
 
 const UNFINISHED = 'tmp';
-const KINDS = ['inputs', 'results'] as const;
+const KINDS = ['inputs', 'backgrounds', 'results'] as const;
 /** Entries of a directory that are read at once. */
 const ENTRIES_READ = 256;
 /** What a name's second part may be made of: no dot, no slash, so no way out of the directory. */
-const NAME = /^(inputs|results|tmp)\/[A-Za-z0-9_-]{1,128}$/;
+const NAME = /^(inputs|backgrounds|results|tmp)\/[A-Za-z0-9_-]{1,128}$/;
 const DIRECTORY_MODE = 0o700;
 const FILE_MODE = 0o600;
 /** A piece of a file that is read for sending: as large as a chunk of the gRPC API. */
@@ -209,7 +210,8 @@ function fileOf(root: string, name: string): string {
 /** Files in tmp alone are not committed. */
 function kindOf(name: string): Kind {
   const kind = KINDS.find(known => name.startsWith(`${known}/`));
-  if (kind === undefined) throw new TypeError('a blob is committed as an input or a result');
+  if (kind === undefined)
+    throw new TypeError('a blob is committed as an input, a background or a result');
   return kind;
 }
 
@@ -223,6 +225,7 @@ class DirectoryBlobStore implements BlobStore {
     this.#nowMs = nowMs ?? (() => fileClockMs(path.join(root, UNFINISHED, randomUUID())));
     this.#syncs = {
       inputs: new DirectorySync(path.join(root, 'inputs')),
+      backgrounds: new DirectorySync(path.join(root, 'backgrounds')),
       results: new DirectorySync(path.join(root, 'results')),
     };
   }

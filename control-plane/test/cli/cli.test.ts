@@ -30,6 +30,7 @@ const MIGRATIONS = [
   '0005-bounded-reads',
   '0006-ledger-checkpoints',
   '0007-job-downloads',
+  '0008-job-finishing',
 ];
 
 interface Ran {

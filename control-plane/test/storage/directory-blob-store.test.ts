@@ -76,7 +76,8 @@ describe('names', () => {
       await assert.rejects(writer.commit(name), TypeError, name);
     }
     await writer.abort();
-    assert.deepEqual((await readdir(root)).sort(), ['inputs', 'results', 'secret', 'tmp']);
+    const kinds = ['backgrounds', 'inputs', 'results', 'secret', 'tmp'];
+    assert.deepEqual((await readdir(root)).sort(), kinds);
   });
 });
 

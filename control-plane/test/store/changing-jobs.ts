@@ -1,13 +1,12 @@
-/** The methods that change jobs, their money and their notifications. */
+/** The methods that change jobs and their money. */
 import assert from 'node:assert/strict';
 import { setTimeout as delay } from 'node:timers/promises';
-import { at } from '../../../test/support/at.ts';
 import type { Job } from '../../src/domain/job.ts';
 import type { Claim, NewJob, SubmitOutcome } from '../../src/store/jobs/job-store.ts';
-import type { NotificationClaim } from '../../src/store/outbox/webhook-outbox-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import {
+  BACKGROUND_URL,
   claimed,
   fundedAccount,
   HOUR_MS,
@@ -18,8 +17,10 @@ import {
   resultOf,
   running,
   SERVICE_FAULT,
+  storedBackground,
   storedInput,
   submitted,
+  WITH_PICTURE,
 } from './fixtures.ts';
 
 const SOURCE = 'https://pictures.example/1.png';
@@ -28,7 +29,6 @@ const CALLBACK = {
   secret: new Uint8Array([1, 2, 3]),
   secretKeyId: 'key-1',
 };
-const END = { statusCode: 500, durationMs: 12 };
 
 /** A job of a new account with two credits. */
 async function accountJob(
@@ -67,7 +67,12 @@ const fetching = async (fixture: Fixture): Promise<Claim> => {
   const { job } = await accountJob(fixture, { sourceUrl: SOURCE });
   return claimed(fixture.stores, await submitted(fixture.stores, job));
 };
-const admitted = async (fixture: Fixture): Promise<Claim> => {
+const fetchingBackground = async (fixture: Fixture): Promise<Claim> => {
+  const { job } = await accountJob(fixture, { ...WITH_PICTURE, ...BACKGROUND_URL });
+  return claimed(fixture.stores, await submitted(fixture.stores, job));
+};
+/** Of a job with a callback. */
+export const admitted = async (fixture: Fixture): Promise<Claim> => {
   const { job } = await accountJob(fixture, { callback: CALLBACK });
   return (await running(fixture.stores, job)).claim;
 };
@@ -252,101 +257,6 @@ const removeFinalOlderThan: ChangingMethod = {
   },
 };
 
-/** A notification that is due, and the claim on it. */
-async function notification(fixture: Fixture): Promise<NotificationClaim> {
-  const of = await admitted(fixture);
-  assert.ok(await fixture.stores.jobs.succeed(of, resultOf(of), HOUR_MS, {}));
-  return { jobId: of.jobId, holder: 'replica-1', fence: 1 };
-}
-
-async function sending(fixture: Fixture): Promise<NotificationClaim> {
-  const of = await notification(fixture);
-  assert.ok(await fixture.stores.webhookOutbox.claim(of, HOUR_MS));
-  return of;
-}
-
-async function summaryOf(stores: Stores, jobId: string) {
-  return at(await stores.webhookOutbox.list({ jobId, limit: 1 }), 0);
-}
-
-/** A method of a notification's holder; a lost answer tells it that it is no more. */
-function byNotificationClaim(
-  name: 'claim' | 'release' | 'delivered' | 'retryLater' | 'failed',
-  call: (stores: Stores, of: NotificationClaim) => Promise<boolean>,
-  expected: { status: string; attempts: number },
-): ChangingMethod {
-  const begin = name === 'claim' ? notification : sending;
-  return {
-    name: `webhookOutbox.${name}`,
-    arrange: async fixture => {
-      const of = await begin(fixture);
-      return {
-        act: stores => call(stores, of),
-        check: async outcome => {
-          assert.equal(typeof outcome, 'boolean');
-          const { status, attempts } = await summaryOf(fixture.stores, of.jobId);
-          assert.deepEqual({ status, attempts }, expected);
-          if (expected.status !== 'pending') return;
-          // The next replica can claim it: nothing was lost.
-          const next = { ...of, holder: 'replica-2', fence: 2 };
-          await fixture.database.kysely
-            .updateTable('webhook_outbox')
-            .set({ lease_holder: null, lease_expires_at: null, next_attempt_at: 1 })
-            .where('job_id', '=', of.jobId)
-            .execute();
-          assert.ok(await fixture.stores.webhookOutbox.claim(next, HOUR_MS));
-        },
-      };
-    },
-    late: async fixture => {
-      const of = await begin(fixture);
-      if (name !== 'claim') assert.ok(await fixture.stores.webhookOutbox.release(of));
-      const fence = name === 'claim' ? 1 : 2;
-      const theirs = { ...of, holder: 'replica-2', fence };
-      assert.ok(await fixture.stores.webhookOutbox.claim(theirs, HOUR_MS));
-      return { act: stores => call(stores, of), told: false };
-    },
-  };
-}
-
-const retry: ChangingMethod = {
-  name: 'webhookOutbox.retry',
-  arrange: async fixture => {
-    const of = await sending(fixture);
-    const { webhookOutbox } = fixture.stores;
-    assert.ok(await webhookOutbox.failed(of, END, { eraseSecret: false }));
-    return {
-      act: stores => stores.webhookOutbox.retry(of.jobId),
-      check: async outcome => {
-        assert.equal(outcome, 'retried');
-        const { status, attempts } = await summaryOf(fixture.stores, of.jobId);
-        assert.deepEqual([status, attempts], ['pending', 1]);
-      },
-    };
-  },
-};
-
-const eraseDueSecrets: ChangingMethod = {
-  name: 'webhookOutbox.eraseDueSecrets',
-  alone: true,
-  arrange: async fixture => {
-    const of = await sending(fixture);
-    await fixture.database.kysely
-      .updateTable('webhook_outbox')
-      .set({ secret_erase_at: 1 })
-      .where('job_id', '=', of.jobId)
-      .execute();
-    return {
-      act: stores => stores.webhookOutbox.eraseDueSecrets(10),
-      check: async () => {
-        const summary = await summaryOf(fixture.stores, of.jobId);
-        assert.deepEqual([summary.status, summary.secretEraseAtMs], ['failed', null]);
-        assert.equal(await fixture.stores.webhookOutbox.delivered(of, END), false, 'fenced off');
-      },
-    };
-  },
-};
-
 export const CHANGING_JOBS: readonly ChangingMethod[] = [
   submit,
   claim,
@@ -359,6 +269,12 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
     'inputStored',
     fetching,
     (s, of) => s.jobs.inputStored(of, storedInput(`${of.jobId}-1`)),
+    { state: 'ready' },
+  ),
+  byClaim(
+    'backgroundStored',
+    fetchingBackground,
+    (s, of) => s.jobs.backgroundStored(of, storedBackground(of.jobId)),
     { state: 'ready' },
   ),
   byClaim('admitted', admitted, (s, of) => s.jobs.admitted(of), { state: 'running' }),
@@ -374,26 +290,4 @@ export const CHANGING_JOBS: readonly ChangingMethod[] = [
   endLease,
   takeExpiredResultBlobs,
   removeFinalOlderThan,
-  byNotificationClaim('claim', (s, of) => s.webhookOutbox.claim(of, HOUR_MS), {
-    status: 'pending',
-    attempts: 0,
-  }),
-  byNotificationClaim('release', (s, of) => s.webhookOutbox.release(of), {
-    status: 'pending',
-    attempts: 0,
-  }),
-  byNotificationClaim('delivered', (s, of) => s.webhookOutbox.delivered(of, END), {
-    status: 'delivered',
-    attempts: 1,
-  }),
-  byNotificationClaim('retryLater', (s, of) => s.webhookOutbox.retryLater(of, END, HOUR_MS), {
-    status: 'pending',
-    attempts: 1,
-  }),
-  byNotificationClaim('failed', (s, of) => s.webhookOutbox.failed(of, END, { eraseSecret: true }), {
-    status: 'failed',
-    attempts: 1,
-  }),
-  retry,
-  eraseDueSecrets,
 ];

@@ -1,7 +1,7 @@
 /** Accounts, jobs and endings for the store's tests. */
 import assert from 'node:assert/strict';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
-import type { Job, JobInput, JobResult } from '../../src/domain/job.ts';
+import { backgroundBlob, type Job, type JobInput, type JobResult } from '../../src/domain/job.ts';
 import { LEASE_MS } from '../../src/domain/lease.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import type { Claim, NewJob } from '../../src/store/jobs/job-store.ts';
@@ -33,6 +33,15 @@ export async function fundedAccount(stores: Stores, credits: number): Promise<st
 
 export function storedInput(jobId: string): JobInput {
   return { blob: `inputs/${jobId}`, bytes: 1234, format: 'png', width: 2000, height: 1500 };
+}
+
+/** What makes a job one with a picture as its background. */
+export const WITH_PICTURE = { finishing: { background: { kind: 'picture' } } } as const;
+export const BACKGROUND_URL = { background: { url: 'https://b.example/b.png', input: null } };
+
+export function storedBackground(jobId: string): JobInput {
+  const blob = backgroundBlob(jobId);
+  return { blob, bytes: 4321, format: 'jpeg', width: 300, height: 200 };
 }
 
 /** A Base64 submission with a key of its own. */

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { accountOf, apiKeyOf } from '../../../test/support/large-tables.ts';
+import { backgroundBlob } from '../../src/domain/job.ts';
 import {
   CALLBACK,
   DAY_MS,
@@ -13,6 +14,7 @@ import {
   runningClaim,
 } from './exercise.ts';
 import {
+  BACKGROUND_URL,
   claimed,
   fundedAccount,
   HOUR_MS,
@@ -22,7 +24,9 @@ import {
   running,
   SERVICE_FAULT,
   sha256,
+  storedBackground,
   submitted,
+  WITH_PICTURE,
 } from './fixtures.ts';
 
 /** By `store.method`. */
@@ -113,6 +117,14 @@ export const JOBS: Record<string, Exercise> = {
       assert.ok(await stores.jobs.inputStored(claim, input as never));
     },
   },
+  'jobs.backgroundStored': {
+    run: async stores => {
+      const job = await submitted(stores, jobOfLargest({ ...WITH_PICTURE, ...BACKGROUND_URL }));
+      const claim = await claimed(stores, job);
+      assert.ok(await stores.jobs.backgroundStored(claim, storedBackground(job.id)));
+      assert.ok(await stores.jobs.backgroundStored(claim, storedBackground(job.id)));
+    },
+  },
   'jobs.admitted': {
     run: async stores => {
       await runningClaim(stores);
@@ -190,6 +202,7 @@ export const JOBS: Record<string, Exercise> = {
   'jobs.referencedBlobs': {
     run: async ({ jobs }) => {
       const names = Array.from({ length: 200 }, (_, index) => `inputs/none-${index}`);
+      names.push(...Array.from({ length: 200 }, () => backgroundBlob(randomUUID())));
       assert.equal((await jobs.referencedBlobs(names)).size, 0);
     },
     readsMax: 210,

@@ -26,6 +26,7 @@ import {
   LIKE_ANOTHER,
   READING_METHODS,
 } from './changing-methods.ts';
+import { CHANGING_NOTIFICATIONS } from './changing-notifications.ts';
 import { CHANGING_OTHERS } from './changing-others.ts';
 import { CHANGING_SWEEPS } from './changing-sweeps.ts';
 import { DatabaseProxy } from './database/database-proxy.ts';
@@ -35,6 +36,7 @@ import { assertBalanced, methodsOf, storesOn } from './fixtures.ts';
 const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_JOBS,
   ...CHANGING_KEYS,
+  ...CHANGING_NOTIFICATIONS,
   ...CHANGING_OTHERS,
   ...CHANGING_SWEEPS,
 ];

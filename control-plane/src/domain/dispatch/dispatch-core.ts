@@ -6,7 +6,8 @@
  *
  * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
  */
-import type { Job, JobFailure, JobInput } from '../job.ts';
+import type { Finishing } from '#contract/finishing.ts';
+import { type Job, type JobFailure, type JobInput, needsDownload } from '../job.ts';
 import { failureDue } from '../lease.ts';
 import {
   isIncapable,
@@ -35,7 +36,9 @@ const REPORT_PAUSE_MS = 10;
 export interface QueuedJob
   extends WaitingJob,
     Pick<Job, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'outputFormat' | 'sourceHost'> {
-  /** null: it is to be downloaded. */
+  /** As domain/job.ts has it; absent, as null: every node can do it. */
+  readonly finishing?: Finishing | null;
+  /** Set once nothing of it is to be downloaded. */
   readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
 }
 
@@ -141,17 +144,17 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   submitted(job: J): Step<J, Offer, Download> {
     this.#lanes.add(job);
     const { downloads } = this.#options.room;
-    if (job.input === null && this.#downloadsAwaited) {
+    if (needsDownload(job) && this.#downloadsAwaited) {
       if (!downloads.hasRoom(job)) return NOTHING;
       this.#unread = true;
       return { placed: [], wakeInMs: 0 };
     }
-    if (job.input !== null && this.#nodesAwaited) {
+    if (!needsDownload(job) && this.#nodesAwaited) {
       return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
     }
     const step = this.#place(job);
-    if (step.placed.length === 0 && job.input === null) this.#downloadsAwaited = true;
-    if (step.placed.length === 0 && job.input !== null) this.#nodesAwaited = true;
+    if (step.placed.length === 0 && needsDownload(job)) this.#downloadsAwaited = true;
+    if (step.placed.length === 0 && !needsDownload(job)) this.#nodesAwaited = true;
     return step;
   }
 
@@ -220,9 +223,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const forgotten = this.#lanes.listed(lanes, jobs, begun);
     // Behind as many as were asked for a lane may have more.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
-    const leaves = (needsDownload: boolean) => {
+    const leaves = (toDownload: boolean) => {
       const countOf = (some: readonly J[]) =>
-        some.filter(job => (job.input === null) === needsDownload).length;
+        some.filter(job => needsDownload(job) === toDownload).length;
       return countOf(jobs) >= eachMax || countOf(begun) < countOf(free);
     };
     this.#nodesAwaited ||= !all || leaves(false);
@@ -250,7 +253,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     });
     if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
     if (choice.kind !== 'picked') return {};
-    const megapixels = megapixelsOf(needs.pixels);
+    const megapixels = megapixelsOf(needs);
     return { offer: room.offer(choice.node, megapixels, choice.waitMsMax) };
   }
 
@@ -270,12 +273,16 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   #place(job: J): Step<J, Offer, Download> {
     const failure = this.#failureDue(job);
     if (failure !== undefined) return this.#begin(job, { kind: 'failure', failure });
-    if (job.input === null) {
+    if (needsDownload(job)) {
       const download = this.#options.room.downloads.begin(job);
       return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
     }
     if (this.memories.mustWait(job.id)) return NOTHING;
-    const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job.outputFormat));
+    if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
+    const { offer, wakeInMs } = this.takeRoom(
+      job,
+      needsOf(job.input, job.outputFormat, job.finishing),
+    );
     return offer === undefined
       ? { placed: [], wakeInMs }
       : this.#begin(job, { kind: 'node', offer });
@@ -296,16 +303,18 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** Routable nodes, none of which can do it, for longer than the grace. */
   #incapableFailure(job: J): JobFailure | undefined {
-    if (job.input === null) return undefined;
+    if (needsDownload(job) || job.input === null) return undefined;
     const { room, now, noNodeGraceMs } = this.#options;
-    const needs = needsOf(job.input, job.outputFormat);
+    const needs = needsOf(job.input, job.outputFormat, job.finishing);
     const excludedBoots = this.memories.find(job.id)?.excludedBoots;
     const incapable = isIncapable(room.snapshots(), needs, excludedBoots);
     const sinceMs = this.memories.incapableSince(job.id, incapable);
     if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
     return {
       code: 'PROCESSING_FAILED',
-      detail: 'no inference node can process an image of this format and size',
+      detail: needs.finishing
+        ? 'no inference node can process an image of this format and size as was asked'
+        : 'no inference node can process an image of this format and size',
       retryable: true,
     };
   }

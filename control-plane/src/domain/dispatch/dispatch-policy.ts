@@ -15,9 +15,11 @@
  * - Checked: the header carries the longest wait, and the node refuses at once where its queue has
  *   grown since its last report (after the probes of Ousterhout et al., "Sparrow", 2013).
  */
+import type { Finishing } from '#contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import type { Job, JobInput } from '../job.ts';
+import { framePixels } from './frame-pixels.ts';
 
 /** Up to this size comparing every node costs less than it gains. */
 export const FULL_SCAN_NODES_MAX = 15;
@@ -58,6 +60,8 @@ export interface NodeSnapshot {
   readonly bootId: string;
   readonly inputFormats: ReadonlySet<InputFormat>;
   readonly outputFormats: ReadonlySet<OutputFormat>;
+  /** It applies Finishing, and makes the formats and channels that go with it. */
+  readonly finishing: boolean;
   readonly imagePixelsMax: number;
   /** The same for a JPEG XL input or output; 0: it takes none. */
   readonly jxlPixelsMax: number;
@@ -93,6 +97,10 @@ export interface JobNeeds {
   /** As stored in the file; null where the header does not show it. */
   readonly pixels: number | null;
   readonly outputFormat: OutputFormat;
+  /** A node that finishes; absent: any. */
+  readonly finishing?: true;
+  /** Pixels of the result where finishing may make it larger than the input. */
+  readonly framePixels?: number;
 }
 
 export type NodeChoice =
@@ -121,25 +129,34 @@ export interface NodeChoiceOptions {
 export function needsOf(
   { format, width, height }: Pick<JobInput, 'format' | 'width' | 'height'>,
   outputFormat: Job['outputFormat'],
+  finishing?: Finishing | null,
 ): JobNeeds {
   const pixels = width === null || height === null ? null : width * height;
-  return { inputFormat: format, pixels, outputFormat };
+  const needs = { inputFormat: format, pixels, outputFormat };
+  if (!finishing) return needs;
+  const frame = framePixels(finishing, pixels ?? IMAGE_PIXELS_MAX);
+  return { ...needs, finishing: true, framePixels: frame };
 }
 
-/** Megapixels an image is admitted at: an unknown size counts as the largest. */
-export function megapixelsOf(pixels: number | null): number {
-  return (pixels ?? IMAGE_PIXELS_MAX) / 1e6;
+/**
+ * Megapixels an image is admitted at: an unknown size counts as the largest, a frame that is larger
+ * than the image in its place.
+ */
+export function megapixelsOf({ pixels, framePixels = 0 }: JobNeeds): number {
+  return Math.max(pixels ?? IMAGE_PIXELS_MAX, framePixels) / 1e6;
 }
 
 /** Whether the node can do the job at all, however long it waits. */
 export function canDo(node: NodeSnapshot, needs: JobNeeds): boolean {
   if (!node.inputFormats.has(needs.inputFormat)) return false;
   if (!node.outputFormats.has(needs.outputFormat)) return false;
+  if (needs.finishing && !node.finishing) return false;
   const jxl = needs.inputFormat === 'jxl' || needs.outputFormat === 'jxl';
   // A size the header does not show is given a chance: the node knows it once it has the bytes.
   if (jxl && node.jxlPixelsMax <= 0) return false;
   if (needs.pixels === null) return true;
-  if (jxl && needs.pixels > node.jxlPixelsMax) return false;
+  const largest = Math.max(needs.pixels, needs.framePixels ?? 0);
+  if (jxl && largest > node.jxlPixelsMax) return false;
   return needs.pixels <= node.imagePixelsMax;
 }
 
@@ -160,7 +177,7 @@ export function hasPlace(node: NodeSnapshot, needs: JobNeeds): boolean {
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
   if (!node.proven && node.ownImages >= node.enginesReady) return false;
   // What an idle node refuses it can never hold, and its refusal says so.
-  return node.imagesInFlight <= 0 || megapixelsOf(needs.pixels) <= node.megapixelsFree;
+  return node.imagesInFlight <= 0 || megapixelsOf(needs) <= node.megapixelsFree;
 }
 
 /** Milliseconds until an engine would take one more image, our unreported ones before it. */
@@ -180,7 +197,7 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
 /** Milliseconds of work that the job is for the node, by its own measurements. */
 export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
   const { inputFormat, outputFormat } = needs;
-  const megapixels = megapixelsOf(needs.pixels);
+  const megapixels = megapixelsOf(needs);
   const decode =
     node.decodeRates.get(inputFormat) ??
     (node.decodeMsPerMegapixel || DECODE_MS_PER_MEGAPIXEL[inputFormat]);

@@ -3,7 +3,8 @@
  * dispatch-policy.ts's.
  *
  * The queue is read by lanes, a lane being the open jobs of one API key and mode that have their
- * image, or those whose image is to be downloaded: the first few of each, so that ten
+ * image, or those whose image is to be downloaded, those with finishing apart: the first few of
+ * each, so that ten
  * thousand jobs of one key never hide another key's first, nor its own asynchronous jobs a
  * synchronous one, nor those that wait for a download one that waits for a node.
  */
@@ -27,6 +28,8 @@ export function queuePositionMs(mode: Job['mode'], createdAtMs: number): number 
 export interface JobLane {
   /** Their images are to be downloaded. */
   readonly needsDownload: boolean;
+  /** Only nodes that finish can do its jobs; absent: every node can. */
+  readonly finishing?: true;
   readonly mode: 'sync' | 'async';
   readonly accountId: string;
   readonly apiKeyId: string;
@@ -36,7 +39,10 @@ export interface JobLane {
   readonly readAtMs: number;
 }
 
-export type LaneIdentity = Pick<JobLane, 'needsDownload' | 'mode' | 'accountId' | 'apiKeyId'>;
+export type LaneIdentity = Pick<
+  JobLane,
+  'needsDownload' | 'finishing' | 'mode' | 'accountId' | 'apiKeyId'
+>;
 
 /** A lane whose jobs are to be listed, and which of them to pass over. */
 export interface LaneRead extends LaneIdentity {
@@ -46,8 +52,8 @@ export interface LaneRead extends LaneIdentity {
 
 /** Tells lanes apart. */
 export function laneKey(lane: LaneIdentity): string {
-  const { needsDownload, mode, accountId, apiKeyId } = lane;
-  return `${needsDownload ? 'download' : 'stored'} ${mode} ${accountId} ${apiKeyId}`;
+  const { needsDownload, finishing, mode, accountId, apiKeyId } = lane;
+  return `${needsDownload ? 'download' : 'stored'}${finishing ? ' finishing' : ''} ${mode} ${accountId} ${apiKeyId}`;
 }
 
 /**

@@ -3,10 +3,11 @@
  * table must be asked again for what other replicas submitted. Nothing is lost with it:
  * whatever it forgets is found again with the next poll.
  */
-import type { Job } from '../job.ts';
+import { type Job, needsDownload } from '../job.ts';
 import {
   chooseLanes,
   type JobLane,
+  type LaneIdentity,
   type LaneRead,
   laneKey,
   queuePositionMs,
@@ -14,9 +15,12 @@ import {
 } from './job-turns.ts';
 
 /** What a job's lane follows from. */
-export type LaneJob = Pick<Job, 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'> & {
-  /** null: it is to be downloaded. */
-  readonly input: object | null;
+export type LaneJob = Pick<
+  Job,
+  'state' | 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'
+> & {
+  /** Absent, as null: every node can do it. */
+  readonly finishing?: object | null;
 };
 
 export class KnownLanes {
@@ -42,10 +46,10 @@ export class KnownLanes {
   }
 
   /** A job of this lane waits, or of the other one of its key and mode. */
-  add(job: LaneJob, needsDownload = job.input === null): void {
-    const { mode, accountId, apiKeyId, createdAtMs, readAtMs } = job;
+  add(job: LaneJob, toDownload = needsDownload(job)): void {
+    const { mode, createdAtMs, readAtMs } = job;
     const firstQueueAtMs = queuePositionMs(mode, createdAtMs);
-    const lane = { needsDownload, mode, accountId, apiKeyId, firstQueueAtMs, readAtMs };
+    const lane = { ...laneOf(job), needsDownload: toDownload, firstQueueAtMs, readAtMs };
     const key = laneKey(lane);
     this.#addedSince.add(key);
     if (!this.#lanes.has(key)) this.#lanes.set(key, lane);
@@ -90,6 +94,12 @@ export class KnownLanes {
   }
 }
 
+function laneOf(job: LaneJob): LaneIdentity {
+  const { mode, accountId, apiKeyId } = job;
+  const finishing = job.finishing ? { finishing: true as const } : {};
+  return { needsDownload: needsDownload(job), ...finishing, mode, accountId, apiKeyId };
+}
+
 function laneKeyOf(job: LaneJob): string {
-  return laneKey({ ...job, needsDownload: job.input === null });
+  return laneKey(laneOf(job));
 }

@@ -15,6 +15,7 @@ export interface NodeAbilities
     | 'bootId'
     | 'inputFormats'
     | 'outputFormats'
+    | 'finishing'
     | 'imagePixelsMax'
     | 'jxlPixelsMax'
     | 'engines'

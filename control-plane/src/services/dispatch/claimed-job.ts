@@ -32,7 +32,14 @@ const RESULT_TOKEN_BYTES = 32;
 export interface ClaimedJobDependencies {
   readonly jobs: Pick<
     JobStore,
-    'renew' | 'release' | 'inputStored' | 'admitted' | 'attemptLost' | 'succeed' | 'fail'
+    | 'renew'
+    | 'release'
+    | 'inputStored'
+    | 'backgroundStored'
+    | 'admitted'
+    | 'attemptLost'
+    | 'succeed'
+    | 'fail'
   >;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: Pick<JobEvents, 'jobFinal' | 'notificationDue'>;
@@ -64,7 +71,8 @@ export class ClaimedJob {
   readonly #dependencies: ClaimedJobDependencies;
   readonly #lease: HeldLease;
   readonly #claimedAtMs = performance.now();
-  #inputBlob: string | undefined;
+  /** What no row names once the job is final: the input, the background. */
+  readonly #blobs = new Map<'input' | 'background', string>();
 
   /** @param stop aborts: the job is to be given back */
   constructor(
@@ -76,7 +84,8 @@ export class ClaimedJob {
     this.#dependencies = dependencies;
     this.job = job;
     this.claim = claim;
-    this.#inputBlob = job.input?.blob;
+    if (job.input !== null) this.#blobs.set('input', job.input.blob);
+    if (job.background?.input) this.#blobs.set('background', job.background.input.blob);
     this.#lease = new HeldLease({
       jobs,
       claim,
@@ -115,8 +124,18 @@ export class ClaimedJob {
    * same, and the job's next holder reads it. An input that no row names is the sweeper's.
    */
   async inputStored(input: JobInput): Promise<boolean> {
-    this.#inputBlob = input.blob;
-    return await this.#stands(this.#dependencies.jobs.inputStored(this.claim, input, this.signal));
+    this.#blobs.set('input', input.blob);
+    const { background } = this.job;
+    const backgroundUrl = background?.input === null ? (background.url ?? undefined) : undefined;
+    const options = { giveUp: this.signal, backgroundUrl };
+    return await this.#stands(this.#dependencies.jobs.inputStored(this.claim, input, options));
+  }
+
+  /** As inputStored, after it. */
+  async backgroundStored(background: JobInput): Promise<boolean> {
+    this.#blobs.set('background', background.blob);
+    const { jobs } = this.#dependencies;
+    return await this.#stands(jobs.backgroundStored(this.claim, background, this.signal));
   }
 
   /** A node admitted it. */
@@ -154,9 +173,9 @@ export class ClaimedJob {
       log.error({ err, jobId: job.id }, 'result not stored');
       return await this.#fail(STORAGE_FAILED);
     }
-    const { format, bytes, width, height, sha256, plan } = result;
+    const { format, bytes, width, height, sha256, sight, plan } = result;
     const token = randomBytes(RESULT_TOKEN_BYTES).toString('base64url');
-    const stored = { blob, token, format, bytes, width, height, sha256, sight: null };
+    const stored = { blob, token, format, bytes, width, height, sha256, sight };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });
     // Where this throws the row may or may not name the blob, so it stays, for the sweeper.
@@ -192,7 +211,7 @@ export class ClaimedJob {
       'job',
     );
     // No row names it now; what cannot be removed is the sweeper's.
-    if (this.#inputBlob !== undefined) await this.#removeBlob(this.#inputBlob);
+    for (const blob of this.#blobs.values()) await this.#removeBlob(blob);
     return { kind: 'final' };
   }
 

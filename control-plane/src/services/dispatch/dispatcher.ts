@@ -16,7 +16,7 @@ import {
   type RunEnd,
   type Step,
 } from '../../domain/dispatch/dispatch-core.ts';
-import type { Job } from '../../domain/job.ts';
+import { type Job, needsDownload } from '../../domain/job.ts';
 import type { Fleet } from '../../nodes/fleet.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
@@ -112,7 +112,7 @@ export class Dispatcher {
   }
 
   #submitted(job: Job): void {
-    const state = job.input === null ? 'accepted' : 'ready';
+    const state = needsDownload(job) ? 'accepted' : 'ready';
     this.#carryOut(this.#core.submitted({ ...job, state, leaseExpired: false }));
   }
 

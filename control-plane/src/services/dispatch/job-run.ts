@@ -19,9 +19,10 @@ import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
 import type { Placed, RunEnd } from '../../domain/dispatch/dispatch-core.ts';
 import { type JobNeeds, needsOf } from '../../domain/dispatch/dispatch-policy.ts';
 import type { JobMemories } from '../../domain/dispatch/job-memories.ts';
-import type { JobFailure, JobInput } from '../../domain/job.ts';
+import { backgroundBlob, type Job, type JobFailure, type JobInput } from '../../domain/job.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../../domain/lease.ts';
 import { type AttemptOutcome, verdictOn } from '../../nodes/attempt-outcome.ts';
+import type { MatteCall } from '../../nodes/matte-exchange.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
@@ -113,35 +114,63 @@ export class JobRun {
   async #work(held: ClaimedJob): Promise<Ending> {
     const failure = failureDue(held.job) ?? this.#due;
     if (failure !== undefined) return { kind: 'failed', failure };
-    if (held.job.input !== null) return await this.#tryNodes(held, held.job.input);
+    const { input, background, sourceUrl } = held.job;
+    if (input === null) return await this.#fetch(held, 'image', sourceUrl);
+    if (background?.input === null) return await this.#fetch(held, 'background', background.url);
+    return await this.#tryNodes(held, { input, background: background?.input ?? null });
+  }
+
+  /** One picture a claim: the other, if it is to be downloaded too, waits for its own host. */
+  async #fetch(
+    held: ClaimedJob,
+    kind: 'image' | 'background',
+    url: string | null,
+  ): Promise<Ending> {
     const { blobs, fetcher, observer, log } = this.#dependencies;
     const { job, claim, signal } = held;
-    const fetched = await fetchSource({ blobs, fetcher, job, claim, signal });
+    if (url === null) throw new Error(`job ${job.id} has neither its ${kind} nor a URL of it`);
+    const { id, accountId } = job;
+    const blob = kind === 'image' ? `inputs/${id}-${claim.fence}` : backgroundBlob(id, claim.fence);
+    const fetched = await fetchSource({ blobs, fetcher, kind, url, blob, accountId, signal });
     observer.fetchEnded(fetched.kind);
     switch (fetched.kind) {
-      case 'stored': {
-        const stands = await held.inputStored(fetched.input);
-        return stands ? await this.#tryNodes(held, fetched.input) : { kind: 'given-back' };
-      }
+      case 'stored':
+        return kind === 'image'
+          ? await this.#imageStored(held, fetched.input)
+          : await this.#backgroundStored(held, fetched.input);
       case 'failed':
-        if (fetched.cause !== undefined)
-          log.error({ err: fetched.cause, jobId: job.id }, 'not stored');
+        if (fetched.cause !== undefined) log.error({ err: fetched.cause, jobId: id }, 'not stored');
         return { kind: 'failed', failure: fetched.failure };
       case 'aborted':
         return { kind: 'given-back' };
     }
   }
 
-  async #tryNodes(held: ClaimedJob, input: JobInput): Promise<Ending> {
+  async #imageStored(held: ClaimedJob, input: JobInput): Promise<Ending> {
+    const { background } = held.job;
+    const stands = await held.inputStored(input);
+    if (!stands || background?.input === null) return { kind: 'given-back' };
+    return await this.#tryNodes(held, { input, background: background?.input ?? null });
+  }
+
+  async #backgroundStored(held: ClaimedJob, background: JobInput): Promise<Ending> {
+    const { input } = held.job;
+    const stands = await held.backgroundStored(background);
+    if (!stands || input === null) return { kind: 'given-back' };
+    return await this.#tryNodes(held, { input, background });
+  }
+
+  async #tryNodes(held: ClaimedJob, pictures: Pictures): Promise<Ending> {
     // What has just been downloaded waits for its turn like the others.
     if (this.#endDownload() === 'wait') return { kind: 'given-back' };
     const { memories } = this.#owner;
-    const needs = needsOf(input, held.job.outputFormat);
+    const { outputFormat, finishing } = held.job;
+    const needs = needsOf(pictures.input, outputFormat, finishing);
     let asked = 0;
     for (; asked < REFUSALS_MAX; asked += 1) {
       this.#offer ??= this.#owner.takeOffer(this.#listed, needs);
       if (this.#offer === undefined) break;
-      const next = await this.#attempt(held, input, this.#offer);
+      const next = await this.#attempt(held, pictures, this.#offer);
       if (next.kind !== 'another-node') return next;
     }
     if (asked > 0 && !this.#admitted) memories.claimRefused(held.job.id);
@@ -151,7 +180,7 @@ export class JobRun {
   /** Rejects where the admission cannot be written down: the database is away. */
   async #attempt(
     held: ClaimedJob,
-    input: JobInput,
+    { input, background }: Pictures,
     offer: Offer,
   ): Promise<Ending | { readonly kind: 'another-node' }> {
     const { blobs, observer, attemptTimeoutMs } = this.#dependencies;
@@ -167,6 +196,7 @@ export class JobRun {
       width: input.width,
       height: input.height,
       outputFormat: job.outputFormat,
+      ...finishingOf(job, background, blobs),
       sync: job.mode === 'sync',
       waitMsMax: offer.waitMsMax,
       openInput: () => blobs.openRead(input.blob),
@@ -267,6 +297,25 @@ export class JobRun {
       log.warn({ ...fields, code, message }, 'attempt');
     }
   }
+}
+
+/** What is sent to a node, stored. */
+interface Pictures {
+  readonly input: JobInput;
+  /** null: none. */
+  readonly background: JobInput | null;
+}
+
+/** Nothing for a job that every node can do. */
+function finishingOf(
+  { channels, finishing }: Pick<Job, 'channels' | 'finishing'>,
+  background: JobInput | null,
+  blobs: Pick<BlobStore, 'openRead'>,
+): Pick<MatteCall, 'channels' | 'finishing' | 'background'> {
+  if (finishing === null) return {};
+  if (background === null) return { channels, finishing };
+  const open = () => blobs.openRead(background.blob);
+  return { channels, finishing, background: { ...background, open } };
 }
 
 const NODE_FAULTS: JobFailure = {

@@ -1,9 +1,8 @@
-/** The image behind a job's URL into the blob store, under the job's claim. */
+/** The picture behind one of a job's URLs into the blob store, under the job's claim. */
 import { ContractError } from '#contract/errors.ts';
 import type { ImageHeader } from '#contract/image-header.ts';
-import type { Job, JobFailure, JobInput } from '../../domain/job.ts';
+import type { JobFailure, JobInput } from '../../domain/job.ts';
 import type { BlobStore, BlobWriter } from '../../storage/blob-store.ts';
-import type { Claim } from '../../store/jobs/job-store.ts';
 
 export interface SourceFetcher {
   /** Rejects with a ContractError where the source is at fault; the writer stays the caller's. */
@@ -13,6 +12,8 @@ export interface SourceFetcher {
       readonly writer: BlobWriter;
       readonly accountId: string;
       readonly signal: AbortSignal;
+      /** What the picture is for: its bounds, and the words of its errors. */
+      readonly kind: 'image' | 'background';
     },
   ): Promise<{ readonly bytes: number; readonly header: ImageHeader }>;
 }
@@ -26,23 +27,22 @@ export type SourceFetchEnd =
 export interface SourceFetch {
   readonly blobs: Pick<BlobStore, 'createWriter'>;
   readonly fetcher: SourceFetcher;
-  readonly job: Pick<Job, 'id' | 'accountId' | 'sourceUrl'>;
-  readonly claim: Claim;
+  readonly kind: 'image' | 'background';
+  readonly url: string;
+  /** Name of the blob. The fence is in it: an earlier claim may have stored its download and died. */
+  readonly blob: string;
+  readonly accountId: string;
   readonly signal: AbortSignal;
 }
 
 /** Never rejects. */
 export async function fetchSource(fetch: SourceFetch): Promise<SourceFetchEnd> {
-  const { blobs, fetcher, job, claim, signal } = fetch;
+  const { blobs, fetcher, kind, url, blob, accountId, signal } = fetch;
   let writer: BlobWriter | undefined;
   try {
-    if (job.sourceUrl === null) throw new Error('a job without an input has no URL');
     writer = await blobs.createWriter();
-    const { accountId } = job;
-    const options = { writer, accountId, signal };
-    const { bytes, header } = await fetcher.fetchImage(job.sourceUrl, options);
-    // The fence is in the name: an earlier claim may have stored its download and died.
-    const blob = `inputs/${job.id}-${claim.fence}`;
+    const options = { writer, accountId, signal, kind };
+    const { bytes, header } = await fetcher.fetchImage(url, options);
     await writer.commit(blob);
     const { format, width = null, height = null } = header;
     return { kind: 'stored', input: { blob, bytes, format, width, height } };
@@ -50,10 +50,10 @@ export async function fetchSource(fetch: SourceFetch): Promise<SourceFetchEnd> {
     const abandoned = await abandon(writer);
     if (signal.aborted) return { kind: 'aborted' };
     if (isOfTheSource(error)) {
-      const { code, message, retryable } = error;
-      return { kind: 'failed', failure: { code, detail: message, retryable }, cause: abandoned };
+      const { code, message: detail, retryable } = error;
+      return { kind: 'failed', failure: { code, detail, retryable }, cause: abandoned };
     }
-    const detail = 'the image could not be stored';
+    const detail = `the ${kind} could not be stored`;
     const failure: JobFailure = { code: 'PROCESSING_FAILED', detail, retryable: true };
     return { kind: 'failed', failure, cause: error };
   }

@@ -1,11 +1,13 @@
 /** A job as callers see it, by the contract's "Job fields by state". Pure. */
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import type { Box } from '#contract/finishing.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import {
   type CallbackStatus,
   isFinal,
   type Job,
   type JobCallback,
+  type JobResult,
   type PublicJobState,
   publicState,
 } from '../../domain/job.ts';
@@ -18,6 +20,14 @@ export interface ResultView {
   readonly width: number;
   readonly height: number;
   readonly expiresAt: string;
+  /** Only for jobs with finishing; null: no subject was seen. */
+  readonly subject?: SubjectView | null;
+}
+
+/** The subject's box in pixels of the oriented input. */
+export interface SubjectView extends Box {
+  /** Of the input's area that the subject covers, 0 to 1. */
+  readonly share: number;
 }
 
 /** Times are ISO 8601 in UTC; null until set. */
@@ -99,8 +109,15 @@ export class JobViews {
       width: result.width,
       height: result.height,
       expiresAt: isoTime(expiresAtMs),
+      ...(job.finishing === null ? {} : { subject: subjectOf(result) }),
     };
   }
+}
+
+function subjectOf({ sight }: JobResult): SubjectView | null {
+  if (!sight?.subject) return null;
+  const { inputBox, share } = sight.subject;
+  return { ...inputBox, share };
 }
 
 /** Why a final job cannot be answered with a result; undefined for open and succeeded ones. */

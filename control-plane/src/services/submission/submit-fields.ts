@@ -3,35 +3,20 @@
  * the database.
  */
 import { ContractError } from '#contract/errors.ts';
-import type { Finishing } from '#contract/finishing.ts';
 import {
-  isTransparentFormat,
-  type OutputFormat,
-  parseOutputFormat,
-  TRANSPARENT_FORMATS,
-} from '#contract/formats.ts';
+  FINISHING_FIELDS,
+  type FinishingField,
+  parseFinishing,
+} from '#contract/finishing/fields.ts';
+import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
+import type { Channels, Finishing } from '#contract/finishing.ts';
+import { type OutputFormat, parseOutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
-import type { Channels } from '../../domain/job.ts';
 import { requireCallbackUrl } from '../../sources/callback-url.ts';
 import type { CallbackPolicy } from '../../sources/guard/callback-url-text.ts';
 import type { OutgoingPolicy } from '../../sources/guard/outgoing-url.ts';
-import { requireImageUrl } from '../../sources/image-url.ts';
+import { requireBackgroundUrl, requireImageUrl } from '../../sources/image-url.ts';
 import { type AcceptedAnswers, JSON_ALONE, requireAcceptedFormat } from './answer-form.ts';
-
-/** What is made of the cut-out (proto/contract/finishing.ts); each a text in every form of a body. */
-export const FINISHING_FIELDS = [
-  'background',
-  'background_url',
-  'channels',
-  'crop',
-  'crop_margin',
-  'scale',
-  'position',
-  'size_max_megapixels',
-  'output_width',
-  'output_height',
-] as const;
-export type FinishingField = (typeof FINISHING_FIELDS)[number];
 
 export const MATTING_FIELDS = [
   'image_url',
@@ -82,29 +67,35 @@ export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
 const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
 
 /**
- * Checks in the contract's order: one source, the output format, the callback pair, the URL's text.
+ * Checks in the contract's order: one source, the output format, what is made of the cut-out, the
+ * callback pair, the URLs' texts.
  * @param accepts decides the output format where none is named
  * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, NOT_ACCEPTABLE,
- *   INVALID_CALLBACK
+ *   INVALID_PARAMETER, INVALID_CALLBACK
  */
 export function requireMattingRequest(
   fields: MattingFields,
   policy: FieldPolicy,
   accepts: AcceptedAnswers = JSON_ALONE,
 ): MattingRequest {
-  const { texts, imageGiven } = fields;
+  const { texts, imageGiven, backgroundGiven = false } = fields;
   const url = texts.get('image_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const named = requireOutputFormat(texts.get('output_format'));
-  requireNoFinishing(fields);
   const outputFormat = requireAcceptedFormat(named, TRANSPARENT_FORMATS, accepts);
+  const backgroundUrl = texts.get('background_url');
+  const { channels, finishing } = parseFinishing(finishingTexts(texts), {
+    outputFormat,
+    backgroundFile: backgroundGiven,
+  });
   const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),
     outputFormat,
-    channels: 'rgba',
-    finishing: undefined,
-    backgroundUrl: undefined,
+    channels,
+    finishing,
+    backgroundUrl:
+      backgroundUrl === undefined ? undefined : requireBackground(backgroundUrl, policy),
     callback,
   };
 }
@@ -123,22 +114,28 @@ function notOneSource(bothGiven: boolean): ContractError {
 function requireOutputFormat(given: TextValue | undefined): OutputFormat | undefined {
   if (given === undefined) return undefined;
   const format = given === OVERLONG ? undefined : parseOutputFormat(given);
-  if (format !== undefined && isTransparentFormat(format)) return format;
+  // The archive is of the other interface and of gRPC.
+  if (format !== undefined && format !== 'zip') return format;
   const detail = `output_format must be one of ${TRANSPARENT_FORMATS.join(', ')}`;
   const fieldErrors = [{ field: 'output_format', detail }];
   throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
 }
 
-function requireNoFinishing({ texts, backgroundGiven }: MattingFields): void {
-  const field = FINISHING_FIELDS.find(name => texts.has(name));
-  if (field !== undefined) throw invalidParameter(field, 'is not supported by this version');
-  if (backgroundGiven)
-    throw invalidParameter('background_file', 'is not supported by this version');
+/** @throws ContractError INVALID_PARAMETER where one is over every rule's length */
+function finishingTexts(texts: MattingFields['texts']): Map<FinishingField, string> {
+  const given = new Map<FinishingField, string>();
+  for (const field of FINISHING_FIELDS) {
+    const text = texts.get(field);
+    if (text === OVERLONG) throw invalidParameter(field, 'is too long');
+    if (text !== undefined) given.set(field, text);
+  }
+  return given;
 }
 
-function invalidParameter(field: string, wrong: string): ContractError {
-  const fieldErrors = [{ field, detail: wrong }];
-  return new ContractError('INVALID_PARAMETER', `${field} ${wrong}`, { fieldErrors });
+function requireBackground(url: TextValue, policy: OutgoingPolicy): string {
+  if (url === OVERLONG) throw invalidParameter('background_url', 'is too long');
+  requireBackgroundUrl(url, policy);
+  return url;
 }
 
 function requireUrl(url: TextValue, policy: OutgoingPolicy): string {

@@ -2,32 +2,59 @@
  * What makes two requests under one Idempotency-Key the same request. Pure but for the hash.
  */
 import { hash } from 'node:crypto';
+import type { Channels, Finishing } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 
 export interface FingerprintedRequest {
   /** SHA-256 of the decoded bytes, hexadecimal; or the URL's text as it was sent. */
   readonly source: { readonly imageSha256: string } | { readonly url: string };
   readonly outputFormat: OutputFormat;
+  /** rgba where absent. */
+  readonly channels?: Channels | undefined;
+  /** Absent, or empty: nothing that could change the fingerprint. */
+  readonly finishing?: Finishing | undefined;
+  /** As `source`; absent: no picture. */
+  readonly background?: { readonly sha256: string } | { readonly url: string } | undefined;
   /** As they were sent; undefined: none. */
   readonly callback: { readonly url: string; readonly secret: string } | undefined;
 }
 
 /**
  * SHA-256, hexadecimal, over the fields that are there, each as `tag:length in bytes:value` and a
- * new line, so that no two different requests make the same text.
+ * new line, so that no two different requests make the same text. What a later release added is
+ * there only where it was asked for: keys from before replay.
  */
 export function fingerprintOf(request: FingerprintedRequest): string {
-  const { source, outputFormat, callback } = request;
+  const { source, outputFormat, channels = 'rgba', finishing = {}, background } = request;
+  const { callback } = request;
   const fields: [tag: string, value: string][] = [
     'url' in source ? ['image_url', source.url] : ['image_sha256', source.imageSha256],
     ['output_format', outputFormat],
   ];
+  if (channels !== 'rgba') fields.push(['channels', channels]);
+  if (Object.keys(finishing).length > 0) fields.push(['finishing', canonicalText(finishing)]);
+  if (background !== undefined) {
+    fields.push(
+      'url' in background
+        ? ['background_url', background.url]
+        : ['background_sha256', background.sha256],
+    );
+  }
   if (callback !== undefined) {
     fields.push(['callback_url', callback.url]);
     fields.push(['callback_secret_sha256', sha256(callback.secret)]);
   }
   return sha256(
     fields.map(([tag, value]) => `${tag}:${Buffer.byteLength(value)}:${value}\n`).join(''),
+  );
+}
+
+/** JSON with the names of each object in order: the same for the same values. */
+function canonicalText(value: Finishing): string {
+  return JSON.stringify(value, (_name, part: unknown) =>
+    typeof part === 'object' && part !== null
+      ? Object.fromEntries(Object.entries(part).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : part,
   );
 }
 

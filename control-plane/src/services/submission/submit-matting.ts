@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
-import type { Job, JobInput } from '../../domain/job.ts';
+import { backgroundBlob, type Job, type JobInput } from '../../domain/job.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
 import type { CallbackAddressCheck } from '../../sources/callback-url.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
@@ -80,14 +80,19 @@ export class SubmitMatting {
    * @throws ContractError every code of a refused submission
    */
   async submit(submission: Submission): Promise<Submitted> {
-    const { caller, fields, upload, accepts } = submission;
+    const { caller, fields, upload, backgroundUpload, accepts } = submission;
     const request = requireMattingRequest(fields, this.#dependencies.fieldPolicy, accepts);
-    const finished = request.imageUrl === undefined ? await upload.finish() : undefined;
+    const { imageUrl, backgroundUrl } = request;
+    const image = imageUrl === undefined ? await upload.finish() : { url: imageUrl };
+    const background =
+      backgroundUrl === undefined
+        ? fields.backgroundGiven && (await backgroundUpload?.finish())
+        : { url: backgroundUrl };
+    const pictures: Pictures = { image, ...(background ? { background } : {}) };
     const fingerprint = fingerprintOf({
-      source:
-        finished === undefined ? { url: request.imageUrl! } : { imageSha256: finished.sha256 },
-      outputFormat: request.outputFormat,
-      callback: request.callback,
+      ...request,
+      source: 'url' in image ? image : { imageSha256: image.sha256 },
+      background: pictures.background,
     });
     const keyHash = idempotencyKeyHash(submission.idempotencyKey);
     const { jobs, databaseTurns } = this.#dependencies;
@@ -97,24 +102,23 @@ export class SubmitMatting {
       );
     const known = await find();
     if (known !== undefined) return existing(known, fingerprint);
-    let image: UploadedImage | undefined;
+    let stored: StoredPictures;
     try {
-      image = await this.#requireAccepting(caller, request, finished);
+      stored = await this.#requireAccepting(caller, request, pictures);
     } catch (refusal) {
       // A twin may have made the job meanwhile, and a join is not refused.
       const made = refusal instanceof ContractError ? await find() : undefined;
       if (made === undefined) throw refusal;
       return existing(made, fingerprint);
     }
-    return this.#create(submission, request, image, { fingerprint, keyHash });
+    return this.#create(submission, request, stored, { fingerprint, keyHash });
   }
 
-  /** The image, stored; undefined where the request has a URL. */
   async #requireAccepting(
     caller: Caller,
     { callback }: MattingRequest,
-    finished: FinishedUpload | undefined,
-  ): Promise<UploadedImage | undefined> {
+    { image, background }: Pictures,
+  ): Promise<StoredPictures> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
     if (callback !== undefined) await callbackAddresses.require(callback.url, caller.accountId);
     if (this.#draining) {
@@ -123,9 +127,9 @@ export class SubmitMatting {
       });
     }
     try {
-      if (finished?.image instanceof ContractError) throw finished.image;
+      const stored = { image: requireStored(image), background: requireStored(background) };
       await acceptance.requireOpen(caller.accountId);
-      return finished?.image;
+      return stored;
     } catch (refusal) {
       // Jobs in flight come before saturation; the store counts them for good, but later. Every
       // open job holds one reserved credit.
@@ -135,16 +139,19 @@ export class SubmitMatting {
   }
 
   async #create(
-    { caller, mode, upload }: Submission,
-    { imageUrl, outputFormat, callback }: MattingRequest,
-    image: UploadedImage | undefined,
+    submission: Submission,
+    request: MattingRequest,
+    stored: StoredPictures,
     { fingerprint, keyHash }: { fingerprint: string; keyHash: string },
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
+    const { caller, mode } = submission;
+    const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
     const id = randomUUID();
-    const input = image === undefined ? null : jobInput(id, image);
-    // Durable before any answer names the job.
-    if (input !== null) await upload.commit(input.blob);
+    const input = stored.image === undefined ? null : jobInput(`inputs/${id}`, stored.image);
+    const background =
+      stored.background === undefined ? null : jobInput(backgroundBlob(id), stored.background);
+    const hasBackground = background !== null || backgroundUrl !== undefined;
     const job: NewJob = {
       id,
       accountId: caller.accountId,
@@ -153,18 +160,22 @@ export class SubmitMatting {
       fingerprint,
       mode,
       outputFormat,
+      channels,
+      ...(finishing === undefined ? {} : { finishing }),
       input,
       sourceUrl: imageUrl ?? null,
+      ...(hasBackground ? { background: { url: backgroundUrl ?? null, input: background } } : {}),
       ...(callback === undefined
         ? {}
         : { callback: { url: callback.url, ...callbackSecrets.seal(id, callback.secret) } }),
     };
+    await this.#commit(job, submission);
     const outcome = await this.#insert(job);
     if (outcome.kind === 'created') {
       events.jobSubmitted(outcome.job);
       return { job: outcome.job, created: true };
     }
-    if (input !== null) await this.#dependencies.blobs.remove(input.blob);
+    await this.#removeBlobs(job);
     switch (outcome.kind) {
       case 'exists':
         return existing(outcome.job, fingerprint);
@@ -175,8 +186,26 @@ export class SubmitMatting {
     }
   }
 
+  /** Durable before any answer names the job. */
+  async #commit(job: NewJob, { upload, backgroundUpload }: Submission): Promise<void> {
+    if (job.input !== null) await upload.commit(job.input.blob);
+    if (job.background?.input == null) return;
+    try {
+      await backgroundUpload?.commit(job.background.input.blob);
+    } catch (error) {
+      if (job.input !== null) await this.#dependencies.blobs.remove(job.input.blob);
+      throw error;
+    }
+  }
+
+  async #removeBlobs({ input, background }: NewJob): Promise<void> {
+    const { blobs } = this.#dependencies;
+    if (input !== null) await blobs.remove(input.blob);
+    if (background?.input) await blobs.remove(background.input.blob);
+  }
+
   async #insert(job: NewJob): Promise<SubmitOutcome> {
-    const { jobs, databaseTurns, blobs, jobsInFlightMax } = this.#dependencies;
+    const { jobs, databaseTurns, jobsInFlightMax } = this.#dependencies;
     let began = false;
     try {
       return await databaseTurns.ofAccount(job.accountId, () => {
@@ -186,7 +215,7 @@ export class SubmitMatting {
     } catch (error) {
       // Once it has begun the row may exist, so the input stays: a row without its input would fail
       // a job that was accepted, an input without a row is swept.
-      if (!began && job.input !== null) await blobs.remove(job.input.blob);
+      if (!began) await this.#removeBlobs(job);
       throw error;
     }
   }
@@ -204,7 +233,29 @@ function existing(job: Job, fingerprint: string): Submitted {
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
 }
 
-function jobInput(jobId: string, image: UploadedImage): JobInput {
+/** A picture of the request: what its upload brought, or the URL of it. */
+type Picture = FinishedUpload | { readonly url: string };
+
+interface Pictures {
+  readonly image: Picture;
+  /** Absent: none is asked for. */
+  readonly background?: Picture;
+}
+
+/** Those that were uploaded. */
+interface StoredPictures {
+  readonly image: UploadedImage | undefined;
+  readonly background: UploadedImage | undefined;
+}
+
+/** undefined: there is none, or a URL. @throws ContractError SERVICE_UNAVAILABLE: not stored */
+function requireStored(picture: Picture | undefined): UploadedImage | undefined {
+  if (picture === undefined || 'url' in picture) return undefined;
+  if (picture.image instanceof ContractError) throw picture.image;
+  return picture.image;
+}
+
+function jobInput(blob: string, image: UploadedImage): JobInput {
   const { bytes, format, width, height } = image;
-  return { blob: `inputs/${jobId}`, bytes, format, width, height };
+  return { blob, bytes, format, width, height };
 }

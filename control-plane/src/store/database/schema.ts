@@ -77,17 +77,33 @@ export interface JobsTable {
   fingerprint: string;
   state: JobState;
   mode: 'sync' | 'async';
-  /** Set while the job is open: what the queue is ordered by. */
+  /** Set while the job is open: what the queue is ordered by (store/jobs/queue-range.ts). */
   queue_at: number | null;
+  /**
+   * image_url; background_url where that alone is to be downloaded. An open job that is to download
+   * has one.
+   */
   source_url: string | null;
-  /** sourceHostOf the URL; null too in rows of control planes from before the column. */
+  /**
+   * sourceHostOf what is to be downloaded next; null too in rows of control planes from before the
+   * column.
+   */
   source_host: string | null;
   input_blob: string | null;
   input_bytes: number | null;
   input_format: string | null;
   input_width: number | null;
   input_height: number | null;
+  /** png where `finishing` names a format that control planes from before it do not know. */
   output_format: string;
+  /** JSON: job-finishing.ts. */
+  finishing: string | null;
+  /** Of the frame that was asked for; null: the input's, or unknown. */
+  frame_pixels: number | null;
+  /** Set until the job is final, downloaded or not. */
+  background_url: string | null;
+  /** JSON of the JobInput that is stored. */
+  background: string | null;
   created_at: number;
   started_at: number | null;
   finished_at: number | null;
@@ -109,6 +125,8 @@ export interface JobsTable {
   result_width: number | null;
   result_height: number | null;
   result_sha256: string | null;
+  /** JSON of what the node saw. */
+  result_sight: string | null;
   failure_code: string | null;
   failure_detail: string | null;
   failure_retryable: number | null;

@@ -120,6 +120,8 @@ async function close(
       input_format: null,
       input_width: null,
       input_height: null,
+      background_url: null,
+      background: null,
       callback_secret: null,
       callback_secret_key_id: null,
     })

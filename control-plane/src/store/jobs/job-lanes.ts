@@ -1,6 +1,7 @@
 /**
  * The queue by lanes: a lane is the open jobs of one API key and mode, those that have their image
- * apart from those whose image is to be downloaded. A listing takes the first few of each lane, so
+ * apart from those whose image is to be downloaded, and of both those with finishing, which stand
+ * in a range of their own (queue-range.ts). A listing takes the first few of each lane, so
  * that no number of jobs in one lane hides another; domain/dispatch/job-turns.ts says why, and in
  * which order jobs go.
  *
@@ -11,13 +12,15 @@
  */
 import { type NotNull, type SelectExpression, sql } from 'kysely';
 import { type JobLane, type LaneRead, laneKey } from '../../domain/dispatch/job-turns.ts';
-import type { JobState } from '../../domain/job.ts';
+import { type JobState, needsDownload } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
+import { finishingFromRow, outputFormatFromRow } from './job-finishing.ts';
 import { jobsThrough } from './job-queries.ts';
 import { inputFromRow, sourceHostFromRow } from './job-rows.ts';
 import type { ClaimableJob, JobStore } from './job-store.ts';
+import { positionOf } from './queue-range.ts';
 
 const CLAIMABLE_COLUMNS = [
   'id',
@@ -36,6 +39,7 @@ const CLAIMABLE_COLUMNS = [
   'input_width',
   'input_height',
   'output_format',
+  'finishing',
   'lease_holder',
   'takeovers',
 ] as const satisfies readonly SelectExpression<Schema, 'jobs'>[];
@@ -69,7 +73,9 @@ export function jobLanes(database: Database): Pick<JobStore, 'listLanes' | 'list
         const some = lanes.slice(from, from + STATEMENT_LANES_MAX);
         rows.push(...(await readHeads(database, some, eachMax)));
       }
-      rows.sort((a, b) => a.queue_at - b.queue_at || (a.id < b.id ? -1 : 1));
+      rows.sort(
+        (a, b) => positionOf(a.queue_at) - positionOf(b.queue_at) || (a.id < b.id ? -1 : 1),
+      );
       return firstOfEach(rows, eachMax).slice(0, limit);
     },
   };
@@ -80,27 +86,37 @@ async function readLanes(database: Database): Promise<JobLane[]> {
     db
       .selectFrom('jobs')
       .select(['state', 'account_id', 'api_key_id', 'mode'])
-      .select(eb => [eb.fn.min<number>('queue_at').as('first'), database.nowMs.as('read_at')])
+      .select(eb => [
+        sql<number | null>`min(case when queue_at > 0 then queue_at end)`.as('first'),
+        eb.fn.min<number>('queue_at').as('lowest'),
+        database.nowMs.as('read_at'),
+      ])
       .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
       .groupBy(['state', 'account_id', 'api_key_id', 'mode'])
       .execute(),
   );
   const lanes = new Map<string, JobLane>();
   for (const row of rows) {
-    const lane: JobLane = {
-      needsDownload: isDownloadState(row.state),
+    const all = {
+      needsDownload: needsDownload(row),
       mode: row.mode,
       accountId: row.account_id,
       apiKeyId: row.api_key_id,
-      firstQueueAtMs: row.first,
       readAtMs: row.read_at,
     };
-    const known = lanes.get(laneKey(lane));
-    if (known === undefined || lane.firstQueueAtMs < known.firstQueueAtMs) {
-      lanes.set(laneKey(lane), lane);
-    }
+    if (row.first !== null) keepFirst(lanes, { ...all, firstQueueAtMs: row.first });
+    if (row.lowest >= 0) continue;
+    keepFirst(lanes, { ...all, finishing: true, firstQueueAtMs: positionOf(row.lowest) });
   }
   return [...lanes.values()];
+}
+
+/** The two states of a lane are one. */
+function keepFirst(lanes: Map<string, JobLane>, lane: JobLane): void {
+  const known = lanes.get(laneKey(lane));
+  if (known === undefined || lane.firstQueueAtMs < known.firstQueueAtMs) {
+    lanes.set(laneKey(lane), lane);
+  }
 }
 
 /** The first of each state of each lane. */
@@ -136,7 +152,7 @@ function selectFirst(
     .where('account_id', '=', lane.accountId)
     .where('api_key_id', '=', lane.apiKeyId)
     .where('mode', '=', lane.mode)
-    .where('queue_at', '>', 0)
+    .where('queue_at', lane.finishing ? '<' : '>', 0)
     .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
   const hosts = lane.exceptHosts ?? [];
   if (hosts.length > 0) {
@@ -148,16 +164,14 @@ function selectFirst(
   return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
 }
 
-function isDownloadState(state: JobState): boolean {
-  return DOWNLOAD_STATES.some(each => each === state);
-}
-
 /** @param rows in the queue's order */
 function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] {
   const counts = new Map<string, number>();
   return rows.flatMap(row => {
     const job = claimableFromRow(row);
-    const key = laneKey({ ...job, needsDownload: isDownloadState(row.state) });
+    const { mode, accountId, apiKeyId, finishing } = job;
+    const lane = { needsDownload: needsDownload(job), mode, accountId, apiKeyId };
+    const key = laneKey(finishing === null ? lane : { ...lane, finishing: true });
     const count = (counts.get(key) ?? 0) + 1;
     counts.set(key, count);
     return count > eachMax ? [] : [job];
@@ -176,7 +190,8 @@ function claimableFromRow(row: LaneRow): ClaimableJob {
     startedAtMs: row.started_at,
     input: inputFromRow(row),
     sourceHost: sourceHostFromRow(row),
-    outputFormat: row.output_format as ClaimableJob['outputFormat'],
+    outputFormat: outputFormatFromRow(row),
+    finishing: finishingFromRow(row).finishing,
     leaseExpired: row.lease_holder !== null,
     takeovers: row.takeovers,
     readAtMs: row.read_at,

@@ -2,16 +2,24 @@
  * Claim, renew, give back: compare-and-set on the fence (domain/lease.ts has the table). Each is
  * one statement that commits by itself, so nothing is held while a node works.
  */
-import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import {
+  type Kysely,
+  sql,
+  type Updateable,
+  type UpdateQueryBuilder,
+  type UpdateResult,
+} from 'kysely';
 import { isFinal, type Job } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, query, readBack } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
+import { backgroundColumn } from './job-finishing.ts';
 import { readJob } from './job-queries.ts';
 import { inputColumns } from './job-rows.ts';
 import type { Claim, JobStore, LeaseEnding } from './job-store.ts';
+import { sourceHostOf } from './source-host.ts';
 
 type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
@@ -81,24 +89,22 @@ async function endLease(
 /** The progress of a job under a claim: each keeps the lease but `attemptLost`. */
 export function jobProgress(
   database: Database,
-): Pick<JobStore, 'inputStored' | 'admitted' | 'attemptLost'> {
+): Pick<JobStore, 'inputStored' | 'backgroundStored' | 'admitted' | 'attemptLost'> {
   return {
-    inputStored: (claim, input, giveUp) =>
-      readBack(
-        database,
-        async db => {
-          const stored = await matchesOne(
-            heldBy(db, claim)
-              .set({ state: 'ready', ...inputColumns(input) })
-              .where('state', '=', 'fetching'),
-          );
-          if (stored) return true;
-          // Perhaps it was, and only the answer was lost.
-          const job = await readJob(database, db, claim.jobId);
-          return job?.state === 'ready' && holds(job, claim) && job.input?.blob === input.blob;
-        },
-        giveUp,
-      ),
+    inputStored: (claim, input, { giveUp, backgroundUrl } = {}) => {
+      const next =
+        backgroundUrl === undefined
+          ? { state: 'ready' as const }
+          : { source_url: backgroundUrl, source_host: sourceHostOf(backgroundUrl) };
+      const columns = { ...next, ...inputColumns(input) };
+      const happened = (job: Job) => job.input?.blob === input.blob;
+      return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
+    },
+    backgroundStored: (claim, background, giveUp) => {
+      const columns = { state: 'ready' as const, background: backgroundColumn(background) };
+      const happened = (job: Job) => job.background?.input?.blob === background.blob;
+      return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
+    },
     admitted(claim, giveUp) {
       const startedAt = sql<number>`coalesce(started_at, ${database.nowMs})`;
       const round = (db: Kysely<Schema>) =>
@@ -124,6 +130,23 @@ export function jobProgress(
       return readBack(database, round, giveUp);
     },
   };
+}
+
+interface Storing {
+  readonly claim: Claim;
+  readonly columns: Updateable<Schema['jobs']>;
+  /** Whether a row that this holder has was written by this very call. */
+  readonly happened: (job: Job) => boolean;
+}
+
+/** What a download brought, while the job is fetching. False: the lease is lost. */
+async function store(database: Database, db: Kysely<Schema>, storing: Storing): Promise<boolean> {
+  const { claim, columns, happened } = storing;
+  const stored = await matchesOne(heldBy(db, claim).set(columns).where('state', '=', 'fetching'));
+  if (stored) return true;
+  // Perhaps it was, and only the answer was lost.
+  const job = await readJob(database, db, claim.jobId);
+  return job !== undefined && !isFinal(job) && holds(job, claim) && happened(job);
 }
 
 function heldBy(db: Kysely<Schema>, claim: Claim): JobUpdate {

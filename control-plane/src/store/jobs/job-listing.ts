@@ -11,6 +11,7 @@ import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
 import { jobsThrough, readJobs, selectJobs } from './job-queries.ts';
 import type { JobFilter, JobStore, ListedJob } from './job-store.ts';
+import { positionOf, queueShiftMs } from './queue-range.ts';
 
 /** Rows of the queue that one statement reads: about a millisecond on SQLite. */
 const OPEN_PAGE = 500;
@@ -22,7 +23,7 @@ const READ_MAX = 100;
 const CURSOR = /^(open|ended)-(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
 
 interface Place {
-  /** queue_at or finished_at. */
+  /** Its place in the queue, or finished_at. */
   readonly atMs: number;
   readonly id: string;
 }
@@ -71,25 +72,42 @@ async function listOpen(
     const wanted = page.filter(
       row => states.includes(row.state) && (accountId ?? row.account_id) === row.account_id,
     );
-    found.push(...wanted.map(({ queue_at, id }) => ({ atMs: queue_at, id })));
+    found.push(...wanted.map(({ atMs, id }) => ({ atMs, id })));
     const end = page.at(-1);
     if (end === undefined || page.length < OPEN_PAGE) break;
-    last = { atMs: end.queue_at, id: end.id };
+    last = end;
     await turnOfTheLoop();
   }
   return readOpen(database, found.slice(0, limit));
 }
 
-function openPage(database: Database, after: Place | undefined) {
+/** The first of both ranges of the queue (queue-range.ts) by their places. */
+async function openPage(database: Database, after: Place | undefined): Promise<OpenRow[]> {
+  const rows: OpenRow[] = [];
+  for (const finishing of [false, true]) {
+    const page = await rangePage(database, finishing, after);
+    rows.push(...page.map(({ queue_at, ...row }) => ({ ...row, atMs: positionOf(queue_at) })));
+  }
+  rows.sort((a, b) => a.atMs - b.atMs || (a.id < b.id ? -1 : 1));
+  return rows.slice(0, OPEN_PAGE);
+}
+
+interface OpenRow extends Place {
+  readonly state: JobState;
+  readonly account_id: string;
+}
+
+function rangePage(database: Database, finishing: boolean, after: Place | undefined) {
   return query(database, db => {
     let page = db.selectFrom('jobs').select(['id', 'queue_at', 'state', 'account_id']);
     // "is not null" would keep SQLite from walking the index in order.
-    page = page.where('queue_at', '>', 0);
+    page = page.where('queue_at', finishing ? '<' : '>', 0);
     if (after !== undefined) {
-      const { atMs, id } = after;
+      const { id } = after;
+      const at = after.atMs + queueShiftMs(finishing);
       page = page
-        .where('queue_at', '>=', atMs)
-        .where(eb => eb.or([eb('queue_at', '>', atMs), eb('id', '>', id)]));
+        .where('queue_at', '>=', at)
+        .where(eb => eb.or([eb('queue_at', '>', at), eb('id', '>', id)]));
     }
     page = page.orderBy('queue_at').orderBy('id').limit(OPEN_PAGE);
     return page.$narrowType<{ queue_at: NotNull }>().execute();

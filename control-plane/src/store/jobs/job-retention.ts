@@ -3,10 +3,12 @@
  * names. Any number of replicas may sweep at once.
  */
 import type { Kysely } from 'kysely';
+import { jobOfBackground } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, readBack, transact } from '../database/transact.ts';
+import { backgroundFromRow } from './job-finishing.ts';
 import type { JobStore, RemovedJobs } from './job-store.ts';
 
 /**
@@ -29,6 +31,7 @@ export function jobRetention(
           const rows = await readBack(database, db => namesIn(db, column, some));
           for (const name of rows) found.add(name);
         }
+        for (const name of await readBack(database, db => backgroundsIn(db, some))) found.add(name);
       }
       return found;
     },
@@ -108,4 +111,16 @@ async function namesIn(
     .where(column, 'in', names)
     .execute();
   return rows.flatMap(row => (row.name === null ? [] : [row.name]));
+}
+
+/** Found by their jobs, whose ids are in the names: an index of mostly nothing would cost each job. */
+async function backgroundsIn(db: Kysely<Schema>, names: readonly string[]): Promise<string[]> {
+  const ids = names.flatMap(name => jobOfBackground(name) ?? []);
+  if (ids.length === 0) return [];
+  const rows = await db
+    .selectFrom('jobs')
+    .select(['background', 'background_url'])
+    .where('id', 'in', ids)
+    .execute();
+  return rows.flatMap(row => backgroundFromRow(row)?.input?.blob ?? []);
 }

@@ -1,6 +1,7 @@
 /** Rows of jobs as the domain's values, and back. The only place that knows both. */
 import type { Selectable } from 'kysely';
 import { type ErrorCode, isErrorCode } from '#contract/errors.ts';
+import type { Sight } from '#contract/finishing.ts';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
 import type {
   Job,
@@ -12,6 +13,7 @@ import type {
   StageTimings,
 } from '../../domain/job.ts';
 import type { JobsTable, WebhookOutboxTable } from '../database/schema.ts';
+import { backgroundFromRow, finishingFromRow, outputFormatFromRow } from './job-finishing.ts';
 import { sourceHostOf } from './source-host.ts';
 
 /** A row of jobs with the database's clock beside it. */
@@ -33,13 +35,12 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     fingerprint: row.fingerprint,
     state: row.state,
     mode: row.mode,
-    sourceUrl: row.source_url,
+    sourceUrl: imageUrlFromRow(row),
     sourceHost: sourceHostFromRow(row),
     input: inputFromRow(row),
-    outputFormat: requireOneOf(OUTPUT_FORMATS, row.output_format),
-    channels: 'rgba',
-    finishing: null,
-    background: null,
+    outputFormat: outputFormatFromRow(row),
+    ...finishingFromRow(row),
+    background: backgroundFromRow(row),
     createdAtMs: row.created_at,
     startedAtMs: row.started_at,
     finishedAtMs: row.finished_at,
@@ -55,6 +56,12 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     callback: callbackFromRows(row, notification),
     readAtMs: row.read_at,
   };
+}
+
+/** Where the image is there and the background is not, source_url is the latter's. */
+function imageUrlFromRow(row: JobRow): string | null {
+  const isOfBackground = row.input_blob !== null && row.source_url === row.background_url;
+  return isOfBackground ? null : row.source_url;
 }
 
 export function sourceHostFromRow(
@@ -107,7 +114,7 @@ function resultFromRow(row: JobRow): JobResult | null {
     width: requirePresent(row.result_width),
     height: requirePresent(row.result_height),
     sha256: requirePresent(row.result_sha256),
-    sight: null,
+    sight: row.result_sight === null ? null : (JSON.parse(row.result_sight) as Sight),
   };
 }
 
@@ -120,6 +127,7 @@ type ResultColumns = Pick<
   | 'result_width'
   | 'result_height'
   | 'result_sha256'
+  | 'result_sight'
 >;
 
 export function resultColumns(result: JobResult): ResultColumns {
@@ -131,6 +139,7 @@ export function resultColumns(result: JobResult): ResultColumns {
     result_width: result.width,
     result_height: result.height,
     result_sha256: result.sha256,
+    result_sight: result.sight && JSON.stringify(result.sight),
   };
 }
 

@@ -3,11 +3,10 @@
  * of this folder implement it, each the part whose statements it has; stores.ts joins the parts.
  * While the database is away every method rejects with SERVICE_UNAVAILABLE.
  */
-import type { Finishing } from '#contract/finishing.ts';
+import type { Channels, Finishing } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { JobLane, LaneRead } from '../../domain/dispatch/job-turns.ts';
 import type {
-  Channels,
   Job,
   JobBackground,
   JobFailure,
@@ -78,9 +77,10 @@ export interface ClaimableJob {
   readonly createdAtMs: number;
   readonly startedAtMs: number | null;
   readonly input: JobInput | null;
-  /** As domain/job.ts has it; null once the image is there. */
+  /** As domain/job.ts has it; null once nothing is to be downloaded. */
   readonly sourceHost: string | null;
   readonly outputFormat: OutputFormat;
+  readonly finishing: Finishing | null;
   /** Its lease ran out rather than being free: claiming it is a take-over. */
   readonly leaseExpired: boolean;
   readonly takeovers: number;
@@ -119,6 +119,12 @@ export interface QueuedWork {
   readonly oldestAgeMs: number;
   /** By account id; those that have nothing queued are not in it. */
   readonly byAccount: ReadonlyMap<string, AccountQueue>;
+}
+
+export interface InputStoredOptions {
+  readonly giveUp?: AbortSignal | undefined;
+  /** Is to be downloaded next: the job stays fetching, among those that wait for its host. */
+  readonly backgroundUrl?: string | undefined;
 }
 
 /** What became of a lease that was to be ended. */
@@ -179,7 +185,9 @@ export interface JobStore {
    * fetching -> ready; keeps the lease. False: lost. The row may name the blob all the same: it was
    * written by an earlier call whose answer was lost, and somebody else has the job since.
    */
-  inputStored(claim: Claim, input: JobInput, giveUp?: AbortSignal): Promise<boolean>;
+  inputStored(claim: Claim, input: JobInput, options?: InputStoredOptions): Promise<boolean>;
+  /** The background's picture, after the input: fetching -> ready; keeps the lease. As inputStored. */
+  backgroundStored(claim: Claim, background: JobInput, giveUp?: AbortSignal): Promise<boolean>;
   /** ready or running -> running; sets started_at once. False: lost. */
   admitted(claim: Claim, giveUp?: AbortSignal): Promise<boolean>;
   /**

@@ -20,9 +20,11 @@ import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, readBack } from '../database/transact.ts';
 import { reserveCredit } from '../ledger/ledger-writer.ts';
+import { backgroundColumn, finishingColumns } from './job-finishing.ts';
 import { readByIdempotencyKey, readJob } from './job-queries.ts';
 import { inputColumns } from './job-rows.ts';
 import type { JobStore, NewJob, SubmitLimits, SubmitOutcome } from './job-store.ts';
+import { queueShiftMs } from './queue-range.ts';
 import { sourceHostOf } from './source-host.ts';
 
 export function jobSubmission(database: Database): Pick<JobStore, 'submit'> {
@@ -82,19 +84,23 @@ async function insertJob(
 }
 
 function newJobRow(database: Database, job: NewJob) {
+  const queueShift = queueShiftMs(job.finishing !== undefined);
+  const nextUrl = job.input === null ? job.sourceUrl : (job.background?.url ?? null);
   return {
     id: job.id,
     account_id: job.accountId,
     api_key_id: job.apiKeyId,
     idempotency_key_hash: job.idempotencyKeyHash,
     fingerprint: job.fingerprint,
-    state: job.input === null ? ('accepted' as const) : ('ready' as const),
+    state: nextUrl === null ? ('ready' as const) : ('accepted' as const),
     mode: job.mode,
-    queue_at: nowPlusMs(database.nowMs, queuePositionMs(job.mode, 0)),
-    source_url: job.sourceUrl,
-    source_host: job.sourceUrl === null ? null : sourceHostOf(job.sourceUrl),
+    queue_at: nowPlusMs(database.nowMs, queuePositionMs(job.mode, 0) + queueShift),
+    source_url: nextUrl,
+    source_host: nextUrl === null ? null : sourceHostOf(nextUrl),
     ...inputColumns(job.input),
-    output_format: job.outputFormat,
+    ...finishingColumns(job),
+    background_url: job.background?.url ?? null,
+    background: backgroundColumn(job.background?.input ?? null),
     created_at: database.nowMs,
     fence: 0,
     lost_attempts: 0,
@@ -106,8 +112,15 @@ function newJobRow(database: Database, job: NewJob) {
   };
 }
 
-function requireOneSource(job: NewJob): void {
-  if ((job.input === null) === (job.sourceUrl === null)) {
+function requireOneSource({ input, sourceUrl, background, finishing }: NewJob): void {
+  if ((input === null) === (sourceUrl === null)) {
     throw new Error('a new job has either a stored input or a URL');
+  }
+  const hasPicture = finishing?.background?.kind === 'picture';
+  if (hasPicture !== (background !== undefined)) {
+    throw new Error('a new job has a picture for its background exactly where it asks for one');
+  }
+  if (background !== undefined && (background.input === null) === (background.url === null)) {
+    throw new Error('a background has either a stored picture or a URL');
   }
 }

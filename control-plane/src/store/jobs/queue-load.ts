@@ -15,6 +15,7 @@ import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
 import type { JobStore, QueuedWork } from './job-store.ts';
+import { QUEUE_AT_MIN } from './queue-range.ts';
 
 const PIXELS_PER_MEGAPIXEL = 1_000_000;
 
@@ -35,6 +36,7 @@ const QUEUED_PIXELS = sql`case
   when input_blob is null then ${sql.lit(UNFETCHED_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
   when input_width is null or input_height is null
     then ${sql.lit(UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
+  when frame_pixels > input_width * input_height then frame_pixels
   else ${atLeastOneMegapixel('input')} end`;
 
 export function queueLoad(database: Database): Pick<JobStore, 'queued' | 'doneWithin'> {
@@ -66,8 +68,9 @@ export function queueLoad(database: Database): Pick<JobStore, 'queued' | 'doneWi
 async function readQueued(database: Database): Promise<QueuedWork> {
   const open = database.kysely
     .selectFrom('jobs')
-    .select(['account_id', 'created_at', 'input_blob', 'input_width', 'input_height'])
-    .where('queue_at', '>', 0)
+    .select(['account_id', 'created_at', 'input_blob'])
+    .select(['input_width', 'input_height', 'frame_pixels'])
+    .where('queue_at', '>', QUEUE_AT_MIN)
     // A running job without a lease lost its attempt: it waits for a node like the others.
     .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
     .orderBy('queue_at')

@@ -43,6 +43,7 @@ function freeNode(): NodeView {
     bootId: 'boot',
     inputFormats: new Set(['png']),
     outputFormats: new Set(['png']),
+    finishing: false,
     imagePixelsMax: 100_000_000,
     jxlPixelsMax: 0,
     engines: 1,

@@ -22,6 +22,7 @@ function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
     bootId: 'boot',
     inputFormats: new Set(['jpeg', 'png']),
     outputFormats: new Set(['png', 'webp']),
+    finishing: false,
     imagePixelsMax: 100_000_000,
     jxlPixelsMax: 0,
     imagesFree: 2,

@@ -16,7 +16,7 @@ describe('known lanes', () => {
     readAtMs: 2,
   });
   const job = (apiKeyId: string) => ({
-    input: null,
+    state: 'accepted' as const,
     mode: 'async' as const,
     accountId: 'a',
     apiKeyId,

@@ -14,18 +14,22 @@ import {
 import { isFinal } from '../../../src/domain/job.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { migrate, requireCurrentSchema } from '../../../src/store/database/migrate.ts';
+import type { NewJob } from '../../../src/store/jobs/job-store.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
   assertBalanced,
+  BACKGROUND_URL,
   claimed,
   HOUR_MS,
   LIMITS,
   newJob,
   reread,
   resultOf,
+  storedBackground,
   storedInput,
   storesOn,
   submitted,
+  WITH_PICTURE,
 } from '../fixtures.ts';
 import { type Recorded, readSnapshot, replay } from './last-release/snapshot.ts';
 
@@ -39,6 +43,8 @@ for (const dialect of DIALECTS) {
     let test: TestDatabase;
     let database: Database;
     let stores: Stores;
+    /** Jobs of this version that the last release knows nothing of. */
+    const finishing: string[] = [];
 
     before(async () => {
       test = await createTestDatabase(dialect, { migrated: false });
@@ -54,7 +60,12 @@ for (const dialect of DIALECTS) {
       const claim = await claimed(stores, await reread(stores, jobId), { holder: 'new-replica' });
       const { state } = await reread(stores, jobId);
       if (state === 'fetching') {
-        assert.ok(await stores.jobs.inputStored(claim, storedInput(`${jobId}-new`)));
+        const backgroundUrl = (await reread(stores, jobId)).background?.url ?? undefined;
+        const input = storedInput(`${jobId}-new`);
+        assert.ok(await stores.jobs.inputStored(claim, input, { backgroundUrl }));
+        if (backgroundUrl !== undefined) {
+          assert.ok(await stores.jobs.backgroundStored(claim, storedBackground(jobId)));
+        }
       }
       assert.ok(await stores.jobs.admitted(claim));
       assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));
@@ -65,6 +76,26 @@ for (const dialect of DIALECTS) {
       await requireCurrentSchema(database);
       const balances = await stores.ledger.balances(legacy.accountId);
       assert.equal(balances?.available, legacy.available, 'no balance moved');
+    });
+
+    it('keeps what the last release cannot do from it', async () => {
+      const { accountId, apiKeyId } = legacy;
+      const asked: Partial<NewJob>[] = [
+        { finishing: { outputWidth: 100 } },
+        { finishing: {}, outputFormat: 'zip' },
+        { finishing: {}, channels: 'alpha' },
+        { ...WITH_PICTURE, ...BACKGROUND_URL, sourceUrl: 'https://a.example/' },
+      ];
+      for (const each of asked) {
+        // Of a lane that it reads: each of its listings would answer with more than it did.
+        const job = newJob(accountId, { apiKeyId, mode: 'sync', ...each });
+        finishing.push((await submitted(stores, job)).id);
+      }
+      const listings = snapshot.after.filter(
+        ({ sql }) => sql.includes('as `lane`') || sql.includes('as "lane"'),
+      );
+      assert.ok(listings.length > 0);
+      for (const { parameters } of listings) assert.ok(parameters.includes(apiKeyId));
     });
 
     it('lets a replica of the last release go on, statement by statement', async () => {
@@ -87,6 +118,7 @@ for (const dialect of DIALECTS) {
     it('finishes what was left open, and work of its own', async () => {
       const left = openJobsOf(snapshot.after);
       assert.equal(left.length, OPEN.length);
+      left.push(...finishing);
       const seen = (await stores.jobs.listClaimable(1000)).map(({ id }) => id);
       for (const jobId of [...OPEN.map(name => legacy.jobs[name]), ...left]) {
         assert.ok(seen.includes(jobId), `the dispatcher sees ${jobId}`);
@@ -99,7 +131,8 @@ for (const dialect of DIALECTS) {
       await finish(own.id);
       assert.deepEqual(await stores.jobs.listLanes(), [], 'nothing is open');
       const credits = await stores.ledger.credits(legacy.accountId);
-      assert.deepEqual([credits?.reserved, credits?.sums.charge], [0, OPEN.length + 3 + 1]);
+      const charged = OPEN.length + 3 + finishing.length + 1;
+      assert.deepEqual([credits?.reserved, credits?.sums.charge], [0, charged]);
       await assertBalanced(stores);
     });
 

@@ -1,0 +1,206 @@
+/**
+ * The fields of finishing as callers write them, in every form of a request and on the command
+ * line, and what they ask for. docs/rest.md has what each takes. A text that is no value of its
+ * field is refused, never left out; so is a field that could have no effect.
+ */
+import { ContractError } from '../errors.ts';
+import type { Background, Channels, CropMargins, Finishing, Position } from '../finishing.ts';
+import { isTransparentFormat, type OutputFormat } from '../formats.ts';
+import { FRAME_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '../limits.ts';
+import { alphaOf, parseColour } from './colour.ts';
+import { invalidParameter } from './invalid-parameter.ts';
+import { parseMargins, parseNumber, parsePercent, parsePosition } from './measures.ts';
+
+export const FINISHING_FIELDS = [
+  'background',
+  'background_url',
+  'channels',
+  'crop',
+  'crop_margin',
+  'scale',
+  'position',
+  'size_max_megapixels',
+  'output_width',
+  'output_height',
+] as const;
+export type FinishingField = (typeof FINISHING_FIELDS)[number];
+
+/** Those that are given; an empty text is given too. */
+export type FinishingTexts = ReadonlyMap<FinishingField, string>;
+
+/** What else bears on the fields. */
+export interface FinishingBeside {
+  readonly outputFormat: OutputFormat;
+  /** A file for the background came beside the texts. */
+  readonly backgroundFile: boolean;
+}
+
+export interface FinishingAsked {
+  readonly channels: Channels;
+  /**
+   * undefined: nothing was asked for, and every node can do it. Empty: `channels` or the format
+   * alone needs a node that finishes.
+   */
+  readonly finishing: Finishing | undefined;
+}
+
+const SCALE_PERCENT = { min: 10, max: 100 };
+const SIZE_MEGAPIXELS = { min: 0.01, max: 100 };
+/** Far beyond what a picture needs around its subject. */
+const MARGIN_MAX = { px: IMAGE_SIDE_PX_MAX, percent: 500 };
+
+const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
+
+/**
+ * Same values, however they are written, give the same answer. What a URL's text must be is not
+ * judged here.
+ * @throws ContractError INVALID_PARAMETER, UNSUPPORTED_OUTPUT_FORMAT
+ */
+export function parseFinishing(texts: FinishingTexts, beside: FinishingBeside): FinishingAsked {
+  const background = backgroundOf(texts, beside.backgroundFile);
+  const channels = channelsOf(texts, background);
+  const crop = cropOf(texts);
+  const scalePercent = scaleOf(texts);
+  const frame = frameOf(texts);
+  const hasFrame = scalePercent !== undefined || Object.keys(frame).length > 0;
+  const position = positionOf(texts, hasFrame);
+  const sizeMaxMegapixels = sizeOf(texts);
+  requireFormat(beside.outputFormat, channels, background);
+  const finishing: Finishing = {
+    ...(crop === undefined ? {} : { crop }),
+    ...(scalePercent === undefined ? {} : { scalePercent }),
+    ...(position === undefined ? {} : { position }),
+    ...frame,
+    ...(sizeMaxMegapixels === undefined ? {} : { sizeMaxMegapixels }),
+    ...(background === undefined ? {} : { background }),
+  };
+  const asksForMore = channels === 'alpha' || !isTransparentFormat(beside.outputFormat);
+  const isAsked = asksForMore || Object.keys(finishing).length > 0;
+  return { channels, finishing: isAsked ? finishing : undefined };
+}
+
+/** A colour that is wholly transparent asks for nothing. */
+function backgroundOf(texts: FinishingTexts, fileGiven: boolean): Background | undefined {
+  const given = [
+    ...(['background', 'background_url'] as const).filter(field => texts.has(field)),
+    ...(fileGiven ? ['background_file'] : []),
+  ];
+  const [, second] = given;
+  if (second !== undefined) throw invalidParameter(second, `excludes ${given[0]}`);
+  const colour = texts.get('background');
+  if (colour === undefined) return given.length > 0 ? { kind: 'picture' } : undefined;
+  const rgba = parseColour(colour);
+  if (rgba === undefined) {
+    const wrong =
+      'must be transparent, the name of a CSS colour or 3, 4, 6 or 8 hexadecimal digits';
+    throw invalidParameter('background', wrong);
+  }
+  return alphaOf(rgba) === 0 ? undefined : { kind: 'colour', rgba };
+}
+
+function channelsOf(texts: FinishingTexts, background: Background | undefined): Channels {
+  const channels = texts.get('channels')?.toLowerCase() ?? 'rgba';
+  if (channels === 'rgba') return 'rgba';
+  if (channels !== 'alpha') throw invalidParameter('channels', 'must be rgba or alpha');
+  if (background === undefined) return 'alpha';
+  throw invalidParameter('channels', 'of alpha alone have no background');
+}
+
+function cropOf(texts: FinishingTexts): CropMargins | undefined {
+  const isCropped = booleanOf(texts, 'crop');
+  const text = texts.get('crop_margin');
+  if (text === undefined) return isCropped ? NO_MARGINS : undefined;
+  const margins = parseMargins(text);
+  if (margins === undefined) {
+    const wrong = 'must be 1, 2 or 4 lengths in px or %, apart by spaces';
+    throw invalidParameter('crop_margin', wrong);
+  }
+  for (const length of Object.values(margins)) {
+    if ('px' in length ? length.px <= MARGIN_MAX.px : length.percent <= MARGIN_MAX.percent)
+      continue;
+    const wrong = `must be at most ${MARGIN_MAX.px}px or ${MARGIN_MAX.percent}% a side`;
+    throw invalidParameter('crop_margin', wrong);
+  }
+  if (!isCropped) throw invalidParameter('crop_margin', 'needs crop');
+  return margins;
+}
+
+function booleanOf(texts: FinishingTexts, field: FinishingField): boolean {
+  const text = texts.get(field)?.toLowerCase();
+  if (text === undefined || text === 'false') return false;
+  if (text === 'true') return true;
+  throw invalidParameter(field, 'must be true or false');
+}
+
+function scaleOf(texts: FinishingTexts): number | undefined {
+  const { min, max } = SCALE_PERCENT;
+  const text = texts.get('scale');
+  if (text === undefined) return undefined;
+  const percent = parsePercent(text);
+  if (percent !== undefined && percent >= min && percent <= max) return percent;
+  throw invalidParameter('scale', `must be from ${min}% to ${max}%`);
+}
+
+/** The middle is where the contents lie anyway. */
+function positionOf(texts: FinishingTexts, hasFrame: boolean): Position | undefined {
+  const text = texts.get('position');
+  if (text === undefined) return undefined;
+  const position = parsePosition(text);
+  if (position === undefined) {
+    throw invalidParameter('position', 'must be original, center, x% or x% y%, each 0% to 100%');
+  }
+  if (!hasFrame) {
+    throw invalidParameter('position', 'needs scale, output_width or output_height');
+  }
+  const { xPercent, yPercent } = position === 'original' ? {} : position;
+  return xPercent === 50 && yPercent === 50 ? undefined : position;
+}
+
+function sizeOf(texts: FinishingTexts): number | undefined {
+  const text = texts.get('size_max_megapixels');
+  if (text === undefined) return undefined;
+  const { min, max } = SIZE_MEGAPIXELS;
+  const megapixels = parseNumber(text);
+  if (megapixels !== undefined && megapixels >= min && megapixels <= max) return megapixels;
+  throw invalidParameter('size_max_megapixels', `must be a number from ${min} to ${max}`);
+}
+
+function frameOf(texts: FinishingTexts): Pick<Finishing, 'outputWidth' | 'outputHeight'> {
+  const outputWidth = sideOf(texts, 'output_width');
+  const outputHeight = sideOf(texts, 'output_height');
+  if ((outputWidth ?? 1) * (outputHeight ?? 1) > FRAME_PIXELS_MAX) {
+    const wrong = `must be at most ${FRAME_PIXELS_MAX} pixels together with output_width`;
+    throw invalidParameter('output_height', wrong);
+  }
+  return {
+    ...(outputWidth === undefined ? {} : { outputWidth }),
+    ...(outputHeight === undefined ? {} : { outputHeight }),
+  };
+}
+
+function sideOf(texts: FinishingTexts, field: FinishingField): number | undefined {
+  const text = texts.get(field);
+  if (text === undefined) return undefined;
+  const px = /^\d{1,5}$/.test(text) ? Number(text) : 0;
+  if (px >= 1 && px <= IMAGE_SIDE_PX_MAX) return px;
+  throw invalidParameter(field, `must be a whole number from 1 to ${IMAGE_SIDE_PX_MAX}`);
+}
+
+/** JPEG alone has no transparency: something must lie behind the subject everywhere. */
+function requireFormat(
+  format: OutputFormat,
+  channels: Channels,
+  background: Background | undefined,
+): void {
+  if (format !== 'jpeg') return;
+  const isOpaque =
+    background?.kind === 'picture' || (background && alphaOf(background.rgba) === 255);
+  if (isOpaque) return;
+  const detail =
+    channels === 'alpha'
+      ? 'output_format jpeg would not keep the matte as it is; png does'
+      : 'output_format jpeg has no transparency: it needs background to be an opaque colour, ' +
+        'or background_url or background_file';
+  const fieldErrors = [{ field: 'output_format', detail }];
+  throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail, { fieldErrors });
+}

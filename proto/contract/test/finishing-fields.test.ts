@@ -1,0 +1,206 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { ContractError, type ErrorCode } from '../errors.ts';
+import { parseColour } from '../finishing/colour.ts';
+import {
+  FINISHING_FIELDS,
+  type FinishingBeside,
+  type FinishingField,
+  parseFinishing,
+} from '../finishing/fields.ts';
+import type { Finishing } from '../finishing.ts';
+import { finishingFromProto, finishingToProto } from '../finishing-wire.ts';
+
+type Texts = Partial<Record<FinishingField, string>>;
+
+const BESIDE: FinishingBeside = { outputFormat: 'png', backgroundFile: false };
+
+function parse(texts: Texts, beside: Partial<FinishingBeside> = {}) {
+  const given = new Map(Object.entries(texts) as [FinishingField, string][]);
+  return parseFinishing(given, { ...BESIDE, ...beside });
+}
+
+function refusal(texts: Texts, beside: Partial<FinishingBeside> = {}): ContractError {
+  try {
+    parse(texts, beside);
+  } catch (error) {
+    assert.ok(error instanceof ContractError, String(error));
+    return error;
+  }
+  assert.fail(`not refused: ${JSON.stringify(texts)}`);
+}
+
+const px = (value: number) => ({ px: value });
+const percent = (value: number) => ({ percent: value });
+const NONE = { top: px(0), right: px(0), bottom: px(0), left: px(0) };
+
+const MEANT: readonly [Texts, Finishing | undefined][] = [
+  [{}, undefined],
+  [{ background: 'transparent' }, undefined],
+  [{ background: '#ff000000' }, undefined],
+  [{ background: 'white' }, { background: { kind: 'colour', rgba: 0xffffffff } }],
+  [{ background: 'ReBeccaPurple' }, { background: { kind: 'colour', rgba: 0x663399ff } }],
+  [{ background: '#fff' }, { background: { kind: 'colour', rgba: 0xffffffff } }],
+  [{ background: 'F0A8' }, { background: { kind: 'colour', rgba: 0xff00aa88 } }],
+  [{ background: '#012345' }, { background: { kind: 'colour', rgba: 0x012345ff } }],
+  [{ background: '80FFee01' }, { background: { kind: 'colour', rgba: 0x80ffee01 } }],
+  [{ background_url: 'https://a.example/b.jpg' }, { background: { kind: 'picture' } }],
+  [{ channels: 'rgba' }, undefined],
+  [{ crop: 'false' }, undefined],
+  [{ crop: 'true' }, { crop: NONE }],
+  [{ crop: 'TRUE', crop_margin: '0' }, { crop: NONE }],
+  [{ crop: 'true', crop_margin: '0%' }, { crop: NONE }],
+  [
+    { crop: 'true', crop_margin: '10px' },
+    { crop: { top: px(10), right: px(10), bottom: px(10), left: px(10) } },
+  ],
+  [
+    { crop: 'true', crop_margin: '5% 2.5px' },
+    { crop: { top: percent(5), right: px(2.5), bottom: percent(5), left: px(2.5) } },
+  ],
+  [
+    { crop: 'true', crop_margin: '1px 2px 3%  0' },
+    { crop: { top: px(1), right: px(2), bottom: percent(3), left: px(0) } },
+  ],
+  [{ scale: '85%' }, { scalePercent: 85 }],
+  [{ scale: '010.50%' }, { scalePercent: 10.5 }],
+  [{ scale: '100%', position: 'center' }, { scalePercent: 100 }],
+  [{ scale: '100%', position: '50% 50.0%' }, { scalePercent: 100 }],
+  [
+    { scale: '90%', position: 'original' },
+    { scalePercent: 90, position: 'original' },
+  ],
+  [
+    { output_width: '100', position: '0%' },
+    { outputWidth: 100, position: { xPercent: 0, yPercent: 0 } },
+  ],
+  [
+    { output_height: '9', position: '20% 100%' },
+    { outputHeight: 9, position: { xPercent: 20, yPercent: 100 } },
+  ],
+  [{ size_max_megapixels: '0.25' }, { sizeMaxMegapixels: 0.25 }],
+  [
+    { output_width: '10000', output_height: '5000' },
+    { outputWidth: 10_000, outputHeight: 5000 },
+  ],
+];
+
+for (const [texts, finishing] of MEANT) {
+  test(`${JSON.stringify(texts)} asks for ${JSON.stringify(finishing)}`, () => {
+    assert.deepEqual(parse(texts), { channels: 'rgba', finishing });
+  });
+}
+
+const NONSENSE: readonly [FinishingField, ...string[]][] = [
+  ['background', '', ' white', 'whit', '#', '#ff', '#fffff', '#fffffff', '#ggg', 'rgb(1,2,3)'],
+  ['background', 'constructor', '__proto__', '##fff', 'fff '],
+  ['channels', '', 'rgb', 'alphas'],
+  ['crop', '', '1', 'yes', 'on'],
+  ['crop_margin', '', '1', '-1px', '1px,2px', '1px 2px 3px', '1px 2px 3px 4px 5px', '1em', 'px'],
+  ['crop_margin', '1e3px', '501%', '10001px', ' 1px', '1px ', 'NaN%', 'Infinitypx'],
+  ['scale', '', '85', '9.9%', '100.1%', '-10%', '%', '1e1%', '85 %'],
+  ['position', '', 'left', '101%', '10', '10% 20% 30%', '10%,20%', 'original center'],
+  ['size_max_megapixels', '', '0', '0.009', '101', '-1', '1MP', 'Infinity', '1e1'],
+  ['output_width', '', '0', '10001', '1.5', '-1', '1px', '1e3'],
+  ['output_height', '', '0', '10001', '1.5', '0x10'],
+];
+
+/** What a field needs beside it. */
+const BESIDES: Texts = { crop: 'true', scale: '50%' };
+
+for (const [field, ...values] of NONSENSE) {
+  for (const value of values) {
+    test(`${field} ${JSON.stringify(value)} is refused by its name`, () => {
+      const { code, fieldErrors, message } = refusal({ ...BESIDES, [field]: value });
+      assert.deepEqual([code, fieldErrors[0]?.field], ['INVALID_PARAMETER', field]);
+      assert.ok(message.startsWith(`${field} `), message);
+    });
+  }
+}
+
+const URL_TEXT = 'https://a.example/b.jpg';
+const EXCLUDED: readonly [Texts, Partial<FinishingBeside>, ErrorCode, string][] = [
+  [{ background: 'red', background_url: URL_TEXT }, {}, 'INVALID_PARAMETER', 'background_url'],
+  [{ background: 'red' }, { backgroundFile: true }, 'INVALID_PARAMETER', 'background_file'],
+  [{ background: 'transparent' }, { backgroundFile: true }, 'INVALID_PARAMETER', 'background_file'],
+  [{ background_url: URL_TEXT }, { backgroundFile: true }, 'INVALID_PARAMETER', 'background_file'],
+  [{ channels: 'alpha', background: 'red' }, {}, 'INVALID_PARAMETER', 'channels'],
+  [{ channels: 'alpha', background_url: URL_TEXT }, {}, 'INVALID_PARAMETER', 'channels'],
+  [{ channels: 'alpha' }, { backgroundFile: true }, 'INVALID_PARAMETER', 'channels'],
+  [{ crop_margin: '1px' }, {}, 'INVALID_PARAMETER', 'crop_margin'],
+  [{ crop: 'false', crop_margin: '1px' }, {}, 'INVALID_PARAMETER', 'crop_margin'],
+  [{ position: 'center' }, {}, 'INVALID_PARAMETER', 'position'],
+  [{ crop: 'true', position: '0%' }, {}, 'INVALID_PARAMETER', 'position'],
+  [{ output_width: '10000', output_height: '5001' }, {}, 'INVALID_PARAMETER', 'output_height'],
+  [{}, { outputFormat: 'jpeg' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
+  [{ crop: 'true' }, { outputFormat: 'jpeg' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
+  [{ background: '#fffe' }, { outputFormat: 'jpeg' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
+  [{ channels: 'alpha' }, { outputFormat: 'jpeg' }, 'UNSUPPORTED_OUTPUT_FORMAT', 'output_format'],
+];
+
+for (const [texts, beside, code, field] of EXCLUDED) {
+  test(`${JSON.stringify(texts)} with ${JSON.stringify(beside)} is ${code}`, () => {
+    const error = refusal(texts, beside);
+    assert.deepEqual([error.code, error.fieldErrors[0]?.field], [code, field]);
+  });
+}
+
+test('jpeg, the matte alone and the archive need a node that finishes, whatever else is asked', () => {
+  const colour = { kind: 'colour', rgba: 0x000000ff } as const;
+  assert.deepEqual(parse({ background: 'black' }, { outputFormat: 'jpeg' }).finishing, {
+    background: colour,
+  });
+  const picture = { background: { kind: 'picture' } };
+  const file = { outputFormat: 'jpeg', backgroundFile: true } as const;
+  assert.deepEqual(parse({}, file).finishing, picture);
+  assert.deepEqual(
+    parse({ background_url: URL_TEXT }, { outputFormat: 'jpeg' }).finishing,
+    picture,
+  );
+  assert.deepEqual(parse({ channels: 'alpha' }), { channels: 'alpha', finishing: {} });
+  assert.deepEqual(parse({ channels: 'Alpha', background: 'transparent' }).finishing, {});
+  assert.deepEqual(parse({}, { outputFormat: 'zip' }).finishing, {});
+});
+
+test('a colour is read from every way of writing it', () => {
+  const byte = fc.integer({ min: 0, max: 255 });
+  const two = (value: number) => value.toString(16).padStart(2, '0');
+  fc.assert(
+    fc.property(byte, byte, byte, byte, fc.boolean(), (red, green, blue, alpha, hash) => {
+      const rgb = `${hash ? '#' : ''}${two(red)}${two(green)}${two(blue)}`;
+      const opaque = red * 2 ** 24 + green * 2 ** 16 + blue * 2 ** 8 + 255;
+      assert.equal(parseColour(rgb), opaque);
+      assert.equal(parseColour(`${rgb}${two(alpha)}`.toUpperCase()), opaque - 255 + alpha);
+    }),
+  );
+});
+
+/** Near enough to what the fields take that many of them are taken. */
+const nearly = fc.oneof(
+  fc.string(),
+  fc.stringMatching(/^[ 0-9.%px-]{0,12}$/),
+  fc.stringMatching(/^#?[0-9a-f]{3,8}$/),
+  fc.stringMatching(/^\d{1,4}(\.\d)?(px|%)?( \d{1,3}(px|%)){0,3}$/),
+  fc.constantFrom('true', 'false', 'alpha', 'rgba', 'center', 'original', 'white', 'transparent'),
+);
+
+test('whatever is sent is refused by a name of its own, or passes the wire as it was read', () => {
+  const sent = fc.dictionary(fc.constantFrom(...FINISHING_FIELDS), nearly, { maxKeys: 4 });
+  fc.assert(
+    fc.property(sent, texts => {
+      let asked: ReturnType<typeof parse>;
+      try {
+        asked = parse(texts);
+      } catch (error) {
+        assert.ok(error instanceof ContractError && error.code === 'INVALID_PARAMETER');
+        assert.ok(Object.hasOwn(texts, error.fieldErrors[0]?.field ?? ''));
+        return;
+      }
+      const { finishing = {} } = asked;
+      if (finishing.background?.kind === 'picture') return;
+      assert.deepEqual(finishingFromProto(finishingToProto(finishing)), finishing);
+    }),
+    { numRuns: 2000 },
+  );
+});
