@@ -85,7 +85,7 @@ export async function openInProcess(goal: EngineGoal): Promise<InProcess> {
         foregroundEstimation: true,
       } as const;
       const exchange = {
-        receive: async () => file,
+        receive: async () => ({ image: file }),
         stageBegan: () => undefined,
         send: async (result: { readonly file: Buffer }) => {
           bytes = result.file.length;

@@ -7,6 +7,7 @@
  * Kernels compute with vectors of four floats: red, green, blue and one more.
  */
 export * from './colour-alpha';
+export * from './cut-out';
 export * from './foreground';
 export * from './guided-filter';
 export * from './merge-mattes';

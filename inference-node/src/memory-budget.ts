@@ -8,7 +8,7 @@
  * 0.5 GB in int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
  */
 import { totalmem } from 'node:os';
-import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
 import type { PreparedModel } from './models/prepared-model.ts';
 import { type PictureCost, pictureMemoryBytes } from './picture/pool/memory-cost.ts';
 
@@ -21,6 +21,10 @@ const MEGAPIXELS_MOST = Math.ceil(
     outputFormat: 'jxl',
     resultKind: 'cutout',
     pixels: undefined,
+    finishing: {
+      framePixels: IMAGE_PIXELS_MAX,
+      background: { inputFormat: undefined, pixels: BACKGROUND_PIXELS_MAX },
+    },
   }),
 );
 const ENGINE_BASE_BYTES = 150_000_000;

@@ -9,6 +9,7 @@
  */
 import assert from 'node:assert/strict';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import type { Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
@@ -47,15 +48,28 @@ export interface ImageOrder extends FinishChoices {
   readonly declared: Size | undefined;
   readonly resultKind: ResultKind;
   readonly priority: EnginePriority;
+  /** Of the finishing's background picture, where it has one: as `declared`. */
+  readonly backgroundDeclared?: Size | undefined;
+}
+
+/** The files of an image. */
+export interface ReceivedFiles {
+  readonly image: Buffer;
+  /** Undefined: the finishing has no background picture. */
+  readonly background?: Buffer | undefined;
 }
 
 export interface ImageResult {
   readonly file: Buffer;
   readonly outputFormat: OutputFormat;
   readonly resultKind: ResultKind;
-  /** The oriented size of the input. */
+  /** Of the result: the oriented size of the input, but for finishing. */
   readonly width: number;
   readonly height: number;
+  /** The oriented size. */
+  readonly input: Size;
+  /** Undefined: none was seen. */
+  readonly subject: Subject | undefined;
   readonly plan: RunnablePlan;
   /** The plan's runs that took part. */
   readonly runs: readonly PlanRun[];
@@ -68,8 +82,8 @@ export type ImageStage = Extract<PipelinePlace, 'decoding' | 'inferring' | 'enco
 
 /** The caller's side of one image. */
 export interface ImageExchange {
-  /** Receives the whole file and checks it. */
-  receive(signal: AbortSignal): Promise<Buffer>;
+  /** Receives the whole files and checks them. */
+  receive(signal: AbortSignal): Promise<ReceivedFiles>;
   /** A stage has begun. Must not block. */
   stageBegan(stage: ImageStage): void;
   /** Resolves once the last byte has left, at the pace of the reader. */
@@ -175,14 +189,14 @@ export class Pipeline {
   ): Promise<StageTimings> {
     this.#places.set(order, 'receiving');
     const startedMs = performance.now();
-    const file = await exchange.receive(signal);
+    const files = await exchange.receive(signal);
     const receiveMs = performance.now() - startedMs;
     signal.throwIfAborted();
 
     this.#places.set(order, 'waiting_for_worker');
     const lease = await this.#pictures.acquire(order.priority, signal);
     this.#workedOnSinceMs.set(order, performance.now());
-    const pixels = await this.#pixelStages(order, file, lease, exchange, signal).finally(() => {
+    const pixels = await this.#pixelStages(order, files, lease, exchange, signal).finally(() => {
       // Before the result is sent: a slow reader must not occupy a worker.
       lease.release();
       this.#workedOnSinceMs.delete(order);
@@ -191,11 +205,11 @@ export class Pipeline {
     this.#places.set(order, 'sending');
     signal.throwIfAborted();
     const sendStartedMs = performance.now();
-    const { file: resultFile, width, height } = pixels.finished;
+    const { file, width, height, input, subject } = pixels.finished;
     const { plan, outputFormat, resultKind } = order;
     const { runs, missing } = pixels.inference;
-    const shape = { outputFormat, resultKind, width, height };
-    const result = { file: resultFile, ...shape, plan, runs, missing };
+    const shape = { outputFormat, resultKind, width, height, input, subject };
+    const result = { file, ...shape, plan, runs, missing };
     await exchange.send(result, signal);
     return {
       receiveMs,
@@ -205,6 +219,7 @@ export class Pipeline {
       inferMs: pixels.inference.inferMs,
       secondLookMs: pixels.inference.secondLookMs,
       refineMs: pixels.finished.refineMs,
+      finishMs: pixels.finished.finishMs,
       encodeMs: pixels.finished.encodeMs,
       sendMs: performance.now() - sendStartedMs,
     };
@@ -213,16 +228,18 @@ export class Pipeline {
   /** The stages that need a picture worker. */
   async #pixelStages(
     order: ImageOrder,
-    file: Buffer,
+    { image: file, background: behind }: ReceivedFiles,
     lease: PictureLease,
     exchange: ImageExchange,
     signal: AbortSignal,
   ): Promise<{ decodeMs: number; inference: Inference; finished: FinishedPicture }> {
     signal.throwIfAborted();
     this.#enter(order, 'decoding', exchange);
-    const { declared, plan, outputFormat, resultKind, refinement, foregroundEstimation } = order;
+    const { declared, backgroundDeclared, plan, outputFormat, resultKind } = order;
+    const { refinement, foregroundEstimation, finishing } = order;
     const modelInputs = plan.runs.map(({ model }) => inputSize(model));
-    const decoded = await lease.decode({ file, declared, modelInputs }, signal);
+    const background = behind && { file: behind, declared: backgroundDeclared };
+    const decoded = await lease.decode({ file, declared, modelInputs, background }, signal);
 
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
@@ -231,7 +248,7 @@ export class Pipeline {
     signal.throwIfAborted();
     this.#enter(order, 'encoding', exchange);
     const { mattes } = inference;
-    const choices = { outputFormat, resultKind, refinement, foregroundEstimation };
+    const choices = { outputFormat, resultKind, refinement, foregroundEstimation, finishing };
     const finished = await lease.finish({ mattes, ...choices }, signal);
     return { decodeMs: decoded.decodeMs, inference, finished };
   }

@@ -14,16 +14,23 @@ export const STAGES = {
   infer: 'inferMs',
   second_look: 'secondLookMs',
   refine: 'refineMs',
+  finish: 'finishMs',
   encode: 'encodeMs',
   send: 'sendMs',
 } as const satisfies Readonly<Record<string, keyof ProtoTimings>>;
 
 export type StageName = keyof typeof STAGES;
 
+/** It takes place only where it was asked for; without it an image has no such time. */
+const ON_REQUEST: StageName = 'finish';
+
 /** Milliseconds of each stage; 0 where it did not take place. */
 export type StageTimings = Readonly<Record<(typeof STAGES)[StageName], number>>;
 
 /** The times of an image by the names of the stages, in their order. */
 export function timesByStage(timings: StageTimings): [stage: StageName, ms: number][] {
-  return (Object.keys(STAGES) as StageName[]).map(stage => [stage, timings[STAGES[stage]]]);
+  const stages = Object.keys(STAGES) as StageName[];
+  return stages
+    .map((stage): [StageName, number] => [stage, timings[STAGES[stage]]])
+    .filter(([stage, ms]) => stage !== ON_REQUEST || ms > 0);
 }

@@ -157,9 +157,10 @@ export const INFERENCE_NODE: Directions = {
   ],
   'picture/codecs/colour': ['#contract/image-header'],
   'picture/codecs/files': ['picture', 'picture/codecs/colour'],
+  'picture/finishing': ['picture', 'picture/matte'],
   'picture/matte': ['models', 'picture'],
   'picture/pool': ['models', 'picture', 'process'],
-  'picture/worker': ['picture', 'picture/codecs', 'picture/matte', 'process'],
+  'picture/worker': ['picture', 'picture/codecs', 'picture/finishing', 'picture/matte', 'process'],
   process: [],
 };
 
@@ -250,8 +251,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
   {
     // `models check` takes one picture through the worker's stages in its own process.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|matte)\/|cli\/models-check\.ts$))/,
-    to: /^inference-node\/src\/picture\/(worker|codecs|matte)\//,
+    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|finishing|matte)\/|cli\/models-check\.ts$))/,
+    to: /^inference-node\/src\/picture\/(worker|codecs|finishing|matte)\//,
   },
   {
     rule: 'only the store imports a database library',

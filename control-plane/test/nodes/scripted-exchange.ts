@@ -112,6 +112,7 @@ export class Exchange {
       inferMs: 3,
       secondLookMs: 0,
       refineMs: 1,
+      finishMs: 0,
       encodeMs: 1,
       sendMs: 1,
     };

@@ -15,7 +15,7 @@
  *
  * They are deadlines and not faults of the image: a caller that was slow may come again.
  */
-import { createHash, type Hash } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
@@ -31,8 +31,9 @@ import {
   ResultKind,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
-import type { ImageExchange, ImageResult, ImageStage } from '../pipeline.ts';
+import type { ImageExchange, ImageResult, ImageStage, ReceivedFiles } from '../pipeline.ts';
 import { ROLE_LABELS } from '../run-labels.ts';
+import { FileDigest } from './file-digest.ts';
 import type { MatteOrder } from './matte-header.ts';
 
 export type MatteCall = ServerDuplexStream<MatteRequest, MatteResponse>;
@@ -124,7 +125,7 @@ export class MatteExchange {
     return {
       receive: signal => this.#receive(order, signal),
       stageBegan: stage => this.#stageBegan(stage),
-      send: (result, signal) => this.#send(result, signal),
+      send: (result, signal) => this.#send(order, result, signal),
     };
   }
 
@@ -142,36 +143,43 @@ export class MatteExchange {
     this.#call.end();
   }
 
-  async #receive(order: MatteOrder, signal: AbortSignal): Promise<Buffer> {
-    const { contentLength, sha256 } = order;
+  /** The background's bytes follow those of the image. */
+  async #receive(order: MatteOrder, signal: AbortSignal): Promise<ReceivedFiles> {
+    const behind = order.asked?.background;
+    const totalLength = order.contentLength + (behind?.contentLength ?? 0);
     // Its own memory: a pooled slice would pin its neighbours. The system backs it as it is filled.
-    const file = Buffer.allocUnsafeSlow(contentLength);
-    const hash = sha256 === undefined ? undefined : createHash('sha256');
+    const bytes = Buffer.allocUnsafeSlow(totalLength);
+    const imageDigest = new FileDigest(order, 0);
+    const behindDigest = behind && new FileDigest(behind, order.contentLength);
     const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
     const endsAtMs =
-      performance.now() + this.#atPace(contentLength, receiveSilenceMaxMs, receiveMaxMs);
+      performance.now() + this.#atPace(totalLength, receiveSilenceMaxMs, receiveMaxMs);
     let filled = 0;
     for (;;) {
       const leftMs = endsAtMs - performance.now();
       const waitMs = Math.min(receiveSilenceMaxMs, Math.max(0, leftMs));
       const data = requireChunk(await this.#next(waitMs, signal));
       if (data === undefined) break;
-      if (filled + data.length > contentLength) {
+      if (filled + data.length > totalLength) {
         throw new ContractError(
           'INVALID_REQUEST',
-          `more than content_length (${contentLength}) bytes came`,
+          `more than content_length (${totalLength}) bytes came`,
         );
       }
-      file.set(data, filled);
+      bytes.set(data, filled);
+      imageDigest.update(data, filled);
+      behindDigest?.update(data, filled);
       filled += data.length;
       this.#receivedBytes = filled;
-      hash?.update(data);
     }
-    if (filled < contentLength) {
-      throw new ContractError('INVALID_REQUEST', `${filled} of ${contentLength} bytes came`);
+    if (filled < totalLength) {
+      throw new ContractError('INVALID_REQUEST', `${filled} of ${totalLength} bytes came`);
     }
-    requireDigest(hash, sha256);
-    return file;
+    const image = bytes.subarray(0, order.contentLength);
+    imageDigest.require('the bytes that came');
+    if (behindDigest === undefined) return { image };
+    behindDigest.require("the background's bytes that came");
+    return { image, background: bytes.subarray(order.contentLength) };
   }
 
   #stageBegan(stage: ImageStage): void {
@@ -180,12 +188,13 @@ export class MatteExchange {
     this.#call.write({ message: { $case: 'progress', value: { stage: STAGE_TO_PROTO[stage] } } });
   }
 
-  async #send(result: ImageResult, signal: AbortSignal): Promise<void> {
+  async #send(order: MatteOrder, result: ImageResult, signal: AbortSignal): Promise<void> {
     const { file } = result;
     const { sendSilenceMaxMs, sendMaxMs } = this.#bounds;
     const endsAtMs = performance.now() + this.#atPace(file.length, sendSilenceMaxMs, sendMaxMs);
     const hash = createHash('sha256');
-    await this.#write({ message: { $case: 'resultHeader', value: resultHeader(result) } }, signal);
+    const header = resultHeader(order, result);
+    await this.#write({ message: { $case: 'resultHeader', value: header } }, signal);
     for (let offset = 0; offset < file.length; offset += CHUNK_BYTES_MAX) {
       const data = file.subarray(offset, offset + CHUNK_BYTES_MAX);
       hash.update(data);
@@ -250,14 +259,7 @@ function requireChunk(request: MatteRequest | undefined): Buffer | undefined {
   return data;
 }
 
-function requireDigest(hash: Hash | undefined, expected: Buffer | undefined): void {
-  if (hash === undefined || expected === undefined) return;
-  if (!hash.digest().equals(expected)) {
-    throw new ContractError('INVALID_REQUEST', 'the bytes that came do not have the sha256 given');
-  }
-}
-
-function resultHeader(result: ImageResult) {
+function resultHeader({ asked }: MatteOrder, result: ImageResult) {
   const modelRuns = result.runs.map(({ model: prepared }) => {
     const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
     const { precisionFallback, licence } = prepared;
@@ -280,10 +282,10 @@ function resultHeader(result: ImageResult) {
     plan: result.plan.name,
     modelRuns,
     modelsMissing: result.missing.map(({ model }) => model.model),
-    finishing: undefined,
-    inputWidth: 0,
-    inputHeight: 0,
-    subject: undefined,
+    finishing: asked?.message,
+    inputWidth: result.input.width,
+    inputHeight: result.input.height,
+    subject: result.subject,
     runsMissing: result.missing.map(({ model, role }) =>
       MissingRun.create({
         model: model.model,

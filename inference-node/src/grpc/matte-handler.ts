@@ -14,12 +14,15 @@ import type { handleBidiStreamingCall } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
+import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
 import type { Admission, Permit } from '../admission.ts';
 import { countedMegapixels } from '../memory-budget.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
+import { framePixelsMax } from '../picture/frame-bound.ts';
+import type { Size } from '../picture/size.ts';
 import type { ImageExchange, Pipeline } from '../pipeline.ts';
 import { runLabels } from '../run-labels.ts';
 import type { Caller, Callers } from './callers.ts';
@@ -175,15 +178,13 @@ class MatteCallRun {
   }
 
   async #withPermit(work: NodeWork, order: MatteOrder): Promise<StageTimings> {
-    const { declared, contentLength, inputFormat, outputFormat, resultKind } = order;
-    const pixels = declared && declared.width * declared.height;
-    const megapixels = countedMegapixels({ pixels, inputFormat, outputFormat, resultKind });
+    const megapixels = countedMegapixels(costOf(order));
     // Before the permit, so that the estimate does not count this image.
     const waitMs = work.pipeline.estimatedWaitMs(order.plan);
     if (order.waitMsMax !== undefined && waitMs > order.waitMsMax) {
       throw new ContractError('NODE_OVERLOADED', 'no engine is free within wait_ms_max');
     }
-    const outcome = work.admission.tryAdmit({ megapixels, fileBytes: contentLength });
+    const outcome = work.admission.tryAdmit({ megapixels, fileBytes: fileBytesOf(order) });
     if (outcome.kind === 'refused') throw outcome.error;
     this.#permit = outcome.permit;
     try {
@@ -250,8 +251,31 @@ class MatteCallRun {
     const order = this.#order;
     const caller = this.#caller?.kind === 'direct' ? { caller: this.#caller.name } : {};
     if (order === undefined) return caller;
-    return { ...caller, jobId: order.jobId, attempt: order.attempt, bytes: order.contentLength };
+    return { ...caller, jobId: order.jobId, attempt: order.attempt, bytes: fileBytesOf(order) };
   }
+}
+
+function fileBytesOf({ contentLength, asked }: MatteOrder): number {
+  return contentLength + (asked?.background?.contentLength ?? 0);
+}
+
+/** What the image takes of the workers' memory, as far as its header shows. */
+function costOf({ declared, inputFormat, outputFormat, resultKind, asked }: MatteOrder) {
+  const pixelsOf = (size: Size | undefined) => size && size.width * size.height;
+  const behind = asked?.background;
+  return {
+    pixels: pixelsOf(declared),
+    inputFormat,
+    outputFormat,
+    resultKind,
+    finishing: asked && {
+      framePixels: framePixelsMax(asked.finishing, declared),
+      background: behind && {
+        inputFormat: behind.inputFormat,
+        pixels: pixelsOf(behind.declared) ?? BACKGROUND_PIXELS_MAX,
+      },
+    },
+  };
 }
 
 /** What a codec said: the operator may be asked why a picture that looks whole is damaged. */

@@ -1,17 +1,10 @@
 /** Checks a Matte call's header against the contract and against what this node can do. */
 import { ContractError } from '#contract/errors.ts';
-import {
-  type InputFormat,
-  inputFormatFromProto,
-  isTransparentFormat,
-  type OutputFormat,
-  outputFormatFromProto,
-} from '#contract/formats.ts';
-import { IMAGE_BYTES_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import type { Finishing } from '#contract/finishing.ts';
+import { type OutputFormat, outputFormatFromProto } from '#contract/formats.ts';
 import {
   type MatteHeader,
   Priority,
-  InputFormat as ProtoInput,
   ResultKind as ProtoKind,
   OutputFormat as ProtoOutput,
   Switch,
@@ -20,21 +13,19 @@ import type { EnginePriority } from '../engine/pool/engine-pool.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
 import type { Size } from '../picture/size.ts';
 import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';
+import { checkFileFields, type FileOrder, IMAGE, requireJxlPixels } from './file-header.ts';
+import { checkFinishing, type FinishingOrder } from './finishing-header.ts';
 
 const JOB_ID_LENGTH_MAX = 64;
-const SHA256_BYTES = 32;
 
 /** A header that passed its checks. */
-export interface MatteOrder extends ImageOrder {
+export interface MatteOrder extends ImageOrder, FileOrder {
   readonly jobId: string;
   readonly attempt: number;
-  readonly contentLength: number;
-  /** Undefined: not to be checked. */
-  readonly sha256: Buffer | undefined;
+  /** Undefined: the result is a plain cut-out or matte. */
+  readonly asked: FinishingOrder | undefined;
   /** Refused where no engine would take it within this; undefined: however long it waits. */
   readonly waitMsMax: number | undefined;
-  /** As the caller declared it, if it did: for the memory's count. The bytes decide the format. */
-  readonly inputFormat: InputFormat | undefined;
 }
 
 /** The operator's choices. */
@@ -62,27 +53,21 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
   if (header.jobId.length > JOB_ID_LENGTH_MAX) {
     throw invalid(`job_id has more than ${JOB_ID_LENGTH_MAX} characters`);
   }
-  if (header.contentLength === 0) throw invalid('content_length is 0');
-  if (header.contentLength > IMAGE_BYTES_MAX) {
-    throw new ContractError('IMAGE_TOO_LARGE', `the file has more than ${IMAGE_BYTES_MAX} bytes`);
-  }
-  const { sha256 } = header;
-  if (sha256.length !== 0 && sha256.length !== SHA256_BYTES) {
-    throw invalid(`sha256 is neither empty nor ${SHA256_BYTES} bytes`);
-  }
   const outputFormat = readOutputFormat(header.outputFormat);
-  const declared = readDeclared(header);
-  requireCodecs(header, outputFormat, declared, node.pictures);
+  const resultKind = readResultKind(header.resultKind);
+  const file = checkFileFields(header, IMAGE, node.pictures);
+  const asked = checkFinishing(header.finishing, { outputFormat, resultKind }, node.pictures);
+  requireEncoder(outputFormat, resultPixels(file.declared, asked?.finishing), node.pictures);
   return {
     jobId: header.jobId,
     attempt: header.attempt,
-    contentLength: header.contentLength,
-    sha256: sha256.length === 0 ? undefined : Buffer.from(sha256),
+    ...file,
     waitMsMax: header.waitMsMax === 0 ? undefined : header.waitMsMax,
-    declared,
-    inputFormat: inputFormatFromProto(header.inputFormat),
     outputFormat,
-    resultKind: readResultKind(header.resultKind),
+    resultKind,
+    finishing: asked?.finishing,
+    asked,
+    backgroundDeclared: asked?.background?.declared,
     priority: readPriority(header.priority),
     plan: requirePlan(header, node),
     refinement: readSwitch(header.refinement, node.defaults.refinement),
@@ -103,30 +88,7 @@ function readOutputFormat(value: ProtoOutput): OutputFormat {
   if (format === undefined) {
     throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', 'output_format is not known here');
   }
-  if (!isTransparentFormat(format)) {
-    const detail = `${format} is written of a result with finishing only`;
-    throw new ContractError('UNSUPPORTED_OUTPUT_FORMAT', detail);
-  }
   return format;
-}
-
-function readDeclared({ width, height }: MatteHeader): Size | undefined {
-  if (width === 0 && height === 0) return undefined;
-  if (width === 0 || height === 0)
-    throw invalid('width and height are given together or not at all');
-  if (width > IMAGE_SIDE_PX_MAX || height > IMAGE_SIDE_PX_MAX) {
-    throw new ContractError(
-      'IMAGE_RESOLUTION_TOO_LARGE',
-      `the image has more than ${IMAGE_SIDE_PX_MAX} pixels a side`,
-    );
-  }
-  if (width * height > IMAGE_PIXELS_MAX) {
-    throw new ContractError(
-      'IMAGE_RESOLUTION_TOO_LARGE',
-      `the image has more than ${IMAGE_PIXELS_MAX} pixels`,
-    );
-  }
-  return { width, height };
 }
 
 function readResultKind(value: ProtoKind): ResultKind {
@@ -142,33 +104,27 @@ function readPriority(value: Priority): EnginePriority {
   throw invalid('priority is not known here');
 }
 
-/** Another node may have the codec; without a declared format or size the decoder decides. */
-function requireCodecs(
-  header: MatteHeader,
-  outputFormat: OutputFormat,
+/** As far as the header shows; undefined: it is the picture that decides. */
+function resultPixels(
   declared: Size | undefined,
+  finishing: Finishing | undefined,
+): number | undefined {
+  if (finishing === undefined) return declared && declared.width * declared.height;
+  const { outputWidth, outputHeight } = finishing;
+  return outputWidth === undefined || outputHeight === undefined
+    ? undefined
+    : Math.min(outputWidth * outputHeight, (finishing.sizeMaxMegapixels ?? 100) * 1e6);
+}
+
+function requireEncoder(
+  outputFormat: OutputFormat,
+  pixels: number | undefined,
   pictures: PictureCapabilities,
 ): void {
-  const given = header.inputFormat;
-  const inputFormat = inputFormatFromProto(given);
-  if (inputFormat === undefined && given !== ProtoInput.INPUT_FORMAT_UNSPECIFIED) {
-    throw new ContractError('UNSUPPORTED_IMAGE_FORMAT', 'input_format is not known here');
-  }
-  if (inputFormat !== undefined && !pictures.inputFormats.includes(inputFormat)) {
-    throw new ContractError('NODE_INCAPABLE', `this node cannot read ${inputFormat}`);
-  }
   if (!pictures.outputFormats.includes(outputFormat)) {
     throw new ContractError('NODE_INCAPABLE', `this node cannot write ${outputFormat}`);
   }
-  const jxl = inputFormat === 'jxl' || outputFormat === 'jxl';
-  if (jxl && declared !== undefined) {
-    if (declared.width * declared.height > pictures.jxlPixelsMax) {
-      throw new ContractError(
-        'NODE_INCAPABLE',
-        `this node takes JPEG XL up to ${pictures.jxlPixelsMax} pixels`,
-      );
-    }
-  }
+  if (outputFormat === 'jxl') requireJxlPixels(pixels, pictures);
 }
 
 function readSwitch(value: Switch, otherwise: boolean): boolean {

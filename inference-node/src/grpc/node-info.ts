@@ -48,7 +48,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     }),
     plan: work.plan.name,
     commercialUseRequired: inputs.commercialUse ?? '',
-    finishing: false,
+    finishing: true,
     plans: work.plans.map(({ name }) => name),
     executionProviderRequested: inputs.providerRequested,
     executionProviderSelected: inputs.providerSelected,

@@ -1,3 +1,4 @@
+import type { Finishing } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 
 /** How a picture is finished once its mattes are there. */
@@ -9,4 +10,6 @@ export interface FinishChoices {
   readonly outputFormat: OutputFormat;
   /** mask: one 8-bit channel, the matte at full size. */
   readonly resultKind: 'cutout' | 'mask';
+  /** Undefined: the result is of the input's size and without a background. */
+  readonly finishing?: Finishing | undefined;
 }

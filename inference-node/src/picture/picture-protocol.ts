@@ -2,12 +2,16 @@
  * Messages between the pool and a picture worker's process (frames over descriptor 3).
  *
  *   ready, then for each image:
- *   decode -> opened -> decoded,  finish -> finished,  release -> settled
+ *   decode -> opened -> decoded,  finish -> framed -> finished,  release -> settled
+ *
+ * `opened` comes twice where there is a background picture, of which it comes first; `framed` only
+ * with finishing.
  *
  * decode and finish may be answered by `failed` instead. The pool sends one message at a time, and
  * `release` only while nothing runs; a worker in which something runs is killed instead.
  */
 import type { ErrorCode } from '#contract/errors.ts';
+import type { Subject } from '#contract/finishing.ts';
 import type { InputFormat } from '#contract/formats.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRole } from '../models/prepared-model.ts';
@@ -15,13 +19,14 @@ import type { FinishChoices } from './finish-choices.ts';
 import type { Size } from './size.ts';
 
 /** Times of the stages of a finish. */
-export type FinishTimings = Pick<StageTimings, 'refineMs' | 'encodeMs'>;
+export type FinishTimings = Pick<StageTimings, 'refineMs' | 'finishMs' | 'encodeMs'>;
 
 export type ToPictureWorker =
-  /** One part: the file. */
+  /** One part: the file; another one where there is a background: its file. */
   | {
       readonly kind: 'decode';
       readonly declared?: Size | undefined;
+      readonly background?: { readonly declared?: Size | undefined } | undefined;
       readonly modelInputs: readonly Size[];
     }
   /** One part per matte: its alpha. */
@@ -36,7 +41,7 @@ export type ToPictureWorker =
 export type FromPictureWorker =
   | { readonly kind: 'ready' }
   /** The header was read: from now on the size decides the budgets. */
-  | { readonly kind: 'opened'; readonly size: Size }
+  | { readonly kind: 'opened'; readonly size: Size; readonly of: 'image' | 'background' }
   /** One part per entry of modelInputs. */
   | {
       readonly kind: 'decoded';
@@ -44,10 +49,16 @@ export type FromPictureWorker =
       readonly size: Size;
       readonly decodeMs: number;
     }
+  /** The size of the result is known: it counts too. */
+  | { readonly kind: 'framed'; readonly size: Size }
   /** One part: the file. */
   | {
       readonly kind: 'finished';
+      /** Of the result. */
       readonly size: Size;
+      /** Of the oriented input. */
+      readonly input: Size;
+      readonly subject?: Subject | undefined;
       readonly timings: FinishTimings;
     }
   | {

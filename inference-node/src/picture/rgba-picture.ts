@@ -21,6 +21,12 @@ export function viewAsPixels(bytes: Uint8Array): Uint32Array {
   return new Uint32Array(aligned.buffer, aligned.byteOffset, aligned.byteLength / 4);
 }
 
+/** Frees the memory of pixels now rather than at a collection. None is left of them. */
+export function freePixels({ buffer, byteLength }: Uint32Array): void {
+  // Memory that others share is left to them.
+  if (buffer instanceof ArrayBuffer && buffer.byteLength === byteLength) buffer.transfer(0);
+}
+
 /** The same memory as bytes, for an encoder. */
 export function viewAsBytes(rgba: Uint32Array): Buffer {
   return Buffer.from(rgba.buffer, rgba.byteOffset, rgba.byteLength);

@@ -9,6 +9,7 @@ import type {
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import type {
   DecodeRequest,
+  FinishedPicture,
   FinishRequest,
   PictureLease,
   PicturePool,
@@ -152,6 +153,8 @@ export class FakePicturePool implements WorkerPicturePool {
   readonly finished: FinishRequest[] = [];
   /** What every image becomes. */
   result = Buffer.from('a result');
+  /** What it sees in every image. */
+  subject: FinishedPicture['subject'];
   leasesOut = 0;
   releases = 0;
   /** Why it has failed, where it has. */
@@ -185,7 +188,9 @@ export class FakePicturePool implements WorkerPicturePool {
       finish: async (request, finishSignal) => {
         this.finished.push(request);
         await this.gates.pass('finish', finishSignal);
-        return { file: this.result, width: 8, height: 6, refineMs: 5, encodeMs: 6 };
+        const input = { width: 8, height: 6 };
+        const timings = { refineMs: 5, finishMs: request.finishing ? 7 : 0, encodeMs: 6 };
+        return { file: this.result, ...input, input, subject: this.subject, ...timings };
       },
       release: () => {
         this.releases += 1;

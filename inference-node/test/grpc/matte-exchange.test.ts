@@ -28,7 +28,7 @@ it('a flood of tiny chunks leaves turns of the event loop to the others', async 
     if (counting) setImmediate(count);
   };
   setImmediate(count);
-  const file = await exchange.forOrder(order).receive(new AbortController().signal);
+  const { image: file } = await exchange.forOrder(order).receive(new AbortController().signal);
   counting = false;
   assert.equal(file.length, CHUNKS);
   assert.ok(turns >= CHUNKS / MESSAGES_A_TURN_MAX / 2, `${turns} turns for ${CHUNKS} chunks`);

@@ -29,7 +29,7 @@ function openPlan(otherRole: PlanRun['role'] = 'opinion') {
     const timings = await new Pipeline(pictures).process(
       order,
       {
-        receive: async () => Buffer.from('a file'),
+        receive: async () => ({ image: Buffer.from('a file') }),
         stageBegan: () => undefined,
         send: async result => void sent.push(result),
       },

@@ -20,8 +20,9 @@ test('the stages are the fields of StageTimings in the proto file', () => {
 
 test('times come by the names of their stages, in the order of the stages', () => {
   const timings: StageTimings & ProtoTimings = {
-    sendMs: 9,
-    encodeMs: 8,
+    sendMs: 10,
+    encodeMs: 9,
+    finishMs: 8,
     refineMs: 7,
     secondLookMs: 6,
     inferMs: 5,
@@ -38,7 +39,14 @@ test('times come by the names of their stages, in the order of the stages', () =
     ['infer', 5],
     ['second_look', 6],
     ['refine', 7],
-    ['encode', 8],
-    ['send', 9],
+    ['finish', 8],
+    ['encode', 9],
+    ['send', 10],
   ]);
+  const unfinished = timesByStage({ ...timings, finishMs: 0, inferMs: 0 });
+  assert.deepEqual(
+    unfinished.map(([stage]) => stage).filter(stage => stage === 'finish' || stage === 'infer'),
+    ['infer'],
+    'finishing has a time only where it was asked for',
+  );
 });

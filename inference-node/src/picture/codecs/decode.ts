@@ -22,6 +22,8 @@ export interface DecodeOptions {
   readonly declared: Size | undefined;
   /** Called with the oriented size, before a pixel is read. */
   readonly onOpened: (size: Size) => void;
+  /** Pixels in all; IMAGE_PIXELS_MAX where absent. */
+  readonly pixelsMax?: number;
 }
 
 export interface DecodedFile extends RgbaPicture {
@@ -34,10 +36,11 @@ export interface DecodedFile extends RgbaPicture {
  */
 export async function decodeFile(file: Buffer, options: DecodeOptions): Promise<DecodedFile> {
   const { format, width, height } = await requireHeader(file);
-  if (width !== undefined && height !== undefined) requireSize({ width, height }, format);
+  if (width !== undefined && height !== undefined)
+    requireSize({ width, height }, format, options.pixelsMax);
   const opened = format === 'jxl' ? await openJxl(file) : await openWithSharp(file, format);
   const size = { width: opened.width, height: opened.height };
-  requireSize(size, format);
+  requireSize(size, format, options.pixelsMax);
   if (options.declared !== undefined) requireDeclared(size, options.declared);
   options.onOpened(size);
   const { rgba, translucent } = await opened.readPixels();
@@ -59,13 +62,17 @@ async function requireHeader(file: Buffer): Promise<ImageHeader> {
   return header;
 }
 
-function requireSize({ width, height }: Size, format: InputFormat): void {
+function requireSize(
+  { width, height }: Size,
+  format: InputFormat,
+  pixelsMax = IMAGE_PIXELS_MAX,
+): void {
   const sideMax = Math.max(width, height);
-  if (sideMax > IMAGE_SIDE_PX_MAX || width * height > IMAGE_PIXELS_MAX) {
+  if (sideMax > IMAGE_SIDE_PX_MAX || width * height > pixelsMax) {
     throw new ContractError(
       'IMAGE_RESOLUTION_TOO_LARGE',
       `${width}x${height} pixels are more than ${IMAGE_SIDE_PX_MAX} a side ` +
-        `or ${IMAGE_PIXELS_MAX} in all`,
+        `or ${pixelsMax} in all`,
     );
   }
   if (format === 'jxl' && width * height > jxlPixelsMax()) {

@@ -1,5 +1,7 @@
 /** Combines a picture with its alpha: pure arithmetic, in place. */
+import type { Box } from '#contract/finishing.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
+import type { Size } from '../size.ts';
 
 /** a * b / 255, rounded, for values of 0 to 255 without a division. */
 function multiply(a: number, b: number): number {
@@ -16,6 +18,18 @@ export function multiplySourceAlpha(alpha: Uint8Array, { rgba, translucent }: Rg
   if (!translucent) return;
   // `alpha` and `rgba` have the same number of elements.
   for (let i = 0; i < rgba.length; i++) alpha[i] = multiply(alpha[i]!, rgba[i]! >>> 24);
+}
+
+/** Makes all of a matte outside of a box transparent, in place. */
+export function clearOutside(alpha: Uint8Array, { width, height }: Size, box: Box): void {
+  const right = box.left + box.width;
+  const bottom = box.top + box.height;
+  alpha.fill(0, 0, box.top * width);
+  for (let y = box.top; y < bottom; y++) {
+    alpha.fill(0, y * width, y * width + box.left);
+    alpha.fill(0, y * width + right, (y + 1) * width);
+  }
+  alpha.fill(0, bottom * width, height * width);
 }
 
 /**

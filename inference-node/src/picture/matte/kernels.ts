@@ -164,6 +164,17 @@ interface Kernels {
     out: Address,
   ): void;
   dropFourth(pixels: Address, count: number, out: Address): void;
+  premultiply(pixels: Address, count: number, out: Address): void;
+  alongVectors(
+    row: Address,
+    starts: Address,
+    weights: Address,
+    taps: number,
+    count: number,
+    out: Address,
+  ): void;
+  acrossCutOut(rows: Address, weights: Address, taps: number, count: number, out: Address): void;
+  layOnto(above: Address, count: number, beneath: Address): void;
 }
 
 /** Node's own types lack it. */

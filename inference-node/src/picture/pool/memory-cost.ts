@@ -47,8 +47,8 @@ export const ENCODE_MEMORY: Readonly<Record<OutputFormat, readonly Band[]>> = {
     { pixelsMax: WASM_PIXELS_MAX, bytesPerPixel: 52 },
     { pixelsMax: ANY_SIZE, bytesPerPixel: 70 },
   ],
-  jpeg: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 10 }],
-  zip: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 12 }],
+  jpeg: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 20 }],
+  zip: [{ pixelsMax: ANY_SIZE, bytesPerPixel: 20 }],
 };
 
 /** Results that are only the matte, lossless in one channel. */
@@ -71,20 +71,48 @@ function bytesIn(bands: readonly Band[], pixels: number): number {
   return most;
 }
 
+/** Pixels that are held while others are worked on. */
+const HELD_BYTES_PER_PIXEL = 4;
+/** A cut-out with its matte while the result is made of it. */
+const CUT_OUT_BYTES_PER_PIXEL = 5;
+
+/** What finishing adds. */
+export interface FinishingCost {
+  /** Of the result, at most. */
+  readonly framePixels: number;
+  readonly background:
+    | { readonly inputFormat: InputFormat | undefined; readonly pixels: number }
+    | undefined;
+}
+
 export interface PictureCost {
   /** Undefined: not known yet, counted as the costliest. */
   readonly inputFormat: InputFormat | undefined;
   readonly outputFormat: OutputFormat;
   readonly resultKind: 'cutout' | 'mask';
   readonly pixels: number;
+  /** Undefined: there is none. */
+  readonly finishing?: FinishingCost | undefined;
 }
 
 /** Bytes; never less for more pixels. */
 export function pictureMemoryBytes(cost: PictureCost): number {
-  const { inputFormat, outputFormat, resultKind, pixels } = cost;
-  const results = resultKind === 'mask' ? MASK_MEMORY : ENCODE_MEMORY;
-  const inputs =
-    inputFormat === undefined ? Object.values(DECODE_MEMORY) : [DECODE_MEMORY[inputFormat]];
-  const decode = Math.max(...inputs.map(bands => bytesIn(bands, pixels)));
-  return Math.max(decode, bytesIn(results[outputFormat], pixels));
+  const { inputFormat, outputFormat, resultKind, pixels, finishing } = cost;
+  const results = (resultKind === 'mask' ? MASK_MEMORY : ENCODE_MEMORY)[outputFormat];
+  const decode = decodeBytes(inputFormat, pixels);
+  if (finishing === undefined) return Math.max(decode, bytesIn(results, pixels));
+  const { framePixels, background } = finishing;
+  // The background comes first and is held; the cut-out is freed before the result is encoded.
+  const behind = HELD_BYTES_PER_PIXEL * (background?.pixels ?? 0);
+  return Math.max(
+    background === undefined ? 0 : decodeBytes(background.inputFormat, background.pixels),
+    behind + decode,
+    behind + CUT_OUT_BYTES_PER_PIXEL * pixels + HELD_BYTES_PER_PIXEL * framePixels,
+    bytesIn(results, framePixels),
+  );
+}
+
+function decodeBytes(format: InputFormat | undefined, pixels: number): number {
+  const formats = format === undefined ? Object.values(DECODE_MEMORY) : [DECODE_MEMORY[format]];
+  return Math.max(...formats.map(bands => bytesIn(bands, pixels)));
 }

@@ -16,7 +16,7 @@ import {
 import type { ChildExit } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/resident-memory.ts';
 import { jxlPixelsMax } from '../jxl-limit.ts';
-import type { Size } from '../size.ts';
+import { largerOf, type Size } from '../size.ts';
 import { LeaseQueue, type Waiting } from './lease-queue.ts';
 import { FormatRates } from './megapixel-rate.ts';
 import type {
@@ -336,11 +336,14 @@ class WorkerLease implements PictureLease {
 
   async decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture> {
     this.#requireHeld(signal);
-    const { file, declared, modelInputs } = request;
-    const message = { kind: 'decode', declared, modelInputs } as const;
-    const { head, parts } = await this.worker.ask('decoded', message, [file], signal);
+    const { file, declared, modelInputs, background } = request;
+    const behind = background && { declared: background.declared };
+    const message = { kind: 'decode', declared, modelInputs, background: behind } as const;
+    const files = background === undefined ? [file] : [file, background.file];
+    const { head, parts } = await this.worker.ask('decoded', message, files, signal);
     const { format, size, decodeMs } = head;
-    this.#pool.noteDecode(format, size, decodeMs);
+    // A background's time says nothing about images.
+    if (background === undefined) this.#pool.noteDecode(format, size, decodeMs);
     return { format, ...size, modelInputs: parts, decodeMs };
   }
 
@@ -355,12 +358,13 @@ class WorkerLease implements PictureLease {
     const message = { kind: 'finish', mattes: heads, choices } as const;
     const alphas = mattes.map(({ alpha }) => alpha);
     const { head, parts } = await this.worker.ask('finished', message, alphas, signal);
-    const { size, timings } = head;
+    const { size, input, subject, timings } = head;
     const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
-    this.#pool.noteEncode(choices.outputFormat, size, finishMs);
+    // By the smaller of the two an estimate would be far too high.
+    this.#pool.noteEncode(choices.outputFormat, largerOf(size, input), finishMs);
     const [file] = parts;
     if (file === undefined) throw new Error('a finished picture without its file');
-    return { file, ...size, ...timings };
+    return { file, ...size, input, subject, ...timings };
   }
 
   release(): void {

@@ -1,4 +1,5 @@
 /** The node's picture workers, as the pipeline sees them. open-picture-pool.ts makes them. */
+import type { Subject } from '#contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import type { MatteRole } from '../../models/prepared-model.ts';
 import type { FinishChoices } from '../finish-choices.ts';
@@ -12,6 +13,14 @@ export interface DecodeRequest {
   readonly declared: Size | undefined;
   /** Input sizes of the plan's models. */
   readonly modelInputs: readonly Size[];
+  /** The finishing's background picture, where it has one. Decoded first. */
+  readonly background?: BackgroundFile | undefined;
+}
+
+export interface BackgroundFile {
+  readonly file: Buffer;
+  /** As of the image; a larger one is INVALID_PARAMETER. */
+  readonly declared: Size | undefined;
 }
 
 export interface DecodedPicture {
@@ -37,15 +46,20 @@ export interface FinishRequest extends FinishChoices {
   readonly mattes: readonly MattePart[];
 }
 
+/** The size is the result's. */
 export interface FinishedPicture extends Size, FinishTimings {
   readonly file: Buffer;
+  /** Oriented, pixels. */
+  readonly input: Size;
+  /** Undefined: none was seen. */
+  readonly subject: Subject | undefined;
 }
 
 /**
  * One worker, held for one image from decode to encode. Errors: ContractError
  * UNSUPPORTED_IMAGE_FORMAT, IMAGE_RESOLUTION_TOO_LARGE, PROCESSING_FAILED (the image's fault, not
  * retryable: also a time or memory budget exceeded), NODE_INCAPABLE (codec not here),
- * PICTURE_WORKER_LOST (died, and not by a budget, or stalled).
+ * INVALID_PARAMETER (the background's fault, or an empty region), PICTURE_WORKER_LOST (died, and not by a budget, or stalled).
  */
 export interface PictureLease {
   readonly waitMs: number;

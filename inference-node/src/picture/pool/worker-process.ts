@@ -120,8 +120,10 @@ export class WorkerProcess {
   readonly #child: Child<FromPictureWorker>;
   #state: WorkerState = 'starting';
   #call: Call | undefined;
-  /** Size of its image; 0 until the header was read. */
+  /** Of its image, its background and its result together, as far as they are known. */
   #megapixels = 0;
+  /** What is being decoded, or was: who is blamed for what it costs. */
+  #decoding: 'image' | 'background' = 'image';
   /** Why it ended; undefined while it lives. */
   #end: PictureWorkerEnd | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -178,7 +180,7 @@ export class WorkerProcess {
 
   /**
    * Requests a decode or a finish. Rejects with the worker's ContractError, with PROCESSING_FAILED
-   * over a budget, PICTURE_WORKER_LOST where it died or stalled, and with the signal's reason,
+   * over a budget (INVALID_PARAMETER of a background's), PICTURE_WORKER_LOST where it died or stalled, and with the signal's reason,
    * which ends it.
    */
   ask<Kind extends AnswerKind>(
@@ -193,6 +195,8 @@ export class WorkerProcess {
     const pid = this.pid;
     const cpuBeforeMs = pid === undefined ? undefined : readCpuMs(pid);
     const startedMs = performance.now();
+    const isBehindFirst = message.kind === 'decode' && message.background !== undefined;
+    this.#decoding = isBehindFirst ? 'background' : 'image';
     this.#call = { kind, signal, startedMs, cpuBeforeMs, resolve, reject };
     signal.addEventListener('abort', this.#onAbort);
     this.#watch = setInterval(() => this.#checkBudgets(), WATCH_INTERVAL_MS);
@@ -250,7 +254,11 @@ export class WorkerProcess {
         this.#becomeIdle();
         break;
       case 'opened':
-        this.#megapixels = (head.size.width * head.size.height) / 1e6;
+        this.#decoding = head.of;
+        this.#megapixels += (head.size.width * head.size.height) / 1e6;
+        break;
+      case 'framed':
+        this.#megapixels += (head.size.width * head.size.height) / 1e6;
         break;
       case 'decoded':
       case 'finished':
@@ -309,12 +317,18 @@ export class WorkerProcess {
     }
   }
 
+  #costError(cost: string): ContractError {
+    return this.#decoding === 'background'
+      ? new ContractError('INVALID_PARAMETER', `background: the picture ${cost}`)
+      : new ContractError('PROCESSING_FAILED', `the image ${cost}`);
+  }
+
   #lossError(): ContractError {
     switch (this.#end) {
       case 'time_budget':
-        return new ContractError('PROCESSING_FAILED', 'the image takes too long to process');
+        return this.#costError('takes too long to process');
       case 'memory_budget':
-        return new ContractError('PROCESSING_FAILED', 'the image takes too much memory to process');
+        return this.#costError('takes too much memory to process');
       case 'stalled':
         return new ContractError('PICTURE_WORKER_LOST', 'the picture worker stalled');
       case 'closed':

@@ -13,6 +13,8 @@ import { type DecodedFile, decodeFile } from '../codecs/decode.ts';
 import { isVipsPoisoned } from '../codecs/wasm-vips.ts';
 import { createModelInput } from '../matte/model-input.ts';
 import type { FromPictureWorker, ToPictureWorker } from '../picture-protocol.ts';
+import type { Size } from '../size.ts';
+import { decodeBackground } from './background.ts';
 import { finishPicture } from './finish.ts';
 import { warmUp } from './warm-up.ts';
 
@@ -34,6 +36,8 @@ const OOM_SCORE_ADJUSTMENT = '500';
 const PRIORITY = 10;
 
 let picture: DecodedFile | undefined;
+/** What lies behind it, where a picture does. */
+let background: DecodedFile | undefined;
 let bytesSinceCollection = 0;
 
 // Before the codecs' threads start: they inherit it.
@@ -62,22 +66,31 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
     }
     for (const part of frame.parts) bytesSinceCollection += part.length;
     const { head, parts } = frame;
-    if (head.kind === 'decode') await decode(head, requirePart(parts, 0));
+    if (head.kind === 'decode') await decode(head, parts);
     else await finish(head, parts);
   } catch (error) {
-    picture = undefined;
+    forget();
     await reply(describeFailure(error));
   }
 }
 
 async function decode(
-  { declared, modelInputs }: Extract<ToPictureWorker, { kind: 'decode' }>,
-  file: Buffer,
+  message: Extract<ToPictureWorker, { kind: 'decode' }>,
+  files: readonly Buffer[],
 ): Promise<void> {
   const startedMs = performance.now();
-  const onOpened = (size: { width: number; height: number }) =>
-    void reply({ kind: 'opened', size });
-  const decoded = await decodeFile(file, { declared, onOpened });
+  const { declared, modelInputs } = message;
+  const onOpened = (of: 'image' | 'background') => (size: Size) =>
+    void reply({ kind: 'opened', size, of });
+  // Before the image, and before any model runs: a bad one costs the least, in memory too.
+  if (message.background !== undefined) {
+    const { declared } = message.background;
+    const options = { declared, onOpened: onOpened('background') };
+    background = await decodeBackground(requirePart(files, 1), options);
+    bytesSinceCollection += background.rgba.byteLength;
+  }
+  const options = { declared, onOpened: onOpened('image') };
+  const decoded = await decodeFile(requirePart(files, 0), options);
   const inputs = modelInputs.map(size => createModelInput(decoded, size));
   const { format, width, height, rgba } = decoded;
   bytesSinceCollection += rgba.byteLength;
@@ -92,13 +105,19 @@ async function finish(
 ): Promise<void> {
   if (picture === undefined) throw new Error('a finish without a decoded picture');
   const { width, height } = picture;
+  const input = { width, height };
   const given = mattes.map(({ size, role }, index) => {
     return { alpha: requirePart(alphas, index), ...size, role };
   });
-  const { file, timings } = await finishPicture(picture, given, choices);
-  picture = undefined;
+  const onFramed = (size: Size) => {
+    bytesSinceCollection += 4 * size.width * size.height;
+    void reply({ kind: 'framed', size });
+  };
+  const finished = await finishPicture(picture, given, choices, { background, onFramed });
+  const { file, size, subject, timings } = finished;
+  forget();
   bytesSinceCollection += width * height + file.length;
-  await reply({ kind: 'finished', size: { width, height }, timings }, [file]);
+  await reply({ kind: 'finished', size, input, subject, timings }, [file]);
 }
 
 function requirePart(parts: readonly Buffer[], index: number): Buffer {
@@ -107,8 +126,13 @@ function requirePart(parts: readonly Buffer[], index: number): Buffer {
   return part;
 }
 
-async function settle(): Promise<void> {
+function forget(): void {
   picture = undefined;
+  background = undefined;
+}
+
+async function settle(): Promise<void> {
+  forget();
   if (bytesSinceCollection >= COLLECT_AFTER_BYTES) {
     bytesSinceCollection = 0;
     // Before: the frame that ended the image becomes unreachable. After: native memory is freed.

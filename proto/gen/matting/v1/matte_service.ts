@@ -470,6 +470,8 @@ export interface StageTimings {
   sendMs: number;
   /** As infer_ms, of a second look at a picture in which the first was unsure; 0: none was taken. */
   secondLookMs: number;
+  /** cropping, scaling and background; 0: no finishing was asked for */
+  finishMs: number;
 }
 
 export interface GetNodeInfoRequest {
@@ -2688,6 +2690,7 @@ function createBaseStageTimings(): StageTimings {
     encodeMs: 0,
     sendMs: 0,
     secondLookMs: 0,
+    finishMs: 0,
   };
 }
 
@@ -2719,6 +2722,9 @@ export const StageTimings: MessageFns<StageTimings> = {
     }
     if (message.secondLookMs !== 0) {
       writer.uint32(73).double(message.secondLookMs);
+    }
+    if (message.finishMs !== 0) {
+      writer.uint32(81).double(message.finishMs);
     }
     return writer;
   },
@@ -2808,6 +2814,14 @@ export const StageTimings: MessageFns<StageTimings> = {
             message.secondLookMs = reader.double();
             continue;
           }
+          case 10: {
+            if (tag !== 81) {
+              break;
+            }
+
+            message.finishMs = reader.double();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -2834,6 +2848,7 @@ export const StageTimings: MessageFns<StageTimings> = {
     message.encodeMs = object.encodeMs ?? 0;
     message.sendMs = object.sendMs ?? 0;
     message.secondLookMs = object.secondLookMs ?? 0;
+    message.finishMs = object.finishMs ?? 0;
     return message;
   },
 };

@@ -1,0 +1,208 @@
+/**
+ * Where what is shown of a picture lies in its result, as the comments of `Finishing` in
+ * matte_service.proto say. Pure.
+ *
+ * Sides are reckoned in fractions and rounded once, at the end: the contents are stretched by less
+ * than a pixel rather than leave a strip at a border. Where nothing is scaled every pixel of the
+ * contents becomes one of the result.
+ */
+import { ContractError } from '#contract/errors.ts';
+import type { Box, CropMargins, Finishing, Length, Region } from '#contract/finishing.ts';
+import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import type { Size } from '../size.ts';
+
+export interface Layout {
+  /** Of the result. */
+  readonly frame: Size;
+  /** The part of the input that is shown. */
+  readonly source: Box;
+  /** Where that part lies in the frame. */
+  readonly target: Box;
+}
+
+/** A wider margin leaves less than a pixel of the largest subject: it only keeps numbers finite. */
+const MARGIN_PX_MAX = 1e8;
+
+/** Sides of a rectangle that need not be whole. */
+type Extent = Size;
+
+/** The request of a layout with what it is about. */
+interface Request {
+  readonly input: Size;
+  /** Undefined: none is seen, or neither crop nor scale asks for it. */
+  readonly subject: Box | undefined;
+  readonly finishing: Finishing;
+}
+
+/** @param subject where one is seen; a crop and a scale are left out without it. */
+export function layOut(input: Size, subject: Box | undefined, finishing: Finishing): Layout {
+  const { crop, scalePercent } = finishing;
+  const isAsked = crop !== undefined || scalePercent !== undefined;
+  const request = { input, subject: isAsked ? subject : undefined, finishing };
+  const contents = contentsOf(request);
+  const scale = request.subject === undefined ? 1 : (scalePercent ?? 100) / 100;
+  const wanted = frameOf(request, contents, scale);
+  const fit = Math.min(
+    (wanted.width * scale) / contents.width,
+    (wanted.height * scale) / contents.height,
+  );
+  const place = placeOf(input, subject, finishing.position);
+  const frame = withinLimits(wanted, finishing.sizeMaxMegapixels);
+  const along = (axis: Axis): Span => {
+    const grown = frame[axis.side] / wanted[axis.side];
+    const px = contents[axis.side] * fit * grown;
+    const middlePx = (place[axis.side].middlePx - contents[axis.start]) * fit * grown;
+    return spanOf(px, middlePx, frame[axis.side], place[axis.side].share);
+  };
+  return showIn(frame, input, contents, along(ACROSS), along(DOWN));
+}
+
+interface Axis {
+  readonly side: 'width' | 'height';
+  readonly start: 'left' | 'top';
+}
+const ACROSS: Axis = { side: 'width', start: 'left' };
+const DOWN: Axis = { side: 'height', start: 'top' };
+
+/** Whole pixels of one axis. */
+interface Span {
+  readonly start: number;
+  readonly length: number;
+}
+
+function contentsOf({ input, subject, finishing }: Request): Box {
+  if (subject === undefined) return { left: 0, top: 0, ...input };
+  const { crop } = finishing;
+  if (crop === undefined) return subject;
+  const { top, right, bottom, left } = marginsOf(subject, crop);
+  return {
+    left: subject.left - left,
+    top: subject.top - top,
+    width: subject.width + left + right,
+    height: subject.height + top + bottom,
+  };
+}
+
+function marginsOf({ width, height }: Size, crop: CropMargins) {
+  const marginPx = (length: Length, side: number) =>
+    Math.round(Math.min(MARGIN_PX_MAX, pixelsOf(length, side)));
+  return {
+    top: marginPx(crop.top, height),
+    right: marginPx(crop.right, width),
+    bottom: marginPx(crop.bottom, height),
+    left: marginPx(crop.left, width),
+  };
+}
+
+function pixelsOf(length: Length, side: number): number {
+  return 'px' in length ? length.px : (length.percent / 100) * side;
+}
+
+function frameOf({ input, subject, finishing }: Request, contents: Size, scale: number): Extent {
+  const { outputWidth, outputHeight, crop } = finishing;
+  const ratio = contents.width / contents.height;
+  if (outputWidth !== undefined) {
+    return { width: outputWidth, height: outputHeight ?? outputWidth / ratio };
+  }
+  if (outputHeight !== undefined) return { width: outputHeight * ratio, height: outputHeight };
+  if (crop === undefined || subject === undefined) return input;
+  return { width: contents.width / scale, height: contents.height / scale };
+}
+
+/** Whole pixels, scaled down to what a result may have. */
+function withinLimits({ width, height }: Extent, megapixelsMax = Number.POSITIVE_INFINITY): Size {
+  const pixelsMax = Math.min(IMAGE_PIXELS_MAX, megapixelsMax * 1e6);
+  const sideScale = IMAGE_SIDE_PX_MAX / Math.max(width, height);
+  const scale = Math.min(1, sideScale, Math.sqrt(pixelsMax / (width * height)));
+  const sidesBy = (whole: (px: number) => number) => ({
+    width: Math.min(IMAGE_SIDE_PX_MAX, Math.max(1, whole(width * scale))),
+    height: Math.min(IMAGE_SIDE_PX_MAX, Math.max(1, whole(height * scale))),
+  });
+  const rounded = sidesBy(Math.round);
+  return rounded.width * rounded.height <= pixelsMax ? rounded : sidesBy(Math.floor);
+}
+
+/** Of an axis: the subject's middle in the input, and how the space beside it is shared. */
+interface Place {
+  readonly middlePx: number;
+  /** 0 to 1 of the space lies before the contents, or the middle keeps its share of the input. */
+  readonly share: { readonly ofSpace: number } | { readonly ofFrame: number };
+}
+
+function placeOf(
+  input: Size,
+  subject: Box = { left: 0, top: 0, ...input },
+  position: Finishing['position'],
+): Record<Axis['side'], Place> {
+  const percent = typeof position === 'object' ? position : { xPercent: 50, yPercent: 50 };
+  const along = ({ side, start }: Axis, ofSpace: number): Place => {
+    const middlePx = subject[start] + subject[side] / 2;
+    const isOriginal = position === 'original';
+    return { middlePx, share: isOriginal ? { ofFrame: middlePx / input[side] } : { ofSpace } };
+  };
+  return {
+    width: along(ACROSS, percent.xPercent / 100),
+    height: along(DOWN, percent.yPercent / 100),
+  };
+}
+
+/** @param middlePx the subject's middle from the start of the contents. */
+function spanOf(px: number, middlePx: number, framePx: number, share: Place['share']): Span {
+  const length = Math.min(framePx, Math.max(1, Math.round(px)));
+  const space = framePx - length;
+  const start = 'ofSpace' in share ? share.ofSpace * space : share.ofFrame * framePx - middlePx;
+  return { start: Math.min(space, Math.max(0, Math.round(start))), length };
+}
+
+/** What of the contents lies in the input, and where that comes to lie. */
+function showIn(frame: Size, input: Size, contents: Box, across: Span, down: Span): Layout {
+  const clip = ({ side, start }: Axis, span: Span) => {
+    const from = Math.max(0, contents[start]);
+    const to = Math.min(input[side], contents[start] + contents[side]);
+    const place = (px: number) =>
+      span.start + Math.round(((px - contents[start]) / contents[side]) * span.length);
+    // What is there is a pixel at least, and none of it lies outside.
+    const first = Math.min(span.start + span.length - 1, place(from));
+    const last = Math.max(first + 1, place(to));
+    return { from, length: to - from, first, targetLength: last - first };
+  };
+  const x = clip(ACROSS, across);
+  const y = clip(DOWN, down);
+  return {
+    frame,
+    source: { left: x.from, top: y.from, width: x.length, height: y.length },
+    target: { left: x.first, top: y.first, width: x.targetLength, height: y.targetLength },
+  };
+}
+
+/** A box of the input in pixels of the result, cut off at what is shown; at least a pixel. */
+export function boxInResult({ source, target }: Layout, box: Box): Box {
+  const along = ({ side, start }: Axis): Span => {
+    const place = (px: number) =>
+      (Math.min(source[side], Math.max(0, px - source[start])) * target[side]) / source[side];
+    const first = Math.min(target[side] - 1, Math.floor(place(box[start])));
+    const last = Math.max(first + 1, Math.ceil(place(box[start] + box[side])));
+    return { start: target[start] + first, length: last - first };
+  };
+  const [x, y] = [along(ACROSS), along(DOWN)];
+  return { left: x.start, top: y.start, width: x.length, height: y.length };
+}
+
+/**
+ * The pixels of a region.
+ * @throws ContractError INVALID_PARAMETER where no pixel of the input lies in it.
+ */
+export function regionIn({ width, height }: Size, region: Region): Box {
+  const edge = (length: Length, side: number) =>
+    Math.round(Math.min(side, Math.max(0, pixelsOf(length, side))));
+  const left = edge(region.left, width);
+  const top = edge(region.top, height);
+  const box = {
+    left,
+    top,
+    width: edge(region.right, width) - left,
+    height: edge(region.bottom, height) - top,
+  };
+  if (box.width >= 1 && box.height >= 1) return box;
+  throw new ContractError('INVALID_PARAMETER', 'region: no pixel of the image lies in it');
+}

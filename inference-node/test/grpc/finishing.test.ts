@@ -1,0 +1,233 @@
+/** What a node takes and answers of finishing: its header, the background's bytes, the echo. */
+import assert from 'node:assert/strict';
+import { afterEach, beforeEach, describe, it } from 'node:test';
+import { status } from '@grpc/grpc-js';
+import { BACKGROUND_BYTES_MAX } from '#contract/limits.ts';
+import {
+  BackgroundPicture,
+  Finishing,
+  InputFormat,
+  type MatteHeader,
+  OutputFormat,
+  ResultKind,
+} from '#gen/matting/v1/matte_service.ts';
+import { at } from '../../../test/support/at.ts';
+import {
+  chunk,
+  header,
+  MatteCaller,
+  openTestNode,
+  sha256,
+  type TestNode,
+  type TestNodeOptions,
+  untilNothingAdmitted,
+} from './test-node.ts';
+
+const { OUTPUT_FORMAT_JPEG: JPEG, OUTPUT_FORMAT_ZIP: ZIP } = OutputFormat;
+const MASK = ResultKind.RESULT_KIND_MASK;
+/** All that the fakes lack. */
+const EVERYTHING: TestNodeOptions = {
+  capabilities: { outputFormats: ['png', 'webp', 'avif', 'jpeg', 'zip'] },
+};
+
+let node: TestNode;
+
+beforeEach(async () => {
+  node = await openTestNode(EVERYTHING);
+});
+
+afterEach(async () => {
+  await node.close();
+});
+
+async function reopen(options: TestNodeOptions): Promise<void> {
+  await node.close();
+  node = await openTestNode({ ...EVERYTHING, ...options });
+}
+
+const colour = (rgba: number) =>
+  Finishing.create({ background: { $case: 'backgroundRgba', value: rgba } });
+const behind = (fields: Partial<BackgroundPicture>) =>
+  Finishing.create({
+    background: {
+      $case: 'backgroundPicture',
+      value: BackgroundPicture.create({ contentLength: 4, ...fields }),
+    },
+  });
+const plain = Finishing.create();
+
+describe('a header with finishing', () => {
+  const bad: [string, Partial<MatteHeader>, string][] = [
+    ['JPEG over nothing', { outputFormat: JPEG, finishing: plain }, 'UNSUPPORTED_OUTPUT_FORMAT'],
+    [
+      'JPEG over a colour that lets light through',
+      { outputFormat: JPEG, finishing: colour(0xfffffffe) },
+      'UNSUPPORTED_OUTPUT_FORMAT',
+    ],
+    [
+      'JPEG of a mask',
+      { outputFormat: JPEG, resultKind: MASK, finishing: plain },
+      'UNSUPPORTED_OUTPUT_FORMAT',
+    ],
+    [
+      'ZIP of a mask',
+      { outputFormat: ZIP, resultKind: MASK, finishing: plain },
+      'UNSUPPORTED_OUTPUT_FORMAT',
+    ],
+    ['a mask on a colour', { resultKind: MASK, finishing: colour(0xff) }, 'INVALID_REQUEST'],
+    ['a scale of 9', { finishing: Finishing.create({ scalePercent: 9 }) }, 'INVALID_REQUEST'],
+    ['no bytes behind', { finishing: behind({ contentLength: 0 }) }, 'INVALID_REQUEST'],
+    [
+      '10 MB and a byte behind',
+      { finishing: behind({ contentLength: BACKGROUND_BYTES_MAX + 1 }) },
+      'IMAGE_TOO_LARGE',
+    ],
+    ['half a size behind', { finishing: behind({ width: 8 }) }, 'INVALID_REQUEST'],
+    ['half a digest behind', { finishing: behind({ sha256: Buffer.alloc(5) }) }, 'INVALID_REQUEST'],
+    [
+      '26 megapixels behind',
+      { finishing: behind({ width: 6500, height: 4000 }) },
+      'IMAGE_RESOLUTION_TOO_LARGE',
+    ],
+    [
+      'a new format behind',
+      { finishing: behind({ inputFormat: 99 as InputFormat }) },
+      'UNSUPPORTED_IMAGE_FORMAT',
+    ],
+    [
+      'JPEG XL behind, which this node cannot read',
+      { finishing: behind({ inputFormat: InputFormat.INPUT_FORMAT_JXL }) },
+      'NODE_INCAPABLE',
+    ],
+  ];
+  for (const [name, fields, code] of bad) {
+    it(`of ${name} is ${code} before a byte is asked for`, async () => {
+      const caller = new MatteCaller(node).send(header(fields));
+      const failure = await caller.failure();
+      assert.equal(failure.code, code);
+      if (code.endsWith('TOO_LARGE')) {
+        assert.equal(failure.status, status.OUT_OF_RANGE);
+        assert.match(failure.detail, /background/);
+      }
+      assert.deepEqual(caller.messages, []);
+      assert.equal(node.admission.snapshot().images, 0);
+    });
+  }
+
+  it('is admitted by the memory of its result and its background', async () => {
+    await reopen({ limits: { megapixelsMax: 6, megapixelsAloneMax: 6 } });
+    const small = new MatteCaller(node).send(header({ finishing: plain }));
+    await small.until('admitted');
+    small.call.cancel();
+    await untilNothingAdmitted(node);
+    for (const finishing of [
+      Finishing.create({ outputWidth: 7000, outputHeight: 7000 }),
+      behind({ width: 5000, height: 5000 }),
+    ]) {
+      const large = new MatteCaller(node).send(header({ finishing }));
+      assert.equal((await large.failure()).code, 'NODE_INCAPABLE');
+    }
+  });
+});
+
+describe('the bytes of a background', () => {
+  const image = 'image';
+  const picture = 'back';
+
+  async function sendBoth(chunks: readonly string[], fields: Partial<BackgroundPicture> = {}) {
+    const caller = new MatteCaller(node);
+    caller.send(header({ sha256: sha256(image), finishing: behind(fields) }));
+    await caller.until('admitted');
+    caller.send(...chunks.map(chunk)).call.end();
+    return caller;
+  }
+
+  for (const chunks of [
+    [image, picture],
+    [image + picture],
+    ['ima', 'geba', 'ck'],
+    [...'imageback'],
+  ]) {
+    it(`follow those of the image, however they are cut: ${chunks.join(' ')}`, async () => {
+      const declared = { width: 3, height: 2 };
+      const caller = await sendBoth(chunks, { sha256: sha256(picture), ...declared });
+      assert.equal(await caller.ended, undefined);
+      const request = at(node.pictures.decoded, 0);
+      assert.equal(request.file.toString(), image);
+      assert.equal(request.background?.file.toString(), picture);
+      assert.deepEqual(request.background?.declared, declared);
+      assert.deepEqual(at(node.pictures.finished, 0).finishing, {
+        background: { kind: 'picture' },
+      });
+    });
+  }
+
+  it('are counted, and held against their own digest', async () => {
+    const missing = await sendBoth([image, 'bac']);
+    assert.match((await missing.failure()).detail, /8 of 9 bytes/);
+    const more = await sendBoth([image, picture, '!']);
+    assert.equal((await more.failure()).code, 'INVALID_REQUEST');
+    const wrong = await sendBoth([image, 'hack'], { sha256: sha256(picture) });
+    assert.match((await wrong.failure()).detail, /background.*sha256/);
+    const wrongImage = await sendBoth(['imago', picture], { sha256: sha256(picture) });
+    assert.match((await wrongImage.failure()).detail, /^the bytes.*sha256/);
+    assert.equal(node.pictures.decoded.length, 0);
+    await untilNothingAdmitted(node);
+  });
+
+  it('count as files that the node holds', async () => {
+    const caller = new MatteCaller(node).send(header({ finishing: behind({}) }));
+    await caller.until('admitted');
+    assert.equal(node.admission.snapshot().fileBytes, 9);
+    caller.call.cancel();
+    await untilNothingAdmitted(node);
+  });
+});
+
+describe('the answer', () => {
+  const subject = {
+    inputBox: { left: 1, top: 2, width: 3, height: 4 },
+    resultBox: { left: 0, top: 0, width: 3, height: 4 },
+    share: 0.25,
+  };
+
+  it('repeats the finishing, byte for byte, and says what it took', async () => {
+    node.pictures.subject = subject;
+    const finishing = Finishing.create({
+      crop: { marginTop: { length: { $case: 'percent', value: 12.5 } } },
+      scalePercent: 85,
+      position: { position: { $case: 'percent', value: { x: 50, y: 100 } } },
+      outputWidth: 1000,
+      background: { $case: 'backgroundRgba', value: 0xffffffff },
+    });
+    const caller = await new MatteCaller(node).sendFile('image', { finishing, outputFormat: JPEG });
+    const done = await caller.until('done');
+    assert.equal(done.timings?.finishMs, 7);
+    const { header: result } = caller.result();
+    assert.deepEqual(
+      Finishing.encode(result?.finishing ?? plain).finish(),
+      Finishing.encode(finishing).finish(),
+    );
+    assert.equal(result?.contentType, 'image/jpeg');
+    assert.deepEqual(result?.subject, subject);
+  });
+
+  it('of nothing asked for says what was seen, and repeats nothing', async () => {
+    const caller = await new MatteCaller(node).sendFile('image');
+    const done = await caller.until('done');
+    assert.equal(done.timings?.finishMs, 0);
+    const { header: result } = caller.result();
+    assert.deepEqual([result?.inputWidth, result?.inputHeight], [8, 6]);
+    assert.deepEqual([result?.finishing, result?.subject], [undefined, undefined]);
+  });
+
+  it('of an empty finishing repeats it', async () => {
+    const caller = await new MatteCaller(node).sendFile('image', {
+      finishing: plain,
+      outputFormat: ZIP,
+    });
+    await caller.until('done');
+    const { header: result } = caller.result();
+    assert.deepEqual([result?.finishing, result?.contentType], [plain, 'application/zip']);
+  });
+});

@@ -1,0 +1,278 @@
+/** Finishing from a decoded picture to its file. */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { describe, it } from 'node:test';
+import type { Finishing } from '#contract/finishing.ts';
+import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
+import { at } from '../../../../test/support/at.ts';
+import { decodeFile } from '../../../src/picture/codecs/decode.ts';
+import type { RgbaPicture } from '../../../src/picture/rgba-picture.ts';
+import { finishPicture } from '../../../src/picture/worker/finish.ts';
+import { asSharp, type Colour, openZip, type Pixels, paint, readRgba } from '../pictures.ts';
+
+const NO_MARGIN = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
+const SIDE = 120;
+const WHITE = { kind: 'colour', rgba: 0xffffffff } as const;
+/** Where the subject of `scene` is. */
+const BOX = { left: 30, top: 20, width: 40, height: 70 };
+
+/** A subject that differs in every pixel, in a box, before green. */
+const scene: Colour = (x, y) => (isInBox(x, y) ? [60 + x, 40 + y, 200 - x, 255] : [0, 255, 0, 255]);
+
+function isInBox(x: number, y: number): boolean {
+  return x >= BOX.left && x < BOX.left + BOX.width && y >= BOX.top && y < BOX.top + BOX.height;
+}
+
+function alphaOf(inside: (x: number, y: number) => number): Buffer {
+  return paint(SIDE, SIDE, 1, (x, y) => [inside(x, y)]).data;
+}
+
+async function decode(pixels: Pixels): Promise<RgbaPicture> {
+  const file = await asSharp(pixels).png().toBuffer();
+  return await decodeFile(file, { declared: undefined, onOpened: () => undefined });
+}
+
+async function finish(
+  finishing: Finishing | undefined,
+  options: {
+    readonly format?: OutputFormat;
+    readonly kind?: 'cutout' | 'mask';
+    readonly alpha?: Buffer;
+    readonly background?: Pixels;
+    readonly colour?: Colour;
+  } = {},
+) {
+  const {
+    format = 'png',
+    kind = 'cutout',
+    alpha = alphaOf((x, y) => (isInBox(x, y) ? 255 : 0)),
+  } = options;
+  const picture = await decode(paint(SIDE, SIDE, 4, options.colour ?? scene));
+  const background = options.background && (await decode(options.background));
+  const matte = { alpha, width: SIDE, height: SIDE, role: 'subject' as const };
+  const choices = {
+    outputFormat: format,
+    resultKind: kind,
+    refinement: false,
+    foregroundEstimation: false,
+    finishing,
+  };
+  const finished = await finishPicture(picture, [matte], choices, { background });
+  return { ...finished, pixels: await readRgba(finished.file, format) };
+}
+
+function pixelAt({ data, width }: Pixels, x: number, y: number): number[] {
+  return [...data.subarray(4 * (y * width + x), 4 * (y * width + x) + 4)];
+}
+
+describe('without finishing', () => {
+  it('a result has the same bytes as with one that asks for nothing', async () => {
+    for (const format of TRANSPARENT_FORMATS) {
+      const plain = await finish(undefined, { format });
+      const asked = await finish({}, { format });
+      assert.deepEqual(asked.file, plain.file, format);
+      assert.equal(plain.timings.finishMs, 0);
+    }
+  });
+
+  it('says where the subject is', async () => {
+    const { subject, size } = await finish(undefined);
+    const share = (BOX.width * BOX.height) / SIDE ** 2;
+    assert.deepEqual(subject, { inputBox: BOX, resultBox: BOX, share });
+    assert.deepEqual(size, { width: SIDE, height: SIDE });
+    assert.equal((await finish(undefined, { alpha: alphaOf(() => 0) })).subject, undefined);
+  });
+});
+
+/** Of results as the release before finishing wrote them. */
+const RECORDED = {
+  'cutout png': '48796ee92f6d746b7dc932c2cd098e30cfcfbc9eae369fe1c4bd1d2226044c37',
+  'cutout webp': 'fe4e906522b6f796db0c0351e8a69481c62de14ed50215a789a70418f731ed0d',
+  'mask png': '59fae9cb8e4d26cfa3659f556f3a6ceb4664e17b0d5d82a569304efa13780f80',
+  'mask webp': '5556a05cdd1562abde6fdced975890077ef6458d5a5f657e9f7b25f244118c6a',
+};
+
+it('without finishing every byte is as it was before there was any', async () => {
+  const pixels = paint(150, 110, 4, (x, y) => [
+    (x * 7 + y * 3) & 255,
+    (x * y) & 255,
+    200 - x,
+    x < 20 ? 10 * x : 255,
+  ]);
+  const { data: alpha } = paint(64, 64, 1, (x, y) => [
+    Math.max(0, Math.min(255, Math.round((20 - Math.hypot(x - 32, y - 30)) * 30 + 128))),
+  ]);
+  for (const [name, digest] of Object.entries(RECORDED)) {
+    const [resultKind, outputFormat] = name.split(' ') as ['cutout' | 'mask', 'png' | 'webp'];
+    const matte = { alpha, width: 64, height: 64, role: 'subject' as const };
+    const choices = { refinement: true, foregroundEstimation: true, outputFormat, resultKind };
+    const { file } = await finishPicture(await decode(pixels), [matte], choices);
+    assert.equal(createHash('sha256').update(file).digest('hex'), digest, name);
+  }
+});
+
+describe('a crop', () => {
+  it('copies pixels, and has nothing beyond the input', async () => {
+    const crop = { ...NO_MARGIN, top: { px: 33 }, right: { px: 5 } };
+    const { pixels, subject } = await finish({ crop });
+    assert.deepEqual([pixels.width, pixels.height], [45, 103]);
+    for (let y = 0; y < pixels.height; y++) {
+      for (let x = 0; x < pixels.width; x++) {
+        const [fromX, fromY] = [x + BOX.left, y + BOX.top - 33];
+        const expected = isInBox(fromX, fromY) ? [...scene(fromX, fromY)] : [0, 0, 0, 0];
+        assert.deepEqual(pixelAt(pixels, x, y), expected, `${x}, ${y}`);
+      }
+    }
+    assert.deepEqual(subject?.resultBox, { ...BOX, left: 0, top: 33 });
+  });
+
+  it('of a picture without a subject keeps the frame', async () => {
+    const { pixels, subject } = await finish(
+      { crop: NO_MARGIN, scalePercent: 20 },
+      { alpha: alphaOf(() => 0) },
+    );
+    assert.deepEqual([pixels.width, pixels.height, subject], [SIDE, SIDE, undefined]);
+  });
+
+  it('of a matte alone is the matte, grey', async () => {
+    const alpha = alphaOf((x, y) => (isInBox(x, y) ? 100 + x : 0));
+    const { pixels } = await finish({ crop: NO_MARGIN }, { kind: 'mask', alpha });
+    assert.deepEqual([pixels.width, pixels.height], [BOX.width, BOX.height]);
+    for (let x = 0; x < BOX.width; x++) {
+      const grey = 100 + x + BOX.left;
+      assert.deepEqual(pixelAt(pixels, x, 9), [grey, grey, grey, 255]);
+    }
+  });
+});
+
+describe('a region', () => {
+  it('keeps only the subject inside of it', async () => {
+    const [left, top, right, bottom] = [{ px: 0 }, { px: 0 }, { px: 50 }, { percent: 50 }];
+    const { pixels, subject } = await finish({ region: { left, top, right, bottom } });
+    const inputBox = { left: 30, top: 20, width: 20, height: 40 };
+    assert.deepEqual(subject?.inputBox, inputBox);
+    assert.equal(pixelAt(pixels, 50, 30)[3], 0);
+    assert.deepEqual(pixelAt(pixels, 49, 59), [...scene(49, 59)]);
+  });
+});
+
+describe('a background', () => {
+  it('of a colour is mixed with soft edges, and opaque', async () => {
+    const alpha = alphaOf((x, y) => (isInBox(x, y) ? 128 : 0));
+    const background = { kind: 'colour', rgba: 0xff000aff } as const;
+    const { pixels } = await finish({ background }, { alpha });
+    assert.deepEqual(pixelAt(pixels, 0, 0), [255, 0, 10, 255]);
+    const [red = 0, green = 0, blue = 0] = scene(40, 30);
+    const mix = (own: number, behind: number) => Math.round((own * 128 + behind * 127) / 255);
+    assert.deepEqual(pixelAt(pixels, 40, 30), [mix(red, 255), mix(green, 0), mix(blue, 10), 255]);
+  });
+
+  it('that lets light through stays so, with straight alpha', async () => {
+    const background = { kind: 'colour', rgba: 0x64c83280 } as const;
+    const { pixels } = await finish({ background });
+    assert.deepEqual(pixelAt(pixels, 0, 0), [100, 200, 50, 128]);
+    assert.deepEqual(pixelAt(pixels, 40, 30), [...scene(40, 30)]);
+    const none = await finish({ background: { kind: 'colour', rgba: 0x64c83200 } });
+    assert.deepEqual(pixelAt(none.pixels, 0, 0), [0, 0, 0, 0]);
+  });
+
+  it('of a picture covers the frame, from its middle', async () => {
+    // Wider than the frame: a third of it is cut off on each side.
+    const background = paint(360, 120, 3, x => [x < 120 || x >= 240 ? 255 : x - 100, 9, 9]);
+    const { pixels } = await finish({ background: { kind: 'picture' } }, { background });
+    assert.deepEqual(pixelAt(pixels, 0, 100), [20, 9, 9, 255]);
+    assert.deepEqual(pixelAt(pixels, 119, 0), [139, 9, 9, 255]);
+    assert.deepEqual(pixelAt(pixels, 40, 30), [...scene(40, 30)]);
+  });
+
+  it('of a transparent picture stays transparent, and is laid on white for JPEG', async () => {
+    const background = paint(60, 60, 4, () => [0, 0, 255, 51]);
+    const asked = { background: { kind: 'picture' } } as const;
+    const png = await finish(asked, { background });
+    assert.deepEqual(pixelAt(png.pixels, 0, 0), [0, 0, 255, 51]);
+    const jpeg = await finish(asked, { background, format: 'jpeg' });
+    const [red = 0, , blue = 0] = pixelAt(jpeg.pixels, 0, 0);
+    assert.ok(Math.abs(red - 204) <= 3 && blue >= 250, `${red} ${blue}`);
+  });
+
+  for (const format of [...TRANSPARENT_FORMATS, 'jpeg', 'zip'] as const) {
+    it(`lies behind the subject as ${format}`, async () => {
+      const crop = { top: { px: 10 }, right: { px: 10 }, bottom: { px: 10 }, left: { px: 10 } };
+      const { file, pixels } = await finish({ background: WHITE, crop }, { format });
+      const near = (x: number, y: number, expected: readonly number[]) => {
+        for (const [i, value] of pixelAt(pixels, x, y).slice(0, 3).entries()) {
+          assert.ok(Math.abs(value - at(expected, i)) <= 12, `${format} at ${x}, ${y}: ${value}`);
+        }
+      };
+      near(2, 2, [255, 255, 255]);
+      near(30, 45, [...scene(30 + BOX.left - 10, 45 + BOX.top - 10)]);
+      if (format !== 'zip') return;
+      const { data } = await readRgba(openZip(file).alpha, 'png');
+      assert.ok(
+        data.every((value, i) => i % 4 !== 0 || value === 255),
+        'nothing is transparent',
+      );
+    });
+  }
+});
+
+describe('scaling', () => {
+  /** One colour with edges of every softness before black; the black must not show. */
+  const red: Colour = (x, y) => (isInBox(x, y) ? [230, 30, 20, 255] : [0, 0, 0, 255]);
+  const soft = alphaOf((x, y) => {
+    if (!isInBox(x, y)) return 0;
+    return Math.min(255, 40 * (x - BOX.left + 1), 25 * (y - BOX.top + 1));
+  });
+
+  for (const outputWidth of [13, 60, 119, 240, 501]) {
+    it(`to ${outputWidth} px changes no colour at any edge`, async () => {
+      const { pixels } = await finish({ outputWidth }, { colour: red, alpha: soft });
+      let seen = 0;
+      for (let i = 0; i < pixels.data.length; i += 4) {
+        const [r = 0, g = 0, b = 0, alpha = 0] = pixels.data.subarray(i, i + 4);
+        if (alpha === 0) {
+          assert.deepEqual([r, g, b], [0, 0, 0]);
+          continue;
+        }
+        seen += 1;
+        assert.deepEqual([r, g, b], [230, 30, 20], `alpha ${alpha}`);
+      }
+      assert.ok(seen > 20);
+    });
+  }
+
+  it('leaves nothing beside a hard edge, and no strip at a border', async () => {
+    const { pixels, size } = await finish({ crop: NO_MARGIN, outputWidth: 111 }, { colour: red });
+    assert.deepEqual(size, { width: 111, height: 194 });
+    for (let i = 3; i < pixels.data.length; i += 4) assert.equal(pixels.data[i], 255);
+    const whole = await finish({ outputWidth: 77 }, { colour: red });
+    const row = Array.from({ length: 77 }, (_, x) => at(pixelAt(whole.pixels, x, 30), 3));
+    const edges = row.filter(alpha => alpha > 2 && alpha < 253);
+    assert.ok(edges.length <= 2, `edges of at most a pixel: ${row}`);
+  });
+
+  it('is the same before or after it is laid on a colour', async () => {
+    const background = { kind: 'colour', rgba: 0x2040c0ff } as const;
+    // At a hard edge the two differ by what overshoots it: of alpha nothing can.
+    const slope = (x: number, y: number) => 90 - 2 * Math.hypot(x - 60, y - 60);
+    const alpha = alphaOf((x, y) => 255 / (1 + Math.exp(-slope(x, y) / 9)));
+    const even: Colour = () => [230, 30, 20, 255];
+    const scaled = await finish({ outputWidth: 53, background }, { colour: even, alpha });
+    const laid = await finish({ background }, { colour: even, alpha });
+    const picture = await finish(
+      { outputWidth: 53 },
+      { colour: (x, y) => pixelAt(laid.pixels, x, y), alpha: alphaOf(() => 255) },
+    );
+    for (const [i, value] of scaled.pixels.data.entries()) {
+      assert.ok(Math.abs(value - at(picture.pixels.data, i)) <= 2, `byte ${i}`);
+    }
+  });
+
+  it('of a mask is of its alpha', async () => {
+    const mask = await finish({ outputWidth: 53 }, { kind: 'mask', alpha: soft });
+    const cutout = await finish({ outputWidth: 53 }, { alpha: soft });
+    for (let i = 0; i < mask.pixels.data.length; i += 4) {
+      assert.equal(mask.pixels.data[i], cutout.pixels.data[i + 3]);
+    }
+  });
+});

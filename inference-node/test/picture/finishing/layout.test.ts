@@ -1,0 +1,265 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import type { Box, Finishing, Length } from '#contract/finishing.ts';
+import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import {
+  boxInResult,
+  type Layout,
+  layOut,
+  regionIn,
+} from '../../../src/picture/finishing/layout.ts';
+import { framePixelsMax } from '../../../src/picture/frame-bound.ts';
+
+const NO_MARGIN = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
+
+const side = fc.oneof(fc.integer({ min: 1, max: 40 }), fc.integer({ min: 1, max: 10_000 }));
+const input = fc.record({ width: side, height: side });
+const length: fc.Arbitrary<Length> = fc.oneof(
+  fc.record({ px: fc.oneof(fc.double({ min: 0, max: 300, noNaN: true }), fc.constant(1e300)) }),
+  fc.record({ percent: fc.double({ min: 0, max: 500, noNaN: true }) }),
+);
+const optional = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined });
+const percent = fc.double({ min: 0, max: 100, noNaN: true });
+const finishing = fc
+  .record({
+    crop: optional(fc.record({ top: length, right: length, bottom: length, left: length })),
+    scalePercent: optional(fc.double({ min: 10, max: 100, noNaN: true })),
+    position: optional(
+      fc.oneof(
+        fc.constant('original' as const),
+        fc.record({ xPercent: percent, yPercent: percent }),
+      ),
+    ),
+    outputWidth: optional(fc.integer({ min: 1, max: 10_000 })),
+    outputHeight: optional(fc.integer({ min: 1, max: 5_000 })),
+    sizeMaxMegapixels: optional(fc.double({ min: 0.01, max: 100, noNaN: true })),
+  })
+  .map(record => {
+    const given = Object.entries(record).filter(([, value]) => value !== undefined);
+    return Object.fromEntries(given) as Finishing;
+  });
+
+/** A subject somewhere in the input, by four numbers from 0 to 1. */
+function boxIn({ width, height }: { width: number; height: number }, at: readonly number[]): Box {
+  const [x = 0, y = 0, w = 0, h = 0] = at;
+  const left = Math.min(width - 1, Math.floor(x * width));
+  const top = Math.min(height - 1, Math.floor(y * height));
+  return {
+    left,
+    top,
+    width: Math.max(1, Math.ceil(w * (width - left))),
+    height: Math.max(1, Math.ceil(h * (height - top))),
+  };
+}
+const shares = fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { minLength: 4, maxLength: 4 });
+
+function requireInside({ left, top, width, height }: Box, of: { width: number; height: number }) {
+  for (const value of [left, top, width, height]) assert.ok(Number.isInteger(value), `${value}`);
+  assert.ok(left >= 0 && top >= 0 && width >= 1 && height >= 1);
+  assert.ok(left + width <= of.width && top + height <= of.height);
+}
+
+describe('any layout', () => {
+  it('stays inside of input, frame and limits, and shows the subject', () => {
+    fc.assert(
+      fc.property(input, optional(shares), finishing, (size, at, asked) => {
+        const subject = at && boxIn(size, at);
+        const layout = layOut(size, subject, asked);
+        const { frame, source, target } = layout;
+        requireInside(source, size);
+        requireInside(target, frame);
+        requireInside({ left: 0, top: 0, ...frame }, { width: 10_000, height: 10_000 });
+        const pixels = frame.width * frame.height;
+        assert.ok(pixels <= IMAGE_PIXELS_MAX);
+        const max = asked.sizeMaxMegapixels;
+        // A frame of one pixel is not made smaller.
+        assert.ok(max === undefined || pixels <= Math.max(max * 1e6, IMAGE_SIDE_PX_MAX));
+        if (subject !== undefined) requireInside(boxInResult(layout, subject), frame);
+        assert.ok(pixels <= framePixelsMax(asked, size), 'more than it was admitted with');
+        assert.ok(pixels <= framePixelsMax(asked, { width: size.height, height: size.width }));
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it('keeps proportions within a pixel', () => {
+    fc.assert(
+      fc.property(input, shares, finishing, (size, at, asked) => {
+        const { source, target } = layOut(size, boxIn(size, at), asked);
+        const scale = Math.max(target.width / source.width, target.height / source.height);
+        // Edges are rounded, two for each side.
+        const slack = Math.max(source.width, source.height) * scale;
+        assert.ok(
+          Math.abs(source.width * scale - target.width) <= 1.5 + slack * 1e-9 + 1.5 * ratio(source),
+        );
+        assert.ok(
+          Math.abs(source.height * scale - target.height) <=
+            1.5 + slack * 1e-9 + 1.5 * ratio(source),
+        );
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
+  it('copies every pixel where nothing is scaled', () => {
+    const unscaled = finishing.map(({ crop = NO_MARGIN, scalePercent, position }) => ({
+      crop: { ...crop, top: { px: 7 }, right: { px: 3 } },
+      ...(scalePercent === undefined ? {} : { scalePercent: Math.max(60, scalePercent) }),
+      ...(position === undefined ? {} : { position }),
+    }));
+    const small = fc.record({
+      width: fc.integer({ min: 1, max: 900 }),
+      height: fc.integer({ min: 1, max: 900 }),
+    });
+    fc.assert(
+      fc.property(small, shares, unscaled, (size, at, { crop, ...asked }) => {
+        const margins = { ...crop, bottom: { percent: 20 }, left: { percent: 12.5 } };
+        const { source, target } = layOut(size, boxIn(size, at), { ...asked, crop: margins });
+        assert.deepEqual([target.width, target.height], [source.width, source.height]);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});
+
+const ratio = ({ width, height }: Box) => Math.max(width / height, height / width);
+
+describe('a layout', () => {
+  const size = { width: 1000, height: 600 };
+  const subject = { left: 200, top: 100, width: 300, height: 400 };
+  const lay = (asked: Finishing, seen: Box | undefined = subject): Layout =>
+    layOut(size, seen, asked);
+
+  it('without anything is the input', () => {
+    const whole = { left: 0, top: 0, ...size };
+    assert.deepEqual(lay({}), { frame: size, source: whole, target: whole });
+    assert.deepEqual(layOut(size, undefined, { crop: NO_MARGIN, scalePercent: 50 }), lay({}));
+  });
+
+  it('cropped is the subject with its margins, px and percent of its own sides', () => {
+    const crop = {
+      top: { px: 10 },
+      right: { percent: 10 },
+      bottom: { percent: 5 },
+      left: { px: 0 },
+    };
+    const { frame, source, target } = lay({ crop });
+    assert.deepEqual(frame, { width: 330, height: 430 });
+    assert.deepEqual(source, { left: 200, top: 90, width: 330, height: 430 });
+    assert.deepEqual(target, { left: 0, top: 0, ...frame });
+  });
+
+  it('cropped beyond the input has nothing there', () => {
+    const crop = { ...NO_MARGIN, top: { px: 150 }, left: { px: 300 } };
+    const { frame, source, target } = lay({ crop });
+    assert.deepEqual(frame, { width: 600, height: 550 });
+    assert.deepEqual(source, { left: 0, top: 0, width: 500, height: 500 });
+    assert.deepEqual(target, { left: 100, top: 50, width: 500, height: 500 });
+  });
+
+  it('is white, square, 85 % subject: in the middle, its longer side 85 % of the frame', () => {
+    const asked = { crop: NO_MARGIN, scalePercent: 85, outputWidth: 1000, outputHeight: 1000 };
+    const { frame, target } = lay(asked);
+    assert.deepEqual(frame, { width: 1000, height: 1000 });
+    // 300 x 400 at 2.125; the middle of an odd space is half a pixel off.
+    assert.deepEqual(target, { left: 181, top: 75, width: 638, height: 850 });
+  });
+
+  it('scaled without a crop keeps the frame of the input', () => {
+    const { frame, target } = lay({ scalePercent: 50 });
+    assert.deepEqual([frame, target], [size, { left: 388, top: 150, width: 225, height: 300 }]);
+  });
+
+  it('cropped and scaled has a frame around the subject at its own pixels', () => {
+    const { frame, target } = lay({ crop: NO_MARGIN, scalePercent: 50 });
+    assert.deepEqual(frame, { width: 600, height: 800 });
+    assert.deepEqual(target, { left: 150, top: 200, width: 300, height: 400 });
+  });
+
+  it('lies where the position says', () => {
+    const at = (xPercent: number, yPercent: number) => {
+      const position = { xPercent, yPercent };
+      const { left, top } = lay({ scalePercent: 50, position }).target;
+      return [left, top];
+    };
+    assert.deepEqual(
+      [at(0, 0), at(100, 100), at(0, 50)],
+      [
+        [0, 0],
+        [775, 300],
+        [0, 150],
+      ],
+    );
+    const { left, top } = lay({ scalePercent: 50, position: 'original' }).target;
+    // The subject's middle, 350 300 of 1000 600, stays there.
+    assert.deepEqual([left + 225 / 2, top + 150], [350.5, 300]);
+    const edge = layOut(
+      size,
+      { left: 0, top: 0, width: 100, height: 100 },
+      { scalePercent: 90, position: 'original' },
+    );
+    assert.deepEqual([edge.target.left, edge.target.top], [0, 0], 'as far as the edges let it');
+  });
+
+  it('takes the other side from the contents', () => {
+    assert.deepEqual(lay({ outputWidth: 500 }).frame, { width: 500, height: 300 });
+    assert.deepEqual(lay({ outputHeight: 60 }).frame, { width: 100, height: 60 });
+    assert.deepEqual(lay({ crop: NO_MARGIN, outputHeight: 40 }).frame, { width: 30, height: 40 });
+  });
+
+  it('leaves no strip where the frame follows from the contents', () => {
+    for (const sizeMaxMegapixels of [0.01, 0.0371, 0.25, 0.4999]) {
+      for (const odd of [size, { width: 997, height: 601 }, { width: 601, height: 33 }]) {
+        const { frame, target } = layOut(odd, undefined, { sizeMaxMegapixels });
+        assert.deepEqual(target, { left: 0, top: 0, ...frame });
+        assert.ok(frame.width * frame.height <= sizeMaxMegapixels * 1e6);
+      }
+    }
+    for (const outputWidth of [1, 7, 333, 999, 3001]) {
+      const { frame, target } = lay({ crop: NO_MARGIN, outputWidth });
+      assert.deepEqual(target, { left: 0, top: 0, ...frame });
+    }
+  });
+
+  it('says where the subject came to lie', () => {
+    const crop = { ...NO_MARGIN, left: { px: 10 }, top: { px: 20 } };
+    assert.deepEqual(boxInResult(lay({ crop }), subject), {
+      left: 10,
+      top: 20,
+      width: 300,
+      height: 400,
+    });
+    assert.deepEqual(boxInResult(lay({ outputWidth: 500 }), subject), {
+      left: 100,
+      top: 50,
+      width: 150,
+      height: 200,
+    });
+  });
+});
+
+describe('a region', () => {
+  const size = { width: 1000, height: 600 };
+  const px = (value: number) => ({ px: value });
+
+  it('is cut off at the input', () => {
+    const region = {
+      left: px(-0),
+      top: { percent: 50 },
+      right: px(5000),
+      bottom: { percent: 400 },
+    };
+    assert.deepEqual(regionIn(size, region), { left: 0, top: 300, width: 1000, height: 300 });
+  });
+
+  it('without a pixel of the input is the fault of the request', () => {
+    for (const region of [
+      { left: px(1000), top: px(0), right: px(2000), bottom: px(10) },
+      { left: px(20), top: px(0), right: px(20), bottom: px(10) },
+      { left: px(30), top: px(0), right: px(20), bottom: px(10) },
+    ]) {
+      assert.throws(() => regionIn(size, region), { code: 'INVALID_PARAMETER', message: /region/ });
+    }
+  });
+});
