@@ -4,35 +4,38 @@
  * inspect; and how it compares with what was measured before.
  *
  * Usage: quality.ts [--plan standard | --model isnet] [--sheet FILE.png] [--baseline FILE.json]
- *   [--save-baseline] FOLDER...   each with NAME.jpg, NAME_alpha.png and, perhaps, NAME_fg.png
+ *   [--save-baseline] [--keep DIRECTORY] FOLDER... each with NAME.jpg,
+ *   NAME_alpha.png and, perhaps, NAME_fg.png; --keep: models' mattes, for the next time
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { applyAlpha } from '../inference-node/src/picture/matte/compose.ts';
-import { estimateForeground } from '../inference-node/src/picture/matte/foreground.ts';
 import type { RoleMatte } from '../inference-node/src/picture/matte/merge-mattes.ts';
 import { refineMatte } from '../inference-node/src/picture/matte/refine.ts';
-import { resample } from '../inference-node/src/picture/matte/resample.ts';
-import type { RgbaPicture } from '../inference-node/src/picture/rgba-picture.ts';
 import { at } from '../test/support/at.ts';
 import { ContactSheet } from './quality/contact-sheet.ts';
-import { foregroundError } from './quality/foreground-error.ts';
-import { MATTE_ERROR_NAMES, type MatteErrors, measureMatte } from './quality/matte-metrics.ts';
+import {
+  CUTOUT_ERROR_NAMES,
+  type CutoutErrorName,
+  type CutoutErrors,
+  colourError,
+  cutOut,
+  measureCutout,
+  plainMatte,
+} from './quality/cutout-errors.ts';
+import { openModelRunner } from './quality/model-runner.ts';
 import { findPhotos, loadPhoto, type Photo } from './quality/photos.ts';
-import { openPlan } from './quality/plan-runner.ts';
+import { entriesOf, inferPlan } from './quality/plan-runner.ts';
 import { writeResults } from './results.ts';
 
-type Errors = MatteErrors & { readonly foreground: number };
 interface Measured {
   readonly name: string;
-  readonly plain: Errors;
-  readonly refined: Errors;
+  readonly plain: CutoutErrors;
+  readonly refined: CutoutErrors;
   /** The estimator given the true matte; 0 where the true colour is not known. */
   readonly foregroundOfTruth: number;
 }
 
-const NAMES = [...MATTE_ERROR_NAMES, 'foreground'] as const;
 /** An image that loses more than this in SAD against the plain matte is listed. */
 const WORSE_RATIO = 1.05;
 /** Ratio to the baseline that is tolerated: ONNX Runtime's kernels differ by machine. */
@@ -45,6 +48,7 @@ const { values, positionals } = parseArgs({
     model: { type: 'string' },
     sheet: { type: 'string' },
     baseline: { type: 'string' },
+    keep: { type: 'string' },
     'save-baseline': { type: 'boolean', default: false },
   },
 });
@@ -53,31 +57,9 @@ const name = values.model ?? values.plan ?? 'standard';
 const baselineFile =
   values.baseline ?? path.join(import.meta.dirname, 'quality', `baseline-${name}.json`);
 
-function plainMatte({ alpha, width, height }: RoleMatte, { picture }: Photo): Buffer {
-  if (width === picture.width && height === picture.height) return Buffer.from(alpha);
-  return resample({ data: alpha, width, height }, picture);
-}
-
-function cutOut(picture: RgbaPicture, alpha: Uint8Array, estimate: boolean): RgbaPicture {
-  const copy = { ...picture, rgba: picture.rgba.slice() };
-  if (estimate) estimateForeground(copy, alpha);
-  applyAlpha(copy, alpha);
-  return copy;
-}
-
-function measure(photo: Photo, alpha: Buffer, cutout: RgbaPicture): Errors {
-  const { width, height } = photo.picture;
-  const matte = measureMatte({ data: alpha, width, height }, { data: photo.alpha, width, height });
-  return { ...matte, foreground: colourError(photo, alpha, cutout) };
-}
-
-function colourError({ foreground, alpha: truth }: Photo, alpha: Uint8Array, cutout: RgbaPicture) {
-  return foreground === undefined ? 0 : foregroundError(cutout.rgba, alpha, foreground, truth);
-}
-
 async function measurePhoto(photo: Photo, mattes: readonly RoleMatte[], sheet: ContactSheet) {
   const { picture } = photo;
-  const plainAlpha = plainMatte(at(mattes, 0), photo);
+  const plainAlpha = plainMatte(at(mattes, 0), picture);
   const refinedAlpha = refineMatte(mattes, picture);
   const plain = cutOut(picture, plainAlpha, false);
   const refined = cutOut(picture, refinedAlpha, true);
@@ -88,10 +70,10 @@ async function measurePhoto(photo: Photo, mattes: readonly RoleMatte[], sheet: C
   const measured: Measured = {
     name: photo.name,
     plain: {
-      ...measure(photo, plainAlpha, plain),
+      ...measureCutout(photo, plainAlpha, plain),
       foreground: colourError(photo, refinedAlpha, untouched),
     },
-    refined: measure(photo, refinedAlpha, refined),
+    refined: measureCutout(photo, refinedAlpha, refined),
     foregroundOfTruth: colourError(photo, photo.alpha, truth),
   };
   return measured;
@@ -101,8 +83,8 @@ function mean(all: readonly Measured[], pick: (measured: Measured) => number): n
   return all.reduce((sum, measured) => sum + pick(measured), 0) / all.length;
 }
 
-function printRow(label: string, pick: (error: (typeof NAMES)[number]) => readonly number[]): void {
-  const cells = NAMES.map(error =>
+function printRow(label: string, pick: (error: CutoutErrorName) => readonly number[]): void {
+  const cells = CUTOUT_ERROR_NAMES.map(error =>
     pick(error)
       .map(value => value.toPrecision(3).padStart(8))
       .join(''),
@@ -136,27 +118,34 @@ function compareWithBaseline(means: Record<string, number>): void {
   }
 }
 
-const plan = await openPlan({ plan: values.plan, model: values.model });
+const entries = await entriesOf(values);
+const models = openModelRunner(values.keep);
 const sheet = new ContactSheet();
 const all: Measured[] = [];
 try {
-  console.log(`${'plain, refined'.padEnd(28)}${NAMES.map(n => n.padStart(16)).join('  ')}`);
+  console.log(
+    `${'plain, refined'.padEnd(28)}${CUTOUT_ERROR_NAMES.map(n => n.padStart(16)).join('  ')}`,
+  );
   for (const stem of findPhotos(positionals)) {
     const photo = await loadPhoto(stem);
-    const measured = await measurePhoto(photo, await plan.infer(photo.picture), sheet);
+    const measured = await measurePhoto(
+      photo,
+      await inferPlan(entries, models, photo.picture),
+      sheet,
+    );
     all.push(measured);
     printRow(measured.name, error => [measured.plain[error], measured.refined[error]]);
   }
 } finally {
-  await plan.close();
+  await models.close();
 }
 if (values.sheet !== undefined) await sheet.write(values.sheet);
-const plainOf = (error: (typeof NAMES)[number]) => mean(all, ({ plain }) => plain[error]);
-const refinedOf = (error: (typeof NAMES)[number]) => mean(all, ({ refined }) => refined[error]);
+const plainOf = (error: CutoutErrorName) => mean(all, ({ plain }) => plain[error]);
+const refinedOf = (error: CutoutErrorName) => mean(all, ({ refined }) => refined[error]);
 printRow('mean', error => [plainOf(error), refinedOf(error)]);
-const means = Object.fromEntries(NAMES.map(error => [error, refinedOf(error)]));
+const means = Object.fromEntries(CUTOUT_ERROR_NAMES.map(error => [error, refinedOf(error)]));
 const ratios = Object.fromEntries(
-  NAMES.map(error => [error, Number((refinedOf(error) / plainOf(error)).toFixed(4))]),
+  CUTOUT_ERROR_NAMES.map(error => [error, Number((refinedOf(error) / plainOf(error)).toFixed(4))]),
 );
 const worse = all.filter(({ plain, refined }) => refined.sad > WORSE_RATIO * plain.sad);
 writeResults(`quality-${name}`, {

@@ -1,0 +1,92 @@
+/**
+ * Models on engines of their own, without a node around them. An engine starts at the first picture
+ * without a kept matte: with mattes kept, trying a merge or a refinement needs no engine.
+ */
+import { createHash } from 'node:crypto';
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import pino from 'pino';
+import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
+import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
+import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
+import { parseModelSettings } from '../../inference-node/src/models/model-settings.ts';
+import type { PlanEntry } from '../../inference-node/src/models/plan.ts';
+import type { PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
+import { buildPlan } from '../../inference-node/src/models/preparing/build-plan.ts';
+import { detectInstructionSet } from '../../inference-node/src/models/preparing/instruction-set.ts';
+import type { RoleMatte } from '../../inference-node/src/picture/matte/merge-mattes.ts';
+import { createModelInput } from '../../inference-node/src/picture/matte/model-input.ts';
+import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
+import { at } from '../../test/support/at.ts';
+
+const THREADS = 2;
+const PROJECT = path.join(import.meta.dirname, '../..');
+
+export interface ModelRunner {
+  /** The weights must have been fetched (`models fetch`). @throws ModelError */
+  run(entry: PlanEntry, picture: RgbaPicture): Promise<RoleMatte>;
+  close(): Promise<void>;
+}
+
+/** @param keptIn a directory that mattes are kept in, by picture, weights and size. */
+export function openModelRunner(keptIn: string | undefined): ModelRunner {
+  if (keptIn !== undefined) mkdirSync(keptIn, { recursive: true });
+  const prepared = new Map<string, Promise<PreparedModel>>();
+  const engines = new Map<PreparedModel, EnginePool>();
+  const prepareOnce = (entry: PlanEntry) => {
+    const key = `${entry.model}-${entry.inputSize}`;
+    const model = prepared.get(key) ?? prepareEntry(entry);
+    prepared.set(key, model);
+    return model;
+  };
+  return {
+    run: async (entry, picture) => {
+      const model = await prepareOnce(entry);
+      const size = { width: model.inputWidth, height: model.inputHeight };
+      const file = keptIn === undefined ? undefined : path.join(keptIn, nameOf(model, picture));
+      if (file !== undefined && existsSync(file)) {
+        return { alpha: new Uint8Array(readFileSync(file)), ...size, role: entry.role };
+      }
+      const pool = engines.get(model) ?? startEngine(model);
+      engines.set(model, pool);
+      await pool.ready();
+      const rgb = createModelInput(picture, size);
+      const signal = new AbortController().signal;
+      const { alpha } = await pool.run({ rgb, priority: 'sync', signal });
+      if (file !== undefined) {
+        // Renamed, so that a run that is cut short leaves no half of a matte.
+        writeFileSync(`${file}.part`, alpha);
+        renameSync(`${file}.part`, file);
+      }
+      return { alpha, ...size, role: entry.role };
+    },
+    close: async () => {
+      await Promise.all([...engines.values()].map(pool => pool.close(0)));
+    },
+  };
+}
+
+async function prepareEntry(entry: PlanEntry): Promise<PreparedModel> {
+  const settings = parseModelSettings({}, PROJECT);
+  const { models } = await buildPlan({
+    outline: { name: entry.model, entries: [{ ...entry, role: 'subject' }] },
+    cacheDir: settings.modelDir,
+    precision: settings.precision,
+    provider: 'cpu',
+    instructionSet: await detectInstructionSet(),
+    answering: createAnswering({ childEnv: {}, threads: THREADS }),
+  });
+  return at(models, 0).model;
+}
+
+function startEngine(model: PreparedModel): EnginePool {
+  const log = pino({ level: 'silent' });
+  return openEnginePool({ model, engines: 1, threadsPerEngine: THREADS, childEnv: {}, log });
+}
+
+function nameOf(model: PreparedModel, { rgba, width, height }: RgbaPicture): string {
+  const hash = createHash('sha256').update(model.sha256).update(`${width}x${height}`);
+  hash.update(new Uint8Array(rgba.buffer, rgba.byteOffset, rgba.byteLength));
+  const side = `${model.inputWidth}x${model.inputHeight}`;
+  return `${model.model}-${side}-${hash.digest('hex').slice(0, 32)}.alpha`;
+}
