@@ -9,8 +9,7 @@ import {
   type MatteHeader,
   type MatteRequest,
   type MatteResponse,
-  type OutputFormat,
-  ResultKind,
+  type ResultHeader,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
 
@@ -64,26 +63,27 @@ export class Exchange {
     }
   }
 
-  announce(result: Uint8Array, changes: { sizeBytes?: number; format?: OutputFormat } = {}): void {
-    const sizeBytes = changes.sizeBytes ?? result.length;
-    const format = changes.format ?? this.header.outputFormat;
+  /** As a node that finishes: it repeats what was asked for. */
+  announce(result: Uint8Array, changes: Partial<ResultHeader> = {}): void {
+    const { outputFormat: format, finishing } = this.header;
     this.write({
       $case: 'resultHeader',
       value: {
         format,
         contentType: 'image/png',
-        sizeBytes,
+        sizeBytes: result.length,
         width: this.header.width || 1,
         height: this.header.height || 1,
-        resultKind: ResultKind.RESULT_KIND_CUTOUT,
+        resultKind: this.header.resultKind,
         plan: 'scripted',
         modelRuns: [],
         modelsMissing: [],
         runsMissing: [],
-        finishing: undefined,
+        finishing,
         inputWidth: 0,
         inputHeight: 0,
         subject: undefined,
+        ...changes,
       },
     });
   }
@@ -128,16 +128,16 @@ export class Exchange {
   }
 
   /** Everything as it should be. */
-  async cutOut(): Promise<void> {
+  async cutOut(changes: Partial<ResultHeader> = {}): Promise<void> {
     this.admit();
-    this.answer(await this.receive());
+    this.answer(await this.receive(), changes);
   }
 
   /** The result of an input that was received. */
-  answer(input: Uint8Array): void {
+  answer(input: Uint8Array, changes: Partial<ResultHeader> = {}): void {
     this.write({ $case: 'progress', value: { stage: Stage.STAGE_INFERRING } });
     const result = cutOutOf(input);
-    this.announce(result);
+    this.announce(result, changes);
     this.send(result);
     this.done(createHash('sha256').update(result).digest());
     this.end();

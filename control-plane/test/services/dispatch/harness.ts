@@ -21,7 +21,7 @@ import type { SourceFetcher } from '../../../src/services/dispatch/source-fetch.
 import { JobEvents } from '../../../src/services/job-events.ts';
 import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { openStorage } from '../../../src/storage/open-storage.ts';
-import type { JobStore } from '../../../src/store/jobs/job-store.ts';
+import type { JobStore, NewJob } from '../../../src/store/jobs/job-store.ts';
 import { openStores, type Stores } from '../../../src/store/stores.ts';
 import { type ScriptedNode, TEST_TOKEN } from '../../nodes/scripted-node.ts';
 
@@ -164,6 +164,8 @@ export class Harness {
       readonly mode?: 'sync' | 'async';
       readonly format?: JobInput['format'];
       readonly caller?: { readonly accountId: string; readonly apiKeyId: string };
+      /** What it asks for besides; a background's file is stored under its name. */
+      readonly asked?: Partial<NewJob>;
     } = {},
   ): Promise<string> {
     const id = randomUUID();
@@ -181,6 +183,7 @@ export class Harness {
         outputFormat: 'png',
         input: options.url === undefined ? await this.#store(id, bytes, options.format) : null,
         sourceUrl: options.url ?? null,
+        ...options.asked,
       },
       { jobsInFlightMax: 1000 },
     );
