@@ -11,6 +11,7 @@ import { pathToFileURL } from 'node:url';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
+import type { Sight } from '#contract/finishing.ts';
 import { openResources } from '../../src/compose.ts';
 import { composeServices, type Services } from '../../src/compose-services.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
@@ -72,6 +73,8 @@ export class TestApp {
   readonly storageDir: string;
   readonly accountId: string;
   readonly token: string;
+  /** What nodes say from now on that they saw. */
+  sight: Sight | null = null;
   readonly #parts: TestAppParts;
 
   constructor(parts: TestAppParts) {
@@ -175,7 +178,7 @@ export class TestApp {
       width: 2,
       height: 1,
       sha256: 'ab'.repeat(32),
-      sight: null,
+      sight: this.sight,
     };
     assert.ok(await this.stores.jobs.succeed(held, result, this.#parts.resultTtlMs, timings));
     this.events.jobFinal(jobId);
