@@ -17,6 +17,7 @@ const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] =
   ['control-plane.ts'],
   ['large-tables.ts'],
   ['large-uploads.ts'],
+  ['upload-forms.ts'],
   ['delayed-upload.ts'],
   ['picture-answer.ts'],
   ['stub-fleet.ts'],

@@ -1,0 +1,256 @@
+/** Forms and pictures as bodies over real connections: cut, slow, endless, in odd pieces. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import http from 'node:http';
+import net, { type AddressInfo } from 'node:net';
+import { PassThrough, type Readable } from 'node:stream';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { ContractError } from '#contract/errors.ts';
+import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
+import { readMattingForm, readPicture } from '../../../src/http/body/read-matting-body.ts';
+import { BOUNDARY, FORM_TYPE, formOf, imagePart, partOf } from '../../support/forms.ts';
+import { openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+
+const PATH = '/v1/matting/jobs';
+const image = pngHeader(4, 3);
+/** One of everything that leaves something behind: two files and a text. */
+const form = formOf([
+  imagePart(image, 'background_file'),
+  { name: 'output_format', body: 'webp' },
+  imagePart(Buffer.concat([image, Buffer.from(`\r\n--${BOUNDARY.slice(0, -1)}\r\n`)])),
+]);
+const plainForm = formOf([imagePart(image), { name: 'output_format', body: 'webp' }]);
+
+let app: TestApp;
+let port: number;
+const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
+before(async () => {
+  app = await openTestApp({ credits: 100_000, jobsInFlightMax: 100_000 });
+  await app.app.listen({ port: 0, host: '127.0.0.1' });
+  port = (app.app.server.address() as AddressInfo).port;
+});
+after(async () => {
+  agent.destroy();
+  await app.close();
+});
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await delay(5);
+}
+
+async function left() {
+  const { open, waiting } = app.services.uploads;
+  return { open, waiting, files: (await app.storedFiles()).length, jobs: await app.countJobs() };
+}
+
+/** The answer to a request whose body is sent in these pieces. */
+async function send(
+  pieces: Iterable<Buffer>,
+  more: Record<string, string>,
+  path = PATH,
+): Promise<{ readonly status: number; readonly body: Record<string, unknown>; port: number }> {
+  const headers = app.headers({ 'idempotency-key': randomUUID(), ...more });
+  const request = http.request({ port, path, method: 'POST', agent, headers });
+  const answered = once(request, 'response') as Promise<[http.IncomingMessage]>;
+  let over = false;
+  request.on('error', () => {
+    over = true;
+  });
+  void answered.then(() => {
+    over = true;
+  });
+  for (const piece of pieces) {
+    if (over) break;
+    if (!request.write(piece)) await Promise.race([once(request, 'drain'), answered]);
+    // So that pieces do not leave in one packet.
+    else await new Promise(setImmediate);
+  }
+  request.end();
+  const [response] = await answered;
+  const body = JSON.parse(Buffer.concat(await response.toArray()).toString());
+  return { status: response.statusCode ?? 0, body, port: request.socket?.localPort ?? 0 };
+}
+
+describe('forms', () => {
+  it('that are cut at whatever byte are refused and leave nothing', async () => {
+    const was = await left();
+    for (let end = 0; end < form.length - 2; end += 1) {
+      const answer = await app.post(PATH, form.subarray(0, end), FORM_TYPE);
+      assert.equal(answer.json().code, 'INVALID_REQUEST', `${end}: ${answer.payload}`);
+    }
+    assert.deepEqual(await left(), was);
+  });
+
+  it('and pictures come in whatever pieces', async () => {
+    const cuts = fc.array(fc.nat(), { maxLength: 12 });
+    const property = fc.asyncProperty(cuts, fc.boolean(), async (at, isForm) => {
+      const body = isForm ? plainForm : image;
+      const ends = [...at.map(n => n % body.length), body.length].sort((a, b) => a - b);
+      const pieces = ends.map((end, index) => body.subarray(ends[index - 1] ?? 0, end));
+      const type = isForm ? FORM_TYPE : { 'content-type': 'image/png' };
+      const answer = await send(pieces, type, isForm ? PATH : `${PATH}?output_format=webp`);
+      assert.equal(answer.status, 202, JSON.stringify(answer.body));
+      const job = await app.stores.jobs.find(String(answer.body.job_id));
+      assert.equal(job?.outputFormat, 'webp');
+      const stored = await app.blobs.openRead(`inputs/${job?.id}`);
+      assert.deepEqual(Buffer.concat(await stored.toArray()), image);
+    });
+    await fc.assert(property, { numRuns: 60 });
+    assert.equal(app.services.uploads.open, 0);
+  });
+
+  it('of thousands of parts are refused at the first that is too many', async () => {
+    const was = await left();
+    const text = partOf({ name: 'output_format', body: 'png' });
+    const many = Array.from({ length: 500 }, () => Buffer.concat(Array(200).fill(text)));
+    const refused = await send([partOf(imagePart(image)), ...many], FORM_TYPE);
+    assert.equal(refused.status, 400);
+    assert.equal(refused.body.detail, 'output_format is given twice');
+    assert.deepEqual(await left(), was);
+  });
+
+  it('that never end are cut at the bound of a body', async () => {
+    const was = await left();
+    const piece = Buffer.alloc(1024 * 1024, '\r');
+    const endless = Array<Buffer>(REQUEST_BODY_BYTES_MAX / piece.length + 1).fill(piece);
+    const head = partOf({ name: 'output_format', body: '' }).subarray(0, -2);
+    const text = await send([head, ...endless], FORM_TYPE);
+    assert.equal(text.body.code, 'IMAGE_TOO_LARGE');
+    const file = await send([partOf(imagePart(image)).subarray(0, -2), ...endless], FORM_TYPE);
+    assert.equal(file.body.code, 'IMAGE_TOO_LARGE');
+    assert.match(String(file.body.detail), /the image is larger/);
+    assert.deepEqual(await left(), was);
+  });
+
+  it('whose senders disconnect leave nothing, in either file', async () => {
+    const was = await left();
+    const large = Buffer.concat([image, Buffer.alloc(300_000)]);
+    const open = [
+      partOf(imagePart(large)).subarray(0, -100_000),
+      Buffer.concat([
+        partOf(imagePart(large)),
+        partOf(imagePart(large, 'background_file')).subarray(0, -100_000),
+      ]),
+    ];
+    for (const [index, body] of open.entries()) {
+      for (const end of ['destroy', 'resetAndDestroy', 'end'] as const) {
+        const socket = net.connect(port, '127.0.0.1').on('error', () => undefined);
+        const { 'content-type': type } = FORM_TYPE;
+        const lines = Object.entries(
+          app.headers({ 'content-type': type, 'content-length': '9000000' }),
+        ).map(([name, value]) => `${name}: ${value}\r\n`);
+        socket.write(`POST ${PATH} HTTP/1.1\r\nHost: x\r\n${lines.join('')}\r\n`);
+        socket.write(body);
+        await until(async () => (await left()).files === was.files + index + 1);
+        assert.equal(app.services.uploads.open, 1);
+        socket[end]();
+        await until(async () => (await left()).files === was.files);
+        socket.destroy();
+      }
+    }
+    assert.deepEqual(await left(), was);
+  });
+
+  it('that were refused leave the connection in use', async () => {
+    const first = await send([plainForm], {
+      'content-type': 'multipart/form-data',
+      'content-length': String(plainForm.length),
+    });
+    assert.match(String(first.body.detail), /boundary/);
+    const second = await send([plainForm.subarray(0, -9)], {
+      ...FORM_TYPE,
+      'content-length': String(plainForm.length - 9),
+    });
+    assert.match(String(second.body.detail), /last boundary/);
+    const length = { 'content-length': String(image.length) };
+    const type = { 'content-type': 'image/png' };
+    const third = await send([image], { ...type, ...length }, `${PATH}?image_url=x`);
+    assert.equal(third.body.code, 'INVALID_PARAMETER');
+    const fourth = await send([plainForm], FORM_TYPE);
+    assert.equal(fourth.status, 202);
+    assert.equal(new Set([first, second, third, fourth].map(answer => answer.port)).size, 1);
+  });
+
+  it('are asked for once their headers and query have passed', async () => {
+    const ask = async (path: string) => {
+      const headers = app.headers({ 'content-type': 'image/png', expect: '100-continue' });
+      const request = http.request({ port, path, method: 'POST', headers });
+      let continued = false;
+      request.on('continue', () => {
+        continued = true;
+        request.end(image);
+      });
+      request.flushHeaders();
+      const [response] = (await once(request, 'response')) as [http.IncomingMessage];
+      response.resume();
+      request.destroy();
+      return { continued, status: response.statusCode };
+    };
+    assert.deepEqual(await ask(PATH), { continued: true, status: 202 });
+    const refused = { continued: false, status: 400 };
+    assert.deepEqual(await ask(`${PATH}?callback_secret=x`), refused);
+  });
+});
+
+describe('senders of forms and pictures', () => {
+  const bounds = { bytesMax: 1_000_000, debtMsMax: 100 };
+
+  async function refusedSlow(read: (body: Readable) => Promise<unknown>, sent: Buffer) {
+    const body = new PassThrough();
+    body.write(sent);
+    await assert.rejects(read(body), (error: ContractError) => {
+      assert.equal(error.code, 'INVALID_REQUEST');
+      assert.match(error.message, /too slowly/);
+      return true;
+    });
+    // The stream is left open for the answer.
+    assert.equal(body.destroyed, false);
+    assert.equal(body.listenerCount('readable') + body.listenerCount('end'), 0);
+  }
+
+  it('are refused where they fall too far behind, and leave nothing', async () => {
+    const was = await left();
+    for (const sent of [form.subarray(0, 20), form.subarray(0, -40)]) {
+      const uploads = app.services.uploads.beginBoth(app.accountId);
+      const read = (body: Readable) =>
+        readMattingForm(body, { boundary: BOUNDARY, uploads }, bounds);
+      await refusedSlow(read, sent);
+      await Promise.all([uploads.image.abort(), uploads.background.abort()]);
+    }
+    const upload = app.services.uploads.begin(app.accountId);
+    await refusedSlow(
+      body => readPicture(body, { texts: new Map(), image: upload }, bounds),
+      image,
+    );
+    await upload.abort();
+    assert.deepEqual(await left(), was);
+  });
+});
+
+describe('a background', () => {
+  it('needs no place beside that of its picture, so that two requests never wait for each other', async t => {
+    const narrow = await openTestApp({ uploadSlots: { slotsMax: 2, waitMs: 60_000 } });
+    t.after(() => narrow.close());
+    const { uploads } = narrow.services;
+    // One account has one of two places at most, so the second request waits for the first.
+    const requests = [1, 2].map(async () => {
+      const both = uploads.beginBoth(narrow.accountId);
+      both.image.takeBytes('image_file');
+      both.background.takeBytes('background_file');
+      await both.image.write(image);
+      assert.equal(uploads.open, 1);
+      await both.background.write(image);
+      for (const upload of [both.image, both.background]) {
+        const { image: judged } = await upload.finish();
+        assert.ok('bytes' in judged);
+        assert.equal(judged.bytes, image.length);
+        await upload.abort();
+      }
+    });
+    await Promise.all(requests);
+    assert.equal(uploads.open + uploads.waiting, 0);
+  });
+});
