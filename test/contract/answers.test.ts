@@ -199,6 +199,9 @@ test('a picture as the answer, its replay, and what may stand in its way', async
   const few = await openTestApp({ resultReaders: limits });
   t.after(() => few.close());
   const { key, jobId } = await submitted(imageBody(), few);
+  const box = { left: 1, top: 2, width: 3, height: 4 };
+  const subject = { inputBox: box, resultBox: box, share: 0.25 };
+  few.sight = { inputWidth: 10, inputHeight: 10, subject };
   await few.succeedJob(jobId);
   const headers = { ...key, accept: 'image/*', prefer: 'wait=1' };
   const request = { method: 'POST', url: SYNC, body: imageBody(), headers, of: few };

@@ -186,16 +186,19 @@ function sideOf(texts: FinishingTexts, field: FinishingField): number | undefine
   throw invalidParameter(field, `must be a whole number from 1 to ${IMAGE_SIDE_PX_MAX}`);
 }
 
+/** Whether the background leaves no pixel of the result transparent; a picture is laid on white. */
+export function isOpaque(background: Background | undefined): boolean {
+  if (background === undefined) return false;
+  return background.kind === 'picture' || alphaOf(background.rgba) === 255;
+}
+
 /** JPEG alone has no transparency: something must lie behind the subject everywhere. */
 function requireFormat(
   format: OutputFormat,
   channels: Channels,
   background: Background | undefined,
 ): void {
-  if (format !== 'jpeg') return;
-  const isOpaque =
-    background?.kind === 'picture' || (background && alphaOf(background.rgba) === 255);
-  if (isOpaque) return;
+  if (format !== 'jpeg' || isOpaque(background)) return;
   const detail =
     channels === 'alpha'
       ? 'output_format jpeg would not keep the matte as it is; png does'

@@ -14,6 +14,7 @@ import type { ImageUploads } from '../../services/submission/submit-upload.ts';
 import { noteJob } from '../answers/answer-log.ts';
 import { fileHeaders, openForReader } from '../answers/result-file.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
+import { subjectHeaders } from '../answers/subject-headers.ts';
 import { mattingBodyReaderOf } from '../body/read-matting-body.ts';
 import { callerOf } from '../checks/authentication.ts';
 import type { HeaderChecks } from '../checks/header-checks.ts';
@@ -168,6 +169,7 @@ class MattingRoutes {
     const { status_url, result } = jobViews.view(job);
     reply.headers({
       ...fileHeaders(file),
+      ...subjectHeaders(job.result?.sight ?? null),
       'content-length': file.bytes,
       'content-location': result?.url,
       link: `<${status_url}>; rel="describedby"; type="application/json"`,

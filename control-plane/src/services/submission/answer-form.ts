@@ -17,7 +17,8 @@ export interface AcceptedAnswers {
 
 export const JSON_ALONE: AcceptedAnswers = { prefer: () => 'json' };
 
-const DEFAULT_FORMAT: OutputFormat = 'png';
+/** Of a request that names none and whose caller takes JSON. */
+export const DEFAULT_FORMAT: OutputFormat = 'png';
 
 /**
  * The format of a request's result: the one it names, else the one its caller takes, else PNG.

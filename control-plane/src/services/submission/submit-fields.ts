@@ -6,6 +6,7 @@ import { ContractError } from '#contract/errors.ts';
 import {
   FINISHING_FIELDS,
   type FinishingField,
+  isOpaque,
   parseFinishing,
 } from '#contract/finishing/fields.ts';
 import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
@@ -16,7 +17,12 @@ import { requireCallbackUrl } from '../../sources/callback-url.ts';
 import type { CallbackPolicy } from '../../sources/guard/callback-url-text.ts';
 import type { OutgoingPolicy } from '../../sources/guard/outgoing-url.ts';
 import { requireBackgroundUrl, requireImageUrl } from '../../sources/image-url.ts';
-import { type AcceptedAnswers, JSON_ALONE, requireAcceptedFormat } from './answer-form.ts';
+import {
+  type AcceptedAnswers,
+  DEFAULT_FORMAT,
+  JSON_ALONE,
+  requireAcceptedFormat,
+} from './answer-form.ts';
 
 export const MATTING_FIELDS = [
   'image_url',
@@ -64,11 +70,14 @@ export interface CallbackRequest {
 
 export interface FieldPolicy extends OutgoingPolicy, CallbackPolicy {}
 
+/** What a result without transparency may be made in, the default first. */
+const OPAQUE_FORMATS: readonly OutputFormat[] = [...TRANSPARENT_FORMATS, 'jpeg'];
+
 const CALLBACK_SECRET = /^[\x20-\x7e]{24,128}$/;
 
 /**
- * Checks in the contract's order: one source, the output format, what is made of the cut-out, the
- * callback pair, the URLs' texts.
+ * Checks in the contract's order: one source, the output format, what is made of the cut-out,
+ * whether that is accepted, the callback pair, the URLs' texts.
  * @param accepts decides the output format where none is named
  * @throws ContractError INVALID_IMAGE_SOURCE, UNSUPPORTED_OUTPUT_FORMAT, NOT_ACCEPTABLE,
  *   INVALID_PARAMETER, INVALID_CALLBACK
@@ -82,12 +91,14 @@ export function requireMattingRequest(
   const url = texts.get('image_url');
   if ((url !== undefined) === imageGiven) throw notOneSource(imageGiven);
   const named = requireOutputFormat(texts.get('output_format'));
-  const outputFormat = requireAcceptedFormat(named, TRANSPARENT_FORMATS, accepts);
   const backgroundUrl = texts.get('background_url');
   const { channels, finishing } = parseFinishing(finishingTexts(texts), {
-    outputFormat,
+    // Where none is named, one of those below, each of which goes with what is asked for.
+    outputFormat: named ?? DEFAULT_FORMAT,
     backgroundFile: backgroundGiven,
   });
+  const formats = isOpaque(finishing?.background) ? OPAQUE_FORMATS : TRANSPARENT_FORMATS;
+  const outputFormat = requireAcceptedFormat(named, formats, accepts);
   const callback = requireCallback(texts.get('callback_url'), texts.get('callback_secret'), policy);
   return {
     imageUrl: url === undefined ? undefined : requireUrl(url, policy),

@@ -97,6 +97,16 @@ test('a format that the request names is taken or not', () => {
   assert.equal(choice(CHROME, 'webp'), 'json');
 });
 
+test('JPEG has two names, and is no choice where it is not made', () => {
+  const choice = (accept: string) => acceptedAnswers(accept).prefer([...ALL, 'jpeg']);
+  assert.equal(choice('image/jpeg'), 'jpeg');
+  assert.equal(choice('image/jpg'), 'jpeg');
+  assert.equal(choice('image/jpg;q=0.2, image/jpeg;q=0, image/webp;q=0.1'), 'jpeg');
+  assert.equal(choice('image/*'), 'png');
+  assert.equal(choice(JAVA), 'json');
+  assert.equal(acceptedAnswers('image/jpeg').prefer(ALL), 'none');
+});
+
 interface Range {
   readonly type: string;
   readonly q: number;

@@ -98,6 +98,56 @@ test('without an output_format the format is the one that is accepted', async t 
   assert.equal(answer.headers['content-type'], 'image/avif');
 });
 
+test('a result without transparency may be JPEG where Accept asks for it', async t => {
+  succeeding(t);
+  const typeOf = async (fields: object, accept: string) => {
+    const answer = await app.post(SYNC, imageBody({ ...fields }), { accept });
+    return answer.statusCode === 200 ? answer.headers['content-type'] : codeOf(answer)[1];
+  };
+  const white = { background: 'white' };
+  assert.equal(await typeOf(white, 'image/jpeg'), 'image/jpeg');
+  assert.equal(await typeOf(white, 'image/jpg'), 'image/jpeg');
+  assert.equal(await typeOf(white, 'image/*'), 'image/png');
+  assert.equal(await typeOf(white, 'image/*;q=0.5, image/jpeg'), 'image/jpeg');
+  const picture = { background_url: 'https://images.example.com/wall.jpg', callback_url: '' };
+  assert.equal(await typeOf(picture, 'image/jpeg'), 'INVALID_CALLBACK');
+  assert.equal(await typeOf({ ...white, output_format: 'jpg' }, 'image/*'), 'image/jpeg');
+  assert.equal(await typeOf({ ...white, output_format: 'jpg' }, 'image/png'), 'NOT_ACCEPTABLE');
+  for (const transparent of [
+    {},
+    { background: 'transparent' },
+    { background: '#ffffff80' },
+    { channels: 'alpha' },
+    { crop: true },
+  ]) {
+    assert.equal(await typeOf(transparent, 'image/jpeg'), 'NOT_ACCEPTABLE');
+    assert.equal(await typeOf(transparent, 'image/jpeg, image/webp;q=0.1'), 'image/webp');
+  }
+  const nonsense = { background: 'beautiful' };
+  assert.equal(await typeOf(nonsense, 'image/gif'), 'INVALID_PARAMETER');
+});
+
+test('what the node saw comes with the picture, and nothing where it did not say', async t => {
+  succeeding(t);
+  t.after(() => {
+    app.sight = null;
+  });
+  const seen = async () => {
+    const { headers } = await app.post(SYNC, imageBody(), { accept: 'image/png' });
+    return [headers['x-subject-box'], headers['x-subject-share']];
+  };
+  assert.deepEqual(await seen(), [undefined, undefined]);
+  const input = { inputWidth: 1000, inputHeight: 500 };
+  const inputBox = { left: 10, top: 0, width: 300, height: 400 };
+  const subject = { inputBox, resultBox: inputBox, share: 0.123456789 };
+  app.sight = { ...input, subject };
+  assert.deepEqual(await seen(), ['10,0,300,400', '0.123457']);
+  app.sight = { ...input, subject: { ...subject, share: 1 } };
+  assert.deepEqual(await seen(), ['10,0,300,400', '1']);
+  app.sight = { ...input, subject: null };
+  assert.deepEqual(await seen(), [undefined, '0']);
+});
+
 test('JSON where it is taken before a picture, and where no picture is asked for', async t => {
   succeeding(t);
   for (const accept of [
