@@ -3,6 +3,10 @@
  * and the greatest memory, the programs it starts included.
  *
  *   sh bin/node24 bench/formats.ts [megapixels ...] [--photo=FILE] [--formats=png,webp]
+ *     [--frame=WIDTHxHEIGHT] [--background=white|FILE]
+ *
+ * With a frame or a background the cut-out is cropped and finished; one of them is needed for JPEG
+ * and ZIP.
  *
  * Without a photo the picture is made up: shapes, soft edges and grain. As JPEG XL it is also
  * decoded.
@@ -11,6 +15,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { pino } from 'pino';
 import sharp from 'sharp';
+import type { Finishing } from '#contract/finishing.ts';
 import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
 import { openPicturePool } from '../inference-node/src/picture/pool/open-picture-pool.ts';
 import type { FinishRequest } from '../inference-node/src/picture/pool/picture-pool.ts';
@@ -23,8 +28,32 @@ const MS_PER_TICK = 10;
 
 const { positionals, values } = parseArgs({
   allowPositionals: true,
-  options: { photo: { type: 'string' }, formats: { type: 'string' } },
+  options: {
+    photo: { type: 'string' },
+    formats: { type: 'string' },
+    frame: { type: 'string' },
+    background: { type: 'string' },
+  },
 });
+
+const NO_MARGIN = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
+const finishing = readFinishing();
+const background =
+  finishing?.background?.kind === 'picture' ? readFileSync(values.background ?? '') : undefined;
+
+function readFinishing(): Finishing | undefined {
+  const { frame, background: given } = values;
+  if (frame === undefined && given === undefined) return undefined;
+  const [outputWidth = 0, outputHeight = 0] = (frame ?? '').split('x').map(Number);
+  const white = { kind: 'colour', rgba: 0xffffffff } as const;
+  return {
+    crop: NO_MARGIN,
+    ...(frame === undefined ? {} : { outputWidth, outputHeight }),
+    ...(given === undefined
+      ? {}
+      : { background: given === 'white' ? white : { kind: 'picture' as const } }),
+  };
+}
 
 async function makePhoto(width: number, height: number): Promise<Buffer> {
   const source =
@@ -109,7 +138,8 @@ async function measure(file: Buffer, outputFormat: OutputFormat) {
   const size = { width: MODEL_SIDE, height: MODEL_SIDE };
   try {
     const lease = await pool.acquire('sync', NEVER);
-    const request = { file, declared: undefined, modelInputs: [size] };
+    const behind = background && { file: background, declared: undefined };
+    const request = { file, declared: undefined, modelInputs: [size], background: behind };
     const [, decode] = await timed(pid, () => lease.decode(request, NEVER));
     const decodePeak = peak;
     const finish = {
@@ -118,6 +148,7 @@ async function measure(file: Buffer, outputFormat: OutputFormat) {
       resultKind: 'cutout',
       refinement: true,
       foregroundEstimation: true,
+      finishing,
     } satisfies FinishRequest;
     const [finished, encode] = await timed(pid, () => lease.finish(finish, NEVER));
     lease.release();
@@ -137,7 +168,8 @@ function row(label: string, megapixels: number, result: Awaited<ReturnType<typeo
       label.padEnd(12),
       `decode ${seconds(decode.cpu)} cpu ${seconds(decode.wall)} wall ${perPixel(decodePeak)}`,
       `finish ${seconds(encode.cpu)} cpu ${seconds(encode.wall)} wall`,
-      `(refine ${seconds(finished.refineMs)}, encode ${seconds(finished.encodeMs)})`,
+      `(refine ${seconds(finished.refineMs)}, finish ${seconds(finished.finishMs)}, ` +
+        `encode ${seconds(finished.encodeMs)})`,
       `peak ${perPixel(peak)} = ${(peak / 1e9).toFixed(2)} GB`,
       `${(finished.file.length / 1e6).toFixed(1)} MB`,
     ].join(' | '),

@@ -58,6 +58,7 @@ const IMAGE_FAULTS: ReadonlySet<ErrorCode> = new Set([
   'UNSUPPORTED_OUTPUT_FORMAT',
   'IMAGE_RESOLUTION_TOO_LARGE',
   'IMAGE_TOO_LARGE',
+  'INVALID_PARAMETER',
   'PROCESSING_FAILED',
 ] satisfies ErrorCode[]);
 

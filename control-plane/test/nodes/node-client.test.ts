@@ -231,8 +231,10 @@ describe('an end', () => {
       const outcome = await client.matte(order(Buffer.from('abc')));
       assert.equal(outcome.kind === 'refused' && outcome.error.code, code);
     }
-    node.script = async exchange => exchange.fail('IMAGE_RESOLUTION_TOO_LARGE');
-    assert.equal((await client.matte(order(Buffer.from('abc')))).kind, 'image-fault');
+    for (const code of ['IMAGE_RESOLUTION_TOO_LARGE', 'INVALID_PARAMETER'] as const) {
+      node.script = async exchange => exchange.fail(code);
+      assert.equal((await client.matte(order(Buffer.from('abc')))).kind, 'image-fault', code);
+    }
   });
 
   it('of a node that does not answer the header is a refusal', async () => {
