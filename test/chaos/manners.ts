@@ -33,8 +33,10 @@ export interface Manner {
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
-/** What lossy formats and the foreground's estimate may change of a colour. */
+/** What the foreground's estimate may change of a colour. */
 const COLOUR_OFF_MAX = 3;
+/** The same of JPEG and lossy WebP, and where the cut-out is a little transparent. */
+const LOSSY_OFF_MAX = 16;
 
 /** No two alike, in size or in colour. */
 export function pictureOf(index: number): Picture {
@@ -61,38 +63,46 @@ export async function encode({ width, height, colour }: Picture): Promise<Buffer
 
 type Fields = Readonly<Record<string, string>>;
 
-/** The file in every form of the body, each with what a path needs besides. */
+function formOf(file: Buffer, fields: Fields, background?: Buffer): FormData {
+  const parts = new FormData();
+  parts.set('image_file', new Blob([file], { type: 'image/png' }), 'photo.png');
+  for (const [name, value] of Object.entries(fields)) parts.set(name, value);
+  if (background !== undefined) parts.set('background_file', new Blob([background]), 'wall.png');
+  return parts;
+}
+
+/** The file in every form of the body, each with what a path and the headers need besides. */
 function bodiesOf(file: Buffer, fields: Fields) {
-  const form = () => {
-    const parts = new FormData();
-    parts.set('image_file', new Blob([file], { type: 'image/png' }), 'photo.png');
-    for (const [name, value] of Object.entries(fields)) parts.set(name, value);
-    return parts;
-  };
   const json = JSON.stringify({ ...fields, image_base64: file.toString('base64') });
   return [
     { query: '', type: { 'content-type': 'application/json' }, body: json },
     // The client writes the type, with the boundary.
-    { query: '', type: {}, body: form() },
+    { query: '', type: {}, body: formOf(file, fields) },
     { query: `?${new URLSearchParams(fields)}`, type: { 'content-type': 'image/png' }, body: file },
   ];
 }
 
-/** In every form of the body and of the answer, with and without waiting. */
+/** With and without waiting, and with either answer. */
+function everyWay(
+  { query, type, body }: ReturnType<typeof bodiesOf>[number],
+  accept: string,
+  key: string,
+): Submission[] {
+  return [
+    { path: SYNC, accepted: accept },
+    { path: SYNC, accepted: '*/*' },
+    { path: ASYNC, accepted: '*/*' },
+  ].map(({ path, accepted }) => ({
+    path: `${path}${query}`,
+    headers: { 'idempotency-key': key, accept: accepted, ...type },
+    body,
+    takesPicture: accepted === accept,
+  }));
+}
+
+/** In every form of the body and of the answer. */
 function everyForm(fields: Fields, accept: string): Manner['submissions'] {
-  return (file, key) =>
-    bodiesOf(file, fields).flatMap(({ query, type, body }) =>
-      [
-        { path: SYNC, accept },
-        { path: SYNC, accept: '*/*' },
-        { path: ASYNC, accept: '*/*' },
-      ].map(way => ({
-        path: `${way.path}${query}`,
-        headers: { 'idempotency-key': key, accept: way.accept, ...type },
-        body,
-        takesPicture: way.accept === accept,
-      })),
-    );
+  return (file, key) => bodiesOf(file, fields).flatMap(body => everyWay(body, accept, key));
 }
 
 async function pixelsOf(file: Buffer) {
@@ -105,9 +115,13 @@ async function pixelsOf(file: Buffer) {
   return { width, height, channels, at };
 }
 
-function requireColour(seen: readonly number[], { colour }: Picture): void {
+function requireColour(
+  seen: readonly number[],
+  colour: Picture['colour'],
+  offMax = COLOUR_OFF_MAX,
+): void {
   const off = Math.max(...colour.map((value, channel) => Math.abs(value - (seen[channel] ?? 0))));
-  assert.ok(off <= COLOUR_OFF_MAX, `${seen} is not ${colour}`);
+  assert.ok(off <= offMax, `${seen} is not ${colour}`);
 }
 
 const PLAIN: Manner = {
@@ -118,9 +132,60 @@ const PLAIN: Manner = {
     assert.deepEqual([width, height, channels], [picture.width, picture.height, 4]);
     const seen = at(width / 2, height / 2);
     assert.ok((seen[3] ?? 0) > 200, `the subject is missing: ${seen}`);
-    requireColour(seen, picture);
+    requireColour(seen, picture.colour);
   },
 };
 
-/** Images take turns at them. */
-export const MANNERS: readonly Manner[] = [PLAIN];
+const ON_WHITE: Manner = {
+  name: 'on white',
+  submissions: everyForm({ background: 'white', output_format: 'jpeg' }, 'image/jpeg'),
+  requireResult: async (result, picture) => {
+    const { width, height, channels, at } = await pixelsOf(result);
+    assert.deepEqual([width, height, channels], [picture.width, picture.height, 3]);
+    requireColour(at(width / 2, height / 2), picture.colour, LOSSY_OFF_MAX);
+    requireColour(at(2, 2), [255, 255, 255], LOSSY_OFF_MAX);
+  },
+};
+
+const SQUARE_PX = 200;
+const SQUARE: Manner = {
+  name: 'cropped to a square',
+  submissions: everyForm(
+    {
+      crop: 'true',
+      scale: '80%',
+      output_width: `${SQUARE_PX}`,
+      output_height: `${SQUARE_PX}`,
+      output_format: 'webp',
+    },
+    'image/*',
+  ),
+  requireResult: async (result, picture) => {
+    const { width, height, channels, at } = await pixelsOf(result);
+    assert.deepEqual([width, height, channels], [SQUARE_PX, SQUARE_PX, 4]);
+    requireColour(at(width / 2, height / 2), picture.colour, LOSSY_OFF_MAX);
+    assert.ok((at(2, 2)[3] ?? 255) < 50, 'the frame is transparent around the subject');
+  },
+};
+
+const WALL_COLOUR = [30, 144, 255] as const;
+const WALL = await sharp({
+  create: { width: 50, height: 20, channels: 3, background: `rgb(${WALL_COLOUR.join(',')})` },
+})
+  .png()
+  .toBuffer();
+/** A file beside the file, which a form alone can carry. */
+const ON_A_WALL: Manner = {
+  name: 'on a picture',
+  submissions: (file, key) =>
+    everyWay({ query: '', type: {}, body: formOf(file, {}, WALL) }, 'image/png', key),
+  requireResult: async (result, picture) => {
+    const { width, height, at } = await pixelsOf(result);
+    assert.deepEqual([width, height], [picture.width, picture.height]);
+    requireColour(at(width / 2, height / 2), picture.colour, LOSSY_OFF_MAX);
+    requireColour(at(2, 2), WALL_COLOUR, LOSSY_OFF_MAX);
+  },
+};
+
+/** Images take turns at them; another interface of the service adds its own. */
+export const MANNERS: readonly Manner[] = [PLAIN, ON_WHITE, SQUARE, ON_A_WALL];
