@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import addFormats from 'ajv-formats';
 import { ERROR_CATALOGUE } from '#contract/errors.ts';
-import { contentTypeOf, TRANSPARENT_FORMATS } from '#contract/formats.ts';
+import { contentTypeOf, OUTPUT_FORMATS, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import {
   IDEMPOTENCY_KEY_LENGTH_MAX,
   IMAGE_BYTES_MAX,
@@ -15,6 +15,7 @@ import {
   URL_LENGTH_MAX,
 } from '#contract/limits.ts';
 import { renderOutboxBody } from '../../control-plane/src/services/notification/outbox-body.ts';
+import { MATTING_FIELDS } from '../../control-plane/src/services/submission/submit-fields.ts';
 import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker, escapePointer, resolvePointer } from '../support/openapi.ts';
 
@@ -195,8 +196,9 @@ test('the limits and formats it names are those of the contract', () => {
   const body = at('#/paths/~1v1~1matting/post/requestBody/description');
   assert.match(String(body), new RegExp(`At most ${REQUEST_BODY_BYTES_MAX / 2 ** 20} MiB`));
   const mediaTypes = TRANSPARENT_FORMATS.map(contentTypeOf);
-  assert.deepEqual(at(`${schemas}/Result/properties/format/enum`), TRANSPARENT_FORMATS);
-  assert.deepEqual(at(`${schemas}/Result/properties/contentType/enum`), mediaTypes);
+  assert.deepEqual(at(`${schemas}/Result/properties/format/enum`), OUTPUT_FORMATS);
+  const all = OUTPUT_FORMATS.map(contentTypeOf);
+  assert.deepEqual(at(`${schemas}/Result/properties/contentType/enum`), all);
   for (const status of [200, 206]) {
     const content = at(`#/paths/~1v1~1results~1{token}/get/responses/${status}/content`) as Json;
     assert.deepEqual(Object.keys(content), [...mediaTypes, contentTypeOf('jpeg')]);
@@ -207,12 +209,18 @@ test('the limits and formats it names are those of the contract', () => {
   const wish = at(`${schemas}/MattingRequest/properties/output_format`) as Json;
   assert.deepEqual(wish.examples, TRANSPARENT_FORMATS);
   const named = [...String(wish.description).matchAll(/`(\w+)`/g)].map(([, format]) => format);
-  assert.deepEqual(named, TRANSPARENT_FORMATS);
+  const wishes = [...TRANSPARENT_FORMATS, 'jpeg', 'jpg'];
+  assert.deepEqual(named, wishes);
   const pattern = new RegExp(String(wish.pattern));
-  const others = ['gif', 'pngs', ''];
-  const taken = [...TRANSPARENT_FORMATS, ...others].filter(format => pattern.test(format));
-  assert.deepEqual(taken, TRANSPARENT_FORMATS);
-  assert.ok(TRANSPARENT_FORMATS.every(format => pattern.test(format.toUpperCase())));
+  const others = ['gif', 'pngs', 'jpgs', 'zip', ''];
+  const taken = [...wishes, ...others].filter(format => pattern.test(format));
+  assert.deepEqual(taken, wishes);
+  assert.ok(wishes.every(format => pattern.test(format.toUpperCase())));
+});
+
+test('its body has every field of a submission, and none besides', () => {
+  const { properties } = at('#/components/schemas/MattingRequest') as { properties: Json };
+  assert.deepEqual(Object.keys(properties).sort(), [...MATTING_FIELDS].sort());
 });
 
 test('its error codes are the public ones of the catalogue', () => {

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { afterEach, beforeEach, describe, it } from 'node:test';
+import { isDeepStrictEqual } from 'node:util';
 import { ContractError } from '#contract/errors.ts';
 import {
   type GetNodeInfoResponse,
@@ -80,6 +81,12 @@ function fetcher(held: string | undefined = undefined, letGo = Promise.resolve()
   };
 }
 
+/** Pictures are removed once their job is final, a moment after it. */
+async function untilLeft(names: readonly (string | undefined)[]): Promise<void> {
+  const isLeft = async () => isDeepStrictEqual(await harness.blobNames(), names);
+  await until(isLeft, `nothing left but ${names}`);
+}
+
 describe('a job with finishing', () => {
   it('goes to a node that finishes, with its background behind its image', async () => {
     const old = await oldNode();
@@ -105,7 +112,7 @@ describe('a job with finishing', () => {
       inputHeight: 9,
       subject: { inputBox: box, resultBox: { ...box, left: 0 }, share: 0.25 },
     });
-    assert.deepEqual(await harness.blobNames(), [job.result?.blob]);
+    await untilLeft([job.result?.blob]);
     await harness.assertMoneySettled({ charged: 1 });
   });
 
@@ -151,6 +158,22 @@ describe('a job with finishing', () => {
     }
     assert.equal(old.headers.length, 1);
     await harness.assertMoneySettled({ charged: 1 });
+  });
+});
+
+describe('a background that a node cannot decode', () => {
+  it('ends the job by its own code, for good', async () => {
+    const node = await joined(async exchange => {
+      exchange.admit();
+      await exchange.receive();
+      exchange.fail('INVALID_PARAMETER');
+    });
+    await harness.startReplica();
+    const job = await harness.untilFinal(await submitWithFile('broken'));
+    assert.deepEqual([job.failure?.code, job.failure?.retryable], ['INVALID_PARAMETER', false]);
+    assert.equal(node.headers.length, 1);
+    await untilLeft([]);
+    await harness.assertMoneySettled({ charged: 0 });
   });
 });
 
@@ -200,7 +223,7 @@ describe('a background by its URL', () => {
     assert.deepEqual(fetched, [`image ${IMAGE_URL}`, `background ${BACKGROUND}`]);
     const both = Buffer.from(`${IMAGE_URL}${BACKGROUND}`);
     assert.deepEqual(await harness.resultOf(job), cutOutOf(both));
-    assert.deepEqual(await harness.blobNames(), [job.result?.blob]);
+    await untilLeft([job.result?.blob]);
     assert.deepEqual([job.takeovers, job.background], [0, null]);
   });
 
@@ -249,7 +272,7 @@ describe('a background by its URL', () => {
       detail: 'background_url: gone',
       retryable: false,
     });
-    assert.deepEqual(await harness.blobNames(), []);
+    await untilLeft([]);
     await harness.assertMoneySettled({ charged: 0 });
   });
 });
