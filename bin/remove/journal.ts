@@ -6,7 +6,7 @@ import { createReadStream } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
-import type { Box } from '#contract/finishing.ts';
+import type { Subject } from '../../client/src/index.ts';
 
 export const JOURNAL_NAME = 'results.jsonl';
 /** From the end of the journal, in which its last newline must be. A line has some 500. */
@@ -29,7 +29,7 @@ export interface JournalLine {
     readonly height: number | null;
   } | null;
   /** In pixels of the file, with the share of it; null: none was seen, or nothing was said of it. */
-  readonly subject: (Box & { readonly share: number | null }) | null;
+  readonly subject: Subject | null;
   /** What the job cost. Lines with the same job name the same charge. */
   readonly credits: number;
   readonly error: { readonly code: string; readonly detail: string } | null;

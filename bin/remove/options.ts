@@ -1,9 +1,10 @@
 /** `matting remove` as it is typed: its options and what is wrong with them before anything is sent. */
+import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { MattingClient, type MattingFields, type OutputFormat } from '../../client/src/index.ts';
 import { loadCallerConfig } from '../config.ts';
+import { addFinishingOptions, type GivenFinishing, readFinishing } from '../finishing-options.ts';
 import { SetupError } from '../stack.ts';
 
 export const STANDARD_INPUT = '-';
@@ -18,8 +19,17 @@ const KEY_BYTES_MAX = 4096;
 const USAGE_EXIT_CODE = 64;
 const NO_INPUT_EXIT_CODE = 66;
 
+/** What results are written as, and the ending of their files. */
+const ENDINGS: Readonly<Record<OutputFormat, string>> = {
+  png: 'png',
+  webp: 'webp',
+  avif: 'avif',
+  jxl: 'jxl',
+  jpeg: 'jpg',
+};
+
 /** As commander gives them. */
-export interface GivenOptions {
+export interface GivenOptions extends GivenFinishing {
   readonly to?: string;
   readonly url: string;
   readonly keyFile?: string;
@@ -46,6 +56,8 @@ export interface RemoveOptions {
   /** Of one picture. */
   readonly giveUpMs: number;
   readonly fields: MattingFields;
+  /** What `fields` ask for, as a text that goes into the keys. */
+  readonly asked: string;
   /** Of the files that are written, without a dot. */
   readonly ending: string;
 }
@@ -57,7 +69,7 @@ the folder of the results says what was made of what. docs/remove.md has the res
 
 export function addRemoveOptions(command: Command): Command {
   const format = new Option('--format <format>', 'what the results are written as');
-  return command
+  command
     .argument('<files...>', `images, folders, or ${STANDARD_INPUT}: standard input to output`)
     .option('--to <folder>', 'where the results go, made where it is not there')
     .option('--url <address>', 'the service', 'http://127.0.0.1:8080')
@@ -73,7 +85,8 @@ export function addRemoveOptions(command: Command): Command {
       whole(1, GIVE_UP_MINUTES_MAX),
       GIVE_UP_MINUTES_DEFAULT,
     )
-    .addOption(format.choices(TRANSPARENT_FORMATS).default('png'));
+    .addOption(format.choices(Object.keys(ENDINGS)).default('png'));
+  return addFinishingOptions(command);
 }
 
 /** @throws SetupError, ConfigError */
@@ -87,6 +100,7 @@ export async function readRemoveOptions(
   } else if (given.to === undefined) {
     throw misuse('--to says where the results go');
   }
+  const wishes = await readFields(given);
   return {
     files,
     to: given.to,
@@ -97,8 +111,20 @@ export async function readRemoveOptions(
     fullNames: given.fullNames ?? false,
     run: given.run ?? '',
     giveUpMs: given.giveUp * 60_000,
-    fields: { output_format: given.format },
-    ending: given.format,
+    ...wishes,
+    ending: ENDINGS[given.format],
+  };
+}
+
+async function readFields(given: GivenOptions): Promise<Pick<RemoveOptions, 'fields' | 'asked'>> {
+  const { texts, backgroundFile } = await readFinishing(given, given.format);
+  const entries = [...texts, ['output_format', given.format]];
+  const digest = backgroundFile && createHash('sha256').update(backgroundFile).digest('hex');
+  // Every field of the interface takes a text.
+  const fields = Object.fromEntries(entries) as MattingFields;
+  return {
+    fields: backgroundFile === undefined ? fields : { ...fields, background_file: backgroundFile },
+    asked: JSON.stringify([...entries.sort(), digest ?? null]),
   };
 }
 

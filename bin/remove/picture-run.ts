@@ -4,7 +4,7 @@ import { type FileHandle, mkdir, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { readImageHeader } from '#contract/image-header.ts';
 import { readImage } from '../../client/src/files.ts';
-import { MattingError, type OpenCutOut, type Retry } from '../../client/src/index.ts';
+import { MattingError, type Retry } from '../../client/src/index.ts';
 import type { Picture } from './find-pictures.ts';
 import type { Journal, JournalLine } from './journal.ts';
 import type { RemoveOptions } from './options.ts';
@@ -84,7 +84,7 @@ async function makeResult(
     line.credits = 1;
     for await (const piece of cutOut.pieces) await partial.file.writeFile(piece);
     line.size = await describe(partial.file);
-    line.subject = subjectOf(cutOut);
+    line.subject = cutOut.subject ?? null;
     await partial.file.close();
     await rename(partial.name, target);
   } catch (error) {
@@ -126,8 +126,4 @@ async function describe(file: FileHandle): Promise<NonNullable<JournalLine['size
 
 export function codeOf(error: Error): string {
   return String((error as { code?: unknown }).code ?? error.name);
-}
-
-function subjectOf(_cutOut: OpenCutOut): JournalLine['subject'] {
-  return null;
 }

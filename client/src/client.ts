@@ -9,9 +9,15 @@ import {
   type Transport,
 } from './exchange.ts';
 import { Backoff, Patience, type PatienceOptions, parseRetryAfterMs } from './patience.ts';
-import { collect, type FileHeaders, openResult } from './result-file.ts';
+import {
+  collect,
+  type FileAnswer,
+  type FileHeaders,
+  isFileAnswer,
+  openResult,
+} from './result-file.ts';
 import { type MattingRequest, prepare, type Submission } from './submission.ts';
-import type { Account, Job, ProcessingJob, QueuedJob, SucceededJob } from './types.ts';
+import type { Account, Job, ProcessingJob, QueuedJob, Subject, SucceededJob } from './types.ts';
 
 export const PATHS = {
   matting: '/v1/matting',
@@ -65,8 +71,10 @@ export interface OpenCutOut extends FileHeaders {
   /** The download link, good for a day; needs no key. */
   readonly url: string;
   readonly idempotencyKey: string;
-  /** Pieces of the file. To be read to their end or returned; what breaks off goes on. */
-  readonly pieces: AsyncGenerator<Uint8Array>;
+  /** null: none was seen; undefined: the service does not say. */
+  readonly subject: Subject | null | undefined;
+  /** To be read to its end or returned; what breaks off goes on. */
+  readonly pieces: AsyncIterableIterator<Uint8Array>;
 }
 
 export interface CutOut extends Omit<OpenCutOut, 'pieces' | 'sizeBytes'> {
@@ -110,13 +118,15 @@ export class MattingClient {
     const patience = new Patience(options);
     const submission = accepting('image/*', await prepare(request));
     const outcome = await this.#carryOut(submission, idempotencyKey, patience);
-    const [jobId, url] =
-      'status_url' in outcome
-        ? [outcome.job_id, outcome.result.url]
-        : placesOf(outcome, this.#url(PATHS.matting));
-    const begun = 'status_url' in outcome ? undefined : outcome;
-    const file = await openResult(this.#transport, url, patience, begun);
-    return { jobId, url, idempotencyKey, ...file };
+    if (isFileAnswer(outcome)) {
+      const said = saidOf(outcome, this.#url(PATHS.matting));
+      const file = await openResult(this.#transport, said.url, patience, outcome);
+      return { ...said, idempotencyKey, ...file };
+    }
+    const { job_id: jobId, result } = outcome;
+    const file = await openResult(this.#transport, result.url, patience);
+    const { subject } = result as { readonly subject?: Subject | null };
+    return { jobId, url: result.url, subject, idempotencyKey, ...file };
   }
 
   /**
@@ -136,8 +146,8 @@ export class MattingClient {
     const idempotencyKey = keyOf(options);
     const patience = new Patience(options);
     const outcome = await this.#carryOut(await prepare(request), idempotencyKey, patience);
-    if ('status_url' in outcome) return outcome;
-    throw unreadable(outcome);
+    if (isFileAnswer(outcome)) throw unreadable(outcome);
+    return outcome;
   }
 
   /** The job as it is now. */
@@ -177,11 +187,11 @@ export class MattingClient {
     submission: Submission,
     idempotencyKey: string,
     patience: Patience,
-  ): Promise<SucceededJob | Answer> {
+  ): Promise<SucceededJob | FileAnswer> {
     const again = new Backoff(FIRST_PAUSE_MS);
     for (;;) {
       const answer = await this.#post(PATHS.matting, submission, idempotencyKey, patience);
-      if (answer.pieces !== undefined && answer.headers.has('content-location')) return answer;
+      if (isFileAnswer(answer)) return answer;
       const outcome = refusalOf(answer) ?? outcomeOf(await this.#final(jobOf(answer), patience));
       if (!(outcome instanceof MattingError)) return outcome;
       // What failed for the moment has freed its key: the same request makes a new job.
@@ -213,7 +223,14 @@ export class MattingClient {
     patience: Patience,
   ): Promise<Answer> {
     const keyed = { ...this.#headers(idempotencyKey), ...headers };
-    const request: Request = { method: 'POST', url: this.#url(path) + query, headers: keyed, body };
+    const isFile = (type: string) => headers.accept !== undefined && type.startsWith('image/');
+    const request: Request = {
+      method: 'POST',
+      url: this.#url(path) + query,
+      headers: keyed,
+      body,
+      isFile,
+    };
     return ask(this.#transport, request, patience);
   }
 
@@ -291,8 +308,23 @@ function accepting(accept: string, submission: Submission): Submission {
   return { ...submission, headers: { ...submission.headers, accept } };
 }
 
-/** The job and the link of a picture that is itself the answer. */
-function placesOf({ headers }: Answer, url: string): [jobId: string, link: string] {
-  const link = new URL(headers.get('content-location') ?? '', url).href;
-  return [headers.get('x-job-id') ?? '', link];
+/** What the headers say of a picture that is itself the answer. */
+function saidOf(
+  { headers }: FileAnswer,
+  base: string,
+): Pick<OpenCutOut, 'jobId' | 'url' | 'subject'> {
+  return {
+    jobId: headers.get('x-job-id') ?? '',
+    url: new URL(headers.get('content-location') ?? '', base).href,
+    subject: subjectOf(headers.get('x-subject-box'), headers.get('x-subject-share')),
+  };
+}
+
+/** Without a subject there is a share of 0 and no box; where nothing is known, neither. */
+function subjectOf(box: string | null, share: string | null): Subject | null | undefined {
+  if (share === null) return undefined;
+  const [left, top, width, height] = (box ?? '').split(',').map(Number);
+  if (left === undefined || top === undefined) return null;
+  if (width === undefined || height === undefined) return null;
+  return { left, top, width, height, share: Number(share) };
 }

@@ -2,6 +2,7 @@
  * Requests and their answers: sends one again until there is an answer that counts, as docs/rest.md
  * says under "Retries and idempotency". It knows no job.
  */
+import { Attempt, PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
 import { Backoff, type Patience, parseRetryAfterMs } from './patience.ts';
 
@@ -11,8 +12,6 @@ const RETRIED_STATUSES = [429, 500, 502, 503, 504];
 export const ANSWER_MS_DEFAULT = 150_000;
 /** The service's bound on the sending of a body. */
 const BODY_MS_MAX = 120_000;
-/** Between two pieces of an answer. */
-const PIECE_MS_MAX = 60_000;
 const FIRST_PAUSE_MS = 500;
 /** Of a JSON answer; a job has some 1000. */
 const JSON_BYTES_MAX = 4 * 1024 * 1024;
@@ -30,6 +29,8 @@ export interface Request {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   readonly body?: string | Uint8Array | FormData;
+  /** Whether an answer of this media type is a file, and not another's page. */
+  readonly isFile?: (mediaType: string) => boolean;
 }
 
 export interface Answer {
@@ -37,8 +38,8 @@ export interface Answer {
   readonly headers: Headers;
   /** Of a JSON answer. */
   readonly json: unknown;
-  /** Of any other: the pieces as they come. To be read to its end or returned. */
-  readonly pieces: AsyncGenerator<Uint8Array> | undefined;
+  /** Of an answer that is a file. */
+  readonly pieces: PieceReader | undefined;
 }
 
 /** The first answer that no retry would change. */
@@ -73,9 +74,11 @@ async function tryOnce(
     const body = (request.body ?? null) as NonNullable<RequestInit['body']> | null;
     const { signal } = attempt;
     const response = await fetch(url, { method, headers, body, redirect, signal });
-    if (response.ok && !isJson(response)) {
+    const mediaType = response.headers.get('content-type') ?? '';
+    if (response.ok && !isJson(response) && request.isFile?.(mediaType)) {
       handedOn = true;
-      return { ...plainParts(response), json: undefined, pieces: piecesOf(response, attempt) };
+      const pieces = new PieceReader(response, attempt);
+      return { ...plainParts(response), json: undefined, pieces };
     }
     const text = await textOf(response);
     const retried = RETRIED_STATUSES.includes(response.status);
@@ -94,66 +97,6 @@ async function tryOnce(
     });
   } finally {
     if (!handedOn) attempt.end();
-  }
-}
-
-/** What one request holds: a time limit and the caller's signal. */
-class Attempt {
-  readonly #controller = new AbortController();
-  readonly #patience: Patience;
-  readonly #onAbort = () => this.#controller.abort(this.#patience.signal?.reason);
-  #timer: ReturnType<typeof setTimeout> | undefined;
-  /** Why it was ended, where the time was spent. */
-  timedOut: Error | undefined;
-
-  constructor(patience: Patience) {
-    this.#patience = patience;
-    patience.signal?.addEventListener('abort', this.#onAbort);
-  }
-
-  get signal(): AbortSignal {
-    return this.#controller.signal;
-  }
-
-  /** From now, and never longer than the call has. */
-  allow(maxMs: number): void {
-    clearTimeout(this.#timer);
-    const ms = Math.max(1, Math.min(maxMs, this.#patience.leftMs));
-    this.#timer = setTimeout(() => {
-      this.timedOut = new Error(`nothing came for ${Math.round(ms)} ms`);
-      this.#controller.abort(this.timedOut);
-    }, ms);
-  }
-
-  pause(): void {
-    clearTimeout(this.#timer);
-  }
-
-  end(): void {
-    clearTimeout(this.#timer);
-    this.#patience.signal?.removeEventListener('abort', this.#onAbort);
-  }
-}
-
-/** Rejects with NO_ANSWER where the answer breaks off, with the signal's reason where it is aborted. */
-async function* piecesOf(response: Response, attempt: Attempt): AsyncGenerator<Uint8Array> {
-  const reader = response.body?.getReader();
-  try {
-    while (reader !== undefined) {
-      attempt.allow(PIECE_MS_MAX);
-      const { done, value } = await reader.read();
-      if (done) return;
-      // How long the consumer takes is its own affair.
-      attempt.pause();
-      yield value;
-    }
-  } catch (cause) {
-    if (attempt.signal.aborted && attempt.timedOut === undefined) throw attempt.signal.reason;
-    throw noAnswer('the answer broke off', { cause: attempt.timedOut ?? cause });
-  } finally {
-    attempt.end();
-    // What is left of it is not wanted, and that it broke is known.
-    reader?.cancel().catch(() => undefined);
   }
 }
 

@@ -1,4 +1,5 @@
 /** The file behind a result link: a download that breaks off goes on where it was. */
+import type { PieceReader } from './attempt.ts';
 import { errorOfProblem, isProblem, MattingError, noAnswer } from './errors.ts';
 import { type Answer, ask, type Request, type Transport } from './exchange.ts';
 import { Backoff, type Patience } from './patience.ts';
@@ -17,8 +18,16 @@ export interface FileHeaders {
 }
 
 export interface ResultFile extends FileHeaders {
-  /** To be read to its end or returned. */
-  readonly pieces: AsyncGenerator<Uint8Array>;
+  /** To be read to its end or returned; what breaks off goes on. */
+  readonly pieces: AsyncIterableIterator<Uint8Array>;
+}
+
+export interface FileAnswer extends Answer {
+  readonly pieces: PieceReader;
+}
+
+export function isFileAnswer(answer: object): answer is FileAnswer {
+  return 'pieces' in answer && answer.pieces !== undefined;
 }
 
 /** @param begun an answer with the file that has come already. */
@@ -26,12 +35,11 @@ export async function openResult(
   transport: Transport,
   link: string,
   patience: Patience,
-  begun?: Answer,
+  begun?: FileAnswer,
 ): Promise<ResultFile> {
-  const answer = begun ?? (await requireFile(await ask(transport, get(link), patience)));
-  const headers = headersOf(answer.headers);
-  const pieces = resumed(transport, link, patience, answer, headers);
-  return { ...headers, pieces };
+  const answer = begun ?? requireFile(await ask(transport, get(link), patience));
+  const pieces = new ResultPieces(transport, link, patience, answer);
+  return { ...headersOf(answer.headers), pieces };
 }
 
 /** The whole of it. */
@@ -58,34 +66,76 @@ export async function collect(
   return whole;
 }
 
-async function* resumed(
-  transport: Transport,
-  link: string,
-  patience: Patience,
-  first: Answer,
-  { sizeBytes, etag }: FileHeaders,
-): AsyncGenerator<Uint8Array> {
-  const backoff = new Backoff(FIRST_PAUSE_MS);
-  let received = 0;
-  for (let answer = first; ; ) {
-    // A proxy may answer with the whole file where the rest was asked for.
-    let at = answer.status === 206 ? received : 0;
-    try {
-      for await (const piece of answer.pieces ?? []) {
-        const fresh = piece.subarray(Math.max(0, received - at));
-        at += piece.byteLength;
-        if (fresh.byteLength === 0) continue;
-        received = at;
-        backoff.reset();
-        yield fresh;
+class ResultPieces implements AsyncIterableIterator<Uint8Array> {
+  readonly #transport: Transport;
+  readonly #link: string;
+  readonly #patience: Patience;
+  readonly #headers: FileHeaders;
+  readonly #backoff = new Backoff(FIRST_PAUSE_MS);
+  #answer: FileAnswer;
+  /** Bytes of the file that are handed on. */
+  #received = 0;
+  /** Where in the file the next piece of the answer begins. */
+  #at = 0;
+  #ended = false;
+
+  constructor(transport: Transport, link: string, patience: Patience, answer: FileAnswer) {
+    this.#transport = transport;
+    this.#link = link;
+    this.#patience = patience;
+    this.#answer = answer;
+    this.#headers = headersOf(answer.headers);
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
+    while (!this.#ended) {
+      try {
+        const piece = await this.#answer.pieces.read();
+        if (piece === undefined) this.#requireWhole();
+        const fresh = this.#freshOf(piece);
+        if (fresh !== undefined) return { done: false, value: fresh };
+      } catch (error) {
+        if (!(error instanceof MattingError) || error.code !== 'NO_ANSWER') throw error;
+        await this.#resume(error);
       }
-      if (sizeBytes === undefined || received === sizeBytes) return;
-      throw noAnswer(`the answer ended after ${received} of ${sizeBytes} bytes`);
-    } catch (error) {
-      if (!(error instanceof MattingError) || error.code !== 'NO_ANSWER') throw error;
-      await patience.beforeRetry(error, backoff);
     }
-    answer = await requireFile(await ask(transport, get(link, received, etag), patience));
+    return { done: true, value: undefined };
+  }
+
+  async return(): Promise<IteratorResult<Uint8Array, undefined>> {
+    this.#ended = true;
+    this.#answer.pieces.end();
+    return { done: true, value: undefined };
+  }
+
+  #requireWhole(): void {
+    const { sizeBytes } = this.#headers;
+    if (sizeBytes !== undefined && this.#received !== sizeBytes) {
+      throw noAnswer(`the answer ended after ${this.#received} of ${sizeBytes} bytes`);
+    }
+    this.#ended = true;
+  }
+
+  /** Without what came before: a proxy may answer with the whole file where the rest was asked for. */
+  #freshOf(piece: Uint8Array | undefined): Uint8Array | undefined {
+    if (piece === undefined) return undefined;
+    const fresh = piece.subarray(Math.max(0, this.#received - this.#at));
+    this.#at += piece.byteLength;
+    if (fresh.byteLength === 0) return undefined;
+    this.#received = this.#at;
+    this.#backoff.reset();
+    return fresh;
+  }
+
+  async #resume(error: MattingError): Promise<void> {
+    await this.#patience.beforeRetry(error, this.#backoff);
+    const request = get(this.#link, this.#received, this.#headers.etag);
+    this.#answer = requireFile(await ask(this.#transport, request, this.#patience));
+    this.#at = this.#answer.status === 206 ? this.#received : 0;
   }
 }
 
@@ -94,11 +144,11 @@ function get(link: string, from = 0, etag?: string): Request {
   const headers: Record<string, string> = { accept: '*/*', 'accept-encoding': 'identity' };
   if (from > 0) headers.range = `bytes=${from}-`;
   if (from > 0 && etag !== undefined) headers['if-match'] = etag;
-  return { method: 'GET', url: link, headers };
+  return { method: 'GET', url: link, headers, isFile: type => !type.startsWith('text/html') };
 }
 
-async function requireFile(answer: Answer): Promise<Answer> {
-  if (answer.pieces !== undefined) return answer;
+function requireFile(answer: Answer): FileAnswer {
+  if (isFileAnswer(answer)) return answer;
   const { status, json, headers } = answer;
   if (isProblem(json)) throw errorOfProblem(status, json);
   const requestId = headers.get('x-request-id') ?? undefined;

@@ -103,6 +103,16 @@ export interface Result {
   readonly expiresAt: string;
 }
 
+/** What was seen in a picture: a box in pixels of the input, after its orientation was applied. */
+export interface Subject {
+  readonly left: number;
+  readonly top: number;
+  readonly width: number;
+  readonly height: number;
+  /** Of the input's area that the subject covers, 0 to 1. */
+  readonly share: number;
+}
+
 export interface JobError {
   readonly code: string;
   readonly detail: string;

@@ -72,7 +72,8 @@ function readInterfaces(): ReadonlyMap<string, Fields> {
   return found;
 }
 
-test('its types have the fields of the document, no more and no less', () => {
+/** A service may say more than the client reads; what it names must be there. */
+test('the fields of its types are those of the document', () => {
   const interfaces = readInterfaces();
   const names = ['QueuedJob', 'ProcessingJob', 'SucceededJob', 'ExpiredJob', 'FailedJob'];
   const schemas = new Map([
@@ -81,24 +82,34 @@ test('its types have the fields of the document, no more and no less', () => {
     ),
     ['FieldError', schemaOf('Problem').properties?.errors?.items ?? {}],
     ['Credits', schemaOf('SucceededJob').properties?.credits ?? {}],
+    ['MattingFields', schemaOf('MattingForm')],
   ]);
   for (const [name, schema] of schemas) {
-    const fields = interfaces.get(name);
-    assert.ok(fields, name);
-    assert.deepEqual([...fields.all].sort(), Object.keys(schema.properties ?? {}).sort(), name);
-    assert.deepEqual([...fields.required].sort(), [...(schema.required ?? [])].sort(), name);
+    const { all, required } = interfaces.get(name) ?? { all: [], required: [] };
+    assert.ok(all.length > 0, name);
+    const described = Object.keys(schema.properties ?? {});
+    assert.deepEqual(
+      all.filter(field => !described.includes(field)),
+      [],
+      name,
+    );
+    const promised = schema.required ?? [];
+    assert.deepEqual(
+      required.filter(field => !promised.includes(field)),
+      [],
+      `${name}: required here, not there`,
+    );
   }
-  const sources = ['image_url', 'image_base64', 'image_file'];
-  const fields = interfaces.get('MattingFields')?.all ?? [];
-  const described = Object.keys(schemaOf('MattingForm').properties ?? {});
-  assert.deepEqual([...sources, ...fields].sort(), described.sort());
-  const others = ['JobBase', 'MattingFields'];
-  const checked = [...schemas.keys(), ...others];
+  const checked = [...schemas.keys(), 'JobBase', 'Subject'];
   assert.deepEqual([...interfaces.keys()].sort(), checked.sort(), 'every interface is held');
 });
 
-test('its codes are those of the document', () => {
-  assert.deepEqual([...ERROR_CODES].sort(), [...(schemaOf('ErrorCode').enum ?? [])].sort());
+test('its codes are in the document', () => {
+  const described = schemaOf('ErrorCode').enum ?? [];
+  assert.deepEqual(
+    ERROR_CODES.filter(code => !described.includes(code)),
+    [],
+  );
 });
 
 /** Holds a request as it was sent against the operation that it is for. */

@@ -165,7 +165,7 @@ export const INFERENCE_NODE: Directions = {
 };
 
 export const SHARED: Directions = {
-  bin: ['bin/remove', '#program'],
+  bin: ['bin/remove', '#program', '#contract/finishing'],
   'bin/remove': ['bin', 'client/src'],
   'client/src': [],
   '#program': [],

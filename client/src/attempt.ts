@@ -1,0 +1,82 @@
+/** One request under way: its time limit, the caller's signal, and the file that it answers. */
+import { noAnswer } from './errors.ts';
+import type { Patience } from './patience.ts';
+
+/** Between two pieces of an answer. */
+const PIECE_MS_MAX = 60_000;
+
+/** To be ended, or the caller's signal holds it. */
+export class Attempt {
+  readonly #controller = new AbortController();
+  readonly #patience: Patience;
+  readonly #onAbort = () => this.#controller.abort(this.#patience.signal?.reason);
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Why it was ended, where the time was spent. */
+  timedOut: Error | undefined;
+
+  constructor(patience: Patience) {
+    this.#patience = patience;
+    patience.signal?.addEventListener('abort', this.#onAbort);
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** From now, and never longer than the call has. */
+  allow(maxMs: number): void {
+    clearTimeout(this.#timer);
+    const ms = Math.max(1, Math.min(maxMs, this.#patience.leftMs));
+    this.#timer = setTimeout(() => {
+      this.timedOut = new Error(`nothing came for ${Math.round(ms)} ms`);
+      this.#controller.abort(this.timedOut);
+    }, ms);
+  }
+
+  pause(): void {
+    clearTimeout(this.#timer);
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+    this.#patience.signal?.removeEventListener('abort', this.#onAbort);
+  }
+}
+
+/** Pieces of a file as they come. To be read to its end, or ended. */
+export class PieceReader {
+  readonly #reader: ReadableStreamDefaultReader<Uint8Array> | undefined;
+  readonly #attempt: Attempt;
+
+  constructor(response: Response, attempt: Attempt) {
+    this.#reader = response.body?.getReader();
+    this.#attempt = attempt;
+    // How long the consumer takes is its own affair.
+    attempt.pause();
+  }
+
+  /**
+   * Undefined at the end. Rejects with NO_ANSWER where the answer breaks off, with the signal's
+   * reason where it is aborted.
+   */
+  async read(): Promise<Uint8Array | undefined> {
+    const attempt = this.#attempt;
+    attempt.allow(PIECE_MS_MAX);
+    try {
+      const piece = await this.#reader?.read();
+      attempt.pause();
+      if (piece?.value === undefined) this.end();
+      return piece?.value;
+    } catch (cause) {
+      this.end();
+      if (attempt.signal.aborted && attempt.timedOut === undefined) throw attempt.signal.reason;
+      throw noAnswer('the answer broke off', { cause: attempt.timedOut ?? cause });
+    }
+  }
+
+  end(): void {
+    this.#attempt.end();
+    // What is left of it is not wanted, and where it broke that is known.
+    this.#reader?.cancel().catch(() => undefined);
+  }
+}
