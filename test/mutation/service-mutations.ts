@@ -1,4 +1,4 @@
-/** What stands around the store: leases in time, keys, rates, the outgoing guard, admission. */
+/** What stands around the store: leases in time, keys, rates, the outgoing guard, admission, terms. */
 import { inFile, type Mutation } from './mutation.ts';
 
 const RATE_STORE = 'control-plane/src/store/accounts/rate-quota-store.ts';
@@ -18,6 +18,7 @@ const inRedirects = inFile(FETCH_TESTS, 'redirects');
 const inConnector = inFile(FETCH_TESTS, 'the pinned connector');
 const inImageUrl = inFile('control-plane/test/sources/image-url.test.ts', 'image_url as text');
 const inPublicAddress = inFile('control-plane/test/sources/guard/public-address.test.ts');
+const inTerms = inFile('inference-node/test/models/commercial-use.test.ts');
 const inAdmission = inFile('inference-node/test/shell/admission.test.ts', 'Admission');
 
 const LEASES_AND_KEYS: readonly Mutation[] = [
@@ -270,10 +271,28 @@ const ADMITTED: readonly Mutation[] = [
   },
 ];
 
+const TERMS: readonly Mutation[] = [
+  {
+    name: 'a model whose weights have no stated licence is permitted',
+    file: 'inference-node/src/models/commercial-use.ts',
+    find: "commercialUse !== 'yes'",
+    replace: "commercialUse === 'no'",
+    caughtBy: inTerms('weights unclear, training data yes: what each gate says'),
+  },
+  {
+    name: 'the terms of the training data are not asked for',
+    file: 'inference-node/src/models/commercial-use.ts',
+    find: "if (gate === 'strict') asked",
+    replace: 'if (gate === undefined) asked',
+    caughtBy: inTerms('strict starts none of the bundled models, and says so'),
+  },
+];
+
 export const SERVICE_MUTATIONS: readonly Mutation[] = [
   ...LEASES_AND_KEYS,
   ...PICTURES,
   ...RATES,
   ...OUTGOING,
   ...ADMITTED,
+  ...TERMS,
 ];

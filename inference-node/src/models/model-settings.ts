@@ -27,7 +27,7 @@ export interface ModelSettings {
 export const COMMERCIAL_USE_GATES = ['weights', 'strict'] as const;
 export type CommercialUseGate = (typeof COMMERCIAL_USE_GATES)[number];
 
-export const QUALITIES = ['fast', 'standard', 'best'] as const;
+export const QUALITIES = ['fast', 'standard', 'best', 'permissive'] as const;
 export type Quality = (typeof QUALITIES)[number];
 
 export const DEFAULT_QUALITY: Quality = 'standard';

@@ -87,7 +87,10 @@ test('a refused plan names each model, its roles, why and where that is written,
     /states no licence for the weights.* https:\/\/github\.com\/xuebinqin\/DIS/,
   );
   assert.doesNotMatch(refused, /training data is/);
-  assert.match(wayOut, /modnet or u2netp, or a model of your own \(models\/README\.md/);
+  assert.match(
+    wayOut,
+    /^MATTING_QUALITY must be permissive, or MATTING_MODEL modnet or u2netp, or a model of your own /,
+  );
   assert.deepEqual(others, []);
 });
 
@@ -110,7 +113,9 @@ test('strict starts none of the bundled models, and says so', async () => {
   }
 });
 
-test('a model with permissive weights runs under weights', async () => {
+test('a plan or model with permissive weights runs under weights', async () => {
+  const permissive = { MATTING_QUALITY: 'permissive', MATTING_COMMERCIAL_USE: 'weights' };
+  assert.deepEqual(await problemsOf(permissive), []);
   for (const model of ['modnet', 'u2netp']) {
     const env = { MATTING_MODEL: model, MATTING_COMMERCIAL_USE: 'weights' };
     assert.deepEqual(await problemsOf(env), []);
