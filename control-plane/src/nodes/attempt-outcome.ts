@@ -56,8 +56,6 @@ export class LocalFault extends Error {
 const IMAGE_FAULTS: ReadonlySet<ErrorCode> = new Set([
   'UNSUPPORTED_IMAGE_FORMAT',
   'UNSUPPORTED_OUTPUT_FORMAT',
-  // A background that cannot be decoded.
-  'INVALID_PARAMETER',
   'IMAGE_RESOLUTION_TOO_LARGE',
   'IMAGE_TOO_LARGE',
   'INVALID_PARAMETER',

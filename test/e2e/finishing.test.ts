@@ -1,0 +1,173 @@
+/** Finishing from the fields of a request to the picture, through the real programs and a model. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import sharp from 'sharp';
+import {
+  ROOT,
+  type RunningService,
+  startService,
+  type WireJob,
+} from '../support/running-service.ts';
+
+const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
+const [WIDTH, HEIGHT] = [1200, 900];
+/** JPEG changes colours by a little. */
+const NEAR = 12;
+
+type Subject = Readonly<Record<'left' | 'top' | 'width' | 'height' | 'share', number>>;
+type Colour = readonly [red: number, green: number, blue: number];
+
+let service: RunningService;
+let pictures: Server;
+let picturesUrl: string;
+let blue: Buffer;
+const asked: string[] = [];
+
+before(async () => {
+  blue = await plain([0, 0, 255], 64, 48);
+  pictures = createServer((request, response) => {
+    asked.push(request.url ?? '');
+    const found = request.url === '/photo' ? PHOTO : request.url === '/blue' ? blue : undefined;
+    response.writeHead(found === undefined ? 404 : 200).end(found);
+  }).listen(0, '127.0.0.1');
+  await once(pictures, 'listening');
+  picturesUrl = `http://127.0.0.1:${(pictures.address() as AddressInfo).port}`;
+  service = await startService();
+});
+after(async () => {
+  pictures?.close();
+  await service?.close();
+});
+
+function plain([r, g, b]: Colour, width: number, height: number): Promise<Buffer> {
+  const background = { r, g, b };
+  return sharp({ create: { width, height, channels: 3, background } })
+    .png()
+    .toBuffer();
+}
+
+interface Made {
+  readonly job: WireJob;
+  readonly subject: Subject | null | undefined;
+  readonly file: Buffer;
+}
+
+async function made(fields: Readonly<Record<string, string | Blob>>): Promise<Made> {
+  const form = new FormData();
+  for (const [name, value] of Object.entries(fields)) form.set(name, value);
+  if (!('image_url' in fields)) form.set('image_file', new Blob([PHOTO]), 'photo.jpg');
+  const answer = await fetch(`${service.baseUrl}/v1/matting`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': randomUUID() },
+    body: form,
+  });
+  const job = (await answer.json()) as WireJob;
+  const { result } = job;
+  if (result === undefined) return { job, subject: undefined, file: Buffer.alloc(0) };
+  const file = Buffer.from(await (await fetch(result.url)).arrayBuffer());
+  return { job, subject: (result as { subject?: Subject | null }).subject, file };
+}
+
+/** RGB, and where no pixel is near to `background`: the subject. */
+async function pixelsOf(file: Buffer, background: Colour) {
+  const { data, info } = await sharp(file)
+    .removeAlpha()
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  const { width, height } = info;
+  const isBackground = (x: number, y: number) => {
+    const at = (y * width + x) * 3;
+    return background.every(
+      (value, channel) => Math.abs(data.readUInt8(at + channel) - value) < NEAR,
+    );
+  };
+  let [left, top, right, bottom] = [width, height, 0, 0];
+  for (let y = 0; y < height; y += 1) {
+    for (let x = 0; x < width; x += 1) {
+      if (isBackground(x, y)) continue;
+      left = Math.min(left, x);
+      right = Math.max(right, x + 1);
+      top = Math.min(top, y);
+      bottom = Math.max(bottom, y + 1);
+    }
+  }
+  const corners = [isBackground(0, 0), isBackground(width - 1, height - 1)];
+  return { width, height, corners, box: { left, top, width: right - left, height: bottom - top } };
+}
+
+test('white, square, the subject 85 % of the frame, as JPEG: in one call', async () => {
+  const { job, subject, file } = await made({
+    crop: 'true',
+    scale: '85%',
+    output_width: '500',
+    output_height: '500',
+    background: 'white',
+    output_format: 'jpg',
+  });
+  assert.equal(job.status, 'succeeded', JSON.stringify(job));
+  assert.deepEqual([job.result?.contentType, job.credits.charged], ['image/jpeg', 1]);
+  const { format, hasAlpha, chromaSubsampling } = await sharp(file).metadata();
+  assert.deepEqual([format, hasAlpha, chromaSubsampling], ['jpeg', false, '4:4:4']);
+  const { width, height, corners, box } = await pixelsOf(file, [255, 255, 255]);
+  assert.deepEqual([width, height, corners], [500, 500, [true, true]]);
+  const side = Math.max(box.width, box.height);
+  assert.ok(Math.abs(side - 0.85 * 500) <= 8, `the subject is ${side} of 500 pixels`);
+  assert.ok(
+    Math.abs(box.left + box.width / 2 - 250) <= 8,
+    `${JSON.stringify(box)} is not in the middle`,
+  );
+  assert.ok(subject);
+  assert.ok(subject.left + subject.width <= WIDTH && subject.top + subject.height <= HEIGHT);
+  assert.ok(subject.share > 0.05 && subject.share < 0.9, `a share of ${subject.share}`);
+  const ratio = subject.width / subject.height;
+  assert.ok(Math.abs(ratio - box.width / box.height) < 0.05, 'its proportions are kept');
+});
+
+test('a picture behind the subject: as a file, and by its URL beside image_url', async () => {
+  const red = await plain([255, 0, 0], 40, 90);
+  const byFile = await made({ background_file: new Blob([red], { type: 'image/png' }) });
+  const byUrl = await made({
+    image_url: `${picturesUrl}/photo`,
+    background_url: `${picturesUrl}/blue`,
+  });
+  assert.deepEqual(asked, ['/photo', '/blue']);
+  for (const [{ job, file, subject }, colour] of [
+    [byFile, [255, 0, 0]],
+    [byUrl, [0, 0, 255]],
+  ] as const) {
+    assert.equal(job.status, 'succeeded', JSON.stringify(job));
+    const { width, height, corners } = await pixelsOf(file, colour);
+    assert.deepEqual([width, height, corners], [WIDTH, HEIGHT, [true, true]]);
+    const { isOpaque } = await sharp(file).stats();
+    assert.ok(isOpaque);
+    assert.ok(subject);
+  }
+});
+
+test('the matte alone, the same as the alpha of the cut-out', async () => {
+  const { file } = await made({ channels: 'alpha' });
+  const plainOne = await made({});
+  assert.ok(!('subject' in (plainOne.job.result ?? {})));
+  const grey = await sharp(file).metadata();
+  assert.deepEqual([grey.width, grey.height, grey.hasAlpha], [WIDTH, HEIGHT, false]);
+  const matte = await sharp(file).extractChannel(0).raw().toBuffer();
+  const alpha = await sharp(plainOne.file).extractChannel(3).raw().toBuffer();
+  assert.deepEqual(matte, alpha);
+});
+
+test('a background that cannot be had or decoded ends the job and costs nothing', async () => {
+  const { available } = await service.credits();
+  const gone = await made({ background_url: `${picturesUrl}/gone` });
+  assert.equal(gone.job.code, 'IMAGE_DOWNLOAD_FAILED');
+  assert.match(gone.job.detail ?? '', /background/);
+  const cut = (await plain([1, 2, 3], 500, 500)).subarray(0, 80);
+  const broken = await made({ background_file: new Blob([Uint8Array.from(cut)]) });
+  assert.equal(broken.job.code, 'INVALID_PARAMETER');
+  assert.deepEqual(await service.credits(), { available, reserved: 0 });
+});
