@@ -7,11 +7,12 @@ import { constants } from 'node:fs';
 import { access, mkdtemp, open, readFile, rename, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { TRANSPARENT_FORMATS } from '#contract/formats.ts';
+import { type OutputFormat, parseOutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { readImageHeader } from '#contract/image-header.ts';
 import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { loadSupervisorConfig, ROOT, type SupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
+import { type FinishingWishes, type GivenFinishing, readFinishing } from './finishing-options.ts';
 import { type Bootstrap, findStackPorts, SetupError, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
@@ -27,6 +28,8 @@ export interface CutoutOptions {
   readonly images: readonly string[];
   /** The file to write; its ending chooses the format. Only with one image. */
   readonly out: string | undefined;
+  /** What is made of the cut-outs; nothing where absent. */
+  readonly finishing?: GivenFinishing;
 }
 
 /** As `--json` prints it. */
@@ -61,7 +64,8 @@ interface Job {
 interface Task {
   readonly image: string;
   readonly out: string;
-  readonly format: string;
+  readonly format: OutputFormat;
+  readonly wishes: FinishingWishes;
 }
 
 /** @throws SetupError, ConfigError */
@@ -136,15 +140,19 @@ async function planTasks(options: CutoutOptions): Promise<Task[]> {
     if (found.size > IMAGE_BYTES_MAX) throw new SetupError(`${image} is over 50 MB`, 66);
     await requireImage(image, found.size);
     const out = options.out ?? `${path.parse(image).name}-cutout.png`;
-    const format = path.extname(out).slice(1).toLowerCase();
-    if (!TRANSPARENT_FORMATS.some(known => known === format)) {
-      const known = TRANSPARENT_FORMATS.map(name => `.${name}`).join(', ');
-      throw new SetupError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
-    }
+    const format = formatOf(out);
+    const wishes = await readFinishing(options.finishing ?? {}, format);
     await requireWritable(out);
-    tasks.push({ image, out, format });
+    tasks.push({ image, out, format, wishes });
   }
   return tasks;
+}
+
+function formatOf(out: string): OutputFormat {
+  const format = parseOutputFormat(path.extname(out).slice(1));
+  if (format !== undefined && format !== 'zip') return format;
+  const known = [...TRANSPARENT_FORMATS, 'jpg'].map(name => `.${name}`).join(', ');
+  throw new SetupError(`${out} must end in one of ${known}: the ending chooses the format`, 64);
 }
 
 /** By its header: a text would otherwise be refused after weights were fetched for it. */
@@ -186,12 +194,8 @@ async function cutOne(
   const headers = { authorization: `Bearer ${apiKey}`, 'idempotency-key': randomUUID() };
   const image = await readFile(task.image);
   const startedAtMs = performance.now();
-  let answer = await fetch(`${baseUrl}/v1/matting`, {
-    method: 'POST',
-    headers: { ...headers, 'content-type': 'application/json' },
-    body: JSON.stringify({ image_base64: image.toString('base64'), output_format: task.format }),
-    signal,
-  });
+  const body = formOf(image, task);
+  let answer = await fetch(`${baseUrl}/v1/matting`, { method: 'POST', headers, body, signal });
   let job = (await answer.json()) as Job;
   while (answer.status === 202 || (answer.ok && !isFinal(job))) {
     await new Promise(resolve => setTimeout(resolve, POLL_MS));
@@ -223,6 +227,18 @@ async function cutOne(
     duration_ms: Math.round(durationMs),
     stages_ms: parseServerTiming(answer.headers.get('server-timing') ?? ''),
   };
+}
+
+function formOf(image: Uint8Array<ArrayBuffer>, { format, wishes }: Task): FormData {
+  const form = new FormData();
+  form.append('output_format', format);
+  for (const [field, text] of wishes.texts) form.append(field, text);
+  const { backgroundFile } = wishes;
+  if (backgroundFile !== undefined) {
+    form.append('background_file', new Blob([Uint8Array.from(backgroundFile)]), 'background');
+  }
+  form.append('image_file', new Blob([image]), 'image');
+  return form;
 }
 
 function isFinal(job: Job): boolean {

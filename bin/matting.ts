@@ -10,6 +10,7 @@ import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { SignalGate } from '#program/signal-gate.ts';
 import { ROOT } from './config.ts';
 import { cutout } from './cutout.ts';
+import { addFinishingOptions, type GivenFinishing } from './finishing-options.ts';
 import {
   addRemoveOptions,
   type GivenOptions,
@@ -39,6 +40,12 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
 const USAGE_EXIT_CODE = 64;
 /** How soon it is noticed that the process or the terminal that started this one is gone. */
 const GONE_POLL_MS = 500;
+
+/** As commander gives them. */
+interface CutoutCommand extends GivenFinishing {
+  readonly out?: string;
+  readonly json?: boolean;
+}
 
 const terminal = new Terminal();
 const ending = new AbortController();
@@ -112,17 +119,18 @@ async function main(argv: readonly string[]): Promise<number> {
       if (options.endWithParent) watchParent();
       await up(terminal, ending.signal, keepStack);
     });
-  program
-    .command('cutout')
+  addFinishingOptions(program.command('cutout'))
     .description('cut images out through a service of its own, then end it')
     .argument('[image...]', 'JPEG, PNG, WebP, AVIF or JPEG XL; none: the demo picture')
     .option('--out <file>', 'file to write; its ending chooses the format')
     .option('--json', 'print what was made as JSON, and everything else on standard error')
-    .action(async (images: string[], options: { out?: string; json?: boolean }) => {
+    .action(async (images: string[], options: CutoutCommand) => {
       watchSignals();
       const shown = options.json ? new Terminal(process.stderr) : terminal;
-      const cutouts = await cutout({ images, out: options.out }, shown, ending.signal, keepStack);
-      if (options.json) console.log(JSON.stringify({ cutouts }));
+      const { out, json, ...finishing } = options;
+      const wanted = { images, out, finishing };
+      const cutouts = await cutout(wanted, shown, ending.signal, keepStack);
+      if (json) console.log(JSON.stringify({ cutouts }));
     });
   addRemoveOptions(program.command('remove').description('cut images out through a service'))
     .addHelpText('after', REMOVE_HELP)

@@ -127,3 +127,39 @@ test('the ending chooses the format', async () => {
     assert.ok(bare || head.includes(mark), `${ending}: ${head.toString('hex')}`);
   }
 });
+
+test('what is wanted of the cut-out is the same as over REST: white, square, 85 %, JPEG', async () => {
+  const background = path.join(folder, 'behind.png');
+  await sharp({ create: { width: 30, height: 20, channels: 3, background: '#00f' } }).toFile(
+    background,
+  );
+  const square = ['--crop', '--scale', '85%', '--output-width', '300', '--output-height', '300'];
+  for (const [place, expected] of [
+    [['--background', 'white'], 255],
+    [['--background-file', background], 0],
+  ] as const) {
+    const out = path.join(folder, 'square.jpg');
+    const { code, output } = await cutout(['--out', out, ...square, ...place]);
+    assert.equal(code, 0, output);
+    const { data, info } = await sharp(out).raw().toBuffer({ resolveWithObject: true });
+    assert.deepEqual([info.format, info.width, info.height, info.channels], ['raw', 300, 300, 3]);
+    for (const i of [0, 299, 300 * 299, 300 * 300 - 1]) {
+      assert.ok(Math.abs(Number(data[3 * i]) - expected) <= 3, `corner ${i}: ${data[3 * i]}`);
+      assert.ok(Number(data[3 * i + 2]) >= 250);
+    }
+  }
+});
+
+test('nonsense in what is wanted is told before anything starts', async () => {
+  for (const [args, said] of [
+    [['--scale', '5%'], /scale must be from 10% to 100%/],
+    [['--background', 'blurple'], /background must be/],
+    [['--out', path.join(folder, 'a.jpg')], /jpeg has no transparency/],
+    [['--background-file', path.join(folder, 'none.png')], /background cannot be read/],
+  ] as const) {
+    const { code, output } = await cutout(args);
+    assert.ok(code === 64 || code === 66, output);
+    assert.match(output, said);
+    assert.ok(!output.includes('Starting'), output);
+  }
+});

@@ -3,7 +3,7 @@
  * Admission decides by it how many pictures may be in a node at once. Pure.
  *
  * Measured with bench/formats.ts on a cut-out portrait, inputs at 35 MP, results at 12, 35 and 100
- * MP, above an idle worker's 0.1 GB, and rounded up. A result's figure includes the decoded pixels
+ * MP, with finishing up to 50 MP, above an idle worker's 0.1 GB, and rounded up. A result's figure includes the decoded pixels
  * (4 bytes each) and the matte. It falls per pixel where large pictures are coded in parts.
  */
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
