@@ -125,8 +125,8 @@ export class MattingClient {
     }
     const { job_id: jobId, result } = outcome;
     const file = await openResult(this.#transport, result.url, patience);
-    const { subject } = result as { readonly subject?: Subject | null };
-    return { jobId, url: result.url, subject, idempotencyKey, ...file };
+    const { url, subject } = result;
+    return { jobId, url, subject, idempotencyKey, ...file };
   }
 
   /**

@@ -99,6 +99,8 @@ export interface Result {
   /** Pixels. */
   readonly width: number;
   readonly height: number;
+  /** null: none was seen. Only where a field of finishing was given that asks for something. */
+  readonly subject?: Subject | null;
   /** From then on the link answers 410. */
   readonly expiresAt: string;
 }

@@ -1,9 +1,9 @@
 /** What the client names against the OpenAPI document that the service serves. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { after, before, test } from 'node:test';
 import { AnswerChecker, resolvePointer } from '../../test/support/openapi.ts';
-import { ERROR_CODES } from '../src/index.ts';
+import { ERROR_CODES, type MattingFields } from '../src/index.ts';
 import { type ClientHarness, newPicture, openClientHarness } from './client-harness.ts';
 import type { SeenRequest } from './faulty-proxy.ts';
 
@@ -34,6 +34,20 @@ const PLAIN_HEADERS = [
   'cache-control',
   'pragma',
 ];
+
+/** Every field of finishing but the other backgrounds. */
+const FINISHING: MattingFields = {
+  output_format: 'jpeg',
+  background: '#ffffff',
+  channels: 'rgba',
+  crop: true,
+  crop_margin: '10px 5%',
+  scale: '85%',
+  position: 'center',
+  size_max_megapixels: 4.5,
+  output_width: 1600,
+  output_height: 1200,
+};
 
 let harness: ClientHarness;
 let document: { readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>> };
@@ -72,8 +86,7 @@ function readInterfaces(): ReadonlyMap<string, Fields> {
   return found;
 }
 
-/** A service may say more than the client reads; what it names must be there. */
-test('the fields of its types are those of the document', () => {
+test('its types have the fields of the document, no more and no less', () => {
   const interfaces = readInterfaces();
   const names = ['QueuedJob', 'ProcessingJob', 'SucceededJob', 'ExpiredJob', 'FailedJob'];
   const schemas = new Map([
@@ -82,32 +95,46 @@ test('the fields of its types are those of the document', () => {
     ),
     ['FieldError', schemaOf('Problem').properties?.errors?.items ?? {}],
     ['Credits', schemaOf('SucceededJob').properties?.credits ?? {}],
-    ['MattingFields', schemaOf('MattingForm')],
+    ['Subject', schemaOf('Result').properties?.subject ?? {}],
   ]);
   for (const [name, schema] of schemas) {
-    const { all, required } = interfaces.get(name) ?? { all: [], required: [] };
-    assert.ok(all.length > 0, name);
-    const described = Object.keys(schema.properties ?? {});
-    assert.deepEqual(
-      all.filter(field => !described.includes(field)),
-      [],
-      name,
-    );
-    const promised = schema.required ?? [];
-    assert.deepEqual(
-      required.filter(field => !promised.includes(field)),
-      [],
-      `${name}: required here, not there`,
-    );
+    const fields = interfaces.get(name);
+    assert.ok(fields, name);
+    assert.deepEqual([...fields.all].sort(), Object.keys(schema.properties ?? {}).sort(), name);
+    assert.deepEqual([...fields.required].sort(), [...(schema.required ?? [])].sort(), name);
   }
-  const checked = [...schemas.keys(), 'JobBase', 'Subject'];
+  const sources = ['image_url', 'image_base64', 'image_file'];
+  const fields = interfaces.get('MattingFields')?.all ?? [];
+  const described = Object.keys(schemaOf('MattingForm').properties ?? {});
+  assert.deepEqual([...sources, ...fields].sort(), described.sort());
+  const checked = [...schemas.keys(), 'JobBase', 'MattingFields'];
   assert.deepEqual([...interfaces.keys()].sort(), checked.sort(), 'every interface is held');
 });
 
-test('its codes are in the document', () => {
-  const described = schemaOf('ErrorCode').enum ?? [];
+test('its codes are those of the document', () => {
+  assert.deepEqual([...ERROR_CODES].sort(), [...(schemaOf('ErrorCode').enum ?? [])].sort());
+});
+
+/** Of every answer in the document. */
+function headerNamesOf(node: unknown): string[] {
+  if (node === null || typeof node !== 'object') return [];
+  return Object.entries(node).flatMap(([name, value]) =>
+    name === 'headers' ? Object.keys(value as object) : headerNamesOf(value),
+  );
+}
+
+test('the headers that it reads are in the document', () => {
+  const folder = new URL('../src/', import.meta.url);
+  const texts = readdirSync(folder).map(name => readFileSync(new URL(name, folder), 'utf8'));
+  const read = texts.flatMap(text =>
+    [...text.matchAll(/headers\.(?:get|has)\('([\w-]+)'\)/g)].map(([, name = '']) => name),
+  );
+  assert.ok(read.includes('x-job-id') && read.includes('retry-after'));
+  const described = headerNamesOf(document).map(name => name.toLowerCase());
+  // Of any answer of HTTP.
+  const plain = ['content-type', 'content-encoding', 'location'];
   assert.deepEqual(
-    ERROR_CODES.filter(code => !described.includes(code)),
+    read.filter(name => !described.includes(name) && !plain.includes(name)),
     [],
   );
 });
@@ -158,6 +185,10 @@ test('its requests are those of the document: paths, headers, bodies', async () 
     callback_secret: 'a raw callback secret, kept',
   };
   await client.submit({ image: 'https://example.com/photo.jpg', ...callback });
+  await client.submit({ image: 'https://example.com/photo.jpg', ...FINISHING });
+  await client.submit({ image: newPicture(), ...FINISHING });
+  const { background: _, ...framed } = FINISHING;
+  await client.submit({ image: newPicture(), ...framed, background_file: newPicture() });
   await client.submit({ image: newPicture(), ...callback });
   proxy.faults = ['half'];
   const { jobId } = await client.cutOut({ image: newPicture(), output_format: 'webp' });
@@ -171,6 +202,7 @@ test('its requests are those of the document: paths, headers, bodies', async () 
     'GET /v1/results/{token}',
     'POST /v1/matting application/octet-stream',
     'POST /v1/matting/jobs application/json',
+    'POST /v1/matting/jobs application/octet-stream',
     'POST /v1/matting/jobs multipart/form-data',
   ]);
   assert.ok(proxy.seen.some(({ headers }) => headers.range !== undefined));

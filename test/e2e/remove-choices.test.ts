@@ -147,6 +147,8 @@ test('what is asked of the cut-outs reaches the node, and is another request', a
       value: 0xffffffff,
     });
     assert.ok(header.finishing?.crop);
+    const [line] = harness.journal();
+    assert.deepEqual(line?.subject, { left: 1, top: 0, width: 2, height: 3, share: 0.25 });
     assert.equal((await harness.remove([...args, '--scale', '85%'])).code, 0);
     assert.equal(await harness.charged(), 2, 'another wish is another request');
   } finally {
