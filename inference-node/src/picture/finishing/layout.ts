@@ -119,7 +119,9 @@ function withinLimits({ width, height }: Extent, megapixelsMax = Number.POSITIVE
     height: Math.min(IMAGE_SIDE_PX_MAX, Math.max(1, whole(height * scale))),
   });
   const rounded = sidesBy(Math.round);
-  return rounded.width * rounded.height <= pixelsMax ? rounded : sidesBy(Math.floor);
+  if (rounded.width * rounded.height <= pixelsMax) return rounded;
+  // A hair less: what comes to whole pixels but for the arithmetic's last digit is too much.
+  return sidesBy(px => Math.floor(px * (1 - 1e-9)));
 }
 
 /** Of an axis: the subject's middle in the input, and how the space beside it is shared. */

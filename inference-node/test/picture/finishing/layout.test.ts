@@ -222,6 +222,15 @@ describe('a layout', () => {
     }
   });
 
+  it('is within a size that all but a last digit would let be the whole', () => {
+    const far = { px: 1e300 };
+    const crop = { ...NO_MARGIN, top: far, right: far };
+    const dot = { left: 0, top: 0, width: 1, height: 1 };
+    const asked = { crop, sizeMaxMegapixels: 99.99999999999997 };
+    const { frame } = layOut({ width: 1, height: 1 }, dot, asked);
+    assert.ok(frame.width * frame.height < 1e8 && frame.width > 9_990);
+  });
+
   it('says where the subject came to lie', () => {
     const crop = { ...NO_MARGIN, left: { px: 10 }, top: { px: 20 } };
     assert.deepEqual(boxInResult(lay({ crop }), subject), {
