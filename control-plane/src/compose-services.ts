@@ -15,6 +15,7 @@ import { ReadJob } from './services/reading/read-job.ts';
 import { ResultDownload } from './services/reading/result-download.ts';
 import { type ResultReaderBounds, ResultReaders } from './services/reading/result-readers.ts';
 import { WaitForJob } from './services/reading/wait-for-job.ts';
+import { RemoveBackground } from './services/removebg/remove-background.ts';
 import { AcceptanceGate } from './services/submission/acceptance.ts';
 import { SubmitMatting } from './services/submission/submit-matting.ts';
 import { ImageUploads } from './services/submission/submit-upload.ts';
@@ -59,22 +60,25 @@ export function composeServices(parts: ServiceParts): Services {
     ...bounds.databaseTurns,
   });
   const readAccount = new ReadAccount(stores.ledger, stores.apiKeys, databaseTurns);
+  const submitMatting = new SubmitMatting({
+    jobs,
+    readAccount,
+    blobs,
+    events,
+    databaseTurns,
+    acceptance: parts.acceptance,
+    callbackAddresses: new CallbackAddressCheck({ guard }),
+    callbackSecrets: parts.secrets,
+    jobsInFlightMax: config.jobsInFlightMax,
+    fieldPolicy: config,
+  });
+  const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';
   return {
     databaseTurns,
     readAccount,
     uploads: new ImageUploads(blobs, createUploadSlots(bounds.uploadSlots)),
-    submitMatting: new SubmitMatting({
-      jobs,
-      readAccount,
-      blobs,
-      events,
-      databaseTurns,
-      acceptance: parts.acceptance,
-      callbackAddresses: new CallbackAddressCheck({ guard }),
-      callbackSecrets: parts.secrets,
-      jobsInFlightMax: config.jobsInFlightMax,
-      fieldPolicy: config,
-    }),
+    submitMatting,
+    removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),
     waitForJob: new WaitForJob(jobs, events, databaseTurns),
     readJob: new ReadJob(jobs, databaseTurns),
     jobViews: parts.views,

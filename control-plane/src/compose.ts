@@ -279,6 +279,7 @@ function composePublicPort(base: Base, services: Services): App {
   return buildApp(services, {
     baseUrl: config.baseUrl,
     syncWaitMs: config.syncWaitMs,
+    removebg: config.removebg,
     readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
     version: pkg.version,
     errorsPage,

@@ -21,6 +21,7 @@ import {
   type WebhookSchedule,
 } from './domain/webhook-schedule.ts';
 import { parseSecretsKey } from './secrets/secrets-key.ts';
+import { REMOVEBG_SIZES, type RemovebgSize } from './services/removebg/removebg-values.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
 export interface Config {
@@ -67,9 +68,20 @@ export interface Config {
   readonly readsPerMinute: number;
   readonly jobsInFlightMax: number;
   readonly queueMegapixelsMax: number;
+  /** The remove.bg interface; undefined: it is off. */
+  readonly removebg: RemovebgConfig | undefined;
   readonly logLevel: LogLevel;
   /** Lines that every start logs. */
   readonly warnings: readonly string[];
+}
+
+export interface RemovebgConfig {
+  /** Of requests that name none. */
+  readonly defaultSize: RemovebgSize;
+  /** How long a request waits for its job. */
+  readonly waitMs: number;
+  /** Origins that pages may call it from; `*` is every one. */
+  readonly origins: readonly string[];
 }
 
 /** What a command of the CLI needs to open the database and nothing else. */
@@ -163,12 +175,17 @@ export function loadConfig(env: Environment = process.env): Config {
     ),
     webhookScheduleMs: readWebhookSchedule(reader),
     ...readLimits(reader),
+    removebg: readRemovebg(reader),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
     warnings: [],
   };
   requireDistinctPorts(reader, config);
   reader.requireValid();
-  const warnings = [...warnOfHosts(reader, config), warnOfUnknownVariables(env)];
+  const warnings = [
+    ...warnOfHosts(reader, config),
+    warnOfOrigins(config),
+    warnOfUnknownVariables(env),
+  ];
   return { ...config, warnings: warnings.filter(line => line !== undefined) };
 }
 
@@ -232,6 +249,37 @@ function readLimits(reader: EnvReader) {
       default: QUEUE_MEGAPIXELS_MAX,
     }),
   };
+}
+
+/** Its clients wait 20 s, and then ask again. */
+const REMOVEBG_WAIT_MS = 18_000;
+
+function readRemovebg(reader: EnvReader): RemovebgConfig | undefined {
+  const isOn = reader.boolean('MATTING_REMOVEBG_API', { default: true });
+  const settings: RemovebgConfig = {
+    defaultSize: reader.oneOf('MATTING_REMOVEBG_DEFAULT_SIZE', REMOVEBG_SIZES, {
+      default: 'auto',
+    }),
+    waitMs: reader.integer('MATTING_REMOVEBG_WAIT_MS', {
+      min: 1000,
+      max: 120_000,
+      default: REMOVEBG_WAIT_MS,
+    }),
+    origins: reader.list(
+      'MATTING_REMOVEBG_CORS',
+      '* or origins such as https://shop.example, comma-separated',
+      parseOrigin,
+      { default: [] },
+    ),
+  };
+  return isOn ? settings : undefined;
+}
+
+/** As a browser sends it: scheme and host, a port where it is not the scheme's. */
+function parseOrigin(text: string): string | undefined {
+  if (text === '*') return text;
+  const isOrigin = URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
+  return isOrigin && new URL(text).origin === text ? text : undefined;
 }
 
 function readBaseUrl(reader: EnvReader, host: string, port: number): string {
@@ -322,6 +370,13 @@ function warnOfHosts(reader: EnvReader, config: Config): string[] {
     );
   }
   return warnings;
+}
+
+/** A key in a page is in the hands of everyone who opens it. */
+function warnOfOrigins({ removebg }: Config): string | undefined {
+  if (removebg === undefined || removebg.origins.length === 0) return undefined;
+  const from = removebg.origins.includes('*') ? 'every origin' : removebg.origins.join(', ');
+  return `MATTING_REMOVEBG_CORS lets pages of ${from} call /v1.0: a key in a page can be read there`;
 }
 
 function parsePort(text: string): number | undefined {

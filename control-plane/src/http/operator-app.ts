@@ -68,7 +68,7 @@ export function buildOperatorApp(
     if (route !== '/metrics') request.log.info(answered, 'answered the operator');
     done();
   });
-  app.setErrorHandler(createErrorHandler(baseUrl, ['public', 'operator']));
+  app.setErrorHandler(createErrorHandler(baseUrl, { shown: ['public', 'operator'] }));
   app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 
   app.get('/metrics', async (_request, reply) =>
@@ -84,7 +84,7 @@ export function buildOperatorApp(
 }
 
 function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance {
-  const handleError = createErrorHandler(baseUrl, ['public', 'operator']);
+  const handleError = createErrorHandler(baseUrl, { shown: ['public', 'operator'] });
   const app = fastify({
     ...(logger && { loggerInstance: logger }),
     logController: new LogController({ disableRequestLogging: true }),

@@ -22,12 +22,16 @@ import {
   createClientErrorHandler,
   watchConnections,
 } from './answers/client-errors.ts';
-import { createErrorHandler } from './answers/error-handler.ts';
+import { createErrorHandler, type ErrorHandler, pathOf } from './answers/error-handler.ts';
 import { knownCallerOf } from './checks/authentication.ts';
 import { createHeaderChecks } from './checks/header-checks.ts';
 import { Connections, type EndedCause } from './connections/connections.ts';
 import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
 import { requestIdOf } from './headers/request-id.ts';
+import { createRemovebgChecks } from './removebg/removebg-checks.ts';
+import { allowOrigins } from './removebg/removebg-cors.ts';
+import { isRemovebgRequest, writeRemovebgError } from './removebg/removebg-errors.ts';
+import { type RemovebgRouteServices, registerRemovebgRoutes } from './removebg/removebg-routes.ts';
 import { registerAccountRoutes } from './routes/account-routes.ts';
 import { registerDocumentRoutes } from './routes/document-routes.ts';
 import { registerHealthRoutes } from './routes/health-routes.ts';
@@ -49,7 +53,7 @@ const PARAM_LENGTH_MAX = HEADER_BYTES_MAX;
 /** Each may hold a few hundred KiB of buffers. */
 const CONNECTIONS_MAX = 10_000;
 
-export interface AppServices extends MattingRouteServices {
+export interface AppServices extends MattingRouteServices, RemovebgRouteServices {
   readonly authenticator: Authenticator;
   readonly rateLimits: Pick<RateLimits, 'take'>;
   readonly resultDownload: ResultDownload;
@@ -62,6 +66,8 @@ export interface AppOptions {
   readonly baseUrl: string;
   readonly syncWaitMs: number;
   readonly readsRequireIdempotencyKey: boolean;
+  /** The remove.bg interface; undefined: there is none. */
+  readonly removebg: RemovebgAppOptions | undefined;
   /** Version of this program, for the OpenAPI document. */
   readonly version: string;
   /** The text of docs/errors.md. */
@@ -74,6 +80,11 @@ export interface AppOptions {
   readonly onEnded?: ((cause: EndedCause) => void) | undefined;
   /** Other bounds of those who read answers, for tests. */
   readonly readingPace?: Pick<ReadingPaceOptions, 'debtMsMax' | 'unreadStrangersMax'> | undefined;
+}
+
+export interface RemovebgAppOptions {
+  readonly waitMs: number;
+  readonly origins: readonly string[];
 }
 
 export interface App {
@@ -109,6 +120,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
     if (request.is404) refuseUnknownPath(request, reply, paths);
     done();
   });
+  allowOrigins(app, options.removebg?.origins ?? []);
   app.addHook('onSend', finishUnreadBody);
   app.addHook('onSend', (_request, reply, payload, done) => {
     // The caller's next request must go to another replica, not to this one on this connection.
@@ -121,7 +133,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
     if (caller !== undefined) connections.noteKnown(request.raw.socket, caller.accountId);
     done(null, payload);
   });
-  app.setErrorHandler(createErrorHandler(options.baseUrl));
+  app.setErrorHandler(errorHandlerOf(options));
   // No request reaches it, since the hook above refuses first: it replaces the framework's answer.
   app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 
@@ -129,13 +141,18 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   registerMattingRoutes(app, services, checks, options);
   registerResultRoutes(app, services.resultDownload, services.resultReaders);
   registerAccountRoutes(app, services.readAccount, checks);
+  if (options.removebg !== undefined) {
+    const removebgChecks = createRemovebgChecks(services, connections);
+    const { baseUrl, version, removebg } = options;
+    registerRemovebgRoutes(app, services, removebgChecks, { baseUrl, version, ...removebg });
+  }
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);
   return { app, connections };
 }
 
 function createServer(options: AppOptions): FastifyInstance {
-  const handleError = createErrorHandler(options.baseUrl);
+  const handleError = errorHandlerOf(options);
   const app = fastify({
     ...(options.logger && { loggerInstance: options.logger }),
     // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
@@ -143,7 +160,7 @@ function createServer(options: AppOptions): FastifyInstance {
     genReqId: requestIdOf,
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
-    connectionTimeout: options.syncWaitMs + IDLE_TIMEOUT_MARGIN_MS,
+    connectionTimeout: longestWaitMs(options) + IDLE_TIMEOUT_MARGIN_MS,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX },
     // While closing, requests of open connections are answered by their routes, not by the
     // framework.
@@ -163,6 +180,18 @@ function createServer(options: AppOptions): FastifyInstance {
   });
   app.server.maxConnections = CONNECTIONS_MAX;
   return app;
+}
+
+function longestWaitMs({ syncWaitMs, removebg }: AppOptions): number {
+  return Math.max(syncWaitMs, removebg?.waitMs ?? 0);
+}
+
+/** The paths of another interface have the errors that its clients read. */
+function errorHandlerOf({ baseUrl, removebg }: AppOptions): ErrorHandler {
+  if (removebg === undefined) return createErrorHandler(baseUrl);
+  return createErrorHandler(baseUrl, {
+    writerOf: request => (isRemovebgRequest(pathOf(request)) ? writeRemovebgError : undefined),
+  });
 }
 
 function clientErrorOptions({ baseUrl, logger, onAnswered }: AppOptions): ClientErrorOptions {

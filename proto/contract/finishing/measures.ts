@@ -17,7 +17,7 @@ export function parsePercent(text: string): number | undefined {
 }
 
 /** `20px`, `5%`, or `0`. */
-function parseLength(text: string): Length | undefined {
+export function parseLength(text: string): Length | undefined {
   const percent = parsePercent(text);
   const px = /px$/i.test(text) ? parseNumber(text.slice(0, -2)) : undefined;
   // Nothing is nothing in either unit.

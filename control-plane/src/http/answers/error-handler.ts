@@ -18,16 +18,36 @@ export function answeredJobOf(request: FastifyRequest): string | undefined {
 }
 
 export type ErrorHandler = (error: unknown, request: FastifyRequest, reply: FastifyReply) => void;
+/** Sends an error in the manner of an interface. */
+export type ErrorWriter = (
+  error: ContractError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+) => void;
 
-/** @param shown the scopes whose codes this port answers with; others are its own failures. */
+export interface ErrorHandlerOptions {
+  /** The scopes whose codes this port answers with; others are its own failures. Public alone. */
+  readonly shown?: readonly ErrorSpec['scope'][] | undefined;
+  /** Who writes the errors of this request; undefined, as where absent: problem+json. */
+  readonly writerOf?: ((request: FastifyRequest) => ErrorWriter | undefined) | undefined;
+}
+
 export function createErrorHandler(
   baseUrl: string,
-  shown: readonly ErrorSpec['scope'][] = ['public'],
+  { shown = ['public'], writerOf }: ErrorHandlerOptions = {},
 ): ErrorHandler {
+  const writeProblem = problemWriter(baseUrl);
   return (error, request, reply) => {
     const known = toContractError(error, shown);
     answered.set(request, known);
     if (known.spec.http >= 500) logFailure(request, known);
+    const write = writerOf?.(request) ?? writeProblem;
+    write(known, request, reply);
+  };
+}
+
+function problemWriter(baseUrl: string): ErrorWriter {
+  return (known, request, reply) => {
     const problem = problemOf(known, {
       baseUrl,
       requestId: request.id,

@@ -10,21 +10,22 @@ import { headerValues } from '../headers/raw-headers.ts';
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
 const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
 /** Far above any key this service makes. */
-const TOKEN_LENGTH_MAX = 512;
+export const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
 
 /**
  * The onRequest hook; and the same check again once a body has arrived: headers sent before a
  * revocation must not create a job after it.
+ * @param tokenOf where the key is; in Authorization unless given
  * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
  */
 export function requireApiKey(
   authenticator: Authenticator,
+  tokenOf = bearerTokenOf,
 ): (request: FastifyRequest) => Promise<void> {
   return async request => {
-    const token = requireBearerToken(headerValues(request.raw, 'authorization'));
-    const caller = await authenticator.authenticate(token);
+    const caller = await authenticator.authenticate(tokenOf(request));
     if (caller === 'malformed' || caller === 'unknown') {
       throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
     }
@@ -44,7 +45,9 @@ export function callerOf(request: FastifyRequest): Caller {
   return caller;
 }
 
-function requireBearerToken(values: readonly string[]): string {
+/** The key of the Authorization header. @throws ContractError MISSING_API_KEY, INVALID_API_KEY */
+export function bearerTokenOf(request: FastifyRequest): string {
+  const values = headerValues(request.raw, 'authorization');
   if (values.length > 1) {
     throw new ContractError('INVALID_API_KEY', 'the Authorization header is given more than once');
   }

@@ -49,7 +49,7 @@ export function createHeaderChecks(
 }
 
 /** Holds a place until the answer is sent or the caller is gone. */
-function holdPlace(places: SubmissionPlaces): onRequestHookHandler {
+export function holdPlace(places: SubmissionPlaces): onRequestHookHandler {
   return (request, reply, done) => {
     const { accountId } = callerOf(request);
     // If the caller hung up during authentication, 'close' was already emitted.

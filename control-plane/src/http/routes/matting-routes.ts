@@ -1,7 +1,6 @@
 /** The submission paths and the job's own: POST /v1/matting, POST and GET /v1/matting/jobs. */
 import type { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { ContractError } from '#contract/errors.ts';
 import { isFinal, type Job } from '../../domain/job.ts';
 import { type JobViews, refusalOf } from '../../services/reading/job-view.ts';
 import type { ReadJob } from '../../services/reading/read-job.ts';
@@ -15,6 +14,7 @@ import { noteJob } from '../answers/answer-log.ts';
 import { fileHeaders, openForReader } from '../answers/result-file.ts';
 import { serverTimingOf } from '../answers/server-timing.ts';
 import { subjectHeaders } from '../answers/subject-headers.ts';
+import { withJob } from '../answers/with-job.ts';
 import { mattingBodyReaderOf } from '../body/read-matting-body.ts';
 import { callerOf } from '../checks/authentication.ts';
 import type { HeaderChecks } from '../checks/header-checks.ts';
@@ -189,17 +189,6 @@ class MattingRoutes {
     reply.headers({ location: view.status_url, 'retry-after': POLL_AFTER_S });
     return reply.code(202).send({ ...view, ...extra });
   }
-}
-
-function withJob(cause: unknown, jobId: string): ContractError {
-  if (!(cause instanceof ContractError)) {
-    return new ContractError('INTERNAL_ERROR', 'something went wrong on our side', {
-      cause,
-      jobId,
-    });
-  }
-  const { code, message, retryable, retryAfterS } = cause;
-  return new ContractError(code, message, { cause, retryable, retryAfterS, jobId });
 }
 
 /** Names the preferences that were honoured; a wait longer than the service's own is not. */

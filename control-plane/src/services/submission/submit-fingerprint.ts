@@ -63,6 +63,16 @@ export function idempotencyKeyHash(idempotencyKey: string): string {
   return sha256(idempotencyKey);
 }
 
+/**
+ * The same for a request that brings no key: a hash that no caller's key has, since line ends are
+ * in none.
+ * @param namespace of the interface
+ * @param fingerprint of the request: the same picture, and the same of it asked for
+ */
+export function derivedKeyHash(namespace: string, apiKeyId: string, fingerprint: string): string {
+  return sha256(`derived\n${namespace}\n${apiKeyId}\n${fingerprint}\n`);
+}
+
 function sha256(text: string): string {
   return hash('sha256', text, 'hex');
 }

@@ -6,6 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import { backgroundBlob, type Job, type JobInput } from '../../domain/job.ts';
+import { isForgotten } from '../../domain/key-memory.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
 import type { CallbackAddressCheck } from '../../sources/callback-url.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
@@ -20,7 +21,7 @@ import {
   type MattingRequest,
   requireMattingRequest,
 } from './submit-fields.ts';
-import { fingerprintOf, idempotencyKeyHash } from './submit-fingerprint.ts';
+import { derivedKeyHash, fingerprintOf, idempotencyKeyHash } from './submit-fingerprint.ts';
 import type { FinishedUpload, ImageUpload, UploadedImage } from './submit-upload.ts';
 
 /** Jobs end within seconds: a caller at its bound soon has room again. */
@@ -29,7 +30,7 @@ const IN_FLIGHT_RETRY_AFTER_S = 5;
 const DRAINING_RETRY_AFTER_S = 1;
 
 export interface SubmitMattingDependencies {
-  readonly jobs: Pick<JobStore, 'findByIdempotencyKey' | 'submit'>;
+  readonly jobs: Pick<JobStore, 'findByIdempotencyKey' | 'freeKey' | 'submit'>;
   readonly readAccount: Pick<ReadAccount, 'credits'>;
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
@@ -42,18 +43,45 @@ export interface SubmitMattingDependencies {
   readonly fieldPolicy: FieldPolicy;
 }
 
-export interface Submission {
+interface Sent {
   readonly caller: Caller;
-  readonly idempotencyKey: string;
   /** Synchronous jobs go first. */
   readonly mode: 'sync' | 'async';
-  readonly fields: MattingFields;
-  /** JSON alone where absent. */
-  readonly accepts?: AcceptedAnswers;
   /** Committed for a new job; in every other case its owner aborts it. */
   readonly upload: ImageUpload;
   /** The same of `background_file`; absent where the form of the body can hold none. */
   readonly backgroundUpload?: ImageUpload;
+}
+
+export interface Submission extends Sent {
+  readonly idempotencyKey: string;
+  readonly fields: MattingFields;
+  /** JSON alone where absent. */
+  readonly accepts?: AcceptedAnswers;
+}
+
+/** A request of another interface, whose fields that interface has read. */
+export interface KeylessSubmission extends Sent {
+  readonly request: MattingRequest;
+  /** Whether the background came as a file. */
+  readonly backgroundGiven: boolean;
+  readonly derivedKey: DerivedKey;
+  /** What the interface asks of the image besides; throws a ContractError. */
+  readonly requireImage?: (image: UploadedImage) => void;
+}
+
+/** Stands for the Idempotency-Key of callers who send none: made of what they ask for. */
+export interface DerivedKey {
+  /** Of the interface, so that the same request by another is another one. */
+  readonly namespace: string;
+  /** How long its job answers, from the first request on; an open job does longer. */
+  readonly rememberedMs: number;
+}
+
+/** The key as it is stored; without an end it is remembered as long as the job's row. */
+interface StoredKey {
+  readonly hash: string;
+  readonly rememberedMs?: number;
 }
 
 export interface Submitted {
@@ -80,38 +108,68 @@ export class SubmitMatting {
    * @throws ContractError every code of a refused submission
    */
   async submit(submission: Submission): Promise<Submitted> {
-    const { caller, fields, upload, backgroundUpload, accepts } = submission;
+    const { fields, accepts, idempotencyKey } = submission;
     const request = requireMattingRequest(fields, this.#dependencies.fieldPolicy, accepts);
-    const { imageUrl, backgroundUrl } = request;
-    const image = imageUrl === undefined ? await upload.finish() : { url: imageUrl };
-    const background =
-      backgroundUrl === undefined
-        ? fields.backgroundGiven && (await backgroundUpload?.finish())
-        : { url: backgroundUrl };
-    const pictures: Pictures = { image, ...(background ? { background } : {}) };
-    const fingerprint = fingerprintOf({
-      ...request,
-      source: 'url' in image ? image : { imageSha256: image.sha256 },
-      background: pictures.background,
-    });
-    const keyHash = idempotencyKeyHash(submission.idempotencyKey);
-    const { jobs, databaseTurns } = this.#dependencies;
-    const find = () =>
-      databaseTurns.ofAccount(caller.accountId, () =>
-        jobs.findByIdempotencyKey(caller.apiKeyId, keyHash),
-      );
-    const known = await find();
+    const pictures = await finishPictures(submission, request, fields.backgroundGiven ?? false);
+    const fingerprint = fingerprintOfPictures(request, pictures);
+    const key = { hash: idempotencyKeyHash(idempotencyKey) };
+    return await this.#joinOrCreate(submission, { request, pictures, fingerprint, key });
+  }
+
+  /**
+   * The same for a caller who sends no key: the same request joins or replays, until its time is
+   * over; then it is a new one. Requests that meet there make one job, on any number of replicas.
+   * @throws ContractError as `submit`, and what `requireImage` throws
+   */
+  async submitKeyless(submission: KeylessSubmission): Promise<Submitted> {
+    const { caller, request, backgroundGiven, derivedKey, requireImage } = submission;
+    const pictures = await finishPictures(submission, request, backgroundGiven);
+    const image = uploadedOf(pictures.image);
+    if (image !== undefined) requireImage?.(image);
+    const fingerprint = fingerprintOfPictures(request, pictures);
+    const { namespace, rememberedMs } = derivedKey;
+    const hash = derivedKeyHash(namespace, caller.apiKeyId, fingerprint);
+    const key = { hash, rememberedMs };
+    return await this.#joinOrCreate(submission, { request, pictures, fingerprint, key });
+  }
+
+  async #joinOrCreate(
+    sent: Sent,
+    asked: {
+      readonly request: MattingRequest;
+      readonly pictures: Pictures;
+      readonly fingerprint: string;
+      readonly key: StoredKey;
+    },
+  ): Promise<Submitted> {
+    const { request, pictures, fingerprint, key } = asked;
+    const known = await this.#find(sent.caller, key);
     if (known !== undefined) return existing(known, fingerprint);
     let stored: StoredPictures;
     try {
-      stored = await this.#requireAccepting(caller, request, pictures);
+      stored = await this.#requireAccepting(sent.caller, request, pictures);
     } catch (refusal) {
       // A twin may have made the job meanwhile, and a join is not refused.
-      const made = refusal instanceof ContractError ? await find() : undefined;
+      const made =
+        refusal instanceof ContractError ? await this.#find(sent.caller, key) : undefined;
       if (made === undefined) throw refusal;
       return existing(made, fingerprint);
     }
-    return this.#create(submission, request, stored, { fingerprint, keyHash });
+    return await this.#create(sent, request, stored, { fingerprint, keyHash: key.hash });
+  }
+
+  /** The job that answers for the key. One whose time is over gives it up first. */
+  async #find({ accountId, apiKeyId }: Caller, key: StoredKey): Promise<Job | undefined> {
+    const { jobs, databaseTurns } = this.#dependencies;
+    const { hash, rememberedMs } = key;
+    return await databaseTurns.ofAccount(accountId, async () => {
+      const job = await jobs.findByIdempotencyKey(apiKeyId, hash);
+      if (job === undefined || rememberedMs === undefined) return job;
+      if (!isForgotten(job, rememberedMs)) return job;
+      await jobs.freeKey(job.id, hash, rememberedMs);
+      // Another request may have been here before, and have made the next job.
+      return await jobs.findByIdempotencyKey(apiKeyId, hash);
+    });
   }
 
   async #requireAccepting(
@@ -139,13 +197,13 @@ export class SubmitMatting {
   }
 
   async #create(
-    submission: Submission,
+    sent: Sent,
     request: MattingRequest,
     stored: StoredPictures,
     { fingerprint, keyHash }: { fingerprint: string; keyHash: string },
   ): Promise<Submitted> {
     const { events, callbackSecrets } = this.#dependencies;
-    const { caller, mode } = submission;
+    const { caller, mode } = sent;
     const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
     const id = randomUUID();
     const input = stored.image === undefined ? null : jobInput(`inputs/${id}`, stored.image);
@@ -169,7 +227,7 @@ export class SubmitMatting {
         ? {}
         : { callback: { url: callback.url, ...callbackSecrets.seal(id, callback.secret) } }),
     };
-    await this.#commit(job, submission);
+    await this.#commit(job, sent);
     const outcome = await this.#insert(job);
     if (outcome.kind === 'created') {
       events.jobSubmitted(outcome.job);
@@ -187,7 +245,7 @@ export class SubmitMatting {
   }
 
   /** Durable before any answer names the job. */
-  async #commit(job: NewJob, { upload, backgroundUpload }: Submission): Promise<void> {
+  async #commit(job: NewJob, { upload, backgroundUpload }: Sent): Promise<void> {
     if (job.input !== null) await upload.commit(job.input.blob);
     if (job.background?.input == null) return;
     try {
@@ -246,6 +304,34 @@ interface Pictures {
 interface StoredPictures {
   readonly image: UploadedImage | undefined;
   readonly background: UploadedImage | undefined;
+}
+
+/** At the end of the body. @throws ContractError what an upload's `finish` throws */
+async function finishPictures(
+  { upload, backgroundUpload }: Sent,
+  { imageUrl, backgroundUrl }: MattingRequest,
+  backgroundGiven: boolean,
+): Promise<Pictures> {
+  const image = imageUrl === undefined ? await upload.finish() : { url: imageUrl };
+  const background =
+    backgroundUrl === undefined
+      ? backgroundGiven && (await backgroundUpload?.finish())
+      : { url: backgroundUrl };
+  return { image, ...(background ? { background } : {}) };
+}
+
+function fingerprintOfPictures(request: MattingRequest, { image, background }: Pictures): string {
+  return fingerprintOf({
+    ...request,
+    source: 'url' in image ? image : { imageSha256: image.sha256 },
+    background,
+  });
+}
+
+/** undefined: a URL, or not stored. */
+function uploadedOf(picture: Picture): UploadedImage | undefined {
+  if ('url' in picture || picture.image instanceof ContractError) return undefined;
+  return picture.image;
 }
 
 /** undefined: there is none, or a URL. @throws ContractError SERVICE_UNAVAILABLE: not stored */

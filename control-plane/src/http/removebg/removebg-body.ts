@@ -1,0 +1,147 @@
+/**
+ * Moves a body of the remove.bg interface, in whichever form it comes, into its fields and its
+ * uploads, chunk by chunk. The last check that needs no body byte is here too.
+ */
+import type { IncomingMessage } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
+import { REMOVEBG_TEXTS, type RemovebgText } from '../../services/removebg/removebg-fields.ts';
+import type { ImageUpload, RequestUploads } from '../../services/submission/submit-upload.ts';
+import { bodyChunks } from '../body/body-chunks.ts';
+import { bodyTooLarge } from '../body/body-form.ts';
+import { type JsonFields, JsonFieldsParser } from '../body/json-fields.ts';
+import { MultipartReader } from '../body/multipart-reader.ts';
+import { boundaryOf } from '../body/part-head.ts';
+import { headerValues } from '../headers/raw-headers.ts';
+import { type RemovebgBody, RemovebgForm } from './removebg-form.ts';
+import { UnknownFields } from './unknown-fields.ts';
+import { UrlencodedReader } from './urlencoded-reader.ts';
+
+const IMAGE_BASE64 = 'image_file_b64';
+const TYPES = {
+  json: /^application\/json\s*(?:;|$)/i,
+  multipart: /^multipart\/form-data\s*(?:;|$)/i,
+  urlencoded: /^application\/x-www-form-urlencoded\s*(?:;|$)/i,
+} as const;
+const CHARSET = /;\s*charset\s*=\s*"?([^\s;"]*)/i;
+const BOUNDS = { bytesMax: REQUEST_BODY_BYTES_MAX };
+
+type BodyKind = keyof typeof TYPES;
+
+/** The onRequest hook. @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
+export function requireRemovebgBody(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  done: (error?: Error) => void,
+): void {
+  const { headers } = request;
+  if (headers['content-encoding'] !== undefined) {
+    reply.header('accept-encoding', 'identity');
+    const detail = 'the body must be sent without a Content-Encoding';
+    done(new ContractError('UNSUPPORTED_MEDIA_TYPE', detail));
+  } else if (kindOf(request.raw) === undefined) {
+    const types = 'multipart/form-data, application/x-www-form-urlencoded, application/json';
+    reply.header('accept', types);
+    done(new ContractError('UNSUPPORTED_MEDIA_TYPE', `the body must be one of ${types}`));
+  } else if (Number(headers['content-length']) > REQUEST_BODY_BYTES_MAX) {
+    done(bodyTooLarge(REQUEST_BODY_BYTES_MAX));
+  } else {
+    done();
+  }
+}
+
+/**
+ * Resolves at the end of the body. Only where the hook above has passed.
+ * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE; RemovebgRefusal multiple_sources
+ */
+export async function readRemovebgBody(
+  request: IncomingMessage,
+  uploads: RequestUploads,
+): Promise<RemovebgBody> {
+  switch (kindOf(request)) {
+    case 'multipart':
+      return await readMultipart(request, uploads);
+    case 'urlencoded':
+      return await readUrlencoded(request, uploads);
+    case 'json':
+      return await readJson(request, uploads.image);
+    case 'none':
+      return { texts: new Map(), pictures: new Set(), unknown: [] };
+    case undefined:
+      throw new Error('a body of an unsupported type is to be read');
+  }
+}
+
+async function readMultipart(
+  request: IncomingMessage,
+  uploads: RequestUploads,
+): Promise<RemovebgBody> {
+  const [type = ''] = headerValues(request, 'content-type');
+  const reader = new MultipartReader(boundaryOf(type));
+  const form = new RemovebgForm(uploads);
+  for await (const chunk of bodyChunks(request, BOUNDS)) {
+    for (const event of reader.push(chunk)) await form.take(event);
+  }
+  reader.finish();
+  return form.finish();
+}
+
+async function readUrlencoded(
+  request: IncomingMessage,
+  uploads: RequestUploads,
+): Promise<RemovebgBody> {
+  const reader = new UrlencodedReader(IMAGE_BASE64);
+  const form = new RemovebgForm(uploads);
+  for await (const chunk of bodyChunks(request, BOUNDS)) {
+    for (const event of reader.push(chunk)) await form.take(event);
+  }
+  for (const event of reader.finish()) await form.take(event);
+  return form.finish();
+}
+
+async function readJson(request: IncomingMessage, image: ImageUpload): Promise<RemovebgBody> {
+  const unknown = new UnknownFields();
+  const parser = new JsonFieldsParser<RemovebgText>(jsonFields(unknown));
+  let hasImage = false;
+  for await (const chunk of bodyChunks(request, BOUNDS)) {
+    const text = parser.push(chunk);
+    if (text.length === 0) continue;
+    hasImage = true;
+    await image.write(text);
+  }
+  const given = [...parser.finish().texts].filter(([, text]) => text !== '');
+  return {
+    texts: new Map(given),
+    pictures: new Set(hasImage ? [IMAGE_BASE64] : []),
+    unknown: unknown.names,
+  };
+}
+
+/** Any value may come as JSON's own: clients send `crop: false`, `shadow_opacity: 30`. */
+function jsonFields(unknown: UnknownFields): JsonFields<RemovebgText> {
+  return {
+    image: IMAGE_BASE64,
+    fieldOf: name => {
+      if (name === IMAGE_BASE64) return name;
+      const field = REMOVEBG_TEXTS.find(known => known === name);
+      if (field === undefined) unknown.note(name);
+      return field;
+    },
+    literalsOf: field => (field === IMAGE_BASE64 ? [] : ['boolean', 'number']),
+  };
+}
+
+/** undefined: none that is taken; none: there is no body. */
+function kindOf(request: IncomingMessage): BodyKind | 'none' | undefined {
+  const [type, ...more] = headerValues(request, 'content-type');
+  if (type === undefined) return hasBody(request) ? undefined : 'none';
+  const charset = CHARSET.exec(type)?.[1] ?? 'utf-8';
+  if (more.length > 0 || !/^utf-?8$/i.test(charset)) return undefined;
+  return (['json', 'multipart', 'urlencoded'] as const).find(kind => TYPES[kind].test(type));
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  if (headers['transfer-encoding'] !== undefined) return true;
+  return Number(headers['content-length'] ?? 0) > 0;
+}

@@ -1,0 +1,85 @@
+/**
+ * The checks of the remove.bg interface made from headers alone: the key, in either of two headers,
+ * the account's rate, and for submissions what the headers say of the body and whether the account
+ * has a place for one more. There is no Idempotency-Key: it is derived from the request.
+ */
+import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import type { RateKind } from '../../domain/rate-quota.ts';
+import type { RateLimits } from '../../services/rate-limits.ts';
+import {
+  bearerTokenOf,
+  callerOf,
+  requireApiKey,
+  TOKEN_LENGTH_MAX,
+} from '../checks/authentication.ts';
+import {
+  type HeaderCheckServices,
+  holdPlace,
+  type SubmissionPlaces,
+} from '../checks/header-checks.ts';
+import { headerValues } from '../headers/raw-headers.ts';
+import { requireRemovebgBody } from './removebg-body.ts';
+
+type Check = onRequestHookHandler | onRequestAsyncHookHandler;
+
+export interface RemovebgChecks {
+  readonly submission: Check[];
+  readonly read: Check[];
+  /** For the time after the body was read: whether the key of its headers is still valid. */
+  readonly apiKey: (request: FastifyRequest) => Promise<void>;
+}
+
+export function createRemovebgChecks(
+  { authenticator, rateLimits }: HeaderCheckServices,
+  places: SubmissionPlaces,
+): RemovebgChecks {
+  const apiKey = requireApiKey(authenticator, requireKey);
+  return {
+    submission: [
+      apiKey,
+      requireRate(rateLimits, 'submissions'),
+      requireRemovebgBody,
+      holdPlace(places),
+    ],
+    read: [apiKey, requireRate(rateLimits, 'reads')],
+    apiKey,
+  };
+}
+
+/**
+ * X-Api-Key, else Authorization: Bearer. Where the first is there the second belongs to something
+ * before us, and is not read.
+ * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
+ */
+function requireKey(request: FastifyRequest): string {
+  const [key, ...more] = headerValues(request.raw, 'x-api-key').map(value => value.trim());
+  if (more.length > 0) {
+    throw new ContractError('INVALID_API_KEY', 'the X-Api-Key header is given more than once');
+  }
+  if (key !== undefined && key.length > TOKEN_LENGTH_MAX) {
+    throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
+  }
+  if (key) return key;
+  if (headerValues(request.raw, 'authorization').length > 0) return bearerTokenOf(request);
+  throw new ContractError('MISSING_API_KEY', 'send the API key as X-Api-Key');
+}
+
+/** As http/checks/rate-limit.ts, told in the headers that these clients read. */
+function requireRate(
+  rateLimits: Pick<RateLimits, 'take'>,
+  kind: RateKind,
+): onRequestAsyncHookHandler {
+  return async (request, reply) => {
+    const state = await rateLimits.take(callerOf(request).accountId, kind);
+    const { limit, windowS, remaining, resetS } = state;
+    reply.headers({
+      'x-ratelimit-limit': String(limit),
+      'x-ratelimit-remaining': String(remaining),
+      'x-ratelimit-reset': String(Math.ceil(Date.now() / 1000) + resetS),
+    });
+    if (state.allowed) return;
+    const detail = `the account is over its ${limit} ${kind} in ${windowS} seconds`;
+    throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
+  };
+}

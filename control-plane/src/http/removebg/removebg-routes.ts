@@ -1,0 +1,162 @@
+/** POST /v1.0/removebg and GET /v1.0/account: what clients of remove.bg call. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+import { isFinal, type Job } from '../../domain/job.ts';
+import type { ReadAccount } from '../../services/account.ts';
+import { refusalOf } from '../../services/reading/job-view.ts';
+import type { ResultDownload } from '../../services/reading/result-download.ts';
+import type { ResultReaders } from '../../services/reading/result-readers.ts';
+import type { WaitForJob } from '../../services/reading/wait-for-job.ts';
+import type { RemoveBackground } from '../../services/removebg/remove-background.ts';
+import type { ImageUploads } from '../../services/submission/submit-upload.ts';
+import { noteJob } from '../answers/answer-log.ts';
+import { openForReader } from '../answers/result-file.ts';
+import { serverTimingOf } from '../answers/server-timing.ts';
+import { withJob } from '../answers/with-job.ts';
+import { callerOf } from '../checks/authentication.ts';
+import { wantBody } from '../connections/unread-body.ts';
+import { wantsJson } from './removebg-accept.ts';
+import { type RemovebgAnswer, removebgHeaders, removebgJson } from './removebg-answer.ts';
+import { readRemovebgBody } from './removebg-body.ts';
+import type { RemovebgChecks } from './removebg-checks.ts';
+import document from './removebg-openapi.json' with { type: 'json' };
+
+/** Most photos are done by then. */
+const RETRY_AFTER_S = 2;
+const DOCUMENT_CACHE = 'public, max-age=300';
+
+export interface RemovebgRouteServices {
+  readonly uploads: ImageUploads;
+  readonly removeBackground: RemoveBackground;
+  readonly waitForJob: WaitForJob;
+  readonly resultDownload: ResultDownload;
+  readonly resultReaders: Pick<ResultReaders, 'enter'>;
+  readonly readAccount: ReadAccount;
+}
+
+export function registerRemovebgRoutes(
+  app: FastifyInstance,
+  services: RemovebgRouteServices,
+  checks: RemovebgChecks,
+  options: { readonly waitMs: number; readonly baseUrl: string; readonly version: string },
+): void {
+  const routes = new RemovebgRoutes(services, checks, options.waitMs);
+  app.post('/v1.0/removebg', { onRequest: checks.submission }, (request, reply) =>
+    routes.remove(request, reply),
+  );
+  app.get('/v1.0/account', { onRequest: checks.read }, request => routes.account(request));
+  const info = { ...document.info, version: options.version };
+  const served = { ...document, info, servers: [{ url: options.baseUrl }] };
+  const text = Buffer.from(JSON.stringify(served));
+  app.get('/v1.0/openapi.json', async (_request, reply) =>
+    reply
+      .headers({ 'cache-control': DOCUMENT_CACHE, 'content-type': 'application/json' })
+      .send(text),
+  );
+}
+
+class RemovebgRoutes {
+  readonly #services: RemovebgRouteServices;
+  readonly #checks: Pick<RemovebgChecks, 'apiKey'>;
+  readonly #waitMs: number;
+
+  constructor(
+    services: RemovebgRouteServices,
+    checks: Pick<RemovebgChecks, 'apiKey'>,
+    waitMs: number,
+  ) {
+    this.#services = services;
+    this.#checks = checks;
+    this.#waitMs = waitMs;
+  }
+
+  /** Exactly these keys: a client raises on one that is missing, and on one more. */
+  async account(request: FastifyRequest) {
+    const { available } = await this.#services.readAccount.credits(callerOf(request));
+    return {
+      data: {
+        attributes: {
+          credits: { subscription: 0, payg: available, enterprise: 0, total: available },
+          api: { free_calls: 0, sizes: 'all' },
+        },
+      },
+    };
+  }
+
+  async remove(request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> {
+    const submitted = await this.#submit(request, reply);
+    const job = await this.#waitForEnd(submitted.job, reply);
+    if (!isFinal(job)) throw notYet(job);
+    const refusal = refusalOf(job);
+    reply.headers(serverTimingOf(job));
+    if (refusal !== undefined) throw refusal;
+    return await this.#answer(request, reply, { ...submitted, job });
+  }
+
+  async #submit(request: FastifyRequest, reply: FastifyReply): Promise<RemovebgAnswer> {
+    const caller = callerOf(request);
+    const { uploads, removeBackground } = this.#services;
+    const pictures = uploads.beginBoth(caller.accountId);
+    try {
+      wantBody(request, reply);
+      const { unknown, ...fields } = await readRemovebgBody(request.raw, pictures);
+      // Headers sent before a revocation must not create a job after it.
+      await this.#checks.apiKey(request);
+      const submitted = await removeBackground.submit({ caller, fields, uploads: pictures });
+      noteJob(request, submitted.job.id);
+      return { ...submitted, unknown };
+    } finally {
+      await Promise.all([pictures.image.abort(), pictures.background.abort()]);
+    }
+  }
+
+  async #waitForEnd(job: Job, reply: FastifyReply): Promise<Job> {
+    if (isFinal(job)) return job;
+    const hangUp = new AbortController();
+    const onClose = () => hangUp.abort();
+    reply.raw.once('close', onClose);
+    // The caller may have hung up while the body was stored.
+    if (reply.raw.closed) onClose();
+    try {
+      return await this.#services.waitForJob.wait(job, this.#waitMs, hangUp.signal);
+    } catch (cause) {
+      // The job exists and goes on: the error names it.
+      throw withJob(cause, job.id);
+    } finally {
+      reply.raw.off('close', onClose);
+    }
+  }
+
+  async #answer(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    answer: RemovebgAnswer,
+  ): Promise<FastifyReply> {
+    const { resultDownload, resultReaders } = this.#services;
+    const { job } = answer;
+    try {
+      const file = resultDownload.fileOf(job);
+      const picture = await openForReader(reply, file, resultReaders);
+      const vary = [reply.getHeader('vary'), 'accept'].filter(Boolean).join(', ');
+      reply.headers({ ...removebgHeaders(answer), vary }).code(200);
+      if (!wantsJson(request.headers.accept)) {
+        reply.headers({ 'content-type': file.contentType, 'content-length': file.bytes });
+        return reply.send(picture);
+      }
+      const { bytes, body } = removebgJson(job, file, picture);
+      reply.headers({ 'content-type': 'application/json; charset=utf-8', 'content-length': bytes });
+      return reply.send(body);
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
+  }
+}
+
+/** The job goes on; the same request, sent again, joins it. */
+function notYet({ id }: Job): ContractError {
+  const detail = 'the image is still being processed; send the same request again';
+  return new ContractError('SERVICE_UNAVAILABLE', detail, {
+    jobId: id,
+    retryAfterS: RETRY_AFTER_S,
+  });
+}

@@ -1,0 +1,194 @@
+/**
+ * The values of the remove.bg interface's fields that need no image to be judged. Each reader takes
+ * the field's text, undefined where it is absent, and refuses what is no value of it. Case does not
+ * matter. Pure.
+ */
+import { invalidParameter } from '#contract/finishing/invalid-parameter.ts';
+import {
+  parseLength,
+  parseMargins,
+  parseNumber,
+  parsePercent,
+  parsePosition,
+} from '#contract/finishing/measures.ts';
+import type { CropMargins, Position, Region } from '#contract/finishing.ts';
+import { RemovebgRefusal } from './removebg-refusal.ts';
+
+/** Megapixels of a result; a full one as PNG has fewer. */
+const SIZES = {
+  preview: 0.25,
+  small: 0.25,
+  regular: 0.25,
+  medium: 1.5,
+  hd: 4,
+  full: 25,
+  '4k': 25,
+  '50mp': 50,
+  auto: undefined,
+} as const;
+const FULL_PNG_MEGAPIXELS = 10;
+
+export const REMOVEBG_SIZES = Object.keys(SIZES) as readonly (keyof typeof SIZES)[];
+export type RemovebgSize = keyof typeof SIZES;
+
+const FORMATS = ['auto', 'png', 'jpg', 'jpeg', 'webp', 'zip'] as const;
+export type RemovebgFormat = (typeof FORMATS)[number];
+
+/** More than documents list: clients let these through. */
+const TYPES = [
+  'auto',
+  'person',
+  'product',
+  'car',
+  'car_interior',
+  'car_part',
+  'animal',
+  'graphic',
+  'graphics',
+  'transportation',
+  'other',
+] as const;
+const TYPE_LEVELS = ['1', 'none', '2', 'latest'] as const;
+const SHADOW_METHODS = ['latest', 'legacy'] as const;
+/** Kinds of shadows came and went: what looks like one is taken, since none is rendered. */
+const SHADOW_TYPE = /^[a-z0-9][a-z0-9_-]{0,31}$/;
+const SHADOW_OPACITY_MAX = 100;
+
+const MARGIN_MAX = { px: 500, percent: 50 };
+const SCALE_PERCENT = { min: 10, max: 100 };
+const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
+
+export type Texts<Name extends string> = ReadonlyMap<Name, string>;
+
+/** One of these values, the first where the field is absent. */
+export function oneOf<Value extends string>(
+  texts: Texts<string>,
+  field: string,
+  values: readonly [Value, ...Value[]],
+): Value {
+  const text = texts.get(field)?.toLowerCase();
+  if (text === undefined) return values[0];
+  const value = values.find(known => known === text);
+  if (value === undefined) throw invalidParameter(field, `must be one of ${values.join(', ')}`);
+  return value;
+}
+
+/** 1 and 0 are what PHP makes of true and false. */
+export function booleanOf(texts: Texts<string>, field: string, absent: boolean): boolean {
+  const text = texts.get(field)?.toLowerCase();
+  if (text === undefined) return absent;
+  if (text === 'true' || text === '1') return true;
+  if (text === 'false' || text === '0') return false;
+  throw invalidParameter(field, 'must be true or false');
+}
+
+/** The size that is asked for. @param absent the operator's setting */
+export function sizeOf(texts: Texts<string>, absent: RemovebgSize): RemovebgSize {
+  const [first = 'auto', ...others] = [absent, ...REMOVEBG_SIZES];
+  return oneOf(texts, 'size', [first, ...others]);
+}
+
+/** undefined: as large as it is. */
+export function megapixelsMaxOf(size: RemovebgSize, isPng: boolean): number | undefined {
+  if (isPng && (size === 'full' || size === '4k')) return FULL_PNG_MEGAPIXELS;
+  return SIZES[size];
+}
+
+export function formatOf(texts: Texts<string>): RemovebgFormat {
+  return oneOf(texts, 'format', FORMATS);
+}
+
+/** Accepted and not rendered; a wrong value is refused all the same. */
+export function requireUnrendered(texts: Texts<string>): void {
+  oneOf(texts, 'type', TYPES);
+  booleanOf(texts, 'add_shadow', false);
+  oneOf(texts, 'shadow_method', SHADOW_METHODS);
+  booleanOf(texts, 'semitransparency', true);
+  const type = texts.get('shadow_type')?.toLowerCase();
+  if (type !== undefined && !SHADOW_TYPE.test(type)) {
+    throw invalidParameter('shadow_type', 'must be the name of a kind of shadow');
+  }
+  const opacity = texts.get('shadow_opacity');
+  const percent = opacity === undefined ? 0 : parseNumber(opacity);
+  if (percent === undefined || percent > SHADOW_OPACITY_MAX) {
+    throw invalidParameter('shadow_opacity', `must be from 0 to ${SHADOW_OPACITY_MAX}`);
+  }
+}
+
+/** none: the answer says no type. */
+export function typeLevelOf(texts: Texts<string>): string {
+  return oneOf(texts, 'type_level', TYPE_LEVELS);
+}
+
+/** Margins without `crop` are judged and ask for nothing: clients send their default. */
+export function cropOf(texts: Texts<string>): CropMargins | undefined {
+  const isCropped = booleanOf(texts, 'crop', false);
+  const text = texts.get('crop_margin');
+  if (text === undefined) return isCropped ? NO_MARGINS : undefined;
+  const margins = parseMargins(text);
+  if (margins === undefined) {
+    throw invalidParameter('crop_margin', 'must be 1, 2 or 4 lengths in px or %');
+  }
+  for (const length of Object.values(margins)) {
+    const isSmall =
+      'px' in length ? length.px <= MARGIN_MAX.px : length.percent <= MARGIN_MAX.percent;
+    if (isSmall) continue;
+    const wrong = `must be at most ${MARGIN_MAX.px}px or ${MARGIN_MAX.percent}% a side`;
+    throw invalidParameter('crop_margin', wrong);
+  }
+  return isCropped ? margins : undefined;
+}
+
+/** undefined: as large as it is in the image. */
+export function scaleOf(texts: Texts<string>): number | undefined {
+  const { min, max } = SCALE_PERCENT;
+  const text = texts.get('scale')?.toLowerCase();
+  if (text === undefined || text === 'original') return undefined;
+  const percent = parsePercent(text);
+  if (percent !== undefined && percent >= min && percent <= max) return percent;
+  throw invalidParameter('scale', `must be original or from ${min}% to ${max}%`);
+}
+
+/**
+ * undefined: the middle where there is a scale, else where it is. A place other than its own is
+ * refused without a scale: the subject is not moved in its frame, and a result that looks as if
+ * nothing had been asked for would be paid for.
+ */
+export function positionOf(
+  texts: Texts<string>,
+  { isScaled, isCropped }: { readonly isScaled: boolean; readonly isCropped: boolean },
+): Position | undefined {
+  const text = texts.get('position');
+  if (text === undefined) return undefined;
+  // A 0 without a unit is a 0.
+  const position = parsePosition(text.replaceAll(/(?<=^| )0(?= |$)/g, '0%'));
+  if (position === undefined) {
+    throw invalidParameter('position', 'must be original, center, x% or x% y%, each 0% to 100%');
+  }
+  if (isScaled) return isMiddle(position) ? undefined : position;
+  if (position === 'original' || isCropped) return undefined;
+  throw invalidParameter('position', 'other than original needs scale here');
+}
+
+function isMiddle(position: Position): boolean {
+  return position !== 'original' && position.xPercent === 50 && position.yPercent === 50;
+}
+
+/** undefined: the whole image. What only the image's size can tell is judged by region-bounds.ts. */
+export function regionOf(texts: Texts<string>): Region | undefined {
+  const text = texts.get('roi');
+  if (text === undefined) return undefined;
+  const parts = text.trim().split(/ +/);
+  const [left, top, right, bottom, more] = parts.map(parseLength);
+  if (!left || !top || !right || !bottom || more !== undefined || parts.length !== 4) {
+    throw invalidParameter('roi', 'must be x1 y1 x2 y2, each in px or %');
+  }
+  const region = { left, top, right, bottom };
+  if (Object.values(region).some(edge => 'percent' in edge && edge.percent > 100)) {
+    throw new RemovebgRefusal('roi_exceeds_bounds', 'roi', 'roi reaches beyond the image');
+  }
+  const isWhole = (edge: typeof left) => 'percent' in edge && edge.percent === 100;
+  const isZero = (edge: typeof left) => 'px' in edge && edge.px === 0;
+  if (isZero(left) && isZero(top) && isWhole(right) && isWhole(bottom)) return undefined;
+  return region;
+}

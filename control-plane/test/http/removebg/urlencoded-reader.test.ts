@@ -1,0 +1,95 @@
+/** application/x-www-form-urlencoded as it arrives, in any pieces. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import fc from 'fast-check';
+import type { ContractError } from '#contract/errors.ts';
+import { PAIRS_MAX, UrlencodedReader } from '../../../src/http/removebg/urlencoded-reader.ts';
+
+/** What a body says, in chunks of this size. */
+function read(body: string, chunkBytes = body.length || 1): [name: string, value: string][] {
+  const reader = new UrlencodedReader('b64');
+  const pairs: [string, string][] = [];
+  const take = (events: ReturnType<UrlencodedReader['push']>) => {
+    for (const event of events) {
+      const last = pairs.at(-1);
+      if (event.kind === 'head') pairs.push([event.head.name, '']);
+      if (event.kind === 'data' && last !== undefined) last[1] += event.bytes.toString('latin1');
+    }
+  };
+  const bytes = Buffer.from(body);
+  for (let at = 0; at < bytes.length; at += chunkBytes) {
+    take(reader.push(bytes.subarray(at, at + chunkBytes)));
+  }
+  take(reader.finish());
+  return pairs;
+}
+
+function refused(body: string, message: RegExp): void {
+  for (const chunkBytes of [1, 3, body.length]) {
+    assert.throws(
+      () => read(body, chunkBytes),
+      (error: ContractError) => {
+        assert.equal(error.code, 'INVALID_REQUEST');
+        assert.match(error.message, message);
+        return true;
+      },
+    );
+  }
+}
+
+describe('a body of pairs', () => {
+  it('is read as URLSearchParams writes it, in chunks of any size', () => {
+    const text = fc.string({ unit: 'binary', maxLength: 20 });
+    const pair = fc.tuple(fc.string({ minLength: 1, maxLength: 8 }), text);
+    fc.assert(
+      fc.property(
+        fc.array(pair, { maxLength: 8 }),
+        fc.integer({ min: 1, max: 9 }),
+        (sent, size) => {
+          const wellFormed = sent.map(([name, value]) => [
+            name.toWellFormed(),
+            value.toWellFormed(),
+          ]);
+          const body = new URLSearchParams(wellFormed as [string, string][]).toString();
+          const read_ = read(body, size).map(([name, value]) => [
+            name,
+            Buffer.from(value, 'latin1').toString(),
+          ]);
+          assert.deepEqual(read_, wellFormed);
+        },
+      ),
+    );
+  });
+
+  it('has nothing in names without values, empty pairs and an empty body', () => {
+    for (const chunkBytes of [1, 2, 100]) {
+      assert.deepEqual(read('', chunkBytes), []);
+      assert.deepEqual(read('&&crop&&', chunkBytes), []);
+      assert.deepEqual(read('crop=&size=hd&x', chunkBytes), [
+        ['crop', ''],
+        ['size', 'hd'],
+      ]);
+      assert.deepEqual(read('a=b=c', chunkBytes), [['a', 'b=c']]);
+    }
+  });
+
+  it('is refused where an escape is none', () => {
+    for (const body of ['a=%', 'a=%4', 'a=%zz', 'a=100%&b=c', '%4=b', '%=b']) {
+      refused(body, /per cent/);
+    }
+  });
+
+  it('is refused where a plus in Base64 was not escaped, which would change the picture', () => {
+    refused('b64=ab+c', /\+ that is not written %2B/);
+    assert.deepEqual(read('b64=ab%2Bc'), [['b64', 'ab+c']]);
+    assert.deepEqual(read('text=ab+c'), [['text', 'ab c']]);
+  });
+
+  it('is bounded in pairs and in names', () => {
+    const pairs = (count: number) => Array.from({ length: count }, () => 'a=b').join('&');
+    assert.equal(read(pairs(PAIRS_MAX)).length, PAIRS_MAX);
+    refused(pairs(PAIRS_MAX + 1), /more than/);
+    refused(`${'n'.repeat(300)}=1`, /name of a field is over/);
+    refused('%ff=1', /not UTF-8/);
+  });
+});
