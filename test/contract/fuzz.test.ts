@@ -69,6 +69,13 @@ function written(members: readonly (readonly [string, unknown])[]): string {
 }
 
 const headerText = fc.stringMatching(/^[\x20-\x7e]{0,40}$/);
+const mediaRange = fc.tuple(
+  fc.constantFrom('text/html', '*/*', 'image/png', 'image/*', 'image/jpeg', 'application/json'),
+  fc.constantFrom('', ';q=0', ';q=0.5', ';q=high', ';level=1'),
+);
+const accept = fc
+  .array(mediaRange, { maxLength: 4 })
+  .map(ranges => ranges.map(r => r.join('')).join());
 const headers = fc.record(
   {
     authorization: fc.oneof(fc.constant('good'), fc.constant('good'), headerText),
@@ -77,7 +84,7 @@ const headers = fc.record(
     prefer: headerText,
     range: headerText,
     'if-none-match': headerText,
-    accept: fc.constantFrom('text/html', '*/*', 'image/png'),
+    accept: fc.oneof(accept, headerText),
     'content-encoding': fc.constant('gzip'),
   },
   { requiredKeys: ['authorization', 'idempotency-key', 'content-type'] },
