@@ -2,8 +2,13 @@
  * Every mutation: one guard each, gone or wrong by itself, in the memory of a process that is
  * started with it (mutate.ts).
  */
+import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import type { Mutation } from './mutation.ts';
 import { SERVICE_MUTATIONS } from './service-mutations.ts';
 import { STORE_MUTATIONS } from './store-mutations.ts';
 
-export const MUTATIONS: readonly Mutation[] = [...STORE_MUTATIONS, ...SERVICE_MUTATIONS];
+export const MUTATIONS: readonly Mutation[] = [
+  ...STORE_MUTATIONS,
+  ...SERVICE_MUTATIONS,
+  ...FINISHING_MUTATIONS,
+];

@@ -101,8 +101,8 @@ const CLAIMS: readonly Mutation[] = [
   {
     name: 'an old claim is told that its input is stored',
     file: LEASE,
-    find: "job?.state === 'ready' && holds(job, claim) &&",
-    replace: "job?.state === 'ready' &&",
+    find: '!isFinal(job) && holds(job, claim) && happened(job)',
+    replace: '!isFinal(job) && happened(job)',
     caughtBy: inFence('an input that was stored under an earlier claim is not stored again by it'),
   },
   {

@@ -8,7 +8,7 @@ import { after, before, describe, it } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import sharp from 'sharp';
 import type { ContractError } from '#contract/errors.ts';
-import { IMAGE_BYTES_MAX } from '#contract/limits.ts';
+import { BACKGROUND_BYTES_MAX, IMAGE_BYTES_MAX } from '#contract/limits.ts';
 import { type FetchedImage, ImageFetcher } from '../../src/sources/fetch-image.ts';
 import { type FetchLimits, GuardedFetch } from '../../src/sources/guard/guarded-fetch.ts';
 import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
@@ -45,11 +45,15 @@ function fetcherWith(limits: Partial<FetchLimits> = {}): ImageFetcher {
 /** Fetches into a writer that is aborted whatever comes of it. */
 async function fetchInto(
   url: string,
-  { fetcher = fetcherWith(), signal = new AbortController().signal } = {},
+  {
+    fetcher = fetcherWith(),
+    signal = new AbortController().signal,
+    kind = 'image' as 'image' | 'background',
+  } = {},
 ): Promise<FetchedImage & { written: Buffer }> {
   const writer = await store.createWriter();
   try {
-    const image = await fetcher.fetchImage(url, { writer, accountId: 'account', signal });
+    const image = await fetcher.fetchImage(url, { writer, accountId: 'account', signal, kind });
     const written = Buffer.from(await writer.readAt(0, writer.bytesWritten));
     return { ...image, written };
   } finally {
@@ -290,5 +294,61 @@ describe('a good source', () => {
 
   it('leaves no unfinished file behind, after all of the above', async () => {
     assert.deepEqual(await readdir(path.join(root, 'tmp')), []);
+  });
+});
+
+describe('a background', () => {
+  const kind = 'background';
+  const tooLarge = pngOf(5001, 5000);
+
+  /** As large as its header says, if no larger than the file is. */
+  function pngOf(width: number, height: number): Buffer {
+    const header = Buffer.from(
+      '89504e470d0a1a0a0000000d49484452000000000000000008020000000000000049454e44ae426082',
+      'hex',
+    );
+    header.writeUInt32BE(width, 16);
+    header.writeUInt32BE(height, 20);
+    return header;
+  }
+
+  it('has bounds of its own, and says in every error that it is the background', async () => {
+    const files: readonly [Buffer, string][] = [
+      [tooLarge, 'IMAGE_RESOLUTION_TOO_LARGE'],
+      [Buffer.concat([png, Buffer.alloc(BACKGROUND_BYTES_MAX)]), 'IMAGE_TOO_LARGE'],
+      [Buffer.from('no picture'), 'UNSUPPORTED_IMAGE_FORMAT'],
+    ];
+    for (const [file, code] of files) {
+      for (const announced of [true, false]) {
+        await using source = await openSource((_request, response) => {
+          if (announced) response.setHeader('content-length', file.length);
+          response.end(file);
+        });
+        await assert.rejects(fetchInto(source.url, { kind }), (error: ContractError) => {
+          assert.equal(error.code, code);
+          assert.match(error.message, /background/);
+          return true;
+        });
+      }
+    }
+    await using taken = await openSource((_request, response) => response.end(tooLarge));
+    assert.equal((await fetchInto(taken.url)).header.width, 5001, 'an image may be as large');
+  });
+
+  it('that cannot be had names its field', async () => {
+    await using source = await openSource((_request, response) => response.writeHead(503).end());
+    await assert.rejects(fetchInto(source.url, { kind }), (error: ContractError) => {
+      assert.deepEqual({ code: error.code, retryable: error.retryable }, lost);
+      assert.match(error.message, /^background_url: /);
+      return true;
+    });
+    const guard = new OutgoingGuard({
+      policy: { fetchPorts: [80, 443], allowPrivateAddresses: false },
+    });
+    const fetcher = new ImageFetcher(new GuardedFetch({ guard }));
+    await assert.rejects(fetchInto(source.url, { fetcher, kind }), {
+      code: 'INVALID_PARAMETER',
+      retryable: false,
+    });
   });
 });

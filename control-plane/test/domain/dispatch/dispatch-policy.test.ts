@@ -1,6 +1,7 @@
 /** The policy by its properties: whatever the fleet and the queue look like. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import type { Finishing } from '#contract/finishing.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import {
   canDo,
@@ -10,7 +11,9 @@ import {
   isIncapable,
   type JobNeeds,
   LEAD_MS,
+  megapixelsOf,
   type NodeSnapshot,
+  needsOf,
   pickNode,
   waitMsMax,
   workMs,
@@ -45,6 +48,7 @@ function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
   };
 }
 
+const NO_MARGINS = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
 const photo: JobNeeds = { inputFormat: 'jpeg', pixels: 12_000_000, outputFormat: 'png' };
 
 const anySnapshot = fc
@@ -308,6 +312,39 @@ describe('canDo', () => {
 });
 
 describe('hasPlace', () => {
+  it('keeps what is to be finished off nodes that do not finish', () => {
+    const jpeg = { format: 'jpeg', width: 10, height: 10 } as const;
+    const needs = needsOf(jpeg, 'png', { outputWidth: 10 });
+    assert.equal(canDo(snapshot(), needs), false);
+    assert.equal(canDo(snapshot({ finishing: true }), needs), true);
+    assert.equal(canDo(snapshot(), needsOf(jpeg, 'png', null)), true);
+    assert.equal(isIncapable([snapshot()], needsOf(jpeg, 'png', {})), true);
+  });
+
+  it('counts a job by the larger of its image and its frame', () => {
+    const image = { format: 'jpeg', width: 1000, height: 1000 } as const;
+    const sizes: readonly [Finishing | null, number][] = [
+      [null, 1],
+      [{}, 1],
+      [{ outputWidth: 100, outputHeight: 100 }, 1],
+      [{ outputWidth: 10_000, outputHeight: 5000 }, 50],
+      [{ outputWidth: 10_000, outputHeight: 5000, sizeMaxMegapixels: 4 }, 4],
+      [{ outputWidth: 3000 }, 9],
+      [{ scalePercent: 50 }, 1],
+      [{ scalePercent: 50, crop: NO_MARGINS }, 4],
+      [{ scalePercent: 10, crop: NO_MARGINS }, 100],
+    ];
+    for (const [finishing, megapixels] of sizes) {
+      const needs = needsOf(image, 'png', finishing);
+      assert.equal(megapixelsOf(needs), megapixels, JSON.stringify(finishing));
+      const node = snapshot({ finishing: true, megapixelsFree: megapixels - 0.5 });
+      assert.equal(hasPlace(node, needs), false);
+      assert.equal(hasPlace({ ...node, megapixelsFree: megapixels }, needs), true);
+    }
+    const { pixels } = needsOf({ ...image, width: null }, 'png', { outputWidth: 10 });
+    assert.equal(pixels, null);
+  });
+
   it('counts an unknown size as the largest, and lets an idle node judge by itself', () => {
     const unknown = { ...photo, pixels: null };
     assert.equal(hasPlace(snapshot({ megapixelsFree: 99 }), unknown), false);

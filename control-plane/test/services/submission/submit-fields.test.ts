@@ -235,3 +235,30 @@ test('the URL is kept as it was sent', () => {
     callback: undefined,
   });
 });
+
+test('a background by its URL is judged as image_url is, in its own name', () => {
+  const urls: TextValue[] = [
+    '',
+    'ftp://a.example/',
+    'http://127.0.0.1/',
+    'https://a:b@c.example/',
+    OVERLONG,
+  ];
+  for (const background_url of urls) {
+    const { code, fieldErrors } = refused({ image_base64: '', background_url });
+    assert.deepEqual([code, fieldErrors[0]?.field], ['INVALID_PARAMETER', 'background_url']);
+  }
+  const request = requireMattingRequest(
+    fields({ image_base64: '', background_url: URL_TEXT }),
+    POLICY,
+  );
+  assert.equal(request.backgroundUrl, URL_TEXT);
+  assert.deepEqual(request.finishing, { background: { kind: 'picture' } });
+});
+
+test('a text of finishing that is longer than every rule allows is refused by its name', () => {
+  for (const field of ['background', 'crop_margin', 'output_width'] as const) {
+    const { code, fieldErrors } = refused({ image_base64: '', [field]: OVERLONG });
+    assert.deepEqual([code, fieldErrors[0]?.field], ['INVALID_PARAMETER', field]);
+  }
+});
