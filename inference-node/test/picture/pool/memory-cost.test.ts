@@ -41,3 +41,29 @@ test('100 megapixels of PNG or WebP from a JPEG take less than 2 GB', () => {
     assert.ok(pictureMemoryBytes(cost) < 2e9);
   }
 });
+
+test('finishing costs no less for a larger result or background, and never more than is let be', () => {
+  const megapixels = [0, 0.1, 12, 40, 100];
+  for (const [outputFormat, resultKind] of RESULTS) {
+    for (const input of megapixels) {
+      const before = { frame: 0, behind: 0 };
+      for (const frame of megapixels) {
+        for (const behind of [0, 1, 25]) {
+          const finishing = {
+            framePixels: frame * 1e6,
+            background: { inputFormat: undefined, pixels: behind * 1e6 },
+          };
+          const cost = { inputFormat: undefined, outputFormat, resultKind, pixels: input * 1e6 };
+          const bytes = pictureMemoryBytes({ ...cost, finishing });
+          const budget = budgetFor(RESIDENT_BYTES_BUDGET, input + frame + behind);
+          assert.ok(bytes * 1.3 < budget, `${outputFormat} of ${input}, ${frame}, ${behind} MP`);
+          assert.ok(bytes >= before.behind);
+          before.behind = bytes;
+        }
+        assert.ok(before.behind >= before.frame);
+        before.frame = before.behind;
+        before.behind = 0;
+      }
+    }
+  }
+});
