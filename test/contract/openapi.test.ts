@@ -14,6 +14,7 @@ import {
   REQUEST_BODY_BYTES_MAX,
   URL_LENGTH_MAX,
 } from '#contract/limits.ts';
+import { NOT_IN_A_QUERY } from '../../control-plane/src/http/body/query-fields.ts';
 import { renderOutboxBody } from '../../control-plane/src/services/notification/outbox-body.ts';
 import { MATTING_FIELDS } from '../../control-plane/src/services/submission/submit-fields.ts';
 import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
@@ -184,6 +185,23 @@ test('its operations are the routes, no more and no less', async () => {
 function at(pointer: string): unknown {
   return resolvePointer(document, pointer);
 }
+
+test('a form has a part for every field, and a picture a parameter for every one it may have', () => {
+  const { image_file, background_file, ...form } = at(
+    '#/components/schemas/MattingForm/properties',
+  ) as Json;
+  assert.ok(image_file && background_file);
+  const json = at('#/components/schemas/MattingRequest/properties') as Json;
+  assert.deepEqual(Object.keys(form).sort(), [...MATTING_FIELDS].sort());
+  assert.deepEqual(Object.keys(json).sort(), [...MATTING_FIELDS].sort());
+  for (const path of ['~1v1~1matting', '~1v1~1matting~1jobs']) {
+    const references = at(`#/paths/${path}/post/parameters`) as readonly { $ref: string }[];
+    const parameters = references.map(({ $ref }) => at($ref) as { in: string; name: string });
+    const query = parameters.filter(parameter => parameter.in === 'query').map(({ name }) => name);
+    const allowed = MATTING_FIELDS.filter(field => !NOT_IN_A_QUERY.includes(field));
+    assert.deepEqual(query.sort(), allowed.sort());
+  }
+});
 
 test('the limits and formats it names are those of the contract', () => {
   const schemas = '#/components/schemas';

@@ -3,6 +3,7 @@
  * started with it (mutate.ts).
  */
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
+import { FORM_MUTATIONS } from './form-mutations.ts';
 import type { Mutation } from './mutation.ts';
 import { SERVICE_MUTATIONS } from './service-mutations.ts';
 import { STORE_MUTATIONS } from './store-mutations.ts';
@@ -11,4 +12,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...STORE_MUTATIONS,
   ...SERVICE_MUTATIONS,
   ...FINISHING_MUTATIONS,
+  ...FORM_MUTATIONS,
 ];

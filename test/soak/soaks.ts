@@ -30,6 +30,11 @@ export const SOAKS: readonly Soak[] = [
     minutes: 4,
   },
   {
+    name: 'forms',
+    about: 'forms broken in every way, cut, slow, in pieces: memory stays flat, nothing is left',
+    minutes: 2.5,
+  },
+  {
     name: 'rolling-upgrade',
     about:
       'the last release’s own program beside this one, killed half way: every job is done once',

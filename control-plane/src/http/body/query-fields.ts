@@ -17,7 +17,7 @@ import { FILE_FIELDS } from './matting-form.ts';
 export type QueryFields = ReadonlyMap<TextField, TextValue>;
 
 /** An image_url may itself have a secret in it, as links that were signed do. */
-const NOT_IN_A_QUERY: readonly string[] = [
+export const NOT_IN_A_QUERY: readonly string[] = [
   'image_url',
   'image_base64',
   'background_url',

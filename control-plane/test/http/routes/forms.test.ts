@@ -37,7 +37,8 @@ async function refused(
   expected: { readonly field?: string | undefined; readonly detail?: RegExp } = {},
 ): Promise<void> {
   const was = await snapshot(app);
-  for (const at of [SYNC, ASYNC]) {
+  // What is not refused would be waited for on the other.
+  for (const at of [ASYNC, SYNC]) {
     const answer = await app.post(`${at}${path}`, body, headers);
     const problem = answer.json();
     assert.equal(problem.code, code, answer.payload);
@@ -278,6 +279,44 @@ test('the same picture under one key is one request, whatever the forms of both'
       }
     }
   }
+});
+
+test('the fields of finishing mean the same in every form, and a file behind is one more', async () => {
+  const fields = {
+    crop: true,
+    crop_margin: '10% 20px',
+    scale: '85%',
+    size_max_megapixels: 2.5,
+    output_width: 2000,
+    background: '#FFF',
+    output_format: 'jpeg',
+  };
+  const texts = Object.entries(fields).map(([name, value]) => text(name, String(value)));
+  const query = new URLSearchParams();
+  for (const { name, body } of texts) query.set(name, String(body));
+  const sent: readonly Sent[] = [
+    { body: JSON.stringify({ ...imageBody(), ...fields }), headers: {} },
+    { body: formOf([imagePart(image), ...texts]), headers: FORM_TYPE },
+    { path: `?${query}`, body: image, headers: PICTURE },
+  ];
+  const jobs = await Promise.all(sent.map(async one => app.stores.jobs.find(await taken(one))));
+  assert.equal(new Set(jobs.map(job => job?.fingerprint)).size, 1);
+  for (const job of jobs) assert.deepEqual(job?.finishing, jobs[0]?.finishing);
+  assert.equal(jobs[0]?.finishing?.outputWidth, 2000);
+
+  const behind = imagePart(pngHeader(9, 9), 'background_file');
+  const withFile = { body: formOf([behind, imagePart(image)]), headers: FORM_TYPE };
+  const key = { 'idempotency-key': randomUUID() };
+  const jobId = await taken({ ...withFile, headers: { ...FORM_TYPE, ...key } });
+  assert.deepEqual((await app.stores.jobs.find(jobId))?.finishing?.background, { kind: 'picture' });
+  const turned = formOf([imagePart(image), behind]);
+  assert.equal(await taken({ body: turned, headers: { ...FORM_TYPE, ...key } }), jobId);
+  const other = formOf([imagePart(image), imagePart(pngHeader(9, 8), 'background_file')]);
+  const conflict = await app.post(ASYNC, other, { ...FORM_TYPE, ...key });
+  assert.equal(conflict.json().code, 'IDEMPOTENCY_CONFLICT');
+  const both = formOf([imagePart(image), behind, text('background', 'white')]);
+  const field = 'background_file';
+  await refused({ body: both, headers: FORM_TYPE }, 'INVALID_PARAMETER', { field });
 });
 
 /** As the release before these forms wrote it for this picture as Base64, without other fields. */

@@ -1,0 +1,150 @@
+/** What stands before the bytes of a submission: the forms of its body, their bounds, its places. */
+import { inFile, type Mutation } from './mutation.ts';
+
+const BODY = 'control-plane/src/http/body';
+const READER = `${BODY}/multipart-reader.ts`;
+const HEAD = `${BODY}/part-head.ts`;
+const FORM = `${BODY}/matting-form.ts`;
+const QUERY = `${BODY}/query-fields.ts`;
+const UPLOAD = 'control-plane/src/services/submission/submit-upload.ts';
+
+const inReader = inFile('control-plane/test/http/body/multipart-reader.test.ts');
+const inRoutes = inFile('control-plane/test/http/routes/forms.test.ts');
+const inConnections = inFile('control-plane/test/http/connections/forms.test.ts', 'forms');
+const inBackground = inFile('control-plane/test/http/connections/forms.test.ts', 'a background');
+const CUT = 'that are cut at whatever byte are refused and leave nothing';
+const KINDS = 'a form: syntax, names and kinds of its parts';
+const SOURCES = 'a form: one source, then its values in the order of JSON';
+const QUERIES = 'a picture as the body: its query, its bytes';
+
+const PARTS: readonly Mutation[] = [
+  {
+    name: 'a form may end before its last boundary',
+    file: READER,
+    find: "if (this.#state !== 'end') throw",
+    replace: 'if (false) throw',
+    caughtBy: inConnections(CUT),
+  },
+  {
+    name: 'a line that begins like a boundary ends a part',
+    file: READER,
+    find: "if (text.length < PADDING_BYTES_MAX && DELIMITER_END_START.test(text)) return undefined;\n      throw malformed('a boundary is followed by something else than the end of its line');",
+    replace: 'return undefined;',
+    caughtBy: inReader('refuses a longer boundary, wherever the body is split'),
+  },
+  {
+    name: 'a boundary is overlooked where chunks meet',
+    file: READER,
+    find: 'if (bytes.compare(this.#delimiter, 0, length, at) === 0) return at;',
+    replace: '',
+    caughtBy: inReader('reads every lawful form, however it is cut'),
+  },
+  {
+    name: 'text behind the last boundary is ignored',
+    file: READER,
+    find: "|| !WHITE_SPACE.test(bytes.toString('latin1'))",
+    replace: '',
+    caughtBy: inReader('refuses text behind the last boundary, wherever the body is split'),
+  },
+  {
+    name: 'the headers of a part have no bound',
+    file: READER,
+    find: '(end === -1 && bytes.length > PART_HEAD_BYTES_MAX)',
+    replace: 'false',
+    caughtBy: inReader('refuses headers and parts that are too many'),
+  },
+  {
+    name: 'parts have no bound',
+    file: READER,
+    find: 'if (this.#parts > PARTS_MAX) throw',
+    replace: 'if (false) throw',
+    caughtBy: inReader('refuses headers and parts that are too many'),
+  },
+  {
+    name: 'a parameter of a disposition may come twice',
+    file: HEAD,
+    find: 'if (parameters.has(key)) return undefined;',
+    replace: '',
+    caughtBy: inReader('refuses two names, wherever the body is split'),
+  },
+  {
+    name: 'a part in Base64 is taken for bytes',
+    file: HEAD,
+    find: 'if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;',
+    replace: 'return;',
+    caughtBy: inReader('refuses Base64, wherever the body is split'),
+  },
+];
+
+const FIELDS: readonly Mutation[] = [
+  {
+    name: 'a part may come twice',
+    file: FORM,
+    find: 'if (this.#seen.has(field)) throw givenTwice(field);',
+    replace: '',
+    caughtBy: inRoutes(KINDS),
+  },
+  {
+    name: 'a file may be any field',
+    file: FORM,
+    find: "if (isFile) throw wrongKind(field, 'must be text: a part without a file name');",
+    replace: '',
+    caughtBy: inRoutes(KINDS),
+  },
+  {
+    name: 'a file and Base64 are written into one upload',
+    file: FORM,
+    find: 'if (isSecond) throw notOneSource(this.#seen);',
+    replace: '',
+    caughtBy: inRoutes(SOURCES),
+  },
+  {
+    name: 'a text of a form has no bound',
+    file: FORM,
+    find: 'if (this.#rawLength + bytes.length > TEXT_BYTES_MAX) this.#overlong = true;',
+    replace: '',
+    caughtBy: inRoutes(SOURCES),
+  },
+  {
+    name: 'a secret is taken from the query',
+    file: QUERY,
+    find: "  'callback_secret',\n",
+    replace: '',
+    caughtBy: inRoutes(QUERIES),
+  },
+  {
+    name: 'a parameter of the query may come twice',
+    file: QUERY,
+    find: 'if (texts.has(field)) throw givenTwice(field);',
+    replace: '',
+    caughtBy: inRoutes(QUERIES),
+  },
+];
+
+const UPLOADS: readonly Mutation[] = [
+  {
+    name: 'a background takes a place of its own',
+    file: UPLOAD,
+    find: 'if (this.#files === 0) await this.#slots.take(this.#accountId);',
+    replace: 'await this.#slots.take(this.#accountId);',
+    caughtBy: inRoutes('a picture and its background take one place, given back once'),
+  },
+  {
+    name: 'a place is given back while the background is stored',
+    file: UPLOAD,
+    find: 'if (this.#files === 0) this.#slots.release(this.#accountId);',
+    replace: 'this.#slots.release(this.#accountId);',
+    caughtBy: inBackground(
+      'needs no place beside that of its picture, so that two requests never wait for each other',
+    ),
+  },
+  {
+    name: 'an image as bytes has no bound of its own',
+    file: UPLOAD,
+    find: 'if (this.#reader.decodedBytes > this.#role.bytesMax) throw imageTooLarge(this.#role);',
+    replace: '',
+    caughtBy: inConnections('that never end are cut at the bound of a body'),
+  },
+];
+
+export const FORM_MUTATIONS: readonly Mutation[] = [...PARTS, ...FIELDS, ...UPLOADS];
