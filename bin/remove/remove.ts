@@ -34,6 +34,8 @@ const CODES_OF_PICTURES: ReadonlySet<string> = new Set([
 /** Of a disk on which nothing more can be written. */
 const CODES_OF_DISKS: ReadonlySet<string> = new Set(['ENOSPC', 'EDQUOT', 'EROFS', 'EIO', 'EMFILE']);
 
+const REMEDY_OF_NONE = ': --recursive takes what is below a folder, a file that is named is taken';
+
 export interface Endings {
   /** Aborted: no further picture is begun. */
   readonly draining: AbortSignal;
@@ -54,6 +56,7 @@ export async function remove(options: RemoveOptions, endings: Endings): Promise<
   });
   try {
     if (found.pictures.length > 0) await requireService(options, found.pictures.length);
+    else process.stderr.write(`matting: no picture was found${REMEDY_OF_NONE}\n`);
     const run = new Run({ ...options, to }, journal, found, endings);
     await run.all();
   } finally {

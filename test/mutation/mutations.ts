@@ -2,6 +2,7 @@
  * Every mutation: one guard each, gone or wrong by itself, in the memory of a process that is
  * started with it (mutate.ts).
  */
+import { CLIENT_MUTATIONS } from './client-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
 import type { Mutation } from './mutation.ts';
@@ -13,4 +14,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...SERVICE_MUTATIONS,
   ...FINISHING_MUTATIONS,
   ...FORM_MUTATIONS,
+  ...CLIENT_MUTATIONS,
 ];
