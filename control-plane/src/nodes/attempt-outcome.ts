@@ -54,8 +54,6 @@ export class LocalFault extends Error {
 
 /** Codes by which a node says that the image, not itself, is at fault. */
 const IMAGE_FAULTS: ReadonlySet<ErrorCode> = new Set([
-  // What was asked for does not go together with this image.
-  'INVALID_PARAMETER',
   'UNSUPPORTED_IMAGE_FORMAT',
   'UNSUPPORTED_OUTPUT_FORMAT',
   'IMAGE_RESOLUTION_TOO_LARGE',

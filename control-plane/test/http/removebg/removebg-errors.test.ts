@@ -82,6 +82,15 @@ describe('an error of the remove.bg interface', () => {
     });
   }
 
+  it('of two files comes before the second is stored', async () => {
+    // Its Base64 is none: read into the upload of the first it would be the fault that is told.
+    const answer = await client.form({ image_file: image(), image_file_b64: '!' });
+    assertRefused(answer, 400, 'multiple_sources');
+    assert.match(answer.json().errors[0].detail, /exclude each other/);
+    const both = await client.form({ image_file_b64: BASE64, image_file: pngHeader(10_001, 10) });
+    assertRefused(both, 400, 'multiple_sources');
+  });
+
   it('is the same in every form of the body', async () => {
     assertRefused(await client.pairs({}), 400, 'missing_source');
     assertRefused(await client.json({}), 400, 'missing_source');
