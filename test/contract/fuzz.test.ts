@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { ERROR_CATALOGUE, isErrorCode } from '#contract/errors.ts';
+import { FORM_TYPE, formOf } from '../../control-plane/test/support/forms.ts';
 import { imageBody, openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker } from '../support/openapi.ts';
 import { fc } from '../support/property-tests.ts';
@@ -60,12 +61,18 @@ const body = fc.oneof(
   { weight: 1, arbitrary: fc.json() },
   { weight: 1, arbitrary: fc.string({ unit: 'binary' }) },
   { weight: 1, arbitrary: fc.constant(JSON.stringify(imageBody())) },
+  { weight: 1, arbitrary: fc.array(fc.tuple(field, value), { maxLength: 3 }).map(writtenForm) },
 );
 
 /** By hand, so that fields can come twice. */
 function written(members: readonly (readonly [string, unknown])[]): string {
   const pairs = members.map(([name, one]) => `${JSON.stringify(name)}:${JSON.stringify(one)}`);
   return `{${pairs.join()}}`;
+}
+
+function writtenForm(members: readonly (readonly [string, unknown])[]): string {
+  const parts = members.map(([name, one]) => ({ name: `${name}`, body: `${one}` }));
+  return formOf(parts).toString('latin1');
 }
 
 const headerText = fc.stringMatching(/^[\x20-\x7e]{0,40}$/);
@@ -80,7 +87,11 @@ const headers = fc.record(
   {
     authorization: fc.oneof(fc.constant('good'), fc.constant('good'), headerText),
     'idempotency-key': fc.oneof(fc.constant('key'), fc.uuid(), headerText),
-    'content-type': fc.oneof(fc.constant('application/json'), headerText),
+    'content-type': fc.oneof(
+      { weight: 3, arbitrary: fc.constant('application/json') },
+      { weight: 1, arbitrary: fc.constantFrom(FORM_TYPE['content-type'], 'image/png') },
+      { weight: 2, arbitrary: headerText },
+    ),
     prefer: headerText,
     range: headerText,
     'if-none-match': headerText,
