@@ -7,7 +7,7 @@
  *   DIRECTORY] [--photos] FOLDER...   as for quality.ts; --photos: each variant's too
  */
 import { parseArgs } from 'node:util';
-import type { PlanEntry } from '../inference-node/src/models/plan.ts';
+import { loadPlanOutlines, type PlanEntry } from '../inference-node/src/models/plan.ts';
 import { refineMatte } from '../inference-node/src/picture/matte/refine.ts';
 import { at } from '../test/support/at.ts';
 import { colourError, cutOut, plainMatte } from './quality/cutout-errors.ts';
@@ -51,7 +51,7 @@ if (positionals.length === 0) throw new Error('usage: quality-spread.ts [options
 
 /** A plan of plans.json, or a model by its name. */
 async function outline(name: string): Promise<readonly PlanEntry[]> {
-  const known = ['fast', 'standard', 'best'].includes(name);
+  const known = (await loadPlanOutlines()).some(plan => plan.name === name);
   return await entriesOf(known ? { plan: name } : { model: name });
 }
 

@@ -1,11 +1,13 @@
 /**
  * Merges the mattes of several models into one of a given size: pure arithmetic. The plan's subject
  * decides what is cut out (several are averaged). An opinion counts only where the subject's edge
- * is soft, and only when both show the same thing: elsewhere it adds nothing, or an error.
+ * is soft, and only when both show the same thing: elsewhere it adds nothing, or an error. Last, an
+ * area inside a body of which they do not agree is decided as a whole (fill-areas.ts).
  */
 import type { MatteRole } from '../../models/prepared-model.ts';
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../second-look.ts';
 import type { Size } from '../size.ts';
+import { AREA_RULES, fillAreas } from './fill-areas.ts';
 import { borrowCopy, floatsAt, kernels, withMemory } from './kernels.ts';
 import { resample } from './resample.ts';
 
@@ -37,18 +39,28 @@ const UNSURE_WEIGHT = 0.05;
  * One byte a pixel of `size`; the result is the caller's.
  * @param mattes the first is a subject.
  */
-export function mergeMattes(mattes: readonly RoleMatte[], size: Size): Uint8Array {
+export function mergeMattes(
+  mattes: readonly RoleMatte[],
+  size: Size,
+  areaRules = AREA_RULES,
+): Uint8Array {
   const [subject, ...others] = mattes;
   if (subject?.role !== 'subject') throw new Error('a plan without a subject');
-  const merged = resampleTo(subject, size);
-  if (others.length === 0) return merged;
-  const softness = softnessOf(merged, size);
-  const subjects = others.filter(({ role }) => role !== 'opinion');
-  const planes = subjects.map(matte => resampleTo(matte, size));
-  if (planes.length > 0) average(planes, merged, softness);
-  for (const matte of others) {
-    if (matte.role === 'opinion') applyOpinion(resampleTo(matte, size), merged, softness);
+  const own = resampleTo(subject, size);
+  const looks = [
+    { alpha: own, decides: true },
+    ...others.map(matte => ({ alpha: resampleTo(matte, size), decides: matte.role !== 'opinion' })),
+  ];
+  // A buffer's slice would be the same memory.
+  const merged = Uint8Array.from(own);
+  if (looks.length > 1) {
+    const softness = softnessOf(merged, size);
+    const deciding = looks.slice(1).filter(({ decides }) => decides);
+    const planes = deciding.map(({ alpha }) => alpha);
+    if (planes.length > 0) average(planes, merged, softness);
+    for (const { alpha, decides } of looks) if (!decides) applyOpinion(alpha, merged, softness);
   }
+  fillAreas(looks, merged, size, areaRules);
   return merged;
 }
 

@@ -12,6 +12,7 @@
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { applyColours } from './colour-alpha.ts';
+import { AREA_RULES } from './fill-areas.ts';
 import {
   expand,
   GuidedFilter,
@@ -53,9 +54,13 @@ const CERTAIN = 5;
 const BLEND = 4;
 
 /** One byte a pixel of the picture; the result is the caller's. */
-export function refineMatte(mattes: readonly RoleMatte[], picture: RgbaPicture): Buffer {
+export function refineMatte(
+  mattes: readonly RoleMatte[],
+  picture: RgbaPicture,
+  areaRules = AREA_RULES,
+): Buffer {
   const size = workingSize(picture);
-  const merged = mergeMattes(mattes, size);
+  const merged = mergeMattes(mattes, size, areaRules);
   const guide = createGuide(picture, size);
   return withMemory(borrow => {
     const filter = new GuidedFilter(borrow, TILE_PX + 2, filterRadius(size));
