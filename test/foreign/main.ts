@@ -1,0 +1,53 @@
+/**
+ * Runs clients of remove.bg that others wrote against this service, unmodified but for the address,
+ * and checks what they get. They come from npm and PyPI into a temporary directory, so this is no
+ * part of `make test`; what cannot be installed here is named as skipped.
+ *
+ *     sh bin/node24 test/foreign/main.ts                 starts a service of its own
+ *     MATTING_API_KEY=mk_… sh bin/node24 test/foreign/main.ts http://127.0.0.1:8080
+ *
+ * Exit code 1 where a client did not get what it asked for.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { ROOT, startService } from '../support/running-service.ts';
+import { FOREIGN_CLIENTS, Skipped } from './clients.ts';
+
+interface Service {
+  readonly url: string;
+  readonly apiKey: string;
+  close(): Promise<void>;
+}
+
+async function openService(url: string | undefined): Promise<Service> {
+  if (url !== undefined) {
+    const apiKey = process.env.MATTING_API_KEY ?? '';
+    return { url: url.replace(/\/+$/, ''), apiKey, close: async () => undefined };
+  }
+  const { baseUrl, apiKey, close } = await startService();
+  return { url: baseUrl, apiKey, close };
+}
+
+const directory = mkdtempSync(path.join(tmpdir(), 'matting-foreign-'));
+const service = await openService(process.argv[2]);
+try {
+  for (const [index, { name, check }] of FOREIGN_CLIENTS.entries()) {
+    const { url, apiKey } = service;
+    const picture = path.join(ROOT, 'docs/images/demo.jpg');
+    const own = path.join(directory, String(index));
+    try {
+      console.log(`passed   ${name}: ${await check({ url, apiKey, picture, directory: own })}`);
+    } catch (error) {
+      if (error instanceof Skipped) {
+        console.log(`skipped  ${name}: ${error.message}`);
+        continue;
+      }
+      process.exitCode = 1;
+      console.log(`FAILED   ${name}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+} finally {
+  await service.close();
+  rmSync(directory, { recursive: true, force: true });
+}
