@@ -56,15 +56,12 @@ function sayCurlLine(terminal: Terminal, localUrl: string, apiKey: string): void
   terminal.line('');
 }
 
-/**
- * One line that works when pasted, whatever the shell: the body comes through a pipe, since a photo
- * in Base64 is longer than a command line may be.
- */
+/** One line that works when pasted, whatever the shell. */
 function curlLine(localUrl: string, apiKey: string): string {
   return [
-    `(printf '{"image_base64":"'; base64 < docs/images/demo.jpg | tr -d '\\n'; printf '"}')`,
-    `| curl -sS ${localUrl}/v1/matting -H 'Authorization: Bearer ${apiKey}'`,
-    `-H "Idempotency-Key: demo-$(date +%s)" -H 'Content-Type: application/json' --data-binary @-`,
+    `curl -fsS ${localUrl}/v1/matting -H 'Authorization: Bearer ${apiKey}'`,
+    `-H "Idempotency-Key: demo-$(date +%s)" -H 'Accept: image/png'`,
+    '-F image_file=@docs/images/demo.jpg -o cutout.png',
   ].join(' ');
 }
 

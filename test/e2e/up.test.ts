@@ -21,6 +21,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, test } from 'node:test';
 import { promisify } from 'node:util';
+import sharp from 'sharp';
 import { at } from '../support/at.ts';
 import {
   descendantsOf,
@@ -187,12 +188,15 @@ test('a terminal that is closed takes the service with it, whichever process lea
 test('the first start, a pasted curl line, a second start, and the end of everything', async () => {
   const service = await startService();
   services.push(service);
-  const curl = /^\(printf .*$/m.exec(service.output())?.[0];
-  assert.ok(curl, service.output());
-  const { stdout } = await run('sh', ['-c', curl], { cwd: ROOT });
-  const job = JSON.parse(stdout);
-  assert.equal(job.status, 'succeeded', stdout);
-  assert.deepEqual([job.result.width, job.result.height], [1200, 900]);
+  const curl = /^curl .*$/m.exec(service.output())?.[0];
+  assert.ok(curl !== undefined && curl.endsWith(' -o cutout.png'), service.output());
+  const file = path.join(service.dataDir, 'cutout.png');
+  const line = curl.replace('-o cutout.png', `-o ${file} -D -`);
+  const { stdout } = await run('sh', ['-c', line], { cwd: ROOT });
+  const { width, height, hasAlpha } = await sharp(file).metadata();
+  assert.deepEqual({ width, height, hasAlpha }, { width: 1200, height: 900, hasAlpha: true });
+  const statusUrl = /^link: <([^>]+)>/im.exec(stdout)?.[1];
+  assert.ok(statusUrl, stdout);
   assert.equal(statSync(path.join(service.dataDir, 'node-token')).mode & 0o777, 0o600);
 
   const before = descendantsOf(service.process.pid ?? 0);
@@ -213,7 +217,7 @@ test('the first start, a pasted curl line, a second start, and the end of everyt
   });
   assert.ok(!second.output().includes('API key, shown'), second.output());
   // The key of the first start still works, and the first job is still there.
-  const again = await service.get(job.status_url);
+  const again = await service.get(statusUrl);
   assert.equal(again.body.status, 'succeeded');
   second.child.kill('SIGTERM');
   assert.equal(await second.exited, 0);
