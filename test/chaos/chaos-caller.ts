@@ -133,6 +133,8 @@ export class ChaosCaller {
         });
         const answer = await read(response);
         if (![429, 500, 503].includes(answer.status)) return answer;
+        // The job is there, or has freed its key: it is read before the request is sent again.
+        if (response.headers.has('x-job-id')) return answer;
         last = `${answer.status} ${JSON.stringify(answer.body)}`;
         const retryAfterMs = 1000 * Number(response.headers.get('retry-after') ?? 0);
         await delay(Math.min(RETRY_WAIT_MS_MAX, retryAfterMs));
@@ -149,14 +151,16 @@ export class ChaosCaller {
 /** Rejects where the answer ends early. */
 async function read(response: Response): Promise<Answer> {
   const { status, headers } = response;
+  const jobId = headers.get('x-job-id');
+  const named = jobId === null ? {} : { job_id: jobId };
   if (!headers.get('content-type')?.startsWith('image/')) {
-    return { status, body: (await response.json()) as WireJob, pictureSha256: undefined };
+    const body = (await response.json()) as WireJob;
+    return { status, body: { ...named, ...body }, pictureSha256: undefined };
   }
   const picture = Buffer.from(await response.arrayBuffer());
-  const jobId = headers.get('x-job-id');
   return {
     status,
-    body: jobId === null ? {} : { job_id: jobId },
+    body: named,
     pictureSha256: createHash('sha256').update(picture).digest('hex'),
   };
 }

@@ -67,6 +67,7 @@ describe('a fleet under kills', { skip: skipReason('mysql') }, () => {
       env: {
         // Short, so that many waits are handed over to jobs.
         MATTING_SYNC_WAIT_MS: '3000',
+        MATTING_REMOVEBG_WAIT_MS: '3000',
         // The hostile accounts' servers.
         MATTING_ALLOW_PRIVATE_ADDRESSES: 'true',
         MATTING_ALLOW_HTTP_CALLBACKS: 'true',

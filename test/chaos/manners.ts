@@ -187,5 +187,30 @@ const ON_A_WALL: Manner = {
   },
 };
 
-/** Images take turns at them; another interface of the service adds its own. */
-export const MANNERS: readonly Manner[] = [PLAIN, ON_WHITE, SQUARE, ON_A_WALL];
+/** Without a key: the service makes one of the picture and of what is asked for. */
+const REMOVE_BG: Manner = {
+  ...PLAIN,
+  name: 'by the remove.bg interface',
+  submissions: file => {
+    const image_file_b64 = file.toString('base64');
+    const json = JSON.stringify({ image_file_b64, size: 'auto', crop: false });
+    const pairs = new URLSearchParams({ image_file_b64, size: 'auto' }).toString();
+    const urlencoded = 'application/x-www-form-urlencoded';
+    const bodies = [
+      { type: {}, body: formOf(file, { size: 'auto', crop: 'false' }) },
+      { type: { 'content-type': urlencoded }, body: pairs },
+      { type: { 'content-type': 'application/json' }, body: json },
+    ];
+    return bodies.flatMap(({ type, body }) =>
+      ['*/*', 'application/json'].map(accept => ({
+        path: '/v1.0/removebg',
+        headers: { accept, ...type },
+        body,
+        takesPicture: accept === '*/*',
+      })),
+    );
+  },
+};
+
+/** Images take turns at them. */
+export const MANNERS: readonly Manner[] = [PLAIN, ON_WHITE, SQUARE, ON_A_WALL, REMOVE_BG];
