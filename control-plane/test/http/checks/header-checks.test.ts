@@ -140,12 +140,13 @@ test('media types', async () => {
     'application/jsonp',
     'application/json-patch+json',
     'application/x-www-form-urlencoded',
-    'multipart/form-data; boundary=x',
-    'image/png',
+    'multipart/mixed; boundary=x',
+    'video/mp4',
     'application/json; charset=utf-16',
     'application/json, text/plain',
     ['application/json', 'text/plain'],
     ['text/plain', 'application/json'],
+    ['image/png', 'application/json'],
     ['application/json', 'application/json; charset=latin1'],
   ];
   for (const type of refusedTypes) assert.equal(await statusOf(type), 415, String(type));
@@ -155,13 +156,18 @@ test('media types', async () => {
     'application/json;charset=utf-8',
     'application/json; charset="UTF-8"',
     'application/json ; profile=x',
+    'multipart/form-data; boundary=x',
+    'multipart/form-data',
+    'image/png',
+    'application/octet-stream',
   ];
   for (const type of takenTypes) assert.equal(await statusOf(type), 400, type);
 });
 
 test('the refusal of a media type says what is taken', async () => {
   const type = await app.post('/v1/matting', '{}', { 'content-type': 'text/plain' });
-  assert.equal(type.headers.accept, 'application/json');
+  const taken = 'application/json, multipart/form-data, image/*, application/octet-stream';
+  assert.equal(type.headers.accept, taken);
   for (const coding of ['gzip', 'identity', '']) {
     const answer = await app.post('/v1/matting', '{}', { 'content-encoding': coding });
     assert.equal(answer.json().code, 'UNSUPPORTED_MEDIA_TYPE', coding);
