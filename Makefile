@@ -1,6 +1,7 @@
 # make start   set up and run everything, print the address, a key and a curl line
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
+# make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make check   what CI runs: types, lint, generated code, then the tests
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
 # make soak    [ONLY=name]: tests too long for make test, about 50 minutes in all; prints first how long each takes
@@ -27,8 +28,9 @@ FILE ?=
 TIMES ?= 20
 BUSY ?= 0
 NAME ?=
+SHOTS ?=
 
-.PHONY: setup start demo test check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test browser check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -64,6 +66,9 @@ demo: setup
 
 test: setup
 	@$(NODE) test/support/run-tests.ts
+
+browser: setup
+	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)
 
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
