@@ -12,6 +12,7 @@ import { boundedReadsMigration } from './migrations/0005-bounded-reads.ts';
 import { ledgerCheckpointsMigration } from './migrations/0006-ledger-checkpoints.ts';
 import { jobDownloadsMigration } from './migrations/0007-job-downloads.ts';
 import { jobFinishingMigration } from './migrations/0008-job-finishing.ts';
+import { usageMigration } from './migrations/0012-usage.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 export function migrationsOf(database: Database): Record<string, Migration> {
@@ -24,6 +25,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0006-ledger-checkpoints': ledgerCheckpointsMigration(database.dialect),
     '0007-job-downloads': jobDownloadsMigration(database.dialect),
     '0008-job-finishing': jobFinishingMigration(database.dialect),
+    '0012-usage': usageMigration(database.dialect),
   };
 }
 

@@ -39,6 +39,8 @@ export interface LedgerEntriesTable {
   reference: string;
   amount: number;
   created_at: number;
+  /** 1: counted in usage_days with it; null: not a job's end, or written by an older control plane. */
+  usage_counted: number | null;
 }
 
 /** Sums of an account's entries up to a point of their order: domain/ledger-checkpoint.ts. */
@@ -139,6 +141,7 @@ export interface JobsTable {
 }
 
 export interface WebhookOutboxTable {
+  /** The event's own where `event` is set: no job has it. */
   job_id: string;
   account_id: string;
   callback_url: string;
@@ -162,6 +165,85 @@ export interface WebhookOutboxTable {
   lease_expires_at: number | null;
   fence: number;
   created_at: number;
+  finished_at: number | null;
+  /** The type of an account's event; null: a job's end. */
+  event: string | null;
+}
+
+/** What jobs that ended on a UTC day used: it agrees with the ledger's settlements of that day. */
+export interface UsageDaysTable {
+  account_id: string;
+  /** Days since 1970-01-01 UTC, of the ledger's entry. */
+  day: number;
+  /** Empty: the job's row was gone when its entry was counted. */
+  api_key_id: string;
+  outcome: 'succeeded' | 'failed';
+  /** Of the output; empty as above. */
+  format: string;
+  images: number;
+  credits: number;
+}
+
+/** How far entries of older control planes were counted: store/usage/usage-walk.ts. */
+export interface UsagePlacesTable {
+  account_id: string;
+  counted_to_at: number;
+  counted_to_id: string;
+}
+
+/** At most one row: which account the walk over those entries comes to next. */
+export interface UsageWalksTable {
+  id: string;
+  first_began_at: number;
+  /** Empty: it is at its beginning. */
+  account_after: string;
+  /** null: no pass has ended yet. */
+  pass_ended_at: number | null;
+}
+
+/** One row a threshold that an owner set. */
+export interface BalanceAlertsTable {
+  account_id: string;
+  /** Told at this many available credits, and at fewer. */
+  threshold: number;
+  created_at: number;
+  /** null: armed. */
+  told_at: number | null;
+  /** available + reserved when it was told. */
+  told_credits: number | null;
+  told_event: string | null;
+}
+
+/** At most one row an account: where its own events go. */
+export interface AccountWebhooksTable {
+  account_id: string;
+  url: string;
+  /** Encrypted, bound to the account. */
+  secret: Uint8Array;
+  secret_key_id: string;
+  created_at: number;
+  tested_at: number | null;
+  test_event: string | null;
+}
+
+/** Mails until they are sent, or given up; the row is kept a while after. */
+export interface MailOutboxTable {
+  id: string;
+  account_id: string;
+  recipient: string;
+  subject: string;
+  body: string;
+  status: 'pending' | 'sent' | 'failed';
+  attempts: number;
+  fence: number;
+  created_at: number;
+  /** A code of the SMTP server or of the connection. */
+  last_error: string | null;
+  last_attempt_at: number | null;
+  /** Set while pending. */
+  next_attempt_at: number | null;
+  lease_holder: string | null;
+  lease_expires_at: number | null;
   finished_at: number | null;
 }
 
@@ -219,4 +301,10 @@ export interface Schema {
   rate_quotas: RateQuotasTable;
   secrets_canary: SecretsCanaryTable;
   sweeps: SweepsTable;
+  usage_days: UsageDaysTable;
+  usage_places: UsagePlacesTable;
+  usage_walks: UsageWalksTable;
+  balance_alerts: BalanceAlertsTable;
+  account_webhooks: AccountWebhooksTable;
+  mail_outbox: MailOutboxTable;
 }
