@@ -24,6 +24,7 @@ export const CONTROL_PLANE: Directions = {
     '#program',
   ],
   domain: [],
+  'domain/account': [],
   'domain/dispatch': ['domain'],
   http: [
     'http/answers',
@@ -114,7 +115,7 @@ export const CONTROL_PLANE: Directions = {
   ],
   'store/accounts': ['domain', 'store/database'],
   'store/cluster': ['store/database'],
-  'store/database': ['domain', 'store/database/migrations', '#program'],
+  'store/database': ['domain', 'domain/account', 'store/database/migrations', '#program'],
   'store/database/migrations': ['store/database'],
   'store/jobs': ['domain', 'domain/dispatch', 'store/database', 'store/ledger'],
   'store/ledger': ['domain', 'store/database'],

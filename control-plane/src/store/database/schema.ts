@@ -3,6 +3,7 @@
  * database's clock, identifiers are compared byte by byte, and nothing relies on the order rows
  * were inserted in.
  */
+import type { CapPeriod, KeyPurpose } from '../../domain/account/key-policy.ts';
 import type { CallbackStatus, JobState } from '../../domain/job.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from '../../domain/ledger.ts';
 import type { RateKind } from '../../domain/rate-quota.ts';
@@ -26,6 +27,27 @@ export interface ApiKeysTable {
   secret_hash: string;
   created_at: number;
   revoked_at: number | null;
+  /** null: never. */
+  expires_at: number | null;
+  /** About when: written at most once a minute and replica. */
+  last_used_at: number | null;
+  /** The secret from before the last rotation, hashed alike, and when it ends or ended. */
+  previous_secret_hash: string | null;
+  previous_expires_at: number | null;
+  previous_last_used_at: number | null;
+  /** Credits that the key's jobs may take in a period; null: no cap. */
+  cap_credits: number | null;
+  cap_period: CapPeriod | null;
+  /** When the count of cap_used began; null: it never did. Rises with every count. */
+  cap_window_start: number | null;
+  cap_used: number | null;
+  /** null: the account's rate alone. */
+  submissions_per_minute: number | null;
+  /** Separated by commas, as networks; null: all. */
+  scopes: string | null;
+  networks: string | null;
+  /** null: a key that people made; else one of the service, which no list shows. */
+  purpose: KeyPurpose | null;
 }
 
 /** Append-only: no statement of this program updates or deletes a row. */
@@ -138,6 +160,8 @@ export interface JobsTable {
   /** Encrypted; moves to the outbox when the job ends. */
   callback_secret: Uint8Array | null;
   callback_secret_key_id: string | null;
+  /** The count of its key's cap that it is in: api_keys.cap_window_start then; null: none. */
+  cap_window_start: number | null;
 }
 
 export interface WebhookOutboxTable {

@@ -1,0 +1,72 @@
+/**
+ * What one API key may do. Pure. A key without a policy may do whatever its account may: every
+ * member below only takes something away.
+ */
+
+/**
+ * submit: make jobs. read: their states and results by their ids. account: the account's balance,
+ * keys, packages and usage.
+ */
+export const KEY_SCOPES = ['submit', 'read', 'account'] as const;
+export type KeyScope = (typeof KEY_SCOPES)[number];
+
+/** What a key of the service itself is for: no list shows it, and nobody has its secret. */
+export type KeyPurpose = 'playground';
+
+export interface KeyPolicy {
+  /** Absent: as many credits as the account has. */
+  readonly cap?: KeyCap;
+  /** Absent: the account's rate alone. 1 to KEY_RATE_MAX. */
+  readonly submissionsPerMinute?: number;
+  /** In the order of KEY_SCOPES, not empty; absent: all. */
+  readonly scopes?: readonly KeyScope[];
+  /** What callers' addresses must be in, as parseKeyNetwork writes them; absent: any address. */
+  readonly networks?: readonly string[];
+}
+
+/** Submissions a minute of one key; a larger number would never be met. */
+export const KEY_RATE_MAX = 1_000_000;
+/** How far ahead a key may end, days. */
+export const KEY_EXPIRY_DAYS_MAX = 3650;
+/** What people are offered, days; or none. */
+export const KEY_EXPIRY_PRESETS_DAYS = [7, 30, 90, 365] as const;
+export const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+/** How long the old secret goes on beside a new one: what people are offered, or not at all. */
+export const ROTATION_OVERLAPS = {
+  'at-once': 0,
+  '1h': HOUR_MS,
+  '24h': DAY_MS,
+  '7d': 7 * DAY_MS,
+} as const;
+export type RotationOverlap = keyof typeof ROTATION_OVERLAPS;
+/** Keys of one account that are not revoked. Two that are made at once may pass it by one. */
+export const KEYS_ALIVE_MAX = 200;
+/** Keys of one account, revoked ones too: their rows stay, since jobs and figures name them. */
+export const KEYS_EVER_MAX = 10_000;
+
+export const NO_POLICY: KeyPolicy = {};
+
+export const CAP_PERIODS = ['total', 'day', 'month'] as const;
+/** After which the count of a cap begins again, at midnight UTC; total: never. */
+export type CapPeriod = (typeof CAP_PERIODS)[number];
+
+/** Credits that the jobs of a key may take in a period, 1 to CREDITS_AMOUNT_MAX of the ledger. */
+export interface KeyCap {
+  readonly credits: number;
+  readonly period: CapPeriod;
+}
+
+/**
+ * What was counted, as it is stored. A count is known by when it began: it begins with a period, or
+ * when the cap was set; no two counts of a key have the same beginning.
+ */
+export interface CapCount {
+  readonly windowStartMs: number | null;
+  readonly used: number;
+}
+
+/** A count that has begun. */
+export interface BegunCount extends CapCount {
+  readonly windowStartMs: number;
+}
