@@ -24,7 +24,7 @@ export const CONTROL_PLANE: Directions = {
     '#program',
   ],
   domain: [],
-  'domain/account': [],
+  'domain/account': ['domain'],
   'domain/dispatch': ['domain'],
   http: [
     'http/answers',

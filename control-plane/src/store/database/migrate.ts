@@ -13,6 +13,7 @@ import { ledgerCheckpointsMigration } from './migrations/0006-ledger-checkpoints
 import { jobDownloadsMigration } from './migrations/0007-job-downloads.ts';
 import { jobFinishingMigration } from './migrations/0008-job-finishing.ts';
 import { keyPoliciesMigration } from './migrations/0010-key-policies.ts';
+import { ordersMigration } from './migrations/0011-orders.ts';
 import { usageMigration } from './migrations/0012-usage.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
@@ -27,6 +28,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0007-job-downloads': jobDownloadsMigration(database.dialect),
     '0008-job-finishing': jobFinishingMigration(database.dialect),
     '0010-key-policies': keyPoliciesMigration(database.dialect),
+    '0011-orders': ordersMigration(database.dialect),
     '0012-usage': usageMigration(database.dialect),
   };
 }

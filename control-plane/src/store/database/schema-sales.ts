@@ -1,0 +1,59 @@
+/** The tables of orders, as Kysely sees them (migrations/0011-orders.ts). */
+import type { PaymentOutcome, StoredOrderState } from '../../domain/account/orders.ts';
+
+/** A purchase of one package, at the price of its day: domain/account/orders.ts. Never removed. */
+export interface OrdersTable {
+  id: string;
+  account_id: string;
+  price_list: 'credit' | 'image';
+  credits: number;
+  /** In the currency's smallest unit, as every sum of money here. */
+  price: number;
+  currency: string;
+  /** 'pending' past expires_at is expired. */
+  state: StoredOrderState;
+  /** Of the price, paid back. */
+  refunded: number;
+  /** Credits that refunds took back, and those that they could not: they were spent. */
+  revoked: number;
+  unrevoked: number;
+  created_at: number;
+  expires_at: number;
+  paid_at: number | null;
+  /** Who told of the payment. */
+  paid_by: string | null;
+  /** The payment that was accepted. */
+  payment: string | null;
+  cancelled_at: number | null;
+}
+
+/** Payments that were told of, each once; of an order whatever its state. */
+export interface OrderPaymentsTable {
+  order_id: string;
+  payment: string;
+  amount: number;
+  currency: string;
+  outcome: PaymentOutcome;
+  told_by: string;
+  received_at: number;
+}
+
+/** Refunds, each once. */
+export interface OrderRefundsTable {
+  order_id: string;
+  refund: string;
+  amount: number;
+  /** Credits that the amount stands for, and how many of them could be taken back. */
+  credits: number;
+  revoked: number;
+  told_by: string;
+  created_at: number;
+  /** null: it was told of before the payment, and waits for it. */
+  applied_at: number | null;
+}
+
+export interface SalesSchema {
+  orders: OrdersTable;
+  order_payments: OrderPaymentsTable;
+  order_refunds: OrderRefundsTable;
+}

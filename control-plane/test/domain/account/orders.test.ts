@@ -1,0 +1,165 @@
+/** Refunds to the credit, whatever their parts; sums of money as people type them. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { fc } from '../../../../test/support/property-tests.ts';
+import {
+  creditsOfRefund,
+  formatDecimal,
+  grantReferenceOf,
+  isMoneyReference,
+  isOrderable,
+  isReferenceOfOrder,
+  judgePayment,
+  orderStateOf,
+  parseDecimal,
+  refundReferenceOf,
+  smallestUnits,
+} from '../../../src/domain/account/orders.ts';
+import { PRICE_LISTS } from '../../../src/domain/credit-packages.ts';
+import { isLedgerReference } from '../../../src/domain/ledger.ts';
+
+const ORDER = '00000000-0000-4000-8000-000000000001';
+
+/** Prices and credits of any relation, with parts of the price that refunds take in turn. */
+const refunds = fc
+  .record({
+    credits: fc.integer({ min: 1, max: 1_000_000_000 }),
+    price: fc.integer({ min: 1, max: 1_000_000_000_000 }),
+    cuts: fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 8 }),
+  })
+  .map(({ credits, price, cuts }) => {
+    const ends = [...new Set(cuts.map(cut => Math.floor(cut * price)))].sort((a, b) => a - b);
+    const parts = [...ends, price].map((end, index) => end - (ends[index - 1] ?? 0));
+    return { credits, price, parts: parts.filter(part => part > 0) };
+  });
+
+describe('credits of a refund', () => {
+  it('all of the price takes all credits, in whatever parts', () => {
+    fc.assert(
+      fc.property(refunds, ({ credits, price, parts }) => {
+        let refunded = 0;
+        let taken = 0;
+        for (const amount of parts) {
+          taken += creditsOfRefund({ credits, price, refunded }, amount);
+          refunded += amount;
+        }
+        assert.deepEqual([refunded, taken], [price, credits]);
+      }),
+    );
+  });
+
+  it('what stays is worth no more than what stays paid, and a credit more would be', () => {
+    fc.assert(
+      fc.property(refunds, ({ credits, price, parts }) => {
+        let refunded = 0;
+        let kept = credits;
+        for (const amount of parts) {
+          kept -= creditsOfRefund({ credits, price, refunded }, amount);
+          refunded += amount;
+          const paid = BigInt(price - refunded) * BigInt(credits);
+          assert.ok(BigInt(kept) * BigInt(price) <= paid, 'rounded for the one who is refunded');
+          assert.ok(BigInt(kept + 1) * BigInt(price) > paid, 'more is taken than is due');
+        }
+      }),
+    );
+  });
+
+  it('is what it is of the packages on sale', () => {
+    const half = (credits: number, price: number) =>
+      creditsOfRefund({ credits, price, refunded: 0 }, price / 2);
+    assert.equal(half(2500, 5000), 1250);
+    assert.equal(half(107_200, 150_000), 53_600);
+    // A tenth of a credit a fen: the first takes a whole one, the next nine none.
+    const part = (refunded: number) => creditsOfRefund({ credits: 100, price: 1000, refunded }, 1);
+    assert.deepEqual([part(0), part(1), part(9), part(10)], [1, 0, 0, 1]);
+  });
+
+  it('is of a part of what is left of the price', () => {
+    const order = { credits: 100, price: 1000, refunded: 600 };
+    for (const amount of [0, -1, 0.5, 401, Number.NaN, 2 ** 60]) {
+      assert.throws(() => creditsOfRefund(order, amount), RangeError, String(amount));
+    }
+  });
+});
+
+describe('an order', () => {
+  const paid = { price: 1000, refunded: 0, expiresAtMs: 50 };
+
+  it('reads as its state, its refunds and the time say', () => {
+    const of = (stored: 'pending' | 'cancelled' | 'paid', refunded: number, nowMs: number) =>
+      orderStateOf({ ...paid, stored, refunded }, nowMs);
+    assert.deepEqual([of('pending', 0, 49), of('pending', 0, 50)], ['pending', 'expired']);
+    assert.equal(of('cancelled', 0, 50), 'cancelled');
+    assert.deepEqual(
+      [0, 1, 999, 1000].map(refunded => of('paid', refunded, 50)),
+      ['paid', 'partly-refunded', 'partly-refunded', 'refunded'],
+    );
+  });
+
+  it('is paid by its price in its currency alone, and once', () => {
+    const order = { price: 1000, currency: 'CNY', stored: 'pending' } as const;
+    const told = { amount: 1000, currency: 'CNY' };
+    for (const stored of ['pending', 'cancelled'] as const) {
+      assert.equal(judgePayment({ ...order, stored }, told), 'accepted');
+    }
+    assert.equal(judgePayment({ ...order, stored: 'paid' }, told), 'again');
+    for (const wrong of [{ amount: 999 }, { amount: 1001 }, { currency: 'JPY' }]) {
+      assert.equal(judgePayment(order, { ...told, ...wrong }), 'differs');
+      assert.equal(judgePayment({ ...order, stored: 'paid' }, { ...told, ...wrong }), 'differs');
+    }
+  });
+
+  it('can be made of every package of the lists, at whole prices', () => {
+    for (const { currency, packages } of PRICE_LISTS) {
+      for (const { credits, price } of packages) {
+        assert.ok(isOrderable({ credits, price: smallestUnits(price, currency) }));
+      }
+    }
+    assert.equal(isOrderable({ credits: 0, price: 1 }), false);
+    assert.equal(isOrderable({ credits: 1, price: 0.5 }), false);
+    assert.equal(isOrderable({ credits: 2e9, price: 1 }), false);
+  });
+});
+
+describe('references', () => {
+  it('of orders are lawful in the ledger, and told from those of operators', () => {
+    const longest = '~'.repeat(64);
+    assert.ok(isMoneyReference(longest));
+    for (const wrong of ['', 'a b', `${longest}~`, 'é', 7]) {
+      assert.equal(isMoneyReference(wrong), false);
+    }
+    for (const reference of [grantReferenceOf(ORDER), refundReferenceOf(ORDER, longest)]) {
+      assert.ok(isLedgerReference(reference));
+      assert.ok(isReferenceOfOrder(reference));
+    }
+    for (const other of ['order:7', 'order 1', `order:${ORDER}x`, `gift order:${ORDER}`]) {
+      assert.equal(isReferenceOfOrder(other), false, other);
+    }
+  });
+});
+
+describe('sums of money', () => {
+  it('are read and written to the smallest unit', () => {
+    for (const [text, fen] of [
+      ['12', 1200],
+      ['12.5', 1250],
+      ['0.01', 1],
+      ['0.29', 29],
+      ['13000.00', 1_300_000],
+    ] as const) {
+      assert.equal(parseDecimal(text, 'CNY'), fen);
+      assert.equal(parseDecimal(formatDecimal(fen, 'CNY'), 'CNY'), fen);
+    }
+    assert.deepEqual(
+      [1, 100, 1250].map(fen => formatDecimal(fen, 'CNY')),
+      ['0.01', '1.00', '12.50'],
+    );
+  });
+
+  it('are no other words', () => {
+    for (const text of ['', '0', '0.00', '-1', '1e3', '1,5', '.5', '1.', '1.234', ' 1', '１']) {
+      assert.equal(parseDecimal(text, 'CNY'), undefined, text);
+    }
+    assert.throws(() => smallestUnits(1, 'DOGE'), RangeError);
+  });
+});
