@@ -16,6 +16,8 @@ INSTALLED := node_modules/.installed
 # Node 24 lies in a small package of its own and is installed first: npm leaves out native packages
 # that do not name the Node it runs on, so the rest is installed by npm on Node 24.
 NODE_INSTALLED := bin/node/node_modules/.installed
+# Scripts of the pages: JavaScript as the browser gets it, its types in comments.
+PAGE_SCRIPTS := control-plane/src/http/account/assets
 KERNELS := inference-node/kernels
 KERNELS_INSTALLED := $(KERNELS)/node_modules/.installed
 IMAGE ?=
@@ -84,6 +86,7 @@ check: types lint generated test
 
 types: setup
 	@$(NODE) node_modules/typescript/bin/tsc -p .
+	@$(NODE) node_modules/typescript/bin/tsc -p $(PAGE_SCRIPTS)
 
 lint: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome ci .

@@ -37,6 +37,10 @@ export const CONTROL_PLANE: Directions = {
     'services/reading',
     '#program/ports',
   ],
+  'http/account/page': ['http/account/views', 'http/account/words'],
+  'http/account/views': ['http/account/views/components', 'http/account/words'],
+  'http/account/views/components': ['http/account/views'],
+  'http/account/words': [],
   'http/answers': ['domain', 'http/checks', 'http/headers', 'services/reading'],
   'http/body': ['http/headers', 'services/submission', '#program/ports'],
   'http/checks': ['domain', 'http/body', 'http/connections', 'http/headers', 'services'],
@@ -284,6 +288,11 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     rule: 'only http imports fastify',
     from: /^(?!control-plane\/src\/http\/)/,
     to: /^(fastify|@fastify\/)/,
+  },
+  {
+    rule: 'only html.ts of the pages makes and renders trees; the others take the type of one',
+    from: /^(?!control-plane\/src\/http\/account\/views\/html\.ts$)/,
+    to: /^(htm|preact-render-to-string)$/,
   },
   {
     rule: 'only sources import an HTTP client',

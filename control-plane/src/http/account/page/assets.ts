@@ -1,0 +1,76 @@
+/**
+ * The style sheet, the scripts and the icon of the pages: read once, served under the hash of
+ * their bytes, so that a browser keeps each for good and never mixes those of two releases.
+ */
+import { createHash } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { FastifyInstance } from 'fastify';
+import { ContractError } from '#contract/errors.ts';
+
+const FOLDER = path.join(import.meta.dirname, '../assets');
+const TYPES: Readonly<Record<string, string>> = {
+  '.css': 'text/css; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.svg': 'image/svg+xml',
+  '.jpg': 'image/jpeg',
+};
+const YEAR_SECONDS = 31_536_000;
+/** Of SHA-256 in hexadecimal digits: two files of a name are never alike in them. */
+const HASH_DIGITS = 16;
+
+export interface Asset {
+  readonly name: string;
+  readonly hash: string;
+  readonly type: string;
+  readonly bytes: Buffer;
+}
+
+/** Every file of the folder that a browser loads. */
+export function readAssets(folder = FOLDER): ReadonlyMap<string, Asset> {
+  const names = readdirSync(folder).filter(name => TYPES[path.extname(name)] !== undefined);
+  return new Map(
+    names.map(name => {
+      const bytes = readFileSync(path.join(folder, name));
+      const hash = createHash('sha256').update(bytes).digest('hex').slice(0, HASH_DIGITS);
+      return [name, { name, hash, type: TYPES[path.extname(name)] ?? '', bytes }];
+    }),
+  );
+}
+
+const assets = readAssets();
+
+/**
+ * The address of an asset below `prefix`.
+ * @throws Error for a name that is no file of the folder: a mistake of the page
+ */
+export function assetHref(prefix: string, name: string): string {
+  const asset = assets.get(name);
+  if (asset === undefined) throw new Error(`there is no asset ${name}`);
+  return `${prefix}/assets/${asset.hash}/${name}`;
+}
+
+/** GET `<prefix>/assets/<hash>/<name>`, for everyone. @param config what the scope asks of a route */
+export function registerAssets(
+  app: FastifyInstance,
+  options: { readonly path: string; readonly config?: object },
+): void {
+  const { path: below, config = {} } = options;
+  app.get<{ Params: { hash: string; name: string } }>(
+    `${below}/:hash/:name`,
+    { config },
+    (request, reply) => {
+      const { hash, name } = request.params;
+      const asset = assets.get(name);
+      // Another hash is another release's file: a proxy must not keep this one under it.
+      if (asset === undefined || asset.hash !== hash) {
+        throw new ContractError('NOT_FOUND', 'there is no such asset');
+      }
+      return reply
+        .header('cache-control', `public, max-age=${YEAR_SECONDS}, immutable`)
+        .header('cross-origin-resource-policy', 'same-origin')
+        .type(asset.type)
+        .send(asset.bytes);
+    },
+  );
+}

@@ -1,0 +1,51 @@
+/** Buttons and what looks like one. */
+
+import type { VNode } from 'preact';
+import { type Child, html } from '../html.ts';
+import { icon } from '../icons.ts';
+
+export type ButtonKind = 'primary' | 'secondary' | 'danger' | 'quiet';
+
+export interface ButtonProps {
+  readonly label: Child;
+  readonly kind?: ButtonKind;
+  /** With a value the form says which of its buttons was pressed. */
+  readonly name?: string;
+  readonly value?: string;
+  /** Asked before the form is sent; without scripts the form is sent at once. */
+  readonly confirm?: string;
+  readonly disabled?: boolean;
+  /** What it does, where the label alone does not say it: `Revoke key Shop`. */
+  readonly describe?: string;
+}
+
+/** A submit button of the form around it. */
+export function button(props: ButtonProps): VNode {
+  const { label, kind = 'primary', name, value, confirm, disabled = false, describe } = props;
+  return html`<button type="submit" class=${`button ${kind}`} name=${name} value=${value}
+    data-confirm=${confirm} disabled=${disabled} aria-label=${describe}>${label}</button>`;
+}
+
+/** A link that looks like a button. */
+export function linkButton(props: {
+  readonly href: string;
+  readonly label: Child;
+  readonly kind?: ButtonKind;
+  /** The browser saves what it leads to. */
+  readonly download?: boolean;
+}): VNode {
+  const { href, label, kind = 'secondary', download = false } = props;
+  return html`<a class=${`button ${kind}`} href=${href} download=${download || undefined}>${label}</a>`;
+}
+
+/**
+ * Copies a text; hidden where scripts do not run.
+ * @param words what the button says before and after
+ */
+export function copyButton(
+  text: string,
+  words: { readonly copy: string; readonly copied: string },
+): VNode {
+  return html`<button type="button" class="button quiet copy" data-copy=${text}
+    data-copied=${words.copied} hidden>${icon('copy')}<span aria-live="polite">${words.copy}</span></button>`;
+}

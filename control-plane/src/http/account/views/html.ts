@@ -1,0 +1,53 @@
+/**
+ * Pages are trees, never text put together: `html` is htm bound to preact, and what stands in
+ * `${}` is a child or an attribute that cannot become markup. What escaping cannot make safe
+ * (inline style and script, links of other schemes) is refused here, whoever writes the page.
+ */
+import htm from 'htm';
+import { h, type VNode } from 'preact';
+import { renderToString } from 'preact-render-to-string';
+
+export type Child = VNode | string | number | null | undefined | false | readonly Child[];
+
+/** Attributes that hold an address. */
+const ADDRESSES = new Set(['href', 'src', 'action', 'formaction', 'poster']);
+/** Paths of this host, places of the page, other hosts by http(s), mail; pictures made in scripts. */
+const SAFE_ADDRESS = /^(?:$|\/(?![/\\])|[#?]|https?:\/\/|mailto:|data:image\/(?:png|webp|avif);)/i;
+/** The policy of the pages forbids the first two; the others put markup in as text. */
+const REFUSED = /^(?:style|on.*|dangerouslySetInnerHTML|innerHTML|srcdoc)$/i;
+
+function element(this: unknown[], type: string, props: Props, ...children: Child[]): VNode {
+  // Tells htm not to keep this subtree for the next page: preact writes on the nodes it renders.
+  this[0] = 3;
+  for (const [name, value] of Object.entries(props ?? {})) {
+    if (REFUSED.test(name)) throw new TypeError(`<${type}> has the attribute ${name}`);
+    if (!ADDRESSES.has(name.toLowerCase()) || value === undefined || value === null) continue;
+    if (!SAFE_ADDRESS.test(String(value))) {
+      throw new TypeError(`<${type} ${name}> leads to another scheme or by another host's name`);
+    }
+  }
+  return h(type, props, ...children);
+}
+
+type Props = Record<string, unknown> | null;
+
+/**
+ * A tree of the page: html`<p class=${name}>${text}</p>`. Several roots are a list of children.
+ * @throws TypeError for an attribute that a page must not have
+ */
+export const html = (htm as unknown as Htm).bind(element);
+
+/** Its own types are those of another module system. */
+interface Htm {
+  bind(create: typeof element): (strings: TemplateStringsArray, ...values: unknown[]) => VNode;
+}
+
+/** The text of a whole page. */
+export function renderDocument(root: VNode): string {
+  return `<!doctype html>${renderToString(root)}`;
+}
+
+/** The text of a part of a page, for tests. */
+export function renderPart(part: Child): string {
+  return renderToString(h('div', null, part)).slice('<div>'.length, -'</div>'.length);
+}

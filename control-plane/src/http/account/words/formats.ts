@@ -1,0 +1,85 @@
+/** Dates and numbers as a language writes them. Times are UTC, and say so. */
+import type { Language } from './words.ts';
+
+export interface Formats {
+  /** A day: `21 Nov 2026`. */
+  date(instant: number | Date): string;
+  /** A moment of UTC to the minute: `21 Nov 2026, 09:30 UTC`. */
+  dateTime(instant: number | Date): string;
+  /** The same to the second, for jobs and logs. */
+  exactTime(instant: number | Date): string;
+  /** A whole number of credits or anything else, grouped. */
+  credits(count: number): string;
+  /** Major units of a currency: 50 is ¥50. At most four decimals, for prices of one image. */
+  money(amount: number, currency: string): string;
+  /** 0.25 is 25 %. */
+  share(fraction: number): string;
+  /** 1024 bytes are 1 KiB, as the limits count. */
+  bytes(count: number): string;
+  /** A time that something took: `340ms`, `2.5s`, `3m 20s`. */
+  duration(ms: number): string;
+}
+
+const made = new Map<Language, Formats>();
+
+/** Made once a language: an Intl formatter takes longer to make than a page. */
+export function formatsIn(language: Language): Formats {
+  let formats = made.get(language);
+  if (formats === undefined) {
+    formats = makeFormats(language);
+    made.set(language, formats);
+  }
+  return formats;
+}
+
+/** English as the rest of the world writes days: 21 Nov 2026. */
+const LOCALES: Readonly<Record<Language, string>> = { en: 'en-GB', 'zh-CN': 'zh-CN' };
+const BYTE_UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+const DAY = { timeZone: 'UTC', year: 'numeric', month: 'short', day: 'numeric' } as const;
+const MINUTE = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' } as const;
+
+function makeFormats(language: Language): Formats {
+  const locale = LOCALES[language];
+  const date = new Intl.DateTimeFormat(locale, DAY);
+  const dateTime = new Intl.DateTimeFormat(locale, { ...DAY, ...MINUTE });
+  const exactTime = new Intl.DateTimeFormat(locale, { ...DAY, ...MINUTE, second: '2-digit' });
+  const whole = new Intl.NumberFormat(locale, { maximumFractionDigits: 0 });
+  const short = new Intl.NumberFormat(locale, { maximumFractionDigits: 1 });
+  const share = new Intl.NumberFormat(locale, { style: 'percent', maximumFractionDigits: 1 });
+  const unit = (value: number, name: string, digits = 0) =>
+    new Intl.NumberFormat(locale, {
+      style: 'unit',
+      unit: name,
+      unitDisplay: 'narrow',
+      maximumFractionDigits: digits,
+    }).format(value);
+  return {
+    date: instant => date.format(instant),
+    dateTime: instant => `${dateTime.format(instant)} UTC`,
+    exactTime: instant => `${exactTime.format(instant)} UTC`,
+    credits: count => whole.format(count),
+    money: (amount, currency) =>
+      new Intl.NumberFormat(locale, {
+        style: 'currency',
+        currency,
+        currencyDisplay: 'narrowSymbol',
+        minimumFractionDigits: Number.isInteger(amount) ? 0 : 2,
+        maximumFractionDigits: 4,
+      }).format(amount),
+    share: fraction => share.format(fraction),
+    bytes: count => {
+      const power = count < 1 ? 0 : Math.min(Math.floor(Math.log2(count) / 10), 4);
+      return `${short.format(count / 1024 ** power)} ${BYTE_UNITS[power]}`;
+    },
+    duration: ms => {
+      if (ms < 1000) return unit(Math.round(ms), 'millisecond');
+      if (ms < 60_000) return unit(ms / 1000, 'second', 1);
+      const seconds = Math.round(ms / 1000);
+      if (seconds < 3600) {
+        return `${unit(Math.floor(seconds / 60), 'minute')} ${unit(seconds % 60, 'second')}`;
+      }
+      const minutes = Math.round(seconds / 60);
+      return `${unit(Math.floor(minutes / 60), 'hour')} ${unit(minutes % 60, 'minute')}`;
+    },
+  };
+}

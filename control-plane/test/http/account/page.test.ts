@@ -1,0 +1,123 @@
+/** Pages and assets as answers: headers, caching, languages, navigation by role. */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import fastify from 'fastify';
+import { registerAssets } from '../../../src/http/account/page/assets.ts';
+import { type PageViewer, setPageViewer } from '../../../src/http/account/page/page-request.ts';
+import { renderPage } from '../../../src/http/account/page/render-page.ts';
+import { html } from '../../../src/http/account/views/html.ts';
+
+const app = fastify();
+const VIEWER: PageViewer = {
+  mail: 'ada@example.test',
+  accountId: 'a',
+  accountName: '<b>Shop</b>',
+  role: 'owner',
+  csrf: 'token',
+  language: 'en',
+  accounts: [
+    { id: 'a', name: '<b>Shop</b>' },
+    { id: 'b', name: 'Other "shop"' },
+  ],
+};
+
+before(async () => {
+  registerAssets(app, { path: '/account/assets' });
+  app.get('/account/stranger', (request, reply) =>
+    renderPage(request, reply, { title: 'Hello', main: html`<p>there</p>` }),
+  );
+  app.get<{ Params: { role: PageViewer['role'] } }>('/account/keys/:role', (request, reply) => {
+    const { role } = request.params;
+    setPageViewer(request, { ...VIEWER, role, language: role === 'viewer' ? 'zh-CN' : 'en' });
+    const said = { revoked: 'The key is revoked.' };
+    return renderPage(request, reply, { title: 'Keys', active: 'keys', main: 'x', said });
+  });
+  await app.ready();
+});
+after(() => app.close());
+
+test('a page allows no inline script, no other host and no frame, and is kept nowhere', async () => {
+  const { headers, body } = await app.inject('/account/stranger');
+  const policy = String(headers['content-security-policy']);
+  assert.match(policy, /default-src 'none'/);
+  assert.match(policy, /frame-ancestors 'none'/);
+  assert.match(policy, /base-uri 'none'/);
+  assert.doesNotMatch(policy, /unsafe|\*|https?:/);
+  assert.equal(headers['x-content-type-options'], 'nosniff');
+  assert.equal(headers['referrer-policy'], 'same-origin');
+  assert.equal(headers['cache-control'], 'no-store');
+  assert.equal(headers['content-type'], 'text/html; charset=utf-8');
+  assert.doesNotMatch(body, / style=| on\w+=|<style|<script(?! type="module" src="\/account\/)/);
+});
+
+test('what a page loads is there, and kept by browsers for good', async () => {
+  const { body } = await app.inject('/account/stranger');
+  const addresses = [...body.matchAll(/(?:src|href)="(\/account\/assets\/[^"]+)"/g)];
+  assert.ok(addresses.length >= 4);
+  for (const [, address = ''] of addresses) {
+    const { statusCode, headers } = await app.inject(address);
+    assert.equal(statusCode, 200, address);
+    assert.equal(headers['cache-control'], 'public, max-age=31536000, immutable');
+  }
+});
+
+test('an asset under the hash of another release, or outside of the folder, is not there', async () => {
+  const { body } = await app.inject('/account/stranger');
+  const style = /\/account\/assets\/(\w+)\/style\.css/.exec(body);
+  assert.ok(style !== null);
+  for (const address of [
+    '/account/assets/0123456789abcdef/style.css',
+    `/account/assets/${style[1]}/copy.js`,
+    `/account/assets/${style[1]}/..%2Fpage%2Fassets.ts`,
+    `/account/assets/${style[1]}/tsconfig.json`,
+    `/account/assets/${style[1]}/constructor`,
+  ]) {
+    const answer = await app.inject(address);
+    assert.notEqual(answer.statusCode, 200, address);
+    assert.notEqual(answer.headers['cache-control'], 'public, max-age=31536000, immutable');
+  }
+});
+
+test('a stranger reads the language of the address, else that of the browser', async () => {
+  const languageOf = async (url: string, accepted?: string) => {
+    const headers = accepted === undefined ? {} : { 'accept-language': accepted };
+    return /<html lang="([^"]+)"/.exec((await app.inject({ url, headers })).body)?.[1];
+  };
+  assert.equal(await languageOf('/account/stranger'), 'en');
+  assert.equal(await languageOf('/account/stranger', 'de-DE, zh-TW;q=0.9, en;q=0.8'), 'zh-CN');
+  assert.equal(await languageOf('/account/stranger', 'fr'), 'en');
+  assert.equal(await languageOf('/account/stranger', `${'x,'.repeat(400)}zh`), 'en');
+  assert.equal(await languageOf('/account/stranger?language=zh-CN', 'en'), 'zh-CN');
+  assert.equal(await languageOf('/account/stranger?language=zh-CN&language=en', 'en'), 'en');
+  assert.equal(await languageOf('/account/stranger?language=constructor'), 'en');
+  assert.equal(await languageOf('/account/keys/viewer', 'en'), 'zh-CN');
+});
+
+test('the link to another language keeps what else the address has', async () => {
+  const { body } = await app.inject('/account/stranger?to=%2Faccount%2Fkeys&language=en');
+  assert.match(body, /href="\/account\/stranger\?to=%2Faccount%2Fkeys&amp;language=zh-CN"/);
+});
+
+test('the navigation shows what the role may see, and where one is', async () => {
+  const owner = (await app.inject('/account/keys/owner')).body;
+  const viewer = (await app.inject('/account/keys/viewer')).body;
+  assert.match(owner, /href="\/account\/audit"/);
+  assert.match(owner, /href="\/account\/keys" aria-current="page"/);
+  assert.doesNotMatch(viewer, /\/account\/(audit|people|settings|playground)"/);
+  assert.match(viewer, /密钥/);
+});
+
+test('names of accounts are text in the frame', async () => {
+  const { body } = await app.inject('/account/keys/owner');
+  assert.doesNotMatch(body, /<b>Shop/);
+  assert.match(body, /<title>Keys · &lt;b>Shop&lt;\/b><\/title>/);
+  assert.match(body, /name="account" value="b"[^>]*>Other &quot;shop&quot;</);
+});
+
+test('what a change came to is said by a known code alone', async () => {
+  const bodyOf = async (query: string) => (await app.inject(`/account/keys/owner${query}`)).body;
+  assert.match(await bodyOf('?said=revoked'), /role="status">.*The key is revoked\./s);
+  for (const query of ['', '?said=constructor', '?said=<b>', '?said=revoked&said=revoked']) {
+    assert.doesNotMatch(await bodyOf(query), /role="status"/);
+  }
+});
