@@ -37,7 +37,7 @@ export const CONTROL_PLANE: Directions = {
     'services/reading',
     '#program/ports',
   ],
-  'http/account/page': ['http/account/views', 'http/account/words'],
+  'http/account/page': ['http/account/views', 'http/account/words', 'http/answers'],
   'http/account/views': ['http/account/views/components', 'http/account/words'],
   'http/account/views/components': ['http/account/views'],
   'http/account/words': [],

@@ -2,10 +2,13 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fastify from 'fastify';
+import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { registerAssets } from '../../../src/http/account/page/assets.ts';
+import { wantsPage, writeErrorPage } from '../../../src/http/account/page/error-page.ts';
 import { type PageViewer, setPageViewer } from '../../../src/http/account/page/page-request.ts';
 import { renderPage } from '../../../src/http/account/page/render-page.ts';
 import { html } from '../../../src/http/account/views/html.ts';
+import { createErrorHandler, pathOf } from '../../../src/http/answers/error-handler.ts';
 
 const app = fastify();
 const VIEWER: PageViewer = {
@@ -22,6 +25,14 @@ const VIEWER: PageViewer = {
 };
 
 before(async () => {
+  app.setErrorHandler(
+    createErrorHandler('http://127.0.0.1', {
+      writerOf: request => (wantsPage(request, pathOf(request)) ? writeErrorPage : undefined),
+    }),
+  );
+  app.get<{ Params: { code: ErrorCode } }>('/account/refused/:code', request => {
+    throw new ContractError(request.params.code, '<b>detail</b>');
+  });
   registerAssets(app, { path: '/account/assets' });
   app.get('/account/stranger', (request, reply) =>
     renderPage(request, reply, { title: 'Hello', main: html`<p>there</p>` }),
@@ -120,4 +131,34 @@ test('what a change came to is said by a known code alone', async () => {
   for (const query of ['', '?said=constructor', '?said=<b>', '?said=revoked&said=revoked']) {
     assert.doesNotMatch(await bodyOf(query), /role="status"/);
   }
+});
+
+test('an error is a page in words for a browser, and the problem as ever for others', async () => {
+  const refused = async (code: string, accept?: string) =>
+    app.inject({
+      url: `/account/refused/${code}`,
+      headers: accept === undefined ? {} : { accept },
+    });
+  const html = 'text/html,application/xhtml+xml,*/*;q=0.8';
+  const statuses = {
+    NOT_FOUND: 404,
+    JOB_NOT_FOUND: 404,
+    SERVICE_UNAVAILABLE: 503,
+    RATE_LIMITED: 429,
+    INVALID_REQUEST: 400,
+    INTERNAL_ERROR: 500,
+  };
+  for (const [code, status] of Object.entries(statuses)) {
+    const { statusCode, headers, body } = await refused(code, html);
+    assert.equal(statusCode, status, code);
+    assert.match(String(headers['content-type']), /^text\/html/);
+    assert.equal(headers['www-authenticate'], undefined);
+    assert.equal('retry-after' in headers, status === 429 || status === 503);
+    // What a program reads is not what a person needs.
+    assert.doesNotMatch(body, /detail|[A-Z]+_[A-Z]+/);
+    assert.match(body, /<h1>.+<\/h1>/);
+  }
+  const problem = await refused('NOT_FOUND', 'application/json');
+  assert.match(String(problem.headers['content-type']), /^application\/problem\+json/);
+  assert.match(String((await refused('NOT_FOUND')).headers['content-type']), /problem/);
 });

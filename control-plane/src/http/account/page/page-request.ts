@@ -33,7 +33,8 @@ const ACCEPT_LANGUAGE_LENGTH_MAX = 500;
 export function languageOf(request: FastifyRequest): Language {
   const viewer = viewers.get(request);
   if (viewer !== undefined) return viewer.language;
-  const { language } = request.query as Record<string, unknown>;
+  // Of a target that cannot be read there is none.
+  const { language } = (request.query ?? {}) as Record<string, unknown>;
   if (isLanguage(language)) return language;
   const accepted = request.headers['accept-language'];
   if (accepted === undefined || accepted.length > ACCEPT_LANGUAGE_LENGTH_MAX) return 'en';

@@ -89,7 +89,7 @@ export function saidOf(
   request: FastifyRequest,
   words: Readonly<Record<string, string>> | undefined,
 ): string | undefined {
-  const { said } = request.query as Record<string, unknown>;
+  const { said } = (request.query ?? {}) as Record<string, unknown>;
   if (words === undefined || typeof said !== 'string') return undefined;
   return Object.hasOwn(words, said) ? words[said] : undefined;
 }
