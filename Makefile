@@ -7,7 +7,7 @@
 # make soak    [ONLY=name]: tests too long for make test, about 50 minutes in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
-# make bench   the figures of docs/performance.md, measured on this machine; PEER=1: beside another remover
+# make bench   the figures of docs/performance.md, measured on this machine; PEER=folder of photos: beside another remover
 # make generate, make format   after a change of proto/*.proto or inference-node/kernels/; before a commit
 
 SHELL := /bin/sh
@@ -106,7 +106,7 @@ fuzz: setup
 	@$(NODE) inference-node/test/picture/fuzz/main.ts "$(COUNT)" "$(SEED)"
 
 bench: setup
-	@$(NODE) bench/run.ts $(if $(PEER),--peer)
+	@$(NODE) bench/run.ts $(if $(PEER),--peer $(PEER))
 
 clean:
 	rm -rf node_modules bin/node/node_modules $(KERNELS)/node_modules data model-cache

@@ -1,9 +1,9 @@
 /**
- * The service beside another background remover on the same weights,
- * @imgly/background-removal-node: images a second of both, in one run, on the same photos and
- * cores, in turns. The peer is installed into a folder of its own outside the project (its licence
- * is AGPL-3.0: it is run here as a program beside ours, and nothing of it is part of the product),
- * with the sharp and the ONNX Runtime that the service has, so that the difference is not theirs.
+ * Another background remover on the same weights, @imgly/background-removal-node, as a program to
+ * measure beside the service (beside-peer.ts). It is installed into a folder of its own outside the
+ * project (its licence is AGPL-3.0: it is run here as a program beside ours, and nothing of it is
+ * part of the product), with the sharp and the ONNX Runtime that the service has, so that the
+ * difference is not theirs.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,9 +12,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { OutputFormat } from '#contract/formats.ts';
-import { at } from '../test/support/at.ts';
 import type { BenchPhoto } from './photos.ts';
-import { median, type Service } from './service.ts';
+import { cpuMsOf } from './service.ts';
 
 const PACKAGE = '@imgly/background-removal-node';
 const PACKAGE_JSON = {
@@ -24,9 +23,6 @@ const PACKAGE_JSON = {
   dependencies: { [PACKAGE]: '1.4.5' },
   overrides: { sharp: '0.35.5', 'onnxruntime-node': '1.30.0' },
 };
-const PEER_RUNS_A_ROUND = 2;
-const SERVICE_RUNS_A_ROUND = 12;
-const CALLERS = 6;
 
 /** Reads a line of JSON {file, type, format}, answers with the milliseconds it took. */
 const PEER_PROGRAM = `import { removeBackground } from '${PACKAGE}';
@@ -43,74 +39,17 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 `;
 
-export interface PeerRow {
-  readonly photo: string;
-  readonly format: OutputFormat;
-  readonly servicePerS: number;
-  readonly peerPerS: number;
-  readonly ratio: number;
+export interface Peer {
+  readonly name: string;
+  /** Milliseconds. */
+  run(photo: BenchPhoto, format: OutputFormat): Promise<number>;
+  /** Processor time so far. */
+  cpuMs(): number;
+  close(): Promise<void>;
 }
 
-const CASES: readonly (readonly [photo: number, format: OutputFormat])[] = [
-  [0, 'png'],
-  [1, 'png'],
-  [2, 'webp'],
-];
-
-/** A round more than `rounds` of each: the first warms up. */
-export async function measurePeer(
-  service: Service,
-  photos: readonly BenchPhoto[],
-  rounds: number,
-): Promise<PeerRow[]> {
-  const folder = installPeer();
-  const peer = startPeer(folder);
-  const rows: PeerRow[] = [];
-  try {
-    for (const [index, format] of CASES.slice(0, photos.length)) {
-      const photo = at(photos, index);
-      const rates: { service: number; peer: number }[] = [];
-      for (let round = 0; round <= rounds; round++) {
-        const servicePerS = await serviceRate(service, photo, format);
-        const peerMs: number[] = [];
-        for (let run = 0; run < PEER_RUNS_A_ROUND; run++) {
-          peerMs.push(await peer.run(photo, format));
-        }
-        if (round > 0) rates.push({ service: servicePerS, peer: 1000 / median(peerMs) });
-      }
-      const row = {
-        photo: photo.name,
-        format,
-        servicePerS: median(rates.map(rate => rate.service)),
-        peerPerS: median(rates.map(rate => rate.peer)),
-        ratio: median(rates.map(rate => rate.service / rate.peer)),
-      };
-      rows.push(row);
-      console.log(
-        `${row.photo} to ${format}: ${row.servicePerS.toFixed(2)} images a second over REST, ` +
-          `${row.peerPerS.toFixed(2)} by ${PACKAGE}: ${row.ratio.toFixed(2)} times`,
-      );
-    }
-  } finally {
-    await peer.close();
-  }
-  return rows;
-}
-
-/** Saturated, over REST. */
-async function serviceRate(
-  service: Service,
-  photo: BenchPhoto,
-  format: OutputFormat,
-): Promise<number> {
-  let left = SERVICE_RUNS_A_ROUND;
-  const startedMs = performance.now();
-  await Promise.all(
-    Array.from({ length: CALLERS }, async () => {
-      while (left-- > 0) await service.cutOut(photo.file, format);
-    }),
-  );
-  return (1000 * SERVICE_RUNS_A_ROUND) / (performance.now() - startedMs);
+export function openPeer(): Peer {
+  return startPeer(installPeer());
 }
 
 /** Into the system's folder for such things; a second run finds it there. */
@@ -139,15 +78,16 @@ function installPeer(): string {
   return folder;
 }
 
-function startPeer(folder: string) {
+function startPeer(folder: string): Peer {
   const child = spawn(process.execPath, ['peer.mjs'], {
     cwd: folder,
     stdio: ['pipe', 'pipe', 'inherit'],
   });
   const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
   return {
-    /** Milliseconds. */
-    run: async (photo: BenchPhoto, format: OutputFormat): Promise<number> => {
+    name: PACKAGE,
+    cpuMs: () => (child.pid === undefined ? Number.NaN : cpuMsOf(child.pid)),
+    run: async (photo, format) => {
       const type = photo.name.endsWith('png') ? 'image/png' : 'image/jpeg';
       const file = path.join(folder, type === 'image/png' ? 'photo.png' : 'photo.jpg');
       writeFileSync(file, photo.file);

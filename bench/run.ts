@@ -1,14 +1,16 @@
 /**
  * Every measurement of docs/performance.md, one after the other; the table of all layers first.
- * `--peer`: beside another background remover too (peer.ts).
+ * `--peer FOLDER`: beside another background remover too, on the folder's photos.
  */
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
+import { parseArgs } from 'node:util';
 
-const peer = process.argv.includes('--peer') ? ['--peer'] : [];
+const { values } = parseArgs({ options: { peer: { type: 'string' } } });
 
 const MEASUREMENTS: readonly (readonly [program: string, ...args: string[]])[] = [
-  ['whole.ts', ...peer],
+  ['whole.ts'],
+  ...(values.peer === undefined ? [] : [['beside-peer.ts', values.peer] as const]),
   ['precisions.ts', '--layouts'],
   ['prepared-model.ts'],
   ['rest.ts'],

@@ -33,6 +33,8 @@ export interface Service {
   nodeMemory(): { readonly rss: number; readonly pss: number; readonly processes: number };
   /** Processor time so far of the two main processes, without the node's children. */
   mainCpuMs(): MainCpuMs;
+  /** Processor time so far of the control plane, the node and all its children. */
+  allCpuMs(): number;
   close(): Promise<void>;
 }
 
@@ -77,6 +79,11 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
       controlPlane: cpuMsOf(pidOf(CONTROL_PLANE, config.ports.http)),
       node: cpuMsOf(pidOf(NODE, config.ports.nodeHttp)),
     }),
+    allCpuMs: () => {
+      const node = pidOf(NODE, config.ports.nodeHttp);
+      const pids = [pidOf(CONTROL_PLANE, config.ports.http), node, ...descendants(node)];
+      return pids.reduce((sum, pid) => sum + cpuMsOf(pid), 0);
+    },
     close: async () => {
       await stack.stop();
       rmSync(dataDir, { recursive: true, force: true });

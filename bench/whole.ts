@@ -11,14 +11,13 @@
  * are kept full in the same round; this client's processor time is taken out of the clock, since it
  * runs on the same cores.
  *
- * node bench/whole.ts [--rounds 3] [--requests 24] [--photos 3] [--peer]
+ * node bench/whole.ts [--rounds 3] [--requests 24] [--photos 3]
  */
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { openInProcess } from './in-process.ts';
 import { openNodeCaller } from './node-caller.ts';
-import { measurePeer } from './peer.ts';
 import { type BenchPhoto, drawPhotos } from './photos.ts';
 import { writeResults } from './results.ts';
 import { median, openService } from './service.ts';
@@ -28,7 +27,6 @@ const { values } = parseArgs({
     rounds: { type: 'string', default: '3' },
     requests: { type: 'string', default: '24' },
     photos: { type: 'string', default: '3' },
-    peer: { type: 'boolean', default: false },
   },
 });
 const rounds = Number(values.rounds);
@@ -125,8 +123,6 @@ try {
   print('throughput, saturated: ratios to bare engines', throughput, 'barePerS');
   const { rss, pss, processes } = service.nodeMemory();
   const engineMb = inProcess.engineMemory() / MEGABYTE;
-  // Before the peer, which shall have the machine to itself as the service has it.
-  const peer = values.peer ? await measurePeer(service, photos, rounds) : undefined;
   writeResults('whole', {
     model: inProcess.description,
     layout: inProcess.layout,
@@ -136,7 +132,6 @@ try {
     nodeProcesses: processes,
     latency,
     throughput,
-    ...(peer === undefined ? {} : { peer }),
   });
 } finally {
   node.close();

@@ -14,6 +14,11 @@ const SAMPLE_STEP = 7;
 
 /** @param alpha the subject's matte, one byte a pixel. */
 export function isWorthSecondLook(alpha: Uint8Array): boolean {
+  return unsureShare(alpha) >= UNSURE_SHARE_MIN;
+}
+
+/** Uncertain share of what the matte shows; 0 where it shows nothing. */
+export function unsureShare(alpha: Uint8Array): number {
   let unsure = 0;
   let shown = 0;
   for (let at = 0; at < alpha.length; at += SAMPLE_STEP) {
@@ -22,5 +27,5 @@ export function isWorthSecondLook(alpha: Uint8Array): boolean {
     shown += 1;
     if (value < CERTAIN_ABOVE) unsure += 1;
   }
-  return shown > 0 && unsure >= UNSURE_SHARE_MIN * shown;
+  return shown === 0 ? 0 : unsure / shown;
 }
