@@ -1,5 +1,6 @@
 /** Makes the use cases behind the public port, and the conditions they ask about. Opens nothing. */
 import type { Logger } from 'pino';
+import { composeAccountArea } from './compose-account.ts';
 import type { Config } from './config.ts';
 import type { AppServices } from './http/public-app.ts';
 import type { Fleet } from './nodes/fleet.ts';
@@ -90,6 +91,7 @@ export function composeServices(parts: ServiceParts): Services {
     resultDownload: new ResultDownload(jobs, blobs, databaseTurns),
     resultReaders: new ResultReaders(bounds.resultReaders),
     readiness: parts.readiness,
+    accountArea: composeAccountArea(parts, databaseTurns),
   };
 }
 

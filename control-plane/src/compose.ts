@@ -280,6 +280,8 @@ function composePublicPort(base: Base, services: Services): App {
     baseUrl: config.baseUrl,
     syncWaitMs: config.syncWaitMs,
     removebg: config.removebg,
+    accountArea: config.accountArea,
+    trustedProxies: config.trustedProxies,
     readsRequireIdempotencyKey: config.readsRequireIdempotencyKey,
     version: pkg.version,
     errorsPage,

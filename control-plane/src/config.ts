@@ -9,6 +9,8 @@ import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
+import { type AccountAreaConfig, readAccountArea, warnOfAccountArea } from './config-account.ts';
+import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config-removebg.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './domain/queue-share.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
@@ -21,7 +23,6 @@ import {
   type WebhookSchedule,
 } from './domain/webhook-schedule.ts';
 import { parseSecretsKey } from './secrets/secrets-key.ts';
-import { REMOVEBG_SIZES, type RemovebgSize } from './services/removebg/removebg-values.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
 export interface Config {
@@ -70,18 +71,13 @@ export interface Config {
   readonly queueMegapixelsMax: number;
   /** The remove.bg interface; undefined: it is off. */
   readonly removebg: RemovebgConfig | undefined;
+  /** The account area; undefined: it is off. */
+  readonly accountArea: AccountAreaConfig | undefined;
+  /** Networks of proxies whose X-Forwarded-For is believed. */
+  readonly trustedProxies: readonly string[];
   readonly logLevel: LogLevel;
   /** Lines that every start logs. */
   readonly warnings: readonly string[];
-}
-
-export interface RemovebgConfig {
-  /** Of requests that name none. */
-  readonly defaultSize: RemovebgSize;
-  /** How long a request waits for its job. */
-  readonly waitMs: number;
-  /** Origins that pages may call it from; `*` is every one. */
-  readonly origins: readonly string[];
 }
 
 /** What a command of the CLI needs to open the database and nothing else. */
@@ -130,11 +126,12 @@ export function loadConfig(env: Environment = process.env): Config {
   const database = readDatabase(reader);
   const host = reader.string('MATTING_HOST', { default: LOOPBACK });
   const port = reader.port('MATTING_PORT', { default: 8080 });
+  const baseUrl = readBaseUrl(reader, host, port);
   const config: Config = {
     ...database,
     host,
     port,
-    baseUrl: readBaseUrl(reader, host, port),
+    baseUrl,
     storageUrl: readStorageUrl(reader, database.dataDir),
     secretsKey: readSecretsKey(reader, database.databaseUrl),
     secretsKeyPrevious: reader.parsed(
@@ -176,6 +173,7 @@ export function loadConfig(env: Environment = process.env): Config {
     webhookScheduleMs: readWebhookSchedule(reader),
     ...readLimits(reader),
     removebg: readRemovebg(reader),
+    ...readAccountArea(reader, baseUrl),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
     warnings: [],
   };
@@ -184,6 +182,7 @@ export function loadConfig(env: Environment = process.env): Config {
   const warnings = [
     ...warnOfHosts(reader, config),
     warnOfOrigins(config),
+    warnOfAccountArea(config),
     warnOfUnknownVariables(env),
   ];
   return { ...config, warnings: warnings.filter(line => line !== undefined) };
@@ -249,37 +248,6 @@ function readLimits(reader: EnvReader) {
       default: QUEUE_MEGAPIXELS_MAX,
     }),
   };
-}
-
-/** Its clients wait 20 s, and then ask again. */
-const REMOVEBG_WAIT_MS = 18_000;
-
-function readRemovebg(reader: EnvReader): RemovebgConfig | undefined {
-  const isOn = reader.boolean('MATTING_REMOVEBG_API', { default: true });
-  const settings: RemovebgConfig = {
-    defaultSize: reader.oneOf('MATTING_REMOVEBG_DEFAULT_SIZE', REMOVEBG_SIZES, {
-      default: 'auto',
-    }),
-    waitMs: reader.integer('MATTING_REMOVEBG_WAIT_MS', {
-      min: 1000,
-      max: 120_000,
-      default: REMOVEBG_WAIT_MS,
-    }),
-    origins: reader.list(
-      'MATTING_REMOVEBG_CORS',
-      '* or origins such as https://shop.example, comma-separated',
-      parseOrigin,
-      { default: [] },
-    ),
-  };
-  return isOn ? settings : undefined;
-}
-
-/** As a browser sends it: scheme and host, a port where it is not the scheme's. */
-function parseOrigin(text: string): string | undefined {
-  if (text === '*') return text;
-  const isOrigin = URL.canParse(text) && /^https?:$/.test(new URL(text).protocol);
-  return isOrigin && new URL(text).origin === text ? text : undefined;
 }
 
 function readBaseUrl(reader: EnvReader, host: string, port: number): string {
@@ -370,13 +338,6 @@ function warnOfHosts(reader: EnvReader, config: Config): string[] {
     );
   }
   return warnings;
-}
-
-/** A key in a page is in the hands of everyone who opens it. */
-function warnOfOrigins({ removebg }: Config): string | undefined {
-  if (removebg === undefined || removebg.origins.length === 0) return undefined;
-  const from = removebg.origins.includes('*') ? 'every origin' : removebg.origins.join(', ');
-  return `MATTING_REMOVEBG_CORS lets pages of ${from} call /v1.0: a key in a page can be read there`;
 }
 
 function parsePort(text: string): number | undefined {

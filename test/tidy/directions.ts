@@ -27,6 +27,7 @@ export const CONTROL_PLANE: Directions = {
   'domain/account': ['domain'],
   'domain/dispatch': ['domain'],
   http: [
+    'http/account',
     'http/answers',
     'http/checks',
     'http/connections',
@@ -41,6 +42,15 @@ export const CONTROL_PLANE: Directions = {
   'http/account/views': ['http/account/views/components', 'http/account/words'],
   'http/account/views/components': ['http/account/views'],
   'http/account/words': [],
+  'http/account': ['http/account/session', 'services/people'],
+  'http/account/session': [
+    'domain/account',
+    'http/body',
+    'http/checks',
+    'http/connections',
+    'http/headers',
+    'services/people',
+  ],
   'http/answers': ['domain', 'http/checks', 'http/headers', 'services/reading'],
   'http/body': ['http/headers', 'services/submission', '#program/ports'],
   'http/checks': ['domain', 'http/body', 'http/connections', 'http/headers', 'services'],
@@ -87,6 +97,7 @@ export const CONTROL_PLANE: Directions = {
     'store/outbox',
   ],
   'services/operator': ['domain', 'store/accounts', 'store/cluster', 'store/jobs'],
+  'services/people': ['services', 'store/people'],
   'services/reading': ['domain', 'services', 'storage', 'store/jobs'],
   'services/removebg': [
     'services',
@@ -116,6 +127,7 @@ export const CONTROL_PLANE: Directions = {
     'store/jobs',
     'store/ledger',
     'store/outbox',
+    'store/people',
   ],
   'store/accounts': ['domain', 'store/database'],
   'store/cluster': ['store/database'],
@@ -124,6 +136,7 @@ export const CONTROL_PLANE: Directions = {
   'store/jobs': ['domain', 'domain/dispatch', 'store/database', 'store/ledger'],
   'store/ledger': ['domain', 'store/database'],
   'store/outbox': ['domain', 'store/database'],
+  'store/people': ['domain/account', 'store/database'],
 };
 
 export const INFERENCE_NODE: Directions = {

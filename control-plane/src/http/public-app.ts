@@ -10,6 +10,7 @@ import type { RateLimits } from '../services/rate-limits.ts';
 import type { Readiness } from '../services/readiness.ts';
 import type { ResultDownload } from '../services/reading/result-download.ts';
 import type { ResultReaders } from '../services/reading/result-readers.ts';
+import { type AccountAreaServices, registerAccountArea } from './account/account-app.ts';
 import {
   KnownPaths,
   refuseUnknownPath,
@@ -23,7 +24,7 @@ import {
   watchConnections,
 } from './answers/client-errors.ts';
 import { createErrorHandler, type ErrorHandler, pathOf } from './answers/error-handler.ts';
-import { knownCallerOf } from './checks/authentication.ts';
+import { knownAccountOf } from './checks/authentication.ts';
 import { createHeaderChecks } from './checks/header-checks.ts';
 import { Connections, type EndedCause } from './connections/connections.ts';
 import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
@@ -60,6 +61,7 @@ export interface AppServices extends MattingRouteServices, RemovebgRouteServices
   readonly resultReaders: Pick<ResultReaders, 'enter'>;
   readonly readAccount: ReadAccount;
   readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
+  readonly accountArea: AccountAreaServices;
 }
 
 export interface AppOptions {
@@ -68,6 +70,10 @@ export interface AppOptions {
   readonly readsRequireIdempotencyKey: boolean;
   /** The remove.bg interface; undefined: there is none. */
   readonly removebg: RemovebgAppOptions | undefined;
+  /** The account area; undefined: there is none. */
+  readonly accountArea: { readonly canSignIn: boolean } | undefined;
+  /** Networks of proxies whose X-Forwarded-For is believed. */
+  readonly trustedProxies: readonly string[];
   /** Version of this program, for the OpenAPI document. */
   readonly version: string;
   /** The text of docs/errors.md. */
@@ -129,8 +135,8 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   });
   addAnswerLog(app, options.onAnswered);
   app.addHook('onSend', (request, _reply, payload, done) => {
-    const caller = knownCallerOf(request);
-    if (caller !== undefined) connections.noteKnown(request.raw.socket, caller.accountId);
+    const accountId = knownAccountOf(request);
+    if (accountId !== undefined) connections.noteKnown(request.raw.socket, accountId);
     done(null, payload);
   });
   app.setErrorHandler(errorHandlerOf(options));
@@ -146,6 +152,10 @@ export function buildApp(services: AppServices, options: AppOptions): App {
     const { baseUrl, version, removebg } = options;
     registerRemovebgRoutes(app, services, removebgChecks, { baseUrl, version, ...removebg });
   }
+  if (options.accountArea !== undefined) {
+    const { baseUrl, accountArea } = options;
+    registerAccountArea(app, services.accountArea, { baseUrl, ...accountArea });
+  }
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);
   return { app, connections };
@@ -158,6 +168,7 @@ function createServer(options: AppOptions): FastifyInstance {
     // addAnswerLog writes one line a request, without URLs: a result's link is a secret.
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: requestIdOf,
+    ...(options.trustedProxies.length > 0 && { trustProxy: [...options.trustedProxies] }),
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_TIMEOUT_MS,
     connectionTimeout: longestWaitMs(options) + IDLE_TIMEOUT_MARGIN_MS,

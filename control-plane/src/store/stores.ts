@@ -28,15 +28,21 @@ import { notificationLeases } from './outbox/webhook-lease.ts';
 import { notificationListing } from './outbox/webhook-operator.ts';
 import type { WebhookOutboxStore } from './outbox/webhook-outbox-store.ts';
 import { secretErasure } from './outbox/webhook-secrets.ts';
+import { type AuditStore, createAuditStore } from './people/audit.ts';
+import { createLinkStore, type LinkStore } from './people/link-store.ts';
+import { createSessionStore, type SessionStore } from './people/session-store.ts';
 
 export interface Stores {
   readonly accounts: AccountStore;
   readonly apiKeys: ApiKeyStore;
+  readonly audit: AuditStore;
   readonly jobs: JobStore;
   readonly ledger: LedgerStore;
+  readonly links: LinkStore;
   readonly nodes: NodeStore;
   readonly rateQuotas: RateQuotaStore;
   readonly secretsCanary: SecretsCanaryStore;
+  readonly sessions: SessionStore;
   readonly sweeps: SweepStore;
   readonly webhookOutbox: WebhookOutboxStore;
   /** How many requests may have statements under way here at once; more would wait in it. */
@@ -79,6 +85,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
   return {
     accounts: createAccountStore(database),
     apiKeys: createApiKeyStore(database),
+    audit: createAuditStore(database),
     jobs: {
       ...jobQueries(database),
       ...jobSubmission(database),
@@ -92,9 +99,11 @@ export function createStores(database: Database, options: JobCompletionOptions):
       ...queueLoad(database),
     },
     ledger: createLedgerStore(database),
+    links: createLinkStore(database),
     nodes: createNodeStore(database),
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
+    sessions: createSessionStore(database),
     sweeps: createSweepStore(database),
     webhookOutbox: {
       ...dueNotifications(database),

@@ -28,6 +28,7 @@ import {
 } from './changing-methods.ts';
 import { CHANGING_NOTIFICATIONS } from './changing-notifications.ts';
 import { CHANGING_OTHERS } from './changing-others.ts';
+import { CHANGING_PEOPLE } from './changing-people.ts';
 import { CHANGING_SWEEPS } from './changing-sweeps.ts';
 import { DatabaseProxy } from './database/database-proxy.ts';
 import { Fault, type Loss, openFaultySqlite } from './database/faulty-database.ts';
@@ -38,6 +39,7 @@ const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_KEYS,
   ...CHANGING_NOTIFICATIONS,
   ...CHANGING_OTHERS,
+  ...CHANGING_PEOPLE,
   ...CHANGING_SWEEPS,
 ];
 /** More than any method has. */

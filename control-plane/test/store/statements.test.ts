@@ -16,6 +16,7 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../test/support/database.ts';
+import { fillLargePeople } from '../../../test/support/large-people.ts';
 import { fillLargeTables } from '../../../test/support/large-tables.ts';
 import {
   type MeteredDatabase,
@@ -50,6 +51,7 @@ for (const [dialect, analyzed] of [
       test = await createTestDatabase(dialect);
       const database = await test.open();
       await fillLargeTables(database, TABLES);
+      await fillLargePeople(database);
       if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
       metered = openMeteredDatabase(dialect, test.url);
       stores = storesOn(metered.database);

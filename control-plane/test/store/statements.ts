@@ -19,6 +19,7 @@ import {
 } from './exercise.ts';
 import { HOUR_MS } from './fixtures.ts';
 import { JOBS } from './job-exercises.ts';
+import { PEOPLE } from './people-exercises.ts';
 
 const OUTBOX: Record<string, Exercise> = {
   'webhookOutbox.listDue': {
@@ -296,4 +297,9 @@ const OTHERS: Record<string, Exercise> = {
 };
 
 /** By `store.method`. */
-export const EXERCISES: Readonly<Record<string, Exercise>> = { ...JOBS, ...OUTBOX, ...OTHERS };
+export const EXERCISES: Readonly<Record<string, Exercise>> = {
+  ...JOBS,
+  ...OUTBOX,
+  ...OTHERS,
+  ...PEOPLE,
+};

@@ -5,7 +5,7 @@
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ErrorCode } from '#contract/errors.ts';
-import { knownCallerOf } from '../checks/authentication.ts';
+import { knownAccountOf } from '../checks/authentication.ts';
 import { answeredCodeOf, answeredJobOf } from './error-handler.ts';
 
 /** One finished answer, for metrics. */
@@ -39,7 +39,7 @@ export function addAnswerLog(
       code: answeredCodeOf(request),
       seconds: reply.elapsedTime / 1000,
     };
-    const accountId = knownCallerOf(request)?.accountId;
+    const accountId = knownAccountOf(request);
     const jobId = jobs.get(request) ?? answeredJobOf(request);
     request.log.info({ ...answered, accountId, jobId }, 'answered');
     onAnswered?.(answered);

@@ -13,6 +13,8 @@ const BEARER = /^Bearer +([A-Za-z0-9._~+/-]+=*)$/i;
 export const TOKEN_LENGTH_MAX = 512;
 
 const callers = new WeakMap<FastifyRequest, Caller>();
+/** Of requests that are known otherwise: by a session of the account area. */
+const accounts = new WeakMap<FastifyRequest, string>();
 
 /**
  * The onRequest hook; and the same check again once a body has arrived: headers sent before a
@@ -36,6 +38,15 @@ export function requireApiKey(
 /** Undefined where no key was required, or the key was refused. */
 export function knownCallerOf(request: FastifyRequest): Caller | undefined {
   return callers.get(request);
+}
+
+export function noteKnownAccount(request: FastifyRequest, accountId: string): void {
+  accounts.set(request, accountId);
+}
+
+/** Whose request it is, by its API key or its session; undefined: a stranger's. */
+export function knownAccountOf(request: FastifyRequest): string | undefined {
+  return callers.get(request)?.accountId ?? accounts.get(request);
 }
 
 /** Only for routes with requireApiKey. */

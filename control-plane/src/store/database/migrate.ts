@@ -12,6 +12,7 @@ import { boundedReadsMigration } from './migrations/0005-bounded-reads.ts';
 import { ledgerCheckpointsMigration } from './migrations/0006-ledger-checkpoints.ts';
 import { jobDownloadsMigration } from './migrations/0007-job-downloads.ts';
 import { jobFinishingMigration } from './migrations/0008-job-finishing.ts';
+import { peopleMigration } from './migrations/0009-people.ts';
 import { keyPoliciesMigration } from './migrations/0010-key-policies.ts';
 import { ordersMigration } from './migrations/0011-orders.ts';
 import { usageMigration } from './migrations/0012-usage.ts';
@@ -27,6 +28,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0006-ledger-checkpoints': ledgerCheckpointsMigration(database.dialect),
     '0007-job-downloads': jobDownloadsMigration(database.dialect),
     '0008-job-finishing': jobFinishingMigration(database.dialect),
+    '0009-people': peopleMigration(database.dialect),
     '0010-key-policies': keyPoliciesMigration(database.dialect),
     '0011-orders': ordersMigration(database.dialect),
     '0012-usage': usageMigration(database.dialect),

@@ -7,6 +7,7 @@ import type { CapPeriod, KeyPurpose } from '../../domain/account/key-policy.ts';
 import type { CallbackStatus, JobState } from '../../domain/job.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from '../../domain/ledger.ts';
 import type { RateKind } from '../../domain/rate-quota.ts';
+import type { PeopleSchema } from './schema-people.ts';
 import type { SalesSchema } from './schema-sales.ts';
 
 export interface AccountsTable {
@@ -314,7 +315,7 @@ export interface SweepsTable {
   walk_began_at: number | null;
 }
 
-export interface Schema extends SalesSchema {
+export interface Schema extends PeopleSchema, SalesSchema {
   accounts: AccountsTable;
   api_keys: ApiKeysTable;
   ledger_entries: LedgerEntriesTable;

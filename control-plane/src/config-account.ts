@@ -1,0 +1,48 @@
+/** The settings of the account area, and of the proxies in front of the public port. */
+import type { EnvReader } from '#program/env.ts';
+import { isLoopback } from '#program/loopback.ts';
+import { parseNetwork } from './sources/guard/allowed-address.ts';
+
+/** Absent as a whole where the area is off. */
+export interface AccountAreaConfig {
+  /** False: its pages say that the base URL is none to sign in at. */
+  readonly canSignIn: boolean;
+}
+
+export interface AccountSettings {
+  readonly accountArea: AccountAreaConfig | undefined;
+  readonly trustedProxies: readonly string[];
+}
+
+export function readAccountArea(reader: EnvReader, baseUrl: string): AccountSettings {
+  const isOn = reader.boolean('MATTING_ACCOUNT_AREA', { default: true });
+  const trustedProxies = reader.list(
+    'MATTING_TRUSTED_PROXIES',
+    'networks such as 10.1.0.0/16 or fd00:1::/32',
+    parseNetwork,
+    { default: [] },
+  );
+  const settings: AccountAreaConfig = { canSignIn: isSignInUrl(baseUrl) };
+  return { accountArea: isOn ? settings : undefined, trustedProxies };
+}
+
+/**
+ * Where people can sign in: nobody between them and the service reads or changes what is sent, and
+ * cookies have the whole host.
+ */
+function isSignInUrl(baseUrl: string): boolean {
+  if (!URL.canParse(baseUrl)) return false;
+  const { protocol, hostname, pathname } = new URL(baseUrl);
+  const isSafe = protocol === 'https:' || isLoopback(hostname.replace(/^\[|\]$/g, ''));
+  return isSafe && pathname === '/';
+}
+
+export function warnOfAccountArea(config: {
+  readonly accountArea: AccountAreaConfig | undefined;
+}): string | undefined {
+  if (config.accountArea?.canSignIn !== false) return undefined;
+  return (
+    'nobody can sign in at /account: MATTING_BASE_URL must be https, or http of this machine, ' +
+    'without a path'
+  );
+}

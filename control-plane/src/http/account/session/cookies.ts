@@ -1,0 +1,62 @@
+/**
+ * The cookies of the account area. `__Host-` makes browsers take them from this host alone, over TLS
+ * (or from this machine), for every path: no other host of the domain can plant one.
+ *
+ * | cookie  | holds                                             | until                        |
+ * |---------|---------------------------------------------------|------------------------------|
+ * | session | 256 random bits; the database has their hash      | sign-out, the bounds         |
+ * | visitor | 256 random bits that forms before sign-in go with | sign-in, the browser's end   |
+ * | device  | that a person signed in here before               | DEVICE_MS after the last time |
+ * | flow    | what a sign-in at the identity provider began with | FLOW_MS                     |
+ */
+import { randomBytes } from 'node:crypto';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+
+const NAMES = {
+  session: '__Host-matting-session',
+  visitor: '__Host-matting-visitor',
+  device: '__Host-matting-device',
+  flow: '__Host-matting-flow',
+} as const;
+
+export type CookieName = keyof typeof NAMES;
+
+const SECRET_BYTES = 32;
+const SECRET = /^[A-Za-z0-9_-]{43}$/;
+/** Browsers keep 4096 bytes of a cookie. */
+const VALUE_LENGTH_MAX = 2048;
+
+/** 256 random bits, as a cookie or a link holds them. */
+export function createSecret(): string {
+  return randomBytes(SECRET_BYTES).toString('base64url');
+}
+
+export function isSecret(text: string): boolean {
+  return SECRET.test(text);
+}
+
+/** Undefined: the browser sent none, or more than we ever set. */
+export function readCookie(request: FastifyRequest, name: CookieName): string | undefined {
+  const value = request.cookies[NAMES[name]];
+  return value === undefined || value.length > VALUE_LENGTH_MAX ? undefined : value;
+}
+
+/** @param maxAgeS absent: until the browser ends */
+export function setCookie(
+  reply: FastifyReply,
+  name: CookieName,
+  value: string,
+  maxAgeS?: number,
+): void {
+  reply.setCookie(NAMES[name], value, {
+    path: '/',
+    secure: true,
+    httpOnly: true,
+    sameSite: 'lax',
+    ...(maxAgeS === undefined ? {} : { maxAge: maxAgeS }),
+  });
+}
+
+export function clearCookie(reply: FastifyReply, name: CookieName): void {
+  setCookie(reply, name, '', 0);
+}

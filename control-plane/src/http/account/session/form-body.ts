@@ -1,0 +1,80 @@
+/**
+ * The body of a form (application/x-www-form-urlencoded): small, read whole, each field once. A
+ * field that may be given several times is asked for as such.
+ */
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { bodyChunks } from '../../body/body-chunks.ts';
+import { wantBody } from '../../connections/unread-body.ts';
+import { headerValues } from '../../headers/raw-headers.ts';
+import { PageError } from './page-error.ts';
+
+/** The longest form has a few short fields and a list of networks. */
+export const FORM_BYTES_MAX = 32 * 1024;
+const FIELDS_MAX = 64;
+const FORM_TYPE = /^application\/x-www-form-urlencoded\s*(?:;\s*charset="?utf-8"?\s*)?$/i;
+
+export class FormFields {
+  readonly #fields: ReadonlyMap<string, readonly string[]>;
+
+  constructor(fields: ReadonlyMap<string, readonly string[]>) {
+    this.#fields = fields;
+  }
+
+  /** As typed, in Unicode's composed form; '' where absent. @throws PageError given twice */
+  text(name: string): string {
+    const values = this.#fields.get(name) ?? [];
+    if (values.length > 1) throw new PageError('badForm');
+    return values[0] ?? '';
+  }
+
+  /** All values of a field that may be given several times: check boxes. */
+  all(name: string): readonly string[] {
+    return this.#fields.get(name) ?? [];
+  }
+
+  /** Whether a check box was ticked. */
+  has(name: string): boolean {
+    return this.#fields.has(name);
+  }
+}
+
+/** @throws PageError badForm; ContractError of bodyChunks */
+export async function readFormBody(
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FormFields> {
+  const types = headerValues(request.raw, 'content-type');
+  const [type, ...more] = types;
+  const isForm = type !== undefined && FORM_TYPE.test(type) && more.length === 0;
+  if (!isForm || request.headers['content-encoding'] !== undefined) throw new PageError('badForm');
+  if (Number(request.headers['content-length'] ?? 0) > FORM_BYTES_MAX) {
+    throw new PageError('badForm');
+  }
+  wantBody(request, reply);
+  const chunks: Buffer[] = [];
+  for await (const chunk of bodyChunks(request.raw, { bytesMax: FORM_BYTES_MAX })) {
+    chunks.push(chunk);
+  }
+  return parseForm(Buffer.concat(chunks));
+}
+
+/** @throws PageError badForm */
+export function parseForm(bytes: Buffer): FormFields {
+  let text: string;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch (cause) {
+    throw new PageError('badForm', { cause });
+  }
+  const fields = new Map<string, string[]>();
+  let count = 0;
+  for (const [name, value] of new URLSearchParams(text)) {
+    count += 1;
+    // What is not UTF-8 was replaced: nobody typed it.
+    if (count > FIELDS_MAX || value.includes('\uFFFD')) throw new PageError('badForm');
+    const values = fields.get(name) ?? [];
+    values.push(value.normalize('NFC'));
+    fields.set(name, values);
+  }
+  return new FormFields(fields);
+}

@@ -1,0 +1,145 @@
+/**
+ * What every route of the account area is behind: a route names the permission that it asks for, or
+ * that it is public; the session's cookie says who it is, and nothing else does (an Authorization
+ * header is never looked at); a form comes from a page of ours, by its Origin and by its token.
+ */
+import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
+import { may } from '../../../domain/account/roles.ts';
+import type { FoundSession, Sessions } from '../../../services/people/sessions.ts';
+import { noteKnownAccount } from '../../checks/authentication.ts';
+import { headerValues } from '../../headers/raw-headers.ts';
+import { clearCookie, isSecret, readCookie } from './cookies.ts';
+import { CSRF_FIELD, CSRF_HEADER, csrfTokenOf, isCsrfToken } from './csrf.ts';
+import { readFormBody } from './form-body.ts';
+import { PageError } from './page-error.ts';
+import { type SignedIn, setForm, setSignedIn } from './signed-in.ts';
+
+export interface GuardOptions {
+  readonly baseUrl: string;
+  /** Whether people can sign in at the base URL: see isSignInUrl. */
+  readonly canSignIn: boolean;
+}
+
+/** To be called before any route of the scope is added. */
+export function guardRoutes(
+  account: FastifyInstance,
+  sessions: Pick<Sessions, 'find'>,
+  options: GuardOptions,
+): void {
+  const { origin, host } = new URL(options.baseUrl);
+  const isOwnMachine = options.baseUrl.startsWith('http:');
+  account.addHook('onRoute', requireAccess);
+  account.addHook('onRequest', async (request, reply) => {
+    const { config } = request.routeOptions;
+    // Without it browsers say `Origin: null` of the forms of our own pages.
+    reply.header('referrer-policy', 'same-origin');
+    if (config.cookieless === true) return;
+    if (!options.canSignIn) throw new PageError('insecure');
+    const isForm = !isRead(request);
+    if (isForm) requireOrigin(request, origin);
+    // On this machine people type localhost or 127.0.0.1: to a browser they are two sites.
+    else if (isOwnMachine && request.headers.host !== host) {
+      return reply.redirect(`${origin}${pathOnly(request.url)}`, 303);
+    }
+    const found = await findSession(request, reply, sessions);
+    if (found !== undefined) setSignedIn(request, found);
+    if (config.permission !== undefined) {
+      if (found === undefined) return askToSignIn(request, reply);
+      if (!may(found.role, config.permission)) throw new PageError('forbidden');
+    }
+    return undefined;
+  });
+  account.addHook('preHandler', async (request, reply) => {
+    const { config } = request.routeOptions;
+    if (config.cookieless === true || isRead(request)) return;
+    const secret = readCookie(request, 'session') ?? readCookie(request, 'visitor');
+    if (config.body === 'own') {
+      requireToken(headerValues(request.raw, CSRF_HEADER)[0], secret);
+      return;
+    }
+    const form = await readFormBody(request, reply);
+    requireToken(form.text(CSRF_FIELD), secret);
+    setForm(request, form);
+  });
+}
+
+/** A mistake of ours, found when the program starts. */
+function requireAccess({ config, method, url }: RouteOptions): void {
+  const { permission, public: isPublic, cookieless } = config ?? {};
+  const named = [permission !== undefined, isPublic === true, cookieless === true];
+  if (named.filter(Boolean).length === 1) return;
+  throw new Error(`the route ${method} ${url} must name a permission, public or cookieless`);
+}
+
+function isRead({ method }: FastifyRequest): boolean {
+  return method === 'GET' || method === 'HEAD';
+}
+
+/** Browsers send it with every POST. @throws PageError otherOrigin */
+function requireOrigin(request: FastifyRequest, origin: string): void {
+  const origins = headerValues(request.raw, 'origin');
+  if (origins.length !== 1 || origins[0] !== origin) throw new PageError('otherOrigin');
+}
+
+/** @throws PageError staleForm */
+function requireToken(given: string | undefined, secret: string | undefined): void {
+  if (secret === undefined || !isCsrfToken(given, secret)) throw new PageError('staleForm');
+}
+
+async function findSession(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  sessions: Pick<Sessions, 'find'>,
+): Promise<SignedIn | undefined> {
+  const secret = readCookie(request, 'session');
+  if (secret === undefined) return undefined;
+  const session = isSecret(secret) ? await sessions.find(secret) : undefined;
+  if (session === undefined) {
+    clearCookie(reply, 'session');
+    return undefined;
+  }
+  noteKnownAccount(request, session.accountId);
+  return signedInBy(session, secret, request.ip);
+}
+
+function signedInBy(session: FoundSession, secret: string, address: string): SignedIn {
+  const { userId, mail, accountId, memberships } = session;
+  const membership = memberships.find(one => one.accountId === accountId);
+  if (membership === undefined) throw new Error('a session of an account without its membership');
+  return {
+    userId,
+    mail,
+    sessionId: session.id,
+    accountId,
+    accountName: membership.accountName,
+    role: membership.role,
+    csrf: csrfTokenOf(secret),
+    language: session.language,
+    accounts: memberships.map(({ accountId: id, accountName: name, role }) => ({ id, name, role })),
+    actor: { kind: 'person', userId, mail, address },
+  };
+}
+
+export const SIGN_IN_PATH = '/account/sign-in';
+
+/** Leads back here afterwards; a form was not sent, so it leads to the page of the area. */
+function askToSignIn(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+  const to = isRead(request) ? returnPathOf(pathOnly(request.url)) : undefined;
+  const query = to === undefined ? '' : `?to=${encodeURIComponent(to)}`;
+  return reply.redirect(`${SIGN_IN_PATH}${query}`, 303);
+}
+
+/** Paths of the area, of what our own pages are named with: never another host's. */
+const RETURN_PATH = /^\/account(?:\/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.:-]*)?$/;
+const RETURN_LENGTH_MAX = 500;
+
+/** Undefined: no path that a sign-in leads back to. */
+export function returnPathOf(text: string | undefined): string | undefined {
+  if (text === undefined || text.length > RETURN_LENGTH_MAX) return undefined;
+  return RETURN_PATH.test(text) && !text.startsWith(SIGN_IN_PATH) ? text : undefined;
+}
+
+/** The target without scheme and host, which RFC 9112 section 3.2.2 lets a client send. */
+function pathOnly(url: string): string {
+  return url.replace(/^https?:\/\/[^/?]*/i, '');
+}

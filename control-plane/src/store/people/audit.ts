@@ -1,0 +1,131 @@
+/**
+ * The log of what was changed in an account: who, when, from where, before and after. An entry
+ * commits with the change that it tells of.
+ */
+import type { Kysely } from 'kysely';
+import type { Actor } from '../../domain/account/actor.ts';
+import type { Database } from '../database/connect.ts';
+import { ofAccount } from '../database/of-account.ts';
+import type { Schema } from '../database/schema.ts';
+import { query } from '../database/transact.ts';
+import { isAsciiWord } from '../database/values.ts';
+
+/** What lists and people read: flat, small, and never a secret. */
+export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
+
+export interface AuditEntry {
+  /** A random UUID that the caller makes outside of what is repeated: it is entered once. */
+  readonly id: string;
+  readonly accountId: string;
+  readonly actor: Actor;
+  /** `<thing>.<what happened>`: `key.created`. */
+  readonly action: string;
+  /** What was changed, in words that its owner knows: a name, a prefix, a mail. */
+  readonly subject: string;
+  readonly before?: AuditValues | undefined;
+  readonly after?: AuditValues | undefined;
+}
+
+export interface AuditRecord {
+  readonly id: string;
+  readonly atMs: number;
+  readonly actorKind: Actor['kind'];
+  /** Of a person. */
+  readonly mail: string | null;
+  readonly address: string | null;
+  readonly action: string;
+  readonly subject: string;
+  readonly before: AuditValues | null;
+  readonly after: AuditValues | null;
+}
+
+/** Behind which record a page begins. */
+export interface AuditPlace {
+  readonly atMs: number;
+  readonly id: string;
+}
+
+export interface AuditStore {
+  /** Newest first. */
+  list(
+    accountId: string,
+    page: { readonly limit: number; readonly after?: AuditPlace | undefined },
+  ): Promise<AuditRecord[]>;
+}
+
+/** Code points of a subject; longer ones are cut. */
+const SUBJECT_LENGTH_MAX = 254;
+const ADDRESS_LENGTH_MAX = 64;
+
+/** @param tx the transaction that makes the change */
+export async function insertAuditEntry(
+  database: Database,
+  tx: Kysely<Schema>,
+  { id, accountId, actor, action, subject, before, after }: AuditEntry,
+): Promise<void> {
+  const person = actor.kind === 'person' ? actor : undefined;
+  const known = await tx
+    .selectFrom('audit_entries')
+    .select('id')
+    .where('id', '=', id)
+    .executeTakeFirst();
+  if (known !== undefined) return;
+  await tx
+    .insertInto('audit_entries')
+    .values({
+      id,
+      account_id: accountId,
+      created_at: database.nowMs,
+      actor_kind: actor.kind,
+      actor_user_id: person?.userId ?? null,
+      actor_mail: person?.mail ?? null,
+      address: person === undefined ? null : person.address.slice(0, ADDRESS_LENGTH_MAX),
+      action,
+      subject: [...subject.toWellFormed()].slice(0, SUBJECT_LENGTH_MAX).join(''),
+      value_before: before === undefined ? null : JSON.stringify(before),
+      value_after: after === undefined ? null : JSON.stringify(after),
+    })
+    .execute();
+}
+
+export function createAuditStore(database: Database): AuditStore {
+  return {
+    async list(accountId, { limit, after }) {
+      if (!isAsciiWord(accountId)) return [];
+      const rows = await query(database, db => {
+        const newest = db
+          .selectFrom('audit_entries')
+          .selectAll()
+          .where(ofAccount(database.dialect, accountId))
+          .orderBy('account_id', 'desc')
+          .orderBy('created_at', 'desc')
+          .orderBy('id', 'desc')
+          .limit(limit);
+        if (after === undefined) return newest.execute();
+        return newest
+          .where('created_at', '<=', after.atMs)
+          .where(eb => eb.or([eb('created_at', '<', after.atMs), eb('id', '<', after.id)]))
+          .execute();
+      });
+      return rows.map(recordFromRow);
+    },
+  };
+}
+
+function recordFromRow(row: Schema['audit_entries']): AuditRecord {
+  return {
+    id: row.id,
+    atMs: row.created_at,
+    actorKind: row.actor_kind,
+    mail: row.actor_mail,
+    address: row.address,
+    action: row.action,
+    subject: row.subject,
+    before: valuesOf(row.value_before),
+    after: valuesOf(row.value_after),
+  };
+}
+
+function valuesOf(json: string | null): AuditValues | null {
+  return json === null ? null : (JSON.parse(json) as AuditValues);
+}

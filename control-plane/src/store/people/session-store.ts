@@ -1,0 +1,264 @@
+/**
+ * Sessions of people who signed in. What the cookie holds is stored as a hash alone, so that a copy
+ * of the database signs nobody in. Their bounds are judged by the database's clock.
+ *
+ * | a session ends by        | when                                                               |
+ * |--------------------------|--------------------------------------------------------------------|
+ * | its idle bound           | no request for SESSION_IDLE_MS                                     |
+ * | its absolute bound       | SESSION_MS after sign-in                                           |
+ * | sign-out, the list       | `end`, `endOthers`                                                 |
+ * | a newer one              | the person has more than SESSIONS_MAX: the oldest goes             |
+ * | a membership that ended  | people-members.ts, in the same transaction                         |
+ */
+import type { Kysely } from 'kysely';
+import type { Role } from '../../domain/account/roles.ts';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import type { Schema } from '../database/schema.ts';
+import type { SignInMethod } from '../database/schema-people.ts';
+import { query } from '../database/transact.ts';
+import { isAsciiWord, matchesOne } from '../database/values.ts';
+
+export const SESSION_IDLE_MS = 12 * 3_600_000;
+export const SESSION_MS = 7 * 24 * 3_600_000;
+/** Of one person. */
+export const SESSIONS_MAX = 20;
+/** A person is a member of as many accounts at most. */
+export const MEMBERSHIPS_MAX = 100;
+/** How late `seen_at` may be: a write a request would cost more than it tells. */
+const SEEN_LATE_MS = 60_000;
+const AGENT_LENGTH_MAX = 255;
+const ADDRESS_LENGTH_MAX = 64;
+
+/** Made by the caller, outside of what is repeated. */
+export interface NewSession {
+  /** A random UUID: what lists call it. */
+  readonly id: string;
+  /** SHA-256 of what the cookie holds, hexadecimal. */
+  readonly idHash: string;
+  readonly method: SignInMethod;
+  /** Where the request came from. */
+  readonly address: string;
+  /** The User-Agent header. */
+  readonly agent: string;
+}
+
+export interface Membership {
+  readonly accountId: string;
+  readonly accountName: string;
+  readonly role: Role;
+}
+
+export interface FoundSession {
+  readonly id: string;
+  readonly userId: string;
+  readonly mail: string;
+  readonly language: string | null;
+  /** The account that the person acts for; one of `memberships`. */
+  readonly accountId: string;
+  /** By the accounts' names. */
+  readonly memberships: readonly Membership[];
+}
+
+export interface ListedSession {
+  readonly id: string;
+  readonly method: SignInMethod;
+  readonly createdAtMs: number;
+  readonly seenAtMs: number;
+  readonly address: string;
+  readonly agent: string;
+}
+
+export interface SessionStore {
+  /** Undefined: none, or it has ended. Notes that it was used. */
+  find(idHash: string): Promise<FoundSession | undefined>;
+  /** Those that go on, newest first. */
+  list(userId: string): Promise<ListedSession[]>;
+  /** False: the person has no such session (any more). */
+  end(userId: string, sessionId: string): Promise<boolean>;
+  endOthers(userId: string, sessionId: string): Promise<void>;
+  /** False: the person is no member of it. */
+  switchAccount(idHash: string, accountId: string): Promise<boolean>;
+}
+
+export function createSessionStore(database: Database): SessionStore {
+  return {
+    find: idHash => query(database, db => findSession(database, db, idHash)),
+    list: userId => query(database, db => listSessions(database, db, userId)),
+    end: (userId, sessionId) =>
+      query(database, async db => {
+        if (!isAsciiWord(sessionId)) return false;
+        const { numDeletedRows } = await db
+          .deleteFrom('sessions')
+          .where('id', '=', sessionId)
+          .where('user_id', '=', userId)
+          .executeTakeFirstOrThrow();
+        return numDeletedRows === 1n;
+      }),
+    endOthers: (userId, sessionId) =>
+      query(database, db => endOtherSessions(db, userId, sessionId)),
+    switchAccount: (idHash, accountId) =>
+      query(database, async db => {
+        if (!isAsciiWord(accountId)) return false;
+        return matchesOne(
+          db
+            .updateTable('sessions')
+            .set({ account_id: accountId })
+            .where('id_hash', '=', idHash)
+            .where(eb =>
+              eb.exists(
+                eb
+                  .selectFrom('members')
+                  .select('members.user_id')
+                  .where('members.account_id', '=', accountId)
+                  .whereRef('members.user_id', '=', 'sessions.user_id'),
+              ),
+            ),
+        );
+      }),
+  };
+}
+
+/**
+ * Enters the session and ends the oldest of the person's beyond SESSIONS_MAX. Entered once, however
+ * often the transaction runs.
+ */
+export async function insertSession(
+  database: Database,
+  tx: Kysely<Schema>,
+  session: NewSession,
+  of: { readonly userId: string; readonly accountId: string },
+): Promise<void> {
+  if (await isSession(tx, session.idHash)) return;
+  const { nowMs } = database;
+  await tx
+    .insertInto('sessions')
+    .values({
+      id: session.id,
+      id_hash: session.idHash,
+      user_id: of.userId,
+      account_id: of.accountId,
+      method: session.method,
+      created_at: nowMs,
+      seen_at: nowMs,
+      expires_at: nowPlusMs(nowMs, SESSION_MS),
+      address: session.address.replaceAll(/[^\x21-\x7e]/g, '?').slice(0, ADDRESS_LENGTH_MAX),
+      agent: [...session.agent.toWellFormed()].slice(0, AGENT_LENGTH_MAX).join(''),
+    })
+    .execute();
+  const kept = await tx
+    .selectFrom('sessions')
+    .select('id')
+    .where('user_id', '=', of.userId)
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(SESSIONS_MAX + 1)
+    .execute();
+  const oldest = kept[SESSIONS_MAX];
+  if (oldest === undefined) return;
+  await tx.deleteFrom('sessions').where('id', '=', oldest.id).execute();
+}
+
+export async function isSession(db: Kysely<Schema>, idHash: string): Promise<boolean> {
+  const row = await db
+    .selectFrom('sessions')
+    .select('id')
+    .where('id_hash', '=', idHash)
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+export async function endOtherSessions(
+  db: Kysely<Schema>,
+  userId: string,
+  sessionId: string,
+): Promise<void> {
+  await db
+    .deleteFrom('sessions')
+    .where('user_id', '=', userId)
+    .where('id', '!=', sessionId)
+    .execute();
+}
+
+async function findSession(
+  database: Database,
+  db: Kysely<Schema>,
+  idHash: string,
+): Promise<FoundSession | undefined> {
+  const { nowMs } = database;
+  const row = await db
+    .selectFrom('sessions')
+    .innerJoin('users', 'users.id', 'sessions.user_id')
+    .select([
+      'sessions.id',
+      'sessions.user_id',
+      'sessions.account_id',
+      'sessions.seen_at',
+      'users.mail',
+      'users.language',
+      nowMs.as('now'),
+    ])
+    .where('sessions.id_hash', '=', idHash)
+    .where('sessions.expires_at', '>', nowMs)
+    .where('sessions.seen_at', '>', nowPlusMs(nowMs, -SESSION_IDLE_MS))
+    .where('users.disabled_at', 'is', null)
+    .executeTakeFirst();
+  if (row === undefined) return undefined;
+  const memberships = await readMemberships(db, row.user_id);
+  if (!memberships.some(({ accountId }) => accountId === row.account_id)) return undefined;
+  if (row.now - row.seen_at > SEEN_LATE_MS) {
+    await db
+      .updateTable('sessions')
+      .set({ seen_at: nowMs })
+      .where('id_hash', '=', idHash)
+      .where('seen_at', '<', row.now)
+      .execute();
+  }
+  return {
+    id: row.id,
+    userId: row.user_id,
+    mail: row.mail,
+    language: row.language,
+    accountId: row.account_id,
+    memberships,
+  };
+}
+
+export async function readMemberships(db: Kysely<Schema>, userId: string): Promise<Membership[]> {
+  const rows = await db
+    .selectFrom('members')
+    .innerJoin('accounts', 'accounts.id', 'members.account_id')
+    .select(['members.account_id', 'members.role', 'accounts.name'])
+    .where('members.user_id', '=', userId)
+    .orderBy('members.account_id')
+    .limit(MEMBERSHIPS_MAX)
+    .execute();
+  return rows
+    .map(row => ({ accountId: row.account_id, accountName: row.name, role: row.role }))
+    .sort((a, b) => (a.accountName < b.accountName ? -1 : 1));
+}
+
+async function listSessions(
+  database: Database,
+  db: Kysely<Schema>,
+  userId: string,
+): Promise<ListedSession[]> {
+  const rows = await db
+    .selectFrom('sessions')
+    .select(['id', 'method', 'created_at', 'seen_at', 'address', 'agent'])
+    .where('user_id', '=', userId)
+    .where('expires_at', '>', database.nowMs)
+    .where('seen_at', '>', nowPlusMs(database.nowMs, -SESSION_IDLE_MS))
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(SESSIONS_MAX)
+    .execute();
+  return rows.map(row => ({
+    id: row.id,
+    method: row.method,
+    createdAtMs: row.created_at,
+    seenAtMs: row.seen_at,
+    address: row.address,
+    agent: row.agent,
+  }));
+}

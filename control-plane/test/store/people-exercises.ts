@@ -1,0 +1,99 @@
+/** The methods of people's stores, for statements.test.ts. */
+import assert from 'node:assert/strict';
+import { personOf, sessionHashOf } from '../../../test/support/large-people.ts';
+import { accountOf } from '../../../test/support/large-tables.ts';
+import { MEMBERS_MAX } from '../../src/store/people/member-rows.ts';
+import { SESSIONS_MAX } from '../../src/store/people/session-store.ts';
+import type { Exercise } from './exercise.ts';
+import { linkUse, newLink, OPERATOR } from './people.ts';
+
+const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
+/** Their index and their rows, and how servers count. */
+const PEOPLE_READS_MAX = 4 * MEMBERS_MAX;
+const LINKS_WHY = 'reads the links that an account made within their life';
+const LINKS_READS_MAX = 3000;
+
+export const PEOPLE: Readonly<Record<string, Exercise>> = {
+  'audit.list': {
+    run: async ({ audit }) => {
+      const first = await audit.list(accountOf(0), { limit: 50 });
+      assert.equal(first.length, 50);
+      const next = await audit.list(accountOf(0), { limit: 50, after: first.at(-1) });
+      assert.equal(next.length, 50);
+      assert.ok(next.every(({ id }) => !first.some(one => one.id === id)));
+    },
+  },
+  'sessions.find': {
+    run: async ({ sessions }) => {
+      assert.ok(await sessions.find(sessionHashOf(3)));
+    },
+  },
+  'sessions.list': {
+    run: async ({ sessions }) => {
+      assert.equal((await sessions.list(personOf(4))).length, 1);
+    },
+  },
+  'sessions.end': {
+    run: async ({ sessions }) => {
+      assert.ok(await sessions.end(personOf(5), 'session-5'));
+    },
+  },
+  'sessions.endOthers': {
+    run: ({ sessions }) => sessions.endOthers(personOf(6), 'another'),
+  },
+  'sessions.switchAccount': {
+    run: async ({ sessions }) => {
+      assert.ok(await sessions.switchAccount(sessionHashOf(7), accountOf(0)));
+    },
+  },
+  'links.create': {
+    run: async ({ links }) => {
+      assert.equal(await links.create(newLink(accountOf(0)), OPERATOR), 'created');
+    },
+    readsMax: LINKS_READS_MAX,
+    why: LINKS_WHY,
+  },
+  'links.find': {
+    run: async ({ links }) => {
+      const link = newLink(accountOf(0));
+      await links.create(link, OPERATOR);
+      assert.ok(await links.find(link.tokenHash, 'invitation'));
+    },
+    readsMax: LINKS_READS_MAX,
+    why: LINKS_WHY,
+  },
+  'links.listInvitations': {
+    run: async ({ links }) => {
+      assert.ok((await links.listInvitations(accountOf(0))).length > 0);
+    },
+    readsMax: LINKS_READS_MAX,
+    why: LINKS_WHY,
+  },
+  'links.withdraw': {
+    run: async ({ links }) => {
+      const link = newLink(accountOf(0));
+      await links.create(link, OPERATOR);
+      assert.ok(await links.withdraw(accountOf(0), link.id, { actor: OPERATOR, entryId: link.id }));
+    },
+    readsMax: LINKS_READS_MAX,
+    why: LINKS_WHY,
+  },
+  'links.use': {
+    run: async ({ links, sessions }) => {
+      const link = newLink(accountOf(0));
+      await links.create(link, OPERATOR);
+      const use = linkUse(link);
+      assert.equal((await links.use(use)).kind, 'signed-in');
+      // Signed in, and often: the oldest session goes.
+      for (let count = 0; count < SESSIONS_MAX; count += 1) {
+        const again = newLink(accountOf(0), { mail: link.mail, purpose: 'sign-in' });
+        await links.create(again, OPERATOR);
+        const by = linkUse(again, { userId: use.newUserId });
+        assert.equal((await links.use(by)).kind, 'signed-in');
+      }
+      assert.equal(await sessions.find(use.session.idHash), undefined);
+    },
+    readsMax: LINKS_READS_MAX + PEOPLE_READS_MAX,
+    why: `${LINKS_WHY}; ${PEOPLE_WHY}`,
+  },
+};

@@ -1,0 +1,73 @@
+/** People, links and sessions for the store's tests. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import type { Actor } from '../../src/domain/account/actor.ts';
+import type { Role } from '../../src/domain/account/roles.ts';
+import type { LinkUse, NewLink } from '../../src/store/people/link-store.ts';
+import type { NewSession } from '../../src/store/people/session-store.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { HOUR_MS, sha256 } from './fixtures.ts';
+
+export const OPERATOR: Actor = { kind: 'operator' };
+
+export function newLink(accountId: string, overrides: Partial<NewLink> = {}): NewLink {
+  const id = randomUUID();
+  return {
+    id,
+    tokenHash: sha256(id),
+    purpose: 'invitation',
+    accountId,
+    mail: `guest-${id.slice(0, 8)}@example.org`,
+    role: 'member',
+    lifeMs: HOUR_MS,
+    entryId: randomUUID(),
+    ...overrides,
+  };
+}
+
+export function newSession(overrides: Partial<NewSession> = {}): NewSession {
+  const id = randomUUID();
+  return {
+    id,
+    idHash: sha256(id),
+    method: 'password',
+    address: '192.0.2.7',
+    agent: 'a browser',
+    ...overrides,
+  };
+}
+
+export function linkUse(
+  { tokenHash, purpose }: Pick<NewLink, 'tokenHash' | 'purpose'>,
+  overrides: Partial<LinkUse> = {},
+): LinkUse {
+  return {
+    tokenHash,
+    purpose,
+    userId: null,
+    newUserId: randomUUID(),
+    passwordHash: 'a hash',
+    session: newSession(),
+    entryId: randomUUID(),
+    ...overrides,
+  };
+}
+
+export interface Person {
+  readonly userId: string;
+  readonly mail: string;
+  readonly session: NewSession;
+}
+
+/** Who was invited and has signed in. */
+export async function personOfAccount(
+  { links }: Pick<Stores, 'links'>,
+  accountId: string,
+  role: Role = 'owner',
+): Promise<Person> {
+  const link = newLink(accountId, { role });
+  assert.equal(await links.create(link, OPERATOR), 'created');
+  const use = linkUse(link);
+  assert.equal((await links.use(use)).kind, 'signed-in');
+  return { userId: use.newUserId, mail: link.mail, session: use.session };
+}
