@@ -42,6 +42,7 @@ import { OperateJobs } from './services/operator/operate-jobs.ts';
 import { OperateNodes } from './services/operator/operate-nodes.ts';
 import { JobViews } from './services/reading/job-view.ts';
 import { Sweeper } from './services/sweeping/sweep.ts';
+import { usageSweepSteps } from './services/usage/sweep-usage.ts';
 import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guard/guarded-fetch.ts';
 import { GuardedPost } from './sources/guard/guarded-post.ts';
@@ -267,6 +268,7 @@ function composeSweeper(base: Base): Sweeper {
     outbox: stores.webhookOutbox,
     blobStore: blobs,
     sweeps: stores.sweeps,
+    others: usageSweepSteps(stores.usage),
     holder: replicaId,
     jobRetentionMs: config.jobRetentionMs,
     logger: log,

@@ -6,6 +6,7 @@
  *   3 of 100 failed; half of all belong to the first account;
  * - notifications: one of four final jobs left one that was delivered; those that wait go to one
  *   receiver that hangs, but for a few in `quietReceivers`;
+ * - usage: two years of days of each account, of one key, outcome and format;
  * - ledger: what the jobs and the balances ask for, and pairs of jobs whose rows are gone, so that
  *   `credits check` finds nothing.
  *
@@ -44,6 +45,8 @@ export const quietReceiverOf = (index: number) => `quiet-${index}.example:443`;
 const DAY_MS = 86_400_000;
 const KEPT_MS = 30 * DAY_MS;
 const CHUNK = 100_000;
+const USED_DAYS = 730;
+const ANALYZED = ['jobs', 'webhook_outbox', 'ledger_entries', 'accounts', 'usage_days'];
 
 /**
  * Fills tables that are empty. Takes the file for itself on SQLite: no other process may have it
@@ -61,8 +64,9 @@ export async function fillLargeTables(database: Database, tables: LargeTables): 
     if (openJobs > 0) await filler.run(openJobRows(filler.words, jobs, openJobs));
     await fillOutbox(filler, tables);
     if (!lean) await fillLedger(filler, tables, jobs + openJobs);
+    if (!lean) await filler.run(usageRows(filler.words));
     for (const statement of indexes) await filler.run(statement);
-    for (const table of lean ? [] : ['jobs', 'webhook_outbox', 'ledger_entries', 'accounts']) {
+    for (const table of lean ? [] : ANALYZED) {
       await filler.run(filler.words.analyze(table));
     }
   } finally {
@@ -287,6 +291,13 @@ function forgottenEntries(
       ${accountId(words, 'i')}, ${job}, '${kind}', '${slot}', ${job}, 1,
       ${words.now} - ${KEPT_MS} - ${DAY_MS} - i
     from ${words.numbers(from, count)}`;
+}
+
+function usageRows(words: Words): string {
+  const day = `${wholeOf(words, `${words.now} / ${DAY_MS}`)} - i`;
+  return `insert into usage_days (account_id, day, api_key_id, outcome, format, images, credits)
+    select id, ${day}, 'large0000000', 'succeeded', 'png', 10, 10
+    from accounts cross join ${words.numbers(0, USED_DAYS)}`;
 }
 
 const GRANTED = 1_000_000_000;

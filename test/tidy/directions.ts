@@ -117,6 +117,7 @@ export const CONTROL_PLANE: Directions = {
     '#contract/finishing',
   ],
   'services/sweeping': ['storage', 'store/cluster', 'store/jobs', 'store/outbox'],
+  'services/usage': ['services/sweeping', 'store/usage'],
   sources: ['sources/guard', 'storage', '#contract/finishing'],
   'sources/guard': ['domain'],
   storage: ['#program'],
@@ -128,15 +129,17 @@ export const CONTROL_PLANE: Directions = {
     'store/ledger',
     'store/outbox',
     'store/people',
+    'store/usage',
   ],
   'store/accounts': ['domain', 'store/database'],
   'store/cluster': ['store/database'],
   'store/database': ['domain', 'domain/account', 'store/database/migrations', '#program'],
   'store/database/migrations': ['store/database'],
-  'store/jobs': ['domain', 'domain/dispatch', 'store/database', 'store/ledger'],
+  'store/jobs': ['domain', 'domain/dispatch', 'store/database', 'store/ledger', 'store/usage'],
   'store/ledger': ['domain', 'store/database'],
   'store/outbox': ['domain', 'store/database'],
   'store/people': ['domain/account', 'store/database'],
+  'store/usage': ['domain/account', 'store/database', 'store/jobs', 'store/ledger'],
 };
 
 export const INFERENCE_NODE: Directions = {

@@ -31,6 +31,7 @@ import { secretErasure } from './outbox/webhook-secrets.ts';
 import { type AuditStore, createAuditStore } from './people/audit.ts';
 import { createLinkStore, type LinkStore } from './people/link-store.ts';
 import { createSessionStore, type SessionStore } from './people/session-store.ts';
+import { createUsageStore, type UsageStore } from './usage/usage-store.ts';
 
 export interface Stores {
   readonly accounts: AccountStore;
@@ -44,6 +45,7 @@ export interface Stores {
   readonly secretsCanary: SecretsCanaryStore;
   readonly sessions: SessionStore;
   readonly sweeps: SweepStore;
+  readonly usage: UsageStore;
   readonly webhookOutbox: WebhookOutboxStore;
   /** How many requests may have statements under way here at once; more would wait in it. */
   readonly requestsMax: number;
@@ -105,6 +107,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
     secretsCanary: createSecretsCanaryStore(database),
     sessions: createSessionStore(database),
     sweeps: createSweepStore(database),
+    usage: createUsageStore(database),
     webhookOutbox: {
       ...dueNotifications(database),
       ...notificationLeases(database),

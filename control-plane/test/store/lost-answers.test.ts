@@ -30,9 +30,11 @@ import { CHANGING_NOTIFICATIONS } from './changing-notifications.ts';
 import { CHANGING_OTHERS } from './changing-others.ts';
 import { CHANGING_PEOPLE } from './changing-people.ts';
 import { CHANGING_SWEEPS } from './changing-sweeps.ts';
+import { CHANGING_USAGE } from './changing-usage.ts';
 import { DatabaseProxy } from './database/database-proxy.ts';
 import { Fault, type Loss, openFaultySqlite } from './database/faulty-database.ts';
 import { assertBalanced, methodsOf, storesOn } from './fixtures.ts';
+import { assertUsageAgrees } from './usage/usage-agrees.ts';
 
 const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_JOBS,
@@ -41,6 +43,7 @@ const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_OTHERS,
   ...CHANGING_PEOPLE,
   ...CHANGING_SWEEPS,
+  ...CHANGING_USAGE,
 ];
 /** More than any method has. */
 const STATEMENTS_MAX = 50;
@@ -141,6 +144,7 @@ for (const dialect of DIALECTS) {
         const stores = storesOn(database);
         await work({ stores, database }, own);
         await assertBalanced(stores);
+        await assertUsageAgrees(database);
       } finally {
         await own.close();
       }
@@ -175,7 +179,10 @@ for (const dialect of DIALECTS) {
       }
     });
 
-    it('leaves the ledger balanced', () => assertBalanced(fixture.stores));
+    it('leaves the ledger balanced, and the figures of usage agree with it', async () => {
+      await assertBalanced(fixture.stores);
+      await assertUsageAgrees(fixture.database);
+    });
 
     it('is every method that is not known to change nothing', () => {
       const changing = new Set(CHANGING.map(({ name }) => name));

@@ -2,9 +2,12 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { accountOf, HANGING_RECEIVER, SECRET_KEY_ID } from '../../../test/support/large-tables.ts';
+import { USAGE_GROUPS } from '../../src/domain/account/usage.ts';
 import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import { destinationOf } from '../../src/domain/url-destination.ts';
 import { startOf } from '../../src/store/ledger/ledger-audit.ts';
+import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
+import { createUsageStore } from '../../src/store/usage/usage-store.ts';
 import {
   CALLBACK,
   DAY_MS,
@@ -104,6 +107,10 @@ const OUTBOX: Record<string, Exercise> = {
     },
   },
 };
+
+/** Entries of a month, and their group's; servers count what a limit lets through twice. */
+const USED_READS_MAX = 6 * 30;
+const USED_WHY = 'reads a row a day, key, outcome and format';
 
 const NODE = {
   nodeId: 'node-1',
@@ -275,6 +282,50 @@ const OTHERS: Record<string, Exercise> = {
   'sweeps.backlog': {
     run: async ({ sweeps }) => {
       assert.ok((await sweeps.backlog(30 * DAY_MS)).rowsMs > 0);
+    },
+  },
+  'usage.read': {
+    run: async ({ usage }) => {
+      const to = await usage.today();
+      for (const group of USAGE_GROUPS) {
+        const rows = await usage.read(accountOf(0), { from: to - 29, to, group });
+        assert.ok(rows !== undefined && rows.length > 0);
+      }
+    },
+    readsMax: USED_READS_MAX,
+    why: USED_WHY,
+  },
+  'usage.total': {
+    run: async ({ usage }) => {
+      const to = await usage.today();
+      assert.ok((await usage.total(accountOf(0), { from: to - 29, to }))?.images);
+    },
+    readsMax: USED_READS_MAX,
+    why: USED_WHY,
+  },
+  'usage.today': { run: async ({ usage }) => void (await usage.today()) },
+  'usage.walk': {
+    run: async ({ usage }, database) => {
+      // Half of the entries are the first account's, and none was counted with its job's end.
+      const walking = createUsageStore(database, { passEveryMs: 0 });
+      let counted = 0;
+      for (let page = 0; page < 5; page += 1) {
+        counted += (await walking.walk(LEDGER_PAGE_ROWS)).counted;
+      }
+      assert.ok(counted > 0);
+      await database.kysely.updateTable('usage_walks').set({ account_after: '~' }).execute();
+      assert.deepEqual(await usage.walk(50), { counted: 0, more: false });
+      assert.deepEqual(await usage.walk(50), { counted: 0, more: false });
+      assert.ok((await walking.walk(50)).more);
+    },
+  },
+  'usage.removeOld': {
+    run: async ({ usage }, { kysely }) => {
+      assert.equal(await usage.removeOld(50), 0);
+      const key = { account_id: accountOf(1), day: 1, api_key_id: 'key', format: 'png' };
+      const old = { ...key, outcome: 'failed', images: 1, credits: 0 } as const;
+      await kysely.insertInto('usage_days').values(old).execute();
+      assert.equal(await usage.removeOld(50), 1);
     },
   },
   'rateQuotas.nowMs': { run: async ({ rateQuotas }) => void (await rateQuotas.nowMs()) },

@@ -40,6 +40,8 @@ export interface SweeperOptions {
   readonly outbox: Pick<WebhookOutboxStore, 'eraseDueSecrets'>;
   readonly blobStore: Pick<BlobStore, 'remove' | 'listOlderThan'>;
   readonly sweeps: Pick<SweepStore, 'claim' | 'renew' | 'release' | 'saveWalk'>;
+  /** Steps of other rooms, before the rows of jobs go. */
+  readonly others?: readonly SweepStep[];
   /** This replica, as the holder of its lease. */
   readonly holder: string;
   /** How long a final job's row is kept, and with it its idempotency key. */
@@ -53,6 +55,13 @@ export interface SweeperOptions {
   readonly rest?: (ms: number, signal: AbortSignal) => Promise<void>;
   /** In [0, 1). */
   readonly random?: () => number;
+}
+
+/** What another room has cleared away, or brought up to date. */
+export interface SweepStep {
+  readonly name: string;
+  /** Takes a page of so many rows at most. `done`: a number for the log. */
+  readonly page: (size: number) => Promise<{ readonly done: number; readonly more: boolean }>;
 }
 
 /** What a pass removed. */
@@ -87,6 +96,8 @@ export class Sweeper {
   #pass: Promise<void> | undefined;
   /** The last pass ended at its bound. */
   #left = false;
+  /** By the names of the other rooms' steps, in the current pass. */
+  readonly #done = new Map<string, number>();
 
   constructor(options: SweeperOptions) {
     this.#options = options;
@@ -99,6 +110,13 @@ export class Sweeper {
     this.#steps = [
       step('expired results', (size, counts) => this.#pageOfResults(size, counts)),
       step('callback secrets', (size, counts) => this.#pageOfSecrets(size, counts)),
+      ...(options.others ?? []).map(({ name, page }) =>
+        step(name, async size => {
+          const { done, more } = await page(size);
+          this.#done.set(name, (this.#done.get(name) ?? 0) + done);
+          return more;
+        }),
+      ),
       step('old rows', (size, counts) => this.#pageOfRows(size, counts)),
       step('orphaned blobs', (size, counts, claim) => this.#pageOfBlobs(size, counts, claim)),
     ];
@@ -130,6 +148,7 @@ export class Sweeper {
     const counts: SweepCounts = { results: 0, secrets: 0, rows: 0, orphans: 0 };
     const { sweeps, holder } = this.#options;
     this.#left = false;
+    this.#done.clear();
     await this.#try('the lease', async () => {
       const won = await sweeps.claim(holder, LEASE_MS);
       if (won === undefined) return;
@@ -141,9 +160,8 @@ export class Sweeper {
         await sweeps.release(won.claim);
       }
     });
-    if (Object.values(counts).some(count => count > 0)) {
-      this.#options.logger.info({ ...counts }, 'swept');
-    }
+    const all = { ...counts, ...Object.fromEntries(this.#done) };
+    if (Object.values(all).some(count => count > 0)) this.#options.logger.info(all, 'swept');
     return counts;
   }
 

@@ -1,6 +1,6 @@
 /**
- * The end of a job: its state, its money and its notification in one transaction, by the holder of
- * the fence. The account's row comes first here too, so that no two transactions wait for each
+ * The end of a job: its state, its money, its usage and its notification in one transaction, by the
+ * holder of the fence. The account's row comes first here too, so that no two transactions wait for each
  * other.
  *
  * A second call with the same claim and the same end answers true and changes nothing: the answer
@@ -8,12 +8,14 @@
  */
 import type { RawBuilder, Transaction } from 'kysely';
 import type { Job } from '../../domain/job.ts';
+import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
+import { countSettledJob } from '../usage/usage-days.ts';
 import { readJob } from './job-queries.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';
 import type { Claim, JobStore } from './job-store.ts';
@@ -95,6 +97,14 @@ async function finishIn(
     if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
   }
+  await countSettledJob(database, tx, {
+    accountId,
+    jobId,
+    apiKeyId: job.apiKeyId,
+    outcome: ending.kind === 'charge' ? 'succeeded' : 'failed',
+    format: job.outputFormat,
+    credits: ending.kind === 'charge' ? CREDITS_PER_JOB : 0,
+  });
   if (secret !== undefined) await notify(database, tx, options, jobId, secret);
   return true;
 }

@@ -26,6 +26,7 @@ interface Entry {
   readonly amount: number;
   readonly reference: string;
   readonly jobId?: string;
+  readonly usageCounted?: boolean;
 }
 
 /** A job and its account. */
@@ -34,7 +35,7 @@ interface JobOf {
   readonly jobId: string;
 }
 
-export interface OperatorEntry extends Omit<Entry, 'jobId'> {
+export interface OperatorEntry extends Omit<Entry, 'jobId' | 'usageCounted'> {
   readonly kind: 'grant' | 'revoke';
 }
 
@@ -111,7 +112,8 @@ export async function reserveCredit(
 
 /**
  * Charges or releases the credit of an open job, which `closeJob` closes, and answers what that
- * answers; 'nothing-reserved', and nothing changed, where the account has no credit reserved.
+ * answers; 'nothing-reserved', and nothing changed, where the account has no credit reserved. The
+ * entry says that usage_days counts it: the caller does so in the same transaction.
  */
 export async function settleCredit<T>(
   database: Database,
@@ -131,7 +133,8 @@ export async function settleCredit<T>(
     .executeTakeFirstOrThrow();
   if (numUpdatedRows !== 1n) return 'nothing-reserved';
   const closed = await closeJob();
-  await insertEntry(database, tx, jobEntry(kind, { accountId, jobId }));
+  const entry = jobEntry(kind, { accountId, jobId });
+  await insertEntry(database, tx, { ...entry, usageCounted: true });
   return closed;
 }
 
@@ -140,14 +143,17 @@ export async function settleCredit<T>(
  * created before the call: each has taken the account's row, and this waits for the row. It changes
  * nothing.
  */
-export async function awaitEarlierWriters(database: Database, accountId: string): Promise<void> {
-  await query(database, db =>
-    db
-      .updateTable('accounts')
-      .set(eb => ({ available: eb.ref('available') }))
-      .where('id', '=', accountId)
-      .execute(),
-  );
+export function awaitEarlierWriters(database: Database, accountId: string): Promise<void> {
+  return query(database, db => takeAccount(db, accountId));
+}
+
+/** Takes the account's row for the rest of the transaction: no entry of it is written meanwhile. */
+export async function takeAccount(tx: Kysely<Schema>, accountId: string): Promise<void> {
+  await tx
+    .updateTable('accounts')
+    .set(eb => ({ available: eb.ref('available') }))
+    .where('id', '=', accountId)
+    .execute();
 }
 
 /** Undefined: no such account. `db` is the database or a transaction of it. */
@@ -171,7 +177,7 @@ function jobEntry(kind: LedgerKind, job: JobOf): Entry {
 async function insertEntry(
   database: Database,
   tx: Kysely<Schema>,
-  { kind, accountId, amount, reference, jobId }: Entry,
+  { kind, accountId, amount, reference, jobId, usageCounted = false }: Entry,
 ): Promise<void> {
   await tx
     .insertInto('ledger_entries')
@@ -184,6 +190,7 @@ async function insertEntry(
       reference,
       amount,
       created_at: database.nowMs,
+      ...(usageCounted ? { usage_counted: 1 } : {}),
     })
     .execute();
 }

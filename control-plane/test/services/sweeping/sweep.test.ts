@@ -61,6 +61,32 @@ async function exists(name: string): Promise<boolean> {
   return (await store.stat(name)) !== undefined;
 }
 
+describe('the steps of other rooms', () => {
+  it('are taken page by page until they have no more, and fail alone', async () => {
+    const pages = [3, 2, 0];
+    let failures = 0;
+    const others = [
+      {
+        name: 'broken',
+        page: async () => {
+          failures += 1;
+          throw new Error('database');
+        },
+      },
+      {
+        name: 'other',
+        page: async () => {
+          const done = pages.shift() ?? 0;
+          return { done, more: pages.length > 0 };
+        },
+      },
+    ];
+    rows.secretsDue = 1;
+    assert.equal((await sweeperOf({ others }).sweep()).secrets, 1);
+    assert.deepEqual([pages.length, failures, errors], [0, 1, ['broken']]);
+  });
+});
+
 describe('a pass that meets errors', () => {
   it('logs the step and runs the others', async () => {
     await put('results/gone-1', 'inputs/orphan');

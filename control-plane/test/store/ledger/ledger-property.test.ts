@@ -24,6 +24,7 @@ import {
   sha256,
   storesOn,
 } from '../fixtures.ts';
+import { assertUsageAgrees } from '../usage/usage-agrees.ts';
 
 const RUNS = 30;
 const STEPS_MAX = 25;
@@ -203,6 +204,7 @@ class History {
       );
     }
     await assertBalanced(at(this.#replicas, 0), this.#accountId);
+    await assertUsageAgrees(this.#database, this.#accountId);
   }
 }
 

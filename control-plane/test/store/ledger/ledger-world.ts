@@ -16,6 +16,7 @@ import {
   sha256,
   storesOn,
 } from '../fixtures.ts';
+import { assertUsageAgrees } from '../usage/usage-agrees.ts';
 
 /** One thing a replica does; `pick` chooses among what there is. */
 interface Operation {
@@ -166,6 +167,7 @@ export class World {
     const succeeded = [...this.#ended.values()].filter(state => state === 'succeeded').length;
     assert.equal(sums.charge, succeeded, 'charges are the successes that were acknowledged');
     assert.equal(sums.release, this.#ended.size - succeeded);
+    await assertUsageAgrees(this.#database, this.#account);
     const keys = await this.#database.kysely
       .selectFrom('jobs')
       .select(eb => eb.fn.countAll<number>().as('jobs'))
