@@ -152,8 +152,8 @@ test('every public code is named by some answer', () => {
   assert.deepEqual(missing, []);
 });
 
-/** They have a document of their own. */
-const OTHER_INTERFACES = /^\w+ \/v1\.0\//;
+/** They have a document of their own, or are pages. */
+const OTHER_INTERFACES = /^\w+ \/(?:v1\.0\/|account(?:\/|$))/;
 
 test('its operations are the routes, no more and no less', async () => {
   const routes = app.app

@@ -28,6 +28,7 @@ export const CONTROL_PLANE: Directions = {
   'domain/dispatch': ['domain'],
   http: [
     'http/account',
+    'http/account/page',
     'http/answers',
     'http/checks',
     'http/connections',
@@ -42,9 +43,11 @@ export const CONTROL_PLANE: Directions = {
   'http/account/views': ['http/account/views/components', 'http/account/words'],
   'http/account/views/components': ['http/account/views'],
   'http/account/words': [],
-  'http/account': ['http/account/session', 'services/people'],
+  'http/account': ['http/account/page', 'http/account/session', 'services/people'],
   'http/account/session': [
     'domain/account',
+    'http/account/page',
+    'http/account/words',
     'http/body',
     'http/checks',
     'http/connections',

@@ -11,6 +11,7 @@ import type { Readiness } from '../services/readiness.ts';
 import type { ResultDownload } from '../services/reading/result-download.ts';
 import type { ResultReaders } from '../services/reading/result-readers.ts';
 import { type AccountAreaServices, registerAccountArea } from './account/account-app.ts';
+import { wantsPage, writeErrorPage } from './account/page/error-page.ts';
 import {
   KnownPaths,
   refuseUnknownPath,
@@ -197,11 +198,14 @@ function longestWaitMs({ syncWaitMs, removebg }: AppOptions): number {
   return Math.max(syncWaitMs, removebg?.waitMs ?? 0);
 }
 
-/** The paths of another interface have the errors that its clients read. */
-function errorHandlerOf({ baseUrl, removebg }: AppOptions): ErrorHandler {
-  if (removebg === undefined) return createErrorHandler(baseUrl);
+/** The paths of another interface have the errors that its clients read, those of pages pages. */
+function errorHandlerOf({ baseUrl, removebg, accountArea }: AppOptions): ErrorHandler {
   return createErrorHandler(baseUrl, {
-    writerOf: request => (isRemovebgRequest(pathOf(request)) ? writeRemovebgError : undefined),
+    writerOf: request => {
+      const path = pathOf(request);
+      if (removebg !== undefined && isRemovebgRequest(path)) return writeRemovebgError;
+      return accountArea !== undefined && wantsPage(request, path) ? writeErrorPage : undefined;
+    },
   });
 }
 

@@ -5,6 +5,8 @@
 import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Sessions } from '../../services/people/sessions.ts';
+import { registerAssets } from './page/assets.ts';
+import { renderErrorPage } from './page/error-page.ts';
 import { guardRoutes } from './session/guard.ts';
 import { PageError } from './session/page-error.ts';
 
@@ -28,14 +30,19 @@ export function registerAccountArea(
       await account.register(cookie);
       account.setErrorHandler(answerPageError);
       guardRoutes(account, services.sessions, options);
+      registerAssets(account, { path: '/assets', config: { cookieless: true } });
     },
     { prefix: '/account' },
   );
 }
 
-function answerPageError(error: unknown, _request: FastifyRequest, reply: FastifyReply): void {
-  // The public port's own answers to what is no page's refusal.
+/** The scope's own: what is no page's refusal is left to the public port's. */
+function answerPageError(
+  error: unknown,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): FastifyReply {
   if (!(error instanceof PageError)) throw error;
   if (error.retryAfterS !== undefined) reply.header('retry-after', String(error.retryAfterS));
-  reply.code(error.status).type('text/plain; charset=utf-8').send(`${error.kind}\n`);
+  return renderErrorPage(request, reply, error);
 }

@@ -8,6 +8,8 @@ import { may } from '../../../domain/account/roles.ts';
 import type { FoundSession, Sessions } from '../../../services/people/sessions.ts';
 import { noteKnownAccount } from '../../checks/authentication.ts';
 import { headerValues } from '../../headers/raw-headers.ts';
+import { languageOf, setPageViewer } from '../page/page-request.ts';
+import { isLanguage } from '../words/words.ts';
 import { clearCookie, isSecret, readCookie } from './cookies.ts';
 import { CSRF_FIELD, CSRF_HEADER, csrfTokenOf, isCsrfToken } from './csrf.ts';
 import { readFormBody } from './form-body.ts';
@@ -42,7 +44,7 @@ export function guardRoutes(
       return reply.redirect(`${origin}${pathOnly(request.url)}`, 303);
     }
     const found = await findSession(request, reply, sessions);
-    if (found !== undefined) setSignedIn(request, found);
+    if (found !== undefined) notePerson(request, found);
     if (config.permission !== undefined) {
       if (found === undefined) return askToSignIn(request, reply);
       if (!may(found.role, config.permission)) throw new PageError('forbidden');
@@ -100,6 +102,13 @@ async function findSession(
   }
   noteKnownAccount(request, session.accountId);
   return signedInBy(session, secret, request.ip);
+}
+
+/** For handlers, and for the frame of their pages. */
+function notePerson(request: FastifyRequest, person: SignedIn): void {
+  setSignedIn(request, person);
+  const language = isLanguage(person.language) ? person.language : languageOf(request);
+  setPageViewer(request, { ...person, language });
 }
 
 function signedInBy(session: FoundSession, secret: string, address: string): SignedIn {

@@ -1,0 +1,65 @@
+/** The account area on the public port: what is there, what is not, and that neither knows the other. */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
+import { openTestApp, type TestApp } from '../../support/test-app.ts';
+
+describe('the account area', () => {
+  let test: TestApp;
+  let owner: SignedInBrowser;
+
+  before(async () => {
+    test = await openTestApp();
+    owner = await signIn(test);
+  });
+  after(() => test.close());
+
+  it('answers what is not there with a page', async () => {
+    const answer = await test.app.inject({
+      url: '/account/nothing',
+      headers: { accept: 'text/html' },
+    });
+    assert.equal(answer.statusCode, 404);
+    assert.match(answer.headers['content-type'] as string, /^text\/html/);
+    assert.match(answer.headers['content-security-policy'] as string, /script-src 'self'/);
+    assert.match(answer.body, /There is nothing here/);
+    const chinese = await test.app.inject({
+      url: '/account/nothing',
+      headers: { accept: 'text/html', 'accept-language': 'zh-CN,zh;q=0.9' },
+    });
+    assert.match(chinese.body, /<html lang="zh-CN">/);
+  });
+
+  it('leaves the errors of the API as they are', async () => {
+    const answer = await test.app.inject({ url: '/accounts' });
+    assert.equal(answer.headers['content-type'], 'application/problem+json');
+  });
+
+  it('serves files under the hash of their bytes, without looking at a cookie', async () => {
+    const page = await test.app.inject({
+      url: '/account/nothing',
+      headers: { accept: 'text/html' },
+    });
+    const href = /href="(\/account\/assets\/[^"]+\.css)"/.exec(page.body)?.[1];
+    assert.ok(href);
+    const file = await test.app.inject({ url: href });
+    assert.equal(file.statusCode, 200);
+    assert.match(file.headers['cache-control'] as string, /immutable/);
+  });
+
+  it('is not known to the API: its cookie opens nothing there', async () => {
+    const answer = await owner.get('/v1/account');
+    assert.equal(answer.statusCode, 401);
+  });
+
+  it('can be off', async () => {
+    const off = await openTestApp({ accountArea: undefined });
+    try {
+      const answer = await off.app.inject({ url: '/account/sign-in' });
+      assert.equal(answer.statusCode, 404);
+      assert.equal(answer.headers['content-type'], 'application/problem+json');
+    } finally {
+      await off.close();
+    }
+  });
+});

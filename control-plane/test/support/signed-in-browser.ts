@@ -1,0 +1,103 @@
+/** A browser of somebody who is signed in, over a test application. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import type { LightMyRequestResponse } from 'fastify';
+import type { Role } from '../../src/domain/account/roles.ts';
+import { createSecret } from '../../src/http/account/session/cookies.ts';
+import { csrfTokenOf } from '../../src/http/account/session/csrf.ts';
+import { hashOfSecret } from '../../src/services/people/sessions.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { BASE_URL, type TestApp } from './test-app.ts';
+
+export type Fields = Readonly<Record<string, string | readonly string[]>>;
+
+export class SignedInBrowser {
+  readonly userId: string;
+  readonly mail: string;
+  readonly accountId: string;
+  /** What the session's cookie holds. */
+  readonly secret: string;
+  readonly #app: Pick<TestApp, 'app'>;
+
+  constructor(
+    app: Pick<TestApp, 'app'>,
+    of: { userId: string; mail: string; accountId: string; secret: string },
+  ) {
+    this.#app = app;
+    this.userId = of.userId;
+    this.mail = of.mail;
+    this.accountId = of.accountId;
+    this.secret = of.secret;
+  }
+
+  get csrf(): string {
+    return csrfTokenOf(this.secret);
+  }
+
+  get cookie(): string {
+    return `__Host-matting-session=${this.secret}`;
+  }
+
+  get(url: string, headers: Record<string, string> = {}): Promise<LightMyRequestResponse> {
+    return this.#app.app.inject({ url, headers: { cookie: this.cookie, ...headers } });
+  }
+
+  /** As a form of our own page sends it. */
+  post(
+    url: string,
+    fields: Fields = {},
+    headers: Record<string, string> = {},
+  ): Promise<LightMyRequestResponse> {
+    const body = new URLSearchParams({ csrf: this.csrf });
+    for (const [name, value] of Object.entries(fields)) {
+      if (name === 'csrf') body.delete(name);
+      for (const one of [value].flat()) body.append(name, one);
+    }
+    return this.#app.app.inject({
+      method: 'POST',
+      url,
+      headers: {
+        cookie: this.cookie,
+        origin: BASE_URL,
+        'content-type': 'application/x-www-form-urlencoded',
+        ...headers,
+      },
+      payload: body.toString(),
+    });
+  }
+}
+
+/** A new person of the account, signed in. @param options.accountId the test application's own */
+export async function signIn(
+  test: Pick<TestApp, 'app' | 'accountId'> & { readonly stores: Pick<Stores, 'links'> },
+  options: { readonly role?: Role; readonly accountId?: string; readonly mail?: string } = {},
+): Promise<SignedInBrowser> {
+  const { role = 'owner', accountId = test.accountId } = options;
+  const { mail = `${role}-${randomUUID().slice(0, 8)}@example.org` } = options;
+  const secret = createSecret();
+  const token = createSecret();
+  const newUserId = randomUUID();
+  const link = { tokenHash: hashOfSecret(token), purpose: 'sign-in' } as const;
+  const made = await test.stores.links.create(
+    { id: randomUUID(), ...link, accountId, mail, role, lifeMs: 60_000, entryId: randomUUID() },
+    { kind: 'operator' },
+  );
+  assert.equal(made, 'created');
+  const used = await test.stores.links.use({
+    ...link,
+    userId: null,
+    newUserId,
+    passwordHash: null,
+    session: {
+      id: randomUUID(),
+      idHash: hashOfSecret(secret),
+      method: 'link',
+      address: '127.0.0.1',
+      agent: 'a test',
+    },
+    entryId: randomUUID(),
+  });
+  assert.equal(used.kind, 'signed-in');
+  const userId = used.kind === 'signed-in' ? used.userId : '';
+  return new SignedInBrowser(test, { userId, mail, accountId, secret });
+}
