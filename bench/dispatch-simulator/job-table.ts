@@ -7,6 +7,7 @@ import {
   type JobLane,
   type LaneRead,
   laneKey,
+  laneOf,
   queuePositionMs,
 } from '../../control-plane/src/domain/dispatch/job-turns.ts';
 import type { SimulatedJob } from './workload.ts';
@@ -51,10 +52,9 @@ export class JobTable {
   listLanes(nowMs: number): JobLane[] {
     return [...this.#lanes.values()].flatMap(({ open: [first] }) => {
       if (first === undefined) return [];
-      const { mode, accountId, apiKeyId, arrivesMs } = first;
+      const { mode, arrivesMs } = first;
       const firstQueueAtMs = queuePositionMs(mode, arrivesMs);
-      const lane = { needsDownload: false, mode, accountId, apiKeyId };
-      return [{ ...lane, firstQueueAtMs, readAtMs: nowMs }];
+      return [{ ...laneOf({ ...first, state: 'ready' }), firstQueueAtMs, readAtMs: nowMs }];
     });
   }
 
@@ -68,7 +68,7 @@ export class JobTable {
   }
 
   #laneOf(job: SimulatedJob): Lane {
-    const key = laneKey({ ...job, needsDownload: false });
+    const key = laneKey(laneOf({ ...job, state: 'ready' }));
     const known = this.#lanes.get(key);
     if (known !== undefined) return known;
     const lane: Lane = { open: [], free: [] };
@@ -78,8 +78,8 @@ export class JobTable {
 }
 
 export function listed(simulated: SimulatedJob, nowMs: number): ListedJob {
-  const { index, mode, accountId, apiKeyId, arrivesMs, pixels, inputFormat, outputFormat } =
-    simulated;
+  const { index, mode, accountId, apiKeyId, playground, arrivesMs } = simulated;
+  const { pixels, inputFormat, outputFormat } = simulated;
   return {
     simulated,
     id: String(index),
@@ -87,6 +87,7 @@ export function listed(simulated: SimulatedJob, nowMs: number): ListedJob {
     mode,
     accountId,
     apiKeyId,
+    playground,
     createdAtMs: arrivesMs,
     readAtMs: nowMs,
     startedAtMs: null,

@@ -6,6 +6,7 @@ import { CLIENT_MUTATIONS } from './client-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
 import type { Mutation } from './mutation.ts';
+import { PLAYGROUND_MUTATIONS } from './playground-mutations.ts';
 import { REMOVEBG_MUTATIONS } from './removebg-mutations.ts';
 import { SERVICE_MUTATIONS } from './service-mutations.ts';
 import { STORE_MUTATIONS } from './store-mutations.ts';
@@ -17,4 +18,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...FORM_MUTATIONS,
   ...CLIENT_MUTATIONS,
   ...REMOVEBG_MUTATIONS,
+  ...PLAYGROUND_MUTATIONS,
 ];

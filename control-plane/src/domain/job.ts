@@ -10,6 +10,8 @@
  * | succeeded | succeeded, from expires_at on expired | running | the result is stored, the credit charged |
  * | failed    | failed           | all the open | the credit is released                         |
  *
+ * A job of the playground has the same states and no credit (docs/adr/0022).
+ *
  * A lost attempt leaves the job in running: the contract has no way back from processing to queued.
  * A claim changes lease and fence, never the state, except accepted -> fetching. A job of two URLs
  * is fetching twice: given back with its input stored, it is claimed again for its background.
@@ -130,6 +132,8 @@ export interface Job {
   readonly timings: StageTimings | null;
   /** null: without a notification. */
   readonly callback: JobCallback | null;
+  /** Of a job of the playground: the day whose allowance it is counted in. null: it is paid for. */
+  readonly playgroundDayMs: number | null;
   /** The database's clock when the row was read: what expiry is judged by. */
   readonly readAtMs: number;
 }

@@ -73,7 +73,10 @@ export function addSums(one: LedgerSums, other: LedgerSums): LedgerSums {
   };
 }
 
-/** What is wrong between an account's stored balances, its entries and its open jobs. */
+/**
+ * What is wrong between an account's stored balances, its entries and its open jobs that are paid
+ * for.
+ */
 export function imbalances(stored: Balances, sums: LedgerSums, openJobs: number): string[] {
   const derived = balancesFrom(sums);
   const problems: string[] = [];
@@ -98,11 +101,20 @@ export interface JobEntries {
 
 /**
  * What is wrong between a job and its entries; undefined: nothing. Every job has a reserve; a final
- * one also a settlement of the same amount, of the kind that its state asks for.
+ * one also a settlement of the same amount, of the kind that its state asks for. One of the
+ * playground has no entry.
  * @param state null: its row was removed, as those of jobs long final are
  */
-export function jobProblem(state: JobState | null, entries: JobEntries): string | undefined {
+export function jobProblem(
+  state: JobState | null,
+  entries: JobEntries,
+  isPlayground = false,
+): string | undefined {
   const { reserve, settlement } = entries;
+  if (isPlayground) {
+    if (reserve === null && settlement === null) return undefined;
+    return `the job is of the playground, its ledger has a ${settlement?.kind ?? 'reserve'}`;
+  }
   if (state === null) {
     if (reserve !== null && settlement !== null) {
       if (reserve === settlement.amount) return undefined;

@@ -21,6 +21,7 @@ import { jobQueries } from './jobs/job-queries.ts';
 import { jobRetention } from './jobs/job-retention.ts';
 import type { JobStore } from './jobs/job-store.ts';
 import { jobSubmission } from './jobs/job-submission.ts';
+import { createPlaygroundStore, type PlaygroundStore } from './jobs/playground-store.ts';
 import { queueLoad } from './jobs/queue-load.ts';
 import { createLedgerStore, type LedgerStore } from './ledger/ledger-store.ts';
 import { dueNotifications } from './outbox/webhook-due.ts';
@@ -41,6 +42,7 @@ export interface Stores {
   readonly ledger: LedgerStore;
   readonly links: LinkStore;
   readonly nodes: NodeStore;
+  readonly playground: PlaygroundStore;
   readonly rateQuotas: RateQuotaStore;
   readonly secretsCanary: SecretsCanaryStore;
   readonly sessions: SessionStore;
@@ -103,6 +105,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
     ledger: createLedgerStore(database),
     links: createLinkStore(database),
     nodes: createNodeStore(database),
+    playground: createPlaygroundStore(database),
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
     sessions: createSessionStore(database),

@@ -66,6 +66,8 @@ export const READING_METHODS: readonly string[] = [
   'nodes.listLive',
   'nodes.listAll',
   'nodes.find',
+  'playground.openJobs',
+  'playground.usage',
   'rateQuotas.nowMs',
   'sessions.list',
   'sweeps.backlog',

@@ -8,6 +8,7 @@ import type { Claim, NewJob } from '../../src/store/jobs/job-store.ts';
 import { createStores, type Stores } from '../../src/store/stores.ts';
 
 export const LIMITS = { jobsInFlightMax: 1000 };
+export const PLAYGROUND_LIMITS = { imagesMax: 20 };
 export const HOUR_MS = 3_600_000;
 
 export function storesOn(database: Database): Stores {

@@ -29,6 +29,7 @@ import {
 import { CHANGING_NOTIFICATIONS } from './changing-notifications.ts';
 import { CHANGING_OTHERS } from './changing-others.ts';
 import { CHANGING_PEOPLE } from './changing-people.ts';
+import { CHANGING_PLAYGROUND } from './changing-playground.ts';
 import { CHANGING_SWEEPS } from './changing-sweeps.ts';
 import { CHANGING_USAGE } from './changing-usage.ts';
 import { DatabaseProxy } from './database/database-proxy.ts';
@@ -42,6 +43,7 @@ const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_NOTIFICATIONS,
   ...CHANGING_OTHERS,
   ...CHANGING_PEOPLE,
+  ...CHANGING_PLAYGROUND,
   ...CHANGING_SWEEPS,
   ...CHANGING_USAGE,
 ];

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { accountOf, HANGING_RECEIVER, SECRET_KEY_ID } from '../../../test/support/large-tables.ts';
 import { USAGE_GROUPS } from '../../src/domain/account/usage.ts';
+import { PLAYGROUND_ACCOUNT_OPEN_MAX, PLAYGROUND_OPEN_MAX } from '../../src/domain/playground.ts';
 import { NONE_FULL } from '../../src/domain/shared-places.ts';
 import { destinationOf } from '../../src/domain/url-destination.ts';
 import { startOf } from '../../src/store/ledger/ledger-audit.ts';
@@ -20,7 +21,7 @@ import {
   notified,
   TABLES,
 } from './exercise.ts';
-import { HOUR_MS } from './fixtures.ts';
+import { HOUR_MS, newJob, PLAYGROUND_LIMITS } from './fixtures.ts';
 import { JOBS } from './job-exercises.ts';
 import { PEOPLE } from './people-exercises.ts';
 
@@ -255,6 +256,33 @@ const OTHERS: Record<string, Exercise> = {
   'nodes.listAll': { run: async ({ nodes }) => void (await nodes.listAll()) },
   'nodes.setDraining': {
     run: async ({ nodes }) => void (await nodes.setDraining(NODE.nodeId, false)),
+  },
+  'playground.internalKey': {
+    run: async ({ playground }) => void (await playground.internalKey(accountOf(3))),
+  },
+  'playground.usage': {
+    run: async ({ playground }) => void (await playground.usage(accountOf(3))),
+  },
+  'playground.submit': {
+    run: async ({ playground }) => {
+      const apiKeyId = await playground.internalKey(accountOf(0));
+      const submit = (imagesMax = PLAYGROUND_LIMITS.imagesMax) =>
+        playground.submit(newJob(accountOf(0), { apiKeyId }), { imagesMax });
+      const outcomes = [await submit(), await submit(1)];
+      for (let count = 2; count <= PLAYGROUND_ACCOUNT_OPEN_MAX; count++) {
+        outcomes.push(await submit());
+      }
+      const kinds = new Set(outcomes.map(({ kind }) => kind));
+      assert.deepEqual([...kinds], ['created', 'allowance-used']);
+      assert.equal((await submit()).kind, 'too-many-open');
+    },
+  },
+  'playground.openJobs': {
+    run: async ({ playground }) => {
+      assert.ok((await playground.openJobs()) > 0);
+    },
+    readsMax: 3 * PLAYGROUND_OPEN_MAX,
+    why: 'counts entries of an index, as many as may be open',
   },
   'sweeps.claim': {
     run: async ({ sweeps }) => {

@@ -29,6 +29,11 @@ import { KnownLanes } from './known-lanes.ts';
 
 /** Jobs listed in a round: more than any fleet of one replica begins in a moment. */
 export const LIST_MAX = 256;
+/**
+ * Part of the fleet's places that jobs of the playground may hold at once of this replica, but one
+ * wherever there is any: a job that is paid for finds the others free.
+ */
+const PLAYGROUND_PLACES_SHARE = 0.25;
 /** A claim and a header, about: then the node has reported that it is taken. */
 const REPORT_PAUSE_MS = 10;
 
@@ -114,10 +119,12 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   readonly #running = new Map<string, J>();
   /** Jobs may wait in the table that no round has read. */
   #unread = true;
-  /** Jobs are known to wait for room on a node. */
+  /** Jobs that are paid for are known to wait for room on a node. */
   #nodesAwaited = false;
   /** The same before the round under way, during which `#nodesAwaited` says what came since. */
   #nodesAwaitedBefore = false;
+  /** Jobs of the playground are known to wait until others leave room. */
+  #playgroundAwaited = false;
   /** Jobs are known to wait for a place to download. */
   #downloadsAwaited = false;
 
@@ -149,13 +156,21 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       this.#unread = true;
       return { placed: [], wakeInMs: 0 };
     }
-    if (!needsDownload(job) && this.#nodesAwaited) {
+    if (!needsDownload(job) && this.#waitsBehindOthers(job)) {
+      if (job.playground) this.#playgroundAwaited = true;
       return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
     }
     const step = this.#place(job);
-    if (step.placed.length === 0 && needsDownload(job)) this.#downloadsAwaited = true;
-    if (step.placed.length === 0 && !needsDownload(job)) this.#nodesAwaited = true;
+    if (step.placed.length > 0) return step;
+    if (needsDownload(job)) this.#downloadsAwaited = true;
+    else if (job.playground) this.#playgroundAwaited = true;
+    else this.#nodesAwaited = true;
     return step;
+  }
+
+  /** Those of the playground leave no trace for those that are paid for. */
+  #waitsBehindOthers({ playground }: J): boolean {
+    return playground ? this.nodesAwaited || this.#playgroundAwaited : this.#nodesAwaited;
   }
 
   /**
@@ -165,7 +180,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
    */
   roomChanged(cause: 'ended' | 'reported'): number | undefined {
     if (cause === 'ended') return 0;
-    return this.#nodesAwaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
+    const awaited = this.#nodesAwaited || this.#playgroundAwaited;
+    return awaited ? REPORT_PAUSE_MS * (0.5 + this.#options.random()) : undefined;
   }
 
   /** A place to download was given back, which no node reports. A round is due. */
@@ -175,11 +191,13 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
 
   /** False: a round would find nothing that can begin. */
   beginRound(): boolean {
-    if (!this.#unread && !(this.#nodesAwaited && this.#nodeHasRoom())) return false;
+    const awaited = this.#nodesAwaited || (this.#playgroundAwaited && this.#hasPlaygroundPlace());
+    if (!this.#unread && !(awaited && this.#nodeHasRoom())) return false;
     this.#unread = false;
     // Set again by what this round leaves, and by what is submitted while it is under way.
     this.#nodesAwaitedBefore ||= this.#nodesAwaited;
     this.#nodesAwaited = false;
+    this.#playgroundAwaited = false;
     this.#downloadsAwaited = false;
     return true;
   }
@@ -212,24 +230,32 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   /** @param jobs LIST_MAX at most, of the chosen lanes: as many of each as there is place for */
   place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
     const free = jobs.filter(job => !this.#running.has(job.id));
+    const ordered = orderJobs(free, this.#shares());
     const placed: Placed<J, Offer, Download>[] = [];
+    const begun: J[] = [];
     let wakeInMs: number | undefined;
-    for (const job of orderJobs(free, this.#shares())) {
-      const step = this.#place(job);
-      placed.push(...step.placed);
-      wakeInMs = sooner(wakeInMs, step.wakeInMs);
-    }
-    const begun = placed.map(({ job }) => job);
-    const forgotten = this.#lanes.listed(lanes, jobs, begun);
     // Behind as many as were asked for a lane may have more.
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
-    const leaves = (toDownload: boolean) => {
-      const countOf = (some: readonly J[]) =>
-        some.filter(job => needsDownload(job) === toDownload).length;
+    const leaves = (kind: WaitKind) => {
+      const countOf = (some: readonly J[]) => some.filter(job => waitKindOf(job) === kind).length;
       return countOf(jobs) >= eachMax || countOf(begun) < countOf(free);
     };
-    this.#nodesAwaited ||= !all || leaves(false);
-    this.#downloadsAwaited ||= leaves(true);
+    const tryAll = (some: readonly J[]) => {
+      for (const job of some) {
+        const step = this.#place(job);
+        placed.push(...step.placed);
+        begun.push(...step.placed.map(one => one.job));
+        wakeInMs = sooner(wakeInMs, step.wakeInMs);
+      }
+    };
+    tryAll(ordered.filter(job => !job.playground));
+    // Their lanes are chosen behind all others: where one was read, so were those of the others.
+    const othersUnread = !all && !lanes.some(({ playground }) => playground);
+    this.#nodesAwaited ||= othersUnread || leaves('node');
+    tryAll(ordered.filter(job => job.playground));
+    this.#playgroundAwaited ||= !all || leaves('playground');
+    const forgotten = this.#lanes.listed(lanes, jobs, begun);
+    this.#downloadsAwaited ||= leaves('download');
     this.#nodesAwaitedBefore = this.#nodesAwaited;
     // Nothing waits in the lanes that were read: there is room to read others.
     if (!all && jobs.length === 0 && forgotten) {
@@ -278,6 +304,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       return download === undefined ? NOTHING : this.#begin(job, { kind: 'download', download });
     }
     if (this.memories.mustWait(job.id)) return NOTHING;
+    if (job.playground && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
     const { offer, wakeInMs } = this.takeRoom(
       job,
@@ -323,6 +350,16 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     return this.#options.room.snapshots().some(node => node.imagesFree > 0);
   }
 
+  #hasPlaygroundPlace(): boolean {
+    const nodes = this.#options.room.snapshots();
+    const places = nodes.reduce(
+      (sum, { imagesFree, imagesInFlight }) => sum + Math.max(0, imagesFree) + imagesInFlight,
+      0,
+    );
+    const held = [...this.#running.values()].filter(({ playground }) => playground).length;
+    return held < Math.max(1, Math.floor(places * PLAYGROUND_PLACES_SHARE));
+  }
+
   /** How many jobs of whom this replica works on. */
   #shares(): Shares {
     const accounts = new Map<string, number>();
@@ -333,6 +370,14 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     }
     return { accounts, apiKeys };
   }
+}
+
+/** What a job waits for. */
+type WaitKind = 'node' | 'download' | 'playground';
+
+function waitKindOf(job: QueuedJob): WaitKind {
+  if (needsDownload(job)) return 'download';
+  return job.playground ? 'playground' : 'node';
 }
 
 function sooner(a: number | undefined, b: number | undefined): number | undefined {

@@ -3,12 +3,12 @@
  * dispatch-policy.ts's.
  *
  * The queue is read by lanes, a lane being the open jobs of one API key and mode that have their
- * image, or those whose image is to be downloaded, those with finishing apart: the first few of
- * each, so that ten
+ * image, or those whose image is to be downloaded, those with finishing and those of the playground
+ * apart: the first few of each, so that ten
  * thousand jobs of one key never hide another key's first, nor its own asynchronous jobs a
  * synchronous one, nor those that wait for a download one that waits for a node.
  */
-import type { Job } from '../job.ts';
+import { type Job, needsDownload } from '../job.ts';
 
 /** Lanes read in one round. */
 export const LANES_MAX = 32;
@@ -30,6 +30,8 @@ export interface JobLane {
   readonly needsDownload: boolean;
   /** Only nodes that finish can do its jobs; absent: every node can. */
   readonly finishing?: true;
+  /** Its jobs are of the playground, whether they ask for finishing or not. */
+  readonly playground?: true;
   readonly mode: 'sync' | 'async';
   readonly accountId: string;
   readonly apiKeyId: string;
@@ -41,7 +43,7 @@ export interface JobLane {
 
 export type LaneIdentity = Pick<
   JobLane,
-  'needsDownload' | 'finishing' | 'mode' | 'accountId' | 'apiKeyId'
+  'needsDownload' | 'finishing' | 'playground' | 'mode' | 'accountId' | 'apiKeyId'
 >;
 
 /** A lane whose jobs are to be listed, and which of them to pass over. */
@@ -52,8 +54,25 @@ export interface LaneRead extends LaneIdentity {
 
 /** Tells lanes apart. */
 export function laneKey(lane: LaneIdentity): string {
-  const { needsDownload, finishing, mode, accountId, apiKeyId } = lane;
-  return `${needsDownload ? 'download' : 'stored'}${finishing ? ' finishing' : ''} ${mode} ${accountId} ${apiKeyId}`;
+  const { mode, accountId, apiKeyId } = lane;
+  const apart = lane.playground ? ' playground' : lane.finishing ? ' finishing' : '';
+  const step = lane.needsDownload ? 'download' : 'stored';
+  return `${step}${apart} ${mode} ${accountId} ${apiKeyId}`;
+}
+
+/** What a job's lane follows from. */
+export interface LanedJob extends Pick<Job, 'state' | 'mode' | 'accountId' | 'apiKeyId'> {
+  /** Absent, as null: every node can do it. */
+  readonly finishing?: object | null;
+  /** Absent: it is paid for. */
+  readonly playground?: boolean;
+}
+
+export function laneOf(job: LanedJob): LaneIdentity {
+  const { mode, accountId, apiKeyId } = job;
+  const lane = { needsDownload: needsDownload(job), mode, accountId, apiKeyId };
+  if (job.playground) return { ...lane, playground: true };
+  return job.finishing ? { ...lane, finishing: true } : lane;
 }
 
 /**
@@ -61,7 +80,8 @@ export function laneKey(lane: LaneIdentity): string {
  * them the first of each account before the second of any, an account with running jobs as many
  * turns later. Within an account lanes whose jobs found no room in the last round come last, then
  * its key with the fewest running jobs is first, then the lane that has waited longest. So an
- * account with a thousand keys leaves the others their place in every round.
+ * account with a thousand keys leaves the others their place in every round. Lanes of the
+ * playground come behind all others.
  *
  * @param stuck keys of lanes whose jobs found no room in the last round
  */
@@ -73,18 +93,19 @@ export function chooseLanes<L extends JobLane>(
   if (lanes.length <= LANES_MAX) return [...lanes];
   const ranked = lanes.map(lane => {
     const isUrgent = lane.mode === 'sync' || lane.readAtMs >= lane.firstQueueAtMs;
+    const group = lane.playground ? 2 : isUrgent ? 0 : 1;
     const stuckLast = stuck.has(laneKey(lane)) ? 1 : 0;
     const ofKey = shares.apiKeys.get(lane.apiKeyId) ?? 0;
-    const rank: Rank = [isUrgent ? 0 : 1, stuckLast, ofKey, lane.firstQueueAtMs];
+    const rank: Rank = [group, stuckLast, ofKey, lane.firstQueueAtMs];
     return { lane, rank };
   });
   ranked.sort((a, b) => compareRanks(a.rank, b.rank));
   const turns = new Map(shares.accounts);
   return ranked
-    .map(({ lane, rank: [urgent, stuckLast, , firstQueueAtMs] }) => {
+    .map(({ lane, rank: [group, stuckLast, , firstQueueAtMs] }) => {
       const turn = turns.get(lane.accountId) ?? 0;
       turns.set(lane.accountId, turn + 1);
-      const rankInTurn: Rank = [urgent, turn, stuckLast, firstQueueAtMs];
+      const rankInTurn: Rank = [group, turn, stuckLast, firstQueueAtMs];
       return { lane, rank: rankInTurn };
     })
     .sort((a, b) => compareRanks(a.rank, b.rank))
@@ -107,6 +128,8 @@ export interface WaitingJob {
   readonly createdAtMs: number;
   /** The clock createdAtMs was taken from. */
   readonly readAtMs: number;
+  /** It is of the playground; absent: it is paid for. */
+  readonly playground?: boolean;
 }
 
 /** How many jobs of each account and key this replica works on; unknown ones count 0. */
@@ -128,7 +151,8 @@ interface AccountQueue<T> {
 
 /**
  * The order in which jobs get their turn: synchronous ones before the others, and before them only
- * what has waited out its head start; within each of the two the account with the fewest running
+ * what has waited out its head start; behind both, however old, those of the playground; within
+ * each of the three the account with the fewest running
  * jobs first, then its key with the fewest, then the job first in the queue. Every job placed
  * counts for its account and key from then on, so that two accounts alternate however many jobs
  * each has waiting.
@@ -136,13 +160,15 @@ interface AccountQueue<T> {
 export function orderJobs<T extends WaitingJob>(jobs: readonly T[], shares: Shares): T[] {
   const urgent: T[] = [];
   const patient: T[] = [];
+  const unpaid: T[] = [];
   for (const job of jobs) {
     const aged = job.readAtMs - job.createdAtMs >= ASYNC_HEAD_START_MS;
-    (job.mode === 'sync' || aged ? urgent : patient).push(job);
+    const paid = job.mode === 'sync' || aged ? urgent : patient;
+    (job.playground ? unpaid : paid).push(job);
   }
   const accounts = new Map(shares.accounts);
   const apiKeys = new Map(shares.apiKeys);
-  return [...inFairTurns(urgent, accounts, apiKeys), ...inFairTurns(patient, accounts, apiKeys)];
+  return [urgent, patient, unpaid].flatMap(group => inFairTurns(group, accounts, apiKeys));
 }
 
 /** Counts what it places into the two maps. */

@@ -7,21 +7,16 @@ import { type Job, needsDownload } from '../job.ts';
 import {
   chooseLanes,
   type JobLane,
-  type LaneIdentity,
+  type LanedJob,
   type LaneRead,
   laneKey,
+  laneOf,
   queuePositionMs,
   type Shares,
 } from './job-turns.ts';
 
-/** What a job's lane follows from. */
-export type LaneJob = Pick<
-  Job,
-  'state' | 'mode' | 'accountId' | 'apiKeyId' | 'createdAtMs' | 'readAtMs'
-> & {
-  /** Absent, as null: every node can do it. */
-  readonly finishing?: object | null;
-};
+/** A job as far as its lane depends on it. */
+export type LaneJob = LanedJob & Pick<Job, 'createdAtMs' | 'readAtMs'>;
 
 export class KnownLanes {
   readonly #lanes = new Map<string, JobLane>();
@@ -92,12 +87,6 @@ export class KnownLanes {
     this.#stuck = stuck;
     return this.#lanes.size < before;
   }
-}
-
-function laneOf(job: LaneJob): LaneIdentity {
-  const { mode, accountId, apiKeyId } = job;
-  const finishing = job.finishing ? { finishing: true as const } : {};
-  return { needsDownload: needsDownload(job), ...finishing, mode, accountId, apiKeyId };
 }
 
 function laneKeyOf(job: LaneJob): string {

@@ -113,7 +113,8 @@ export class Dispatcher {
 
   #submitted(job: Job): void {
     const state = needsDownload(job) ? 'accepted' : 'ready';
-    this.#carryOut(this.#core.submitted({ ...job, state, leaseExpired: false }));
+    const playground = job.playgroundDayMs !== null;
+    this.#carryOut(this.#core.submitted({ ...job, state, playground, leaseExpired: false }));
   }
 
   #begin(anew: boolean): void {

@@ -16,6 +16,7 @@ import { peopleMigration } from './migrations/0009-people.ts';
 import { keyPoliciesMigration } from './migrations/0010-key-policies.ts';
 import { ordersMigration } from './migrations/0011-orders.ts';
 import { usageMigration } from './migrations/0012-usage.ts';
+import { playgroundMigration } from './migrations/0013-playground.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 export function migrationsOf(database: Database): Record<string, Migration> {
@@ -32,6 +33,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0010-key-policies': keyPoliciesMigration(database.dialect),
     '0011-orders': ordersMigration(database.dialect),
     '0012-usage': usageMigration(database.dialect),
+    '0013-playground': playgroundMigration(database.dialect),
   };
 }
 

@@ -164,6 +164,8 @@ export interface JobsTable {
   callback_secret_key_id: string | null;
   /** The count of its key's cap that it is in: api_keys.cap_window_start then; null: none. */
   cap_window_start: number | null;
+  /** The day of a job of the playground (PlaygroundsTable.day_at then); null: it is paid for. */
+  playground_day: number | null;
 }
 
 export interface WebhookOutboxTable {
@@ -185,6 +187,8 @@ export interface WebhookOutboxTable {
   last_attempt_at: number | null;
   /** null also in rows from before there was such a column. */
   last_duration_ms: number | null;
+  /** What is known of each attempt: store/outbox/attempt-log.ts; null: none since the column. */
+  attempt_log: string | null;
   /** Set while pending. */
   next_attempt_at: number | null;
   lease_holder: string | null;
@@ -287,6 +291,16 @@ export interface NodesTable {
   draining: number;
 }
 
+/** One row an account whose playground was used: its allowance of a day. */
+export interface PlaygroundsTable {
+  account_id: string;
+  /** The key that its jobs are of; nobody has its secret. */
+  api_key_id: string;
+  /** The first instant of the day that `used` counts, UTC. */
+  day_at: number;
+  used: number;
+}
+
 /** One row an account and kind: what replicas have leased of its quota in the latest window. */
 export interface RateQuotasTable {
   account_id: string;
@@ -324,6 +338,7 @@ export interface Schema extends PeopleSchema, SalesSchema {
   jobs: JobsTable;
   webhook_outbox: WebhookOutboxTable;
   nodes: NodesTable;
+  playgrounds: PlaygroundsTable;
   rate_quotas: RateQuotasTable;
   secrets_canary: SecretsCanaryTable;
   sweeps: SweepsTable;

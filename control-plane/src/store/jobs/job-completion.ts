@@ -1,7 +1,8 @@
 /**
  * The end of a job: its state, its money, its usage and its notification in one transaction, by the
- * holder of the fence. The account's row comes first here too, so that no two transactions wait for each
- * other.
+ * holder of the fence. The account's row comes first here too, so that no two transactions wait for
+ * each other. A job of the playground has neither money nor usage: the row of its account's
+ * allowance comes first, where a picture is given back.
  *
  * A second call with the same claim and the same end answers true and changes nothing: the answer
  * to a commit may be lost, and only the holder of that fence can have made it.
@@ -19,6 +20,7 @@ import { countSettledJob } from '../usage/usage-days.ts';
 import { readJob } from './job-queries.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';
 import type { Claim, JobStore } from './job-store.ts';
+import { giveImageBack } from './playground-store.ts';
 
 /**
  * The notification's body, rendered once, when the job ends; pure and quick: a transaction is open.
@@ -45,6 +47,7 @@ export function jobCompletion(
       const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
       const ending: Ending = {
         kind: 'charge',
+        retryable: false,
         from: ['running'],
         columns: {
           state: 'succeeded',
@@ -60,6 +63,7 @@ export function jobCompletion(
     fail(claim, failure, giveUp) {
       const ending: Ending = {
         kind: 'release',
+        retryable: failure.retryable,
         from: ['accepted', 'fetching', 'ready', 'running'],
         columns: {
           state: 'failed',
@@ -84,7 +88,13 @@ async function finishIn(
   if (job === undefined || job.fence !== claim.fence) return false;
   if (job.finishedAtMs !== null) return ending.happened(job);
   if (job.lease?.holder !== claim.holder || !ending.from.includes(job.state)) return false;
-  const { id: jobId, accountId } = job;
+  const { id: jobId, accountId, playgroundDayMs } = job;
+  if (playgroundDayMs !== null) {
+    // By no fault of the picture, then: it is not counted.
+    if (ending.retryable) await giveImageBack(tx, accountId, playgroundDayMs);
+    await close(database, tx, claim, ending);
+    return true;
+  }
   const settlement = { kind: ending.kind, accountId, jobId };
   const secret = await settleCredit(database, tx, settlement, async () => {
     const callbackSecret = await readCallbackSecret(tx, job);
@@ -179,6 +189,8 @@ function overtaken(jobId: string): OvertakenError {
 
 interface Ending {
   readonly kind: 'charge' | 'release';
+  /** A failure that passes. */
+  readonly retryable: boolean;
   readonly from: Job['state'][];
   readonly columns: Readonly<Record<string, string | number | null | RawBuilder<number>>>;
   /** True for a final job that this very ending made. */

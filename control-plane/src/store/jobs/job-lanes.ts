@@ -1,9 +1,9 @@
 /**
  * The queue by lanes: a lane is the open jobs of one API key and mode, those that have their image
- * apart from those whose image is to be downloaded, and of both those with finishing, which stand
- * in a range of their own (queue-range.ts). A listing takes the first few of each lane, so
- * that no number of jobs in one lane hides another; domain/dispatch/job-turns.ts says why, and in
- * which order jobs go.
+ * apart from those whose image is to be downloaded, and of both those with finishing, and those of
+ * the playground, which stand in ranges of their own (queue-range.ts). A listing takes the first
+ * few of each lane, so that no number of jobs in one lane hides another;
+ * domain/dispatch/job-turns.ts says why, and in which order jobs go.
  *
  * Both reads walk jobs_lane_state and touch no final row: which lanes exist is read from the index
  * alone, once a second; the head of a lane is a seek for each of its two states. A listing may pass
@@ -11,7 +11,7 @@
  * open.
  */
 import { type NotNull, type SelectExpression, sql } from 'kysely';
-import { type JobLane, type LaneRead, laneKey } from '../../domain/dispatch/job-turns.ts';
+import { type JobLane, type LaneRead, laneKey, laneOf } from '../../domain/dispatch/job-turns.ts';
 import { type JobState, needsDownload } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
@@ -20,7 +20,13 @@ import { finishingFromRow, outputFormatFromRow } from './job-finishing.ts';
 import { jobsThrough } from './job-queries.ts';
 import { inputFromRow, sourceHostFromRow } from './job-rows.ts';
 import type { ClaimableJob, JobStore } from './job-store.ts';
-import { positionOf } from './queue-range.ts';
+import {
+  COMPARED_WITH_ZERO,
+  PLAYGROUND_POSITION_MS,
+  PLAYGROUND_QUEUE_AT,
+  positionOf,
+  type QueueRange,
+} from './queue-range.ts';
 
 const CLAIMABLE_COLUMNS = [
   'id',
@@ -42,6 +48,7 @@ const CLAIMABLE_COLUMNS = [
   'finishing',
   'lease_holder',
   'takeovers',
+  'playground_day',
 ] as const satisfies readonly SelectExpression<Schema, 'jobs'>[];
 
 /** SQLite takes 500 parts of a union, and a lane has two. */
@@ -89,6 +96,9 @@ async function readLanes(database: Database): Promise<JobLane[]> {
       .select(eb => [
         sql<number | null>`min(case when queue_at > 0 then queue_at end)`.as('first'),
         eb.fn.min<number>('queue_at').as('lowest'),
+        sql<number>`max(case when queue_at = ${sql.lit(PLAYGROUND_QUEUE_AT)} then 1 else 0 end)`.as(
+          'playground',
+        ),
         database.nowMs.as('read_at'),
       ])
       .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
@@ -105,6 +115,9 @@ async function readLanes(database: Database): Promise<JobLane[]> {
       readAtMs: row.read_at,
     };
     if (row.first !== null) keepFirst(lanes, { ...all, firstQueueAtMs: row.first });
+    if (row.playground === 1) {
+      keepFirst(lanes, { ...all, playground: true, firstQueueAtMs: PLAYGROUND_POSITION_MS });
+    }
     if (row.lowest >= 0) continue;
     keepFirst(lanes, { ...all, finishing: true, firstQueueAtMs: positionOf(row.lowest) });
   }
@@ -152,7 +165,7 @@ function selectFirst(
     .where('account_id', '=', lane.accountId)
     .where('api_key_id', '=', lane.apiKeyId)
     .where('mode', '=', lane.mode)
-    .where('queue_at', lane.finishing ? '<' : '>', 0)
+    .where('queue_at', COMPARED_WITH_ZERO[rangeOf(lane)], 0)
     .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]));
   const hosts = lane.exceptHosts ?? [];
   if (hosts.length > 0) {
@@ -164,14 +177,17 @@ function selectFirst(
   return kysely.selectFrom(first.as('lane')).selectAll().$narrowType<{ queue_at: NotNull }>();
 }
 
+function rangeOf({ finishing, playground }: LaneRead): QueueRange {
+  if (playground) return 'playground';
+  return finishing ? 'finishing' : 'plain';
+}
+
 /** @param rows in the queue's order */
 function firstOfEach(rows: readonly LaneRow[], eachMax: number): ClaimableJob[] {
   const counts = new Map<string, number>();
   return rows.flatMap(row => {
     const job = claimableFromRow(row);
-    const { mode, accountId, apiKeyId, finishing } = job;
-    const lane = { needsDownload: needsDownload(job), mode, accountId, apiKeyId };
-    const key = laneKey(finishing === null ? lane : { ...lane, finishing: true });
+    const key = laneKey(laneOf(job));
     const count = (counts.get(key) ?? 0) + 1;
     counts.set(key, count);
     return count > eachMax ? [] : [job];
@@ -192,6 +208,7 @@ function claimableFromRow(row: LaneRow): ClaimableJob {
     sourceHost: sourceHostFromRow(row),
     outputFormat: outputFormatFromRow(row),
     finishing: finishingFromRow(row).finishing,
+    playground: row.playground_day !== null,
     leaseExpired: row.lease_holder !== null,
     takeovers: row.takeovers,
     readAtMs: row.read_at,

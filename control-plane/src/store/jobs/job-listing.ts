@@ -11,7 +11,13 @@ import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
 import { jobsThrough, readJobs, selectJobs } from './job-queries.ts';
 import type { JobFilter, JobStore, ListedJob } from './job-store.ts';
-import { positionOf, queueShiftMs } from './queue-range.ts';
+import {
+  COMPARED_WITH_ZERO,
+  positionOf,
+  QUEUE_RANGES,
+  type QueueRange,
+  queueShiftMs,
+} from './queue-range.ts';
 
 /** Rows of the queue that one statement reads: about a millisecond on SQLite. */
 const OPEN_PAGE = 500;
@@ -81,11 +87,11 @@ async function listOpen(
   return readOpen(database, found.slice(0, limit));
 }
 
-/** The first of both ranges of the queue (queue-range.ts) by their places. */
+/** The first of all ranges of the queue (queue-range.ts) by their places. */
 async function openPage(database: Database, after: Place | undefined): Promise<OpenRow[]> {
   const rows: OpenRow[] = [];
-  for (const finishing of [false, true]) {
-    const page = await rangePage(database, finishing, after);
+  for (const range of QUEUE_RANGES) {
+    const page = await rangePage(database, range, after);
     rows.push(...page.map(({ queue_at, ...row }) => ({ ...row, atMs: positionOf(queue_at) })));
   }
   rows.sort((a, b) => a.atMs - b.atMs || (a.id < b.id ? -1 : 1));
@@ -97,14 +103,14 @@ interface OpenRow extends Place {
   readonly account_id: string;
 }
 
-function rangePage(database: Database, finishing: boolean, after: Place | undefined) {
+function rangePage(database: Database, range: QueueRange, after: Place | undefined) {
   return query(database, db => {
     let page = db.selectFrom('jobs').select(['id', 'queue_at', 'state', 'account_id']);
     // "is not null" would keep SQLite from walking the index in order.
-    page = page.where('queue_at', finishing ? '<' : '>', 0);
+    page = page.where('queue_at', COMPARED_WITH_ZERO[range], 0);
     if (after !== undefined) {
       const { id } = after;
-      const at = after.atMs + queueShiftMs(finishing);
+      const at = after.atMs + queueShiftMs(range);
       page = page
         .where('queue_at', '>=', at)
         .where(eb => eb.or([eb('queue_at', '>', at), eb('id', '>', id)]));

@@ -54,6 +54,7 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     failure: failureFromRow(row),
     timings: row.timings === null ? null : (JSON.parse(row.timings) as StageTimings),
     callback: callbackFromRows(row, notification),
+    playgroundDayMs: row.playground_day,
     readAtMs: row.read_at,
   };
 }

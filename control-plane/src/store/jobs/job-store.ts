@@ -52,10 +52,13 @@ export interface SubmitLimits {
   readonly jobsInFlightMax: number;
 }
 
-export type SubmitOutcome =
+export type SubmittedJob =
   | { readonly kind: 'created'; readonly job: Job }
   /** Another request with the key was first; the caller compares fingerprints. */
-  | { readonly kind: 'exists'; readonly job: Job }
+  | { readonly kind: 'exists'; readonly job: Job };
+
+export type SubmitOutcome =
+  | SubmittedJob
   | { readonly kind: 'insufficient-credits' }
   | { readonly kind: 'too-many-in-flight' };
 
@@ -81,6 +84,8 @@ export interface ClaimableJob {
   readonly sourceHost: string | null;
   readonly outputFormat: OutputFormat;
   readonly finishing: Finishing | null;
+  /** It is of the playground: it goes behind what is paid for. */
+  readonly playground: boolean;
   /** Its lease ran out rather than being free: claiming it is a take-over. */
   readonly leaseExpired: boolean;
   readonly takeovers: number;

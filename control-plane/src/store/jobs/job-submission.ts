@@ -23,7 +23,7 @@ import { reserveCredit } from '../ledger/ledger-writer.ts';
 import { backgroundColumn, finishingColumns } from './job-finishing.ts';
 import { readByIdempotencyKey, readJob } from './job-queries.ts';
 import { inputColumns } from './job-rows.ts';
-import type { JobStore, NewJob, SubmitLimits, SubmitOutcome } from './job-store.ts';
+import type { JobStore, NewJob, SubmitLimits, SubmitOutcome, SubmittedJob } from './job-store.ts';
 import { queueShiftMs } from './queue-range.ts';
 import { sourceHostOf } from './source-host.ts';
 
@@ -54,11 +54,12 @@ async function submit(
   throw new OvertakenError(`a twin of job ${job.id} freed its key after it was in the way`);
 }
 
-async function findTwin(
+/** What the key of a new job has already made. */
+export async function findTwin(
   database: Database,
   db: Kysely<Schema>,
   job: NewJob,
-): Promise<SubmitOutcome | undefined> {
+): Promise<SubmittedJob | undefined> {
   const { apiKeyId, idempotencyKeyHash } = job;
   const found = await readByIdempotencyKey(database, db, apiKeyId, idempotencyKeyHash);
   if (found === undefined) return undefined;
@@ -83,8 +84,9 @@ async function insertJob(
   return { kind: 'created', job: created };
 }
 
-function newJobRow(database: Database, job: NewJob) {
-  const queueShift = queueShiftMs(job.finishing !== undefined);
+/** As it is inserted where it is paid for. */
+export function newJobRow(database: Database, job: NewJob) {
+  const queueShift = queueShiftMs(job.finishing === undefined ? 'plain' : 'finishing');
   const nextUrl = job.input === null ? job.sourceUrl : (job.background?.url ?? null);
   return {
     id: job.id,
@@ -112,7 +114,7 @@ function newJobRow(database: Database, job: NewJob) {
   };
 }
 
-function requireOneSource({ input, sourceUrl, background, finishing }: NewJob): void {
+export function requireOneSource({ input, sourceUrl, background, finishing }: NewJob): void {
   if ((input === null) === (sourceUrl === null)) {
     throw new Error('a new job has either a stored input or a URL');
   }

@@ -15,7 +15,7 @@ import type { Database } from '../database/connect.ts';
 import { query } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
 import type { JobStore, QueuedWork } from './job-store.ts';
-import { QUEUE_AT_MIN } from './queue-range.ts';
+import { PLAYGROUND_QUEUE_AT, QUEUE_AT_MIN } from './queue-range.ts';
 
 const PIXELS_PER_MEGAPIXEL = 1_000_000;
 
@@ -71,6 +71,8 @@ async function readQueued(database: Database): Promise<QueuedWork> {
     .select(['account_id', 'created_at', 'input_blob'])
     .select(['input_width', 'input_height', 'frame_pixels'])
     .where('queue_at', '>', QUEUE_AT_MIN)
+    // The playground's have a bound of their own, and take nobody's share.
+    .where('queue_at', '<>', PLAYGROUND_QUEUE_AT)
     // A running job without a lease lost its attempt: it waits for a node like the others.
     .where(eb => eb.or([eb('state', '<>', 'running'), eb('lease_holder', 'is', null)]))
     .orderBy('queue_at')

@@ -293,14 +293,14 @@ class AccountAudit {
       slot === 'reserve'
         ? { reserve: own.amount, settlement: partner }
         : { reserve: partner?.amount ?? null, settlement: own };
-    const problem = jobProblem(job?.state ?? null, entries);
+    const problem = jobProblem(job?.state ?? null, entries, job?.isPlayground);
     if (problem !== undefined) this.#add(jobId, problem);
   }
 
   async #checkOpenJobs(): Promise<void> {
     const jobs = await readJobEntries(this.#database, { openOf: this.#accountId }, FIRST);
     for (const job of jobs) {
-      const problem = jobProblem(job.state, job);
+      const problem = jobProblem(job.state, job, job.isPlayground);
       if (problem !== undefined) this.#add(job.id, problem);
     }
   }

@@ -274,8 +274,8 @@ class Audit {
   /** The last of the page. Undefined: there was none. */
   async #auditJobs(of: 'all' | 'ended', after: PagePlace): Promise<PagePlace | undefined> {
     const jobs = await readJobEntries(this.#database, of, after);
-    const problems = jobs.flatMap(({ id, accountId, state, ...entries }) => {
-      const problem = jobProblem(state, entries);
+    const problems = jobs.flatMap(({ id, accountId, state, isPlayground, ...entries }) => {
+      const problem = jobProblem(state, entries, isPlayground);
       return problem === undefined ? [] : [{ accountId, jobId: id, problem }];
     });
     this.#add(problems);

@@ -27,6 +27,7 @@ export interface PagePlace {
 export interface AccountState {
   /** Undefined: there is no such account. */
   readonly balances: { readonly available: number; readonly reserved: number } | undefined;
+  /** Those that are paid for. */
   readonly openJobs: number;
   /** Number of entries from a point on, at most one more than a page. */
   readonly entries: number;
@@ -46,12 +47,17 @@ export interface EntryRow extends PagePlace {
   /** The other entry of its job, for an entry of a job. */
   readonly partner: { readonly kind: LedgerKind; readonly amount: number } | null;
   /** null: the job's row is gone, or there is no job. */
-  readonly job: { readonly state: JobState; readonly accountId: string } | null;
+  readonly job: {
+    readonly state: JobState;
+    readonly accountId: string;
+    readonly isPlayground: boolean;
+  } | null;
 }
 
 export interface JobEntriesRow extends PagePlace, JobEntries {
   readonly accountId: string;
   readonly state: JobState;
+  readonly isPlayground: boolean;
 }
 
 /** The entries of an account, in their order, from an instant on. */
@@ -122,6 +128,7 @@ function selectAccountState(
         .select(({ fn }) => fn.countAll<number>().as('open'))
         .where('account_id', '=', accountId)
         .where('state', 'in', OPEN_STATES)
+        .where('playground_day', 'is', null)
         .as('open_jobs'),
       database.nowMs.as('now'),
     ]);
@@ -160,7 +167,11 @@ export async function readEntries(
     job:
       row.job_state === null || row.job_account === null
         ? null
-        : { state: row.job_state, accountId: row.job_account },
+        : {
+            state: row.job_state,
+            accountId: row.job_account,
+            isPlayground: row.job_day !== null,
+          },
   }));
 }
 
@@ -188,6 +199,7 @@ function selectEntries(
     .selectAll('entry')
     .select(['partner.kind as partner_kind', 'partner.amount as partner_amount'])
     .select(['job.state as job_state', 'job.account_id as job_account'])
+    .select('job.playground_day as job_day')
     .orderBy('entry.created_at')
     .orderBy('entry.id');
 }
@@ -217,6 +229,7 @@ export async function readJobEntries(
     atMs: of === 'ended' ? (row.finished_at ?? 0) : 0,
     accountId: row.account_id,
     state: row.state,
+    isPlayground: row.playground_day !== null,
     reserve: row.reserve,
     settlement:
       row.settled === null || row.moved === null ? null : { kind: row.settled, amount: row.moved },
@@ -240,7 +253,7 @@ function selectJobEntries(db: Kysely<Schema>, of: JobsOf, after: PagePlace) {
         .on('settle.slot', '=', 'settle')
         .onRef('settle.reference', '=', 'job.id'),
     )
-    .select(['job.id', 'job.account_id', 'job.state', 'job.finished_at'])
+    .select(['job.id', 'job.account_id', 'job.state', 'job.finished_at', 'job.playground_day'])
     .select(['reserve.amount as reserve', 'settle.kind as settled', 'settle.amount as moved']);
 }
 

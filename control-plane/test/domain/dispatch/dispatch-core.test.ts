@@ -36,8 +36,8 @@ let downloadsFree: number;
 let fullHosts: string[];
 let core: DispatchCore<QueuedJob, Reservation, string>;
 
-/** A node with a free engine that is trusted. */
-function freeNode(): NodeView {
+/** A node with free engines that is trusted. */
+function freeNode(engines = 1): NodeView {
   const view = new NodeView({
     nodeId: 'node',
     bootId: 'boot',
@@ -46,11 +46,11 @@ function freeNode(): NodeView {
     finishing: false,
     imagePixelsMax: 100_000_000,
     jxlPixelsMax: 0,
-    engines: 1,
+    engines,
     imagesMax: 4,
     megapixelsMax: 400,
   });
-  view.take(REPORT, nowMs);
+  view.take({ ...REPORT, enginesReady: engines }, nowMs);
   for (let done = 0; done < 5; done++) view.judge('well', nowMs);
   return view;
 }
@@ -104,7 +104,9 @@ const download = (changes: Partial<QueuedJob> = {}) =>
 function laneOf(one: QueuedJob): JobLane {
   const { mode, accountId, apiKeyId, createdAtMs, readAtMs } = one;
   const firstQueueAtMs = queuePositionMs(mode, createdAtMs);
-  return { needsDownload: one.input === null, mode, accountId, apiKeyId, firstQueueAtMs, readAtMs };
+  const apart = one.playground ? { playground: true as const } : {};
+  const lane = { needsDownload: one.input === null, ...apart, mode, accountId, apiKeyId };
+  return { ...lane, firstQueueAtMs, readAtMs };
 }
 
 /** A round over a table that holds these; undefined: none is needed. */
@@ -285,5 +287,63 @@ describe('a job whose run ended', () => {
       assert.equal(core.beginRound(), false);
       node = freeNode();
     }
+  });
+});
+
+describe('a job of the playground', () => {
+  const unpaid = (changes: Partial<QueuedJob> = {}) =>
+    job({ mode: 'async', playground: true, apiKeyId: 'a-playground', ...changes });
+
+  it('begins where nothing that is paid for waits', () => {
+    const one = unpaid();
+    assert.deepEqual(begun(core.submitted(one)), [`${one.id} node`]);
+  });
+
+  it('waits while any that is paid for waits for a node, however old it is', () => {
+    occupy(10_000);
+    const paid = job();
+    const old = unpaid({ createdAtMs: -3_000_000 });
+    assert.deepEqual(begun(round(paid, old)), []);
+    // Room for one of the two, and for a smaller one besides.
+    node = freeNode();
+    const large = job({ input: { format: 'png', width: 20_000, height: 5_000 } });
+    node.reserve(390);
+    assert.deepEqual(begun(round(large, old)), []);
+    core.outdate();
+    assert.deepEqual(begun(round(old)), [`${old.id} node`], 'the others are gone');
+  });
+
+  it('goes after asynchronous ones that came later', () => {
+    const old = unpaid({ createdAtMs: -3_000_000 });
+    const paid = job({ mode: 'async' });
+    assert.deepEqual(begun(round(old, paid))?.[0], `${paid.id} node`);
+  });
+
+  it('does not make one that is paid for wait for a round', () => {
+    occupy(10_000);
+    core.submitted(unpaid());
+    node = freeNode();
+    const paid = job();
+    assert.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
+  });
+
+  it('leaves three places in four to what is paid for', () => {
+    node = freeNode(4);
+    const some = Array.from({ length: 4 }, () => unpaid());
+    assert.equal(round(...some)?.placed.length, 1);
+    const paid = Array.from({ length: 3 }, () => job());
+    assert.deepEqual(
+      paid.map(one => core.submitted(one).placed.length),
+      [1, 1, 1],
+    );
+    for (const one of [some[0]!, ...paid]) core.runEnded(one, { kind: 'final' });
+    node = freeNode(4);
+    assert.equal(round(...some.slice(1))?.placed.length, 1);
+  });
+
+  it('ends when its time is over, though it may not begin', () => {
+    occupy(10_000);
+    const late = unpaid({ createdAtMs: -2 * 3_600_000 });
+    assert.deepEqual(begun(round(job(), late)), [`${late.id} failure`]);
   });
 });

@@ -48,6 +48,22 @@ describe('orderJobs', () => {
     );
   });
 
+  it('puts the playground behind all others, however old', () => {
+    fc.assert(
+      fc.property(anyQueue, queue => {
+        const some = queue.map(job => ({ ...job, playground: job.id % 3 === 0 }));
+        const ordered = orderJobs(some, none);
+        const unpaid = ordered.map(({ playground }) => Number(playground));
+        assert.deepEqual(unpaid, unpaid.toSorted());
+        const paid = orderJobs(
+          some.filter(({ playground }) => !playground),
+          none,
+        );
+        assert.deepEqual(ordered.slice(0, paid.length), paid, 'and it changes nothing for them');
+      }),
+    );
+  });
+
   it('puts the synchronous and the aged before the rest', () => {
     fc.assert(
       fc.property(anyQueue, queue => {
@@ -174,6 +190,20 @@ describe('chooseLanes', () => {
           );
           assert.ok(kept.every(lane => !stuck.has(laneKey(lane))));
         }
+      }),
+    );
+  });
+
+  it('reads no lane of the playground while one that is paid for is left out', () => {
+    fc.assert(
+      fc.property(anyLanes, anyCounts, anyStuck, (lanes, counts, stuckIds) => {
+        const some = lanes.map((lane, index) =>
+          index % 2 ? lane : { ...lane, playground: true as const },
+        );
+        const chosen = chooseLanes<JobLane>(some, sharesOf(counts), stuckOf(stuckIds, some));
+        const left = some.filter(lane => !chosen.includes(lane));
+        if (left.every(({ playground }) => playground)) return;
+        assert.ok(chosen.every(({ playground }) => !playground));
       }),
     );
   });

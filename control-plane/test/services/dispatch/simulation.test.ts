@@ -49,6 +49,19 @@ describe('a simulated fleet', () => {
     assert.ok(p99(0.8, 1) <= RATIO_MAX * p99(0.1, 0.28), 'and is over');
   });
 
+  it('lets nothing that is paid for wait longer for the playground: 10 nodes, load 1.2', () => {
+    const scenario = { nodes: 10, load: 1.2, replicas: 2, jobs: 3000, seed: 5 };
+    const { jobs } = simulate({ ...scenario, playgroundShare: 0.3 });
+    const waits = (playground: boolean, of: 'ours' | 'ideal') =>
+      settled(jobs)
+        .filter(({ job }) => job.playground === playground)
+        .map(compared => compared[of].waitMs);
+    const p99 = quantile(waits(false, 'ours'), 0.99);
+    const ratio = p99 / quantile(waits(false, 'ideal'), 0.99);
+    assert.ok(ratio <= RATIO_MAX, `p99 of the wait is ${ratio} of the ideal`);
+    assert.ok(quantile(waits(true, 'ours'), 0.5) > 5 * p99, 'the others wait for them');
+  });
+
   it('is the same every time', () => {
     const scenario = { nodes: 10, load: 0.8, replicas: 2, jobs: 500, seed: 9 };
     assert.deepEqual(simulate(scenario), simulate(scenario));

@@ -1,0 +1,22 @@
+/**
+ * What the playground of the account area may take. Its jobs spend no credits: an account has so
+ * many pictures a day (MATTING_PLAYGROUND_IMAGES), and they go behind everything that is paid for
+ * (docs/adr/0022). Pure.
+ */
+
+/** Pictures a day and account unless the operator sets another number; 0 turns it off. */
+export const PLAYGROUND_IMAGES_DEFAULT = 20;
+/** Open jobs of one account's playground: people try a few pictures at a time. */
+export const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
+/**
+ * Open jobs of all playgrounds: their pictures are stored while they wait, 3.2 GB of the largest,
+ * and a fleet that is busy with what is paid for may let them wait for an hour.
+ */
+export const PLAYGROUND_OPEN_MAX = 64;
+/** Days begin at midnight UTC, by the database's clock. */
+export const DAY_MS = 86_400_000;
+
+/** The day an instant is in, by its first. */
+export function dayOf(atMs: number): number {
+  return atMs - (atMs % DAY_MS);
+}

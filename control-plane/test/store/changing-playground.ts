@@ -1,0 +1,98 @@
+/** The methods that change the playground: its key, its allowance, its jobs. */
+import assert from 'node:assert/strict';
+import type { NewJob } from '../../src/store/jobs/job-store.ts';
+import type { PlaygroundOutcome } from '../../src/store/jobs/playground-store.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import {
+  claimed,
+  fundedAccount,
+  newJob,
+  PLAYGROUND_LIMITS,
+  reread,
+  SERVICE_FAULT,
+} from './fixtures.ts';
+
+/** A job of the playground of a new account without credits. */
+async function playgroundJob({ stores }: Fixture): Promise<NewJob> {
+  const account = await fundedAccount(stores, 0);
+  return newJob(account, { apiKeyId: await stores.playground.internalKey(account) });
+}
+
+async function assertUsed(stores: Stores, account: string, used: number): Promise<void> {
+  assert.equal((await stores.playground.usage(account)).used, used);
+  assert.deepEqual(await stores.ledger.balances(account), { available: 0, reserved: 0 });
+}
+
+const internalKey: ChangingMethod = {
+  name: 'playground.internalKey',
+  arrange: async ({ stores, database }) => {
+    const account = await fundedAccount(stores, 0);
+    return {
+      act: faulty => faulty.playground.internalKey(account),
+      check: async outcome => {
+        assert.equal(await stores.playground.internalKey(account), outcome);
+        const keys = await database.kysely
+          .selectFrom('api_keys')
+          .select(['id', 'purpose'])
+          .where('account_id', '=', account)
+          .execute();
+        assert.deepEqual(
+          keys.map(({ id, purpose }) => [id, purpose]),
+          [[outcome, 'playground']],
+        );
+      },
+    };
+  },
+};
+
+const submit: ChangingMethod = {
+  name: 'playground.submit',
+  arrange: async fixture => {
+    const job = await playgroundJob(fixture);
+    return {
+      act: stores => stores.playground.submit(job, PLAYGROUND_LIMITS),
+      check: async outcome => {
+        const { kind } = outcome as PlaygroundOutcome;
+        assert.equal(kind, 'created');
+        await reread(fixture.stores, job.id);
+        await assertUsed(fixture.stores, job.accountId, 1);
+      },
+    };
+  },
+  late: async fixture => {
+    const job = await playgroundJob(fixture);
+    await fixture.stores.playground.submit(job, PLAYGROUND_LIMITS);
+    // The same form, sent again by way of another replica.
+    const twin = { ...newJob(job.accountId, { apiKeyId: job.apiKeyId }) };
+    const again = { ...twin, idempotencyKeyHash: job.idempotencyKeyHash };
+    const act = async (stores: Stores) => {
+      const outcome = await stores.playground.submit(again, PLAYGROUND_LIMITS);
+      return [outcome.kind, 'job' in outcome && outcome.job.id];
+    };
+    return { act, told: ['exists', job.id] };
+  },
+};
+
+/** A failure that is not the picture's, which gives the picture back. */
+const fail: ChangingMethod = {
+  name: 'jobs.fail',
+  arrange: async fixture => {
+    const { stores } = fixture;
+    const job = await playgroundJob(fixture);
+    const other = { ...newJob(job.accountId, { apiKeyId: job.apiKeyId }) };
+    await stores.playground.submit(other, PLAYGROUND_LIMITS);
+    await stores.playground.submit(job, PLAYGROUND_LIMITS);
+    const claim = await claimed(stores, { id: job.id, fence: 0 });
+    return {
+      act: faulty => faulty.jobs.fail(claim, SERVICE_FAULT),
+      check: async outcome => {
+        assert.equal(outcome, true);
+        assert.equal((await reread(stores, job.id)).state, 'failed');
+        await assertUsed(stores, job.accountId, 1);
+      },
+    };
+  },
+};
+
+export const CHANGING_PLAYGROUND: readonly ChangingMethod[] = [internalKey, submit, fail];
