@@ -17,12 +17,22 @@ import {
   openResult,
 } from './result-file.ts';
 import { type MattingRequest, prepare, type Submission } from './submission.ts';
-import type { Account, Job, ProcessingJob, QueuedJob, Subject, SucceededJob } from './types.ts';
+import type {
+  Account,
+  Job,
+  ProcessingJob,
+  QueuedJob,
+  Subject,
+  SucceededJob,
+  Usage,
+  UsageGroup,
+} from './types.ts';
 
 export const PATHS = {
   matting: '/v1/matting',
   jobs: '/v1/matting/jobs',
   account: '/v1/account',
+  usage: '/v1/account/usage',
 } as const;
 
 /** A read is not compared or stored by its key, yet may have to have one. */
@@ -180,6 +190,24 @@ export class MattingClient {
   async account(options: CallOptions = {}): Promise<Account> {
     const answer = await this.#get(PATHS.account, new Patience(options));
     return bodyOf<Account>(answer, body => body.credits !== undefined);
+  }
+
+  /**
+   * What the account used: by default the last 30 days, by day.
+   * @param question dates in UTC, `2026-11-21`, both included, at most 366 days
+   */
+  async usage(
+    question: { readonly from?: string; readonly to?: string; readonly group?: UsageGroup } = {},
+    options: CallOptions = {},
+  ): Promise<Usage> {
+    const asked = ['from', 'to', 'group'] as const;
+    const query = asked.flatMap(name => {
+      const value = question[name];
+      return value === undefined ? [] : [`${name}=${encodeURIComponent(value)}`];
+    });
+    const path = query.length === 0 ? PATHS.usage : `${PATHS.usage}?${query.join('&')}`;
+    const answer = await this.#get(path, new Patience(options));
+    return bodyOf<Usage>(answer, body => body.usage !== undefined);
   }
 
   /** The succeeded job, or an answer that is its file. */

@@ -130,6 +130,39 @@ export interface Callback {
   readonly next_attempt_at: string | null;
 }
 
+export interface UsageFigures {
+  /** Images whose jobs ended. */
+  readonly images: number;
+  /** Those of them that failed, which cost nothing. */
+  readonly failed: number;
+  /** Charged. */
+  readonly credits: number;
+}
+
+/** One day, key, outcome or format, as `Usage.group` says. */
+export interface UsageEntry extends UsageFigures {
+  /** UTC, `2026-11-21`. */
+  readonly day?: string;
+  /** The part of the key that is no secret; null: not known any more. */
+  readonly key?: string | null;
+  readonly name?: string | null;
+  readonly outcome?: 'succeeded' | 'failed';
+  /** null: not known any more. */
+  readonly format?: string | null;
+}
+
+export interface Usage {
+  /** Dates in UTC, both included. */
+  readonly from: string;
+  readonly to: string;
+  readonly group: UsageGroup;
+  readonly total: UsageFigures;
+  /** In the order of days or names; what was not used is left out. */
+  readonly usage: readonly UsageEntry[];
+}
+
+export type UsageGroup = 'day' | 'key' | 'outcome' | 'format';
+
 export interface Account {
   readonly credits: {
     /** What may still be reserved. */

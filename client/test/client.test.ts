@@ -47,6 +47,11 @@ test('bytes in, bytes out', async () => {
   assert.equal((await app.stores.jobs.find(cutOut.jobId))?.state, 'succeeded');
   const { available } = (await client.account()).credits;
   assert.equal(available, before - 1);
+  const { usage, total } = await client.usage({ group: 'format' });
+  assert.ok(usage.some(({ format, images }) => format === 'webp' && images === 1));
+  assert.ok(total.credits >= 1);
+  const wrong = client.usage({ from: '2026-13-01' });
+  await assert.rejects(wrong, isError('INVALID_PARAMETER', { status: 400 }));
 });
 
 test('whatever holds the bytes, the same picture is the same request', async () => {

@@ -88,9 +88,10 @@ function readInterfaces(): ReadonlyMap<string, Fields> {
 
 test('its types have the fields of the document, no more and no less', () => {
   const interfaces = readInterfaces();
+  const USAGE = ['Usage', 'UsageEntry', 'UsageFigures'];
   const names = ['QueuedJob', 'ProcessingJob', 'SucceededJob', 'ExpiredJob', 'FailedJob'];
   const schemas = new Map([
-    ...[...names, 'Result', 'JobError', 'Callback', 'Account', 'Problem'].map(
+    ...[...names, 'Result', 'JobError', 'Callback', 'Account', 'Problem', ...USAGE].map(
       (name): [string, Schema] => [name, schemaOf(name)],
     ),
     ['FieldError', schemaOf('Problem').properties?.errors?.items ?? {}],
@@ -194,10 +195,13 @@ test('its requests are those of the document: paths, headers, bodies', async () 
   const { jobId } = await client.cutOut({ image: newPicture(), output_format: 'webp' });
   await client.wait(jobId);
   await client.account();
+  await client.usage();
+  await client.usage({ from: '2026-04-01', to: '2026-04-30', group: 'key' });
   await node.stop();
   const made = new Set(proxy.seen.map(checkRequest));
   assert.deepEqual([...made].sort(), [
     'GET /v1/account',
+    'GET /v1/account/usage',
     'GET /v1/matting/jobs/{job_id}',
     'GET /v1/results/{token}',
     'POST /v1/matting application/octet-stream',

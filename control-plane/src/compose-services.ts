@@ -21,6 +21,7 @@ import { AcceptanceGate } from './services/submission/acceptance.ts';
 import { SubmitMatting } from './services/submission/submit-matting.ts';
 import { ImageUploads } from './services/submission/submit-upload.ts';
 import { createUploadSlots, type UploadSlotsOptions } from './services/submission/upload-slots.ts';
+import { ReadUsage } from './services/usage/read-usage.ts';
 import { CallbackAddressCheck } from './sources/callback-url.ts';
 import type { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { BlobStore } from './storage/blob-store.ts';
@@ -77,6 +78,11 @@ export function composeServices(parts: ServiceParts): Services {
   return {
     databaseTurns,
     readAccount,
+    readUsage: new ReadUsage({
+      usage: stores.usage,
+      apiKeys: stores.apiKeys,
+      turns: databaseTurns,
+    }),
     uploads: new ImageUploads(blobs, createUploadSlots(bounds.uploadSlots)),
     submitMatting,
     removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),

@@ -16,6 +16,7 @@ import { AnswerChecker } from '../support/openapi.ts';
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
+const USAGE = '/v1/account/usage';
 const URL_BODY = { image_url: 'https://example.com/a.jpg' };
 
 interface Request {
@@ -234,6 +235,16 @@ test('a job with a callback', async () => {
   assert.equal((await ask(read, 200)).json().callback.status, 'pending');
 });
 
+test('usage, by each of its groups, and of no day that there is', async () => {
+  const { jobId } = await submitted();
+  await app.succeedJob(jobId);
+  for (const group of ['day', 'key', 'outcome', 'format']) {
+    const { usage } = (await ask({ method: 'GET', url: `${USAGE}?group=${group}` }, 200)).json();
+    assert.ok(usage.length > 0);
+  }
+  await ask({ method: 'GET', url: `${USAGE}?from=never` }, 400, 'INVALID_PARAMETER');
+});
+
 test('an expired job', async t => {
   const brief = await openTestApp({ resultTtlMs: 1 });
   t.after(() => brief.close());
@@ -298,6 +309,8 @@ for (const [fault, status, code] of [
       fail(services.readAccount, name);
       await ask({ method: 'GET', url: `/v1/account${path}` }, status, code);
     }
+    fail(services.readUsage, 'view');
+    await ask({ method: 'GET', url: '/v1/account/usage' }, status, code);
     fail(services.resultDownload, 'find');
     await ask({ method: 'GET', url: '/v1/results/any' }, status, code);
     await ask({ method: 'HEAD', url: '/v1/results/any' }, status, code);

@@ -22,6 +22,8 @@ const paths = [
   '/v1/account',
   '/v1/account/packages',
   '/v1/account/keys',
+  '/v1/account/usage',
+  '/v1/account/usage?from=2026-01-01&to=2026-01-31&group=',
   '/docs',
   '/docs/errors',
   '/livez',

@@ -10,6 +10,7 @@ import type { RateLimits } from '../services/rate-limits.ts';
 import type { Readiness } from '../services/readiness.ts';
 import type { ResultDownload } from '../services/reading/result-download.ts';
 import type { ResultReaders } from '../services/reading/result-readers.ts';
+import type { ReadUsage } from '../services/usage/read-usage.ts';
 import { type AccountAreaServices, registerAccountArea } from './account/account-app.ts';
 import { wantsPage, writeErrorPage } from './account/page/error-page.ts';
 import {
@@ -61,6 +62,7 @@ export interface AppServices extends MattingRouteServices, RemovebgRouteServices
   readonly resultDownload: ResultDownload;
   readonly resultReaders: Pick<ResultReaders, 'enter'>;
   readonly readAccount: ReadAccount;
+  readonly readUsage: ReadUsage;
   readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
   readonly accountArea: AccountAreaServices;
 }
@@ -147,7 +149,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const checks = createHeaderChecks(services, connections, options);
   registerMattingRoutes(app, services, checks, options);
   registerResultRoutes(app, services.resultDownload, services.resultReaders);
-  registerAccountRoutes(app, services.readAccount, checks);
+  registerAccountRoutes(app, services, checks);
   if (options.removebg !== undefined) {
     const removebgChecks = createRemovebgChecks(services, connections);
     const { baseUrl, version, removebg } = options;

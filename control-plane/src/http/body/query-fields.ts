@@ -56,7 +56,8 @@ export function requireNoQueryFields(target: string): void {
   }
 }
 
-function* parametersOf(
+/** Of the query, in their order. @throws ContractError INVALID_REQUEST: not percent-encoded UTF-8 */
+export function* parametersOf(
   target: string,
 ): Generator<{ readonly name: string; readonly text: string }> {
   const start = target.indexOf('?');

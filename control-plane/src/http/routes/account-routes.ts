@@ -1,16 +1,26 @@
-/** GET /v1/account, /v1/account/packages and /v1/account/keys. */
+/** GET /v1/account and what is below it. */
 import type { FastifyInstance } from 'fastify';
 import type { ReadAccount } from '../../services/account.ts';
+import type { ReadUsage } from '../../services/usage/read-usage.ts';
+import { readUsageQuery } from '../body/usage-query.ts';
 import { callerOf } from '../checks/authentication.ts';
 import type { HeaderChecks } from '../checks/header-checks.ts';
 
+export interface AccountRouteServices {
+  readonly readAccount: ReadAccount;
+  readonly readUsage: Pick<ReadUsage, 'view'>;
+}
+
 export function registerAccountRoutes(
   app: FastifyInstance,
-  readAccount: ReadAccount,
+  { readAccount, readUsage }: AccountRouteServices,
   checks: HeaderChecks,
 ): void {
   const read = { onRequest: checks.read };
   app.get('/v1/account', read, request => readAccount.view(callerOf(request)));
   app.get('/v1/account/packages', read, async () => readAccount.packages());
   app.get('/v1/account/keys', read, request => readAccount.keys(callerOf(request)));
+  app.get('/v1/account/usage', read, request =>
+    readUsage.view(callerOf(request).accountId, readUsageQuery(request.url)),
+  );
 }
