@@ -1,8 +1,8 @@
 /** `accounts create|list` and `bootstrap`. */
 import type { Command } from 'commander';
-import type { Account } from '../store/accounts/account-store.ts';
+import { OperateAccounts } from '../services/operator/operate-accounts.ts';
 import { parseCredits, parseName } from './arguments.ts';
-import { type CliContext, CommandError, instant, table } from './context.ts';
+import { type CliContext, CommandError, table } from './context.ts';
 
 interface JsonOption {
   readonly json?: boolean;
@@ -47,33 +47,24 @@ export function addBootstrapCommand(program: Command, context: CliContext): void
 }
 
 async function createAccount(context: CliContext, name: string, options: JsonOption) {
-  const account = await context.withStores(stores => stores.accounts.create(name));
+  const account = await context.withStores(stores => new OperateAccounts(stores).create(name));
   if (account === undefined) throw new CommandError(`there is an account "${name}" already`);
-  context.report(options.json, accountJson(account), () => [
-    `account ${account.name} (${account.id}) created`,
+  context.report(options.json, account, () => [
+    `account ${account.name} (${account.account_id}) created`,
   ]);
 }
 
 async function listAccounts(context: CliContext, options: JsonOption) {
-  const accounts = await context.withStores(stores => stores.accounts.list());
-  context.report(options.json, accounts.map(accountJson), () =>
+  const accounts = await context.withStores(stores => new OperateAccounts(stores).list());
+  context.report(options.json, accounts, () =>
     table(
       ['NAME', 'AVAILABLE', 'RESERVED', 'ID'],
-      accounts.map(account => [
-        account.name,
-        String(account.available),
-        String(account.reserved),
-        account.id,
+      accounts.map(({ name, credits, account_id }) => [
+        name,
+        String(credits.available),
+        String(credits.reserved),
+        account_id,
       ]),
     ),
   );
-}
-
-function accountJson(account: Account) {
-  return {
-    account_id: account.id,
-    name: account.name,
-    credits: { available: account.available, reserved: account.reserved },
-    created_at: instant(account.createdAtMs),
-  };
 }

@@ -1,7 +1,7 @@
 /** `credits grant|revoke|show|check`. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
-import type { Stores } from '../store/stores.ts';
+import { OperateCredits } from '../services/operator/operate-credits.ts';
 import { parseCredits, parseReference } from './arguments.ts';
 import { type CliContext, CommandError, requireAccount } from './context.ts';
 
@@ -68,13 +68,10 @@ async function enter(
   options: EntryOptions,
 ) {
   const reference = options.reference ?? `cli ${randomUUID()}`;
-  const outcome = await context.withStores(async stores => {
-    const account = await requireAccount(stores, nameOrId);
-    return stores.ledger[kind](account.id, amount, reference);
-  });
+  const outcome = await context.withStores(stores =>
+    new OperateCredits(stores).move({ kind, account: nameOrId, amount, reference }),
+  );
   switch (outcome.kind) {
-    case 'unknown-account':
-      throw new CommandError(`there is no account "${nameOrId}"`);
     case 'reference-conflict':
       throw new CommandError(
         `"${reference}" was entered before with ${outcome.amount} credits: nothing was changed`,
@@ -94,26 +91,10 @@ async function enter(
 }
 
 async function show(context: CliContext, nameOrId: string, options: JsonOption) {
-  const { available, reserved, sums } = await context.withStores(stores =>
-    requireCredits(stores, nameOrId),
+  const credits = await context.withStores(stores => new OperateCredits(stores).show(nameOrId));
+  context.report(options.json, credits, () =>
+    Object.entries(credits).map(([name, count]) => `${name.padEnd(10)}${count}`),
   );
-  const value = {
-    available,
-    reserved,
-    charged: sums.charge,
-    granted: sums.grant,
-    revoked: sums.revoke,
-  };
-  context.report(options.json, value, () =>
-    Object.entries(value).map(([name, credits]) => `${name.padEnd(10)}${credits}`),
-  );
-}
-
-async function requireCredits(stores: Stores, nameOrId: string) {
-  const account = await requireAccount(stores, nameOrId);
-  const credits = await stores.ledger.credits(account.id);
-  if (credits === undefined) throw new CommandError(`there is no account "${nameOrId}"`);
-  return credits;
 }
 
 async function check(

@@ -4,20 +4,21 @@
  */
 import { randomBytes } from 'node:crypto';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import type { CallbackStatus } from '../domain/job.ts';
-import type { NotificationSummary } from '../store/outbox/webhook-outbox-store.ts';
+import {
+  NOTIFICATION_STATUSES,
+  NOTIFICATIONS_LISTED_DEFAULT,
+  NOTIFICATIONS_LISTED_MAX,
+  OperateWebhooks,
+} from '../services/operator/operate-webhooks.ts';
 import { type CliContext, CommandError, instant, table } from './context.ts';
 import { openWebhookListener, type ReceivedDelivery } from './webhook-listener.ts';
 
-const STATUSES = ['pending', 'delivered', 'failed'] as const satisfies readonly CallbackStatus[];
-const LIST_DEFAULT = 50;
-const LIST_MAX = 1000;
 const LISTEN_PORT = 8095;
 /** The contract's rule of callback_secret. */
 const SECRET = /^[\x20-\x7e]{24,128}$/;
 
 interface ListOptions {
-  readonly status?: CallbackStatus;
+  readonly status?: (typeof NOTIFICATION_STATUSES)[number];
   readonly limit: number;
   readonly json?: boolean;
 }
@@ -37,12 +38,12 @@ export function addWebhookCommands(program: Command, context: CliContext): void 
     .command('list')
     .description('list notifications, the newest first')
     .argument('[job]', 'a UUID: that job’s alone')
-    .addOption(new Option('--status <status>', 'only these').choices(STATUSES))
+    .addOption(new Option('--status <status>', 'only these').choices(NOTIFICATION_STATUSES))
     .option(
       '--limit <n>',
-      `at most so many, 1 to ${LIST_MAX}`,
-      wholeNumber(1, LIST_MAX),
-      LIST_DEFAULT,
+      `at most so many, 1 to ${NOTIFICATIONS_LISTED_MAX}`,
+      wholeNumber(1, NOTIFICATIONS_LISTED_MAX),
+      NOTIFICATIONS_LISTED_DEFAULT,
     )
     .option('--json', 'print JSON')
     .action((job: string | undefined, options: ListOptions) => list(context, job, options));
@@ -72,11 +73,9 @@ function wholeNumber(min: number, max: number) {
 
 async function list(context: CliContext, job: string | undefined, options: ListOptions) {
   const { status, limit } = options;
-  const jobId = job?.toLowerCase();
-  const found = await context.withStores(stores =>
-    stores.webhookOutbox.list({ jobId, status, limit }),
+  const rows = await context.withStores(stores =>
+    new OperateWebhooks(stores).list({ jobId: job, status, limit }),
   );
-  const rows = found.map(notificationJson);
   context.report(options.json, rows, () =>
     table(
       ['JOB', 'STATUS', 'ATTEMPTS', 'LAST', 'LAST ATTEMPT', 'NEXT ATTEMPT', 'RECEIVER'],
@@ -93,32 +92,9 @@ async function list(context: CliContext, job: string | undefined, options: ListO
   );
 }
 
-function notificationJson(notification: NotificationSummary) {
-  return {
-    job_id: notification.jobId,
-    account_id: notification.accountId,
-    receiver: notification.receiver,
-    status: notification.status,
-    attempts: notification.attempts,
-    last_status_code: notification.lastStatusCode,
-    last_attempt_at: instant(notification.lastAttemptAtMs),
-    last_duration_ms: notification.lastDurationMs,
-    next_attempt_at: instant(notification.nextAttemptAtMs),
-    created_at: instant(notification.createdAtMs),
-    finished_at: instant(notification.finishedAtMs),
-    secret_erase_at: instant(notification.secretEraseAtMs),
-  };
-}
-
 async function retry(context: CliContext, job: string, options: { json?: boolean }) {
   const jobId = job.toLowerCase();
-  const outcome = await context.withStores(async stores => {
-    const retried = await stores.webhookOutbox.retry(jobId);
-    if (retried !== 'absent') return retried;
-    const found = await stores.jobs.find(jobId);
-    if (found === undefined) return 'no-job';
-    return found.callback === null ? 'no-callback' : 'open';
-  });
+  const outcome = await context.withStores(stores => new OperateWebhooks(stores).retry(jobId));
   if (outcome !== 'retried') throw new CommandError(`${jobId}: ${WHY_NOT[outcome]}`);
   context.report(options.json, { job_id: jobId, outcome }, () => [
     `${jobId}: the next attempt is due now`,

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -22,16 +22,12 @@ import {
 const PROGRAM = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
 /** All of them, as a new database gets them. */
-const MIGRATIONS = [
-  '0001-initial',
-  '0002-rate-quotas',
-  '0003-webhook-receivers',
-  '0004-job-lanes',
-  '0005-bounded-reads',
-  '0006-ledger-checkpoints',
-  '0007-job-downloads',
-  '0008-job-finishing',
-];
+const MIGRATIONS = readdirSync(
+  path.resolve(import.meta.dirname, '../../src/store/database/migrations'),
+)
+  .filter(file => /^\d{4}-/.test(file))
+  .map(file => path.basename(file, '.ts'))
+  .sort();
 
 interface Ran {
   readonly code: number;

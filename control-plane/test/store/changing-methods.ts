@@ -44,6 +44,8 @@ export const READING_METHODS: readonly string[] = [
   'accounts.find',
   'accounts.findByNameOrId',
   'accounts.list',
+  'accounts.namesOf',
+  'accounts.page',
   'audit.list',
   'apiKeys.authenticate',
   'apiKeys.list',

@@ -10,6 +10,7 @@ import type { BootstrapOutcome } from '../../src/store/bootstrap.ts';
 import type { SecretsCanary } from '../../src/store/cluster/secrets-canary-store.ts';
 import { auditLedger, type LedgerAudit } from '../../src/store/ledger/ledger-audit.ts';
 import type { LedgerOutcome } from '../../src/store/ledger/ledger-store.ts';
+import type { AuditEntry } from '../../src/store/people/audit.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod, Fixture } from './changing-methods.ts';
 import { fundedAccount } from './fixtures.ts';
@@ -75,10 +76,22 @@ function entry(kind: 'grant' | 'revoke'): ChangingMethod {
     name: `ledger.${kind}`,
     arrange: async ({ stores }) => {
       const account = await fundedAccount(stores, 10);
+      const logged: AuditEntry = {
+        id: randomUUID(),
+        accountId: account,
+        actor: { kind: 'operator' },
+        action: 'credits.moved',
+        subject: reference,
+      };
       return {
-        act: faulty => faulty.ledger[kind](account, 4, reference),
+        act: faulty => faulty.ledger[kind](account, 4, reference, logged),
         check: async outcome => {
           assert.match((outcome as LedgerOutcome).kind, /^(already-)?entered$/);
+          const log = await stores.audit.list(account, { limit: 9 });
+          assert.deepEqual(
+            log.map(({ id }) => id),
+            [logged.id],
+          );
           const credits = await stores.ledger.credits(account);
           const sums = kind === 'grant' ? [14, 14, 0] : [6, 10, 4];
           assert.deepEqual([credits?.available, credits?.sums.grant, credits?.sums.revoke], sums);

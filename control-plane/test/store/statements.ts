@@ -25,6 +25,8 @@ import { HOUR_MS, newJob, PLAYGROUND_LIMITS } from './fixtures.ts';
 import { JOBS } from './job-exercises.ts';
 import { PEOPLE } from './people-exercises.ts';
 
+const OPERATOR = { kind: 'operator' } as const;
+
 const OUTBOX: Record<string, Exercise> = {
   'webhookOutbox.listDue': {
     run: async ({ webhookOutbox }) => {
@@ -143,6 +145,10 @@ const OTHERS: Record<string, Exercise> = {
       assert.ok(await accounts.findByNameOrId('large 1'));
     },
   },
+  'accounts.namesOf': { run: async stores => void (await stores.accounts.namesOf(['a', 'b'])) },
+  'accounts.page': {
+    run: async ({ accounts }) => void (await accounts.page({ limit: 20, after: 'large 1' })),
+  },
   'accounts.list': { run: async ({ accounts }) => void (await accounts.list()) },
   'apiKeys.create': {
     run: async ({ apiKeys }) => void (await apiKeys.create(accountOf(0), 'statements')),
@@ -181,7 +187,9 @@ const OTHERS: Record<string, Exercise> = {
   'ledger.grant': {
     run: async ({ ledger }) => {
       const reference = randomUUID();
-      assert.equal((await ledger.grant(accountOf(0), 5, reference)).kind, 'entered');
+      const [id, accountId] = [randomUUID(), accountOf(0)];
+      const audit = { id, accountId, actor: OPERATOR, action: 'credits.granted', subject: id };
+      assert.equal((await ledger.grant(accountId, 5, reference, audit)).kind, 'entered');
       assert.equal((await ledger.grant(accountOf(0), 5, reference)).kind, 'already-entered');
     },
   },

@@ -25,7 +25,14 @@ export interface AccountStore {
   findByNameOrId(nameOrId: string): Promise<Account | undefined>;
   /** All of them, by name, read in pages. */
   list(): Promise<Account[]>;
+  /** By name, those behind the name `after`. */
+  page(page: { readonly limit: number; readonly after?: string | undefined }): Promise<Account[]>;
+  /** By id, at most NAMES_READ_MAX at once; unknown ones are left out. */
+  namesOf(accountIds: readonly string[]): Promise<ReadonlyMap<string, string>>;
 }
+
+/** Ids of one statement. */
+export const NAMES_READ_MAX = 200;
 
 /** Code points of an account's or a key's name. */
 export const NAME_LENGTH_MAX = 64;
@@ -74,20 +81,34 @@ export function createAccountStore(database: Database): AccountStore {
     async list() {
       const accounts: Account[] = [];
       for (let more = true; more; ) {
-        const after = accounts.at(-1)?.name ?? '';
-        const page = await query(database, db =>
-          selectAccounts(db)
-            .where('name', '>', after)
-            .orderBy('name')
-            .limit(ACCOUNTS_PAGE_ROWS)
-            .execute(),
-        );
-        accounts.push(...page.map(accountFromRow));
+        const after = accounts.at(-1)?.name;
+        const page = await readPage(database, { limit: ACCOUNTS_PAGE_ROWS, after });
+        accounts.push(...page);
         more = page.length === ACCOUNTS_PAGE_ROWS;
       }
       return accounts;
     },
+    page: page => readPage(database, page),
+    async namesOf(accountIds) {
+      const ids = accountIds.filter(isAsciiWord);
+      if (ids.length > NAMES_READ_MAX) throw new Error(`at most ${NAMES_READ_MAX} names at once`);
+      if (ids.length === 0) return new Map();
+      const rows = await query(database, db =>
+        db.selectFrom('accounts').select(['id', 'name']).where('id', 'in', ids).execute(),
+      );
+      return new Map(rows.map(({ id, name }) => [id, name]));
+    },
   };
+}
+
+async function readPage(
+  database: Database,
+  { limit, after = '' }: { readonly limit: number; readonly after?: string | undefined },
+): Promise<Account[]> {
+  const rows = await query(database, db =>
+    selectAccounts(db).where('name', '>', after).orderBy('name').limit(limit).execute(),
+  );
+  return rows.map(accountFromRow);
 }
 
 /** `db` is the database or a transaction of it. */

@@ -8,6 +8,7 @@ import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import { query, readBack, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
+import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
 import type { LedgerProblem } from './ledger-account-audit.ts';
 import {
   type AuditOptions,
@@ -37,12 +38,22 @@ export interface AccountCredits extends Balances {
 }
 
 export interface LedgerStore {
-  /** Idempotent by (account, reference). */
-  grant(accountId: string, amount: number, reference: string): Promise<LedgerOutcome>;
+  /** Idempotent by (account, reference). @param audit written with the entry */
+  grant(
+    accountId: string,
+    amount: number,
+    reference: string,
+    audit?: AuditEntry,
+  ): Promise<LedgerOutcome>;
   /**
    * Takes back what is available, all of the amount or nothing. Idempotent by (account, reference).
    */
-  revoke(accountId: string, amount: number, reference: string): Promise<LedgerOutcome>;
+  revoke(
+    accountId: string,
+    amount: number,
+    reference: string,
+    audit?: AuditEntry,
+  ): Promise<LedgerOutcome>;
   /** Undefined: no such account. One row is read. */
   balances(accountId: string): Promise<Balances | undefined>;
   /**
@@ -60,10 +71,10 @@ export interface LedgerStore {
 
 export function createLedgerStore(database: Database): LedgerStore {
   return {
-    grant: (accountId, amount, reference) =>
-      enter(database, { kind: 'grant', accountId, amount, reference }),
-    revoke: (accountId, amount, reference) =>
-      enter(database, { kind: 'revoke', accountId, amount, reference }),
+    grant: (accountId, amount, reference, audit) =>
+      enter(database, { kind: 'grant', accountId, amount, reference }, audit),
+    revoke: (accountId, amount, reference, audit) =>
+      enter(database, { kind: 'revoke', accountId, amount, reference }, audit),
     balances: accountId => query(database, db => readBalances(db, accountId)),
     async credits(accountId) {
       if (!isAsciiWord(accountId)) return undefined;
@@ -76,13 +87,23 @@ export function createLedgerStore(database: Database): LedgerStore {
   };
 }
 
-async function enter(database: Database, entry: OperatorEntry): Promise<LedgerOutcome> {
+async function enter(
+  database: Database,
+  entry: OperatorEntry,
+  audit: AuditEntry | undefined,
+): Promise<LedgerOutcome> {
   requireEntry(entry);
   const before = await earlierOutcome(database, entry);
   if (before !== undefined) return before;
   let outcome: LedgerOutcome;
   try {
-    outcome = await transact(database, tx => enterOperatorEntry(database, tx, entry));
+    outcome = await transact(database, async tx => {
+      const moved = await enterOperatorEntry(database, tx, entry);
+      if (moved.kind === 'entered' && audit !== undefined) {
+        await insertAuditEntry(database, tx, audit);
+      }
+      return moved;
+    });
   } catch (error) {
     if (databaseErrorKind(error) !== 'duplicate') throw error;
     // A twin entered it between our read and our insert.

@@ -1,0 +1,89 @@
+/** The operator's use cases on credits: give them, take them back, see what an account has. */
+import { randomUUID } from 'node:crypto';
+import { ContractError } from '#contract/errors.ts';
+import type { Actor } from '../../domain/account/actor.ts';
+import type { Balances } from '../../domain/ledger.ts';
+import type { AccountStore } from '../../store/accounts/account-store.ts';
+import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
+
+const ACTOR: Actor = { kind: 'operator' };
+
+export interface CreditMovement {
+  readonly kind: 'grant' | 'revoke';
+  /** Name or id. */
+  readonly account: string;
+  /** See isCreditAmount. */
+  readonly amount: number;
+  /** Entered once, however often it is said; see isLedgerReference. */
+  readonly reference: string;
+}
+
+export type MovementOutcome =
+  /** `already-entered`: this reference was, with this amount, and nothing moved now. */
+  | { readonly kind: 'entered' | 'already-entered'; readonly balances: Balances }
+  /** This reference was entered with another amount: nothing moved. */
+  | { readonly kind: 'reference-conflict'; readonly amount: number }
+  | { readonly kind: 'insufficient-credits'; readonly balances: Balances };
+
+/** As `credits show` prints it. */
+export interface OperatorCredits {
+  readonly available: number;
+  readonly reserved: number;
+  readonly charged: number;
+  readonly granted: number;
+  readonly revoked: number;
+}
+
+export interface OperateCreditsDependencies {
+  readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
+  readonly ledger: Pick<LedgerStore, 'grant' | 'revoke' | 'credits'>;
+}
+
+export class OperateCredits {
+  readonly #accounts: OperateCreditsDependencies['accounts'];
+  readonly #ledger: OperateCreditsDependencies['ledger'];
+
+  constructor({ accounts, ledger }: OperateCreditsDependencies) {
+    this.#accounts = accounts;
+    this.#ledger = ledger;
+  }
+
+  /** The account's log says so in the same transaction. @throws ContractError NOT_FOUND */
+  async move({ kind, account, amount, reference }: CreditMovement): Promise<MovementOutcome> {
+    const accountId = await this.#requireId(account);
+    const outcome = await this.#ledger[kind](accountId, amount, reference, {
+      id: randomUUID(),
+      accountId,
+      actor: ACTOR,
+      action: kind === 'grant' ? 'credits.granted' : 'credits.revoked',
+      subject: reference,
+      after: { credits: amount },
+    });
+    if (outcome.kind === 'unknown-account') throw noAccount(account);
+    return outcome;
+  }
+
+  /** Balances and the sums of the ledger. @throws ContractError NOT_FOUND */
+  async show(account: string): Promise<OperatorCredits> {
+    const credits = await this.#ledger.credits(await this.#requireId(account));
+    if (credits === undefined) throw noAccount(account);
+    const { available, reserved, sums } = credits;
+    return {
+      available,
+      reserved,
+      charged: sums.charge,
+      granted: sums.grant,
+      revoked: sums.revoke,
+    };
+  }
+
+  async #requireId(nameOrId: string): Promise<string> {
+    const account = await this.#accounts.findByNameOrId(nameOrId);
+    if (account === undefined) throw noAccount(nameOrId);
+    return account.id;
+  }
+}
+
+function noAccount(nameOrId: string): ContractError {
+  return new ContractError('NOT_FOUND', `there is no account "${nameOrId}"`);
+}

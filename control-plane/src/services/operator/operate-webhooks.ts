@@ -1,0 +1,85 @@
+/** The operator's use cases on notifications: list them, have one sent again. */
+import type { CallbackStatus } from '../../domain/job.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
+import type {
+  NotificationFilter,
+  NotificationSummary,
+  WebhookOutboxStore,
+} from '../../store/outbox/webhook-outbox-store.ts';
+
+export const NOTIFICATION_STATUSES = [
+  'pending',
+  'delivered',
+  'failed',
+] as const satisfies readonly CallbackStatus[];
+
+export const NOTIFICATIONS_LISTED_MAX = 1000;
+export const NOTIFICATIONS_LISTED_DEFAULT = 50;
+
+export type OperatorNotification = ReturnType<typeof viewNotification>;
+
+/** `retried`, or why the notification cannot be sent again. */
+export type ResendOutcome =
+  | 'retried'
+  | 'no-job'
+  /** Its submission asked for none. */
+  | 'no-callback'
+  /** It has not ended. */
+  | 'open'
+  | 'delivered'
+  | 'secret-erased';
+
+export interface OperateWebhooksDependencies {
+  readonly webhookOutbox: Pick<WebhookOutboxStore, 'list' | 'retry'>;
+  readonly jobs: Pick<JobStore, 'find'>;
+}
+
+export class OperateWebhooks {
+  readonly #outbox: OperateWebhooksDependencies['webhookOutbox'];
+  readonly #jobs: OperateWebhooksDependencies['jobs'];
+
+  constructor({ webhookOutbox, jobs }: OperateWebhooksDependencies) {
+    this.#outbox = webhookOutbox;
+    this.#jobs = jobs;
+  }
+
+  /** The newest first. */
+  async list(filter: NotificationFilter): Promise<OperatorNotification[]> {
+    const jobId = filter.jobId?.toLowerCase();
+    return (await this.#outbox.list({ ...filter, jobId })).map(viewNotification);
+  }
+
+  /** One more attempt is due now. */
+  async retry(jobId: string): Promise<ResendOutcome> {
+    const id = jobId.toLowerCase();
+    const retried = await this.#outbox.retry(id);
+    if (retried !== 'absent') return retried;
+    const found = await this.#jobs.find(id);
+    if (found === undefined) return 'no-job';
+    return found.callback === null ? 'no-callback' : 'open';
+  }
+}
+
+function viewNotification(notification: NotificationSummary) {
+  return {
+    job_id: notification.jobId,
+    account_id: notification.accountId,
+    receiver: notification.receiver,
+    status: notification.status,
+    attempts: notification.attempts,
+    last_status_code: notification.lastStatusCode,
+    last_attempt_at: instant(notification.lastAttemptAtMs),
+    last_duration_ms: notification.lastDurationMs,
+    next_attempt_at: instant(notification.nextAttemptAtMs),
+    created_at: instant(notification.createdAtMs),
+    finished_at: instant(notification.finishedAtMs),
+    secret_erase_at: instant(notification.secretEraseAtMs),
+  };
+}
+
+/** ISO 8601 UTC, as the API writes instants; null stays null. */
+function instant(ms: number): string;
+function instant(ms: number | null): string | null;
+function instant(ms: number | null): string | null {
+  return ms === null ? null : new Date(ms).toISOString();
+}
