@@ -9,6 +9,7 @@ import { ReadAccount } from './services/account.ts';
 import { Authenticate } from './services/authenticate.ts';
 import { DatabaseTurns, type DatabaseTurnsOptions } from './services/database-turns.ts';
 import type { JobEvents } from './services/job-events.ts';
+import { KeyUses } from './services/keys/key-uses.ts';
 import { RateLimits } from './services/rate-limits.ts';
 import { ReadinessService } from './services/readiness.ts';
 import type { JobViews } from './services/reading/job-view.ts';
@@ -52,6 +53,7 @@ export interface Services extends AppServices {
   readonly waitForJob: WaitForJob;
   readonly resultReaders: ResultReaders;
   readonly databaseTurns: DatabaseTurns;
+  readonly keyUses: KeyUses;
 }
 
 export function composeServices(parts: ServiceParts): Services {
@@ -90,6 +92,7 @@ export function composeServices(parts: ServiceParts): Services {
     readJob: new ReadJob(jobs, databaseTurns),
     jobViews: parts.views,
     authenticator: new Authenticate(stores.apiKeys, databaseTurns),
+    keyUses: new KeyUses(stores.apiKeys),
     rateLimits: new RateLimits(stores.rateQuotas, {
       submissions: config.submissionsPerMinute,
       reads: config.readsPerMinute,

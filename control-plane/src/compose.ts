@@ -357,6 +357,7 @@ function composeDrain({ tls, stores }: Base, running: Running): DrainSteps {
     closeRegistry: () => registry.close(),
     closeRest: [
       () => sweeper.stop(),
+      () => services.keyUses.stop(),
       () => fleet.close(),
       async () => tls.close(),
       () => running.operatorPort.close(),
@@ -387,6 +388,7 @@ async function start(config: Config, log: Logger, parts: Parts): Promise<Control
   parts.dispatcher.start();
   parts.delivery.start();
   parts.sweeper.start();
+  parts.services.keyUses.start(err => log.warn({ err }, 'the last use of keys was not written'));
   return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
 }
 

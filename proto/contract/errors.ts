@@ -39,7 +39,7 @@ function operatorError(http: number, grpc: status, retry: RetryRule, title: stri
 const { INVALID_ARGUMENT, OUT_OF_RANGE, UNAUTHENTICATED, NOT_FOUND, FAILED_PRECONDITION } = status;
 const { ABORTED, UNAVAILABLE, RESOURCE_EXHAUSTED, INTERNAL, UNIMPLEMENTED, ALREADY_EXISTS } =
   status;
-const { CANCELLED, DEADLINE_EXCEEDED } = status;
+const { CANCELLED, DEADLINE_EXCEEDED, PERMISSION_DENIED } = status;
 
 export const ERROR_CATALOGUE = {
   INVALID_REQUEST: publicError(400, INVALID_ARGUMENT, 'never', 'The request is malformed'),
@@ -84,6 +84,13 @@ export const ERROR_CATALOGUE = {
   MISSING_API_KEY: publicError(401, UNAUTHENTICATED, 'never', 'The API key is missing'),
   INVALID_API_KEY: publicError(401, UNAUTHENTICATED, 'never', 'The API key is not valid'),
   INSUFFICIENT_CREDITS: publicError(402, FAILED_PRECONDITION, 'never', 'Not enough credits'),
+  KEY_CAP_REACHED: publicError(
+    402,
+    FAILED_PRECONDITION,
+    'never',
+    'The API key has used its cap of credits',
+  ),
+  KEY_NOT_ALLOWED: publicError(403, PERMISSION_DENIED, 'never', 'The API key may not do this'),
   JOB_NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'The job does not exist'),
   NOT_FOUND: publicError(404, NOT_FOUND, 'never', 'Nothing was found at this address'),
   METHOD_NOT_ALLOWED: publicError(405, UNIMPLEMENTED, 'never', 'The method is not allowed here'),

@@ -13,20 +13,12 @@ import {
   type TestApp,
 } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker } from '../support/openapi.ts';
+import { type Request, sendTo } from './send.ts';
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
 const USAGE = '/v1/account/usage';
 const URL_BODY = { image_url: 'https://example.com/a.jpg' };
-
-interface Request {
-  readonly method: string;
-  readonly url: string;
-  readonly body?: unknown;
-  readonly headers?: Record<string, string | string[] | undefined>;
-  /** Another service than the one of most tests. */
-  readonly of?: TestApp;
-}
 
 let app: TestApp;
 let checker: AnswerChecker;
@@ -41,20 +33,7 @@ before(async () => {
 });
 after(() => app.close());
 
-async function send({ method, url, body, headers, of = app }: Request) {
-  const answer = await of.app.inject({
-    method: method as 'GET',
-    url,
-    headers: of.headers({
-      ...(body === undefined ? { 'content-type': undefined } : {}),
-      ...headers,
-    }),
-    ...(body === undefined
-      ? {}
-      : { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
-  });
-  return { ...answer, method, url, status: answer.statusCode, body: answer.rawPayload };
-}
+const send = (request: Request) => sendTo(app, request);
 
 /** Sends it, holds the answer against the document and gives it back. */
 async function ask(request: Request, status: number, code?: ErrorCode) {
@@ -96,6 +75,8 @@ for (const url of [SYNC, ASYNC]) {
     await post(url, imageBody(), 400, 'INVALID_IDEMPOTENCY_KEY', { 'idempotency-key': undefined });
     await post(url, imageBody(), 401, 'MISSING_API_KEY', { authorization: undefined });
     await post(url, imageBody(), 401, 'INVALID_API_KEY', { authorization: 'Basic x' });
+    const authorization = `Bearer ${await app.createKey({ networks: ['192.0.2.0/24'] })}`;
+    await post(url, imageBody(), 403, 'KEY_NOT_ALLOWED', { authorization });
     await post(url, imageBody(), 413, 'IMAGE_TOO_LARGE', { 'content-length': '99999999' });
     const coded = { 'content-encoding': 'gzip' };
     await post(url, imageBody(), 415, 'UNSUPPORTED_MEDIA_TYPE', coded);
@@ -128,6 +109,12 @@ for (const url of [SYNC, ASYNC]) {
     const request = { method: 'POST', url, body: imageBody(), of: poor };
     await ask(request, 402, 'INSUFFICIENT_CREDITS');
     await untilLimited(request);
+    const cap = { credits: 1, period: 'total' } as const;
+    const authorization = `Bearer ${await app.createKey({ cap })}`;
+    t.after(() => app.refuseNewJobs(undefined));
+    app.refuseNewJobs(undefined);
+    await post(ASYNC, imageBody(), 202, undefined, { authorization });
+    await post(url, imageBody(), 402, 'KEY_CAP_REACHED', { authorization });
   });
 }
 
@@ -148,6 +135,9 @@ for (const url of [SYNC, ASYNC]) {
     const refused = await post(url, imageBody(), 401, 'INVALID_API_KEY');
     assert.ok(refused.headers.ratelimit);
     assert.equal(asked.mock.callCount(), 2);
+    const owner = { accountId: app.accountId, apiKeyId: 'any', policy: { scopes: [] } };
+    asked.mock.mockImplementationOnce(async () => owner, 3);
+    await post(url, imageBody(), 403, 'KEY_NOT_ALLOWED');
     assert.equal(await app.countJobs(), jobs);
   });
 }
@@ -357,6 +347,8 @@ test('what every read may answer', async t => {
   const poor = await openTestApp({ readsPerMinute: 1 });
   t.after(() => poor.close());
   const twoHosts = { host: ['a.example', 'b.example'] };
+  const foreign = await app.createKey({ networks: ['192.0.2.0/24'] });
+  const elsewhere = { authorization: `Bearer ${foreign}` };
   for (const { url, keyed } of reads(jobId, token)) {
     await ask({ method: 'GET', url }, 200);
     await ask({ method: 'HEAD', url }, 200);
@@ -366,6 +358,7 @@ test('what every read may answer', async t => {
     await ask({ method: 'GET', url, headers: keyless }, 401, 'MISSING_API_KEY');
     const unknown = { authorization: 'Bearer mk_unknown' };
     await ask({ method: 'GET', url, headers: unknown }, 401, 'INVALID_API_KEY');
+    await ask({ method: 'GET', url, headers: elsewhere }, 403, 'KEY_NOT_ALLOWED');
     const empty = { 'idempotency-key': '' };
     await ask({ method: 'GET', url, headers: empty }, 400, 'INVALID_IDEMPOTENCY_KEY');
     // The path's own check comes after the account's quota, which is then named with the refusal.

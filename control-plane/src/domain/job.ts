@@ -132,6 +132,8 @@ export interface Job {
   readonly timings: StageTimings | null;
   /** null: without a notification. */
   readonly callback: JobCallback | null;
+  /** The count of its key's cap that it is in (domain/account/key-policy.ts); null: none. */
+  readonly capWindowStartMs: number | null;
   /** Of a job of the playground: the day whose allowance it is counted in. null: it is paid for. */
   readonly playgroundDayMs: number | null;
   /** The database's clock when the row was read: what expiry is judged by. */

@@ -6,6 +6,7 @@ import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } 
 import { boundPipelining } from '#program/ports/pipelining.ts';
 import { type ReadingPaceOptions, requireReadingPace } from '#program/ports/reading-pace.ts';
 import type { Authenticator, ReadAccount } from '../services/account.ts';
+import type { KeyUses } from '../services/keys/key-uses.ts';
 import type { RateLimits } from '../services/rate-limits.ts';
 import type { Readiness } from '../services/readiness.ts';
 import type { ResultDownload } from '../services/reading/result-download.ts';
@@ -58,7 +59,8 @@ const CONNECTIONS_MAX = 10_000;
 
 export interface AppServices extends MattingRouteServices, RemovebgRouteServices {
   readonly authenticator: Authenticator;
-  readonly rateLimits: Pick<RateLimits, 'take'>;
+  readonly keyUses: Pick<KeyUses, 'note'>;
+  readonly rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>;
   readonly resultDownload: ResultDownload;
   readonly resultReaders: Pick<ResultReaders, 'enter'>;
   readonly readAccount: ReadAccount;

@@ -3,6 +3,7 @@ import { PRICE_LISTS, type PriceList } from '../domain/credit-packages.ts';
 import type { ApiKeyOwner, ApiKeyStore } from '../store/accounts/api-key-store.ts';
 import type { LedgerStore } from '../store/ledger/ledger-store.ts';
 import type { DatabaseTurns } from './database-turns.ts';
+import { type KeyView, keyView } from './keys/key-view.ts';
 
 /** An API key that is known and not revoked. */
 export type Caller = ApiKeyOwner;
@@ -36,14 +37,7 @@ export interface PackagesView {
 
 /** What GET /v1/account/keys answers: the account's keys, oldest first, revoked ones too. */
 export interface KeysView {
-  readonly keys: readonly {
-    /** The part of the key that is no secret. */
-    readonly prefix: string;
-    readonly name: string;
-    /** ISO 8601 UTC. */
-    readonly created_at: string;
-    readonly revoked_at: string | null;
-  }[];
+  readonly keys: readonly KeyView[];
 }
 
 const PACKAGES: PackagesView = {
@@ -92,13 +86,6 @@ export class ReadAccount {
   /** Every key of the caller's account; nothing in it can be used as a key. */
   async keys({ accountId }: Caller): Promise<KeysView> {
     const keys = await this.#turns.ofAccount(accountId, () => this.#apiKeys.list(accountId));
-    return {
-      keys: keys.map(({ prefix, name, createdAtMs, revokedAtMs }) => ({
-        prefix,
-        name,
-        created_at: new Date(createdAtMs).toISOString(),
-        revoked_at: revokedAtMs === null ? null : new Date(revokedAtMs).toISOString(),
-      })),
-    };
+    return { keys: keys.map(keyView) };
   }
 }

@@ -9,10 +9,10 @@ import {
 } from '../store/accounts/api-key-store.ts';
 import type { DatabaseTurns } from './database-turns.ts';
 
-type Authentication = Awaited<ReturnType<ApiKeyStore['authenticate']>>;
+type Answer = Awaited<ReturnType<ApiKeyStore['authenticate']>>;
 
 interface Reading {
-  readonly answer: Promise<Authentication>;
+  readonly answer: Promise<Answer>;
   /** By performance.now(); undefined while it waits for its turn. */
   readonly beganAtMs: () => number | undefined;
 }
@@ -32,18 +32,18 @@ export class Authenticate {
   }
 
   /** As ApiKeyStore.authenticate. @throws ContractError SERVICE_UNAVAILABLE */
-  async authenticate(token: string): Promise<Authentication> {
+  async authenticate(token: string): Promise<Answer> {
     const known = this.#apiKeys.recall(token);
-    if (known === 'malformed' || known === 'unknown') return known;
+    if (known === 'malformed') return known;
     if (known?.isFresh) return known.owner;
     const reading = this.#readings.get(token);
     if (reading !== undefined && mayJoin(reading)) return reading.answer;
     return this.#read(token, known?.owner);
   }
 
-  #read(token: string, owner: ApiKeyOwner | undefined): Promise<Authentication> {
+  #read(token: string, owner: ApiKeyOwner | undefined): Promise<Answer> {
     let beganAtMs: number | undefined;
-    const work = (): Promise<Authentication> => {
+    const work = (): Promise<Answer> => {
       beganAtMs = performance.now();
       return this.#apiKeys.authenticate(token);
     };

@@ -1,8 +1,9 @@
 /**
- * Rate limits of accounts: the quota of domain/rate-quota.ts, leased from the store in blocks and
- * spent here. Only the request that finds its block spent issues a statement.
+ * Rate limits of accounts, and of keys that have one of their own: the quota of
+ * domain/rate-quota.ts, leased from the store in blocks and spent here. Only the request that finds
+ * its block spent issues a statement.
  *
- * A share is an account's part of the current window at this replica:
+ * A share is an account's or a key's part of the current window at this replica:
  *
  * | state     | entered by                       | left by                                |
  * |-----------|----------------------------------|----------------------------------------|
@@ -34,6 +35,14 @@ export interface RateState {
   readonly remaining: number;
   /** Seconds until the window's end: at least 1, at most the window. */
   readonly resetS: number;
+}
+
+interface Quota {
+  /** An account or an API key. */
+  readonly ownerId: string;
+  readonly kind: RateKind;
+  /** Requests in a window; of a key it may change within one. */
+  readonly limit: number;
 }
 
 interface Share {
@@ -71,7 +80,20 @@ export class RateLimits {
    * Counts a request, unless it is one too many.
    * @throws ContractError SERVICE_UNAVAILABLE where the store would have to be asked and is away
    */
-  async take(accountId: string, kind: RateKind): Promise<RateState> {
+  take(accountId: string, kind: RateKind): Promise<RateState> {
+    return this.#take({ ownerId: accountId, kind, limit: this.#limits[kind] });
+  }
+
+  /**
+   * The same of the submissions of one key. Its row is beside those of accounts: no account has the
+   * id of a key.
+   * @param limit submissions a minute
+   */
+  takeOfKey(apiKeyId: string, limit: number): Promise<RateState> {
+    return this.#take({ ownerId: apiKeyId, kind: 'submissions', limit });
+  }
+
+  async #take(quota: Quota): Promise<RateState> {
     for (;;) {
       const window = this.#window;
       if (window === undefined || performance.now() >= window.endsAtMs) {
@@ -81,28 +103,28 @@ export class RateLimits {
         await this.#learning;
         continue;
       }
-      const share = this.#shareOf(window, accountId, kind);
+      const share = this.#shareOf(window, quota);
       if (share.left > 0) {
         share.left -= 1;
-        return this.#stateOf(window, share, kind, true);
+        return this.#stateOf(window, share, quota, true);
       }
-      if (share.exhausted) return this.#stateOf(window, share, kind, false);
-      share.leasing ??= this.#lease(window, share, accountId, kind).finally(() => {
+      if (share.exhausted) return this.#stateOf(window, share, quota, false);
+      share.leasing ??= this.#lease(window, share, quota).finally(() => {
         share.leasing = undefined;
       });
       await share.leasing;
     }
   }
 
-  #shareOf(window: Window, accountId: string, kind: RateKind): Share {
-    const name = `${kind} ${accountId}`;
+  #shareOf(window: Window, { ownerId, kind, limit }: Quota): Share {
+    const name = `${kind} ${ownerId}`;
     const known = window.shares.get(name);
     if (known !== undefined) return known;
     if (window.shares.size >= SHARES_MAX) {
       const oldest = window.shares.keys().next();
       if (!oldest.done) window.shares.delete(oldest.value);
     }
-    const block = quotaBlockOf(this.#limits[kind]);
+    const block = quotaBlockOf(limit);
     const advance: Share = {
       left: block,
       advance: block,
@@ -114,8 +136,7 @@ export class RateLimits {
     return advance;
   }
 
-  #stateOf({ endsAtMs }: Window, share: Share, kind: RateKind, allowed: boolean): RateState {
-    const limit = this.#limits[kind];
+  #stateOf({ endsAtMs }: Window, share: Share, { limit }: Quota, allowed: boolean): RateState {
     const windowS = RATE_WINDOW_MS / 1000;
     const resetS = Math.ceil((endsAtMs - performance.now()) / 1000);
     return {
@@ -127,12 +148,11 @@ export class RateLimits {
     };
   }
 
-  async #lease(window: Window, share: Share, accountId: string, kind: RateKind): Promise<void> {
-    const limit = this.#limits[kind];
+  async #lease(window: Window, share: Share, { ownerId, kind, limit }: Quota): Promise<void> {
     const { startMs: windowStartMs } = window;
     const { advance } = share;
     const ask = { limit, block: quotaBlockOf(limit), advance, windowStartMs };
-    const lease = await this.#quotas.lease(accountId, kind, ask);
+    const lease = await this.#quotas.lease(ownerId, kind, ask);
     if (lease.windowStartMs !== windowStartMs) {
       // The window ended meanwhile, or the database's clock was set: read the clock again.
       window.endsAtMs = 0;

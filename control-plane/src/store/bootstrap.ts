@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
 import { insertAccount, requireName } from './accounts/account-store.ts';
-import { insertApiKey } from './accounts/api-key-store.ts';
+import { insertApiKey } from './accounts/api-key-changes.ts';
 import { createApiKeyToken } from './accounts/api-key-token.ts';
 import type { Database } from './database/connect.ts';
 import { databaseErrorKind } from './database/database-errors.ts';

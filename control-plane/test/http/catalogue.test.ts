@@ -139,6 +139,12 @@ test('the keys', async () => {
   await refused('MISSING_API_KEY', imageBody(), { authorization: undefined }, challenge);
   await refused('INVALID_API_KEY', imageBody(), { authorization: 'Basic eDp5' }, challenge);
   await refused('INVALID_IDEMPOTENCY_KEY', imageBody(), { 'idempotency-key': undefined });
+  const reader = await app.createKey({ scopes: ['read'] });
+  await refused('KEY_NOT_ALLOWED', imageBody(), { authorization: `Bearer ${reader}` });
+  const spent = await app.createKey({ cap: { credits: 1, period: 'day' } });
+  const authorization = `Bearer ${spent}`;
+  assert.equal((await app.post(ASYNC, imageBody(), { authorization })).statusCode, 202);
+  await refused('KEY_CAP_REACHED', imageBody(), { authorization });
 });
 
 test('the image and the fields', async () => {

@@ -161,7 +161,7 @@ test('a key that was good is read again in its account’s turns, whatever stran
       await delay(API_KEY_MEMORY_MS / 10);
     }
     const owner = await authenticate.authenticate(token);
-    assert.ok(typeof owner === 'object');
+    assert.ok(typeof owner === 'object' && 'accountId' in owner);
     assert.deepEqual([owner.accountId, reads()], [app.accountId, 2]);
   } finally {
     await Promise.all(strangers.map(stranger => stranger.end()));

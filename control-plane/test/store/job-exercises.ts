@@ -28,6 +28,7 @@ import {
   submitted,
   WITH_PICTURE,
 } from './fixtures.ts';
+import { cappedJobs } from './key-exercises.ts';
 
 /** By `store.method`. */
 export const JOBS: Record<string, Exercise> = {
@@ -59,6 +60,7 @@ export const JOBS: Record<string, Exercise> = {
   },
   'jobs.submit': {
     run: async stores => {
+      await cappedJobs(stores);
       const job = jobOfLargest();
       await submitted(stores, job);
       assert.equal((await stores.jobs.submit(job, LIMITS)).kind, 'created');

@@ -18,6 +18,7 @@ import type { DatabaseDialect } from '../../src/store/database/clock.ts';
 import { type Database, openDatabase } from '../../src/store/database/connect.ts';
 import type { Schema } from '../../src/store/database/schema.ts';
 import type { Stores } from '../../src/store/stores.ts';
+import { CHANGING_API_KEYS } from './changing-api-keys.ts';
 import { CHANGING_JOBS } from './changing-jobs.ts';
 import { CHANGING_KEYS } from './changing-keys.ts';
 import {
@@ -38,6 +39,7 @@ import { assertBalanced, methodsOf, storesOn } from './fixtures.ts';
 import { assertUsageAgrees } from './usage/usage-agrees.ts';
 
 const CHANGING: readonly ChangingMethod[] = [
+  ...CHANGING_API_KEYS,
   ...CHANGING_JOBS,
   ...CHANGING_KEYS,
   ...CHANGING_NOTIFICATIONS,

@@ -23,6 +23,7 @@ import {
 } from './exercise.ts';
 import { HOUR_MS, newJob, PLAYGROUND_LIMITS } from './fixtures.ts';
 import { JOBS } from './job-exercises.ts';
+import { KEYS } from './key-exercises.ts';
 import { PEOPLE } from './people-exercises.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
@@ -150,40 +151,6 @@ const OTHERS: Record<string, Exercise> = {
     run: async ({ accounts }) => void (await accounts.page({ limit: 20, after: 'large 1' })),
   },
   'accounts.list': { run: async ({ accounts }) => void (await accounts.list()) },
-  'apiKeys.create': {
-    run: async ({ apiKeys }) => void (await apiKeys.create(accountOf(0), 'statements')),
-  },
-  'apiKeys.authenticate': {
-    run: async ({ apiKeys }) => {
-      const { token, key } = await apiKeys.create(accountOf(0), 'statements');
-      assert.deepEqual(await apiKeys.authenticate(token), {
-        apiKeyId: key.id,
-        accountId: accountOf(0),
-      });
-    },
-  },
-  'apiKeys.recall': {
-    run: async ({ apiKeys }) => {
-      const { token, key } = await apiKeys.create(accountOf(0), 'statements');
-      assert.equal(apiKeys.recall(token), undefined);
-      await apiKeys.authenticate(token);
-      const recalled = apiKeys.recall(token);
-      assert.ok(typeof recalled === 'object');
-      assert.deepEqual(recalled.owner, { accountId: accountOf(0), apiKeyId: key.id });
-    },
-  },
-  'apiKeys.revoke': {
-    run: async ({ apiKeys }) => {
-      const { key } = await apiKeys.create(accountOf(0), 'statements');
-      assert.ok(await apiKeys.revoke(key.id));
-    },
-  },
-  'apiKeys.list': {
-    run: async ({ apiKeys }) => {
-      await apiKeys.list();
-      await apiKeys.list(accountOf(0));
-    },
-  },
   'ledger.grant': {
     run: async ({ ledger }) => {
       const reference = randomUUID();
@@ -386,6 +353,7 @@ const OTHERS: Record<string, Exercise> = {
 /** By `store.method`. */
 export const EXERCISES: Readonly<Record<string, Exercise>> = {
   ...JOBS,
+  ...KEYS,
   ...OUTBOX,
   ...OTHERS,
   ...PEOPLE,

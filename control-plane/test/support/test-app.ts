@@ -15,6 +15,7 @@ import type { Sight } from '#contract/finishing.ts';
 import { openResources } from '../../src/compose.ts';
 import { composeServices, type Services } from '../../src/compose-services.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
+import type { KeyPolicy } from '../../src/domain/account/key-policy.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
 import { type AppOptions, buildApp } from '../../src/http/public-app.ts';
 import type { DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
@@ -102,9 +103,9 @@ export class TestApp {
     this.#parts.switches.readiness = readiness;
   }
 
-  async createKey(): Promise<string> {
-    const name = randomUUID().slice(0, 8);
-    return (await this.stores.apiKeys.create(this.accountId, `key ${name}`)).token;
+  async createKey(policy: KeyPolicy = {}): Promise<string> {
+    const name = `key ${randomUUID().slice(0, 8)}`;
+    return (await this.stores.apiKeys.create(this.accountId, name, { policy })).token;
   }
 
   headers(more: Record<string, string | string[] | undefined> = {}): Record<string, string> {

@@ -47,9 +47,17 @@ export const KEYS_EVER_MAX = 10_000;
 
 export const NO_POLICY: KeyPolicy = {};
 
+export function isKeyScope(text: string): text is KeyScope {
+  return (KEY_SCOPES as readonly string[]).includes(text);
+}
+
 export const CAP_PERIODS = ['total', 'day', 'month'] as const;
 /** After which the count of a cap begins again, at midnight UTC; total: never. */
 export type CapPeriod = (typeof CAP_PERIODS)[number];
+
+export function isCapPeriod(text: string): text is CapPeriod {
+  return (CAP_PERIODS as readonly string[]).includes(text);
+}
 
 /** Credits that the jobs of a key may take in a period, 1 to CREDITS_AMOUNT_MAX of the ledger. */
 export interface KeyCap {
@@ -69,4 +77,72 @@ export interface CapCount {
 /** A count that has begun. */
 export interface BegunCount extends CapCount {
   readonly windowStartMs: number;
+}
+
+/** UTC milliseconds; 0 where it never begins again. */
+export function capPeriodStartMs(period: CapPeriod, nowMs: number): number {
+  const now = new Date(nowMs);
+  switch (period) {
+    case 'total':
+      return 0;
+    case 'day':
+      return Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate());
+    case 'month':
+      return Date.UTC(now.getUTCFullYear(), now.getUTCMonth());
+  }
+}
+
+/** When the next period begins; null: never. */
+export function capResetsAtMs(period: CapPeriod, nowMs: number): number | null {
+  const now = new Date(nowMs);
+  switch (period) {
+    case 'total':
+      return null;
+    case 'day':
+      return Date.UTC(now.getUTCFullYear(), now.getUTCMonth(), now.getUTCDate() + 1);
+    case 'month':
+      return Date.UTC(now.getUTCFullYear(), now.getUTCMonth() + 1);
+  }
+}
+
+/** The count that goes on at `nowMs`: the stored one, or a new one where its period has ended. */
+export function capCountAt({ period }: KeyCap, count: CapCount, nowMs: number): BegunCount {
+  const { windowStartMs, used } = count;
+  const startMs = capPeriodStartMs(period, nowMs);
+  // Later than the period's beginning: the cap was set in it, or the clock was put back.
+  if (windowStartMs !== null && windowStartMs >= startMs) return { windowStartMs, used };
+  return { windowStartMs: startMs, used: 0 };
+}
+
+/** The count with `credits` more; undefined: the cap does not have as many left. */
+export function takeOfCap(
+  cap: KeyCap,
+  count: CapCount,
+  credits: number,
+  nowMs: number,
+): BegunCount | undefined {
+  const { windowStartMs, used } = capCountAt(cap, count, nowMs);
+  return used + credits > cap.credits ? undefined : { windowStartMs, used: used + credits };
+}
+
+/** What is stored when a cap is set: a new count, unless only its credits change. */
+export function countOfNewCap(
+  before: KeyCap | undefined,
+  cap: KeyCap,
+  count: CapCount,
+  nowMs: number,
+): CapCount {
+  if (before?.period === cap.period) return count;
+  const lastStartMs = count.windowStartMs ?? -1;
+  return { windowStartMs: Math.max(nowMs, lastStartMs + 1), used: 0 };
+}
+
+/** Told with KEY_CAP_REACHED. */
+export function capReached({ credits, period }: KeyCap, resetsAtMs: number | null): string {
+  const of = period === 'total' ? `${credits} credits` : `${credits} credits a ${period}`;
+  const until =
+    resetsAtMs === null
+      ? 'they do not come back by themselves'
+      : `they begin again at ${new Date(resetsAtMs).toISOString()}`;
+  return `the API key has used its cap of ${of}; ${until}`;
 }

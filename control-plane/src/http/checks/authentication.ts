@@ -4,7 +4,10 @@
  */
 import type { FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
+import type { KeyScope } from '../../domain/account/key-policy.ts';
 import type { Authenticator, Caller } from '../../services/account.ts';
+import { refusalOfKey } from '../../services/keys/key-access.ts';
+import type { KeyUses } from '../../services/keys/key-uses.ts';
 import { headerValues } from '../headers/raw-headers.ts';
 
 /** RFC 6750 section 2.1, with any number of spaces after the scheme. */
@@ -16,14 +19,21 @@ const callers = new WeakMap<FastifyRequest, Caller>();
 /** Of requests that are known otherwise: by a session of the account area. */
 const accounts = new WeakMap<FastifyRequest, string>();
 
+export interface KeyCheckServices {
+  readonly authenticator: Authenticator;
+  readonly keyUses: Pick<KeyUses, 'note'>;
+}
+
 /**
  * The onRequest hook; and the same check again once a body has arrived: headers sent before a
  * revocation must not create a job after it.
+ * @param scope what the route is part of
  * @param tokenOf where the key is; in Authorization unless given
- * @throws ContractError MISSING_API_KEY, INVALID_API_KEY
+ * @throws ContractError MISSING_API_KEY, INVALID_API_KEY, KEY_NOT_ALLOWED
  */
 export function requireApiKey(
-  authenticator: Authenticator,
+  { authenticator, keyUses }: KeyCheckServices,
+  scope: KeyScope,
   tokenOf = bearerTokenOf,
 ): (request: FastifyRequest) => Promise<void> {
   return async request => {
@@ -31,11 +41,24 @@ export function requireApiKey(
     if (caller === 'malformed' || caller === 'unknown') {
       throw new ContractError('INVALID_API_KEY', 'the API key is unknown or revoked');
     }
+    if ('kind' in caller) {
+      const at = new Date(caller.atMs).toISOString();
+      const detail =
+        caller.kind === 'expired'
+          ? `the API key expired at ${at}`
+          : `this secret of the API key was replaced, and ended at ${at}`;
+      throw new ContractError('INVALID_API_KEY', detail);
+    }
     callers.set(request, caller);
+    if (caller.policy !== undefined) {
+      const refusal = refusalOfKey(caller.policy, scope, request.ip);
+      if (refusal !== undefined) throw new ContractError('KEY_NOT_ALLOWED', refusal);
+    }
+    keyUses.note(caller);
   };
 }
 
-/** Undefined where no key was required, or the key was refused. */
+/** Undefined where no key was required, or the key is none; one that may not is its caller's. */
 export function knownCallerOf(request: FastifyRequest): Caller | undefined {
   return callers.get(request);
 }

@@ -1,39 +1,43 @@
 /**
  * The checks made from headers alone, before a body byte is read, in the contract's order:
- * Authorization, Idempotency-Key, the account's rate, and for submissions what the headers say of
- * the body and whether the account has a place for one more.
+ * Authorization (the key, then where it may be used from and for what), Idempotency-Key, the rates
+ * of the key and the account, and for submissions what the headers say of the body and whether the
+ * account has a place for one more.
  */
 import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
-import type { Authenticator } from '../../services/account.ts';
 import type { RateLimits } from '../../services/rate-limits.ts';
 import { requireBodyForm } from '../body/body-form.ts';
 import type { Connections } from '../connections/connections.ts';
 import { requireIdempotencyKey } from '../headers/idempotency-key.ts';
-import { callerOf, requireApiKey } from './authentication.ts';
+import { callerOf, type KeyCheckServices, requireApiKey } from './authentication.ts';
 import { requireRate } from './rate-limit.ts';
 
 type Check = onRequestHookHandler | onRequestAsyncHookHandler;
 
-export interface HeaderCheckServices {
-  readonly authenticator: Authenticator;
-  readonly rateLimits: Pick<RateLimits, 'take'>;
+export interface HeaderCheckServices extends KeyCheckServices {
+  readonly rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>;
 }
 
 export type SubmissionPlaces = Pick<Connections, 'enterSubmission' | 'leaveSubmission'>;
 
 export interface HeaderChecks {
   readonly submission: Check[];
+  /** Of jobs. */
   readonly read: Check[];
+  /** Of the account: its credits, keys, packages, figures. */
+  readonly account: Check[];
   /** For the time after the body was read: whether the API key of its headers is still valid. */
   readonly apiKey: (request: FastifyRequest) => Promise<void>;
 }
 
 export function createHeaderChecks(
-  { authenticator, rateLimits }: HeaderCheckServices,
+  services: HeaderCheckServices,
   places: SubmissionPlaces,
   options: { readonly readsRequireIdempotencyKey: boolean },
 ): HeaderChecks {
-  const apiKey = requireApiKey(authenticator);
+  const { rateLimits } = services;
+  const apiKey = requireApiKey(services, 'submit');
+  const reads = requireRate(rateLimits, 'reads');
   const readKey = requireIdempotencyKey({ optional: !options.readsRequireIdempotencyKey });
   return {
     submission: [
@@ -43,7 +47,8 @@ export function createHeaderChecks(
       requireBodyForm,
       holdPlace(places),
     ],
-    read: [apiKey, readKey, requireRate(rateLimits, 'reads')],
+    read: [requireApiKey(services, 'read'), readKey, reads],
+    account: [requireApiKey(services, 'account'), readKey, reads],
     apiKey,
   };
 }

@@ -1,28 +1,68 @@
 /**
  * The third check of every call with a key, behind the API key and the Idempotency-Key and before a
- * body byte is read: how often the account asks. Every answer from here on has the account's quota
- * in the fields of draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651).
+ * body byte is read: how often the account asks, and the key where it has a rate of its own. Every
+ * answer from here on has the quota of each that was asked in the fields of
+ * draft-ietf-httpapi-ratelimit-headers-11 (structured fields, RFC 9651).
  */
 import type { onRequestAsyncHookHandler } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { RateKind } from '../../domain/rate-quota.ts';
-import type { RateLimits } from '../../services/rate-limits.ts';
+import type { Caller } from '../../services/account.ts';
+import type { RateLimits, RateState } from '../../services/rate-limits.ts';
 import { callerOf } from './authentication.ts';
 
 /** The onRequest hook. @throws ContractError RATE_LIMITED */
 export function requireRate(
-  rateLimits: Pick<RateLimits, 'take'>,
+  rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>,
   kind: RateKind,
 ): onRequestAsyncHookHandler {
   return async (request, reply) => {
-    const state = await rateLimits.take(callerOf(request).accountId, kind);
-    const { limit, windowS, remaining, resetS } = state;
-    reply.headers({
-      'ratelimit-policy': `"${kind}";q=${limit};w=${windowS}`,
-      ratelimit: `"${kind}";r=${remaining};t=${resetS}`,
-    });
-    if (state.allowed) return;
-    const detail = `the account is over its ${limit} ${kind} in ${windowS} seconds`;
-    throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
+    const told: ToldRate[] = [];
+    for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {
+      told.unshift(rate);
+      reply.headers({
+        'ratelimit-policy': told.map(policyOf).join(', '),
+        ratelimit: told.map(stateOf).join(', '),
+      });
+      requireAllowed(rate);
+    }
   };
+}
+
+/** A rate, and by which name it is told. */
+export interface ToldRate extends RateState {
+  readonly name: RateKind | 'key-submissions';
+}
+
+/**
+ * That of the key, where it has one of its own, and then the account's: what the key refuses takes
+ * nothing of what other keys share.
+ */
+export async function* takeRates(
+  rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>,
+  { accountId, apiKeyId, policy }: Caller,
+  kind: RateKind,
+): AsyncGenerator<ToldRate> {
+  const ofKey = kind === 'submissions' ? policy?.submissionsPerMinute : undefined;
+  if (ofKey !== undefined) {
+    yield { name: 'key-submissions', ...(await rateLimits.takeOfKey(apiKeyId, ofKey)) };
+  }
+  yield { name: kind, ...(await rateLimits.take(accountId, kind)) };
+}
+
+/** @throws ContractError RATE_LIMITED */
+export function requireAllowed({ name, allowed, limit, windowS, resetS }: ToldRate): void {
+  if (allowed) return;
+  const [who, what] =
+    name === 'key-submissions' ? ['the API key', 'submissions'] : ['the account', name];
+  const detail = `${who} is over its ${limit} ${what} in ${windowS} seconds`;
+  throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
+}
+
+function policyOf({ name, limit, windowS }: ToldRate): string {
+  return `"${name}";q=${limit};w=${windowS}`;
+}
+
+function stateOf({ name, remaining, resetS }: ToldRate): string {
+  return `"${name}";r=${remaining};t=${resetS}`;
 }

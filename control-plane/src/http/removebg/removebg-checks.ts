@@ -18,6 +18,7 @@ import {
   holdPlace,
   type SubmissionPlaces,
 } from '../checks/header-checks.ts';
+import { requireAllowed, takeRates } from '../checks/rate-limit.ts';
 import { headerValues } from '../headers/raw-headers.ts';
 import { requireRemovebgBody } from './removebg-body.ts';
 
@@ -25,16 +26,17 @@ type Check = onRequestHookHandler | onRequestAsyncHookHandler;
 
 export interface RemovebgChecks {
   readonly submission: Check[];
-  readonly read: Check[];
+  readonly account: Check[];
   /** For the time after the body was read: whether the key of its headers is still valid. */
   readonly apiKey: (request: FastifyRequest) => Promise<void>;
 }
 
 export function createRemovebgChecks(
-  { authenticator, rateLimits }: HeaderCheckServices,
+  services: HeaderCheckServices,
   places: SubmissionPlaces,
 ): RemovebgChecks {
-  const apiKey = requireApiKey(authenticator, requireKey);
+  const { rateLimits } = services;
+  const apiKey = requireApiKey(services, 'submit', requireKey);
   return {
     submission: [
       apiKey,
@@ -42,7 +44,7 @@ export function createRemovebgChecks(
       requireRemovebgBody,
       holdPlace(places),
     ],
-    read: [apiKey, requireRate(rateLimits, 'reads')],
+    account: [requireApiKey(services, 'account', requireKey), requireRate(rateLimits, 'reads')],
     apiKey,
   };
 }
@@ -67,19 +69,23 @@ function requireKey(request: FastifyRequest): string {
 
 /** As http/checks/rate-limit.ts, told in the headers that these clients read. */
 function requireRate(
-  rateLimits: Pick<RateLimits, 'take'>,
+  rateLimits: Pick<RateLimits, 'take' | 'takeOfKey'>,
   kind: RateKind,
 ): onRequestAsyncHookHandler {
   return async (request, reply) => {
-    const state = await rateLimits.take(callerOf(request).accountId, kind);
-    const { limit, windowS, remaining, resetS } = state;
-    reply.headers({
-      'x-ratelimit-limit': String(limit),
-      'x-ratelimit-remaining': String(remaining),
-      'x-ratelimit-reset': String(Math.ceil(Date.now() / 1000) + resetS),
-    });
-    if (state.allowed) return;
-    const detail = `the account is over its ${limit} ${kind} in ${windowS} seconds`;
-    throw new ContractError('RATE_LIMITED', detail, { retryAfterS: resetS });
+    let least = Number.POSITIVE_INFINITY;
+    for await (const rate of takeRates(rateLimits, callerOf(request), kind)) {
+      const { allowed, limit, remaining, resetS } = rate;
+      // One rate can be told: the one that refuses first.
+      if (!allowed || remaining < least) {
+        reply.headers({
+          'x-ratelimit-limit': String(limit),
+          'x-ratelimit-remaining': String(remaining),
+          'x-ratelimit-reset': String(Math.ceil(Date.now() / 1000) + resetS),
+        });
+      }
+      least = Math.min(least, remaining);
+      requireAllowed(rate);
+    }
   };
 }

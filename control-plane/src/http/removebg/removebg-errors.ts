@@ -33,6 +33,8 @@ const OF_CODE: Partial<Record<ErrorCode, RemovebgError>> = {
     code: 'insufficient_credits',
     title: 'Insufficient credits',
   },
+  KEY_CAP_REACHED: { status: 402, code: 'insufficient_credits', title: 'Insufficient credits' },
+  KEY_NOT_ALLOWED: { status: 403, code: 'auth_failed', title: 'API Key not allowed to do this' },
   RATE_LIMITED: { status: 429, code: 'rate_limit_exceeded', title: 'Rate limit exceeded' },
   INVALID_REQUEST: { status: 400, code: 'invalid_request', title: 'The request is malformed' },
   UNSUPPORTED_IMAGE_FORMAT: { status: 400, code: 'invalid_file_type', title: 'Invalid file type' },

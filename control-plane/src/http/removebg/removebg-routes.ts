@@ -44,7 +44,7 @@ export function registerRemovebgRoutes(
   app.post('/v1.0/removebg', { onRequest: checks.submission }, (request, reply) =>
     routes.remove(request, reply),
   );
-  app.get('/v1.0/account', { onRequest: checks.read }, request => routes.account(request));
+  app.get('/v1.0/account', { onRequest: checks.account }, request => routes.account(request));
   const info = { ...document.info, version: options.version };
   const served = { ...document, info, servers: [{ url: options.baseUrl }] };
   const text = Buffer.from(JSON.stringify(served));

@@ -16,7 +16,7 @@ export function registerAccountRoutes(
   { readAccount, readUsage }: AccountRouteServices,
   checks: HeaderChecks,
 ): void {
-  const read = { onRequest: checks.read };
+  const read = { onRequest: checks.account };
   app.get('/v1/account', read, request => readAccount.view(callerOf(request)));
   app.get('/v1/account/packages', read, async () => readAccount.packages());
   app.get('/v1/account/keys', read, request => readAccount.keys(callerOf(request)));

@@ -214,6 +214,7 @@ export class SubmitMatting {
       id,
       accountId: caller.accountId,
       apiKeyId: caller.apiKeyId,
+      ...(caller.policy?.cap === undefined ? {} : { keyHasCap: true }),
       idempotencyKeyHash: keyHash,
       fingerprint,
       mode,
@@ -241,6 +242,8 @@ export class SubmitMatting {
         throw this.#tooManyInFlight();
       case 'insufficient-credits':
         throw new ContractError('INSUFFICIENT_CREDITS', 'the account has no credit left');
+      case 'key-cap-reached':
+        throw new ContractError('KEY_CAP_REACHED', outcome.detail);
     }
   }
 

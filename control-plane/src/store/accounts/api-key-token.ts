@@ -31,9 +31,10 @@ export interface ApiKeyToken {
   readonly text: string;
 }
 
-export function createApiKeyToken(): ApiKeyToken {
+/** @param of the id of a key that gets another secret; a new one unless given */
+export function createApiKeyToken(of?: string): ApiKeyToken {
   // 72 random bits are more than 12 characters hold; the surplus is cut, none is preferred.
-  const id = base62(randomBytes(9), ID_LENGTH + 1).slice(1);
+  const id = of ?? base62(randomBytes(9), ID_LENGTH + 1).slice(1);
   const secret = base62(randomBytes(SECRET_BYTES), SECRET_LENGTH);
   const head = `${publicPrefix(id)}_${secret}`;
   return { id, secret, text: head + checkOf(head) };

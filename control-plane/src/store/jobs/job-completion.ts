@@ -11,6 +11,7 @@ import type { RawBuilder, Transaction } from 'kysely';
 import type { Job } from '../../domain/job.ts';
 import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
+import { giveBackToCap } from '../accounts/key-cap.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
@@ -99,6 +100,9 @@ async function finishIn(
   const secret = await settleCredit(database, tx, settlement, async () => {
     const callbackSecret = await readCallbackSecret(tx, job);
     await close(database, tx, claim, ending);
+    if (ending.kind === 'release' && job.capWindowStartMs !== null) {
+      await giveBackToCap(tx, job.apiKeyId, job.capWindowStartMs, CREDITS_PER_JOB);
+    }
     return callbackSecret;
   });
   if (secret === 'nothing-reserved') {

@@ -54,6 +54,7 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     failure: failureFromRow(row),
     timings: row.timings === null ? null : (JSON.parse(row.timings) as StageTimings),
     callback: callbackFromRows(row, notification),
+    capWindowStartMs: row.cap_window_start,
     playgroundDayMs: row.playground_day,
     readAtMs: row.read_at,
   };

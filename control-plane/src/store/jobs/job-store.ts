@@ -30,6 +30,8 @@ export interface NewJob {
   readonly id: string;
   readonly accountId: string;
   readonly apiKeyId: string;
+  /** The key had a cap when it was read last: what it has counted is read in the transaction. */
+  readonly keyHasCap?: boolean;
   readonly idempotencyKeyHash: string;
   readonly fingerprint: string;
   readonly mode: 'sync' | 'async';
@@ -60,7 +62,9 @@ export type SubmittedJob =
 export type SubmitOutcome =
   | SubmittedJob
   | { readonly kind: 'insufficient-credits' }
-  | { readonly kind: 'too-many-in-flight' };
+  | { readonly kind: 'too-many-in-flight' }
+  /** `detail` tells the caller when it begins again. */
+  | { readonly kind: 'key-cap-reached'; readonly detail: string };
 
 /** Proof of a claim: nothing below changes a job whose fence has moved on. */
 export interface Claim {

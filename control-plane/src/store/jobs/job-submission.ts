@@ -4,16 +4,20 @@
  *
  * The order of statements, and why:
  * 1. the account's row, by compare-and-set: it serialises an account's submissions, so that neither
- *    the balance nor the number in flight can be passed. Taking it before the insert matters:
+ *    the balance nor the number in flight nor a key's cap can be passed. Taking it before the insert matters:
  *    inserting first left 86 deadlocks on MySQL and 263 on MariaDB in 25 s of a prototype's load,
  *    this order none;
- * 2. the job's row; its unique key stops the slower of two twins;
- * 3. the ledger's entry, and commit;
- * 4. where 1 refused or 2 was stopped, a read of the key: a twin may have taken the last credit for
- *    this very request. The usual repetition never comes here: the caller has searched before.
+ * 2. where the job's API key has a cap: what it has counted, moved by compare-and-set;
+ * 3. the job's row; its unique key stops the slower of two twins;
+ * 4. the ledger's entry, and commit;
+ * 5. where 1 or 2 refused or 3 was stopped, a read of the key: a twin may have taken the last
+ *    credit for this very request. The usual repetition never comes here: the caller has searched
+ *    before.
  */
 import type { Kysely, Transaction } from 'kysely';
 import { queuePositionMs } from '../../domain/dispatch/job-turns.ts';
+import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
+import { CapReachedError, countForCap } from '../accounts/key-cap.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
@@ -47,7 +51,9 @@ async function submit(
     refused = await db.transaction().execute(tx => insertJob(database, tx, job, limits));
     if (refused.kind === 'created') return refused;
   } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
+    if (error instanceof CapReachedError) {
+      refused = { kind: 'key-cap-reached', detail: error.detail };
+    } else if (databaseErrorKind(error) !== 'duplicate') throw error;
   }
   const outcome = (await findTwin(database, db, job)) ?? refused;
   if (outcome !== undefined) return outcome;
@@ -76,7 +82,11 @@ async function insertJob(
   const { id: jobId, accountId } = job;
   const reservation = { accountId, jobId, ...limits };
   const outcome = await reserveCredit(database, tx, reservation, async () => {
-    await tx.insertInto('jobs').values(newJobRow(database, job)).execute();
+    const capWindowStart = job.keyHasCap
+      ? await countForCap(database, tx, job.apiKeyId, CREDITS_PER_JOB)
+      : null;
+    const row = { ...newJobRow(database, job), cap_window_start: capWindowStart };
+    await tx.insertInto('jobs').values(row).execute();
   });
   if (outcome !== 'reserved') return { kind: outcome };
   const created = await readJob(database, tx, job.id);

@@ -60,7 +60,10 @@ test('keys: of this account, oldest first, with nothing in them that opens anyth
   const { keys } = answer.json();
   assert.equal(keys.length, 2);
   for (const one of keys) {
-    assert.deepEqual(Object.keys(one), ['prefix', 'name', 'created_at', 'revoked_at']);
+    assert.deepEqual(Object.keys(one), [
+      ...['prefix', 'name', 'created_at', 'revoked_at', 'expires_at', 'last_used_at'],
+      ...['previous_secret_ends_at', 'cap', 'submissions_per_minute', 'scopes', 'networks'],
+    ]);
     assert.equal(new Date(one.created_at).toISOString(), one.created_at);
   }
   const named = (name: string) => keys.find((one: { name: string }) => one.name === name);

@@ -156,12 +156,8 @@ for (const dialect of DIALECTS) {
         const listed = await stores.apiKeys.list(accountId);
         assert.deepEqual(listed, [key]);
         assert.deepEqual(Object.keys(key).sort(), [
-          'accountId',
-          'createdAtMs',
-          'id',
-          'name',
-          'prefix',
-          'revokedAtMs',
+          ...['accountId', 'capUse', 'createdAtMs', 'expiresAtMs', 'id', 'lastUsedAtMs', 'name'],
+          ...['policy', 'prefix', 'previousSecret', 'revokedAtMs', 'state'],
         ]);
         assert.ok(token.startsWith(key.prefix));
       });
@@ -295,7 +291,8 @@ for (const dialect of DIALECTS) {
         assert.ok(made?.created);
         assert.deepEqual(await other.bootstrap('another', 100), { created: false });
         const owner = await other.apiKeys.authenticate(made.token);
-        assert.ok(typeof owner === 'object' && owner.accountId === made.accountId);
+        assert.ok(typeof owner === 'object' && 'accountId' in owner);
+        assert.equal(owner.accountId, made.accountId);
         const [account, ...more] = await one.accounts.list();
         assert.deepEqual([account?.name, account?.available, more.length], ['default', 100, 0]);
         await assertBalanced(one);

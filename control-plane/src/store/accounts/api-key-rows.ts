@@ -1,0 +1,141 @@
+/** Rows of API keys as values, and back. */
+import type { Kysely } from 'kysely';
+import {
+  capCountAt,
+  capResetsAtMs,
+  isKeyScope,
+  type KeyCap,
+  type KeyPolicy,
+} from '../../domain/account/key-policy.ts';
+import type { Database } from '../database/connect.ts';
+import type { Schema } from '../database/schema.ts';
+import { publicPrefix } from './api-key-token.ts';
+
+export interface ApiKey {
+  readonly id: string;
+  readonly accountId: string;
+  /** `mk_<id>`: what may be shown. */
+  readonly prefix: string;
+  readonly name: string;
+  readonly createdAtMs: number;
+  readonly revokedAtMs: number | null;
+  /** From then on it is refused; null: never. */
+  readonly expiresAtMs: number | null;
+  /** By either secret; behind by a minute at most. null: never, or before this was written down. */
+  readonly lastUsedAtMs: number | null;
+  /** The secret from before the last rotation, while it goes on. */
+  readonly previousSecret: {
+    readonly endsAtMs: number;
+    readonly lastUsedAtMs: number | null;
+  } | null;
+  readonly policy: KeyPolicy;
+  /** What the policy's cap counts now; null: it has none. */
+  readonly capUse: { readonly used: number; readonly resetsAtMs: number | null } | null;
+  /** Whether it may be used, by the database's clock. */
+  readonly state: 'active' | 'expired' | 'revoked';
+}
+
+type PolicyColumns = Pick<
+  Schema['api_keys'],
+  'cap_credits' | 'cap_period' | 'submissions_per_minute' | 'scopes' | 'networks'
+>;
+
+export const POLICY_COLUMNS = [
+  'cap_credits',
+  'cap_period',
+  'submissions_per_minute',
+  'scopes',
+  'networks',
+] as const satisfies readonly (keyof PolicyColumns)[];
+
+/** A scope that this version does not know gives nothing. */
+export function policyFromRow(row: PolicyColumns): KeyPolicy {
+  const cap = capFromRow(row);
+  return {
+    ...(cap === undefined ? {} : { cap }),
+    ...(row.submissions_per_minute === null
+      ? {}
+      : { submissionsPerMinute: row.submissions_per_minute }),
+    ...(row.scopes === null ? {} : { scopes: row.scopes.split(',').filter(isKeyScope) }),
+    ...(row.networks === null ? {} : { networks: row.networks.split(',') }),
+  };
+}
+
+export function capFromRow(row: Pick<PolicyColumns, 'cap_credits' | 'cap_period'>) {
+  const { cap_credits: credits, cap_period: period } = row;
+  return credits === null || period === null ? undefined : { credits, period };
+}
+
+export function policyColumns(policy: KeyPolicy): PolicyColumns {
+  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  return {
+    cap_credits: cap?.credits ?? null,
+    cap_period: cap?.period ?? null,
+    submissions_per_minute: submissionsPerMinute ?? null,
+    scopes: scopes?.join(',') ?? null,
+    networks: networks?.join(',') ?? null,
+  };
+}
+
+const LISTED_COLUMNS = [
+  'id',
+  'account_id',
+  'name',
+  'created_at',
+  'revoked_at',
+  'expires_at',
+  'last_used_at',
+  'previous_expires_at',
+  'previous_last_used_at',
+  'cap_window_start',
+  'cap_used',
+  ...POLICY_COLUMNS,
+] as const;
+
+/** Those that people made; `db` is the database or a transaction of it. */
+export function selectApiKeys(database: Database, db: Kysely<Schema>) {
+  return db
+    .selectFrom('api_keys')
+    .select(LISTED_COLUMNS)
+    .select(database.nowMs.as('read_at'))
+    .where('purpose', 'is', null);
+}
+
+type ListedRow = Pick<Schema['api_keys'], (typeof LISTED_COLUMNS)[number]> & {
+  readonly read_at: number;
+};
+
+export function apiKeyFromRow(row: ListedRow): ApiKey {
+  const policy = policyFromRow(row);
+  const endsAtMs = row.previous_expires_at;
+  return {
+    id: row.id,
+    accountId: row.account_id,
+    prefix: publicPrefix(row.id),
+    name: row.name,
+    createdAtMs: row.created_at,
+    revokedAtMs: row.revoked_at,
+    expiresAtMs: row.expires_at,
+    lastUsedAtMs: row.last_used_at,
+    previousSecret:
+      endsAtMs === null || endsAtMs <= row.read_at
+        ? null
+        : { endsAtMs, lastUsedAtMs: row.previous_last_used_at },
+    policy,
+    capUse: policy.cap === undefined ? null : capUseOf(policy.cap, row),
+    state: stateOf(row),
+  };
+}
+
+function stateOf({ revoked_at, expires_at, read_at }: ListedRow): ApiKey['state'] {
+  if (revoked_at !== null) return 'revoked';
+  return expires_at !== null && expires_at <= read_at ? 'expired' : 'active';
+}
+
+function capUseOf(cap: KeyCap, row: ListedRow): NonNullable<ApiKey['capUse']> {
+  const count = { windowStartMs: row.cap_window_start, used: row.cap_used ?? 0 };
+  return {
+    used: capCountAt(cap, count, row.read_at).used,
+    resetsAtMs: capResetsAtMs(cap.period, row.read_at),
+  };
+}

@@ -1,0 +1,85 @@
+/** The exercises of API keys: every statement of store/accounts that has to do with them. */
+import assert from 'node:assert/strict';
+import { accountOf } from '../../../test/support/large-tables.ts';
+import type { KeyPolicy } from '../../src/domain/account/key-policy.ts';
+import { createApiKeyToken } from '../../src/store/accounts/api-key-token.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import type { Exercise } from './exercise.ts';
+import { IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';
+
+/** A new key of the largest account. */
+async function keyOf({ apiKeys }: Stores, policy: KeyPolicy = {}) {
+  return apiKeys.create(accountOf(0), 'statements', { policy });
+}
+
+export const KEYS: Record<string, Exercise> = {
+  'apiKeys.create': { run: async stores => void (await keyOf(stores)) },
+  'apiKeys.authenticate': {
+    run: async stores => {
+      const { token, key } = await keyOf(stores);
+      assert.deepEqual(await stores.apiKeys.authenticate(token), {
+        apiKeyId: key.id,
+        accountId: accountOf(0),
+      });
+    },
+  },
+  'apiKeys.recall': {
+    run: async stores => {
+      const { token, key } = await keyOf(stores);
+      assert.equal(stores.apiKeys.recall(token), undefined);
+      await stores.apiKeys.authenticate(token);
+      const recalled = stores.apiKeys.recall(token);
+      assert.ok(typeof recalled === 'object');
+      assert.deepEqual(recalled.owner, { accountId: accountOf(0), apiKeyId: key.id });
+    },
+  },
+  'apiKeys.revoke': {
+    run: async stores => {
+      const { key } = await keyOf(stores);
+      assert.ok(await stores.apiKeys.revoke(key.id));
+    },
+  },
+  'apiKeys.list': {
+    run: async ({ apiKeys }) => {
+      await apiKeys.list();
+      await apiKeys.list(accountOf(0));
+    },
+  },
+  'apiKeys.listNewest': {
+    run: async stores => {
+      await keyOf(stores);
+      const { apiKeys } = stores;
+      const [newest] = await apiKeys.listNewest(accountOf(0), 1);
+      assert.ok(newest);
+      await apiKeys.listNewest(accountOf(0), 50, newest);
+    },
+  },
+  'apiKeys.find': {
+    run: async stores => {
+      const { key } = await keyOf(stores);
+      assert.ok(await stores.apiKeys.find(key.id, accountOf(0)));
+      assert.equal(await stores.apiKeys.find(key.id, accountOf(1)), undefined);
+    },
+  },
+  'apiKeys.noteUses': {
+    run: async stores => {
+      const { key } = await keyOf(stores);
+      const use = { apiKeyId: key.id, ageMs: 5 };
+      await stores.apiKeys.noteUses([
+        { ...use, byPreviousSecret: false },
+        { ...use, byPreviousSecret: true },
+      ]);
+    },
+  },
+};
+
+/** Of a job whose key has a cap: counted, refused, given back. */
+export async function cappedJobs(stores: Stores): Promise<void> {
+  const { key } = await keyOf(stores, { cap: { credits: 1, period: 'month' } });
+  const job = () => newJob(accountOf(0), { apiKeyId: key.id, keyHasCap: true });
+  const { claim } = await running(stores, job());
+  assert.equal((await stores.jobs.submit(job(), LIMITS)).kind, 'key-cap-reached');
+  assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+  const none = newJob(accountOf(0), { apiKeyId: createApiKeyToken().id, keyHasCap: true });
+  assert.equal((await stores.jobs.submit(none, LIMITS)).kind, 'created');
+}

@@ -1,0 +1,27 @@
+/** Requests of the tests of the contract. */
+import type { TestApp } from '../../control-plane/test/support/test-app.ts';
+
+export interface Request {
+  readonly method: string;
+  readonly url: string;
+  readonly body?: unknown;
+  readonly headers?: Record<string, string | string[] | undefined>;
+  /** Another service than the one of most tests. */
+  readonly of?: TestApp;
+}
+
+/** @param app where the request names no other */
+export async function sendTo(app: TestApp, { method, url, body, headers, of = app }: Request) {
+  const answer = await of.app.inject({
+    method: method as 'GET',
+    url,
+    headers: of.headers({
+      ...(body === undefined ? { 'content-type': undefined } : {}),
+      ...headers,
+    }),
+    ...(body === undefined
+      ? {}
+      : { payload: typeof body === 'string' ? body : JSON.stringify(body) }),
+  });
+  return { ...answer, method, url, status: answer.statusCode, body: answer.rawPayload };
+}
