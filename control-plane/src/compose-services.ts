@@ -1,6 +1,7 @@
 /** Makes the use cases behind the public port, and the conditions they ask about. Opens nothing. */
 import type { Logger } from 'pino';
 import { composeAccountArea } from './compose-account.ts';
+import { composeSales } from './compose-sales.ts';
 import type { Config } from './config.ts';
 import type { AppServices } from './http/public-app.ts';
 import type { Fleet } from './nodes/fleet.ts';
@@ -77,6 +78,7 @@ export function composeServices(parts: ServiceParts): Services {
     fieldPolicy: config,
   });
   const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';
+  const sales = composeSales(parts, databaseTurns);
   return {
     databaseTurns,
     readAccount,
@@ -100,6 +102,7 @@ export function composeServices(parts: ServiceParts): Services {
     resultDownload: new ResultDownload(jobs, blobs, databaseTurns),
     resultReaders: new ResultReaders(bounds.resultReaders),
     readiness: parts.readiness,
+    receivePayment: sales.receivePayment,
     accountArea: composeAccountArea(parts, databaseTurns),
   };
 }

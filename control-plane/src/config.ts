@@ -11,6 +11,7 @@ import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { type AccountAreaConfig, readAccountArea, warnOfAccountArea } from './config-account.ts';
 import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config-removebg.ts';
+import { readSales, type SalesConfig } from './config-sales.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './domain/queue-share.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
@@ -73,6 +74,7 @@ export interface Config {
   readonly removebg: RemovebgConfig | undefined;
   /** The account area; undefined: it is off. */
   readonly accountArea: AccountAreaConfig | undefined;
+  readonly sales: SalesConfig;
   /** Networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
   readonly logLevel: LogLevel;
@@ -174,6 +176,7 @@ export function loadConfig(env: Environment = process.env): Config {
     ...readLimits(reader),
     removebg: readRemovebg(reader),
     ...readAccountArea(reader, baseUrl),
+    sales: readSales(reader),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
     warnings: [],
   };

@@ -179,6 +179,7 @@ export const ERROR_CATALOGUE = {
     'The operator key is missing or not valid',
   ),
   JOB_FINAL: operatorError(409, FAILED_PRECONDITION, 'never', 'The job has ended'),
+  ORDER_CONFLICT: operatorError(409, FAILED_PRECONDITION, 'never', 'The order does not allow it'),
   NODE_UNREACHABLE: operatorError(
     502,
     UNAVAILABLE,

@@ -1,5 +1,6 @@
 /** Arguments as people type them, made into values or refused with a sentence. */
 import { InvalidArgumentError } from 'commander';
+import { isReferenceOfOrder } from '../domain/account/orders.ts';
 import { CREDITS_AMOUNT_MAX, isCreditAmount, isLedgerReference } from '../domain/ledger.ts';
 import { isName, NAME_LENGTH_MAX } from '../store/accounts/account-store.ts';
 
@@ -27,6 +28,9 @@ export function parseReference(text: string): string {
     throw new InvalidArgumentError(
       'a reference has 1 to 128 printable ASCII characters and no blanks at its ends',
     );
+  }
+  if (isReferenceOfOrder(text)) {
+    throw new InvalidArgumentError('this is the reference of an order: see "matting orders"');
   }
   return text;
 }

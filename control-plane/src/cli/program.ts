@@ -13,6 +13,7 @@ import { addCreditCommands } from './credits.ts';
 import { addJobCommands } from './jobs.ts';
 import { addKeyCommands } from './keys.ts';
 import { addNodeCommands } from './nodes.ts';
+import { addOrderCommands } from './orders.ts';
 import { addWebhookCommands } from './webhooks.ts';
 
 /** The command failed. */
@@ -63,7 +64,7 @@ function reasonOf(error: Error): string {
 
 function createProgram(context: CliContext, output: CliOutput): Command {
   const program = new Command('matting')
-    .description('the control plane’s accounts, keys, credits, jobs, nodes and webhooks')
+    .description('the control plane’s accounts, keys, credits, orders, jobs, nodes and webhooks')
     .helpCommand(false)
     .exitOverride()
     .configureOutput({
@@ -82,6 +83,7 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addCreditCommands(program, context);
   addJobCommands(program, context);
   addNodeCommands(program, context);
+  addOrderCommands(program, context);
   addWebhookCommands(program, context);
   return program;
 }

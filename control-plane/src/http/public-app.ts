@@ -11,6 +11,7 @@ import type { RateLimits } from '../services/rate-limits.ts';
 import type { Readiness } from '../services/readiness.ts';
 import type { ResultDownload } from '../services/reading/result-download.ts';
 import type { ResultReaders } from '../services/reading/result-readers.ts';
+import type { ReceivePayment } from '../services/sales/receive-payment.ts';
 import type { ReadUsage } from '../services/usage/read-usage.ts';
 import { type AccountAreaServices, registerAccountArea } from './account/account-app.ts';
 import { wantsPage, writeErrorPage } from './account/page/error-page.ts';
@@ -40,6 +41,7 @@ import { registerAccountRoutes } from './routes/account-routes.ts';
 import { registerDocumentRoutes } from './routes/document-routes.ts';
 import { registerHealthRoutes } from './routes/health-routes.ts';
 import { type MattingRouteServices, registerMattingRoutes } from './routes/matting-routes.ts';
+import { registerPaymentRoutes } from './routes/payment-routes.ts';
 import { registerResultRoutes } from './routes/result-routes.ts';
 
 /** A body of 72 MiB arrives in time over 5 Mbit/s. */
@@ -67,6 +69,8 @@ export interface AppServices extends MattingRouteServices, RemovebgRouteServices
   readonly readUsage: ReadUsage;
   readonly readiness: { check(): Promise<Readiness>; readonly draining: boolean };
   readonly accountArea: AccountAreaServices;
+  /** Undefined: nobody tells of payments. */
+  readonly receivePayment: ReceivePayment | undefined;
 }
 
 export interface AppOptions {
@@ -161,6 +165,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
     const { baseUrl, accountArea } = options;
     registerAccountArea(app, services.accountArea, { baseUrl, ...accountArea });
   }
+  if (services.receivePayment !== undefined) registerPaymentRoutes(app, services.receivePayment);
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);
   return { app, connections };

@@ -32,6 +32,11 @@ import { secretErasure } from './outbox/webhook-secrets.ts';
 import { type AuditStore, createAuditStore } from './people/audit.ts';
 import { createLinkStore, type LinkStore } from './people/link-store.ts';
 import { createSessionStore, type SessionStore } from './people/session-store.ts';
+import { orderListing } from './sales/order-listing.ts';
+import { orderPaying } from './sales/order-paying.ts';
+import { orderPlacing } from './sales/order-placing.ts';
+import { orderRefunding } from './sales/order-refunding.ts';
+import type { OrderStore } from './sales/order-store.ts';
 import { createUsageStore, type UsageStore } from './usage/usage-store.ts';
 
 export interface Stores {
@@ -43,6 +48,7 @@ export interface Stores {
   readonly links: LinkStore;
   readonly nodes: NodeStore;
   readonly playground: PlaygroundStore;
+  readonly orders: OrderStore;
   readonly rateQuotas: RateQuotaStore;
   readonly secretsCanary: SecretsCanaryStore;
   readonly sessions: SessionStore;
@@ -106,6 +112,12 @@ export function createStores(database: Database, options: JobCompletionOptions):
     links: createLinkStore(database),
     nodes: createNodeStore(database),
     playground: createPlaygroundStore(database),
+    orders: {
+      ...orderPlacing(database),
+      ...orderPaying(database),
+      ...orderRefunding(database),
+      ...orderListing(database),
+    },
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
     sessions: createSessionStore(database),

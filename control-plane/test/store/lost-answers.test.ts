@@ -28,6 +28,7 @@ import {
   READING_METHODS,
 } from './changing-methods.ts';
 import { CHANGING_NOTIFICATIONS } from './changing-notifications.ts';
+import { CHANGING_ORDERS } from './changing-orders.ts';
 import { CHANGING_OTHERS } from './changing-others.ts';
 import { CHANGING_PEOPLE } from './changing-people.ts';
 import { CHANGING_PLAYGROUND } from './changing-playground.ts';
@@ -43,6 +44,7 @@ const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_JOBS,
   ...CHANGING_KEYS,
   ...CHANGING_NOTIFICATIONS,
+  ...CHANGING_ORDERS,
   ...CHANGING_OTHERS,
   ...CHANGING_PEOPLE,
   ...CHANGING_PLAYGROUND,

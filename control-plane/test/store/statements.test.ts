@@ -16,6 +16,7 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../test/support/database.ts';
+import { fillLargeOrders } from '../../../test/support/large-orders.ts';
 import { fillLargePeople } from '../../../test/support/large-people.ts';
 import { fillLargeTables } from '../../../test/support/large-tables.ts';
 import {
@@ -52,6 +53,7 @@ for (const [dialect, analyzed] of [
       const database = await test.open();
       await fillLargeTables(database, TABLES);
       await fillLargePeople(database);
+      await fillLargeOrders(database);
       if (!analyzed) await sql`drop table sqlite_stat1`.execute(database.kysely);
       metered = openMeteredDatabase(dialect, test.url);
       stores = storesOn(metered.database);

@@ -24,6 +24,7 @@ import {
 import { HOUR_MS, newJob, PLAYGROUND_LIMITS } from './fixtures.ts';
 import { JOBS } from './job-exercises.ts';
 import { KEYS } from './key-exercises.ts';
+import { ORDERS } from './order-exercises.ts';
 import { PEOPLE } from './people-exercises.ts';
 
 const OPERATOR = { kind: 'operator' } as const;
@@ -355,6 +356,7 @@ export const EXERCISES: Readonly<Record<string, Exercise>> = {
   ...JOBS,
   ...KEYS,
   ...OUTBOX,
+  ...ORDERS,
   ...OTHERS,
   ...PEOPLE,
 };

@@ -3,6 +3,7 @@
  * about jobs are written with the job (job-submission.ts, job-completion.ts), all of them by
  * ledger-writer.ts.
  */
+import { isReferenceOfOrder } from '../../domain/account/orders.ts';
 import { type Balances, type LedgerSums, SLOT_OF } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
@@ -17,6 +18,7 @@ import {
   type LedgerAudit,
 } from './ledger-audit.ts';
 import { type LastAudit, readLastAudits } from './ledger-audit-runs.ts';
+import { type LedgerListing, type ListedEntry, listEntries } from './ledger-listing.ts';
 import {
   enterOperatorEntry,
   type OperatorEntry,
@@ -54,6 +56,8 @@ export interface LedgerStore {
     reference: string,
     audit?: AuditEntry,
   ): Promise<LedgerOutcome>;
+  /** The latest entries first. */
+  list(accountId: string, page: LedgerListing): Promise<ListedEntry[]>;
   /** Undefined: no such account. One row is read. */
   balances(accountId: string): Promise<Balances | undefined>;
   /**
@@ -75,6 +79,7 @@ export function createLedgerStore(database: Database): LedgerStore {
       enter(database, { kind: 'grant', accountId, amount, reference }, audit),
     revoke: (accountId, amount, reference, audit) =>
       enter(database, { kind: 'revoke', accountId, amount, reference }, audit),
+    list: (accountId, page) => listEntries(database, accountId, page),
     balances: accountId => query(database, db => readBalances(db, accountId)),
     async credits(accountId) {
       if (!isAsciiWord(accountId)) return undefined;
@@ -93,6 +98,7 @@ async function enter(
   audit: AuditEntry | undefined,
 ): Promise<LedgerOutcome> {
   requireEntry(entry);
+  if (isReferenceOfOrder(entry.reference)) throw new Error('a reference that orders alone enter');
   const before = await earlierOutcome(database, entry);
   if (before !== undefined) return before;
   let outcome: LedgerOutcome;

@@ -156,6 +156,18 @@ export async function takeAccount(tx: Kysely<Schema>, accountId: string): Promis
     .execute();
 }
 
+/**
+ * Takes the account's row before anything else is read: its balances stay as they are answered until
+ * the transaction ends, but for what it enters itself. Undefined: no such account.
+ */
+export async function holdAccount(
+  tx: Kysely<Schema>,
+  accountId: string,
+): Promise<Balances | undefined> {
+  await takeAccount(tx, accountId);
+  return readBalances(tx, accountId);
+}
+
 /** Undefined: no such account. `db` is the database or a transaction of it. */
 export async function readBalances(
   db: Kysely<Schema>,

@@ -1,0 +1,155 @@
+/** `orders list|show|confirm|refund`. */
+import { type Command, InvalidArgumentError } from 'commander';
+import { parseDecimal } from '../domain/account/orders.ts';
+import {
+  LISTED_ORDER_STATES,
+  OperateOrders,
+  type OperatorListedOrder,
+  ORDERS_LISTED_DEFAULT,
+  ORDERS_LISTED_MAX,
+  type OrderQuestion,
+} from '../services/sales/operate-orders.ts';
+import { type CliContext, CommandError, table } from './context.ts';
+
+interface JsonOption {
+  readonly json?: boolean;
+}
+
+interface ListOptions extends JsonOption {
+  readonly account?: string;
+  readonly state?: OrderQuestion['state'];
+  readonly limit: number;
+  readonly after?: string;
+}
+
+interface RefundOptions extends JsonOption {
+  readonly amount?: string;
+  readonly reference?: string;
+}
+
+export function addOrderCommands(program: Command, context: CliContext): void {
+  const orders = program.command('orders').description('orders of credit packages');
+  orders
+    .command('list')
+    .description('the latest orders, of all accounts or one')
+    .option('--account <account>', 'only of this account, name or id')
+    .option('--state <state>', `only ${LISTED_ORDER_STATES.join(', ')}`, parseState)
+    .option('--limit <n>', 'how many at most', parseLimit, ORDERS_LISTED_DEFAULT)
+    .option('--after <cursor>', 'those behind this one: `cursor` of the last in --json')
+    .option('--json', 'print JSON')
+    .action((options: ListOptions) => list(context, options));
+  orders
+    .command('show')
+    .description('one order, with what was told of its payments and refunds')
+    .argument('<order>', 'id')
+    .option('--json', 'print JSON')
+    .action((order: string, options: JsonOption) => show(context, order, options));
+  orders
+    .command('confirm')
+    .description('the price was paid: grant the credits of the order, once')
+    .argument('<order>', 'id')
+    .option('--reference <text>', 'what the payment is called where the money is')
+    .option('--json', 'print JSON')
+    .action((order: string, options: JsonOption & { reference?: string }) =>
+      confirm(context, order, options),
+    );
+  orders
+    .command('refund')
+    .description('money was paid back: take its credits back, as far as they are available')
+    .argument('<order>', 'id')
+    .option('--amount <sum>', 'such as 12.50; all that is left of the price where absent')
+    .option('--reference <text>', 'enter it once, however often it is said')
+    .option('--json', 'print JSON')
+    .action((order: string, options: RefundOptions) => refund(context, order, options));
+}
+
+function operate<T>(context: CliContext, work: (orders: OperateOrders) => Promise<T>): Promise<T> {
+  return context.withStores(stores => work(new OperateOrders(stores)));
+}
+
+async function list(context: CliContext, { json, account, state, limit, after }: ListOptions) {
+  const question = { account, state, limit, after };
+  const orders = await operate(context, operateOrders => operateOrders.list(question));
+  context.report(json, orders, () =>
+    table(['ORDER', 'STATE', 'CREDITS', 'PRICE', 'CREATED', 'ACCOUNT'], orders.map(rowOf)),
+  );
+}
+
+function rowOf(order: OperatorListedOrder): string[] {
+  const { order_id: id, state, credits, price, currency } = order;
+  const sum = `${price} ${currency}`;
+  return [id, state, String(credits), sum, order.created_at, order.account_id];
+}
+
+async function show(context: CliContext, orderId: string, { json }: JsonOption) {
+  const order = await operate(context, operateOrders => operateOrders.show(orderId));
+  context.report(json, order, () => {
+    const { payments, refunds, ...rest } = order;
+    return [
+      ...Object.entries(rest).map(([name, value]) => `${name.padEnd(21)}${value ?? '-'}`),
+      ...payments.map(
+        one => `payment ${one.payment}: ${one.amount} ${one.currency}, ${one.outcome}`,
+      ),
+      ...refunds.map(
+        one =>
+          `refund ${one.refund}: ${one.sum}, ${one.credits_revoked} of ${one.credits} credits ` +
+          `revoked${one.applied_at === null ? ', waits for the payment' : ''}`,
+      ),
+    ];
+  });
+}
+
+async function confirm(
+  context: CliContext,
+  orderId: string,
+  { json, reference }: JsonOption & { reference?: string },
+) {
+  const confirmed = await operate(context, operateOrders =>
+    operateOrders.confirm(orderId, reference),
+  );
+  const { changed, late, order } = confirmed;
+  context.report(json, confirmed, () => [
+    changed
+      ? `${order.credits} credits granted (order:${order.order_id})`
+      : 'the order was confirmed before: nothing was changed',
+    ...(late ? ['it had expired or was cancelled before its payment'] : []),
+  ]);
+}
+
+async function refund(
+  context: CliContext,
+  orderId: string,
+  { json, amount: typed, reference }: RefundOptions,
+) {
+  const refunded = await operate(context, async operateOrders => {
+    const { currency } = await operateOrders.show(orderId);
+    const amount = typed === undefined ? undefined : parseDecimal(typed, currency);
+    if (typed !== undefined && amount === undefined) {
+      throw new CommandError(`--amount is a sum of ${currency} such as 12.50`);
+    }
+    return operateOrders.refund(orderId, { amount, reference });
+  });
+  const { changed, refund: entered, order } = refunded;
+  context.report(json, refunded, () => [
+    changed
+      ? `${entered.sum} ${order.currency} refunded: ${entered.credits_revoked} credits revoked`
+      : `"${entered.refund}" was entered before: nothing was changed`,
+    ...(entered.credits_not_revoked === 0
+      ? []
+      : [`${entered.credits_not_revoked} credits were spent or reserved and stay`]),
+  ]);
+}
+
+function parseState(text: string): OrderQuestion['state'] {
+  const state = LISTED_ORDER_STATES.find(known => known === text);
+  if (state === undefined) {
+    throw new InvalidArgumentError(`a state is one of ${LISTED_ORDER_STATES.join(', ')}`);
+  }
+  return state;
+}
+
+function parseLimit(text: string): number {
+  const limit = /^\d{1,4}$/.test(text) ? Number(text) : 0;
+  if (limit >= 1 && limit <= ORDERS_LISTED_MAX) return limit;
+  throw new InvalidArgumentError(`a whole number, 1 to ${ORDERS_LISTED_MAX}`);
+}

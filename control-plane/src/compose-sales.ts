@@ -1,0 +1,31 @@
+/** Makes the use cases of sales. Opens nothing. */
+import type { Config } from './config.ts';
+import { signingKeyOf } from './secrets/callback-secret.ts';
+import type { DatabaseTurns } from './services/database-turns.ts';
+import { LedgerHistory } from './services/sales/ledger-history.ts';
+import { Orders } from './services/sales/orders.ts';
+import { ReceivePayment } from './services/sales/receive-payment.ts';
+import { SignedNotifications } from './services/sales/signed-notifications.ts';
+import type { Stores } from './store/stores.ts';
+
+export interface SalesServices {
+  readonly orders: Orders;
+  readonly ledgerHistory: LedgerHistory;
+  /** Undefined: no provider is configured. */
+  readonly receivePayment: ReceivePayment | undefined;
+}
+
+export function composeSales(
+  { config: { sales }, stores }: { readonly config: Config; readonly stores: Stores },
+  turns: DatabaseTurns,
+): SalesServices {
+  const { orders, ledger } = stores;
+  const { priceList: onSale, paymentInstructions: instructions, paymentSecret } = sales;
+  const provider =
+    paymentSecret === undefined ? undefined : new SignedNotifications(signingKeyOf(paymentSecret));
+  return {
+    orders: new Orders({ orders, turns, onSale, instructions }),
+    ledgerHistory: new LedgerHistory({ ledger, turns }),
+    receivePayment: provider && new ReceivePayment({ provider, orders }),
+  };
+}

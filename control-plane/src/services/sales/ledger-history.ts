@@ -1,0 +1,128 @@
+/** An account's ledger for its people: a balance, pages, and all of a period as CSV. */
+import { ContractError } from '#contract/errors.ts';
+import type { LedgerKind } from '../../domain/ledger.ts';
+import type { ListedEntry } from '../../store/ledger/ledger-listing.ts';
+import type { PagePlace } from '../../store/ledger/ledger-pages.ts';
+import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
+import type { Credits } from '../account.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+import { csvLine } from './csv.ts';
+import { placeText } from './page-place.ts';
+
+/** Entries of one page. */
+export const ENTRIES_PAGE_ROWS = 50;
+/** Entries of one statement of an export: about a millisecond on SQLite. */
+const EXPORT_PAGE_ROWS = 500;
+/** Exports of a replica at once; an account has one. */
+export const EXPORTS_AT_ONCE_MAX = 4;
+const RETRY_AFTER_S = 10;
+
+const DAY_MS = 86_400_000;
+
+/** Which entries: of a kind, of days (UTC, `2026-01-31`), both ends included. */
+export interface LedgerFilter {
+  readonly kind: LedgerKind | undefined;
+  readonly from: string | undefined;
+  readonly to: string | undefined;
+}
+
+export interface LedgerPage {
+  readonly entries: readonly ListedEntry[];
+  /** Where the next page begins; undefined: there is none. */
+  readonly next: string | undefined;
+}
+
+export interface LedgerExport {
+  /**
+   * CSV (RFC 4180), the latest entries first, as they are read: what is entered meanwhile is not
+   * among them.
+   */
+  readonly lines: AsyncGenerator<string, void, void>;
+  /** Gives the place back; to be called once, whatever became of the lines. */
+  end(): void;
+}
+
+export interface LedgerHistoryOptions {
+  readonly ledger: Pick<LedgerStore, 'list' | 'balances'>;
+  readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
+}
+
+export class LedgerHistory {
+  readonly #ledger: LedgerHistoryOptions['ledger'];
+  readonly #turns: LedgerHistoryOptions['turns'];
+  /** Accounts whose ledger is being exported. */
+  readonly #exporting = new Set<string>();
+
+  constructor({ ledger, turns }: LedgerHistoryOptions) {
+    this.#ledger = ledger;
+    this.#turns = turns;
+  }
+
+  async balance(accountId: string): Promise<Credits> {
+    const balances = await this.#turns.ofAccount(accountId, () => this.#ledger.balances(accountId));
+    // Accounts are never removed.
+    if (balances === undefined) throw new Error(`the ledger of an unknown account: ${accountId}`);
+    return { available: balances.available, reserved: balances.reserved };
+  }
+
+  /** The latest entries first. */
+  async page(
+    accountId: string,
+    filter: LedgerFilter,
+    after: PagePlace | undefined,
+  ): Promise<LedgerPage> {
+    const page = await this.#list(accountId, filter, after, ENTRIES_PAGE_ROWS + 1);
+    const entries = page.slice(0, ENTRIES_PAGE_ROWS);
+    const last = page.length > ENTRIES_PAGE_ROWS ? entries.at(-1) : undefined;
+    return { entries, next: last && placeText(last) };
+  }
+
+  /**
+   * Begins an export; its place is held until `end`.
+   * @throws ContractError RATE_LIMITED while the account has another, SERVICE_UNAVAILABLE while
+   * others have all places
+   */
+  export(accountId: string, filter: LedgerFilter): LedgerExport {
+    const options = { retryAfterS: RETRY_AFTER_S };
+    if (this.#exporting.has(accountId)) {
+      throw new ContractError('RATE_LIMITED', 'another export is under way', options);
+    }
+    if (this.#exporting.size >= EXPORTS_AT_ONCE_MAX) {
+      throw new ContractError('SERVICE_UNAVAILABLE', 'too many exports at once', options);
+    }
+    this.#exporting.add(accountId);
+    let ended = false;
+    const end = () => {
+      if (!ended) this.#exporting.delete(accountId);
+      ended = true;
+    };
+    return { lines: this.#lines(accountId, filter), end };
+  }
+
+  async *#lines(accountId: string, filter: LedgerFilter): AsyncGenerator<string, void, void> {
+    yield csvLine(['time', 'kind', 'credits', 'reference']);
+    let after: PagePlace | undefined;
+    for (;;) {
+      const page = await this.#list(accountId, filter, after, EXPORT_PAGE_ROWS);
+      if (page.length > 0) yield page.map(lineOf).join('');
+      if (page.length < EXPORT_PAGE_ROWS) return;
+      after = page.at(-1);
+    }
+  }
+
+  #list(
+    accountId: string,
+    { kind, from, to }: LedgerFilter,
+    after: PagePlace | undefined,
+    limit: number,
+  ): Promise<ListedEntry[]> {
+    const fromMs = from === undefined ? undefined : Date.parse(from);
+    const beforeMs = to === undefined ? undefined : Date.parse(to) + DAY_MS;
+    const listing = { kind, fromMs, beforeMs, after, limit };
+    return this.#turns.ofAccount(accountId, () => this.#ledger.list(accountId, listing));
+  }
+}
+
+function lineOf({ atMs, kind, amount, reference }: ListedEntry): string {
+  return csvLine([new Date(atMs).toISOString(), kind, amount, reference]);
+}

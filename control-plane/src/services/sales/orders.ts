@@ -1,0 +1,129 @@
+/** Orders of an account's own people: what is on sale, placing, reading and cancelling. */
+import { createHash } from 'node:crypto';
+import type { Actor } from '../../domain/account/actor.ts';
+import { type Order, smallestUnits } from '../../domain/account/orders.ts';
+import { PRICE_LISTS, type PriceList } from '../../domain/credit-packages.ts';
+import type { PagePlace } from '../../store/ledger/ledger-pages.ts';
+import type {
+  CancelOutcome,
+  OrderDetails,
+  OrderStore,
+  PlaceOutcome,
+} from '../../store/sales/order-store.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+import { placeText } from './page-place.ts';
+
+/** The list whose packages are sold; `none`: nothing is. */
+export type ListOnSale = PriceList['unit'] | 'none';
+
+/** Orders of one page. */
+export const ORDERS_PAGE_ROWS = 50;
+
+export interface PackageOnSale {
+  readonly list: PriceList['unit'];
+  readonly credits: number;
+  /** In the currency's smallest unit. */
+  readonly price: number;
+  readonly currency: string;
+  /** Decimal, as listed, in whole units. */
+  readonly unitPrice: string;
+}
+
+export interface OrderedPackage {
+  /** A random UUID of the form that was filled in: sent twice, it is one order. */
+  readonly form: string;
+  readonly credits: number;
+  /** What the buyer was shown: an order is made at no other price. */
+  readonly price: number;
+}
+
+export interface OrderPage {
+  readonly orders: readonly Order[];
+  /** Where the next page begins; undefined: there is none. */
+  readonly next: string | undefined;
+}
+
+export interface OrdersOptions {
+  readonly orders: Pick<OrderStore, 'place' | 'cancel' | 'find' | 'details' | 'list'>;
+  readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
+  readonly onSale: ListOnSale;
+  /** The operator's words on how to pay; undefined: none. */
+  readonly instructions: string | undefined;
+}
+
+export class Orders {
+  readonly #orders: OrdersOptions['orders'];
+  readonly #turns: OrdersOptions['turns'];
+  /** How to pay, in the operator's words; undefined: none. */
+  readonly instructions: string | undefined;
+  readonly packages: readonly PackageOnSale[];
+
+  constructor({ orders, turns, onSale, instructions }: OrdersOptions) {
+    this.#orders = orders;
+    this.#turns = turns;
+    this.instructions = instructions;
+    this.packages = PRICE_LISTS.filter(({ unit }) => unit === onSale).flatMap(packagesOf);
+  }
+
+  /** `not-on-sale`: there is no such package, or no longer at this price. */
+  async place(
+    accountId: string,
+    { form, credits, price }: OrderedPackage,
+    actor: Actor,
+  ): Promise<PlaceOutcome | { readonly kind: 'not-on-sale' }> {
+    const sold = this.packages.find(one => one.credits === credits && one.price === price);
+    if (sold === undefined) return { kind: 'not-on-sale' };
+    const { list, currency } = sold;
+    const order = { accountId, list, credits, price, currency };
+    const id = orderIdOf([accountId, form, list, String(credits), String(price)]);
+    return this.#turns.ofAccount(accountId, () => this.#orders.place({ ...order, id }, actor));
+  }
+
+  /** The latest first. */
+  async list(accountId: string, after: PagePlace | undefined): Promise<OrderPage> {
+    const page = await this.#turns.ofAccount(accountId, () =>
+      this.#orders.list({ accountId, after, limit: ORDERS_PAGE_ROWS + 1 }),
+    );
+    const orders = page.slice(0, ORDERS_PAGE_ROWS);
+    const last = page.length > ORDERS_PAGE_ROWS ? orders.at(-1) : undefined;
+    const next = last && placeText({ atMs: last.expiresAtMs, id: last.id });
+    return { orders, next };
+  }
+
+  /** Undefined: this account has no such order. */
+  async show(
+    accountId: string,
+    orderId: string,
+  ): Promise<({ readonly order: Order } & OrderDetails) | undefined> {
+    return this.#turns.ofAccount(accountId, async () => {
+      const order = await this.#orders.find(orderId, accountId);
+      return order && { order, ...(await this.#orders.details(orderId)) };
+    });
+  }
+
+  cancel(accountId: string, orderId: string, actor: Actor): Promise<CancelOutcome> {
+    return this.#turns.ofAccount(accountId, () => this.#orders.cancel(accountId, orderId, actor));
+  }
+}
+
+function packagesOf({ unit, currency, packages }: PriceList): PackageOnSale[] {
+  return packages.map(({ credits, price, unitPrice }) => ({
+    list: unit,
+    credits,
+    price: smallestUnits(price, currency),
+    currency,
+    unitPrice,
+  }));
+}
+
+/** A UUID (version 8) that nobody else can have chosen: it follows from the account and the form. */
+function orderIdOf(parts: readonly string[]): string {
+  const hex = createHash('sha256').update(parts.join('\n')).digest('hex');
+  return [
+    hex.slice(0, 8),
+    hex.slice(8, 12),
+    `8${hex.slice(13, 16)}`,
+    `8${hex.slice(17, 20)}`,
+    hex.slice(20, 32),
+  ].join('-');
+}

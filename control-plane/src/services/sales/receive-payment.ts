@@ -1,0 +1,163 @@
+/**
+ * Notifications of payments and refunds: each is proven, checked against the stored order, and told
+ * to the store, where it changes what it says once.
+ *
+ * | told of                  | the order                  | what becomes of it                     |
+ * |--------------------------|----------------------------|----------------------------------------|
+ * | a payment of its price   | pending, expired, cancelled| paid, credits granted                  |
+ * | the same payment         | paid with it               | nothing: already_paid                  |
+ * | another payment          | paid                       | kept for the operator: paid_again      |
+ * | another sum or currency  | any                        | refused, kept for the operator         |
+ * | a refund                 | paid                       | refunded, credits revoked pro rata     |
+ * | a refund                 | not paid                   | waiting: done when the payment comes   |
+ * | the same refund          | any                        | nothing: already_refunded or waiting   |
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import { ContractError } from '#contract/errors.ts';
+import type { Actor } from '../../domain/account/actor.ts';
+import type { OrderStore, PayOutcome, RefundOutcome } from '../../store/sales/order-store.ts';
+import type { PaymentNotice, PaymentProvider } from './payment-provider.ts';
+
+/** Proven notifications a replica takes in a minute; far more than orders are placed. */
+export const NOTIFICATIONS_A_MINUTE_MAX = 600;
+/** Of them, those with statements under way at once. */
+export const NOTIFICATIONS_AT_ONCE_MAX = 8;
+const MINUTE_MS = 60_000;
+const RETRY_AFTER_S = 1;
+
+const ACTOR: Actor = { kind: 'payment' };
+
+export type ReceivedOutcome =
+  | 'paid'
+  | 'already_paid'
+  | 'paid_again'
+  | 'refunded'
+  | 'already_refunded'
+  | 'waiting';
+
+/** What the sender is answered. */
+export interface Received {
+  readonly order_id: string;
+  readonly outcome: ReceivedOutcome;
+}
+
+export interface ReceivePaymentOptions {
+  readonly provider: PaymentProvider;
+  readonly orders: Pick<OrderStore, 'pay' | 'refund'>;
+  /** Milliseconds of a clock that never goes back. */
+  readonly clockMs?: () => number;
+}
+
+export class ReceivePayment {
+  readonly #provider: PaymentProvider;
+  readonly #orders: ReceivePaymentOptions['orders'];
+  readonly #clockMs: () => number;
+  #windowEndsAtMs = 0;
+  #taken = 0;
+  #underWay = 0;
+
+  constructor({ provider, orders, clockMs = () => performance.now() }: ReceivePaymentOptions) {
+    this.#provider = provider;
+    this.#orders = orders;
+    this.#clockMs = clockMs;
+  }
+
+  /**
+   * @throws ContractError INVALID_REQUEST naming what is wrong, NOT_FOUND where there is no such
+   * order, RATE_LIMITED and SERVICE_UNAVAILABLE at its bounds: the sender tries again.
+   */
+  async receive(headers: IncomingHttpHeaders, body: Uint8Array): Promise<Received> {
+    const notice = this.#provider.read(headers, body);
+    this.#requireRate();
+    if (this.#underWay >= NOTIFICATIONS_AT_ONCE_MAX) {
+      const options = { retryAfterS: RETRY_AFTER_S };
+      throw new ContractError('SERVICE_UNAVAILABLE', 'too many notifications at once', options);
+    }
+    this.#underWay += 1;
+    try {
+      return { order_id: notice.orderId, outcome: await this.#told(notice) };
+    } finally {
+      this.#underWay -= 1;
+    }
+  }
+
+  #requireRate(): void {
+    const nowMs = this.#clockMs();
+    if (nowMs >= this.#windowEndsAtMs) {
+      this.#windowEndsAtMs = nowMs + MINUTE_MS;
+      this.#taken = 0;
+    }
+    this.#taken += 1;
+    if (this.#taken <= NOTIFICATIONS_A_MINUTE_MAX) return;
+    const retryAfterS = Math.max(1, Math.ceil((this.#windowEndsAtMs - nowMs) / 1000));
+    throw new ContractError('RATE_LIMITED', 'too many notifications', { retryAfterS });
+  }
+
+  async #told(notice: PaymentNotice): Promise<ReceivedOutcome> {
+    const { orderId } = notice;
+    const toldBy = this.#provider.name;
+    if (notice.kind === 'payment') {
+      const payment = { ...notice.payment, toldBy };
+      return paidOutcome(await this.#orders.pay(orderId, payment, ACTOR), orderId);
+    }
+    const { refund, amount, currency } = notice;
+    const told = { refund, amount, currency, toldBy, mayWait: true };
+    return refundedOutcome(await this.#orders.refund(orderId, told, ACTOR), orderId);
+  }
+}
+
+function paidOutcome(outcome: PayOutcome, orderId: string): ReceivedOutcome {
+  switch (outcome.kind) {
+    case 'paid':
+      return 'paid';
+    case 'already-paid':
+      return 'already_paid';
+    case 'paid-again':
+      return 'paid_again';
+    case 'differs':
+      throw differs(outcome.field, outcome.order);
+    case 'unknown':
+      throw unknown(orderId);
+  }
+}
+
+function refundedOutcome(outcome: RefundOutcome, orderId: string): ReceivedOutcome {
+  switch (outcome.kind) {
+    case 'refunded':
+      return 'refunded';
+    case 'already-refunded':
+      return 'already_refunded';
+    case 'waiting':
+      return 'waiting';
+    case 'too-much':
+      throw invalid('amount', `at most ${outcome.left}, what is left of the price`);
+    case 'currency-differs':
+      throw differs('currency', outcome.order);
+    case 'refund-conflict':
+      throw invalid('refund_id', `was told of before, with the amount ${outcome.refund.amount}`);
+    case 'too-many':
+      throw invalid('refund_id', 'the order has as many refunds as are kept');
+    case 'not-paid':
+      throw new Error('a refund that may wait was refused');
+    case 'unknown':
+      throw unknown(orderId);
+  }
+}
+
+function differs(
+  field: 'amount' | 'currency',
+  { price, currency }: { readonly price: number; readonly currency: string },
+): ContractError {
+  return invalid(field, `the order's is ${field === 'amount' ? price : currency}`);
+}
+
+function invalid(field: string, detail: string): ContractError {
+  const fieldErrors = [{ field: `data.${field}`, detail }];
+  return new ContractError('INVALID_REQUEST', 'the notification does not fit the order', {
+    fieldErrors,
+  });
+}
+
+function unknown(orderId: string): ContractError {
+  return new ContractError('NOT_FOUND', `there is no order ${orderId}`);
+}

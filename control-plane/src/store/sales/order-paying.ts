@@ -1,0 +1,151 @@
+/**
+ * A payment of an order. The account's row is taken first, as by all who move credits, so that those
+ * who tell of one order do so one after the other; the order's state, its grant, the refunds that
+ * waited for it and the audit log commit together.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Kysely } from 'kysely';
+import type { Actor } from '../../domain/account/actor.ts';
+import {
+  grantReferenceOf,
+  judgePayment,
+  ODD_PAYMENTS_MAX,
+  type Order,
+  type PaymentOutcome,
+} from '../../domain/account/orders.ts';
+import type { Database } from '../database/connect.ts';
+import type { Schema } from '../database/schema.ts';
+import { OvertakenError, query, transact } from '../database/transact.ts';
+import { isAsciiWord, matchesOne } from '../database/values.ts';
+import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
+import { insertAuditEntry } from '../people/audit.ts';
+import { applyWaitingRefunds } from './order-refunding.ts';
+import { readOrder, readPayments, requireOrder } from './order-rows.ts';
+import type { OrderStore, PayOutcome, ToldPayment } from './order-store.ts';
+
+export function orderPaying(database: Database): Pick<OrderStore, 'pay'> {
+  return { pay: (orderId, payment, actor) => pay(database, { orderId, payment, actor }) };
+}
+
+interface Paying {
+  readonly orderId: string;
+  readonly payment: ToldPayment;
+  readonly actor: Actor;
+}
+
+/** Made up once, outside of what is repeated. */
+type Repeated = Paying & { readonly auditId: string };
+
+async function pay(database: Database, paying: Paying): Promise<PayOutcome> {
+  const { orderId } = paying;
+  if (!isAsciiWord(orderId)) return { kind: 'unknown' };
+  const known = await query(database, db => readOrder(database, db, orderId));
+  if (known === undefined) return { kind: 'unknown' };
+  const repeated = { ...paying, auditId: randomUUID() };
+  return transact(database, async tx => {
+    await holdAccount(tx, known.accountId);
+    return judged(database, tx, await requireOrder(database, tx, orderId), repeated);
+  });
+}
+
+async function judged(
+  database: Database,
+  tx: Kysely<Schema>,
+  order: Order,
+  paying: Repeated,
+): Promise<PayOutcome> {
+  const { payment } = paying;
+  const outcome = judgePayment(order, payment);
+  if (outcome === 'differs') {
+    const field = payment.currency === order.currency ? 'amount' : 'currency';
+    await noteOddPayment(database, tx, order, paying, 'differs');
+    return { kind: 'differs', order, field };
+  }
+  if (outcome === 'again') {
+    if (order.payment === payment.payment) return { kind: 'already-paid', order };
+    await noteOddPayment(database, tx, order, paying, 'again');
+    return { kind: 'paid-again', order };
+  }
+  await accept(database, tx, order, paying);
+  const paid = await requireOrder(database, tx, order.id);
+  return { kind: 'paid', order: paid, late: order.state !== 'pending' };
+}
+
+async function accept(database: Database, tx: Kysely<Schema>, order: Order, paying: Repeated) {
+  const { payment, toldBy } = paying.payment;
+  const update = tx
+    .updateTable('orders')
+    .set({ state: 'paid', paid_at: database.nowMs, paid_by: toldBy, payment })
+    .where('id', '=', order.id)
+    .where('state', '=', order.stored);
+  // It was cancelled meanwhile, for which no account's row is needed.
+  if (!(await matchesOne(update))) throw new OvertakenError('the order has changed');
+  const { kind } = await enterOperatorEntry(database, tx, {
+    kind: 'grant',
+    accountId: order.accountId,
+    amount: order.credits,
+    reference: grantReferenceOf(order.id),
+  });
+  if (kind !== 'entered')
+    throw new Error(`the grant of order ${order.id} was not entered: ${kind}`);
+  await writePayment(database, tx, order, paying, 'accepted');
+  await audit(database, tx, order, paying, 'order.paid');
+  await applyWaitingRefunds(database, tx, order.id, paying.actor);
+}
+
+/** Once each, and no more than are kept. */
+async function noteOddPayment(
+  database: Database,
+  tx: Kysely<Schema>,
+  order: Order,
+  paying: Repeated,
+  outcome: 'again' | 'differs',
+): Promise<void> {
+  const told = await readPayments(tx, order.id);
+  const same = told.find(({ payment }) => payment === paying.payment.payment);
+  // An accepted one stays accepted, whatever is told of it later.
+  if (same?.outcome === outcome || same?.outcome === 'accepted') return;
+  if (same === undefined && told.length > ODD_PAYMENTS_MAX) return;
+  await writePayment(database, tx, order, paying, outcome);
+  const action = outcome === 'again' ? 'order.paid_again' : 'order.payment_differs';
+  await audit(database, tx, order, paying, action);
+}
+
+/** One that differed before may have been corrected since. */
+async function writePayment(
+  database: Database,
+  tx: Kysely<Schema>,
+  order: Order,
+  { payment: { payment, amount, currency, toldBy } }: Repeated,
+  outcome: PaymentOutcome,
+): Promise<void> {
+  const row = { amount, currency, outcome, told_by: toldBy, received_at: database.nowMs };
+  const update = tx
+    .updateTable('order_payments')
+    .set(row)
+    .where('order_id', '=', order.id)
+    .where('payment', '=', payment);
+  if (await matchesOne(update)) return;
+  await tx
+    .insertInto('order_payments')
+    .values({ ...row, order_id: order.id, payment })
+    .execute();
+}
+
+async function audit(
+  database: Database,
+  tx: Kysely<Schema>,
+  order: Order,
+  { auditId, actor, payment: { payment, amount, currency } }: Repeated,
+  action: string,
+): Promise<void> {
+  await insertAuditEntry(database, tx, {
+    id: auditId,
+    accountId: order.accountId,
+    actor,
+    action,
+    subject: order.id,
+    before: { state: order.state },
+    after: { payment, amount, currency, credits: action === 'order.paid' ? order.credits : 0 },
+  });
+}

@@ -1,0 +1,180 @@
+/**
+ * Refunds of an order. What the amount stands for goes back as far as it is available: never what
+ * open jobs hold, never below nothing. The rest is said on the order. In the order of all who move
+ * credits: the account's row first (ledger-writer.ts).
+ */
+import { randomUUID } from 'node:crypto';
+import type { Kysely } from 'kysely';
+import type { Actor } from '../../domain/account/actor.ts';
+import {
+  creditsOfRefund,
+  type Order,
+  REFUNDS_MAX,
+  refundReferenceOf,
+} from '../../domain/account/orders.ts';
+import type { Database } from '../database/connect.ts';
+import type { Schema } from '../database/schema.ts';
+import { OvertakenError, query, transact } from '../database/transact.ts';
+import { isAsciiWord, matchesOne } from '../database/values.ts';
+import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
+import { insertAuditEntry } from '../people/audit.ts';
+import { readOrder, readRefunds, requireOrder } from './order-rows.ts';
+import type { OrderRefund, OrderStore, RefundOutcome, ToldRefund } from './order-store.ts';
+
+export function orderRefunding(database: Database): Pick<OrderStore, 'refund'> {
+  return {
+    async refund(orderId, told, actor) {
+      if (!isAsciiWord(orderId)) return { kind: 'unknown' };
+      const known = await query(database, db => readOrder(database, db, orderId));
+      if (known === undefined) return { kind: 'unknown' };
+      const by = { actor, auditId: randomUUID() };
+      return transact(database, async tx => {
+        await holdAccount(tx, known.accountId);
+        return judged(database, tx, await requireOrder(database, tx, orderId), told, by);
+      });
+    },
+  };
+}
+
+interface By {
+  readonly actor: Actor;
+  readonly auditId: string;
+}
+
+async function judged(
+  database: Database,
+  tx: Kysely<Schema>,
+  order: Order,
+  told: ToldRefund,
+  by: By,
+): Promise<RefundOutcome> {
+  if (told.currency !== undefined && told.currency !== order.currency) {
+    return { kind: 'currency-differs', order };
+  }
+  const refunds = await readRefunds(tx, order.id);
+  const same = refunds.find(({ refund }) => refund === told.refund);
+  if (same !== undefined) return toldBefore(order, same, told.amount);
+  // Those that wait have a claim too.
+  const left = order.price - refunds.reduce((sum, { amount }) => sum + amount, 0);
+  const amount = told.amount ?? left;
+  const isPaid = order.stored === 'paid';
+  if (!isPaid && !told.mayWait) return { kind: 'not-paid', order };
+  if (amount > left || left === 0) return { kind: 'too-much', order, left };
+  if (refunds.length >= REFUNDS_MAX) return { kind: 'too-many', order };
+  await insertRefund(database, tx, order, { ...told, amount });
+  if (isPaid) await applyRefund(database, tx, order, told.refund, amount, by);
+  else await auditRefund(database, tx, order, by, 'order.refund_waits', { amount });
+  const changed = await requireOrder(database, tx, order.id);
+  const refund = (await readRefunds(tx, order.id)).find(one => one.refund === told.refund);
+  if (refund === undefined) throw new Error(`a refund of order ${order.id} has gone`);
+  return { kind: isPaid ? 'refunded' : 'waiting', order: changed, refund };
+}
+
+function toldBefore(order: Order, refund: OrderRefund, amount: number | undefined): RefundOutcome {
+  const differs = amount !== undefined && amount !== refund.amount;
+  if (differs) return { kind: 'refund-conflict', order, refund };
+  return { kind: refund.appliedAtMs === null ? 'waiting' : 'already-refunded', order, refund };
+}
+
+/** In the transaction that makes the order paid. */
+export async function applyWaitingRefunds(
+  database: Database,
+  tx: Kysely<Schema>,
+  orderId: string,
+  actor: Actor,
+): Promise<void> {
+  const refunds = await readRefunds(tx, orderId);
+  for (const { refund, amount, appliedAtMs } of refunds) {
+    if (appliedAtMs !== null) continue;
+    const order = await requireOrder(database, tx, orderId);
+    // It need not be the same when this is repeated: it is gone then, or the order is paid.
+    const by = { actor, auditId: randomUUID() };
+    await applyRefund(database, tx, order, refund, amount, by);
+  }
+}
+
+/** The order is paid, and its refund's row waits. */
+async function applyRefund(
+  database: Database,
+  tx: Kysely<Schema>,
+  order: Order,
+  refund: string,
+  amount: number,
+  by: By,
+): Promise<void> {
+  const balances = await holdAccount(tx, order.accountId);
+  const credits = creditsOfRefund(order, amount);
+  const revoked = Math.min(credits, balances?.available ?? 0);
+  const update = tx
+    .updateTable('orders')
+    .set(eb => ({
+      refunded: eb('refunded', '+', amount),
+      revoked: eb('revoked', '+', revoked),
+      unrevoked: eb('unrevoked', '+', credits - revoked),
+    }))
+    .where('id', '=', order.id)
+    .where('refunded', '=', order.refunded);
+  if (!(await matchesOne(update))) throw new OvertakenError('the order has changed');
+  await tx
+    .updateTable('order_refunds')
+    .set({ credits, revoked, applied_at: database.nowMs })
+    .where('order_id', '=', order.id)
+    .where('refund', '=', refund)
+    .execute();
+  // An entry of nothing there is not: less than a credit, or all were spent.
+  if (revoked > 0) {
+    const { kind } = await enterOperatorEntry(database, tx, {
+      kind: 'revoke',
+      accountId: order.accountId,
+      amount: revoked,
+      reference: refundReferenceOf(order.id, refund),
+    });
+    if (kind !== 'entered') throw new OvertakenError(`the revocation was not entered: ${kind}`);
+  }
+  await auditRefund(database, tx, order, by, 'order.refunded', {
+    refund,
+    amount,
+    credits,
+    revoked,
+  });
+}
+
+async function insertRefund(
+  database: Database,
+  tx: Kysely<Schema>,
+  order: Order,
+  { refund, amount, toldBy }: Pick<ToldRefund, 'refund' | 'toldBy'> & { amount: number },
+): Promise<void> {
+  await tx
+    .insertInto('order_refunds')
+    .values({
+      order_id: order.id,
+      refund,
+      amount,
+      credits: 0,
+      revoked: 0,
+      told_by: toldBy,
+      created_at: database.nowMs,
+    })
+    .execute();
+}
+
+async function auditRefund(
+  database: Database,
+  tx: Kysely<Schema>,
+  order: Order,
+  { actor, auditId }: By,
+  action: string,
+  after: Readonly<Record<string, string | number>>,
+): Promise<void> {
+  const { id, accountId, state, refunded } = order;
+  await insertAuditEntry(database, tx, {
+    id: auditId,
+    accountId,
+    actor,
+    action,
+    subject: id,
+    before: { state, refunded },
+    after,
+  });
+}

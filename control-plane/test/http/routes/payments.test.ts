@@ -1,0 +1,217 @@
+/** Notifications of payments over HTTP: believed by their signature alone, each counted once. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { SILENT_LOG } from '../../../../test/support/database.ts';
+import type { Order } from '../../../src/domain/account/orders.ts';
+import { signMessage } from '../../../src/services/notification/signature.ts';
+import { NOTIFICATIONS_A_MINUTE_MAX } from '../../../src/services/sales/receive-payment.ts';
+import { openDatabase } from '../../../src/store/database/connect.ts';
+import { assertBalanced, fundedAccount } from '../../store/fixtures.ts';
+import { aged, placed } from '../../store/orders.ts';
+import { openTestApp, type TestApp } from '../../support/test-app.ts';
+
+const SECRET = 'a secret of the provider'.replaceAll(' ', '-');
+const PATH = '/account/payments/notifications';
+
+const config = {
+  priceList: 'credit',
+  paymentSecret: SECRET,
+  paymentInstructions: undefined,
+} as const;
+
+let app: TestApp;
+let account: string;
+before(async () => {
+  app = await openTestApp({ sales: config });
+  account = await fundedAccount(app.stores, 0);
+});
+after(() => app.close());
+
+interface Sent {
+  readonly secret?: string;
+  readonly timestampS?: number;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+function send(body: unknown, { secret = SECRET, timestampS, headers }: Sent = {}) {
+  const payload = typeof body === 'string' ? body : JSON.stringify(body);
+  const signed = signMessage(Buffer.from(secret), {
+    id: `evt_${randomUUID()}`,
+    timestampS: timestampS ?? Math.floor(Date.now() / 1000),
+    body: Buffer.from(payload),
+  });
+  const url = PATH;
+  const type = { 'content-type': 'application/json' };
+  return app.app.inject({
+    method: 'POST',
+    url,
+    payload,
+    headers: { ...type, ...signed, ...headers },
+  });
+}
+
+const TIMESTAMP = '2026-11-21T09:00:00Z';
+
+function paidEvent(order: Order, overrides: Record<string, unknown> = {}) {
+  const { id: order_id, price: amount, currency } = order;
+  const data = { order_id, payment_id: 'pay-1', amount, currency, ...overrides };
+  return { type: 'order.paid', timestamp: TIMESTAMP, data };
+}
+
+function refundedEvent(order: Order, amount: number, refund_id = 're-1') {
+  const data = { order_id: order.id, refund_id, amount, currency: order.currency };
+  return { type: 'order.refunded', timestamp: TIMESTAMP, data };
+}
+
+const fieldsOf = (answer: { json(): { errors?: { field: string }[] } }) =>
+  (answer.json().errors ?? []).map(({ field }) => field);
+
+describe('a notification of a payment', () => {
+  it('pays its order once, however often it comes', async () => {
+    const order = await placed(app.stores, account);
+    const outcomes = await Promise.all([1, 2, 3].map(() => send(paidEvent(order))));
+    const told = outcomes.map(answer => [answer.statusCode, answer.json().outcome]);
+    assert.deepEqual(told.map(String).sort(), ['200,already_paid', '200,already_paid', '200,paid']);
+    assert.deepEqual(outcomes[0]?.json().order_id, order.id);
+    assert.equal((await app.stores.orders.find(order.id))?.paidBy, 'notification');
+    await assertBalanced(app.stores, account);
+  });
+
+  it('in any order: a refund first, a payment after expiry, another payment', async () => {
+    const order = await placed(app.stores, account);
+    assert.equal((await send(refundedEvent(order, 1000))).json().outcome, 'waiting');
+    const file = path.join(path.dirname(app.storageDir), 'matting.sqlite');
+    const database = await openDatabase(`sqlite:${file}`, { log: SILENT_LOG });
+    await aged(database, order.id, 30).finally(() => database.close());
+    assert.equal((await send(paidEvent(order))).json().outcome, 'paid');
+    assert.equal((await send(refundedEvent(order, 1000))).json().outcome, 'already_refunded');
+    const again = await send(paidEvent(order, { payment_id: 'pay-2' }));
+    assert.deepEqual([again.statusCode, again.json().outcome], [200, 'paid_again']);
+    assert.equal((await send(refundedEvent(order, 4000, 're-2'))).json().outcome, 'refunded');
+    assert.equal((await app.stores.orders.find(order.id))?.state, 'refunded');
+    await assertBalanced(app.stores, account);
+  });
+
+  it('of another sum or currency, or of too much, names the field and changes nothing', async () => {
+    const order = await placed(app.stores, account);
+    for (const [overrides, field] of [
+      [{ amount: order.price - 1 }, 'data.amount'],
+      [{ currency: 'USD' }, 'data.currency'],
+    ] as const) {
+      const answer = await send(paidEvent(order, overrides));
+      assert.deepEqual([answer.statusCode, fieldsOf(answer)], [400, [field]]);
+    }
+    assert.equal((await app.stores.orders.find(order.id))?.state, 'pending');
+    await send(paidEvent(order));
+    const answer = await send(refundedEvent(order, order.price + 1));
+    assert.deepEqual([answer.statusCode, fieldsOf(answer)], [400, ['data.amount']]);
+    assert.equal((await send(refundedEvent(order, 10))).json().outcome, 'refunded');
+    assert.deepEqual(fieldsOf(await send(refundedEvent(order, 11))), ['data.refund_id']);
+    const unknown = await send(paidEvent({ ...order, id: randomUUID() }));
+    assert.deepEqual([unknown.statusCode, unknown.json().code], [404, 'NOT_FOUND']);
+  });
+
+  it('is not believed without a good signature over its very bytes, of now', async () => {
+    const order = await placed(app.stores, account);
+    const event = paidEvent(order);
+    const nowS = Math.floor(Date.now() / 1000);
+    const tries = [
+      send(event, { secret: 'another secret of somebody' }),
+      send(event, { timestampS: nowS - 400 }),
+      send(event, { timestampS: nowS + 400 }),
+      send(event, { headers: { 'webhook-id': 'another' } }),
+      send(event, { headers: { 'webhook-signature': '' } }),
+      send(event, { headers: { 'webhook-timestamp': 'soon' } }),
+      app.app.inject({ method: 'POST', url: PATH, payload: JSON.stringify(event) }),
+    ];
+    for (const answer of await Promise.all(tries)) {
+      assert.deepEqual([answer.statusCode, fieldsOf(answer)], [400, ['webhook-signature']]);
+    }
+    const spaced = JSON.stringify(event, null, 1);
+    const signed = signMessage(Buffer.from(SECRET), {
+      id: 'evt',
+      timestampS: nowS,
+      body: Buffer.from(JSON.stringify(event)),
+    });
+    const other = await app.app.inject({
+      method: 'POST',
+      url: PATH,
+      payload: spaced,
+      headers: { ...signed },
+    });
+    assert.equal(other.statusCode, 400);
+    assert.equal((await app.stores.orders.find(order.id))?.state, 'pending');
+  });
+
+  it('names every field that makes no sense', async () => {
+    const order = await placed(app.stores, account);
+    const good = paidEvent(order);
+    const bad: [unknown, string[]][] = [
+      [{ ...good, type: 'order.shipped' }, ['type']],
+      [{ ...good, timestamp: 'now' }, ['timestamp']],
+      [{ ...good, more: 1 }, ['more']],
+      [
+        { ...good, data: [] },
+        ['data', 'data.order_id', 'data.payment_id', 'data.amount', 'data.currency'],
+      ],
+      [paidEvent(order, { order_id: '../1' }), ['data.order_id']],
+      [paidEvent(order, { payment_id: 'a b' }), ['data.payment_id']],
+      [paidEvent(order, { payment_id: 'x'.repeat(65) }), ['data.payment_id']],
+      [paidEvent(order, { amount: 50.5 }), ['data.amount']],
+      [paidEvent(order, { amount: '5000' }), ['data.amount']],
+      [paidEvent(order, { amount: 0 }), ['data.amount']],
+      [paidEvent(order, { currency: 'cny' }), ['data.currency']],
+      [paidEvent(order, { refund_id: 'r' }), ['data.refund_id']],
+    ];
+    for (const [body, fields] of bad) {
+      const answer = await send(body);
+      assert.deepEqual([answer.statusCode, fieldsOf(answer)], [400, fields], JSON.stringify(body));
+    }
+    for (const body of ['', '[]', '{', 'null', '"x"', '\ufeff{}']) {
+      assert.equal((await send(body)).json().code, 'INVALID_REQUEST', body);
+    }
+    assert.equal((await send(`{"a":"${'x'.repeat(8192)}"}`)).statusCode, 400);
+    const zipped = await send(good, { headers: { 'content-encoding': 'gzip' } });
+    assert.equal(zipped.statusCode, 415);
+    assert.equal((await app.app.inject({ method: 'GET', url: PATH })).statusCode, 405);
+  });
+});
+
+describe('notifications of payments', () => {
+  it('are nowhere where no provider is configured', async () => {
+    const without = await openTestApp({});
+    const answer = await without.app.inject({ method: 'POST', url: PATH, payload: '{}' });
+    assert.deepEqual([answer.statusCode, answer.json().code], [404, 'NOT_FOUND']);
+    await without.close();
+  });
+
+  it('are told to come later beyond their rate; forged ones do not spend it', async () => {
+    const own = await openTestApp({ sales: config });
+    const { receivePayment } = own.services;
+    assert.ok(receivePayment);
+    const event = paidEvent({ ...(await placed(own.stores, own.accountId)), id: randomUUID() });
+    const body = Buffer.from(JSON.stringify(event));
+    const headers = (secret: string) => ({
+      ...signMessage(Buffer.from(secret), {
+        id: 'evt',
+        timestampS: Math.floor(Date.now() / 1000),
+        body,
+      }),
+    });
+    const codeOf = (secret: string) =>
+      receivePayment.receive(headers(secret), body).then(
+        () => 'taken',
+        (error: { code: string }) => error.code,
+      );
+    for (let index = 0; index < NOTIFICATIONS_A_MINUTE_MAX; index += 1) {
+      assert.equal(await codeOf('somebody else, who knows nothing'), 'INVALID_REQUEST');
+    }
+    for (let index = 0; index < NOTIFICATIONS_A_MINUTE_MAX; index += 1) {
+      assert.equal(await codeOf(SECRET), 'NOT_FOUND');
+    }
+    assert.equal(await codeOf(SECRET), 'RATE_LIMITED');
+    await own.close();
+  });
+});
