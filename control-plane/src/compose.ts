@@ -38,8 +38,12 @@ import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets
 import { JobEvents } from './services/job-events.ts';
 import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
 import { renderOutboxBody } from './services/notification/outbox-body.ts';
+import { OperateAccounts } from './services/operator/operate-accounts.ts';
+import { OperateCredits } from './services/operator/operate-credits.ts';
 import { OperateJobs } from './services/operator/operate-jobs.ts';
 import { OperateNodes } from './services/operator/operate-nodes.ts';
+import { OperateWebhooks } from './services/operator/operate-webhooks.ts';
+import { ReadQueue } from './services/operator/read-queue.ts';
 import { JobViews } from './services/reading/job-view.ts';
 import { Sweeper } from './services/sweeping/sweep.ts';
 import { usageSweepSteps } from './services/usage/sweep-usage.ts';
@@ -299,8 +303,12 @@ function composeOperatorPort(base: Base, fleet: Fleet): Running['operatorPort'] 
   const onChanged = () => void fleet.refresh();
   return buildOperatorApp(
     {
+      operateAccounts: new OperateAccounts(stores),
+      operateCredits: new OperateCredits(stores),
       operateJobs: new OperateJobs(stores),
       operateNodes: new OperateNodes({ nodes: stores.nodes, onChanged }),
+      operateWebhooks: new OperateWebhooks(stores),
+      readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
     },
     {
       baseUrl: config.baseUrl,

@@ -1,6 +1,6 @@
 /**
  * The HTTP application of the operator's port: /metrics for a scraper, without a key, and /operator
- * behind the operator key. It never shares a port with callers, so that a proxy in front of the
+ * behind the operator key, as JSON and as pages. It never shares a port with callers, so that a proxy in front of the
  * public port cannot expose any of its paths.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
@@ -18,6 +18,10 @@ import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
 import { requireOperatorKey } from './checks/operator-key.ts';
 import { finishUnreadBody } from './connections/unread-body.ts';
 import { requestIdOf } from './headers/request-id.ts';
+import {
+  type OperatorPageServices,
+  registerOperatorPages,
+} from './operator-pages/operator-pages.ts';
 import { type NodeProxyOptions, registerNodeProxy } from './routes/node-proxy.ts';
 import { type OperatorServices, registerOperatorRoutes } from './routes/operator-routes.ts';
 
@@ -43,7 +47,7 @@ export interface OperatorAppOptions {
 }
 
 export function buildOperatorApp(
-  services: OperatorServices,
+  services: OperatorServices & OperatorPageServices,
   options: OperatorAppOptions,
 ): FastifyInstance {
   const { baseUrl, logger, metrics } = options;
@@ -74,6 +78,7 @@ export function buildOperatorApp(
   app.get('/metrics', async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.metrics()),
   );
+  registerOperatorPages(app, services, options);
   app.register(async operator => {
     operator.addHook('onRequest', requireOperatorKey(options.operatorKey));
     registerOperatorRoutes(operator, services);

@@ -29,6 +29,11 @@ export function requireOperatorKey(key: string | undefined): onRequestHookHandle
   };
 }
 
+/** Compares in constant time. */
+export function isOperatorKey(key: string, given: string): boolean {
+  return timingSafeEqual(digest(given), digest(key));
+}
+
 function bearerOf(request: FastifyRequest): string | undefined {
   const [value, ...more] = headerValues(request.raw, 'authorization');
   return value === undefined || more.length > 0 ? undefined : BEARER.exec(value.trim())?.[1];

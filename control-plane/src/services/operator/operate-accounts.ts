@@ -1,9 +1,6 @@
 /** The operator's use cases on accounts: make one, list them, find one by what people type. */
 import { ContractError } from '#contract/errors.ts';
-import type { Account, AccountStore } from '../../store/accounts/account-store.ts';
-
-export const ACCOUNTS_LISTED_MAX = 1000;
-export const ACCOUNTS_LISTED_DEFAULT = 50;
+import { type Account, type AccountStore, isName } from '../../store/accounts/account-store.ts';
 
 export type OperatorAccount = ReturnType<typeof viewAccount>;
 
@@ -22,6 +19,11 @@ export class OperateAccounts {
 
   constructor({ accounts }: OperateAccountsDependencies) {
     this.#accounts = accounts;
+  }
+
+  /** Whether an account can be called so. */
+  isName(name: string): boolean {
+    return isName(name);
   }
 
   /** Without credits. @param name see isName. Undefined: the name is taken. */

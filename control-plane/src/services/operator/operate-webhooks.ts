@@ -1,4 +1,5 @@
 /** The operator's use cases on notifications: list them, have one sent again. */
+import { ContractError } from '#contract/errors.ts';
 import type { CallbackStatus } from '../../domain/job.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type {
@@ -17,6 +18,14 @@ export const NOTIFICATIONS_LISTED_MAX = 1000;
 export const NOTIFICATIONS_LISTED_DEFAULT = 50;
 
 export type OperatorNotification = ReturnType<typeof viewNotification>;
+
+export interface NotificationQuestion {
+  readonly jobId?: string | undefined;
+  readonly status?: CallbackStatus | undefined;
+  readonly limit: number;
+  /** See `notificationCursor`; undefined: the first page. */
+  readonly after?: string | undefined;
+}
 
 /** `retried`, or why the notification cannot be sent again. */
 export type ResendOutcome =
@@ -44,9 +53,12 @@ export class OperateWebhooks {
   }
 
   /** The newest first. */
-  async list(filter: NotificationFilter): Promise<OperatorNotification[]> {
-    const jobId = filter.jobId?.toLowerCase();
-    return (await this.#outbox.list({ ...filter, jobId })).map(viewNotification);
+  async list(question: NotificationQuestion): Promise<OperatorNotification[]> {
+    const { after, limit, status } = question;
+    const jobId = question.jobId?.toLowerCase();
+    const place = after === undefined ? undefined : parseCursor(after);
+    const found = await this.#outbox.list({ jobId, status, limit, after: place });
+    return found.map(viewNotification);
   }
 
   /** One more attempt is due now. */
@@ -58,6 +70,23 @@ export class OperateWebhooks {
     if (found === undefined) return 'no-job';
     return found.callback === null ? 'no-callback' : 'open';
   }
+}
+
+const CURSOR = /^(\d{1,15})-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/;
+
+/** Where the page behind this one begins. */
+export function notificationCursor(last: OperatorNotification): string {
+  return `${Date.parse(last.created_at)}-${last.job_id}`;
+}
+
+/** @throws ContractError INVALID_REQUEST */
+function parseCursor(text: string): NotificationFilter['after'] {
+  const [, createdAtMs, jobId] = CURSOR.exec(text) ?? [];
+  if (jobId === undefined) {
+    const fieldErrors = [{ field: 'after', detail: 'the cursor of a listed notification' }];
+    throw new ContractError('INVALID_REQUEST', 'the query is not valid', { fieldErrors });
+  }
+  return { createdAtMs: Number(createdAtMs), jobId };
 }
 
 function viewNotification(notification: NotificationSummary) {

@@ -43,7 +43,7 @@ export function notificationListing(
 /** Along webhook_outbox_age, one walk a status. */
 async function listNotifications(
   database: Database,
-  { jobId, status, limit }: NotificationFilter,
+  { jobId, status, limit, after }: NotificationFilter,
 ): Promise<NotificationSummary[]> {
   if (jobId !== undefined && !isAsciiWord(jobId)) return [];
   const rows: SummaryRow[] = [];
@@ -53,7 +53,15 @@ async function listNotifications(
       if (jobId !== undefined) {
         return select.where('job_id', '=', jobId).where('status', '=', one).execute();
       }
-      return select
+      const older =
+        after === undefined
+          ? select
+          : select
+              .where('created_at', '<=', after.createdAtMs)
+              .where(eb =>
+                eb.or([eb('created_at', '<', after.createdAtMs), eb('job_id', '<', after.jobId)]),
+              );
+      return older
         .where('status', '=', one)
         .orderBy('created_at', 'desc')
         .orderBy('job_id', 'desc')

@@ -86,6 +86,8 @@ export interface NotificationFilter {
   readonly jobId?: string | undefined;
   readonly status?: CallbackStatus | undefined;
   readonly limit: number;
+  /** Behind which notification the page begins. */
+  readonly after?: { readonly createdAtMs: number; readonly jobId: string } | undefined;
 }
 
 /** retried: its next attempt is due now. */

@@ -6,8 +6,12 @@ import { type AddressInfo, connect } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
 import { buildOperatorApp } from '../../../src/http/operator-app.ts';
+import { OperateAccounts } from '../../../src/services/operator/operate-accounts.ts';
+import { OperateCredits } from '../../../src/services/operator/operate-credits.ts';
 import { OperateJobs } from '../../../src/services/operator/operate-jobs.ts';
 import { OperateNodes } from '../../../src/services/operator/operate-nodes.ts';
+import { OperateWebhooks } from '../../../src/services/operator/operate-webhooks.ts';
+import { ReadQueue } from '../../../src/services/operator/read-queue.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 
 export const KEY = 'an-operator-key-that-only-a-test-knows';
@@ -23,8 +27,12 @@ export function appOn(
 ) {
   return buildOperatorApp(
     {
+      operateAccounts: new OperateAccounts(stores),
+      operateCredits: new OperateCredits(stores),
       operateJobs: new OperateJobs(stores),
       operateNodes: new OperateNodes({ nodes: stores.nodes }),
+      operateWebhooks: new OperateWebhooks(stores),
+      readQueue: new ReadQueue(stores, 50_000),
     },
     { baseUrl: 'http://links.example', operatorKey: KEY, metrics: new Registry(), ...changes },
   );

@@ -218,7 +218,7 @@ describe("the operator's key", () => {
 
   it('is not asked where there is nothing', async () => {
     const app = appOn(stores);
-    assert.equal(codeOf(await ask(app, '/operator')), 'NOT_FOUND');
+    assert.equal(codeOf(await ask(app, '/operator/nothing')), 'NOT_FOUND');
     assert.equal(codeOf(await ask(app, '/v1/account')), 'NOT_FOUND');
     const answer = await ask(app, '/operator/jobs', 'POST');
     assert.equal(codeOf(answer), 'METHOD_NOT_ALLOWED');

@@ -54,6 +54,7 @@ export function renderPage(request: FastifyRequest, reply: FastifyReply, page: P
     language: languageOf(request),
     words,
     viewer: viewer && frameViewerOf(viewer, words),
+    forms: viewer && { path: ACCOUNT_PATH, csrf: viewer.csrf },
     nav: viewer === undefined ? [] : navOf(viewer, words, page.active),
     home: ACCOUNT_PATH,
     address: request.url,

@@ -53,8 +53,8 @@ export interface FrameProps extends PageContent {
   readonly styleHref: string;
   readonly iconHref: string;
   readonly scriptHrefs: readonly string[];
-  /** Instead of the account's own: the operator's pages. */
-  readonly signOut?: { readonly action: string; readonly csrf: string } | undefined;
+  /** Where the forms of the frame go: below it are `/sign-out` and `/language`. Absent: nowhere. */
+  readonly forms?: { readonly path: string; readonly csrf: string } | undefined;
 }
 
 export function pageDocument(props: FrameProps): VNode {
@@ -153,16 +153,12 @@ function person(viewer: Viewer, words: Words): VNode {
 }
 
 /** A change that is kept, and so a form; it comes back to this page. */
-function languageForms({ language, words, viewer, address }: FrameProps): VNode | null {
-  if (viewer === undefined) return null;
+function languageForms({ language, words, forms, address }: FrameProps): VNode | null {
+  if (forms === undefined) return null;
   const others = LANGUAGES.filter(one => one !== language);
+  const hidden = { back: address };
   return postForm(
-    {
-      action: '/account/language',
-      csrf: viewer.csrf,
-      hidden: { back: address },
-      class: 'inline',
-    },
+    { action: `${forms.path}/language`, csrf: forms.csrf, hidden, class: 'inline' },
     html`<span class="silent">${words.common.language}</span>`,
     others.map(
       one => html`<button type="submit" class="button quiet small" name="language" value=${one}
@@ -181,11 +177,10 @@ function languageLinks({ language, address }: FrameProps): VNode {
   })}</div>`;
 }
 
-function signOutForm({ viewer, signOut, words }: FrameProps): VNode | null {
-  const form = signOut ?? (viewer && { action: '/account/sign-out', csrf: viewer.csrf });
-  if (form === undefined) return null;
+function signOutForm({ forms, words }: FrameProps): VNode | null {
+  if (forms === undefined) return null;
   return postForm(
-    { ...form, class: 'inline' },
+    { action: `${forms.path}/sign-out`, csrf: forms.csrf, class: 'inline' },
     html`<button type="submit" class="button quiet small">${icon('out')}${words.common.signOut}</button>`,
   );
 }

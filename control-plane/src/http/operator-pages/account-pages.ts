@@ -1,0 +1,252 @@
+/** Accounts with their balances; giving credits and taking them back. */
+import { randomUUID } from 'node:crypto';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import { CREDITS_AMOUNT_MAX, isCreditAmount, isLedgerReference } from '../../domain/ledger.ts';
+import type { OperateAccounts, OperatorAccount } from '../../services/operator/operate-accounts.ts';
+import type { OperateCredits } from '../../services/operator/operate-credits.ts';
+import { formOf } from '../account/session/signed-in.ts';
+import { button, linkButton } from '../account/views/components/buttons.ts';
+import { filterForm, postForm, textField } from '../account/views/components/fields.ts';
+import {
+  dataTable,
+  figures,
+  pager,
+  section,
+  withQuery,
+} from '../account/views/components/lists.ts';
+import { emptyState, time } from '../account/views/components/marks.ts';
+import { html } from '../account/views/html.ts';
+import { fill } from '../account/words/words.ts';
+import { csrfOf, PAGES_PATH, renderOperatorPage, tongueOf } from './operator-frame.ts';
+import { queryValue } from './query-values.ts';
+
+export interface AccountPageServices {
+  readonly operateAccounts: Pick<
+    OperateAccounts,
+    'page' | 'show' | 'create' | 'namesOf' | 'isName'
+  >;
+  readonly operateCredits: Pick<OperateCredits, 'move' | 'show'>;
+}
+
+const ACCOUNTS_PATH = `${PAGES_PATH}/accounts`;
+const PAGE_ROWS = 50;
+type Kind = 'grant' | 'revoke';
+/** What was typed into a form, and what is wrong with it. */
+interface Typed {
+  readonly kind: Kind;
+  readonly amount: string;
+  readonly reference: string;
+  readonly wrong: Readonly<Partial<Record<'amount' | 'reference', string>>>;
+}
+
+export function registerAccountPages(pages: FastifyInstance, services: AccountPageServices): void {
+  const { operateAccounts } = services;
+  pages.get(ACCOUNTS_PATH, async (request, reply) => {
+    const found = queryValue(request, 'find');
+    if (found === undefined) return renderList(request, reply, services);
+    const { account_id } = await operateAccounts.show(found);
+    return reply.redirect(`${ACCOUNTS_PATH}/${account_id}`, 303);
+  });
+  pages.post(ACCOUNTS_PATH, async (request, reply) => {
+    const name = formOf(request).text('name');
+    const words = tongueOf(request).own.accounts;
+    const wrong = (error: string) => renderList(request, reply, services, { name, error });
+    if (!operateAccounts.isName(name)) return wrong(words.nameWrong);
+    const account = await operateAccounts.create(name);
+    if (account === undefined) return wrong(words.nameTaken);
+    request.log.info({ command: 'accounts create', accountId: account.account_id }, 'operator');
+    return reply.redirect(`${ACCOUNTS_PATH}/${account.account_id}?said=created`, 303);
+  });
+  pages.get<{ Params: { account: string } }>(`${ACCOUNTS_PATH}/:account`, (request, reply) =>
+    renderAccount(request, reply, services, request.params.account),
+  );
+  for (const kind of ['grant', 'revoke'] as const) {
+    pages.post<{ Params: { account: string } }>(
+      `${ACCOUNTS_PATH}/:account/${kind}`,
+      (request, reply) => move(request, reply, services, { kind, account: request.params.account }),
+    );
+  }
+}
+
+async function renderList(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { operateAccounts }: AccountPageServices,
+  typed?: { readonly name: string; readonly error: string },
+): Promise<FastifyReply> {
+  const after = queryValue(request, 'after');
+  const accounts = await operateAccounts.page({ limit: PAGE_ROWS, after });
+  const { words, own, formats } = tongueOf(request);
+  const texts = own.accounts;
+  const last = accounts.length === PAGE_ROWS ? accounts.at(-1)?.name : undefined;
+  return renderOperatorPage(request, reply, {
+    title: texts.title,
+    lead: texts.lead,
+    active: 'accounts',
+    status: typed === undefined ? 200 : 422,
+    main: html`${filterForm(
+      ACCOUNTS_PATH,
+      textField({ name: 'find', label: texts.find, type: 'search', maxlength: 64 }),
+      button({ label: texts.findSubmit, kind: 'secondary' }),
+    )}
+    ${dataTable({
+      caption: texts.caption,
+      columns: [
+        { label: texts.name },
+        { label: texts.available, align: 'end' },
+        { label: texts.reserved, align: 'end' },
+        { label: own.created },
+        { label: own.id },
+      ],
+      rows: accounts.map(({ account_id, name, credits, created_at }) => [
+        html`<a href=${`${ACCOUNTS_PATH}/${account_id}`}>${name}</a>`,
+        formats.credits(credits.available),
+        formats.credits(credits.reserved),
+        time(Date.parse(created_at), formats.date(Date.parse(created_at))),
+        html`<code>${account_id}</code>`,
+      ]),
+      empty: emptyState({ title: texts.empty, text: texts.emptyText }),
+    })}
+    ${pager(words.common, {
+      next: last === undefined ? undefined : withQuery(ACCOUNTS_PATH, { after: last }),
+      first: after === undefined ? undefined : ACCOUNTS_PATH,
+    })}
+    ${section(
+      { title: texts.create, lead: texts.createLead },
+      postForm(
+        { action: ACCOUNTS_PATH, csrf: csrfOf(request), class: 'form panel' },
+        textField({
+          name: 'name',
+          label: texts.name,
+          hint: texts.nameHint,
+          value: typed?.name,
+          error: typed?.error,
+          required: true,
+        }),
+        html`<div class="actions">${button({ label: texts.createSubmit })}</div>`,
+      ),
+    )}`,
+  });
+}
+
+async function renderAccount(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  services: AccountPageServices,
+  nameOrId: string,
+  typed?: Typed,
+): Promise<FastifyReply> {
+  const account = await services.operateAccounts.show(nameOrId);
+  const credits = await services.operateCredits.show(account.account_id);
+  const { own, formats } = tongueOf(request);
+  const words = own.accounts;
+  const figure = (label: string, count: number) => ({ label, value: formats.credits(count) });
+  return renderOperatorPage(request, reply, {
+    title: account.name,
+    lead: html`<code>${account.account_id}</code>`,
+    back: { href: ACCOUNTS_PATH, label: words.title },
+    active: 'accounts',
+    status: typed === undefined ? 200 : 422,
+    actions: html`${linkButton({
+      href: withQuery(`${PAGES_PATH}/jobs`, { account: account.account_id }),
+      label: words.jobs,
+    })}${linkButton({
+      href: withQuery(`${PAGES_PATH}/orders`, { account: account.account_id }),
+      label: words.orders,
+    })}`,
+    main: html`${figures([
+      figure(words.available, credits.available),
+      figure(words.reserved, credits.reserved),
+      figure(words.charged, credits.charged),
+      figure(words.granted, credits.granted),
+      figure(words.revoked, credits.revoked),
+    ])}
+    <div class="columns">
+      ${(['grant', 'revoke'] as const).map(kind => movementForm(request, account, kind, typed))}
+    </div>`,
+  });
+}
+
+function movementForm(
+  request: FastifyRequest,
+  account: OperatorAccount,
+  kind: Kind,
+  typed: Typed | undefined,
+): VNode {
+  const words = tongueOf(request).own.accounts;
+  const own = typed?.kind === kind ? typed : undefined;
+  const submit = kind === 'grant' ? words.grantSubmit : words.revokeSubmit;
+  const lead = kind === 'grant' ? words.grantLead : words.revokeLead;
+  return section(
+    { title: words[kind], lead },
+    postForm(
+      {
+        action: `${ACCOUNTS_PATH}/${account.account_id}/${kind}`,
+        csrf: csrfOf(request),
+        // Sent twice by a double click it is entered once.
+        hidden: { fallback: `page ${randomUUID()}` },
+        class: 'form panel',
+      },
+      textField({
+        name: 'amount',
+        id: `${kind}-amount`,
+        label: words.amount,
+        inputmode: 'numeric',
+        required: true,
+        value: own?.amount,
+        error: own?.wrong.amount,
+      }),
+      textField({
+        name: 'reference',
+        id: `${kind}-reference`,
+        label: words.reference,
+        hint: words.referenceHint,
+        maxlength: 128,
+        value: own?.reference,
+        error: own?.wrong.reference,
+      }),
+      html`<div class="actions">${
+        kind === 'grant'
+          ? button({ label: submit })
+          : button({ label: submit, kind: 'danger', confirm: words.revokeConfirm })
+      }</div>`,
+    ),
+  );
+}
+
+async function move(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  services: AccountPageServices,
+  { kind, account }: { readonly kind: Kind; readonly account: string },
+): Promise<FastifyReply> {
+  const form = formOf(request);
+  const { own, formats } = tongueOf(request);
+  const words = own.accounts;
+  const [amount, reference] = [form.text('amount').trim(), form.text('reference').trim()];
+  const again = (wrong: Typed['wrong']) =>
+    renderAccount(request, reply, services, account, { kind, amount, reference, wrong });
+  const credits = /^[0-9]{1,10}$/.test(amount) ? Number(amount) : 0;
+  const called = reference === '' ? form.text('fallback') : reference;
+  if (!isCreditAmount(credits)) {
+    return again({ amount: fill(words.amountWrong, { max: formats.credits(CREDITS_AMOUNT_MAX) }) });
+  }
+  if (!isLedgerReference(called)) return again({ reference: words.referenceWrong });
+  const movement = { kind, account, amount: credits, reference: called };
+  const outcome = await services.operateCredits.move(movement);
+  switch (outcome.kind) {
+    case 'reference-conflict': {
+      const count = formats.credits(outcome.amount);
+      return again({ reference: fill(words.referenceTaken, { count }) });
+    }
+    case 'insufficient-credits': {
+      const count = formats.credits(outcome.balances.available);
+      return again({ amount: fill(words.insufficient, { count }) });
+    }
+  }
+  request.log.info({ command: `credits ${kind}`, account, credits, reference: called }, 'operator');
+  const said = kind === 'grant' ? 'granted' : 'revoked';
+  const code = outcome.kind === 'entered' ? said : 'alreadyEntered';
+  return reply.redirect(`${ACCOUNTS_PATH}/${encodeURIComponent(account)}?said=${code}`, 303);
+}

@@ -1,0 +1,225 @@
+/** Jobs of all accounts, one of them, and ending the lease of one. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import type { OperateAccounts } from '../../services/operator/operate-accounts.ts';
+import {
+  ENDED_WITHIN_HOURS_DEFAULT,
+  ENDED_WITHIN_HOURS_MAX,
+  JOB_GROUPS,
+  type OperateJobs,
+} from '../../services/operator/operate-jobs.ts';
+import type { OperatorJob } from '../../services/operator/operator-view.ts';
+import { button } from '../account/views/components/buttons.ts';
+import {
+  filterForm,
+  postForm,
+  selectField,
+  textField,
+} from '../account/views/components/fields.ts';
+import {
+  dataTable,
+  definitionList,
+  pager,
+  section,
+  withQuery,
+} from '../account/views/components/lists.ts';
+import { badge, emptyState, type Tone, time } from '../account/views/components/marks.ts';
+import { type Child, html } from '../account/views/html.ts';
+import { fill } from '../account/words/words.ts';
+import { csrfOf, PAGES_PATH, renderOperatorPage, type Tongue, tongueOf } from './operator-frame.ts';
+import { queryChoice, queryValue } from './query-values.ts';
+
+export interface JobPageServices {
+  readonly operateJobs: Pick<OperateJobs, 'list' | 'show' | 'retry'>;
+  readonly operateAccounts: Pick<OperateAccounts, 'namesOf'>;
+}
+
+const JOBS_PATH = `${PAGES_PATH}/jobs`;
+const PAGE_ROWS = 50;
+const TONES: Readonly<Record<OperatorJob['status'], Tone>> = {
+  queued: 'neutral',
+  processing: 'accent',
+  succeeded: 'good',
+  failed: 'bad',
+  expired: 'neutral',
+};
+
+export function registerJobPages(pages: FastifyInstance, services: JobPageServices): void {
+  const { operateJobs } = services;
+  pages.get(JOBS_PATH, (request, reply) => renderList(request, reply, services));
+  pages.get<{ Params: { job: string } }>(`${JOBS_PATH}/:job`, async (request, reply) => {
+    const job = await operateJobs.show(request.params.job);
+    const names = await services.operateAccounts.namesOf([job.account_id]);
+    return renderJob(request, reply, job, names.get(job.account_id) ?? job.account_id);
+  });
+  pages.post<{ Params: { job: string } }>(`${JOBS_PATH}/:job/retry`, async (request, reply) => {
+    const retried = await operateJobs.retry(request.params.job);
+    request.log.info({ command: 'retry', jobId: retried.job_id }, 'operator');
+    const said = retried.lease_ended ? 'leaseEnded' : 'notLeased';
+    return reply.redirect(`${JOBS_PATH}/${retried.job_id}?said=${said}`, 303);
+  });
+}
+
+async function renderList(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { operateJobs, operateAccounts }: JobPageServices,
+): Promise<FastifyReply> {
+  const { words, own } = tongueOf(request);
+  const group = queryChoice(request, 'state', JOB_GROUPS) ?? 'open';
+  const account = queryValue(request, 'account');
+  const after = queryValue(request, 'after');
+  const within = queryValue(request, 'within') ?? String(ENDED_WITHIN_HOURS_DEFAULT);
+  const hours = /^\d{1,5}$/.test(within) ? Number(within) : 0;
+  const isHours = hours >= 1 && hours <= ENDED_WITHIN_HOURS_MAX;
+  const endedWithinHours = isHours ? hours : ENDED_WITHIN_HOURS_DEFAULT;
+  const question = { group, account, endedWithinHours, limit: PAGE_ROWS, after };
+  const jobs = await operateJobs.list(question);
+  const names = await operateAccounts.namesOf(jobs.map(job => job.account_id));
+  const asked = { state: group, account, within };
+  const next = jobs.length < PAGE_ROWS ? undefined : jobs.at(-1)?.cursor;
+  const wrong = fill(own.jobs.withinWrong, { max: ENDED_WITHIN_HOURS_MAX });
+  return renderOperatorPage(request, reply, {
+    title: own.jobs.title,
+    lead: own.jobs.lead,
+    active: 'jobs',
+    main: html`${filterForm(
+      JOBS_PATH,
+      selectField({
+        name: 'state',
+        label: own.state,
+        options: JOB_GROUPS.map(value => ({ value, label: own.jobs.groups[value] })),
+        value: group,
+      }),
+      textField({ name: 'account', label: own.accounts.find, value: account }),
+      textField({
+        name: 'within',
+        label: own.jobs.within,
+        value: within,
+        inputmode: 'numeric',
+        error: isHours ? undefined : wrong,
+      }),
+      button({ label: own.filter, kind: 'secondary' }),
+    )}
+    ${jobTable(jobs, names, tongueOf(request))}
+    ${pager(words.common, {
+      next: next === undefined ? undefined : withQuery(JOBS_PATH, { ...asked, after: next }),
+      first: after === undefined ? undefined : withQuery(JOBS_PATH, asked),
+    })}`,
+  });
+}
+
+function jobTable(
+  jobs: readonly OperatorJob[],
+  names: ReadonlyMap<string, string>,
+  { own, formats }: Tongue,
+): VNode {
+  const words = own.jobs;
+  return dataTable({
+    caption: words.caption,
+    columns: [
+      { label: words.job },
+      { label: own.state },
+      { label: own.account },
+      { label: words.created },
+      { label: words.holder },
+      { label: words.lost, align: 'end' },
+      { label: words.error },
+    ],
+    rows: jobs.map(job => [
+      html`<a href=${`${JOBS_PATH}/${job.job_id}`}><code>${job.job_id}</code></a>`,
+      badge(words.states[job.status], TONES[job.status]),
+      html`<a href=${`${PAGES_PATH}/accounts/${job.account_id}`}>${
+        names.get(job.account_id) ?? job.account_id
+      }</a>`,
+      instant(job.created_at, formats),
+      job.lease?.holder ?? '–',
+      formats.credits(job.lost_attempts),
+      job.error?.code ?? '–',
+    ]),
+    empty: emptyState({ title: words.empty, text: words.emptyText }),
+  });
+}
+
+function renderJob(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  job: OperatorJob,
+  accountName: string,
+): FastifyReply {
+  const tongue = tongueOf(request);
+  const { own, formats } = tongue;
+  const words = own.jobs;
+  const isOpen = job.finished_at === null;
+  return renderOperatorPage(request, reply, {
+    title: words.job,
+    lead: html`<code>${job.job_id}</code>`,
+    back: { href: JOBS_PATH, label: words.title },
+    active: 'jobs',
+    main: html`${definitionList([
+      [own.state, badge(words.states[job.status], TONES[job.status])],
+      [words.error, job.error && html`<code>${job.error.code}</code> ${job.error.detail}`],
+      [own.account, html`<a href=${`${PAGES_PATH}/accounts/${job.account_id}`}>${accountName}</a>`],
+      [words.key, html`<code>${job.key}</code>`],
+      [words.mode, job.mode],
+      [words.created, instant(job.created_at, formats)],
+      [words.started, instant(job.started_at, formats)],
+      [words.ended, instant(job.finished_at, formats)],
+      [words.expires, instant(job.expires_at, formats)],
+      [words.input, job.input && pictureText(job.input.format, job.input, formats)],
+      [words.format, job.output_format],
+      [words.result, job.result && pictureText(undefined, job.result, formats)],
+      [words.holder, job.lease?.holder],
+      [words.lease, job.lease && instant(job.lease.expires_at, formats)],
+      [words.fence, String(job.fence)],
+      [words.lost, String(job.lost_attempts)],
+      [words.takeovers, String(job.takeovers)],
+    ])}
+    ${job.timings === null ? null : section({ title: words.stages }, stageTable(job, tongue))}
+    ${
+      isOpen
+        ? section(
+            { title: words.retry, lead: words.retryLead },
+            postForm(
+              { action: `${JOBS_PATH}/${job.job_id}/retry`, csrf: csrfOf(request) },
+              html`<div class="actions">${button({
+                label: words.retry,
+                kind: 'secondary',
+                confirm: words.retryAsk,
+              })}</div>`,
+            ),
+          )
+        : null
+    }`,
+  });
+}
+
+function stageTable(job: OperatorJob, { own, formats }: Tongue): VNode {
+  const times = Object.entries(job.timings ?? {}).filter(
+    (entry): entry is [string, number] => typeof entry[1] === 'number',
+  );
+  return dataTable({
+    caption: own.jobs.stages,
+    columns: [{ label: own.jobs.stage }, { label: own.jobs.time, align: 'end' }],
+    rows: times.map(([stage, ms]) => [html`<code>${stage}</code>`, formats.duration(ms)]),
+  });
+}
+
+interface PictureSize {
+  readonly bytes: number;
+  readonly width: number | null;
+  readonly height: number | null;
+}
+
+function pictureText(
+  format: string | undefined,
+  { bytes, width, height }: PictureSize,
+  formats: Tongue['formats'],
+): string {
+  const size = width === null || height === null ? undefined : `${width} × ${height}`;
+  return [format, size, formats.bytes(bytes)].filter(part => part !== undefined).join(', ');
+}
+
+function instant(iso: string | null, formats: Tongue['formats']): Child {
+  return iso === null ? null : time(Date.parse(iso), formats.exactTime(Date.parse(iso)));
+}

@@ -1,0 +1,139 @@
+/** Notifications of jobs' ends, and sending one again. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { VNode } from 'preact';
+import {
+  NOTIFICATION_STATUSES,
+  notificationCursor,
+  type OperateWebhooks,
+  type OperatorNotification,
+  type ResendOutcome,
+} from '../../services/operator/operate-webhooks.ts';
+import { button } from '../account/views/components/buttons.ts';
+import {
+  filterForm,
+  postForm,
+  selectField,
+  textField,
+} from '../account/views/components/fields.ts';
+import { dataTable, pager, withQuery } from '../account/views/components/lists.ts';
+import { badge, emptyState, notice, type Tone, time } from '../account/views/components/marks.ts';
+import { type Child, html } from '../account/views/html.ts';
+import { csrfOf, PAGES_PATH, renderOperatorPage, type Tongue, tongueOf } from './operator-frame.ts';
+import { queryChoice, queryValue } from './query-values.ts';
+
+export interface NotificationPageServices {
+  readonly operateWebhooks: Pick<OperateWebhooks, 'list' | 'retry'>;
+}
+
+const NOTIFICATIONS_PATH = `${PAGES_PATH}/notifications`;
+const PAGE_ROWS = 50;
+const TONES: Readonly<Record<OperatorNotification['status'], Tone>> = {
+  pending: 'neutral',
+  delivered: 'good',
+  failed: 'bad',
+};
+
+export function registerNotificationPages(
+  pages: FastifyInstance,
+  services: NotificationPageServices,
+): void {
+  pages.get(NOTIFICATIONS_PATH, (request, reply) => renderList(request, reply, services));
+  pages.post<{ Params: { job: string } }>(
+    `${NOTIFICATIONS_PATH}/:job/retry`,
+    async (request, reply) => {
+      const { job } = request.params;
+      const outcome = await services.operateWebhooks.retry(job);
+      if (outcome !== 'retried') return renderList(request, reply, services, outcome);
+      request.log.info({ command: 'webhooks retry', jobId: job }, 'operator');
+      return reply.redirect(withQuery(NOTIFICATIONS_PATH, { job, said: 'resent' }), 303);
+    },
+  );
+}
+
+async function renderList(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { operateWebhooks }: NotificationPageServices,
+  whyNot?: Exclude<ResendOutcome, 'retried'>,
+): Promise<FastifyReply> {
+  const { words, own } = tongueOf(request);
+  const texts = own.notifications;
+  const status = queryChoice(request, 'status', NOTIFICATION_STATUSES);
+  const job = queryValue(request, 'job');
+  const after = queryValue(request, 'after');
+  const found = await operateWebhooks.list({ jobId: job, status, limit: PAGE_ROWS, after });
+  const last = found.length === PAGE_ROWS ? found.at(-1) : undefined;
+  return renderOperatorPage(request, reply, {
+    title: texts.title,
+    lead: texts.lead,
+    active: 'notifications',
+    status: whyNot === undefined ? 200 : 409,
+    main: html`${whyNot === undefined ? null : notice('bad', texts.whyNot[whyNot])}
+    ${filterForm(
+      NOTIFICATIONS_PATH,
+      selectField({
+        name: 'status',
+        label: texts.status,
+        options: [
+          { value: '', label: own.all },
+          ...NOTIFICATION_STATUSES.map(value => ({ value, label: texts.statuses[value] })),
+        ],
+        value: status ?? '',
+      }),
+      textField({ name: 'job', label: texts.jobField, value: job }),
+      button({ label: own.filter, kind: 'secondary' }),
+    )}
+    ${notificationTable(found, tongueOf(request), csrfOf(request))}
+    ${pager(words.common, {
+      next: last && withQuery(NOTIFICATIONS_PATH, { status, job, after: notificationCursor(last) }),
+      first: after === undefined ? undefined : withQuery(NOTIFICATIONS_PATH, { status, job }),
+    })}`,
+  });
+}
+
+function notificationTable(
+  found: readonly OperatorNotification[],
+  { own, formats }: Tongue,
+  csrf: string,
+): VNode {
+  const words = own.notifications;
+  const instant = (iso: string | null): Child =>
+    iso === null ? '–' : time(Date.parse(iso), formats.exactTime(Date.parse(iso)));
+  return dataTable({
+    caption: words.caption,
+    columns: [
+      { label: words.jobField },
+      { label: words.status },
+      { label: words.receiver, cut: true },
+      { label: words.attempts, align: 'end' },
+      { label: words.last },
+      { label: words.lastAt },
+      { label: words.nextAt },
+      { label: own.actions, silent: true, align: 'end' },
+    ],
+    rows: found.map(one => [
+      html`<a href=${`${PAGES_PATH}/jobs/${one.job_id}`}><code>${one.job_id}</code></a>`,
+      badge(words.statuses[one.status], TONES[one.status]),
+      one.receiver,
+      formats.credits(one.attempts),
+      one.last_status_code ?? (one.attempts === 0 ? '–' : words.noAnswer),
+      instant(one.last_attempt_at),
+      instant(one.next_attempt_at),
+      one.status === 'delivered'
+        ? null
+        : postForm(
+            {
+              action: `${NOTIFICATIONS_PATH}/${one.job_id}/retry`,
+              csrf,
+              class: 'inline',
+            },
+            button({
+              label: words.resend,
+              kind: 'secondary',
+              describe: `${words.resend}: ${one.job_id}`,
+            }),
+          ),
+    ]),
+    empty: emptyState({ title: words.empty, text: words.emptyText }),
+  });
+}

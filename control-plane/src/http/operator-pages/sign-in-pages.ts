@@ -1,0 +1,113 @@
+/** Signing in with the operator key, signing out, and the choice of a language. */
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { PageError } from '../account/session/page-error.ts';
+import { formOf } from '../account/session/signed-in.ts';
+import { button } from '../account/views/components/buttons.ts';
+import { postForm, textField } from '../account/views/components/fields.ts';
+import { isLanguage } from '../account/words/words.ts';
+import { isOperatorKey } from '../checks/operator-key.ts';
+import { FailedAttempts } from './failed-attempts.ts';
+import { LANGUAGE_COOKIE, OPERATOR_PATH, renderOperatorPage, tongueOf } from './operator-frame.ts';
+import { type OperatorSessions, SESSION_MS } from './operator-session.ts';
+
+export const SIGN_IN_PATH = `${OPERATOR_PATH}/sign-in`;
+
+/** Over TLS with the prefix that lets no other host plant it; on this machine without. */
+const SECURE_COOKIE = '__Host-matting-operator';
+const PLAIN_COOKIE = 'matting-operator';
+const YEAR_SECONDS = 31_536_000;
+
+interface SignInParts {
+  readonly sessions: OperatorSessions;
+  readonly operatorKey: string;
+}
+
+/** The cookie of a session that is valid. */
+export function readSession(
+  request: FastifyRequest,
+  sessions: OperatorSessions,
+): string | undefined {
+  const given = [request.cookies[SECURE_COOKIE], request.cookies[PLAIN_COOKIE]];
+  return given.find(token => sessions.isValid(token));
+}
+
+export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }: SignInParts) {
+  const failures = new FailedAttempts();
+  const open = { config: { beforeSignIn: true } };
+  pages.get(SIGN_IN_PATH, open, (request, reply) => {
+    if (readSession(request, sessions) !== undefined) return reply.redirect(OPERATOR_PATH, 303);
+    return renderSignIn(request, reply);
+  });
+  pages.post(SIGN_IN_PATH, open, (request, reply) => {
+    const isSecure = requireSafeOrigin(request);
+    const waitS = failures.waitS(request.ip);
+    if (waitS > 0) throw new PageError('tooManyAttempts', { retryAfterS: waitS });
+    if (!isOperatorKey(operatorKey, formOf(request).text('key'))) {
+      failures.note(request.ip);
+      request.log.warn({ command: 'sign-in' }, 'operator: a wrong key');
+      return renderSignIn(request, reply, tongueOf(request).own.signIn.wrong);
+    }
+    request.log.info({ command: 'sign-in' }, 'operator');
+    return reply
+      .setCookie(isSecure ? SECURE_COOKIE : PLAIN_COOKIE, sessions.create(), {
+        ...cookieOptions(isSecure),
+        maxAge: SESSION_MS / 1000,
+      })
+      .redirect(OPERATOR_PATH, 303);
+  });
+  pages.post(`${OPERATOR_PATH}/sign-out`, (_request, reply) =>
+    reply
+      .clearCookie(SECURE_COOKIE, cookieOptions(true))
+      .clearCookie(PLAIN_COOKIE, cookieOptions(false))
+      .redirect(SIGN_IN_PATH, 303),
+  );
+  pages.post(`${OPERATOR_PATH}/language`, (request, reply) => {
+    const language = formOf(request).text('language');
+    if (!isLanguage(language)) throw new PageError('badForm');
+    return reply
+      .setCookie(LANGUAGE_COOKIE, language, { ...cookieOptions(false), maxAge: YEAR_SECONDS })
+      .redirect(backOf(formOf(request).text('back')), 303);
+  });
+}
+
+function renderSignIn(request: FastifyRequest, reply: FastifyReply, error?: string): FastifyReply {
+  const { own } = tongueOf(request);
+  return renderOperatorPage(request, reply, {
+    title: own.signIn.title,
+    lead: own.signIn.lead,
+    status: error === undefined ? 200 : 422,
+    main: postForm(
+      { action: SIGN_IN_PATH, csrf: undefined },
+      textField({
+        name: 'key',
+        label: own.signIn.key,
+        hint: own.signIn.hint,
+        type: 'password',
+        autocomplete: 'current-password',
+        required: true,
+        error,
+      }),
+      button({ label: own.signIn.submit }),
+    ),
+  });
+}
+
+/** True over TLS. @throws PageError insecure where the key could be read on its way */
+function requireSafeOrigin(request: FastifyRequest): boolean {
+  const { protocol, hostname } = new URL(String(request.headers.origin));
+  if (protocol === 'https:') return true;
+  if (/^(?:localhost|127(?:\.\d+){3}|\[::1\])$/.test(hostname)) return false;
+  throw new PageError('insecure');
+}
+
+function cookieOptions(isSecure: boolean) {
+  const path = isSecure ? '/' : OPERATOR_PATH;
+  return { path, secure: isSecure, httpOnly: true, sameSite: 'strict' } as const;
+}
+
+const BACK = /^\/operator(?:\/[A-Za-z0-9_-]+)*(?:\?[A-Za-z0-9_=&%.+:-]*)?$/;
+
+/** A path of these pages, never another host's. */
+function backOf(text: string): string {
+  return BACK.test(text) ? text : OPERATOR_PATH;
+}
