@@ -25,7 +25,6 @@ import {
 import type { Config } from './config.ts';
 import { LEASE_TIMING, type LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
-import { buildOperatorApp } from './http/operator-app.ts';
 import { type App, buildApp } from './http/public-app.ts';
 import { registerGauges } from './metric-gauges.ts';
 import { ControlMetrics } from './metrics.ts';
@@ -38,12 +37,6 @@ import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets
 import { JobEvents } from './services/job-events.ts';
 import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
 import { renderOutboxBody } from './services/notification/outbox-body.ts';
-import { OperateAccounts } from './services/operator/operate-accounts.ts';
-import { OperateCredits } from './services/operator/operate-credits.ts';
-import { OperateJobs } from './services/operator/operate-jobs.ts';
-import { OperateNodes } from './services/operator/operate-nodes.ts';
-import { OperateWebhooks } from './services/operator/operate-webhooks.ts';
-import { ReadQueue } from './services/operator/read-queue.ts';
 import { JobViews } from './services/reading/job-view.ts';
 import { Sweeper } from './services/sweeping/sweep.ts';
 import { usageSweepSteps } from './services/usage/sweep-usage.ts';
@@ -201,7 +194,7 @@ interface Running extends Dispatch, Conditions {
   readonly sweeper: Sweeper;
   readonly services: Services;
   readonly publicPort: App;
-  readonly operatorPort: ReturnType<typeof buildOperatorApp>;
+  readonly operatorPort: ReturnType<typeof composeOperatorPort>;
 }
 
 interface Parts extends Running {
@@ -228,7 +221,7 @@ function compose(base: Base): Parts {
     delivery: composeDelivery(base),
     sweeper: composeSweeper(base),
     publicPort: composePublicPort(base, services),
-    operatorPort: composeOperatorPort(base, fleet),
+    operatorPort: composeOperatorPort(base, () => void fleet.refresh()),
   };
   composeGauges(base, running);
   return { ...running, steps: composeDrain(base, running) };
@@ -296,27 +289,6 @@ function composePublicPort(base: Base, services: Services): App {
     onDropped: () => metrics.connectionDropped(),
     onEnded: cause => metrics.connectionEnded(cause),
   });
-}
-
-function composeOperatorPort(base: Base, fleet: Fleet): Running['operatorPort'] {
-  const { config, stores, metrics, log } = base;
-  const onChanged = () => void fleet.refresh();
-  return buildOperatorApp(
-    {
-      operateAccounts: new OperateAccounts(stores),
-      operateCredits: new OperateCredits(stores),
-      operateJobs: new OperateJobs(stores),
-      operateNodes: new OperateNodes({ nodes: stores.nodes, onChanged }),
-      operateWebhooks: new OperateWebhooks(stores),
-      readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
-    },
-    {
-      baseUrl: config.baseUrl,
-      operatorKey: config.operatorKey,
-      metrics: metrics.registry,
-      logger: log,
-    },
-  );
 }
 
 function composeGauges(base: Base, running: Running): void {

@@ -90,7 +90,9 @@ const OUTBOX: Record<string, Exercise> = {
   'webhookOutbox.list': {
     run: async stores => {
       assert.equal((await stores.webhookOutbox.list({ limit: 20 })).length, 20);
-      assert.equal((await stores.webhookOutbox.list({ limit: 20, status: 'pending' })).length, 20);
+      const [first] = await stores.webhookOutbox.list({ limit: 1, status: 'pending' });
+      const older = { limit: 20, status: 'pending', after: first } as const;
+      assert.equal((await stores.webhookOutbox.list(older)).length, 20);
       const jobId = await notified(stores);
       assert.equal((await stores.webhookOutbox.list({ limit: 20, jobId })).length, 1);
     },
