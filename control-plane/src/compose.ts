@@ -16,6 +16,7 @@ import { listening } from '#program/listen-error.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { composeDispatch, type Dispatch } from './compose-dispatch.ts';
+import { composeOperatorPort } from './compose-operator.ts';
 import {
   type Conditions,
   composeConditions,
