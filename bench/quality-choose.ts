@@ -1,159 +1,238 @@
 /**
- * Chooses the constants of fill-areas.ts by cross-validation: every photo, with all its variants,
- * is judged by the constants that are best on the others. What helps only in sample shows.
+ * Judges the constants of worth-running.ts, merge-mattes.ts and fill-areas.ts by cross-validation:
+ * every photo, with all its variants, is judged by the constants that are best on the others. What
+ * helps only in sample shows.
  *
- * Usage: quality-choose.ts [--plan standard] [--variants asTaken,cut] [--keep DIRECTORY] FOLDER...
+ * Usage: quality-choose.ts [--plan standard] [--variants asTaken,cut] [--keep DIRECTORY] [--largest
+ *   0.7] FOLDER...   --largest: megapixels to which larger photos are scaled down for the merge
  */
 import { parseArgs } from 'node:util';
+import { decideAreas, gridSize } from '../inference-node/src/picture/matte/fill-areas.ts';
 import {
-  AREA_RULES,
-  type AreaRules,
-  gridSize,
-  isSubject,
-  trustedLooks,
-} from '../inference-node/src/picture/matte/fill-areas.ts';
-import type { RoleMatte } from '../inference-node/src/picture/matte/merge-mattes.ts';
+  MERGE_RULES,
+  type MergeRules,
+  type RoleMatte,
+} from '../inference-node/src/picture/matte/merge-mattes.ts';
 import { refineMatte } from '../inference-node/src/picture/matte/refine.ts';
 import { resample } from '../inference-node/src/picture/matte/resample.ts';
 import { findAreas } from '../inference-node/src/picture/matte/undecided-areas.ts';
+import { UNSURE_SHARE_MIN, unsureShare } from '../inference-node/src/picture/worth-running.ts';
 import { at } from '../test/support/at.ts';
 import { leastLoss, leaveOneOut } from './quality/cross-validation.ts';
-import { plainMatte } from './quality/cutout-errors.ts';
+import { colourError, cutOut, plainMatte } from './quality/cutout-errors.ts';
 import { measureHoles } from './quality/holes.ts';
 import { mean } from './quality/intervals.ts';
+import { measureQuickly } from './quality/matte-metrics.ts';
 import { openModelRunner } from './quality/model-runner.ts';
 import { findPhotos, loadPhoto, type Photo } from './quality/photos.ts';
-import { entriesOf, inferPlan } from './quality/plan-runner.ts';
+import { entriesOf } from './quality/plan-runner.ts';
+import { scaleDown } from './quality/scale-down.ts';
 import { makeVariant } from './quality/variants.ts';
 import { writeResults } from './results.ts';
 
-interface Outcome {
-  readonly sad: number;
-  readonly mse: number;
-  readonly holes: number;
-  readonly ghosts: number;
+interface Constants extends MergeRules {
+  readonly opinionFrom: number;
+  readonly secondLookFrom: number;
 }
 
-/** Nothing is filled. */
-const OFF: AreaRules = { ...AREA_RULES, cellsMin: Number.POSITIVE_INFINITY };
-const VALUES: Readonly<Partial<Record<keyof AreaRules, readonly number[]>>> = {
-  enclosedMin: [0.6, 0.65, 0.7, 0.75, 0.8],
-  precisionMin: [0.85, 0.9, 0.95],
-  cellsMin: [40, 60, 100],
-  sureFrom: [200, 230],
-  doubtFrom: [3, 6, 12],
-  ownSureFrom: [200, 215, 235],
-  ownEnclosedMin: [0.75, 0.9],
+const RATIO_NAMES = ['sad', 'mse', 'gradient', 'mae', 'softMae', 'foreground'] as const;
+const SHARE_NAMES = ['holes', 'ghosts'] as const;
+type Outcome = Readonly<Record<(typeof RATIO_NAMES | typeof SHARE_NAMES)[number], number>>;
+
+interface Sample {
+  readonly group: string;
+  readonly unsure: number;
+  readonly plain: Outcome;
+  /** One a candidate. */
+  readonly outcomes: readonly Outcome[];
+  /** Of each candidate, engine time to that of isnet at 1024. */
+  readonly costs: readonly number[];
+}
+
+const PRESENT: Constants = {
+  ...MERGE_RULES,
+  opinionFrom: UNSURE_SHARE_MIN.opinion,
+  secondLookFrom: UNSURE_SHARE_MIN.secondLook,
 };
-/** What a whole photo of holes or ghosts weighs beside the SAD of plain isnet. */
+/** Everything runs and counts; areas are left. */
+const PLAIN_MEAN: Constants = {
+  ...PRESENT,
+  opinionFrom: 0,
+  secondLookFrom: 0,
+  shownAgainMin: 0,
+  cellsMin: Number.POSITIVE_INFINITY,
+  keptEnclosedMin: Number.POSITIVE_INFINITY,
+  sureKeptEnclosedMin: Number.POSITIVE_INFINITY,
+};
+const VALUES: Readonly<Partial<Record<keyof Constants, readonly number[]>>> = {
+  opinionFrom: [0, 0.06, 0.085, 0.1, 0.12],
+  secondLookFrom: [0, 0.1, 0.13, 0.16, 0.2],
+  shownAgainMin: [0, 0.4, 0.55, 0.65],
+  enclosedMin: [0.6, 0.7, 0.8],
+  precisionMin: [0.85, 0.9, 0.95],
+  sureFrom: [200, 230],
+  keptEnclosedMin: [0.3, 0.5, 0.7, Number.POSITIVE_INFINITY],
+  sureKeptEnclosedMin: [0, 0.3, Number.POSITIVE_INFINITY],
+};
+/** Processor time on one thread to that of isnet at 1024 in int8; isnet's other size is 768. */
+const COSTS = { opinion: 0.51, secondLook: 0.56 } as const;
+/** What a run of isnet at 1024 weighs beside all of the errors of plain isnet. */
+const COST_WEIGHT = 0.03;
+/** What a whole photo of holes or ghosts weighs beside them. */
 const HOLES_WEIGHT = 5;
+const LOSS_NAMES = ['sad', 'mse', 'gradient', 'softMae'] as const;
+const WORSE_RATIO = 1.05;
 const GROUND_STEP = 7;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
   options: {
     plan: { type: 'string', default: 'standard' },
-    variants: { type: 'string', default: 'asTaken,cut,ground,darker' },
+    variants: { type: 'string', default: 'asTaken,cut,ground,darker,jpeg' },
     keep: { type: 'string' },
+    largest: { type: 'string', default: '0.7' },
   },
 });
 if (positionals.length === 0) throw new Error('usage: quality-choose.ts [options] FOLDER...');
 
-function candidates(): AreaRules[] {
-  let all: AreaRules[] = [AREA_RULES];
+function candidates(): Constants[] {
+  let all: Constants[] = [PRESENT];
   for (const [name, options] of Object.entries(VALUES)) {
-    all = all.flatMap(rules => options.map(value => ({ ...rules, [name]: value })));
+    all = all.flatMap(constants => options.map(value => ({ ...constants, [name]: value })));
   }
   // The present constants first: they win where others are no better.
-  return [AREA_RULES, OFF, ...all];
+  return [PRESENT, PLAIN_MEAN, ...all];
 }
 
-function measure({ alpha: truth, picture }: Photo, alpha: Uint8Array): Outcome {
-  const { width, height } = picture;
-  let sad = 0;
-  let mse = 0;
-  for (const [i, value] of alpha.entries()) {
-    const difference = (value - at(truth, i)) / 255;
-    sad += Math.abs(difference);
-    mse += difference * difference;
-  }
+function measure(photo: Photo, alpha: Uint8Array, estimate: boolean): Outcome {
+  const { width, height } = photo.picture;
   const matte = { data: alpha, width, height };
-  const { holes, ghosts } = measureHoles(matte, { data: truth, width, height });
-  return { sad: sad / 1000, mse: mse / alpha.length, holes, ghosts };
+  const reference = { data: photo.alpha, width, height };
+  const foreground = colourError(photo, alpha, cutOut(photo.picture, alpha, estimate));
+  return { ...measureQuickly(matte, reference), ...measureHoles(matte, reference), foreground };
 }
 
-/** One outcome a candidate; those that fill the same areas are measured once. */
-function outcomesOf(photo: Photo, mattes: readonly RoleMatte[], all: readonly AreaRules[]) {
+const worth = (role: RoleMatte['role'], unsure: number, constants: Constants) =>
+  (role !== 'opinion' || unsure >= constants.opinionFrom) &&
+  (role !== 'secondLook' || unsure >= constants.secondLookFrom);
+
+/** Candidates that run the same models and decide the same areas are measured once. */
+function outcomesOf(photo: Photo, mattes: readonly RoleMatte[], unsure: number) {
   const grid = gridSize(photo.picture);
   const looks = mattes.map(({ alpha, role, width, height }) => ({
     alpha: resample({ data: alpha, width, height }, grid),
     decides: role !== 'opinion',
   }));
-  const areas = findAreas(looks, grid);
+  const shown = looks.map(({ alpha }) => shownAgain(at(looks, 0).alpha, alpha));
+  const areas = new Map<string, ReturnType<typeof findAreas>>();
   const known = new Map<string, Outcome>();
-  const trusts = new Map<string, boolean[]>();
-  return all.map(rules => {
-    const trustKey = `${rules.enclosedMin} ${rules.precisionMin}`;
-    const trusted = trusts.get(trustKey) ?? trustedLooks(looks, areas, rules);
-    trusts.set(trustKey, trusted);
-    const key = areas.map(area => Number(isSubject(area, looks, trusted, rules))).join('');
-    const outcome = known.get(key) ?? measure(photo, refineMatte(mattes, photo.picture, rules));
+  return all.map(constants => {
+    const heard = mattes.map(
+      ({ role }, index) =>
+        worth(role, unsure, constants) &&
+        (role === 'opinion' || at(shown, index) >= constants.shownAgainMin),
+    );
+    const some = looks.filter((_, index) => heard[index]);
+    const found = areas.get(heard.join()) ?? findAreas(some, grid);
+    areas.set(heard.join(), found);
+    const { trusted, filled, kept, sureKept } = decideAreas(found, some, constants);
+    const marks = found.map(area => [filled, kept, sureKept].findIndex(own => own.includes(area)));
+    const key = [...heard, ...(filled.length > 0 ? trusted : []), ...marks].join();
+    // The looks are chosen already.
+    const rules = { ...constants, shownAgainMin: 0 };
+    const chosen = mattes.filter((_, index) => heard[index]);
+    const outcome =
+      known.get(key) ?? measure(photo, refineMatte(chosen, photo.picture, rules), true);
     known.set(key, outcome);
     return outcome;
   });
 }
 
-const all = candidates();
-const entries = await entriesOf(values.plan === 'isnet' ? { model: 'isnet' } : values);
-const models = openModelRunner(values.keep);
-const groups: string[] = [];
-const plains: Outcome[] = [];
-const outcomes: Outcome[][] = [];
-try {
-  const stems = findPhotos(positionals);
-  for (const variant of values.variants.split(',')) {
-    for (const [index, stem] of stems.entries()) {
-      const other = await loadPhoto(at(stems, (index + GROUND_STEP) % stems.length));
-      const photo = await makeVariant(variant, await loadPhoto(stem), other);
-      const mattes = await inferPlan(entries, models, photo.picture);
-      const plain = await models.run(
-        { model: 'isnet', inputSize: 1024, role: 'subject' },
-        photo.picture,
-      );
-      groups.push(photo.name.slice(photo.name.lastIndexOf('/') + 1));
-      plains.push(measure(photo, plainMatte(plain, photo.picture)));
-      outcomes.push(outcomesOf(photo, mattes, all));
-    }
-  }
-} finally {
-  await models.close();
+function shownAgain(own: Uint8Array, other: Uint8Array): number {
+  const shown = own.reduce((sum, value) => sum + (value >>> 7), 0);
+  const again = own.reduce((sum, value, i) => sum + ((value & at(other, i)) >>> 7), 0);
+  return shown === 0 ? 1 : again / shown;
 }
-const plainSad = mean(plains, ({ sad }) => sad);
-const losses = all.map((_, candidate) =>
-  outcomes.map(row => {
-    const { sad, holes, ghosts } = at(row, candidate);
-    return sad / plainSad + HOLES_WEIGHT * (holes + ghosts);
-  }),
-);
-const folds = leaveOneOut(groups, losses);
-const chosen = new Map(folds.map(({ group, chosen: index }) => [group, index]));
-const figures = (pick: (sample: number) => number) => {
-  const samples = outcomes.map((row, sample) => at(row, pick(sample)));
-  return {
-    sad: mean(samples, ({ sad }) => sad) / plainSad,
-    mse: mean(samples, ({ mse }) => mse) / mean(plains, ({ mse }) => mse),
-    holes: mean(samples, ({ holes }) => holes),
-    ghosts: mean(samples, ({ ghosts }) => ghosts),
-  };
+
+function costOf(roles: readonly RoleMatte['role'][], unsure: number, constants: Constants): number {
+  const further = roles.filter(role => role !== 'subject' && worth(role, unsure, constants));
+  return 1 + further.reduce((sum, role) => sum + (role === 'subject' ? 1 : COSTS[role]), 0);
+}
+
+async function takeSamples(): Promise<Sample[]> {
+  const entries = await entriesOf(values);
+  const models = openModelRunner(values.keep);
+  const samples: Sample[] = [];
+  const largest = 1e6 * Number(values.largest);
+  try {
+    const stems = findPhotos(positionals);
+    for (const variant of values.variants.split(',')) {
+      for (const [index, stem] of stems.entries()) {
+        const other = await loadPhoto(at(stems, (index + GROUND_STEP) % stems.length));
+        const full = await makeVariant(variant, await loadPhoto(stem), other);
+        const mattes: RoleMatte[] = [];
+        for (const entry of entries) mattes.push(await models.run(entry, full.picture));
+        const photo = await scaleDown(full, largest);
+        const unsure = unsureShare(at(mattes, 0).alpha);
+        const roles = mattes.map(({ role }) => role);
+        samples.push({
+          group: photo.name.slice(photo.name.lastIndexOf('/') + 1),
+          unsure,
+          plain: measure(photo, plainMatte(at(mattes, 0), photo.picture), false),
+          outcomes: outcomesOf(photo, mattes, unsure),
+          costs: all.map(constants => costOf(roles, unsure, constants)),
+        });
+      }
+    }
+  } finally {
+    await models.close();
+  }
+  return samples;
+}
+
+const all = candidates();
+const samples = await takeSamples();
+const plainMeans = new Map(LOSS_NAMES.map(name => [name, mean(samples, s => s.plain[name])]));
+const lossOf = (outcome: Outcome, cost: number) => {
+  const ratios = LOSS_NAMES.map(name => outcome[name] / (plainMeans.get(name) ?? 1));
+  const errors = ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length;
+  return errors + HOLES_WEIGHT * (outcome.holes + outcome.ghosts) + COST_WEIGHT * cost;
 };
+const losses = all.map((_, candidate) =>
+  samples.map(({ outcomes, costs }) => lossOf(at(outcomes, candidate), at(costs, candidate))),
+);
+const folds = leaveOneOut(
+  samples.map(({ group }) => group),
+  losses,
+);
+const chosen = new Map(folds.map(({ group, chosen: index }) => [group, index]));
 const best = leastLoss(losses, () => true);
+
+function figures(pick: (sample: Sample) => number): Record<string, number | string> {
+  const outcome = (sample: Sample) => at(sample.outcomes, pick(sample));
+  const ratios = samples.map(sample => outcome(sample).sad / sample.plain.sad);
+  const rounded = (value: number) => Number(value.toFixed(4));
+  return {
+    ...Object.fromEntries(
+      RATIO_NAMES.map(name => [
+        name,
+        rounded(mean(samples, s => outcome(s)[name]) / mean(samples, s => s.plain[name])),
+      ]),
+    ),
+    ...Object.fromEntries(
+      SHARE_NAMES.map(name => [`${name} %`, rounded(100 * mean(samples, s => outcome(s)[name]))]),
+    ),
+    worse: ratios.filter(ratio => ratio > WORSE_RATIO).length,
+    worst: rounded(Math.max(...ratios)),
+    cost: rounded(mean(samples, s => at(s.costs, pick(s)))),
+  };
+}
+
 writeResults(`quality-choose-${values.plan}`, {
-  photos: groups.length,
-  off: figures(() => 1),
+  photos: samples.length,
+  plainMean: figures(() => 1),
   present: figures(() => 0),
   best: { ...figures(() => best), ...all[best] },
-  crossValidated: figures(sample =>
-    at([...chosen.values()], [...chosen.keys()].indexOf(at(groups, sample))),
-  ),
+  crossValidated: figures(({ group }) => chosen.get(group) ?? 0),
   folds: folds.filter(fold => fold.chosen !== best).map(fold => [fold.group, all[fold.chosen]]),
 });

@@ -3,8 +3,7 @@ import { parseModelSettings } from '../../inference-node/src/models/model-settin
 import { outlineOf, type PlanEntry } from '../../inference-node/src/models/plan.ts';
 import type { RoleMatte } from '../../inference-node/src/picture/matte/merge-mattes.ts';
 import type { RgbaPicture } from '../../inference-node/src/picture/rgba-picture.ts';
-import { isWorthSecondLook } from '../../inference-node/src/picture/second-look.ts';
-import { at } from '../../test/support/at.ts';
+import { isWorthRunning } from '../../inference-node/src/picture/worth-running.ts';
 import type { ModelRunner } from './model-runner.ts';
 
 /** @throws ModelError */
@@ -16,7 +15,7 @@ export async function entriesOf(of: {
   return (await outlineOf(parseModelSettings(env, process.cwd()))).entries;
 }
 
-/** In the plan's order, a subject first; without a second look where a node takes none. */
+/** In the plan's order, a subject first; without what a node would not run. */
 export async function inferPlan(
   entries: readonly PlanEntry[],
   models: ModelRunner,
@@ -24,7 +23,8 @@ export async function inferPlan(
 ): Promise<RoleMatte[]> {
   const mattes: RoleMatte[] = [];
   for (const entry of entries) {
-    if (entry.role === 'secondLook' && !isWorthSecondLook(at(mattes, 0).alpha)) continue;
+    const [first] = mattes;
+    if (first !== undefined && !isWorthRunning(entry.role, first.alpha)) continue;
     mattes.push(await models.run(entry, picture));
   }
   return mattes;

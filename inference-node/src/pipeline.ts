@@ -23,8 +23,8 @@ import type {
   PicturePoolSnapshot,
 } from './picture/pool/picture-pool.ts';
 import { type HeldWorker, workerWaitMs } from './picture/pool/worker-wait.ts';
-import { isWorthSecondLook } from './picture/second-look.ts';
 import type { Size } from './picture/size.ts';
+import { isWorthRunning } from './picture/worth-running.ts';
 
 /** A prepared model and the engines that run it. */
 export interface PlanRun {
@@ -279,7 +279,7 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
   return plan.runs.filter(({ role }) => role === 'subject');
 }
 
-/** Runs a plan's models one after the other; a second look only where the subject is unsure. */
+/** Runs a plan's models one after the other; all but subjects only where the first is unsure. */
 async function inferPlan(
   { plan, priority }: ImageOrder,
   modelInputs: readonly Buffer[],
@@ -294,11 +294,8 @@ async function inferPlan(
   for (const [index, run] of plan.runs.entries()) {
     const rgb = modelInputs[index];
     assert(rgb !== undefined, 'the worker returns an input for each run of the plan');
-    if (run.role === 'secondLook') {
-      const [first] = mattes;
-      assert(first !== undefined, 'a plan begins with a subject');
-      if (!isWorthSecondLook(first.alpha)) continue;
-    }
+    const [first] = mattes;
+    if (first !== undefined && !isWorthRunning(run.role, first.alpha)) continue;
     const answer = await runModel(run, rgb, priority, signal);
     if (answer === undefined) {
       missing.push(run);

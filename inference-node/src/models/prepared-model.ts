@@ -52,10 +52,10 @@ export interface PreparedModel {
 }
 
 /**
- * subject: decides what is cut out. secondLook: runs only on a picture for which the subject's matte
- * is unsure, and counts where it is unsure (picture/second-look.ts), like a second subject. opinion:
- * counts at the subject's edge, where both agree on the subject (picture/matte/merge-mattes.ts). A
- * plan continues without a second look or an opinion that fails.
+ * subject: decides what is cut out. The other two run only on a picture for which the first
+ * subject's matte is unsure (picture/worth-running.ts), and a plan continues without one that
+ * fails. secondLook: counts where the subject is unsure, like a second subject. opinion: counts at
+ * the subject's edge, where both agree on the subject (picture/matte/merge-mattes.ts).
  */
 export const MATTE_ROLES = ['subject', 'secondLook', 'opinion'] as const;
 export type MatteRole = (typeof MATTE_ROLES)[number];

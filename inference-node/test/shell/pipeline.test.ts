@@ -117,17 +117,6 @@ describe('a second look', () => {
     assert.deepEqual([result.timings.inferMs, result.timings.secondLookMs], [2, 2]);
   });
 
-  it('costs nothing where the subject is sure, and is not missed', async () => {
-    const { pictures, subject, opinion: second, process } = openPlan('secondLook');
-    subject.engines.alpha = 255;
-    const result = await process();
-    assert.deepEqual(names(result.runs), ['first']);
-    assert.deepEqual(result.missing, []);
-    assert.equal(at(pictures.finished, 0).mattes.length, 1);
-    assert.equal(second.engines.runs.length, 0);
-    assert.equal(result.timings.secondLookMs, 0);
-  });
-
   it('is left out while its engines are down, and the result says so', async () => {
     const { opinion: second, process } = openPlan('secondLook');
     second.engines.set({ enginesReady: 0 });
@@ -138,6 +127,19 @@ describe('a second look', () => {
 });
 
 for (const role of ['opinion', 'secondLook'] as const) {
+  describe(`a run of the role ${role}`, () => {
+    it('costs nothing where the subject is sure, and is not missed', async () => {
+      const { pictures, subject, opinion: second, process } = openPlan(role);
+      subject.engines.alpha = 255;
+      const result = await process();
+      assert.deepEqual(names(result.runs), ['first']);
+      assert.deepEqual(result.missing, []);
+      assert.equal(at(pictures.finished, 0).mattes.length, 1);
+      assert.equal(second.engines.runs.length, 0);
+      assert.equal(result.timings.secondLookMs, 0);
+    });
+  });
+
   describe(`engines of a role ${role} that have yet to start`, () => {
     it('are not waited for: the result says what it lacks', async () => {
       const { opinion: other, process } = openPlan(role);

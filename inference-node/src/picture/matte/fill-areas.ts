@@ -4,7 +4,7 @@
  * ground around it may be glass or smoke. Pure.
  */
 import type { Size } from '../size.ts';
-import { resample } from './resample.ts';
+import { type Plane, resample } from './resample.ts';
 import { type Area, findAreas, type Look, neighbours } from './undecided-areas.ts';
 
 export interface AreaRules {
@@ -21,6 +21,13 @@ export interface AreaRules {
   /** The same of the looks that decide, for areas that an opinion is not sure of. */
   readonly ownSureFrom: number;
   readonly ownEnclosedMin: number;
+  /**
+   * Share of what is around an area that is not filled, from which it does not fall below the first
+   * look: a mean with a look that is blind for it would be a hole. Half: an edge has less.
+   */
+  readonly keptEnclosedMin: number;
+  /** The same for what the first look is nearly sure of. */
+  readonly sureKeptEnclosedMin: number;
 }
 
 /** Judged by cross-validation: bench/quality-choose.ts, docs/performance.md. */
@@ -32,44 +39,104 @@ export const AREA_RULES: AreaRules = {
   precisionMin: 0.95,
   ownSureFrom: 215,
   ownEnclosedMin: 0.75,
+  keptEnclosedMin: 0.5,
+  sureKeptEnclosedMin: 0.3,
 };
 
+/** The first look is not nearly sure up to the one, and is from the other on (0 to 255). */
+const NEARLY_SURE_ABOVE = 180;
+const NEARLY_SURE = 230;
 /** Cells of the long side of the planes that areas are found on. */
 const GRID_SIDE = 256;
 /** Cells from the ground in which an area may be its edge, so that a look's own value counts. */
 const EDGE = 4;
+
+/** A look of the size of the merged matte, and as the model gave it. */
+export interface FullLook extends Look {
+  readonly source: Plane;
+}
 
 /**
  * Fills areas in place.
  * @param looks of the size of `merged`; the first decides.
  */
 export function fillAreas(
-  looks: readonly Look[],
+  looks: readonly FullLook[],
   merged: Uint8Array,
   size: Size,
   rules = AREA_RULES,
 ): void {
   const grid = gridSize(size);
-  const small = looks.map(({ alpha, decides }) => ({
-    alpha: resample({ data: alpha, ...size }, grid),
-    decides,
-  }));
+  const small = looks.map(({ source, decides }) => ({ alpha: resample(source, grid), decides }));
   const areas = findAreas(small, grid);
-  const trusted = trustedLooks(small, areas, rules);
-  const filled = areas.filter(area => isSubject(area, small, trusted, rules));
-  if (filled.length === 0) return;
-  const cells = filled.flatMap(area => area.cells);
-  const raised = spread(cells, grid, size);
-  const whole = spread(awayFromGround(cells, small, grid), grid, size);
-  for (let i = 0; i < merged.length; i++) {
-    const share = raised[i]!;
-    if (share === 0) continue;
-    let most = 0;
-    for (const [index, look] of looks.entries()) {
-      if (trusted[index] === true) most = Math.max(most, look.alpha[i]!);
-    }
-    merged[i] = Math.max(merged[i]!, whole[i]!, Math.round((share * most) / 255));
+  if (areas.length === 0) return;
+  const { trusted, filled, kept, sureKept } = decideAreas(areas, small, rules);
+  if (kept.length > 0) raise(merged, spread(cellsOf(kept), grid, size), looks.slice(0, 1));
+  if (sureKept.length > 0) {
+    const sure = looks.slice(0, 1).map(({ alpha }) => ({ alpha: nearlySure(alpha) }));
+    raise(merged, spread(cellsOf(sureKept), grid, size), sure);
   }
+  if (filled.length === 0) return;
+  const cells = cellsOf(filled);
+  const heard = looks.filter((_, index) => trusted[index]);
+  raise(merged, spread(cells, grid, size), heard);
+  const whole = spread(awayFromGround(cells, small, grid), grid, size);
+  for (let i = whole.from; i < whole.to; i++) {
+    if (whole.shares[i]! > merged[i]!) merged[i] = whole.shares[i]!;
+  }
+}
+
+export interface AreaDecisions {
+  /** For each look whether it counts. */
+  readonly trusted: readonly boolean[];
+  readonly filled: readonly Area[];
+  /** Not filled, but they do not fall below the first look. */
+  readonly kept: readonly Area[];
+  /** The same where the first look is nearly sure. */
+  readonly sureKept: readonly Area[];
+}
+
+/** @param looks that the areas were found in. */
+export function decideAreas(
+  areas: readonly Area[],
+  looks: readonly Look[],
+  rules: AreaRules,
+): AreaDecisions {
+  const trusted = trustedLooks(looks, areas, rules);
+  const filled = areas.filter(area => isSubject(area, looks, trusted, rules));
+  const left = areas.filter(area => !filled.includes(area));
+  const isKept = ({ enclosed }: Area) => enclosed >= rules.keptEnclosedMin;
+  const kept = left.filter(isKept);
+  const sureKept = left.filter(area => area.enclosed >= rules.sureKeptEnclosedMin && !isKept(area));
+  return { trusted, filled, kept, sureKept };
+}
+
+function cellsOf(areas: readonly Area[]): number[] {
+  return areas.flatMap(({ cells }) => cells);
+}
+
+/** To the highest of the looks, by the share of each pixel. All are of one size. */
+function raise(
+  merged: Uint8Array,
+  { shares, from, to }: Spread,
+  looks: readonly Pick<Look, 'alpha'>[],
+): void {
+  for (const { alpha } of looks) {
+    for (let i = from; i < to; i++) {
+      const share = shares[i]!;
+      if (share === 0 || alpha[i]! <= merged[i]!) continue;
+      merged[i] = Math.max(merged[i]!, Math.round((share * alpha[i]!) / 255));
+    }
+  }
+}
+
+/** Alpha where it is nearly sure, falling to 0 where it is not. */
+function nearlySure(alpha: Uint8Array): Uint8Array {
+  const table = Uint8Array.from({ length: 256 }, (_, value) => {
+    const share = (value - NEARLY_SURE_ABOVE) / (NEARLY_SURE - NEARLY_SURE_ABOVE);
+    return Math.round(value * Math.min(1, Math.max(0, share)));
+  });
+  return alpha.map(value => table[value]!);
 }
 
 /** Of the planes that areas are found on. */
@@ -83,11 +150,7 @@ export function gridSize({ width, height }: Size): Size {
  * A look that decides is trusted. An opinion is where it calls hardly anything the subject that the
  * first look does not, but for areas inside of bodies: it may be wrong about what the subject is.
  */
-export function trustedLooks(
-  looks: readonly Look[],
-  areas: readonly Area[],
-  rules: AreaRules,
-): boolean[] {
+function trustedLooks(looks: readonly Look[], areas: readonly Area[], rules: AreaRules): boolean[] {
   const inner = areas.filter(({ enclosed }) => enclosed >= rules.enclosedMin);
   const inside = new Uint8Array(looks[0]?.alpha.length ?? 0);
   for (const { cells } of inner) for (const cell of cells) inside[cell] = 1;
@@ -96,7 +159,7 @@ export function trustedLooks(
   );
 }
 
-export function isSubject(
+function isSubject(
   { cells, enclosed, quarters, middles }: Area,
   looks: readonly Look[],
   trusted: readonly boolean[],
@@ -146,9 +209,28 @@ function awayFromGround(cells: readonly number[], looks: readonly Look[], grid: 
   return cells.filter(cell => left[cell] === 1);
 }
 
-/** 255 in the cells, falling to 0 around them. */
-function spread(cells: readonly number[], grid: Size, size: Size): Uint8Array {
+/** Cells at a picture's size: areas are small, so what is outside of their rows is passed over. */
+interface Spread {
+  /** 255 in the cells, falling to 0 around them. */
+  readonly shares: Uint8Array;
+  /** Pixels before and from which on there is nothing. */
+  readonly from: number;
+  readonly to: number;
+}
+
+function spread(cells: readonly number[], grid: Size, size: Size): Spread {
   const data = new Uint8Array(grid.width * grid.height);
-  for (const cell of cells) data[cell] = 255;
-  return resample({ data, ...grid }, size);
+  let first = grid.height;
+  let last = -1;
+  for (const cell of cells) {
+    data[cell] = 255;
+    const row = Math.floor(cell / grid.width);
+    first = Math.min(first, row);
+    last = Math.max(last, row);
+  }
+  const rowAt = (row: number) => {
+    const y = Math.round((row * size.height) / grid.height);
+    return Math.min(size.height, Math.max(0, y)) * size.width;
+  };
+  return { shares: resample({ data, ...grid }, size), from: rowAt(first - 1), to: rowAt(last + 2) };
 }

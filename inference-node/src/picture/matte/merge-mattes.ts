@@ -5,9 +5,9 @@
  * area inside a body of which they do not agree is decided as a whole (fill-areas.ts).
  */
 import type { MatteRole } from '../../models/prepared-model.ts';
-import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../second-look.ts';
 import type { Size } from '../size.ts';
-import { AREA_RULES, fillAreas } from './fill-areas.ts';
+import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
+import { AREA_RULES, type AreaRules, type FullLook, fillAreas } from './fill-areas.ts';
 import { borrowCopy, floatsAt, kernels, withMemory } from './kernels.ts';
 import { resample } from './resample.ts';
 
@@ -22,6 +22,18 @@ export interface RoleMatte extends Size {
  * were measured and make no difference.
  */
 const AGREEMENT_MIN = 0.9;
+
+export interface MergeRules extends AreaRules {
+  /**
+   * Share of what the subject shows that another look must show too, to count: one that has lost
+   * half of the body looks at something else.
+   */
+  readonly shownAgainMin: number;
+}
+
+/** Judged by cross-validation: bench/quality-choose.ts, docs/performance.md. */
+export const MERGE_RULES: MergeRules = { ...AREA_RULES, shownAgainMin: 0.55 };
+
 /** Radius of the window around a pixel, relative to the picture's long side. */
 const WINDOW_REACH = 1 / 150;
 /**
@@ -42,14 +54,16 @@ const UNSURE_WEIGHT = 0.05;
 export function mergeMattes(
   mattes: readonly RoleMatte[],
   size: Size,
-  areaRules = AREA_RULES,
+  rules = MERGE_RULES,
 ): Uint8Array {
   const [subject, ...others] = mattes;
   if (subject?.role !== 'subject') throw new Error('a plan without a subject');
   const own = resampleTo(subject, size);
   const looks = [
-    { alpha: own, decides: true },
-    ...others.map(matte => ({ alpha: resampleTo(matte, size), decides: matte.role !== 'opinion' })),
+    lookOf(subject, own),
+    ...others
+      .map(matte => lookOf(matte, resampleTo(matte, size)))
+      .filter(({ alpha, decides }) => !decides || shownAgain(own, alpha) >= rules.shownAgainMin),
   ];
   // A buffer's slice would be the same memory.
   const merged = Uint8Array.from(own);
@@ -60,8 +74,24 @@ export function mergeMattes(
     if (planes.length > 0) average(planes, merged, softness);
     for (const { alpha, decides } of looks) if (!decides) applyOpinion(alpha, merged, softness);
   }
-  fillAreas(looks, merged, size, areaRules);
+  fillAreas(looks, merged, size, rules);
   return merged;
+}
+
+function lookOf({ alpha: data, width, height, role }: RoleMatte, alpha: Uint8Array): FullLook {
+  return { alpha, decides: role !== 'opinion', source: { data, width, height } };
+}
+
+/** Share of what `own` shows at half opacity that `other` shows too; 1 where it shows nothing. */
+function shownAgain(own: Uint8Array, other: Uint8Array): number {
+  let shown = 0;
+  let again = 0;
+  for (let i = 0; i < own.length; i++) {
+    const here = own[i]! >>> 7;
+    shown += here;
+    again += here & (other[i]! >>> 7);
+  }
+  return shown === 0 ? 1 : again / shown;
 }
 
 function resampleTo(matte: RoleMatte, size: Size): Uint8Array {

@@ -12,7 +12,6 @@
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { applyColours } from './colour-alpha.ts';
-import { AREA_RULES } from './fill-areas.ts';
 import {
   expand,
   GuidedFilter,
@@ -29,7 +28,7 @@ import {
   VECTOR_BYTES,
   withMemory,
 } from './kernels.ts';
-import { mergeMattes, type RoleMatte } from './merge-mattes.ts';
+import { MERGE_RULES, mergeMattes, type RoleMatte } from './merge-mattes.ts';
 import { createGuide } from './model-input.ts';
 import { resample } from './resample.ts';
 import { overGrey } from './transparency.ts';
@@ -57,10 +56,10 @@ const BLEND = 4;
 export function refineMatte(
   mattes: readonly RoleMatte[],
   picture: RgbaPicture,
-  areaRules = AREA_RULES,
+  rules = MERGE_RULES,
 ): Buffer {
   const size = workingSize(picture);
-  const merged = mergeMattes(mattes, size, areaRules);
+  const merged = mergeMattes(mattes, size, rules);
   const guide = createGuide(picture, size);
   return withMemory(borrow => {
     const filter = new GuidedFilter(borrow, TILE_PX + 2, filterRadius(size));

@@ -9,14 +9,16 @@ const patched = (value: number, side = 16) => paint(body(), 50, 50, side, side, 
 const INSIDE = 58 * GRID.width + 58;
 
 /** @param opinion undefined: none. */
-function fill(deciding: readonly Uint8Array[], opinion?: Uint8Array): Uint8Array {
-  const merged = Uint8Array.from(at(deciding, 0));
-  const looks = deciding.map(alpha => ({ alpha, decides: true }));
-  fillAreas(
-    opinion === undefined ? looks : [...looks, { alpha: opinion, decides: false }],
-    merged,
-    GRID,
-  );
+function fill(
+  deciding: readonly Uint8Array[],
+  opinion?: Uint8Array,
+  merged: Uint8Array = Uint8Array.from(at(deciding, 0)),
+): Uint8Array {
+  const look = (alpha: Uint8Array, decides: boolean) => {
+    return { alpha, decides, source: { data: alpha, ...GRID } };
+  };
+  const looks = deciding.map(alpha => look(alpha, true));
+  fillAreas(opinion === undefined ? looks : [...looks, look(opinion, false)], merged, GRID);
   return merged;
 }
 
@@ -60,6 +62,25 @@ test('an area is filled to its edge by the looks, not beyond', () => {
   assert.equal(filled[INSIDE], 255);
 });
 
+test('a patch that is not filled does not fall below the first look', () => {
+  const [first, second, mean] = [patched(200), patched(40), patched(120)];
+  assert.deepEqual(fill([first, second], undefined, mean), first);
+  assert.deepEqual(fill([second, first], undefined, mean.slice()), mean);
+});
+
+test('what has more ground than body around it may fall below the first look', () => {
+  const lone = (value: number) => square(40, 40, 30, value);
+  assert.deepEqual(fill([lone(200), lone(40)], undefined, lone(120)), lone(120));
+});
+
+test('what the first look is nearly sure of stays where less than half around it is the body', () => {
+  // A strip at the body's side: the body on one side of it, the ground on three.
+  const strip = (value: number) => paint(square(20, 20, 60, 255), 80, 30, 12, 60, value);
+  const [sure, unsure] = [strip(240), strip(170)];
+  assert.deepEqual(fill([sure, strip(0)], undefined, strip(120)), sure);
+  assert.deepEqual(fill([unsure, strip(0)], undefined, strip(120)), strip(120));
+});
+
 test('nothing becomes less', () => {
   const first = patched(30);
   const filled = fill([first, patched(228)], square(24, 24, 80, 255));
@@ -68,7 +89,8 @@ test('nothing becomes less', () => {
 
 test('a picture of one pixel', () => {
   const merged = Uint8Array.of(120);
-  const looks = [{ alpha: Uint8Array.of(120), decides: true }];
-  fillAreas(looks, merged, { width: 1, height: 1 });
+  const size = { width: 1, height: 1 };
+  const data = Uint8Array.of(120);
+  fillAreas([{ alpha: data, decides: true, source: { data, ...size } }], merged, size);
   assert.deepEqual(merged, Uint8Array.of(120));
 });

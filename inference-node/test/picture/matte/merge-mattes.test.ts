@@ -31,6 +31,13 @@ test('an opinion that shows something else changes nothing', () => {
   }
 });
 
+test('a second look that has lost half of the body changes nothing', () => {
+  const subject = disc(20, 6);
+  const looks = (radius: number) => [part(subject, 'subject'), part(disc(radius, 6), 'secondLook')];
+  assert.deepEqual(mergeMattes(looks(13), SIZE), subject);
+  assert.notDeepEqual(mergeMattes(looks(18), SIZE), subject);
+});
+
 test('nothing in either stays nothing', () => {
   const empty = new Uint8Array(SIDE * SIDE);
   assert.deepEqual(mergeMattes([part(empty, 'subject'), part(empty, 'opinion')], SIZE), empty);
