@@ -1,33 +1,54 @@
 /**
- * `keys create|revoke|list`. The key itself is printed once, by create, and is stored nowhere.
+ * `keys create|set|rotate|revoke|list`. The key itself is printed once, by create and rotate, and
+ * is stored nowhere.
  */
 import type { Command } from 'commander';
+import {
+  KEYS_ALIVE_MAX,
+  KEYS_EVER_MAX,
+  type RotationOverlap,
+} from '../domain/account/key-policy.ts';
+import { keyView } from '../services/keys/key-view.ts';
+import { ManageKeys } from '../services/keys/manage-keys.ts';
 import type { ApiKey } from '../store/accounts/api-key-store.ts';
 import { apiKeyIdOf } from '../store/accounts/api-key-token.ts';
 import { parseName } from './arguments.ts';
 import { type CliContext, CommandError, instant, requireAccount, table } from './context.ts';
+import { addKeyOptions, type KeyOptions, parseOverlap, policyWith } from './key-options.ts';
 
 interface JsonOption {
   readonly json?: boolean;
 }
 
+const OPERATOR = { kind: 'operator' } as const;
+const KEEP_IT = 'Keep it: it is stored as a hash and cannot be shown again.';
+
 export function addKeyCommands(program: Command, context: CliContext): void {
-  const keys = program.command('keys').description('create, revoke and list API keys');
-  keys
+  const keys = program
+    .command('keys')
+    .description('create, change, rotate, revoke and list API keys');
+  const create = keys
     .command('create')
     .description('create a key of an account and print it, this once')
     .requiredOption('--account <account>', 'name or id')
-    .option('--name <name>', 'what the key is for', parseName)
+    .option('--name <name>', 'what the key is for', parseName);
+  addKeyOptions(create)
     .option('--json', 'print JSON')
-    .action((options: JsonOption & { account: string; name?: string }) =>
+    .action((options: JsonOption & KeyOptions & { account: string; name?: string }) =>
       createKey(context, options),
     );
-  keys
-    .command('revoke')
-    .description('end a key everywhere within a second; its open jobs are finished')
+  const set = keys
+    .command('set')
+    .description('change what a key may do, within a second everywhere')
     .argument('<key>', 'id or prefix, as list shows it')
+    .option('--name <name>', 'what the key is for', parseName);
+  addKeyOptions(set)
     .option('--json', 'print JSON')
-    .action((key: string, options: JsonOption) => revokeKey(context, key, options));
+    .action((key: string, options: JsonOption & KeyOptions & { name?: string }) =>
+      setKey(context, key, options),
+    );
+  addRotateCommand(keys, context);
+  addRevokeCommand(keys, context);
   keys
     .command('list')
     .description('list keys, without their secrets')
@@ -36,28 +57,113 @@ export function addKeyCommands(program: Command, context: CliContext): void {
     .action((options: JsonOption & { account?: string }) => listKeys(context, options));
 }
 
+function addRotateCommand(keys: Command, context: CliContext): void {
+  keys
+    .command('rotate')
+    .description('give a key another secret and print it, this once')
+    .argument('<key>', 'id or prefix, as list shows it')
+    .option('--overlap <time>', 'how long the old secret goes on', parseOverlap, '24h')
+    .option('--json', 'print JSON')
+    .action((key: string, options: JsonOption & { overlap: RotationOverlap }) =>
+      rotateKey(context, key, options),
+    );
+}
+
+function addRevokeCommand(keys: Command, context: CliContext): void {
+  keys
+    .command('revoke')
+    .description('end a key everywhere within a second; its open jobs are finished')
+    .argument('<key>', 'id or prefix, as list shows it')
+    .option('--json', 'print JSON')
+    .action((key: string, options: JsonOption) => revokeKey(context, key, options));
+}
+
 async function createKey(
   context: CliContext,
-  options: JsonOption & { account: string; name?: string },
+  options: JsonOption & KeyOptions & { account: string; name?: string },
 ) {
-  const { key, token } = await context.withStores(async stores => {
+  const made = await context.withStores(async stores => {
     const account = await requireAccount(stores, options.account);
-    return stores.apiKeys.create(account.id, options.name ?? account.name);
+    const { expiresIn } = options;
+    const asked = {
+      name: options.name ?? account.name,
+      policy: policyWith({}, options),
+      ...(typeof expiresIn === 'object' ? { expiresInMs: expiresIn.inMs } : {}),
+    };
+    return new ManageKeys(stores.apiKeys).create(account.id, asked, OPERATOR);
   });
+  if (made === 'too-many') {
+    throw new CommandError(
+      `the account has as many keys as it may: ${KEYS_ALIVE_MAX} that are not revoked, ` +
+        `${KEYS_EVER_MAX} in all`,
+    );
+  }
+  const { key, token } = made;
+  context.report(options.json, { api_key: token, ...keyJson(key) }, () => [token, KEEP_IT]);
+}
+
+async function setKey(
+  context: CliContext,
+  typed: string,
+  options: JsonOption & KeyOptions & { name?: string },
+) {
+  const { name, expiresIn } = options;
+  const changed = await withKey(context, typed, (keys, key) =>
+    keys.change(
+      key.accountId,
+      key.id,
+      {
+        ...(name === undefined ? {} : { name }),
+        ...(expiresIn === undefined ? {} : { expires: expiresIn }),
+        policy: policyWith(key.policy, options),
+      },
+      OPERATOR,
+    ),
+  );
+  context.report(options.json, keyJson(changed), () => describe(changed));
+}
+
+async function rotateKey(
+  context: CliContext,
+  typed: string,
+  options: JsonOption & { overlap: RotationOverlap },
+) {
+  const { key, token } = await withKey(context, typed, (keys, { accountId, id }) =>
+    keys.rotate(accountId, id, options.overlap, OPERATOR),
+  );
+  const endsAtMs = key.previousSecret?.endsAtMs ?? null;
   context.report(options.json, { api_key: token, ...keyJson(key) }, () => [
     token,
-    'Keep it: it is stored as a hash and cannot be shown again.',
+    KEEP_IT,
+    endsAtMs === null
+      ? 'The old secret has ended.'
+      : `The old secret goes on until ${instant(endsAtMs)}.`,
   ]);
 }
 
 async function revokeKey(context: CliContext, typed: string, options: JsonOption) {
-  const id = apiKeyIdOf(typed);
-  const key = await context.withStores(stores => stores.apiKeys.revoke(id));
-  // Does not repeat the argument: it may be a whole key.
-  if (key === undefined) throw new CommandError('there is no such key');
+  const key = await withKey(context, typed, (keys, { accountId, id }) =>
+    keys.revoke(accountId, id, OPERATOR),
+  );
   context.report(options.json, keyJson(key), () => [
     `key ${key.prefix} is revoked since ${instant(key.revokedAtMs)}`,
+    `it was last used ${key.lastUsedAtMs === null ? 'never' : instant(key.lastUsedAtMs)}`,
   ]);
+}
+
+/** @throws CommandError where there is no such key; it does not repeat what may be a whole key */
+async function withKey<T>(
+  context: CliContext,
+  typed: string,
+  work: (keys: ManageKeys, key: ApiKey) => Promise<T | undefined>,
+): Promise<T> {
+  return context.withStores(async stores => {
+    const key = await stores.apiKeys.find(apiKeyIdOf(typed));
+    if (key === undefined) throw new CommandError('there is no such key');
+    const done = await work(new ManageKeys(stores.apiKeys), key);
+    if (done === undefined) throw new CommandError(`key ${key.prefix} is revoked`);
+    return done;
+  });
 }
 
 async function listKeys(context: CliContext, options: JsonOption & { account?: string }) {
@@ -70,25 +176,41 @@ async function listKeys(context: CliContext, options: JsonOption & { account?: s
   });
   context.report(options.json, keys.map(keyJson), () =>
     table(
-      ['KEY', 'ACCOUNT', 'NAME', 'CREATED', 'REVOKED'],
+      ['KEY', 'ACCOUNT', 'NAME', 'CREATED', 'LAST USED', 'EXPIRES', 'REVOKED', 'MAY'],
       keys.map(key => [
         key.prefix,
         accounts.get(key.accountId) ?? key.accountId,
         key.name,
         instant(key.createdAtMs),
+        instant(key.lastUsedAtMs) ?? '-',
+        instant(key.expiresAtMs) ?? '-',
         instant(key.revokedAtMs) ?? '-',
+        mayOf(key) || '-',
       ]),
     ),
   );
 }
 
+function describe(key: ApiKey): string[] {
+  return [
+    `key ${key.prefix} (${key.name})`,
+    `expires: ${instant(key.expiresAtMs) ?? 'never'}`,
+    `may: ${mayOf(key) || 'whatever its account may'}`,
+  ];
+}
+
+/** What is taken away from the key, in one line. */
+function mayOf({ policy, capUse }: ApiKey): string {
+  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  const of = cap?.period === 'total' ? '' : `/${cap?.period}`;
+  return [
+    ...(cap === undefined ? [] : [`cap ${capUse?.used ?? 0} of ${cap.credits}${of}`]),
+    ...(submissionsPerMinute === undefined ? [] : [`${submissionsPerMinute}/min`]),
+    ...(scopes === undefined ? [] : [scopes.join('+')]),
+    ...(networks === undefined ? [] : [`from ${networks.join(',')}`]),
+  ].join('; ');
+}
+
 function keyJson(key: ApiKey) {
-  return {
-    key_id: key.id,
-    prefix: key.prefix,
-    account_id: key.accountId,
-    name: key.name,
-    created_at: instant(key.createdAtMs),
-    revoked_at: instant(key.revokedAtMs),
-  };
+  return { key_id: key.id, account_id: key.accountId, ...keyView(key) };
 }

@@ -110,6 +110,70 @@ for (const dialect of DIALECTS) {
       await refuse(/no such key/, 1, 'keys', 'revoke', 'mk_nobody000000');
     });
 
+    it('says what a key may do, and gives it another secret', async () => {
+      await succeed('accounts', 'create', 'keys');
+      const created = await succeed(
+        ...['keys', 'create', '--account', 'keys', '--expires-in', '30', '--cap', '500/day'],
+        ...['--rate', '60', '--scopes', 'read,submit', '--networks', '192.0.2.0/24,::1', '--json'],
+      );
+      const { api_key, prefix, ...key } = JSON.parse(created);
+      assert.deepEqual([key.cap.credits, key.cap.period, key.cap.used], [500, 'day', 0]);
+      assert.deepEqual([key.submissions_per_minute, key.scopes], [60, ['submit', 'read']]);
+      assert.deepEqual(key.networks, ['192.0.2.0/24', '::1/128']);
+      assert.equal(Date.parse(key.expires_at) - Date.parse(key.created_at), 30 * 86_400_000);
+
+      const list = await succeed('keys', 'list', '--account', 'keys');
+      assert.match(
+        list,
+        /cap 0 of 500\/day; 60\/min; submit\+read; from 192\.0\.2\.0\/24,::1\/128/,
+      );
+      const set = await succeed(
+        'keys',
+        'set',
+        prefix,
+        '--cap',
+        'none',
+        '--networks',
+        'any',
+        '--json',
+      );
+      const changed = JSON.parse(set);
+      assert.deepEqual([changed.cap, changed.networks, changed.scopes.length], [null, null, 2]);
+      assert.equal(changed.expires_at, key.expires_at, 'what is not named stays');
+      const freed = await succeed(
+        ...['keys', 'set', prefix, '--scopes', 'all', '--rate', 'none', '--expires-in', 'never'],
+      );
+      assert.match(freed, /expires: never\nmay: whatever its account may/);
+
+      const stores = storesOn(database);
+      const rotated = JSON.parse(await succeed('keys', 'rotate', prefix, '--json'));
+      assert.ok(Date.parse(rotated.previous_secret_ends_at) > Date.parse(key.created_at));
+      assert.ok('byPreviousSecret' in Object(await stores.apiKeys.authenticate(api_key)));
+      assert.ok('apiKeyId' in Object(await stores.apiKeys.authenticate(rotated.api_key)));
+      const atOnce = await succeed('keys', 'rotate', prefix, '--overlap', 'at-once');
+      assert.match(atOnce, /^mk_\w+\nKeep it.*\nThe old secret has ended\.\n$/);
+      const other = storesOn(database);
+      assert.ok('kind' in Object(await other.apiKeys.authenticate(rotated.api_key)));
+      assert.match(await succeed('keys', 'revoke', prefix), /last used never/);
+      await refuse(/is revoked/, 1, 'keys', 'rotate', prefix);
+      await refuse(/is revoked/, 1, 'keys', 'set', prefix, '--name', 'b');
+    });
+
+    it('refuses what no key may have', async () => {
+      for (const [option, value, said] of [
+        ['--expires-in', '0', /1 to 3650/],
+        ['--expires-in', '4000', /or never/],
+        ['--cap', '0', /credits/],
+        ['--cap', '5/week', /total, day, month/],
+        ['--rate', '1.5', /1 to 1000000/],
+        ['--scopes', 'read,write', /submit, read, account/],
+        ['--networks', '10.0.0.1/8', /"10\.0\.0\.1\/8" is no network/],
+      ] as const) {
+        await refuse(said, 64, 'keys', 'create', '--account', 'keys', option, value);
+      }
+      await refuse(/at-once, 1h/, 64, 'keys', 'rotate', 'mk_a', '--overlap', '2h');
+    });
+
     it('moves credits once a reference, and checks them', async () => {
       await succeed('accounts', 'create', 'shop');
       await refuse(/already/, 1, 'accounts', 'create', 'shop');

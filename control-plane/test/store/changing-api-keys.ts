@@ -1,10 +1,12 @@
 /** The methods that change API keys, and what they have counted. */
 import assert from 'node:assert/strict';
+import type { ApiKey, MadeKey } from '../../src/store/accounts/api-key-store.ts';
 import type { SubmitOutcome } from '../../src/store/jobs/job-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import { fundedAccount, IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';
 
+const OPERATOR = { kind: 'operator' } as const;
 const CAP = { credits: 5, period: 'month' } as const;
 
 async function cappedKey(stores: Stores) {
@@ -65,4 +67,86 @@ const noteUses: ChangingMethod = {
   },
 };
 
-export const CHANGING_API_KEYS: readonly ChangingMethod[] = [submitCapped, failCapped, noteUses];
+/** The entries of the account's log, newest first. */
+async function logOf(stores: Stores, accountId: string): Promise<string[]> {
+  return (await stores.audit.list(accountId, { limit: 50 })).map(({ action }) => action);
+}
+
+const createLogged: ChangingMethod = {
+  name: 'apiKeys.create',
+  arrange: async ({ stores }) => {
+    const account = await fundedAccount(stores, 0);
+    return {
+      act: by => by.apiKeys.create(account, 'key', { actor: OPERATOR }),
+      check: async () => {
+        const keys = await stores.apiKeys.list(account);
+        assert.equal((await logOf(stores, account)).length, keys.length, 'one entry a key');
+      },
+    };
+  },
+};
+
+const rotate: ChangingMethod = {
+  name: 'apiKeys.rotate',
+  arrange: async ({ stores }) => {
+    const accountId = await fundedAccount(stores, 0);
+    const { key, token } = await stores.apiKeys.create(accountId, 'key');
+    const by = { accountId, actor: OPERATOR, overlapMs: 3_600_000 };
+    return {
+      act: faulty => faulty.apiKeys.rotate(key.id, by),
+      check: async (outcome, repeated) => {
+        const { token: next } = outcome as MadeKey;
+        assert.ok('apiKeyId' in Object(await stores.apiKeys.authenticate(next)));
+        // Who had to ask twice has rotated twice at most: the oldest secret may have ended.
+        const old = await stores.apiKeys.authenticate(token);
+        assert.ok(repeated || 'byPreviousSecret' in Object(old), 'the old secret goes on');
+        const entries = await logOf(stores, accountId);
+        assert.ok(entries.length <= (repeated ? 2 : 1) && entries[0] === 'key.rotated');
+      },
+    };
+  },
+};
+
+const change: ChangingMethod = {
+  name: 'apiKeys.change',
+  arrange: async ({ stores }) => {
+    const { account: accountId, key } = await cappedKey(stores);
+    const job = newJob(accountId, { apiKeyId: key.id, keyHasCap: true });
+    await running(stores, job);
+    const policy = { cap: { credits: 9, period: 'day' }, scopes: ['read'] } as const;
+    return {
+      act: faulty =>
+        faulty.apiKeys.change(key.id, { accountId, actor: OPERATOR }, { name: 'b', policy }),
+      check: async outcome => {
+        const { name, policy: made, capUse } = outcome as ApiKey;
+        assert.deepEqual([name, made, capUse?.used], ['b', policy, 0]);
+        assert.deepEqual(await logOf(stores, accountId), ['key.changed']);
+      },
+    };
+  },
+};
+
+const revokeLogged: ChangingMethod = {
+  name: 'apiKeys.revoke',
+  arrange: async ({ stores }) => {
+    const accountId = await fundedAccount(stores, 0);
+    const { key } = await stores.apiKeys.create(accountId, 'key');
+    return {
+      act: faulty => faulty.apiKeys.revoke(key.id, { accountId, actor: OPERATOR }),
+      check: async outcome => {
+        assert.equal((outcome as ApiKey).state, 'revoked');
+        assert.deepEqual(await logOf(stores, accountId), ['key.revoked']);
+      },
+    };
+  },
+};
+
+export const CHANGING_API_KEYS: readonly ChangingMethod[] = [
+  submitCapped,
+  failCapped,
+  noteUses,
+  createLogged,
+  rotate,
+  change,
+  revokeLogged,
+];

@@ -7,13 +7,20 @@ import type { Stores } from '../../src/store/stores.ts';
 import type { Exercise } from './exercise.ts';
 import { IMAGE_FAULT, LIMITS, newJob, running } from './fixtures.ts';
 
+const BY = { accountId: accountOf(0), actor: { kind: 'operator' } } as const;
+
 /** A new key of the largest account. */
 async function keyOf({ apiKeys }: Stores, policy: KeyPolicy = {}) {
   return apiKeys.create(accountOf(0), 'statements', { policy });
 }
 
 export const KEYS: Record<string, Exercise> = {
-  'apiKeys.create': { run: async stores => void (await keyOf(stores)) },
+  'apiKeys.create': {
+    run: async stores => {
+      await keyOf(stores);
+      await stores.apiKeys.create(accountOf(0), 'statements', { actor: BY.actor });
+    },
+  },
   'apiKeys.authenticate': {
     run: async stores => {
       const { token, key } = await keyOf(stores);
@@ -36,7 +43,29 @@ export const KEYS: Record<string, Exercise> = {
   'apiKeys.revoke': {
     run: async stores => {
       const { key } = await keyOf(stores);
+      assert.ok(await stores.apiKeys.revoke(key.id, BY));
       assert.ok(await stores.apiKeys.revoke(key.id));
+    },
+  },
+  'apiKeys.rotate': {
+    run: async stores => {
+      const { key } = await keyOf(stores);
+      assert.ok(await stores.apiKeys.rotate(key.id, { ...BY, overlapMs: 1000 }));
+    },
+  },
+  'apiKeys.change': {
+    run: async stores => {
+      const { key } = await keyOf(stores);
+      const month = { credits: 5, period: 'month' } as const;
+      const day = { credits: 5, period: 'day' } as const;
+      await stores.apiKeys.change(key.id, BY, { name: 'b', policy: { cap: month } });
+      await stores.apiKeys.change(key.id, BY, { policy: { cap: day } });
+      await stores.apiKeys.change(key.id, BY, { expires: 'never', policy: {} });
+    },
+  },
+  'apiKeys.count': {
+    run: async stores => {
+      assert.ok((await stores.apiKeys.count(accountOf(0), 10)).ever > 0);
     },
   },
   'apiKeys.list': {

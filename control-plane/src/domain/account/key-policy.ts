@@ -43,7 +43,7 @@ export type RotationOverlap = keyof typeof ROTATION_OVERLAPS;
 /** Keys of one account that are not revoked. Two that are made at once may pass it by one. */
 export const KEYS_ALIVE_MAX = 200;
 /** Keys of one account, revoked ones too: their rows stay, since jobs and figures name them. */
-export const KEYS_EVER_MAX = 10_000;
+export const KEYS_EVER_MAX = 2000;
 
 export const NO_POLICY: KeyPolicy = {};
 

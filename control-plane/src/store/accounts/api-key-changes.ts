@@ -1,12 +1,15 @@
 /** Changes of API keys. One that is tried again, since its answer was lost, changes nothing more. */
+import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
-import { type KeyPolicy, NO_POLICY } from '../../domain/account/key-policy.ts';
+import type { Actor } from '../../domain/account/actor.ts';
+import { countOfNewCap, type KeyPolicy, NO_POLICY } from '../../domain/account/key-policy.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
-import { query, readBack } from '../database/transact.ts';
-import { isAsciiWord } from '../database/values.ts';
+import { OvertakenError, query, readBack, transact } from '../database/transact.ts';
+import { isAsciiWord, matchesOne } from '../database/values.ts';
+import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
 import { requireName } from './account-store.ts';
 import { findApiKey } from './api-key-lists.ts';
 import { type ApiKey, apiKeyFromRow, policyColumns, selectApiKeys } from './api-key-rows.ts';
@@ -16,6 +19,28 @@ export interface NewKey {
   readonly policy?: KeyPolicy;
   /** Absent: it does not expire. */
   readonly expiresInMs?: number;
+  /** Who is named in the account's log; absent: the key is made with its account, or by a test. */
+  readonly actor?: Actor;
+}
+
+/** Whose key is changed, and by whom: another account's key is none. */
+export interface ChangedBy {
+  readonly accountId: string;
+  readonly actor: Actor;
+}
+
+/** What is absent stays. */
+export interface KeyChange {
+  readonly name?: string;
+  readonly expires?: 'never' | { readonly inMs: number };
+  /** The whole of it. */
+  readonly policy?: KeyPolicy;
+}
+
+/** A key and its text, which is shown this once. */
+export interface MadeKey {
+  readonly key: ApiKey;
+  readonly token: string;
 }
 
 export async function createApiKey(
@@ -23,11 +48,17 @@ export async function createApiKey(
   accountId: string,
   name: string,
   asked: NewKey,
-): Promise<{ key: ApiKey; token: string }> {
+): Promise<MadeKey> {
   // Made once, however often the insert is tried: an answer that was lost leaves no second key.
   const made = createApiKeyToken();
+  const log = logged('key.created');
   try {
-    await query(database, db => insertApiKey(database, db, accountId, name, made, asked));
+    await transact(database, async tx => {
+      await insertApiKey(database, tx, accountId, name, made, asked);
+      if (asked.actor === undefined) return;
+      const key = await requireKey(database, tx, made.id);
+      await log(database, tx, asked.actor, { after: key });
+    });
   } catch (error) {
     if (databaseErrorKind(error) !== 'duplicate') throw error;
   }
@@ -41,21 +72,118 @@ export async function createApiKey(
   return { key: apiKeyFromRow(row), token: made.text };
 }
 
+/** Undefined: no such key. @param by absent: an operator without an account, or a test; not logged */
 export async function revokeApiKey(
   database: Database,
   apiKeyId: string,
+  by?: ChangedBy,
 ): Promise<ApiKey | undefined> {
-  if (!isAsciiWord(apiKeyId)) return undefined;
-  return query(database, async db => {
-    await db
+  const log = logged('key.revoked');
+  return transact(database, async tx => {
+    const before = await findApiKey(database, tx, apiKeyId, by?.accountId);
+    if (before === undefined || before.revokedAtMs !== null) return before;
+    await tx
       .updateTable('api_keys')
       .set({ revoked_at: database.nowMs })
       .where('id', '=', apiKeyId)
       .where('revoked_at', 'is', null)
-      .where('purpose', 'is', null)
       .execute();
-    return findApiKey(database, db, apiKeyId);
+    if (by !== undefined) await log(database, tx, by.actor, { before });
+    return requireKey(database, tx, apiKeyId);
   });
+}
+
+/**
+ * Gives the key a new secret; the old one goes on for `overlapMs`, at 0 not at all, and one from
+ * before it ends now. Undefined: no such key, or it is revoked.
+ */
+export async function rotateApiKey(
+  database: Database,
+  apiKeyId: string,
+  { accountId, actor, overlapMs }: ChangedBy & { readonly overlapMs: number },
+): Promise<MadeKey | undefined> {
+  if (!isAsciiWord(apiKeyId)) return undefined;
+  const made = createApiKeyToken(apiKeyId);
+  const secretHash = hashSecret(made.secret);
+  const log = logged('key.rotated');
+  return transact(database, async tx => {
+    const before = await findApiKey(database, tx, apiKeyId, accountId);
+    if (before === undefined || before.revokedAtMs !== null) return undefined;
+    const rotated = await matchesOne(
+      tx
+        .updateTable('api_keys')
+        .set(eb => ({
+          // In this order: MySQL gives each what those before it have left.
+          previous_secret_hash: eb.ref('secret_hash'),
+          previous_expires_at: nowPlusMs(database.nowMs, overlapMs),
+          previous_last_used_at: null,
+          secret_hash: secretHash,
+        }))
+        .where('id', '=', apiKeyId)
+        .where('revoked_at', 'is', null)
+        // By an earlier round whose answer was lost.
+        .where('secret_hash', '<>', secretHash),
+    );
+    const key = await requireKey(database, tx, apiKeyId);
+    if (key.revokedAtMs !== null) return undefined;
+    if (rotated) await log(database, tx, actor, { before, after: key });
+    return { key, token: made.text };
+  });
+}
+
+/** Undefined: no such key, or it is revoked. */
+export async function changeApiKey(
+  database: Database,
+  apiKeyId: string,
+  { accountId, actor }: ChangedBy,
+  change: KeyChange,
+): Promise<ApiKey | undefined> {
+  if (change.name !== undefined) requireName(change.name);
+  const log = logged('key.changed');
+  return transact(database, async tx => {
+    const before = await findApiKey(database, tx, apiKeyId, accountId);
+    if (before === undefined || before.revokedAtMs !== null) return undefined;
+    await writeChange(database, tx, before, change);
+    const after = await requireKey(database, tx, apiKeyId);
+    const changed = JSON.stringify(auditValues(before)) !== JSON.stringify(auditValues(after));
+    if (changed) await log(database, tx, actor, { before, after });
+    return after;
+  });
+}
+
+async function writeChange(
+  database: Database,
+  tx: Kysely<Schema>,
+  before: ApiKey,
+  { name, expires, policy }: KeyChange,
+): Promise<void> {
+  const { id } = before;
+  const columns = {
+    ...(name === undefined ? {} : { name }),
+    ...(policy === undefined ? {} : policyColumns(policy)),
+    ...(expires === undefined
+      ? {}
+      : { expires_at: expires === 'never' ? null : nowPlusMs(database.nowMs, expires.inMs) }),
+  };
+  if (Object.keys(columns).length > 0) {
+    await tx.updateTable('api_keys').set(columns).where('id', '=', id).execute();
+  }
+  if (policy?.cap === undefined || policy.cap.period === before.policy.cap?.period) return;
+  const row = await tx
+    .selectFrom('api_keys')
+    .select(['cap_window_start', 'cap_used', database.nowMs.as('now')])
+    .where('id', '=', id)
+    .executeTakeFirstOrThrow();
+  const counted = { windowStartMs: row.cap_window_start, used: row.cap_used ?? 0 };
+  const next = countOfNewCap(before.policy.cap, policy.cap, counted, row.now);
+  const begun = await matchesOne(
+    tx
+      .updateTable('api_keys')
+      .set({ cap_window_start: next.windowStartMs, cap_used: next.used })
+      .where('id', '=', id)
+      .where('cap_window_start', row.cap_window_start === null ? 'is' : '=', row.cap_window_start),
+  );
+  if (!begun) throw new OvertakenError('a job began another count of the API key');
 }
 
 /** `db` is the database or a transaction of it; `made` is the caller's, who may try again. */
@@ -80,4 +208,67 @@ export async function insertApiKey(
       ...policyColumns(policy),
     })
     .execute();
+}
+
+/** How many keys of an account there are, revoked ones too, and how many of them are not. */
+export async function countApiKeys(
+  database: Database,
+  accountId: string,
+  limit: number,
+): Promise<{ readonly ever: number; readonly alive: number }> {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('api_keys')
+      .select('revoked_at')
+      .where('account_id', '=', accountId)
+      .limit(limit)
+      .execute(),
+  );
+  const alive = rows.filter(row => row.revoked_at === null).length;
+  return { ever: rows.length, alive };
+}
+
+async function requireKey(database: Database, tx: Kysely<Schema>, id: string): Promise<ApiKey> {
+  const key = await findApiKey(database, tx, id);
+  if (key === undefined) throw new Error(`API key ${id} is gone within its transaction`);
+  return key;
+}
+
+type KeyLog = (
+  database: Database,
+  tx: Kysely<Schema>,
+  actor: Actor,
+  states: { readonly before?: ApiKey; readonly after?: ApiKey },
+) => Promise<void>;
+
+/** An entry of one id, however often it is tried. */
+function logged(action: string): KeyLog {
+  const id = randomUUID();
+  return async (database, tx, actor, { before, after }) => {
+    const key = after ?? before;
+    if (key === undefined) throw new Error('an entry of the log without a key');
+    await insertAuditEntry(database, tx, {
+      id,
+      accountId: key.accountId,
+      actor,
+      action,
+      subject: `${key.name} (${key.prefix})`,
+      before: before && auditValues(before),
+      after: after && auditValues(after),
+    });
+  };
+}
+
+function auditValues({ name, policy, expiresAtMs, previousSecret }: ApiKey): AuditValues {
+  const { cap, submissionsPerMinute, scopes, networks } = policy;
+  const time = (ms: number | undefined | null) => (ms ? new Date(ms).toISOString() : null);
+  return {
+    name,
+    expires: time(expiresAtMs),
+    cap: cap === undefined ? null : `${cap.credits} ${cap.period}`,
+    submissions_per_minute: submissionsPerMinute ?? null,
+    scopes: scopes?.join(', ') ?? null,
+    networks: networks?.join(', ') ?? null,
+    previous_secret_ends: time(previousSecret?.endsAtMs),
+  };
 }

@@ -1,0 +1,180 @@
+/** Keys of an account as its people and the operator manage them, over a real database. */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { KEYS_ALIVE_MAX } from '../../../src/domain/account/key-policy.ts';
+import { KEYS_PAGE, ManageKeys } from '../../../src/services/keys/manage-keys.ts';
+import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
+
+const JOBS = '/v1/matting/jobs';
+const PERSON = {
+  kind: 'person',
+  userId: 'c0a80101-0000-4000-8000-000000000001',
+  mail: 'owner@example.com',
+  address: '192.0.2.1',
+} as const;
+
+let app: TestApp;
+let keys: ManageKeys;
+let otherId: string;
+before(async () => {
+  app = await openTestApp({ credits: 100 });
+  keys = new ManageKeys(app.stores.apiKeys);
+  const other = await app.stores.accounts.create('other');
+  assert.ok(other);
+  otherId = other.id;
+});
+after(() => app.close());
+
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+
+async function made(name = 'shop') {
+  const outcome = await keys.create(app.accountId, { name }, PERSON);
+  assert.ok(outcome !== 'too-many');
+  return outcome;
+}
+
+describe('a rotation', () => {
+  it('keeps jobs and retries: one under the new secret joins the job of the old', async () => {
+    const { key, token } = await made();
+    const retry = { 'idempotency-key': 'the picture of a shop' };
+    const first = await app.post(JOBS, imageBody(), { ...bearer(token), ...retry });
+    assert.equal(first.statusCode, 202);
+    const rotated = await keys.rotate(app.accountId, key.id, '1h', PERSON);
+    assert.ok(rotated);
+    assert.equal(rotated.key.id, key.id);
+    const { job_id: jobId } = first.json();
+    for (const secret of [token, rotated.token]) {
+      const again = await app.post(JOBS, imageBody(), { ...bearer(secret), ...retry });
+      assert.deepEqual([again.statusCode, again.json().job_id], [202, jobId]);
+      assert.equal((await app.get(`${JOBS}/${jobId}`, bearer(secret))).statusCode, 200);
+    }
+    const other = await app.post(JOBS, imageBody({ output_format: 'webp' }), {
+      ...bearer(rotated.token),
+      ...retry,
+    });
+    assert.equal(other.json().code, 'IDEMPOTENCY_CONFLICT', 'the keys of requests are its own');
+  });
+
+  it('at once ends the old secret here and now, and says when', async () => {
+    const { key, token } = await made();
+    assert.equal((await app.get('/v1/account', bearer(token))).statusCode, 200);
+    const rotated = await keys.rotate(app.accountId, key.id, 'at-once', PERSON);
+    assert.ok(rotated);
+    assert.equal(rotated.key.previousSecret, null);
+    const refused = await app.get('/v1/account', bearer(token));
+    assert.equal(refused.statusCode, 401);
+    assert.match(refused.json().detail, /this secret of the API key was replaced, and ended at/);
+    assert.equal((await app.get('/v1/account', bearer(rotated.token))).statusCode, 200);
+  });
+
+  it('within an overlap ends the oldest secret, and keeps the two others', async () => {
+    const { key, token } = await made();
+    const second = await keys.rotate(app.accountId, key.id, '24h', PERSON);
+    const third = await keys.rotate(app.accountId, key.id, '24h', PERSON);
+    const statusOf = async (text = '') => (await app.get('/v1/account', bearer(text))).statusCode;
+    assert.deepEqual(
+      [await statusOf(token), await statusOf(second?.token), await statusOf(third?.token)],
+      [401, 200, 200],
+    );
+    await keys.revoke(app.accountId, key.id, PERSON);
+    assert.deepEqual([await statusOf(second?.token), await statusOf(third?.token)], [401, 401]);
+    assert.equal(await keys.rotate(app.accountId, key.id, '1h', PERSON), undefined);
+  });
+
+  it('keeps what the cap and the rate have counted', async () => {
+    const cap = { credits: 2, period: 'day' } as const;
+    const outcome = await keys.create(app.accountId, { name: 'capped', policy: { cap } }, PERSON);
+    assert.ok(outcome !== 'too-many');
+    await app.post(JOBS, imageBody(), bearer(outcome.token));
+    const rotated = await keys.rotate(app.accountId, outcome.key.id, 'at-once', PERSON);
+    assert.equal(rotated?.key.capUse?.used, 1);
+    const { token = '' } = rotated ?? {};
+    assert.equal((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 202);
+    assert.equal((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 402);
+  });
+});
+
+describe('a change', () => {
+  it('applies to requests that come after it, and leaves what is not named', async () => {
+    const { key, token } = await made();
+    assert.equal((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 202);
+    const policy = { scopes: ['read'] } as const;
+    const changed = await keys.change(app.accountId, key.id, { policy }, PERSON);
+    assert.deepEqual([changed?.name, changed?.policy], ['shop', policy]);
+    assert.equal((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 403);
+    const inMs = 30 * 86_400_000;
+    const expiring = await keys.change(app.accountId, key.id, { expires: { inMs } }, PERSON);
+    assert.deepEqual(expiring?.policy, policy);
+    assert.ok((expiring?.expiresAtMs ?? 0) > key.createdAtMs + inMs - 1);
+    const never = await keys.change(app.accountId, key.id, { expires: 'never' }, PERSON);
+    assert.equal(never?.expiresAtMs, null);
+  });
+
+  it('of the credits of a cap keeps its count; of its period it begins another', async () => {
+    const { key, token } = await made();
+    const set = (credits: number, period: 'day' | 'month') =>
+      keys.change(app.accountId, key.id, { policy: { cap: { credits, period } } }, PERSON);
+    await set(1, 'day');
+    await app.post(JOBS, imageBody(), bearer(token));
+    assert.equal((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 402);
+    assert.equal((await set(2, 'day'))?.capUse?.used, 1);
+    assert.equal((await app.post(JOBS, imageBody(), bearer(token))).statusCode, 202);
+    assert.equal((await set(2, 'month'))?.capUse?.used, 0);
+    assert.equal((await set(2, 'day'))?.capUse?.used, 0, 'a count that ended does not come back');
+  });
+});
+
+describe('another account', () => {
+  it('sees none of it, and changes none of it', async () => {
+    const { key, token } = await made();
+    assert.equal(await keys.find(otherId, key.id), undefined);
+    assert.equal(await keys.rotate(otherId, key.id, 'at-once', PERSON), undefined);
+    assert.equal(await keys.change(otherId, key.id, { name: 'theirs' }, PERSON), undefined);
+    assert.equal(await keys.revoke(otherId, key.id, PERSON), undefined);
+    assert.deepEqual(await keys.list(otherId), []);
+    assert.equal((await app.get('/v1/account', bearer(token))).statusCode, 200);
+    assert.equal((await keys.find(app.accountId, key.id))?.name, 'shop');
+  });
+});
+
+it('the log has who did what, and no secret', async () => {
+  const { key, token } = await made('logged');
+  await keys.change(app.accountId, key.id, { name: 'renamed' }, PERSON);
+  await keys.change(app.accountId, key.id, { name: 'renamed' }, PERSON);
+  const rotated = await keys.rotate(app.accountId, key.id, '7d', { kind: 'operator' });
+  await keys.revoke(app.accountId, key.id, PERSON);
+  await keys.revoke(app.accountId, key.id, PERSON);
+  const log = await app.stores.audit.list(app.accountId, { limit: 4 });
+  const told = log.map(({ action, mail, subject }) => [action, mail, subject]);
+  const by = PERSON.mail;
+  assert.deepEqual(
+    told.sort(),
+    [
+      ['key.changed', by, `renamed (${key.prefix})`],
+      ['key.created', by, `logged (${key.prefix})`],
+      ['key.revoked', by, `renamed (${key.prefix})`],
+      ['key.rotated', null, `renamed (${key.prefix})`],
+    ],
+    'what changes nothing is not in it',
+  );
+  const rows = JSON.stringify(log);
+  for (const text of [token, rotated?.token ?? '']) {
+    assert.ok(!rows.includes(text.slice(`${key.prefix}_`.length, -6)));
+  }
+});
+
+it('an account has no more keys than it may, and pages of them', async () => {
+  const account = await app.stores.accounts.create('many');
+  assert.ok(account);
+  for (let n = 0; n < KEYS_ALIVE_MAX - 1; n += 1)
+    await app.stores.apiKeys.create(account.id, `${n}`);
+  const last = await keys.create(account.id, { name: 'last' }, PERSON);
+  assert.ok(last !== 'too-many');
+  assert.equal(await keys.create(account.id, { name: 'over' }, PERSON), 'too-many');
+  await keys.revoke(account.id, last.key.id, PERSON);
+  assert.notEqual(await keys.create(account.id, { name: 'in its place' }, PERSON), 'too-many');
+  const page = await keys.list(account.id);
+  assert.equal(page.length, KEYS_PAGE);
+  const next = await keys.list(account.id, page.at(-1));
+  assert.ok(!next.some(({ id }) => page.some(one => one.id === id)));
+});
