@@ -34,6 +34,7 @@ export interface ServiceParts {
   readonly stores: Stores;
   readonly blobs: BlobStore;
   readonly secrets: CallbackSecrets;
+  readonly secretsKey: Buffer;
   readonly views: JobViews;
   readonly events: JobEvents;
   readonly guard: OutgoingGuard;

@@ -1,7 +1,7 @@
 /**
- * The import directions: for every room (a folder of the programs) the rooms it may import, and
- * what is prohibited whatever these tables say. The tables are exact: an arrow that is missing from
- * them and an arrow that is no longer used both fail the test.
+ * The import directions: for every room (a folder of the programs) the rooms it may import;
+ * prohibitions.ts has what is prohibited whatever these tables say. The tables are exact: an arrow
+ * that is missing from them and an arrow that is no longer used both fail the test.
  */
 
 /**
@@ -49,7 +49,21 @@ export const CONTROL_PLANE: Directions = {
   'http/account/views': ['http/account/views/components', 'http/account/words'],
   'http/account/views/components': ['http/account/views'],
   'http/account/words': [],
-  'http/account': ['http/account/page', 'http/account/session', 'services/people'],
+  'http/account': [
+    'http/account/page',
+    'http/account/routes',
+    'http/account/session',
+    'services/people',
+  ],
+  'http/account/routes': [
+    'domain/account',
+    'http/account/page',
+    'http/account/session',
+    'http/account/views',
+    'http/account/views/components',
+    'http/account/words',
+    'services/people',
+  ],
   'http/account/session': [
     'domain/account',
     'http/account/page',
@@ -115,6 +129,7 @@ export const CONTROL_PLANE: Directions = {
     'services/submission',
     'services/usage',
   ],
+  identity: ['domain'],
   nodes: ['domain/dispatch', 'store/cluster', '#program/ports', '#program/tls', '#gen'],
   secrets: ['store/cluster', '#program'],
   services: ['domain', 'services/keys', 'store/accounts', 'store/ledger'],
@@ -137,7 +152,7 @@ export const CONTROL_PLANE: Directions = {
     'store/ledger',
     'store/outbox',
   ],
-  'services/people': ['services', 'store/people'],
+  'services/people': ['domain/account', 'identity', 'services', 'store/database', 'store/people'],
   'services/reading': ['domain', 'services', 'storage', 'store/jobs'],
   'services/removebg': [
     'services',
@@ -283,115 +298,3 @@ export const SHARED: Directions = {
 
 /** It makes the program's long-lived objects and may import every other room. */
 export const COMPOSITION_ROOT = 'control-plane/src';
-
-/** What a file that matches `from` never imports, whatever the tables above say. */
-export interface Prohibition {
-  readonly rule: string;
-  readonly from: RegExp;
-  readonly to: RegExp;
-}
-
-export const PROHIBITIONS: readonly Prohibition[] = [
-  {
-    rule: 'the control plane is imported by nothing else',
-    from: /^(?!control-plane\/)/,
-    to: /^control-plane\//,
-  },
-  {
-    rule: 'the inference node is imported by nothing else',
-    from: /^(?!inference-node\/)/,
-    to: /^inference-node\//,
-  },
-  { rule: 'bin is imported by nothing else', from: /^(?!bin\/)/, to: /^bin\// },
-  {
-    rule: 'client is a package of its own: it imports itself and, in files.ts alone, Node',
-    from: /^client\//,
-    to: /^(?!client\/src\/|node:fs\/promises$)/,
-  },
-  {
-    rule: 'only files.ts of the client imports Node',
-    from: /^client\/src\/(?!files\.ts$)/,
-    to: /^node:/,
-  },
-  {
-    rule: 'the two programs do not import the client',
-    from: /^(control-plane|inference-node)\//,
-    to: /^client\//,
-  },
-  {
-    rule: 'proto imports no other room of the house',
-    from: /^proto\//,
-    to: /^(program|client|control-plane|inference-node|bin)\//,
-  },
-  {
-    rule: 'program imports proto alone',
-    from: /^program\//,
-    to: /^(client|control-plane|inference-node|bin)\//,
-  },
-  {
-    rule: 'domain is pure: it imports itself and the contract',
-    from: /^control-plane\/src\/domain\//,
-    to: /^(?!(control-plane\/src\/domain|proto\/contract)\/)/,
-  },
-  {
-    rule: 'http gets what it needs through services',
-    from: /^control-plane\/src\/http\//,
-    to: /^control-plane\/src\/(store|nodes|storage|sources|secrets)\//,
-  },
-  {
-    rule: 'services know no http',
-    from: /^control-plane\/src\/services\//,
-    to: /^control-plane\/src\/http\//,
-  },
-  {
-    rule: 'store, nodes, storage and sources know no services and no http',
-    from: /^control-plane\/src\/(store|nodes|storage|sources)\//,
-    to: /^control-plane\/src\/(services|http)\//,
-  },
-  {
-    rule: 'engine, picture and models know no gRPC',
-    from: /^inference-node\/src\/((engine|picture|models)\/|pipeline\.ts)/,
-    to: /^@grpc|^inference-node\/src\/grpc\//,
-  },
-  {
-    // `models check` takes one picture through the worker's stages in its own process.
-    rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|finishing|matte)\/|cli\/models-check\.ts$))/,
-    to: /^inference-node\/src\/picture\/(worker|codecs|finishing|matte)\//,
-  },
-  {
-    rule: 'only the store imports a database library',
-    from: /^(?!control-plane\/src\/store\/)/,
-    to: /^(kysely|mysql2|node:sqlite)/,
-  },
-  {
-    rule: 'only http imports fastify',
-    from: /^(?!control-plane\/src\/http\/)/,
-    to: /^(fastify|@fastify\/)/,
-  },
-  {
-    rule: 'only html.ts of the pages makes and renders trees; the others take the type of one',
-    from: /^(?!control-plane\/src\/http\/account\/views\/html\.ts$)/,
-    to: /^(htm|preact-render-to-string)$/,
-  },
-  {
-    rule: 'only sources import an HTTP client',
-    from: /^(?!control-plane\/src\/sources\/)/,
-    to: /^undici/,
-  },
-  {
-    rule: 'only the engine imports ONNX Runtime',
-    from: /^(?!inference-node\/src\/engine\/)/,
-    to: /^onnxruntime-node/,
-  },
-  {
-    rule: 'only picture imports an image codec',
-    from: /^(?!inference-node\/src\/picture\/)/,
-    to: /^(sharp|wasm-vips)/,
-  },
-  {
-    rule: 'only models import what fetches packages',
-    from: /^(?!inference-node\/src\/models\/)/,
-    to: /^(pacote|tar|@npmcli\/)/,
-  },
-];

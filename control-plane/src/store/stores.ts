@@ -31,7 +31,9 @@ import type { WebhookOutboxStore } from './outbox/webhook-outbox-store.ts';
 import { secretErasure } from './outbox/webhook-secrets.ts';
 import { type AuditStore, createAuditStore } from './people/audit.ts';
 import { createLinkStore, type LinkStore } from './people/link-store.ts';
+import { createPeopleStore, type PeopleStore } from './people/people-store.ts';
 import { createSessionStore, type SessionStore } from './people/session-store.ts';
+import { createSignInThrottleStore, type SignInThrottleStore } from './people/sign-in-throttle.ts';
 import { orderListing } from './sales/order-listing.ts';
 import { orderPaying } from './sales/order-paying.ts';
 import { orderPlacing } from './sales/order-placing.ts';
@@ -49,9 +51,11 @@ export interface Stores {
   readonly nodes: NodeStore;
   readonly playground: PlaygroundStore;
   readonly orders: OrderStore;
+  readonly people: PeopleStore;
   readonly rateQuotas: RateQuotaStore;
   readonly secretsCanary: SecretsCanaryStore;
   readonly sessions: SessionStore;
+  readonly signInThrottles: SignInThrottleStore;
   readonly sweeps: SweepStore;
   readonly usage: UsageStore;
   readonly webhookOutbox: WebhookOutboxStore;
@@ -118,9 +122,11 @@ export function createStores(database: Database, options: JobCompletionOptions):
       ...orderRefunding(database),
       ...orderListing(database),
     },
+    people: createPeopleStore(database),
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
     sessions: createSessionStore(database),
+    signInThrottles: createSignInThrottleStore(database),
     sweeps: createSweepStore(database),
     usage: createUsageStore(database),
     webhookOutbox: {

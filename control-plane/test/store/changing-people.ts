@@ -1,9 +1,12 @@
 /** The methods that change people, their links and their sessions. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import type { Database } from '../../src/store/database/connect.ts';
+import type { ChangedBy } from '../../src/store/people/people-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
-import { fundedAccount } from './fixtures.ts';
-import { linkUse, newLink, OPERATOR, personOfAccount } from './people.ts';
+import { fundedAccount, sha256 } from './fixtures.ts';
+import { linkUse, newLink, newSession, OPERATOR, type Person, personOfAccount } from './people.ts';
 
 async function actionsOf({ audit }: Stores, accountId: string): Promise<string[]> {
   const entries = await audit.list(accountId, { limit: 50 });
@@ -140,6 +143,91 @@ const switchAccount: ChangingMethod = {
   },
 };
 
+const beginSession: ChangingMethod = {
+  name: 'sessions.begin',
+  arrange: async ({ stores }) => {
+    const account = await fundedAccount(stores, 0);
+    const { session: before, userId } = await personOfAccount(stores, account);
+    const session = newSession();
+    return {
+      act: faulty => faulty.sessions.begin(userId, session, before.idHash),
+      check: async outcome => {
+        assert.deepEqual(outcome, { accountId: account });
+        assert.equal((await stores.sessions.find(session.idHash))?.userId, userId);
+        assert.equal(await stores.sessions.find(before.idHash), undefined);
+      },
+    };
+  },
+};
+
+/** Of a person who is an owner beside another. */
+function ofMember(
+  name: 'changeRole' | 'removeMember' | 'setPassword' | 'setLanguage',
+  call: (stores: Stores, of: Person & { accountId: string; by: ChangedBy }) => Promise<unknown>,
+  check: (stores: Stores, of: Person & { accountId: string }) => Promise<void>,
+): ChangingMethod {
+  return {
+    name: `people.${name}`,
+    arrange: async ({ stores }) => {
+      const accountId = await fundedAccount(stores, 0);
+      await personOfAccount(stores, accountId);
+      const person = await personOfAccount(stores, accountId);
+      const of = { ...person, accountId, by: { actor: OPERATOR, entryId: randomUUID() } };
+      return {
+        act: faulty => call(faulty, of),
+        check: async outcome => {
+          const expected = { setPassword: true, setLanguage: undefined }[name as string];
+          assert.equal(outcome, name.startsWith('set') ? expected : 'changed');
+          await check(stores, of);
+          if (name === 'setLanguage') return;
+          const entries = await stores.audit.list(accountId, { limit: 50 });
+          assert.equal(entries.filter(({ id }) => id === of.by.entryId).length, 1);
+        },
+      };
+    },
+  };
+}
+
+const KEY = { hash: 'a'.repeat(64), failuresMax: 100 };
+
+const takeAttempt: ChangingMethod = {
+  name: 'signInThrottles.take',
+  arrange: async ({ database }) => {
+    const key = { ...KEY, hash: sha256(randomUUID()) };
+    return {
+      act: faulty => faulty.signInThrottles.take([key]),
+      check: async outcome => {
+        assert.equal(outcome, 0);
+        const { failures } = await throttleOf(database, key.hash);
+        // One whose answer was lost may count twice: never none.
+        assert.ok(failures >= 1 && failures <= 3, `${failures}`);
+      },
+    };
+  },
+};
+
+const giveBackAttempt: ChangingMethod = {
+  name: 'signInThrottles.giveBack',
+  arrange: async ({ stores, database }) => {
+    const key = { ...KEY, hash: sha256(randomUUID()) };
+    await stores.signInThrottles.take([key]);
+    return {
+      act: faulty => faulty.signInThrottles.giveBack([key]),
+      check: async () => {
+        assert.equal((await throttleOf(database, key.hash)).failures, 0);
+      },
+    };
+  },
+};
+
+function throttleOf({ kysely }: Database, hash: string) {
+  return kysely
+    .selectFrom('sign_in_throttles')
+    .select('failures')
+    .where('key_hash', '=', hash)
+    .executeTakeFirstOrThrow();
+}
+
 export const CHANGING_PEOPLE: readonly ChangingMethod[] = [
   createLink,
   useLink,
@@ -148,4 +236,38 @@ export const CHANGING_PEOPLE: readonly ChangingMethod[] = [
   ending('end', (stores, userId, id) => stores.sessions.end(userId, id)),
   ending('endOthers', (stores, userId) => stores.sessions.endOthers(userId, 'another')),
   switchAccount,
+  beginSession,
+  ofMember(
+    'changeRole',
+    ({ people }, { accountId, userId, by }) => people.changeRole(accountId, userId, 'viewer', by),
+    async ({ people }, { accountId, userId }) => {
+      const members = await people.listMembers(accountId);
+      assert.equal(members.find(one => one.userId === userId)?.role, 'viewer');
+    },
+  ),
+  ofMember(
+    'removeMember',
+    ({ people }, { accountId, userId, by }) => people.removeMember(accountId, userId, by),
+    async ({ people, sessions }, { accountId, session }) => {
+      assert.equal((await people.listMembers(accountId)).length, 1);
+      assert.equal(await sessions.find(session.idHash), undefined);
+    },
+  ),
+  ofMember(
+    'setPassword',
+    ({ people }, { accountId, userId, session, by }) =>
+      people.setPassword({ userId, accountId, passwordHash: 'another', sessionId: session.id }, by),
+    async ({ people }, { userId }) => {
+      assert.equal((await people.find(userId))?.passwordHash, 'another');
+    },
+  ),
+  ofMember(
+    'setLanguage',
+    ({ people }, { userId }) => people.setLanguage(userId, 'zh-CN'),
+    async ({ people }, { userId }) => {
+      assert.equal((await people.find(userId))?.language, 'zh-CN');
+    },
+  ),
+  takeAttempt,
+  giveBackAttempt,
 ];

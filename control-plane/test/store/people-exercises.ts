@@ -1,11 +1,13 @@
 /** The methods of people's stores, for statements.test.ts. */
 import assert from 'node:assert/strict';
-import { personOf, sessionHashOf } from '../../../test/support/large-people.ts';
+import { randomUUID } from 'node:crypto';
+import { personMailOf, personOf, sessionHashOf } from '../../../test/support/large-people.ts';
 import { accountOf } from '../../../test/support/large-tables.ts';
 import { MEMBERS_MAX } from '../../src/store/people/member-rows.ts';
 import { SESSIONS_MAX } from '../../src/store/people/session-store.ts';
 import type { Exercise } from './exercise.ts';
-import { linkUse, newLink, OPERATOR } from './people.ts';
+import { sha256 } from './fixtures.ts';
+import { linkUse, newLink, newSession, OPERATOR } from './people.ts';
 
 const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
 /** Their index and their rows, and how servers count. */
@@ -88,7 +90,7 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
       for (let count = 0; count < SESSIONS_MAX; count += 1) {
         const again = newLink(accountOf(0), { mail: link.mail, purpose: 'sign-in' });
         await links.create(again, OPERATOR);
-        const by = linkUse(again, { userId: use.newUserId });
+        const by = linkUse(again, { userId: use.newUserId, endedIdHash: sha256('none') });
         assert.equal((await links.use(by)).kind, 'signed-in');
       }
       assert.equal(await sessions.find(use.session.idHash), undefined);
@@ -96,4 +98,65 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
     readsMax: LINKS_READS_MAX + PEOPLE_READS_MAX,
     why: `${LINKS_WHY}; ${PEOPLE_WHY}`,
   },
+  'sessions.begin': {
+    run: async ({ sessions }) => {
+      const session = newSession();
+      assert.ok(await sessions.begin(personOf(8), session, sessionHashOf(8)));
+    },
+  },
+  'people.find': {
+    run: async ({ people }) => {
+      assert.ok(await people.find(personOf(9)));
+    },
+  },
+  'people.findByMail': {
+    run: async ({ people }) => {
+      assert.ok(await people.findByMail(personMailOf(9).toUpperCase()));
+    },
+  },
+  'people.listMembers': {
+    run: async ({ people }) => {
+      assert.ok((await people.listMembers(accountOf(0))).length > 100);
+    },
+  },
+  'people.setPassword': {
+    run: async ({ people }) => {
+      const userId = personOf(10);
+      const of = { userId, passwordHash: 'another', sessionId: 'none', accountId: accountOf(0) };
+      assert.ok(await people.setPassword(of, changedBy()));
+    },
+  },
+  'people.setLanguage': { run: ({ people }) => people.setLanguage(personOf(11), 'en') },
+  'people.changeRole': {
+    run: async ({ people }) => {
+      const change = await people.changeRole(accountOf(0), personOf(12), 'viewer', changedBy());
+      assert.equal(change, 'changed');
+    },
+    readsMax: PEOPLE_READS_MAX,
+    why: PEOPLE_WHY,
+  },
+  'people.removeMember': {
+    run: async ({ people }) => {
+      const by = changedBy();
+      assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
+      assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
+    },
+    readsMax: PEOPLE_READS_MAX,
+    why: PEOPLE_WHY,
+  },
+  'signInThrottles.take': {
+    run: async ({ signInThrottles }) => {
+      const key = { hash: sha256(randomUUID()), failuresMax: 1 };
+      assert.equal(await signInThrottles.take([key]), 0);
+      assert.ok((await signInThrottles.take([key])) > 0);
+    },
+  },
+  'signInThrottles.giveBack': {
+    run: ({ signInThrottles }) =>
+      signInThrottles.giveBack([{ hash: sha256('nobody'), failuresMax: 1 }]),
+  },
 };
+
+function changedBy() {
+  return { actor: OPERATOR, entryId: randomUUID() };
+}

@@ -48,6 +48,7 @@ export function linkUse(
     newUserId: randomUUID(),
     passwordHash: 'a hash',
     session: newSession(),
+    endedIdHash: null,
     entryId: randomUUID(),
     ...overrides,
   };

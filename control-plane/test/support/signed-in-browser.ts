@@ -1,7 +1,7 @@
-/** A browser of somebody who is signed in, over a test application. */
+/** Browsers over a test application: one that keeps cookies, and one of somebody who is signed in. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { LightMyRequestResponse } from 'fastify';
+import type { InjectOptions, LightMyRequestResponse } from 'fastify';
 import type { Role } from '../../src/domain/account/roles.ts';
 import { createSecret } from '../../src/http/account/session/cookies.ts';
 import { csrfTokenOf } from '../../src/http/account/session/csrf.ts';
@@ -10,6 +10,48 @@ import type { Stores } from '../../src/store/stores.ts';
 import { BASE_URL, type TestApp } from './test-app.ts';
 
 export type Fields = Readonly<Record<string, string | readonly string[]>>;
+
+/** Keeps cookies as browsers do, and sends forms of the page that it saw last. */
+export class Browser {
+  readonly cookies = new Map<string, string>();
+  readonly #app: Pick<TestApp, 'app'>;
+  readonly #address: string;
+  #csrf = '';
+
+  constructor(app: Pick<TestApp, 'app'>, address = '192.0.2.1') {
+    this.#app = app;
+    this.#address = address;
+  }
+
+  get(url: string): Promise<LightMyRequestResponse> {
+    return this.#send({ method: 'GET', url });
+  }
+
+  post(url: string, fields: Readonly<Record<string, string>> = {}) {
+    const payload = new URLSearchParams({ csrf: this.#csrf, ...fields }).toString();
+    const headers = { origin: BASE_URL, 'content-type': 'application/x-www-form-urlencoded' };
+    return this.#send({ method: 'POST', url, headers, payload });
+  }
+
+  async #send(request: InjectOptions): Promise<LightMyRequestResponse> {
+    const cookie = [...this.cookies].map(([name, value]) => `${name}=${value}`).join('; ');
+    const answer = await this.#app.app.inject({
+      ...request,
+      remoteAddress: this.#address,
+      headers: { accept: 'text/html', ...(cookie === '' ? {} : { cookie }), ...request.headers },
+    });
+    for (const { name, value, maxAge } of answer.cookies) {
+      if (maxAge === 0) this.cookies.delete(name);
+      else this.cookies.set(name, value);
+    }
+    // A page's forms go with the session that it was made for.
+    const session = this.cookies.get(SESSION) ?? this.cookies.get('__Host-matting-visitor');
+    if (session !== undefined) this.#csrf = csrfTokenOf(session);
+    return answer;
+  }
+}
+
+const SESSION = '__Host-matting-session';
 
 export class SignedInBrowser {
   readonly userId: string;
@@ -35,7 +77,7 @@ export class SignedInBrowser {
   }
 
   get cookie(): string {
-    return `__Host-matting-session=${this.secret}`;
+    return `${SESSION}=${this.secret}`;
   }
 
   get(url: string, headers: Record<string, string> = {}): Promise<LightMyRequestResponse> {
@@ -88,6 +130,7 @@ export async function signIn(
     userId: null,
     newUserId,
     passwordHash: null,
+    endedIdHash: null,
     session: {
       id: randomUUID(),
       idHash: hashOfSecret(secret),

@@ -7,10 +7,15 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Sessions } from '../../services/people/sessions.ts';
 import { registerAssets } from './page/assets.ts';
 import { renderErrorPage } from './page/error-page.ts';
+import { registerAuditRoutes } from './routes/audit-routes.ts';
+import { registerLinkRoutes } from './routes/link-routes.ts';
+import { type PeopleRouteServices, registerPeopleRoutes } from './routes/people-routes.ts';
+import { registerProfileRoutes, registerSessionRoutes } from './routes/profile-routes.ts';
+import { registerSignInRoutes, type SignInRouteServices } from './routes/sign-in-routes.ts';
 import { guardRoutes } from './session/guard.ts';
 import { PageError } from './session/page-error.ts';
 
-export interface AccountAreaServices {
+export interface AccountAreaServices extends SignInRouteServices, PeopleRouteServices {
   readonly sessions: Sessions;
 }
 
@@ -30,6 +35,12 @@ export function registerAccountArea(
       await account.register(cookie);
       account.setErrorHandler(answerPageError);
       guardRoutes(account, services.sessions, options);
+      registerSignInRoutes(account, services);
+      registerLinkRoutes(account, services.links);
+      registerProfileRoutes(account, services.profile);
+      registerSessionRoutes(account, services.profile);
+      registerPeopleRoutes(account, services);
+      registerAuditRoutes(account, services.members);
       registerAssets(account, { path: '/assets', config: { cookieless: true } });
     },
     { prefix: '/account' },

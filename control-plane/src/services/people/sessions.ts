@@ -1,19 +1,19 @@
-/** Who is behind a session's secret, and the sessions that a person has. */
+/** Who is behind a session's secret. */
 import { createHash } from 'node:crypto';
-import type {
-  FoundSession,
-  ListedSession,
-  SessionStore,
+import {
+  type FoundSession,
+  SESSION_MS,
+  type SessionStore,
 } from '../../store/people/session-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 
-export type { FoundSession, ListedSession };
+export { type FoundSession, SESSION_MS };
 
 export class Sessions {
-  readonly #store: SessionStore;
-  readonly #turns: Pick<DatabaseTurns, 'ofStranger' | 'ofAccount'>;
+  readonly #store: Pick<SessionStore, 'find'>;
+  readonly #turns: Pick<DatabaseTurns, 'ofStranger'>;
 
-  constructor(store: SessionStore, turns: Pick<DatabaseTurns, 'ofStranger' | 'ofAccount'>) {
+  constructor(store: Pick<SessionStore, 'find'>, turns: Pick<DatabaseTurns, 'ofStranger'>) {
     this.#store = store;
     this.#turns = turns;
   }

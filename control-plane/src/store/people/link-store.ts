@@ -62,6 +62,8 @@ export interface LinkUse {
   readonly newUserId: string;
   readonly passwordHash: string | null;
   readonly session: NewSession;
+  /** The session that the browser had before; null: none. */
+  readonly endedIdHash: string | null;
   readonly entryId: string;
 }
 
@@ -282,6 +284,9 @@ async function useLink(
         created_at: database.nowMs,
       })
       .execute();
+  }
+  if (use.endedIdHash !== null) {
+    await tx.deleteFrom('sessions').where('id_hash', '=', use.endedIdHash).execute();
   }
   await insertSession(database, tx, use.session, { userId: person.userId, accountId });
   await insertAuditEntry(database, tx, {

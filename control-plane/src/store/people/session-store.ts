@@ -16,7 +16,7 @@ import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import type { SignInMethod } from '../database/schema-people.ts';
-import { query } from '../database/transact.ts';
+import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 
 export const SESSION_IDLE_MS = 12 * 3_600_000;
@@ -54,6 +54,8 @@ export interface FoundSession {
   readonly userId: string;
   readonly mail: string;
   readonly language: string | null;
+  /** How it began. */
+  readonly method: SignInMethod;
   /** The account that the person acts for; one of `memberships`. */
   readonly accountId: string;
   /** By the accounts' names. */
@@ -70,6 +72,15 @@ export interface ListedSession {
 }
 
 export interface SessionStore {
+  /**
+   * For the account that the person acted for last, or else the first of theirs. Undefined: they
+   * have none. @param endedIdHash the session that the browser had before; null: none
+   */
+  begin(
+    userId: string,
+    session: NewSession,
+    endedIdHash: string | null,
+  ): Promise<{ readonly accountId: string } | undefined>;
   /** Undefined: none, or it has ended. Notes that it was used. */
   find(idHash: string): Promise<FoundSession | undefined>;
   /** Those that go on, newest first. */
@@ -83,6 +94,8 @@ export interface SessionStore {
 
 export function createSessionStore(database: Database): SessionStore {
   return {
+    begin: (userId, session, endedIdHash) =>
+      transact(database, tx => beginSession(database, tx, userId, session, endedIdHash)),
     find: idHash => query(database, db => findSession(database, db, idHash)),
     list: userId => query(database, db => listSessions(database, db, userId)),
     end: (userId, sessionId) =>
@@ -159,6 +172,32 @@ export async function insertSession(
   await tx.deleteFrom('sessions').where('id', '=', oldest.id).execute();
 }
 
+async function beginSession(
+  database: Database,
+  tx: Kysely<Schema>,
+  userId: string,
+  session: NewSession,
+  endedIdHash: string | null,
+): Promise<{ accountId: string } | undefined> {
+  const memberships = await readMemberships(tx, userId);
+  const last = await tx
+    .selectFrom('sessions')
+    .select('account_id')
+    .where('user_id', '=', userId)
+    .orderBy('created_at', 'desc')
+    .orderBy('id', 'desc')
+    .limit(1)
+    .executeTakeFirst();
+  const again = memberships.find(({ accountId }) => accountId === last?.account_id);
+  const accountId = (again ?? memberships[0])?.accountId;
+  if (accountId === undefined) return undefined;
+  if (endedIdHash !== null) {
+    await tx.deleteFrom('sessions').where('id_hash', '=', endedIdHash).execute();
+  }
+  await insertSession(database, tx, session, { userId, accountId });
+  return { accountId };
+}
+
 export async function isSession(db: Kysely<Schema>, idHash: string): Promise<boolean> {
   const row = await db
     .selectFrom('sessions')
@@ -194,6 +233,7 @@ async function findSession(
       'sessions.user_id',
       'sessions.account_id',
       'sessions.seen_at',
+      'sessions.method',
       'users.mail',
       'users.language',
       nowMs.as('now'),
@@ -219,6 +259,7 @@ async function findSession(
     userId: row.user_id,
     mail: row.mail,
     language: row.language,
+    method: row.method,
     accountId: row.account_id,
     memberships,
   };

@@ -20,7 +20,15 @@ function sessionOf(role: Role): FoundSession {
   const memberships = [{ accountId: 'account-1', accountName: 'Shop', role }];
   const mail = `${role}@example.org`;
   const accountId = 'account-1';
-  return { id: `${role}-1`, userId: role, mail, language: null, accountId, memberships };
+  return {
+    id: `${role}-1`,
+    userId: role,
+    mail,
+    language: null,
+    method: 'password',
+    accountId,
+    memberships,
+  };
 }
 
 async function openApp(

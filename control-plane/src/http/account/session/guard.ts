@@ -124,6 +124,7 @@ function signedInBy(session: FoundSession, secret: string, address: string): Sig
     role: membership.role,
     csrf: csrfTokenOf(secret),
     language: session.language,
+    method: session.method,
     accounts: memberships.map(({ accountId: id, accountName: name, role }) => ({ id, name, role })),
     actor: { kind: 'person', userId, mail, address },
   };

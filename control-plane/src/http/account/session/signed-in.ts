@@ -17,6 +17,8 @@ export interface SignedIn {
   readonly csrf: string;
   /** Null: what the browser asks for. */
   readonly language: string | null;
+  /** How the session began. */
+  readonly method: 'password' | 'oidc' | 'link';
   /** Every account of the person, by name. */
   readonly accounts: readonly { readonly id: string; readonly name: string; readonly role: Role }[];
   readonly actor: Actor & { readonly kind: 'person' };

@@ -1,0 +1,39 @@
+/**
+ * How many sign-ins may fail. A window begins with the first failure and ends WINDOW_MS later.
+ *
+ * | attempts from                                      | are counted by                  |
+ * |----------------------------------------------------|---------------------------------|
+ * | a known browser: they signed in with it before     | that browser alone              |
+ * | any other                                          | the network address; the mail   |
+ *
+ * So who guesses passwords has FAILURES_MAX.mail a window for one person, from however many
+ * addresses, and FAILURES_MAX.address from one address, for however many persons. They lock nobody
+ * out of a browser that is known; on a new one the person waits for the window's end, WINDOW_MS at
+ * most. (OWASP calls it device cookies.)
+ */
+export const THROTTLE_WINDOW_MS = 600_000;
+
+export const FAILURES_MAX = {
+  /** Also that of an office behind one address, in a few minutes. */
+  address: 30,
+  mail: 10,
+  browser: 10,
+} as const;
+
+export interface ThrottleRow {
+  readonly windowStartMs: number;
+  readonly failures: number;
+}
+
+/** How long until an attempt may be made; 0: now. */
+export function leftOfWindowMs(row: ThrottleRow, failuresMax: number, nowMs: number): number {
+  if (row.failures < failuresMax) return 0;
+  return Math.max(0, row.windowStartMs + THROTTLE_WINDOW_MS - nowMs);
+}
+
+/** The row with one attempt more. */
+export function takeAttempt(row: ThrottleRow, nowMs: number): ThrottleRow {
+  const isOver = nowMs >= row.windowStartMs + THROTTLE_WINDOW_MS;
+  if (isOver || row.failures === 0) return { windowStartMs: nowMs, failures: 1 };
+  return { windowStartMs: row.windowStartMs, failures: row.failures + 1 };
+}

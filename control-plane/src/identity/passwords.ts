@@ -1,0 +1,107 @@
+/**
+ * Passwords: argon2id with the parameters that OWASP's cheat sheet gives (19 MiB, two passes, one
+ * lane; a tenth of a second of a core), written in the PHC string format. Each hash takes its
+ * memory outside of the heap, so few run at once, and those that wait are bounded and share their
+ * turns by where they come from.
+ */
+import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'node:crypto';
+import { promisify } from 'node:util';
+import { ContractError } from '#contract/errors.ts';
+import { SharedSlots } from '../domain/shared-slots.ts';
+
+const MEMORY_KIB = 19_456;
+const PASSES = 2;
+const LANES = 1;
+const SALT_BYTES = 16;
+const HASH_BYTES = 32;
+
+/** At once; 38 MiB, and half of the threads that resolve names and read files. */
+const HASHES_MAX = 2;
+/** A few seconds' worth of them. */
+const WAITING_MAX = 64;
+const WAIT_MS = 5000;
+const BUSY_RETRY_AFTER_S = 5;
+
+const FORM =
+  /^\$argon2id\$v=19\$m=(\d{1,7}),t=(\d{1,3}),p=(\d{1,2})\$([A-Za-z0-9+/]{11,86})\$([A-Za-z0-9+/]{22,86})$/;
+
+const hashWith = promisify(
+  (parameters: Argon2Parameters, done: (error: Error | null, hash: Buffer) => void) =>
+    argon2('argon2id', parameters, done),
+);
+
+export class Passwords {
+  readonly #slots = new SharedSlots({
+    slotsMax: HASHES_MAX,
+    waitingMax: WAITING_MAX,
+    waitMs: WAIT_MS,
+    refusal: busy,
+  });
+
+  /** Those that wait for their turn. */
+  get waiting(): number {
+    return this.#slots.waiting;
+  }
+
+  /**
+   * What is stored of a password.
+   * @param from whose turn it takes: a network address
+   * @throws ContractError SERVICE_UNAVAILABLE
+   */
+  hash(password: string, from: string): Promise<string> {
+    return this.#slots.run(from, async () => {
+      const nonce = randomBytes(SALT_BYTES);
+      const hash = await hashWith(parametersOf(password, nonce));
+      const text = (bytes: Buffer) => bytes.toString('base64').replaceAll('=', '');
+      return `$argon2id$v=19$m=${MEMORY_KIB},t=${PASSES},p=${LANES}$${text(nonce)}$${text(hash)}`;
+    });
+  }
+
+  /**
+   * Does the same work where nothing is stored, so that the time does not show who is known.
+   * @param stored null: there is no such person, or they have no password
+   * @throws ContractError SERVICE_UNAVAILABLE
+   */
+  verify(password: string, stored: string | null, from: string): Promise<boolean> {
+    return this.#slots.run(from, async () => {
+      const known = stored === null ? undefined : parse(stored);
+      const nonce = known?.nonce ?? Buffer.alloc(SALT_BYTES);
+      const hash = await hashWith({ ...parametersOf(password, nonce), ...known?.costs });
+      return known !== undefined && timingSafeEqual(hash, known.hash);
+    });
+  }
+}
+
+function parametersOf(password: string, nonce: Buffer): Argon2Parameters {
+  return {
+    message: password.normalize('NFC'),
+    nonce,
+    memory: MEMORY_KIB,
+    passes: PASSES,
+    parallelism: LANES,
+    tagLength: HASH_BYTES,
+  };
+}
+
+/** @throws Error: the database holds what this program never wrote */
+function parse(stored: string) {
+  const [, memory, passes, parallelism, nonce = '', hash = ''] = FORM.exec(stored) ?? [];
+  if (memory === undefined) throw new Error('a stored password has another form');
+  const bytes = Buffer.from(hash, 'base64');
+  return {
+    nonce: Buffer.from(nonce, 'base64'),
+    hash: bytes,
+    costs: {
+      memory: Number(memory),
+      passes: Number(passes),
+      parallelism: Number(parallelism),
+      tagLength: bytes.length,
+    },
+  };
+}
+
+function busy(): ContractError {
+  return new ContractError('SERVICE_UNAVAILABLE', 'too many people sign in at once', {
+    retryAfterS: BUSY_RETRY_AFTER_S,
+  });
+}

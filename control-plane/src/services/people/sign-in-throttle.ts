@@ -1,0 +1,68 @@
+/** By what an attempt to sign in is counted: domain/account/sign-in-throttle.ts has the rule. */
+import { createHash } from 'node:crypto';
+import { isIP } from 'node:net';
+import ipaddr from 'ipaddr.js';
+import { mailKeyOf } from '../../domain/account/mail-address.ts';
+import { FAILURES_MAX } from '../../domain/account/sign-in-throttle.ts';
+import type { SignInThrottleStore, ThrottleKey } from '../../store/people/sign-in-throttle.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+import type { KnownBrowsers } from './known-browsers.ts';
+
+export interface Attempt {
+  readonly mail: string;
+  readonly address: string;
+  /** The cookie of a known browser. */
+  readonly browser: string | undefined;
+}
+
+export class SignInThrottle {
+  readonly #store: SignInThrottleStore;
+  readonly #browsers: KnownBrowsers;
+  readonly #turns: Pick<DatabaseTurns, 'ofStranger'>;
+
+  constructor(
+    store: SignInThrottleStore,
+    browsers: KnownBrowsers,
+    turns: Pick<DatabaseTurns, 'ofStranger'>,
+  ) {
+    this.#store = store;
+    this.#browsers = browsers;
+    this.#turns = turns;
+  }
+
+  /** Counts the attempt as one that fails. 0, or how long until one may be made, in ms. */
+  take(attempt: Attempt): Promise<number> {
+    const keys = this.#keysOf(attempt);
+    return this.#turns.ofStranger(attempt.address, () => this.#store.take(keys));
+  }
+
+  /** It succeeded. */
+  giveBack(attempt: Attempt): Promise<void> {
+    const keys = this.#keysOf(attempt);
+    return this.#turns.ofStranger(attempt.address, () => this.#store.giveBack(keys));
+  }
+
+  #keysOf({ mail, address, browser }: Attempt): ThrottleKey[] {
+    const known = this.#browsers.idOf(browser, mail);
+    if (known !== undefined) return [keyOf('browser', known)];
+    return [keyOf('address', networkOf(address)), keyOf('mail', mailKeyOf(mail))];
+  }
+}
+
+function keyOf(kind: keyof typeof FAILURES_MAX, text: string): ThrottleKey {
+  const hash = createHash('sha256').update(`${kind} ${text}`).digest('hex');
+  return { hash, failuresMax: FAILURES_MAX[kind] };
+}
+
+/** One customer's network: an IPv4 address, the first half of an IPv6 one. */
+export function networkOf(address: string): string {
+  if (isIP(address) === 0) return address;
+  const parsed = ipaddr.process(address);
+  return parsed.kind() === 'ipv4'
+    ? parsed.toString()
+    : parsed
+        .toByteArray()
+        .slice(0, 8)
+        .map(byte => byte.toString(16))
+        .join(':');
+}

@@ -1,0 +1,101 @@
+/**
+ * Sign-in by mail and password. Whoever is not let in learns nothing: an unknown mail, a wrong
+ * password and a person without one get the same answer after the same work.
+ */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { parseMail } from '../../domain/account/mail-address.ts';
+import type { Passwords } from '../../identity/passwords.ts';
+import type { SignInMethod } from '../../store/database/schema-people.ts';
+import type { PeopleStore } from '../../store/people/people-store.ts';
+import type { NewSession, SessionStore } from '../../store/people/session-store.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+import type { KnownBrowsers } from './known-browsers.ts';
+import { hashOfSecret } from './sessions.ts';
+import type { SignInThrottle } from './sign-in-throttle.ts';
+
+/** A browser that signs in. */
+export interface Browser {
+  readonly address: string;
+  readonly agent: string;
+  /** The secret of the session that it had before. */
+  readonly sessionSecret: string | undefined;
+  /** The cookie of a known browser. */
+  readonly known: string | undefined;
+}
+
+/** What a browser is given when it is let in. */
+export interface Entered {
+  readonly kind: 'signed-in';
+  /** For the session's cookie: new with every sign-in. */
+  readonly secret: string;
+  /** For the cookie of a known browser. */
+  readonly known: string;
+  readonly userId: string;
+  readonly accountId: string;
+}
+
+export type SignInOutcome =
+  | Entered
+  | { readonly kind: 'refused' }
+  /** Their password is right, and they belong to no account (any more). */
+  | { readonly kind: 'no-account' }
+  | { readonly kind: 'throttled'; readonly waitMs: number };
+
+export interface SignInParts {
+  readonly people: Pick<PeopleStore, 'findByMail'>;
+  readonly sessions: Pick<SessionStore, 'begin'>;
+  readonly passwords: Pick<Passwords, 'verify'>;
+  readonly throttle: SignInThrottle;
+  readonly browsers: KnownBrowsers;
+  readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
+}
+
+const SECRET_BYTES = 32;
+
+export class SignIn {
+  readonly #parts: SignInParts;
+
+  constructor(parts: SignInParts) {
+    this.#parts = parts;
+  }
+
+  /** @throws ContractError SERVICE_UNAVAILABLE */
+  async withPassword(
+    given: { readonly mail: string; readonly password: string },
+    browser: Browser,
+  ): Promise<SignInOutcome> {
+    const { people, passwords, throttle, browsers, turns } = this.#parts;
+    const mail = parseMail(given.mail) ?? '';
+    const attempt = { mail, address: browser.address, browser: browser.known };
+    const waitMs = await throttle.take(attempt);
+    if (waitMs > 0) return { kind: 'throttled', waitMs };
+    // Also for what is no mail: one statement, one hash, whoever it is.
+    const person = await turns.ofStranger(browser.address, () => people.findByMail(mail));
+    const stored = person?.passwordHash ?? null;
+    const matches = await passwords.verify(given.password, stored, browser.address);
+    if (person === undefined || !matches) return { kind: 'refused' };
+    await throttle.giveBack(attempt);
+    const { secret, session } = newSession('password', browser);
+    const begun = await turns.ofStranger(browser.address, () =>
+      this.#parts.sessions.begin(person.userId, session, endedHashOf(browser)),
+    );
+    if (begun === undefined) return { kind: 'no-account' };
+    const { userId } = person;
+    const known = browsers.create(mail);
+    return { kind: 'signed-in', secret, known, userId, accountId: begun.accountId };
+  }
+}
+
+/** The session's secret, which only the browser keeps, and what is stored. */
+export function newSession(
+  method: SignInMethod,
+  { address, agent }: Pick<Browser, 'address' | 'agent'>,
+): { readonly secret: string; readonly session: NewSession } {
+  const secret = randomBytes(SECRET_BYTES).toString('base64url');
+  const session = { id: randomUUID(), idHash: hashOfSecret(secret), method, address, agent };
+  return { secret, session };
+}
+
+export function endedHashOf({ sessionSecret }: Browser): string | null {
+  return sessionSecret === undefined ? null : hashOfSecret(sessionSecret);
+}

@@ -1,0 +1,244 @@
+/** Invitations, sign-in, sessions and sign-out, as browsers see them. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import type { LightMyRequestResponse } from 'fastify';
+import type { Role } from '../../../src/domain/account/roles.ts';
+import { createSecret } from '../../../src/http/account/session/cookies.ts';
+import { Browser, signIn } from '../../support/signed-in-browser.ts';
+import { BASE_URL, openTestApp, type TestApp } from '../../support/test-app.ts';
+
+const PASSWORD = 'seven green bicycles';
+const WRONG = 'seven blue bicycles';
+const SESSION = '__Host-matting-session';
+
+describe('people who sign in', () => {
+  let test: TestApp;
+
+  before(async () => {
+    test = await openTestApp();
+  });
+  after(() => test.close());
+
+  const browser = (address?: string) => new Browser(test, address);
+
+  async function invited(role: Role = 'owner', mail = `${randomUUID()}@example.org`) {
+    const { links } = test.services.accountArea;
+    const made = await links.invite(test.accountId, { mail, role }, { kind: 'operator' });
+    assert.ok(made);
+    return { mail, path: made.url.slice(BASE_URL.length) };
+  }
+
+  /** Who has set a password, in a browser that is signed in. */
+  async function member(role: Role = 'owner') {
+    const { mail, path } = await invited(role);
+    const own = browser();
+    await own.get(path);
+    const answer = await own.post(path, { password: PASSWORD });
+    assert.equal(answer.headers.location, '/account', answer.body);
+    return { mail, browser: own };
+  }
+
+  async function signInWith(own: Browser, mail: string, password = PASSWORD, more = {}) {
+    await own.get('/account/sign-in');
+    return own.post('/account/sign-in', { mail, password, ...more });
+  }
+
+  const isSignedIn = async (own: Browser) =>
+    (await own.get('/account/sessions')).statusCode === 200;
+
+  it('accept an invitation with a password of their own, once', async () => {
+    const { mail, path } = await invited('viewer');
+    const own = browser();
+    const page = await own.get(path);
+    assert.match(page.body, new RegExp(`${mail} is invited to the account tester. Role: Viewer`));
+    for (const password of ['short', 'password1234!', 'passwordpassword', mail]) {
+      const refused = await own.post(path, { password });
+      assert.equal(refused.statusCode, 422, password);
+      assert.match(refused.body, /aria-invalid="true"/);
+      assert.ok(!refused.body.includes(`value="${password}"`) || password === mail);
+    }
+    assert.equal((await own.post(path, { password: PASSWORD })).statusCode, 303);
+    assert.ok(await isSignedIn(own));
+    assert.equal((await own.get('/account/people')).statusCode, 403);
+    assert.equal((await browser().get(path)).statusCode, 404);
+    const again = browser();
+    await again.get('/account/sign-in');
+    assert.equal((await again.post(path, { password: PASSWORD })).statusCode, 404);
+  });
+
+  it('never get a password set by a link once they are known', async () => {
+    const { mail } = await member();
+    const { path } = await invited('owner', mail.toUpperCase());
+    const thief = browser();
+    assert.match((await thief.get(path)).body, /Sign in as/);
+    assert.equal((await thief.post(path, { password: WRONG })).statusCode, 422);
+    assert.ok(!(await isSignedIn(thief)));
+    const another = await member();
+    assert.match((await another.browser.get(path)).body, /You are signed in as/);
+    assert.equal((await another.browser.post(path)).statusCode, 422);
+    const own = browser();
+    await signInWith(own, mail);
+    assert.equal((await own.post(path)).headers.location, '/account');
+  });
+
+  it('come in with the password, and back to where they were', async () => {
+    const { mail } = await member();
+    const own = browser();
+    const asked = await own.get('/account/audit?after=1');
+    const page = await own.get(asked.headers.location as string);
+    assert.match(page.body, /name="to" value="\/account\/audit\?after=1"/);
+    const answer = await signInWith(own, mail, PASSWORD, { to: '/account/audit?after=1' });
+    assert.equal(answer.headers.location, '/account/audit?after=1');
+    const cookie = [answer.headers['set-cookie']].flat().find(one => one?.startsWith(SESSION));
+    assert.match(cookie ?? '', /; Max-Age=604800; Path=\/; HttpOnly; Secure; SameSite=Lax$/);
+  });
+
+  it('are led to no other host', async () => {
+    const { mail } = await member();
+    for (const to of ['https://evil.example', '//evil.example', '/account//x', '/\\evil']) {
+      const own = browser();
+      await own.get(`/account/sign-in?to=${encodeURIComponent(to)}`);
+      const answer = await own.post('/account/sign-in', { mail, password: PASSWORD, to });
+      assert.equal(answer.headers.location, '/account', to);
+    }
+  });
+
+  it('get a new session with every sign-in, and the one before ends', async () => {
+    const { mail } = await member();
+    const own = browser();
+    const planted = createSecret();
+    own.cookies.set(SESSION, planted);
+    // The planted one is no session: the browser drops it, and the form goes with a visitor's.
+    await signInWith(own, mail);
+    const first = own.cookies.get(SESSION);
+    assert.ok(first !== undefined && first !== planted);
+    const thief = browser();
+    thief.cookies.set(SESSION, planted);
+    assert.ok(!(await isSignedIn(thief)));
+    const answer = await own.post('/account/sign-in', { mail, password: PASSWORD });
+    assert.equal(answer.statusCode, 303);
+    assert.notEqual(own.cookies.get(SESSION), first);
+    thief.cookies.set(SESSION, first);
+    assert.ok(!(await isSignedIn(thief)));
+  });
+
+  it('leave no session behind: a cookie that was stolen before sign-out opens nothing', async () => {
+    const { browser: own } = await member();
+    const thief = browser();
+    thief.cookies.set(SESSION, own.cookies.get(SESSION) ?? '');
+    assert.ok(await isSignedIn(thief));
+    const answer = await own.post('/account/sign-out');
+    assert.equal(answer.headers.location, '/account/sign-in?said=signedOut');
+    assert.ok(!own.cookies.has(SESSION));
+    assert.ok(!(await isSignedIn(thief)));
+  });
+
+  it('are refused alike, known or not', async () => {
+    const { mail } = await member();
+    const refused = async (given: string, password: string) => {
+      const answer = await signInWith(browser('198.51.100.1'), given, password);
+      const { statusCode, body } = answer;
+      const names = Object.keys(answer.headers).sort();
+      const token = /name="csrf" value="[^"]+"/;
+      return { statusCode, names, body: body.replace(token, '').replaceAll(given, 'MAIL') };
+    };
+    const wrong = await refused(mail, WRONG);
+    assert.equal(wrong.statusCode, 422);
+    assert.deepEqual(await refused('nobody@example.org', WRONG), wrong);
+  });
+
+  it('are asked to wait after ten failures, but not in a browser that is known', async () => {
+    const { mail, browser: known } = await member();
+    await known.post('/account/sign-out');
+    for (let count = 0; count < 10; count += 1) {
+      const attacker = browser(`203.0.113.${count}`);
+      assert.equal((await signInWith(attacker, mail, WRONG)).statusCode, 422);
+    }
+    const waits = (answer: LightMyRequestResponse) => {
+      assert.equal(answer.statusCode, 429);
+      assert.ok(Number(answer.headers['retry-after']) > 0);
+    };
+    waits(await signInWith(browser('203.0.113.99'), mail, WRONG));
+    waits(await signInWith(browser('203.0.113.99'), mail));
+    assert.equal((await signInWith(known, mail)).statusCode, 303);
+  });
+
+  it('see and end their sessions, and nobody else’s', async () => {
+    const { mail, browser: own } = await member();
+    const other = browser();
+    await signInWith(other, mail);
+    const page = await own.get('/account/sessions');
+    const ids = [...page.body.matchAll(/\/account\/sessions\/([0-9a-f-]{36})\/end"/g)];
+    assert.equal(ids.length, 1);
+    const id = ids[0]?.[1];
+    const stranger = await member();
+    assert.equal((await stranger.browser.post(`/account/sessions/${id}/end`)).statusCode, 404);
+    assert.ok(await isSignedIn(other));
+    assert.equal((await own.post(`/account/sessions/${id}/end`)).statusCode, 303);
+    assert.ok(!(await isSignedIn(other)));
+    await signInWith(other, mail);
+    await own.post('/account/sessions/end-others');
+    assert.ok(!(await isSignedIn(other)));
+    assert.ok(await isSignedIn(own));
+  });
+
+  it('change their password with the one before, and the other sessions end', async () => {
+    const { mail, browser: own } = await member();
+    const other = browser();
+    await signInWith(other, mail);
+    const next = 'eight purple umbrellas';
+    const path = '/account/profile/password';
+    const wrong = await own.post(path, { current: WRONG, next });
+    assert.equal(wrong.statusCode, 422);
+    assert.match(wrong.body, /This is not your current password/);
+    assert.equal((await own.post(path, { current: PASSWORD, next: 'short' })).statusCode, 422);
+    const changed = await own.post(path, { current: PASSWORD, next });
+    assert.equal(changed.headers.location, '/account/profile?said=passwordChanged');
+    assert.ok(await isSignedIn(own));
+    assert.ok(!(await isSignedIn(other)));
+    assert.equal((await signInWith(other, mail)).statusCode, 422);
+    assert.equal((await signInWith(other, mail, next)).statusCode, 303);
+  });
+
+  it('keep the language that they chose', async () => {
+    const { browser: own } = await member();
+    const answer = await own.post('/account/language', {
+      language: 'zh-CN',
+      back: '/account/profile',
+    });
+    assert.equal(answer.headers.location, '/account/profile');
+    assert.match((await own.get('/account/profile')).body, /<html lang="zh-CN">/);
+    assert.equal((await own.post('/account/language', { language: 'xx' })).statusCode, 400);
+  });
+
+  it('switch between accounts of theirs, and to no other', async () => {
+    const { mail, browser: own } = await member();
+    const other = await test.stores.accounts.create(`other ${randomUUID().slice(0, 8)}`);
+    assert.ok(other);
+    assert.equal((await own.post('/account/switch', { account: other.id })).statusCode, 404);
+    const { userId } = await signIn(test, { accountId: other.id, mail, role: 'viewer' });
+    assert.equal((await own.post('/account/switch', { account: other.id })).statusCode, 303);
+    assert.match((await own.get('/account/profile')).body, new RegExp(other.name));
+    assert.equal((await own.get('/account/people')).statusCode, 403);
+    assert.ok(userId);
+  });
+
+  it('use a sign-in link once, by its button', async () => {
+    const made = await test.services.accountArea.links.createSignInLink(test.accountId, {
+      mail: 'owner@localhost',
+      role: 'owner',
+    });
+    const path = made.url.slice(BASE_URL.length);
+    const own = browser();
+    for (let count = 0; count < 2; count += 1) {
+      assert.match((await own.get(path)).body, /owner@localhost/);
+    }
+    assert.equal((await own.post(path)).headers.location, '/account');
+    assert.ok(await isSignedIn(own));
+    assert.equal((await browser().get(path)).statusCode, 404);
+    // Who came by a link has no password to be asked for.
+    const next = 'eight purple umbrellas';
+    assert.equal((await own.post('/account/profile/password', { next })).statusCode, 303);
+  });
+});

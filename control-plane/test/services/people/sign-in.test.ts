@@ -1,0 +1,163 @@
+/** The throttle of sign-in over replicas, and that nobody learns who is known. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import {
+  createTestDatabase,
+  DIALECTS,
+  skipReason,
+  type TestDatabase,
+} from '../../../../test/support/database.ts';
+import { FAILURES_MAX, THROTTLE_WINDOW_MS } from '../../../src/domain/account/sign-in-throttle.ts';
+import { Passwords } from '../../../src/identity/passwords.ts';
+import { KnownBrowsers } from '../../../src/services/people/known-browsers.ts';
+import { SignIn } from '../../../src/services/people/sign-in.ts';
+import { networkOf, SignInThrottle } from '../../../src/services/people/sign-in-throttle.ts';
+import { storesOn } from '../../store/fixtures.ts';
+import { linkUse, newLink, OPERATOR } from '../../store/people.ts';
+
+const TURNS = {
+  ofStranger: <T>(_secret: string, work: () => Promise<T>) => work(),
+  ofAccount: <T>(_account: string, work: () => Promise<T>) => work(),
+};
+const BROWSERS = new KnownBrowsers(Buffer.alloc(32, 3));
+const MAIL = 'owner@example.org';
+
+/** What a replica has, on a connection of its own. */
+async function openReplica(test: TestDatabase) {
+  const database = await test.open();
+  const stores = storesOn(database);
+  return {
+    database,
+    stores,
+    throttle: new SignInThrottle(stores.signInThrottles, BROWSERS, TURNS),
+  };
+}
+
+for (const dialect of DIALECTS) {
+  describe(`the throttle of sign-in on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    async function withReplicas(
+      work: (
+        replicas: readonly [
+          Awaited<ReturnType<typeof openReplica>>,
+          Awaited<ReturnType<typeof openReplica>>,
+        ],
+      ) => Promise<void>,
+    ) {
+      const test = await createTestDatabase(dialect);
+      try {
+        await work([await openReplica(test), await openReplica(test)]);
+      } finally {
+        await test.close();
+      }
+    }
+
+    it('counts the attempts of all replicas, however many come at once', () =>
+      withReplicas(async replicas => {
+        const attempts = Array.from({ length: 4 * FAILURES_MAX.mail }, (_, index) =>
+          (index % 2 === 0 ? replicas[0] : replicas[1]).throttle.take({
+            mail: MAIL,
+            address: `192.0.2.${index}`,
+            browser: undefined,
+          }),
+        );
+        const waits = await Promise.all(attempts);
+        assert.equal(waits.filter(wait => wait === 0).length, FAILURES_MAX.mail);
+        assert.ok(waits.every(wait => wait <= THROTTLE_WINDOW_MS));
+      }));
+
+    it('counts an address for whatever mails it tries, and the network of an IPv6 one', () =>
+      withReplicas(async ([{ throttle }]) => {
+        const take = (index: number, network = '2001:db8:1:2') =>
+          throttle.take({
+            mail: `nobody-${index}@example.org`,
+            address: `${network}::${index.toString(16)}`,
+            browser: undefined,
+          });
+        for (let index = 1; index <= FAILURES_MAX.address; index += 1) {
+          assert.equal(await take(index), 0);
+        }
+        assert.ok((await take(99)) > 0);
+        assert.equal(await take(99, '2001:db8:1:3'), 0);
+      }));
+
+    it('counts a known browser by itself, and gives back what succeeded', () =>
+      withReplicas(async ([{ throttle }]) => {
+        const stranger = { mail: MAIL, address: '192.0.2.1', browser: undefined };
+        for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(stranger);
+        assert.ok((await throttle.take(stranger)) > 0);
+        const known = { ...stranger, browser: BROWSERS.create(MAIL) };
+        for (let count = 0; count < FAILURES_MAX.browser - 1; count += 1) {
+          assert.equal(await throttle.take(known), 0);
+        }
+        assert.equal(await throttle.take(known), 0);
+        assert.ok((await throttle.take(known)) > 0);
+        await throttle.giveBack(known);
+        assert.equal(await throttle.take(known), 0);
+        // A cookie of another person's sign-in is none.
+        const theirs = { ...stranger, browser: BROWSERS.create('another@example.org') };
+        assert.ok((await throttle.take(theirs)) > 0);
+      }));
+
+    it('begins again when the window is over', () =>
+      withReplicas(async ([{ throttle, database }]) => {
+        const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined };
+        for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(attempt);
+        assert.ok((await throttle.take(attempt)) > 0);
+        await database.kysely
+          .updateTable('sign_in_throttles')
+          .set(eb => ({ window_start: eb('window_start', '-', THROTTLE_WINDOW_MS) }))
+          .execute();
+        assert.equal(await throttle.take(attempt), 0);
+      }));
+  });
+}
+
+describe('a sign-in that is refused', () => {
+  it('has done the same work, whether the person is known or not', async () => {
+    const test = await createTestDatabase('sqlite');
+    try {
+      const { stores, throttle } = await openReplica(test);
+      const account = await stores.accounts.create('shop');
+      assert.ok(account);
+      const passwords = new Passwords();
+      const link = newLink(account.id, { mail: MAIL });
+      await stores.links.create(link, OPERATOR);
+      const passwordHash = await passwords.hash('seven green bicycles', 'here');
+      await stores.links.use(linkUse(link, { passwordHash }));
+      const work: string[] = [];
+      const signIn = new SignIn({
+        people: {
+          findByMail: mail => {
+            work.push('a read');
+            return stores.people.findByMail(mail);
+          },
+        },
+        sessions: stores.sessions,
+        passwords: {
+          verify: (password, stored, from) => {
+            work.push('a hash');
+            return passwords.verify(password, stored, from);
+          },
+        },
+        throttle,
+        browsers: BROWSERS,
+        turns: TURNS,
+      });
+      const browser = { address: '::1', agent: '', sessionSecret: undefined, known: undefined };
+      for (const mail of [MAIL, 'nobody@example.org', 'no mail at all']) {
+        work.length = 0;
+        const outcome = await signIn.withPassword({ mail, password: 'a wrong one' }, browser);
+        assert.deepEqual(outcome, { kind: 'refused' });
+        assert.deepEqual(work, ['a read', 'a hash'], mail);
+      }
+    } finally {
+      await test.close();
+    }
+  });
+});
+
+it('takes an IPv4 address in an IPv6 one for what it is', () => {
+  assert.equal(networkOf('::ffff:192.0.2.7'), '192.0.2.7');
+  assert.equal(networkOf('192.0.2.7'), '192.0.2.7');
+  assert.equal(networkOf('2001:db8:0:1::5'), networkOf('2001:db8:0:1:ffff::'));
+});
