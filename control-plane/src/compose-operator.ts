@@ -7,6 +7,7 @@ import { OperateJobs } from './services/operator/operate-jobs.ts';
 import { OperateNodes } from './services/operator/operate-nodes.ts';
 import { OperateWebhooks } from './services/operator/operate-webhooks.ts';
 import { ReadQueue } from './services/operator/read-queue.ts';
+import { OperateOrders } from './services/sales/operate-orders.ts';
 import type { Stores } from './store/stores.ts';
 
 export interface OperatorPortParts {
@@ -27,6 +28,7 @@ export function composeOperatorPort(
       operateCredits: new OperateCredits(stores),
       operateJobs: new OperateJobs(stores),
       operateNodes: new OperateNodes({ nodes: stores.nodes, onChanged: onNodesChanged }),
+      operateOrders: new OperateOrders(stores),
       operateWebhooks: new OperateWebhooks(stores),
       readQueue: new ReadQueue(stores, config.queueMegapixelsMax),
     },

@@ -90,6 +90,7 @@ export const CONTROL_PLANE: Directions = {
   'http/openapi': ['http/answers'],
   'http/operator-pages': [
     'domain',
+    'domain/account',
     'http/account/page',
     'http/account/session',
     'http/account/views',
@@ -99,6 +100,7 @@ export const CONTROL_PLANE: Directions = {
     'http/checks',
     'http/headers',
     'services/operator',
+    'services/sales',
   ],
   'http/pages': [],
   'http/removebg': [

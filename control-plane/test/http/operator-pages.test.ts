@@ -12,6 +12,7 @@ import {
 import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/operator-session.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { claimed, fundedAccount, newJob, storesOn, submitted } from '../store/fixtures.ts';
+import { placed } from '../store/orders.ts';
 import { appOn, ask, KEY, register } from './routes/operator-port.ts';
 
 const HOST = 'localhost:9464';
@@ -226,6 +227,39 @@ for (const dialect of DIALECTS.slice(0, 1)) {
       assert.equal((await read('/operator/pages/jobs?after=x')).statusCode, 400);
       assert.equal((await read(`/operator/pages/jobs/${randomUUID()}`)).statusCode, 404);
       assert.equal((await read('/operator/pages/jobs?account=nobody')).statusCode, 404);
+    });
+
+    it('confirms an order once, and enters a refund once', async () => {
+      const id = await account(0);
+      const { id: order } = await placed(stores, id);
+      const page = `/operator/pages/orders/${order}`;
+      assert.ok(
+        (await read(`/operator/pages/orders?state=pending&account=${id}`)).body.includes(order),
+      );
+      const early = await send(page, `${page}/refund`, { fallback: 'r-1' });
+      assert.equal(early.statusCode, 422);
+      const confirmed = await send(page, `${page}/confirm`, { reference: 'transfer-9' });
+      assert.equal(confirmed.headers.location, `${page}?said=confirmed`);
+      const again = await send(page, `${page}/confirm`, { reference: 'transfer-9' });
+      assert.equal(again.headers.location, `${page}?said=alreadyConfirmed`);
+      const other = await send(page, `${page}/confirm`, { reference: 'transfer-10' });
+      assert.equal(other.statusCode, 422);
+      assert.equal((await stores.ledger.balances(id))?.available, 2500);
+      for (const amount of ['x', '-1', '12.505', '50.01']) {
+        const refused = await send(page, `${page}/refund`, { amount, fallback: 'r-2' });
+        assert.equal(refused.statusCode, 422, amount);
+      }
+      const fields = { amount: '25', fallback: 'r-3' };
+      assert.match(
+        String((await send(page, `${page}/refund`, fields)).headers.location),
+        /=refunded$/,
+      );
+      const twice = await send(page, `${page}/refund`, fields);
+      assert.match(String(twice.headers.location), /=alreadyRefunded$/);
+      assert.equal((await stores.ledger.balances(id))?.available, 1250);
+      assert.equal((await read(`/operator/pages/orders/${randomUUID()}`)).statusCode, 404);
+      const { body } = await read(page);
+      assert.ok(body.includes('transfer-9') && body.includes('¥25'));
     });
 
     it('says why a notification is not sent again', async () => {

@@ -25,6 +25,7 @@ import {
   setCsrf,
 } from './operator-frame.ts';
 import { OperatorSessions } from './operator-session.ts';
+import { type OrderPageServices, registerOrderPages } from './order-pages.ts';
 import { type OverviewPageServices, registerOverviewPage } from './overview-page.ts';
 import { readSession, registerSignIn, SIGN_IN_PATH } from './sign-in-pages.ts';
 
@@ -32,6 +33,7 @@ export type OperatorPageServices = AccountPageServices &
   JobPageServices &
   NodePageServices &
   NotificationPageServices &
+  OrderPageServices &
   OverviewPageServices;
 
 export interface OperatorPageOptions {
@@ -65,6 +67,7 @@ export function registerOperatorPages(
     registerNodePages(pages, services);
     registerJobPages(pages, services);
     registerNotificationPages(pages, services);
+    registerOrderPages(pages, services);
     pages.get(`${PAGES_PATH}/*`, () => {
       throw new ContractError('NOT_FOUND', 'there is no such page');
     });

@@ -12,6 +12,7 @@ import { OperateJobs } from '../../../src/services/operator/operate-jobs.ts';
 import { OperateNodes } from '../../../src/services/operator/operate-nodes.ts';
 import { OperateWebhooks } from '../../../src/services/operator/operate-webhooks.ts';
 import { ReadQueue } from '../../../src/services/operator/read-queue.ts';
+import { OperateOrders } from '../../../src/services/sales/operate-orders.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 
 export const KEY = 'an-operator-key-that-only-a-test-knows';
@@ -31,6 +32,7 @@ export function appOn(
       operateCredits: new OperateCredits(stores),
       operateJobs: new OperateJobs(stores),
       operateNodes: new OperateNodes({ nodes: stores.nodes }),
+      operateOrders: new OperateOrders(stores),
       operateWebhooks: new OperateWebhooks(stores),
       readQueue: new ReadQueue(stores, 50_000),
     },
