@@ -218,11 +218,15 @@ async function renderOrder(
         order.credits_not_revoked > 0 ? formats.credits(order.credits_not_revoked) : null,
       ],
     ])}
-    ${order.payments.length === 0 ? null : section({ title: words.payments }, paymentTable(order, tongue))}
-    ${order.refunds.length === 0 ? null : section({ title: words.refunds }, refundTable(order, tongue))}
+    ${tableOf(order.payments.length, words.payments, paymentTable(order, tongue))}
+    ${tableOf(order.refunds.length, words.refunds, refundTable(order, tongue))}
     ${isPaid ? null : confirmForm(order, tongue, csrfOf(request))}
     ${isPaid && !isWhole ? refundForm(order, tongue, csrfOf(request)) : null}`,
   });
+}
+
+function tableOf(rows: number, title: string, table: VNode): VNode | null {
+  return rows === 0 ? null : section({ title }, table);
 }
 
 function paymentTable(order: OperatorOrderDetails, tongue: Tongue): VNode {
