@@ -5,6 +5,7 @@
 import { CLIENT_MUTATIONS } from './client-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
+import { KEY_MUTATIONS } from './key-mutations.ts';
 import type { Mutation } from './mutation.ts';
 import { PLAYGROUND_MUTATIONS } from './playground-mutations.ts';
 import { REMOVEBG_MUTATIONS } from './removebg-mutations.ts';
@@ -19,4 +20,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...CLIENT_MUTATIONS,
   ...REMOVEBG_MUTATIONS,
   ...PLAYGROUND_MUTATIONS,
+  ...KEY_MUTATIONS,
 ];
