@@ -37,7 +37,7 @@ export function addWebhookCommands(program: Command, context: CliContext): void 
   webhooks
     .command('list')
     .description('list notifications, the newest first')
-    .argument('[job]', 'a UUID: that job’s alone')
+    .argument('[job]', 'a UUID: that job’s or event’s alone')
     .addOption(new Option('--status <status>', 'only these').choices(NOTIFICATION_STATUSES))
     .option(
       '--limit <n>',
@@ -50,7 +50,7 @@ export function addWebhookCommands(program: Command, context: CliContext): void 
   webhooks
     .command('retry')
     .description('make one more attempt now')
-    .argument('<job>', 'a UUID')
+    .argument('<job>', 'the UUID of a job or of an account’s event')
     .option('--json', 'print JSON')
     .action((job: string, options: { json?: boolean }) => retry(context, job, options));
   webhooks
@@ -78,9 +78,19 @@ async function list(context: CliContext, job: string | undefined, options: ListO
   );
   context.report(options.json, rows, () =>
     table(
-      ['JOB', 'STATUS', 'ATTEMPTS', 'LAST', 'LAST ATTEMPT', 'NEXT ATTEMPT', 'RECEIVER'],
+      [
+        'JOB OR EVENT',
+        'TYPE',
+        'STATUS',
+        'ATTEMPTS',
+        'LAST',
+        'LAST ATTEMPT',
+        'NEXT ATTEMPT',
+        'RECEIVER',
+      ],
       rows.map(row => [
         row.job_id,
+        row.event ?? 'job',
         row.status,
         String(row.attempts),
         String(row.last_status_code ?? '-'),

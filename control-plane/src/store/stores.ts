@@ -2,6 +2,9 @@
 import { type AccountStore, createAccountStore } from './accounts/account-store.ts';
 import { type ApiKeyStore, createApiKeyStore } from './accounts/api-key-store.ts';
 import { createRateQuotaStore, type RateQuotaStore } from './accounts/rate-quota-store.ts';
+import { type AlertSettingsStore, alertSettings } from './alerts/alert-settings.ts';
+import { type AlertStore, alertLooking } from './alerts/alert-store.ts';
+import { createMailOutboxStore, type MailOutboxStore } from './alerts/mail-outbox.ts';
 import { type BootstrapOutcome, bootstrap } from './bootstrap.ts';
 import { createNodeStore, type NodeStore } from './cluster/node-store.ts';
 import {
@@ -24,6 +27,7 @@ import { jobSubmission } from './jobs/job-submission.ts';
 import { createPlaygroundStore, type PlaygroundStore } from './jobs/playground-store.ts';
 import { queueLoad } from './jobs/queue-load.ts';
 import { createLedgerStore, type LedgerStore } from './ledger/ledger-store.ts';
+import { accountEventRemoval } from './outbox/account-events.ts';
 import { dueNotifications } from './outbox/webhook-due.ts';
 import { notificationLeases } from './outbox/webhook-lease.ts';
 import { notificationListing } from './outbox/webhook-operator.ts';
@@ -43,11 +47,14 @@ import { createUsageStore, type UsageStore } from './usage/usage-store.ts';
 
 export interface Stores {
   readonly accounts: AccountStore;
+  readonly alerts: AlertStore;
+  readonly alertSettings: AlertSettingsStore;
   readonly apiKeys: ApiKeyStore;
   readonly audit: AuditStore;
   readonly jobs: JobStore;
   readonly ledger: LedgerStore;
   readonly links: LinkStore;
+  readonly mailOutbox: MailOutboxStore;
   readonly nodes: NodeStore;
   readonly playground: PlaygroundStore;
   readonly orders: OrderStore;
@@ -98,6 +105,8 @@ export async function openStores(databaseUrl: string, options: StoresOptions): P
 export function createStores(database: Database, options: JobCompletionOptions): Stores {
   return {
     accounts: createAccountStore(database),
+    alerts: alertLooking(database),
+    alertSettings: alertSettings(database),
     apiKeys: createApiKeyStore(database),
     audit: createAuditStore(database),
     jobs: {
@@ -114,6 +123,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
     },
     ledger: createLedgerStore(database),
     links: createLinkStore(database),
+    mailOutbox: createMailOutboxStore(database),
     nodes: createNodeStore(database),
     playground: createPlaygroundStore(database),
     orders: {
@@ -134,6 +144,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
       ...notificationLeases(database),
       ...notificationListing(database),
       ...secretErasure(database),
+      ...accountEventRemoval(database),
     },
     requestsMax: database.requestsMax,
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),

@@ -92,6 +92,7 @@ function parseCursor(text: string): NotificationFilter['after'] {
 function viewNotification(notification: NotificationSummary) {
   return {
     job_id: notification.jobId,
+    event: notification.event,
     account_id: notification.accountId,
     receiver: notification.receiver,
     status: notification.status,

@@ -14,6 +14,7 @@ import type {
 
 const SUMMARY_COLUMNS = [
   'job_id',
+  'event',
   'account_id',
   'receiver',
   'status',
@@ -77,6 +78,7 @@ async function listNotifications(
 function summaryOf(row: SummaryRow): NotificationSummary {
   return {
     jobId: row.job_id,
+    event: row.event,
     accountId: row.account_id,
     receiver: row.receiver,
     status: row.status,

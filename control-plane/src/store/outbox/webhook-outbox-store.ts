@@ -1,6 +1,7 @@
 /**
  * Notifications that wait for their delivery: a row is written with its job's final state
- * (job-completion) and removed with its job's row (job-retention).
+ * (job-completion) and removed with its job's row (job-retention). Events of accounts have rows of
+ * the same kind (account-events.ts), with an id of their own in the place of a job's.
  *
  * | status    | entered by                        | left by                                       |
  * |-----------|-----------------------------------|-----------------------------------------------|
@@ -67,6 +68,8 @@ export interface AttemptEnd {
 /** A notification as the operator may see it: the receiver instead of the URL. */
 export interface NotificationSummary {
   readonly jobId: string;
+  /** The type of an account's event, whose own id `jobId` is; null: the end of that job. */
+  readonly event: string | null;
   readonly accountId: string;
   readonly receiver: string;
   readonly status: CallbackStatus;
@@ -136,4 +139,6 @@ export interface WebhookOutboxStore {
    * delivery has failed with that, since nothing could sign it any more. The number of secrets.
    */
   eraseDueSecrets(limit: number): Promise<number>;
+  /** For the sweeper: ended events of accounts (account-events.ts) so old; their number. */
+  removeOldEvents(afterMs: number, limit: number): Promise<number>;
 }

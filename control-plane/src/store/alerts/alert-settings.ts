@@ -1,0 +1,323 @@
+/**
+ * What an account's owners set: the thresholds, and the address and secret of the account's events.
+ * Each change takes the account's row and enters its line of the audit log.
+ */
+import type { Kysely } from 'kysely';
+import type { Actor } from '../../domain/account/actor.ts';
+import type { CallbackStatus } from '../../domain/job.ts';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import type { Schema } from '../database/schema.ts';
+import { query, transact } from '../database/transact.ts';
+import { isAsciiWord, matchesOne } from '../database/values.ts';
+import { takeAccount } from '../ledger/ledger-writer.ts';
+import { type AccountEventRow, insertAccountEvent } from '../outbox/account-events.ts';
+import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
+
+/** Who changes it; the id is made outside of what is tried again. */
+export interface ChangedBy {
+  readonly auditId: string;
+  readonly actor: Actor;
+}
+
+/** How far an event's delivery has come. */
+export interface EventDelivery {
+  readonly id: string;
+  readonly status: CallbackStatus;
+  readonly attempts: number;
+  readonly lastStatusCode: number | null;
+  readonly createdAtMs: number;
+}
+
+export interface AlertSettings {
+  /** The largest first. */
+  readonly thresholds: readonly {
+    readonly threshold: number;
+    /** null: it is armed. */
+    readonly toldAtMs: number | null;
+    /** null: no event was sent, or its row was removed since. */
+    readonly delivery: EventDelivery | null;
+  }[];
+  readonly webhook: AccountWebhook | null;
+  /** Of the last test. */
+  readonly test: EventDelivery | null;
+}
+
+export interface AccountWebhook {
+  readonly url: string;
+  /** Sealed, bound to the account. */
+  readonly secret: Uint8Array;
+  readonly secretKeyId: string;
+  readonly createdAtMs: number;
+}
+
+export interface SealedWebhook extends Pick<AccountWebhook, 'secret' | 'secretKeyId'> {
+  readonly accountId: string;
+}
+
+export interface AlertSettingsStore {
+  read(accountId: string): Promise<AlertSettings>;
+  webhook(accountId: string): Promise<AccountWebhook | undefined>;
+  /** @param thresholds THRESHOLDS_MAX at most; those that stay keep their state */
+  setThresholds(accountId: string, thresholds: readonly number[], by: ChangedBy): Promise<void>;
+  /** @param webhook null: none any more */
+  setWebhook(
+    accountId: string,
+    webhook: Pick<AccountWebhook, 'url' | 'secret' | 'secretKeyId'> | null,
+    by: ChangedBy,
+  ): Promise<void>;
+  /** Sends an event now, unless the account had one within `everyMs`. */
+  sendTest(event: AccountEventRow, everyMs: number, by: ChangedBy): Promise<'sent' | 'too-soon'>;
+  /** Addresses whose secrets were sealed with another key than this. */
+  listSealedWithOthers(keyId: string, limit: number): Promise<SealedWebhook[]>;
+  /** False: it was changed meanwhile. */
+  reseal(from: SealedWebhook, to: SealedWebhook): Promise<boolean>;
+}
+
+export function alertSettings(database: Database): AlertSettingsStore {
+  return {
+    read: accountId => query(database, db => readSettings(db, accountId)),
+    webhook: accountId => query(database, db => readWebhook(db, accountId)),
+    setThresholds: (accountId, thresholds, by) =>
+      transact(database, tx => setThresholds(database, tx, { accountId, thresholds, by })),
+    setWebhook: (accountId, webhook, by) =>
+      transact(database, tx => setWebhook(database, tx, { accountId, webhook, by })),
+    sendTest: (event, everyMs, by) =>
+      transact(database, tx => sendTest(database, tx, { event, everyMs, by })),
+    listSealedWithOthers: (keyId, limit) => listSealedWithOthers(database, keyId, limit),
+    reseal: (from, to) =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('account_webhooks')
+            .set({ secret: to.secret, secret_key_id: to.secretKeyId })
+            .where('account_id', '=', from.accountId)
+            .where('secret', '=', from.secret),
+        ),
+      ),
+  };
+}
+
+async function readSettings(db: Kysely<Schema>, accountId: string): Promise<AlertSettings> {
+  const alerts = await readAlerts(db, accountId);
+  const webhook = await readWebhook(db, accountId);
+  const events = [...alerts.map(alert => alert.told_event), webhook?.test ?? null];
+  const deliveries = await readDeliveries(
+    db,
+    events.filter(id => id !== null),
+  );
+  return {
+    thresholds: alerts.map(({ threshold, told_at, told_event }) => ({
+      threshold,
+      toldAtMs: told_at,
+      delivery: deliveries.get(told_event ?? '') ?? null,
+    })),
+    webhook: webhook ?? null,
+    test: deliveries.get(webhook?.test ?? '') ?? null,
+  };
+}
+
+function readAlerts(db: Kysely<Schema>, accountId: string) {
+  return db
+    .selectFrom('balance_alerts')
+    .select(['threshold', 'told_at', 'told_event'])
+    .where('account_id', '=', accountId)
+    .orderBy('threshold', 'desc')
+    .execute();
+}
+
+async function readWebhook(
+  db: Kysely<Schema>,
+  accountId: string,
+): Promise<(AccountWebhook & { readonly test: string | null }) | undefined> {
+  if (!isAsciiWord(accountId)) return undefined;
+  const row = await db
+    .selectFrom('account_webhooks')
+    .selectAll()
+    .where('account_id', '=', accountId)
+    .executeTakeFirst();
+  return (
+    row && {
+      url: row.url,
+      secret: row.secret,
+      secretKeyId: row.secret_key_id,
+      createdAtMs: row.created_at,
+      test: row.test_event,
+    }
+  );
+}
+
+async function readDeliveries(
+  db: Kysely<Schema>,
+  ids: readonly string[],
+): Promise<Map<string, EventDelivery>> {
+  if (ids.length === 0) return new Map();
+  const rows = await db
+    .selectFrom('webhook_outbox')
+    .select(['job_id', 'status', 'attempts', 'last_status_code', 'created_at'])
+    .where('job_id', 'in', ids)
+    .execute();
+  return new Map(
+    rows.map(row => [
+      row.job_id,
+      {
+        id: row.job_id,
+        status: row.status,
+        attempts: row.attempts,
+        lastStatusCode: row.last_status_code,
+        createdAtMs: row.created_at,
+      },
+    ]),
+  );
+}
+
+interface Change {
+  readonly accountId: string;
+  readonly by: ChangedBy;
+}
+
+async function setThresholds(
+  database: Database,
+  tx: Kysely<Schema>,
+  { accountId, thresholds, by }: Change & { readonly thresholds: readonly number[] },
+): Promise<void> {
+  await takeAccount(tx, accountId);
+  const before = (await readAlerts(tx, accountId)).map(row => row.threshold);
+  const gone = before.filter(threshold => !thresholds.includes(threshold));
+  const added = thresholds.filter(threshold => !before.includes(threshold));
+  if (gone.length === 0 && added.length === 0) return;
+  if (gone.length > 0) {
+    await tx
+      .deleteFrom('balance_alerts')
+      .where('account_id', '=', accountId)
+      .where('threshold', 'in', gone)
+      .execute();
+  }
+  for (const threshold of added) {
+    await tx
+      .insertInto('balance_alerts')
+      .values({ account_id: accountId, threshold, created_at: database.nowMs })
+      .execute();
+  }
+  const entry = { action: 'alerts.thresholds_set', subject: 'low balance' };
+  const values = { before: listed(before), after: listed(thresholds) };
+  await enterAudit(database, tx, { accountId, by }, { ...entry, ...values });
+}
+
+function listed(thresholds: readonly number[]): AuditValues {
+  return { thresholds: [...thresholds].sort((one, other) => other - one).join(', ') };
+}
+
+type NewWebhook = Pick<AccountWebhook, 'url' | 'secret' | 'secretKeyId'>;
+
+async function setWebhook(
+  database: Database,
+  tx: Kysely<Schema>,
+  { accountId, webhook, by }: Change & { readonly webhook: NewWebhook | null },
+): Promise<void> {
+  await takeAccount(tx, accountId);
+  const before = await readWebhook(tx, accountId);
+  if (webhook === null) {
+    if (before === undefined) return;
+    await tx.deleteFrom('account_webhooks').where('account_id', '=', accountId).execute();
+  } else {
+    const columns = {
+      url: webhook.url,
+      secret: webhook.secret,
+      secret_key_id: webhook.secretKeyId,
+    };
+    if (before === undefined) {
+      await tx
+        .insertInto('account_webhooks')
+        .values({ account_id: accountId, ...columns, created_at: database.nowMs })
+        .execute();
+    } else {
+      await tx
+        .updateTable('account_webhooks')
+        .set(columns)
+        .where('account_id', '=', accountId)
+        .execute();
+    }
+  }
+  await enterAudit(database, tx, { accountId, by }, webhookChange(before, webhook));
+}
+
+/** Addresses are the owners' to see; of secrets only that there is a new one. */
+function webhookChange(before: AccountWebhook | undefined, after: NewWebhook | null) {
+  const isNew = before === undefined || after === null;
+  const sameSecret = !isNew && Buffer.from(before.secret).equals(after.secret);
+  return {
+    action: after === null ? 'alerts.webhook_removed' : 'alerts.webhook_set',
+    subject: 'webhook',
+    ...(before === undefined ? {} : { before: { url: before.url } }),
+    ...(after === null ? {} : { after: { url: after.url, new_secret: !sameSecret } }),
+  };
+}
+
+async function sendTest(
+  database: Database,
+  tx: Kysely<Schema>,
+  {
+    event,
+    everyMs,
+    by,
+  }: { readonly event: AccountEventRow; readonly everyMs: number; readonly by: ChangedBy },
+): Promise<'sent' | 'too-soon'> {
+  const { nowMs } = database;
+  const { accountId } = event;
+  const taken = await matchesOne(
+    tx
+      .updateTable('account_webhooks')
+      .set({ tested_at: nowMs, test_event: event.id })
+      .where('account_id', '=', accountId)
+      .where(eb =>
+        eb.or([eb('tested_at', 'is', null), eb('tested_at', '<=', nowPlusMs(nowMs, -everyMs))]),
+      ),
+  );
+  if (!taken) {
+    const row = await readWebhook(tx, accountId);
+    return row?.test === event.id ? 'sent' : 'too-soon';
+  }
+  await insertAccountEvent(database, tx, event);
+  const entry = { action: 'alerts.webhook_tested', subject: 'webhook' };
+  await enterAudit(database, tx, { accountId, by }, { ...entry, after: { event_id: event.id } });
+  return 'sent';
+}
+
+function enterAudit(
+  database: Database,
+  tx: Kysely<Schema>,
+  { accountId, by }: Change,
+  entry: { action: string; subject: string; before?: AuditValues; after?: AuditValues },
+): Promise<void> {
+  return insertAuditEntry(database, tx, { id: by.auditId, accountId, actor: by.actor, ...entry });
+}
+
+/** Along account_webhooks_key: the ids before this one, then those behind it. */
+async function listSealedWithOthers(
+  database: Database,
+  keyId: string,
+  limit: number,
+): Promise<SealedWebhook[]> {
+  const found: SealedWebhook[] = [];
+  for (const side of ['<', '>'] as const) {
+    const rows = await query(database, db =>
+      db
+        .selectFrom('account_webhooks')
+        .select(['account_id', 'secret', 'secret_key_id'])
+        .where('secret_key_id', side, keyId)
+        .orderBy('secret_key_id')
+        .orderBy('account_id')
+        .limit(limit - found.length)
+        .execute(),
+    );
+    const sealed = rows.map(row => ({
+      accountId: row.account_id,
+      secret: row.secret,
+      secretKeyId: row.secret_key_id,
+    }));
+    found.push(...sealed);
+    if (found.length >= limit) break;
+  }
+  return found;
+}

@@ -1,0 +1,166 @@
+/**
+ * Thresholds of balances and their telling (domain/account/balance-alerts.ts). What is told commits
+ * with the row that says so: the event in webhook_outbox and the mails in mail_outbox, by
+ * compare-and-set. So of any number of replicas that look at once one tells.
+ */
+import type { Kysely } from 'kysely';
+import type { AlertState } from '../../domain/account/balance-alerts.ts';
+import type { Balances } from '../../domain/ledger.ts';
+import type { Database } from '../database/connect.ts';
+import type { Schema } from '../database/schema.ts';
+import { query, transact } from '../database/transact.ts';
+import { matchesOne } from '../database/values.ts';
+import { type AccountEventRow, insertAccountEvent } from '../outbox/account-events.ts';
+import { insertMail, type NewMail } from './mail-rows.ts';
+
+/** A place in the order of accounts and their thresholds. */
+export interface AlertPlace {
+  readonly accountId: string;
+  readonly threshold: number;
+}
+
+export const FIRST_ALERT: AlertPlace = { accountId: '', threshold: -1 };
+
+export interface SeenAlert extends AlertPlace, AlertState {
+  readonly accountName: string;
+  readonly balances: Balances;
+  /** The database's clock. */
+  readonly seenAtMs: number;
+}
+
+/** An owner who can be written to. */
+export interface OwnerMail {
+  readonly mail: string;
+  /** null: they chose none. */
+  readonly language: string | null;
+}
+
+export interface Telling {
+  readonly alert: SeenAlert;
+  /** Made outside of what is tried again. */
+  readonly eventId: string;
+  /** Absent: the account has no address. */
+  readonly event?: AccountEventRow | undefined;
+  readonly mails: readonly NewMail[];
+}
+
+/** Owners of an account who are written to: the first ones by their ids. */
+export const OWNERS_TOLD_MAX = 20;
+
+export interface AlertStore {
+  /** The next thresholds in order, each with its account's balances. */
+  look(after: AlertPlace, limit: number): Promise<SeenAlert[]>;
+  owners(accountId: string): Promise<OwnerMail[]>;
+  /** False: another replica has told it, or the balance has risen since it was seen. */
+  tell(telling: Telling): Promise<boolean>;
+  /** False: it was armed, or told anew, since it was seen. */
+  arm(alert: SeenAlert): Promise<boolean>;
+}
+
+export function alertLooking(database: Database): AlertStore {
+  return {
+    look: (after, limit) => look(database, after, limit),
+    owners: accountId => query(database, db => readOwners(db, accountId)),
+    tell: telling => transact(database, tx => tell(database, tx, telling)),
+    arm: ({ accountId, threshold, told }) =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('balance_alerts')
+            .set({ told_at: null, told_credits: null, told_event: null })
+            .where('account_id', '=', accountId)
+            .where('threshold', '=', threshold)
+            .where('told_at', '=', told?.atMs ?? -1),
+        ),
+      ),
+  };
+}
+
+async function look(database: Database, after: AlertPlace, limit: number): Promise<SeenAlert[]> {
+  const rows = await query(database, db => {
+    const page = db
+      .selectFrom('balance_alerts')
+      .selectAll()
+      .where('account_id', '>=', after.accountId)
+      .where(eb =>
+        eb.or([eb('account_id', '>', after.accountId), eb('threshold', '>', after.threshold)]),
+      )
+      .orderBy('account_id')
+      .orderBy('threshold')
+      .limit(limit);
+    return db
+      .selectFrom(page.as('alert'))
+      .innerJoin('accounts as account', 'account.id', 'alert.account_id')
+      .select(['alert.account_id', 'alert.threshold', 'alert.told_at', 'alert.told_credits'])
+      .select(['account.name', 'account.available', 'account.reserved'])
+      .select(() => database.nowMs.as('seen_at'))
+      .orderBy('alert.account_id')
+      .orderBy('alert.threshold')
+      .execute();
+  });
+  return rows.map(row => ({
+    accountId: row.account_id,
+    accountName: row.name,
+    threshold: row.threshold,
+    told: row.told_at === null ? null : { atMs: row.told_at, credits: row.told_credits ?? 0 },
+    balances: { available: row.available, reserved: row.reserved },
+    seenAtMs: row.seen_at,
+  }));
+}
+
+function readOwners(db: Kysely<Schema>, accountId: string): Promise<OwnerMail[]> {
+  return db
+    .selectFrom('members')
+    .innerJoin('users', 'users.id', 'members.user_id')
+    .select(['users.mail', 'users.language'])
+    .where('members.account_id', '=', accountId)
+    .where('members.role', '=', 'owner')
+    .where('users.disabled_at', 'is', null)
+    .orderBy('members.user_id')
+    .limit(OWNERS_TOLD_MAX)
+    .execute();
+}
+
+async function tell(
+  database: Database,
+  tx: Kysely<Schema>,
+  { alert, eventId, event, mails }: Telling,
+): Promise<boolean> {
+  const { accountId, threshold, balances } = alert;
+  const told = await matchesOne(
+    tx
+      .updateTable('balance_alerts')
+      .set({
+        told_at: database.nowMs,
+        told_credits: balances.available + balances.reserved,
+        told_event: eventId,
+      })
+      .where('account_id', '=', accountId)
+      .where('threshold', '=', threshold)
+      .where('told_at', 'is', null)
+      .where(eb =>
+        eb.exists(
+          eb
+            .selectFrom('accounts')
+            .select('id')
+            .where('id', '=', accountId)
+            .where('available', '<=', threshold),
+        ),
+      ),
+  );
+  if (!told) return hasTold(tx, alert, eventId);
+  if (event !== undefined) await insertAccountEvent(database, tx, event);
+  for (const mail of mails) await insertMail(database, tx, mail);
+  return true;
+}
+
+/** Whether an earlier round, whose answer was lost, has told it. */
+async function hasTold(db: Kysely<Schema>, alert: AlertPlace, eventId: string): Promise<boolean> {
+  const row = await db
+    .selectFrom('balance_alerts')
+    .select('told_event')
+    .where('account_id', '=', alert.accountId)
+    .where('threshold', '=', alert.threshold)
+    .executeTakeFirst();
+  return row?.told_event === eventId;
+}

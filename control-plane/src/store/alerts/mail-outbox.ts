@@ -1,0 +1,179 @@
+/**
+ * Mails that wait for the mail server.
+ *
+ * | status  | entered by                | left by                                             |
+ * |---------|---------------------------|-----------------------------------------------------|
+ * | pending | what it tells of commits  | an attempt: to sent; to failed after the last, or   |
+ * |         |                           | where the server will never take it                 |
+ * | sent    | the server took it        | the sweeper, later                                  |
+ * | failed  | see above                 | the sweeper, later                                  |
+ *
+ * An attempt is made under a lease. A claim puts the mail's time off to the lease's end: what is
+ * being sent, or was by a process that died, stands in nobody's way, and is due again after it.
+ */
+import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
+import { nowPlusMs } from '../database/clock.ts';
+import type { Database } from '../database/connect.ts';
+import type { Schema } from '../database/schema.ts';
+import { query, transact } from '../database/transact.ts';
+import { matchesOne, requireInteger } from '../database/values.ts';
+
+export interface DueMail {
+  readonly id: string;
+  readonly accountId: string;
+  readonly recipient: string;
+  readonly subject: string;
+  readonly body: string;
+  /** Attempts whose ends were written. */
+  readonly attempts: number;
+  readonly fence: number;
+}
+
+export interface MailClaim {
+  readonly id: string;
+  readonly holder: string;
+  readonly fence: number;
+}
+
+/** Rows that are counted; a gauge that shows it says "at least". */
+export const MAILS_COUNTED_MAX = 10_000;
+
+/** `giveUp`: as in JobStore. Each of the changing ones is false where the claim was lost. */
+export interface MailOutboxStore {
+  /** In the order of their times. */
+  listDue(limit: number): Promise<DueMail[]>;
+  claim(claim: MailClaim, leaseMs: number): Promise<boolean>;
+  /** Its time is now. */
+  release(claim: MailClaim, giveUp?: AbortSignal): Promise<boolean>;
+  sent(claim: MailClaim, giveUp?: AbortSignal): Promise<boolean>;
+  /** @param error a code of the server or of the connection */
+  retryLater(
+    claim: MailClaim,
+    error: string,
+    waitMs: number,
+    giveUp?: AbortSignal,
+  ): Promise<boolean>;
+  failed(claim: MailClaim, error: string, giveUp?: AbortSignal): Promise<boolean>;
+  /** Those that wait, MAILS_COUNTED_MAX at most, and since when the oldest has been due. */
+  waiting(): Promise<{ readonly count: number; readonly oldestMs: number }>;
+  /** For the sweeper: mails sent, or given up, so long ago; their number. */
+  removeOld(afterMs: number, limit: number): Promise<number>;
+}
+
+const FREE = { lease_holder: null, lease_expires_at: null };
+const ERROR_LENGTH_MAX = 64;
+
+type MailUpdate = UpdateQueryBuilder<Schema, 'mail_outbox', 'mail_outbox', UpdateResult>;
+
+export function createMailOutboxStore(database: Database): MailOutboxStore {
+  const { nowMs } = database;
+  const end = (
+    claim: MailClaim,
+    set: (update: MailUpdate) => MailUpdate,
+    giveUp: AbortSignal | undefined,
+  ) => query(database, db => matchesOne(set(heldBy(db, claim)).set(FREE)), giveUp);
+  const attempted = (error: string | null) => ({
+    attempts: sql<number>`attempts + 1`,
+    last_error: error?.replaceAll(/[^\x21-\x7e]/g, '_').slice(0, ERROR_LENGTH_MAX) ?? null,
+    last_attempt_at: nowMs,
+  });
+  return {
+    listDue: limit => listDue(database, limit),
+    claim: ({ id, holder, fence }, leaseMs) =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('mail_outbox')
+            .set({
+              fence,
+              lease_holder: holder,
+              lease_expires_at: nowPlusMs(nowMs, leaseMs),
+              next_attempt_at: nowPlusMs(nowMs, leaseMs),
+            })
+            .where('id', '=', id)
+            .where('fence', '=', fence - 1)
+            .where('next_attempt_at', '<=', nowMs),
+        ),
+      ),
+    release: (claim, giveUp) => end(claim, mail => mail.set({ next_attempt_at: nowMs }), giveUp),
+    sent: (claim, giveUp) => {
+      const columns = { status: 'sent', next_attempt_at: null, finished_at: nowMs } as const;
+      return end(claim, mail => mail.set({ ...attempted(null), ...columns }), giveUp);
+    },
+    retryLater: (claim, error, waitMs, giveUp) => {
+      const columns = { next_attempt_at: nowPlusMs(nowMs, waitMs) };
+      return end(claim, mail => mail.set({ ...attempted(error), ...columns }), giveUp);
+    },
+    failed: (claim, error, giveUp) => {
+      const columns = { status: 'failed', next_attempt_at: null, finished_at: nowMs } as const;
+      return end(claim, mail => mail.set({ ...attempted(error), ...columns }), giveUp);
+    },
+    waiting: () => countWaiting(database),
+    removeOld: (afterMs, limit) => removeOld(database, afterMs, limit),
+  };
+}
+
+function heldBy(db: Kysely<Schema>, { id, holder, fence }: MailClaim): MailUpdate {
+  return db
+    .updateTable('mail_outbox')
+    .where('id', '=', id)
+    .where('fence', '=', fence)
+    .where('lease_holder', '=', holder);
+}
+
+async function listDue(database: Database, limit: number): Promise<DueMail[]> {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('mail_outbox')
+      .select(['id', 'account_id', 'recipient', 'subject', 'body', 'attempts', 'fence'])
+      .where('next_attempt_at', '<=', database.nowMs)
+      .orderBy('next_attempt_at')
+      .limit(limit)
+      .execute(),
+  );
+  return rows.map(({ account_id: accountId, ...mail }) => ({ ...mail, accountId }));
+}
+
+async function countWaiting(database: Database) {
+  const { nowMs } = database;
+  const waiting = database.kysely
+    .selectFrom('mail_outbox')
+    .select('next_attempt_at')
+    .where('next_attempt_at', 'is not', null)
+    .orderBy('next_attempt_at')
+    .limit(MAILS_COUNTED_MAX);
+  const { count, first, now } = await query(database, db =>
+    db
+      .selectFrom(waiting.as('waiting'))
+      .select(eb => [
+        eb.fn.countAll<number>().as('count'),
+        eb.fn.min<number | null>('next_attempt_at').as('first'),
+        nowMs.as('now'),
+      ])
+      .executeTakeFirstOrThrow(),
+  );
+  return { count: requireInteger(count), oldestMs: first === null ? 0 : Math.max(0, now - first) };
+}
+
+async function removeOld(database: Database, afterMs: number, limit: number): Promise<number> {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('mail_outbox')
+      .select('id')
+      .where('finished_at', '<=', nowPlusMs(database.nowMs, -afterMs))
+      .orderBy('finished_at')
+      .limit(limit)
+      .execute(),
+  );
+  // In one order everywhere: two sweepers then wait for each other and never in a circle.
+  const ids = rows.map(row => row.id).sort();
+  if (ids.length === 0) return 0;
+  return transact(database, async tx => {
+    const { numDeletedRows } = await tx
+      .deleteFrom('mail_outbox')
+      .where('id', 'in', ids)
+      .where('finished_at', 'is not', null)
+      .executeTakeFirstOrThrow();
+    return Number(numDeletedRows);
+  });
+}
