@@ -1,6 +1,7 @@
 /**
  * callback_secret between a submission and the signature of its notification: decoded once, stored
- * encrypted and bound to its job. Neither form is ever logged or shown.
+ * encrypted and bound to its job. That of an account's own events is bound to the account, and for
+ * each event to the event. Neither form is ever logged or shown again.
  */
 import type { SecretBox } from './secret-box.ts';
 
@@ -30,6 +31,11 @@ export interface SealedCallbackSecret {
   readonly secretKeyId: string | null;
 }
 
+export interface OpenableSecret {
+  readonly secret: Uint8Array;
+  readonly secretKeyId: string;
+}
+
 export class CallbackSecrets {
   readonly #box: SecretBox;
   readonly #boxes: readonly SecretBox[];
@@ -49,7 +55,7 @@ export class CallbackSecrets {
   }
 
   /** Seals the signing key that this text stands for. */
-  seal(jobId: string, secret: string): SealedCallbackSecret {
+  seal(jobId: string, secret: string): OpenableSecret {
     const sealed = this.#box.seal(signingKeyOf(secret), bindingOf(jobId));
     return { secret: sealed, secretKeyId: this.#box.keyId };
   }
@@ -62,6 +68,26 @@ export class CallbackSecrets {
     const box = this.#boxes.find(({ keyId }) => keyId === secretKeyId);
     return secret === null ? undefined : box?.open(secret, bindingOf(jobId));
   }
+
+  /**
+   * What was sealed for one owner, sealed for another, by the key that seals now. Undefined: as of
+   * `open`.
+   */
+  rebind(fromId: string, toId: string, sealed: OpenableSecret): OpenableSecret | undefined {
+    const key = this.open(fromId, sealed);
+    if (key === undefined) return undefined;
+    return { secret: this.#box.seal(key, bindingOf(toId)), secretKeyId: this.#box.keyId };
+  }
+
+  /** Id of the key that seals now. */
+  get keyId(): string {
+    return this.#box.keyId;
+  }
+}
+
+/** What an account's own secret is bound to, in the place of a job's id. */
+export function accountSecretId(accountId: string): string {
+  return `account ${accountId}`;
 }
 
 function bindingOf(jobId: string): string {

@@ -19,6 +19,7 @@ import { type Database, openDatabase } from '../../src/store/database/connect.ts
 import type { Schema } from '../../src/store/database/schema.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { CHANGING_API_KEYS } from './changing-api-keys.ts';
+import { CHANGING_ALERTS } from './changing-alerts.ts';
 import { CHANGING_JOBS } from './changing-jobs.ts';
 import { CHANGING_KEYS } from './changing-keys.ts';
 import {
@@ -41,6 +42,7 @@ import { assertUsageAgrees } from './usage/usage-agrees.ts';
 
 const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_API_KEYS,
+  ...CHANGING_ALERTS,
   ...CHANGING_JOBS,
   ...CHANGING_KEYS,
   ...CHANGING_NOTIFICATIONS,

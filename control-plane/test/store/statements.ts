@@ -9,6 +9,7 @@ import { destinationOf } from '../../src/domain/url-destination.ts';
 import { startOf } from '../../src/store/ledger/ledger-audit.ts';
 import { LEDGER_PAGE_ROWS } from '../../src/store/ledger/ledger-pages.ts';
 import { createUsageStore } from '../../src/store/usage/usage-store.ts';
+import { ALERTS } from './alert-exercises.ts';
 import {
   CALLBACK,
   DAY_MS,
@@ -359,6 +360,7 @@ export const EXERCISES: Readonly<Record<string, Exercise>> = {
   ...KEYS,
   ...OUTBOX,
   ...ORDERS,
+  ...ALERTS,
   ...OTHERS,
   ...PEOPLE,
 };

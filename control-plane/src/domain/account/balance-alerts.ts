@@ -67,13 +67,14 @@ export interface LowBalance {
   readonly atMs: number;
 }
 
-/** The body of account.balance_low. */
-export function lowBalanceBody(low: LowBalance): string {
+/** The body of account.balance_low. @param eventId that of the message, which may come twice */
+export function lowBalanceBody(eventId: string, low: LowBalance): string {
   const { accountId, accountName, threshold, balances, atMs } = low;
   const { available, reserved } = balances;
   return JSON.stringify({
     type: 'account.balance_low' satisfies AccountEvent,
     timestamp: new Date(atMs).toISOString(),
+    event_id: eventId,
     data: {
       account_id: accountId,
       account: accountName,
@@ -85,12 +86,14 @@ export function lowBalanceBody(low: LowBalance): string {
 
 /** The body of account.webhook_test, which an owner asks for. */
 export function webhookTestBody(
+  eventId: string,
   account: { readonly id: string; readonly name: string },
   atMs: number,
 ): string {
   return JSON.stringify({
     type: 'account.webhook_test' satisfies AccountEvent,
     timestamp: new Date(atMs).toISOString(),
+    event_id: eventId,
     data: { account_id: account.id, account: account.name },
   });
 }

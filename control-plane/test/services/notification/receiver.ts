@@ -95,8 +95,11 @@ export class Receiver implements AsyncDisposable {
   #holds(request: IncomingMessage, body: Buffer): boolean {
     try {
       const headers = request.headers as Record<string, string>;
-      const event = this.#verifier.verify(body.toString(), headers) as { job_id: string };
-      assert.equal(headers['webhook-id'], `msg_${event.job_id}`);
+      const event = this.#verifier.verify(body.toString(), headers) as {
+        job_id?: string;
+        event_id?: string;
+      };
+      assert.equal(headers['webhook-id'], `msg_${event.job_id ?? event.event_id}`);
       return true;
     } catch {
       return false;

@@ -1,0 +1,25 @@
+/** The way to the mail server, as the delivery of mails needs it. */
+
+export interface OutgoingMail {
+  /** A UUID; the same on every attempt: the Message-ID has it. */
+  readonly id: string;
+  readonly to: string;
+  readonly subject: string;
+  /** Plain text. */
+  readonly text: string;
+}
+
+/** sent: the server took it. refused: it never will. later: it may. */
+export type MailOutcome =
+  | { readonly kind: 'sent' }
+  | { readonly kind: 'refused' | 'later'; readonly error: string };
+
+export interface MailSender {
+  /** Rejects only for a bug. @param signal ends the attempt */
+  send(mail: OutgoingMail, signal: AbortSignal): Promise<MailOutcome>;
+}
+
+/** Events of the delivery of mails; the metrics implement it. */
+export interface MailObserver {
+  mailAttempted(outcome: MailOutcome['kind'] | 'given-up'): void;
+}

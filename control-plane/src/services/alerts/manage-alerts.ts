@@ -1,0 +1,159 @@
+/** What owners set for low balances, and what they see of it: behind the pages of settings. */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { ContractError } from '#contract/errors.ts';
+import type { Actor } from '../../domain/account/actor.ts';
+import { thresholdsOf, webhookTestBody } from '../../domain/account/balance-alerts.ts';
+import { accountSecretId, type CallbackSecrets } from '../../secrets/callback-secret.ts';
+import type { CallbackAddressCheck } from '../../sources/callback-url.ts';
+import {
+  type CallbackPolicy,
+  wrongWithCallbackUrl,
+} from '../../sources/guard/callback-url-text.ts';
+import type {
+  AlertSettings,
+  AlertSettingsStore,
+  EventDelivery,
+} from '../../store/alerts/alert-settings.ts';
+import type { AlertStore } from '../../store/alerts/alert-store.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+
+/** Between two test messages of an account. */
+export const TEST_EVERY_MS = 10_000;
+
+export type { EventDelivery };
+
+export interface AlertView {
+  readonly thresholds: AlertSettings['thresholds'];
+  /** null: none. `readable`: its secret opens; a new one is to be made otherwise. */
+  readonly webhook: { readonly url: string; readonly readable: boolean } | null;
+  readonly test: EventDelivery | null;
+  /** Mails of the owners who are told. */
+  readonly owners: readonly string[];
+  /** Whether the service has a mail server. */
+  readonly mails: boolean;
+}
+
+/** An account and who acts in it. */
+export interface AlertScope {
+  readonly accountId: string;
+  readonly accountName: string;
+  readonly actor: Actor;
+}
+
+export interface WebhookChange {
+  readonly url: string;
+  /** Where there is one already, a new one is made only if this is so. */
+  readonly newSecret: boolean;
+}
+
+export type WebhookOutcome =
+  /** `secret`: a new one, to be shown this once; undefined: the old one stays. */
+  | { readonly kind: 'set'; readonly secret: string | undefined }
+  /** The URL is not one that events can go to. `detail` in English, as the API has it. */
+  | { readonly kind: 'wrong-url'; readonly detail: string };
+
+export interface ManageAlertsDependencies {
+  readonly settings: AlertSettingsStore;
+  readonly alerts: Pick<AlertStore, 'owners'>;
+  readonly secrets: Pick<CallbackSecrets, 'seal' | 'rebind' | 'keyIds'>;
+  readonly addresses: Pick<CallbackAddressCheck, 'require'>;
+  readonly policy: CallbackPolicy;
+  readonly mails: boolean;
+  readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
+}
+
+export class ManageAlerts {
+  readonly #dependencies: ManageAlertsDependencies;
+
+  constructor(dependencies: ManageAlertsDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  view(accountId: string): Promise<AlertView> {
+    const { settings, alerts, secrets, mails, turns } = this.#dependencies;
+    return turns.ofAccount(accountId, async () => {
+      const { thresholds, webhook, test } = await settings.read(accountId);
+      const owners = (await alerts.owners(accountId)).map(({ mail }) => mail);
+      const readable = webhook !== null && secrets.keyIds.includes(webhook.secretKeyId);
+      return {
+        thresholds,
+        webhook: webhook === null ? null : { url: webhook.url, readable },
+        test,
+        owners,
+        mails,
+      };
+    });
+  }
+
+  /** False: they are not whole numbers of credits, or too many; nothing changed. */
+  async setThresholds(scope: AlertScope, texts: readonly string[]): Promise<boolean> {
+    const thresholds = thresholdsOf(texts);
+    if (thresholds === undefined) return false;
+    const { settings, turns } = this.#dependencies;
+    const { accountId } = scope;
+    const by = changedBy(scope);
+    await turns.ofAccount(accountId, () => settings.setThresholds(accountId, thresholds, by));
+    return true;
+  }
+
+  async setWebhook(scope: AlertScope, change: WebhookChange): Promise<WebhookOutcome> {
+    const { settings, secrets, turns } = this.#dependencies;
+    const { accountId } = scope;
+    const url = change.url.trim();
+    const wrong = await this.#wrongWith(url, accountId);
+    if (wrong !== undefined) return { kind: 'wrong-url', detail: wrong };
+    const by = changedBy(scope);
+    return turns.ofAccount(accountId, async () => {
+      const before = await settings.webhook(accountId);
+      const kept = before !== undefined && !change.newSecret;
+      const secret = kept ? undefined : `whsec_${randomBytes(32).toString('base64')}`;
+      const sealed =
+        secret === undefined && before !== undefined
+          ? { secret: before.secret, secretKeyId: before.secretKeyId }
+          : secrets.seal(accountSecretId(accountId), secret ?? '');
+      await settings.setWebhook(accountId, { url, ...sealed }, by);
+      return { kind: 'set', secret };
+    });
+  }
+
+  async removeWebhook(scope: AlertScope): Promise<void> {
+    const { settings, turns } = this.#dependencies;
+    const by = changedBy(scope);
+    const { accountId } = scope;
+    await turns.ofAccount(accountId, () => settings.setWebhook(accountId, null, by));
+  }
+
+  /** no-webhook: there is no address, or its secret does not open. */
+  async sendTest(scope: AlertScope): Promise<'sent' | 'too-soon' | 'no-webhook'> {
+    const { settings, secrets, turns } = this.#dependencies;
+    const { accountId, accountName } = scope;
+    const id = randomUUID();
+    const by = changedBy(scope);
+    return turns.ofAccount(accountId, async () => {
+      const webhook = await settings.webhook(accountId);
+      if (webhook === undefined) return 'no-webhook';
+      const sealed = secrets.rebind(accountSecretId(accountId), id, webhook);
+      if (sealed === undefined) return 'no-webhook';
+      const body = webhookTestBody(id, { id: accountId, name: accountName }, Date.now());
+      const event = { id, accountId, event: 'account.webhook_test', url: webhook.url } as const;
+      return settings.sendTest({ ...event, body, ...sealed }, TEST_EVERY_MS, by);
+    });
+  }
+
+  async #wrongWith(url: string, accountId: string): Promise<string | undefined> {
+    const { addresses, policy } = this.#dependencies;
+    const wrong = wrongWithCallbackUrl(url, policy);
+    if (wrong !== undefined) return wrong;
+    try {
+      await addresses.require(url, accountId);
+      return undefined;
+    } catch (error) {
+      if (!(error instanceof ContractError) || error.code !== 'INVALID_CALLBACK') throw error;
+      return error.fieldErrors[0]?.detail ?? error.message;
+    }
+  }
+}
+
+function changedBy({ actor }: AlertScope) {
+  return { auditId: randomUUID(), actor };
+}

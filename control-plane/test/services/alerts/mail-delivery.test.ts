@@ -1,0 +1,116 @@
+/** Mails that wait: who is held up by whom, what is tried again, what dies in between. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { before, describe, it } from 'node:test';
+import { useTestDatabase } from '../../../../test/support/database.ts';
+import { MAILS_UNDER_WAY_MAX, MailDelivery } from '../../../src/services/alerts/mail-delivery.ts';
+import type { MailOutcome, OutgoingMail } from '../../../src/services/alerts/mail-sender.ts';
+import { insertMail } from '../../../src/store/alerts/mail-rows.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import { storesOn } from '../../store/fixtures.ts';
+import { silent, until } from '../dispatch/harness.ts';
+
+let database: Database;
+let stores: Stores;
+
+async function put(...recipients: string[]): Promise<void> {
+  for (const recipient of recipients) {
+    const mail = { id: randomUUID(), accountId: 'account', subject: 'low', body: 'text' };
+    await insertMail(database, database.kysely, { ...mail, recipient });
+  }
+}
+
+async function statusOf(recipient: string) {
+  const mails = database.kysely.selectFrom('mail_outbox').where('recipient', '=', recipient);
+  const { status, attempts, last_error } = await mails.selectAll().executeTakeFirstOrThrow();
+  return [status, attempts, last_error];
+}
+
+type Send = (mail: OutgoingMail, signal: AbortSignal) => Promise<MailOutcome>;
+
+function delivery(send: Send, observed: string[] = []): MailDelivery {
+  const delivering = new MailDelivery({
+    outbox: stores.mailOutbox,
+    sender: { send },
+    observer: { mailAttempted: outcome => observed.push(outcome) },
+    log: silent,
+    holder: randomUUID(),
+    scheduleMs: [0, 5, 5],
+    random: () => 0.5,
+  });
+  delivering.start();
+  return delivering;
+}
+
+describe('mails that wait', () => {
+  const databases = useTestDatabase('sqlite');
+  before(async () => {
+    database = await databases.open();
+    stores = storesOn(database);
+  });
+
+  it('are sent past an address that the server does not take, which is given up in the end', async () => {
+    const sent: string[] = [];
+    const observed: string[] = [];
+    const others = Array.from({ length: 3 * MAILS_UNDER_WAY_MAX }, (_, i) => `owner${i}@a.test`);
+    await put('bad@a.test', 'never@a.test', ...others);
+    const delivering = delivery(async ({ to }) => {
+      if (to === 'bad@a.test') return { kind: 'later', error: 'E451 try again' };
+      if (to === 'never@a.test') return { kind: 'refused', error: 'E550' };
+      sent.push(to);
+      return { kind: 'sent' };
+    }, observed);
+    const bad = async () => (await statusOf('bad@a.test'))[0];
+    await until(async () => sent.length === others.length && (await bad()) === 'failed');
+    await delivering.stop();
+    assert.deepEqual(sent.sort(), others.sort());
+    assert.deepEqual(await statusOf('bad@a.test'), ['failed', 3, 'E451_try_again']);
+    assert.deepEqual(await statusOf('never@a.test'), ['failed', 1, 'E550']);
+    assert.deepEqual(await statusOf('owner0@a.test'), ['sent', 1, null]);
+    assert.equal(observed.filter(outcome => outcome === 'given-up').length, 1);
+    assert.deepEqual(await stores.mailOutbox.waiting(), { count: 0, oldestMs: 0 });
+  });
+
+  it('are no more at once than there are places, and given back by one that ends', async () => {
+    const recipients = Array.from({ length: MAILS_UNDER_WAY_MAX + 2 }, (_, i) => `hang${i}@a.test`);
+    await put(...recipients);
+    let underWay = 0;
+    const hanging = delivery(async (_, signal) => {
+      underWay += 1;
+      assert.ok(underWay <= MAILS_UNDER_WAY_MAX);
+      await new Promise(resolve => signal.addEventListener('abort', resolve));
+      underWay -= 1;
+      return { kind: 'later', error: 'aborted' };
+    });
+    await until(() => underWay === MAILS_UNDER_WAY_MAX);
+    await hanging.stop();
+    const sent: string[] = [];
+    const next = delivery(async ({ to }) => {
+      sent.push(to);
+      return { kind: 'sent' };
+    });
+    await until(() => sent.length === recipients.length);
+    await next.stop();
+    assert.deepEqual(await statusOf('hang0@a.test'), ['sent', 1, null]);
+  });
+
+  it('are sent by another replica where one dies over them, under the same id', async () => {
+    await put('orphan@a.test');
+    const [mail] = await stores.mailOutbox.listDue(1);
+    assert.ok(mail);
+    const claim = { id: mail.id, holder: 'dead', fence: mail.fence + 1 };
+    assert.ok(await stores.mailOutbox.claim(claim, 30));
+    assert.deepEqual(await stores.mailOutbox.listDue(1), []);
+    const ids: string[] = [];
+    const next = delivery(async ({ id }) => {
+      ids.push(id);
+      return { kind: 'sent' };
+    });
+    await until(() => ids.length === 1);
+    await until(async () => (await statusOf('orphan@a.test'))[0] === 'sent');
+    await next.stop();
+    assert.deepEqual(ids, [mail.id]);
+    assert.equal(await stores.mailOutbox.sent(claim), false, 'fenced off');
+  });
+});

@@ -1,0 +1,61 @@
+/** Accounts with thresholds, an owner and a webhook, for the tests of alerts. */
+import { randomUUID } from 'node:crypto';
+import type { SeenAlert, Telling } from '../../src/store/alerts/alert-store.ts';
+import type { NewMail } from '../../src/store/alerts/mail-rows.ts';
+import type { Database } from '../../src/store/database/connect.ts';
+import type { AccountEventRow } from '../../src/store/outbox/account-events.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { fundedAccount } from './fixtures.ts';
+
+export const BY_SYSTEM = () => ({ auditId: randomUUID(), actor: { kind: 'system' } as const });
+
+export const SEALED = { secret: Uint8Array.of(1, 2, 3), secretKeyId: 'a-key' };
+export const HOOK_URL = 'https://hooks.example/account';
+
+/** An owner who can sign in. */
+export async function addOwner(database: Database, accountId: string, mail: string): Promise<void> {
+  const id = randomUUID();
+  const at = { created_at: 1 };
+  const { kysely } = database;
+  await kysely
+    .insertInto('users')
+    .values({ id, mail, mail_key: mail, ...at })
+    .execute();
+  const member = { account_id: accountId, user_id: id, role: 'owner', source: 'invited' } as const;
+  await kysely
+    .insertInto('members')
+    .values({ ...member, ...at })
+    .execute();
+}
+
+export async function watchedAccount(
+  stores: Stores,
+  credits: number,
+  thresholds: readonly number[],
+): Promise<string> {
+  const accountId = await fundedAccount(stores, credits);
+  await stores.alertSettings.setThresholds(accountId, thresholds, BY_SYSTEM());
+  await stores.alertSettings.setWebhook(accountId, { url: HOOK_URL, ...SEALED }, BY_SYSTEM());
+  return accountId;
+}
+
+/** The account's thresholds as a look sees them. */
+export async function seenOf(stores: Stores, accountId: string): Promise<SeenAlert[]> {
+  const seen = await stores.alerts.look({ accountId, threshold: -1 }, 10);
+  return seen.filter(alert => alert.accountId === accountId);
+}
+
+export function eventOf(accountId: string, id: string = randomUUID()): AccountEventRow {
+  return { id, accountId, event: 'account.balance_low', url: HOOK_URL, body: '{}', ...SEALED };
+}
+
+export function mailOf(accountId: string): NewMail {
+  const id = randomUUID();
+  return { id, accountId, recipient: 'ada@example.test', subject: 'low', body: 'text' };
+}
+
+export function tellingOf(alert: SeenAlert): Telling {
+  const eventId = randomUUID();
+  const { accountId } = alert;
+  return { alert, eventId, event: eventOf(accountId, eventId), mails: [mailOf(accountId)] };
+}

@@ -1,0 +1,262 @@
+/** The methods that change thresholds, webhooks of accounts, and mails that wait. */
+import assert from 'node:assert/strict';
+import { at } from '../../../test/support/at.ts';
+import type { MailClaim } from '../../src/store/alerts/mail-outbox.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import {
+  BY_SYSTEM,
+  eventOf,
+  HOOK_URL,
+  SEALED,
+  seenOf,
+  tellingOf,
+  watchedAccount,
+} from './alerts-fixtures.ts';
+import type { ChangingMethod, Fixture } from './changing-methods.ts';
+import { HOUR_MS } from './fixtures.ts';
+
+const LONG_AGO_MS = 1;
+
+async function rowsOf(
+  { database }: Fixture,
+  table: 'mail_outbox' | 'webhook_outbox' | 'audit_entries',
+  accountId: string,
+): Promise<number> {
+  const rows = database.kysely.selectFrom(table).where('account_id', '=', accountId);
+  return (await rows.select('account_id').execute()).length;
+}
+
+const tell: ChangingMethod = {
+  name: 'alerts.tell',
+  arrange: async fixture => {
+    const accountId = await watchedAccount(fixture.stores, 5, [10]);
+    const telling = tellingOf(at(await seenOf(fixture.stores, accountId), 0));
+    return {
+      act: stores => stores.alerts.tell(telling),
+      check: async outcome => {
+        assert.equal(outcome, true);
+        assert.equal(await rowsOf(fixture, 'webhook_outbox', accountId), 1);
+        assert.equal(await rowsOf(fixture, 'mail_outbox', accountId), 1);
+        const seen = at(await seenOf(fixture.stores, accountId), 0);
+        assert.equal(seen.told?.credits, 5);
+      },
+    };
+  },
+  late: async ({ stores }) => {
+    const accountId = await watchedAccount(stores, 5, [10]);
+    const alert = at(await seenOf(stores, accountId), 0);
+    assert.ok(await stores.alerts.tell(tellingOf(alert)));
+    return { act: others => others.alerts.tell(tellingOf(alert)), told: false };
+  },
+};
+
+/** Told, and credits were added since. */
+async function recovered({ stores }: Fixture) {
+  const accountId = await watchedAccount(stores, 5, [10]);
+  assert.ok(await stores.alerts.tell(tellingOf(at(await seenOf(stores, accountId), 0))));
+  await stores.ledger.grant(accountId, 100, 'more');
+  return at(await seenOf(stores, accountId), 0);
+}
+
+const arm: ChangingMethod = {
+  name: 'alerts.arm',
+  arrange: async fixture => {
+    const alert = await recovered(fixture);
+    return {
+      act: stores => stores.alerts.arm(alert),
+      check: async () => {
+        assert.equal(at(await seenOf(fixture.stores, alert.accountId), 0).told, null);
+      },
+    };
+  },
+  late: async fixture => {
+    const alert = await recovered(fixture);
+    assert.ok(await fixture.stores.alerts.arm(alert));
+    return { act: stores => stores.alerts.arm(alert), told: false };
+  },
+};
+
+const setThresholds: ChangingMethod = {
+  name: 'alertSettings.setThresholds',
+  arrange: async fixture => {
+    const accountId = await watchedAccount(fixture.stores, 5, [10, 20]);
+    const by = BY_SYSTEM();
+    const before = await rowsOf(fixture, 'audit_entries', accountId);
+    return {
+      act: stores => stores.alertSettings.setThresholds(accountId, [20, 30, 40], by),
+      check: async () => {
+        const { thresholds } = await fixture.stores.alertSettings.read(accountId);
+        assert.deepEqual(
+          thresholds.map(({ threshold }) => threshold),
+          [40, 30, 20],
+        );
+        assert.equal(await rowsOf(fixture, 'audit_entries', accountId), before + 1);
+      },
+    };
+  },
+};
+
+const setWebhook: ChangingMethod = {
+  name: 'alertSettings.setWebhook',
+  arrange: async fixture => {
+    const accountId = await watchedAccount(fixture.stores, 5, []);
+    const by = BY_SYSTEM();
+    const before = await rowsOf(fixture, 'audit_entries', accountId);
+    const url = 'https://other.example/';
+    return {
+      act: stores => stores.alertSettings.setWebhook(accountId, { url, ...SEALED }, by),
+      check: async () => {
+        assert.equal((await fixture.stores.alertSettings.webhook(accountId))?.url, url);
+        assert.equal(await rowsOf(fixture, 'audit_entries', accountId), before + 1);
+      },
+    };
+  },
+};
+
+const sendTest: ChangingMethod = {
+  name: 'alertSettings.sendTest',
+  arrange: async fixture => {
+    const accountId = await watchedAccount(fixture.stores, 5, []);
+    const event = eventOf(accountId);
+    const by = BY_SYSTEM();
+    return {
+      act: stores => stores.alertSettings.sendTest(event, HOUR_MS, by),
+      check: async outcome => {
+        assert.equal(outcome, 'sent');
+        assert.equal(await rowsOf(fixture, 'webhook_outbox', accountId), 1);
+      },
+    };
+  },
+  late: async ({ stores }) => {
+    const accountId = await watchedAccount(stores, 5, []);
+    const test = (to: Stores) =>
+      to.alertSettings.sendTest(eventOf(accountId), HOUR_MS, BY_SYSTEM());
+    assert.equal(await test(stores), 'sent');
+    return { act: test, told: 'too-soon' };
+  },
+};
+
+const reseal: ChangingMethod = {
+  name: 'alertSettings.reseal',
+  arrange: async ({ stores }) => {
+    const accountId = await watchedAccount(stores, 5, []);
+    const to = { accountId, secret: Uint8Array.of(9), secretKeyId: 'new' };
+    return {
+      act: faulty => faulty.alertSettings.reseal({ accountId, ...SEALED }, to),
+      check: async () => {
+        const webhook = await stores.alertSettings.webhook(accountId);
+        assert.deepEqual([webhook?.url, webhook?.secretKeyId], [HOOK_URL, 'new']);
+      },
+    };
+  },
+  late: async ({ stores }) => {
+    const accountId = await watchedAccount(stores, 5, []);
+    const from = { accountId, secret: Uint8Array.of(7), secretKeyId: 'older' };
+    return { act: others => others.alertSettings.reseal(from, from), told: false };
+  },
+};
+
+/** A mail that is due, and the claim on it. */
+async function due({ stores }: Fixture): Promise<MailClaim> {
+  const accountId = await watchedAccount(stores, 5, [10]);
+  const telling = tellingOf(at(await seenOf(stores, accountId), 0));
+  assert.ok(await stores.alerts.tell(telling));
+  return { id: at(telling.mails, 0).id, holder: 'replica-1', fence: 1 };
+}
+
+function byMailClaim(
+  name: 'claim' | 'release' | 'sent' | 'retryLater' | 'failed',
+  call: (stores: Stores, of: MailClaim) => Promise<boolean>,
+  expected: { status: string; attempts: number },
+): ChangingMethod {
+  const begin = async (fixture: Fixture) => {
+    const of = await due(fixture);
+    if (name !== 'claim') assert.ok(await fixture.stores.mailOutbox.claim(of, HOUR_MS));
+    return of;
+  };
+  return {
+    name: `mailOutbox.${name}`,
+    arrange: async fixture => {
+      const of = await begin(fixture);
+      return {
+        act: stores => call(stores, of),
+        check: async outcome => {
+          assert.equal(typeof outcome, 'boolean');
+          const mails = fixture.database.kysely.selectFrom('mail_outbox').where('id', '=', of.id);
+          const { status, attempts } = await mails.selectAll().executeTakeFirstOrThrow();
+          assert.deepEqual({ status, attempts }, expected);
+        },
+      };
+    },
+    late: async fixture => {
+      const of = await begin(fixture);
+      const { mailOutbox } = fixture.stores;
+      if (name !== 'claim') assert.ok(await mailOutbox.release(of));
+      const theirs = { ...of, holder: 'replica-2', fence: name === 'claim' ? 1 : 2 };
+      assert.ok(await mailOutbox.claim(theirs, HOUR_MS));
+      return { act: stores => call(stores, of), told: false };
+    },
+  };
+}
+
+const removeOldMails: ChangingMethod = {
+  name: 'mailOutbox.removeOld',
+  alone: true,
+  arrange: async fixture => {
+    const of = await due(fixture);
+    const { mailOutbox } = fixture.stores;
+    assert.ok(await mailOutbox.claim(of, HOUR_MS));
+    assert.ok(await mailOutbox.sent(of));
+    const { kysely } = fixture.database;
+    await kysely.updateTable('mail_outbox').set({ finished_at: LONG_AGO_MS }).execute();
+    return {
+      act: stores => stores.mailOutbox.removeOld(HOUR_MS, 10),
+      check: async () => {
+        assert.deepEqual(await kysely.selectFrom('mail_outbox').selectAll().execute(), []);
+      },
+    };
+  },
+};
+
+const removeOldEvents: ChangingMethod = {
+  name: 'webhookOutbox.removeOldEvents',
+  alone: true,
+  arrange: async fixture => {
+    await due(fixture);
+    const { kysely } = fixture.database;
+    await kysely
+      .updateTable('webhook_outbox')
+      .set({ created_at: LONG_AGO_MS, status: 'failed', finished_at: 2, next_attempt_at: null })
+      .execute();
+    return {
+      act: stores => stores.webhookOutbox.removeOldEvents(HOUR_MS, 10),
+      check: async () => {
+        assert.deepEqual(await kysely.selectFrom('webhook_outbox').selectAll().execute(), []);
+      },
+    };
+  },
+};
+
+const PENDING = { status: 'pending', attempts: 0 };
+
+export const CHANGING_ALERTS: readonly ChangingMethod[] = [
+  tell,
+  arm,
+  setThresholds,
+  setWebhook,
+  sendTest,
+  reseal,
+  byMailClaim('claim', (s, of) => s.mailOutbox.claim(of, HOUR_MS), PENDING),
+  byMailClaim('release', (s, of) => s.mailOutbox.release(of), PENDING),
+  byMailClaim('sent', (s, of) => s.mailOutbox.sent(of), { status: 'sent', attempts: 1 }),
+  byMailClaim('retryLater', (s, of) => s.mailOutbox.retryLater(of, 'E451', HOUR_MS), {
+    status: 'pending',
+    attempts: 1,
+  }),
+  byMailClaim('failed', (s, of) => s.mailOutbox.failed(of, 'E550'), {
+    status: 'failed',
+    attempts: 1,
+  }),
+  removeOldMails,
+  removeOldEvents,
+];
