@@ -18,8 +18,8 @@ import type { DatabaseDialect } from '../../src/store/database/clock.ts';
 import { type Database, openDatabase } from '../../src/store/database/connect.ts';
 import type { Schema } from '../../src/store/database/schema.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { CHANGING_API_KEYS } from './changing-api-keys.ts';
 import { CHANGING_ALERTS } from './changing-alerts.ts';
+import { CHANGING_API_KEYS } from './changing-api-keys.ts';
 import { CHANGING_JOBS } from './changing-jobs.ts';
 import { CHANGING_KEYS } from './changing-keys.ts';
 import {
