@@ -15,6 +15,7 @@ import type { Logger } from 'pino';
 import { listening } from '#program/listen-error.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
 import pkg from '../../package.json' with { type: 'json' };
+import { type Background, composeBackground } from './compose-background.ts';
 import { composeDispatch, type Dispatch } from './compose-dispatch.ts';
 import { composeOperatorPort } from './compose-operator.ts';
 import {
@@ -36,14 +37,10 @@ import { CallbackSecrets } from './secrets/callback-secret.ts';
 import { SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
 import { JobEvents } from './services/job-events.ts';
-import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
 import { renderOutboxBody } from './services/notification/outbox-body.ts';
 import { JobViews } from './services/reading/job-view.ts';
-import { Sweeper } from './services/sweeping/sweep.ts';
-import { usageSweepSteps } from './services/usage/sweep-usage.ts';
 import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guard/guarded-fetch.ts';
-import { GuardedPost } from './sources/guard/guarded-post.ts';
 import { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { BlobStore } from './storage/blob-store.ts';
 import { openStorage } from './storage/open-storage.ts';
@@ -191,8 +188,7 @@ interface Base extends Resources {
 
 interface Running extends Dispatch, Conditions {
   readonly registry: RegistryServer;
-  readonly delivery: WebhookDelivery;
-  readonly sweeper: Sweeper;
+  readonly background: Background;
   readonly services: Services;
   readonly publicPort: App;
   readonly operatorPort: ReturnType<typeof composeOperatorPort>;
@@ -219,8 +215,7 @@ function compose(base: Base): Parts {
     ...conditions,
     services,
     registry: composeRegistry(base, fleet),
-    delivery: composeDelivery(base),
-    sweeper: composeSweeper(base),
+    background: composeBackground(base),
     publicPort: composePublicPort(base, services),
     operatorPort: composeOperatorPort(base, () => void fleet.refresh()),
   };
@@ -242,35 +237,6 @@ function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
     onRefused: refusal => refusedNodes.note(refusal),
     onFailure: err => log.warn({ err }, 'registry call failed'),
     onEnded: cause => metrics.registryEnded(cause),
-  });
-}
-
-function composeDelivery(base: Base): WebhookDelivery {
-  const { config, stores, secrets, events, guard, metrics, log, replicaId } = base;
-  return new WebhookDelivery({
-    outbox: stores.webhookOutbox,
-    guardedPost: new GuardedPost({ guard, policy: config }),
-    secrets,
-    events,
-    observer: metrics,
-    log,
-    holder: replicaId,
-    scheduleMs: config.webhookScheduleMs,
-  });
-}
-
-function composeSweeper(base: Base): Sweeper {
-  const { config, stores, blobs, metrics, log, replicaId } = base;
-  return new Sweeper({
-    jobStore: stores.jobs,
-    outbox: stores.webhookOutbox,
-    blobStore: blobs,
-    sweeps: stores.sweeps,
-    others: usageSweepSteps(stores.usage),
-    holder: replicaId,
-    jobRetentionMs: config.jobRetentionMs,
-    logger: log,
-    onFailure: () => metrics.sweepFailed(),
   });
 }
 
@@ -311,9 +277,10 @@ function composeGauges(base: Base, running: Running): void {
       storageFreeBytes: () => blobs.freeBytes(),
       queueMegapixelsMax: config.queueMegapixelsMax,
       queued: () => stores.jobs.queued(),
-      webhooksInFlight: () => running.delivery.inFlight,
+      webhooksInFlight: () => running.background.delivery.inFlight,
       webhooksDue: () => stores.webhookOutbox.due(),
       ledgerAudits: () => stores.ledger.lastAudits(),
+      mailsWaiting: () => stores.mailOutbox.waiting(),
       sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
     },
     (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),
@@ -321,7 +288,8 @@ function composeGauges(base: Base, running: Running): void {
 }
 
 function composeDrain({ tls, stores }: Base, running: Running): DrainSteps {
-  const { fleet, dispatcher, registry, delivery, sweeper, readiness, services } = running;
+  const { fleet, dispatcher, registry, background, readiness, services } = running;
+  const { delivery } = background;
   const { app } = running.publicPort;
   return {
     announce: () => {
@@ -337,7 +305,7 @@ function composeDrain({ tls, stores }: Base, running: Running): DrainSteps {
     closePublicConnections: () => app.server.closeAllConnections(),
     closeRegistry: () => registry.close(),
     closeRest: [
-      () => sweeper.stop(),
+      () => background.stopRest(),
       () => services.keyUses.stop(),
       () => fleet.close(),
       async () => tls.close(),
@@ -367,8 +335,7 @@ async function start(config: Config, log: Logger, parts: Parts): Promise<Control
   log.info({ ...ports, host, registryHost, metricsHost, baseUrl }, 'listening');
   await parts.fleet.start();
   parts.dispatcher.start();
-  parts.delivery.start();
-  parts.sweeper.start();
+  parts.background.start();
   parts.services.keyUses.start(err => log.warn({ err }, 'the last use of keys was not written'));
   return { ports, drain: hurry => drainControlPlane(steps, { hurry, log }) };
 }

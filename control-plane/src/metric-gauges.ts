@@ -37,6 +37,8 @@ export interface MetricSources {
   }>;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
+  /** Mails that wait, and since when the oldest of them is due. */
+  readonly mailsWaiting: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
   /** The last audit of each kind that read the whole ledger. */
   readonly ledgerAudits: () => Promise<
     readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
@@ -78,6 +80,7 @@ export function registerGauges(
   const failed = (error: unknown) => onFailure('the database', error);
   defineQueue(define, sources, failed);
   defineWebhooks(define, sources, failed);
+  defineMails(define, sources, failed);
   defineLedger(define, sources, failed);
   defineSweep(define, sources, failed);
 }
@@ -175,6 +178,20 @@ function defineWebhooks(
     read(({ count }) => show(count)),
   );
   define('matting_control_webhooks_oldest_due_seconds', 'Since when, the oldest', show =>
+    read(({ oldestMs }) => show(oldestMs / 1000)),
+  );
+}
+
+function defineMails(
+  define: Define,
+  { mailsWaiting }: MetricSources,
+  onFailure: (error: unknown) => void,
+): void {
+  const read = shared(mailsWaiting, onFailure);
+  define('matting_control_mails_waiting', 'Mails that wait for the mail server', show =>
+    read(({ count }) => show(count)),
+  );
+  define('matting_control_mails_oldest_due_seconds', 'Since when, the oldest', show =>
     read(({ oldestMs }) => show(oldestMs / 1000)),
   );
 }

@@ -10,6 +10,8 @@ import type { Answered } from './http/answers/answer-log.ts';
 import type { EndedCause } from './http/connections/connections.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
 import type { RefusalCause } from './nodes/refused-nodes.ts';
+import type { AlertObserver } from './services/alerts/balance-watch.ts';
+import type { MailAttemptOutcome, MailObserver } from './services/alerts/mail-sender.ts';
 import type { JobEnding, JobObserver } from './services/dispatch/job-observer.ts';
 import type {
   WebhookAttemptOutcome,
@@ -28,7 +30,7 @@ const EVENT_LOOP_PRECISION_MS = 100;
 /** Methods that are counted by their name; anything else a client makes up is one label. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
-export class ControlMetrics implements JobObserver, WebhookObserver {
+export class ControlMetrics implements JobObserver, WebhookObserver, MailObserver, AlertObserver {
   readonly registry = new Registry();
   readonly #requests = this.#counter(
     'matting_control_http_requests_total',
@@ -92,6 +94,17 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
     WEBHOOK_SECONDS_BUCKETS,
   );
 
+  readonly #mailAttempts = this.#counter(
+    'matting_control_mail_attempts_total',
+    'Attempts to hand mails to the mail server by how they ended',
+    ['outcome'],
+  );
+  readonly #balancesTold = this.#counter(
+    'matting_control_low_balances_told_total',
+    'Thresholds of balances that owners were told of from here',
+    [],
+  );
+
   readonly #connectionsDropped = this.#counter(
     'matting_control_http_connections_dropped_total',
     'Connections to the public port closed unread, because as many were open as may be',
@@ -133,6 +146,14 @@ export class ControlMetrics implements JobObserver, WebhookObserver {
 
   webhookDelivered(delayMs: number): void {
     this.#webhookSeconds.observe(delayMs / 1000);
+  }
+
+  mailAttempted(outcome: MailAttemptOutcome): void {
+    this.#mailAttempts.inc({ outcome });
+  }
+
+  balanceTold(): void {
+    this.#balancesTold.inc();
   }
 
   answered({ route = 'none', method = '', status, code, seconds }: Answered): void {

@@ -57,6 +57,7 @@ const READABLE = {
   queued: async () => ({ jobs: 12, megapixels: 13, oldestAgeMs: 0 }),
   webhooksInFlight: () => 14,
   webhooksDue: async () => ({ count: 15, oldestMs: 16_000 }),
+  mailsWaiting: async () => ({ count: 23, oldestMs: 24_000 }),
   ledgerAudits: async () => [{ kind: 'full', ageMs: 17_000, problems: 18 }],
   sweepBacklog: async () => ({ resultsMs: 20, secretsMs: 21, rowsMs: 22, walkMs: null }),
 };
@@ -100,6 +101,8 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   assert.match(text, /^matting_control_database_waiting 11$/m);
   assert.match(text, /^matting_control_nodes\{state="unroutable"\} 1$/m);
   assert.match(text, /^matting_control_webhooks_oldest_due_seconds 16$/m);
+  assert.match(text, /^matting_control_mails_waiting 23$/m);
+  assert.match(text, /^matting_control_mails_oldest_due_seconds 24$/m);
   assert.match(text, /^matting_control_ledger_audit_age_seconds\{kind="full"\} 17$/m);
   assert.match(text, /^matting_control_ledger_audit_problems\{kind="full"\} 18$/m);
   assert.doesNotMatch(text, /^matting_control_queue_(jobs|megapixels|oldest_age_seconds) /m);

@@ -19,7 +19,10 @@ export interface MailSender {
   send(mail: OutgoingMail, signal: AbortSignal): Promise<MailOutcome>;
 }
 
+/** given-up: not taken, and that was the last attempt. */
+export type MailAttemptOutcome = MailOutcome['kind'] | 'given-up';
+
 /** Events of the delivery of mails; the metrics implement it. */
 export interface MailObserver {
-  mailAttempted(outcome: MailOutcome['kind'] | 'given-up'): void;
+  mailAttempted(outcome: MailAttemptOutcome): void;
 }
