@@ -1,4 +1,5 @@
 /** Makes the use cases behind the account area. Opens nothing. */
+import type { SalesServices } from './compose-sales.ts';
 import type { AccountAreaServices } from './http/account/account-app.ts';
 import { Passwords } from './identity/passwords.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
@@ -20,12 +21,14 @@ export interface AccountAreaParts {
 export function composeAccountArea(
   { config, stores, secretsKey }: AccountAreaParts,
   turns: DatabaseTurns,
+  sales: Pick<SalesServices, 'orders' | 'ledgerHistory'>,
 ): AccountAreaServices {
   const { people, sessions, links, audit } = stores;
   const browsers = new KnownBrowsers(secretsKey);
   const passwords = new Passwords();
   const throttle = new SignInThrottle(stores.signInThrottles, browsers, turns);
   return {
+    ...sales,
     sessions: new Sessions(sessions, turns),
     signIn: new SignIn({ people, sessions, passwords, throttle, browsers, turns }),
     links: new Links({ links, passwords, browsers, turns, baseUrl: config.baseUrl }),

@@ -104,7 +104,7 @@ export function composeServices(parts: ServiceParts): Services {
     resultReaders: new ResultReaders(bounds.resultReaders),
     readiness: parts.readiness,
     receivePayment: sales.receivePayment,
-    accountArea: composeAccountArea(parts, databaseTurns),
+    accountArea: composeAccountArea(parts, databaseTurns, sales),
   };
 }
 

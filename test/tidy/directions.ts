@@ -46,7 +46,12 @@ export const CONTROL_PLANE: Directions = {
     '#program/ports',
   ],
   'http/account/page': ['http/account/views', 'http/account/words', 'http/answers'],
-  'http/account/views': ['http/account/views/components', 'http/account/words'],
+  'http/account/views': [
+    'domain',
+    'domain/account',
+    'http/account/views/components',
+    'http/account/words',
+  ],
   'http/account/views/components': ['http/account/views'],
   'http/account/words': [],
   'http/account': [
@@ -56,6 +61,7 @@ export const CONTROL_PLANE: Directions = {
     'services/people',
   ],
   'http/account/routes': [
+    'domain',
     'domain/account',
     'http/account/page',
     'http/account/session',
@@ -63,6 +69,7 @@ export const CONTROL_PLANE: Directions = {
     'http/account/views/components',
     'http/account/words',
     'services/people',
+    'services/sales',
   ],
   'http/account/session': [
     'domain/account',

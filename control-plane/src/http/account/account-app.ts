@@ -8,14 +8,20 @@ import type { Sessions } from '../../services/people/sessions.ts';
 import { registerAssets } from './page/assets.ts';
 import { renderErrorPage } from './page/error-page.ts';
 import { registerAuditRoutes } from './routes/audit-routes.ts';
+import { type CreditRouteServices, registerCreditRoutes } from './routes/credit-routes.ts';
 import { registerLinkRoutes } from './routes/link-routes.ts';
+import { type OrderRouteServices, registerOrderRoutes } from './routes/order-routes.ts';
 import { type PeopleRouteServices, registerPeopleRoutes } from './routes/people-routes.ts';
 import { registerProfileRoutes, registerSessionRoutes } from './routes/profile-routes.ts';
 import { registerSignInRoutes, type SignInRouteServices } from './routes/sign-in-routes.ts';
 import { guardRoutes } from './session/guard.ts';
 import { PageError } from './session/page-error.ts';
 
-export interface AccountAreaServices extends SignInRouteServices, PeopleRouteServices {
+export interface AccountAreaServices
+  extends CreditRouteServices,
+    OrderRouteServices,
+    PeopleRouteServices,
+    SignInRouteServices {
   readonly sessions: Sessions;
 }
 
@@ -41,6 +47,8 @@ export function registerAccountArea(
       registerSessionRoutes(account, services.profile);
       registerPeopleRoutes(account, services);
       registerAuditRoutes(account, services.members);
+      registerCreditRoutes(account, services);
+      registerOrderRoutes(account, services);
       registerAssets(account, { path: '/assets', config: { cookieless: true } });
     },
     { prefix: '/account' },

@@ -38,7 +38,10 @@ export interface LedgerExport {
    * among them.
    */
   readonly lines: AsyncGenerator<string, void, void>;
-  /** Gives the place back; to be called once, whatever became of the lines. */
+  /**
+   * Gives the place back, which the last line does too: to be called when its reader is gone,
+   * whatever it has read.
+   */
   end(): void;
 }
 
@@ -96,7 +99,7 @@ export class LedgerHistory {
       if (!ended) this.#exporting.delete(accountId);
       ended = true;
     };
-    return { lines: this.#lines(accountId, filter), end };
+    return { lines: endingWith(this.#lines(accountId, filter), end), end };
   }
 
   async *#lines(accountId: string, filter: LedgerFilter): AsyncGenerator<string, void, void> {
@@ -120,6 +123,18 @@ export class LedgerHistory {
     const beforeMs = to === undefined ? undefined : Date.parse(to) + DAY_MS;
     const listing = { kind, fromMs, beforeMs, after, limit };
     return this.#turns.ofAccount(accountId, () => this.#ledger.list(accountId, listing));
+  }
+}
+
+/** Before its reader knows that there is no more, so that it may ask again at once. */
+async function* endingWith(
+  lines: AsyncGenerator<string, void, void>,
+  end: () => void,
+): AsyncGenerator<string, void, void> {
+  try {
+    yield* lines;
+  } finally {
+    end();
   }
 }
 
