@@ -47,7 +47,12 @@ export interface StackSetup {
   /** Brings the models into their directory. The node starts once it has resolved. */
   readonly models: (signal: AbortSignal) => Promise<void>;
   /** Made on the very first start of a data directory. */
-  readonly account: { readonly name: string; readonly credits: number };
+  readonly account: {
+    readonly name: string;
+    readonly credits: number;
+    /** Mail of the person who owns it, where a link is to sign them in. */
+    readonly owner?: string;
+  };
   /** Called once, as soon as it is there: a start that fails later must not lose the only key. */
   readonly onAccount: (account: Bootstrap) => void;
   /** Something the person at the terminal should know. */
@@ -69,6 +74,8 @@ export interface Stack {
 export interface Bootstrap {
   readonly created: boolean;
   readonly apiKey: string | undefined;
+  /** Signs the owner in, once; undefined: none was asked for, or nobody can sign in there. */
+  readonly signInLink: string | undefined;
 }
 
 /**
@@ -126,15 +133,16 @@ export async function startStack(
   }
 }
 
-/** On the very first start makes an account with credits and a key; afterwards does nothing. */
+/** On the very first start makes an account with credits and a key; on each its owner's link. */
 async function bootstrapAccount(
   config: SupervisorConfig,
-  { name, credits }: StackSetup['account'],
+  { name, credits, owner }: StackSetup['account'],
 ): Promise<Bootstrap> {
   const args = ['bootstrap', '--account', name, '--credits', String(credits), '--json'];
+  if (owner !== undefined) args.push('--owner', owner);
   const output = await runCli(CONTROL_PLANE_CLI, args, controlPlaneEnv(config));
-  const made = JSON.parse(output) as { created: boolean; api_key?: string };
-  return { created: made.created, apiKey: made.api_key };
+  const made = JSON.parse(output) as { created: boolean; api_key?: string; sign_in_link?: string };
+  return { created: made.created, apiKey: made.api_key, signInLink: made.sign_in_link };
 }
 
 /** Five ports that are free now, for a stack beside another. */

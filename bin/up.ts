@@ -6,6 +6,8 @@ import type { Terminal } from './terminal.ts';
 
 const FIRST_ACCOUNT = 'default';
 const FIRST_CREDITS = 1000;
+/** Nobody gets mail there: who signs in by its link may invite others. */
+const FIRST_OWNER = 'owner@localhost';
 
 /** Runs until `signal` aborts. @throws SetupError, ConfigError */
 export async function up(
@@ -20,10 +22,11 @@ export async function up(
     terminal.activity('Starting the control plane and one node');
   };
   const say = (line: string) => terminal.line(`matting: ${line}`);
-  const account = { name: FIRST_ACCOUNT, credits: FIRST_CREDITS };
+  const account = { name: FIRST_ACCOUNT, credits: FIRST_CREDITS, owner: FIRST_OWNER };
   let apiKey: string | undefined;
+  let signInLink: string | undefined;
   const onAccount = (made: Bootstrap) => {
-    apiKey = made.apiKey;
+    ({ apiKey, signInLink } = made);
     if (apiKey !== undefined) sayKey(terminal, apiKey);
   };
   const stack = await startStack(config, { models, account, onAccount, say }, signal);
@@ -34,6 +37,9 @@ export async function up(
     terminal.line(`Models: ${terms}`);
     if (apiKey !== undefined) sayCurlLine(terminal, stack.localUrl, apiKey);
     else terminal.line(`Another key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
+    if (signInLink !== undefined) {
+      terminal.line(`The account in a browser (this link signs in once):  ${signInLink}`);
+    }
     await aborted(signal);
     terminal.activity('Finishing what runs, then ending (again to hurry)');
   } finally {

@@ -88,6 +88,9 @@ export interface DatabaseConfig {
   readonly dataDir: string;
 }
 
+/** What a command of the CLI needs to make a link into the account area. */
+export type LinkConfig = Pick<Config, 'baseUrl' | 'accountArea'>;
+
 export type Environment = Readonly<Record<string, string | undefined>>;
 
 const LOOPBACK = '127.0.0.1';
@@ -126,8 +129,7 @@ function systemLookupsMax(env: Environment): number {
 export function loadConfig(env: Environment = process.env): Config {
   const reader = createEnvReader(env);
   const database = readDatabase(reader);
-  const host = reader.string('MATTING_HOST', { default: LOOPBACK });
-  const port = reader.port('MATTING_PORT', { default: 8080 });
+  const { host, port } = readPlace(reader);
   const baseUrl = readBaseUrl(reader, host, port);
   const config: Config = {
     ...database,
@@ -197,6 +199,24 @@ export function loadDatabaseConfig(env: Environment = process.env): DatabaseConf
   const config = readDatabase(reader);
   reader.requireValid();
   return config;
+}
+
+/** @throws ConfigError naming every variable that is not usable. */
+export function loadLinkConfig(env: Environment = process.env): LinkConfig {
+  const reader = createEnvReader(env);
+  const { host, port } = readPlace(reader);
+  const baseUrl = readBaseUrl(reader, host, port);
+  const { accountArea } = readAccountArea(reader, baseUrl);
+  reader.requireValid();
+  return { baseUrl, accountArea };
+}
+
+/** Where REST listens. */
+function readPlace(reader: EnvReader) {
+  return {
+    host: reader.string('MATTING_HOST', { default: LOOPBACK }),
+    port: reader.port('MATTING_PORT', { default: 8080 }),
+  };
 }
 
 function readDatabase(reader: EnvReader): DatabaseConfig {

@@ -19,6 +19,7 @@ export const CONTROL_PLANE: Directions = {
     'services/keys',
     'services/notification',
     'services/operator',
+    'services/people',
     'services/sales',
     'store',
     'store/accounts',

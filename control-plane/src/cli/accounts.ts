@@ -1,8 +1,11 @@
-/** `accounts create|list` and `bootstrap`. */
+/** `accounts create|list|invite|sign-in-link` and `bootstrap`. */
 import type { Command } from 'commander';
 import { OperateAccounts } from '../services/operator/operate-accounts.ts';
+import { createLink } from '../services/people/links.ts';
+import type { Stores } from '../store/stores.ts';
 import { parseCredits, parseName } from './arguments.ts';
 import { type CliContext, CommandError, table } from './context.ts';
+import { addPeopleCommands, parseMailArgument } from './people.ts';
 
 interface JsonOption {
   readonly json?: boolean;
@@ -21,6 +24,7 @@ export function addAccountCommands(program: Command, context: CliContext): void 
     .description('list accounts with their credits')
     .option('--json', 'print JSON')
     .action((options: JsonOption) => listAccounts(context, options));
+  addPeopleCommands(accounts, context);
 }
 
 export function addBootstrapCommand(program: Command, context: CliContext): void {
@@ -29,21 +33,50 @@ export function addBootstrapCommand(program: Command, context: CliContext): void
     .description('on a database without accounts: migrate it, create one with credits and a key')
     .requiredOption('--account <name>', 'its name', parseName)
     .requiredOption('--credits <n>', 'its credits', parseCredits)
+    .option('--owner <mail>', 'print a link that signs its owner in, every time', parseMailArgument)
     .option('--json', 'print JSON')
-    .action(async (options: JsonOption & { account: string; credits: number }) => {
-      const made = await context.withStores(
-        stores => stores.bootstrap(options.account, options.credits),
-        { migrations: 'run' },
-      );
-      const value = made.created
-        ? { created: true, account_id: made.accountId, api_key: made.token }
-        : { created: false };
-      context.report(options.json, value, () =>
-        made.created
-          ? [`account ${options.account}: ${options.credits} credits, API key ${made.token}`]
-          : ['there is an account already: nothing was created'],
-      );
-    });
+    .action((options: BootstrapOptions) => bootstrap(context, options));
+}
+
+interface BootstrapOptions extends JsonOption {
+  readonly account: string;
+  readonly credits: number;
+  readonly owner?: string;
+}
+
+async function bootstrap(context: CliContext, options: BootstrapOptions): Promise<void> {
+  const { account, credits, owner } = options;
+  const { made, url } = await context.withStores(
+    async stores => ({
+      made: await stores.bootstrap(account, credits),
+      url: owner === undefined ? undefined : await ownersLink(context, stores, account, owner),
+    }),
+    { migrations: 'run' },
+  );
+  const value = made.created
+    ? { created: true, account_id: made.accountId, api_key: made.token }
+    : { created: false };
+  const link = url === undefined ? {} : { sign_in_link: url };
+  context.report(options.json, { ...value, ...link }, () => [
+    made.created
+      ? `account ${account}: ${credits} credits, API key ${made.token}`
+      : 'there is an account already: nothing was created',
+    ...(url === undefined ? [] : [`sign-in link of ${owner}: ${url}`]),
+  ]);
+}
+
+/** Undefined: there is no such account, or nobody can sign in at its address. */
+async function ownersLink(
+  context: CliContext,
+  stores: Stores,
+  name: string,
+  mail: string,
+): Promise<string | undefined> {
+  const { baseUrl, accountArea } = context.linkConfig();
+  const account = await stores.accounts.findByNameOrId(name);
+  if (account === undefined || accountArea?.canSignIn !== true) return undefined;
+  const link = { accountId: account.id, mail, role: 'owner', purpose: 'sign-in' } as const;
+  return (await createLink(stores.links, baseUrl, link, { kind: 'operator' }))?.url;
 }
 
 async function createAccount(context: CliContext, name: string, options: JsonOption) {

@@ -1,5 +1,10 @@
 /** What every command uses: the database, opened when it is needed, and an output. */
-import { type Environment, loadDatabaseConfig } from '../config.ts';
+import {
+  type Environment,
+  type LinkConfig,
+  loadDatabaseConfig,
+  loadLinkConfig,
+} from '../config.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
 import { openStores, type Stores } from '../store/stores.ts';
 
@@ -80,6 +85,11 @@ export class CliContext {
     } finally {
       await database.close();
     }
+  }
+
+  /** What links into the account area are made of. @throws ConfigError */
+  linkConfig(): LinkConfig {
+    return loadLinkConfig(this.#environment);
   }
 
   /** Warnings go to the operator; success prints nothing. */

@@ -8,6 +8,7 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
 import { runCommand } from '../../src/cli/program.ts';
+import { hashOfSecret } from '../../src/services/people/sessions.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import {
   claimed,
@@ -172,6 +173,30 @@ for (const dialect of DIALECTS) {
         await refuse(said, 64, 'keys', 'create', '--account', 'keys', option, value);
       }
       await refuse(/at-once, 1h/, 64, 'keys', 'rotate', 'mk_a', '--overlap', '2h');
+    });
+
+    it('invites people, and makes links that sign in', async () => {
+      const name = `people ${dialect}`;
+      await succeed('accounts', 'create', name);
+      const invite = ['accounts', 'invite', name, 'Ann@Shop.example', '--role', 'owner'];
+      const made = JSON.parse(await succeed(...invite, '--json'));
+      assert.equal(made.hours, 168);
+      const token = /^http:\/\/127\.0\.0\.1:8080\/account\/invitations\/([\w-]{43})$/.exec(
+        made.url,
+      );
+      const stores = storesOn(database);
+      const link = await stores.links.find(hashOfSecret(token?.[1] ?? ''), 'invitation');
+      assert.deepEqual([link?.mail, link?.role], ['Ann@Shop.example', 'owner']);
+      assert.match(
+        await succeed('accounts', 'sign-in-link', name, 'ann@shop.example'),
+        /\(member\), once, within 12 hours: {2}http:.*\/account\/links\/[\w-]{43}$/m,
+      );
+      await refuse(/a mail address/, 64, 'accounts', 'invite', name, 'ann');
+      await refuse(/one of owner/, 64, 'accounts', 'invite', name, 'a@b.c', '--role', 'king');
+      await refuse(/no account/, 1, 'accounts', 'invite', 'nobody', 'ann@shop.example');
+      const first = ['bootstrap', '--account', name, '--credits', '5', '--json'];
+      const again = JSON.parse(await succeed(...first, '--owner', 'owner@localhost'));
+      assert.match(again.sign_in_link, /\/account\/links\//);
     });
 
     it('moves credits once a reference, and checks them', async () => {

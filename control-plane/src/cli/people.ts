@@ -1,0 +1,72 @@
+/** `accounts invite`, `accounts sign-in-link`: the links by which people come into an account. */
+import { type Command, InvalidArgumentError } from 'commander';
+import { warnOfAccountArea } from '../config-account.ts';
+import { parseMail } from '../domain/account/mail-address.ts';
+import { isRole, ROLES, type Role } from '../domain/account/roles.ts';
+import { createLink, type MadeLink } from '../services/people/links.ts';
+import type { LinkPurpose } from '../store/database/schema-people.ts';
+import { type CliContext, CommandError, requireAccount } from './context.ts';
+
+interface LinkOptions {
+  readonly role: Role;
+  readonly json?: boolean;
+}
+
+export function addPeopleCommands(accounts: Command, context: CliContext): void {
+  accounts
+    .command('invite')
+    .description('print a link that makes somebody a person of the account; it works once')
+    .argument('<account>', 'name or id')
+    .argument('<mail>', 'whom to give it to', parseMailArgument)
+    .option('--role <role>', ROLES.join(', '), parseRole, 'member')
+    .option('--json', 'print JSON')
+    .action((account: string, mail: string, options: LinkOptions) =>
+      printLink(context, { account, mail, purpose: 'invitation' }, options),
+    );
+  accounts
+    .command('sign-in-link')
+    .description('print a link that signs a person in, for a forgotten password; it works once')
+    .argument('<account>', 'name or id')
+    .argument('<mail>', 'whose it is', parseMailArgument)
+    .option('--role <role>', 'of somebody who is new', parseRole, 'member')
+    .option('--json', 'print JSON')
+    .action((account: string, mail: string, options: LinkOptions) =>
+      printLink(context, { account, mail, purpose: 'sign-in' }, options),
+    );
+}
+
+async function printLink(
+  context: CliContext,
+  of: { readonly account: string; readonly mail: string; readonly purpose: LinkPurpose },
+  { role, json }: LinkOptions,
+): Promise<void> {
+  const { mail, purpose } = of;
+  const made = await context.withStores(async (stores): Promise<MadeLink> => {
+    const { id: accountId } = await requireAccount(stores, of.account);
+    const { baseUrl, accountArea } = context.linkConfig();
+    const warning = warnOfAccountArea({ accountArea });
+    if (warning !== undefined) context.warn(warning);
+    const link = { accountId, mail, role, purpose };
+    const created = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
+    if (created === undefined) {
+      throw new CommandError('too many invitations of the account wait to be accepted');
+    }
+    return created;
+  });
+  const hours = made.lifeMs / 3_600_000;
+  context.report(json, { mail, role, url: made.url, hours }, () => [
+    `for ${mail} (${role}), once, within ${hours} hours:  ${made.url}`,
+  ]);
+}
+
+export function parseMailArgument(text: string): string {
+  const mail = parseMail(text);
+  if (mail === undefined)
+    throw new InvalidArgumentError('a mail address, such as ann@shop.example');
+  return mail;
+}
+
+function parseRole(text: string): Role {
+  if (!isRole(text)) throw new InvalidArgumentError(`one of ${ROLES.join(', ')}`);
+  return text;
+}
