@@ -20,7 +20,7 @@ const ENTRIES = [
   { name: 'orders', path: `${PAGES_PATH}/orders`, icon: 'credits' },
   { name: 'nodes', path: `${PAGES_PATH}/nodes`, icon: 'nodes' },
   { name: 'jobs', path: `${PAGES_PATH}/jobs`, icon: 'jobs' },
-  { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'out' },
+  { name: 'notifications', path: `${PAGES_PATH}/notifications`, icon: 'bell' },
 ] as const satisfies readonly { name: string; path: string; icon: IconName }[];
 
 export type OperatorEntry = (typeof ENTRIES)[number]['name'];

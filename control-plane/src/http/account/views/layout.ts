@@ -86,14 +86,14 @@ function framedBody(props: FrameProps): VNode {
           ${icon('menu')}<span>${words.common.menu}</span>
         </button>
       </header>
-      <div class="side" id="menu" popover="auto">
+      <nav class="side" id="menu" popover="auto" aria-label=${words.common.navigation}>
         <div class="side-brand">${brand(home, words)}</div>
         ${viewer === undefined ? null : accountSwitch(viewer, words)}
-        <nav aria-label=${words.common.navigation}>${navList(props.nav)}</nav>
+        ${navList(props.nav)}
         <div class="side-foot">${viewer === undefined ? null : person(viewer, words)}
           ${languageForms(props)}${signOutForm(props)}
         </div>
-      </div>
+      </nav>
       ${mainOf(props)}
     </div>
   </body>`;
