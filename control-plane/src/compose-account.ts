@@ -1,6 +1,7 @@
 /** Makes the use cases behind the account area. Opens nothing. */
 import type { SalesServices } from './compose-sales.ts';
 import type { AccountAreaServices } from './http/account/account-app.ts';
+import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
 import { Passwords } from './identity/passwords.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
 import { KnownBrowsers } from './services/people/known-browsers.ts';
@@ -22,7 +23,7 @@ export function composeAccountArea(
   { config, stores, secretsKey }: AccountAreaParts,
   turns: DatabaseTurns,
   sales: Pick<SalesServices, 'orders' | 'ledgerHistory'>,
-): AccountAreaServices {
+): Omit<AccountAreaServices, keyof PlaygroundRouteServices> {
   const { people, sessions, links, audit } = stores;
   const browsers = new KnownBrowsers(secretsKey);
   const passwords = new Passwords();

@@ -1,6 +1,7 @@
 /** Makes the use cases behind the public port, and the conditions they ask about. Opens nothing. */
 import type { Logger } from 'pino';
 import { composeAccountArea } from './compose-account.ts';
+import { composePlayground } from './compose-playground.ts';
 import { composeSales } from './compose-sales.ts';
 import type { Config } from './config.ts';
 import type { AppServices } from './http/public-app.ts';
@@ -38,7 +39,7 @@ export interface ServiceParts {
   readonly views: JobViews;
   readonly events: JobEvents;
   readonly guard: OutgoingGuard;
-  readonly acceptance: Pick<AcceptanceGate, 'requireOpen'>;
+  readonly acceptance: Pick<AcceptanceGate, 'requireOpen' | 'requireRoom'>;
   readonly readiness: AppServices['readiness'];
   /** The services' own where absent; tests narrow them. */
   readonly bounds?: {
@@ -78,17 +79,22 @@ export function composeServices(parts: ServiceParts): Services {
     jobsInFlightMax: config.jobsInFlightMax,
     fieldPolicy: config,
   });
+  const shared = {
+    databaseTurns,
+    uploads: new ImageUploads(blobs, createUploadSlots(bounds.uploadSlots)),
+    resultDownload: new ResultDownload(jobs, blobs, databaseTurns),
+    resultReaders: new ResultReaders(bounds.resultReaders),
+  };
   const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';
   const sales = composeSales(parts, databaseTurns);
   return {
-    databaseTurns,
+    ...shared,
     readAccount,
     readUsage: new ReadUsage({
       usage: stores.usage,
       apiKeys: stores.apiKeys,
       turns: databaseTurns,
     }),
-    uploads: new ImageUploads(blobs, createUploadSlots(bounds.uploadSlots)),
     submitMatting,
     removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),
     waitForJob: new WaitForJob(jobs, events, databaseTurns),
@@ -100,11 +106,12 @@ export function composeServices(parts: ServiceParts): Services {
       submissions: config.submissionsPerMinute,
       reads: config.readsPerMinute,
     }),
-    resultDownload: new ResultDownload(jobs, blobs, databaseTurns),
-    resultReaders: new ResultReaders(bounds.resultReaders),
     readiness: parts.readiness,
     receivePayment: sales.receivePayment,
-    accountArea: composeAccountArea(parts, databaseTurns, sales),
+    accountArea: {
+      ...composeAccountArea(parts, databaseTurns, sales),
+      ...composePlayground(parts, shared),
+    },
   };
 }
 

@@ -277,6 +277,7 @@ function composeGauges(base: Base, running: Running): void {
       storageFreeBytes: () => blobs.freeBytes(),
       queueMegapixelsMax: config.queueMegapixelsMax,
       queued: () => stores.jobs.queued(),
+      playgroundJobs: () => stores.playground.openJobs(),
       webhooksInFlight: () => running.background.delivery.inFlight,
       webhooksDue: () => stores.webhookOutbox.due(),
       ledgerAudits: () => stores.ledger.lastAudits(),

@@ -1,12 +1,15 @@
 /** The settings of the account area, and of the proxies in front of the public port. */
 import type { EnvReader } from '#program/env.ts';
 import { isLoopback } from '#program/loopback.ts';
+import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './domain/playground.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
 /** Absent as a whole where the area is off. */
 export interface AccountAreaConfig {
   /** False: its pages say that the base URL is none to sign in at. */
   readonly canSignIn: boolean;
+  /** Pictures of an account a day; 0: the playground is off. */
+  readonly playgroundImages: number;
 }
 
 export interface AccountSettings {
@@ -22,7 +25,14 @@ export function readAccountArea(reader: EnvReader, baseUrl: string): AccountSett
     parseNetwork,
     { default: [] },
   );
-  const settings: AccountAreaConfig = { canSignIn: isSignInUrl(baseUrl) };
+  const settings: AccountAreaConfig = {
+    canSignIn: isSignInUrl(baseUrl),
+    playgroundImages: reader.integer('MATTING_PLAYGROUND_IMAGES', {
+      min: 0,
+      max: PLAYGROUND_IMAGES_MAX,
+      default: PLAYGROUND_IMAGES_DEFAULT,
+    }),
+  };
   return { accountArea: isOn ? settings : undefined, trustedProxies };
 }
 

@@ -35,6 +35,8 @@ export interface MetricSources {
     readonly megapixels: number;
     readonly oldestAgeMs: number;
   }>;
+  /** Open jobs of playgrounds. */
+  readonly playgroundJobs: () => Promise<number>;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
   /** Mails that wait, and since when the oldest of them is due. */
@@ -145,7 +147,7 @@ function defineFleet(define: Define, sources: MetricSources): void {
 
 function defineQueue(
   define: Define,
-  { queued, queueMegapixelsMax }: MetricSources,
+  { queued, queueMegapixelsMax, playgroundJobs }: MetricSources,
   onFailure: (error: unknown) => void,
 ): void {
   const read = shared(queued, onFailure);
@@ -162,6 +164,10 @@ function defineQueue(
   );
   define('matting_control_queue_oldest_age_seconds', 'Age of the oldest of them', show =>
     read(({ oldestAgeMs }) => show(oldestAgeMs / 1000)),
+  );
+  const unpaid = shared(playgroundJobs, onFailure);
+  define('matting_control_playground_jobs', 'Open jobs of playgrounds, counted up to 64', show =>
+    unpaid(show),
   );
 }
 

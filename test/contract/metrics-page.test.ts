@@ -55,6 +55,7 @@ const READABLE = {
   storageFreeBytes: async () => 10,
   queueMegapixelsMax: 11,
   queued: async () => ({ jobs: 12, megapixels: 13, oldestAgeMs: 0 }),
+  playgroundJobs: async () => 20,
   webhooksInFlight: () => 14,
   webhooksDue: async () => ({ count: 15, oldestMs: 16_000 }),
   mailsWaiting: async () => ({ count: 23, oldestMs: 24_000 }),

@@ -94,7 +94,7 @@ function rowOf(job: OperatorJob): string[] {
   return [
     job.job_id,
     job.status === 'expired' ? 'expired' : job.state,
-    job.mode,
+    job.playground ? 'playground' : job.mode,
     job.created_at,
     job.lease?.holder ?? '-',
     String(job.lost_attempts),

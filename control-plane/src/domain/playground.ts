@@ -6,6 +6,7 @@
 
 /** Pictures a day and account unless the operator sets another number; 0 turns it off. */
 export const PLAYGROUND_IMAGES_DEFAULT = 20;
+export const PLAYGROUND_IMAGES_MAX = 10_000;
 /** Open jobs of one account's playground: people try a few pictures at a time. */
 export const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
 /**
@@ -15,8 +16,3 @@ export const PLAYGROUND_ACCOUNT_OPEN_MAX = 4;
 export const PLAYGROUND_OPEN_MAX = 64;
 /** Days begin at midnight UTC, by the database's clock. */
 export const DAY_MS = 86_400_000;
-
-/** The day an instant is in, by its first. */
-export function dayOf(atMs: number): number {
-  return atMs - (atMs % DAY_MS);
-}

@@ -72,6 +72,7 @@ export const READING_METHODS: readonly string[] = [
   'nodes.listLive',
   'nodes.listAll',
   'nodes.find',
+  'playground.findKey',
   'playground.openJobs',
   'playground.usage',
   'orders.details',

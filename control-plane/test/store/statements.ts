@@ -239,6 +239,9 @@ const OTHERS: Record<string, Exercise> = {
   'playground.internalKey': {
     run: async ({ playground }) => void (await playground.internalKey(accountOf(3))),
   },
+  'playground.findKey': {
+    run: async ({ playground }) => void (await playground.findKey(accountOf(3))),
+  },
   'playground.usage': {
     run: async ({ playground }) => void (await playground.usage(accountOf(3))),
   },

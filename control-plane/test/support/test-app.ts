@@ -258,17 +258,16 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
   const switches: Switches = { refusal: undefined, readiness: { ready: true } };
   const events = new JobEvents();
   const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
+  const refuse = async () => {
+    if (switches.refusal !== undefined) throw switches.refusal;
+  };
   const services = composeServices({
     ...resources,
     config,
     events,
     guard: new OutgoingGuard({ policy: config, resolveHost }),
     bounds: options,
-    acceptance: {
-      requireOpen: async () => {
-        if (switches.refusal !== undefined) throw switches.refusal;
-      },
-    },
+    acceptance: { requireOpen: refuse, requireRoom: refuse },
     readiness: {
       check: async () => switches.readiness,
       get draining() {

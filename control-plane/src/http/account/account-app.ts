@@ -12,6 +12,10 @@ import { type CreditRouteServices, registerCreditRoutes } from './routes/credit-
 import { registerLinkRoutes } from './routes/link-routes.ts';
 import { type OrderRouteServices, registerOrderRoutes } from './routes/order-routes.ts';
 import { type PeopleRouteServices, registerPeopleRoutes } from './routes/people-routes.ts';
+import {
+  type PlaygroundRouteServices,
+  registerPlaygroundRoutes,
+} from './routes/playground-routes.ts';
 import { registerProfileRoutes, registerSessionRoutes } from './routes/profile-routes.ts';
 import { registerSignInRoutes, type SignInRouteServices } from './routes/sign-in-routes.ts';
 import { guardRoutes } from './session/guard.ts';
@@ -21,6 +25,7 @@ export interface AccountAreaServices
   extends CreditRouteServices,
     OrderRouteServices,
     PeopleRouteServices,
+    PlaygroundRouteServices,
     SignInRouteServices {
   readonly sessions: Sessions;
 }
@@ -49,6 +54,7 @@ export function registerAccountArea(
       registerAuditRoutes(account, services.members);
       registerCreditRoutes(account, services);
       registerOrderRoutes(account, services);
+      registerPlaygroundRoutes(account, services, options);
       registerAssets(account, { path: '/assets', config: { cookieless: true } });
     },
     { prefix: '/account' },

@@ -22,7 +22,7 @@ import type { BlobStore } from '../../storage/blob-store.ts';
 import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
 import type { JobEvents } from '../job-events.ts';
 import { HeldLease } from './held-lease.ts';
-import type { JobObserver } from './job-observer.ts';
+import { countedModeOf, type JobObserver } from './job-observer.ts';
 import type { BlobSink } from './result-sink.ts';
 import { roundedTimings } from './stage-times.ts';
 
@@ -203,8 +203,9 @@ export class ClaimedJob {
     if (job.callback !== null) events.notificationDue();
     const outcome = failure === undefined ? 'succeeded' : 'failed';
     const totalMs = this.ageMs;
-    observer.jobEnded({ outcome, mode: job.mode, failure, totalMs });
-    const common = { jobId: job.id, mode: job.mode, outcome, fence: claim.fence };
+    const mode = countedModeOf(job);
+    observer.jobEnded({ outcome, mode, failure, totalMs });
+    const common = { jobId: job.id, mode, outcome, fence: claim.fence };
     const total = { totalMs: Math.round(totalMs) };
     log.info(
       { ...common, ...total, ...fields, ...(failure === undefined ? {} : { failure }) },

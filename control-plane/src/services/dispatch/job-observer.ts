@@ -3,9 +3,16 @@ import type { ErrorCode } from '#contract/errors.ts';
 import type { Job, JobFailure } from '../../domain/job.ts';
 import type { AttemptOutcome } from '../../nodes/attempt-outcome.ts';
 
+/** What a job is counted as: how it was submitted, or that nobody pays for it. */
+export type CountedMode = Job['mode'] | 'playground';
+
+export function countedModeOf(job: Pick<Job, 'mode' | 'playgroundDayMs'>): CountedMode {
+  return job.playgroundDayMs === null ? job.mode : 'playground';
+}
+
 export interface JobEnding {
   readonly outcome: 'succeeded' | 'failed';
-  readonly mode: Job['mode'];
+  readonly mode: CountedMode;
   /** Undefined for a success. */
   readonly failure: Pick<JobFailure, 'code' | 'retryable'> | undefined;
   /** From submission. */
@@ -14,7 +21,7 @@ export interface JobEnding {
 
 export interface JobObserver {
   /** A node admitted the job for the first time, this long after its submission. */
-  jobAdmitted(mode: Job['mode'], waitMs: number): void;
+  jobAdmitted(mode: CountedMode, waitMs: number): void;
   /** @param reason the code that ended it; undefined for a success or our own abort. */
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
   fetchEnded(outcome: 'stored' | 'failed' | 'aborted'): void;

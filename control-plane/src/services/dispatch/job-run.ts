@@ -33,7 +33,7 @@ import {
   STORAGE_FAILED,
 } from './claimed-job.ts';
 import type { Download } from './downloads.ts';
-import type { JobObserver } from './job-observer.ts';
+import { countedModeOf, type JobObserver } from './job-observer.ts';
 import { BlobSink } from './result-sink.ts';
 import { fetchSource, type SourceFetcher } from './source-fetch.ts';
 
@@ -239,7 +239,7 @@ export class JobRun {
 
   #noteAdmission({ job }: ClaimedJob, waitMs: number): void {
     const isFirst = job.startedAtMs === null && !this.#admitted;
-    if (isFirst) this.#dependencies.observer.jobAdmitted(job.mode, waitMs);
+    if (isFirst) this.#dependencies.observer.jobAdmitted(countedModeOf(job), waitMs);
     this.#admitted = true;
     this.#owner.memories.admitted(job.id);
   }

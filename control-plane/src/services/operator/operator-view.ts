@@ -18,6 +18,7 @@ export function viewJob(job: Job) {
     account_id: job.accountId,
     key: publicPrefix(job.apiKeyId),
     mode: job.mode,
+    playground: job.playgroundDayMs !== null,
     created_at: instant(job.createdAtMs),
     started_at: instant(job.startedAtMs),
     finished_at: instant(job.finishedAtMs),

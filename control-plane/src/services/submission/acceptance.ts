@@ -3,7 +3,7 @@
  * credit is reserved. Jobs that were accepted are not checked again; they wait.
  */
 import { ContractError } from '#contract/errors.ts';
-import { aheadOf, retryAfterS } from '../../domain/queue-share.ts';
+import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../../domain/queue-share.ts';
 import { FETCH_LIMITS } from '../../sources/guard/guarded-fetch.ts';
 import type { JobStore, QueuedWork } from '../../store/jobs/job-store.ts';
 
@@ -47,18 +47,36 @@ export class AcceptanceGate {
    * @throws ContractError SERVICE_UNAVAILABLE with retryAfterS.
    */
   async requireOpen(accountId: string): Promise<void> {
-    const { unroutableMs, noNodeGraceMs, queueMegapixelsMax } = this.#dependencies;
-    if (unroutableMs() > noNodeGraceMs) {
-      throw new ContractError('SERVICE_UNAVAILABLE', 'no inference node is available', {
-        retryAfterS: NO_NODE_RETRY_AFTER_S,
-      });
-    }
+    const { queueMegapixelsMax } = this.#dependencies;
+    this.#requireNode();
     const { byAccount } = await this.#queued.get();
     const ahead = aheadOf(accountId, byAccount, queueMegapixelsMax);
     if (ahead === undefined) return;
     const megapixelsPerS = await this.#megapixelsPerS.get();
     throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
       retryAfterS: retryAfterS(ahead, { megapixelsPerS, fetchMsMax: FETCH_LIMITS.totalMs }),
+    });
+  }
+
+  /**
+   * Passes where the queue takes work of everyone: below its bound, however little of it is the
+   * account's. A playground takes nobody's share.
+   * @throws ContractError SERVICE_UNAVAILABLE with retryAfterS
+   */
+  async requireRoom(): Promise<void> {
+    this.#requireNode();
+    const { megapixels } = await this.#queued.get();
+    if (megapixels < this.#dependencies.queueMegapixelsMax) return;
+    throw new ContractError('SERVICE_UNAVAILABLE', 'the queue is full', {
+      retryAfterS: RETRY_AFTER_MAX_S,
+    });
+  }
+
+  #requireNode(): void {
+    const { unroutableMs, noNodeGraceMs } = this.#dependencies;
+    if (unroutableMs() <= noNodeGraceMs) return;
+    throw new ContractError('SERVICE_UNAVAILABLE', 'no inference node is available', {
+      retryAfterS: NO_NODE_RETRY_AFTER_S,
     });
   }
 }

@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
-import { backgroundBlob, type Job, type JobInput } from '../../domain/job.ts';
+import type { Job } from '../../domain/job.ts';
 import { isForgotten } from '../../domain/key-memory.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
 import type { CallbackAddressCheck } from '../../sources/callback-url.ts';
@@ -21,8 +21,20 @@ import {
   type MattingRequest,
   requireMattingRequest,
 } from './submit-fields.ts';
-import { derivedKeyHash, fingerprintOf, idempotencyKeyHash } from './submit-fingerprint.ts';
-import type { FinishedUpload, ImageUpload, UploadedImage } from './submit-upload.ts';
+import { derivedKeyHash, idempotencyKeyHash } from './submit-fingerprint.ts';
+import type { UploadedImage } from './submit-upload.ts';
+import {
+  commitPictures,
+  fingerprintOfPictures,
+  finishPictures,
+  jobInputs,
+  type Pictures,
+  removePictures,
+  requireStored,
+  type SentPictures,
+  type StoredPictures,
+  uploadedOf,
+} from './submitted-pictures.ts';
 
 /** Jobs end within seconds: a caller at its bound soon has room again. */
 const IN_FLIGHT_RETRY_AFTER_S = 5;
@@ -43,14 +55,11 @@ export interface SubmitMattingDependencies {
   readonly fieldPolicy: FieldPolicy;
 }
 
-interface Sent {
+/** Its uploads are committed for a new job; in every other case their owner aborts them. */
+interface Sent extends SentPictures {
   readonly caller: Caller;
   /** Synchronous jobs go first. */
   readonly mode: 'sync' | 'async';
-  /** Committed for a new job; in every other case its owner aborts it. */
-  readonly upload: ImageUpload;
-  /** The same of `background_file`; absent where the form of the body can hold none. */
-  readonly backgroundUpload?: ImageUpload;
 }
 
 export interface Submission extends Sent {
@@ -206,9 +215,7 @@ export class SubmitMatting {
     const { caller, mode } = sent;
     const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
     const id = randomUUID();
-    const input = stored.image === undefined ? null : jobInput(`inputs/${id}`, stored.image);
-    const background =
-      stored.background === undefined ? null : jobInput(backgroundBlob(id), stored.background);
+    const { input, background } = jobInputs(id, stored);
     const hasBackground = background !== null || backgroundUrl !== undefined;
     const job: NewJob = {
       id,
@@ -228,13 +235,13 @@ export class SubmitMatting {
         ? {}
         : { callback: { url: callback.url, ...callbackSecrets.seal(id, callback.secret) } }),
     };
-    await this.#commit(job, sent);
+    await commitPictures(this.#dependencies.blobs, job, sent);
     const outcome = await this.#insert(job);
     if (outcome.kind === 'created') {
       events.jobSubmitted(outcome.job);
       return { job: outcome.job, created: true };
     }
-    await this.#removeBlobs(job);
+    await removePictures(this.#dependencies.blobs, job);
     switch (outcome.kind) {
       case 'exists':
         return existing(outcome.job, fingerprint);
@@ -245,24 +252,6 @@ export class SubmitMatting {
       case 'key-cap-reached':
         throw new ContractError('KEY_CAP_REACHED', outcome.detail);
     }
-  }
-
-  /** Durable before any answer names the job. */
-  async #commit(job: NewJob, { upload, backgroundUpload }: Sent): Promise<void> {
-    if (job.input !== null) await upload.commit(job.input.blob);
-    if (job.background?.input == null) return;
-    try {
-      await backgroundUpload?.commit(job.background.input.blob);
-    } catch (error) {
-      if (job.input !== null) await this.#dependencies.blobs.remove(job.input.blob);
-      throw error;
-    }
-  }
-
-  async #removeBlobs({ input, background }: NewJob): Promise<void> {
-    const { blobs } = this.#dependencies;
-    if (input !== null) await blobs.remove(input.blob);
-    if (background?.input) await blobs.remove(background.input.blob);
   }
 
   async #insert(job: NewJob): Promise<SubmitOutcome> {
@@ -276,7 +265,7 @@ export class SubmitMatting {
     } catch (error) {
       // Once it has begun the row may exist, so the input stays: a row without its input would fail
       // a job that was accepted, an input without a row is swept.
-      if (!began) await this.#removeBlobs(job);
+      if (!began) await removePictures(this.#dependencies.blobs, job);
       throw error;
     }
   }
@@ -292,59 +281,4 @@ function existing(job: Job, fingerprint: string): Submitted {
   if (job.fingerprint === fingerprint) return { job, created: false };
   const detail = 'this Idempotency-Key belongs to a request with other content';
   throw new ContractError('IDEMPOTENCY_CONFLICT', detail, { jobId: job.id });
-}
-
-/** A picture of the request: what its upload brought, or the URL of it. */
-type Picture = FinishedUpload | { readonly url: string };
-
-interface Pictures {
-  readonly image: Picture;
-  /** Absent: none is asked for. */
-  readonly background?: Picture;
-}
-
-/** Those that were uploaded. */
-interface StoredPictures {
-  readonly image: UploadedImage | undefined;
-  readonly background: UploadedImage | undefined;
-}
-
-/** At the end of the body. @throws ContractError what an upload's `finish` throws */
-async function finishPictures(
-  { upload, backgroundUpload }: Sent,
-  { imageUrl, backgroundUrl }: MattingRequest,
-  backgroundGiven: boolean,
-): Promise<Pictures> {
-  const image = imageUrl === undefined ? await upload.finish() : { url: imageUrl };
-  const background =
-    backgroundUrl === undefined
-      ? backgroundGiven && (await backgroundUpload?.finish())
-      : { url: backgroundUrl };
-  return { image, ...(background ? { background } : {}) };
-}
-
-function fingerprintOfPictures(request: MattingRequest, { image, background }: Pictures): string {
-  return fingerprintOf({
-    ...request,
-    source: 'url' in image ? image : { imageSha256: image.sha256 },
-    background,
-  });
-}
-
-/** undefined: a URL, or not stored. */
-function uploadedOf(picture: Picture): UploadedImage | undefined {
-  if ('url' in picture || picture.image instanceof ContractError) return undefined;
-  return picture.image;
-}
-
-/** undefined: there is none, or a URL. @throws ContractError SERVICE_UNAVAILABLE: not stored */
-function requireStored(picture: Picture | undefined): UploadedImage | undefined {
-  if (picture === undefined || 'url' in picture) return undefined;
-  if (picture.image instanceof ContractError) throw picture.image;
-  return picture.image;
-}
-
-function jobInput(blob: string, image: UploadedImage): JobInput {
-  const { bytes, format, width, height } = image;
-  return { blob, bytes, format, width, height };
 }

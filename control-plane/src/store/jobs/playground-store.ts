@@ -39,6 +39,8 @@ export interface PlaygroundStore {
    * cannot authenticate: its secret is forgotten as it is made. The account must exist.
    */
   internalKey(accountId: string): Promise<string>;
+  /** Undefined: the account has not used its playground yet. */
+  findKey(accountId: string): Promise<string | undefined>;
   /** Pictures that the account has used today, and when the next day begins. */
   usage(accountId: string): Promise<{ readonly used: number; readonly resetsAtMs: number }>;
   /**
@@ -53,6 +55,7 @@ export interface PlaygroundStore {
 export function createPlaygroundStore(database: Database): PlaygroundStore {
   return {
     internalKey: accountId => internalKey(database, accountId),
+    findKey: accountId => findKey(database, accountId),
     async usage(accountId) {
       const row = await query(database, db =>
         db

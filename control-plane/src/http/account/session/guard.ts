@@ -55,6 +55,8 @@ export function guardRoutes(
     const { config } = request.routeOptions;
     if (config.cookieless === true || isRead(request)) return;
     const secret = readCookie(request, 'session') ?? readCookie(request, 'visitor');
+    // Its handler asks requireFormToken, before any byte of a file.
+    if (config.body === 'multipart') return;
     if (config.body === 'own') {
       requireToken(headerValues(request.raw, CSRF_HEADER)[0], secret);
       return;
@@ -81,6 +83,11 @@ function isRead({ method }: FastifyRequest): boolean {
 function requireOrigin(request: FastifyRequest, origin: string): void {
   const origins = headerValues(request.raw, 'origin');
   if (origins.length !== 1 || origins[0] !== origin) throw new PageError('otherOrigin');
+}
+
+/** For a form whose fields its handler reads. @throws PageError staleForm */
+export function requireFormToken(request: FastifyRequest, given: string): void {
+  requireToken(given, readCookie(request, 'session') ?? readCookie(request, 'visitor'));
 }
 
 /** @throws PageError staleForm */

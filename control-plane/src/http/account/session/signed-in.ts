@@ -34,9 +34,10 @@ declare module 'fastify' {
     readonly cookieless?: boolean;
     /**
      * 'form', as where absent: a POST's fields are read before its handler. 'own': its handler reads
-     * the body; the token is in the header x-csrf-token.
+     * the body; the token is in the header x-csrf-token. 'multipart': its handler reads the body, and
+     * the token in it by requireFormToken before it takes anything of a file.
      */
-    readonly body?: 'form' | 'own';
+    readonly body?: 'form' | 'own' | 'multipart';
   }
 }
 

@@ -1,0 +1,48 @@
+/** Makes the playground of the account area. Opens nothing. */
+import type { Config } from './config.ts';
+import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
+import type { DatabaseTurns } from './services/database-turns.ts';
+import type { JobEvents } from './services/job-events.ts';
+import { UsePlayground } from './services/playground/use-playground.ts';
+import type { ResultDownload } from './services/reading/result-download.ts';
+import type { ResultReaders } from './services/reading/result-readers.ts';
+import type { AcceptanceGate } from './services/submission/acceptance.ts';
+import type { ImageUploads } from './services/submission/submit-upload.ts';
+import type { BlobStore } from './storage/blob-store.ts';
+import type { Stores } from './store/stores.ts';
+
+export interface PlaygroundParts {
+  readonly config: Config;
+  readonly stores: Stores;
+  readonly blobs: BlobStore;
+  readonly events: JobEvents;
+  readonly acceptance: Pick<AcceptanceGate, 'requireRoom'>;
+  readonly readiness: { readonly draining: boolean };
+}
+
+/** What it shares with the API. */
+export interface SharedServices {
+  readonly databaseTurns: DatabaseTurns;
+  readonly uploads: ImageUploads;
+  readonly resultDownload: ResultDownload;
+  readonly resultReaders: ResultReaders;
+}
+
+export function composePlayground(
+  { config, stores, blobs, events, acceptance, readiness }: PlaygroundParts,
+  { databaseTurns, uploads, resultDownload, resultReaders }: SharedServices,
+): PlaygroundRouteServices {
+  const playground = new UsePlayground({
+    playground: stores.playground,
+    jobs: stores.jobs,
+    blobs,
+    uploads,
+    events,
+    databaseTurns,
+    acceptance,
+    isDraining: () => readiness.draining,
+    imagesMax: config.accountArea?.playgroundImages ?? 0,
+    fieldPolicy: config,
+  });
+  return { playground, resultDownload, resultReaders };
+}

@@ -1,0 +1,196 @@
+/**
+ * The playground of an account: pictures that spend no credits (docs/adr/0022). The same checks of
+ * a picture and its fields as a submission, the same nodes; an allowance in place of the balance.
+ */
+import { randomUUID } from 'node:crypto';
+import { ContractError } from '#contract/errors.ts';
+import type { Job } from '../../domain/job.ts';
+import { PLAYGROUND_OPEN_MAX } from '../../domain/playground.ts';
+import type { BlobStore } from '../../storage/blob-store.ts';
+import type { JobStore, NewJob } from '../../store/jobs/job-store.ts';
+import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+import type { JobEvents } from '../job-events.ts';
+import {
+  type FieldPolicy,
+  type MattingFields,
+  requireMattingRequest,
+} from '../submission/submit-fields.ts';
+import { idempotencyKeyHash } from '../submission/submit-fingerprint.ts';
+import type { ImageUploads, RequestUploads } from '../submission/submit-upload.ts';
+import {
+  commitPictures,
+  fingerprintOfPictures,
+  finishPictures,
+  jobInputs,
+  removePictures,
+  requireStored,
+} from '../submission/submitted-pictures.ts';
+
+/** Pictures that playgrounds send at once to one replica; uploads that are paid for have the rest. */
+export const PLAYGROUND_UPLOADS_MAX = 16;
+/** As many wait as may: whoever comes then is told to come again. */
+const BUSY_RETRY_AFTER_S = 30;
+const DRAINING_RETRY_AFTER_S = 1;
+const UPLOADS_RETRY_AFTER_S = 5;
+
+export interface PlaygroundDependencies {
+  readonly playground: PlaygroundStore;
+  readonly jobs: Pick<JobStore, 'findForKey' | 'findByIdempotencyKey'>;
+  readonly blobs: Pick<BlobStore, 'remove'>;
+  readonly uploads: Pick<ImageUploads, 'beginBoth'>;
+  readonly events: Pick<JobEvents, 'jobSubmitted'>;
+  readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
+  readonly acceptance: { requireRoom(): Promise<void> };
+  readonly isDraining: () => boolean;
+  /** Pictures of an account a day; 0: the playground is off. */
+  readonly imagesMax: number;
+  readonly fieldPolicy: FieldPolicy;
+}
+
+export interface PlaygroundAllowance {
+  readonly imagesMax: number;
+  readonly left: number;
+  /** When the next day begins. */
+  readonly resetsAtMs: number;
+}
+
+/** A body on its way: reads it into the uploads and answers its fields. */
+export type ReadPictures = (uploads: RequestUploads) => Promise<{
+  readonly fields: MattingFields;
+  /** Random, of the form: sent again it is the same request. */
+  readonly once: string;
+}>;
+
+export type PlaygroundAnswer =
+  | { readonly kind: 'job'; readonly job: Job }
+  | { readonly kind: 'allowance-used' }
+  | { readonly kind: 'too-many-open' };
+
+export class UsePlayground {
+  readonly #dependencies: PlaygroundDependencies;
+  #uploading = 0;
+
+  constructor(dependencies: PlaygroundDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  get isOn(): boolean {
+    return this.#dependencies.imagesMax > 0;
+  }
+
+  /** Pictures that are being received here. */
+  get uploading(): number {
+    return this.#uploading;
+  }
+
+  async allowance(accountId: string): Promise<PlaygroundAllowance> {
+    const { playground, databaseTurns, imagesMax } = this.#dependencies;
+    const read = () => playground.usage(accountId);
+    const { used, resetsAtMs } = await databaseTurns.ofAccount(accountId, read);
+    return { imagesMax, left: Math.max(0, imagesMax - used), resetsAtMs };
+  }
+
+  /**
+   * Reads the body and makes its job; or says why the account gets none today. A body is read only
+   * where the account may have a picture.
+   * @throws ContractError what is wrong with the picture or a field; SERVICE_UNAVAILABLE
+   */
+  async submit(accountId: string, read: ReadPictures): Promise<PlaygroundAnswer> {
+    const { playground, databaseTurns } = this.#dependencies;
+    if ((await this.allowance(accountId)).left === 0) return { kind: 'allowance-used' };
+    const key = () => playground.internalKey(accountId);
+    const apiKeyId = await databaseTurns.ofAccount(accountId, key);
+    if (this.#uploading >= PLAYGROUND_UPLOADS_MAX) throw busy(UPLOADS_RETRY_AFTER_S);
+    this.#uploading += 1;
+    const uploads = this.#dependencies.uploads.beginBoth(accountId);
+    try {
+      const { fields, once } = await read(uploads);
+      return await this.#create({ accountId, apiKeyId }, uploads, { fields, once });
+    } finally {
+      this.#uploading -= 1;
+      await Promise.all([uploads.image.abort(), uploads.background.abort()]);
+    }
+  }
+
+  /** Undefined: no job of this account's playground. */
+  async find(accountId: string, jobId: string): Promise<Job | undefined> {
+    const { playground, jobs, databaseTurns } = this.#dependencies;
+    return await databaseTurns.ofAccount(accountId, async () => {
+      const apiKeyId = await playground.findKey(accountId);
+      return apiKeyId === undefined ? undefined : jobs.findForKey(jobId, apiKeyId);
+    });
+  }
+
+  async #create(
+    { accountId, apiKeyId }: { readonly accountId: string; readonly apiKeyId: string },
+    uploads: RequestUploads,
+    { fields, once }: { readonly fields: MattingFields; readonly once: string },
+  ): Promise<PlaygroundAnswer> {
+    const { jobs, blobs, events, databaseTurns, fieldPolicy } = this.#dependencies;
+    const request = requireMattingRequest(fields, fieldPolicy);
+    const sent = { upload: uploads.image, backgroundUpload: uploads.background };
+    const pictures = await finishPictures(sent, request, fields.backgroundGiven ?? false);
+    const keyHash = idempotencyKeyHash(once);
+    const known = await databaseTurns.ofAccount(accountId, () =>
+      jobs.findByIdempotencyKey(apiKeyId, keyHash),
+    );
+    if (known !== undefined) return { kind: 'job', job: known };
+    const stored = {
+      image: requireStored(pictures.image),
+      background: requireStored(pictures.background),
+    };
+    await this.#requireRoom();
+    const id = randomUUID();
+    const { input, background } = jobInputs(id, stored);
+    const job: NewJob = {
+      id,
+      accountId,
+      apiKeyId,
+      idempotencyKeyHash: keyHash,
+      fingerprint: fingerprintOfPictures(request, pictures),
+      mode: 'async',
+      outputFormat: request.outputFormat,
+      channels: request.channels,
+      ...(request.finishing === undefined ? {} : { finishing: request.finishing }),
+      input,
+      sourceUrl: null,
+      ...(background === null ? {} : { background: { url: null, input: background } }),
+    };
+    await commitPictures(blobs, job, sent);
+    const outcome = await this.#insert(job);
+    if (outcome.kind === 'created') {
+      events.jobSubmitted(outcome.job);
+      return { kind: 'job', job: outcome.job };
+    }
+    await removePictures(blobs, job);
+    return outcome.kind === 'exists' ? { kind: 'job', job: outcome.job } : outcome;
+  }
+
+  async #insert(job: NewJob) {
+    const { playground, blobs, databaseTurns, imagesMax } = this.#dependencies;
+    let began = false;
+    try {
+      return await databaseTurns.ofAccount(job.accountId, () => {
+        began = true;
+        return playground.submit(job, { imagesMax });
+      });
+    } catch (error) {
+      // Once it has begun the row may exist: its input stays, or is swept.
+      if (!began) await removePictures(blobs, job);
+      throw error;
+    }
+  }
+
+  /** What is paid for comes first: where it waits for room at the door, a playground is refused. */
+  async #requireRoom(): Promise<void> {
+    const { playground, acceptance, isDraining } = this.#dependencies;
+    if (isDraining()) throw busy(DRAINING_RETRY_AFTER_S);
+    await acceptance.requireRoom();
+    if ((await playground.openJobs()) >= PLAYGROUND_OPEN_MAX) throw busy(BUSY_RETRY_AFTER_S);
+  }
+}
+
+function busy(retryAfterS: number): ContractError {
+  return new ContractError('SERVICE_UNAVAILABLE', 'the playground is busy', { retryAfterS });
+}
