@@ -74,8 +74,16 @@ const VALUES: Readonly<Partial<Record<keyof Constants, readonly number[]>>> = {
   keptEnclosedMin: [0.3, 0.5, 0.7, Number.POSITIVE_INFINITY],
   sureKeptEnclosedMin: [0, 0.3, Number.POSITIVE_INFINITY],
 };
+const AREA_CONSTANTS = [
+  'cellsMin',
+  'enclosedMin',
+  'precisionMin',
+  'sureFrom',
+  'keptEnclosedMin',
+  'sureKeptEnclosedMin',
+] as const;
 /** Processor time on one thread to that of isnet at 1024 in int8; isnet's other size is 768. */
-const COSTS = { opinion: 0.51, secondLook: 0.56 } as const;
+const COSTS = { opinion: 0.39, secondLook: 0.56 } as const;
 /** What a run of isnet at 1024 weighs beside all of the errors of plain isnet. */
 const COST_WEIGHT = 0.03;
 /** What a whole photo of holes or ghosts weighs beside them. */
@@ -116,7 +124,7 @@ const worth = (role: RoleMatte['role'], unsure: number, constants: Constants) =>
   (role !== 'opinion' || unsure >= constants.opinionFrom) &&
   (role !== 'secondLook' || unsure >= constants.secondLookFrom);
 
-/** Candidates that run the same models and decide the same areas are measured once. */
+/** Candidates that hear the same looks and decide the same areas are measured once. */
 function outcomesOf(photo: Photo, mattes: readonly RoleMatte[], unsure: number) {
   const grid = gridSize(photo.picture);
   const looks = mattes.map(({ alpha, role, width, height }) => ({
@@ -125,25 +133,30 @@ function outcomesOf(photo: Photo, mattes: readonly RoleMatte[], unsure: number) 
   }));
   const shown = looks.map(({ alpha }) => shownAgain(at(looks, 0).alpha, alpha));
   const areas = new Map<string, ReturnType<typeof findAreas>>();
-  const known = new Map<string, Outcome>();
+  const decided = new Map<string, Outcome>();
+  const measured = new Map<string, Outcome>();
   return all.map(constants => {
     const heard = mattes.map(
       ({ role }, index) =>
         worth(role, unsure, constants) &&
         (role === 'opinion' || at(shown, index) >= constants.shownAgainMin),
     );
+    const key = [...heard, ...AREA_CONSTANTS.map(name => constants[name])].join();
+    const known = decided.get(key);
+    if (known !== undefined) return known;
     const some = looks.filter((_, index) => heard[index]);
     const found = areas.get(heard.join()) ?? findAreas(some, grid);
     areas.set(heard.join(), found);
     const { trusted, filled, kept, sureKept } = decideAreas(found, some, constants);
     const marks = found.map(area => [filled, kept, sureKept].findIndex(own => own.includes(area)));
-    const key = [...heard, ...(filled.length > 0 ? trusted : []), ...marks].join();
+    const decisions = [...heard, ...(filled.length > 0 ? trusted : []), ...marks].join();
+    const chosen = mattes.filter((_, index) => heard[index]);
     // The looks are chosen already.
     const rules = { ...constants, shownAgainMin: 0 };
-    const chosen = mattes.filter((_, index) => heard[index]);
     const outcome =
-      known.get(key) ?? measure(photo, refineMatte(chosen, photo.picture, rules), true);
-    known.set(key, outcome);
+      measured.get(decisions) ?? measure(photo, refineMatte(chosen, photo.picture, rules), true);
+    measured.set(decisions, outcome);
+    decided.set(key, outcome);
     return outcome;
   });
 }
