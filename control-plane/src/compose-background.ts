@@ -12,6 +12,7 @@ import type { MailSender } from './services/alerts/mail-sender.ts';
 import { alertSweepSteps } from './services/alerts/sweep-alerts.ts';
 import type { JobEvents } from './services/job-events.ts';
 import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
+import { peopleSweepSteps } from './services/people/sweep-people.ts';
 import { Sweeper } from './services/sweeping/sweep.ts';
 import { usageSweepSteps } from './services/usage/sweep-usage.ts';
 import { GuardedPost } from './sources/guard/guarded-post.ts';
@@ -98,7 +99,11 @@ function composeSweeper(parts: BackgroundParts): Sweeper {
     outbox: stores.webhookOutbox,
     blobStore: blobs,
     sweeps: stores.sweeps,
-    others: [...usageSweepSteps(stores.usage), ...alertSweepSteps(stores, jobRetentionMs)],
+    others: [
+      ...usageSweepSteps(stores.usage),
+      ...alertSweepSteps(stores, jobRetentionMs),
+      ...peopleSweepSteps(stores.people),
+    ],
     holder: replicaId,
     jobRetentionMs,
     logger: log,

@@ -28,6 +28,7 @@ import type { Config } from './config.ts';
 import { LEASE_TIMING, type LeaseTiming } from './domain/lease.ts';
 import { type DrainSteps, drainControlPlane } from './drain.ts';
 import { type App, buildApp } from './http/public-app.ts';
+import { SmtpSender } from './mail/smtp-sender.ts';
 import { registerGauges } from './metric-gauges.ts';
 import { ControlMetrics } from './metrics.ts';
 import type { Fleet } from './nodes/fleet.ts';
@@ -215,12 +216,16 @@ function compose(base: Base): Parts {
     ...conditions,
     services,
     registry: composeRegistry(base, fleet),
-    background: composeBackground(base),
+    background: composeBackground({ ...base, mailSender: senderOf(base.config) }),
     publicPort: composePublicPort(base, services),
     operatorPort: composeOperatorPort(base, () => void fleet.refresh()),
   };
   composeGauges(base, running);
   return { ...running, steps: composeDrain(base, running) };
+}
+
+function senderOf({ mail }: Config): SmtpSender | undefined {
+  return mail === undefined ? undefined : new SmtpSender(mail);
 }
 
 function composeRegistry(base: Base, fleet: Fleet): RegistryServer {

@@ -10,6 +10,7 @@ import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { type AccountAreaConfig, readAccountArea, warnOfAccountArea } from './config-account.ts';
+import { type MailConfig, readMail } from './config-mail.ts';
 import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config-removebg.ts';
 import { readSales, type SalesConfig } from './config-sales.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './domain/queue-share.ts';
@@ -75,6 +76,8 @@ export interface Config {
   /** The account area; undefined: it is off. */
   readonly accountArea: AccountAreaConfig | undefined;
   readonly sales: SalesConfig;
+  /** Undefined: no mail is sent. */
+  readonly mail: MailConfig | undefined;
   /** Networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
   readonly logLevel: LogLevel;
@@ -178,6 +181,7 @@ export function loadConfig(env: Environment = process.env): Config {
     ...readLimits(reader),
     removebg: readRemovebg(reader),
     ...readAccountArea(reader, baseUrl),
+    mail: readMail(reader),
     sales: readSales(reader),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
     warnings: [],

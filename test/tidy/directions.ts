@@ -148,6 +148,7 @@ export const CONTROL_PLANE: Directions = {
     'services/usage',
   ],
   identity: ['domain'],
+  mail: ['services/alerts', '#program'],
   nodes: ['domain/dispatch', 'store/cluster', '#program/ports', '#program/tls', '#gen'],
   secrets: ['store/cluster', '#program'],
   services: ['domain', 'services/keys', 'store/accounts', 'store/ledger'],
@@ -181,7 +182,14 @@ export const CONTROL_PLANE: Directions = {
     'store/ledger',
     'store/outbox',
   ],
-  'services/people': ['domain/account', 'identity', 'services', 'store/database', 'store/people'],
+  'services/people': [
+    'domain/account',
+    'identity',
+    'services',
+    'services/sweeping',
+    'store/database',
+    'store/people',
+  ],
   'services/playground': ['domain', 'services', 'services/submission', 'storage', 'store/jobs'],
   'services/reading': ['domain', 'services', 'storage', 'store/jobs'],
   'services/removebg': [

@@ -101,6 +101,11 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^(openid-client|@zxcvbn-ts\/)/,
   },
   {
+    rule: 'only mail imports what talks to mail servers',
+    from: /^(?!control-plane\/src\/mail\/)/,
+    to: /^nodemailer/,
+  },
+  {
     rule: 'only the engine imports ONNX Runtime',
     from: /^(?!inference-node\/src\/engine\/)/,
     to: /^onnxruntime-node/,

@@ -35,6 +35,7 @@ import type { WebhookOutboxStore } from './outbox/webhook-outbox-store.ts';
 import { secretErasure } from './outbox/webhook-secrets.ts';
 import { type AuditStore, createAuditStore } from './people/audit.ts';
 import { createLinkStore, type LinkStore } from './people/link-store.ts';
+import { type PeopleRetention, peopleRetention } from './people/people-retention.ts';
 import { createPeopleStore, type PeopleStore } from './people/people-store.ts';
 import { createSessionStore, type SessionStore } from './people/session-store.ts';
 import { createSignInThrottleStore, type SignInThrottleStore } from './people/sign-in-throttle.ts';
@@ -58,7 +59,7 @@ export interface Stores {
   readonly nodes: NodeStore;
   readonly playground: PlaygroundStore;
   readonly orders: OrderStore;
-  readonly people: PeopleStore;
+  readonly people: PeopleStore & PeopleRetention;
   readonly rateQuotas: RateQuotaStore;
   readonly secretsCanary: SecretsCanaryStore;
   readonly sessions: SessionStore;
@@ -132,7 +133,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
       ...orderRefunding(database),
       ...orderListing(database),
     },
-    people: createPeopleStore(database),
+    people: { ...createPeopleStore(database), ...peopleRetention(database) },
     rateQuotas: createRateQuotaStore(database),
     secretsCanary: createSecretsCanaryStore(database),
     sessions: createSessionStore(database),

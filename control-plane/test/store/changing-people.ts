@@ -2,10 +2,11 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Database } from '../../src/store/database/connect.ts';
+import type { PeopleRetention } from '../../src/store/people/people-retention.ts';
 import type { ChangedBy } from '../../src/store/people/people-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
-import { fundedAccount, sha256 } from './fixtures.ts';
+import { fundedAccount, HOUR_MS, sha256 } from './fixtures.ts';
 import { linkUse, newLink, newSession, OPERATOR, type Person, personOfAccount } from './people.ts';
 
 async function actionsOf({ audit }: Stores, accountId: string): Promise<string[]> {
@@ -220,6 +221,33 @@ const giveBackAttempt: ChangingMethod = {
   },
 };
 
+/** A row that is past its time, and whether it is gone. */
+function removing(
+  name: keyof PeopleRetention,
+  table: 'sessions' | 'one_time_links' | 'sign_in_throttles' | 'audit_entries',
+  call: (people: PeopleRetention) => Promise<number>,
+): ChangingMethod {
+  return {
+    name: `people.${name}`,
+    alone: true,
+    arrange: async ({ stores, database: { kysely } }) => {
+      const account = await fundedAccount(stores, 0);
+      await personOfAccount(stores, account);
+      await stores.signInThrottles.take([KEY]);
+      await kysely.updateTable('sessions').set({ expires_at: 1 }).execute();
+      await kysely.updateTable('one_time_links').set({ expires_at: 1 }).execute();
+      await kysely.updateTable('sign_in_throttles').set({ window_start: 1 }).execute();
+      await kysely.updateTable('audit_entries').set({ created_at: 1 }).execute();
+      return {
+        act: faulty => call(faulty.people),
+        check: async () => {
+          assert.deepEqual(await kysely.selectFrom(table).selectAll().execute(), []);
+        },
+      };
+    },
+  };
+}
+
 function throttleOf({ kysely }: Database, hash: string) {
   return kysely
     .selectFrom('sign_in_throttles')
@@ -270,4 +298,10 @@ export const CHANGING_PEOPLE: readonly ChangingMethod[] = [
   ),
   takeAttempt,
   giveBackAttempt,
+  removing('removeEndedSessions', 'sessions', people => people.removeEndedSessions(50)),
+  removing('removeOldLinks', 'one_time_links', people => people.removeOldLinks(50)),
+  removing('removeOldThrottles', 'sign_in_throttles', people => people.removeOldThrottles(50)),
+  removing('removeOldAuditEntries', 'audit_entries', people =>
+    people.removeOldAuditEntries(HOUR_MS, 50),
+  ),
 ];

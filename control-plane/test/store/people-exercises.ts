@@ -144,6 +144,50 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
     readsMax: PEOPLE_READS_MAX,
     why: PEOPLE_WHY,
   },
+  'people.removeEndedSessions': {
+    run: async ({ people }, { kysely }) => {
+      await kysely
+        .updateTable('sessions')
+        .set({ expires_at: 1 })
+        .where('id', '=', 'session-20')
+        .execute();
+      assert.equal(await people.removeEndedSessions(50), 1);
+    },
+  },
+  'people.removeOldLinks': {
+    run: async ({ people }, { kysely }) => {
+      await kysely
+        .updateTable('one_time_links')
+        .set({ expires_at: 1 })
+        .where('id', '=', 'link-3')
+        .execute();
+      assert.equal(await people.removeOldLinks(50), 1);
+    },
+  },
+  'people.removeOldThrottles': {
+    run: async ({ people }, { kysely }) => {
+      const row = { key_hash: sha256(randomUUID()), window_start: 1, failures: 1 };
+      await kysely.insertInto('sign_in_throttles').values(row).execute();
+      assert.equal(await people.removeOldThrottles(50), 1);
+    },
+  },
+  'people.removeOldAuditEntries': {
+    run: async ({ people }, { kysely }) => {
+      const [oldest] = await kysely
+        .selectFrom('audit_entries')
+        .select('id')
+        .where('account_id', '=', accountOf(1))
+        .limit(1)
+        .execute();
+      assert.ok(oldest);
+      await kysely
+        .updateTable('audit_entries')
+        .set({ created_at: 1 })
+        .where('id', '=', oldest.id)
+        .execute();
+      assert.equal(await people.removeOldAuditEntries(365 * 86_400_000, 50), 1);
+    },
+  },
   'signInThrottles.take': {
     run: async ({ signInThrottles }) => {
       const key = { hash: sha256(randomUUID()), failuresMax: 1 };

@@ -48,7 +48,7 @@ export interface PeopleProps {
 export function peoplePage(props: PeopleProps): VNode {
   const { words, made, problem } = props;
   const { people } = words;
-  return html`<div class="stack">
+  return html`<div>
     ${problem === undefined ? null : notice('bad', problem)}
     ${made === undefined ? null : madeLink(made, props)}
     ${membersTable(props)}
@@ -118,32 +118,30 @@ function memberCells(row: MemberRow, { words, formats, csrf }: PeopleProps): Chi
 
 function inviteForm({ words, csrf, invite }: PeopleProps): VNode {
   const { people, roles } = words;
-  return panel(
-    postForm(
-      { action: '/account/people/invite', csrf },
-      textField({
-        name: 'mail',
-        label: people.mail,
-        type: 'email',
-        value: invite?.mail ?? '',
-        error: invite?.errors.mail,
-        required: true,
-        maxlength: 254,
-        autocomplete: 'off',
-      }),
-      radioGroup({
-        name: 'role',
-        label: people.role,
-        value: invite?.role ?? 'member',
-        error: invite?.errors.role,
-        options: ROLE_NAMES.map(role => ({
-          value: role,
-          label: roles[role],
-          hint: people.roleHints[role],
-        })),
-      }),
-      button({ label: people.invite }),
-    ),
+  return postForm(
+    { action: '/account/people/invite', csrf },
+    textField({
+      name: 'mail',
+      label: people.mail,
+      type: 'email',
+      value: invite?.mail ?? '',
+      error: invite?.errors.mail,
+      required: true,
+      maxlength: 254,
+      autocomplete: 'off',
+    }),
+    radioGroup({
+      name: 'role',
+      label: people.role,
+      value: invite?.role ?? 'member',
+      error: invite?.errors.role,
+      options: ROLE_NAMES.map(role => ({
+        value: role,
+        label: roles[role],
+        hint: people.roleHints[role],
+      })),
+    }),
+    button({ label: people.invite }),
   );
 }
 

@@ -32,7 +32,7 @@ export interface ProfileProps {
 export function profilePage(props: ProfileProps): VNode {
   const { words, mail, accountName, roleName, mayHavePassword } = props;
   const { profile } = words;
-  return html`<div class="stack">
+  return html`<div>
     ${profileTabs(words, 'profile')}
     ${definitionList([
       [profile.mail, mail],
@@ -48,24 +48,22 @@ export function profilePage(props: ProfileProps): VNode {
 
 function passwordForm({ words, csrf, mail, asksForCurrent, errors = {} }: ProfileProps): VNode {
   const { profile } = words;
-  return panel(
-    postForm(
-      { action: '/account/profile/password', csrf },
-      html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
-      asksForCurrent
-        ? textField({
-            name: 'current',
-            label: profile.current,
-            type: 'password',
-            error: errors.current,
-            required: true,
-            autocomplete: 'current-password',
-            maxlength: 256,
-          })
-        : null,
-      newPasswordField(words, { name: 'next', error: errors.next }),
-      button({ label: asksForCurrent ? profile.changePassword : profile.set }),
-    ),
+  return postForm(
+    { action: '/account/profile/password', csrf },
+    html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
+    asksForCurrent
+      ? textField({
+          name: 'current',
+          label: profile.current,
+          type: 'password',
+          error: errors.current,
+          required: true,
+          autocomplete: 'current-password',
+          maxlength: 256,
+        })
+      : null,
+    newPasswordField(words, { name: 'next', error: errors.next }),
+    button({ label: asksForCurrent ? profile.changePassword : profile.set }),
   );
 }
 
