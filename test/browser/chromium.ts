@@ -98,6 +98,14 @@ export class Visitor {
     return visitor;
   }
 
+  /** With the cookies of a session that was made elsewhere. */
+  async signInAs(cookies: ReadonlyMap<string, string>): Promise<void> {
+    // A cookie is not of a port, and Chromium takes a secure one for an https address alone.
+    const url = this.#origins[0].replace(/^http:/, 'https:').replace(/:\d+$/, '');
+    const of = { url, secure: true, httpOnly: true, sameSite: 'Lax' } as const;
+    await this.context.addCookies([...cookies].map(([name, value]) => ({ name, value, ...of })));
+  }
+
   /** Goes to a path of the first origin; resolves with the status of its answer. */
   async go(place: string): Promise<number> {
     const answer = await this.page.goto(new URL(place, this.#origins[0]).href);

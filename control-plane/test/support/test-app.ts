@@ -8,7 +8,7 @@ import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
+import type { FastifyContextConfig, FastifyInstance, LightMyRequestResponse } from 'fastify';
 import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
@@ -50,8 +50,17 @@ export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
 
+/** A route of a scope that the application opens as it gets ready: those of the account area. */
+export interface ScopedRoute {
+  readonly method: string;
+  /** With the scope's prefix; `:name` stands for one segment. */
+  readonly url: string;
+  readonly config: FastifyContextConfig;
+}
+
 interface TestAppParts {
   readonly app: FastifyInstance;
+  readonly scopedRoutes: readonly ScopedRoute[];
   readonly services: Services;
   readonly stores: Stores;
   readonly blobs: BlobStore;
@@ -67,6 +76,7 @@ interface TestAppParts {
 
 export class TestApp {
   readonly app: FastifyInstance;
+  readonly scopedRoutes: readonly ScopedRoute[];
   readonly services: Services;
   readonly stores: Stores;
   readonly blobs: BlobStore;
@@ -80,6 +90,7 @@ export class TestApp {
 
   constructor(parts: TestAppParts) {
     this.app = parts.app;
+    this.scopedRoutes = parts.scopedRoutes;
     this.services = parts.services;
     this.stores = parts.stores;
     this.blobs = parts.blobs;
@@ -277,10 +288,15 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
     },
   });
   const { app } = buildApp(services, { ...config, version: '0.0.0-test', errorsPage: ERRORS_PAGE });
+  const scopedRoutes: ScopedRoute[] = [];
+  app.addHook('onRoute', ({ method, url, config = {} }) => {
+    for (const one of [method].flat()) scopedRoutes.push({ method: one, url, config });
+  });
   await app.ready();
   return new TestApp({
     ...resources,
     app,
+    scopedRoutes,
     services,
     events,
     storageDir,

@@ -23,7 +23,13 @@ export interface ButtonProps {
 export function button(props: ButtonProps): VNode {
   const { label, kind = 'primary', name, value, confirm, disabled = false, describe } = props;
   return html`<button type="submit" class=${`button ${kind}`} name=${name} value=${value}
-    data-confirm=${confirm} disabled=${disabled} aria-label=${describe}>${label}</button>`;
+    data-confirm=${confirm} disabled=${disabled} aria-label=${nameOf(label, describe)}>${label}</button>`;
+}
+
+/** Who speaks to the browser says what is to be seen: it is in the name (WCAG 2.5.3). */
+function nameOf(label: Child, describe: string | undefined): string | undefined {
+  if (describe === undefined || typeof label !== 'string') return describe;
+  return describe.toLowerCase().includes(label.toLowerCase()) ? describe : `${label}: ${describe}`;
 }
 
 /** A link that looks like a button. */

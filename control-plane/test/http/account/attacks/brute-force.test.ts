@@ -1,0 +1,104 @@
+/**
+ * Guessing: passwords of one person and of many, from one address and from many; who exists; and
+ * that the person who is attacked still gets in.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import { FAILURES_MAX } from '../../../../src/domain/account/sign-in-throttle.ts';
+import {
+  type Registered,
+  registerPerson,
+  signIn,
+  trySignIn,
+} from '../../../support/area/sign-in.ts';
+import { World } from '../../../support/area/world.ts';
+
+describe('guessing passwords', () => {
+  let world: World;
+  let known: Registered;
+  before(async () => {
+    world = await World.open();
+    known = await registerPerson(world, 'owner');
+  });
+  after(() => world.close());
+
+  const guess = (mail: string, address: string) =>
+    trySignIn(world.stranger(), { mail, password: 'not the password' }, { address });
+
+  it('says the same of who is unknown, has no password, or another', async () => {
+    const { mail: withoutPassword } = world.ours.people.viewer;
+    const answers = await Promise.all(
+      [known.mail, withoutPassword, `${randomUUID()}@example.org`, 'no mail'].map((mail, index) =>
+        guess(mail, `192.0.2.${index + 1}`),
+      ),
+    );
+    const [first] = answers;
+    // What was typed comes back in its field, and a form has its own token.
+    const plain = (body: string) =>
+      body.replaceAll(/ value="[^"]*"/g, '').replaceAll(/[0-9a-f-]{36}/g, '');
+    for (const answer of answers) {
+      assert.equal(answer.statusCode, first?.statusCode);
+      assert.equal(plain(answer.body), plain(first?.body ?? ''));
+    }
+  });
+
+  it('ends for a person after some attempts, wherever they come from, and for no other', async () => {
+    const person = await registerPerson(world, 'member');
+    const own = world.stranger();
+    await signIn(own, person);
+    const statuses: number[] = [];
+    for (let n = 0; n < FAILURES_MAX.mail + 3; n += 1) {
+      statuses.push((await guess(person.mail, `198.51.100.${n + 1}`)).statusCode);
+    }
+    assert.deepEqual(statuses.slice(-3), [429, 429, 429]);
+    assert.ok(!statuses.slice(0, FAILURES_MAX.mail - 1).includes(429), String(statuses));
+    // The right password from a stranger's browser is not told from a wrong one.
+    const right = await trySignIn(world.stranger(), person, { address: '198.51.100.200' });
+    assert.equal(right.statusCode, 429);
+    assert.ok(Number(right.headers['retry-after']) > 0, 'no Retry-After');
+    // Nobody is locked out of the browser that they have signed in with before.
+    await own.post('/account/sign-out');
+    await signIn(own, person);
+    await signIn(world.stranger(), known);
+  });
+
+  it('ends for an address after some attempts, whomever they are for', async () => {
+    // All at once: a race lets none through that a queue would not.
+    const answers = await Promise.all(
+      Array.from({ length: FAILURES_MAX.address + 2 }, () =>
+        guess(`${randomUUID()}@example.org`, '203.0.113.7'),
+      ),
+    );
+    const refused = answers.filter(({ statusCode }) => statusCode === 429);
+    assert.equal(refused.length, 2);
+    assert.equal((await guess(`${randomUUID()}@example.org`, '203.0.113.8')).statusCode, 422);
+  });
+
+  it('takes no address from a header that no proxy of ours has written', async () => {
+    const attempts = Array.from({ length: 3 }, (_, n) => n);
+    for (const n of attempts) {
+      const person = world.stranger();
+      const answer = await person.get('/account/sign-in', {
+        headers: { 'x-forwarded-for': `10.0.0.${n}` },
+      });
+      assert.equal(answer.statusCode, 200);
+    }
+    const last = await guess(known.mail, '203.0.113.7');
+    assert.equal(last.statusCode, 429);
+  });
+
+  it('links cannot be guessed', async () => {
+    const person = world.stranger();
+    for (const token of ['a', 'a'.repeat(43), '..%2fsign-in', '%00', '0', randomUUID()]) {
+      for (const path of ['invitations', 'links']) {
+        const answer = await person.get(`/account/${path}/${token}`);
+        assert.ok(
+          [303, 404, 410, 200].includes(answer.statusCode),
+          `${path}: ${answer.statusCode}`,
+        );
+        assert.ok(!answer.body.includes('password"'), `${path}/${token} shows a form`);
+      }
+    }
+  });
+});

@@ -1,0 +1,115 @@
+/**
+ * Somebody at the account area, as a browser sends it and without one: a jar of cookies over the
+ * HTTP application. What a browser adds by itself (Origin, the token of the form) can be left out
+ * or forged.
+ */
+import assert from 'node:assert/strict';
+import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
+import { ReadPage } from './pages.ts';
+
+export interface Sent {
+  /** Undefined leaves a header out. */
+  readonly headers?: Readonly<Record<string, string | undefined>>;
+  /** Undefined: the token of the person's session, read from a page. Null: none. */
+  readonly csrf?: string | null;
+  /** In place of the fields. */
+  readonly payload?: string | Buffer;
+  readonly address?: string;
+}
+
+/** A form with a picture, as a browser sends it; its fields come first. */
+export function multipartOf(fields: Readonly<Record<string, string>>, picture: Buffer) {
+  const part = (head: string) => `--a-boundary\r\ncontent-disposition: form-data; ${head}\r\n`;
+  const texts = Object.entries(fields).map(
+    ([name, value]) => `${part(`name="${name}"`)}\r\n${value}\r\n`,
+  );
+  const file = `${part('name="image_file"; filename="a.png"')}content-type: image/png\r\n\r\n`;
+  return {
+    headers: { 'content-type': 'multipart/form-data; boundary=a-boundary' },
+    payload: Buffer.concat([
+      Buffer.from(`${texts.join('')}${file}`),
+      picture,
+      Buffer.from('\r\n--a-boundary--\r\n'),
+    ]),
+  };
+}
+
+export class Person {
+  readonly cookies = new Map<string, string>();
+  readonly #app: FastifyInstance;
+  readonly #origin: string;
+
+  constructor(app: FastifyInstance, origin: string) {
+    this.#app = app;
+    this.#origin = origin;
+  }
+
+  /** Somebody with the same cookies: what a thief has. */
+  copy(): Person {
+    const other = new Person(this.#app, this.#origin);
+    for (const [name, value] of this.cookies) other.cookies.set(name, value);
+    return other;
+  }
+
+  get cookieHeader(): string {
+    return [...this.cookies].map(([name, value]) => `${name}=${value}`).join('; ');
+  }
+
+  get(url: string, sent: Sent = {}): Promise<LightMyRequestResponse> {
+    return this.#send('GET', url, sent);
+  }
+
+  async page(url: string): Promise<ReadPage> {
+    const answer = await this.get(url);
+    assert.equal(answer.statusCode, 200, `${url}: ${answer.statusCode} ${answer.body}`);
+    return new ReadPage(answer.body);
+  }
+
+  /** A form, with Origin and token unless `sent` says otherwise. */
+  async post(
+    url: string,
+    fields: Readonly<Record<string, string>> = {},
+    sent: Sent = {},
+  ): Promise<LightMyRequestResponse> {
+    const csrf = sent.csrf === undefined ? await this.token() : sent.csrf;
+    const all = { ...fields, ...(csrf === null ? {} : { csrf }) };
+    const payload = sent.payload ?? new URLSearchParams(all).toString();
+    const headers = {
+      origin: this.#origin,
+      'content-type': 'application/x-www-form-urlencoded',
+      ...sent.headers,
+    };
+    return this.#send('POST', url, { ...sent, headers, payload });
+  }
+
+  /** Of the forms that the person's pages have now. */
+  async token(): Promise<string> {
+    const first = await this.get('/account/profile');
+    const where = first.headers.location;
+    const answer = typeof where === 'string' ? await this.get(where) : first;
+    const token = new ReadPage(answer.body).csrf;
+    assert.ok(token, `no form with a token: ${answer.statusCode} ${answer.body}`);
+    return token;
+  }
+
+  async #send(method: 'GET' | 'POST', url: string, sent: Sent): Promise<LightMyRequestResponse> {
+    const given = {
+      host: new URL(this.#origin).host,
+      cookie: this.cookies.size === 0 ? undefined : this.cookieHeader,
+      ...sent.headers,
+    };
+    const known = Object.entries(given).filter(([, value]) => value !== undefined);
+    const answer = await this.#app.inject({
+      method,
+      url,
+      headers: Object.fromEntries(known) as Record<string, string>,
+      ...(sent.payload !== undefined && { payload: sent.payload }),
+      ...(sent.address !== undefined && { remoteAddress: sent.address }),
+    });
+    for (const { name, value, maxAge } of answer.cookies) {
+      if (maxAge === 0 || value === '') this.cookies.delete(name);
+      else this.cookies.set(name, value);
+    }
+    return answer;
+  }
+}

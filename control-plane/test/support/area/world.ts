@@ -1,0 +1,144 @@
+/**
+ * Two accounts on one control plane, with people of every role in each: what one of them may see
+ * and do is known, so everything else is an attack that must fail.
+ */
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { ROLES, type Role } from '../../../src/domain/account/roles.ts';
+import { createSecret } from '../../../src/http/account/session/cookies.ts';
+import { hashOfSecret } from '../../../src/services/people/sessions.ts';
+import { linkUse, newLink, newSession, OPERATOR } from '../../store/people.ts';
+import {
+  BASE_URL,
+  openTestApp,
+  type ScopedRoute,
+  type TestApp,
+  type TestAppOptions,
+} from '../test-app.ts';
+import { Person } from './person.ts';
+
+export type Member = Person & {
+  readonly userId: string;
+  readonly sessionId: string;
+  readonly mail: string;
+};
+
+export interface AccountWorld {
+  readonly accountId: string;
+  readonly people: Readonly<Record<Role, Member>>;
+}
+
+/** The routes that are reached by everybody's browser: a HEAD is its GET. */
+export function routesOf({ scopedRoutes }: TestApp): readonly ScopedRoute[] {
+  return scopedRoutes.filter(({ method }) => method !== 'HEAD');
+}
+
+/** With every `:name` filled. */
+export function filled(url: string, valueFor: (name: string) => string): string {
+  return url.replaceAll(/:(\w+)/g, (_, name: string) => encodeURIComponent(valueFor(name)));
+}
+
+export class World {
+  readonly test: TestApp;
+  /** What people type before the path. */
+  readonly origin: string;
+  readonly ours: AccountWorld;
+  readonly theirs: AccountWorld;
+  readonly #database: DatabaseSync;
+
+  private constructor(
+    test: TestApp,
+    origin: string,
+    accounts: readonly [AccountWorld, AccountWorld],
+    database: DatabaseSync,
+  ) {
+    const [ours, theirs] = accounts;
+    this.test = test;
+    this.origin = origin;
+    this.ours = ours;
+    this.theirs = theirs;
+    this.#database = database;
+  }
+
+  static async open(options: TestAppOptions = {}): Promise<World> {
+    const test = await openTestApp(options);
+    const other = await test.stores.accounts.create('their account');
+    assert.ok(other);
+    await test.stores.ledger.grant(other.id, 500, 'test');
+    const origin = options.baseUrl ?? BASE_URL;
+    const ours = await populate(test, origin, test.accountId);
+    const theirs = await populate(test, origin, other.id);
+    const file = path.join(test.storageDir, '../matting.sqlite');
+    const database = new DatabaseSync(file, { readOnly: true });
+    return new World(test, origin, [ours, theirs], database);
+  }
+
+  /** Somebody without a session. */
+  stranger(): Person {
+    return new Person(this.test.app, this.origin);
+  }
+
+  /** A person of that role in an account, freshly signed in. */
+  join(accountId: string, role: Role): Promise<Member> {
+    return memberOf(this.test, this.origin, accountId, role);
+  }
+
+  /** Every row, by table, but those that say when somebody was seen: what a read must not change. */
+  rows(): Readonly<Record<string, readonly string[]>> {
+    const tables = this.#database
+      .prepare(`select name from sqlite_master where type = 'table' order by name`)
+      .all() as { name: string }[];
+    const kept = tables.filter(({ name }) => !NOTED_BY_READS.test(name));
+    const dump = kept.map(({ name }) => {
+      const rows = this.#database.prepare(`select * from "${name}"`).all();
+      const told = rows.filter(row => !isReadied(row)).map(row => JSON.stringify(withoutSeen(row)));
+      return [name, told.sort()];
+    });
+    return Object.fromEntries(dump);
+  }
+
+  async close(): Promise<void> {
+    this.#database.close();
+    await this.test.close();
+  }
+}
+
+/** Leases and clocks of the service itself. */
+const NOTED_BY_READS = /^sqlite_|^kysely_|sweeps|rate_|throttle|replicas/;
+
+/** What the first look at a playground makes ready: nothing that anybody sees. */
+function isReadied({ purpose, used }: Record<string, unknown>): boolean {
+  return purpose === 'playground' || used === 0;
+}
+
+function withoutSeen(row: Record<string, unknown>): Record<string, unknown> {
+  const { seen_at: _seen, last_used_at: _used, ...rest } = row;
+  return rest;
+}
+
+async function populate(test: TestApp, origin: string, accountId: string): Promise<AccountWorld> {
+  const people = await Promise.all(
+    ROLES.map(async role => [role, await memberOf(test, origin, accountId, role)] as const),
+  );
+  return { accountId, people: Object.fromEntries(people) as AccountWorld['people'] };
+}
+
+/** By the store's own steps: signing in by the pages is what other tests are about. */
+async function memberOf(
+  test: TestApp,
+  origin: string,
+  accountId: string,
+  role: Role,
+): Promise<Member> {
+  const secret = createSecret();
+  const link = newLink(accountId, { role });
+  assert.equal(await test.stores.links.create(link, OPERATOR), 'created');
+  const session = newSession({ idHash: hashOfSecret(secret) });
+  const use = linkUse(link, { session, passwordHash: null });
+  assert.equal((await test.stores.links.use(use)).kind, 'signed-in');
+  const person = new Person(test.app, origin);
+  person.cookies.set('__Host-matting-session', secret);
+  const { mail } = link;
+  return Object.assign(person, { userId: use.newUserId, sessionId: session.id, mail });
+}
