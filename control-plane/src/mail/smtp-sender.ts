@@ -1,7 +1,7 @@
 /**
- * The way to a mail server, over TLS: `smtps` from the first byte, `smtp` by STARTTLS, without which
- * nothing is sent, unless the server is on this machine. Each mail has a connection of its own: they
- * are few, and one that hangs holds up no other.
+ * The way to a mail server, over TLS: `smtps` from the first byte, `smtp` by STARTTLS, without
+ * which nothing is sent, unless the server is on this machine. Each mail has a connection of its
+ * own: they are few, and one that hangs holds up no other.
  */
 import { createTransport } from 'nodemailer';
 import type SMTPTransport from 'nodemailer/lib/smtp-transport/index.js';
