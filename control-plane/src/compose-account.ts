@@ -4,6 +4,7 @@ import type { AccountAreaServices } from './http/account/account-app.ts';
 import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
 import { Passwords } from './identity/passwords.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
+import { ManageKeys } from './services/keys/manage-keys.ts';
 import { KnownBrowsers } from './services/people/known-browsers.ts';
 import { Links } from './services/people/links.ts';
 import { Members } from './services/people/members.ts';
@@ -31,6 +32,7 @@ export function composeAccountArea(
   return {
     ...sales,
     sessions: new Sessions(sessions, turns),
+    manageKeys: new ManageKeys(stores.apiKeys, turns),
     signIn: new SignIn({ people, sessions, passwords, throttle, browsers, turns }),
     links: new Links({ links, passwords, browsers, turns, baseUrl: config.baseUrl }),
     profile: new Profile({ people, sessions, passwords, throttle, turns }),

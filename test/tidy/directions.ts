@@ -60,6 +60,7 @@ export const CONTROL_PLANE: Directions = {
     'http/account/page',
     'http/account/routes',
     'http/account/session',
+    'services/keys',
     'services/people',
   ],
   'http/account/routes': [
@@ -73,6 +74,7 @@ export const CONTROL_PLANE: Directions = {
     'http/answers',
     'http/body',
     'http/connections',
+    'services/keys',
     'services/people',
     '#contract/finishing',
     'services/playground',
@@ -164,7 +166,7 @@ export const CONTROL_PLANE: Directions = {
     'store/outbox',
   ],
   'services/dispatch': ['domain', 'domain/dispatch', 'nodes', 'services', 'storage', 'store/jobs'],
-  'services/keys': ['domain', 'domain/account', 'store/accounts'],
+  'services/keys': ['domain', 'domain/account', 'services', 'store/accounts'],
   'services/notification': [
     'domain',
     'secrets',

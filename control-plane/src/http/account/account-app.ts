@@ -4,11 +4,13 @@
  */
 import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { ManageKeys } from '../../services/keys/manage-keys.ts';
 import type { Sessions } from '../../services/people/sessions.ts';
 import { registerAssets } from './page/assets.ts';
 import { renderErrorPage } from './page/error-page.ts';
 import { registerAuditRoutes } from './routes/audit-routes.ts';
 import { type CreditRouteServices, registerCreditRoutes } from './routes/credit-routes.ts';
+import { registerKeyRoutes } from './routes/key-routes.ts';
 import { registerLinkRoutes } from './routes/link-routes.ts';
 import { type OrderRouteServices, registerOrderRoutes } from './routes/order-routes.ts';
 import { type PeopleRouteServices, registerPeopleRoutes } from './routes/people-routes.ts';
@@ -28,6 +30,7 @@ export interface AccountAreaServices
     PlaygroundRouteServices,
     SignInRouteServices {
   readonly sessions: Sessions;
+  readonly manageKeys: ManageKeys;
 }
 
 export interface AccountAreaOptions {
@@ -55,6 +58,7 @@ export function registerAccountArea(
       registerCreditRoutes(account, services);
       registerOrderRoutes(account, services);
       registerPlaygroundRoutes(account, services, options);
+      registerKeyRoutes(account, services.manageKeys, options.baseUrl);
       registerAssets(account, { path: '/assets', config: { cookieless: true } });
     },
     { prefix: '/account' },

@@ -7,7 +7,14 @@ import {
   type KeyScope,
 } from '../../domain/account/key-policy.ts';
 import { CREDITS_AMOUNT_MAX } from '../../domain/ledger.ts';
+import { isName } from '../../store/accounts/account-store.ts';
 import { KEY_NETWORKS_MAX, parseKeyNetwork } from './key-access.ts';
+
+/** In Unicode's composed form, without blanks around it. */
+export function parseKeyName(text: string): string | undefined {
+  const name = text.trim().normalize('NFC');
+  return isName(name) ? name : undefined;
+}
 
 export const parseCapCredits = (text: string) => wholeIn(text, CREDITS_AMOUNT_MAX);
 export const parseKeyRate = (text: string) => wholeIn(text, KEY_RATE_MAX);

@@ -17,6 +17,7 @@ import type {
   MadeKey,
   NewKey,
 } from '../../store/accounts/api-key-store.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
 
 /** Keys of a page. */
 export const KEYS_PAGE = 50;
@@ -25,21 +26,39 @@ export interface NewKeyAsked extends Pick<NewKey, 'policy' | 'expiresInMs'> {
   readonly name: string;
 }
 
-export class ManageKeys {
-  readonly #apiKeys: Omit<ApiKeyStore, 'authenticate' | 'recall' | 'noteUses'>;
+type Keys = Pick<
+  ApiKeyStore,
+  'change' | 'count' | 'create' | 'find' | 'listNewest' | 'revoke' | 'rotate'
+>;
+type Turns = Pick<DatabaseTurns, 'ofAccount'>;
 
-  constructor(apiKeys: Omit<ApiKeyStore, 'authenticate' | 'recall' | 'noteUses'>) {
+/** Of a command, which nobody waits for. */
+const AT_ONCE: Turns = { ofAccount: (_accountId, work) => work() };
+
+export class ManageKeys {
+  readonly #apiKeys: Keys;
+  readonly #turns: Turns;
+
+  constructor(apiKeys: Keys, turns: Turns = AT_ONCE) {
     this.#apiKeys = apiKeys;
+    this.#turns = turns;
   }
 
-  /** Newest first, KEYS_PAGE at most; the next page is behind the last of them. */
-  list(accountId: string, after?: KeyPlace): Promise<ApiKey[]> {
-    return this.#apiKeys.listNewest(accountId, KEYS_PAGE, after);
+  /** Newest first, KEYS_PAGE at most; `next` is where the next page begins, if there is one. */
+  async list(
+    accountId: string,
+    after?: KeyPlace,
+  ): Promise<{ readonly keys: ApiKey[]; readonly next: KeyPlace | undefined }> {
+    const rows = await this.#turns.ofAccount(accountId, () =>
+      this.#apiKeys.listNewest(accountId, KEYS_PAGE + 1, after),
+    );
+    const keys = rows.slice(0, KEYS_PAGE);
+    return { keys, next: rows.length > KEYS_PAGE ? keys.at(-1) : undefined };
   }
 
   /** Undefined: no such key of the account. */
   find(accountId: string, apiKeyId: string): Promise<ApiKey | undefined> {
-    return this.#apiKeys.find(apiKeyId, accountId);
+    return this.#turns.ofAccount(accountId, () => this.#apiKeys.find(apiKeyId, accountId));
   }
 
   /** Its text is in the answer and nowhere else. 'too-many': the account has as many as it may. */
@@ -48,13 +67,15 @@ export class ManageKeys {
     { name, policy, expiresInMs }: NewKeyAsked,
     actor: Actor,
   ): Promise<MadeKey | 'too-many'> {
-    const { alive, ever } = await this.#apiKeys.count(accountId, KEYS_EVER_MAX);
-    if (alive >= KEYS_ALIVE_MAX || ever >= KEYS_EVER_MAX) return 'too-many';
     const asked = {
       ...(policy === undefined ? {} : { policy }),
       ...(expiresInMs === undefined ? {} : { expiresInMs }),
     };
-    return this.#apiKeys.create(accountId, name, { ...asked, actor });
+    return await this.#turns.ofAccount(accountId, async () => {
+      const { alive, ever } = await this.#apiKeys.count(accountId, KEYS_EVER_MAX);
+      if (alive >= KEYS_ALIVE_MAX || ever >= KEYS_EVER_MAX) return 'too-many';
+      return this.#apiKeys.create(accountId, name, { ...asked, actor });
+    });
   }
 
   /** Undefined: no such key of the account, or it is revoked. */
@@ -65,7 +86,9 @@ export class ManageKeys {
     actor: Actor,
   ): Promise<MadeKey | undefined> {
     const overlapMs = ROTATION_OVERLAPS[overlap];
-    return this.#apiKeys.rotate(apiKeyId, { accountId, actor, overlapMs });
+    return this.#turns.ofAccount(accountId, () =>
+      this.#apiKeys.rotate(apiKeyId, { accountId, actor, overlapMs }),
+    );
   }
 
   /** Undefined: no such key of the account, or it is revoked. */
@@ -75,11 +98,15 @@ export class ManageKeys {
     change: KeyChange,
     actor: Actor,
   ): Promise<ApiKey | undefined> {
-    return this.#apiKeys.change(apiKeyId, { accountId, actor }, change);
+    return this.#turns.ofAccount(accountId, () =>
+      this.#apiKeys.change(apiKeyId, { accountId, actor }, change),
+    );
   }
 
   /** Undefined: no such key of the account. Ends both of its secrets; again changes nothing. */
   revoke(accountId: string, apiKeyId: string, actor: Actor): Promise<ApiKey | undefined> {
-    return this.#apiKeys.revoke(apiKeyId, { accountId, actor });
+    return this.#turns.ofAccount(accountId, () =>
+      this.#apiKeys.revoke(apiKeyId, { accountId, actor }),
+    );
   }
 }
