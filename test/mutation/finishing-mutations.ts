@@ -13,7 +13,7 @@ export const FINISHING_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a job with finishing stands where control planes from before see it',
     file: 'control-plane/src/store/jobs/queue-range.ts',
-    find: 'return hasFinishing ? -FINISHING_SHIFT_MS : 0;',
+    find: "return range === 'finishing' ? -FINISHING_SHIFT_MS : 0;",
     replace: 'return 0;',
     caughtBy: inRows('have lanes of their own and stand among the others in the queue'),
   },

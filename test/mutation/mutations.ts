@@ -9,6 +9,7 @@ import { KEY_MUTATIONS } from './key-mutations.ts';
 import type { Mutation } from './mutation.ts';
 import { PLAYGROUND_MUTATIONS } from './playground-mutations.ts';
 import { REMOVEBG_MUTATIONS } from './removebg-mutations.ts';
+import { SALES_MUTATIONS } from './sales-mutations.ts';
 import { SERVICE_MUTATIONS } from './service-mutations.ts';
 import { STORE_MUTATIONS } from './store-mutations.ts';
 
@@ -21,4 +22,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...REMOVEBG_MUTATIONS,
   ...PLAYGROUND_MUTATIONS,
   ...KEY_MUTATIONS,
+  ...SALES_MUTATIONS,
 ];

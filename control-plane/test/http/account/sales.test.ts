@@ -15,6 +15,7 @@ before(async () => {
   const instructions = 'Bank <b>of</b> Somewhere\nAccount 7';
   const sales = { paymentSecret: undefined, paymentInstructions: instructions };
   app = await openTestApp({ credits: 1000, sales: { ...sales, priceList: 'credit' } });
+  await app.stores.ledger.revoke(app.accountId, 10, '=cmd()');
   owner = await signIn(app);
   viewer = await signIn(app, { role: 'viewer' });
 });
@@ -24,8 +25,6 @@ const textOf = (html: string) => html.replace(/<[^>]*>/g, ' ').replace(/\s+/g, '
 
 describe('the page of credits', () => {
   it('shows the balance and the ledger, of a kind and of days', async () => {
-    const { stores, accountId } = app;
-    await stores.ledger.revoke(accountId, 10, '=cmd()');
     const today = new Date().toISOString().slice(0, 10);
     const page = await viewer.get('/account/credits');
     assert.equal(page.statusCode, 200);

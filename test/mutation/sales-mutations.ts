@@ -1,0 +1,153 @@
+/** What keeps a credit from being sold twice, and a refund from taking too much or too little. */
+import { inFile, type Mutation } from './mutation.ts';
+
+const RULES = 'control-plane/src/domain/account/orders.ts';
+const PLACING = 'control-plane/src/store/sales/order-placing.ts';
+const PAYING = 'control-plane/src/store/sales/order-paying.ts';
+const REFUNDING = 'control-plane/src/store/sales/order-refunding.ts';
+
+const inRules = inFile('control-plane/test/domain/account/orders.test.ts');
+const STORE_TESTS = 'control-plane/test/store/sales/orders.test.ts';
+const inOrders = inFile(STORE_TESTS, 'orders on sqlite');
+/** SQLite runs one writing transaction at a time: two at once take a server. */
+const inOrdersOnServer = inFile(STORE_TESTS, 'orders on mysql');
+const PAYMENT_TESTS = 'control-plane/test/http/routes/payments.test.ts';
+const inPages = inFile('control-plane/test/http/account/sales.test.ts', 'the pages of orders');
+
+const MONEY: readonly Mutation[] = [
+  {
+    name: 'a refund is rounded for the one who is refunded',
+    file: RULES,
+    find: 'return Number((BigInt(price - refunded) * BigInt(credits)) / BigInt(price));',
+    replace: 'return Math.ceil(((price - refunded) * credits) / price);',
+    caughtBy: inRules(
+      'credits of a refund what stays is worth no more than what stays paid, and a credit more would be',
+    ),
+  },
+  {
+    name: 'an order is paid by another sum',
+    file: RULES,
+    find: 'amount !== order.price || ',
+    replace: '',
+    caughtBy: inOrders('grant nothing for another sum or currency, and keep each once'),
+  },
+  {
+    name: 'an order is paid again with another payment',
+    file: RULES,
+    find: "return order.stored === 'paid' ? 'again' : 'accepted';",
+    replace: "return 'accepted';",
+    caughtBy: inOrders(
+      'keep a second payment for the operator, and no more of them than their bound',
+    ),
+  },
+  {
+    name: 'the refunds that waited for a payment are forgotten',
+    file: PAYING,
+    find: 'await applyWaitingRefunds(database, tx, order.id, paying.actor);',
+    replace: '',
+    caughtBy: inOrders('wait with a refund for its payment, or refuse it where it may not wait'),
+  },
+  {
+    name: 'a refund takes what jobs hold',
+    file: REFUNDING,
+    find: 'Math.min(credits, balances?.available ?? 0)',
+    replace: 'credits',
+    caughtBy: inOrders('take back what is available, never what jobs hold, and say the rest'),
+  },
+  {
+    name: 'refunds are more than the price together',
+    file: REFUNDING,
+    find: 'if (amount > left || left === 0)',
+    replace: 'if (left === 0)',
+    caughtBy: inOrders('refund each refund once, and no more than their price'),
+  },
+  {
+    name: 'a refund is done each time that it is told of',
+    file: REFUNDING,
+    find: 'if (same !== undefined) return toldBefore(order, same, told.amount);',
+    replace: '',
+    caughtBy: inOrders('refund each refund once, and no more than their price'),
+  },
+];
+
+const BOUNDS: readonly Mutation[] = [
+  {
+    name: 'two orders at once are counted as one',
+    file: 'control-plane/src/store/ledger/ledger-writer.ts',
+    find: 'await takeAccount(tx, accountId);\n  return readBalances',
+    replace: 'return readBalances',
+    caughtBy: inOrdersOnServer(
+      'are bounded in number, pending and a day, however many come at once',
+    ),
+  },
+  {
+    name: 'pending orders have no bound',
+    file: PLACING,
+    find: "if (pending >= ORDERS_PENDING_MAX) return 'too-many-pending';",
+    replace: '',
+    caughtBy: inOrders('are bounded in number, pending and a day, however many come at once'),
+  },
+  {
+    name: 'an order of another account is cancelled',
+    file: PLACING,
+    find: ".where('account_id', '=', accountId)\n",
+    replace: '\n',
+    caughtBy: inOrders('are cancelled by their own account alone, while they are pending'),
+  },
+  {
+    name: 'the grant of an order can be entered by hand',
+    file: 'control-plane/src/store/ledger/ledger-store.ts',
+    find: "if (isReferenceOfOrder(entry.reference)) throw new Error('a reference that orders alone enter');",
+    replace: '',
+    caughtBy: inOrders('have references in the ledger that nobody else enters'),
+  },
+];
+
+const TELLERS: readonly Mutation[] = [
+  {
+    name: 'a notification is believed without its signature',
+    file: 'control-plane/src/services/sales/signed-notifications.ts',
+    find: 'if (wrong !== undefined) {',
+    replace: 'if (false) {',
+    caughtBy: inFile(
+      PAYMENT_TESTS,
+      'a notification of a payment',
+    )('is not believed without a good signature over its very bytes, of now'),
+  },
+  {
+    name: 'notifications have no rate',
+    file: 'control-plane/src/services/sales/receive-payment.ts',
+    find: 'if (this.#taken <= NOTIFICATIONS_A_MINUTE_MAX) return;',
+    replace: 'return;',
+    caughtBy: inFile(
+      PAYMENT_TESTS,
+      'notifications of payments',
+    )('are told to come later beyond their rate; forged ones do not spend it'),
+  },
+  {
+    name: 'a buyer says the price',
+    file: 'control-plane/src/services/sales/orders.ts',
+    find: 'one.credits === credits && one.price === price',
+    replace: 'one.credits === credits',
+    caughtBy: inPages('sell nothing else, and at no other price'),
+  },
+  {
+    name: 'an order of another account is shown',
+    file: 'control-plane/src/store/sales/order-listing.ts',
+    find: 'accountId === undefined || order?.accountId === accountId ? order : undefined',
+    replace: 'order',
+    caughtBy: inPages('show no order of another account, and change none'),
+  },
+  {
+    name: 'an exported cell is a formula',
+    file: 'control-plane/src/services/sales/csv.ts',
+    find: 'FORMULA.test(cell)',
+    replace: 'cell === null',
+    caughtBy: inFile(
+      'control-plane/test/http/account/sales.test.ts',
+      'the page of credits',
+    )('is exported as CSV that no spreadsheet takes for formulas'),
+  },
+];
+
+export const SALES_MUTATIONS: readonly Mutation[] = [...MONEY, ...BOUNDS, ...TELLERS];
