@@ -42,10 +42,16 @@ export function dataTable({ caption, columns, rows, empty }: TableProps): VNode 
           const label = column.silent ? undefined : column.label;
           return index === 0
             ? html`<th scope="row" class=${name}>${row[index]}</th>`
-            : html`<td class=${name} data-label=${label}>${row[index]}</td>`;
+            : html`<td class=${name} data-label=${label}>${inCell(row[index])}</td>`;
         })}</tr>`,
     )}</tbody>
   </table></div>`;
+}
+
+/** One box, so that a card on a phone has the column's name beside all of it. */
+function inCell(content: Child): Child {
+  const isEmpty = content === null || content === undefined || content === false || content === '';
+  return isEmpty ? null : html`<div>${content}</div>`;
 }
 
 /** Names and values of one thing. Pairs without a value are left out. */
