@@ -139,6 +139,7 @@ async function audit(
   { auditId, actor, payment: { payment, amount, currency } }: Repeated,
   action: string,
 ): Promise<void> {
+  const isPaid = action === 'order.paid';
   await insertAuditEntry(database, tx, {
     id: auditId,
     accountId: order.accountId,
@@ -146,6 +147,12 @@ async function audit(
     action,
     subject: order.id,
     before: { state: order.state },
-    after: { payment, amount, currency, credits: action === 'order.paid' ? order.credits : 0 },
+    after: {
+      state: isPaid ? 'paid' : order.state,
+      payment,
+      amount,
+      currency,
+      credits: isPaid ? order.credits : 0,
+    },
   });
 }
