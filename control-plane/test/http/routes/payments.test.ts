@@ -1,6 +1,8 @@
 /** Notifications of payments over HTTP: believed by their signature alone, each counted once. */
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { SILENT_LOG } from '../../../../test/support/database.ts';
@@ -176,6 +178,32 @@ describe('a notification of a payment', () => {
     const zipped = await send(good, { headers: { 'content-encoding': 'gzip' } });
     assert.equal(zipped.statusCode, 415);
     assert.equal((await app.app.inject({ method: 'GET', url: PATH })).statusCode, 405);
+  });
+});
+
+describe('the example of the docs', () => {
+  const example = path.resolve(import.meta.dirname, '../../../../docs/examples/tell-payment.ts');
+
+  it('tells of a payment and a refund, and of what does not fit', async () => {
+    const own = await openTestApp({ sales: config });
+    try {
+      const url = await own.app.listen({ port: 0, host: '127.0.0.1' });
+      const { id } = await placed(own.stores, own.accountId);
+      const tell = async (...args: string[]) => {
+        const env = { PATH: process.env.PATH, PAYMENT_SECRET: SECRET };
+        const child = spawn(process.execPath, [example, url, ...args], { env });
+        const said: Buffer[] = [];
+        child.stdout.on('data', chunk => said.push(chunk));
+        const [code] = await once(child, 'close');
+        return `${code} ${Buffer.concat(said)}`;
+      };
+      assert.match(await tell('paid', id, 'pay-1', '4999', 'CNY'), /^1 400 .*data\.amount/);
+      assert.match(await tell('paid', id, 'pay-1', '5000', 'CNY'), /^0 200 .*"outcome":"paid"/);
+      assert.match(await tell('refunded', id, 're-1', '5000', 'CNY'), /^0 200 .*"refunded"/);
+      assert.equal((await own.stores.orders.find(id))?.state, 'refunded');
+    } finally {
+      await own.close();
+    }
   });
 });
 
