@@ -1,6 +1,7 @@
 /** Makes the use cases behind the account area. Opens nothing. */
 import type { SalesServices } from './compose-sales.ts';
 import type { AccountAreaServices } from './http/account/account-app.ts';
+import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
 import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
 import { Passwords } from './identity/passwords.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
@@ -24,7 +25,7 @@ export function composeAccountArea(
   { config, stores, secretsKey }: AccountAreaParts,
   turns: DatabaseTurns,
   sales: Pick<SalesServices, 'orders' | 'ledgerHistory'>,
-): Omit<AccountAreaServices, keyof PlaygroundRouteServices> {
+): Omit<AccountAreaServices, keyof (PlaygroundRouteServices & JobsRouteServices)> {
   const { people, sessions, links, audit } = stores;
   const browsers = new KnownBrowsers(secretsKey);
   const passwords = new Passwords();

@@ -1,8 +1,11 @@
-/** Makes the playground of the account area. Opens nothing. */
+/** Makes the playground of the account area, and its view of jobs. Opens nothing. */
 import type { Config } from './config.ts';
+import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
 import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
+import { AccountJobs } from './services/account-jobs/account-jobs.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
 import type { JobEvents } from './services/job-events.ts';
+import { OperateWebhooks } from './services/operator/operate-webhooks.ts';
 import { UsePlayground } from './services/playground/use-playground.ts';
 import type { ResultDownload } from './services/reading/result-download.ts';
 import type { ResultReaders } from './services/reading/result-readers.ts';
@@ -31,7 +34,7 @@ export interface SharedServices {
 export function composePlayground(
   { config, stores, blobs, events, acceptance, readiness }: PlaygroundParts,
   { databaseTurns, uploads, resultDownload, resultReaders }: SharedServices,
-): PlaygroundRouteServices {
+): PlaygroundRouteServices & JobsRouteServices {
   const playground = new UsePlayground({
     playground: stores.playground,
     jobs: stores.jobs,
@@ -44,5 +47,13 @@ export function composePlayground(
     imagesMax: config.accountArea?.playgroundImages ?? 0,
     fieldPolicy: config,
   });
-  return { playground, resultDownload, resultReaders };
+  const accountJobs = new AccountJobs({
+    jobs: stores.jobs,
+    apiKeys: stores.apiKeys,
+    playground: stores.playground,
+    webhookOutbox: stores.webhookOutbox,
+    operateWebhooks: new OperateWebhooks(stores),
+    databaseTurns,
+  });
+  return { playground, accountJobs, resultDownload, resultReaders };
 }

@@ -154,6 +154,8 @@ export const JOBS: Record<string, Exercise> = {
       for (const filter of [
         { states: ['failed'] as const },
         { states: ['succeeded', 'failed'] as const, accountId: accountOf(3) },
+        { states: ['failed'] as const, accountId: accountOf(0), apiKeyId: apiKeyOf(0) },
+        { states: ['ready'] as const, accountId: accountOf(0), apiKeyId: apiKeyOf(0) },
         { states: ['ready', 'running'] as const, limit: 10 },
       ]) {
         const page = await jobs.list({ ...all, ...filter });

@@ -10,6 +10,7 @@ import { registerAssets } from './page/assets.ts';
 import { renderErrorPage } from './page/error-page.ts';
 import { registerAuditRoutes } from './routes/audit-routes.ts';
 import { type CreditRouteServices, registerCreditRoutes } from './routes/credit-routes.ts';
+import { type JobsRouteServices, registerJobsRoutes } from './routes/jobs-routes.ts';
 import { registerKeyRoutes } from './routes/key-routes.ts';
 import { registerLinkRoutes } from './routes/link-routes.ts';
 import { type OrderRouteServices, registerOrderRoutes } from './routes/order-routes.ts';
@@ -27,6 +28,7 @@ export interface AccountAreaServices
   extends CreditRouteServices,
     OrderRouteServices,
     PeopleRouteServices,
+    JobsRouteServices,
     PlaygroundRouteServices,
     SignInRouteServices {
   readonly sessions: Sessions;
@@ -57,6 +59,7 @@ export function registerAccountArea(
       registerAuditRoutes(account, services.members);
       registerCreditRoutes(account, services);
       registerOrderRoutes(account, services);
+      registerJobsRoutes(account, services);
       registerPlaygroundRoutes(account, services, options);
       registerKeyRoutes(account, services.manageKeys, options.baseUrl);
       registerAssets(account, { path: '/assets', config: { cookieless: true } });

@@ -7,6 +7,7 @@ import type {
   NotificationSummary,
   WebhookOutboxStore,
 } from '../../store/outbox/webhook-outbox-store.ts';
+import type { AuditEntry } from '../../store/people/audit.ts';
 
 export const NOTIFICATION_STATUSES = [
   'pending',
@@ -61,10 +62,10 @@ export class OperateWebhooks {
     return found.map(viewNotification);
   }
 
-  /** One more attempt is due now. */
-  async retry(jobId: string): Promise<ResendOutcome> {
+  /** One more attempt is due now. @param audit entered with it, where it is of an account's person */
+  async retry(jobId: string, audit?: AuditEntry): Promise<ResendOutcome> {
     const id = jobId.toLowerCase();
-    const retried = await this.#outbox.retry(id);
+    const retried = await this.#outbox.retry(id, audit);
     if (retried !== 'absent') return retried;
     const found = await this.#jobs.find(id);
     if (found === undefined) return 'no-job';

@@ -1,8 +1,10 @@
 /**
  * Jobs for the operator, a page at a time: open ones by their place in the queue, then final ones,
  * the latest first. Each statement walks an index and stops: final jobs in jobs_state_finished or
- * jobs_account_finished, one walk a state; open ones in jobs_queue_lanes, OPEN_PAGE at a time,
- * since their number is bounded (domain/queue-share.ts) and states and accounts lie mixed in it.
+ * jobs_account_finished or jobs_key_finished, one walk a state; open ones in jobs_queue_lanes,
+ * OPEN_PAGE at a time, since their number is bounded (domain/queue-share.ts) and states and
+ * accounts lie mixed in it. Those of an account are read at once from jobs_lane_state: it has no
+ * more than may be in flight.
  */
 import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import type { NotNull } from 'kysely';
@@ -23,6 +25,8 @@ import {
 const OPEN_PAGE = 500;
 const JOBS_BY_END = jobsThrough('jobs_state_finished');
 const JOBS_BY_ACCOUNT_AND_END = jobsThrough('jobs_account_finished');
+const JOBS_BY_KEY_AND_END = jobsThrough('jobs_key_finished');
+const JOBS_BY_LANE = jobsThrough('jobs_lane_state');
 /** Jobs read whole in one statement. */
 const READ_MAX = 100;
 
@@ -68,16 +72,20 @@ function isOpen(state: JobState): boolean {
 async function listOpen(
   database: Database,
   states: readonly JobState[],
-  { accountId, limit }: JobFilter,
+  filter: JobFilter,
   after: Place | undefined,
 ): Promise<ListedJob[]> {
+  const { accountId, limit } = filter;
+  if (accountId !== undefined) {
+    const places = await openOfAccount(database, states, { ...filter, accountId });
+    const rest = places.filter(place => after === undefined || comparePlaces(place, after) > 0);
+    return readOpen(database, rest.slice(0, limit));
+  }
   const found: Place[] = [];
   let last = after;
   while (states.length > 0 && found.length < limit) {
     const page = await openPage(database, last);
-    const wanted = page.filter(
-      row => states.includes(row.state) && (accountId ?? row.account_id) === row.account_id,
-    );
+    const wanted = page.filter(row => states.includes(row.state));
     found.push(...wanted.map(({ atMs, id }) => ({ atMs, id })));
     const end = page.at(-1);
     if (end === undefined || page.length < OPEN_PAGE) break;
@@ -94,18 +102,40 @@ async function openPage(database: Database, after: Place | undefined): Promise<O
     const page = await rangePage(database, range, after);
     rows.push(...page.map(({ queue_at, ...row }) => ({ ...row, atMs: positionOf(queue_at) })));
   }
-  rows.sort((a, b) => a.atMs - b.atMs || (a.id < b.id ? -1 : 1));
-  return rows.slice(0, OPEN_PAGE);
+  return rows.sort(comparePlaces).slice(0, OPEN_PAGE);
+}
+
+function comparePlaces(a: Place, b: Place): number {
+  return a.atMs - b.atMs || (a.id === b.id ? 0 : a.id < b.id ? -1 : 1);
+}
+
+/** In the queue's order. */
+async function openOfAccount(
+  database: Database,
+  states: readonly JobState[],
+  { accountId, apiKeyId }: JobFilter & { readonly accountId: string },
+): Promise<Place[]> {
+  if (states.length === 0) return [];
+  const rows = await query(database, db => {
+    const open = db
+      .selectFrom(JOBS_BY_LANE[database.dialect])
+      .select(['id', 'queue_at'])
+      .where('state', 'in', states)
+      .where('account_id', '=', accountId)
+      .where('queue_at', 'is not', null);
+    const some = apiKeyId === undefined ? open : open.where('api_key_id', '=', apiKeyId);
+    return some.$narrowType<{ queue_at: NotNull }>().execute();
+  });
+  return rows.map(({ id, queue_at }) => ({ id, atMs: positionOf(queue_at) })).sort(comparePlaces);
 }
 
 interface OpenRow extends Place {
   readonly state: JobState;
-  readonly account_id: string;
 }
 
 function rangePage(database: Database, range: QueueRange, after: Place | undefined) {
   return query(database, db => {
-    let page = db.selectFrom('jobs').select(['id', 'queue_at', 'state', 'account_id']);
+    let page = db.selectFrom('jobs').select(['id', 'queue_at', 'state']);
     // "is not null" would keep SQLite from walking the index in order.
     page = page.where('queue_at', COMPARED_WITH_ZERO[range], 0);
     if (after !== undefined) {
@@ -158,7 +188,7 @@ async function listFinal(
 async function listEnded(
   database: Database,
   state: JobState,
-  { accountId, endedWithinMs, limit }: JobFilter,
+  { accountId, apiKeyId, endedWithinMs, limit }: JobFilter,
   after: Place | undefined,
 ): Promise<EndedJob[]> {
   const found: EndedJob[] = [];
@@ -166,8 +196,10 @@ async function listEnded(
   while (found.length < limit) {
     const take = Math.min(READ_MAX, limit - found.length);
     const page = await query(database, db => {
-      const jobs = accountId === undefined ? JOBS_BY_END : JOBS_BY_ACCOUNT_AND_END;
+      const ofAll = accountId === undefined ? JOBS_BY_END : JOBS_BY_ACCOUNT_AND_END;
+      const jobs = apiKeyId === undefined ? ofAll : JOBS_BY_KEY_AND_END;
       let select = selectJobs(database, db, jobs).where('state', '=', state);
+      if (apiKeyId !== undefined) select = select.where('api_key_id', '=', apiKeyId);
       if (accountId !== undefined) select = select.where('account_id', '=', accountId);
       if (last !== undefined) {
         const { atMs, id } = last;

@@ -101,6 +101,8 @@ export interface JobFilter {
   /** open: by their place in the queue. final: the latest to end first. */
   readonly states: readonly JobState[];
   readonly accountId?: string | undefined;
+  /** Of this key alone; only with its account. */
+  readonly apiKeyId?: string | undefined;
   /** How long ago final jobs may have ended. */
   readonly endedWithinMs: number;
   readonly limit: number;

@@ -14,6 +14,7 @@ import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { matchesOne } from '../database/values.ts';
+import { withAttempt } from './attempt-log.ts';
 import type { AttemptEnd, NotificationClaim, WebhookOutboxStore } from './webhook-outbox-store.ts';
 import { ERASED } from './webhook-secrets.ts';
 
@@ -37,6 +38,7 @@ export function notificationLeases(
       last_status_code: end.statusCode,
       last_attempt_at: nowPlusMs(nowMs, -Math.round(end.durationMs)),
       last_duration_ms: Math.round(end.durationMs),
+      attempt_log: withAttempt(database, end),
     };
     return query(
       database,

@@ -5,6 +5,8 @@ import type { Database } from '../database/connect.ts';
 import type { WebhookOutboxTable } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
+import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
+import { loggedAttempts } from './attempt-log.ts';
 import type {
   NotificationFilter,
   NotificationSummary,
@@ -22,6 +24,7 @@ const SUMMARY_COLUMNS = [
   'last_status_code',
   'last_attempt_at',
   'last_duration_ms',
+  'attempt_log',
   'next_attempt_at',
   'created_at',
   'finished_at',
@@ -37,7 +40,7 @@ export function notificationListing(
 ): Pick<WebhookOutboxStore, 'list' | 'retry'> {
   return {
     list: filter => listNotifications(database, filter),
-    retry: jobId => retryNotification(database, jobId),
+    retry: (jobId, audit) => retryNotification(database, jobId, audit),
   };
 }
 
@@ -86,6 +89,7 @@ function summaryOf(row: SummaryRow): NotificationSummary {
     lastStatusCode: row.last_status_code,
     lastAttemptAtMs: row.last_attempt_at,
     lastDurationMs: row.last_duration_ms,
+    log: loggedAttempts(row.attempt_log),
     nextAttemptAtMs: row.next_attempt_at,
     createdAtMs: row.created_at,
     finishedAtMs: row.finished_at,
@@ -97,7 +101,11 @@ function summaryOf(row: SummaryRow): NotificationSummary {
  * Makes the next attempt due now, of a failed notification too: it then has one attempt more. One
  * that is being sent at this moment is left to that attempt, which answers for it.
  */
-async function retryNotification(database: Database, jobId: string): Promise<RetryOutcome> {
+async function retryNotification(
+  database: Database,
+  jobId: string,
+  audit: AuditEntry | undefined,
+): Promise<RetryOutcome> {
   if (!isAsciiWord(jobId)) return 'absent';
   const { nowMs } = database;
   return transact(database, async tx => {
@@ -118,6 +126,8 @@ async function retryNotification(database: Database, jobId: string): Promise<Ret
     if (row === undefined) return 'absent';
     if (row.status === 'delivered') return 'delivered';
     const { secret_erase_at: eraseAtMs, read_at: nowAtMs } = row;
-    return eraseAtMs !== null && eraseAtMs > nowAtMs ? 'retried' : 'secret-erased';
+    if (eraseAtMs === null || eraseAtMs <= nowAtMs) return 'secret-erased';
+    if (audit !== undefined) await insertAuditEntry(database, tx, audit);
+    return 'retried';
   });
 }

@@ -23,6 +23,8 @@
  */
 import type { CallbackStatus } from '../../domain/job.ts';
 import type { FullPlaces } from '../../domain/shared-places.ts';
+import type { AuditEntry } from '../people/audit.ts';
+import type { LoggedAttempt } from './attempt-log.ts';
 
 /** A notification whose time has come. */
 export interface DueNotification {
@@ -78,6 +80,8 @@ export interface NotificationSummary {
   readonly lastAttemptAtMs: number | null;
   /** Duration of the last attempt; null also for one from before it was kept. */
   readonly lastDurationMs: number | null;
+  /** What is known of each attempt, in their order; fewer than `attempts` for one of before. */
+  readonly log: readonly LoggedAttempt[];
   readonly nextAttemptAtMs: number | null;
   readonly createdAtMs: number;
   readonly finishedAtMs: number | null;
@@ -133,7 +137,8 @@ export interface WebhookOutboxStore {
   countSealedWithOthers(secretKeyIds: readonly string[]): Promise<number>;
   /** Newest first. */
   list(filter: NotificationFilter): Promise<NotificationSummary[]>;
-  retry(jobId: string): Promise<RetryOutcome>;
+  /** @param audit entered where it is retried, with it */
+  retry(jobId: string, audit?: AuditEntry): Promise<RetryOutcome>;
   /**
    * For the sweeper: forgets secrets whose time has come. A notification that still waited for its
    * delivery has failed with that, since nothing could sign it any more. The number of secrets.

@@ -1,0 +1,144 @@
+/**
+ * The jobs of an account, for its people: those of all its keys and of its playground, and of no
+ * other account, whatever id is asked for.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Actor } from '../../domain/account/actor.ts';
+import { FINAL_STATES, type Job, type JobState, OPEN_STATES } from '../../domain/job.ts';
+import type { ApiKeyStore } from '../../store/accounts/api-key-store.ts';
+import { isJobCursor } from '../../store/jobs/job-listing.ts';
+import type { JobStore, ListedJob } from '../../store/jobs/job-store.ts';
+import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
+import type {
+  NotificationSummary,
+  WebhookOutboxStore,
+} from '../../store/outbox/webhook-outbox-store.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+import type { OperateWebhooks, ResendOutcome } from '../operator/operate-webhooks.ts';
+
+/** Groups that the list can be of, and their states. */
+const GROUPS = {
+  all: [...OPEN_STATES, ...FINAL_STATES],
+  open: OPEN_STATES,
+  succeeded: ['succeeded'],
+  failed: ['failed'],
+} as const satisfies Record<string, readonly JobState[]>;
+
+export type AccountJobGroup = keyof typeof GROUPS;
+export const ACCOUNT_JOB_GROUPS = Object.keys(GROUPS) as readonly AccountJobGroup[];
+export const DAYS_LISTED = [1, 7, 30] as const;
+export type DaysListed = (typeof DAYS_LISTED)[number];
+const DAY_MS = 86_400_000;
+/** Jobs of a page. */
+export const ACCOUNT_JOBS_PAGE = 50;
+/** Keys that the list can be filtered by from its form: the newest. */
+const KEYS_OFFERED_MAX = 200;
+
+export interface AccountJobQuestion {
+  readonly group: AccountJobGroup;
+  readonly apiKeyId: string | undefined;
+  /** How long ago jobs may have ended. */
+  readonly days: DaysListed;
+  /** `cursor` of the last job of the page before; another text: the first page. */
+  readonly after: string | undefined;
+}
+
+export interface AccountJobPage {
+  readonly jobs: readonly ListedJob[];
+  /** Where the next page begins; undefined: this is the last. */
+  readonly next: string | undefined;
+}
+
+/** A key by which jobs can be listed, and which they are shown with. */
+export interface JobKey {
+  readonly id: string;
+  readonly name: string;
+  readonly isPlayground: boolean;
+}
+
+export interface AccountJob {
+  readonly job: Job;
+  /** Undefined: its notification has not come to be, or it asked for none. */
+  readonly notification: NotificationSummary | undefined;
+}
+
+/** A notification as its account may see it. */
+export type NotificationView = Pick<
+  NotificationSummary,
+  'receiver' | 'status' | 'attempts' | 'log' | 'nextAttemptAtMs' | 'secretEraseAtMs'
+>;
+
+export interface AccountJobsDependencies {
+  readonly jobs: Pick<JobStore, 'find' | 'list'>;
+  readonly apiKeys: Pick<ApiKeyStore, 'listNewest'>;
+  readonly playground: Pick<PlaygroundStore, 'findKey'>;
+  readonly webhookOutbox: Pick<WebhookOutboxStore, 'list'>;
+  /** The operator's own. */
+  readonly operateWebhooks: Pick<OperateWebhooks, 'retry'>;
+  readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
+}
+
+export class AccountJobs {
+  readonly #dependencies: AccountJobsDependencies;
+
+  constructor(dependencies: AccountJobsDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Open ones by their place in the queue, then those that ended, the latest first. */
+  async list(accountId: string, question: AccountJobQuestion): Promise<AccountJobPage> {
+    const { jobs, databaseTurns } = this.#dependencies;
+    const { group, apiKeyId, days, after } = question;
+    const filter = {
+      states: GROUPS[group],
+      accountId,
+      apiKeyId,
+      endedWithinMs: days * DAY_MS,
+      limit: ACCOUNT_JOBS_PAGE + 1,
+      after: after !== undefined && isJobCursor(after) ? after : undefined,
+    };
+    const found = await databaseTurns.ofAccount(accountId, () => jobs.list(filter));
+    const page = found.slice(0, ACCOUNT_JOBS_PAGE);
+    const next = found.length > page.length ? page.at(-1)?.cursor : undefined;
+    return { jobs: page, next };
+  }
+
+  /** The playground's first, where there is one; then the account's own, the newest first. */
+  async keys(accountId: string): Promise<readonly JobKey[]> {
+    const { apiKeys, playground, databaseTurns } = this.#dependencies;
+    return await databaseTurns.ofAccount(accountId, async () => {
+      const internal = await playground.findKey(accountId);
+      const own = await apiKeys.listNewest(accountId, KEYS_OFFERED_MAX);
+      return [
+        ...(internal === undefined ? [] : [{ id: internal, name: '', isPlayground: true }]),
+        ...own.map(({ id, name }) => ({ id, name, isPlayground: false })),
+      ];
+    });
+  }
+
+  /** Undefined: no job of this account. */
+  async find(accountId: string, jobId: string): Promise<AccountJob | undefined> {
+    const { jobs, webhookOutbox, databaseTurns } = this.#dependencies;
+    return await databaseTurns.ofAccount(accountId, async () => {
+      const job = await jobs.find(jobId);
+      if (job?.accountId !== accountId) return undefined;
+      const hasOne = job.callback !== null && job.finishedAtMs !== null;
+      const [notification] = hasOne ? await webhookOutbox.list({ jobId, limit: 1 }) : [];
+      return { job, notification };
+    });
+  }
+
+  /** Has the notification sent once more, or says why not. */
+  async resend(accountId: string, jobId: string, actor: Actor): Promise<ResendOutcome> {
+    const { operateWebhooks, databaseTurns } = this.#dependencies;
+    if ((await this.find(accountId, jobId)) === undefined) return 'no-job';
+    const audit = {
+      id: randomUUID(),
+      accountId,
+      actor,
+      action: 'job.resent',
+      subject: jobId,
+    };
+    return await databaseTurns.ofAccount(accountId, () => operateWebhooks.retry(jobId, audit));
+  }
+}
