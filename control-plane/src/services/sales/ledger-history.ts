@@ -48,17 +48,21 @@ export interface LedgerExport {
 export interface LedgerHistoryOptions {
   readonly ledger: Pick<LedgerStore, 'list' | 'balances'>;
   readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
+  /** Entries of one statement of an export, for tests. */
+  readonly exportPageRows?: number;
 }
 
 export class LedgerHistory {
   readonly #ledger: LedgerHistoryOptions['ledger'];
   readonly #turns: LedgerHistoryOptions['turns'];
+  readonly #exportPageRows: number;
   /** Accounts whose ledger is being exported. */
   readonly #exporting = new Set<string>();
 
-  constructor({ ledger, turns }: LedgerHistoryOptions) {
+  constructor({ ledger, turns, exportPageRows = EXPORT_PAGE_ROWS }: LedgerHistoryOptions) {
     this.#ledger = ledger;
     this.#turns = turns;
+    this.#exportPageRows = exportPageRows;
   }
 
   async balance(accountId: string): Promise<Credits> {
@@ -106,9 +110,9 @@ export class LedgerHistory {
     yield csvLine(['time', 'kind', 'credits', 'reference']);
     let after: PagePlace | undefined;
     for (;;) {
-      const page = await this.#list(accountId, filter, after, EXPORT_PAGE_ROWS);
+      const page = await this.#list(accountId, filter, after, this.#exportPageRows);
       if (page.length > 0) yield page.map(lineOf).join('');
-      if (page.length < EXPORT_PAGE_ROWS) return;
+      if (page.length < this.#exportPageRows) return;
       after = page.at(-1);
     }
   }

@@ -71,7 +71,7 @@ export function creditsPage(props: CreditsProps): VNode {
         }),
       },
       ledgerFilter(props),
-      ledgerTable(props),
+      Object.keys(props.errors).length > 0 ? null : ledgerTable(props),
       ledgerPager(props),
     )}
   </div>`;

@@ -56,7 +56,6 @@ export function packagesPage(props: PackagesProps): VNode {
       rows: packages.map(one => packageRow(props, one)),
       empty: emptyState({ title: orders.nothingOnSale, text: orders.nothingOnSaleText }),
     })}
-    ${packages.length === 0 ? null : html`<p class="hint">${orders.packagesHint}</p>`}
   </div>`;
 }
 

@@ -1,0 +1,89 @@
+/** The ledger as CSV: in bounded pages without a gap, and no more exports at once than places. */
+import assert from 'node:assert/strict';
+import { before, describe, it } from 'node:test';
+import { useTestDatabase } from '../../../../test/support/database.ts';
+import { csvLine } from '../../../src/services/sales/csv.ts';
+import {
+  EXPORTS_AT_ONCE_MAX,
+  type LedgerFilter,
+  LedgerHistory,
+} from '../../../src/services/sales/ledger-history.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import { fundedAccount, storesOn } from '../../store/fixtures.ts';
+
+const ALL: LedgerFilter = { kind: undefined, from: undefined, to: undefined };
+const turns = { ofAccount: <T>(_account: string, work: () => Promise<T>) => work() };
+
+describe('an export of the ledger', () => {
+  const databases = useTestDatabase('sqlite');
+  let stores: Stores;
+  let history: LedgerHistory;
+  before(async () => {
+    stores = storesOn(await databases.open());
+    history = new LedgerHistory({ ledger: stores.ledger, turns, exportPageRows: 3 });
+  });
+
+  async function linesOf(account: string): Promise<string[]> {
+    const parts: string[] = [];
+    for await (const part of history.export(account, ALL).lines) parts.push(part);
+    return parts.join('').split('\r\n');
+  }
+
+  it('has every entry once, however many statements it takes', async () => {
+    for (const grants of [0, 2, 3, 7]) {
+      const account = await fundedAccount(stores, 0);
+      for (let index = 0; index < grants; index += 1) {
+        await stores.ledger.grant(account, 1 + index, `grant ${index}`);
+      }
+      const [head, ...rows] = await linesOf(account);
+      assert.equal(head, '"time","kind","credits","reference"');
+      assert.equal(rows.pop(), '');
+      const amounts = rows.map(row => Number(row.split(',')[2])).sort((a, b) => a - b);
+      assert.deepEqual(
+        amounts,
+        Array.from({ length: grants }, (_, index) => 1 + index),
+      );
+    }
+  });
+
+  it('is one of an account and a few of all, until its reader has it or leaves', async () => {
+    const codeOf = (account: string) => {
+      try {
+        return history.export(account, ALL);
+      } catch (error) {
+        return (error as { code: string }).code;
+      }
+    };
+    const accounts = [];
+    for (let index = 0; index <= EXPORTS_AT_ONCE_MAX; index += 1) {
+      accounts.push(await fundedAccount(stores, 1));
+    }
+    const [one = '', ...others] = accounts;
+    const left = history.export(one, ALL);
+    assert.equal(codeOf(one), 'RATE_LIMITED');
+    const begun = others.slice(1).map(account => history.export(account, ALL));
+    assert.equal(codeOf(others[0] ?? ''), 'SERVICE_UNAVAILABLE');
+    // One reader leaves before the first line, another after it, the last reads all.
+    left.end();
+    left.end();
+    const [second, third, fourth] = begun;
+    await second?.lines.next();
+    await second?.lines.return();
+    for await (const line of third?.lines ?? []) assert.ok(line);
+    fourth?.end();
+    for (const account of accounts.slice(0, EXPORTS_AT_ONCE_MAX)) {
+      assert.equal(typeof codeOf(account), 'object');
+    }
+    assert.equal(codeOf(one), 'RATE_LIMITED');
+  });
+});
+
+describe('a line of CSV', () => {
+  it('quotes text, keeps numbers, and begins no cell like a formula', () => {
+    assert.equal(csvLine(['a"b', 7, 'x,y\nz']), '"a""b",7,"x,y\nz"\r\n');
+    for (const text of ['=1+1', '+1', '-1', '@SUM(A1)', '\t=1', '\r=1']) {
+      assert.equal(csvLine([text]), `"'${text}"\r\n`);
+    }
+    assert.equal(csvLine([-1]), '-1\r\n');
+  });
+});
