@@ -53,13 +53,13 @@ export function capText({ policy, capUse }: KeyRow, { words, formats }: PagePart
     used: formats.credits(capUse?.used ?? 0),
     credits: formats.credits(cap.credits),
   });
-  return cap.period === 'total' ? use : `${use}, ${keys.periods[cap.period].toLowerCase()}`;
+  return cap.period === 'total' ? use : fill(keys.capUsePeriods[cap.period], { use });
 }
 
-export function scopesText(scopes: readonly KeyScope[] | undefined, { keys }: Words): string {
+export function scopesText(scopes: readonly KeyScope[] | undefined, { keys }: Words): Child {
   return scopes === undefined
     ? keys.allScopes
-    : scopes.map(scope => keys.scopeNames[scope]).join(', ');
+    : scopes.map(scope => html`<div>${keys.scopeNames[scope]}</div>`);
 }
 
 export function networksText(networks: readonly string[] | undefined, { keys }: Words): Child {

@@ -15,7 +15,7 @@ import {
   textArea,
   textField,
 } from './components/fields.ts';
-import { definitionList, panel, section } from './components/lists.ts';
+import { definitionList, section } from './components/lists.ts';
 import { type Child, html } from './html.ts';
 import {
   capText,
@@ -51,31 +51,29 @@ export function keyForm(props: KeyFormProps, key?: KeyRow): VNode {
   const { words, csrf, values, errors } = props;
   const { keys, common } = words;
   const action = key === undefined ? '/account/keys' : `/account/keys/${key.id}`;
-  return panel(
-    postForm(
-      { action, csrf },
-      textField({
-        name: 'name',
-        label: keys.name,
-        hint: keys.nameHint,
-        value: values.name,
-        error: errors.name,
-        required: true,
-        maxlength: 64,
-        autocomplete: 'off',
-      }),
-      selectField({
-        name: 'expires',
-        label: keys.expires,
-        hint: keys.expiresHint,
-        value: values.expires,
-        error: errors.expires,
-        options: expiryOptions(words, key !== undefined),
-      }),
-      ...limitFields(props),
-      html`<div class="actions">${button({ label: key === undefined ? keys.create : common.save })}
+  return postForm(
+    { action, csrf, class: 'form panel' },
+    textField({
+      name: 'name',
+      label: keys.name,
+      hint: keys.nameHint,
+      value: values.name,
+      error: errors.name,
+      required: true,
+      maxlength: 64,
+      autocomplete: 'off',
+    }),
+    selectField({
+      name: 'expires',
+      label: keys.expires,
+      hint: keys.expiresHint,
+      value: values.expires,
+      error: errors.expires,
+      options: expiryOptions(words, key !== undefined),
+    }),
+    ...limitFields(props),
+    html`<div class="actions">${button({ label: key === undefined ? keys.create : common.save })}
         ${linkButton({ href: '/account/keys', label: common.cancel })}</div>`,
-    ),
   );
 }
 
@@ -150,15 +148,15 @@ export function keyPage(props: KeyPageProps): VNode {
   const { words, row, mayManage } = props;
   const { keys } = words;
   const isAlive = row.state !== 'revoked';
-  return html`<div class="stack">
+  return html`<div>
     ${facts(props)}
     ${
       mayManage && isAlive
-        ? html`<div class="stack">
-            ${section({ title: keys.edit, lead: keys.editLead }, keyForm(props, row))}
-            ${rotation(props)}
-            ${revocation(props)}
-          </div>`
+        ? [
+            section({ title: keys.edit, lead: keys.editLead }, keyForm(props, row)),
+            rotation(props),
+            revocation(props),
+          ]
         : null
     }
   </div>`;
@@ -214,27 +212,25 @@ function rotation({ words, formats, csrf, row }: KeyPageProps): VNode {
   const hints: Readonly<Record<string, string>> = overlapHints;
   return section(
     { title: keys.rotateTitle, lead: keys.rotateLead },
-    panel(
+    postForm(
+      { action: `/account/keys/${row.id}/rotate`, csrf, class: 'form panel' },
       previousSecret === null
         ? null
         : html`<p>${fill(keys.rotateAgain, { time: formats.dateTime(previousSecret.endsAtMs) })}</p>`,
-      postForm(
-        { action: `/account/keys/${row.id}/rotate`, csrf },
-        radioGroup({
-          name: 'overlap',
-          label: keys.overlap,
-          value: '24h',
-          options: Object.entries(overlaps).map(([value, label]) => {
-            const hint = hints[value];
-            return { value, label, ...(hint === undefined ? {} : { hint }) };
-          }),
+      radioGroup({
+        name: 'overlap',
+        label: keys.overlap,
+        value: '24h',
+        options: Object.entries(overlaps).map(([value, label]) => {
+          const hint = hints[value];
+          return { value, label, ...(hint === undefined ? {} : { hint }) };
         }),
-        button({
-          label: keys.rotate,
-          kind: 'secondary',
-          confirm: fill(keys.rotateConfirm, { name: row.name }),
-        }),
-      ),
+      }),
+      html`<div class="actions">${button({
+        label: keys.rotate,
+        kind: 'secondary',
+        confirm: fill(keys.rotateConfirm, { name: row.name }),
+      })}</div>`,
     ),
   );
 }
@@ -247,16 +243,14 @@ function revocation({ words, formats, csrf, row }: KeyPageProps): VNode {
       : fill(keys.revokeUsed, { time: formats.dateTime(row.lastUsedAtMs) });
   return section(
     { title: keys.revokeTitle, lead: keys.revokeLead },
-    panel(
+    postForm(
+      { action: `/account/keys/${row.id}/revoke`, csrf, class: 'form panel' },
       html`<p>${used}</p>`,
-      postForm(
-        { action: `/account/keys/${row.id}/revoke`, csrf },
-        button({
-          label: keys.revoke,
-          kind: 'danger',
-          confirm: fill(keys.revokeConfirm, { name: row.name }),
-        }),
-      ),
+      html`<div class="actions">${button({
+        label: keys.revoke,
+        kind: 'danger',
+        confirm: fill(keys.revokeConfirm, { name: row.name }),
+      })}</div>`,
     ),
   );
 }
