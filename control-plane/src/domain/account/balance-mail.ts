@@ -27,13 +27,13 @@ export function lowBalanceMail(
   const limit = number.format(threshold);
   if (chinese) {
     return {
-      subject: `${name}：剩余 ${available} 点数`,
+      subject: `${name}：剩余 ${available} 积分`,
       text: [
-        `账户“${name}”的可用点数已降至 ${available}，达到您设定的提醒值 ${limit}。`,
-        `另有 ${reserved} 点数为进行中的任务预留。`,
-        '点数用完后，新的图片会被拒绝（INSUFFICIENT_CREDITS）；已提交的任务不受影响。',
+        `账户“${name}”的可用积分已降至 ${available}，达到您设定的提醒值 ${limit}。`,
+        `另有 ${reserved} 积分为进行中的任务预留。`,
+        '积分用完后，新的图片会被拒绝（INSUFFICIENT_CREDITS）；已提交的任务不受影响。',
         '',
-        `购买点数：${pageUrl}/credits`,
+        `购买积分：${pageUrl}/credits`,
         `更改提醒：${pageUrl}/settings`,
         '',
       ].join('\n'),
