@@ -4,6 +4,8 @@ import type { AccountAreaServices } from './http/account/account-app.ts';
 import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
 import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
 import { Passwords } from './identity/passwords.ts';
+import type { CallbackSecrets } from './secrets/callback-secret.ts';
+import { ManageAlerts } from './services/alerts/manage-alerts.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
 import { ManageKeys } from './services/keys/manage-keys.ts';
 import { KnownBrowsers } from './services/people/known-browsers.ts';
@@ -13,19 +15,30 @@ import { Profile } from './services/people/profile.ts';
 import { Sessions } from './services/people/sessions.ts';
 import { SignIn } from './services/people/sign-in.ts';
 import { SignInThrottle } from './services/people/sign-in-throttle.ts';
+import { Overview } from './services/usage/overview.ts';
+import type { ReadUsage } from './services/usage/read-usage.ts';
+import { CallbackAddressCheck } from './sources/callback-url.ts';
+import type { CallbackPolicy } from './sources/guard/callback-url-text.ts';
+import type { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { Stores } from './store/stores.ts';
 
 export interface AccountAreaParts {
-  readonly config: { readonly baseUrl: string };
+  readonly config: { readonly baseUrl: string } & CallbackPolicy;
   readonly stores: Stores;
   readonly secretsKey: Buffer;
+  readonly secrets: CallbackSecrets;
+  readonly guard: OutgoingGuard;
+  /** Whether there is a mail server. */
+  readonly mails: boolean;
 }
 
 export function composeAccountArea(
-  { config, stores, secretsKey }: AccountAreaParts,
+  parts: AccountAreaParts,
   turns: DatabaseTurns,
+  readUsage: ReadUsage,
   sales: Pick<SalesServices, 'orders' | 'ledgerHistory'>,
 ): Omit<AccountAreaServices, keyof (PlaygroundRouteServices & JobsRouteServices)> {
+  const { config, stores, secretsKey } = parts;
   const { people, sessions, links, audit } = stores;
   const browsers = new KnownBrowsers(secretsKey);
   const passwords = new Passwords();
@@ -38,5 +51,21 @@ export function composeAccountArea(
     links: new Links({ links, passwords, browsers, turns, baseUrl: config.baseUrl }),
     profile: new Profile({ people, sessions, passwords, throttle, turns }),
     members: new Members(people, audit, turns),
+    readUsage,
+    overview: new Overview({ ledger: stores.ledger, jobs: stores.jobs, readUsage, turns }),
+    alerts: composeManageAlerts(parts, turns),
   };
+}
+
+function composeManageAlerts(parts: AccountAreaParts, turns: DatabaseTurns): ManageAlerts {
+  const { config, stores, secrets, guard, mails } = parts;
+  return new ManageAlerts({
+    settings: stores.alertSettings,
+    alerts: stores.alerts,
+    secrets,
+    addresses: new CallbackAddressCheck({ guard }),
+    policy: config,
+    mails,
+    turns,
+  });
 }

@@ -67,6 +67,11 @@ export function composeServices(parts: ServiceParts): Services {
     ...bounds.databaseTurns,
   });
   const readAccount = new ReadAccount(stores.ledger, stores.apiKeys, databaseTurns);
+  const readUsage = new ReadUsage({
+    usage: stores.usage,
+    apiKeys: stores.apiKeys,
+    turns: databaseTurns,
+  });
   const submitMatting = new SubmitMatting({
     jobs,
     readAccount,
@@ -90,11 +95,7 @@ export function composeServices(parts: ServiceParts): Services {
   return {
     ...shared,
     readAccount,
-    readUsage: new ReadUsage({
-      usage: stores.usage,
-      apiKeys: stores.apiKeys,
-      turns: databaseTurns,
-    }),
+    readUsage,
     submitMatting,
     removeBackground: new RemoveBackground(submitMatting, { ...config, removebgDefaultSize }),
     waitForJob: new WaitForJob(jobs, events, databaseTurns),
@@ -109,7 +110,7 @@ export function composeServices(parts: ServiceParts): Services {
     readiness: parts.readiness,
     receivePayment: sales.receivePayment,
     accountArea: {
-      ...composeAccountArea(parts, databaseTurns, sales),
+      ...composeAccountArea({ ...parts, mails: false }, databaseTurns, readUsage, sales),
       ...composePlayground(parts, shared),
     },
   };

@@ -24,6 +24,7 @@ import { jobQueries } from './jobs/job-queries.ts';
 import { jobRetention } from './jobs/job-retention.ts';
 import type { JobStore } from './jobs/job-store.ts';
 import { jobSubmission } from './jobs/job-submission.ts';
+import { openJobs } from './jobs/open-jobs.ts';
 import { createPlaygroundStore, type PlaygroundStore } from './jobs/playground-store.ts';
 import { queueLoad } from './jobs/queue-load.ts';
 import { createLedgerStore, type LedgerStore } from './ledger/ledger-store.ts';
@@ -119,6 +120,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
       ...jobProgress(database),
       ...jobCompletion(database, options),
       ...jobListing(database),
+      ...openJobs(database),
       ...jobRetention(database),
       ...queueLoad(database),
     },

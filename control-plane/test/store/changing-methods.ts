@@ -61,6 +61,7 @@ export const READING_METHODS: readonly string[] = [
   'jobs.listLanes',
   'jobs.listClaimable',
   'jobs.list',
+  'jobs.openOf',
   'jobs.queued',
   'jobs.doneWithin',
   'jobs.referencedBlobs',

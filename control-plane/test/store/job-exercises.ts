@@ -148,6 +148,13 @@ export const JOBS: Record<string, Exercise> = {
       assert.ok(await stores.jobs.fail(await runningClaim(stores), SERVICE_FAULT));
     },
   },
+  'jobs.openOf': {
+    run: async ({ jobs }) => {
+      assert.equal((await jobs.openOf(accountOf(0), 5)).length, 5);
+    },
+    readsMax: OPEN_READS_MAX,
+    why: OPEN_WHY,
+  },
   'jobs.list': {
     run: async ({ jobs }) => {
       const all = { endedWithinMs: 60 * DAY_MS, limit: 50 };

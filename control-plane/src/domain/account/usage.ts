@@ -52,8 +52,15 @@ export interface UsageQuestion extends UsageDays {
 
 export type UsageField = 'from' | 'to' | 'group';
 
+/**
+ * form: no date, or no group, that there is. order: `from` is after `to`. long: too many days. heavy:
+ * too much would be read.
+ */
+export type UsageFault = 'form' | 'order' | 'long' | 'heavy';
+
 export interface UsageFieldError {
   readonly field: UsageField;
+  readonly fault: UsageFault;
   readonly detail: string;
 }
 
@@ -66,17 +73,18 @@ export function usageQuestionOf(
   today: number,
 ): UsageQuestion | UsageFieldError {
   const to = texts.to === undefined ? today : dayOfIso(texts.to);
-  if (to === undefined) return { field: 'to', detail: DATE_WANTED };
+  if (to === undefined) return { field: 'to', fault: 'form', detail: DATE_WANTED };
   const from = texts.from === undefined ? to - USAGE_DAYS_DEFAULT + 1 : dayOfIso(texts.from);
-  if (from === undefined) return { field: 'from', detail: DATE_WANTED };
-  if (from > to) return { field: 'from', detail: 'must not be after to' };
+  if (from === undefined) return { field: 'from', fault: 'form', detail: DATE_WANTED };
+  if (from > to) return { field: 'from', fault: 'order', detail: 'must not be after to' };
   if (to - from + 1 > USAGE_DAYS_MAX) {
-    return { field: 'from', detail: `must leave at most ${USAGE_DAYS_MAX} days until to` };
+    const detail = `must leave at most ${USAGE_DAYS_MAX} days until to`;
+    return { field: 'from', fault: 'long', detail };
   }
   const { group: asked = 'day' } = texts;
   const group = USAGE_GROUPS.find(known => known === asked);
   if (group === undefined) {
-    return { field: 'group', detail: `must be one of ${USAGE_GROUPS.join(', ')}` };
+    return { field: 'group', fault: 'form', detail: `must be one of ${USAGE_GROUPS.join(', ')}` };
   }
   return { from: Math.max(0, from), to, group };
 }

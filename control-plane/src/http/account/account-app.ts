@@ -20,7 +20,9 @@ import {
   registerPlaygroundRoutes,
 } from './routes/playground-routes.ts';
 import { registerProfileRoutes, registerSessionRoutes } from './routes/profile-routes.ts';
+import { registerSettingsRoutes, type SettingsRouteServices } from './routes/settings-routes.ts';
 import { registerSignInRoutes, type SignInRouteServices } from './routes/sign-in-routes.ts';
+import { registerUsageRoutes, type UsageRouteServices } from './routes/usage-routes.ts';
 import { guardRoutes } from './session/guard.ts';
 import { PageError } from './session/page-error.ts';
 
@@ -30,7 +32,9 @@ export interface AccountAreaServices
     PeopleRouteServices,
     JobsRouteServices,
     PlaygroundRouteServices,
-    SignInRouteServices {
+    SettingsRouteServices,
+    SignInRouteServices,
+    UsageRouteServices {
   readonly sessions: Sessions;
   readonly manageKeys: ManageKeys;
 }
@@ -62,6 +66,8 @@ export function registerAccountArea(
       registerJobsRoutes(account, services);
       registerPlaygroundRoutes(account, services, options);
       registerKeyRoutes(account, services.manageKeys, options.baseUrl);
+      registerUsageRoutes(account, services, options);
+      registerSettingsRoutes(account, services);
       registerAssets(account, { path: '/assets', config: { cookieless: true } });
     },
     { prefix: '/account' },

@@ -6,6 +6,7 @@ import {
   monthStartOf,
   NO_USAGE,
   type UsageField,
+  type UsageFieldError,
   type UsageFigures,
   type UsageGroup,
   type UsageQuestion,
@@ -53,7 +54,14 @@ export class ReadUsage {
   }
 
   /** @throws ContractError INVALID_PARAMETER, which names the field */
-  view(accountId: string, texts: UsageTexts): Promise<UsageView> {
+  async view(accountId: string, texts: UsageTexts): Promise<UsageView> {
+    const answer = await this.ask(accountId, texts);
+    if ('fault' in answer) throw wrong(answer);
+    return answer;
+  }
+
+  /** The same, with what is wrong as an answer. */
+  ask(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
     return this.#dependencies.turns.ofAccount(accountId, () => this.#read(accountId, texts));
   }
 
@@ -63,17 +71,17 @@ export class ReadUsage {
     return turns.ofAccount(accountId, async () => {
       const to = await usage.today();
       const total = await usage.total(accountId, { from: monthStartOf(to), to });
-      if (total === undefined) throw tooMany();
+      if (total === undefined) throw wrong(TOO_MUCH);
       return total.credits;
     });
   }
 
-  async #read(accountId: string, texts: UsageTexts): Promise<UsageView> {
+  async #read(accountId: string, texts: UsageTexts): Promise<UsageView | UsageFieldError> {
     const { usage } = this.#dependencies;
     const question = usageQuestionOf(texts, await usage.today());
-    if ('field' in question) throw wrong(question.field, question.detail);
+    if ('fault' in question) return question;
     const rows = await usage.read(accountId, question);
-    if (rows === undefined) throw tooMany();
+    if (rows === undefined) return TOO_MUCH;
     return {
       from: isoOfDay(question.from),
       to: isoOfDay(question.to),
@@ -111,11 +119,13 @@ function figuresOf({ images, failed, credits }: UsageFigures): UsageFigures {
   return { images, failed, credits };
 }
 
-function tooMany(): ContractError {
-  return wrong('from', 'leaves too many days of too many keys until to: ask for fewer days');
-}
+const TOO_MUCH: UsageFieldError = {
+  field: 'from',
+  fault: 'heavy',
+  detail: 'leaves too many days of too many keys until to: ask for fewer days',
+};
 
-function wrong(field: UsageField, detail: string): ContractError {
+function wrong({ field, detail }: UsageFieldError): ContractError {
   const fieldErrors = [{ field, detail }];
   return new ContractError('INVALID_PARAMETER', `${field} ${detail}`, { fieldErrors });
 }

@@ -110,6 +110,12 @@ export interface JobFilter {
   readonly after?: string | undefined;
 }
 
+export interface OpenJob {
+  readonly id: string;
+  readonly state: JobState;
+  readonly createdAtMs: number;
+}
+
 export interface ListedJob extends Job {
   /** Its place in the list: `JobFilter.after` goes on behind it, whatever became of it since. */
   readonly cursor: string;
@@ -222,6 +228,8 @@ export interface JobStore {
    */
   fail(claim: Claim, failure: JobFailure, giveUp?: AbortSignal): Promise<boolean>;
 
+  /** Open jobs of an account, the oldest first; where it has hundreds, of some of them. */
+  openOf(accountId: string, limit: number): Promise<OpenJob[]>;
   /** For the operator: open jobs in the order of the queue, then final ones, the latest first. */
   list(filter: JobFilter): Promise<ListedJob[]>;
   /**
