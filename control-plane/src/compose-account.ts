@@ -1,5 +1,6 @@
 /** Makes the use cases behind the account area. Opens nothing. */
 import type { SalesServices } from './compose-sales.ts';
+import type { Config } from './config.ts';
 import type { AccountAreaServices } from './http/account/account-app.ts';
 import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
 import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
@@ -18,18 +19,15 @@ import { SignInThrottle } from './services/people/sign-in-throttle.ts';
 import { Overview } from './services/usage/overview.ts';
 import type { ReadUsage } from './services/usage/read-usage.ts';
 import { CallbackAddressCheck } from './sources/callback-url.ts';
-import type { CallbackPolicy } from './sources/guard/callback-url-text.ts';
 import type { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { Stores } from './store/stores.ts';
 
 export interface AccountAreaParts {
-  readonly config: { readonly baseUrl: string } & CallbackPolicy;
+  readonly config: Pick<Config, 'baseUrl' | 'allowHttpCallbacks' | 'mail'>;
   readonly stores: Stores;
   readonly secretsKey: Buffer;
   readonly secrets: CallbackSecrets;
   readonly guard: OutgoingGuard;
-  /** Whether there is a mail server. */
-  readonly mails: boolean;
 }
 
 export function composeAccountArea(
@@ -58,14 +56,14 @@ export function composeAccountArea(
 }
 
 function composeManageAlerts(parts: AccountAreaParts, turns: DatabaseTurns): ManageAlerts {
-  const { config, stores, secrets, guard, mails } = parts;
+  const { config, stores, secrets, guard } = parts;
   return new ManageAlerts({
     settings: stores.alertSettings,
     alerts: stores.alerts,
     secrets,
     addresses: new CallbackAddressCheck({ guard }),
     policy: config,
-    mails,
+    mails: config.mail !== undefined,
     turns,
   });
 }

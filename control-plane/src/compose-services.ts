@@ -110,7 +110,7 @@ export function composeServices(parts: ServiceParts): Services {
     readiness: parts.readiness,
     receivePayment: sales.receivePayment,
     accountArea: {
-      ...composeAccountArea({ ...parts, mails: false }, databaseTurns, readUsage, sales),
+      ...composeAccountArea(parts, databaseTurns, readUsage, sales),
       ...composePlayground(parts, shared),
     },
   };
