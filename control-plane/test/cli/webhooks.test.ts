@@ -74,7 +74,10 @@ describe('the webhooks commands', () => {
     await stores.webhookOutbox.retryLater(await claimed(jobId), END, 3_600_000);
     const { code, out } = await run('list');
     assert.equal(code, 0);
-    assert.match(out, new RegExp(`^${jobId}  job +pending  1 +503 .*hooks\\.example\\.com:443$`, 'm'));
+    assert.match(
+      out,
+      new RegExp(`^${jobId}  job +pending  1 +503 .*hooks\\.example\\.com:443$`, 'm'),
+    );
     assert.ok(!out.includes('a-token'));
     const json = await run('list', jobId.toUpperCase(), '--json');
     const [row, ...more] = JSON.parse(json.out);
