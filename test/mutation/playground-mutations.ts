@@ -19,7 +19,51 @@ const inLanes = inFile(TURNS_TEST, 'chooseLanes');
 const SEVERAL = 'writes no ledger entry and moves no balance, however a job ends';
 const COUNTED = 'counts the pictures of a day, and gives back what failed by no fault of theirs';
 
+const inJobs = inFile('control-plane/test/http/account/jobs.test.ts', 'the pages of jobs');
+const inPages = inFile('control-plane/test/http/account/playground.test.ts', 'the playground');
+const FORM = 'control-plane/src/http/account/routes/playground-form.ts';
+
+/** What stands between an account's pictures and everybody else. */
+const PAGES: readonly Mutation[] = [
+  {
+    name: "a person sees another account's job by its id",
+    file: 'control-plane/src/services/account-jobs/account-jobs.ts',
+    find: 'if (job?.accountId !== accountId) return undefined;',
+    replace: 'if (job === undefined) return undefined;',
+    caughtBy: inJobs('are of one account: another finds none of them, by any address'),
+  },
+  {
+    name: 'a viewer gets a preview',
+    file: 'control-plane/src/http/account/views/job-page.ts',
+    find: 'if (!maySeeResult) return',
+    replace: 'if (false) return',
+    caughtBy: inJobs('show one with its stages, and its result to those who may see results'),
+  },
+  {
+    name: 'a file is taken before the form has shown its token',
+    file: FORM,
+    find: "if (!this.#trusted) throw new PageError('staleForm');\n    const known",
+    replace: 'const known',
+    caughtBy: inPages('takes no byte of a file before the form has shown its token'),
+  },
+  {
+    name: 'the playground takes fields of the API that it has not',
+    file: FORM,
+    find: 'if (!known.includes(name)) throw unknownField(name);',
+    replace: '',
+    caughtBy: inPages('takes no field that the form has not'),
+  },
+  {
+    name: 'the playground is open where what is paid for needs the room',
+    file: 'control-plane/src/services/playground/use-playground.ts',
+    find: 'await acceptance.requireRoom();',
+    replace: '',
+    caughtBy: inPages('is refused where what is paid for needs the room, and counts nothing'),
+  },
+];
+
 export const PLAYGROUND_MUTATIONS: readonly Mutation[] = [
+  ...PAGES,
   {
     name: 'a job of the playground is ended with a credit',
     file: 'control-plane/src/store/jobs/job-completion.ts',

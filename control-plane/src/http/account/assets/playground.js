@@ -217,6 +217,19 @@ function showResult() {
   stage?.dispatchEvent(new CustomEvent('stage', { bubbles: true, detail: originalHref }));
 }
 
+/** The texts alone: the buttons that copy them stay. @param {Document} page */
+function replaceCode(page) {
+  const next = page.querySelectorAll('#call .code');
+  for (const [index, here] of document.querySelectorAll('#call .code').entries()) {
+    const text = next[index]?.querySelector('code')?.textContent;
+    const code = here.querySelector('code');
+    const copy = here.querySelector('button[data-copy]');
+    if (typeof text !== 'string' || code === null) continue;
+    code.textContent = text;
+    if (copy instanceof HTMLButtonElement) copy.dataset.copy = text;
+  }
+}
+
 /** The same call, with the options as they stand. @param {HTMLFormElement} form */
 async function showCall(form) {
   const query = new URLSearchParams();
@@ -229,7 +242,7 @@ async function showCall(form) {
   try {
     const answer = await fetch(`/account/playground?${mine}`, { headers: { accept: 'text/html' } });
     const page = new DOMParser().parseFromString(await answer.text(), 'text/html');
-    replacePart('call', page);
+    replaceCode(page);
   } catch {
     // It stays as it was.
   }
