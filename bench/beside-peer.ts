@@ -137,7 +137,9 @@ try {
           const prepared = some.map(({ file }) => toBenchPhoto(file, size));
           photos.set(kind, await Promise.all(prepared));
         }
-        rows.push(...(await measure(plan, size.name, service, peer, photos)));
+        const measured = await measure(plan, size.name, service, peer, photos);
+        for (const row of measured) console.log(JSON.stringify(row));
+        rows.push(...measured);
       }
     } finally {
       await service.close();
