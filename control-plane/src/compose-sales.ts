@@ -4,7 +4,7 @@ import { signingKeyOf } from './secrets/callback-secret.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
 import { LedgerHistory } from './services/sales/ledger-history.ts';
 import { Orders } from './services/sales/orders.ts';
-import { ReceivePayment } from './services/sales/receive-payment.ts';
+import { ReceivePayment, type ToldOutcome } from './services/sales/receive-payment.ts';
 import { SignedNotifications } from './services/sales/signed-notifications.ts';
 import type { Stores } from './store/stores.ts';
 
@@ -15,8 +15,14 @@ export interface SalesServices {
   readonly receivePayment: ReceivePayment | undefined;
 }
 
+export interface SalesParts {
+  readonly config: Config;
+  readonly stores: Stores;
+  readonly onPaymentTold?: ((outcome: ToldOutcome) => void) | undefined;
+}
+
 export function composeSales(
-  { config: { sales }, stores }: { readonly config: Config; readonly stores: Stores },
+  { config: { sales }, stores, onPaymentTold: onTold }: SalesParts,
   turns: DatabaseTurns,
 ): SalesServices {
   const { orders, ledger } = stores;
@@ -26,6 +32,6 @@ export function composeSales(
   return {
     orders: new Orders({ orders, turns, onSale, instructions }),
     ledgerHistory: new LedgerHistory({ ledger, turns }),
-    receivePayment: provider && new ReceivePayment({ provider, orders }),
+    receivePayment: provider && new ReceivePayment({ provider, orders, onTold }),
   };
 }

@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import { composeAccountArea } from './compose-account.ts';
 import { composePlayground } from './compose-playground.ts';
-import { composeSales } from './compose-sales.ts';
+import { composeSales, type SalesParts } from './compose-sales.ts';
 import type { Config } from './config.ts';
 import type { AppServices } from './http/public-app.ts';
 import type { Fleet } from './nodes/fleet.ts';
@@ -41,6 +41,8 @@ export interface ServiceParts {
   readonly guard: OutgoingGuard;
   readonly acceptance: Pick<AcceptanceGate, 'requireOpen' | 'requireRoom'>;
   readonly readiness: AppServices['readiness'];
+  /** Called once for each notification of a payment that is proven. */
+  readonly onPaymentTold?: SalesParts['onPaymentTold'];
   /** The services' own where absent; tests narrow them. */
   readonly bounds?: {
     readonly uploadSlots?: UploadSlotsOptions | undefined;

@@ -40,6 +40,7 @@ import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets
 import { JobEvents } from './services/job-events.ts';
 import { renderOutboxBody } from './services/notification/outbox-body.ts';
 import { JobViews } from './services/reading/job-view.ts';
+import type { ToldOutcome } from './services/sales/receive-payment.ts';
 import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guard/guarded-fetch.ts';
 import { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
@@ -210,7 +211,8 @@ function compose(base: Base): Parts {
   });
   const { fleet } = dispatch;
   const conditions = composeConditions({ ...base, fleet });
-  const services = composeServices({ ...base, ...conditions });
+  const onPaymentTold = (outcome: ToldOutcome) => base.metrics.paymentTold(outcome);
+  const services = composeServices({ ...base, ...conditions, onPaymentTold });
   const running: Running = {
     ...dispatch,
     ...conditions,

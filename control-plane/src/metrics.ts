@@ -17,6 +17,7 @@ import type {
   WebhookAttemptOutcome,
   WebhookObserver,
 } from './services/notification/webhook-observer.ts';
+import type { ToldOutcome } from './services/sales/receive-payment.ts';
 
 /** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
@@ -110,6 +111,11 @@ export class ControlMetrics implements JobObserver, WebhookObserver, MailObserve
     'Connections to the public port closed unread, because as many were open as may be',
     [],
   );
+  readonly #paymentNotifications = this.#counter(
+    'matting_control_payment_notifications_total',
+    'Proven notifications of payments, by what became of them',
+    ['outcome'],
+  );
   readonly #connectionsEnded = this.#counter(
     'matting_control_http_connections_ended_total',
     'Connections to the public port ended at a bound, by what they did',
@@ -182,6 +188,10 @@ export class ControlMetrics implements JobObserver, WebhookObserver, MailObserve
 
   connectionDropped(): void {
     this.#connectionsDropped.inc();
+  }
+
+  paymentTold(outcome: ToldOutcome): void {
+    this.#paymentNotifications.inc({ outcome });
   }
 
   connectionEnded(cause: EndedCause): void {

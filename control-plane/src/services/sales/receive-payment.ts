@@ -35,6 +35,9 @@ export type ReceivedOutcome =
   | 'already_refunded'
   | 'waiting';
 
+/** `refused`: it does not fit its order, or a bound was reached. */
+export type ToldOutcome = ReceivedOutcome | 'refused';
+
 /** What the sender is answered. */
 export interface Received {
   readonly order_id: string;
@@ -44,6 +47,8 @@ export interface Received {
 export interface ReceivePaymentOptions {
   readonly provider: PaymentProvider;
   readonly orders: Pick<OrderStore, 'pay' | 'refund'>;
+  /** Called once for each that is proven. */
+  readonly onTold?: ((outcome: ToldOutcome) => void) | undefined;
   /** Milliseconds of a clock that never goes back. */
   readonly clockMs?: () => number;
 }
@@ -51,15 +56,17 @@ export interface ReceivePaymentOptions {
 export class ReceivePayment {
   readonly #provider: PaymentProvider;
   readonly #orders: ReceivePaymentOptions['orders'];
+  readonly #onTold: ((outcome: ToldOutcome) => void) | undefined;
   readonly #clockMs: () => number;
   #windowEndsAtMs = 0;
   #taken = 0;
   #underWay = 0;
 
-  constructor({ provider, orders, clockMs = () => performance.now() }: ReceivePaymentOptions) {
-    this.#provider = provider;
-    this.#orders = orders;
-    this.#clockMs = clockMs;
+  constructor(options: ReceivePaymentOptions) {
+    this.#provider = options.provider;
+    this.#orders = options.orders;
+    this.#onTold = options.onTold;
+    this.#clockMs = options.clockMs ?? (() => performance.now());
   }
 
   /**
@@ -68,6 +75,17 @@ export class ReceivePayment {
    */
   async receive(headers: IncomingHttpHeaders, body: Uint8Array): Promise<Received> {
     const notice = this.#provider.read(headers, body);
+    try {
+      const received = await this.#receive(notice);
+      this.#onTold?.(received.outcome);
+      return received;
+    } catch (error) {
+      this.#onTold?.('refused');
+      throw error;
+    }
+  }
+
+  async #receive(notice: PaymentNotice): Promise<Received> {
     this.#requireRate();
     if (this.#underWay >= NOTIFICATIONS_AT_ONCE_MAX) {
       const options = { retryAfterS: RETRY_AFTER_S };
