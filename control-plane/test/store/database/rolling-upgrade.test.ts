@@ -23,6 +23,7 @@ import {
   HOUR_MS,
   LIMITS,
   newJob,
+  PLAYGROUND_LIMITS,
   reread,
   resultOf,
   storedBackground,
@@ -45,6 +46,8 @@ for (const dialect of DIALECTS) {
     let stores: Stores;
     /** Jobs of this version that the last release knows nothing of. */
     const finishing: string[] = [];
+    /** A job of the playground, which it would end with a credit. */
+    let unpaid: string;
 
     before(async () => {
       test = await createTestDatabase(dialect, { migrated: false });
@@ -91,6 +94,10 @@ for (const dialect of DIALECTS) {
         const job = newJob(accountId, { apiKeyId, mode: 'sync', ...each });
         finishing.push((await submitted(stores, job)).id);
       }
+      await stores.playground.internalKey(accountId);
+      const tried = newJob(accountId, { apiKeyId, mode: 'sync' });
+      assert.equal((await stores.playground.submit(tried, PLAYGROUND_LIMITS)).kind, 'created');
+      unpaid = tried.id;
       const listings = snapshot.after.filter(
         ({ sql }) => sql.includes('as `lane`') || sql.includes('as "lane"'),
       );
@@ -100,6 +107,9 @@ for (const dialect of DIALECTS) {
 
     it('lets a replica of the last release go on, statement by statement', async () => {
       await replay(database, snapshot.after);
+      const { state, fence } = await reread(stores, unpaid);
+      assert.deepEqual([state, fence], ['ready', 0], 'it has not touched the playground');
+      await finish(unpaid);
     });
 
     it('knows its keys, its results and its requests again', async () => {
