@@ -4,6 +4,7 @@ import type { Config } from './config.ts';
 import type { AccountAreaServices } from './http/account/account-app.ts';
 import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
 import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
+import { OpenIdConnect } from './identity/openid-connect.ts';
 import { Passwords } from './identity/passwords.ts';
 import type { CallbackSecrets } from './secrets/callback-secret.ts';
 import { ManageAlerts } from './services/alerts/manage-alerts.ts';
@@ -13,6 +14,7 @@ import { KnownBrowsers } from './services/people/known-browsers.ts';
 import { Links } from './services/people/links.ts';
 import { Members } from './services/people/members.ts';
 import { Profile } from './services/people/profile.ts';
+import { ProviderSignIn } from './services/people/provider-sign-in.ts';
 import { Sessions } from './services/people/sessions.ts';
 import { SignIn } from './services/people/sign-in.ts';
 import { SignInThrottle } from './services/people/sign-in-throttle.ts';
@@ -23,7 +25,7 @@ import type { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { Stores } from './store/stores.ts';
 
 export interface AccountAreaParts {
-  readonly config: Pick<Config, 'baseUrl' | 'allowHttpCallbacks' | 'mail'>;
+  readonly config: Pick<Config, 'accountArea' | 'allowHttpCallbacks' | 'baseUrl' | 'mail'>;
   readonly stores: Stores;
   readonly secretsKey: Buffer;
   readonly secrets: CallbackSecrets;
@@ -52,6 +54,7 @@ export function composeAccountArea(
     readUsage,
     overview: new Overview({ ledger: stores.ledger, jobs: stores.jobs, readUsage, turns }),
     alerts: composeManageAlerts(parts, turns),
+    provider: composeProvider({ config, stores }, browsers, turns),
   };
 }
 
@@ -66,4 +69,19 @@ function composeManageAlerts(parts: AccountAreaParts, turns: DatabaseTurns): Man
     mails: config.mail !== undefined,
     turns,
   });
+}
+
+/** Undefined: people sign in by passwords alone. */
+function composeProvider(
+  { config, stores }: Pick<AccountAreaParts, 'config' | 'stores'>,
+  browsers: KnownBrowsers,
+  turns: DatabaseTurns,
+): ProviderSignIn | undefined {
+  const oidc = config.accountArea?.oidc;
+  if (oidc === undefined) return undefined;
+  const redirectUrl = `${config.baseUrl}/account/sign-in/provider/back`;
+  const provider = new OpenIdConnect({ ...oidc, redirectUrl });
+  const { identities, accounts } = stores;
+  const { grants, name } = oidc;
+  return new ProviderSignIn({ provider, identities, accounts, browsers, turns, grants, name });
 }

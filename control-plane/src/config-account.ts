@@ -1,6 +1,7 @@
 /** The settings of the account area, and of the proxies in front of the public port. */
 import type { EnvReader } from '#program/env.ts';
 import { isLoopback } from '#program/loopback.ts';
+import { type OidcConfig, readOidc } from './config-oidc.ts';
 import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './domain/playground.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
@@ -8,6 +9,8 @@ import { parseNetwork } from './sources/guard/allowed-address.ts';
 export interface AccountAreaConfig {
   /** False: its pages say that the base URL is none to sign in at. */
   readonly canSignIn: boolean;
+  /** Undefined: people sign in by passwords alone. */
+  readonly oidc?: OidcConfig | undefined;
   /** Pictures of an account a day; 0: the playground is off. */
   readonly playgroundImages: number;
 }
@@ -27,6 +30,7 @@ export function readAccountArea(reader: EnvReader, baseUrl: string): AccountSett
   );
   const settings: AccountAreaConfig = {
     canSignIn: isSignInUrl(baseUrl),
+    oidc: readOidc(reader),
     playgroundImages: reader.integer('MATTING_PLAYGROUND_IMAGES', {
       min: 0,
       max: PLAYGROUND_IMAGES_MAX,

@@ -7,6 +7,7 @@ import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
 import { KEY_MUTATIONS } from './key-mutations.ts';
 import type { Mutation } from './mutation.ts';
+import { PEOPLE_MUTATIONS } from './people-mutations.ts';
 import { PLAYGROUND_MUTATIONS } from './playground-mutations.ts';
 import { REMOVEBG_MUTATIONS } from './removebg-mutations.ts';
 import { SALES_MUTATIONS } from './sales-mutations.ts';
@@ -23,4 +24,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...PLAYGROUND_MUTATIONS,
   ...KEY_MUTATIONS,
   ...SALES_MUTATIONS,
+  ...PEOPLE_MUTATIONS,
 ];

@@ -194,6 +194,7 @@ export const CONTROL_PLANE: Directions = {
     'identity',
     'services',
     'services/sweeping',
+    'store/accounts',
     'store/database',
     'store/people',
   ],

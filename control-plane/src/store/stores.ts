@@ -35,6 +35,7 @@ import { notificationListing } from './outbox/webhook-operator.ts';
 import type { WebhookOutboxStore } from './outbox/webhook-outbox-store.ts';
 import { secretErasure } from './outbox/webhook-secrets.ts';
 import { type AuditStore, createAuditStore } from './people/audit.ts';
+import { createIdentityStore, type IdentityStore } from './people/identity-entry.ts';
 import { createLinkStore, type LinkStore } from './people/link-store.ts';
 import { type PeopleRetention, peopleRetention } from './people/people-retention.ts';
 import { createPeopleStore, type PeopleStore } from './people/people-store.ts';
@@ -54,6 +55,7 @@ export interface Stores {
   readonly apiKeys: ApiKeyStore;
   readonly audit: AuditStore;
   readonly jobs: JobStore;
+  readonly identities: IdentityStore;
   readonly ledger: LedgerStore;
   readonly links: LinkStore;
   readonly mailOutbox: MailOutboxStore;
@@ -124,6 +126,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
       ...jobRetention(database),
       ...queueLoad(database),
     },
+    identities: createIdentityStore(database),
     ledger: createLedgerStore(database),
     links: createLinkStore(database),
     mailOutbox: createMailOutboxStore(database),

@@ -7,7 +7,15 @@ import type { ChangedBy } from '../../src/store/people/people-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import type { ChangingMethod } from './changing-methods.ts';
 import { fundedAccount, HOUR_MS, sha256 } from './fixtures.ts';
-import { linkUse, newLink, newSession, OPERATOR, type Person, personOfAccount } from './people.ts';
+import {
+  identityEntry,
+  linkUse,
+  newLink,
+  newSession,
+  OPERATOR,
+  type Person,
+  personOfAccount,
+} from './people.ts';
 
 async function actionsOf({ audit }: Stores, accountId: string): Promise<string[]> {
   const entries = await audit.list(accountId, { limit: 50 });
@@ -189,6 +197,36 @@ function ofMember(
   };
 }
 
+const enterByIdentity: ChangingMethod = {
+  name: 'identities.enter',
+  arrange: async ({ stores }) => {
+    const [left, joined] = [await fundedAccount(stores, 0), await fundedAccount(stores, 0)];
+    const first = identityEntry([{ accountId: left, role: 'owner' }]);
+    assert.equal((await stores.identities.enter(first)).kind, 'signed-in');
+    const entry = {
+      ...identityEntry([{ accountId: joined, role: 'viewer' }]),
+      subject: first.subject,
+      mail: 'another@example.org',
+    };
+    return {
+      act: faulty => faulty.identities.enter(entry),
+      check: async outcome => {
+        const userId = first.newUserId;
+        assert.deepEqual(outcome, { kind: 'signed-in', userId, accountId: joined });
+        assert.equal(await stores.sessions.find(first.session.idHash), undefined);
+        const found = await stores.sessions.find(entry.session.idHash);
+        assert.deepEqual(
+          found?.memberships.map(({ accountId, role }) => [accountId, role]),
+          [[joined, 'viewer']],
+        );
+        assert.deepEqual(await actionsOf(stores, joined), ['person.joined-by-group']);
+        const actions = ['person.joined-by-group', 'person.left-by-group'];
+        assert.deepEqual(await actionsOf(stores, left), actions);
+      },
+    };
+  },
+};
+
 const KEY = { hash: 'a'.repeat(64), failuresMax: 100 };
 
 const takeAttempt: ChangingMethod = {
@@ -265,6 +303,7 @@ export const CHANGING_PEOPLE: readonly ChangingMethod[] = [
   ending('endOthers', (stores, userId) => stores.sessions.endOthers(userId, 'another')),
   switchAccount,
   beginSession,
+  enterByIdentity,
   ofMember(
     'changeRole',
     ({ people }, { accountId, userId, by }) => people.changeRole(accountId, userId, 'viewer', by),

@@ -7,7 +7,7 @@ import { MEMBERS_MAX } from '../../src/store/people/member-rows.ts';
 import { SESSIONS_MAX } from '../../src/store/people/session-store.ts';
 import type { Exercise } from './exercise.ts';
 import { sha256 } from './fixtures.ts';
-import { linkUse, newLink, newSession, OPERATOR } from './people.ts';
+import { identityEntry, linkUse, newLink, newSession, OPERATOR } from './people.ts';
 
 const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
 /** Their index and their rows, and how servers count. */
@@ -140,6 +140,21 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
       const by = changedBy();
       assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
       assert.equal(await people.removeMember(accountOf(0), personOf(13), by), 'changed');
+    },
+    readsMax: PEOPLE_READS_MAX,
+    why: PEOPLE_WHY,
+  },
+  'identities.enter': {
+    run: async ({ identities }) => {
+      const accounts = [accountOf(0), accountOf(1)];
+      const first = identityEntry(accounts.map(accountId => ({ accountId, role: 'owner' })));
+      assert.equal((await identities.enter(first)).kind, 'signed-in');
+      const { subject } = first;
+      const session = newSession({ method: 'oidc' });
+      const grants = [{ accountId: accountOf(0), role: 'viewer' }] as const;
+      const next = { ...first, subject, session, grants, mail: 'new@example.org' };
+      const entryIdOf = () => randomUUID();
+      assert.equal((await identities.enter({ ...next, entryIdOf })).kind, 'signed-in');
     },
     readsMax: PEOPLE_READS_MAX,
     why: PEOPLE_WHY,

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import type { Actor } from '../../src/domain/account/actor.ts';
 import type { Role } from '../../src/domain/account/roles.ts';
+import type { IdentityEntry } from '../../src/store/people/identity-entry.ts';
 import type { LinkUse, NewLink } from '../../src/store/people/link-store.ts';
 import type { NewSession } from '../../src/store/people/session-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
@@ -71,4 +72,23 @@ export async function personOfAccount(
   const use = linkUse(link);
   assert.equal((await links.use(use)).kind, 'signed-in');
   return { userId: use.newUserId, mail: link.mail, session: use.session };
+}
+
+/** Of somebody new, whose groups are that. */
+export function identityEntry(grants: IdentityEntry['grants']): IdentityEntry {
+  const ids = new Map(grants.map(({ accountId }) => [accountId, randomUUID()]));
+  return {
+    issuer: 'https://id.example',
+    subject: randomUUID(),
+    mail: 'somebody@example.org',
+    grants,
+    newUserId: randomUUID(),
+    session: newSession({ method: 'oidc' }),
+    endedIdHash: null,
+    entryIdOf: accountId => {
+      const id = ids.get(accountId) ?? randomUUID();
+      ids.set(accountId, id);
+      return id;
+    },
+  };
 }

@@ -20,6 +20,7 @@ import {
   registerPlaygroundRoutes,
 } from './routes/playground-routes.ts';
 import { registerProfileRoutes, registerSessionRoutes } from './routes/profile-routes.ts';
+import { registerProviderRoutes } from './routes/provider-routes.ts';
 import { registerSettingsRoutes, type SettingsRouteServices } from './routes/settings-routes.ts';
 import { registerSignInRoutes, type SignInRouteServices } from './routes/sign-in-routes.ts';
 import { registerUsageRoutes, type UsageRouteServices } from './routes/usage-routes.ts';
@@ -56,6 +57,7 @@ export function registerAccountArea(
       account.setErrorHandler(answerPageError);
       guardRoutes(account, services.sessions, options);
       registerSignInRoutes(account, services);
+      if (services.provider !== undefined) registerProviderRoutes(account, services.provider);
       registerLinkRoutes(account, services.links);
       registerProfileRoutes(account, services.profile);
       registerSessionRoutes(account, services.profile);

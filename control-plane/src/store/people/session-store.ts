@@ -172,7 +172,7 @@ export async function insertSession(
   await tx.deleteFrom('sessions').where('id', '=', oldest.id).execute();
 }
 
-async function beginSession(
+export async function beginSession(
   database: Database,
   tx: Kysely<Schema>,
   userId: string,

@@ -1,6 +1,7 @@
 /** Sign-in by mail and password, and sign-out. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { Profile } from '../../../services/people/profile.ts';
+import type { ProviderSignIn } from '../../../services/people/provider-sign-in.ts';
 import type { SignIn } from '../../../services/people/sign-in.ts';
 import { wordsOf } from '../page/page-request.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
@@ -14,6 +15,8 @@ import { browserOf, csrfOfVisitor, letIn, minutesOf } from './browser.ts';
 export interface SignInRouteServices {
   readonly signIn: SignIn;
   readonly profile: Profile;
+  /** Undefined: people sign in by passwords alone. */
+  readonly provider: ProviderSignIn | undefined;
 }
 
 /** Longer passwords were never set. */
@@ -21,19 +24,20 @@ const PASSWORD_LENGTH_MAX = 1024;
 
 export function registerSignInRoutes(
   account: FastifyInstance,
-  { signIn, profile }: SignInRouteServices,
+  { signIn, profile, provider }: SignInRouteServices,
 ): void {
   account.get('/sign-in', { config: { public: true } }, (request, reply) => {
     const { to } = request.query as Record<string, unknown>;
     const back = returnPathOf(typeof to === 'string' ? to : undefined);
     if (maybeSignedIn(request) !== undefined) return reply.redirect(back ?? ACCOUNT_PATH, 303);
-    return renderSignIn(request, reply, { to: back });
+    return renderSignIn(request, reply, { to: back, provider });
   });
   account.post('/sign-in', { config: { public: true } }, async (request, reply) => {
     const form = formOf(request);
     const mail = form.text('mail');
     const password = form.text('password');
     const to = returnPathOf(form.text('to'));
+    const again = { to, mail, provider };
     const { signIn: words } = wordsOf(request);
     const outcome =
       password.length > PASSWORD_LENGTH_MAX
@@ -45,13 +49,13 @@ export function registerSignInRoutes(
         letIn(reply, outcome);
         return reply.redirect(to ?? ACCOUNT_PATH, 303);
       case 'refused':
-        return renderSignIn(request, reply, { to, mail, problem: words.wrong, status: 422 });
+        return renderSignIn(request, reply, { ...again, problem: words.wrong, status: 422 });
       case 'no-account':
-        return renderSignIn(request, reply, { to, mail, problem: words.noAccount, status: 422 });
+        return renderSignIn(request, reply, { ...again, problem: words.noAccount, status: 422 });
       case 'throttled': {
         const problem = fill(words.throttled, { minutes: minutesOf(outcome.waitMs) });
         reply.header('retry-after', String(Math.ceil(outcome.waitMs / 1000)));
-        return renderSignIn(request, reply, { to, mail, problem, status: 429 });
+        return renderSignIn(request, reply, { ...again, problem, status: 429 });
       }
     }
   });
@@ -63,7 +67,8 @@ export function registerSignInRoutes(
   });
 }
 
-function renderSignIn(
+/** The form, and the way to the identity provider where there is one. */
+export function renderSignIn(
   request: FastifyRequest,
   reply: FastifyReply,
   of: {
@@ -71,14 +76,22 @@ function renderSignIn(
     readonly mail?: string;
     readonly problem?: string;
     readonly status?: number;
+    readonly provider: Pick<ProviderSignIn, 'name'> | undefined;
   },
 ): FastifyReply {
   const words = wordsOf(request);
-  const { status = 200, ...props } = of;
+  const { status = 200, provider, ...props } = of;
+  const query = of.to === undefined ? '' : `?to=${encodeURIComponent(of.to)}`;
+  const href = `${SIGN_IN_PATH}/provider${query}`;
   return renderPage(request, reply, {
     title: words.signIn.title,
     status,
     said: words.signIn.said,
-    main: signInForm({ words, csrf: csrfOfVisitor(request, reply), ...props }),
+    main: signInForm({
+      words,
+      csrf: csrfOfVisitor(request, reply),
+      provider: provider && { name: provider.name, href },
+      ...props,
+    }),
   });
 }

@@ -13,11 +13,13 @@ export interface SignInProps {
   readonly to: string | undefined;
   /** What was typed before. */
   readonly mail?: string | undefined;
+  /** The identity provider, where there is one. */
+  readonly provider?: { readonly name: string; readonly href: string } | undefined;
   /** Why nobody was let in. */
   readonly problem?: string | undefined;
 }
 
-export function signInForm({ words, csrf, to, mail = '', problem }: SignInProps): VNode {
+export function signInForm({ words, csrf, to, mail = '', provider, problem }: SignInProps): VNode {
   const { signIn } = words;
   return html`<div class="stack">
     ${problem === undefined ? null : notice('bad', problem)}
@@ -44,6 +46,14 @@ export function signInForm({ words, csrf, to, mail = '', problem }: SignInProps)
       }),
       button({ label: signIn.submit }),
     )}
+    ${
+      provider === undefined
+        ? null
+        : html`<p>${linkButton({
+            href: provider.href,
+            label: fill(signIn.byProvider, { name: provider.name }),
+          })}</p>`
+    }
     <p class="hint">${signIn.forgotten}</p>
   </div>`;
 }

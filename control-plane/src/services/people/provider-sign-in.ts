@@ -1,0 +1,94 @@
+/** Sign-in by the identity provider: who comes back from it, and what their groups are here. */
+import { randomUUID } from 'node:crypto';
+import type { Role } from '../../domain/account/roles.ts';
+import { type OpenIdConnect, OpenIdError, type OpenIdFlow } from '../../identity/openid-connect.ts';
+import type { AccountStore } from '../../store/accounts/account-store.ts';
+import type { IdentityOutcome, IdentityStore } from '../../store/people/identity-entry.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+import type { KnownBrowsers } from './known-browsers.ts';
+import { type Browser, type Entered, endedHashOf, newSession } from './sign-in.ts';
+
+export { OpenIdError, type OpenIdFlow };
+
+/** What a group of the provider is here, by the operator's list. */
+export interface GroupGrant {
+  readonly group: string;
+  /** Name or id of an account. */
+  readonly account: string;
+  readonly role: Role;
+}
+
+export type ProviderOutcome = Entered | Exclude<IdentityOutcome, { readonly kind: 'signed-in' }>;
+
+export interface ProviderSignInParts {
+  readonly provider: OpenIdConnect;
+  readonly identities: IdentityStore;
+  readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
+  readonly browsers: KnownBrowsers;
+  readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
+  readonly grants: readonly GroupGrant[];
+  /** What the button calls the provider. */
+  readonly name: string;
+}
+
+/** The one that may do most, where several groups lead to an account. */
+const RANK: Readonly<Record<Role, number>> = { viewer: 0, member: 1, owner: 2 };
+
+export class ProviderSignIn {
+  readonly #parts: ProviderSignInParts;
+
+  constructor(parts: ProviderSignInParts) {
+    this.#parts = parts;
+  }
+
+  get name(): string {
+    return this.#parts.name;
+  }
+
+  /** @throws OpenIdError; ContractError SERVICE_UNAVAILABLE */
+  begin({ address }: Pick<Browser, 'address'>) {
+    return this.#parts.provider.begin(address);
+  }
+
+  /**
+   * @param query what the provider sent the browser back with, `?` included
+   * @throws OpenIdError; ContractError SERVICE_UNAVAILABLE
+   */
+  async finish(query: string, flow: OpenIdFlow, browser: Browser): Promise<ProviderOutcome> {
+    const { provider, identities, browsers, turns } = this.#parts;
+    const { address } = browser;
+    const { groups, ...person } = await provider.finish(address, query, flow);
+    const grants = await this.#grantsOf(groups, address);
+    const { secret, session } = newSession('oidc', browser);
+    const entryIds = new Map(grants.map(({ accountId }) => [accountId, randomUUID()]));
+    const entry = {
+      ...person,
+      grants,
+      newUserId: randomUUID(),
+      session,
+      endedIdHash: endedHashOf(browser),
+      entryIdOf: (accountId: string) => {
+        const id = entryIds.get(accountId) ?? randomUUID();
+        entryIds.set(accountId, id as ReturnType<typeof randomUUID>);
+        return id;
+      },
+    };
+    const outcome = await turns.ofStranger(address, () => identities.enter(entry));
+    if (outcome.kind !== 'signed-in') return outcome;
+    return { ...outcome, secret, known: browsers.create(person.mail) };
+  }
+
+  /** An account of the list that is not there yet is passed over. */
+  async #grantsOf(groups: readonly string[], address: string) {
+    const { grants, accounts, turns } = this.#parts;
+    const theirs = grants.filter(({ group }) => groups.includes(group));
+    const roles = new Map<string, Role>();
+    for (const { account, role } of theirs) {
+      const found = await turns.ofStranger(address, () => accounts.findByNameOrId(account));
+      if (found === undefined) continue;
+      const before = roles.get(found.id);
+      if (before === undefined || RANK[role] > RANK[before]) roles.set(found.id, role);
+    }
+    return [...roles].map(([accountId, role]) => ({ accountId, role }));
+  }
+}

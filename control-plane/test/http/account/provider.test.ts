@@ -1,0 +1,176 @@
+/** Sign-in by an identity provider, against a real one. */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import { OpenIdProvider } from '../../../../test/support/openid-provider.ts';
+import { Browser, signIn } from '../../support/signed-in-browser.ts';
+import { BASE_URL, openTestApp, type TestApp } from '../../support/test-app.ts';
+
+const START = '/account/sign-in/provider';
+const BACK = `${BASE_URL}${START}/back`;
+const SESSION = '__Host-matting-session';
+
+/** Through the provider's pages, to where it sends the browser back. */
+async function throughProvider(start: string, subject: string): Promise<string> {
+  const cookies = new Map<string, string>();
+  let place = new URL(start);
+  for (let steps = 0; steps < 10; steps += 1) {
+    if (place.href.startsWith(BACK)) return place.href.slice(BASE_URL.length);
+    const isForm = place.pathname.startsWith('/who-are-you/');
+    const answer = await fetch(place, {
+      method: isForm ? 'POST' : 'GET',
+      redirect: 'manual',
+      headers: { cookie: [...cookies].map(([name, value]) => `${name}=${value}`).join('; ') },
+      ...(isForm && { body: new URLSearchParams({ subject }) }),
+    });
+    for (const cookie of answer.headers.getSetCookie()) {
+      const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(cookie) ?? [];
+      cookies.set(name, value);
+    }
+    place = new URL(answer.headers.get('location') ?? '', place);
+  }
+  throw new Error('the provider redirects for ever');
+}
+
+describe('people whom an identity provider knows', () => {
+  let provider: OpenIdProvider;
+  let test: TestApp;
+  let otherId: string;
+
+  before(async () => {
+    provider = await OpenIdProvider.start({ redirectUris: [BACK] });
+    test = await openTestApp({
+      accountArea: {
+        canSignIn: true,
+        playgroundImages: 0,
+        oidc: {
+          issuer: provider.issuer,
+          clientId: provider.clientId,
+          clientSecret: provider.clientSecret,
+          name: 'Shop ID',
+          scopes: ['openid', 'email', 'groups'],
+          groupsClaim: 'groups',
+          grants: [
+            { group: 'shop-owners', account: 'tester', role: 'owner' },
+            { group: 'shop-staff', account: 'tester', role: 'viewer' },
+            { group: 'other-staff', account: 'other', role: 'member' },
+            { group: 'shop-staff', account: 'not there yet', role: 'owner' },
+          ],
+        },
+      },
+    });
+    otherId = (await test.stores.accounts.create('other'))?.id ?? '';
+  });
+  after(async () => {
+    await test.close();
+    await provider.close();
+  });
+
+  function somebody(groups: readonly string[], email = `${randomUUID()}@example.org`) {
+    const subject = randomUUID();
+    provider.people.set(subject, { email, groups });
+    return { subject, email };
+  }
+
+  async function start(own: Browser, path = START): Promise<string> {
+    const answer = await own.get(path);
+    assert.equal(answer.statusCode, 303, answer.body);
+    return answer.headers.location as string;
+  }
+
+  async function signInAs(subject: string, own = new Browser(test), path = START) {
+    return { own, answer: await own.get(await throughProvider(await start(own, path), subject)) };
+  }
+
+  const statusOf = async (own: Browser, path: string) => (await own.get(path)).statusCode;
+
+  it('see the way to it, and come in and back to where they were', async () => {
+    const { subject, email } = somebody(['shop-owners', 'shop-staff']);
+    const page = await new Browser(test).get('/account/sign-in?to=/account/audit');
+    const href = /href="(\/account\/sign-in\/provider[^"]*)"/.exec(page.body)?.[1] ?? '';
+    assert.match(page.body, /Sign in with Shop ID/);
+    const { own, answer } = await signInAs(subject, undefined, href);
+    assert.equal(answer.headers.location, '/account/audit', answer.body);
+    const log = await own.get('/account/audit');
+    assert.match(log.body, new RegExp(email));
+    assert.match(log.body, /Joined by a group/);
+    assert.ok(!own.cookies.has('__Host-matting-flow'));
+  });
+
+  it('are nobody here without a group of the list', async () => {
+    const { answer, own } = await signInAs(somebody(['strangers']).subject);
+    assert.equal(answer.statusCode, 422);
+    assert.match(answer.body, /You belong to no account/);
+    assert.ok(!own.cookies.has(SESSION));
+  });
+
+  it('are never taken for who has their mail', async () => {
+    const known = await signIn(test, { mail: 'boss@example.org' });
+    const { subject } = somebody(['other-staff'], 'boss@example.org');
+    const { own } = await signInAs(subject);
+    assert.equal(await statusOf(own, '/account/people'), 403);
+    const members = await test.services.accountArea.members.list(otherId);
+    assert.ok(members.every(({ userId }) => userId !== known.userId));
+  });
+
+  it('may from now on what their groups say, and lose sessions with the group', async () => {
+    const { subject, email } = somebody(['shop-owners', 'other-staff']);
+    const { own: first } = await signInAs(subject);
+    const other = test.services.accountArea.members;
+    assert.equal((await first.post('/account/switch', { account: otherId })).statusCode, 303);
+    const { own: second } = await signInAs(subject);
+    provider.people.set(subject, { email, groups: ['shop-staff'] });
+    const { own: third } = await signInAs(subject);
+    // The first acted for the account that is lost, and the second may less.
+    assert.equal(await statusOf(first, '/account/profile'), 303);
+    assert.ok((await other.list(otherId)).every(({ mail }) => mail !== email));
+    for (const own of [second, third]) {
+      if (own === third) assert.equal(await statusOf(own, '/account/profile'), 200);
+      assert.notEqual(await statusOf(own, '/account/people'), 200);
+    }
+    provider.people.set(subject, { email, groups: [] });
+    assert.equal((await signInAs(subject)).answer.statusCode, 422);
+    assert.equal(await statusOf(third, '/account/profile'), 303);
+  });
+
+  it('are refused with what is not of their own flow', async () => {
+    const { subject } = somebody(['shop-owners']);
+    const own = new Browser(test);
+    const back = await throughProvider(await start(own), subject);
+    const stranger = new Browser(test);
+    assert.equal(await statusOf(stranger, back), 403);
+    // Another flow's state, nonce and verifier.
+    await start(stranger);
+    assert.equal(await statusOf(stranger, back), 502);
+    assert.ok(!stranger.cookies.has(SESSION));
+    assert.equal(await statusOf(own, back.replace(/state=[^&]+/, 'state=x')), 502);
+    // The flow was used up by that.
+    assert.equal(await statusOf(own, back), 403);
+    const denied = new Browser(test);
+    await start(denied);
+    assert.equal(await statusOf(denied, `${START}/back?error=access_denied`), 502);
+  });
+
+  it('are told where it does not answer, and passwords go on', async () => {
+    const gone = await OpenIdProvider.start({ redirectUris: [BACK] });
+    const { issuer, clientId, clientSecret } = gone;
+    await gone.close();
+    const settings = { name: 'SSO', scopes: ['openid'], groupsClaim: 'groups', grants: [] };
+    const alone = await openTestApp({
+      accountArea: {
+        canSignIn: true,
+        playgroundImages: 0,
+        oidc: { issuer, clientId, clientSecret, ...settings },
+      },
+    });
+    try {
+      const own = new Browser(alone);
+      const answer = await own.get(START);
+      assert.equal(answer.statusCode, 502);
+      assert.match(answer.body, /identity provider does not answer/);
+      assert.equal(await statusOf(own, '/account/sign-in'), 200);
+    } finally {
+      await alone.close();
+    }
+  });
+});

@@ -1,0 +1,109 @@
+/** Who signs in and what they may: the guard of the account area, sessions, links, the throttle. */
+import { inFile, type Mutation } from './mutation.ts';
+
+const GUARD = 'control-plane/src/http/account/session/guard.ts';
+const SESSIONS = 'control-plane/src/store/people/session-store.ts';
+
+const HTTP_TESTS = 'control-plane/test/http/account';
+const inGuard = inFile(`${HTTP_TESTS}/guard.test.ts`, 'the guard of the account area');
+const inReturn = inFile(`${HTTP_TESTS}/guard.test.ts`, 'the way back after sign-in');
+const inSignIn = inFile(`${HTTP_TESTS}/sign-in.test.ts`, 'people who sign in');
+const inPeople = inFile(`${HTTP_TESTS}/people.test.ts`, 'the people of an account');
+const inProvider = inFile(
+  `${HTTP_TESTS}/provider.test.ts`,
+  'people whom an identity provider knows',
+);
+const SIGN_IN_TESTS = 'control-plane/test/services/people/sign-in.test.ts';
+const inThrottle = inFile(SIGN_IN_TESTS, 'the throttle of sign-in on sqlite');
+const inRefusal = inFile(SIGN_IN_TESTS, 'a sign-in that is refused');
+const inLostAnswers = inFile(
+  'control-plane/test/store/lost-answers.test.ts',
+  'what changes something on sqlite and whose answer is lost',
+);
+
+export const PEOPLE_MUTATIONS: readonly Mutation[] = [
+  {
+    name: 'a route of the account area names nobody',
+    file: GUARD,
+    find: 'if (named.filter(Boolean).length === 1) return;',
+    replace: 'if (named.length > 0) return;',
+    caughtBy: inGuard('lets no route start that names nobody, or two'),
+  },
+  {
+    name: 'a form of another site is taken',
+    file: GUARD,
+    find: "if (origins.length !== 1 || origins[0] !== origin) throw new PageError('otherOrigin');",
+    replace: '',
+    caughtBy: inGuard('refuses a form of another site, or of none'),
+  },
+  {
+    name: 'a form without its token is taken',
+    file: GUARD,
+    find: "if (secret === undefined || !isCsrfToken(given, secret)) throw new PageError('staleForm');",
+    replace: '',
+    caughtBy: inGuard('refuses a form without the token of its session'),
+  },
+  {
+    name: 'every role may everything',
+    file: GUARD,
+    find: "if (!may(found.role, config.permission)) throw new PageError('forbidden');",
+    replace: '',
+    caughtBy: inGuard('asks the role for the permission that the route names'),
+  },
+  {
+    name: 'sign-in leads anywhere',
+    file: GUARD,
+    find: 'return RETURN_PATH.test(text) && ',
+    replace: 'return ',
+    caughtBy: inReturn('is never another host, another path or sign-in itself'),
+  },
+  {
+    name: 'anybody ends a session',
+    file: SESSIONS,
+    find: "          .where('user_id', '=', userId)\n          .executeTakeFirstOrThrow();",
+    replace: '          .executeTakeFirstOrThrow();',
+    caughtBy: inSignIn('see and end their sessions, and nobody else’s'),
+  },
+  {
+    name: 'the session before goes on after a sign-in',
+    file: SESSIONS,
+    find: "await tx.deleteFrom('sessions').where('id_hash', '=', endedIdHash).execute();",
+    replace: '',
+    caughtBy: inSignIn('get a new session with every sign-in, and the one before ends'),
+  },
+  {
+    name: 'an invitation is accepted by who is not the person known by its mail',
+    file: 'control-plane/src/store/people/link-store.ts',
+    find: "if (use.purpose === 'invitation' && !isOurs) return { refused: 'person-exists' };",
+    replace: '',
+    caughtBy: inLostAnswers('links.use'),
+  },
+  {
+    name: 'the last owner goes',
+    file: 'control-plane/src/store/people/people-store.ts',
+    find: "if (member.role === 'owner' && owners.length === 1) return 'last-owner';",
+    replace: '',
+    caughtBy: inPeople('keep an owner'),
+  },
+  {
+    name: 'passwords are guessed without an end',
+    file: 'control-plane/src/store/people/sign-in-throttle.ts',
+    find: 'if (waitMs > 0) return waitMs;',
+    replace: '',
+    caughtBy: inThrottle('counts the attempts of all replicas, however many come at once'),
+  },
+  {
+    name: 'an unknown mail is refused without the work',
+    file: 'control-plane/src/services/people/sign-in.ts',
+    find: 'const matches = await passwords',
+    replace: 'const matches = stored !== null && await passwords',
+    caughtBy: inRefusal('has done the same work, whether the person is known or not'),
+  },
+  {
+    name: 'who lost a group stays',
+    file: 'control-plane/src/store/people/identity-entry.ts',
+    find: 'if (is === undefined) await endMembership(tx, accountId, userId);',
+    replace: 'if (is === undefined) return;',
+    caughtBy: inProvider('may from now on what their groups say, and lose sessions with the group'),
+  },
+];
