@@ -93,6 +93,24 @@ describe('networks', () => {
   });
 });
 
+describe('networks behind a proxy', () => {
+  it('are compared with whom a proxy that is named has seen, and with no other word', async () => {
+    const behind = await openTestApp({ trustedProxies: ['127.0.0.0/8'] });
+    try {
+      const networks = ['192.0.2.0/24'];
+      const authorization = `Bearer ${await behind.createKey({ networks })}`;
+      const statusFrom = async (chain: string) =>
+        (await behind.get('/v1/account', { authorization, 'x-forwarded-for': chain })).statusCode;
+      assert.equal(await statusFrom('192.0.2.7'), 200);
+      assert.equal(await statusFrom('198.51.100.7'), 403);
+      // Its own words are the first, what the proxy adds is the last.
+      assert.equal(await statusFrom('192.0.2.7, 198.51.100.7'), 403);
+    } finally {
+      await behind.close();
+    }
+  });
+});
+
 describe('caps', () => {
   it('refuse what would be over them, not the account’s other keys, and no replay', async () => {
     const headers = await keyed({ cap: { credits: 2, period: 'day' } });
