@@ -1,8 +1,11 @@
 /** What an account has that an address can name: one of each, made for a test. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
+import { createSecret } from '../../../src/http/account/session/cookies.ts';
+import { paid } from '../../store/orders.ts';
 import { newLink, OPERATOR, personOfAccount } from '../../store/people.ts';
-import { imageBody, type TestApp } from '../test-app.ts';
+import { imageBody, pngHeader, type TestApp } from '../test-app.ts';
+import { multipartOf, type Person } from './person.ts';
 import type { AccountWorld, Member } from './world.ts';
 
 /** How each is made: its id, as addresses have it. */
@@ -20,6 +23,18 @@ const MAKERS = {
   userId: async ({ test, accountId }: Of) =>
     (await personOfAccount(test.stores, accountId, 'viewer')).userId,
   sessionId: async ({ sessionId }: Of) => sessionId,
+  /** One that was paid: those that wait are few. */
+  orderId: async ({ test, accountId }: Of) => (await paid(test.stores, accountId)).id,
+  /** One that has succeeded. */
+  playgroundJobId: async ({ test, owner }: Of) => {
+    const fields = { csrf: await owner.token(), once: createSecret() };
+    const sent = { csrf: null, ...multipartOf(fields, pngHeader(4, 3)) };
+    const answer = await owner.post('/account/playground', {}, sent);
+    const jobId = /playground\/([0-9a-f-]{36})/.exec(String(answer.headers.location))?.[1];
+    assert.ok(jobId, answer.body);
+    await test.succeedJob(jobId);
+    return jobId;
+  },
   invitationId: async ({ test, accountId }: Of) => {
     const link = newLink(accountId);
     assert.equal(await test.stores.links.create(link, OPERATOR), 'created');
@@ -30,6 +45,7 @@ const MAKERS = {
 interface Of {
   readonly test: TestApp;
   readonly accountId: string;
+  readonly owner: Person;
   /** Of the person who asks. */
   readonly sessionId: string;
 }
@@ -42,17 +58,16 @@ export const THING_NAMES = Object.keys(MAKERS) as ThingName[];
 export function makeThing(
   test: TestApp,
   name: ThingName,
-  accountId: string,
+  { accountId, people }: AccountWorld,
   { sessionId }: Pick<Member, 'sessionId'>,
 ): Promise<string> {
-  return MAKERS[name]({ test, accountId, sessionId });
+  return MAKERS[name]({ test, accountId, owner: people.owner, sessionId });
 }
 
 export async function makeThings(test: TestApp, of: AccountWorld): Promise<Things> {
-  const { accountId, people } = of;
   const made: [ThingName, string][] = [];
   for (const name of THING_NAMES) {
-    made.push([name, await makeThing(test, name, accountId, people.member)]);
+    made.push([name, await makeThing(test, name, of, of.people.member)]);
   }
   return Object.fromEntries(made) as Things;
 }

@@ -1,0 +1,268 @@
+/**
+ * The whole way of an account's owner, in a real browser on the whole service with a small model:
+ * invited by the operator, a password, a key, a picture by curl, rotation, revocation, an order
+ * that is paid, a low balance that is told, the playground. Each step goes on where the last ended.
+ */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import type { Browser, Page } from 'playwright-core';
+import sharp from 'sharp';
+import { Webhook } from 'standardwebhooks';
+import { ROOT, until } from '../support/running-service.ts';
+import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
+import { Receiver } from './receiver.ts';
+import { Site } from './site.ts';
+
+const run = promisify(execFile);
+const MAIL = 'ann@example.com';
+const PASSWORD = 'seven teapots on a shelf';
+const PAYMENT_SECRET = `whsec_${Buffer.alloc(32, 5).toString('base64')}`;
+const PHOTO = path.join(ROOT, 'docs/images/demo.jpg');
+const FIRST_CREDITS = 1000;
+const WAIT_MS = 60_000;
+
+describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'matting-journey-'));
+  let browser: Browser;
+  let site: Site;
+  let receiver: Receiver;
+  let visitor: Visitor;
+  let page: Page;
+  let token = '';
+  before(async () => {
+    receiver = await Receiver.start();
+    const settingsOf = async () => ({
+      MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
+      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+    });
+    [browser, site] = await Promise.all([launchChromium(), Site.start(settingsOf)]);
+    visitor = await Visitor.open(browser, { origins: [site.origin] });
+    page = visitor.page;
+    page.on('dialog', dialog => void dialog.accept());
+  });
+  after(async () => {
+    await browser?.close();
+    await site?.close();
+    await receiver?.close();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  const button = (name: string) => page.getByRole('button', { name, exact: true });
+  const heading = (name: string) => page.getByRole('heading', { name, level: 1 }).waitFor();
+
+  /** A picture cut out by the API, as a shell does it. */
+  async function curl(key: string, name: string): Promise<{ status: number; out: string }> {
+    const out = path.join(folder, `${name}.png`);
+    const { stdout } = await run('curl', [
+      ...['-sS', '-o', out, '-w', '%{http_code}', `${site.origin}/v1/matting`],
+      ...['-H', `Authorization: Bearer ${key}`, '-H', `Idempotency-Key: ${name}`],
+      ...['-H', 'Accept: image/png', '-F', `image_file=@${PHOTO}`],
+    ]);
+    return { status: Number(stdout), out };
+  }
+
+  /** The teapot is there and what is around it is not. */
+  async function requireTeapot(file: string | Buffer): Promise<void> {
+    const { data, info } = await sharp(file).raw().toBuffer({ resolveWithObject: true });
+    assert.deepEqual([info.width, info.height, info.channels], [1200, 900, 4]);
+    const alphaAt = (x: number, y: number) => data.readUInt8((y * info.width + x) * 4 + 3);
+    assert.ok(alphaAt(560, 620) > 200, `the teapot has alpha ${alphaAt(560, 620)}`);
+    assert.ok(alphaAt(20, 20) < 50, `the corner has alpha ${alphaAt(20, 20)}`);
+  }
+
+  /** What the overview says is available. */
+  async function available(): Promise<number> {
+    await visitor.go('/account');
+    const text = await page.locator('main').innerText();
+    const number = /Available\s+([\d,]+)/.exec(text)?.[1];
+    assert.ok(number, text);
+    return Number(number.replaceAll(',', ''));
+  }
+
+  it('an invitation leads to a password, and that into the account', async () => {
+    const link = await site.link('accounts', 'invite', 'default', MAIL, '--role', 'owner');
+    await page.goto(link);
+    await heading('Accept the invitation');
+    await page.getByLabel('New password').fill('password1234');
+    await button('Set password and sign in').click();
+    await page.getByText('Many people use this password').waitFor();
+    await page.getByLabel('New password').fill(PASSWORD);
+    await button('Set password and sign in').click();
+    await heading('Overview');
+    assert.equal(await available(), FIRST_CREDITS);
+    visitor.requireNoProblems();
+    const again = await Visitor.open(browser, { origins: [site.origin] });
+    assert.equal(await again.go(new URL(link).pathname), 404);
+    await again.close();
+  });
+
+  it('signs out, and in again by mail and password', async () => {
+    await button('Sign out').click();
+    await page.getByText('You are signed out.').waitFor();
+    await page.getByLabel('Mail address').fill(MAIL);
+    await page.getByLabel('Password').fill('not it at all');
+    await button('Sign in').click();
+    await page.getByText('The mail address or the password is wrong.').waitFor();
+    await page.getByLabel('Password').fill(PASSWORD);
+    await button('Sign in').click();
+    await heading('Overview');
+    visitor.requireNoProblems();
+  });
+
+  it('a key is made, shown once, and cuts a picture out for one credit', async () => {
+    await visitor.go('/account/keys/new');
+    await page.getByLabel('Name').fill('shop');
+    await button('Create key').click();
+    await heading('Your new key');
+    token = (await page.getByRole('region', { name: 'The key' }).innerText()).trim();
+    assert.match(token, /^mk_/);
+    await visitor.go('/account/keys');
+    assert.ok(!(await page.content()).includes(token), 'the key is shown again');
+    const { status, out } = await curl(token, 'first');
+    assert.equal(status, 200, await readFile(out, 'utf8'));
+    await requireTeapot(out);
+    assert.equal(await available(), FIRST_CREDITS - 1);
+    visitor.requireNoProblems();
+  });
+
+  it('a key that is rotated has two secrets for a while, and one job for a retry', async () => {
+    await visitor.go('/account/keys');
+    await page.getByRole('link', { name: 'shop' }).click();
+    await page.getByLabel('Goes on for an hour').check();
+    await button('Rotate').click();
+    await heading('The new secret');
+    const next = (await page.getByRole('region', { name: 'The key' }).innerText()).trim();
+    assert.notEqual(next, token);
+    // The same Idempotency-Key under the new secret is the job of the old one.
+    assert.equal((await curl(next, 'first')).status, 200);
+    assert.equal(await available(), FIRST_CREDITS - 1);
+    assert.equal((await curl(token, 'second')).status, 200);
+    assert.equal((await curl(next, 'third')).status, 200);
+    assert.equal(await available(), FIRST_CREDITS - 3);
+    token = next;
+  });
+
+  it('a low balance is told once, signed, to the address of the account', async () => {
+    await visitor.go('/account/settings');
+    await page.getByLabel('Address').fill(receiver.url);
+    await button('Save address').click();
+    const secret = (await page.getByRole('region', { name: 'Secret' }).innerText()).trim();
+    await visitor.go('/account/settings');
+    await page
+      .locator('input[name=threshold]')
+      .first()
+      .fill(String(FIRST_CREDITS - 4));
+    await button('Save balances').click();
+    await page.getByText('The balances are saved.').waitFor();
+    assert.equal((await curl(token, 'fourth')).status, 200);
+    const told = await receiver.first(WAIT_MS);
+    const event = new Webhook(secret).verify(told.body, told.headers) as {
+      readonly type: string;
+      readonly data: unknown;
+    };
+    assert.equal(event.type, 'account.balance_low');
+    assert.match(JSON.stringify(event.data), new RegExp(String(FIRST_CREDITS - 4)));
+    await visitor.go('/account/settings');
+    await page.getByText(/^Told/).first().waitFor();
+    visitor.requireNoProblems();
+  });
+
+  it('a package is ordered, and a signed notification of its payment brings the credits', async () => {
+    const before = await available();
+    await visitor.go('/account/orders/packages');
+    await page.getByRole('button', { name: /2,500 credits/ }).click();
+    await page.getByText('Waiting for payment').first().waitFor();
+    const orderId = new URL(page.url()).pathname.split('/').at(-1) ?? '';
+    const data = { order_id: orderId, payment_id: 'pay-1', amount: 5000, currency: 'CNY' };
+    const pay = async (amount: number) => {
+      const timestamp = new Date();
+      const body = JSON.stringify({
+        type: 'order.paid',
+        timestamp: timestamp.toISOString(),
+        data: { ...data, amount },
+      });
+      const answer = await fetch(`${site.origin}/account/payments/notifications`, {
+        method: 'POST',
+        headers: {
+          'content-type': 'application/json',
+          'webhook-id': 'msg_1',
+          'webhook-timestamp': String(Math.floor(timestamp.getTime() / 1000)),
+          'webhook-signature': new Webhook(PAYMENT_SECRET).sign('msg_1', timestamp, body),
+        },
+        body,
+      });
+      return answer.status;
+    };
+    assert.equal(await pay(1), 400);
+    assert.equal(await available(), before);
+    assert.equal(await pay(5000), 200);
+    assert.equal(await pay(5000), 200);
+    assert.equal(await available(), before + 2500);
+    await visitor.go(`/account/orders/${orderId}`);
+    await page.getByText('Paid').first().waitFor();
+    visitor.requireNoProblems();
+  });
+
+  it('the playground takes a picture that is dropped, and gives the cut-out for no credit', async () => {
+    const before = await available();
+    await visitor.go('/account/playground');
+    const photo = (await readFile(PHOTO)).toString('base64');
+    const dropped = await page.evaluateHandle(`(() => {
+      const bytes = Uint8Array.from(atob(${JSON.stringify(photo)}), one => one.charCodeAt(0));
+      const data = new DataTransfer();
+      data.items.add(new File([bytes], 'demo.jpg', { type: 'image/jpeg' }));
+      return data;
+    })()`);
+    await page.locator('[data-drop]').dispatchEvent('drop', { dataTransfer: dropped });
+    await button('Cut out').click();
+    const link = page.getByRole('link', { name: 'Download' });
+    await link.waitFor({ timeout: WAIT_MS });
+    const [download] = await Promise.all([page.waitForEvent('download'), link.click()]);
+    const file = path.join(folder, 'playground.png');
+    await download.saveAs(file);
+    await requireTeapot(file);
+    await page.getByLabel('Black').check();
+    await page.getByRole('slider').fill('30');
+    assert.equal(await available(), before);
+    visitor.requireNoProblems();
+  });
+
+  it('a key that is revoked is refused within a second', async () => {
+    await visitor.go('/account/keys');
+    await page.getByRole('link', { name: 'shop' }).click();
+    await button('Revoke key').click();
+    await page.getByText('The key is revoked.').waitFor();
+    const revokedAt = performance.now();
+    await until(async () => (await curl(token, `late-${Date.now()}`)).status === 401, {
+      timeoutMs: WAIT_MS,
+      what: 'the key is refused',
+    });
+    // One control plane forgets it at once; others within a second (replicas.test.ts).
+    assert.ok(performance.now() - revokedAt < WAIT_MS);
+  });
+
+  it('everything that changed is in the log, and no secret with it', async () => {
+    await visitor.go('/account/audit');
+    const log = await page.locator('main').innerText();
+    assert.match(log, /ann@example\.com/);
+    assert.ok(!log.includes(token) && !log.includes(PASSWORD) && !log.includes(PAYMENT_SECRET));
+    visitor.requireNoProblems();
+  });
+
+  it('the link that the start prints signs in', async () => {
+    const link = /http:\/\/localhost:\d+\/account\/links\/\S+/.exec(site.service.output())?.[0];
+    assert.ok(link, site.service.output());
+    const other = await Visitor.open(browser, { origins: [site.origin] });
+    await other.page.goto(link);
+    await other.page.getByRole('button', { name: 'Sign in' }).click();
+    await other.page.getByRole('heading', { name: 'Overview' }).waitFor();
+    other.requireNoProblems();
+    await other.close();
+  });
+});

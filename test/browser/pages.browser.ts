@@ -1,0 +1,132 @@
+/**
+ * Every page of the area, enumerated from the application, in both themes and languages and at two
+ * widths: it is accessible, fits a phone, is small, runs without an error and asks no other host.
+ * `MATTING_TEST_SHOTS=dir` keeps a picture of each.
+ */
+import assert from 'node:assert/strict';
+import { mkdir } from 'node:fs/promises';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import type { Browser } from 'playwright-core';
+import { APP_ROUTES } from '../../control-plane/test/support/area/app-routes.ts';
+import { makeThings } from '../../control-plane/test/support/area/things.ts';
+import { filled, routesOf } from '../../control-plane/test/support/area/world.ts';
+import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
+import { PageSite } from './page-site.ts';
+
+const PAGE_BYTES_MAX = 100_000;
+const PHONE = 360;
+const DESK = 1280;
+const SHOTS = process.env.MATTING_TEST_SHOTS;
+
+/** A page's name in the folder of pictures, and where it is. */
+interface PageOfArea {
+  readonly name: string;
+  readonly url: string;
+  readonly isOpen: boolean;
+}
+
+describe('pages of the account area', { skip: skipWithoutChromium() }, () => {
+  let browser: Browser;
+  let site: PageSite;
+  let pages: readonly PageOfArea[];
+  before(async () => {
+    [browser, site] = await Promise.all([launchChromium(), PageSite.start()]);
+    await site.fill();
+    pages = await findPages(site);
+    if (SHOTS) await mkdir(SHOTS, { recursive: true });
+  });
+  after(async () => {
+    await browser?.close();
+    await site?.close();
+  });
+
+  /** What is wrong with it, in words. */
+  async function look(visitor: Visitor, page: PageOfArea, shot: string): Promise<string[]> {
+    const status = await visitor.go(page.url);
+    const found = status < 500 ? [] : [`answered ${status}`];
+    const bytes = Buffer.byteLength(await visitor.page.content());
+    if (bytes > PAGE_BYTES_MAX) found.push(`has ${bytes} bytes`);
+    for (const width of [DESK, PHONE]) {
+      await visitor.page.setViewportSize({ width, height: 900 });
+      const overflow = await visitor.overflow();
+      if (overflow > 0) found.push(`is ${overflow} px wider than ${width} px`);
+      if (SHOTS) {
+        const file = path.join(SHOTS, `${page.name}-${shot}-${width}.png`);
+        await visitor.page.screenshot({ path: file, fullPage: true });
+      }
+      // What a phone shows is the same in all of them.
+      if (width === PHONE && shot !== 'en-light') continue;
+      found.push(...(await visitor.seriousViolations()));
+    }
+    return [...found, ...visitor.takeProblems()].map(what => `${page.url}: ${what}`);
+  }
+
+  for (const theme of ['light', 'dark'] as const) {
+    for (const locale of ['en-GB', 'zh-CN'] as const) {
+      it(`are sound in ${locale}, ${theme}`, async () => {
+        const origins = [site.origin] as const;
+        const stranger = await Visitor.open(browser, { origins, theme, locale });
+        const owner = await Visitor.open(browser, { origins, theme, locale });
+        await owner.signInAs(site.ours.people.owner.cookies);
+        const found: string[] = [];
+        for (const page of pages) {
+          const visitor = page.isOpen ? stranger : owner;
+          found.push(...(await look(visitor, page, `${locale.slice(0, 2)}-${theme}`)));
+        }
+        await stranger.close();
+        await owner.close();
+        assert.deepEqual(found, []);
+      });
+    }
+  }
+
+  it('follow the dark theme', async () => {
+    const colours = [];
+    for (const theme of ['light', 'dark'] as const) {
+      const visitor = await Visitor.open(browser, { origins: [site.origin], theme });
+      await visitor.go('/account/sign-in');
+      colours.push(await visitor.page.evaluate('getComputedStyle(document.body).backgroundColor'));
+      await visitor.close();
+    }
+    assert.notEqual(colours[0], colours[1]);
+  });
+
+  it('show a viewer and a member what their roles have', async () => {
+    for (const role of ['viewer', 'member'] as const) {
+      const visitor = await Visitor.open(browser, { origins: [site.origin] });
+      await visitor.signInAs(site.ours.people[role].cookies);
+      await visitor.go('/account');
+      const links = await visitor.page.locator('nav a').evaluateAll('as => as.map(a => a.href)');
+      for (const link of links as string[]) {
+        if (!link.startsWith(site.origin)) continue;
+        assert.equal(await visitor.go(link), 200, `${role}: ${link}`);
+      }
+      visitor.requireNoProblems();
+      await visitor.close();
+    }
+  });
+});
+
+/** Routes whose answer is a page: what is asked without HTML is no page. */
+async function findPages(site: PageSite): Promise<PageOfArea[]> {
+  const things = await makeThings(site.test, site.ours);
+  const found: PageOfArea[] = [];
+  for (const { method, url: pattern, config } of routesOf(site.test)) {
+    if (method !== 'GET') continue;
+    const isOpen = config.permission === undefined;
+    const { params = {} } = APP_ROUTES[`GET ${pattern}`] ?? {};
+    const url = filled(pattern, name => things[params[name] ?? 'keyId']);
+    const who = isOpen ? site.world.stranger() : site.ours.people.owner.copy();
+    const answer = await who.get(url);
+    if (!String(answer.headers['content-type']).startsWith('text/html')) continue;
+    found.push({ name: nameOf(pattern), url, isOpen });
+  }
+  found.push({ name: 'not-found', url: '/account/nothing-here', isOpen: false });
+  assert.ok(found.length > 10, `the pages were not found: ${found.map(({ url }) => url)}`);
+  return found;
+}
+
+function nameOf(pattern: string): string {
+  return pattern.replace(/^\/account\/?/, '').replaceAll(/[/:]+/g, '-') || 'overview';
+}
