@@ -8,6 +8,7 @@ import { FORM_MUTATIONS } from './form-mutations.ts';
 import { KEY_MUTATIONS } from './key-mutations.ts';
 import type { Mutation } from './mutation.ts';
 import { PEOPLE_MUTATIONS } from './people-mutations.ts';
+import { PAGE_MUTATIONS } from './page-mutations.ts';
 import { PLAYGROUND_MUTATIONS } from './playground-mutations.ts';
 import { REMOVEBG_MUTATIONS } from './removebg-mutations.ts';
 import { SALES_MUTATIONS } from './sales-mutations.ts';
@@ -25,4 +26,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...KEY_MUTATIONS,
   ...SALES_MUTATIONS,
   ...PEOPLE_MUTATIONS,
+  ...PAGE_MUTATIONS,
 ];

@@ -34,7 +34,7 @@ import {
   notice,
   time,
 } from '../../../src/http/account/views/components/marks.ts';
-import { type Child, html, renderPart } from '../../../src/http/account/views/html.ts';
+import { type Child, html, MarkupError, renderPart } from '../../../src/http/account/views/html.ts';
 import { wordsIn } from '../../../src/http/account/words/words.ts';
 
 /** Breaks out of text, of an attribute in either quotes, of a textarea, a title and a comment. */
@@ -105,7 +105,7 @@ for (const [name, make] of [
   ['a drawn document', () => html`<img src=${'data:image/svg+xml,<svg/>'} />`],
 ] as const) {
   test(`a page with ${name} is not made`, () => {
-    assert.throws(() => renderPart(make()), TypeError);
+    assert.throws(() => renderPart(make()), MarkupError);
   });
 }
 

@@ -16,14 +16,17 @@ const SAFE_ADDRESS = /^(?:$|\/(?![/\\])|[#?]|https?:\/\/|mailto:|data:image\/(?:
 /** The policy of the pages forbids the first two; the others put markup in as text. */
 const REFUSED = /^(?:style|on.*|dangerouslySetInnerHTML|innerHTML|srcdoc)$/i;
 
+/** A page was to have what no page may have: a mistake of the page. */
+export class MarkupError extends Error {}
+
 function element(this: unknown[], type: string, props: Props, ...children: Child[]): VNode {
   // Tells htm not to keep this subtree for the next page: preact writes on the nodes it renders.
   this[0] = 3;
   for (const [name, value] of Object.entries(props ?? {})) {
-    if (REFUSED.test(name)) throw new TypeError(`<${type}> has the attribute ${name}`);
+    if (REFUSED.test(name)) throw new MarkupError(`<${type}> has the attribute ${name}`);
     if (!ADDRESSES.has(name.toLowerCase()) || value === undefined || value === null) continue;
     if (!SAFE_ADDRESS.test(String(value))) {
-      throw new TypeError(`<${type} ${name}> leads to another scheme or by another host's name`);
+      throw new MarkupError(`<${type} ${name}> leads to another scheme or by another host's name`);
     }
   }
   return h(type, props, ...children);
@@ -33,7 +36,7 @@ type Props = Record<string, unknown> | null;
 
 /**
  * A tree of the page: html`<p class=${name}>${text}</p>`. Several roots are a list of children.
- * @throws TypeError for an attribute that a page must not have
+ * @throws MarkupError for an attribute that a page must not have
  */
 export const html = (htm as unknown as Htm).bind(element);
 

@@ -107,7 +107,7 @@ function thresholdForm(props: SettingsProps): VNode {
   return panel(
     postForm(
       { action: `${PATH}/thresholds`, csrf },
-      ...fields,
+      html`<div class="row">${fields}</div>`,
       button({ label: settings.saveThresholds }),
     ),
   );
