@@ -92,7 +92,7 @@ export interface DatabaseConfig {
 }
 
 /** What a command of the CLI needs to make a link into the account area. */
-export type LinkConfig = Pick<Config, 'baseUrl' | 'accountArea'>;
+export type LinkConfig = Pick<Config, 'baseUrl' | 'accountArea' | 'mail'>;
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -211,8 +211,9 @@ export function loadLinkConfig(env: Environment = process.env): LinkConfig {
   const { host, port } = readPlace(reader);
   const baseUrl = readBaseUrl(reader, host, port);
   const { accountArea } = readAccountArea(reader, baseUrl);
+  const mail = readMail(reader);
   reader.requireValid();
-  return { baseUrl, accountArea };
+  return { baseUrl, accountArea, mail };
 }
 
 /** Where REST listens. */

@@ -195,6 +195,7 @@ export const CONTROL_PLANE: Directions = {
     'services',
     'services/sweeping',
     'store/accounts',
+    'store/alerts',
     'store/database',
     'store/people',
   ],
@@ -284,7 +285,7 @@ export const CONTROL_PLANE: Directions = {
   ],
   'store/ledger': ['domain', 'domain/account', 'store/database', 'store/people'],
   'store/outbox': ['domain', 'domain/account', 'store/database', 'store/people'],
-  'store/people': ['domain/account', 'store/database'],
+  'store/people': ['domain/account', 'store/alerts', 'store/database'],
   'store/sales': ['domain/account', 'store/database', 'store/ledger', 'store/people'],
   'store/usage': ['domain/account', 'store/database', 'store/jobs', 'store/ledger'],
 };

@@ -42,11 +42,12 @@ async function printLink(
 ): Promise<void> {
   const { mail, purpose } = of;
   const made = await context.withStores(async (stores): Promise<MadeLink> => {
-    const { id: accountId } = await requireAccount(stores, of.account);
-    const { baseUrl, accountArea } = context.linkConfig();
+    const { id: accountId, name } = await requireAccount(stores, of.account);
+    const { baseUrl, accountArea, mail: server } = context.linkConfig();
     const warning = warnOfAccountArea({ accountArea });
     if (warning !== undefined) context.warn(warning);
-    const link = { accountId, mail, role, purpose };
+    const letterOf = server !== undefined && purpose === 'invitation' ? name : undefined;
+    const link = { accountId, mail, role, purpose, letterOf };
     const created = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
     if (created === undefined) {
       throw new CommandError('too many invitations of the account wait to be accepted');

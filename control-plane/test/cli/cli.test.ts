@@ -194,6 +194,18 @@ for (const dialect of DIALECTS) {
       await refuse(/a mail address/, 64, 'accounts', 'invite', name, 'ann');
       await refuse(/one of owner/, 64, 'accounts', 'invite', name, 'a@b.c', '--role', 'king');
       await refuse(/no account/, 1, 'accounts', 'invite', 'nobody', 'ann@shop.example');
+      assert.deepEqual(await stores.mailOutbox.listDue(9), []);
+      const sent = await runCli(
+        {
+          MATTING_DATABASE_URL: databases.url(),
+          MATTING_SMTP_URL: 'smtps://mail.example',
+          MATTING_MAIL_FROM: 'matting@shop.example',
+        },
+        ...['accounts', 'invite', name, 'bob@shop.example', '--json'],
+      );
+      const [letter] = await stores.mailOutbox.listDue(9);
+      assert.equal(letter?.recipient, 'bob@shop.example');
+      assert.ok(letter.body.includes(JSON.parse(sent.out).url));
       const first = ['bootstrap', '--account', name, '--credits', '5', '--json'];
       const again = JSON.parse(await succeed(...first, '--owner', 'owner@localhost'));
       assert.match(again.sign_in_link, /\/account\/links\//);

@@ -26,7 +26,9 @@ const createLink: ChangingMethod = {
   name: 'links.create',
   arrange: async ({ stores }) => {
     const account = await fundedAccount(stores, 0);
-    const link = newLink(account);
+    const id = randomUUID();
+    const letter = { id, accountId: account, recipient: 'a@b.example', subject: 'x', body: 'y' };
+    const link = newLink(account, { letter });
     return {
       act: by => by.links.create(link, OPERATOR),
       check: async outcome => {

@@ -50,7 +50,10 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
   },
   'links.create': {
     run: async ({ links }) => {
-      assert.equal(await links.create(newLink(accountOf(0)), OPERATOR), 'created');
+      const accountId = accountOf(0);
+      const to = { accountId, recipient: 'a@b.example', subject: 'x', body: 'y' };
+      const link = newLink(accountId, { letter: { id: randomUUID(), ...to } });
+      assert.equal(await links.create(link, OPERATOR), 'created');
     },
     readsMax: LINKS_READS_MAX,
     why: LINKS_WHY,

@@ -12,6 +12,7 @@ import type {
   OpenInvitation,
 } from '../../store/people/link-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
+import { invitationLetter } from './invitation-letter.ts';
 import type { KnownBrowsers } from './known-browsers.ts';
 import { hashOfSecret } from './sessions.ts';
 import { type Browser, type Entered, endedHashOf, newSession } from './sign-in.ts';
@@ -39,17 +40,28 @@ export interface MadeLink {
 export async function createLink(
   links: Pick<LinkStore, 'create'>,
   baseUrl: string,
-  of: { accountId: string; mail: string; role: Role; purpose: LinkPurpose },
+  of: {
+    readonly accountId: string;
+    readonly mail: string;
+    readonly role: Role;
+    readonly purpose: LinkPurpose;
+    /** Named in the mail that brings an invitation; absent: no mail is sent. */
+    readonly letterOf?: string | undefined;
+  },
   actor: Actor,
 ): Promise<MadeLink | undefined> {
   const token = randomBytes(TOKEN_BYTES).toString('base64url');
   const isInvitation = of.purpose === 'invitation';
   const lifeMs = isInvitation ? INVITATION_MS : SIGN_IN_LINK_MS;
   const tokenHash = hashOfSecret(token);
-  const link = { id: randomUUID(), tokenHash, lifeMs, entryId: randomUUID(), ...of };
-  if ((await links.create(link, actor)) === 'too-many') return undefined;
-  const path = isInvitation ? 'invitations' : 'links';
-  return { url: `${baseUrl}/account/${path}/${token}`, lifeMs };
+  const { letterOf: accountName, ...named } = of;
+  const url = `${baseUrl}/account/${isInvitation ? 'invitations' : 'links'}/${token}`;
+  const letter =
+    accountName === undefined
+      ? undefined
+      : invitationLetter({ ...of, accountName, url, days: lifeMs / DAY_MS });
+  const link = { id: randomUUID(), tokenHash, lifeMs, entryId: randomUUID(), letter, ...named };
+  return (await links.create(link, actor)) === 'too-many' ? undefined : { url, lifeMs };
 }
 
 export type AcceptOutcome =
@@ -63,6 +75,8 @@ export interface LinksParts {
   readonly browsers: KnownBrowsers;
   readonly turns: Pick<DatabaseTurns, 'ofStranger' | 'ofAccount'>;
   readonly baseUrl: string;
+  /** Whether invitations go by mail too. */
+  readonly mails: boolean;
 }
 
 /** Who uses a link: a browser, with whom it is signed in. */
@@ -112,11 +126,13 @@ export class Links {
   /** Undefined: the account has as many open ones as it may. @param mail of parseMail */
   invite(
     accountId: string,
-    of: { readonly mail: string; readonly role: Role },
+    of: { readonly mail: string; readonly role: Role; readonly accountName: string },
     actor: Actor,
   ): Promise<MadeLink | undefined> {
-    const { turns, links, baseUrl } = this.#parts;
-    const link = { accountId, ...of, purpose: 'invitation' } as const;
+    const { turns, links, baseUrl, mails } = this.#parts;
+    const { accountName, ...whom } = of;
+    const letterOf = mails ? accountName : undefined;
+    const link = { accountId, ...whom, letterOf, purpose: 'invitation' } as const;
     return turns.ofAccount(accountId, () => createLink(links, baseUrl, link, actor));
   }
 

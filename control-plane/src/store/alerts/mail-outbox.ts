@@ -61,6 +61,8 @@ export interface MailOutboxStore {
 }
 
 const FREE = { lease_holder: null, lease_expires_at: null };
+/** What it said is not kept: it may be a link that somebody can use. */
+const OVER = { next_attempt_at: null, body: '' };
 const ERROR_LENGTH_MAX = 64;
 
 type MailUpdate = UpdateQueryBuilder<Schema, 'mail_outbox', 'mail_outbox', UpdateResult>;
@@ -97,7 +99,7 @@ export function createMailOutboxStore(database: Database): MailOutboxStore {
       ),
     release: (claim, giveUp) => end(claim, mail => mail.set({ next_attempt_at: nowMs }), giveUp),
     sent: (claim, giveUp) => {
-      const columns = { status: 'sent', next_attempt_at: null, finished_at: nowMs } as const;
+      const columns = { ...OVER, status: 'sent', finished_at: nowMs } as const;
       return end(claim, mail => mail.set({ ...attempted(null), ...columns }), giveUp);
     },
     retryLater: (claim, error, waitMs, giveUp) => {
@@ -105,7 +107,7 @@ export function createMailOutboxStore(database: Database): MailOutboxStore {
       return end(claim, mail => mail.set({ ...attempted(error), ...columns }), giveUp);
     },
     failed: (claim, error, giveUp) => {
-      const columns = { status: 'failed', next_attempt_at: null, finished_at: nowMs } as const;
+      const columns = { ...OVER, status: 'failed', finished_at: nowMs } as const;
       return end(claim, mail => mail.set({ ...attempted(error), ...columns }), giveUp);
     },
     waiting: () => countWaiting(database),

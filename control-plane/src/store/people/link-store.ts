@@ -6,6 +6,7 @@ import type { Kysely } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import type { Role } from '../../domain/account/roles.ts';
+import { insertMail, type NewMail } from '../alerts/mail-rows.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
@@ -33,6 +34,8 @@ export interface NewLink {
   readonly lifeMs: number;
   /** Of the audit entry. */
   readonly entryId: string;
+  /** Brings the link; absent: nobody sends mail here. */
+  readonly letter?: NewMail | undefined;
 }
 
 export interface FoundLink {
@@ -132,6 +135,7 @@ async function insertLink(
       used_at: null,
     })
     .execute();
+  if (link.letter !== undefined) await insertMail(database, tx, link.letter);
   await insertAuditEntry(database, tx, {
     id: link.entryId,
     accountId: link.accountId,

@@ -24,7 +24,11 @@ describe('people who sign in', () => {
 
   async function invited(role: Role = 'owner', mail = `${randomUUID()}@example.org`) {
     const { links } = test.services.accountArea;
-    const made = await links.invite(test.accountId, { mail, role }, { kind: 'operator' });
+    const made = await links.invite(
+      test.accountId,
+      { mail, role, accountName: 'tester' },
+      { kind: 'operator' },
+    );
     assert.ok(made);
     return { mail, path: made.url.slice(BASE_URL.length) };
   }

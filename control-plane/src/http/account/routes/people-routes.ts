@@ -66,8 +66,8 @@ async function invite(
     };
     return renderPeople(request, reply, services, { invite: { ...given, errors } });
   }
-  const { accountId, actor } = signedInOf(request);
-  const made = await services.links.invite(accountId, { mail, role }, actor);
+  const { accountId, accountName, actor } = signedInOf(request);
+  const made = await services.links.invite(accountId, { mail, role, accountName }, actor);
   if (made === undefined) {
     const errors = { mail: people.tooMany };
     return renderPeople(request, reply, services, { invite: { ...given, errors } });
