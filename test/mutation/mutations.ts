@@ -14,6 +14,7 @@ import { REMOVEBG_MUTATIONS } from './removebg-mutations.ts';
 import { SALES_MUTATIONS } from './sales-mutations.ts';
 import { SERVICE_MUTATIONS } from './service-mutations.ts';
 import { STORE_MUTATIONS } from './store-mutations.ts';
+import { USAGE_MUTATIONS } from './usage-mutations.ts';
 
 export const MUTATIONS: readonly Mutation[] = [
   ...STORE_MUTATIONS,
@@ -27,4 +28,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...SALES_MUTATIONS,
   ...PEOPLE_MUTATIONS,
   ...PAGE_MUTATIONS,
+  ...USAGE_MUTATIONS,
 ];

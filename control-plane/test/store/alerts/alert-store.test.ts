@@ -9,7 +9,14 @@ import { BalanceWatch } from '../../../src/services/alerts/balance-watch.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { silent } from '../../services/dispatch/harness.ts';
-import { addOwner, BY_SYSTEM, HOOK_URL, watchedAccount } from '../alerts-fixtures.ts';
+import {
+  addOwner,
+  BY_SYSTEM,
+  HOOK_URL,
+  seenOf,
+  tellingOf,
+  watchedAccount,
+} from '../alerts-fixtures.ts';
 import { fundedAccount, IMAGE_FAULT, newJob, running, storesOn } from '../fixtures.ts';
 
 const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
@@ -86,6 +93,15 @@ for (const dialect of DIALECTS) {
       await look();
       const all = ['ada', 'ada', 'ada', 'bob', 'bob', 'bob'];
       assert.deepEqual(await told(accountId), { thresholds: [10, 100, 50], mails: all });
+    });
+
+    it('is not told of a balance that has risen since it was seen', async () => {
+      const accountId = await watched(5, [10]);
+      const [alert] = await seenOf(stores, accountId);
+      assert.ok(alert);
+      await stores.ledger.grant(accountId, 100, 'more');
+      assert.equal(await stores.alerts.tell(tellingOf(alert)), false);
+      assert.deepEqual(await told(accountId), { thresholds: [], mails: [] });
     });
 
     it('tells it again once the balance was above it, by credits that were added', async () => {

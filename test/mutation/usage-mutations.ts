@@ -1,0 +1,64 @@
+/** What figures of usage and the telling of low balances must keep to. */
+import { inFile, type Mutation } from './mutation.ts';
+
+const WALK = 'control-plane/src/store/usage/usage-walk.ts';
+const WRITER = 'control-plane/src/store/ledger/ledger-writer.ts';
+const ALERTS = 'control-plane/src/store/alerts/alert-store.ts';
+const MAILS = 'control-plane/src/store/alerts/mail-outbox.ts';
+const RULE = 'control-plane/src/domain/account/balance-alerts.ts';
+
+const inUsage = inFile('control-plane/test/store/usage/usage-store.test.ts', 'usage on sqlite');
+const inAlerts = inFile(
+  'control-plane/test/store/alerts/alert-store.test.ts',
+  'low balances under two replicas, on sqlite',
+);
+const inMails = inFile(
+  'control-plane/test/services/alerts/mail-delivery.test.ts',
+  'mails that wait',
+);
+const LATER = inUsage('counts afterwards what older control planes ended, and nothing twice');
+
+export const USAGE_MUTATIONS: readonly Mutation[] = [
+  {
+    name: 'the walk counts what was counted with its job',
+    file: WALK,
+    find: "slot === 'settle' && usage_counted === null",
+    replace: "slot === 'settle'",
+    caughtBy: LATER,
+  },
+  {
+    name: 'an entry does not say that it was counted',
+    file: WRITER,
+    find: 'usageCounted: true',
+    replace: 'usageCounted: false',
+    caughtBy: LATER,
+  },
+  {
+    name: 'a threshold is told by each replica that sees it',
+    file: ALERTS,
+    find: "      .where('told_at', 'is', null)\n",
+    replace: '',
+    caughtBy: inAlerts('tells each threshold once, whoever looks and however often'),
+  },
+  {
+    name: 'a balance that has risen is told',
+    file: ALERTS,
+    find: "            .where('available', '<=', threshold),\n",
+    replace: '',
+    caughtBy: inAlerts('is not told of a balance that has risen since it was seen'),
+  },
+  {
+    name: 'credits of failed jobs arm a threshold',
+    file: RULE,
+    find: "return added || nowMs - told.atMs >= TOLD_AGAIN_MS ? 'arm' : 'none';",
+    replace: "return added || nowMs > 0 ? 'arm' : 'none';",
+    caughtBy: inAlerts('is not told at every job that fails at the threshold'),
+  },
+  {
+    name: 'a mail that is being sent is due',
+    file: MAILS,
+    find: '              next_attempt_at: nowPlusMs(nowMs, leaseMs),\n',
+    replace: '',
+    caughtBy: inMails('are sent by another replica where one dies over them, under the same id'),
+  },
+];
