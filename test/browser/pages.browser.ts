@@ -55,8 +55,8 @@ describe('pages of the account area', { skip: skipWithoutChromium() }, () => {
         const file = path.join(SHOTS, `${page.name}-${shot}-${width}.png`);
         await visitor.page.screenshot({ path: file, fullPage: true });
       }
-      // What a phone shows is the same in all of them.
-      if (width === PHONE && shot !== 'en-light') continue;
+      // Colours are a theme's, names a language's: each is looked at once, and a phone once.
+      if (shot !== 'en-light' && (shot !== 'zh-dark' || width === PHONE)) continue;
       found.push(...(await visitor.seriousViolations()));
     }
     return [...found, ...visitor.takeProblems()].map(what => `${page.url}: ${what}`);

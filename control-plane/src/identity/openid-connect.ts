@@ -142,8 +142,12 @@ export class OpenIdConnect {
       clientSecret === undefined ? client.None() : undefined,
       {
         timeout: PROVIDER_TIMEOUT_S,
-        // Only on this machine: the configuration takes no other.
-        ...(isPlain && { execute: [client.allowInsecureRequests] }),
+        // Signatures count also where TLS has said who speaks. Plain HTTP is of this machine alone:
+        // the configuration takes no other.
+        execute: [
+          client.enableNonRepudiationChecks,
+          ...(isPlain ? [client.allowInsecureRequests] : []),
+        ],
       },
     );
     const metadata = { of, atMs: performance.now() };
