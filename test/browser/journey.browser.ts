@@ -14,6 +14,7 @@ import { promisify } from 'node:util';
 import type { Browser, Page } from 'playwright-core';
 import sharp from 'sharp';
 import { Webhook } from 'standardwebhooks';
+import { OpenIdProvider } from '../support/openid-provider.ts';
 import { ROOT, until } from '../support/running-service.ts';
 import { launchChromium, skipWithoutChromium, Visitor } from './chromium.ts';
 import { Receiver } from './receiver.ts';
@@ -32,15 +33,25 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
   let browser: Browser;
   let site: Site;
   let receiver: Receiver;
+  let provider: OpenIdProvider;
   let visitor: Visitor;
   let page: Page;
   let token = '';
   before(async () => {
     receiver = await Receiver.start();
-    const settingsOf = async () => ({
-      MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
-      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
-    });
+    const settingsOf = async (origin: string) => {
+      const redirectUris = [`${origin}/account/sign-in/provider/back`];
+      provider = await OpenIdProvider.start({ redirectUris });
+      return {
+        MATTING_PAYMENT_SECRET: PAYMENT_SECRET,
+        MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+        MATTING_OIDC_ISSUER: provider.issuer,
+        MATTING_OIDC_CLIENT_ID: provider.clientId,
+        MATTING_OIDC_CLIENT_SECRET: provider.clientSecret,
+        MATTING_OIDC_SCOPES: 'openid,email,groups',
+        MATTING_OIDC_GROUPS: 'shop-owners=default:owner',
+      };
+    };
     [browser, site] = await Promise.all([launchChromium(), Site.start(settingsOf)]);
     visitor = await Visitor.open(browser, { origins: [site.origin] });
     page = visitor.page;
@@ -50,6 +61,7 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
     await browser?.close();
     await site?.close();
     await receiver?.close();
+    await provider?.close();
     rmSync(folder, { recursive: true, force: true });
   });
 
@@ -253,6 +265,33 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
     assert.match(log, /ann@example\.com/);
     assert.ok(!log.includes(token) && !log.includes(PASSWORD) && !log.includes(PAYMENT_SECRET));
     visitor.requireNoProblems();
+  });
+
+  it('a person of the provider is let in by their group, and out when they have lost it', async () => {
+    const signIn = async () => {
+      const other = await Visitor.open(browser, { origins: [site.origin, provider.issuer] });
+      await other.go('/account/sign-in');
+      await other.page.getByRole('link', { name: /SSO/ }).click();
+      await other.page.getByLabel('Subject').fill('zoe');
+      await other.page.getByRole('button', { name: 'Continue' }).click();
+      return other;
+    };
+    // The mail of somebody who is known here: it makes them nobody else.
+    provider.people.set('zoe', { email: MAIL, groups: ['shop-owners'] });
+    const zoe = await signIn();
+    await zoe.page.getByRole('heading', { name: 'Overview' }).waitFor();
+    await visitor.go('/account/people');
+    const people = await page.locator('main').innerText();
+    assert.equal(people.split(MAIL).length - 1, 2, people);
+    assert.match(people, /by a group of your identity provider/);
+    provider.people.set('zoe', { email: MAIL, groups: [] });
+    const again = await signIn();
+    await again.page.getByText('You belong to no account at present.').waitFor();
+    await zoe.go('/account');
+    await zoe.page.getByRole('heading', { name: 'Sign in' }).waitFor();
+    zoe.requireNoProblems();
+    await zoe.close();
+    await again.close();
   });
 
   it('the link that the start prints signs in', async () => {
