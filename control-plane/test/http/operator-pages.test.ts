@@ -10,7 +10,9 @@ import {
   FailedAttempts,
 } from '../../src/http/operator-pages/failed-attempts.ts';
 import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/operator-session.ts';
+import type { SeenAlert } from '../../src/store/alerts/alert-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
+import { seenOf, tellingOf, watchedAccount } from '../store/alerts-fixtures.ts';
 import { claimed, fundedAccount, newJob, storesOn, submitted } from '../store/fixtures.ts';
 import { placed } from '../store/orders.ts';
 import { appOn, ask, KEY, register } from './routes/operator-port.ts';
@@ -270,6 +272,17 @@ for (const dialect of DIALECTS.slice(0, 1)) {
       assert.match(none.body, /role="alert"/);
       assert.equal((await send(page, `${page}/${randomUUID()}/retry`)).statusCode, 409);
       assert.equal((await read(`${page}?after=x`)).statusCode, 400);
+    });
+
+    it('leads from a notification to its job, and nowhere from an event of an account', async () => {
+      const accountId = await watchedAccount(stores, 3, [5]);
+      const alert = (await seenOf(stores, accountId))[0] as SeenAlert;
+      const telling = tellingOf(alert);
+      assert.ok(await stores.alerts.tell(telling));
+      const { body } = await read(`/operator/pages/notifications?job=${telling.eventId}`);
+      assert.match(body, /<code>account\.balance_low<\/code>/);
+      assert.ok(body.includes(telling.eventId));
+      assert.ok(!body.includes(`/operator/pages/jobs/${telling.eventId}`));
     });
 
     it('keeps the language that was chosen, and leads back to no other host', async () => {

@@ -112,7 +112,7 @@ function notificationTable(
       { label: own.actions, silent: true, align: 'end' },
     ],
     rows: found.map(one => [
-      html`<a href=${`${PAGES_PATH}/jobs/${one.job_id}`}><code>${one.job_id}</code></a>`,
+      subjectOf(one),
       badge(words.statuses[one.status], TONES[one.status]),
       one.receiver,
       formats.credits(one.attempts),
@@ -136,4 +136,10 @@ function notificationTable(
     ]),
     empty: emptyState({ title: words.empty, text: words.emptyText }),
   });
+}
+
+/** The job that ended; or the account's event, which has an id of its own and no page. */
+function subjectOf({ job_id: id, event }: OperatorNotification): VNode {
+  if (event === null) return html`<a href=${`${PAGES_PATH}/jobs/${id}`}><code>${id}</code></a>`;
+  return html`<span><code>${event}</code> <code>${id}</code></span>`;
 }
