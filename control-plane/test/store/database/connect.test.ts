@@ -42,6 +42,11 @@ const MIGRATIONS = [
   '0006-ledger-checkpoints',
   '0007-job-downloads',
   '0008-job-finishing',
+  '0009-people',
+  '0010-key-policies',
+  '0011-orders',
+  '0012-usage',
+  '0013-playground',
 ];
 
 describe('the URL of a MySQL server', () => {
