@@ -23,8 +23,11 @@ export class Browser {
     this.#address = address;
   }
 
-  get(url: string): Promise<LightMyRequestResponse> {
-    return this.#send({ method: 'GET', url });
+  get(
+    url: string,
+    headers: Readonly<Record<string, string>> = {},
+  ): Promise<LightMyRequestResponse> {
+    return this.#send({ method: 'GET', url, headers });
   }
 
   post(url: string, fields: Readonly<Record<string, string>> = {}) {

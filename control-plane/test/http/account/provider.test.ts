@@ -84,6 +84,18 @@ describe('people whom an identity provider knows', () => {
 
   const statusOf = async (own: Browser, path: string) => (await own.get(path)).statusCode;
 
+  it('are asked for a click where another site led them', async () => {
+    const path = `${START}?to=/account/audit`;
+    for (const site of ['cross-site', 'same-site']) {
+      const answer = await new Browser(test).get(path, { 'sec-fetch-site': site });
+      assert.equal(answer.headers.location, '/account/sign-in?to=%2Faccount%2Faudit');
+    }
+    for (const site of ['same-origin', 'none']) {
+      const answer = await new Browser(test).get(path, { 'sec-fetch-site': site });
+      assert.ok(String(answer.headers.location).startsWith(provider.issuer), site);
+    }
+  });
+
   it('see the way to it, and come in and back to where they were', async () => {
     const { subject, email } = somebody(['shop-owners', 'shop-staff']);
     const page = await new Browser(test).get('/account/sign-in?to=/account/audit');

@@ -12,7 +12,7 @@ import {
 import { wordsOf } from '../page/page-request.ts';
 import { ACCOUNT_PATH } from '../page/render-page.ts';
 import { clearCookie, readCookie, setCookie } from '../session/cookies.ts';
-import { returnPathOf } from '../session/guard.ts';
+import { isFromElsewhere, returnPathOf, SIGN_IN_PATH } from '../session/guard.ts';
 import { PageError } from '../session/page-error.ts';
 import { browserOf, letIn } from './browser.ts';
 import { renderSignIn } from './sign-in-routes.ts';
@@ -28,6 +28,11 @@ export function registerProviderRoutes(account: FastifyInstance, provider: Provi
   account.get('/sign-in/provider', { config: { public: true } }, async (request, reply) => {
     const { to } = request.query as Record<string, unknown>;
     const back = returnPathOf(typeof to === 'string' ? to : undefined);
+    // Whom the provider knows would come in without a click of theirs, by a link of anybody's.
+    if (isFromElsewhere(request)) {
+      const query = back === undefined ? '' : `?to=${encodeURIComponent(back)}`;
+      return reply.redirect(`${SIGN_IN_PATH}${query}`, 303);
+    }
     const { url, flow } = await orProviderDown(request, provider.begin(browserOf(request)));
     const kept: KeptFlow = back === undefined ? flow : { ...flow, to: back };
     setCookie(reply, 'flow', Buffer.from(JSON.stringify(kept)).toString('base64url'), FLOW_S);

@@ -90,6 +90,12 @@ export function requireFormToken(request: FastifyRequest, given: string): void {
   requireToken(given, readCookie(request, 'session') ?? readCookie(request, 'visitor'));
 }
 
+/** Another site led here; browsers that do not say so are taken at their word. */
+export function isFromElsewhere({ raw }: FastifyRequest): boolean {
+  const sites = headerValues(raw, 'sec-fetch-site');
+  return sites.some(site => site !== 'same-origin' && site !== 'none');
+}
+
 /** @throws PageError staleForm */
 function requireToken(given: string | undefined, secret: string | undefined): void {
   if (secret === undefined || !isCsrfToken(given, secret)) throw new PageError('staleForm');
