@@ -153,9 +153,9 @@ async function openBareStore(plane: ControlPlaneProcess) {
     submit: async () => {
       const id = randomUUID();
       const hash = createHash('sha256').update(id).digest('hex');
-      const writer = await blobs.createWriter();
+      const writer = await blobs.createWriter(`inputs/${id}`);
       await writer.write(image);
-      await writer.commit(`inputs/${id}`);
+      await writer.commit();
       const input = { blob: `inputs/${id}`, bytes: image.length, width: 64, height: 64 };
       const job: NewJob = {
         id,

@@ -11,7 +11,7 @@ import { createHash } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweeping/sweep.ts';
-import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory-blob-store.ts';
+import { openDirectoryBlobStore } from '../../control-plane/src/storage/directory/directory-blob-store.ts';
 import { at } from '../support/at.ts';
 import { skipReason } from '../support/database.ts';
 import { until } from '../support/running-service.ts';

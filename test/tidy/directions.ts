@@ -250,7 +250,8 @@ export const CONTROL_PLANE: Directions = {
   ],
   sources: ['sources/guard', 'storage', '#contract/finishing'],
   'sources/guard': ['domain'],
-  storage: ['#program'],
+  storage: ['storage/directory'],
+  'storage/directory': ['storage', '#program'],
   store: [
     'store/accounts',
     'store/alerts',

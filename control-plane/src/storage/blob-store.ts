@@ -10,8 +10,11 @@ export interface BlobWriter {
   readonly bytesWritten: number;
   /** Reads back what was written so far, for header sniffing. */
   readAt(offset: number, length: number): Promise<Uint8Array>;
-  /** Durable once it resolves: file and directory are synced. Replaces nothing: names are unique. */
-  commit(name: string): Promise<void>;
+  /**
+   * Under its name whole and durable once it resolves, and nothing under it before. Replaces
+   * nothing: names are unique.
+   */
+  commit(): Promise<void>;
   /** Removes what was written. After commit does nothing. */
   abort(): Promise<void>;
 }
@@ -31,7 +34,8 @@ export interface BlobPart {
 }
 
 export interface BlobStore {
-  createWriter(): Promise<BlobWriter>;
+  /** @param name that the blob will have; a store may send its bytes there before the commit */
+  createWriter(name: string): Promise<BlobWriter>;
   /** Rejects with BlobNotFoundError. */
   openRead(name: string, reading?: BlobReading): Promise<Readable>;
   stat(name: string): Promise<{ readonly bytes: number } | undefined>;

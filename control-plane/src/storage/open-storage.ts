@@ -1,7 +1,7 @@
 /** Opens the blob store of MATTING_STORAGE_URL: the one place that knows the kinds of storage. */
 import { fileURLToPath } from 'node:url';
 import type { BlobStore } from './blob-store.ts';
-import { openDirectoryBlobStore } from './directory-blob-store.ts';
+import { openDirectoryBlobStore } from './directory/directory-blob-store.ts';
 
 const HAS_SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i;
 

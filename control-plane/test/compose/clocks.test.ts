@@ -18,7 +18,7 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../test/support/database.ts';
-import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
+import { openDirectoryBlobStore } from '../../src/storage/directory/directory-blob-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
@@ -44,9 +44,12 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
       const root = await mkdtemp(path.join(tmpdir(), 'matting-clocks-'));
       try {
         const store = await openDirectoryBlobStore(root);
-        const writer = await store.createWriter();
+        const writer = await store.createWriter('inputs/upload');
         await writer.write(Buffer.from('an upload under way'));
-        const module = new URL('../../src/storage/directory-blob-store.ts', import.meta.url);
+        const module = new URL(
+          '../../src/storage/directory/directory-blob-store.ts',
+          import.meta.url,
+        );
         const list = `import { openDirectoryBlobStore } from ${JSON.stringify(module.href)};
           const store = await openDirectoryBlobStore(${JSON.stringify(root)});
           console.log(Date.now());
@@ -57,7 +60,7 @@ for (const shiftMs of [2 * HOUR_MS, -2 * HOUR_MS]) {
         const offMs = Number(clock) - Date.now();
         assert.ok(Math.abs(offMs - shiftMs) < HOUR_MS / 2, 'its clock is wrong');
         assert.deepEqual(listed, ['there']);
-        await writer.commit('inputs/upload');
+        await writer.commit();
       } finally {
         await rm(root, { recursive: true });
       }

@@ -13,7 +13,7 @@ import { type FetchedImage, ImageFetcher } from '../../src/sources/fetch-image.t
 import { type FetchLimits, GuardedFetch } from '../../src/sources/guard/guarded-fetch.ts';
 import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
 import type { BlobStore } from '../../src/storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
+import { openDirectoryBlobStore } from '../../src/storage/directory/directory-blob-store.ts';
 import { openRawSource, openSource, recordingConnector } from './loopback-source.ts';
 
 /** For sources that hang, so that they do not hold the tests up; the others have the usual ones. */
@@ -51,7 +51,7 @@ async function fetchInto(
     kind = 'image' as 'image' | 'background',
   } = {},
 ): Promise<FetchedImage & { written: Buffer }> {
-  const writer = await store.createWriter();
+  const writer = await store.createWriter('inputs/fetched');
   try {
     const image = await fetcher.fetchImage(url, { writer, accountId: 'account', signal, kind });
     const written = Buffer.from(await writer.readAt(0, writer.bytesWritten));

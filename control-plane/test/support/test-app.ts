@@ -178,10 +178,10 @@ export class TestApp {
   ): Promise<JobResult> {
     const held = claim ?? (await this.startJob(jobId));
     const job = await this.stores.jobs.find(jobId);
-    const writer = await this.blobs.createWriter();
-    await writer.write(bytes);
     const blob = `results/${jobId}-${held.fence}`;
-    await writer.commit(blob);
+    const writer = await this.blobs.createWriter(blob);
+    await writer.write(bytes);
+    await writer.commit();
     const result: JobResult = {
       blob,
       token: randomUUID().replaceAll('-', ''),

@@ -165,16 +165,16 @@ export class ClaimedJob {
   }: Extract<Ending, { kind: 'succeeded' }>): Promise<RunEnd> {
     const { jobs, resultTtlMs, log } = this.#dependencies;
     const { job, claim } = this;
-    const blob = `results/${job.id}-${claim.fence}`;
     const storedFromMs = performance.now();
     try {
-      await sink.commit(blob);
+      await sink.commit();
     } catch (err) {
       log.error({ err, jobId: job.id }, 'result not stored');
       return await this.#fail(STORAGE_FAILED);
     }
     const { format, bytes, width, height, sha256, sight, plan } = result;
     const token = randomBytes(RESULT_TOKEN_BYTES).toString('base64url');
+    const { blob } = sink;
     const stored = { blob, token, format, bytes, width, height, sha256, sight };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });

@@ -185,7 +185,7 @@ export class JobRun {
   ): Promise<Ending | { readonly kind: 'another-node' }> {
     const { blobs, observer, attemptTimeoutMs } = this.#dependencies;
     const { job, claim, signal } = held;
-    const sink = new BlobSink(blobs);
+    const sink = new BlobSink(blobs, `results/${job.id}-${claim.fence}`);
     let waitMs = 0;
     let recorded: Promise<void> | undefined;
     const answer = await offer.client.matte({

@@ -4,23 +4,26 @@ import type { BlobStore, BlobWriter } from '../../storage/blob-store.ts';
 
 /** Opens its blob with the first byte: refused attempts cost no file. */
 export class BlobSink implements ResultSink {
+  /** What the blob is called once it is committed. */
+  readonly blob: string;
   readonly #blobs: Pick<BlobStore, 'createWriter'>;
   #writer: BlobWriter | undefined;
 
-  constructor(blobs: Pick<BlobStore, 'createWriter'>) {
+  constructor(blobs: Pick<BlobStore, 'createWriter'>, blob: string) {
+    this.blob = blob;
     this.#blobs = blobs;
   }
 
   async write(chunk: Uint8Array): Promise<void> {
-    this.#writer ??= await this.#blobs.createWriter();
+    this.#writer ??= await this.#blobs.createWriter(this.blob);
     await this.#writer.write(chunk);
   }
 
-  /** Makes the result durable under that name; where that fails nothing is left of it. */
-  async commit(name: string): Promise<void> {
+  /** Makes the result durable; where that fails nothing is left of it. */
+  async commit(): Promise<void> {
     if (this.#writer === undefined) throw new Error('a result without bytes');
     try {
-      await this.#writer.commit(name);
+      await this.#writer.commit();
     } catch (error) {
       await this.#writer.abort();
       throw error;

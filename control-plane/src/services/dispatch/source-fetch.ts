@@ -40,10 +40,10 @@ export async function fetchSource(fetch: SourceFetch): Promise<SourceFetchEnd> {
   const { blobs, fetcher, kind, url, blob, accountId, signal } = fetch;
   let writer: BlobWriter | undefined;
   try {
-    writer = await blobs.createWriter();
+    writer = await blobs.createWriter(blob);
     const options = { writer, accountId, signal, kind };
     const { bytes, header } = await fetcher.fetchImage(url, options);
-    await writer.commit(blob);
+    await writer.commit();
     const { format, width = null, height = null } = header;
     return { kind: 'stored', input: { blob, bytes, format, width, height } };
   } catch (error) {

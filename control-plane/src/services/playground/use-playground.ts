@@ -2,7 +2,6 @@
  * The playground of an account: pictures that spend no credits (docs/adr/0022). The same checks of
  * a picture and its fields as a submission, the same nodes; an allowance in place of the balance.
  */
-import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { Job } from '../../domain/job.ts';
 import { PLAYGROUND_OPEN_MAX } from '../../domain/playground.ts';
@@ -141,8 +140,8 @@ export class UsePlayground {
       background: requireStored(pictures.background),
     };
     await this.#requireRoom();
-    const id = randomUUID();
-    const { input, background } = jobInputs(id, stored);
+    const id = uploads.image.jobId;
+    const { input, background } = jobInputs(stored);
     const job: NewJob = {
       id,
       accountId,

@@ -3,7 +3,6 @@
  * contract's: the body, then replay, join or conflict, then the callback's address, jobs in flight,
  * saturation and credits, which never refuse a join or a replay.
  */
-import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { Job } from '../../domain/job.ts';
 import { isForgotten } from '../../domain/key-memory.ts';
@@ -214,8 +213,8 @@ export class SubmitMatting {
     const { events, callbackSecrets } = this.#dependencies;
     const { caller, mode } = sent;
     const { imageUrl, outputFormat, channels, finishing, backgroundUrl, callback } = request;
-    const id = randomUUID();
-    const { input, background } = jobInputs(id, stored);
+    const id = sent.upload.jobId;
+    const { input, background } = jobInputs(stored);
     const hasBackground = background !== null || backgroundUrl !== undefined;
     const job: NewJob = {
       id,

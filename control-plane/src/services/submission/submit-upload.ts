@@ -13,9 +13,10 @@
  * | finished  | finish                 | commit, abort                                            |
  * | closed    | commit or abort        | -                                                        |
  */
-import { createHash, type Hash } from 'node:crypto';
+import { createHash, type Hash, randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { InputFormat } from '#contract/formats.ts';
+import { backgroundBlob } from '../../domain/job.ts';
 import type { SharedSlots } from '../../domain/shared-slots.ts';
 import {
   BACKGROUND_IMAGE,
@@ -37,6 +38,8 @@ import { createUploadSlots } from './upload-slots.ts';
 const WRITE_BYTES = 256 * 1024;
 
 export interface UploadedImage {
+  /** Its name in the blob store once it is committed. */
+  readonly blob: string;
   readonly bytes: number;
   readonly format: InputFormat;
   /** As stored; null where the header does not show it. */
@@ -79,9 +82,11 @@ export class ImageUploads {
   /** The uploads of a request that may have both; they share one slot, whichever comes first. */
   beginBoth(accountId: string): RequestUploads {
     const place = new UploadPlace(this.#blobs, this.#slots, accountId);
+    // Before the first byte: a blob has its name from its beginning.
+    const jobId = randomUUID();
     return {
-      image: new ImageUpload(place, INPUT_IMAGE),
-      background: new ImageUpload(place, BACKGROUND_IMAGE),
+      image: new ImageUpload(place, INPUT_IMAGE, { jobId, blob: `inputs/${jobId}` }),
+      background: new ImageUpload(place, BACKGROUND_IMAGE, { jobId, blob: backgroundBlob(jobId) }),
     };
   }
 }
@@ -110,11 +115,11 @@ class UploadPlace {
   }
 
   /** Each writer is to be closed once. @throws ContractError SERVICE_UNAVAILABLE */
-  async openWriter(): Promise<BlobWriter> {
+  async openWriter(blob: string): Promise<BlobWriter> {
     if (this.#files === 0) await this.#slots.take(this.#accountId);
     this.#files += 1;
     try {
-      return await this.#blobs.createWriter();
+      return await this.#blobs.createWriter(blob);
     } catch (error) {
       this.closed();
       throw error;
@@ -131,6 +136,9 @@ class UploadPlace {
 type PieceReader = Pick<Base64Decoder, 'decodedBytes' | 'push' | 'finish'>;
 
 export class ImageUpload {
+  /** The id of the job that this request may make: its blobs are named after it. */
+  readonly jobId: string;
+  readonly #blob: string;
   readonly #place: UploadPlace;
   readonly #role: ImageRole;
   readonly #hash: Hash = createHash('sha256');
@@ -141,7 +149,13 @@ export class ImageUpload {
   #refusal: ContractError | undefined;
   #unstored: ContractError | undefined;
 
-  constructor(place: UploadPlace, role: ImageRole) {
+  constructor(
+    place: UploadPlace,
+    role: ImageRole,
+    { jobId, blob }: { readonly jobId: string; readonly blob: string },
+  ) {
+    this.jobId = jobId;
+    this.#blob = blob;
     this.#place = place;
     this.#role = role;
   }
@@ -188,6 +202,7 @@ export class ImageUpload {
       this.#role,
     );
     return {
+      blob: this.#blob,
       bytes: writer.bytesWritten,
       format: header.format,
       width: header.width ?? null,
@@ -195,11 +210,11 @@ export class ImageUpload {
     };
   }
 
-  /** Durable under that name once it resolves. Only after `finish`. */
-  async commit(name: string): Promise<void> {
+  /** Durable under its name once it resolves. Only after `finish`. */
+  async commit(): Promise<void> {
     if (this.#writer === undefined)
       throw new Error('an upload was committed that was not finished');
-    await this.#writer.commit(name);
+    await this.#writer.commit();
     this.#close();
   }
 
@@ -220,7 +235,7 @@ export class ImageUpload {
   }
 
   async #gather(bytes: Uint8Array): Promise<void> {
-    this.#writer ??= await this.#place.openWriter();
+    this.#writer ??= await this.#place.openWriter(this.#blob);
     this.#gathered ??= Buffer.allocUnsafe(WRITE_BYTES);
     let taken = 0;
     while (taken < bytes.length) {

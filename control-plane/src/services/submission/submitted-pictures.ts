@@ -3,7 +3,7 @@
  * are stored for its job.
  */
 import { ContractError } from '#contract/errors.ts';
-import { backgroundBlob, type JobInput } from '../../domain/job.ts';
+import type { JobInput } from '../../domain/job.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { NewJob } from '../../store/jobs/job-store.ts';
 import type { MattingRequest } from './submit-fields.ts';
@@ -71,19 +71,11 @@ export function requireStored(picture: Picture | undefined): UploadedImage | und
 }
 
 /** Where the pictures of a new job are stored; null: none, or a URL. */
-export function jobInputs(
-  jobId: string,
-  { image, background }: StoredPictures,
-): { readonly input: JobInput | null; readonly background: JobInput | null } {
-  return {
-    input: image === undefined ? null : jobInput(`inputs/${jobId}`, image),
-    background: background === undefined ? null : jobInput(backgroundBlob(jobId), background),
-  };
-}
-
-function jobInput(blob: string, image: UploadedImage): JobInput {
-  const { bytes, format, width, height } = image;
-  return { blob, bytes, format, width, height };
+export function jobInputs({ image, background }: StoredPictures): {
+  readonly input: JobInput | null;
+  readonly background: JobInput | null;
+} {
+  return { input: image ?? null, background: background ?? null };
 }
 
 type Blobs = Pick<BlobStore, 'remove'>;
@@ -94,10 +86,10 @@ export async function commitPictures(
   job: NewJob,
   { upload, backgroundUpload }: SentPictures,
 ): Promise<void> {
-  if (job.input !== null) await upload.commit(job.input.blob);
+  if (job.input !== null) await upload.commit();
   if (job.background?.input == null) return;
   try {
-    await backgroundUpload?.commit(job.background.input.blob);
+    await backgroundUpload?.commit();
   } catch (error) {
     if (job.input !== null) await blobs.remove(job.input.blob);
     throw error;

@@ -121,9 +121,9 @@ describe('the answer of the remove.bg interface', () => {
     const subjects = [{ inputBox, resultBox, share: 0.5 }, null];
     const ended = quiet.onSubmitted(async id => {
       const claim = await quiet.startJob(id);
-      const writer = await quiet.blobs.createWriter();
+      const writer = await quiet.blobs.createWriter(`results/${id}-1`);
       await writer.write(RESULT);
-      await writer.commit(`results/${id}-1`);
+      await writer.commit();
       const sight = { inputWidth: 400, inputHeight: 300, subject: subjects.shift() ?? null };
       const bytes = RESULT.length;
       const file = { blob: `results/${id}-1`, token: id.replaceAll('-', ''), bytes };

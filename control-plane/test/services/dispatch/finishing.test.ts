@@ -54,9 +54,9 @@ const oldNode = () => joined(exchange => exchange.cutOut({ finishing: undefined 
 async function submitWithFile(bytes: string): Promise<string> {
   const id = randomUUID();
   const blob = backgroundBlob(id);
-  const writer = await harness.blobs.createWriter();
+  const writer = await harness.blobs.createWriter(blob);
   await writer.write(Buffer.from(bytes));
-  await writer.commit(blob);
+  await writer.commit();
   const input = { blob, bytes: bytes.length, format: 'jpeg', width: 30, height: 20 } as const;
   return harness.submit({ asked: { ...WITH_PICTURE, background: { url: null, input } } });
 }

@@ -229,9 +229,9 @@ export class Harness {
     format: JobInput['format'] = 'png',
   ): Promise<JobInput> {
     const blob = `inputs/${id}`;
-    const writer = await this.blobs.createWriter();
+    const writer = await this.blobs.createWriter(blob);
     await writer.write(bytes);
-    await writer.commit(blob);
+    await writer.commit();
     return { blob, bytes: bytes.length, format, width: 10, height: 10 };
   }
 }

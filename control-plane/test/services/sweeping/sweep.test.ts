@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, it } from 'node:test';
 import { WALK_PARTS } from '../../../src/services/sweeping/orphan-walk.ts';
 import { Sweeper, type SweeperOptions } from '../../../src/services/sweeping/sweep.ts';
 import type { BlobPart, BlobStore } from '../../../src/storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../../../src/storage/directory-blob-store.ts';
+import { openDirectoryBlobStore } from '../../../src/storage/directory/directory-blob-store.ts';
 import { emptyStore, Lease, Rows, settle } from './sweep-fakes.ts';
 
 const HOUR_MS = 3_600_000;
@@ -51,9 +51,9 @@ function sweeperOf(options: Partial<SweeperOptions> = {}): Sweeper {
 
 async function put(...names: string[]): Promise<void> {
   for (const name of names) {
-    const writer = await store.createWriter();
+    const writer = await store.createWriter(name);
     await writer.write(Buffer.from(name));
-    await writer.commit(name);
+    await writer.commit();
   }
 }
 
@@ -160,7 +160,7 @@ describe('a pass', () => {
   it('spares young blobs, referred ones and young writes', async () => {
     await put('inputs/young', 'inputs/kept');
     rows.referenced.add('inputs/kept');
-    const writer = await store.createWriter();
+    const writer = await store.createWriter('inputs/unfinished');
     assert.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 0 });
     nowMs += 2 * HOUR_MS;
     assert.deepEqual(await sweeperOf().sweep(), { results: 0, secrets: 0, rows: 0, orphans: 0 });

@@ -14,8 +14,8 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
-import { BlobNotFoundError, type BlobStore } from '../../src/storage/blob-store.ts';
-import { openDirectoryBlobStore } from '../../src/storage/directory-blob-store.ts';
+import { BlobNotFoundError, type BlobStore } from '../../../src/storage/blob-store.ts';
+import { openDirectoryBlobStore } from '../../../src/storage/directory/directory-blob-store.ts';
 
 const HOUR_MS = 3_600_000;
 const NAME = 'inputs/0b8f6f1e-31d3-4b0a-9d0e-2f6f4a1f0c11';
@@ -35,9 +35,9 @@ afterEach(async () => {
 });
 
 async function put(name: string, content: string | Buffer): Promise<void> {
-  const writer = await store.createWriter();
+  const writer = await store.createWriter(name);
   await writer.write(Buffer.from(content));
-  await writer.commit(name);
+  await writer.commit();
 }
 
 async function get(name: string, range?: { start: number; end: number }): Promise<string> {
@@ -68,14 +68,13 @@ describe('names', () => {
     await writeFile(path.join(root, 'secret'), 'secret');
     const names = ['../x', 'inputs/../secret', 'inputs/..', 'secret', '/etc/passwd', 'inputs/', ''];
     names.push('other/x', 'inputs/a/b', 'inputs/a.b', 'inputs/a\0', `inputs/${'a'.repeat(129)}`);
-    const writer = await store.createWriter();
     for (const name of names) {
       await assert.rejects(store.openRead(name), TypeError, name);
       await assert.rejects(store.stat(name), TypeError, name);
       await assert.rejects(store.remove(name), TypeError, name);
-      await assert.rejects(writer.commit(name), TypeError, name);
+      await assert.rejects(store.createWriter(name), TypeError, name);
     }
-    await writer.abort();
+    await assert.rejects(store.createWriter('tmp/x'), TypeError);
     const kinds = ['backgrounds', 'inputs', 'results', 'secret', 'tmp'];
     assert.deepEqual((await readdir(root)).sort(), kinds);
   });
@@ -99,18 +98,18 @@ describe('writing', () => {
   });
 
   it('shows nothing under the name until it is committed, then all of it', async () => {
-    const writer = await store.createWriter();
+    const writer = await store.createWriter(NAME);
     await writer.write(Buffer.from('hello '));
     await writer.write(Buffer.from('world'));
     assert.equal(await store.stat(NAME), undefined);
-    await writer.commit(NAME);
+    await writer.commit();
     assert.deepEqual(await store.stat(NAME), { bytes: 11 });
     assert.equal(await get(NAME), 'hello world');
     assert.deepEqual(await readdir(path.join(root, 'tmp')), []);
   });
 
   it('reads back what was written so far, and no further', async () => {
-    const writer = await store.createWriter();
+    const writer = await store.createWriter(NAME);
     await writer.write(Buffer.from('0123456789'));
     assert.equal(writer.bytesWritten, 10);
     assert.equal(Buffer.from(await writer.readAt(2, 3)).toString(), '234');
@@ -123,7 +122,7 @@ describe('writing', () => {
   });
 
   it('leaves nothing when it is aborted, as often as one likes', async () => {
-    const writer = await store.createWriter();
+    const writer = await store.createWriter(NAME);
     await writer.write(Buffer.from('x'));
     await writer.abort();
     await writer.abort();
@@ -131,9 +130,9 @@ describe('writing', () => {
   });
 
   it('keeps the blob when an abort follows the commit', async () => {
-    const writer = await store.createWriter();
+    const writer = await store.createWriter(NAME);
     await writer.write(Buffer.from('x'));
-    await writer.commit(NAME);
+    await writer.commit();
     await writer.abort();
     assert.equal(await get(NAME), 'x');
   });
@@ -150,9 +149,9 @@ describe('writing', () => {
     const writeAll = (kind: string) =>
       Promise.allSettled(
         Array.from({ length: 30 }, async (_, index) => {
-          const writer = await store.createWriter();
+          const writer = await store.createWriter(`${kind}/many-${index}`);
           await writer.write(Buffer.from(`blob ${index}`));
-          await writer.commit(`${kind}/many-${index}`).finally(() => writer.abort());
+          await writer.commit().finally(() => writer.abort());
           assert.equal(await get(`${kind}/many-${index}`), `blob ${index}`);
         }),
       );
@@ -175,14 +174,14 @@ describe('writing', () => {
   });
 
   it('is SERVICE_UNAVAILABLE where the directory is gone', async () => {
-    const writer = await store.createWriter();
+    const writer = await store.createWriter(NAME);
     await writer.write(Buffer.from('x'));
     await rm(path.join(root, 'inputs'), { recursive: true });
-    await assert.rejects(writer.commit(NAME), isUnavailable('ENOENT'));
+    await assert.rejects(writer.commit(), isUnavailable('ENOENT'));
     await writer.abort();
     assert.deepEqual(await readdir(path.join(root, 'tmp')), []);
     await rm(path.join(root, 'tmp'), { recursive: true });
-    await assert.rejects(store.createWriter(), isUnavailable('ENOENT'));
+    await assert.rejects(store.createWriter(NAME), isUnavailable('ENOENT'));
     await assert.rejects(store.check(), isUnavailable('ENOENT'));
   });
 
@@ -215,7 +214,7 @@ describe('the list of old blobs', () => {
   it('holds what was last touched before then, unfinished writes too', async () => {
     await put(NAME, 'x');
     await put('results/abc-1', 'y');
-    const unfinished = await store.createWriter();
+    const unfinished = await store.createWriter(NAME);
     assert.deepEqual(await list(HOUR_MS), []);
     nowMs += HOUR_MS + 60_000;
     const [first, second, third = ''] = await list(HOUR_MS);
