@@ -3,20 +3,15 @@
  * Unix socket, killed when the process ends, however it ends. The tests of a process share one,
  * which starts when the first asks; who kills its server has its own.
  */
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { accessSync, constants, mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { createInterface } from 'node:readline';
-import { promisify } from 'node:util';
-
-const run = promisify(execFile);
-const START_MS_MAX = 60_000;
+import { findProgram } from './databases/programs.ts';
+import { runToEnd, ServerProcess } from './databases/server-process.ts';
 
 const SMALL = ['--innodb-buffer-pool-size=32M', '--innodb-log-file-size=16M'];
 /** What a crash of the machine does to it is not tested here; one of the server loses nothing. */
-const WITHOUT_FSYNC = [
+export const WITHOUT_FSYNC: readonly string[] = [
   '--innodb-flush-log-at-trx-commit=2',
   '--innodb-doublewrite=0',
   '--innodb-flush-method=nosync',
@@ -44,14 +39,20 @@ export async function startMariadb(options: MariadbOptions = {}): Promise<string
 }
 
 export class MariadbServer {
-  readonly #program: string;
-  readonly #options: readonly string[];
+  readonly #process: ServerProcess;
   readonly socket: string;
-  #child: ChildProcess | undefined;
 
   private constructor(program: string, options: readonly string[], socket: string) {
-    this.#program = program;
-    this.#options = options;
+    const args = [
+      ...options,
+      '--skip-networking',
+      `--socket=${socket}`,
+      '--innodb-fast-shutdown=2',
+      '--max-connections=300',
+      // A client on a machine that stands still for a while is not to be given up.
+      '--connect-timeout=600',
+    ];
+    this.#process = new ServerProcess('mariadbd', { program, args });
     this.socket = socket;
   }
 
@@ -70,87 +71,20 @@ export class MariadbServer {
       ...(durable ? [] : WITHOUT_FSYNC),
     ];
     process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
-    await run(programs.installer, [
-      ...options,
-      '--auth-root-authentication-method=normal',
-      '--skip-test-db',
-    ]);
+    const install = [...options, '--auth-root-authentication-method=normal', '--skip-test-db'];
+    await runToEnd({ program: programs.installer, args: install });
     const server = new MariadbServer(programs.server, options, path.join(directory, 's'));
     await server.start();
     return server;
   }
 
   /** Resolves when it answers. */
-  async start(): Promise<void> {
-    this.#child = spawnBound(this.#program, [
-      ...this.#options,
-      '--skip-networking',
-      `--socket=${this.socket}`,
-      '--innodb-fast-shutdown=2',
-      '--max-connections=300',
-      // A client on a machine that stands still for a while is not to be given up.
-      '--connect-timeout=600',
-    ]);
-    await untilReady(this.#child);
+  start(): Promise<void> {
+    return this.#process.start('ready for connections');
   }
 
   /** Resolves when it is gone; `start` brings it back with what was committed. */
-  async kill(): Promise<void> {
-    const child = this.#child;
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
-    const gone = once(child, 'exit');
-    child.kill('SIGKILL');
-    await gone;
+  kill(): Promise<void> {
+    return this.#process.kill();
   }
-}
-
-/** Ends with this process: by our own hand, or where we are killed by the kernel's. */
-function spawnBound(program: string, options: readonly string[]): ChildProcess {
-  const bind = findProgram('setpriv');
-  const child =
-    bind === undefined
-      ? spawn(program, options, { stdio: ['ignore', 'ignore', 'pipe'] })
-      : spawn(bind, ['--pdeathsig', 'KILL', program, ...options], {
-          stdio: ['ignore', 'ignore', 'pipe'],
-        });
-  // Before the directory is removed: handlers run in the order they were added, so this goes first.
-  process.prependOnceListener('exit', () => child.kill('SIGKILL'));
-  return child;
-}
-
-function untilReady(child: ChildProcess): Promise<void> {
-  const log: string[] = [];
-  return new Promise((resolve, reject) => {
-    const fail = (why: string) => {
-      child.kill('SIGKILL');
-      reject(new Error(`mariadbd ${why}:\n${log.slice(-20).join('\n')}`));
-    };
-    const timer = setTimeout(() => fail('did not start in time'), START_MS_MAX);
-    child.once('error', error => fail(error.message));
-    child.once('exit', code => fail(`ended with ${code}`));
-    createInterface({ input: child.stderr! }).on('line', line => {
-      log.push(line);
-      if (!line.includes('ready for connections')) return;
-      clearTimeout(timer);
-      child.removeAllListeners('exit');
-      // Neither the server nor its log keeps the test process alive.
-      child.unref();
-      (child.stderr as unknown as { unref(): void }).unref();
-      resolve();
-    });
-  });
-}
-
-function findProgram(name: string): string | undefined {
-  const directories = [...(process.env.PATH ?? '').split(path.delimiter), '/usr/sbin', '/usr/bin'];
-  return directories
-    .map(directory => path.join(directory, name))
-    .find(file => {
-      try {
-        accessSync(file, constants.X_OK);
-        return true;
-      } catch {
-        return false;
-      }
-    });
 }

@@ -1,0 +1,127 @@
+/** What clusters of database servers have in common: members that a test may hurt. */
+import mysql, { type Connection, type RowDataPacket } from 'mysql2/promise';
+import { at } from '../at.ts';
+import type { OrdinaryUser, ServerProcess } from './server-process.ts';
+
+const JOIN_MS_MAX = 60_000;
+const LOOK_MS = 100;
+
+/**
+ * Tests connect as this user, who may do what the service's own may, to databases of tests. The
+ * database is there so that a URL can name one.
+ */
+export const USER = 'matting';
+export const PASSWORD = 'secret';
+export const DATABASE = 'matting_test';
+export const CREATE_USER: readonly string[] = [
+  `create database ${DATABASE}`,
+  `create user ${USER}@'%' identified by '${PASSWORD}'`,
+  `grant all on \`matting\\_test%\`.* to ${USER}@'%'`,
+];
+
+export interface DatabaseCluster {
+  /** As a heading says it. */
+  readonly name: string;
+  readonly members: readonly ClusterMember[];
+  close(): Promise<void>;
+}
+
+export abstract class ClusterMember {
+  readonly name: string;
+  readonly port: number;
+  readonly process: ServerProcess;
+  readonly #socket: string;
+
+  constructor(name: string, place: { port: number; socket: string; process: ServerProcess }) {
+    this.name = name;
+    this.port = place.port;
+    this.process = place.process;
+    this.#socket = place.socket;
+  }
+
+  /** As the user of tests, over TCP. */
+  get url(): string {
+    return urlOfPort(this.port);
+  }
+
+  /** Starts it and has it join; resolves when it takes part. */
+  abstract join(): Promise<void>;
+
+  /** Whether it takes part, by its own word. */
+  abstract takesPart(): Promise<boolean>;
+
+  /** As a crash. `join` brings it back. */
+  kill(): Promise<void> {
+    return this.process.kill();
+  }
+
+  /** As its administrator ends it. `join` brings it back. */
+  stop(): Promise<void> {
+    return this.process.stop();
+  }
+
+  freeze(): void {
+    this.process.freeze();
+  }
+
+  /** Resolves when it takes part again. */
+  async thaw(): Promise<void> {
+    this.process.thaw();
+    await this.untilTakesPart();
+  }
+
+  /** One statement as root, over the socket. */
+  async ask(statement: string): Promise<readonly RowDataPacket[]> {
+    const connection = await this.#connect();
+    try {
+      const [rows] = await connection.query<RowDataPacket[]>(statement);
+      return rows;
+    } finally {
+      connection.destroy();
+    }
+  }
+
+  /** The first column of the first row, as text. */
+  async askOne(statement: string): Promise<string> {
+    return String(Object.values(at(await this.ask(statement), 0)).at(-1));
+  }
+
+  async untilTakesPart(): Promise<void> {
+    await this.until(() => this.takesPart(), 'takes part');
+  }
+
+  protected async until(holds: () => Promise<boolean>, what: string): Promise<void> {
+    const deadlineMs = performance.now() + JOIN_MS_MAX;
+    let last: unknown;
+    const now = () =>
+      holds().catch(error => {
+        last = error;
+        return false;
+      });
+    while (!(await now())) {
+      if (!this.process.running || performance.now() > deadlineMs) {
+        const why = `${this.name} never ${what}: ${last ?? 'it says no'}`;
+        throw new Error(`${why}\n${this.process.logTail()}`);
+      }
+      await new Promise(resolve => setTimeout(resolve, LOOK_MS));
+    }
+  }
+
+  #connect(): Promise<Connection> {
+    return mysql.createConnection({
+      socketPath: this.#socket,
+      user: 'root',
+      connectTimeout: JOIN_MS_MAX,
+    });
+  }
+}
+
+export function urlOfPort(port: number): string {
+  return `mysql://${USER}:${PASSWORD}@127.0.0.1:${port}/${DATABASE}`;
+}
+
+/** For servers that refuse root; undefined: this process is an ordinary user's already. */
+export function ordinaryUser(): OrdinaryUser | undefined {
+  // Debian's nobody: owns nothing else, and is in every system, one in a directory too.
+  return process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : undefined;
+}

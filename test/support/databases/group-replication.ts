@@ -1,0 +1,203 @@
+/**
+ * MySQL Group Replication: servers of which one takes writes, the primary, and another takes over
+ * when it is gone; or, as `multi-primary`, all of them take writes.
+ */
+import { randomUUID } from 'node:crypto';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { findFreePorts } from '../../../bin/free-ports.ts';
+import { at } from '../at.ts';
+import { ClusterMember, CREATE_USER, type DatabaseCluster } from './cluster.ts';
+import { MysqlHome, mysqlSkipReason } from './mysql-installation.ts';
+import { runToEnd, ServerProcess } from './server-process.ts';
+
+export type GroupMode = 'single-primary' | 'multi-primary';
+
+/** False: a group can be started here. */
+export const groupSkipReason = mysqlSkipReason;
+
+const RECOVERY_USER = 'recovery';
+const RECOVERY_PASSWORD = 'recovery-secret';
+/** Run where the first data is made, before there is a binary log. */
+const FIRST_STATEMENTS = [
+  `create user ${RECOVERY_USER}@'%' identified by '${RECOVERY_PASSWORD}'`,
+  `grant replication slave, backup_admin, connection_admin, group_replication_stream
+    on *.* to ${RECOVERY_USER}@'%'`,
+  ...CREATE_USER,
+].map(statement => `${statement.replaceAll(/\s+/g, ' ')};\n`);
+
+export class GroupMember extends ClusterMember {
+  /** The first of a new group. */
+  async bootstrap(): Promise<void> {
+    await this.#open();
+    await this.ask('set global group_replication_bootstrap_group = ON');
+    await this.ask('start group_replication');
+    await this.ask('set global group_replication_bootstrap_group = OFF');
+    await this.untilTakesPart();
+  }
+
+  async join(): Promise<void> {
+    await this.#open();
+    await this.ask('start group_replication');
+    await this.untilTakesPart();
+  }
+
+  async takesPart(): Promise<boolean> {
+    return (await this.#ownRow('member_state')) === 'ONLINE';
+  }
+
+  async isPrimary(): Promise<boolean> {
+    return (await this.takesPart()) && (await this.#ownRow('member_role')) === 'PRIMARY';
+  }
+
+  /** A planned switch: this member becomes the primary, the present one a secondary. */
+  async promote(): Promise<void> {
+    const id = await this.askOne('select @@server_uuid');
+    await this.ask(`select group_replication_set_as_primary('${id}')`);
+    await this.until(() => this.isPrimary(), 'becomes the primary');
+  }
+
+  async #open(): Promise<void> {
+    await this.process.start('ready for connections');
+    // Not in the arguments: a member keeps it with its data.
+    await this.ask(`change replication source to source_user = '${RECOVERY_USER}',
+      source_password = '${RECOVERY_PASSWORD}' for channel 'group_replication_recovery'`);
+  }
+
+  async #ownRow(column: string): Promise<string | undefined> {
+    const rows = await this.ask(`select ${column} as value
+      from performance_schema.replication_group_members where member_id = @@server_uuid`);
+    return rows[0]?.value;
+  }
+}
+
+export class ReplicationGroup implements DatabaseCluster {
+  readonly name: string;
+  readonly members: readonly GroupMember[];
+  readonly #home: MysqlHome;
+
+  private constructor(mode: GroupMode, members: readonly GroupMember[], home: MysqlHome) {
+    this.name = `Group Replication (${mode})`;
+    this.members = members;
+    this.#home = home;
+  }
+
+  /** Resolves when all take part; the first member is the primary. */
+  static async create(mode: GroupMode, size = 3): Promise<ReplicationGroup> {
+    const home = await MysqlHome.create();
+    const ports: number[] = await findFreePorts(2 * size);
+    const sql = ports.splice(0, size);
+    const groupName = randomUUID();
+    const members = sql.map((_, index) =>
+      createMember(home, { mode, groupName, index, sql, group: ports }),
+    );
+    const group = new ReplicationGroup(mode, members, home);
+    try {
+      await makeData(home, size);
+      await at(members, 0).bootstrap();
+      await Promise.all(members.slice(1).map(member => member.join()));
+    } catch (error) {
+      await group.close();
+      throw error;
+    }
+    return group;
+  }
+
+  /** Undefined: the members that answer know of none at this moment. */
+  async primary(): Promise<GroupMember | undefined> {
+    for (const member of this.members) {
+      if (member.process.answers && (await member.isPrimary())) return member;
+    }
+    return undefined;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.members.map(member => member.kill()));
+    await this.#home.remove();
+  }
+}
+
+/** Made once and copied: it takes seconds of a processor. */
+async function makeData(home: MysqlHome, size: number): Promise<void> {
+  await writeFile(path.join(home.outside, 'first.sql'), FIRST_STATEMENTS);
+  const args = [
+    '--no-defaults',
+    '--initialize-insecure',
+    `--datadir=${home.inside('first')}`,
+    `--init-file=${home.inside('first.sql')}`,
+  ];
+  await runToEnd(home.command(args));
+  const first = path.join(home.outside, 'first');
+  // The server's identity, which every member has of its own.
+  await rm(path.join(first, 'auto.cnf'), { force: true });
+  for (let index = 0; index < size; index += 1) {
+    const member = path.join(home.outside, String(index));
+    await mkdir(member);
+    await home.own(String(index));
+    // With its owner.
+    await runToEnd({ program: 'cp', args: ['-a', first, path.join(member, 'data')] });
+  }
+  await rm(first, { recursive: true });
+}
+
+interface MemberPlace {
+  readonly mode: GroupMode;
+  readonly groupName: string;
+  readonly index: number;
+  /** Of all members: for SQL, and among themselves. */
+  readonly sql: readonly number[];
+  readonly group: readonly number[];
+}
+
+function createMember(home: MysqlHome, place: MemberPlace): GroupMember {
+  const { index } = place;
+  const port = at(place.sql, index);
+  const args = [
+    '--no-defaults',
+    `--datadir=${home.inside(String(index), 'data')}`,
+    `--tmpdir=${home.inside(String(index))}`,
+    `--socket=${home.inside(String(index), 's')}`,
+    `--pid-file=${home.inside(String(index), 'pid')}`,
+    '--log-error-verbosity=2',
+    '--mysqlx=OFF',
+    '--secure-file-priv=',
+    `--port=${port}`,
+    '--bind-address=127.0.0.1',
+    '--max-connections=300',
+    '--connect-timeout=600',
+    '--innodb-buffer-pool-size=64M',
+    // What a crash of the machine does to it is not tested here; one of the server loses nothing.
+    '--innodb-flush-log-at-trx-commit=2',
+    '--innodb-doublewrite=OFF',
+    '--sync-binlog=0',
+    ...replicationOptions(place),
+  ];
+  const name = `group-${index}`;
+  const process = new ServerProcess(name, home.command(args));
+  return new GroupMember(name, {
+    port,
+    socket: path.join(home.outside, String(index), 's'),
+    process,
+  });
+}
+
+function replicationOptions({ mode, groupName, index, sql, group }: MemberPlace): string[] {
+  const single = mode === 'single-primary';
+  return [
+    `--server-id=${index + 1}`,
+    '--gtid-mode=ON',
+    '--enforce-gtid-consistency=ON',
+    '--report-host=127.0.0.1',
+    `--report-port=${at(sql, index)}`,
+    '--plugin-load-add=group_replication.so',
+    '--plugin-load-add=mysql_clone.so',
+    // "loose": the plugin that knows them is loaded after they are read.
+    `--loose-group-replication-group-name=${groupName}`,
+    '--loose-group-replication-start-on-boot=OFF',
+    `--loose-group-replication-local-address=127.0.0.1:${at(group, index)}`,
+    `--loose-group-replication-group-seeds=${group.map(port => `127.0.0.1:${port}`).join()}`,
+    `--loose-group-replication-single-primary-mode=${single ? 'ON' : 'OFF'}`,
+    `--loose-group-replication-enforce-update-everywhere-checks=${single ? 'OFF' : 'ON'}`,
+    '--loose-group-replication-recovery-get-public-key=ON',
+  ];
+}

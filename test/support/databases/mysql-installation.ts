@@ -1,0 +1,92 @@
+/**
+ * Where MySQL's own server is. `MATTING_TEST_MYSQLD=path` names the program;
+ * `MATTING_TEST_MYSQL_ROOT=directory` a system in a directory that has it (what mmdebstrap or
+ * debootstrap unpacked), whose libraries it runs with by chroot, which takes root.
+ */
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { chown, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { ordinaryUser } from './cluster.ts';
+import { findProgram, isProgram } from './programs.ts';
+import type { ServerCommand } from './server-process.ts';
+
+const PROGRAM_IN_ROOT = '/usr/sbin/mysqld';
+
+interface Installation {
+  readonly program: string;
+  /** Undefined: this machine's own. */
+  readonly root?: string;
+}
+
+/** Undefined: there is none, or it is MariaDB under that name. */
+function findInstallation(): Installation | undefined {
+  const { MATTING_TEST_MYSQLD: given, MATTING_TEST_MYSQL_ROOT: root } = process.env;
+  if (root) return { program: PROGRAM_IN_ROOT, root };
+  const program = given || findProgram('mysqld');
+  if (program === undefined) return undefined;
+  const { stdout } = spawnSync(program, ['--no-defaults', '--version'], { encoding: 'utf8' });
+  return /mariadb/i.test(stdout ?? 'mariadb') ? undefined : { program };
+}
+
+/** False: MySQL's server can be started here. */
+export function mysqlSkipReason(): string | false {
+  const found = findInstallation();
+  const how = 'set MATTING_TEST_MYSQLD=path, or MATTING_TEST_MYSQL_ROOT=directory';
+  if (found === undefined) return `no MySQL server here (MariaDB's is none): ${how}`;
+  if (findProgram('setpriv') === undefined) return 'no setpriv here: install util-linux';
+  if (found.root === undefined) return false;
+  if (process.getuid?.() !== 0) return 'MATTING_TEST_MYSQL_ROOT takes root: chroot does';
+  const whole = [PROGRAM_IN_ROOT, '/usr/bin/setpriv'].every(file =>
+    isProgram(path.join(found.root ?? '', file)),
+  );
+  return whole ? false : `no ${PROGRAM_IN_ROOT} with setpriv in MATTING_TEST_MYSQL_ROOT`;
+}
+
+/** A directory of a test that the server may write to, by its two names. */
+export class MysqlHome {
+  /** As this process names it. */
+  readonly outside: string;
+  readonly #installation: Installation;
+
+  private constructor(outside: string, installation: Installation) {
+    this.outside = outside;
+    this.#installation = installation;
+  }
+
+  static async create(): Promise<MysqlHome> {
+    const reason = mysqlSkipReason();
+    const installation = findInstallation();
+    if (reason !== false || installation === undefined) throw new Error(String(reason));
+    const { root } = installation;
+    const parent = root === undefined ? tmpdir() : path.join(path.resolve(root), 'tmp');
+    const home = new MysqlHome(await mkdtemp(path.join(parent, 'matting-mysql-')), installation);
+    await home.own('');
+    return home;
+  }
+
+  /** As the server names a file in it. */
+  inside(...names: readonly string[]): string {
+    const file = path.join(this.outside, ...names);
+    const { root } = this.#installation;
+    return root === undefined ? file : file.slice(path.resolve(root).length);
+  }
+
+  command(args: readonly string[]): ServerCommand {
+    const { program, root } = this.#installation;
+    return { program, args, root, user: ordinaryUser() };
+  }
+
+  /** Gives a file to the server's user. */
+  async own(...names: readonly string[]): Promise<void> {
+    const user = ordinaryUser();
+    const file = path.join(this.outside, ...names);
+    if (user !== undefined) await chown(file, user.uid, user.gid);
+  }
+
+  async remove(): Promise<void> {
+    if (!existsSync(this.outside)) return;
+    await rm(this.outside, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
