@@ -1,0 +1,54 @@
+/** Programs of others that tests start: found where they are installed, ended with the test. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { accessSync, constants } from 'node:fs';
+import path from 'node:path';
+
+/** The program's file: in `MATTING_TEST_TOOLS` (a directory), the PATH, or where daemons are. */
+export function findProgram(name: string): string | undefined {
+  const given = process.env.MATTING_TEST_TOOLS;
+  const directories = [
+    ...(given ? [given] : []),
+    ...(process.env.PATH ?? '').split(path.delimiter),
+    '/usr/sbin',
+    '/usr/bin',
+  ];
+  return directories
+    .map(directory => path.join(directory, name))
+    .find(file => {
+      try {
+        accessSync(file, constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
+}
+
+/**
+ * A child that ends with this process: by our own hand, or where we are killed by the kernel's. It
+ * keeps the process alive no longer than the process itself wants to live.
+ */
+export function spawnBound(
+  program: string,
+  options: readonly string[],
+  env: NodeJS.ProcessEnv = process.env,
+): ChildProcess {
+  const bind = findProgram('setpriv');
+  const [file, args] =
+    bind === undefined ? [program, options] : [bind, ['--pdeathsig', 'KILL', program, ...options]];
+  const child = spawn(file, [...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
+  process.prependOnceListener('exit', () => child.kill('SIGKILL'));
+  child.unref();
+  (child.stderr as unknown as { unref(): void } | null)?.unref();
+  return child;
+}
+
+/** Kills a child and resolves when it is gone. */
+export async function killChild(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const gone = once(child, 'exit');
+  child.ref();
+  child.kill('SIGKILL');
+  await gone;
+}

@@ -1,0 +1,165 @@
+/** Real object stores as child processes on temporary directories: versitygw and MinIO. */
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { findProgram, killChild, spawnBound } from '../foreign-program.ts';
+import type { Identity } from './signature.ts';
+
+export type StoreProgramName = 'versitygw' | 'minio';
+
+const START_MS_MAX = 60_000;
+const READY_POLL_MS = 50;
+/** A free port may be taken by another process before the program has it. */
+const START_TRIES_MAX = 3;
+const LOG_LINES_MAX = 40;
+
+interface Launch {
+  readonly options: readonly string[];
+  readonly env: NodeJS.ProcessEnv;
+}
+
+function launchOf(
+  name: StoreProgramName,
+  port: number,
+  directory: string,
+  { accessKeyId, secretAccessKey, region }: Identity,
+): Launch {
+  const data = path.join(directory, 'data');
+  mkdirSync(data, { recursive: true });
+  // Neither reads settings or credentials of this machine.
+  const home = { PATH: process.env.PATH, HOME: directory };
+  const address = `127.0.0.1:${port}`;
+  if (name === 'versitygw') {
+    const versions = path.join(directory, 'versions');
+    mkdirSync(versions, { recursive: true });
+    return {
+      options: ['--port', address, '--quiet', 'posix', '--versioning-dir', versions, data],
+      env: {
+        ...home,
+        ROOT_ACCESS_KEY_ID: accessKeyId,
+        ROOT_SECRET_ACCESS_KEY: secretAccessKey,
+        VGW_REGION: region,
+      },
+    };
+  }
+  return {
+    options: ['server', '--quiet', '--address', address, data],
+    env: {
+      ...home,
+      MINIO_ROOT_USER: accessKeyId,
+      MINIO_ROOT_PASSWORD: secretAccessKey,
+      MINIO_REGION: region,
+      MINIO_BROWSER: 'off',
+      MINIO_UPDATE: 'off',
+      // One directory of the system's disk is enough for tests.
+      MINIO_CI_CD: '1',
+    },
+  };
+}
+
+export class StoreProgram {
+  readonly #name: StoreProgramName;
+  readonly #identity: Identity;
+  readonly #directory: string;
+  #port = 0;
+  #child: ChildProcess | undefined;
+
+  private constructor(name: StoreProgramName, identity: Identity) {
+    this.#name = name;
+    this.#identity = identity;
+    this.#directory = mkdtempSync(path.join(tmpdir(), `matting-${name}-`));
+    process.once('exit', () => this.#removeDirectory());
+  }
+
+  /** Running and answering. */
+  static async start(name: StoreProgramName, identity: Identity): Promise<StoreProgram> {
+    const program = new StoreProgram(name, identity);
+    for (let tries = 1; ; tries += 1) {
+      program.#port = await freePort();
+      try {
+        await program.listen();
+        return program;
+      } catch (error) {
+        if (tries === START_TRIES_MAX) throw error;
+      }
+    }
+  }
+
+  get endpoint(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  /** On the port it had, with what was stored. Resolves when it answers. */
+  async listen(): Promise<void> {
+    const file = findProgram(this.#name);
+    if (file === undefined) throw new Error(`${this.#name} is not installed`);
+    const { options, env } = launchOf(this.#name, this.#port, this.#directory, this.#identity);
+    const child = spawnBound(file, options, env);
+    this.#child = child;
+    const log: string[] = [];
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      log.push(text);
+      if (log.length > LOG_LINES_MAX) log.shift();
+    });
+    try {
+      await this.#untilReady(child);
+    } catch (error) {
+      await killChild(child);
+      throw new Error(`${this.#name} did not start:\n${log.join('')}`, { cause: error });
+    }
+  }
+
+  async #untilReady(child: ChildProcess): Promise<void> {
+    for (let waitedMs = 0; waitedMs < START_MS_MAX; waitedMs += READY_POLL_MS) {
+      if (child.exitCode !== null) throw new Error(`ended with ${child.exitCode}`);
+      const answered = await fetch(this.endpoint).then(
+        async response => {
+          await response.body?.cancel();
+          // MinIO answers 503 until its disk is ready.
+          return response.status < 500;
+        },
+        () => false,
+      );
+      if (answered) return;
+      await delay(READY_POLL_MS);
+    }
+    throw new Error(`no answer within ${START_MS_MAX} ms`);
+  }
+
+  /** SIGKILL; `listen` brings it back with what it had acknowledged. */
+  async close(): Promise<void> {
+    if (this.#child !== undefined) await killChild(this.#child);
+  }
+
+  /** It holds its connections and answers nothing until `thaw`. */
+  freeze(): void {
+    this.#child?.kill('SIGSTOP');
+  }
+
+  thaw(): void {
+    this.#child?.kill('SIGCONT');
+  }
+
+  async remove(): Promise<void> {
+    await this.close();
+    this.#removeDirectory();
+  }
+
+  #removeDirectory(): void {
+    rmSync(this.#directory, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
