@@ -12,7 +12,10 @@ import type { BlobStore } from './storage/blob-store.ts';
 import type { Stores } from './store/stores.ts';
 
 export interface DispatchParts {
-  readonly config: Pick<Config, 'nodeToken' | 'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs'>;
+  readonly config: Pick<
+    Config,
+    'nodeToken' | 'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand'
+  >;
   readonly log: Logger;
   /** Holder of the leases taken here. */
   readonly replicaId: string;
@@ -40,7 +43,9 @@ export function composeDispatch(parts: DispatchParts): Dispatch {
     security: parts.security,
     log: (level, message, fields) => log[level](fields, message),
   });
-  const { attemptTimeoutMs, resultTtlMs, noNodeGraceMs } = config;
+  const { attemptTimeoutMs, resultTtlMs } = config;
+  // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
+  const noNodeGraceMs = config.onDemand === undefined ? config.noNodeGraceMs : undefined;
   const dispatcher = new Dispatcher({
     ...{ jobs, fleet, blobs, fetcher, events, observer, log, leaseTiming },
     ...{ attemptTimeoutMs, resultTtlMs, noNodeGraceMs },

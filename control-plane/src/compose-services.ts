@@ -134,9 +134,10 @@ export interface Conditions {
 
 export function composeConditions(parts: ConditionParts): Conditions {
   const { config, log, stores, blobs, fleet } = parts;
+  const sleeps = config.onDemand !== undefined;
   const acceptance = new AcceptanceGate({
     jobs: stores.jobs,
-    unroutableMs: () => fleet.unroutableMs(),
+    unroutableMs: sleeps ? undefined : () => fleet.unroutableMs(),
     noNodeGraceMs: config.noNodeGraceMs,
     queueMegapixelsMax: config.queueMegapixelsMax,
   });
@@ -144,7 +145,7 @@ export function composeConditions(parts: ConditionParts): Conditions {
     {
       checkDatabase: () => stores.check(),
       checkStorage: () => blobs.check(),
-      hasBeenRoutable: () => fleet.hasBeenRoutable,
+      hasBeenRoutable: sleeps ? undefined : () => fleet.hasBeenRoutable,
     },
     (cause, err) => log.warn({ err, cause }, 'not ready'),
   );

@@ -11,6 +11,7 @@ import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { type AccountAreaConfig, readAccountArea, warnOfAccountArea } from './config-account.ts';
 import { type MailConfig, readMail } from './config-mail.ts';
+import { type OnDemandConfig, readOnDemand } from './config-on-demand.ts';
 import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config-removebg.ts';
 import { readSales, type SalesConfig } from './config-sales.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './domain/queue-share.ts';
@@ -55,6 +56,8 @@ export interface Config {
   readonly resultTtlMs: number;
   readonly attemptTimeoutMs: number;
   readonly noNodeGraceMs: number;
+  /** A fleet that sleeps; undefined: nodes are expected to live. */
+  readonly onDemand: OnDemandConfig | undefined;
   /** How long a final job's row is kept, and its idempotency key with it. */
   readonly jobRetentionMs: number;
   readonly readsRequireIdempotencyKey: boolean;
@@ -179,6 +182,7 @@ export function loadConfig(env: Environment = process.env): Config {
     ),
     webhookScheduleMs: readWebhookSchedule(reader),
     ...readLimits(reader),
+    onDemand: readOnDemand(reader),
     removebg: readRemovebg(reader),
     ...readAccountArea(reader, baseUrl),
     mail: readMail(reader),

@@ -21,8 +21,11 @@ export interface ReadinessDependencies {
   readonly checkDatabase: () => Promise<void>;
   /** Rejects where the store cannot be written. */
   readonly checkStorage: () => Promise<void>;
-  /** Whether a node has been routable since this process started. */
-  readonly hasBeenRoutable: () => boolean;
+  /**
+   * Whether a node has been routable since this process started. Absent: nodes come when there is
+   * work, and it is this process that takes it.
+   */
+  readonly hasBeenRoutable?: (() => boolean) | undefined;
   readonly now?: () => number;
 }
 
@@ -46,7 +49,7 @@ export class ReadinessService {
   async check(): Promise<Readiness> {
     const causes: ReadinessCause[] = this.#draining ? ['draining'] : [];
     causes.push(...(await this.#checkDependencies()));
-    if (!this.#dependencies.hasBeenRoutable()) causes.push('no-node-yet');
+    if (this.#dependencies.hasBeenRoutable?.() === false) causes.push('no-node-yet');
     return causes.length === 0 ? { ready: true } : { ready: false, causes };
   }
 

@@ -196,6 +196,29 @@ describe('loadConfig', () => {
     assert.equal(config.allowPrivateAddresses, false);
   });
 
+  it('has a fleet that sleeps only where it is asked for, and its bounds only there', () => {
+    const base = { MATTING_NODE_TOKEN: TOKEN };
+    assert.equal(loadConfig(base).onDemand, undefined);
+    const onDemand = { ...base, MATTING_NODES_ON_DEMAND: 'true' };
+    const { waitTargetMs, nodesMin, nodesMax } = loadConfig(onDemand).onDemand ?? {};
+    assert.deepEqual([waitTargetMs, nodesMin, nodesMax], [60_000, 0, 100]);
+    const warm = { ...onDemand, MATTING_NODES_MIN: '200' };
+    assert.equal(loadConfig(warm).onDemand?.nodesMax, 200);
+    assert.deepEqual(variablesOf({ ...warm, MATTING_NODES_MAX: '199' }), ['MATTING_NODES_MIN']);
+    assert.deepEqual(variablesOf({ ...onDemand, MATTING_NODES_MAX: '0' }), ['MATTING_NODES_MAX']);
+    for (const value of ['0', '3601', '1.5', 'soon']) {
+      const env = { ...onDemand, MATTING_QUEUE_WAIT_TARGET_S: value };
+      assert.deepEqual(variablesOf(env), ['MATTING_QUEUE_WAIT_TARGET_S'], value);
+    }
+    for (const variable of [
+      'MATTING_QUEUE_WAIT_TARGET_S',
+      'MATTING_NODES_MIN',
+      'MATTING_NODES_MAX',
+    ]) {
+      assert.deepEqual(variablesOf({ ...base, [variable]: '5' }), [variable]);
+    }
+  });
+
   it('makes links that can be followed', () => {
     const base = { MATTING_NODE_TOKEN: TOKEN };
     const of = (env: Environment) => loadConfig({ ...base, ...env }).baseUrl;

@@ -104,8 +104,8 @@ const NOTHING = { placed: [], wakeInMs: undefined };
 
 export interface DispatchCoreOptions<Offer, Download> {
   readonly room: Room<Offer, Download>;
-  /** How long a job that no routable node can do waits for one that can. */
-  readonly noNodeGraceMs: number;
+  /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
+  readonly noNodeGraceMs: number | undefined;
   /** In [0, 1). */
   readonly random: () => number;
   /** Milliseconds, by the clock of the snapshots. */
@@ -117,6 +117,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   readonly #options: DispatchCoreOptions<Offer, Download>;
   readonly #lanes = new KnownLanes();
   readonly #running = new Map<string, J>();
+  /** Jobs of this step that wait for another node, not for room: no report lets them begin. */
+  readonly #unable = new Set<string>();
   /** Jobs may wait in the table that no round has read. */
   #unread = true;
   /** Jobs that are paid for are known to wait for room on a node. */
@@ -160,8 +162,9 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
       if (job.playground) this.#playgroundAwaited = true;
       return { placed: [], wakeInMs: this.#nodeHasRoom() ? 0 : undefined };
     }
+    this.#unable.clear();
     const step = this.#place(job);
-    if (step.placed.length > 0) return step;
+    if (step.placed.length > 0 || this.#unable.has(job.id)) return step;
     if (needsDownload(job)) this.#downloadsAwaited = true;
     else if (job.playground) this.#playgroundAwaited = true;
     else this.#nodesAwaited = true;
@@ -231,6 +234,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   place({ lanes, all }: ChosenLanes, jobs: readonly J[]): Step<J, Offer, Download> {
     const free = jobs.filter(job => !this.#running.has(job.id));
     const ordered = orderJobs(free, this.#shares());
+    this.#unable.clear();
     const placed: Placed<J, Offer, Download>[] = [];
     const begun: J[] = [];
     let wakeInMs: number | undefined;
@@ -238,7 +242,8 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const eachMax = Math.max(1, Math.floor(LIST_MAX / lanes.length));
     const leaves = (kind: WaitKind) => {
       const countOf = (some: readonly J[]) => some.filter(job => waitKindOf(job) === kind).length;
-      return countOf(jobs) >= eachMax || countOf(begun) < countOf(free);
+      const able = free.filter(job => !this.#unable.has(job.id));
+      return countOf(jobs) >= eachMax || countOf(begun) < countOf(able);
     };
     const tryAll = (some: readonly J[]) => {
       for (const job of some) {
@@ -335,6 +340,10 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     const needs = needsOf(job.input, job.outputFormat, job.finishing);
     const excludedBoots = this.memories.find(job.id)?.excludedBoots;
     const incapable = isIncapable(room.snapshots(), needs, excludedBoots);
+    if (noNodeGraceMs === undefined) {
+      if (incapable) this.#unable.add(job.id);
+      return undefined;
+    }
     const sinceMs = this.memories.incapableSince(job.id, incapable);
     if (sinceMs === undefined || now() - sinceMs <= noNodeGraceMs) return undefined;
     return {

@@ -32,8 +32,8 @@ export interface DispatcherDependencies extends JobRunDependencies {
   readonly jobs: JobRunDependencies['jobs'] & Pick<JobStore, 'listLanes' | 'listClaimable'>;
   readonly fleet: Pick<Fleet, 'snapshots' | 'offer' | 'onChange'>;
   readonly events: JobEvents;
-  /** How long a job that no routable node can do waits for one that can. */
-  readonly noNodeGraceMs: number;
+  /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
+  readonly noNodeGraceMs: number | undefined;
   /** In [0, 1). */
   readonly random?: () => number;
   readonly now?: () => number;

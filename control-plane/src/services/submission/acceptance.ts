@@ -22,9 +22,10 @@ export interface AcceptanceDependencies {
   readonly jobs: Pick<JobStore, 'queued' | 'doneWithin'>;
   /**
    * Milliseconds since a node was last routable here: 0 while one is; counted from the start of
-   * this process where none has been.
+   * this process where none has been. Absent: nodes come when there is work, so that none is no
+   * reason to refuse it.
    */
-  readonly unroutableMs: () => number;
+  readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
   readonly queueMegapixelsMax: number;
   readonly now?: () => number;
@@ -74,7 +75,7 @@ export class AcceptanceGate {
 
   #requireNode(): void {
     const { unroutableMs, noNodeGraceMs } = this.#dependencies;
-    if (unroutableMs() <= noNodeGraceMs) return;
+    if (unroutableMs === undefined || unroutableMs() <= noNodeGraceMs) return;
     throw new ContractError('SERVICE_UNAVAILABLE', 'no inference node is available', {
       retryAfterS: NO_NODE_RETRY_AFTER_S,
     });

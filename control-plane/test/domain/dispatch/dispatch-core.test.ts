@@ -1,6 +1,7 @@
 /** What a dispatcher decides in its rounds: nodes as NodeView has them, a table in memory. */
 import assert from 'node:assert/strict';
 import { beforeEach, describe, it } from 'node:test';
+import type { OutputFormat } from '#contract/formats.ts';
 import {
   DispatchCore,
   LIST_MAX,
@@ -13,6 +14,7 @@ import {
   queuePositionMs,
 } from '../../../src/domain/dispatch/job-turns.ts';
 import { NodeView, type Reservation } from '../../../src/domain/dispatch/node-view.ts';
+import { FIRST_ADMISSION_MS_MAX } from '../../../src/domain/lease.ts';
 
 const GRACE_MS = 1000;
 const REPORT = {
@@ -37,15 +39,15 @@ let fullHosts: string[];
 let core: DispatchCore<QueuedJob, Reservation, string>;
 
 /** A node with free engines that is trusted. */
-function freeNode(engines = 1): NodeView {
+function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
   const view = new NodeView({
     nodeId: 'node',
     bootId: 'boot',
     inputFormats: new Set(['png']),
-    outputFormats: new Set(['png']),
+    outputFormats: new Set([output]),
     finishing: false,
     imagePixelsMax: 100_000_000,
-    jxlPixelsMax: 0,
+    jxlPixelsMax: 100_000_000,
     engines,
     imagesMax: 4,
     megapixelsMax: 400,
@@ -55,12 +57,8 @@ function freeNode(engines = 1): NodeView {
   return view;
 }
 
-beforeEach(() => {
-  nowMs = 0;
-  downloadsFree = 1;
-  fullHosts = [];
-  node = freeNode();
-  core = new DispatchCore<QueuedJob, Reservation, string>({
+function coreWith(graceMs: number | undefined): typeof core {
+  return new DispatchCore<QueuedJob, Reservation, string>({
     room: {
       snapshots: () => [node?.snapshot()].filter(snapshot => snapshot !== undefined),
       offer: (_node, megapixels) => node?.reserve(megapixels),
@@ -71,10 +69,18 @@ beforeEach(() => {
         begin: ({ id }) => (downloadsFree-- > 0 ? `download of ${id}` : undefined),
       },
     },
-    noNodeGraceMs: GRACE_MS,
+    noNodeGraceMs: graceMs,
     random: () => 0.5,
     now: () => nowMs,
   });
+}
+
+beforeEach(() => {
+  nowMs = 0;
+  downloadsFree = 1;
+  fullHosts = [];
+  node = freeNode();
+  core = coreWith(GRACE_MS);
 });
 
 let jobs = 0;
@@ -287,6 +293,49 @@ describe('a job whose run ended', () => {
       assert.equal(core.beginRound(), false);
       node = freeNode();
     }
+  });
+});
+
+describe('a job that no node alive can do, where others may come', () => {
+  const jxl = () => job({ outputFormat: 'jxl' });
+
+  beforeEach(() => {
+    core = coreWith(undefined);
+  });
+
+  it('waits as long as any job may', () => {
+    const odd = jxl();
+    nowMs = FIRST_ADMISSION_MS_MAX - 1;
+    assert.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), []);
+    nowMs += 1;
+    core.outdate();
+    assert.deepEqual(begun(round({ ...odd, readAtMs: nowMs })), [`${odd.id} failure`]);
+  });
+
+  it('causes no round by itself: only another node helps it, and that is polled for', () => {
+    round();
+    const odd = jxl();
+    assert.deepEqual(core.submitted(odd), { placed: [], wakeInMs: undefined });
+    assert.equal(core.roomChanged('reported'), undefined);
+    assert.equal(core.beginRound(), false);
+    core.outdate();
+    round(odd);
+    assert.equal(core.beginRound(), false);
+    node = freeNode(1, 'jxl');
+    core.outdate();
+    assert.deepEqual(begun(round(odd)), [`${odd.id} node`]);
+  });
+
+  it('holds up nobody: neither what is paid for nor the playground', () => {
+    round();
+    core.submitted(jxl());
+    const paid = job();
+    assert.deepEqual(begun(core.submitted(paid)), [`${paid.id} node`]);
+    core.runEnded(paid, { kind: 'final' });
+    node = freeNode();
+    const unpaid = job({ mode: 'async', playground: true });
+    core.outdate();
+    assert.deepEqual(begun(round(jxl(), unpaid)), [`${unpaid.id} node`]);
   });
 });
 

@@ -69,6 +69,25 @@ describe('the acceptance gate', () => {
     await acceptance.requireOpen(CALLER);
   });
 
+  it('takes work without any node where nodes come on demand, up to the same bounds', async () => {
+    const queued = { megapixels: 0 };
+    const acceptance = new AcceptanceGate({
+      jobs: {
+        queued: async () => queueOf({ [CALLER]: queued.megapixels }),
+        doneWithin: async () => ({ jobs: 0, megapixels: 0 }),
+      },
+      unroutableMs: undefined,
+      noNodeGraceMs: 0,
+      queueMegapixelsMax: 100,
+      now: () => queued.megapixels * 1000,
+    });
+    await acceptance.requireOpen(CALLER);
+    await acceptance.requireRoom();
+    queued.megapixels = 101;
+    await assert.rejects(acceptance.requireOpen(CALLER), unavailable);
+    await assert.rejects(acceptance.requireRoom(), unavailable);
+  });
+
   it('shuts when more is queued than may be, and counts at most once a second', async () => {
     const state = { unroutableMs: 0, megapixels: 101, nowMs: 0 };
     const { acceptance, counted } = gate(state);
@@ -161,6 +180,18 @@ describe('readiness', () => {
     assert.deepEqual(await readiness.check(), { ready: true });
     readiness.startDraining();
     assert.deepEqual(await readiness.check(), { ready: false, causes: ['draining'] });
+  });
+
+  it('asks for no node where nodes come on demand', async () => {
+    const readiness = new ReadinessService(
+      {
+        checkDatabase: async () => undefined,
+        checkStorage: async () => undefined,
+        hasBeenRoutable: undefined,
+      },
+      assert.fail,
+    );
+    assert.deepEqual(await readiness.check(), { ready: true });
   });
 
   it('checks at most once a second', async () => {

@@ -11,6 +11,7 @@ import { buffer } from 'node:stream/consumers';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
 import { composeDispatch } from '../../../src/compose-dispatch.ts';
+import type { OnDemandConfig } from '../../../src/config-on-demand.ts';
 import type { Job, JobInput } from '../../../src/domain/job.ts';
 import { isFinal } from '../../../src/domain/job.ts';
 import { LEASE_TIMING } from '../../../src/domain/lease.ts';
@@ -55,6 +56,7 @@ export interface Replica {
 export interface ReplicaOptions {
   readonly holder?: string;
   readonly noNodeGraceMs?: number;
+  readonly onDemand?: OnDemandConfig;
   readonly attemptTimeoutMs?: number;
   readonly fetcher?: SourceFetcher;
   /** In place of the stores' own: one that fails on command. */
@@ -137,6 +139,7 @@ export class Harness {
         attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
         resultTtlMs: 60_000,
         noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
+        onDemand: options.onDemand,
       },
       log: silent,
       replicaId: options.holder ?? 'replica',
