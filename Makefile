@@ -2,13 +2,14 @@
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
 # make test    set up and run all tests
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
+# make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
 # make check   what CI runs: types, lint, generated code, then the tests
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
 # make soak    [ONLY=name]: tests too long for make test, about 50 minutes in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=folder of photos: beside another remover
-# make generate, make format   after a change of proto/*.proto or inference-node/kernels/; before a commit
+# make generate, make format   after a change of proto/*.proto, inference-node/kernels/ or deploy/grafana/source/; before a commit
 
 SHELL := /bin/sh
 NODE := sh bin/node24
@@ -32,7 +33,7 @@ BUSY ?= 0
 NAME ?=
 SHOTS ?=
 
-.PHONY: setup start demo test browser check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -72,6 +73,9 @@ test: setup
 browser: setup
 	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)
 
+monitoring: setup
+	@$(NODE) test/support/run-tests.ts $(wildcard test/monitoring/*.monitoring.ts)
+
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
 		test/chaos/*.test.ts test/chaos/*.chaos.ts
@@ -98,6 +102,7 @@ generated: setup $(KERNELS_INSTALLED)
 generate: setup $(KERNELS_INSTALLED)
 	@PATH="$(CURDIR)/node_modules/.bin:$$PATH" $(NODE) node_modules/@bufbuild/buf/bin/buf generate
 	@home=$(CURDIR) && cd $(KERNELS) && sh "$$home/bin/node24" node_modules/assemblyscript/bin/asc.js --config asconfig.json
+	@$(NODE) deploy/grafana/source/write.ts
 
 format: setup
 	@$(NODE) node_modules/@biomejs/biome/bin/biome check --write .

@@ -1,9 +1,9 @@
 /**
- * Fails when what is committed is not what its sources generate: makes proto/gen and the compiled
- * kernels again beside them and compares.
+ * Fails when what is committed is not what its sources generate: makes proto/gen, the compiled
+ * kernels and the dashboards again beside them and compares.
  */
 import { execFileSync } from 'node:child_process';
-import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { globSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
@@ -17,21 +17,33 @@ function runNode(cwd: string, ...args: readonly string[]): void {
   execFileSync(process.execPath, args, { cwd, stdio: 'inherit', env });
 }
 
-function contents(root: string): Map<string, string> {
-  const names = globSync('**/*.ts', { cwd: root }).sort();
+function contents(root: string, pattern: string): Map<string, string> {
+  const names = globSync(pattern, { cwd: root }).sort();
   return new Map(names.map(name => [name, readFileSync(path.join(root, name), 'utf8')]));
+}
+
+/** Files of a committed folder that differ from those that were just made, or are too many. */
+function differing(folder: string, made: string, pattern: string): string[] {
+  const expected = contents(made, pattern);
+  const committed = contents(path.join(ROOT, folder), pattern);
+  const names = new Set([...expected.keys(), ...committed.keys()]);
+  if (expected.size === 0) throw new Error('nothing was generated');
+  return [...names]
+    .filter(name => expected.get(name) !== committed.get(name))
+    .map(name => `${folder}/${name}`);
 }
 
 function staleProto(): string[] {
   const buf = path.join(ROOT, 'node_modules/@bufbuild/buf/bin/buf');
   runNode(ROOT, buf, 'generate', '--output', fresh);
-  const expected = contents(path.join(fresh, 'proto/gen'));
-  const committed = contents(path.join(ROOT, 'proto/gen'));
-  const names = new Set([...expected.keys(), ...committed.keys()]);
-  if (expected.size === 0) throw new Error('nothing was generated');
-  return [...names]
-    .filter(name => expected.get(name) !== committed.get(name))
-    .map(name => `proto/gen/${name}`);
+  return differing('proto/gen', path.join(fresh, 'proto/gen'), '**/*.ts');
+}
+
+function staleDashboards(): string[] {
+  const made = path.join(fresh, 'grafana');
+  mkdirSync(made);
+  runNode(ROOT, path.join(ROOT, 'deploy/grafana/source/write.ts'), made);
+  return differing('deploy/grafana', made, '*.json');
 }
 
 function staleKernels(): string[] {
@@ -43,7 +55,7 @@ function staleKernels(): string[] {
 }
 
 try {
-  const stale = [...staleProto(), ...staleKernels()];
+  const stale = [...staleProto(), ...staleKernels(), ...staleDashboards()];
   if (stale.length > 0) {
     console.error(`not current: ${stale.join(', ')}. Run: make generate`);
     process.exitCode = 1;

@@ -1,0 +1,159 @@
+/**
+ * Every panel of deploy/grafana against a real Prometheus that watches the running service under
+ * load: no expression is refused, none is empty, none is not a number. Grafana itself is not run.
+ */
+import assert from 'node:assert/strict';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { after, before, describe, it } from 'node:test';
+import sharp from 'sharp';
+import { FLEET, GPU_ROW_TITLE } from '../../deploy/grafana/source/fleet.ts';
+import { MONEY } from '../../deploy/grafana/source/money.ts';
+import type { Page } from '../../deploy/grafana/source/panels.ts';
+import { SERVICE } from '../../deploy/grafana/source/service.ts';
+import {
+  type RunningService,
+  spawnMatting,
+  startService,
+  until,
+} from '../support/running-service.ts';
+import { PrometheusServer, skipWithoutPrometheus } from './prometheus-server.ts';
+
+const IMAGES = 4;
+const SHOWN_MS_MAX = 60_000;
+
+/** As dcgm-exporter names them; no card is watched here. */
+const GPU_METRICS = [
+  'DCGM_FI_DEV_GPU_UTIL',
+  'DCGM_FI_DEV_FB_USED',
+  'DCGM_FI_DEV_XID_ERRORS',
+  'DCGM_FI_DEV_POWER_USAGE',
+  'DCGM_FI_DEV_GPU_TEMP',
+  'DCGM_FI_DEV_SM_CLOCK',
+];
+
+async function startGpuExporter(): Promise<Server> {
+  const text = GPU_METRICS.map(name => `${name}{gpu="0",Hostname="host"} 1\n`).join('');
+  const server = createServer((_request, response) => {
+    response.setHeader('content-type', 'text/plain; version=0.0.4').end(text);
+  });
+  await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve));
+  return server;
+}
+
+const addressOf = (server: Server) => `127.0.0.1:${(server.address() as AddressInfo).port}`;
+
+/** Jobs of both modes, a refusal, a fault of an image, a notification, a check of the ledger. */
+async function load(service: RunningService): Promise<void> {
+  const receiver = createServer((_request, response) => response.end());
+  await new Promise<void>(resolve => receiver.listen(0, '127.0.0.1', resolve));
+  try {
+    const picture = await sharp({
+      create: { width: 64, height: 64, channels: 3, background: '#246' },
+    })
+      .png()
+      .toBuffer();
+    const image_base64 = picture.toString('base64');
+    const cut = picture.subarray(0, picture.length - 20).toString('base64');
+    const jobs = '/v1/matting/jobs';
+    for (let i = 0; i < IMAGES; i += 1) {
+      assert.equal((await service.post({ image_base64 })).status, 200);
+      const callback_url = `http://${addressOf(receiver)}/`;
+      const callback_secret = 'a secret of twenty-four characters';
+      const body = { image_base64, callback_url, callback_secret };
+      const { body: job, status } = await service.post(body, { path: jobs });
+      assert.equal(status, 202, JSON.stringify(job));
+      assert.equal((await service.final(job.job_id)).status, 'succeeded');
+    }
+    assert.equal((await service.post({ image_base64: 'AAAA' })).status, 400);
+    assert.equal((await service.post({ image_base64: cut })).status, 422);
+  } finally {
+    receiver.closeAllConnections();
+    receiver.close();
+  }
+}
+
+describe('the dashboards', { skip: skipWithoutPrometheus() }, () => {
+  let service: RunningService;
+  let gpus: Server;
+  let prometheus: PrometheusServer;
+  let loading: Promise<void> | undefined;
+  let isOver = false;
+
+  before(async () => {
+    [service, gpus] = await Promise.all([
+      startService({ MATTING_ALLOW_HTTP_CALLBACKS: 'true' }),
+      startGpuExporter(),
+    ]);
+    const checked = spawnMatting(['credits', 'check', '--full'], service.env);
+    assert.equal(await checked.exited, 0, checked.output());
+    prometheus = await PrometheusServer.start({
+      'matting-control': [`127.0.0.1:${service.env.MATTING_METRICS_PORT}`],
+      'matting-node': [`127.0.0.1:${service.env.MATTING_NODE_HTTP_PORT}`],
+      dcgm: [addressOf(gpus)],
+    });
+    loading = (async () => {
+      while (!isOver) await load(service);
+    })();
+    // Awaited at the end; a failure before must not count as unhandled.
+    loading.catch(() => undefined);
+  });
+  after(async () => {
+    isOver = true;
+    await loading;
+    await prometheus?.close();
+    gpus?.close();
+    await service?.close();
+  });
+
+  for (const page of [SERVICE, FLEET, MONEY] satisfies Page[]) {
+    for (const row of page.rows) {
+      for (const { title, queries } of row.panels) {
+        it(`${page.title}, ${row.title}: ${title}`, async () => {
+          for (const { expr } of queries) await requireShown(prometheus, expr);
+        });
+      }
+    }
+  }
+
+  it('every rule is evaluated without an error', async () => {
+    const answer = await fetch(`${prometheus.origin}/api/v1/rules`);
+    const { data } = (await answer.json()) as {
+      data: { groups: { rules: { name: string; health: string; lastError?: string }[] }[] };
+    };
+    const rules = data.groups.flatMap(group => group.rules);
+    assert.deepEqual(
+      rules.filter(({ health }) => health !== 'ok'),
+      [],
+    );
+    assert.ok(rules.length > 40);
+  });
+
+  it('no critical alert fires over a service that is well', async () => {
+    const firing = await prometheus.query('ALERTS{alertstate="firing",severity="critical"}');
+    assert.deepEqual(
+      firing.map(({ metric }) => metric.alertname),
+      [],
+    );
+  });
+
+  it('shows GPUs by the names of dcgm-exporter alone', () => {
+    const row = FLEET.rows.find(({ title }) => title === GPU_ROW_TITLE);
+    const names = row?.panels.flatMap(({ queries }) =>
+      queries.map(({ expr }) => /DCGM_\w+/.exec(expr)?.[0]),
+    );
+    assert.deepEqual(names?.toSorted(), GPU_METRICS.toSorted());
+  });
+});
+
+/** Rates need two scrapes, quantiles an answer of the kind. */
+async function requireShown(prometheus: PrometheusServer, expr: string): Promise<void> {
+  let values: string[] = [];
+  await until(
+    async () => {
+      values = (await prometheus.query(expr)).map(({ value: [, text] }) => text);
+      return values.length > 0 && values.every(text => Number.isFinite(Number(text)));
+    },
+    { timeoutMs: SHOWN_MS_MAX, what: expr, detail: () => values.join(' ') },
+  );
+}

@@ -1,0 +1,111 @@
+/** A real Prometheus on loopback with the rules of deploy/prometheus, scraping every second. */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { stringify } from 'yaml';
+import { findFreePorts } from '../../bin/free-ports.ts';
+import { findProgram } from '../support/find-program.ts';
+import { ROOT, until } from '../support/running-service.ts';
+
+/** Job names and what they scrape, host:port each. */
+export type Targets = Readonly<Record<string, readonly string[]>>;
+
+export interface Sample {
+  readonly metric: Readonly<Record<string, string>>;
+  readonly value: readonly [number, string];
+}
+
+const RULES = ['alerts.yaml', 'recording.yaml'].map(name =>
+  path.join(ROOT, 'deploy/prometheus', name),
+);
+const START_MS_MAX = 30_000;
+
+/** False: Prometheus is here, or must be. */
+export function skipWithoutPrometheus(): string | false {
+  const here = findProgram('prometheus') !== undefined;
+  if (here || process.env.MATTING_TEST_REQUIRE_PROMTOOL !== undefined) return false;
+  return 'no Prometheus here: install prometheus';
+}
+
+export class PrometheusServer {
+  readonly #child: ChildProcess;
+  readonly #directory: string;
+  readonly origin: string;
+
+  private constructor(child: ChildProcess, directory: string, origin: string) {
+    this.#child = child;
+    this.#directory = directory;
+    this.origin = origin;
+  }
+
+  static async start(targets: Targets): Promise<PrometheusServer> {
+    const program = findProgram('prometheus');
+    assert.ok(program !== undefined, 'prometheus is installed');
+    const directory = mkdtempSync(path.join(tmpdir(), 'matting-prometheus-'));
+    const config = path.join(directory, 'prometheus.yaml');
+    writeFileSync(config, configOf(targets));
+    const [port] = await findFreePorts(1);
+    const child = spawnBound(program, [
+      `--config.file=${config}`,
+      `--storage.tsdb.path=${path.join(directory, 'data')}`,
+      `--web.listen-address=127.0.0.1:${port}`,
+    ]);
+    const server = new PrometheusServer(child, directory, `http://127.0.0.1:${port}`);
+    process.once('exit', () => server.#remove());
+    await until(
+      async () => (await fetch(`${server.origin}/-/ready`).catch(() => null))?.ok === true,
+      {
+        timeoutMs: START_MS_MAX,
+        what: 'Prometheus is ready',
+      },
+    );
+    return server;
+  }
+
+  /** What the expression is now. Rejects where Prometheus does not take it. */
+  async query(expr: string): Promise<readonly Sample[]> {
+    const url = new URL('/api/v1/query', this.origin);
+    url.searchParams.set('query', expr);
+    const answer = (await (await fetch(url)).json()) as {
+      status: string;
+      error?: string;
+      data?: { result: Sample[] };
+    };
+    assert.equal(answer.status, 'success', `${expr}: ${answer.error}`);
+    return answer.data?.result ?? [];
+  }
+
+  async close(): Promise<void> {
+    const gone = once(this.#child, 'exit');
+    this.#child.kill('SIGTERM');
+    await gone;
+    this.#remove();
+  }
+
+  #remove(): void {
+    this.#child.kill('SIGKILL');
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+}
+
+/** Where this process is killed, the kernel ends it too. */
+function spawnBound(program: string, options: readonly string[]): ChildProcess {
+  const bind = findProgram('setpriv');
+  const [first, ...others] =
+    bind === undefined ? [program, ...options] : [bind, '--pdeathsig', 'KILL', program, ...options];
+  return spawn(first, others, { stdio: 'ignore' });
+}
+
+function configOf(targets: Targets): string {
+  return stringify({
+    global: { scrape_interval: '1s', evaluation_interval: '1s' },
+    rule_files: RULES,
+    scrape_configs: Object.entries(targets).map(([job_name, addresses]) => ({
+      job_name,
+      static_configs: [{ targets: addresses }],
+    })),
+  });
+}
