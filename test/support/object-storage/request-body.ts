@@ -16,7 +16,7 @@ export interface StoredBody {
 
 /**
  * @param payloadHash what verifySignature returned
- * @throws ObjectStoreError where hash, length or checksum are wrong; rejects where the client goes away
+ * @throws ObjectStoreError where hash, length or checksum are wrong
  */
 export async function readBody(request: IncomingMessage, payloadHash: string): Promise<StoredBody> {
   const { headers } = request;
