@@ -3,6 +3,7 @@
 # make test    set up and run all tests
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
+# make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
 # make check   what CI runs: types, lint, generated code, then the tests
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
 # make soak    [ONLY=name]: tests too long for make test, about 50 minutes in all; prints first how long each takes
@@ -33,7 +34,7 @@ BUSY ?= 0
 NAME ?=
 SHOTS ?=
 
-.PHONY: setup start demo test browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test test-storage browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -69,6 +70,11 @@ demo: setup
 
 test: setup
 	@$(NODE) test/support/run-tests.ts
+
+# Every test that takes its store from OBJECT_STORES: by default the stand-in, here the real ones.
+test-storage: setup
+	@MATTING_TEST_OBJECT_STORES=versitygw,minio $(NODE) test/support/run-tests.ts $$(grep -rl \
+		--include='*.test.ts' --include='*.storage.ts' -w OBJECT_STORES control-plane/test test)
 
 browser: setup
 	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)

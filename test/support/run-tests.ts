@@ -12,6 +12,7 @@ import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { skipReason } from './database.ts';
 import { killStuckChildren } from './kill-stuck.ts';
+import { missingStore, OBJECT_STORES } from './object-storage/object-store.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const ROOMS = ['proto', 'program', 'client', 'control-plane', 'inference-node', 'bin', 'test'];
@@ -32,10 +33,13 @@ function filesOf(target: string): string[] {
 
 /** Said before and after everything else: a skip among a thousand lines is not seen. */
 function warnWithoutServer(): void {
-  const reason = skipReason('mysql');
-  if (reason === false) return;
+  const missing = [
+    ['MySQL or MariaDB', skipReason('mysql')],
+    ...OBJECT_STORES.map(kind => [kind, missingStore(kind)]),
+  ].flatMap(([name, reason]) => (reason === false ? [] : [`NOT TESTED on ${name}: ${reason}`]));
+  if (missing.length === 0) return;
   const line = '*'.repeat(90);
-  console.error(`${line}\nNOT TESTED on MySQL or MariaDB: ${reason}\n${line}`);
+  console.error(`${line}\n${missing.join('\n')}\n${line}`);
 }
 
 interface Tally {
