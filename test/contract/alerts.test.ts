@@ -8,7 +8,7 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { parse } from 'yaml';
-import { findProgram } from '../support/find-program.ts';
+import { findProgram } from '../support/foreign-program.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const FOLDER = path.join(ROOT, 'deploy/prometheus');

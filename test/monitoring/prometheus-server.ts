@@ -1,13 +1,12 @@
 /** A real Prometheus on loopback with the rules of deploy/prometheus, scraping every second. */
 import assert from 'node:assert/strict';
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { stringify } from 'yaml';
 import { findFreePorts } from '../../bin/free-ports.ts';
-import { findProgram } from '../support/find-program.ts';
+import { findProgram, killChild, spawnBound } from '../support/foreign-program.ts';
 import { ROOT, until } from '../support/running-service.ts';
 
 /** Job names and what they scrape, host:port each. */
@@ -53,6 +52,8 @@ export class PrometheusServer {
       `--storage.tsdb.path=${path.join(directory, 'data')}`,
       `--web.listen-address=127.0.0.1:${port}`,
     ]);
+    // Its log; unread, it would stop once the pipe is full.
+    child.stderr?.resume();
     const server = new PrometheusServer(child, directory, `http://127.0.0.1:${port}`);
     process.once('exit', () => server.#remove());
     await until(
@@ -79,24 +80,13 @@ export class PrometheusServer {
   }
 
   async close(): Promise<void> {
-    const gone = once(this.#child, 'exit');
-    this.#child.kill('SIGTERM');
-    await gone;
+    await killChild(this.#child);
     this.#remove();
   }
 
   #remove(): void {
-    this.#child.kill('SIGKILL');
     rmSync(this.#directory, { recursive: true, force: true });
   }
-}
-
-/** Where this process is killed, the kernel ends it too. */
-function spawnBound(program: string, options: readonly string[]): ChildProcess {
-  const bind = findProgram('setpriv');
-  const [first, ...others] =
-    bind === undefined ? [program, ...options] : [bind, '--pdeathsig', 'KILL', program, ...options];
-  return spawn(first, others, { stdio: 'ignore' });
 }
 
 function configOf(targets: Targets): string {

@@ -13,16 +13,16 @@ export function findProgram(name: string): string | undefined {
     '/usr/sbin',
     '/usr/bin',
   ];
-  return directories
-    .map(directory => path.join(directory, name))
-    .find(file => {
-      try {
-        accessSync(file, constants.X_OK);
-        return true;
-      } catch {
-        return false;
-      }
-    });
+  return directories.map(directory => path.join(directory, name)).find(isProgram);
+}
+
+export function isProgram(file: string): boolean {
+  try {
+    accessSync(file, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /**

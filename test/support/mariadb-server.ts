@@ -6,8 +6,8 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { findProgram } from './databases/programs.ts';
 import { runToEnd, ServerProcess } from './databases/server-process.ts';
+import { findProgram } from './foreign-program.ts';
 
 const SMALL = ['--innodb-buffer-pool-size=32M', '--innodb-log-file-size=16M'];
 /** What a crash of the machine does to it is not tested here; one of the server loses nothing. */

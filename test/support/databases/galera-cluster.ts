@@ -5,9 +5,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { findFreePorts } from '../../../bin/free-ports.ts';
 import { at } from '../at.ts';
+import { findProgram } from '../foreign-program.ts';
 import { findMariadb, WITHOUT_FSYNC } from '../mariadb-server.ts';
 import { ClusterMember, CREATE_USER, type DatabaseCluster, ordinaryUser } from './cluster.ts';
-import { findProgram } from './programs.ts';
 import { runToEnd, ServerProcess } from './server-process.ts';
 
 const PROVIDERS = ['/usr/lib/galera/libgalera_smm.so', '/usr/lib64/galera/libgalera_smm.so'];

@@ -8,8 +8,8 @@ import { existsSync } from 'node:fs';
 import { chown, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { findProgram, isProgram } from '../foreign-program.ts';
 import { ordinaryUser } from './cluster.ts';
-import { findProgram, isProgram } from './programs.ts';
 import type { ServerCommand } from './server-process.ts';
 
 const PROGRAM_IN_ROOT = '/usr/sbin/mysqld';

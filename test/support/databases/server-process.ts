@@ -6,7 +6,7 @@ import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { promisify } from 'node:util';
-import { findProgram } from './programs.ts';
+import { findProgram } from '../foreign-program.ts';
 
 const run = promisify(execFile);
 const START_MS_MAX = 60_000;
