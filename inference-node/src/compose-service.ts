@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { cpus } from 'node:os';
 import type { Logger } from 'pino';
 import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
+import { DirectFiles } from './direct/direct-files.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { Callers } from './grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from './grpc/capacity.ts';
@@ -47,11 +48,14 @@ export interface ServiceParts {
   readonly identity: NodeIdentity;
   readonly callers: Callers;
   readonly log: Logger;
+  /** Takes files from no storage where absent. */
+  readonly direct?: DirectFiles;
   /** EXCHANGE_BOUNDS where absent; tests narrow them. */
   readonly bounds?: ExchangeBounds;
 }
 
 export interface Service extends Pick<ServiceParts, 'identity' | 'callers'> {
+  readonly direct: DirectFiles;
   readonly status: NodeStatus;
   readonly metrics: NodeMetrics;
   readonly matte: MatteHandler;
@@ -60,16 +64,17 @@ export interface Service extends Pick<ServiceParts, 'identity' | 'callers'> {
   readonly started: Published<Started>;
 }
 
-export function composeService({ identity, callers, log, bounds }: ServiceParts): Service {
+export function composeService(parts: ServiceParts): Service {
+  const { identity, callers, log, bounds, direct = new DirectFiles([]) } = parts;
   const status = new NodeStatus();
   const started = new Published<Started>();
   const metrics = new NodeMetrics();
   registerStateGauge(status, metrics.registry);
   const work = () => started.value?.work;
-  const matte = new MatteHandler({ status, work, metrics, callers, log, bounds });
+  const matte = new MatteHandler({ status, work, metrics, callers, log, bounds, direct });
   const watchers = new CapacityWatchers(() => readCapacity(status, started.value), callers);
   status.onChange(() => watchers.changed());
-  return { identity, callers, status, metrics, matte, watchers, started };
+  return { identity, callers, direct, status, metrics, matte, watchers, started };
 }
 
 export interface ServingParts extends Pools {
@@ -79,7 +84,7 @@ export interface ServingParts extends Pools {
 
 /** Called once, when every pool is open: the state follows the pools from here on. */
 export function startServing(service: Service, parts: ServingParts): Started {
-  const { identity, status, metrics, watchers } = service;
+  const { identity, status, metrics, watchers, direct } = service;
   const { plan, plans, pictures, admission, pipeline, provider, defaults } = parts;
   const work = { plan, plans, defaults, pictures: pictures.capabilities, admission, pipeline };
   const { requested, selected } = provider;
@@ -88,6 +93,7 @@ export function startServing(service: Service, parts: ServingParts): Started {
     work,
     pictures,
     commercialUse: parts.commercialUse,
+    directOrigins: direct.origins,
     providerRequested: requested,
     providerSelected: selected,
     device: selected === 'cpu' ? (cpus()[0]?.model ?? 'CPU') : selected,

@@ -15,6 +15,7 @@ import { TlsFiles } from '#program/tls/tls-files.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { composeService, type Service, type Started, startServing } from './compose-service.ts';
 import type { Config } from './config.ts';
+import { DirectFiles } from './direct/direct-files.ts';
 import { type DrainSteps, drainNode } from './drain.ts';
 import { Callers } from './grpc/callers.ts';
 import { type Registration, startRegistration } from './grpc/registration.ts';
@@ -62,10 +63,11 @@ interface Base {
 /** Opens nothing before `start`. */
 export function createInferenceNode(config: Config, log: Logger): InferenceNode {
   const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
+  const direct = new DirectFiles(config.directOrigins);
   const base: Base = {
     config,
     log,
-    service: composeService({ identity, callers: createCallers(config), log }),
+    service: composeService({ identity, callers: createCallers(config), log, direct }),
     opened: { ports: [], pools: [], registrations: [] },
     ending: new AbortController(),
     failed: Promise.withResolvers(),
@@ -206,6 +208,7 @@ function drainSteps({ service, opened }: Base): DrainSteps {
     closeServers: async () => {
       watchers.close();
       for (const port of ports.toReversed()) await port.close();
+      await service.direct.close();
     },
   };
 }

@@ -9,6 +9,7 @@ import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
+import { DIRECT_ORIGINS_MAX, parseOrigin } from './direct/direct-origins.ts';
 import { ENGINE_GOALS, type EngineGoal } from './engine/choice/engine-layout.ts';
 import type { CallerToken } from './grpc/callers.ts';
 import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
@@ -33,6 +34,8 @@ export interface Config {
   /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
   readonly callerImagesMax: number | undefined;
   readonly tls: TlsSettings;
+  /** Of object storage at which files may be got and put for control planes; empty: nowhere. */
+  readonly directOrigins: readonly string[];
   /** host:port of control planes; empty: the node serves direct callers alone. */
   readonly registryAddresses: readonly string[];
   readonly executionProvider: ExecutionProvider | 'auto';
@@ -161,7 +164,21 @@ function readFleet(reader: EnvReader, host: string) {
       );
     }
   }
-  return { registryAddresses, advertiseAddress, token, callerTokens, tls };
+  const directOrigins = readDirectOrigins(reader);
+  return { registryAddresses, advertiseAddress, token, callerTokens, tls, directOrigins };
+}
+
+/** References come with the fleet's token alone, so there has to be one. */
+function readDirectOrigins(reader: EnvReader): readonly string[] {
+  const variable = 'MATTING_DIRECT_STORAGE_ENDPOINTS';
+  const origins = reader.list(variable, 'https://host or http://host:port', parseOrigin, {
+    itemsMax: DIRECT_ORIGINS_MAX,
+    default: [],
+  });
+  if (origins.length > 0 && !reader.has('MATTING_NODE_TOKEN')) {
+    reader.problem('MATTING_NODE_TOKEN', `set where ${variable} is: ${TOKEN_FORM}`);
+  }
+  return origins;
 }
 
 function readCallerTokens(reader: EnvReader, fleetToken: string | undefined) {

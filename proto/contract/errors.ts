@@ -168,6 +168,12 @@ export const ERROR_CATALOGUE = {
     'other-node',
     'The picture worker died while it worked on the image',
   ),
+  STORAGE_UNREACHABLE: nodeError(
+    503,
+    UNAVAILABLE,
+    'later',
+    'The node could not read or put a file at the storage',
+  ),
   INVALID_NODE_TOKEN: nodeError(401, UNAUTHENTICATED, 'never', 'The node token is not valid'),
   CALL_CANCELLED: nodeError(499, CANCELLED, 'never', 'The caller disconnected'),
   CALL_DEADLINE_EXCEEDED: nodeError(504, DEADLINE_EXCEEDED, 'never', 'The deadline passed'),

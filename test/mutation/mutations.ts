@@ -3,6 +3,7 @@
  * started with it (mutate.ts).
  */
 import { CLIENT_MUTATIONS } from './client-mutations.ts';
+import { DIRECT_MUTATIONS } from './direct-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
 import { KEY_MUTATIONS } from './key-mutations.ts';
@@ -29,4 +30,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...PEOPLE_MUTATIONS,
   ...PAGE_MUTATIONS,
   ...USAGE_MUTATIONS,
+  ...DIRECT_MUTATIONS,
 ];

@@ -293,6 +293,7 @@ export const CONTROL_PLANE: Directions = {
 
 export const INFERENCE_NODE: Directions = {
   '.': [
+    'direct',
     'engine/choice',
     'engine/pool',
     'grpc',
@@ -318,12 +319,14 @@ export const INFERENCE_NODE: Directions = {
     'picture/worker',
     '#program',
   ],
+  direct: ['#gen'],
   engine: ['models', 'process'],
   'engine/child': ['engine', 'models', 'process'],
   'engine/choice': ['engine', 'models', 'models/preparing'],
   'engine/pool': ['engine', 'models', 'process'],
   grpc: [
     '.',
+    'direct',
     'engine/pool',
     'models',
     'picture',

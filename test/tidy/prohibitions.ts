@@ -91,8 +91,8 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^(htm|preact-render-to-string)$/,
   },
   {
-    rule: 'only sources import an HTTP client',
-    from: /^(?!control-plane\/src\/sources\/)/,
+    rule: 'only sources, and direct of the node, import an HTTP client',
+    from: /^(?!control-plane\/src\/sources\/|inference-node\/src\/direct\/)/,
     to: /^undici/,
   },
   {

@@ -261,6 +261,7 @@ function headerMessage(request: MatteCall): MatteRequest {
       $case: 'header',
       value: {
         jobId: request.jobId,
+        directOrigin: '',
         attempt: request.attempt,
         contentLength: request.inputBytes,
         sha256: Buffer.alloc(0),

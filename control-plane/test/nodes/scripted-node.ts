@@ -241,6 +241,7 @@ export class ScriptedNode {
       engines: 1,
       pictureWorkers: 1,
       device: 'test',
+      directOrigins: [],
       ...this.#options.info,
     };
   }

@@ -1,6 +1,7 @@
 /**
  * The messages of one Matte call, in their order: reads the header and the file's chunks, writes
  * progress and the result, each at the pace of the slower side and none for longer than its bound.
+ * Where the files travel between the node and the storage, the same bounds hold for those ways.
  *
  * | bound               | what happens there, each time CALL_DEADLINE_EXCEEDED          |
  * |---------------------|---------------------------------------------------------------|
@@ -19,22 +20,20 @@ import { createHash } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { ServerDuplexStream } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
-import { contentTypeOf, outputFormatToProto } from '#contract/formats.ts';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import {
   type MatteHeader,
   type MatteRequest,
   type MatteResponse,
-  MissingRun,
-  ModelRun,
-  ResultKind,
+  type ResultPlace,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
+import type { DirectFiles } from '../direct/direct-files.ts';
 import type { ImageExchange, ImageResult, ImageStage, ReceivedFiles } from '../pipeline.ts';
-import { ROLE_LABELS } from '../run-labels.ts';
 import { FileDigest } from './file-digest.ts';
 import type { MatteOrder } from './matte-header.ts';
+import { resultHeader } from './result-header.ts';
 
 export type MatteCall = ServerDuplexStream<MatteRequest, MatteResponse>;
 
@@ -72,14 +71,10 @@ const STAGE_TO_PROTO = {
   encoding: Stage.STAGE_ENCODING,
 } as const satisfies Record<ImageStage, Stage>;
 
-const KIND_TO_PROTO = {
-  cutout: ResultKind.RESULT_KIND_CUTOUT,
-  mask: ResultKind.RESULT_KIND_MASK,
-} as const;
-
 export class MatteExchange {
   readonly #call: MatteCall;
   readonly #bounds: ExchangeBounds;
+  readonly #direct: DirectFiles;
   /** Messages delivered and not yet asked for: one, since the call is paused after each. */
   readonly #inbox: MatteRequest[] = [];
   #ended = false;
@@ -91,9 +86,10 @@ export class MatteExchange {
   #receivedBytes = 0;
   #sentBytes = 0;
 
-  constructor(call: MatteCall, bounds: ExchangeBounds) {
+  constructor(call: MatteCall, bounds: ExchangeBounds, direct: DirectFiles) {
     this.#call = call;
     this.#bounds = bounds;
+    this.#direct = direct;
     call.on('data', (message: MatteRequest) => {
       call.pause();
       this.#inbox.push(message);
@@ -122,9 +118,18 @@ export class MatteExchange {
 
   /** Binds the exchange to an order, for the pipeline. */
   forOrder(order: MatteOrder): ImageExchange {
+    const stageBegan = (stage: ImageStage) => this.#stageBegan(stage);
+    const { directOrigin: origin } = order;
+    if (origin !== undefined) {
+      return {
+        receive: signal => this.#get(order, origin, signal),
+        stageBegan,
+        send: (result, signal) => this.#put(order, origin, result, signal),
+      };
+    }
     return {
       receive: signal => this.#receive(order, signal),
-      stageBegan: stage => this.#stageBegan(stage),
+      stageBegan,
       send: (result, signal) => this.#send(order, result, signal),
     };
   }
@@ -206,6 +211,44 @@ export class MatteExchange {
     this.#resultSha256 = hash.digest();
   }
 
+  /** The files from the storage, once the caller has said where they are. */
+  async #get(order: MatteOrder, origin: string, signal: AbortSignal): Promise<ReceivedFiles> {
+    const { contentLength, sha256 } = order;
+    const background = order.asked?.background;
+    const totalLength = contentLength + (background?.contentLength ?? 0);
+    const { receiveSilenceMaxMs, receiveMaxMs } = this.#bounds;
+    const message = (await this.#next(receiveSilenceMaxMs, signal))?.message;
+    if (message?.$case !== 'directInput') {
+      throw new ContractError('INVALID_REQUEST', 'after a direct header direct_input must come');
+    }
+    const withinMs = this.#atPace(totalLength, receiveSilenceMaxMs, receiveMaxMs);
+    const files = { origin, contentLength, sha256, background };
+    const received = await this.#direct.receive(files, message.value, { signal, withinMs });
+    this.#receivedBytes = totalLength;
+    return received;
+  }
+
+  /** The result to the storage, at the place that the caller names for exactly these bytes. */
+  async #put(
+    order: MatteOrder,
+    origin: string,
+    result: ImageResult,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { file } = result;
+    const { sendSilenceMaxMs, sendMaxMs } = this.#bounds;
+    const value = resultHeader(order, result);
+    await this.#write({ message: { $case: 'resultHeader', value } }, signal);
+    const sha256 = createHash('sha256').update(file).digest();
+    await this.#write({ message: { $case: 'resultDigest', value: { sha256 } } }, signal);
+    await this.#flush(signal);
+    const place = requirePlace(await this.#next(sendSilenceMaxMs, signal));
+    const withinMs = this.#atPace(file.length, sendSilenceMaxMs, sendMaxMs);
+    await this.#direct.put(origin, place, file, { signal, withinMs });
+    this.#sentBytes = file.length;
+    this.#resultSha256 = sha256;
+  }
+
   /** How long a file may take in all. */
   #atPace(bytes: number, silenceMaxMs: number, maxMs: number): number {
     return Math.min(maxMs, silenceMaxMs + (bytes / this.#bounds.paceBytesPerSecondMin) * 1000);
@@ -259,42 +302,9 @@ function requireChunk(request: MatteRequest | undefined): Buffer | undefined {
   return data;
 }
 
-function resultHeader({ asked }: MatteOrder, result: ImageResult) {
-  const modelRuns = result.runs.map(({ model: prepared }) => {
-    const { model, sha256, precision, provider, inputWidth, inputHeight } = prepared;
-    const { precisionFallback, licence } = prepared;
-    return ModelRun.create({
-      ...{ model, modelSha256: sha256, precision, executionProvider: provider },
-      ...{ inputWidth, inputHeight },
-      licence: licence.spdx,
-      weightsCommercialUse: licence.weights.commercialUse,
-      trainingDataCommercialUse: licence.trainingData.commercialUse,
-      ...(precisionFallback !== undefined && { precisionFallback }),
-    });
-  });
-  return {
-    format: outputFormatToProto(result.outputFormat),
-    contentType: contentTypeOf(result.outputFormat),
-    sizeBytes: result.file.length,
-    width: result.width,
-    height: result.height,
-    resultKind: KIND_TO_PROTO[result.resultKind],
-    plan: result.plan.name,
-    modelRuns,
-    modelsMissing: result.missing.map(({ model }) => model.model),
-    finishing: asked?.message,
-    inputWidth: result.input.width,
-    inputHeight: result.input.height,
-    subject: result.subject,
-    runsMissing: result.missing.map(({ model, role }) =>
-      MissingRun.create({
-        model: model.model,
-        inputWidth: model.inputWidth,
-        inputHeight: model.inputHeight,
-        role: ROLE_LABELS[role],
-      }),
-    ),
-  };
+function requirePlace(request: MatteRequest | undefined): ResultPlace {
+  if (request?.message?.$case === 'resultPlace') return request.message.value;
+  throw new ContractError('INVALID_REQUEST', 'after result_digest result_place must come');
 }
 
 function deadline(detail: string): ContractError {

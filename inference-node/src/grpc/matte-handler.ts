@@ -18,6 +18,7 @@ import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
 import type { Admission, Permit } from '../admission.ts';
+import type { DirectFiles } from '../direct/direct-files.ts';
 import { countedMegapixels } from '../memory-budget.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
@@ -47,6 +48,7 @@ export interface MatteHandlerOptions {
   readonly metrics: NodeMetrics;
   readonly log: Logger;
   readonly callers: Pick<Callers, 'requireCaller' | 'enter'>;
+  readonly direct: DirectFiles;
   /** EXCHANGE_BOUNDS where absent. */
   readonly bounds?: ExchangeBounds | undefined;
 }
@@ -139,7 +141,7 @@ class MatteCallRun {
     this.#call = call;
     this.#signal = signal;
     this.#options = options;
-    this.#exchange = new MatteExchange(call, options.bounds ?? EXCHANGE_BOUNDS);
+    this.#exchange = new MatteExchange(call, options.bounds ?? EXCHANGE_BOUNDS, options.direct);
   }
 
   /** Never rejects. */
@@ -148,7 +150,9 @@ class MatteCallRun {
       this.#caller = this.#options.callers.requireCaller(this.#call);
       const header = await this.#exchange.readHeader(this.#signal);
       const work = this.#requireServing();
-      const order = checkMatteHeader(header, work);
+      const isFleet = this.#caller.kind === 'fleet';
+      const origin = this.#options.direct.requireOrigin(header.directOrigin, isFleet);
+      const order = checkMatteHeader(header, work, origin);
       this.#order = order;
       const timings = await this.#asCaller(this.#caller, work, order);
       this.#succeeded(order, timings);
@@ -237,6 +241,7 @@ class MatteCallRun {
     const fields = { ...this.#fields(), code, detail: error.message };
     if (NODE_FAULTS.includes(code))
       log.error({ ...fields, err: error.cause ?? error }, 'image failed');
+    else if (code === 'STORAGE_UNREACHABLE') log.warn(fields, 'image failed');
     else {
       const reason = { reason: reasonOf(error) };
       log.info({ ...fields, ...reason }, this.#permit ? 'image failed' : 'image refused');

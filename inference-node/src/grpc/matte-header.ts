@@ -26,6 +26,8 @@ export interface MatteOrder extends ImageOrder, FileOrder {
   readonly asked: FinishingOrder | undefined;
   /** Refused where no engine would take it within this; undefined: however long it waits. */
   readonly waitMsMax: number | undefined;
+  /** Where the storage is that has the files; undefined: the caller sends and takes their bytes. */
+  readonly directOrigin: string | undefined;
 }
 
 /** The operator's choices. */
@@ -46,10 +48,15 @@ export interface NodeAbilities {
 }
 
 /**
+ * @param directOrigin the header's, as it was checked.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, IMAGE_RESOLUTION_TOO_LARGE,
  *   UNSUPPORTED_IMAGE_FORMAT, UNSUPPORTED_OUTPUT_FORMAT, NODE_INCAPABLE
  */
-export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): MatteOrder {
+export function checkMatteHeader(
+  header: MatteHeader,
+  node: NodeAbilities,
+  directOrigin?: string,
+): MatteOrder {
   if (header.jobId.length > JOB_ID_LENGTH_MAX) {
     throw invalid(`job_id has more than ${JOB_ID_LENGTH_MAX} characters`);
   }
@@ -60,6 +67,7 @@ export function checkMatteHeader(header: MatteHeader, node: NodeAbilities): Matt
   requireEncoder(outputFormat, resultPixels(file.declared, asked?.finishing), node.pictures);
   return {
     jobId: header.jobId,
+    directOrigin,
     attempt: header.attempt,
     ...file,
     waitMsMax: header.waitMsMax === 0 ? undefined : header.waitMsMax,

@@ -25,6 +25,8 @@ export interface NodeInfoInputs {
   readonly pictures: PicturePool;
   /** The operator's gate on models; undefined: none. */
   readonly commercialUse: CommercialUseGate | undefined;
+  /** Of object storage at which it gets and puts files. */
+  readonly directOrigins: readonly string[];
   readonly providerRequested: string;
   readonly providerSelected: ExecutionProvider;
   /** For people. */
@@ -49,6 +51,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     plan: work.plan.name,
     commercialUseRequired: inputs.commercialUse ?? '',
     finishing: true,
+    directOrigins: [...inputs.directOrigins],
     plans: work.plans.map(({ name }) => name),
     executionProviderRequested: inputs.providerRequested,
     executionProviderSelected: inputs.providerSelected,

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { Duplex } from 'node:stream';
 import { it } from 'node:test';
+import { DirectFiles } from '../../src/direct/direct-files.ts';
 import { EXCHANGE_BOUNDS, type MatteCall, MatteExchange } from '../../src/grpc/matte-exchange.ts';
 import type { MatteOrder } from '../../src/grpc/matte-header.ts';
 import { chunk } from './test-node.ts';
@@ -19,7 +20,8 @@ it('a flood of tiny chunks leaves turns of the event loop to the others', async 
     },
     write: (_message, _encoding, done) => done(),
   });
-  const exchange = new MatteExchange(call as unknown as MatteCall, EXCHANGE_BOUNDS);
+  const direct = new DirectFiles([]);
+  const exchange = new MatteExchange(call as unknown as MatteCall, EXCHANGE_BOUNDS, direct);
   const order = { contentLength: CHUNKS, sha256: undefined } as MatteOrder;
   let turns = 0;
   let counting = true;

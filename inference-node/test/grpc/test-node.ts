@@ -16,6 +16,7 @@ import {
 import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
 import { composeService, startServing } from '../../src/compose-service.ts';
+import type { DirectFiles } from '../../src/direct/direct-files.ts';
 import type { ProviderChoice } from '../../src/engine/choice/execution-provider.ts';
 import { Callers, type CallersOptions, tokenMetadata } from '../../src/grpc/callers.ts';
 import { EXCHANGE_BOUNDS, type ExchangeBounds } from '../../src/grpc/matte-exchange.ts';
@@ -44,6 +45,8 @@ export interface TestNodeOptions {
   readonly commercialUse?: CommercialUseGate;
   /** A second model of the plan, beside its subject. */
   readonly opinion?: PlanRun;
+  /** From no storage where absent. */
+  readonly direct?: DirectFiles;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -84,6 +87,7 @@ export async function openShell(
     callers,
     log: options.log ?? SILENT,
     bounds: { ...EXCHANGE_BOUNDS, ...options.bounds },
+    ...(options.direct && { direct: options.direct }),
   });
   const { status, metrics, matte, watchers, started } = service;
   const admission = new Admission({

@@ -27,6 +27,7 @@ describe('the configuration', () => {
       MATTING_NODE_TOKEN: 'short one',
       MATTING_NODE_CALLER_TOKENS: 'shop:too-short',
       MATTING_NODE_CALLER_IMAGES_MAX: '-3',
+      MATTING_DIRECT_STORAGE_ENDPOINTS: 'https://storage.example/bucket',
       MATTING_TLS_SERVER_NAME: 'no host name',
       MATTING_NODE_ADVERTISE_ADDRESS: 'http://somewhere:1',
       MATTING_REGISTRY_ADDRESS: 'one-without-port',
@@ -40,6 +41,15 @@ describe('the configuration', () => {
       MATTING_PRECISION: 'int4',
     };
     assert.deepEqual(problems(bad).sort(), Object.keys(bad).sort());
+  });
+
+  it('takes files from the storage for the fleet alone, whose token it then needs', () => {
+    const list = 'https://Storage.example:443,http://10.0.0.7:9000';
+    const env = { MATTING_DIRECT_STORAGE_ENDPOINTS: list };
+    assert.deepEqual(problems(env), ['MATTING_NODE_TOKEN']);
+    const { directOrigins } = loadConfig({ ...env, MATTING_NODE_TOKEN: TOKEN });
+    assert.deepEqual(directOrigins, ['https://storage.example', 'http://10.0.0.7:9000']);
+    assert.deepEqual(loadConfig({}).directOrigins, []);
   });
 
   it('knows direct callers by name, each by a token of its own', () => {

@@ -197,7 +197,12 @@ export namespace NodeState {
 }
 
 export interface MatteRequest {
-  message: { $case: "header"; value: MatteHeader } | { $case: "chunk"; value: Chunk } | undefined;
+  message:
+    | { $case: "header"; value: MatteHeader }
+    | { $case: "chunk"; value: Chunk }
+    | { $case: "directInput"; value: DirectInput }
+    | { $case: "resultPlace"; value: ResultPlace }
+    | undefined;
 }
 
 /** A value of an enum that the node does not know is INVALID_ARGUMENT. */
@@ -237,7 +242,45 @@ export interface MatteHeader {
    * Absent: the result has the oriented size of the input and no background. A node that knows no
    * finishing (GetNodeInfo) ignores it, and its result header does not repeat it.
    */
-  finishing: Finishing | undefined;
+  finishing:
+    | Finishing
+    | undefined;
+  /**
+   * The origin (scheme://host, :port unless it is the scheme's own) of the object storage between
+   * which and the node the files travel, one of GetNodeInfo.direct_origins. Only a control plane with
+   * the fleet's token may name one. Empty: the files travel in this call.
+   */
+  directOrigin: string;
+}
+
+/**
+ * Where the files are: URLs of `direct_origin`, each signed for one GET of one object. They are
+ * secrets: never logged. At most 8192 characters each.
+ */
+export interface DirectInput {
+  /** holds exactly content_length bytes */
+  url: string;
+  /** the same of finishing.background_picture; empty: there is none */
+  backgroundUrl: string;
+}
+
+/**
+ * Where the result goes: one PUT of exactly the bytes that `result_digest` named, which their
+ * signature covers, where nothing is yet. An answer that something is there counts as success: the
+ * caller compares what the storage has.
+ */
+export interface ResultPlace {
+  /** of `direct_origin` */
+  url: string;
+  /** that the signature covers; at most 16 */
+  headers: { [key: string]: string };
+  /** since this message was sent; the node begins no PUT after it */
+  validMs: number;
+}
+
+export interface ResultPlace_HeadersEntry {
+  key: string;
+  value: string;
 }
 
 /**
@@ -345,6 +388,7 @@ export interface MatteResponse {
     | { $case: "resultHeader"; value: ResultHeader }
     | { $case: "chunk"; value: Chunk }
     | { $case: "done"; value: Done }
+    | { $case: "resultDigest"; value: ResultDigest }
     | undefined;
 }
 
@@ -442,6 +486,12 @@ export interface MissingRun {
   role: string;
 }
 
+/** What the node asks a place for; `result_header` has said how many bytes. */
+export interface ResultDigest {
+  /** of the result's bytes */
+  sha256: Buffer;
+}
+
 export interface Done {
   /** of the result's bytes */
   sha256: Buffer;
@@ -505,6 +555,8 @@ export interface GetNodeInfoResponse {
    * used commercially; strict: and their training data too; empty: every model.
    */
   commercialUseRequired: string;
+  /** Origins of object storage at which this node gets and puts files (MatteHeader.direct_origin). */
+  directOrigins: string[];
 }
 
 export interface NodeModel {
@@ -600,6 +652,12 @@ export const MatteRequest: MessageFns<MatteRequest> = {
       case "chunk":
         Chunk.encode(message.message.value, writer.uint32(18).fork()).join();
         break;
+      case "directInput":
+        DirectInput.encode(message.message.value, writer.uint32(26).fork()).join();
+        break;
+      case "resultPlace":
+        ResultPlace.encode(message.message.value, writer.uint32(34).fork()).join();
+        break;
     }
     return writer;
   },
@@ -633,6 +691,22 @@ export const MatteRequest: MessageFns<MatteRequest> = {
             message.message = { $case: "chunk", value: Chunk.decode(reader, reader.uint32()) };
             continue;
           }
+          case 3: {
+            if (tag !== 26) {
+              break;
+            }
+
+            message.message = { $case: "directInput", value: DirectInput.decode(reader, reader.uint32()) };
+            continue;
+          }
+          case 4: {
+            if (tag !== 34) {
+              break;
+            }
+
+            message.message = { $case: "resultPlace", value: ResultPlace.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -663,6 +737,18 @@ export const MatteRequest: MessageFns<MatteRequest> = {
         }
         break;
       }
+      case "directInput": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "directInput", value: DirectInput.fromPartial(object.message.value) };
+        }
+        break;
+      }
+      case "resultPlace": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "resultPlace", value: ResultPlace.fromPartial(object.message.value) };
+        }
+        break;
+      }
     }
     return message;
   },
@@ -686,6 +772,7 @@ function createBaseMatteHeader(): MatteHeader {
     refinement: 0,
     foregroundEstimation: 0,
     finishing: undefined,
+    directOrigin: "",
   };
 }
 
@@ -738,6 +825,9 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     }
     if (message.finishing !== undefined) {
       Finishing.encode(message.finishing, writer.uint32(130).fork()).join();
+    }
+    if (message.directOrigin !== "") {
+      writer.uint32(138).string(message.directOrigin);
     }
     return writer;
   },
@@ -883,6 +973,14 @@ export const MatteHeader: MessageFns<MatteHeader> = {
             message.finishing = Finishing.decode(reader, reader.uint32());
             continue;
           }
+          case 17: {
+            if (tag !== 138) {
+              break;
+            }
+
+            message.directOrigin = reader.string();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -918,6 +1016,231 @@ export const MatteHeader: MessageFns<MatteHeader> = {
     message.finishing = (object.finishing !== undefined && object.finishing !== null)
       ? Finishing.fromPartial(object.finishing)
       : undefined;
+    message.directOrigin = object.directOrigin ?? "";
+    return message;
+  },
+};
+
+function createBaseDirectInput(): DirectInput {
+  return { url: "", backgroundUrl: "" };
+}
+
+export const DirectInput: MessageFns<DirectInput> = {
+  encode(message: DirectInput, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.url !== "") {
+      writer.uint32(10).string(message.url);
+    }
+    if (message.backgroundUrl !== "") {
+      writer.uint32(18).string(message.backgroundUrl);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): DirectInput {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseDirectInput();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.url = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.backgroundUrl = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<DirectInput>): DirectInput {
+    return DirectInput.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<DirectInput>): DirectInput {
+    const message = createBaseDirectInput();
+    message.url = object.url ?? "";
+    message.backgroundUrl = object.backgroundUrl ?? "";
+    return message;
+  },
+};
+
+function createBaseResultPlace(): ResultPlace {
+  return { url: "", headers: {}, validMs: 0 };
+}
+
+export const ResultPlace: MessageFns<ResultPlace> = {
+  encode(message: ResultPlace, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.url !== "") {
+      writer.uint32(10).string(message.url);
+    }
+    globalThis.Object.entries(message.headers).forEach(([key, value]: [string, string]) => {
+      ResultPlace_HeadersEntry.encode({ key: key as any, value }, writer.uint32(18).fork()).join();
+    });
+    if (message.validMs !== 0) {
+      writer.uint32(24).uint32(message.validMs);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ResultPlace {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseResultPlace();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.url = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            const entry2 = ResultPlace_HeadersEntry.decode(reader, reader.uint32());
+            if (entry2.value !== undefined) {
+              message.headers[entry2.key] = entry2.value;
+            }
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.validMs = reader.uint32();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ResultPlace>): ResultPlace {
+    return ResultPlace.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ResultPlace>): ResultPlace {
+    const message = createBaseResultPlace();
+    message.url = object.url ?? "";
+    message.headers = (globalThis.Object.entries(object.headers ?? {}) as [string, string][]).reduce(
+      (acc: { [key: string]: string }, [key, value]: [string, string]) => {
+        if (value !== undefined) {
+          acc[key] = globalThis.String(value);
+        }
+        return acc;
+      },
+      {},
+    );
+    message.validMs = object.validMs ?? 0;
+    return message;
+  },
+};
+
+function createBaseResultPlace_HeadersEntry(): ResultPlace_HeadersEntry {
+  return { key: "", value: "" };
+}
+
+export const ResultPlace_HeadersEntry: MessageFns<ResultPlace_HeadersEntry> = {
+  encode(message: ResultPlace_HeadersEntry, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.key !== "") {
+      writer.uint32(10).string(message.key);
+    }
+    if (message.value !== "") {
+      writer.uint32(18).string(message.value);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ResultPlace_HeadersEntry {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseResultPlace_HeadersEntry();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.key = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.value = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ResultPlace_HeadersEntry>): ResultPlace_HeadersEntry {
+    return ResultPlace_HeadersEntry.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ResultPlace_HeadersEntry>): ResultPlace_HeadersEntry {
+    const message = createBaseResultPlace_HeadersEntry();
+    message.key = object.key ?? "";
+    message.value = object.value ?? "";
     return message;
   },
 };
@@ -1709,6 +2032,9 @@ export const MatteResponse: MessageFns<MatteResponse> = {
       case "done":
         Done.encode(message.message.value, writer.uint32(42).fork()).join();
         break;
+      case "resultDigest":
+        ResultDigest.encode(message.message.value, writer.uint32(50).fork()).join();
+        break;
     }
     return writer;
   },
@@ -1766,6 +2092,14 @@ export const MatteResponse: MessageFns<MatteResponse> = {
             message.message = { $case: "done", value: Done.decode(reader, reader.uint32()) };
             continue;
           }
+          case 6: {
+            if (tag !== 50) {
+              break;
+            }
+
+            message.message = { $case: "resultDigest", value: ResultDigest.decode(reader, reader.uint32()) };
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -1811,6 +2145,12 @@ export const MatteResponse: MessageFns<MatteResponse> = {
       case "done": {
         if (object.message?.value !== undefined && object.message?.value !== null) {
           message.message = { $case: "done", value: Done.fromPartial(object.message.value) };
+        }
+        break;
+      }
+      case "resultDigest": {
+        if (object.message?.value !== undefined && object.message?.value !== null) {
+          message.message = { $case: "resultDigest", value: ResultDigest.fromPartial(object.message.value) };
         }
         break;
       }
@@ -2610,6 +2950,61 @@ export const MissingRun: MessageFns<MissingRun> = {
   },
 };
 
+function createBaseResultDigest(): ResultDigest {
+  return { sha256: Buffer.alloc(0) };
+}
+
+export const ResultDigest: MessageFns<ResultDigest> = {
+  encode(message: ResultDigest, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.sha256.length !== 0) {
+      writer.uint32(10).bytes(message.sha256);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): ResultDigest {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseResultDigest();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.sha256 = Buffer.from(reader.bytes());
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<ResultDigest>): ResultDigest {
+    return ResultDigest.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<ResultDigest>): ResultDigest {
+    const message = createBaseResultDigest();
+    message.sha256 = object.sha256 ?? Buffer.alloc(0);
+    return message;
+  },
+};
+
 function createBaseDone(): Done {
   return { sha256: Buffer.alloc(0), timings: undefined };
 }
@@ -2915,6 +3310,7 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     plans: [],
     finishing: false,
     commercialUseRequired: "",
+    directOrigins: [],
   };
 }
 
@@ -2978,6 +3374,9 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     if (message.commercialUseRequired !== "") {
       writer.uint32(138).string(message.commercialUseRequired);
+    }
+    for (const v of message.directOrigins) {
+      writer.uint32(146).string(v!);
     }
     return writer;
   },
@@ -3151,6 +3550,14 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.commercialUseRequired = reader.string();
             continue;
           }
+          case 18: {
+            if (tag !== 146) {
+              break;
+            }
+
+            message.directOrigins.push(reader.string());
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3187,6 +3594,7 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.plans = object.plans?.map((e) => e) || [];
     message.finishing = object.finishing ?? false;
     message.commercialUseRequired = object.commercialUseRequired ?? "";
+    message.directOrigins = object.directOrigins?.map((e) => e) || [];
     return message;
   },
 };
@@ -4005,6 +4413,12 @@ export const MatteServiceService = {
    * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
    *
+   * Where the header names a `direct_origin` no file travels here: the node gets and puts them at the
+   * object storage. Caller: `header`, after `admitted` one `direct_input`, after `result_digest` one
+   * `result_place`, half-close. Node: `admitted`, `progress`, `result_header`, `result_digest`, and
+   * once the storage has the result `done`. UNAVAILABLE with STORAGE_UNREACHABLE: the node could not
+   * read or put a file there, which says nothing of the image.
+   *
    * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
    * another node now),
    * UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node has not that model or codec),
@@ -4057,6 +4471,12 @@ export interface MatteServiceServer extends UntypedServiceImplementation {
    * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
    *
+   * Where the header names a `direct_origin` no file travels here: the node gets and puts them at the
+   * object storage. Caller: `header`, after `admitted` one `direct_input`, after `result_digest` one
+   * `result_place`, half-close. Node: `admitted`, `progress`, `result_header`, `result_digest`, and
+   * once the storage has the result `done`. UNAVAILABLE with STORAGE_UNREACHABLE: the node could not
+   * read or put a file there, which says nothing of the image.
+   *
    * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
    * another node now),
    * UNAVAILABLE (starting or draining), FAILED_PRECONDITION (this node has not that model or codec),
@@ -4083,6 +4503,12 @@ export interface MatteServiceClient extends Client {
    * whose data add up to exactly `content_length` (and the length of `finishing.background_picture`,
    * whose bytes follow those of the file), then half-close. Node: `admitted`, any number of
    * `progress`, one `result_header`, `chunk` messages, one `done`.
+   *
+   * Where the header names a `direct_origin` no file travels here: the node gets and puts them at the
+   * object storage. Caller: `header`, after `admitted` one `direct_input`, after `result_digest` one
+   * `result_place`, half-close. Node: `admitted`, `progress`, `result_header`, `result_digest`, and
+   * once the storage has the result `done`. UNAVAILABLE with STORAGE_UNREACHABLE: the node could not
+   * read or put a file there, which says nothing of the image.
    *
    * Refused before `admitted`: RESOURCE_EXHAUSTED (no permit free, or none for this caller: try
    * another node now),
