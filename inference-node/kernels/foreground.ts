@@ -178,29 +178,85 @@ export function loadRow(
 }
 
 /**
- * Mixes the estimate into a row of the picture, in place. Its weight goes from `trustClear` to
- * `trustOpaque` with alpha, since alpha may be wrong. Pixels that are not soft do not change, nor
- * do pixels that are translucent in the file: their colour is known.
+ * Takes the colours of the cells that are certain, of weight 1; all others get weight 0.
+ * @param clearTo, opaqueFrom alpha (0 to 255) up to and from which a cell is certain.
+ */
+export function takeCertain(
+  seen: usize,
+  count: i32,
+  clearTo: f32,
+  opaqueFrom: f32,
+  subject: usize,
+  ground: usize,
+): void {
+  const none = f32x4.splat(0);
+  const end = seen + <usize>count * PIXEL;
+  for (; seen < end; seen += PIXEL, subject += PIXEL, ground += PIXEL) {
+    const cell = v128.load(seen);
+    const alpha = <f32>255 * f32x4.extract_lane(cell, 3);
+    const known = f32x4.replace_lane(cell, 3, 1);
+    v128.store(subject, alpha >= opaqueFrom ? known : none);
+    v128.store(ground, alpha <= clearTo ? known : none);
+  }
+}
+
+/**
+ * Mixes the estimate into a row of the picture, in place. Its weight is alpha, and nearer to 1 the
+ * better both estimated colours agree with the certain ones around: an alpha that is wrong makes
+ * one of them unlike what is there. Pixels that are not soft do not change, nor do pixels that are
+ * translucent in the file: their colour is known.
+ * @param cells for each pixel its cell in the rows of certain colours.
+ * @param subject, ground rows of certain colours; weight 0: known nowhere.
+ * @param likeSubject, likeGround difference, relative to that of the two estimates, at which their
+ *   agreement is half.
+ * @param differMin added to that difference: noise.
  */
 export function storeRow(
   pixels: usize,
   alpha: usize,
   count: i32,
   foreground: usize,
+  background: usize,
   clearTo: i32,
   opaqueFrom: i32,
-  trustClear: f32,
-  trustOpaque: f32,
+  cells: usize,
+  subject: usize,
+  ground: usize,
+  likeSubject: f32,
+  likeGround: f32,
+  differMin: f32,
 ): void {
   for (let x: usize = 0; x < <usize>count; x++) {
     const opacity = <i32>load<u8>(alpha + x);
     if (opacity <= clearTo || opacity >= opaqueFrom) continue;
     const pixel = load<u32>(pixels + 4 * x);
     if (pixel >>> 24 !== 255) continue;
-    const trust = f32x4.splat(trustClear + ((trustOpaque - trustClear) * <f32>opacity) / 255);
     const colour = toFloats(i32x4.splat(pixel));
     const estimate = v128.load(foreground + x * PIXEL);
+    const behind = v128.load(background + x * PIXEL);
+    const cell = <usize>load<i32>(cells + 4 * x) * PIXEL;
+    const differ = differMin + difference(estimate, behind);
+    const agreed =
+      agreement(estimate, v128.load(subject + cell), differ * likeSubject) *
+      agreement(behind, v128.load(ground + cell), differ * likeGround);
+    const share: f32 = <f32>opacity / 255;
+    const trust = f32x4.splat(share + (1 - share) * agreed);
     const mixed = f32x4.add(colour, f32x4.mul(f32x4.sub(estimate, colour), trust));
     store<u32>(pixels + 4 * x, i32x4.extract_lane(toBytes(mixed), 0) | 0xff000000);
   }
+}
+
+/** 1 where both are the same, half at a difference of `half`; 1 where nothing is known. */
+function agreement(estimate: v128, known: v128, half: f32): f32 {
+  if (f32x4.extract_lane(known, 3) === 0) return 1;
+  const ratio: f32 = difference(estimate, known) / half;
+  return 1 / (1 + ratio * ratio);
+}
+
+/** Mean over the three channels. */
+function difference(one: v128, other: v128): f32 {
+  const apart = f32x4.abs(f32x4.sub(one, other));
+  const sum: f32 =
+    f32x4.extract_lane(apart, 0) + f32x4.extract_lane(apart, 1) + f32x4.extract_lane(apart, 2);
+  return sum / 3;
 }

@@ -101,15 +101,28 @@ interface Kernels {
     foreground: Address,
     background: Address,
   ): void;
+  takeCertain(
+    seen: Address,
+    count: number,
+    clearTo: number,
+    opaqueFrom: number,
+    subject: Address,
+    ground: Address,
+  ): void;
   storeRow(
     pixels: Address,
     alpha: Address,
     count: number,
     foreground: Address,
+    background: Address,
     clearTo: number,
     opaqueFrom: number,
-    trustClear: number,
-    trustOpaque: number,
+    cells: Address,
+    subject: Address,
+    ground: Address,
+    likeSubject: number,
+    likeGround: number,
+    differMin: number,
   ): void;
   uncertainShares(
     alpha: Address,

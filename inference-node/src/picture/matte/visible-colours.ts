@@ -5,7 +5,7 @@
  * into the subject's colour too.
  */
 import type { RgbaPicture } from '../rgba-picture.ts';
-import type { Size } from '../size.ts';
+import { carryColours } from './carry-colours.ts';
 import { type Borrow, bytesAt, kernels, pixelsAt, VECTOR_BYTES, withMemory } from './kernels.ts';
 import { cellOfRow, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 
@@ -29,7 +29,7 @@ export function carryVisible(
   if (!picture.translucent) return undefined;
   const at = borrow(grid.width * grid.height * VECTOR_BYTES);
   withMemory(borrow => sumVisible(borrow, picture, grid, at));
-  withMemory(borrow => carryOn(borrow, grid, at));
+  carryColours({ width: grid.width, height: grid.height, at }, COARSER_WEIGHT);
   return { grid, at };
 }
 
@@ -60,23 +60,5 @@ function sumVisible(borrow: Borrow, picture: RgbaPicture, grid: PictureGrid, at:
       pixels.set(rgba.subarray(y * width, (y + 1) * width));
       kernels.addVisible(address, grid.starts, grid.width, at + row * grid.width * VECTOR_BYTES);
     }
-  }
-}
-
-/** Turns sums into means, and fills empty cells from coarser grids, in place. */
-function carryOn(borrow: Borrow, { width, height }: Size, at: number): void {
-  const finest = { width, height, at };
-  const levels = [finest];
-  for (let fine = finest; Math.max(fine.width, fine.height) > 1; ) {
-    const half = { width: Math.ceil(fine.width / 2), height: Math.ceil(fine.height / 2) };
-    const coarse = { ...half, at: borrow(half.width * half.height * VECTOR_BYTES) };
-    kernels.sumCells(fine.at, fine.width, fine.height, coarse.at);
-    levels.unshift(coarse);
-    fine = coarse;
-  }
-  let coarser = 0;
-  for (const level of levels) {
-    kernels.carryOn(level.at, level.width, level.height, coarser, COARSER_WEIGHT);
-    coarser = level.at;
   }
 }

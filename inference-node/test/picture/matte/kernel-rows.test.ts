@@ -155,18 +155,40 @@ describe('rows of the picture', () => {
     assert.deepEqual(three(background), ['1 2 3', '200 201 202', '210 211 212']);
   });
 
-  it('storeRow: the estimate weighted by alpha; certain and translucent pixels do not change', () => {
+  it('storeRow: alpha and agreement weigh the estimate; certain and translucent pixels stay', () => {
     const out = withMemory(borrow => {
-      const rgb = [100, 100, 100, 255, 100, 100, 100, 255, 100, 0, 250, 255, 9, 9, 9, 128];
+      const kept = [100, 100, 100, 255];
+      const rgb = [...kept, ...kept, 100, 0, 250, 255, ...kept, 9, 9, 9, 128];
       const pixels = borrowCopy(borrow, Uint8Array.from(rgb));
-      const alpha = borrowCopy(borrow, Uint8Array.of(5, 250, 102, 102));
-      const estimates = borrowCopy(borrow, new Float32Array(16).fill(200));
-      kernels.storeRow(pixels, alpha, 4, estimates, 5, 250, 0.25, 1);
-      return [...bytesAt(pixels, 16)];
+      const alpha = borrowCopy(borrow, Uint8Array.of(5, 250, 102, 102, 102));
+      const foreground = borrowCopy(borrow, new Float32Array(20).fill(200));
+      const background = borrowCopy(borrow, new Float32Array(20).fill(100));
+      const cells = borrowCopy(borrow, Int32Array.of(0, 0, 0, 1, 0));
+      // The second is known nowhere.
+      const colours = (value: number) => Float32Array.of(value, value, value, 1, 0, 0, 0, 0);
+      const subject = borrowCopy(borrow, colours(218));
+      const ground = borrowCopy(borrow, colours(112));
+      const planes = [foreground, background] as const;
+      kernels.storeRow(pixels, alpha, 5, ...planes, 5, 250, cells, subject, ground, 0.15, 0.1, 20);
+      return [...bytesAt(pixels, 20)];
     });
-    // 0.25 + 0.75 * 0.4 of the way.
+    // Both agree by half: 0.4 + 0.6 * 0.25 of the way.
     const kept = [100, 100, 100, 255, 100, 100, 100, 255];
-    assert.deepEqual(out, [...kept, 155, 110, 222, 255, 9, 9, 9, 128]);
+    assert.deepEqual(out, [...kept, 155, 110, 222, 255, 200, 200, 200, 255, 9, 9, 9, 128]);
+  });
+
+  it('takeCertain: colours of cells that are certain, the others without a weight', () => {
+    const out = withMemory(borrow => {
+      const seen = borrowCopy(borrow, Float32Array.of(1, 2, 3, 0, 4, 5, 6, 0.5, 7, 8, 9, 1));
+      const [subject, ground] = [borrow(48), borrow(48)];
+      kernels.takeCertain(seen, 3, 5, 250, subject, ground);
+      return [values(floatsAt(subject, 12)), values(floatsAt(ground, 12))];
+    });
+    const none = [0, 0, 0, 0];
+    assert.deepEqual(out, [
+      [...none, ...none, 7, 8, 9, 1],
+      [1, 2, 3, 1, ...none, ...none],
+    ]);
   });
 
   it('answerRow: between two functions, and nothing that is nearly certain', () => {

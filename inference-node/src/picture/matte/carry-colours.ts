@@ -1,0 +1,34 @@
+/**
+ * Extends colours that are known in some cells of a plane to all of it, from coarse to fine
+ * (pull-push: inference-node/kernels/colour-alpha.ts has the arithmetic and its source).
+ */
+import type { Size } from '../size.ts';
+import { kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
+
+/** A plane of cells at an address, one vector per cell: red, green, blue, weight. */
+export interface ColourPlane extends Size {
+  readonly at: number;
+}
+
+/**
+ * Turns sums into means, of weight 1, and fills empty cells from coarser planes, in place. A weight
+ * is 0 where nothing is known in the whole plane.
+ * @param coarserWeight of a coarser cell's mean beside the sums of the finer one.
+ */
+export function carryColours(finest: ColourPlane, coarserWeight: number): void {
+  withMemory(borrow => {
+    const planes = [finest];
+    for (let fine = finest; Math.max(fine.width, fine.height) > 1; ) {
+      const half = { width: Math.ceil(fine.width / 2), height: Math.ceil(fine.height / 2) };
+      const coarse = { ...half, at: borrow(half.width * half.height * VECTOR_BYTES) };
+      kernels.sumCells(fine.at, fine.width, fine.height, coarse.at);
+      planes.unshift(coarse);
+      fine = coarse;
+    }
+    let coarser = 0;
+    for (const { at, width, height } of planes) {
+      kernels.carryOn(at, width, height, coarser, coarserWeight);
+      coarser = at;
+    }
+  });
+}
