@@ -86,6 +86,21 @@ test('every alert says how grave it is, what it saw and where to read on', () =>
   }
 });
 
+test('the runbook has a page an alert, and names lines of the log that there are', () => {
+  const runbook = read('docs/runbook.md');
+  const pages = [...runbook.matchAll(/^## (\w+)$/gm)].map(([, name]) => name);
+  assert.deepEqual(pages.toSorted(), ALERTS.map(({ alert }) => alert).toSorted());
+  const files = globSync('{control-plane,inference-node}/src/**/*.ts', { cwd: ROOT });
+  const sources = files.map(read).join('\n');
+  const lines = [...runbook.matchAll(/[Ll]ines? `([^`]+)`(?: (?:or|and) `([^`]+)`)?/g)];
+  const named = lines.flatMap(([, first, second]) => [first, second]).filter(Boolean);
+  assert.deepEqual(
+    named.filter(line => !sources.includes(`'${line}'`)),
+    [],
+  );
+  assert.ok(named.length > 10);
+});
+
 test('every alert has a case in which it fires and a near miss in which it does not', () => {
   const cases = casesOf('alerts.test.yaml');
   for (const { alert } of ALERTS) {
