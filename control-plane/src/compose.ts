@@ -45,6 +45,7 @@ import { ImageFetcher } from './sources/fetch-image.ts';
 import { GuardedFetch } from './sources/guard/guarded-fetch.ts';
 import { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { BlobStore } from './storage/blob-store.ts';
+import type { BucketObserver } from './storage/bucket/bucket-client.ts';
 import { openStorage } from './storage/open-storage.ts';
 import { openStores, type Stores } from './store/stores.ts';
 
@@ -89,7 +90,8 @@ export async function openControlPlane(
   // It would write to stderr, which is for the one line about an end.
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
-  const resources = await openResources(config, log);
+  const metrics = new ControlMetrics();
+  const resources = await openResources(config, log, metrics);
   const { stores, secrets } = resources;
   for (const warning of config.warnings) log.warn(warning);
   warnOfGuardExceptions(config, log);
@@ -101,7 +103,7 @@ export async function openControlPlane(
     timing: { ...TIMING, ...timing },
     events: new JobEvents(),
     guard: new OutgoingGuard({ policy: config, systemLookupsMax: config.systemLookupsMax }),
-    metrics: new ControlMetrics(),
+    metrics,
   });
   try {
     await requireSameSecretsKey(
@@ -131,12 +133,17 @@ export interface Resources {
 }
 
 /** Rejects with nothing left open. To be closed: `tls`, `stores`. */
-export async function openResources(config: Config, log: Logger): Promise<Resources> {
+export async function openResources(
+  config: Config,
+  log: Logger,
+  observer?: BucketObserver,
+): Promise<Resources> {
   const errorsPage = await readFile(ERRORS_PAGE, 'utf8');
   const views = new JobViews(config.baseUrl);
   const tls = await TlsFiles.open(config.tls, { log });
   try {
-    const blobs = await openStorage(config.storageUrl);
+    const { storageUrl, spoolDir } = config;
+    const blobs = await openStorage(storageUrl, { spoolDir, log, ...(observer && { observer }) });
     const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
     const previous = config.secretsKeyPrevious;
     const secrets = new CallbackSecrets(

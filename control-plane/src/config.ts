@@ -3,7 +3,6 @@
  * is named at once with the form it should have, never with its value, before anything is opened.
  */
 import path from 'node:path';
-import { pathToFileURL } from 'node:url';
 import { createEnvReader, type EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
@@ -14,6 +13,7 @@ import { type MailConfig, readMail } from './config-mail.ts';
 import { type OnDemandConfig, readOnDemand } from './config-on-demand.ts';
 import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config-removebg.ts';
 import { readSales, type SalesConfig } from './config-sales.ts';
+import { readStorage, type StorageConfig } from './config-storage.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './domain/queue-share.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,
@@ -28,7 +28,7 @@ import {
 import { parseSecretsKey } from './secrets/secrets-key.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
-export interface Config {
+export interface Config extends StorageConfig {
   readonly host: string;
   readonly port: number;
   /** Without a trailing slash; links are made of it, never of the Host header. */
@@ -37,8 +37,6 @@ export interface Config {
   readonly dataDir: string;
   /** `sqlite:<absolute path>` or `mysql://...`; holds a password, so it is never logged. */
   readonly databaseUrl: string;
-  /** `file:///...`. */
-  readonly storageUrl: string;
   /** 32 bytes; undefined (with SQLite only) means the one kept in the data directory. */
   readonly secretsKey: Buffer | undefined;
   /** The previous key: what it sealed can still be opened. */
@@ -142,7 +140,7 @@ export function loadConfig(env: Environment = process.env): Config {
     host,
     port,
     baseUrl,
-    storageUrl: readStorageUrl(reader, database.dataDir),
+    ...readStorage(reader, database.dataDir),
     secretsKey: readSecretsKey(reader, database.databaseUrl),
     secretsKeyPrevious: reader.parsed(
       'MATTING_SECRETS_KEY_PREVIOUS',
@@ -302,15 +300,6 @@ function readBaseUrl(reader: EnvReader, host: string, port: number): string {
 function dialableHost(host: string): string {
   if (host === '0.0.0.0' || host === '::') return '127.0.0.1';
   return host.includes(':') ? `[${host}]` : host;
-}
-
-function readStorageUrl(reader: EnvReader, dataDir: string): string {
-  return reader.parsed(
-    'MATTING_STORAGE_URL',
-    'a URL of the form file:///path/of/a/directory (s3:// is not supported yet)',
-    text => (/^file:\/\/\/./i.test(text) && URL.canParse(text) ? text : undefined),
-    { default: pathToFileURL(dataDir).href },
-  );
 }
 
 function readSecretsKey(reader: EnvReader, databaseUrl: string | undefined): Buffer | undefined {

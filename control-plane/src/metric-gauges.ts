@@ -28,7 +28,8 @@ export interface MetricSources {
   readonly registryConnections: () => { readonly known: number; readonly strangers: number };
   /** Results being sent. */
   readonly resultReaders: () => number;
-  readonly storageFreeBytes: () => Promise<number>;
+  /** Undefined: the storage has no such number. */
+  readonly storageFreeBytes: () => Promise<number | undefined>;
   readonly queueMegapixelsMax: number;
   readonly queued: () => Promise<{
     readonly jobs: number;
@@ -115,7 +116,11 @@ function defineProcess(
     show(sources.uploads().waiting),
   );
   const free = shared(sources.storageFreeBytes, error => onFailure('the storage', error));
-  define('matting_control_storage_free_bytes', 'What the storage still takes', show => free(show));
+  define('matting_control_storage_free_bytes', 'What the storage still takes', show =>
+    free(bytes => {
+      if (bytes !== undefined) show(bytes);
+    }),
+  );
 }
 
 function defineFleet(define: Define, sources: MetricSources): void {

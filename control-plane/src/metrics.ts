@@ -18,6 +18,7 @@ import type {
   WebhookObserver,
 } from './services/notification/webhook-observer.ts';
 import type { ToldOutcome } from './services/sales/receive-payment.ts';
+import type { BucketObserver, BucketRequestEnd } from './storage/bucket/bucket-client.ts';
 
 /** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
@@ -25,13 +26,17 @@ const WAIT_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5, 30, 120
 /** From no delay to the last attempt. */
 const WEBHOOK_SECONDS_BUCKETS = [0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600, 36_000];
 const HTTP_SECONDS_BUCKETS = [0.002, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
+/** From a store in the next rack to one that answers after its last attempt. */
+const STORAGE_SECONDS_BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60];
 /** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
 const EVENT_LOOP_PRECISION_MS = 100;
 
 /** Methods that are counted by their name; anything else a client makes up is one label. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
-export class ControlMetrics implements JobObserver, WebhookObserver, MailObserver, AlertObserver {
+export class ControlMetrics
+  implements JobObserver, WebhookObserver, MailObserver, AlertObserver, BucketObserver
+{
   readonly registry = new Registry();
   readonly #requests = this.#counter(
     'matting_control_http_requests_total',
@@ -139,6 +144,23 @@ export class ControlMetrics implements JobObserver, WebhookObserver, MailObserve
     ['cause'],
   );
 
+  readonly #storageRequests = this.#counter(
+    'matting_control_storage_requests_total',
+    'Requests to the bucket by how they ended, after all their attempts',
+    ['operation', 'outcome'],
+  );
+  readonly #storageRetries = this.#counter(
+    'matting_control_storage_retries_total',
+    'Attempts again at requests to the bucket',
+    ['operation'],
+  );
+  readonly #storageSeconds = this.#histogram(
+    'matting_control_storage_request_duration_seconds',
+    'Requests to the bucket, all their attempts; of a body that is read, to its beginning',
+    ['operation'],
+    STORAGE_SECONDS_BUCKETS,
+  );
+
   constructor() {
     collectDefaultMetrics({
       register: this.registry,
@@ -204,6 +226,12 @@ export class ControlMetrics implements JobObserver, WebhookObserver, MailObserve
 
   registryEnded(cause: GuardCause): void {
     this.#registryEnded.inc({ cause });
+  }
+
+  bucketRequestEnded({ operation, outcome, tookMs, attempts }: BucketRequestEnd): void {
+    this.#storageRequests.inc({ operation, outcome });
+    this.#storageRetries.inc({ operation }, attempts - 1);
+    this.#storageSeconds.observe({ operation }, tookMs / 1000);
   }
 
   sweepFailed(): void {

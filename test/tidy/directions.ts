@@ -250,7 +250,8 @@ export const CONTROL_PLANE: Directions = {
   ],
   sources: ['sources/guard', 'storage', '#contract/finishing'],
   'sources/guard': ['domain'],
-  storage: ['storage/directory'],
+  storage: ['storage/bucket', 'storage/directory'],
+  'storage/bucket': ['storage'],
   'storage/directory': ['storage', '#program'],
   store: [
     'store/accounts',

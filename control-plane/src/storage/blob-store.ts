@@ -49,8 +49,59 @@ export interface BlobStore {
   listOlderThan(olderThanMs: number, part?: BlobPart): AsyncIterable<string>;
   /** Rejects where the store cannot be written. */
   check(): Promise<void>;
-  /** Free space in bytes. */
-  freeBytes(): Promise<number>;
+  /** Free space in bytes; undefined where the store has no such number. */
+  freeBytes(): Promise<number | undefined>;
+  /** Undefined: the store signs nothing, so every byte goes through this process. */
+  readonly signed?: SignedAccess | undefined;
+}
+
+/**
+ * Leave for others to read or write one blob by themselves, for a time. Each URL is a secret of its
+ * own: whoever has it needs no key. Never logged.
+ */
+export interface SignedAccess {
+  /** Where signed requests go: scheme://host[:port], lower case, without a default port. */
+  readonly origin: string;
+  /** GET of one blob, ranges too. Nothing says whether it is there. */
+  signRead(name: string, options: SignedReading): Promise<string>;
+  /**
+   * PUT of one blob: of exactly these bytes, and only where there is none yet (412 otherwise).
+   * `headers` are signed: the request needs all of them as they are.
+   */
+  signWrite(name: string, options: SignedWriting): Promise<SignedWrite>;
+  /** What the store itself says of a blob; undefined: there is none. `sha256` hexadecimal. */
+  stored(name: string): Promise<StoredBlob | undefined>;
+}
+
+export interface SignedReading {
+  /** How long it is good for, ms; whole seconds are signed, rounded down, 1 at least. */
+  readonly forMs: number;
+  /** GET where absent. */
+  readonly method?: 'GET' | 'HEAD';
+  /** What the answer's headers say, in place of what is stored. */
+  readonly contentType?: string;
+  readonly disposition?: string;
+}
+
+export interface SignedWriting {
+  /** As for reading. */
+  readonly forMs: number;
+  readonly bytes: number;
+  /** Hexadecimal. */
+  readonly sha256: string;
+  readonly contentType?: string;
+}
+
+export interface SignedWrite {
+  readonly url: string;
+  /** Lower-case names; without `host`. */
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export interface StoredBlob {
+  readonly bytes: number;
+  /** Of all bytes, computed by the store when they came in; absent where it has none. */
+  readonly sha256?: string;
 }
 
 export class BlobNotFoundError extends Error {

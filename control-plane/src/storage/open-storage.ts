@@ -1,6 +1,11 @@
 /** Opens the blob store of MATTING_STORAGE_URL: the one place that knows the kinds of storage. */
 import { fileURLToPath } from 'node:url';
+import type { Logger } from 'pino';
 import type { BlobStore } from './blob-store.ts';
+import { openBucketBlobStore } from './bucket/bucket-blob-store.ts';
+import type { BucketObserver } from './bucket/bucket-client.ts';
+import { describeBucketError } from './bucket/bucket-errors.ts';
+import { BucketUrlError, parseBucketUrl } from './bucket/bucket-url.ts';
 import { openDirectoryBlobStore } from './directory/directory-blob-store.ts';
 
 const HAS_SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i;
@@ -13,32 +18,69 @@ export class StorageConfigError extends Error {
   }
 }
 
+/** What a bucket needs besides. */
+export interface OpenStorageOptions {
+  /** Where blobs are gathered before they are sent; the system's for temporary files where absent. */
+  readonly spoolDir?: string;
+  readonly log?: Pick<Logger, 'warn' | 'debug'>;
+  readonly observer?: BucketObserver;
+}
+
+export function isBucket(storageUrl: string): boolean {
+  return /^s3:/i.test(storageUrl);
+}
+
 /** The directory a storage URL names: a path, or a file URL. Throws StorageConfigError. */
 export function storageDirectory(storageUrl: string): string {
-  if (/^s3:/i.test(storageUrl)) {
-    throw new StorageConfigError(
-      'MATTING_STORAGE_URL: s3:// storage is not available yet; name a directory, which all ' +
-        'replicas share',
-    );
-  }
   if (!HAS_SCHEME.test(storageUrl)) return storageUrl;
   try {
     return fileURLToPath(storageUrl);
   } catch (error) {
-    const message = 'MATTING_STORAGE_URL: must be a directory or a file:// URL of one';
+    const message =
+      'MATTING_STORAGE_URL: must be a directory, a file:// URL of one, or s3://bucket/prefix';
     throw new StorageConfigError(message, error);
   }
 }
 
-/** Rejects with StorageConfigError, also where the directory cannot be made or written. */
-export async function openStorage(storageUrl: string): Promise<BlobStore> {
-  const directory = storageDirectory(storageUrl);
+/** Rejects with StorageConfigError, also where the storage cannot be reached or written. */
+export async function openStorage(
+  storageUrl: string,
+  options: OpenStorageOptions = {},
+): Promise<BlobStore> {
+  return isBucket(storageUrl)
+    ? await openBucket(storageUrl, options)
+    : await openDirectory(storageDirectory(storageUrl));
+}
+
+async function openDirectory(directory: string): Promise<BlobStore> {
   try {
     return await openDirectoryBlobStore(directory);
   } catch (error) {
-    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    const cause = causeOf(error);
     const code = (cause as NodeJS.ErrnoException).code ?? 'unknown error';
     const message = `MATTING_STORAGE_URL: the directory ${directory} cannot be written (${code})`;
     throw new StorageConfigError(message, cause);
   }
+}
+
+async function openBucket(storageUrl: string, options: OpenStorageOptions): Promise<BlobStore> {
+  try {
+    return await openBucketBlobStore({ ...options, bucket: parseBucketUrl(storageUrl) });
+  } catch (error) {
+    if (error instanceof BucketUrlError) {
+      throw new StorageConfigError(`MATTING_STORAGE_URL must be ${error.message}`, error);
+    }
+    const cause = causeOf(error);
+    const said = describeBucketError(cause);
+    throw new StorageConfigError(
+      `MATTING_STORAGE_URL: the bucket cannot be written: ${said}`,
+      cause,
+    );
+  }
+}
+
+function causeOf(error: unknown): unknown {
+  const cause = error instanceof Error ? error.cause : undefined;
+  if (!(cause instanceof Error)) return error;
+  return cause.name === 'ContractError' ? causeOf(cause) : cause;
 }

@@ -92,7 +92,7 @@ describe('loadConfig', () => {
       MATTING_PORT: '70000',
       MATTING_BASE_URL: 'ftp://files.example.com',
       MATTING_DATABASE_URL: 'postgres://secret-user@host/db',
-      MATTING_STORAGE_URL: 's3://bucket-name/prefix',
+      MATTING_STORAGE_URL: 's3://bucket-name/prefix?secret=1',
       MATTING_SYNC_WAIT_MS: '-1',
       MATTING_FETCH_PORTS: '80,0',
       MATTING_ALLOW_PRIVATE_ADDRESSES: 'maybe',

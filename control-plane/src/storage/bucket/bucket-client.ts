@@ -1,0 +1,371 @@
+/**
+ * Requests to a bucket. Of the AWS SDK's own: signatures, credentials, the classes of errors, and
+ * the correction of this machine's clock by the store's. Checksums are ours: the SHA-256 of every
+ * body goes before it, so that the store refuses any other bytes, and no body is hashed twice.
+ */
+import type { Readable } from 'node:stream';
+import type {
+  CompletedPart,
+  PutObjectCommandInput,
+  S3Client,
+  ServiceInputTypes,
+  ServiceOutputTypes,
+} from '@aws-sdk/client-s3';
+import type { BucketClients } from './bucket-connections.ts';
+import { type BucketOutcome, outcomeOf } from './bucket-errors.ts';
+import type { BucketOptions } from './bucket-url.ts';
+
+/** Keys or uploads of a page; what S3 gives at most. */
+const PAGE_MAX = 1000;
+/** A request with all its attempts. */
+const REQUEST_MS_MAX = 60_000;
+
+export type BucketOperation =
+  | 'put'
+  | 'get'
+  | 'head'
+  | 'delete'
+  | 'list'
+  | 'multipart-create'
+  | 'multipart-part'
+  | 'multipart-complete'
+  | 'multipart-abort'
+  | 'multipart-list';
+
+export interface BucketRequestEnd {
+  readonly operation: BucketOperation;
+  /** All attempts and the waits between them; of a body that is read, to its beginning. */
+  readonly tookMs: number;
+  readonly attempts: number;
+  readonly outcome: BucketOutcome;
+}
+
+export interface BucketObserver {
+  bucketRequestEnded(end: BucketRequestEnd): void;
+}
+
+/** Bytes and their SHA-256, hexadecimal. */
+export interface HashedBytes {
+  readonly bytes: Uint8Array;
+  readonly sha256: string;
+}
+
+export interface BucketObject {
+  readonly body: Readable;
+  /** Another object has another one. */
+  readonly etag: string | undefined;
+  /** Of the whole object, hexadecimal, as its writer noted it. */
+  readonly sha256: string | undefined;
+}
+
+export interface BucketObjectHead {
+  readonly bytes: number;
+  /** Of the whole object, hexadecimal, as its writer noted it. */
+  readonly notedSha256: string | undefined;
+  /** The same as the store computed it; absent for what came in parts. */
+  readonly storeSha256: string | undefined;
+}
+
+export interface BucketListing {
+  readonly items: readonly BucketItem[];
+  /** By the store's clock, UTC milliseconds. */
+  readonly nowMs: number;
+  /** Gives the next page; undefined: this was the last. */
+  readonly next: string | undefined;
+}
+
+export interface BucketItem {
+  readonly key: string;
+  /** When it was written, or a multipart upload begun. */
+  readonly atMs: number;
+  /** Of an unfinished multipart upload. */
+  readonly uploadId?: string;
+}
+
+export interface BucketPart extends HashedBytes {
+  readonly uploadId: string;
+  /** From 1. */
+  readonly number: number;
+}
+
+/** What is kept beside an object under this name: the SHA-256 of all its bytes. */
+export const SHA256_METADATA = 'sha256';
+
+type Sdk = typeof import('@aws-sdk/client-s3');
+type Command<I extends ServiceInputTypes, O extends ServiceOutputTypes> = Parameters<
+  typeof S3Client.prototype.send<I, O>
+>[0];
+
+export class BucketClient {
+  readonly options: BucketOptions;
+  readonly clients: BucketClients;
+  readonly sdk: Sdk;
+  readonly #observer: BucketObserver | undefined;
+
+  constructor(sdk: Sdk, clients: BucketClients, options: BucketOptions, observer?: BucketObserver) {
+    this.sdk = sdk;
+    this.clients = clients;
+    this.options = options;
+    this.#observer = observer;
+  }
+
+  /** What is added to this machine's clock to be the store's, ms, as its answers show. */
+  get clockOffsetMs(): number {
+    return this.clients.writes.config.systemClockOffset;
+  }
+
+  /** How each object is written. */
+  writing(
+    key: string,
+  ): Pick<PutObjectCommandInput, 'Bucket' | 'Key' | 'ServerSideEncryption' | 'SSEKMSKeyId'> {
+    const { bucket, encryption } = this.options;
+    return {
+      ...this.#at(key),
+      Bucket: bucket,
+      ...(encryption && { ServerSideEncryption: encryption.algorithm }),
+      ...(encryption?.kmsKeyId && { SSEKMSKeyId: encryption.kmsKeyId }),
+    };
+  }
+
+  /** Only where there is none: PreconditionFailed otherwise. */
+  async put(key: string, { bytes, sha256 }: HashedBytes): Promise<void> {
+    const command = new this.sdk.PutObjectCommand({
+      ...this.writing(key),
+      Body: bytes,
+      ContentLength: bytes.length,
+      ChecksumSHA256: base64Of(sha256),
+      Metadata: { [SHA256_METADATA]: sha256 },
+      IfNoneMatch: '*',
+    });
+    await this.#send('put', this.clients.writes, withPayloadHash(command, sha256));
+  }
+
+  /** One attempt, over what is there. */
+  async probe(key: string, { bytes, sha256 }: HashedBytes, signal: AbortSignal): Promise<void> {
+    const command = new this.sdk.PutObjectCommand({
+      ...this.writing(key),
+      Body: bytes,
+      ContentLength: bytes.length,
+      ChecksumSHA256: base64Of(sha256),
+    });
+    await this.#send('put', this.clients.probes, withPayloadHash(command, sha256), signal);
+  }
+
+  /** @returns the upload's id */
+  async createMultipart(key: string, sha256: string): Promise<string> {
+    const command = new this.sdk.CreateMultipartUploadCommand({
+      ...this.writing(key),
+      ChecksumAlgorithm: 'SHA256',
+      Metadata: { [SHA256_METADATA]: sha256 },
+    });
+    const { UploadId } = await this.#send('multipart-create', this.clients.writes, command);
+    if (UploadId === undefined) throw new Error('the store began an upload without an id');
+    return UploadId;
+  }
+
+  async uploadPart(
+    key: string,
+    { uploadId, number, bytes, sha256 }: BucketPart,
+  ): Promise<CompletedPart> {
+    const ChecksumSHA256 = base64Of(sha256);
+    const command = new this.sdk.UploadPartCommand({
+      ...this.#at(key),
+      UploadId: uploadId,
+      PartNumber: number,
+      Body: bytes,
+      ContentLength: bytes.length,
+      ChecksumSHA256,
+    });
+    const sent = withPayloadHash(command, sha256);
+    const { ETag } = await this.#send('multipart-part', this.clients.writes, sent);
+    return { PartNumber: number, ChecksumSHA256, ...(ETag === undefined ? {} : { ETag }) };
+  }
+
+  /** Only where there is no such object: PreconditionFailed otherwise. */
+  async completeMultipart(key: string, uploadId: string, parts: CompletedPart[]): Promise<void> {
+    const command = new this.sdk.CompleteMultipartUploadCommand({
+      ...this.#at(key),
+      UploadId: uploadId,
+      MultipartUpload: { Parts: parts },
+      IfNoneMatch: '*',
+    });
+    await this.#send('multipart-complete', this.clients.writes, command);
+  }
+
+  async abortMultipart(key: string, uploadId: string): Promise<void> {
+    const command = new this.sdk.AbortMultipartUploadCommand({
+      ...this.#at(key),
+      UploadId: uploadId,
+    });
+    await this.#send('multipart-abort', this.clients.writes, command);
+  }
+
+  /**
+   * @param range as the header has it
+   * @param etag only this object: PreconditionFailed where it is another one
+   */
+  async get(
+    key: string,
+    { range, etag, signal }: { range?: string | undefined; etag?: string; signal: AbortSignal },
+  ): Promise<BucketObject> {
+    const command = new this.sdk.GetObjectCommand({
+      ...this.#at(key),
+      ...(range === undefined ? {} : { Range: range }),
+      ...(etag === undefined ? {} : { IfMatch: etag }),
+    });
+    const { Body, ETag, Metadata } = await this.#send('get', this.clients.reads, command, signal);
+    if (Body === undefined) throw new Error('the store answered without a body');
+    return { body: Body as Readable, etag: ETag, sha256: Metadata?.[SHA256_METADATA] };
+  }
+
+  async head(key: string): Promise<BucketObjectHead> {
+    const command = new this.sdk.HeadObjectCommand({ ...this.#at(key), ChecksumMode: 'ENABLED' });
+    const found = await this.#send('head', this.clients.reads, command);
+    const { ContentLength, Metadata, ChecksumSHA256, ChecksumType } = found;
+    if (ContentLength === undefined) throw new Error('the store answered without a length');
+    // Of parts it is the hash of their hashes, with their number behind.
+    const isWhole = ChecksumType !== 'COMPOSITE' && ChecksumSHA256?.includes('-') === false;
+    return {
+      bytes: ContentLength,
+      notedSha256: Metadata?.[SHA256_METADATA],
+      storeSha256: isWhole ? Buffer.from(ChecksumSHA256, 'base64').toString('hex') : undefined,
+    };
+  }
+
+  async delete(key: string): Promise<void> {
+    const command = new this.sdk.DeleteObjectCommand(this.#at(key));
+    await this.#send('delete', this.clients.writes, command);
+  }
+
+  /** Objects whose keys begin so, a page of them. */
+  async list(prefix: string, from?: string): Promise<BucketListing> {
+    const command = new this.sdk.ListObjectsV2Command({
+      Bucket: this.options.bucket,
+      Prefix: this.options.prefix + prefix,
+      MaxKeys: PAGE_MAX,
+      ...(from === undefined ? {} : { ContinuationToken: from }),
+    });
+    const date = withDate(command);
+    const found = await this.#send('list', this.clients.reads, command);
+    const items = (found.Contents ?? []).map(({ Key, LastModified }) => ({
+      key: this.#nameOf(Key),
+      atMs: timeOf(LastModified),
+    }));
+    const next = found.IsTruncated === true ? found.NextContinuationToken : undefined;
+    return { items, nowMs: date(), next };
+  }
+
+  /** Multipart uploads neither completed nor aborted, a page of them. */
+  async listMultipart(prefix: string, from?: string): Promise<BucketListing> {
+    const [keyMarker, uploadIdMarker] = from?.split('\n') ?? [];
+    const command = new this.sdk.ListMultipartUploadsCommand({
+      Bucket: this.options.bucket,
+      Prefix: this.options.prefix + prefix,
+      MaxUploads: PAGE_MAX,
+      ...(keyMarker === undefined ? {} : { KeyMarker: keyMarker }),
+      ...(uploadIdMarker === undefined ? {} : { UploadIdMarker: uploadIdMarker }),
+    });
+    const date = withDate(command);
+    const found = await this.#send('multipart-list', this.clients.reads, command);
+    const items = (found.Uploads ?? []).map(({ Key, UploadId, Initiated }) => ({
+      key: this.#nameOf(Key),
+      atMs: timeOf(Initiated),
+      ...(UploadId === undefined ? {} : { uploadId: UploadId }),
+    }));
+    const { IsTruncated, NextKeyMarker, NextUploadIdMarker = '' } = found;
+    const next = IsTruncated === true ? `${NextKeyMarker ?? ''}\n${NextUploadIdMarker}` : undefined;
+    return { items, nowMs: date(), next };
+  }
+
+  #at(key: string): { readonly Bucket: string; readonly Key: string } {
+    return { Bucket: this.options.bucket, Key: this.options.prefix + key };
+  }
+
+  #nameOf(key: string | undefined): string {
+    return (key ?? '').slice(this.options.prefix.length);
+  }
+
+  async #send<I extends ServiceInputTypes, O extends ServiceOutputTypes>(
+    operation: BucketOperation,
+    client: S3Client,
+    command: Command<I, O>,
+    signal?: AbortSignal,
+  ): Promise<O> {
+    // Not AbortSignal.timeout: the client heeds it as long as the body of an answer is read.
+    const giveUp = new AbortController();
+    const abort = () => giveUp.abort(signal?.reason);
+    const late = setTimeout(abort, REQUEST_MS_MAX);
+    signal?.addEventListener('abort', abort, { once: true });
+    if (signal?.aborted) abort();
+    const beganMs = performance.now();
+    const ended = (outcome: BucketOutcome, metadata: { attempts?: number } | undefined) => {
+      const { attempts = 1 } = metadata ?? {};
+      const tookMs = performance.now() - beganMs;
+      this.#observer?.bucketRequestEnded({ operation, tookMs, attempts, outcome });
+    };
+    try {
+      const output = await client.send(command, { abortSignal: giveUp.signal });
+      ended('ok', output.$metadata);
+      return output;
+    } catch (error) {
+      ended(outcomeOf(error), (error as { $metadata?: { attempts?: number } }).$metadata);
+      throw error;
+    } finally {
+      clearTimeout(late);
+      signal?.removeEventListener('abort', abort);
+      this.#shareClock(client);
+    }
+  }
+
+  /** Each client learns the store's clock from its own answers; links are signed by it too. */
+  #shareClock(from: S3Client): void {
+    const { systemClockOffset } = from.config;
+    for (const client of Object.values(this.clients)) {
+      client.config.systemClockOffset = systemClockOffset;
+    }
+  }
+}
+
+function base64Of(hex: string): string {
+  return Buffer.from(hex, 'hex').toString('base64');
+}
+
+function timeOf(date: Date | undefined): number {
+  if (date === undefined) throw new Error('the store listed something without its time');
+  return date.getTime();
+}
+
+interface Answered {
+  readonly response: unknown;
+}
+interface Stacked {
+  readonly middlewareStack: { add(middleware: never, options: never): void };
+}
+
+/** Signs the body's hash as it is known, rather than hash it for each attempt. */
+function withPayloadHash<C extends Stacked>(command: C, sha256: string): C {
+  const middleware =
+    (next: (args: { request: { headers: Record<string, string> } }) => Promise<Answered>) =>
+    (args: { request: { headers: Record<string, string> } }) => {
+      args.request.headers['x-amz-content-sha256'] = sha256;
+      return next(args);
+    };
+  command.middlewareStack.add(middleware as never, { step: 'build', name: 'payloadHash' } as never);
+  return command;
+}
+
+/** @returns what the answer's Date header says, UTC milliseconds; once there is an answer */
+function withDate(command: Stacked): () => number {
+  let date: string | undefined;
+  const middleware = (next: (args: unknown) => Promise<Answered>) => async (args: unknown) => {
+    const answered = await next(args);
+    date = (answered.response as { headers?: Record<string, string> }).headers?.date;
+    return answered;
+  };
+  command.middlewareStack.add(middleware as never, { step: 'deserialize', name: 'date' } as never);
+  return () => {
+    const nowMs = Date.parse(date ?? '');
+    if (Number.isNaN(nowMs)) throw new Error("the store's answer has no Date");
+    return nowMs;
+  };
+}

@@ -1,0 +1,53 @@
+/**
+ * Turns at sending, in the order in which they were asked for: what is being sent is in memory as
+ * often as it may have to be sent again, so all of it together has a bound.
+ */
+
+interface Waiting {
+  readonly bytes: number;
+  readonly begin: () => void;
+}
+
+export class ByteTurns {
+  readonly #bytesMax: number;
+  readonly #waiting: Waiting[] = [];
+  #bytes = 0;
+
+  constructor(bytesMax: number) {
+    this.#bytesMax = bytesMax;
+  }
+
+  /** Bytes that are being sent. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get waiting(): number {
+    return this.#waiting.length;
+  }
+
+  /** Runs the work when its bytes have room. Whoever waits holds a place of its own before. */
+  async take<T>(bytes: number, work: () => Promise<T>): Promise<T> {
+    const counted = Math.min(bytes, this.#bytesMax);
+    if (this.#waiting.length > 0 || this.#bytes + counted > this.#bytesMax) {
+      await new Promise<void>(resolve => this.#waiting.push({ bytes: counted, begin: resolve }));
+    } else {
+      this.#bytes += counted;
+    }
+    try {
+      return await work();
+    } finally {
+      this.#bytes -= counted;
+      this.#beginNext();
+    }
+  }
+
+  #beginNext(): void {
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      if (this.#bytes + next.bytes > this.#bytesMax) return;
+      this.#waiting.shift();
+      this.#bytes += next.bytes;
+      next.begin();
+    }
+  }
+}
