@@ -5,11 +5,13 @@
 import type { Logger } from 'pino';
 import type { Config } from './config.ts';
 import type { ControlMetrics } from './metrics.ts';
+import type { Fleet } from './nodes/fleet.ts';
 import type { CallbackSecrets } from './secrets/callback-secret.ts';
 import { BalanceWatch } from './services/alerts/balance-watch.ts';
 import { MailDelivery } from './services/alerts/mail-delivery.ts';
 import type { MailSender } from './services/alerts/mail-sender.ts';
 import { alertSweepSteps } from './services/alerts/sweep-alerts.ts';
+import { FleetSizing } from './services/fleet-size/fleet-sizing.ts';
 import type { JobEvents } from './services/job-events.ts';
 import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
 import { peopleSweepSteps } from './services/people/sweep-people.ts';
@@ -32,10 +34,15 @@ export interface BackgroundParts {
   readonly metrics: ControlMetrics;
   /** Absent: there is no mail server. */
   readonly mailSender?: MailSender | undefined;
+  readonly fleet: Fleet;
+  /** Jobs held here. */
+  readonly running: () => number;
 }
 
 export interface Background {
   readonly delivery: WebhookDelivery;
+  /** Undefined: the fleet does not sleep. */
+  readonly fleetSizing: FleetSizing | undefined;
   start(): void;
   /** All but `delivery`, which the drain ends by itself. */
   stopRest(): Promise<void>;
@@ -43,9 +50,16 @@ export interface Background {
 
 export function composeBackground(parts: BackgroundParts): Background {
   const delivery = composeDelivery(parts);
-  const loops = [composeWatch(parts), ...composeMails(parts), composeSweeper(parts)];
+  const fleetSizing = composeFleetSizing(parts);
+  const loops: { start(): void; stop(): Promise<void> }[] = [
+    composeWatch(parts),
+    ...composeMails(parts),
+    composeSweeper(parts),
+  ];
+  if (fleetSizing !== undefined) loops.push(fleetSizing);
   return {
     delivery,
+    fleetSizing,
     start() {
       delivery.start();
       for (const loop of loops) loop.start();
@@ -80,6 +94,19 @@ function composeWatch(parts: BackgroundParts): BalanceWatch {
     pageUrl: `${config.baseUrl}/account`,
     observer: metrics,
     log,
+  });
+}
+
+function composeFleetSizing(parts: BackgroundParts): FleetSizing | undefined {
+  const { config, stores, fleet, running, events, log, replicaId } = parts;
+  if (config.onDemand === undefined) return undefined;
+  return new FleetSizing({
+    jobs: stores.jobs,
+    playground: stores.playground,
+    reports: stores.fleetReports,
+    policy: config.onDemand,
+    replica: replicaId,
+    ...{ fleet, running, events, log },
   });
 }
 

@@ -225,7 +225,12 @@ function compose(base: Base): Parts {
     ...conditions,
     services,
     registry: composeRegistry(base, fleet),
-    background: composeBackground({ ...base, mailSender: senderOf(base.config) }),
+    background: composeBackground({
+      ...base,
+      fleet,
+      mailSender: senderOf(base.config),
+      running: () => dispatch.dispatcher.running,
+    }),
     publicPort: composePublicPort(base, services),
     operatorPort: composeOperatorPort(base, () => void fleet.refresh()),
   };
@@ -275,6 +280,7 @@ function composePublicPort(base: Base, services: Services): App {
 function composeGauges(base: Base, running: Running): void {
   const { config, log, metrics, blobs, stores } = base;
   const { fleet, dispatcher, services } = running;
+  const { fleetSizing } = running.background;
   registerGauges(
     metrics.registry,
     {
@@ -291,6 +297,7 @@ function composeGauges(base: Base, running: Running): void {
       storageFreeBytes: () => blobs.freeBytes(),
       queueMegapixelsMax: config.queueMegapixelsMax,
       queued: () => stores.jobs.queued(),
+      nodesWanted: fleetSizing && (() => fleetSizing.wanted()),
       playgroundJobs: () => stores.playground.openJobs(),
       webhooksInFlight: () => running.background.delivery.inFlight,
       webhooksDue: () => stores.webhookOutbox.due(),

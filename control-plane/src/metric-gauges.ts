@@ -36,6 +36,8 @@ export interface MetricSources {
     readonly megapixels: number;
     readonly oldestAgeMs: number;
   }>;
+  /** Nodes that a fleet that sleeps should have; absent: it does not sleep. */
+  readonly nodesWanted?: (() => Promise<number | undefined>) | undefined;
   /** Open jobs of playgrounds. */
   readonly playgroundJobs: () => Promise<number>;
   readonly webhooksInFlight: () => number;
@@ -152,7 +154,7 @@ function defineFleet(define: Define, sources: MetricSources): void {
 
 function defineQueue(
   define: Define,
-  { queued, queueMegapixelsMax, playgroundJobs }: MetricSources,
+  { queued, queueMegapixelsMax, nodesWanted, playgroundJobs }: MetricSources,
   onFailure: (error: unknown) => void,
 ): void {
   const read = shared(queued, onFailure);
@@ -170,6 +172,15 @@ function defineQueue(
   define('matting_control_queue_oldest_age_seconds', 'Age of the oldest of them', show =>
     read(({ oldestAgeMs }) => show(oldestAgeMs / 1000)),
   );
+  if (nodesWanted !== undefined) {
+    const wanted = shared(nodesWanted, onFailure);
+    const what = 'Nodes the fleet should have by what waits and comes; follow the maximum';
+    define('matting_control_nodes_wanted', what, show =>
+      wanted(count => {
+        if (count !== undefined) show(count);
+      }),
+    );
+  }
   const unpaid = shared(playgroundJobs, onFailure);
   define('matting_control_playground_jobs', 'Open jobs of playgrounds, counted up to 64', show =>
     unpaid(show),

@@ -55,6 +55,7 @@ const READABLE = {
   storageFreeBytes: async () => 10,
   queueMegapixelsMax: 11,
   queued: async () => ({ jobs: 12, megapixels: 13, oldestAgeMs: 0 }),
+  nodesWanted: async () => 21,
   playgroundJobs: async () => 20,
   webhooksInFlight: () => 14,
   webhooksDue: async () => ({ count: 15, oldestMs: 16_000 }),
@@ -131,6 +132,15 @@ test('a database that hangs holds no scrape up, and is asked once', async t => {
     assert.match(await scraped, /^matting_control_webhooks_due 15$/m);
   }
   assert.equal(asked, 1);
+});
+
+test('the wanted number of nodes is shown where nodes come on demand, once somebody said it', async () => {
+  assert.match(await (await page({})).text(), /^matting_control_nodes_wanted 21$/m);
+  const unsaid = await page({ nodesWanted: async () => undefined });
+  assert.doesNotMatch(await unsaid.text(), /^matting_control_nodes_wanted /m);
+  assert.match(await unsaid.text(), /^matting_control_queue_jobs 12$/m);
+  const off = await page({ nodesWanted: undefined });
+  assert.doesNotMatch(await off.text(), /nodes_wanted/);
 });
 
 test('each cause of not being ready is told apart', async () => {

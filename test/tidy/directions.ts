@@ -29,6 +29,7 @@ export const CONTROL_PLANE: Directions = {
   domain: [],
   'domain/account': ['domain'],
   'domain/dispatch': ['domain'],
+  'domain/fleet-size': ['domain/dispatch'],
   http: [
     'http/account',
     'http/account/page',
@@ -169,6 +170,14 @@ export const CONTROL_PLANE: Directions = {
     'store/alerts',
     'store/outbox',
   ],
+  'services/fleet-size': [
+    'domain',
+    'domain/dispatch',
+    'domain/fleet-size',
+    'services',
+    'store/cluster',
+    'store/jobs',
+  ],
   'services/dispatch': ['domain', 'domain/dispatch', 'nodes', 'services', 'storage', 'store/jobs'],
   'services/keys': ['domain', 'domain/account', 'services', 'store/accounts'],
   'services/notification': [
@@ -274,7 +283,7 @@ export const CONTROL_PLANE: Directions = {
     'store/outbox',
     'store/people',
   ],
-  'store/cluster': ['store/database'],
+  'store/cluster': ['domain/fleet-size', 'store/database'],
   'store/database': ['domain', 'domain/account', 'store/database/migrations', '#program'],
   'store/database/migrations': ['store/database'],
   'store/jobs': [

@@ -55,6 +55,8 @@ export class Offer {
   readonly nodeId: string;
   readonly bootId: string;
   readonly client: NodeClient;
+  /** What the image was taken for. */
+  readonly megapixels: number;
   /** The node is to refuse where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax: number;
   readonly #view: NodeView;
@@ -66,6 +68,7 @@ export class Offer {
     this.nodeId = place.view.abilities.nodeId;
     this.bootId = place.view.abilities.bootId;
     this.client = client;
+    this.megapixels = place.megapixels;
     this.waitMsMax = place.waitMsMax;
     this.#view = place.view;
     this.#held = place.view.reserve(place.megapixels);

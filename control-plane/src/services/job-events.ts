@@ -8,6 +8,7 @@ import type { Job } from '../domain/job.ts';
 export class JobEvents {
   readonly #submitted = new EventEmitter();
   readonly #final = new EventEmitter();
+  readonly #images = new EventEmitter();
   readonly #notifications = new EventEmitter();
 
   constructor() {
@@ -22,6 +23,16 @@ export class JobEvents {
   onSubmitted(listener: (job: Job) => void): () => void {
     this.#submitted.on('job', listener);
     return () => this.#submitted.off('job', listener);
+  }
+
+  /** A node finished an image for this replica: as many megapixels as it was admitted at. */
+  imageDone(megapixels: number): void {
+    this.#images.emit('done', megapixels);
+  }
+
+  onImageDone(listener: (megapixels: number) => void): () => void {
+    this.#images.on('done', listener);
+    return () => this.#images.off('done', listener);
   }
 
   jobFinal(jobId: string): void {

@@ -6,6 +6,7 @@ import { type AlertSettingsStore, alertSettings } from './alerts/alert-settings.
 import { type AlertStore, alertLooking } from './alerts/alert-store.ts';
 import { createMailOutboxStore, type MailOutboxStore } from './alerts/mail-outbox.ts';
 import { type BootstrapOutcome, bootstrap } from './bootstrap.ts';
+import { createFleetReportStore, type FleetReportStore } from './cluster/fleet-report-store.ts';
 import { createNodeStore, type NodeStore } from './cluster/node-store.ts';
 import {
   createSecretsCanaryStore,
@@ -54,6 +55,7 @@ export interface Stores {
   readonly alertSettings: AlertSettingsStore;
   readonly apiKeys: ApiKeyStore;
   readonly audit: AuditStore;
+  readonly fleetReports: FleetReportStore;
   readonly jobs: JobStore;
   readonly identities: IdentityStore;
   readonly ledger: LedgerStore;
@@ -113,6 +115,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
     alertSettings: alertSettings(database),
     apiKeys: createApiKeyStore(database),
     audit: createAuditStore(database),
+    fleetReports: createFleetReportStore(database),
     jobs: {
       ...jobQueries(database),
       ...jobSubmission(database),

@@ -70,6 +70,7 @@ export const READING_METHODS: readonly string[] = [
   'ledger.list',
   'links.find',
   'links.listInvitations',
+  'fleetReports.list',
   'nodes.listLive',
   'nodes.listAll',
   'nodes.find',

@@ -214,6 +214,27 @@ const registerNode: ChangingMethod = {
   },
 };
 
+const saveFleetReport: ChangingMethod = {
+  name: 'fleetReports.save',
+  arrange: async ({ stores }) => {
+    const replica = randomUUID();
+    const report = { inflowPerS: 1.5, work: { megapixels: 20, nodeMs: 3000 }, wantedNodes: 4 };
+    return {
+      act: async faulty => {
+        await faulty.fleetReports.save(replica, { ...report, wantedNodes: 1 });
+        await faulty.fleetReports.save(replica, report);
+      },
+      check: async () => {
+        const saved = (await stores.fleetReports.list()).filter(one => one.replica === replica);
+        assert.equal(saved.length, 1);
+        const { inflowPerS, work, wantedNodes, fresh } = at(saved, 0);
+        assert.deepEqual({ inflowPerS, work, wantedNodes }, report);
+        assert.ok(fresh);
+      },
+    };
+  },
+};
+
 const leaseQuota: ChangingMethod = {
   name: 'rateQuotas.lease',
   arrange: async ({ stores, database }) => {
@@ -333,6 +354,7 @@ export const CHANGING_OTHERS: readonly ChangingMethod[] = [
     { live: true, gone: false, draining: true },
     true,
   ),
+  saveFleetReport,
   leaseQuota,
   establishCanary,
   replaceCanary,

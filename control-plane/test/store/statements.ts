@@ -128,6 +128,8 @@ const NODE = {
   version: '1',
 };
 
+const FLEET_REPORT = { inflowPerS: 1, work: { megapixels: 2, nodeMs: 3 }, wantedNodes: 4 };
+
 const OTHERS: Record<string, Exercise> = {
   check: { run: stores => stores.check() },
   bootstrap: {
@@ -212,6 +214,12 @@ const OTHERS: Record<string, Exercise> = {
     why: LEDGER_WHY,
   },
   'ledger.lastAudits': { run: async ({ ledger }) => void (await ledger.lastAudits()) },
+  'fleetReports.save': {
+    run: async ({ fleetReports }) => {
+      for (let times = 0; times < 2; times += 1) await fleetReports.save('replica', FLEET_REPORT);
+    },
+  },
+  'fleetReports.list': { run: async ({ fleetReports }) => void (await fleetReports.list()) },
   'nodes.register': {
     run: async ({ nodes }) => {
       assert.deepEqual(await nodes.register(NODE, HOUR_MS), { draining: false });

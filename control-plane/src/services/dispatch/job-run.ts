@@ -26,6 +26,7 @@ import type { MatteCall } from '../../nodes/matte-exchange.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
+import type { JobEvents } from '../job-events.ts';
 import {
   ClaimedJob,
   type ClaimedJobDependencies,
@@ -45,6 +46,7 @@ const REFUSALS_MAX = 8;
 export interface JobRunDependencies extends ClaimedJobDependencies {
   readonly jobs: ClaimedJobDependencies['jobs'] & Pick<JobStore, 'claim'>;
   readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove'>;
+  readonly events: ClaimedJobDependencies['events'] & Pick<JobEvents, 'imageDone'>;
   readonly fetcher: SourceFetcher;
   readonly observer: JobObserver;
   /** This replica, as the holder of its leases. */
@@ -183,7 +185,7 @@ export class JobRun {
     { input, background }: Pictures,
     offer: Offer,
   ): Promise<Ending | { readonly kind: 'another-node' }> {
-    const { blobs, observer, attemptTimeoutMs } = this.#dependencies;
+    const { blobs, events, observer, attemptTimeoutMs } = this.#dependencies;
     const { job, claim, signal } = held;
     const sink = new BlobSink(blobs, `results/${job.id}-${claim.fence}`);
     let waitMs = 0;
@@ -228,6 +230,7 @@ export class JobRun {
     observer.attemptEnded(outcome.kind, reasonOf(outcome));
     this.#logAttempt(held, outcome, offer);
     if (outcome.kind === 'done') {
+      events.imageDone(offer.megapixels);
       this.#endOffer();
       const { result } = outcome;
       return { kind: 'succeeded', result, sink, nodeId: offer.nodeId, waitMs };

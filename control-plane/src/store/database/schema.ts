@@ -291,6 +291,18 @@ export interface NodesTable {
   draining: number;
 }
 
+/** One row a control plane with a fleet that sleeps. */
+export interface FleetReportsTable {
+  /** Holder of its leases. */
+  replica: string;
+  reported_at: number;
+  /** Submitted to it a second. */
+  inflow_pixels: number;
+  done_pixels: number;
+  node_ms: number;
+  wanted_nodes: number;
+}
+
 /** One row an account whose playground was used: its allowance of a day. */
 export interface PlaygroundsTable {
   account_id: string;
@@ -337,6 +349,7 @@ export interface Schema extends PeopleSchema, SalesSchema {
   ledger_audits: LedgerAuditsTable;
   jobs: JobsTable;
   webhook_outbox: WebhookOutboxTable;
+  fleet_reports: FleetReportsTable;
   nodes: NodesTable;
   playgrounds: PlaygroundsTable;
   rate_quotas: RateQuotasTable;

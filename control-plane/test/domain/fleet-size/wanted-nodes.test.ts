@@ -1,0 +1,198 @@
+/** How many nodes are wanted, and by which pace. */
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import type { NodeSnapshot } from '../../../src/domain/dispatch/dispatch-policy.ts';
+import {
+  BUSY_SHARE,
+  type FleetNeeds,
+  HeldPeak,
+  wantedNodes,
+} from '../../../src/domain/fleet-size/wanted-nodes.ts';
+import { pacePerS, usedShares, WorkMeter } from '../../../src/domain/fleet-size/work-meter.ts';
+
+const POLICY = { waitTargetMs: 60_000, nodesMin: 0, nodesMax: 50 };
+const ASLEEP: FleetNeeds = {
+  waitingJobs: 0,
+  waitingMegapixels: 0,
+  playgroundJobs: 0,
+  runningJobs: 0,
+  inflowPerS: 0,
+  pacePerS: 10,
+  routableNodes: 0,
+  utilisation: undefined,
+};
+
+function wanted(changes: Partial<FleetNeeds>, policy = POLICY): number {
+  return wantedNodes({ ...ASLEEP, ...changes }, policy);
+}
+
+describe('the wanted number of nodes', () => {
+  it('is none where nothing waits, comes or runs', () => {
+    assert.equal(wanted({}), 0);
+    assert.equal(wanted({ pacePerS: undefined }), 0);
+    assert.equal(wanted({ inflowPerS: 0.01 }), 0, 'what came once has been done');
+  });
+
+  it('is one for whatever waits or runs, also where no pace is known', () => {
+    const some = [
+      { waitingJobs: 1, waitingMegapixels: 1 },
+      { playgroundJobs: 60 },
+      { runningJobs: 1 },
+    ];
+    for (const needs of some) {
+      assert.equal(wanted(needs), 1);
+      assert.equal(wanted({ ...needs, pacePerS: undefined }), 1);
+    }
+    assert.equal(wanted({ waitingJobs: 9999, waitingMegapixels: 99_999, pacePerS: undefined }), 1);
+  });
+
+  it('does what comes, and what waits within the target', () => {
+    // 10 MP/s a node for a minute.
+    assert.equal(wanted({ waitingJobs: 50, waitingMegapixels: 600 }), 1);
+    assert.equal(wanted({ waitingJobs: 51, waitingMegapixels: 612 }), 2);
+    assert.equal(wanted({ inflowPerS: 30 * BUSY_SHARE }), 3);
+    assert.equal(
+      wanted({ waitingJobs: 50, waitingMegapixels: 600, inflowPerS: 30 * BUSY_SHARE }),
+      4,
+    );
+    const patient = { ...POLICY, waitTargetMs: 600_000 };
+    assert.equal(wanted({ waitingJobs: 50, waitingMegapixels: 6000 }, patient), 1);
+  });
+
+  it('stays within the bounds', () => {
+    assert.equal(wanted({ waitingJobs: 1e6, waitingMegapixels: 1e9 }), 50);
+    assert.equal(wanted({}, { ...POLICY, nodesMin: 2 }), 2);
+  });
+
+  it('calls no node for what waits beside idle ones', () => {
+    const stuck = { waitingJobs: 5000, waitingMegapixels: 60_000, routableNodes: 20 };
+    assert.equal(wanted({ ...stuck, utilisation: 0 }), 1);
+    assert.equal(wanted({ ...stuck, utilisation: 0.1 }), 5);
+    assert.equal(wanted({ ...stuck, utilisation: 0.49 }), 21);
+    assert.equal(wanted({ ...stuck, utilisation: 0.5 }), 50, 'a fleet that is used');
+    assert.equal(wanted({ ...stuck, routableNodes: 0 }), 50, 'nobody is there to tell');
+  });
+});
+
+describe('a peak', () => {
+  it('rises at once, and falls between once and twice the time', () => {
+    const peak = new HeldPeak(100);
+    assert.equal(peak.hold(3, 0), 3);
+    assert.equal(peak.hold(9, 10), 9);
+    assert.equal(peak.hold(1, 99), 9);
+    assert.equal(peak.hold(2, 109), 9);
+    assert.equal(peak.hold(1, 208), 9);
+    assert.equal(peak.hold(1, 209), 2, 'what was wanted since');
+    assert.equal(peak.hold(0, 310), 1);
+    assert.equal(peak.hold(0, 1000), 0, 'of long ago nothing');
+  });
+
+  it('does not flap with what it is given', () => {
+    const peak = new HeldPeak(100);
+    const held = Array.from({ length: 200 }, (_, at) => peak.hold(at % 2 === 0 ? 4 : 0, at));
+    assert.deepEqual([...new Set(held)], [4]);
+  });
+});
+
+function nodeWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
+  return {
+    nodeId: 'node',
+    bootId: 'boot',
+    inputFormats: new Set(),
+    outputFormats: new Set(),
+    finishing: true,
+    imagePixelsMax: 1e8,
+    jxlPixelsMax: 1e8,
+    imagesFree: 4,
+    megapixelsFree: 400,
+    imagesInFlight: 0,
+    ownImages: 0,
+    engines: 1,
+    enginesReady: 1,
+    estimatedWaitMs: 0,
+    reportedAtMs: 0,
+    inferMs: 100,
+    decodeRates: new Map(),
+    encodeRates: new Map(),
+    decodeMsPerMegapixel: 0,
+    encodeMsPerMegapixel: 0,
+    unreportedImages: 0,
+    proven: true,
+    ejectedUntilMs: 0,
+    ...changes,
+  };
+}
+
+describe('the time of a node', () => {
+  it('is whose images it has, where it takes no more', () => {
+    const full = { imagesInFlight: 4, imagesFree: 2, ownImages: 1, estimatedWaitMs: 300 };
+    assert.deepEqual(usedShares(nodeWith(full), 0), { all: 1, own: 0.25 });
+    const crowded = { imagesInFlight: 6, imagesFree: 0, ownImages: 6 };
+    assert.deepEqual(usedShares(nodeWith(crowded), 0), { all: 1, own: 1 });
+  });
+
+  it('is a place of it an image, where it takes more', () => {
+    const free = { imagesInFlight: 1, imagesFree: 3, ownImages: 1 };
+    assert.deepEqual(usedShares(nodeWith(free), 0), { all: 0.25, own: 0.25 });
+    assert.deepEqual(usedShares(nodeWith({}), 0), { all: 0, own: 0 });
+  });
+});
+
+describe('the pace of a node', () => {
+  const busy = nodeWith({
+    imagesInFlight: 2,
+    imagesFree: 2,
+    ownImages: 1,
+    estimatedWaitMs: 1e9,
+  });
+
+  /** Seconds in which it does so many megapixels each. */
+  function work(meter: WorkMeter, fromS: number, seconds: number, megapixels: number): void {
+    for (let second = 0; second < seconds; second += 1) {
+      meter.sample([busy, nodeWith({})], (fromS + second) * 1000);
+      meter.finished(megapixels);
+    }
+    meter.sample([], (fromS + seconds) * 1000);
+  }
+
+  it('is what it did for us by the part of its time that we had', () => {
+    const meter = new WorkMeter();
+    assert.equal(pacePerS(meter.take(0).work), undefined);
+    work(meter, 0, 101, 6);
+    const { work: measured, utilisation } = meter.take(101_000);
+    assert.ok(Math.abs(measured.nodeMs - 50_000) < 1);
+    assert.equal(Math.round(pacePerS(measured) ?? 0), 12);
+    assert.equal(utilisation, 0.5);
+    assert.equal(meter.take(102_000).utilisation, undefined, 'no node was looked at since');
+  });
+
+  it('follows other nodes and images, and outlives a process', () => {
+    const meter = new WorkMeter();
+    work(meter, 0, 5000, 6);
+    work(meter, 5000, 5000, 60);
+    const { work: measured } = meter.take(10_000_000);
+    assert.ok((pacePerS(measured) ?? 0) > 110, `${pacePerS(measured)}`);
+    assert.equal(pacePerS(new WorkMeter(measured).take(0).work), pacePerS(measured));
+  });
+
+  it('stands while nothing is done', () => {
+    const meter = new WorkMeter({ megapixels: 20, nodeMs: 1000 });
+    meter.sample([nodeWith({})], 0);
+    meter.sample([nodeWith({})], 3_600_000);
+    assert.equal(pacePerS(meter.take(3_600_000).work), 20);
+  });
+});
+
+describe('what comes', () => {
+  it('is known within a minute, and forgotten as fast', () => {
+    const meter = new WorkMeter();
+    meter.take(0);
+    const lately = [60, 60, 60, 0, 0, 0].map((megapixels, minute) => {
+      meter.submitted(megapixels * 60);
+      return meter.take((minute + 1) * 60_000).inflowPerS;
+    });
+    assert.ok(lately.slice(0, 3).every((each, at) => each > [37, 51, 56][at]!));
+    assert.ok(lately.at(-1)! < 3.5, `${lately}`);
+    assert.equal(meter.take(360_000).inflowPerS, lately.at(-1), 'twice in an instant is once');
+  });
+});
