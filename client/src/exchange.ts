@@ -81,7 +81,7 @@ async function tryOnce(
       return { ...plainParts(response), json: undefined, pieces };
     }
     const text = await textOf(response);
-    const retried = RETRIED_STATUSES.includes(response.status);
+    const retried = RETRIED_STATUSES.includes(response.status) || isStaleRedirect(response);
     if (!retried && !isJson(response)) throw unreadable(response, false);
     if (!isJson(response)) return unreadable(response, true);
     const json: unknown = JSON.parse(text);
@@ -119,6 +119,14 @@ async function textOf(response: Response): Promise<string> {
 
 function isJson({ headers }: Response): boolean {
   return /^application\/(problem\+)?json\b/i.test(headers.get('content-type') ?? '');
+}
+
+/**
+ * A result link may lead on to a storage, by a URL that is good for a minute: one that was followed
+ * too late is refused there, and the link gives another or says that it has expired.
+ */
+function isStaleRedirect(response: Response): boolean {
+  return response.redirected && [403, 404].includes(response.status) && !isJson(response);
 }
 
 function plainParts({ status, headers }: Response) {

@@ -89,7 +89,9 @@ export function composeServices(parts: ServiceParts): Services {
   const shared = {
     databaseTurns,
     uploads: new ImageUploads(blobs, createUploadSlots(bounds.uploadSlots)),
-    resultDownload: new ResultDownload(jobs, blobs, databaseTurns),
+    resultDownload: new ResultDownload(jobs, blobs, databaseTurns, {
+      signed: config.resultDownloads === 'redirect' ? blobs.signed : undefined,
+    }),
     resultReaders: new ResultReaders(bounds.resultReaders),
   };
   const removebgDefaultSize = config.removebg?.defaultSize ?? 'auto';

@@ -11,11 +11,27 @@ export interface StorageConfig {
   readonly storageUrl: string;
   /** Where blobs of a bucket are gathered before they are sent; absolute. */
   readonly spoolDir: string;
+  /** A result link answers with the file, or with a redirect to a URL that the storage signed. */
+  readonly resultDownloads: ResultDownloads;
 }
+
+const RESULT_DOWNLOADS = ['stream', 'redirect'] as const;
+export type ResultDownloads = (typeof RESULT_DOWNLOADS)[number];
 
 export function readStorage(reader: EnvReader, dataDir: string): StorageConfig {
   const spoolDir = reader.string('MATTING_SPOOL_DIR', { default: tmpdir() });
-  return { storageUrl: readStorageUrl(reader, dataDir), spoolDir: path.resolve(spoolDir) };
+  const storageUrl = readStorageUrl(reader, dataDir);
+  const resultDownloads = readResultDownloads(reader, storageUrl);
+  return { storageUrl, spoolDir: path.resolve(spoolDir), resultDownloads };
+}
+
+function readResultDownloads(reader: EnvReader, storageUrl: string): ResultDownloads {
+  const variable = 'MATTING_RESULT_DOWNLOADS';
+  const downloads = reader.oneOf(variable, RESULT_DOWNLOADS, { default: 'stream' as const });
+  if (downloads === 'redirect' && !isBucket(storageUrl)) {
+    reader.problem(variable, 'stream where MATTING_STORAGE_URL is a directory, which signs no URL');
+  }
+  return downloads;
 }
 
 function readStorageUrl(reader: EnvReader, dataDir: string): string {

@@ -13,7 +13,7 @@ import {
   type TestApp,
 } from '../../control-plane/test/support/test-app.ts';
 import { AnswerChecker } from '../support/openapi.ts';
-import { type Request, sendTo } from './send.ts';
+import { openLeadingApp, type Request, sendTo } from './send.ts';
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
@@ -339,6 +339,14 @@ test('a result that is read as often as may be', async t => {
   leave();
   readers.enter({ jobId: 'another', accountId: 'another' });
   await ask({ method: 'GET', url, of: full }, 503, 'SERVICE_UNAVAILABLE');
+});
+
+test('a result link that leads to the storage', async t => {
+  const leading = await openLeadingApp(t);
+  const { token } = await leading.succeedJob((await submitted(imageBody(), leading)).jobId);
+  for (const method of ['GET', 'HEAD']) {
+    await ask({ method, url: `/v1/results/${token}`, of: leading }, 302);
+  }
 });
 
 test('what every read may answer', async t => {

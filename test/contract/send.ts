@@ -1,5 +1,7 @@
 /** Requests of the tests of the contract. */
-import type { TestApp } from '../../control-plane/test/support/test-app.ts';
+import type { TestContext } from 'node:test';
+import { openTestApp, type TestApp } from '../../control-plane/test/support/test-app.ts';
+import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
 
 export interface Request {
   readonly method: string;
@@ -8,6 +10,16 @@ export interface Request {
   readonly headers?: Record<string, string | string[] | undefined>;
   /** Another service than the one of most tests. */
   readonly of?: TestApp;
+}
+
+/** A service whose result links lead to its storage. */
+export async function openLeadingApp(t: TestContext): Promise<TestApp> {
+  Object.assign(process.env, CREDENTIALS_ENV);
+  const store = await createObjectStore('stand-in');
+  t.after(() => store.close());
+  const app = await openTestApp({ storageUrl: store.url(), resultDownloads: 'redirect' });
+  t.after(() => app.close());
+  return app;
 }
 
 /** @param app where the request names no other */

@@ -122,6 +122,16 @@ describe('loadConfig', () => {
     ]);
   });
 
+  it('redirects downloads to storage that signs URLs only', () => {
+    const redirect = { MATTING_NODE_TOKEN: TOKEN, MATTING_RESULT_DOWNLOADS: 'redirect' };
+    assert.deepEqual(variablesOf(redirect), ['MATTING_RESULT_DOWNLOADS']);
+    const bucket = { ...redirect, MATTING_STORAGE_URL: 's3://a-bucket' };
+    assert.equal(loadConfig(bucket).resultDownloads, 'redirect');
+    assert.equal(loadConfig({ MATTING_NODE_TOKEN: TOKEN }).resultDownloads, 'stream');
+    const unknown = { ...bucket, MATTING_RESULT_DOWNLOADS: 'both' };
+    assert.deepEqual(variablesOf(unknown), ['MATTING_RESULT_DOWNLOADS']);
+  });
+
   it('takes a schedule whose attempts fall inside a day, and networks with their length', () => {
     const of = (env: Environment) => loadConfig({ MATTING_NODE_TOKEN: TOKEN, ...env });
     const day = String(86_400_000);

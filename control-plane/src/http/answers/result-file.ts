@@ -32,9 +32,14 @@ export async function openForReader(
 export function fileHeaders(file: ResultFile): Record<string, string> {
   return {
     'content-type': file.contentType,
-    'content-disposition': `attachment; filename="cutout-${file.jobId}.${file.format}"`,
+    'content-disposition': dispositionOf(file).disposition,
     etag: etagOf(file),
   };
+}
+
+/** The file's name on the caller's disk. */
+export function dispositionOf({ jobId, format }: Pick<ResultFile, 'jobId' | 'format'>) {
+  return { disposition: `attachment; filename="cutout-${jobId}.${format}"` } as const;
 }
 
 /** Strong, with its quotes. */

@@ -46,6 +46,12 @@ export function rangeStillHolds(
   return ifRange === undefined || ifRange === etag || parseHttpDate(ifRange) === modifiedAtMs;
 }
 
+/** Whether a condition names this very tag, whatever it asks. */
+export function namesTag(headers: IncomingHttpHeaders, etag: string): boolean {
+  const conditions = [headers['if-match'], headers['if-none-match'], headers['if-range']];
+  return conditions.some(list => list?.toString().includes(etag));
+}
+
 function names(list: string, etag: string, comparison: 'strong' | 'weak'): boolean {
   if (list === '*') return true;
   const weakened = comparison === 'weak' ? `W/${etag}` : etag;

@@ -1,12 +1,17 @@
-/** GET and HEAD /v1/results/<token>: the file behind a result link. */
+/** GET and HEAD /v1/results/<token>: the file behind a result link, from here or by a redirect. */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { ResultDownload, ResultFile } from '../../services/reading/result-download.ts';
 import type { ResultReaders } from '../../services/reading/result-readers.ts';
 import { noteJob } from '../answers/answer-log.ts';
-import { etagOf, fileHeaders, openForReader } from '../answers/result-file.ts';
+import { dispositionOf, etagOf, fileHeaders, openForReader } from '../answers/result-file.ts';
 import { parseRange } from '../headers/byte-range.ts';
-import { judgeConditions, rangeStillHolds, type Validators } from '../headers/conditions.ts';
+import {
+  judgeConditions,
+  namesTag,
+  rangeStillHolds,
+  type Validators,
+} from '../headers/conditions.ts';
 import { formatHttpDate } from '../headers/http-date.ts';
 
 type Readers = Pick<ResultReaders, 'enter'>;
@@ -26,6 +31,15 @@ export function registerResultRoutes(
   });
 }
 
+/**
+ * To the storage, whose own tag and date the caller's conditions are judged by. Conditions that name
+ * ours come from somebody who got the file, or a part of it, from here: they are judged here.
+ */
+function redirect(reply: FastifyReply, url: string): FastifyReply {
+  const headers = { location: url, 'cache-control': 'private, no-store' };
+  return reply.code(302).headers(headers).send();
+}
+
 async function sendResult(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -38,6 +52,10 @@ async function sendResult(
     etag: etagOf(file),
     modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),
   };
+  const url = namesTag(headers, validators.etag)
+    ? undefined
+    : await file.signedUrl({ method: method === 'HEAD' ? 'HEAD' : 'GET', ...dispositionOf(file) });
+  if (url !== undefined) return redirect(reply, url);
   const verdict = judgeConditions(headers, validators);
   if (verdict === 'failed') {
     throw new ContractError('PRECONDITION_FAILED', 'the file behind this link is another one');

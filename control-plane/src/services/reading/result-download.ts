@@ -6,7 +6,7 @@ import type { Readable } from 'node:stream';
 import { ContractError } from '#contract/errors.ts';
 import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
 import { type Job, publicState } from '../../domain/job.ts';
-import { BlobNotFoundError, type BlobStore } from '../../storage/blob-store.ts';
+import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../../storage/blob-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 
@@ -14,6 +14,10 @@ import type { DatabaseTurns } from '../database-turns.ts';
 const TOKEN_LENGTH_MAX = 128;
 /** Bytes read ahead for a caller: many may be slow at once. */
 const PIECE_BYTES = 64 * 1024;
+/** How long a URL at the storage is good for: what a client needs to follow it, late and slow. */
+const SIGNED_MS_MAX = 60_000;
+/** A signature counts whole seconds: one for less would be good for longer than the link. */
+const SIGNED_MS_MIN = 1000;
 const TOKEN = new RegExp(`^[A-Za-z0-9_-]{1,${TOKEN_LENGTH_MAX}}$`);
 
 export interface ResultFile {
@@ -31,21 +35,42 @@ export interface ResultFile {
   readonly remainingMs: number;
   /** Bytes [start, end] inclusive, all without a range. Rejects as `find` does. */
   open(range?: { readonly start: number; readonly end: number }): Promise<Readable>;
+  /**
+   * A URL at the storage that leads to the file for a minute and never past the link's end. It is a
+   * secret like the link; never logged. Undefined: the file is sent by `open`.
+   * @throws ContractError SERVICE_UNAVAILABLE
+   */
+  signedUrl(reading: ResultReading): Promise<string | undefined>;
+}
+
+/** What a URL at the storage is good for. */
+export interface ResultReading {
+  readonly method: 'GET' | 'HEAD';
+  /** Content-Disposition of its answer. */
+  readonly disposition: string;
+}
+
+export interface ResultDownloadOptions {
+  /** Signs URLs at the storage; where absent, files are sent by this service. */
+  readonly signed?: Pick<SignedAccess, 'signRead'> | undefined;
 }
 
 export class ResultDownload {
   readonly #jobs: Pick<JobStore, 'findByResultToken'>;
   readonly #blobs: Pick<BlobStore, 'openRead'>;
   readonly #turns: Pick<DatabaseTurns, 'ofStranger'>;
+  readonly #signed: ResultDownloadOptions['signed'];
 
   constructor(
     jobs: Pick<JobStore, 'findByResultToken'>,
     blobs: Pick<BlobStore, 'openRead'>,
     turns: Pick<DatabaseTurns, 'ofStranger'>,
+    { signed }: ResultDownloadOptions = {},
   ) {
     this.#jobs = jobs;
     this.#blobs = blobs;
     this.#turns = turns;
+    this.#signed = signed;
   }
 
   /** @throws ContractError NOT_FOUND, RESULT_EXPIRED, SERVICE_UNAVAILABLE */
@@ -66,17 +91,35 @@ export class ResultDownload {
     if (result === null || expiresAtMs === null || finishedAtMs === null) {
       throw new Error(`job ${job.id} has no result`);
     }
+    const contentType = contentTypeOf(result.format);
+    const remainingMs = expiresAtMs - job.readAtMs;
     return {
       bytes: result.bytes,
-      contentType: contentTypeOf(result.format),
+      contentType,
       format: result.format,
       jobId: job.id,
       accountId: job.accountId,
       sha256: result.sha256,
       createdAtMs: finishedAtMs,
-      remainingMs: expiresAtMs - job.readAtMs,
+      remainingMs,
       open: range => this.#open(result.blob, range),
+      signedUrl: reading => this.#sign(result.blob, { ...reading, contentType, remainingMs }),
     };
+  }
+
+  async #sign(
+    blob: string,
+    { remainingMs, ...reading }: ResultReading & { contentType: string; remainingMs: number },
+  ): Promise<string | undefined> {
+    if (this.#signed === undefined || remainingMs < SIGNED_MS_MIN) return undefined;
+    const forMs = Math.min(SIGNED_MS_MAX, remainingMs);
+    try {
+      return await this.#signed.signRead(blob, { ...reading, forMs });
+    } catch (error) {
+      // It lies where nothing is signed: `open` finds it.
+      if (error instanceof BlobNotFoundError) return undefined;
+      throw error;
+    }
   }
 
   async #open(blob: string, range?: { start: number; end: number }): Promise<Readable> {
