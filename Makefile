@@ -1,10 +1,11 @@
 # make start   set up and run everything, print the address, a key and a curl line
 # make demo    IMAGE=photo.jpg OUT=cutout.png: set up, cut one image out, leave nothing running
-# make test    set up and run all tests
+# make test    set up and run the tests, under ten minutes on two cores
+# make storms  the tests that kill processes or live long, some minutes: what of make chaos CI runs each time
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
-# make check   what CI runs: types, lint, generated code, then the tests
+# make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
 # make soak    [ONLY=name]: tests too long for make test, about 50 minutes in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
@@ -34,7 +35,7 @@ BUSY ?= 0
 NAME ?=
 SHOTS ?=
 
-.PHONY: setup start demo test test-storage browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test storms test-storage browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -71,6 +72,9 @@ demo: setup
 test: setup
 	@$(NODE) test/support/run-tests.ts
 
+storms: setup
+	@$(NODE) test/support/run-tests.ts --storms
+
 # Every test that takes its store from OBJECT_STORES: by default the stand-in, here the real ones.
 test-storage: setup
 	@MATTING_TEST_OBJECT_STORES=versitygw,minio $(NODE) test/support/run-tests.ts $$(grep -rl \
@@ -84,7 +88,7 @@ monitoring: setup
 
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
-		test/chaos/*.test.ts test/chaos/*.chaos.ts
+		test/chaos/fleet.storm.ts test/chaos/*.chaos.ts
 
 soak: setup
 	@$(NODE) test/soak/main.ts $(ONLY)

@@ -1,7 +1,8 @@
 /**
  * Runs every test of the project with Node's own runner and ends with one line for machines:
  * `N passed, N failed`. Exits 0 only when something passed and nothing failed. Arguments: files or
- * folders to run instead of all.
+ * folders to run instead of all. `--storms` takes `*.storm.ts` instead of `*.test.ts`: what kills
+ * processes or lives too long for every run of the tests.
  *
  * `MATTING_TEST_TALLY=file` adds what earlier runs wrote there, and writes the sum: the last line of
  * the last of several runs then speaks of all, and the last fails where an earlier one did.
@@ -10,6 +11,7 @@ import { existsSync, globSync, readFileSync, statSync, writeFileSync } from 'nod
 import path from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
+import { parseArgs } from 'node:util';
 import { skipReason } from './database.ts';
 import { killStuckChildren } from './kill-stuck.ts';
 import { missingStore, OBJECT_STORES } from './object-storage/object-store.ts';
@@ -26,7 +28,7 @@ const CONCURRENCY = 2;
 function filesOf(target: string): string[] {
   const absolute = path.resolve(ROOT, target);
   if (statSync(absolute).isFile()) return [absolute];
-  return globSync('**/*.test.ts', { cwd: absolute, exclude: name => name === 'node_modules' })
+  return globSync(`**/*.${storms ? 'storm' : 'test'}.ts`, { cwd: absolute, exclude: name => name === 'node_modules' })
     .map(name => path.join(absolute, name))
     .sort();
 }
@@ -63,8 +65,12 @@ function addedUp(run: Tally): Tally {
   return sum;
 }
 
+const { values, positionals: targets } = parseArgs({
+  options: { storms: { type: 'boolean', default: false } },
+  allowPositionals: true,
+});
+const { storms } = values;
 warnWithoutServer();
-const targets = process.argv.slice(2);
 const files = (targets.length > 0 ? targets : ROOMS).flatMap(filesOf);
 const unwatch = killStuckChildren(FILE_TIMEOUT_MS);
 const stream = run({ files, concurrency: CONCURRENCY, timeout: TEST_TIMEOUT_MS });
