@@ -2,7 +2,7 @@
  * Runs every test of the project with Node's own runner and ends with one line for machines:
  * `N passed, N failed`. Exits 0 only when something passed and nothing failed. Arguments: files or
  * folders to run instead of all. `--storms` takes `*.storm.ts` instead of `*.test.ts`: what kills
- * processes or lives too long for every run of the tests.
+ * processes, or takes too long for every run of the tests.
  *
  * `MATTING_TEST_TALLY=file` adds what earlier runs wrote there, and writes the sum: the last line of
  * the last of several runs then speaks of all, and the last fails where an earlier one did.
@@ -14,6 +14,8 @@ import { spec } from 'node:test/reporters';
 import { parseArgs } from 'node:util';
 import { skipReason } from './database.ts';
 import { killStuckChildren } from './kill-stuck.ts';
+import { findMariadb, startMariadb } from './mariadb-server.ts';
+import { openMemoryDirectory } from './memory-directory.ts';
 import { missingStore, OBJECT_STORES } from './object-storage/object-store.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -23,14 +25,29 @@ const TEST_TIMEOUT_MS = 300_000;
 /** A file that takes longer is killed: what the limit above could end has ended before. */
 const FILE_TIMEOUT_MS = 600_000;
 /** Files at once. End-to-end files start whole services: more would only make them wait. */
-const CONCURRENCY = 2;
+const CONCURRENCY = 3;
 
 function filesOf(target: string): string[] {
   const absolute = path.resolve(ROOT, target);
   if (statSync(absolute).isFile()) return [absolute];
-  return globSync(`**/*.${storms ? 'storm' : 'test'}.ts`, { cwd: absolute, exclude: name => name === 'node_modules' })
+  return globSync(`**/*.${storms ? 'storm' : 'test'}.ts`, {
+    cwd: absolute,
+    exclude: name => name === 'node_modules',
+  })
     .map(name => path.join(absolute, name))
     .sort();
+}
+
+/**
+ * What each file would else do for itself: a place for what it writes, in memory where there is
+ * room, and a MariaDB server. What the environment names is taken instead.
+ */
+async function prepare(): Promise<void> {
+  const inMemory = process.env.TMPDIR === undefined ? openMemoryDirectory() : undefined;
+  if (inMemory !== undefined) process.env.TMPDIR = inMemory;
+  if (process.env.MATTING_TEST_DATABASE_URL || findMariadb() === undefined) return;
+  const socket = encodeURIComponent(await startMariadb());
+  process.env.MATTING_TEST_DATABASE_URL = `mysql://root@localhost/mysql?socket=${socket}`;
 }
 
 /** Said before and after everything else: a skip among a thousand lines is not seen. */
@@ -71,6 +88,8 @@ const { values, positionals: targets } = parseArgs({
 });
 const { storms } = values;
 warnWithoutServer();
+// A few files by name may need a disk, or a server of their own.
+if (targets.length === 0) await prepare();
 const files = (targets.length > 0 ? targets : ROOMS).flatMap(filesOf);
 const unwatch = killStuckChildren(FILE_TIMEOUT_MS);
 const stream = run({ files, concurrency: CONCURRENCY, timeout: TEST_TIMEOUT_MS });

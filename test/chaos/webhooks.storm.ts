@@ -1,6 +1,6 @@
-/** The small brother of test/chaos/webhooks.chaos.ts: the same storm, a tenth as long. */
+/** The small brother of webhooks.chaos.ts: the same storm, a tenth as long. */
 import { test } from 'node:test';
-import { assertWeathered, inWords, runWebhookStorm } from '../chaos/webhook-storm.ts';
+import { assertWeathered, inWords, runWebhookStorm } from './webhook-storm.ts';
 
 const OPTIONS = { events: 100, kills: 3 };
 
