@@ -34,7 +34,7 @@ const PAGES: readonly Mutation[] = [
   },
   {
     name: 'a viewer gets a preview',
-    file: 'control-plane/src/http/account/views/job-page.ts',
+    file: 'control-plane/src/http/account/views/jobs/job-page.ts',
     find: 'if (!maySeeResult) return',
     replace: 'if (false) return',
     caughtBy: inJobs('show one with its stages, and its result to those who may see results'),

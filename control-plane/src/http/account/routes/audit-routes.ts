@@ -4,7 +4,7 @@ import type { AuditPlace, AuditRecord, Members } from '../../../services/people/
 import { formatsOf, wordsOf } from '../page/page-request.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
 import { signedInOf } from '../session/signed-in.ts';
-import { auditPage } from '../views/audit-view.ts';
+import { auditPage } from '../views/people/audit-view.ts';
 
 const PAGE_ROWS = 50;
 const PLACE = /^(\d{1,15})\.([0-9a-f-]{36})$/;

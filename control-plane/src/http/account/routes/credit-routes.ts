@@ -9,7 +9,7 @@ import { formatsOf, wordsOf } from '../page/page-request.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
 import { PageError } from '../session/page-error.ts';
 import { signedInOf } from '../session/signed-in.ts';
-import { type CreditsPaths, creditsPage, type TypedFilter } from '../views/credits-view.ts';
+import { type CreditsPaths, creditsPage, type TypedFilter } from '../views/credits/credits-view.ts';
 
 export const CREDITS_PATHS: CreditsPaths = {
   credits: `${ACCOUNT_PATH}/credits`,

@@ -16,8 +16,8 @@ import { formatsOf, wordsOf } from '../page/page-request.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
 import { PageError } from '../session/page-error.ts';
 import { signedInOf } from '../session/signed-in.ts';
-import { jobPage } from '../views/job-page.ts';
-import { jobsPage } from '../views/jobs-page.ts';
+import { jobPage } from '../views/jobs/job-page.ts';
+import { jobsPage } from '../views/jobs/jobs-page.ts';
 import { sendResultOf } from './result-file.ts';
 
 export interface JobsRouteServices {

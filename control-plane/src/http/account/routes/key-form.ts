@@ -18,8 +18,8 @@ import {
   parseKeyScopes,
 } from '../../../services/keys/key-asked.ts';
 import type { FormFields } from '../session/form-body.ts';
-import type { KeyRow } from '../views/key-parts.ts';
-import type { KeyFormErrors, KeyFormValues } from '../views/key-view.ts';
+import type { KeyRow } from '../views/keys/key-parts.ts';
+import type { KeyFormErrors, KeyFormValues } from '../views/keys/key-view.ts';
 import { fill, type Words } from '../words/words.ts';
 
 export interface AskedKey {

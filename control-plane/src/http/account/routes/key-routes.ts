@@ -8,9 +8,14 @@ import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
 import { PageError } from '../session/page-error.ts';
 import { formOf, signedInOf } from '../session/signed-in.ts';
 import { withQuery } from '../views/components/lists.ts';
-import type { KeyRow } from '../views/key-parts.ts';
-import { type KeyFormErrors, type KeyFormValues, keyForm, keyPage } from '../views/key-view.ts';
-import { createLink, keysPage, madeKeyPage } from '../views/keys-view.ts';
+import type { KeyRow } from '../views/keys/key-parts.ts';
+import {
+  type KeyFormErrors,
+  type KeyFormValues,
+  keyForm,
+  keyPage,
+} from '../views/keys/key-view.ts';
+import { createLink, keysPage, madeKeyPage } from '../views/keys/keys-view.ts';
 import { NEW_KEY_VALUES, readKeyForm, valuesOf } from './key-form.ts';
 
 const KEYS_PATH = `${ACCOUNT_PATH}/keys`;

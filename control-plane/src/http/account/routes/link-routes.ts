@@ -11,7 +11,11 @@ import { isSecret } from '../session/cookies.ts';
 import { SIGN_IN_PATH } from '../session/guard.ts';
 import { formOf, maybeSignedIn } from '../session/signed-in.ts';
 import { notice } from '../views/components/marks.ts';
-import { type InvitationProps, invitationForm, signInLinkForm } from '../views/sign-in-view.ts';
+import {
+  type InvitationProps,
+  invitationForm,
+  signInLinkForm,
+} from '../views/people/sign-in-view.ts';
 import { browserOf, csrfOfVisitor, letIn } from './browser.ts';
 
 type LinkRequest = FastifyRequest<{ Params: { token: string } }>;

@@ -7,7 +7,7 @@ import { formatsOf, wordsOf } from '../page/page-request.ts';
 import { renderPage } from '../page/render-page.ts';
 import { PageError } from '../session/page-error.ts';
 import { formOf, signedInOf } from '../session/signed-in.ts';
-import { orderPage, ordersPage, packagesPage } from '../views/orders-view.ts';
+import { orderPage, ordersPage, packagesPage } from '../views/credits/orders-view.ts';
 import type { Words } from '../words/words.ts';
 import { CREDITS_PATHS, placeOf } from './credit-routes.ts';
 

@@ -8,7 +8,7 @@ import { formatsOf, wordsOf } from '../page/page-request.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
 import { PageError } from '../session/page-error.ts';
 import { formOf, signedInOf } from '../session/signed-in.ts';
-import { type PeopleProps, peoplePage } from '../views/people-view.ts';
+import { type PeopleProps, peoplePage } from '../views/people/people-view.ts';
 
 const MANAGE = { config: { permission: 'people.manage' } } as const;
 

@@ -21,7 +21,7 @@ import { createSecret } from '../session/cookies.ts';
 import { requireFormToken } from '../session/guard.ts';
 import { PageError } from '../session/page-error.ts';
 import { signedInOf } from '../session/signed-in.ts';
-import { type PlaygroundRefusal, playgroundPage } from '../views/playground-page.ts';
+import { type PlaygroundRefusal, playgroundPage } from '../views/jobs/playground-page.ts';
 import { demoPicture } from './demo-picture.ts';
 import { type Options, optionsOfQuery, PlaygroundForm } from './playground-form.ts';
 import { sendResultOf } from './result-file.ts';

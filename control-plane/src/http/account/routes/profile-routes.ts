@@ -7,7 +7,7 @@ import { readCookie } from '../session/cookies.ts';
 import { returnPathOf } from '../session/guard.ts';
 import { PageError } from '../session/page-error.ts';
 import { formOf, signedInOf } from '../session/signed-in.ts';
-import { profilePage, sessionsPage } from '../views/profile-view.ts';
+import { profilePage, sessionsPage } from '../views/people/profile-view.ts';
 import { fill, isLanguage } from '../words/words.ts';
 import { minutesOf } from './browser.ts';
 

@@ -8,7 +8,7 @@ import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
 import { clearCookie } from '../session/cookies.ts';
 import { returnPathOf, SIGN_IN_PATH } from '../session/guard.ts';
 import { formOf, maybeSignedIn, signedInOf } from '../session/signed-in.ts';
-import { signInForm } from '../views/sign-in-view.ts';
+import { signInForm } from '../views/people/sign-in-view.ts';
 import { fill } from '../words/words.ts';
 import { browserOf, csrfOfVisitor, letIn, minutesOf } from './browser.ts';
 

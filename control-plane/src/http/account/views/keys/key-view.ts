@@ -4,9 +4,9 @@ import {
   CAP_PERIODS,
   KEY_EXPIRY_PRESETS_DAYS,
   KEY_SCOPES,
-} from '../../../domain/account/key-policy.ts';
-import { fill, type Words } from '../words/words.ts';
-import { button, linkButton } from './components/buttons.ts';
+} from '../../../../domain/account/key-policy.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { button, linkButton } from '../components/buttons.ts';
 import {
   checkboxGroup,
   postForm,
@@ -14,9 +14,9 @@ import {
   selectField,
   textArea,
   textField,
-} from './components/fields.ts';
-import { definitionList, section } from './components/lists.ts';
-import { type Child, html } from './html.ts';
+} from '../components/fields.ts';
+import { definitionList, section } from '../components/lists.ts';
+import { type Child, html } from '../html.ts';
 import {
   capText,
   type KeyRow,

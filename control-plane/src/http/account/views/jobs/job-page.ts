@@ -1,14 +1,14 @@
 /** One job: how it went, stage by stage, its result while it lives, and its notification. */
 import type { VNode } from 'preact';
-import type { JobKey, NotificationView } from '../../../services/account-jobs/account-jobs.ts';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
-import { button, linkButton } from './components/buttons.ts';
-import { postForm } from './components/fields.ts';
-import { dataTable, definitionList } from './components/lists.ts';
-import { badge, notice, time } from './components/marks.ts';
-import { resultStage } from './components/result-stage.ts';
-import { type Child, html } from './html.ts';
+import type { JobKey, NotificationView } from '../../../../services/account-jobs/account-jobs.ts';
+import type { Formats } from '../../words/formats.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { button, linkButton } from '../components/buttons.ts';
+import { postForm } from '../components/fields.ts';
+import { dataTable, definitionList } from '../components/lists.ts';
+import { badge, notice, time } from '../components/marks.ts';
+import { resultStage } from '../components/result-stage.ts';
+import { type Child, html } from '../html.ts';
 import { failureText, keyName, type ShownJob, statusBadge } from './jobs-page.ts';
 
 export interface JobPageProps {

@@ -1,10 +1,10 @@
 /** The list of an account's API keys, and what is shown once of a new secret. */
 import type { VNode } from 'preact';
-import { fill } from '../words/words.ts';
-import { linkButton } from './components/buttons.ts';
-import { dataTable, pager, panel } from './components/lists.ts';
-import { codeBlock, emptyState, notice } from './components/marks.ts';
-import { type Child, html } from './html.ts';
+import { fill } from '../../words/words.ts';
+import { linkButton } from '../components/buttons.ts';
+import { dataTable, pager, panel } from '../components/lists.ts';
+import { codeBlock, emptyState, notice } from '../components/marks.ts';
+import { type Child, html } from '../html.ts';
 import {
   capText,
   dayOr,

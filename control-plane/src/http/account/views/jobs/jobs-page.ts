@@ -1,19 +1,19 @@
 /** The list of an account's jobs. */
 import type { VNode } from 'preact';
-import type { Job, PublicJobState } from '../../../domain/job.ts';
+import type { Job, PublicJobState } from '../../../../domain/job.ts';
 import {
   ACCOUNT_JOB_GROUPS,
   type AccountJobQuestion,
   DAYS_LISTED,
   type JobKey,
-} from '../../../services/account-jobs/account-jobs.ts';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
-import { button, linkButton } from './components/buttons.ts';
-import { filterForm, selectField } from './components/fields.ts';
-import { dataTable, pager } from './components/lists.ts';
-import { badge, emptyState, type Tone, time } from './components/marks.ts';
-import { type Child, html } from './html.ts';
+} from '../../../../services/account-jobs/account-jobs.ts';
+import type { Formats } from '../../words/formats.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { button, linkButton } from '../components/buttons.ts';
+import { filterForm, selectField } from '../components/fields.ts';
+import { dataTable, pager } from '../components/lists.ts';
+import { badge, emptyState, type Tone, time } from '../components/marks.ts';
+import { type Child, html } from '../html.ts';
 
 export type ShownJob = Job & { readonly status: PublicJobState };
 

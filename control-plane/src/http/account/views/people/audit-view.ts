@@ -1,10 +1,10 @@
 /** The log of what was changed in an account. */
 import type { VNode } from 'preact';
-import type { Formats } from '../words/formats.ts';
-import type { Words } from '../words/words.ts';
-import { dataTable, pager } from './components/lists.ts';
-import { emptyState, time } from './components/marks.ts';
-import { type Child, html } from './html.ts';
+import type { Formats } from '../../words/formats.ts';
+import type { Words } from '../../words/words.ts';
+import { dataTable, pager } from '../components/lists.ts';
+import { emptyState, time } from '../components/marks.ts';
+import { type Child, html } from '../html.ts';
 
 type Values = Readonly<Record<string, string | number | boolean | null>>;
 

@@ -1,13 +1,13 @@
 /** The credits of an account: its balance, and every entry of its ledger. */
 import type { VNode } from 'preact';
-import { LEDGER_KINDS, type LedgerKind } from '../../../domain/ledger.ts';
-import type { Formats } from '../words/formats.ts';
-import type { Words } from '../words/words.ts';
-import { button, linkButton } from './components/buttons.ts';
-import { filterForm, selectField, textField } from './components/fields.ts';
-import { dataTable, figures, pager, section, tabs, withQuery } from './components/lists.ts';
-import { emptyState, time } from './components/marks.ts';
-import { type Child, html } from './html.ts';
+import { LEDGER_KINDS, type LedgerKind } from '../../../../domain/ledger.ts';
+import type { Formats } from '../../words/formats.ts';
+import type { Words } from '../../words/words.ts';
+import { button, linkButton } from '../components/buttons.ts';
+import { filterForm, selectField, textField } from '../components/fields.ts';
+import { dataTable, figures, pager, section, tabs, withQuery } from '../components/lists.ts';
+import { emptyState, time } from '../components/marks.ts';
+import { type Child, html } from '../html.ts';
 
 /** Below /account. */
 export interface CreditsPaths {

@@ -1,12 +1,12 @@
 /** What people see of themselves: who they are, their password, where they are signed in. */
 import type { VNode } from 'preact';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
-import { button } from './components/buttons.ts';
-import { postForm, textField } from './components/fields.ts';
-import { dataTable, definitionList, panel, section, tabs } from './components/lists.ts';
-import { badge, time } from './components/marks.ts';
-import { html } from './html.ts';
+import type { Formats } from '../../words/formats.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { button } from '../components/buttons.ts';
+import { postForm, textField } from '../components/fields.ts';
+import { dataTable, definitionList, panel, section, tabs } from '../components/lists.ts';
+import { badge, time } from '../components/marks.ts';
+import { html } from '../html.ts';
 import { newPasswordField } from './sign-in-view.ts';
 
 /** The two pages about oneself. */

@@ -1,10 +1,10 @@
 /** Sign-in, and the links that lead into an account. */
 import type { VNode } from 'preact';
-import { fill, type Words } from '../words/words.ts';
-import { button, linkButton } from './components/buttons.ts';
-import { postForm, textField } from './components/fields.ts';
-import { notice } from './components/marks.ts';
-import { html } from './html.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { button, linkButton } from '../components/buttons.ts';
+import { postForm, textField } from '../components/fields.ts';
+import { notice } from '../components/marks.ts';
+import { html } from '../html.ts';
 
 export interface SignInProps {
   readonly words: Words;

@@ -6,16 +6,16 @@
 import type { VNode } from 'preact';
 import type { ErrorCode } from '#contract/errors.ts';
 import { OUTPUT_FORMATS } from '#contract/formats.ts';
-import type { Job, PublicJobState } from '../../../domain/job.ts';
-import type { PlaygroundAllowance } from '../../../services/playground/use-playground.ts';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
+import type { Job, PublicJobState } from '../../../../domain/job.ts';
+import type { PlaygroundAllowance } from '../../../../services/playground/use-playground.ts';
+import type { Formats } from '../../words/formats.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { button, linkButton } from '../components/buttons.ts';
+import { selectField, textField } from '../components/fields.ts';
+import { codeBlock, emptyState, notice } from '../components/marks.ts';
+import { resultStage } from '../components/result-stage.ts';
+import { type Child, html } from '../html.ts';
 import { codeSamples } from './code-samples.ts';
-import { button, linkButton } from './components/buttons.ts';
-import { selectField, textField } from './components/fields.ts';
-import { codeBlock, emptyState, notice } from './components/marks.ts';
-import { resultStage } from './components/result-stage.ts';
-import { type Child, html } from './html.ts';
 
 export type PlaygroundRefusal =
   | { readonly kind: 'allowance-used' | 'too-many-open' | 'busy' }

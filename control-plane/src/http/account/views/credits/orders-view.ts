@@ -5,15 +5,22 @@ import {
   type Order,
   type OrderState,
   type PaymentOutcome,
-} from '../../../domain/account/orders.ts';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
-import { button, linkButton } from './components/buttons.ts';
-import { postForm } from './components/fields.ts';
-import { dataTable, definitionList, pager, panel, section, withQuery } from './components/lists.ts';
-import { badge, codeBlock, emptyState, notice, type Tone, time } from './components/marks.ts';
+} from '../../../../domain/account/orders.ts';
+import type { Formats } from '../../words/formats.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { button, linkButton } from '../components/buttons.ts';
+import { postForm } from '../components/fields.ts';
+import {
+  dataTable,
+  definitionList,
+  pager,
+  panel,
+  section,
+  withQuery,
+} from '../components/lists.ts';
+import { badge, codeBlock, emptyState, notice, type Tone, time } from '../components/marks.ts';
+import { html } from '../html.ts';
 import { type CreditsPaths, creditsTabs } from './credits-view.ts';
-import { html } from './html.ts';
 
 interface Frame {
   readonly words: Words;

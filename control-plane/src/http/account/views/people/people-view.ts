@@ -1,12 +1,12 @@
 /** The people of an account, and who is invited. */
 import type { VNode } from 'preact';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
-import { button } from './components/buttons.ts';
-import { postForm, radioGroup, textField } from './components/fields.ts';
-import { dataTable, panel, section } from './components/lists.ts';
-import { badge, codeBlock, notice, time } from './components/marks.ts';
-import { type Child, html } from './html.ts';
+import type { Formats } from '../../words/formats.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { button } from '../components/buttons.ts';
+import { postForm, radioGroup, textField } from '../components/fields.ts';
+import { dataTable, panel, section } from '../components/lists.ts';
+import { badge, codeBlock, notice, time } from '../components/marks.ts';
+import { type Child, html } from '../html.ts';
 
 type RoleName = keyof Words['roles'];
 const ROLE_NAMES = ['owner', 'member', 'viewer'] as const satisfies readonly RoleName[];

@@ -1,9 +1,9 @@
 /** What the pages of API keys say of one. */
-import type { KeyPolicy, KeyScope } from '../../../domain/account/key-policy.ts';
-import type { Formats } from '../words/formats.ts';
-import { fill, type Words } from '../words/words.ts';
-import { badge, time } from './components/marks.ts';
-import { type Child, html } from './html.ts';
+import type { KeyPolicy, KeyScope } from '../../../../domain/account/key-policy.ts';
+import type { Formats } from '../../words/formats.ts';
+import { fill, type Words } from '../../words/words.ts';
+import { badge, time } from '../components/marks.ts';
+import { type Child, html } from '../html.ts';
 
 /** A key, without its secrets. */
 export interface KeyRow {
