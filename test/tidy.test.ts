@@ -8,7 +8,8 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
 import { circlesOf } from './tidy/circles.ts';
-import { COMPOSITION_ROOT, CONTROL_PLANE, INFERENCE_NODE, SHARED } from './tidy/directions.ts';
+import { COMPOSITION_ROOT, CONTROL_PLANE, SHARED } from './tidy/directions.ts';
+import { INFERENCE_NODE } from './tidy/node-directions.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
 
