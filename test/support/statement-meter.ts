@@ -19,6 +19,7 @@ import {
   databaseNowMs,
 } from '../../control-plane/src/store/database/clock.ts';
 import type { Database } from '../../control-plane/src/store/database/connect.ts';
+import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines/servers.ts';
 import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql-dialect.ts';
 import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql-url.ts';
 import type { Schema } from '../../control-plane/src/store/database/schema.ts';
@@ -58,6 +59,7 @@ export function openMeteredDatabase(dialect: DatabaseDialect, url: string): Mete
   const database: Database = {
     kysely,
     dialect,
+    engine: dialect === 'sqlite' ? SQLITE : MARIADB,
     requestsMax: 16,
     nowMs: databaseNowMs(dialect),
     log: SILENT_LOG,

@@ -307,7 +307,14 @@ export const CONTROL_PLANE: Directions = {
     'store/people',
   ],
   'store/cluster': ['domain/fleet-size', 'store/database'],
-  'store/database': ['domain', 'domain/account', 'store/database/migrations', '#program'],
+  'store/database': [
+    'domain',
+    'domain/account',
+    'store/database/engines',
+    'store/database/migrations',
+    '#program',
+  ],
+  'store/database/engines': ['store/database'],
   'store/database/migrations': ['store/database'],
   'store/jobs': [
     'domain',
@@ -319,7 +326,7 @@ export const CONTROL_PLANE: Directions = {
   ],
   'store/ledger': ['domain', 'domain/account', 'store/database', 'store/people'],
   'store/outbox': ['domain', 'domain/account', 'store/database', 'store/people'],
-  'store/people': ['domain/account', 'store/alerts', 'store/database'],
+  'store/people': ['domain/account', 'store/alerts', 'store/database', 'store/ledger'],
   'store/sales': ['domain/account', 'store/database', 'store/ledger', 'store/people'],
   'store/usage': ['domain/account', 'store/database', 'store/jobs', 'store/ledger'],
 };

@@ -1,6 +1,6 @@
 /** Accounts: who owns credits, keys and jobs. */
 import { randomUUID } from 'node:crypto';
-import type { Kysely } from 'kysely';
+import type { Kysely, Selectable } from 'kysely';
 import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
@@ -132,7 +132,7 @@ function selectAccounts(db: Kysely<Schema>) {
   return db.selectFrom('accounts').selectAll();
 }
 
-function accountFromRow(row: Schema['accounts']): Account {
+function accountFromRow(row: Selectable<Schema['accounts']>): Account {
   return {
     id: row.id,
     name: row.name,

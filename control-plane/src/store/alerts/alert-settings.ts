@@ -181,7 +181,7 @@ async function setThresholds(
   tx: Kysely<Schema>,
   { accountId, thresholds, by }: Change & { readonly thresholds: readonly number[] },
 ): Promise<void> {
-  await takeAccount(tx, accountId);
+  await takeAccount(database, tx, accountId);
   const before = (await readAlerts(tx, accountId)).map(row => row.threshold);
   const gone = before.filter(threshold => !thresholds.includes(threshold));
   const added = thresholds.filter(threshold => !before.includes(threshold));
@@ -215,7 +215,7 @@ async function setWebhook(
   tx: Kysely<Schema>,
   { accountId, webhook, by }: Change & { readonly webhook: NewWebhook | null },
 ): Promise<void> {
-  await takeAccount(tx, accountId);
+  await takeAccount(database, tx, accountId);
   const before = await readWebhook(tx, accountId);
   if (webhook === null) {
     if (before === undefined) return;

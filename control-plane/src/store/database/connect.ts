@@ -7,6 +7,9 @@ import { Kysely, type RawBuilder, sql } from 'kysely';
 import type { Logger } from 'pino';
 import { makeDirectory } from '#program/make-directory.ts';
 import { type DatabaseDialect, databaseNowMs } from './clock.ts';
+import type { Engine } from './engines/engine.ts';
+import { SQLITE } from './engines/servers.ts';
+import type { Member } from './mysql-member.ts';
 import { parseMysqlUrl } from './mysql-url.ts';
 import type { Schema } from './schema.ts';
 import { NodeSqliteDialect } from './sqlite-dialect.ts';
@@ -20,6 +23,8 @@ export type StoreLog = Pick<Logger, 'info' | 'warn'>;
 export interface Database {
   readonly kysely: Kysely<Schema>;
   readonly dialect: DatabaseDialect;
+  /** What answers at the moment: an address may lead to another server, and of another engine. */
+  readonly engine: Engine;
   /** How many requests may have statements under way here at once; more would wait in it. */
   readonly requestsMax: number;
   /** The database's clock, as an expression for a statement. */
@@ -55,20 +60,23 @@ export async function openDatabase(
   options: OpenDatabaseOptions,
 ): Promise<Database> {
   const dialect: DatabaseDialect = databaseUrl.startsWith('sqlite:') ? 'sqlite' : 'mysql';
-  const { kysely, requestsMax } =
+  const { kysely, requestsMax, member } =
     dialect === 'sqlite'
       ? openSqlite(databaseUrl.slice('sqlite:'.length))
       : await openMysql(databaseUrl, options);
   const database: Database = {
     kysely,
     dialect,
+    get engine() {
+      return member()?.engine ?? SQLITE;
+    },
     requestsMax,
     nowMs: databaseNowMs(dialect),
     log: options.log,
     close: () => kysely.destroy(),
   };
   try {
-    await (dialect === 'sqlite' ? probeSqlite(database) : probeMysql(database));
+    await (dialect === 'sqlite' ? probeSqlite(database) : probeMysql(database, member));
   } catch (error) {
     await kysely.destroy();
     // A file is named; a server's URL holds a password.
@@ -78,7 +86,10 @@ export async function openDatabase(
   return database;
 }
 
-type Opened = Pick<Database, 'kysely' | 'requestsMax'>;
+interface Opened extends Pick<Database, 'kysely' | 'requestsMax'> {
+  /** The server of the newest connection; undefined: a file, or none has answered yet. */
+  readonly member: () => Member | undefined;
+}
 
 function openSqlite(path: string): Opened {
   if (path === '' || path.startsWith(':')) {
@@ -90,7 +101,7 @@ function openSqlite(path: string): Opened {
     throw new DatabaseOpenError(`the database's directory: ${reasonOf(error)}`, error);
   }
   const kysely = new Kysely<Schema>({ dialect: new NodeSqliteDialect(path) });
-  return { kysely, requestsMax: SQLITE_REQUESTS_MAX };
+  return { kysely, requestsMax: SQLITE_REQUESTS_MAX, member: () => undefined };
 }
 
 async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Promise<Opened> {
@@ -104,8 +115,13 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
   const { MysqlPoolDialect } = await import('./mysql-dialect.ts');
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
-  const dialect = new MysqlPoolDialect({ pool, onLost, statementMsMax });
-  return { kysely: new Kysely<Schema>({ dialect }), requestsMax: pool.connectionLimit ?? 1 };
+  let member: Member | undefined;
+  const onMember = (newest: Member) => {
+    member = newest;
+  };
+  const dialect = new MysqlPoolDialect({ pool, onLost, statementMsMax, onMember });
+  const kysely = new Kysely<Schema>({ dialect });
+  return { kysely, requestsMax: pool.connectionLimit ?? 1, member: () => member };
 }
 
 async function probeSqlite(database: Database): Promise<void> {
@@ -116,34 +132,26 @@ async function probeSqlite(database: Database): Promise<void> {
 const MYSQL_VERSION_MIN = '8.4';
 const MARIADB_VERSION_MIN = '10.11';
 
-interface ServerVariable {
-  readonly Variable_name: string;
-  readonly Value: string;
-}
-
-async function probeMysql(database: Database): Promise<void> {
-  const { rows } = await sql<ServerVariable>`show variables where variable_name in
-    ('version', 'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin')`.execute(
-    database.kysely,
-  );
-  const server = new Map(rows.map(row => [row.Variable_name.toLowerCase(), row.Value]));
-  const version = server.get('version') ?? '';
+async function probeMysql({ kysely, log }: Database, member: Opened['member']): Promise<void> {
+  await sql`select 1`.execute(kysely);
+  const server = member();
+  if (server === undefined) throw new Error('the server has not said what it is');
+  const { engine, variables } = server;
+  const version = variables.get('version') ?? '';
   const versionMin = /mariadb/i.test(version) ? MARIADB_VERSION_MIN : MYSQL_VERSION_MIN;
-  if (!isAtLeast(version, versionMin)) {
-    database.log.warn({ version, versionMin }, 'the database server is older than any tested one');
-  }
-  const flush = server.get('innodb_flush_log_at_trx_commit');
-  if (flush !== undefined && flush !== '1') {
-    database.log.warn(
-      { innodb_flush_log_at_trx_commit: flush },
-      'the database may lose its last commits in a crash: paid jobs among them. Set it to 1',
+  if (engine.shownBy === 'documentation') {
+    log.warn(
+      { engine: engine.name, version },
+      'the database engine is known by documentation alone',
     );
+  } else if (!isAtLeast(version, versionMin)) {
+    log.warn({ version, versionMin }, 'the database server is older than any tested one');
   }
-  if (server.get('log_bin') === 'ON' && server.get('sync_binlog') !== '1') {
-    database.log.warn(
-      { sync_binlog: server.get('sync_binlog') },
-      'the binary log may lose its last commits in a crash, and replicas with it. Set it to 1',
-    );
+  for (const { variable, value, unless, warning } of engine.settings) {
+    const found = variables.get(variable);
+    const excused = unless !== undefined && variables.get(unless[0]) === unless[1];
+    if (found === undefined || found === value || excused) continue;
+    log.warn({ [variable]: found }, warning);
   }
 }
 

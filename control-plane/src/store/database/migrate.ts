@@ -1,9 +1,12 @@
 /**
- * Brings the schema up to date. Any number of processes may do so at once: MySQL's get_lock, or
- * SQLite's write lock, lets them in one after the other, and the later ones find nothing to do.
+ * Brings the schema up to date. Any number of processes may do so at once: MySQL's get_lock,
+ * SQLite's write lock, or a turn held in a row (migration-turn.ts) lets them in one after the other,
+ * and the later ones find nothing to do.
  */
-import { type Migration, Migrator } from 'kysely/migration';
+import { type Migration, type MigrationResultSet, Migrator } from 'kysely/migration';
 import type { Database } from './connect.ts';
+import { databaseErrorKind } from './database-errors.ts';
+import { inTurn, type Turn } from './migration-turn.ts';
 import { initialMigration } from './migrations/0001-initial.ts';
 import { rateQuotasMigration } from './migrations/0002-rate-quotas.ts';
 import { webhookReceiversMigration } from './migrations/0003-webhook-receivers.ts';
@@ -18,6 +21,7 @@ import { ordersMigration } from './migrations/0011-orders.ts';
 import { usageMigration } from './migrations/0012-usage.ts';
 import { playgroundMigration } from './migrations/0013-playground.ts';
 import { fleetReportsMigration } from './migrations/0017-fleet-reports.ts';
+import { certifiedTurnsMigration } from './migrations/0018-certified-turns.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 export function migrationsOf(database: Database): Record<string, Migration> {
@@ -36,6 +40,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0012-usage': usageMigration(database.dialect),
     '0013-playground': playgroundMigration(database.dialect),
     '0017-fleet-reports': fleetReportsMigration(database.dialect),
+    '0018-certified-turns': certifiedTurnsMigration(database.dialect),
   };
 }
 
@@ -73,18 +78,39 @@ export async function migrate(database: Database): Promise<string[]> {
   refuseNewer(state);
   // Neither lock nor the right to change tables is needed to start on a current schema.
   if (state.pending.length === 0) return [];
-  const migrator = new Migrator({
-    db: database.kysely,
-    provider: { getMigrations: async () => migrationsOf(database) },
-  });
-  const { error, results = [] } = await migrator.migrateToLatest();
-  if (error !== undefined) {
+  return inTurn(database, turn => runPending(database, turn));
+}
+
+/**
+ * An earlier release at another member knows of no turn: what it enters while this process runs the
+ * same migration, which does not mind, is not run again.
+ */
+const ROUNDS_MAX = 5;
+
+async function runPending(database: Database, turn: Turn): Promise<string[]> {
+  const ran: string[] = [];
+  for (let round = 1; ; round += 1) {
+    const { error, results = [] } = await migrateToLatest(database, turn);
+    ran.push(...results.flatMap(one => (one.status === 'Success' ? [one.migrationName] : [])));
+    if (error === undefined) return ran;
+    if (databaseErrorKind(error) === 'duplicate' && round < ROUNDS_MAX) continue;
     const failed = results.find(result => result.status === 'Error')?.migrationName;
     const which = failed === undefined ? 'the migrations' : `the migration ${failed}`;
     const reason = error instanceof Error ? error.message : String(error);
     throw new SchemaError(`${which} failed: ${reason}`, error);
   }
-  return results.map(result => result.migrationName);
+}
+
+function migrateToLatest(database: Database, turn: Turn): Promise<MigrationResultSet> {
+  const held = Object.entries(migrationsOf(database)).map(([name, migration]) => {
+    const up: Migration['up'] = async db => {
+      await turn.requireHeld();
+      await migration.up(db);
+    };
+    return [name, { up }] as const;
+  });
+  const provider = { getMigrations: async () => Object.fromEntries(held) };
+  return new Migrator({ db: database.kysely, provider }).migrateToLatest();
 }
 
 /** @throws SchemaError unless the schema is exactly this version's. Changes nothing. */

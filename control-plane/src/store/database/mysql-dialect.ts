@@ -6,25 +6,26 @@
  *
  * A connection that met a read-only server is closed too, and with it every other one of its
  * generation, before anybody uses it again: after a fail-over the same name leads elsewhere, and a
- * connection that is used every second would stay with the old primary for ever.
+ * connection that is used every second would stay with the old primary for ever. Of a server that
+ * is one of several behind its address (engines/) each new connection asks first whether it may be
+ * used; where it may not, the next one is tried.
  */
 import {
-  CompiledQuery,
-  type DatabaseConnection,
   type DatabaseIntrospector,
   type Dialect,
   type DialectAdapter,
   type Driver,
   type Kysely,
-  MysqlAdapter,
   MysqlIntrospector,
   MysqlQueryCompiler,
   type QueryCompiler,
-  type QueryResult,
   type TransactionSettings,
 } from 'kysely';
 import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
-import { databaseErrorKind } from './database-errors.ts';
+import { MemberError } from './database-errors.ts';
+import { MigrationLockAdapter } from './migration-lock-adapter.ts';
+import { GuardedConnection } from './mysql-connection.ts';
+import { type Member, readMember, requireUsable } from './mysql-member.ts';
 
 /** Time for TCP, TLS and the handshake. */
 const CONNECT_MS_MAX = 5_000;
@@ -45,6 +46,12 @@ const IDLE_MS_MAX = 60_000;
  * readers must not pay a new connection for each of them.
  */
 const GENERATION_MS_MIN = 1_000;
+/** Members that one caller is led to in vain, one after the other, before it is told so. */
+const MEMBERS_TRIED_MAX = 8;
+/** After that nobody tries for so long: while a group elects its primary all would. */
+const NO_MEMBER_MS = 300;
+/** Members whose silence is remembered: far more than a cluster has. */
+const SILENT_MEMBERS_MAX = 64;
 
 /** Strict, so that no value is cut to fit; time zone UTC, so that now() has no summer time. */
 const SQL_MODE = [
@@ -67,6 +74,8 @@ export interface MysqlPoolOptions {
   readonly onLost: (error: Error) => void;
   /** Undefined: STATEMENT_MS_MAX. */
   readonly statementMsMax?: number | undefined;
+  /** Called with the server of each new connection. */
+  readonly onMember?: ((member: Member) => void) | undefined;
 }
 
 export class MysqlPoolDialect implements Dialect {
@@ -85,7 +94,7 @@ export class MysqlPoolDialect implements Dialect {
   }
 
   createAdapter(): DialectAdapter {
-    return new MysqlAdapter();
+    return new MigrationLockAdapter();
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: Kysely's own signature
@@ -98,10 +107,13 @@ class MysqlPoolDriver implements Driver {
   readonly #pool: Pool;
   readonly #options: MysqlPoolOptions;
   readonly #connections = new WeakMap<PoolConnection, GuardedConnection>();
+  /** By performance.now(), when a member did not answer a statement in time. */
+  readonly #silentAtMs = new Map<string, number>();
   #generation = 0;
   #generationAtMs = Number.NEGATIVE_INFINITY;
   /** A connection of this generation met a read-only server. */
   #generationIsOver = false;
+  #noMember: { readonly error: MemberError; readonly untilMs: number } | undefined;
 
   constructor(options: MysqlPoolOptions) {
     this.#options = options;
@@ -124,44 +136,88 @@ class MysqlPoolDriver implements Driver {
   }
 
   async acquireConnection(): Promise<GuardedConnection> {
-    for (;;) {
+    for (let tried = 1; ; ) {
+      this.#requireSomeMember();
       // Taken before it connects: meanwhile the name may have begun to lead elsewhere.
       const generation = this.#generationNow();
       const raw = await this.#getConnection();
       const known = this.#connections.get(raw);
-      if (known === undefined) return this.#prepare(raw, generation);
-      if (known.generation === this.#generationNow()) return known;
-      // As many rounds as the pool has connections: each is gone with this.
-      known.close();
+      if (known !== undefined) {
+        if (this.#isGood(known)) return known;
+        // As many rounds as the pool has connections: each is gone with this.
+        known.close();
+        continue;
+      }
+      try {
+        return await this.#prepare(raw, generation);
+      } catch (error) {
+        if (!(error instanceof MemberError) || error.kind !== 'read-only') throw error;
+        if (tried < MEMBERS_TRIED_MAX) {
+          tried += 1;
+          continue;
+        }
+        this.#noMember = { error, untilMs: performance.now() + NO_MEMBER_MS };
+        throw error;
+      }
     }
   }
 
+  #requireSomeMember(): void {
+    if (this.#noMember === undefined) return;
+    if (performance.now() < this.#noMember.untilMs) throw this.#noMember.error;
+    this.#noMember = undefined;
+  }
+
+  #isGood({ generation, member, openedAtMs }: GuardedConnection): boolean {
+    if (generation !== this.#generationNow()) return false;
+    const silentAtMs = member && this.#silentAtMs.get(member.name);
+    return silentAtMs === undefined || openedAtMs > silentAtMs;
+  }
+
   async #prepare(raw: PoolConnection, generation: number): Promise<GuardedConnection> {
-    const { onLost, statementMsMax = STATEMENT_MS_MAX } = this.#options;
-    const onReadOnly = () => {
-      this.#generationIsOver ||= generation === this.#generation;
-    };
-    const connection = new GuardedConnection(raw, { generation, statementMsMax, onReadOnly });
+    const { onLost, onMember, statementMsMax = STATEMENT_MS_MAX } = this.#options;
+    const connection: GuardedConnection = new GuardedConnection(raw, {
+      generation,
+      statementMsMax,
+      onReadOnly: () => {
+        this.#generationIsOver ||= generation === this.#generation;
+      },
+      onSilent: () => this.#noteSilent(connection),
+    });
     // A pooled connection emits 'error' when it breaks while idle; without a listener that would
     // end the process.
     raw.on('error', onLost);
+    const ask = (sql: string) => connection.control(sql);
     try {
-      for (const sql of SESSION) await connection.control(sql);
+      const member = await readMember(ask);
+      connection.member = member;
+      onMember?.(member);
+      await requireUsable(member, ask);
+      for (const sql of [...SESSION, ...member.engine.session]) await ask(sql);
     } catch (error) {
-      raw.destroy();
+      connection.close();
       throw error;
     }
     this.#connections.set(raw, connection);
     return connection;
   }
 
+  /** Its other connections lead to the same silence, so they are closed instead of used. */
+  #noteSilent({ member }: GuardedConnection): void {
+    if (member?.engine.members !== 'several') return;
+    if (this.#silentAtMs.size >= SILENT_MEMBERS_MAX) this.#silentAtMs.clear();
+    this.#silentAtMs.set(member.name, performance.now());
+  }
+
   async beginTransaction(
     connection: GuardedConnection,
     settings: TransactionSettings,
   ): Promise<void> {
+    const { isolationLevel, accessMode } = settings;
+    const { readOnlyTransactions = false } = connection.member?.engine ?? {};
     const modes = [
-      ...(settings.isolationLevel ? [`isolation level ${settings.isolationLevel}`] : []),
-      ...(settings.accessMode ? [settings.accessMode] : []),
+      ...(isolationLevel ? [`isolation level ${isolationLevel}`] : []),
+      ...(accessMode && readOnlyTransactions ? [accessMode] : []),
     ];
     // Holds for the next transaction only.
     if (modes.length > 0) await connection.control(`set transaction ${modes.join(', ')}`);
@@ -180,7 +236,7 @@ class MysqlPoolDriver implements Driver {
   }
 
   async releaseConnection(connection: GuardedConnection): Promise<void> {
-    if (connection.generation === this.#generationNow()) connection.release();
+    if (this.#isGood(connection)) connection.release();
     else connection.close();
   }
 
@@ -210,94 +266,5 @@ class MysqlPoolDriver implements Driver {
         } else reject(error);
       });
     });
-  }
-}
-
-interface OkPacket {
-  readonly affectedRows: number;
-}
-
-interface GuardedConnectionOptions {
-  /** The pool's generation when this connection was asked for. */
-  readonly generation: number;
-  readonly statementMsMax: number;
-  /** Its server takes no writes; it has been closed. */
-  readonly onReadOnly: () => void;
-}
-
-class GuardedConnection implements DatabaseConnection {
-  readonly #raw: PoolConnection;
-  readonly #options: GuardedConnectionOptions;
-  #closed = false;
-
-  constructor(raw: PoolConnection, options: GuardedConnectionOptions) {
-    this.#raw = raw;
-    this.#options = options;
-  }
-
-  get generation(): number {
-    return this.#options.generation;
-  }
-
-  /** True once it must not be used again; it has then been closed already. */
-  get closed(): boolean {
-    return this.#closed;
-  }
-
-  async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
-    // DDL and the migration lock take as long as they take.
-    const bounded = /^(Select|Insert|Update|Delete)QueryNode$/.test(query.query.kind);
-    const limitMs = bounded ? this.#options.statementMsMax : undefined;
-    const result = await this.#query(query, limitMs);
-    if (Array.isArray(result)) return { rows: result as R[] };
-    // mysql2 asks for FOUND_ROWS: these are the rows that matched, changed or not.
-    return { rows: [], numAffectedRows: BigInt((result as OkPacket).affectedRows) };
-  }
-
-  streamQuery<R>(): AsyncIterableIterator<QueryResult<R>> {
-    throw new Error('the MySQL driver does not stream');
-  }
-
-  /**
-   * Session and transaction statements. After a failure nobody knows what is open: it is closed.
-   */
-  async control(sql: string): Promise<void> {
-    try {
-      await this.#query(CompiledQuery.raw(sql), this.#options.statementMsMax);
-    } catch (error) {
-      this.close();
-      throw error;
-    }
-  }
-
-  release(): void {
-    if (!this.#closed) this.#raw.release();
-  }
-
-  /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
-  #query(query: CompiledQuery, limitMs: number | undefined): Promise<unknown> {
-    return new Promise((resolve, reject) => {
-      const timer = limitMs === undefined ? undefined : setTimeout(() => expire(), limitMs);
-      const expire = () => {
-        this.close();
-        const error = new Error(`the database did not answer a statement within ${limitMs} ms`);
-        reject(Object.assign(error, { code: 'STATEMENT_TIMEOUT' }));
-      };
-      this.#raw.query(query.sql, [...query.parameters], (error, result) => {
-        clearTimeout(timer);
-        if (!error) return resolve(result);
-        const kind = databaseErrorKind(error);
-        if (kind === 'connection' || kind === 'read-only') this.close();
-        if (kind === 'read-only') this.#options.onReadOnly();
-        reject(error);
-      });
-    });
-  }
-
-  /** Not to be used again; what it has open is rolled back by the server. */
-  close(): void {
-    if (this.#closed) return;
-    this.#closed = true;
-    this.#raw.destroy();
   }
 }

@@ -3,6 +3,7 @@
  * database's clock, identifiers are compared byte by byte, and nothing relies on the order rows
  * were inserted in.
  */
+import type { Generated } from 'kysely';
 import type { CapPeriod, KeyPurpose } from '../../domain/account/key-policy.ts';
 import type { CallbackStatus, JobState } from '../../domain/job.ts';
 import type { LedgerAuditKind, LedgerKind, LedgerSlot } from '../../domain/ledger.ts';
@@ -17,6 +18,8 @@ export interface AccountsTable {
   available: number;
   /** Also the number of the account's open jobs, at one credit a job. */
   reserved: number;
+  /** How often a transaction took the row and changed nothing else; on some engines alone. */
+  turns: Generated<number>;
   created_at: number;
 }
 

@@ -140,18 +140,30 @@ export async function settleCredit<T>(
 
 /**
  * Resolves once every transaction has ended that may still write an entry of this account which was
- * created before the call: each has taken the account's row, and this waits for the row. It changes
- * nothing.
+ * created before the call: each has taken the account's row, and this waits for the row, or has
+ * those fail that it cannot wait for. It changes nothing that anybody reads.
  */
 export function awaitEarlierWriters(database: Database, accountId: string): Promise<void> {
-  return query(database, db => takeAccount(db, accountId));
+  return query(database, db => takeAccount(database, db, accountId));
 }
 
-/** Takes the account's row for the rest of the transaction: no entry of it is written meanwhile. */
-export async function takeAccount(tx: Kysely<Schema>, accountId: string): Promise<void> {
+/**
+ * Takes the account's row for the rest of the transaction: no entry of it is written meanwhile.
+ * Where members lock for themselves the row is changed: who takes it elsewhere commits before that,
+ * or begins anew after it.
+ */
+export async function takeAccount(
+  { engine }: Database,
+  tx: Kysely<Schema>,
+  accountId: string,
+): Promise<void> {
   await tx
     .updateTable('accounts')
-    .set(eb => ({ available: eb.ref('available') }))
+    .set(eb =>
+      engine.conflicts === 'locks'
+        ? { available: eb.ref('available') }
+        : { turns: eb('turns', '+', 1) },
+    )
     .where('id', '=', accountId)
     .execute();
 }
@@ -161,10 +173,11 @@ export async function takeAccount(tx: Kysely<Schema>, accountId: string): Promis
  * the transaction ends, but for what it enters itself. Undefined: no such account.
  */
 export async function holdAccount(
+  database: Database,
   tx: Kysely<Schema>,
   accountId: string,
 ): Promise<Balances | undefined> {
-  await takeAccount(tx, accountId);
+  await takeAccount(database, tx, accountId);
   return readBalances(tx, accountId);
 }
 

@@ -2,6 +2,7 @@
 import type { Kysely } from 'kysely';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
+import { takeAccount } from '../ledger/ledger-writer.ts';
 
 /** Of one account. */
 export const MEMBERS_MAX = 200;
@@ -15,6 +16,10 @@ export async function lockAccount(
   tx: Kysely<Schema>,
   accountId: string,
 ): Promise<void> {
+  if (database.engine.conflicts === 'certification') {
+    await takeAccount(database, tx, accountId);
+    return;
+  }
   const account = tx.selectFrom('accounts').select('id').where('id', '=', accountId);
   // SQLite runs one writing transaction at a time.
   await (database.dialect === 'sqlite' ? account : account.forUpdate()).execute();

@@ -43,7 +43,7 @@ async function pay(database: Database, paying: Paying): Promise<PayOutcome> {
   if (known === undefined) return { kind: 'unknown' };
   const repeated = { ...paying, auditId: randomUUID() };
   return transact(database, async tx => {
-    await holdAccount(tx, known.accountId);
+    await holdAccount(database, tx, known.accountId);
     return judged(database, tx, await requireOrder(database, tx, orderId), repeated);
   });
 }

@@ -31,7 +31,8 @@ async function place(database: Database, order: NewOrder, actor: Actor): Promise
   const auditId = randomUUID();
   return transact(database, async tx => {
     // Two at once would both count one order fewer.
-    if ((await holdAccount(tx, accountId)) === undefined) return { kind: 'unknown-account' };
+    if ((await holdAccount(database, tx, accountId)) === undefined)
+      return { kind: 'unknown-account' };
     const there = await readOrder(database, tx, id);
     if (there !== undefined) return { kind: 'already-placed', order: there };
     const bound = await boundReached(database, tx, accountId);

@@ -29,7 +29,7 @@ export function orderRefunding(database: Database): Pick<OrderStore, 'refund'> {
       if (known === undefined) return { kind: 'unknown' };
       const by = { actor, auditId: randomUUID() };
       return transact(database, async tx => {
-        await holdAccount(tx, known.accountId);
+        await holdAccount(database, tx, known.accountId);
         return judged(database, tx, await requireOrder(database, tx, orderId), told, by);
       });
     },
@@ -102,7 +102,7 @@ async function applyRefund(
   amount: number,
   by: By,
 ): Promise<void> {
-  const balances = await holdAccount(tx, order.accountId);
+  const balances = await holdAccount(database, tx, order.accountId);
   const credits = creditsOfRefund(order, amount);
   const revoked = Math.min(credits, balances?.available ?? 0);
   const update = tx

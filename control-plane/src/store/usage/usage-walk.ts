@@ -174,7 +174,7 @@ async function countPage(
   if (seen.length === 0) return { read: 0, counted: 0 };
   return transact(database, async tx => {
     // Whoever else walks here waits, and then finds the place moved.
-    await takeAccount(tx, accountId);
+    await takeAccount(database, tx, accountId);
     const place = await readPlace(tx, accountId);
     const entries = await selectEntries(
       database,

@@ -14,6 +14,7 @@ import { Kysely } from 'kysely';
 import { SILENT_LOG } from '../../../../test/support/database.ts';
 import { databaseNowMs } from '../../../src/store/database/clock.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
+import { SQLITE } from '../../../src/store/database/engines/servers.ts';
 import { NodeSqliteDialect } from '../../../src/store/database/sqlite-dialect.ts';
 
 /**
@@ -74,6 +75,7 @@ export function openFaultySqlite(url: string, fault: Losing): Database {
   return {
     kysely,
     dialect: 'sqlite',
+    engine: SQLITE,
     requestsMax: 16,
     nowMs: databaseNowMs('sqlite'),
     log: SILENT_LOG,

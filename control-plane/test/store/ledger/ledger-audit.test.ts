@@ -9,6 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '../../../../test/support/at.ts';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
+import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
 import {
   type AuditOptions,
   auditLedger,
@@ -54,6 +55,17 @@ for (const dialect of DIALECTS) {
         .where('account_id', '=', accountId)
         .orderBy('closed_to')
         .execute();
+    /** Whether it was committed; where members lock for themselves, one at another may have won. */
+    const endOf = async (transaction: Promise<unknown>): Promise<boolean> => {
+      try {
+        await transaction;
+        return true;
+      } catch (error) {
+        assert.equal(database.engine.conflicts, 'certification', String(error));
+        assert.equal(databaseErrorKind(error), 'conflict');
+        return false;
+      }
+    };
     const problemsOf = ({ problems }: LedgerAudit) => problems.map(({ problem }) => problem);
 
     before(async () => {
@@ -137,11 +149,12 @@ for (const dialect of DIALECTS) {
       // An audit that does not wait is over by then, and has closed the first day too early.
       await Promise.race([audited, delay(500)]);
       release.resolve();
-      await late;
+      const entered = await endOf(late);
       assert.deepEqual((await audited).problems, []);
       assert.deepEqual((await audit({ accountId })).problems, []);
       assert.deepEqual((await audit({ accountId, kind: 'full' })).problems, []);
-      assert.equal((await checkpoints(accountId)).at(-1)?.granted, GRANTED + 7);
+      const granted = entered ? GRANTED + 7 : GRANTED;
+      assert.equal((await checkpoints(accountId)).at(-1)?.granted, granted);
     });
 
     it('may wait so: each writer of an entry takes the account first, and the time then', async () => {
@@ -174,8 +187,10 @@ for (const dialect of DIALECTS) {
       // Who does not wait for the row has taken the time by then.
       await Promise.race([writers, delay(500)]);
       release.resolve();
-      await holder;
+      const held = await endOf(holder);
       await writers;
+      // Who did not wait for the row has made the holder fail.
+      if (!held) return;
       const entries = await database.kysely
         .selectFrom('ledger_entries')
         .select(['kind', 'reference', 'created_at'])

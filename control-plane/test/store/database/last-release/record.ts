@@ -17,6 +17,7 @@ import {
 import { createTestDatabase, DIALECTS, SILENT_LOG } from '../../../../../test/support/database.ts';
 import { databaseNowMs } from '../../../../src/store/database/clock.ts';
 import type { Database } from '../../../../src/store/database/connect.ts';
+import { MARIADB, SQLITE } from '../../../../src/store/database/engines/servers.ts';
 import { migrate } from '../../../../src/store/database/migrate.ts';
 import { MysqlPoolDialect } from '../../../../src/store/database/mysql-dialect.ts';
 import { parseMysqlUrl } from '../../../../src/store/database/mysql-url.ts';
@@ -75,6 +76,7 @@ for (const dialect of DIALECTS) {
   const database: Database = {
     kysely: kysely as unknown as Database['kysely'],
     dialect,
+    engine: dialect === 'sqlite' ? SQLITE : MARIADB,
     requestsMax: 16,
     nowMs: databaseNowMs(dialect),
     log: SILENT_LOG,
