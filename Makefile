@@ -7,6 +7,7 @@
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
+# make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
 # make soak    [ONLY=name]: tests too long for make test, about 50 minutes in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
@@ -35,7 +36,7 @@ BUSY ?= 0
 NAME ?=
 SHOTS ?=
 
-.PHONY: setup start demo test storms test-storage browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test storms test-storage test-databases browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -79,6 +80,9 @@ storms: setup
 test-storage: setup
 	@MATTING_TEST_OBJECT_STORES=versitygw,minio $(NODE) test/support/run-tests.ts $$(grep -rl \
 		--include='*.test.ts' --include='*.storage.ts' -w OBJECT_STORES control-plane/test test)
+
+test-databases: setup
+	@$(NODE) test/databases/main.ts $(ONLY)
 
 browser: setup
 	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)

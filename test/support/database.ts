@@ -26,7 +26,10 @@ import {
 import { migrate } from '../../control-plane/src/store/database/migrate.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
-export const DIALECTS: readonly DatabaseDialect[] = ['sqlite', 'mysql'];
+/** `MATTING_TEST_ONLY_SERVER=1`: SQLite has been tested elsewhere (test/databases). */
+export const DIALECTS: readonly DatabaseDialect[] = process.env.MATTING_TEST_ONLY_SERVER
+  ? ['mysql']
+  : ['sqlite', 'mysql'];
 
 /** False: it runs. */
 export function skipReason(dialect: DatabaseDialect): string | false {
@@ -46,12 +49,18 @@ export interface TestDatabase {
   close(): Promise<void>;
 }
 
+export interface TestDatabaseOptions {
+  readonly migrated?: boolean;
+  /** The URL of a server that the test has for itself. */
+  readonly server?: string;
+}
+
 /** An empty database, migrated unless told otherwise. */
 export async function createTestDatabase(
   dialect: DatabaseDialect,
-  options: { readonly migrated?: boolean } = {},
+  options: TestDatabaseOptions = {},
 ): Promise<TestDatabase> {
-  const place = dialect === 'sqlite' ? createFile() : await createSchema();
+  const place = dialect === 'sqlite' ? createFile() : await createSchema(options.server);
   const handles: Database[] = [];
   const test: TestDatabase = {
     dialect,
@@ -73,7 +82,7 @@ export async function createTestDatabase(
 /** Within a describe: made before its first test, removed after its last. */
 export function useTestDatabase(
   dialect: DatabaseDialect,
-  options: { readonly migrated?: boolean } = {},
+  options: TestDatabaseOptions = {},
 ): Pick<TestDatabase, 'open' | 'dialect'> & { url(): string } {
   let test: TestDatabase | undefined;
   const require = () => {
@@ -100,8 +109,8 @@ function createFile(): Place {
   };
 }
 
-async function createSchema(): Promise<Place> {
-  const server = await serverUrl();
+async function createSchema(given: string | undefined): Promise<Place> {
+  const server = given ?? (await serverUrl());
   const name = `matting_test_${randomBytes(8).toString('hex')}`;
   await onServer(server, `create database ${name}`);
   const url = new URL(server);

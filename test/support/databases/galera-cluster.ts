@@ -1,6 +1,6 @@
 /** A Galera cluster: MariaDB servers of which any member takes writes, certified at commit. */
-import { existsSync } from 'node:fs';
-import { chown, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { existsSync, rmSync } from 'node:fs';
+import { chown, mkdir, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { findFreePorts } from '../../../bin/free-ports.ts';
@@ -76,6 +76,7 @@ export class GaleraCluster implements DatabaseCluster {
     const reason = galeraSkipReason();
     if (reason !== false) throw new Error(reason);
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-galera-'));
+    process.once('exit', () => removeAll(directory));
     const user = ordinaryUser();
     if (user !== undefined) await chown(directory, user.uid, user.gid);
     const ports: number[] = await findFreePorts(size * PORTS_OF_MEMBER);
@@ -100,8 +101,12 @@ export class GaleraCluster implements DatabaseCluster {
 
   async close(): Promise<void> {
     await Promise.all(this.members.map(member => member.kill()));
-    await rm(this.#directory, { recursive: true, force: true, maxRetries: 5 });
+    removeAll(this.#directory);
   }
+}
+
+function removeAll(directory: string): void {
+  rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
 }
 
 async function createMember(

@@ -113,7 +113,7 @@ export class ReplicationGroup implements DatabaseCluster {
 
   async close(): Promise<void> {
     await Promise.all(this.members.map(member => member.kill()));
-    await this.#home.remove();
+    this.#home.remove();
   }
 }
 

@@ -4,11 +4,11 @@
  * debootstrap unpacked), whose libraries it runs with by chroot, which takes root.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { chown, mkdtemp, rm } from 'node:fs/promises';
+import { existsSync, rmSync } from 'node:fs';
+import { chown, mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { findProgram, isProgram } from '../foreign-program.ts';
+import { findProgram } from '../foreign-program.ts';
 import { ordinaryUser } from './cluster.ts';
 import type { ServerCommand } from './server-process.ts';
 
@@ -39,7 +39,7 @@ export function mysqlSkipReason(): string | false {
   if (found.root === undefined) return false;
   if (process.getuid?.() !== 0) return 'MATTING_TEST_MYSQL_ROOT takes root: chroot does';
   const whole = [PROGRAM_IN_ROOT, '/usr/bin/setpriv'].every(file =>
-    isProgram(path.join(found.root ?? '', file)),
+    existsSync(path.join(found.root ?? '', file)),
   );
   return whole ? false : `no ${PROGRAM_IN_ROOT} with setpriv in MATTING_TEST_MYSQL_ROOT`;
 }
@@ -62,6 +62,7 @@ export class MysqlHome {
     const { root } = installation;
     const parent = root === undefined ? tmpdir() : path.join(path.resolve(root), 'tmp');
     const home = new MysqlHome(await mkdtemp(path.join(parent, 'matting-mysql-')), installation);
+    process.once('exit', () => home.remove());
     await home.own('');
     return home;
   }
@@ -85,8 +86,7 @@ export class MysqlHome {
     if (user !== undefined) await chown(file, user.uid, user.gid);
   }
 
-  async remove(): Promise<void> {
-    if (!existsSync(this.outside)) return;
-    await rm(this.outside, { recursive: true, force: true, maxRetries: 5 });
+  remove(): void {
+    rmSync(this.outside, { recursive: true, force: true, maxRetries: 5 });
   }
 }
