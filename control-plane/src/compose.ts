@@ -46,7 +46,7 @@ import { GuardedFetch } from './sources/guard/guarded-fetch.ts';
 import { OutgoingGuard } from './sources/guard/outgoing-guard.ts';
 import type { BlobStore } from './storage/blob-store.ts';
 import type { BucketObserver } from './storage/bucket/bucket-client.ts';
-import { openStorage } from './storage/open-storage.ts';
+import { openStorages } from './storage/open-storage.ts';
 import { openStores, type Stores } from './store/stores.ts';
 
 const ERRORS_PAGE = new URL('../../docs/errors.md', import.meta.url);
@@ -142,8 +142,8 @@ export async function openResources(
   const views = new JobViews(config.baseUrl);
   const tls = await TlsFiles.open(config.tls, { log });
   try {
-    const { storageUrl, spoolDir } = config;
-    const blobs = await openStorage(storageUrl, { spoolDir, log, ...(observer && { observer }) });
+    const { spoolDir } = config;
+    const blobs = await openStorages(config, { spoolDir, log, ...(observer && { observer }) });
     const secretsKey = config.secretsKey ?? (await loadOrCreateSecretsKey(config.dataDir));
     const previous = config.secretsKeyPrevious;
     const secrets = new CallbackSecrets(

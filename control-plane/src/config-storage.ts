@@ -9,20 +9,25 @@ import { isBucket } from './storage/open-storage.ts';
 export interface StorageConfig {
   /** `file:///...` or `s3://...`. */
   readonly storageUrl: string;
+  /** The storage that blobs move from, or will move to; undefined: none move. */
+  readonly fallbackUrl: string | undefined;
   /** Where blobs of a bucket are gathered before they are sent; absolute. */
   readonly spoolDir: string;
   /** A result link answers with the file, or with a redirect to a URL that the storage signed. */
   readonly resultDownloads: ResultDownloads;
 }
 
+const FALLBACK = 'MATTING_STORAGE_FALLBACK_URL';
 const RESULT_DOWNLOADS = ['stream', 'redirect'] as const;
 export type ResultDownloads = (typeof RESULT_DOWNLOADS)[number];
 
 export function readStorage(reader: EnvReader, dataDir: string): StorageConfig {
   const spoolDir = reader.string('MATTING_SPOOL_DIR', { default: tmpdir() });
-  const storageUrl = readStorageUrl(reader, dataDir);
+  const storageUrl = readStorageUrl(reader, 'MATTING_STORAGE_URL', pathToFileURL(dataDir).href);
+  const fallbackUrl = readStorageUrl(reader, FALLBACK, undefined);
+  if (fallbackUrl === storageUrl) reader.problem(FALLBACK, 'another than MATTING_STORAGE_URL');
   const resultDownloads = readResultDownloads(reader, storageUrl);
-  return { storageUrl, spoolDir: path.resolve(spoolDir), resultDownloads };
+  return { storageUrl, fallbackUrl, spoolDir: path.resolve(spoolDir), resultDownloads };
 }
 
 function readResultDownloads(reader: EnvReader, storageUrl: string): ResultDownloads {
@@ -34,16 +39,19 @@ function readResultDownloads(reader: EnvReader, storageUrl: string): ResultDownl
   return downloads;
 }
 
-function readStorageUrl(reader: EnvReader, dataDir: string): string {
-  const variable = 'MATTING_STORAGE_URL';
-  const url = reader.parsed(
+function readStorageUrl<D extends string | undefined>(
+  reader: EnvReader,
+  variable: string,
+  fallback: D,
+): string | D {
+  const url = reader.parsed<string, D>(
     variable,
     'a URL of the form file:///path/of/a/directory or s3://bucket/prefix',
     text => (isBucket(text) || isFileUrl(text) ? text : undefined),
-    { default: pathToFileURL(dataDir).href },
+    { default: fallback },
   );
   try {
-    if (isBucket(url)) parseBucketUrl(url);
+    if (url !== undefined && isBucket(url)) parseBucketUrl(url);
   } catch (error) {
     if (!(error instanceof BucketUrlError)) throw error;
     reader.problem(variable, error.message);

@@ -92,6 +92,9 @@ export interface DatabaseConfig {
   readonly dataDir: string;
 }
 
+/** What a command of the CLI needs of the storage. */
+export type StorageSettings = StorageConfig & Pick<Config, 'resultTtlMs'>;
+
 /** What a command of the CLI needs to make a link into the account area. */
 export type LinkConfig = Pick<Config, 'baseUrl' | 'accountArea' | 'mail'>;
 
@@ -203,6 +206,16 @@ export function loadConfig(env: Environment = process.env): Config {
 export function loadDatabaseConfig(env: Environment = process.env): DatabaseConfig {
   const reader = createEnvReader(env);
   const config = readDatabase(reader);
+  reader.requireValid();
+  return config;
+}
+
+/** @throws ConfigError naming every variable that is not usable. */
+export function loadStorageConfig(env: Environment = process.env): StorageSettings {
+  const reader = createEnvReader(env);
+  const { dataDir } = readDatabase(reader);
+  const { resultTtlMs } = readTimes(reader);
+  const config = { ...readStorage(reader, dataDir), resultTtlMs };
   reader.requireValid();
   return config;
 }

@@ -21,6 +21,7 @@ export const CONTROL_PLANE: Directions = {
     'services/operator',
     'services/people',
     'services/sales',
+    'storage',
     'store',
     'store/accounts',
     'store/database',

@@ -4,6 +4,8 @@ import {
   type LinkConfig,
   loadDatabaseConfig,
   loadLinkConfig,
+  loadStorageConfig,
+  type StorageSettings,
 } from '../config.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
 import { openStores, type Stores } from '../store/stores.ts';
@@ -85,6 +87,16 @@ export class CliContext {
     } finally {
       await database.close();
     }
+  }
+
+  /** Whether `untilInterrupted` waits for anything. */
+  get canBeInterrupted(): boolean {
+    return this.#output.interrupted !== undefined;
+  }
+
+  /** Where blobs are, and how long they live. @throws ConfigError */
+  storageConfig(): StorageSettings {
+    return loadStorageConfig(this.#environment);
   }
 
   /** What links into the account area are made of. @throws ConfigError */

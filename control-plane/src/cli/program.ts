@@ -5,6 +5,7 @@ import { Command, CommanderError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import type { Environment } from '../config.ts';
+import { StorageConfigError } from '../storage/open-storage.ts';
 import { DatabaseOpenError } from '../store/database/connect.ts';
 import { migrate, SchemaError } from '../store/database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from './accounts.ts';
@@ -14,6 +15,7 @@ import { addJobCommands } from './jobs.ts';
 import { addKeyCommands } from './keys.ts';
 import { addNodeCommands } from './nodes.ts';
 import { addOrderCommands } from './orders.ts';
+import { addStorageCommands } from './storage.ts';
 import { addWebhookCommands } from './webhooks.ts';
 
 /** The command failed. */
@@ -51,7 +53,7 @@ export async function runCommand(
 /** Undefined: a bug of the program; its stack is printed. */
 function expectedExitCode(error: unknown): number | undefined {
   if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
-  const known = [CommandError, DatabaseOpenError, SchemaError, ContractError];
+  const known = [CommandError, DatabaseOpenError, SchemaError, ContractError, StorageConfigError];
   return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
 }
 
@@ -64,7 +66,9 @@ function reasonOf(error: Error): string {
 
 function createProgram(context: CliContext, output: CliOutput): Command {
   const program = new Command('matting')
-    .description('the control plane’s accounts, keys, credits, orders, jobs, nodes and webhooks')
+    .description(
+      'the control plane’s accounts, keys, credits, orders, jobs, nodes, storage, webhooks',
+    )
     .helpCommand(false)
     .exitOverride()
     .configureOutput({
@@ -84,6 +88,7 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addJobCommands(program, context);
   addNodeCommands(program, context);
   addOrderCommands(program, context);
+  addStorageCommands(program, context);
   addWebhookCommands(program, context);
   return program;
 }

@@ -3,10 +3,19 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { BlobStore } from './blob-store.ts';
 import { openBucketBlobStore } from './bucket/bucket-blob-store.ts';
+import { checkBucket } from './bucket/bucket-check.ts';
 import type { BucketObserver } from './bucket/bucket-client.ts';
 import { describeBucketError } from './bucket/bucket-errors.ts';
-import { BucketUrlError, parseBucketUrl } from './bucket/bucket-url.ts';
+import {
+  bucketLifecycle,
+  type Lifecycle,
+  type LifecycleOptions,
+} from './bucket/bucket-lifecycle.ts';
+import { type BucketOptions, BucketUrlError, parseBucketUrl } from './bucket/bucket-url.ts';
 import { openDirectoryBlobStore } from './directory/directory-blob-store.ts';
+import { checkDirectory } from './directory/directory-check.ts';
+import { joinBlobStores } from './fallback-blob-store.ts';
+import type { StorageFinding } from './storage-finding.ts';
 
 const HAS_SCHEME = /^[a-z][a-z0-9+.-]*:\/\//i;
 
@@ -24,7 +33,11 @@ export interface OpenStorageOptions {
   readonly spoolDir?: string;
   readonly log?: Pick<Logger, 'warn' | 'debug'>;
   readonly observer?: BucketObserver;
+  /** What names the storage in errors; MATTING_STORAGE_URL where absent. */
+  readonly setting?: string;
 }
+
+const SETTING = 'MATTING_STORAGE_URL';
 
 export function isBucket(storageUrl: string): boolean {
   return /^s3:/i.test(storageUrl);
@@ -45,11 +58,59 @@ export function storageDirectory(storageUrl: string): string {
 /** Rejects with StorageConfigError, also where the storage cannot be reached or written. */
 export async function openStorage(
   storageUrl: string,
+  { setting = SETTING, ...options }: OpenStorageOptions = {},
+): Promise<BlobStore> {
+  try {
+    return isBucket(storageUrl)
+      ? await openBucket(storageUrl, options)
+      : await openDirectory(storageDirectory(storageUrl));
+  } catch (error) {
+    if (!(error instanceof StorageConfigError)) throw error;
+    throw new StorageConfigError(error.message.replace(SETTING, setting), error.cause);
+  }
+}
+
+/** A service's storage: with a fallback, both as one. Rejects as openStorage does. */
+export async function openStorages(
+  {
+    storageUrl,
+    fallbackUrl,
+  }: { readonly storageUrl: string; readonly fallbackUrl?: string | undefined },
   options: OpenStorageOptions = {},
 ): Promise<BlobStore> {
+  const first = await openStorage(storageUrl, options);
+  if (fallbackUrl === undefined) return first;
+  const setting = 'MATTING_STORAGE_FALLBACK_URL';
+  return joinBlobStores(first, await openStorage(fallbackUrl, { ...options, setting }));
+}
+
+/** What the storage can and cannot do. Rejects with StorageConfigError where the URL is none. */
+export async function checkStorage(storageUrl: string): Promise<readonly StorageFinding[]> {
   return isBucket(storageUrl)
-    ? await openBucket(storageUrl, options)
-    : await openDirectory(storageDirectory(storageUrl));
+    ? await checkBucket(bucketOf(storageUrl))
+    : await checkDirectory(storageDirectory(storageUrl));
+}
+
+/** A rule for the bucket. Throws StorageConfigError where the storage is none. */
+export function lifecycleOf(
+  storageUrl: string,
+  lives: Omit<LifecycleOptions, 'prefix'>,
+): Lifecycle {
+  if (!isBucket(storageUrl)) {
+    throw new StorageConfigError(
+      `${SETTING}: a directory has no lifecycle rules; the sweeper tidies it`,
+    );
+  }
+  return bucketLifecycle({ ...lives, prefix: bucketOf(storageUrl).prefix });
+}
+
+function bucketOf(storageUrl: string): BucketOptions {
+  try {
+    return parseBucketUrl(storageUrl);
+  } catch (error) {
+    if (!(error instanceof BucketUrlError)) throw error;
+    throw new StorageConfigError(`${SETTING} must be ${error.message}`, error);
+  }
 }
 
 async function openDirectory(directory: string): Promise<BlobStore> {
@@ -64,12 +125,10 @@ async function openDirectory(directory: string): Promise<BlobStore> {
 }
 
 async function openBucket(storageUrl: string, options: OpenStorageOptions): Promise<BlobStore> {
+  const bucket = bucketOf(storageUrl);
   try {
-    return await openBucketBlobStore({ ...options, bucket: parseBucketUrl(storageUrl) });
+    return await openBucketBlobStore({ ...options, bucket });
   } catch (error) {
-    if (error instanceof BucketUrlError) {
-      throw new StorageConfigError(`MATTING_STORAGE_URL must be ${error.message}`, error);
-    }
     const cause = causeOf(error);
     const said = describeBucketError(cause);
     throw new StorageConfigError(

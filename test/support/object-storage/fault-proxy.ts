@@ -21,7 +21,7 @@ import { xmlDocument } from './xml.ts';
 const SEEN_MAX = 10_000;
 
 export type Fault =
-  /** Answered here, without the store: 500 InternalError, 503 SlowDown, 403 AccessDenied … */
+  /** Answered here, without the store: 500 InternalError, 503 SlowDown; 200: as if it were done. */
   | { readonly kind: 'answer'; readonly status: number; readonly code: string }
   /** The connection ends after so many bytes of the request's body reached the store. */
   | { readonly kind: 'reset-request'; readonly afterBytes: number }
@@ -208,7 +208,7 @@ async function answerHere(
   response.sendDate = false;
   response.setHeader('date', dateOff(fault.kind === 'clock' ? fault.offMs : 0));
   response.writeHead(status, { 'content-type': 'application/xml' });
-  response.end(request.method === 'HEAD' ? undefined : body);
+  response.end(request.method === 'HEAD' || status < 300 ? undefined : body);
   return true;
 }
 
