@@ -4,7 +4,10 @@
  * helps only in sample shows.
  *
  * Usage: quality-choose.ts [--plan standard] [--variants asTaken,cut] [--keep DIRECTORY] [--largest
- *   0.7] FOLDER...   --largest: megapixels to which larger photos are scaled down for the merge
+ *   0.7] [--differ 2] FOLDER...   --largest: megapixels to which larger photos are scaled down for
+ *   the merge; --differ: the most constants in which a candidate differs from the present ones: 2
+ *   makes about 200 candidates, 8, the whole grid, 21,600, which takes many times as long. Each
+ *   picture is counted on standard error, with the time that the rest will take
  */
 import { parseArgs } from 'node:util';
 import { decideAreas, gridSize } from '../inference-node/src/picture/matte/fill-areas.ts';
@@ -99,17 +102,38 @@ const { values, positionals } = parseArgs({
     variants: { type: 'string', default: 'asTaken,cut,ground,darker,jpeg' },
     keep: { type: 'string' },
     largest: { type: 'string', default: '0.7' },
+    differ: { type: 'string', default: '2' },
   },
 });
 if (positionals.length === 0) throw new Error('usage: quality-choose.ts [options] FOLDER...');
 
-function candidates(): Constants[] {
-  let all: Constants[] = [PRESENT];
+function candidates(differMax: number): Constants[] {
+  let all: { readonly constants: Constants; readonly differ: number }[] = [
+    { constants: PRESENT, differ: 0 },
+  ];
   for (const [name, options] of Object.entries(VALUES)) {
-    all = all.flatMap(constants => options.map(value => ({ ...constants, [name]: value })));
+    const present = PRESENT[name as keyof Constants];
+    const changed = all.flatMap(({ constants, differ }) =>
+      options.map(value => ({
+        constants: { ...constants, [name]: value },
+        differ: differ + (value === present ? 0 : 1),
+      })),
+    );
+    all = changed.filter(({ differ }) => differ <= differMax);
   }
   // The present constants first: they win where others are no better.
-  return [PRESENT, PLAIN_MEAN, ...all];
+  return [PRESENT, PLAIN_MEAN, ...all.map(({ constants }) => constants)];
+}
+
+/** Says after each of `all` how long the rest will take, if it takes as long as those before. */
+function countPictures(all: number): () => void {
+  const start = performance.now();
+  let done = 0;
+  return () => {
+    done += 1;
+    const minutes = ((performance.now() - start) / done) * ((all - done) / 60_000);
+    console.error(`${done} of ${all}, ${minutes.toFixed(0)} minutes left`);
+  };
 }
 
 function measure(photo: Photo, alpha: Uint8Array, estimate: boolean): Outcome {
@@ -179,7 +203,9 @@ async function takeSamples(): Promise<Sample[]> {
   const largest = 1e6 * Number(values.largest);
   try {
     const stems = findPhotos(positionals);
-    for (const variant of values.variants.split(',')) {
+    const variants = values.variants.split(',');
+    const count = countPictures(stems.length * variants.length);
+    for (const variant of variants) {
       for (const [index, stem] of stems.entries()) {
         const other = await loadPhoto(at(stems, (index + GROUND_STEP) % stems.length));
         const full = await makeVariant(variant, await loadPhoto(stem), other);
@@ -195,6 +221,7 @@ async function takeSamples(): Promise<Sample[]> {
           outcomes: outcomesOf(photo, mattes, unsure),
           costs: all.map(constants => costOf(roles, unsure, constants)),
         });
+        count();
       }
     }
   } finally {
@@ -203,7 +230,7 @@ async function takeSamples(): Promise<Sample[]> {
   return samples;
 }
 
-const all = candidates();
+const all = candidates(Number(values.differ));
 const samples = await takeSamples();
 const plainMeans = new Map(LOSS_NAMES.map(name => [name, mean(samples, s => s.plain[name])]));
 const lossOf = (outcome: Outcome, cost: number) => {
@@ -243,6 +270,7 @@ function figures(pick: (sample: Sample) => number): Record<string, number | stri
 
 writeResults(`quality-choose-${values.plan}`, {
   photos: samples.length,
+  candidates: all.length,
   plainMean: figures(() => 1),
   present: figures(() => 0),
   best: { ...figures(() => best), ...all[best] },

@@ -17,7 +17,7 @@ const DISTANCE_HALF = 20;
 /** Distance of a pixel from the line between them at which the weight falls to 1 / e. */
 const OFF_LINE = 20;
 /** Weight of the estimate where the colours are as distinct as possible. */
-const TRUST = 0.65;
+const TRUST = 0.8;
 /** Pixels a side of a cell of the finest grid: the colours beside an edge change slowly. */
 const CELL_PX = 4;
 

@@ -1,12 +1,14 @@
 /**
  * Merges the mattes of several models into one of a given size: pure arithmetic. The plan's subject
  * decides what is cut out (several are averaged). An opinion counts only where the subject's edge
- * is soft, and only when both show the same thing: elsewhere it adds nothing, or an error. Last, an
- * area inside a body of which they do not agree is decided as a whole (fill-areas.ts).
+ * is soft, and only when both show the same thing: elsewhere it adds nothing, or an error. Then an
+ * area inside a body of which they do not agree is decided as a whole (fill-areas.ts), and what
+ * nothing joins to the subject fades (fade-islands.ts).
  */
 import type { MatteRole } from '../../models/prepared-model.ts';
 import type { Size } from '../size.ts';
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
+import { fadeIslands } from './fade-islands.ts';
 import { AREA_RULES, type AreaRules, type FullLook, fillAreas } from './fill-areas.ts';
 import { borrowCopy, floatsAt, kernels, withMemory } from './kernels.ts';
 import { resample } from './resample.ts';
@@ -75,6 +77,7 @@ export function mergeMattes(
     for (const { alpha, decides } of looks) if (!decides) applyOpinion(alpha, merged, softness);
   }
   fillAreas(looks, merged, size, rules);
+  fadeIslands(merged, size);
   return merged;
 }
 
