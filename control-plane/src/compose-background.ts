@@ -11,6 +11,7 @@ import { BalanceWatch } from './services/alerts/balance-watch.ts';
 import { MailDelivery } from './services/alerts/mail-delivery.ts';
 import type { MailSender } from './services/alerts/mail-sender.ts';
 import { alertSweepSteps } from './services/alerts/sweep-alerts.ts';
+import { ClockWatch } from './services/clock-watch.ts';
 import { FleetSizing } from './services/fleet-size/fleet-sizing.ts';
 import type { JobEvents } from './services/job-events.ts';
 import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
@@ -43,6 +44,7 @@ export interface Background {
   readonly delivery: WebhookDelivery;
   /** Undefined: the fleet does not sleep. */
   readonly fleetSizing: FleetSizing | undefined;
+  readonly clockWatch: ClockWatch;
   start(): void;
   /** All but `delivery`, which the drain ends by itself. */
   stopRest(): Promise<void>;
@@ -51,15 +53,18 @@ export interface Background {
 export function composeBackground(parts: BackgroundParts): Background {
   const delivery = composeDelivery(parts);
   const fleetSizing = composeFleetSizing(parts);
+  const clockWatch = new ClockWatch({ look: () => parts.stores.compareClocks(), log: parts.log });
   const loops: { start(): void; stop(): Promise<void> }[] = [
     composeWatch(parts),
     ...composeMails(parts),
     composeSweeper(parts),
+    clockWatch,
   ];
   if (fleetSizing !== undefined) loops.push(fleetSizing);
   return {
     delivery,
     fleetSizing,
+    clockWatch,
     start() {
       delivery.start();
       for (const loop of loops) loop.start();

@@ -303,6 +303,7 @@ function composeGauges(base: Base, running: Running): void {
       webhooksDue: () => stores.webhookOutbox.due(),
       ledgerAudits: () => stores.ledger.lastAudits(),
       mailsWaiting: () => stores.mailOutbox.waiting(),
+      clockDifferenceMs: () => running.background.clockWatch.differenceMs,
       sweepBacklog: () => stores.sweeps.backlog(config.jobRetentionMs),
     },
     (what, err) => log.warn({ err }, `${what} is not readable for the metrics`),

@@ -49,6 +49,8 @@ export interface MetricSources {
     readonly { readonly kind: string; readonly ageMs: number; readonly problems: number }[]
   >;
   readonly sweepBacklog: () => Promise<SweepBacklog>;
+  /** Between the clocks of the database's members; undefined: it has one. */
+  readonly clockDifferenceMs: () => number | undefined;
 }
 
 type Labels = Readonly<Record<string, string>>;
@@ -113,6 +115,14 @@ function defineProcess(
   define('matting_control_uploads', 'Images being received', show => show(sources.uploads().open));
   define('matting_control_database_waiting', 'Requests that wait to ask the database', show =>
     show(sources.databaseWaiting()),
+  );
+  define(
+    'matting_control_database_clock_difference_seconds',
+    'Between the clocks of two members of the database at least',
+    show => {
+      const differenceMs = sources.clockDifferenceMs();
+      if (differenceMs !== undefined) show(differenceMs / 1000);
+    },
   );
   define('matting_control_uploads_waiting', 'Images that wait to be received', show =>
     show(sources.uploads().waiting),

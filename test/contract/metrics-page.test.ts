@@ -61,6 +61,7 @@ const READABLE = {
   webhooksDue: async () => ({ count: 15, oldestMs: 16_000 }),
   mailsWaiting: async () => ({ count: 23, oldestMs: 24_000 }),
   ledgerAudits: async () => [{ kind: 'full', ageMs: 17_000, problems: 18 }],
+  clockDifferenceMs: () => 25_000,
   sweepBacklog: async () => ({ resultsMs: 20, secretsMs: 21, rowsMs: 22, walkMs: null }),
 };
 
@@ -101,6 +102,7 @@ test('what cannot be read is missing, not as it was, and the rest is shown', asy
   assert.match(text, /^matting_control_storage_free_bytes 10$/m);
   assert.match(text, /^matting_control_uploads_waiting 8$/m);
   assert.match(text, /^matting_control_database_waiting 11$/m);
+  assert.match(text, /^matting_control_database_clock_difference_seconds 25$/m);
   assert.match(text, /^matting_control_nodes\{state="unroutable"\} 1$/m);
   assert.match(text, /^matting_control_webhooks_oldest_due_seconds 16$/m);
   assert.match(text, /^matting_control_mails_waiting 23$/m);

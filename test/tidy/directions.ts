@@ -182,7 +182,7 @@ export const CONTROL_PLANE: Directions = {
   mail: ['services/alerts', '#program'],
   nodes: ['domain/dispatch', 'store/cluster', '#program/ports', '#program/tls', '#gen'],
   secrets: ['store/cluster', '#program'],
-  services: ['domain', 'services/keys', 'store/accounts', 'store/ledger'],
+  services: ['domain', 'services/keys', 'store/accounts', 'store/database', 'store/ledger'],
   'services/alerts': [
     'domain',
     'domain/account',

@@ -13,7 +13,17 @@ import {
   type SecretsCanaryStore,
 } from './cluster/secrets-canary-store.ts';
 import { createSweepStore, type SweepStore } from './cluster/sweep-store.ts';
-import { type Database, openDatabase, type StoreLog } from './database/connect.ts';
+import {
+  type Database,
+  DatabaseOpenError,
+  openDatabase,
+  type StoreLog,
+} from './database/connect.ts';
+import {
+  type ClockComparison,
+  MemberClocks,
+  requireAgreeingClocks,
+} from './database/member-clocks.ts';
 import { migrate, requireCurrentSchema } from './database/migrate.ts';
 import { requireWritable } from './database/writable.ts';
 import { type JobCompletionOptions, jobCompletion } from './jobs/job-completion.ts';
@@ -76,6 +86,11 @@ export interface Stores {
   readonly requestsMax: number;
   /** The first account, with credits and a key, only where there is none; all of it or nothing. */
   bootstrap(accountName: string, credits: number): Promise<BootstrapOutcome>;
+  /**
+   * Looks at the clock of a member of the database, and compares it with those seen within a
+   * minute; undefined: it has one.
+   */
+  compareClocks(): Promise<ClockComparison | undefined>;
   /** Rejects with SERVICE_UNAVAILABLE while the database does not answer or takes no writes. */
   check(): Promise<void>;
   close(): Promise<void>;
@@ -84,8 +99,9 @@ export interface Stores {
 export interface StoresOptions extends JobCompletionOptions {
   readonly log: StoreLog;
   /**
-   * 'run': pending migrations are run, under a lock that lets any number of processes start at
-   * once. 'require': they are an error.
+   * 'run', for a control plane: pending migrations are run, under a lock that lets any number of
+   * processes start at once, and clocks of members that differ too much are an error. 'require':
+   * pending migrations are an error.
    */
   readonly migrations: 'run' | 'require';
 }
@@ -95,6 +111,7 @@ export async function openStores(databaseUrl: string, options: StoresOptions): P
   const database = await openDatabase(databaseUrl, options);
   try {
     if (options.migrations === 'run') {
+      await requireClocks(database);
       const ran = await migrate(database);
       if (ran.length > 0) options.log.info({ migrations: ran }, 'the database was migrated');
     } else {
@@ -107,8 +124,17 @@ export async function openStores(databaseUrl: string, options: StoresOptions): P
   return createStores(database, options);
 }
 
+async function requireClocks(database: Database): Promise<void> {
+  try {
+    await requireAgreeingClocks(database);
+  } catch (error) {
+    throw new DatabaseOpenError(error instanceof Error ? error.message : String(error), error);
+  }
+}
+
 /** On a database that is open and current. `close` closes it. */
 export function createStores(database: Database, options: JobCompletionOptions): Stores {
+  const clocks = new MemberClocks(database);
   return {
     accounts: createAccountStore(database),
     alerts: alertLooking(database),
@@ -157,6 +183,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
     },
     requestsMax: database.requestsMax,
     bootstrap: (accountName, credits) => bootstrap(database, accountName, credits),
+    compareClocks: () => clocks.look(),
     check: () => requireWritable(database),
     close: () => database.close(),
   };

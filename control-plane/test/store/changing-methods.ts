@@ -102,6 +102,7 @@ export const READING_METHODS: readonly string[] = [
   'webhookOutbox.list',
   // Its write matches no row.
   'check',
+  'compareClocks',
   'close',
 ];
 

@@ -132,6 +132,7 @@ const FLEET_REPORT = { inflowPerS: 1, work: { megapixels: 2, nodeMs: 3 }, wanted
 
 const OTHERS: Record<string, Exercise> = {
   check: { run: stores => stores.check() },
+  compareClocks: { run: async stores => void (await stores.compareClocks()) },
   bootstrap: {
     run: async stores => {
       assert.deepEqual(await stores.bootstrap('first', 1), { created: false });

@@ -30,6 +30,8 @@ export interface Database {
   /** The database's clock, as an expression for a statement. */
   readonly nowMs: RawBuilder<number>;
   readonly log: StoreLog;
+  /** What a connection of its own, opened now and closed at once, learns of the server it is led to. */
+  readonly newMember?: () => Promise<Member>;
   /** Waits for what is running. */
   close(): Promise<void>;
 }
@@ -60,7 +62,7 @@ export async function openDatabase(
   options: OpenDatabaseOptions,
 ): Promise<Database> {
   const dialect: DatabaseDialect = databaseUrl.startsWith('sqlite:') ? 'sqlite' : 'mysql';
-  const { kysely, requestsMax, member } =
+  const { kysely, requestsMax, member, newMember } =
     dialect === 'sqlite'
       ? openSqlite(databaseUrl.slice('sqlite:'.length))
       : await openMysql(databaseUrl, options);
@@ -73,6 +75,7 @@ export async function openDatabase(
     requestsMax,
     nowMs: databaseNowMs(dialect),
     log: options.log,
+    ...(newMember === undefined ? {} : { newMember }),
     close: () => kysely.destroy(),
   };
   try {
@@ -86,7 +89,7 @@ export async function openDatabase(
   return database;
 }
 
-interface Opened extends Pick<Database, 'kysely' | 'requestsMax'> {
+interface Opened extends Pick<Database, 'kysely' | 'requestsMax' | 'newMember'> {
   /** The server of the newest connection; undefined: a file, or none has answered yet. */
   readonly member: () => Member | undefined;
 }
@@ -113,7 +116,8 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   }
   const { log, statementMsMax } = options;
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
-  const { MysqlPoolDialect } = await import('./mysql-dialect.ts');
+  const { CONNECT_MS_MAX, MysqlPoolDialect } = await import('./mysql-dialect.ts');
+  const { readMemberAt } = await import('./mysql-member.ts');
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
   let member: Member | undefined;
   const onMember = (newest: Member) => {
@@ -121,7 +125,9 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   };
   const dialect = new MysqlPoolDialect({ pool, onLost, statementMsMax, onMember });
   const kysely = new Kysely<Schema>({ dialect });
-  return { kysely, requestsMax: pool.connectionLimit ?? 1, member: () => member };
+  const { connectionLimit = 1, ...place } = pool;
+  const newMember = () => readMemberAt(place, CONNECT_MS_MAX);
+  return { kysely, requestsMax: connectionLimit, member: () => member, newMember };
 }
 
 async function probeSqlite(database: Database): Promise<void> {

@@ -28,7 +28,7 @@ import { GuardedConnection } from './mysql-connection.ts';
 import { type Member, readMember, requireUsable } from './mysql-member.ts';
 
 /** Time for TCP, TLS and the handshake. */
-const CONNECT_MS_MAX = 5_000;
+export const CONNECT_MS_MAX = 5_000;
 /**
  * Time for one statement; several hundred times what the store's slowest takes. Without it a server
  * that stopped answering would hold its callers for as long as TCP retransmits, about a quarter of

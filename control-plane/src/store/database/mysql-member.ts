@@ -1,4 +1,5 @@
 /** What a connection learns of the server that it has come to, before its first statement. */
+import { type ConnectionOptions, createConnection } from 'mysql2';
 import { MemberError } from './database-errors.ts';
 import type { Engine, ServerVariables } from './engines/engine.ts';
 import { engineOf, SERVER_VARIABLES } from './engines/engines.ts';
@@ -40,6 +41,26 @@ export async function readMember(ask: Ask): Promise<Member> {
   const name = `${variables.get('hostname') ?? 'unknown'}:${variables.get('port') ?? 'unknown'}`;
   const clock = readClock(variables, askedAtMs, answeredAtMs);
   return { engine: engineOf(variables), name, variables, clock };
+}
+
+/** By a connection of its own, which ends with the answer. */
+export async function readMemberAt(place: ConnectionOptions, msMax: number): Promise<Member> {
+  const connection = createConnection({ ...place, connectTimeout: msMax });
+  const ask: Ask = sql =>
+    new Promise((resolve, reject) => {
+      connection.query({ sql, timeout: msMax }, (error: Error | null, rows) =>
+        error ? reject(error) : resolve(rows),
+      );
+    });
+  // Told to whoever asks, too; without a listener it would end the process.
+  connection.on('error', () => undefined);
+  try {
+    // Else the time that a connection takes would be one for which the clock is not known.
+    await ask('select 1');
+    return await readMember(ask);
+  } finally {
+    connection.destroy();
+  }
 }
 
 /** Rejects with MemberError where nothing may be asked of it. */

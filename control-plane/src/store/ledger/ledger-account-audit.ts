@@ -31,6 +31,7 @@ import {
   NOTHING_CLOSED,
 } from '../../domain/ledger-checkpoint.ts';
 import type { Database } from '../database/connect.ts';
+import { MEMBER_CLOCKS_MS_MAX } from '../database/member-clocks.ts';
 import {
   readCheckpointsAfter,
   readLastCheckpoint,
@@ -177,7 +178,7 @@ class AccountAudit {
       if (round === ROUNDS_MAX) {
         throw new Error(`the ledger of account ${this.#accountId} grows faster than it is read`);
       }
-      base = await this.#walk(base, state.nowMs, false);
+      base = await this.#walk(base, state.nowMs - this.#skewMs(), false);
       state = await this.#readState(base);
     }
     if (state.entries > 0) {
@@ -195,6 +196,11 @@ class AccountAudit {
         : imbalances(balances, sums, state.openJobs);
     for (const problem of wrong) this.#add(null, problem);
     return { problems: this.#problems, balances, sums, agrees: wrong.length === 0 };
+  }
+
+  /** How far behind now() an entry may be dated that is entered after it. */
+  #skewMs(): number {
+    return this.#database.engine.members === 'several' ? MEMBER_CLOCKS_MS_MAX : 0;
   }
 
   /** Counts and checks the entries before an instant. `closes`: sets checkpoints on the way. */

@@ -1,0 +1,67 @@
+/**
+ * Watches whether the clocks of the database's members agree, where it has several. They are not
+ * mended here, and the service goes on: a line of the log and a metric say it.
+ */
+import type { Logger } from 'pino';
+import {
+  type ClockComparison,
+  describeClocks,
+  MEMBER_CLOCKS_MS_MAX,
+} from '../store/database/member-clocks.ts';
+import { RoundLoop } from './round-loop.ts';
+
+/** A look is a connection of its own: at this pace each of three members is seen twice a minute. */
+const LOOK_EVERY_MS = 10_000;
+
+export interface ClockWatchDependencies {
+  /** Undefined: the database has one clock. */
+  readonly look: () => Promise<ClockComparison | undefined>;
+  readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
+}
+
+export class ClockWatch {
+  readonly #dependencies: ClockWatchDependencies;
+  readonly #loop = new RoundLoop({ pollMs: LOOK_EVERY_MS, begin: () => void this.#round() });
+  #last: ClockComparison | undefined;
+  #apart = false;
+
+  constructor(dependencies: ClockWatchDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** By the last look; undefined: there is one clock, or there was no look yet. */
+  get differenceMs(): number | undefined {
+    return this.#last?.differenceMs;
+  }
+
+  start(): void {
+    this.#loop.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#loop.stop();
+  }
+
+  /** Never rejects. */
+  async #round(): Promise<void> {
+    try {
+      await this.look();
+      this.#loop.roundEnded();
+    } catch (err) {
+      this.#dependencies.log.warn({ err }, 'the clocks of the database were not read');
+      this.#loop.roundFailed();
+    }
+  }
+
+  /** Says so when they begin to differ, and when they agree again. */
+  async look(): Promise<void> {
+    const { look, log } = this.#dependencies;
+    this.#last = await look();
+    if (this.#last === undefined) return;
+    const apart = this.#last.differenceMs > MEMBER_CLOCKS_MS_MAX;
+    if (apart === this.#apart) return;
+    this.#apart = apart;
+    if (apart) log.error({ ...this.#last }, describeClocks(this.#last));
+    else log.info({ ...this.#last }, 'the clocks of the database’s members agree again');
+  }
+}
