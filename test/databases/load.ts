@@ -34,16 +34,12 @@ export class Load {
   #stopped = false;
   #refusals = 0;
 
-  private constructor(replicas: Replicas, caller: Caller) {
+  constructor(replicas: Replicas, caller: Caller) {
     this.#replicas = replicas;
     this.#caller = caller;
     this.#callers = Array.from({ length: CALLERS }, (_, index) => this.#work(index));
     // Told by `untilEnded` and `stop`, whoever comes first.
     for (const working of this.#callers) working.catch(() => undefined);
-  }
-
-  static async start(replicas: Replicas): Promise<Load> {
-    return new Load(replicas, await replicas.createCaller(1_000_000));
   }
 
   get accountId(): string {

@@ -6,19 +6,15 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { suiteFiles } from './suites.ts';
-import { TARGETS, type Target } from './targets.ts';
+import { type Named, OWN_TESTS, TARGETS, type Target } from './targets.ts';
 
 const RUNNER = path.resolve(import.meta.dirname, '../support/run-tests.ts');
 /** A target that takes longer hangs: the slowest takes some three minutes on two cores. */
 const TARGET_MS_MAX = 15 * 60_000;
-
-const OWN_TESTS = globSync('*.databases.ts', { cwd: import.meta.dirname })
-  .map(file => ({ name: path.basename(file, '.databases.ts'), file }))
-  .sort((one, other) => one.name.localeCompare(other.name));
 
 const names = process.argv.slice(2);
 const known = [...TARGETS, ...OWN_TESTS].map(({ name }) => name);
@@ -27,8 +23,7 @@ if (unknown.length > 0) {
   console.error(`nothing is called ${unknown.join(', ')}; there are: ${known.join(', ')}`);
   process.exit(64);
 }
-const isChosen = ({ name }: { readonly name: string }) =>
-  names.length === 0 || names.includes(name);
+const isChosen = ({ name }: Named) => names.length === 0 || names.includes(name);
 
 let child: ChildProcess | undefined;
 // The exit handlers of servers run then.
@@ -38,24 +33,23 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
 process.once('exit', () => child?.kill('SIGKILL'));
 
 const required = (process.env.MATTING_TEST_REQUIRE_DATABASES ?? '').split(',');
-const missing = new Map<string, string>();
-for (const target of TARGETS.filter(isChosen)) {
-  const reason = target.skipReason();
-  if (reason !== false) missing.set(target.about, reason);
+const missing = new Map<Named, string>();
+for (const named of [...TARGETS, ...OWN_TESTS].filter(isChosen)) {
+  const reason = named.skipReason();
+  if (reason !== false) missing.set(named, reason);
 }
+const isRun = (named: Named) => isChosen(named) && !missing.has(named);
 warnOfMissing();
 
 const scratch = mkdtempSync(path.join(tmpdir(), 'matting-databases-'));
 process.once('exit', () => rmSync(scratch, { recursive: true, force: true }));
 const tally = process.env.MATTING_TEST_TALLY || path.join(scratch, 'tally');
 
-let failed = TARGETS.filter(isChosen).some(
-  target => missing.has(target.about) && required.includes(target.engine),
+let failed = [...missing.keys()].some(({ engine }) => required.includes(engine));
+for (const target of TARGETS.filter(isRun)) failed = !(await runTarget(target)) || failed;
+const files = OWN_TESTS.filter(isRun).map(({ name }) =>
+  path.join(import.meta.dirname, `${name}.databases.ts`),
 );
-for (const target of TARGETS.filter(isChosen)) {
-  if (!missing.has(target.about)) failed = !(await runTarget(target)) || failed;
-}
-const files = OWN_TESTS.filter(isChosen).map(({ file }) => path.join(import.meta.dirname, file));
 if (files.length > 0) failed = !(await runTests(files, {})) || failed;
 
 warnOfMissing();
@@ -66,7 +60,7 @@ process.exit(failed ? 1 : 0);
 /** Said before and after everything else: a skip among a thousand lines is not seen. */
 function warnOfMissing(): void {
   if (missing.size === 0) return;
-  const lines = [...missing].map(([about, reason]) => `NOT TESTED on ${about}: ${reason}`);
+  const lines = [...missing].map(([{ about }, reason]) => `NOT TESTED on ${about}: ${reason}`);
   const rule = '*'.repeat(100);
   console.error([rule, ...lines, rule].join('\n'));
 }

@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
+import { ContractError } from '#contract/errors.ts';
 import { assertBalanced } from '../../control-plane/test/store/fixtures.ts';
 import { Replicas } from '../../control-plane/test/support/replicas.ts';
 import { createTestDatabase } from '../support/database.ts';
@@ -15,6 +16,8 @@ import { Load } from './load.ts';
 const STANDSTILL_MS_MAX = 30_000;
 /** Before a member is hurt, and after it. */
 const JOBS_AROUND = 30;
+/** The store waits by itself, for seconds, each time. */
+const TRIES_MAX = 10;
 
 export class ServiceOnCluster {
   readonly replicas: Replicas;
@@ -41,7 +44,7 @@ export class ServiceOnCluster {
 
   /** Every job that was accepted succeeds and is charged once, and none waits for long. */
   async requireFailOver(context: TestContext, hurt: () => Promise<void>): Promise<void> {
-    const load = await Load.start(this.replicas);
+    const load = new Load(this.replicas, await patiently(() => this.replicas.createCaller(1e6)));
     await load.untilEnded(JOBS_AROUND, 0);
     const hurtAtMs = performance.now();
     await hurt();
@@ -64,11 +67,23 @@ export class ServiceOnCluster {
   async #requireMoney({ accountId, ended }: Load): Promise<void> {
     const { stores } = this.replicas;
     assert.equal(new Set(ended.map(({ jobId }) => jobId)).size, ended.length, 'two keys, one job');
-    const credits = await stores.ledger.credits(accountId);
+    const credits = await patiently(() => stores.ledger.credits(accountId));
     const { reserve, charge, release } = credits?.sums ?? {};
     // A reservation more would be a job that no caller was told of.
     assert.deepEqual([reserve, charge, release], [ended.length, ended.length, 0]);
     assert.equal(credits?.reserved, 0);
-    await assertBalanced(stores, accountId);
+    await patiently(() => assertBalanced(stores, accountId));
+  }
+}
+
+/** The test's own connections may lead to a member that is gone, as those of any other caller. */
+async function patiently<T>(ask: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await ask();
+    } catch (error) {
+      const isAway = error instanceof ContractError && error.code === 'SERVICE_UNAVAILABLE';
+      if (!isAway || tries >= TRIES_MAX) throw error;
+    }
   }
 }

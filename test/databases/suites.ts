@@ -9,7 +9,8 @@ const PLACES = [
   'control-plane/test/services/notification/*.test.ts',
   'control-plane/test/services/dispatch/*.test.ts',
   // Two control planes, their notifications, and those that die or stand still.
-  'control-plane/test/compose/{replicas,webhooks,orders-kill,stopped,database-outage}.test.ts',
+  'control-plane/test/compose/{replicas,webhooks}.test.ts',
+  'control-plane/test/compose/{orders-kill,stopped,database-outage}.storm.ts',
 ];
 
 /** A test that never asks for a server would only repeat what `make test` has shown. */

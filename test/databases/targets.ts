@@ -5,12 +5,16 @@ import { GaleraCluster, galeraSkipReason } from '../support/databases/galera-clu
 import { groupSkipReason, ReplicationGroup } from '../support/databases/group-replication.ts';
 import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
 
-export interface Target {
+/** What can be run by its name. */
+export interface Named {
   readonly name: string;
   readonly about: string;
-  /** Where only some targets are run. */
   readonly engine: 'galera' | 'mysql';
   readonly skipReason: () => string | false;
+}
+
+/** What the suites run on. */
+export interface Target extends Named {
   readonly open: () => Promise<Opened>;
 }
 
@@ -48,6 +52,28 @@ export const TARGETS: readonly Target[] = [
     engine: 'mysql',
     skipReason: groupSkipReason,
     open: async () => byRoundRobin(await ReplicationGroup.create('single-primary')),
+  },
+];
+
+/** `<name>.databases.ts` each: they start servers of their own, to hurt them. */
+export const OWN_TESTS: readonly Named[] = [
+  {
+    name: 'fail-over-galera',
+    about: 'Galera members that die, freeze and are shut down under load',
+    engine: 'galera',
+    skipReason: galeraSkipReason,
+  },
+  {
+    name: 'fail-over-group',
+    about: 'MySQL Group Replication whose primary is switched and killed under load',
+    engine: 'mysql',
+    skipReason: groupSkipReason,
+  },
+  {
+    name: 'refused-members',
+    about: 'MySQL Group Replication with members that may not be written to',
+    engine: 'mysql',
+    skipReason: groupSkipReason,
   },
 ];
 

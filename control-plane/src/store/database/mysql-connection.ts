@@ -7,6 +7,13 @@ import type { PoolConnection } from 'mysql2';
 import { databaseErrorKind } from './database-errors.ts';
 import type { Member } from './mysql-member.ts';
 
+/**
+ * Where another member may answer, the silence of one is not waited out for as long: it has frozen,
+ * or its machine is gone. Longer than a wait for a row (LOCK_WAIT_S_MAX), and than the others stand
+ * still until they have shut such a member out (Galera: 5 s, rarely 15).
+ */
+const SILENT_MEMBER_MS = 15_000;
+
 interface OkPacket {
   readonly affectedRows: number;
 }
@@ -51,7 +58,7 @@ export class GuardedConnection implements DatabaseConnection {
   async executeQuery<R>(query: CompiledQuery): Promise<QueryResult<R>> {
     // DDL and the migration lock take as long as they take.
     const bounded = /^(Select|Insert|Update|Delete)QueryNode$/.test(query.query.kind);
-    const limitMs = bounded ? this.#options.statementMsMax : undefined;
+    const limitMs = bounded ? this.#statementMsMax : undefined;
     const result = await this.#query(query, limitMs);
     if (Array.isArray(result)) return { rows: result as R[] };
     // mysql2 asks for FOUND_ROWS: these are the rows that matched, changed or not.
@@ -68,7 +75,7 @@ export class GuardedConnection implements DatabaseConnection {
    */
   async control(sql: string): Promise<unknown> {
     try {
-      return await this.#query(CompiledQuery.raw(sql), this.#options.statementMsMax);
+      return await this.#query(CompiledQuery.raw(sql), this.#statementMsMax);
     } catch (error) {
       this.close();
       throw error;
@@ -77,6 +84,13 @@ export class GuardedConnection implements DatabaseConnection {
 
   release(): void {
     if (!this.#closed) this.#raw.release();
+  }
+
+  get #statementMsMax(): number {
+    const { statementMsMax } = this.#options;
+    return this.member?.engine.members === 'several'
+      ? Math.min(statementMsMax, SILENT_MEMBER_MS)
+      : statementMsMax;
   }
 
   /** The time limit is ours: mysql2's own leaves its timer running when the connection breaks. */
