@@ -62,7 +62,10 @@ export interface BlobStore {
 export interface SignedAccess {
   /** Where signed requests go: scheme://host[:port], lower case, without a default port. */
   readonly origin: string;
-  /** GET of one blob, ranges too. Nothing says whether it is there. */
+  /**
+   * GET of one blob, ranges too. Nothing says whether it is there; but where it is known to lie
+   * elsewhere, as while blobs move here, it rejects with BlobNotFoundError: read it by `openRead`.
+   */
   signRead(name: string, options: SignedReading): Promise<string>;
   /**
    * PUT of one blob: of exactly these bytes, and only where there is none yet (412 otherwise).

@@ -1,0 +1,202 @@
+/**
+ * A service that moves from a directory to a bucket as docs/operations.md says, step by step, while
+ * callers submit and download all the time: no link fails, no job is lost, nothing stays behind.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { ListObjectsV2Command } from '@aws-sdk/client-s3';
+import { pino } from 'pino';
+import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
+import {
+  missingStore,
+  OBJECT_STORES,
+  useObjectStore,
+} from '../../../test/support/object-storage/object-store.ts';
+import { runCommand } from '../../src/cli/program.ts';
+import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
+import { loadConfig } from '../../src/config.ts';
+import { openStorage } from '../../src/storage/open-storage.ts';
+import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { until } from '../services/dispatch/harness.ts';
+import { assertBalanced, storesOn } from '../store/fixtures.ts';
+import { pictureBody } from '../support/replicas.ts';
+
+const BASE_URL = 'http://links.example';
+/** Between two downloads of all links. */
+const PAUSE_MS = 20;
+const JOBS_EACH_STEP = 6;
+
+interface WireJob {
+  readonly status: string;
+  readonly result?: { readonly url: string };
+}
+
+type Storage = Readonly<Record<string, string>>;
+
+for (const kind of OBJECT_STORES) {
+  describe(`a service that moves to a bucket: ${kind}`, { skip: missingStore(kind) }, () => {
+    const store = useObjectStore(kind);
+    const links = new Map<string, Buffer>();
+    const failures: string[] = [];
+    let root: string;
+    let test: TestDatabase;
+    let node: ScriptedNode;
+    let token: string;
+    let accountId: string;
+    let replicas: readonly [ControlPlane, ControlPlane];
+
+    const open = async (name: string, storage: Storage) => {
+      const env = {
+        MATTING_DATA_DIR: path.join(root, 'data'),
+        MATTING_DATABASE_URL: test.url,
+        MATTING_SECRETS_KEY: 'ab'.repeat(32),
+        MATTING_PORT: '0',
+        MATTING_REGISTRY_PORT: '0',
+        MATTING_METRICS_PORT: '0',
+        MATTING_BASE_URL: BASE_URL,
+        MATTING_NODE_TOKEN: TEST_TOKEN,
+        MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+        MATTING_READS_PER_MINUTE: '1000000',
+        ...storage,
+      };
+      const plane = await openControlPlane(loadConfig(env), pino({ level: 'silent' }), name);
+      await node.join(plane.ports.registry);
+      const ready = async () => (await fetch(urlOf(plane, '/readyz'))).ok;
+      await until(ready, 'readiness');
+      return plane;
+    };
+    const urlOf = (plane: ControlPlane, place: string) =>
+      `http://127.0.0.1:${plane.ports.http}${place}`;
+
+    before(async () => {
+      root = await mkdtemp(path.join(tmpdir(), 'matting-moving-'));
+      test = await createTestDatabase('sqlite');
+      const stores = storesOn(await test.open());
+      const account = await stores.accounts.create('mover');
+      accountId = account!.id;
+      await stores.ledger.grant(accountId, 1000, 'test');
+      ({ token } = await stores.apiKeys.create(accountId, 'test'));
+      node = await ScriptedNode.start();
+      node.script = exchange => exchange.cutOut();
+    });
+    after(async () => {
+      const hurry = AbortSignal.abort();
+      for (const plane of replicas ?? []) await plane.drain(hurry);
+      await node?.down();
+      await test?.close();
+      await rm(root, { recursive: true });
+    });
+
+    async function submit(plane: ControlPlane): Promise<void> {
+      const headers = {
+        authorization: `Bearer ${token}`,
+        'idempotency-key': randomUUID(),
+        'content-type': 'application/json',
+      };
+      const body = JSON.stringify(pictureBody());
+      const answer = await fetch(urlOf(plane, '/v1/matting'), { method: 'POST', headers, body });
+      const job = (await answer.json()) as WireJob;
+      assert.equal(job.status, 'succeeded', JSON.stringify(job));
+      const { url } = job.result!;
+      links.set(url.slice(BASE_URL.length), await read(plane, url));
+    }
+
+    async function read(plane: ControlPlane, url: string): Promise<Buffer> {
+      const answer = await fetch(urlOf(plane, new URL(url, BASE_URL).pathname));
+      assert.equal(answer.status, 200, url);
+      return Buffer.from(await answer.arrayBuffer());
+    }
+
+    /** Every link on every replica, with the same bytes as at first. */
+    async function readAll(): Promise<void> {
+      for (const [link, bytes] of [...links]) {
+        for (const plane of replicas) {
+          const got = await read(plane, link).catch((error: Error) => error);
+          // One that has ended meanwhile: a load balancer would have taken the other.
+          if (!Buffer.isBuffer(got) && !replicas.includes(plane)) continue;
+          if (!Buffer.isBuffer(got)) failures.push(got.message);
+          else if (!got.equals(bytes)) failures.push(`other bytes: ${link}`);
+        }
+      }
+    }
+
+    /** Replaces one replica after the other; each ends only when its successor serves. */
+    async function restart(step: string, storage: Storage): Promise<void> {
+      for (const index of [0, 1] as const) {
+        const next = await open(`${step}-${index}`, storage);
+        const last = replicas[index];
+        replicas = index === 0 ? [next, replicas[1]] : [replicas[0], next];
+        const jobs = Array.from({ length: JOBS_EACH_STEP }, (_, n) => submit(replicas[n % 2]!));
+        await Promise.all(jobs);
+        await readAll();
+        await last.drain(AbortSignal.abort());
+      }
+    }
+
+    it('answers every link and ends every job all the while', async () => {
+      const directory = { MATTING_STORAGE_URL: `file://${path.join(root, 'blobs')}` };
+      const bucketUrl = store.url({ prefix: 'service' });
+      const bucket = { MATTING_STORAGE_URL: bucketUrl };
+      replicas = [await open('old-0', directory), await open('old-1', directory)];
+      await Promise.all(Array.from({ length: 20 }, (_, n) => submit(replicas[n % 2]!)));
+      const reading = new AbortController();
+      const readers = (async () => {
+        while (!reading.signal.aborted) {
+          await readAll();
+          await delay(PAUSE_MS);
+        }
+      })();
+
+      await restart('both', { ...directory, MATTING_STORAGE_FALLBACK_URL: bucketUrl });
+      const fallback = { MATTING_STORAGE_FALLBACK_URL: directory.MATTING_STORAGE_URL };
+      await restart('swapped', { ...bucket, ...fallback, MATTING_RESULT_DOWNLOADS: 'redirect' });
+      const blobs = path.join(root, 'blobs');
+      const moved = await migrate(blobs, bucketUrl);
+      assert.equal(moved.complete, true);
+      assert.ok(moved.copied >= 20);
+      await restart('new', { ...bucket, MATTING_RESULT_DOWNLOADS: 'redirect' });
+
+      await readAll();
+      reading.abort();
+      await readers;
+      assert.deepEqual(failures, []);
+      await assertMoved(blobs);
+    });
+
+    async function migrate(from: string, to: string) {
+      let out = '';
+      const output = {
+        out: (text: string) => {
+          out += text;
+        },
+        err: () => undefined,
+      };
+      const args = ['storage', 'migrate', from, to, '--remove', '--json'];
+      assert.equal(await runCommand(args, output, {}), 0, out);
+      return JSON.parse(out);
+    }
+
+    /** All results are in the bucket, nothing else is, and each was paid once. */
+    async function assertMoved(blobs: string): Promise<void> {
+      const left: string[] = [];
+      const old = await openStorage(blobs);
+      for await (const name of old.listOlderThan(-3_600_000)) left.push(name);
+      assert.deepEqual(left, []);
+      const place = { Bucket: store.bucket, Prefix: 'service/' };
+      const { Contents = [] } = await store.client.send(new ListObjectsV2Command(place));
+      const results = Contents.filter(({ Key }) => Key?.startsWith('service/results/'));
+      assert.equal(results.length, links.size);
+      const inputs = Contents.filter(({ Key }) => Key?.startsWith('service/inputs/'));
+      assert.deepEqual(inputs, []);
+      const stores = storesOn(await test.open());
+      const credits = await stores.ledger.credits(accountId);
+      assert.deepEqual([credits?.reserved, credits?.sums.charge], [0, links.size]);
+      await assertBalanced(stores, accountId);
+    }
+  });
+}
