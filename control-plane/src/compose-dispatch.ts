@@ -4,6 +4,7 @@ import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import type { Config } from './config.ts';
 import type { LeaseTiming } from './domain/lease.ts';
 import { Fleet } from './nodes/fleet.ts';
+import { DirectPaths } from './services/direct/direct-paths.ts';
 import { Dispatcher } from './services/dispatch/dispatcher.ts';
 import type { JobObserver } from './services/dispatch/job-observer.ts';
 import type { SourceFetcher } from './services/dispatch/source-fetch.ts';
@@ -14,7 +15,12 @@ import type { Stores } from './store/stores.ts';
 export interface DispatchParts {
   readonly config: Pick<
     Config,
-    'nodeToken' | 'attemptTimeoutMs' | 'resultTtlMs' | 'noNodeGraceMs' | 'onDemand'
+    | 'nodeToken'
+    | 'attemptTimeoutMs'
+    | 'resultTtlMs'
+    | 'noNodeGraceMs'
+    | 'onDemand'
+    | 'directStorage'
   >;
   readonly log: Logger;
   /** Holder of the leases taken here. */
@@ -49,7 +55,16 @@ export function composeDispatch(parts: DispatchParts): Dispatch {
   const dispatcher = new Dispatcher({
     ...{ jobs, fleet, blobs, fetcher, events, observer, log, leaseTiming },
     ...{ attemptTimeoutMs, resultTtlMs, noNodeGraceMs },
+    direct: composeDirect(parts),
     holder: replicaId,
   });
   return { fleet, dispatcher };
+}
+
+/** Undefined: every byte of a file goes through this process. */
+function composeDirect({ config, blobs, log }: DispatchParts): DirectPaths | undefined {
+  const { signed } = blobs;
+  if (!config.directStorage || signed === undefined) return undefined;
+  log.info({ origin: signed.origin }, 'files go straight where nodes list this origin');
+  return new DirectPaths({ signed, blobs, log, now: () => performance.now() });
 }

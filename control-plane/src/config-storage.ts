@@ -15,6 +15,8 @@ export interface StorageConfig {
   readonly spoolDir: string;
   /** A result link answers with the file, or with a redirect to a URL that the storage signed. */
   readonly resultDownloads: ResultDownloads;
+  /** Nodes that list the bucket's origin get images and put results there themselves. */
+  readonly directStorage: boolean;
 }
 
 const FALLBACK = 'MATTING_STORAGE_FALLBACK_URL';
@@ -27,7 +29,9 @@ export function readStorage(reader: EnvReader, dataDir: string): StorageConfig {
   const fallbackUrl = readStorageUrl(reader, FALLBACK, undefined);
   if (fallbackUrl === storageUrl) reader.problem(FALLBACK, 'another than MATTING_STORAGE_URL');
   const resultDownloads = readResultDownloads(reader, storageUrl);
-  return { storageUrl, fallbackUrl, spoolDir: path.resolve(spoolDir), resultDownloads };
+  const directStorage = readDirectStorage(reader, storageUrl);
+  const urls = { storageUrl, fallbackUrl };
+  return { ...urls, spoolDir: path.resolve(spoolDir), resultDownloads, directStorage };
 }
 
 function readResultDownloads(reader: EnvReader, storageUrl: string): ResultDownloads {
@@ -37,6 +41,15 @@ function readResultDownloads(reader: EnvReader, storageUrl: string): ResultDownl
     reader.problem(variable, 'stream where MATTING_STORAGE_URL is a directory, which signs no URL');
   }
   return downloads;
+}
+
+/** Nodes reach a bucket by signed URLs; a directory nobody signs for. */
+function readDirectStorage(reader: EnvReader, storageUrl: string): boolean {
+  const direct = reader.boolean('MATTING_DIRECT_STORAGE', { default: false });
+  if (direct && !isBucket(storageUrl)) {
+    reader.problem('MATTING_DIRECT_STORAGE', 'false where MATTING_STORAGE_URL is no s3:// bucket');
+  }
+  return direct;
 }
 
 function readStorageUrl<D extends string | undefined>(

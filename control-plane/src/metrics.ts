@@ -72,6 +72,11 @@ export class ControlMetrics
     'Attempts on nodes by how they ended',
     ['outcome', 'reason'],
   );
+  readonly #directAttempts = this.#counter(
+    'matting_control_direct_attempts_total',
+    'Attempts whose files went straight between node and storage, by how they ended',
+    ['outcome'],
+  );
   readonly #fetches = this.#counter(
     'matting_control_source_fetches_total',
     'Downloads of image URLs by how they ended',
@@ -196,6 +201,10 @@ export class ControlMetrics
 
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void {
     this.#attempts.inc({ outcome: kind, reason: reason ?? '' });
+  }
+
+  directAttemptEnded(kind: AttemptOutcome['kind']): void {
+    this.#directAttempts.inc({ outcome: kind });
   }
 
   fetchEnded(outcome: 'stored' | 'failed' | 'aborted'): void {

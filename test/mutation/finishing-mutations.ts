@@ -33,7 +33,7 @@ export const FINISHING_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'an answer without the finishing that was asked for is taken',
-    file: 'control-plane/src/nodes/matte-exchange.ts',
+    file: 'control-plane/src/nodes/matte-header.ts',
     find: 'if (isSame) return;',
     replace: 'return;',
     caughtBy: inFile(

@@ -202,7 +202,16 @@ export const CONTROL_PLANE: Directions = {
     'store/cluster',
     'store/jobs',
   ],
-  'services/dispatch': ['domain', 'domain/dispatch', 'nodes', 'services', 'storage', 'store/jobs'],
+  'services/direct': ['nodes', 'storage', '#gen'],
+  'services/dispatch': [
+    'domain',
+    'domain/dispatch',
+    'nodes',
+    'services',
+    'services/direct',
+    'storage',
+    'store/jobs',
+  ],
   'services/keys': ['domain', 'domain/account', 'services', 'store/accounts'],
   'services/notification': [
     'domain',

@@ -11,6 +11,8 @@
  * | node-fault  | admitted, then the node's own error or a broken answer   | once elsewhere   |
  * | image-fault | the image or its header is at fault                      | final            |
  * | local-fault | our own storage failed under it                          | final, retryable |
+ * | storage-    | admitted, then the node could not get or put the files   | nothing: the     |
+ * |       fault | at our storage                                           | next is streamed |
  * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
  */
 import { status } from '@grpc/grpc-js';
@@ -42,6 +44,7 @@ export type AttemptOutcome =
   | { readonly kind: 'node-fault'; readonly error: ContractError }
   | { readonly kind: 'image-fault'; readonly error: ContractError }
   | { readonly kind: 'local-fault'; readonly error: unknown }
+  | { readonly kind: 'storage-fault'; readonly error: ContractError }
   | { readonly kind: 'aborted' };
 
 /** Thrown inside an attempt where our own storage is at fault, not the node. */
@@ -89,6 +92,8 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
     case 'NODE_INCAPABLE':
     case 'NODE_OVERLOADED':
       return { kind: 'refused', error: known };
+    case 'STORAGE_UNREACHABLE':
+      return { kind: 'storage-fault', error: known };
     default:
       return { kind: 'node-fault', error: known };
   }
@@ -109,6 +114,7 @@ export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined
     case 'refused':
       return HONEST_REFUSALS.has(outcome.error.code) ? undefined : 'fault';
     case 'local-fault':
+    case 'storage-fault':
     case 'aborted':
       return undefined;
   }

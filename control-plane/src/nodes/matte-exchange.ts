@@ -6,80 +6,17 @@
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import type { Readable } from 'node:stream';
-import { isDeepStrictEqual } from 'node:util';
 import type { ClientDuplexStream } from '@grpc/grpc-js';
 import { ContractError } from '#contract/errors.ts';
-import type { Channels, Finishing, Sight } from '#contract/finishing.ts';
-import { finishingToProto } from '#contract/finishing-wire.ts';
-import {
-  type InputFormat,
-  inputFormatToProto,
-  type OutputFormat,
-  outputFormatFromProto,
-  outputFormatToProto,
-} from '#contract/formats.ts';
+import { outputFormatFromProto } from '#contract/formats.ts';
 import { CHUNK_BYTES_MAX, RESULT_BYTES_MAX } from '#contract/limits.ts';
-import {
-  type Admitted,
-  type BackgroundPicture,
-  type MatteRequest,
-  type MatteResponse,
-  Priority,
-  type ResultHeader,
-  ResultKind,
-  type Stage,
-  Switch,
-} from '#gen/matting/v1/matte_service.ts';
+import type { MatteRequest, MatteResponse, ResultHeader } from '#gen/matting/v1/matte_service.ts';
 import { LocalFault, type MatteResult } from './attempt-outcome.ts';
+import type { DirectTransfer } from './direct-transfer.ts';
+import type { MatteCall } from './matte-call.ts';
+import { headerMessage, requireFinished, sightFromProto } from './matte-header.ts';
 
-/** Takes the result's bytes in order; `write` resolves when more may follow. */
-export interface ResultSink {
-  write(chunk: Uint8Array): Promise<void>;
-}
-
-/** The background's file. */
-export interface BackgroundFile {
-  readonly bytes: number;
-  readonly format: InputFormat;
-  /** As stored in the file; null: unknown. */
-  readonly width: number | null;
-  readonly height: number | null;
-  /** Called once, after the image was sent; ended by the client. */
-  readonly open: () => Promise<Readable>;
-}
-
-export interface MatteCall {
-  readonly jobId: string;
-  /** The claim's fence. */
-  readonly attempt: number;
-  readonly inputBytes: number;
-  readonly inputFormat: InputFormat;
-  /** As stored in the file; null: unknown. */
-  readonly width: number | null;
-  readonly height: number | null;
-  readonly outputFormat: OutputFormat;
-  /** rgba where absent. */
-  readonly channels?: Channels;
-  /**
-   * Empty where the format or `channels` alone needs a node that finishes; the node must say in its
-   * answer that it applied this. Absent: none.
-   */
-  readonly finishing?: Finishing;
-  /** Given exactly where `finishing` has a background picture. */
-  readonly background?: BackgroundFile;
-  readonly sync: boolean;
-  /** The node refuses where an engine would not take the image within this; 0: any wait. */
-  readonly waitMsMax?: number;
-  /** Called once, when the node has admitted the image; ended by the client. */
-  readonly openInput: () => Promise<Readable>;
-  readonly sink: ResultSink;
-  /** Cancels the attempt: its outcome is then `aborted`. */
-  readonly signal: AbortSignal;
-  /** The whole attempt. */
-  readonly timeoutMs: number;
-  readonly onAdmitted?: (admitted: Admitted) => void;
-  readonly onProgress?: (stage: Stage) => void;
-}
+const SHA256_BYTES = 32;
 
 type MatteStream = ClientDuplexStream<MatteRequest, MatteResponse>;
 
@@ -94,6 +31,8 @@ export class MatteExchange {
   #uploadFault: unknown;
   #header: ResultHeader | undefined;
   #received = 0;
+  /** Of a result that goes straight to the storage. */
+  #placedSha256: Buffer | undefined;
   #result: MatteResult | undefined;
   #admissionTimedOut = false;
   admitted = false;
@@ -155,9 +94,11 @@ export class MatteExchange {
         return;
       case 'chunk':
         return await this.#takeChunk(message.value.data);
+      case 'resultDigest':
+        return await this.#namePlace(message.value.sha256);
       case 'done':
         if (this.#result !== undefined) throw brokenAnswer('Done twice');
-        this.#result = this.#complete(message.value.sha256, message.value.timings);
+        this.#result = await this.#complete(message.value.sha256, message.value.timings);
         return;
       default:
         // A message of a newer protocol: what it adds is not needed here.
@@ -179,6 +120,7 @@ export class MatteExchange {
 
   async #takeChunk(data: Buffer): Promise<void> {
     if (this.#header === undefined) throw brokenAnswer('a chunk before the result header');
+    if (this.#request.direct !== undefined) throw brokenAnswer('a chunk in a direct call');
     this.#received += data.length;
     if (this.#received > this.#header.sizeBytes) throw brokenAnswer('more bytes than announced');
     this.#hash.update(data);
@@ -189,16 +131,46 @@ export class MatteExchange {
     }
   }
 
-  #complete(sha256: Buffer, timings: MatteResult['timings']): MatteResult {
-    const header = this.#header;
-    if (header === undefined || this.#received !== header.sizeBytes) {
-      throw brokenAnswer('fewer bytes than announced');
+  /** Before it the node may put nothing; what it says it made is what it may put. */
+  async #namePlace(sha256: Buffer): Promise<void> {
+    const { direct } = this.#request;
+    if (direct === undefined || this.#header === undefined || this.#placedSha256 !== undefined) {
+      throw brokenAnswer('a digest that nothing asked for');
     }
-    const digest = this.#hash.digest();
+    if (sha256.length !== SHA256_BYTES) throw brokenAnswer('a digest of another length');
+    this.#placedSha256 = sha256;
+    const { sizeBytes: bytes } = this.#header;
+    const value = await direct.place({ bytes, sha256: sha256.toString('hex') }).catch(ours);
+    this.#call.write({ message: { $case: 'resultPlace', value } });
+    this.#call.end();
+  }
+
+  /** By the store's own word: the node's counts for nothing. */
+  async #requirePlaced(direct: DirectTransfer, header: ResultHeader): Promise<Buffer> {
+    if (this.#placedSha256 === undefined) throw brokenAnswer('Done before its digest');
+    const { width, height } = header;
+    const wrong = await direct.verify({ width, height }).catch(ours);
+    if (wrong !== undefined) throw brokenAnswer(wrong);
+    return this.#placedSha256;
+  }
+
+  #requireReceived(header: ResultHeader): Buffer {
+    if (this.#received !== header.sizeBytes) throw brokenAnswer('fewer bytes than announced');
+    return this.#hash.digest();
+  }
+
+  async #complete(sha256: Buffer, timings: MatteResult['timings']): Promise<MatteResult> {
+    const header = this.#header;
+    if (header === undefined) throw brokenAnswer('fewer bytes than announced');
+    const { direct, outputFormat: format } = this.#request;
+    const digest =
+      direct === undefined
+        ? this.#requireReceived(header)
+        : await this.#requirePlaced(direct, header);
     if (!digest.equals(sha256)) throw brokenAnswer('a wrong checksum');
     return {
-      format: this.#request.outputFormat,
-      bytes: this.#received,
+      format,
+      bytes: header.sizeBytes,
       width: header.width,
       height: header.height,
       sha256: digest.toString('hex'),
@@ -212,7 +184,8 @@ export class MatteExchange {
   /** Never rejects: a fault of the source ends the call and is kept for `run`. */
   async #send(): Promise<void> {
     try {
-      const { inputBytes, openInput, background } = this.#request;
+      const { inputBytes, openInput, background, direct } = this.#request;
+      if (direct !== undefined) return await this.#refer(direct);
       await this.#sendFile('input', inputBytes, openInput);
       if (background !== undefined) {
         await this.#sendFile('background', background.bytes, background.open);
@@ -221,9 +194,16 @@ export class MatteExchange {
     } catch (error) {
       // The call ended before the upload did: its status says why.
       if (this.#ended.signal.aborted) return;
-      this.#uploadFault = new LocalFault(error);
+      this.#uploadFault = isUnsigned(error) ? error : new LocalFault(error);
       this.#call.cancel();
     }
+  }
+
+  /** The call stays open: the place of the result is named in it. */
+  async #refer(direct: DirectTransfer): Promise<void> {
+    const value = await direct.refer();
+    this.#ended.signal.throwIfAborted();
+    this.#call.write({ message: { $case: 'directInput', value } });
   }
 
   async #sendFile(name: string, bytes: number, open: () => Promise<Readable>): Promise<void> {
@@ -255,74 +235,13 @@ export class MatteExchange {
   }
 }
 
-function headerMessage(request: MatteCall): MatteRequest {
-  return {
-    message: {
-      $case: 'header',
-      value: {
-        jobId: request.jobId,
-        directOrigin: '',
-        attempt: request.attempt,
-        contentLength: request.inputBytes,
-        sha256: Buffer.alloc(0),
-        inputFormat: inputFormatToProto(request.inputFormat),
-        width: request.width ?? 0,
-        height: request.height ?? 0,
-        outputFormat: outputFormatToProto(request.outputFormat),
-        resultKind: resultKindOf(request),
-        priority: request.sync ? Priority.PRIORITY_SYNC : Priority.PRIORITY_ASYNC,
-        plan: '',
-        refinement: Switch.SWITCH_UNSPECIFIED,
-        foregroundEstimation: Switch.SWITCH_UNSPECIFIED,
-        model: '',
-        finishing: request.finishing && finishingToProto(request.finishing, fileOf(request)),
-        // At least 1, since 0 would be no bound.
-        waitMsMax: request.waitMsMax ? Math.max(1, Math.round(request.waitMsMax)) : 0,
-      },
-    },
-  };
+/** Where nothing is signed for, the bytes are sent. */
+function isUnsigned(error: unknown): boolean {
+  return error instanceof ContractError && error.code === 'STORAGE_UNREACHABLE';
 }
 
-function resultKindOf({ channels = 'rgba' }: MatteCall): ResultKind {
-  return channels === 'alpha' ? ResultKind.RESULT_KIND_MASK : ResultKind.RESULT_KIND_CUTOUT;
-}
-
-function fileOf({ background }: MatteCall): BackgroundPicture | undefined {
-  if (background === undefined) return undefined;
-  const { bytes, format, width, height } = background;
-  return {
-    contentLength: bytes,
-    sha256: Buffer.alloc(0),
-    inputFormat: inputFormatToProto(format),
-    width: width ?? 0,
-    height: height ?? 0,
-  };
-}
-
-/**
- * A node that knows less than was asked makes another picture, as one from before finishing does:
- * it cannot do this job, and another may.
- * @throws ContractError NODE_INCAPABLE
- */
-function requireFinished(request: MatteCall, header: ResultHeader): void {
-  const { finishing } = request;
-  if (finishing === undefined) return;
-  const isSame =
-    header.finishing !== undefined &&
-    isDeepStrictEqual(header.finishing, finishingToProto(finishing, fileOf(request))) &&
-    header.resultKind === resultKindOf(request) &&
-    outputFormatFromProto(header.format) === request.outputFormat;
-  if (isSame) return;
-  const detail = 'the node did not apply the finishing that was asked for';
-  throw new ContractError('NODE_INCAPABLE', detail);
-}
-
-function sightFromProto(header: ResultHeader): Sight | null {
-  const { inputWidth, inputHeight, subject } = header;
-  if (inputWidth === 0 || inputHeight === 0) return null;
-  const { inputBox, resultBox, share = 0 } = subject ?? {};
-  const seen = inputBox && resultBox ? { inputBox, resultBox, share } : null;
-  return { inputWidth, inputHeight, subject: seen };
+function ours(error: unknown): never {
+  throw new LocalFault(error);
 }
 
 function brokenAnswer(what: string): ContractError {

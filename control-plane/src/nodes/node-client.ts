@@ -17,7 +17,8 @@ import {
 } from '#gen/matting/v1/matte_service.ts';
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
-import { type MatteCall, MatteExchange } from './matte-exchange.ts';
+import type { MatteCall } from './matte-call.ts';
+import { MatteExchange } from './matte-exchange.ts';
 
 /**
  * Bytes the node may send ahead on one connection. With the default of 64 KiB a result of 40 MB

@@ -59,6 +59,8 @@ export class Offer {
   readonly megapixels: number;
   /** The node is to refuse where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax: number;
+  /** Origins of object storage at which the node gets and puts files. */
+  readonly directOrigins: readonly string[];
   readonly #view: NodeView;
   readonly #held: Reservation;
   readonly #now: () => number;
@@ -70,6 +72,7 @@ export class Offer {
     this.client = client;
     this.megapixels = place.megapixels;
     this.waitMsMax = place.waitMsMax;
+    this.directOrigins = place.directOrigins;
     this.#view = place.view;
     this.#held = place.view.reserve(place.megapixels);
     this.#now = place.now;
@@ -95,6 +98,7 @@ export class Offer {
 
 interface OfferPlace {
   readonly view: NodeView;
+  readonly directOrigins: readonly string[];
   readonly megapixels: number;
   readonly waitMsMax: number;
   readonly now: () => number;
@@ -122,6 +126,7 @@ export class NodeLink {
   #retired = false;
   /** Made with the first GetNodeInfo: what a boot can do never changes. */
   #view: NodeView | undefined;
+  #directOrigins: readonly string[] = [];
   #report: WatchCapacityResponse | undefined;
 
   constructor(member: FleetMember, nodeToken: string, options: NodeLinkOptions) {
@@ -156,7 +161,8 @@ export class NodeLink {
   /** Room taken by an attempt that is about to begin; the caller ends it. It must be routable. */
   offer(megapixels: number, waitMsMax: number): Offer {
     if (this.#view === undefined) throw new Error('nothing is known of the node yet');
-    const place = { view: this.#view, megapixels, waitMsMax, now: this.#now };
+    const own = { view: this.#view, directOrigins: this.#directOrigins, now: this.#now };
+    const place = { ...own, megapixels, waitMsMax };
     const offer = new Offer(place, this.client, ended => this.#ended(ended));
     this.#offers.add(offer);
     return offer;
@@ -198,8 +204,10 @@ export class NodeLink {
     let said = '';
     while (!signal.aborted) {
       try {
-        const abilities = this.#check(await this.client.getNodeInfo());
+        const info = await this.client.getNodeInfo();
+        const abilities = this.#check(info);
         this.#view ??= new NodeView(abilities);
+        this.#directOrigins = info.directOrigins;
         await this.#watch();
         waitMs = RECONNECT_WAIT_MIN_MS;
         said = '';

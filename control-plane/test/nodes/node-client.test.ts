@@ -9,7 +9,7 @@ import { after, before, describe, it } from 'node:test';
 import { status } from '@grpc/grpc-js';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import { outcomeOf } from '../../src/nodes/attempt-outcome.ts';
-import type { MatteCall } from '../../src/nodes/matte-exchange.ts';
+import type { MatteCall } from '../../src/nodes/matte-call.ts';
 import { NodeClient } from '../../src/nodes/node-client.ts';
 import { cutOutOf } from './scripted-exchange.ts';
 import { ScriptedNode, TEST_TOKEN } from './scripted-node.ts';

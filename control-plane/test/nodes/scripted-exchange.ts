@@ -6,10 +6,12 @@ import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import { CHUNK_BYTES_MAX } from '#contract/limits.ts';
 import {
+  type DirectInput,
   type MatteHeader,
   type MatteRequest,
   type MatteResponse,
   type ResultHeader,
+  type ResultPlace,
   Stage,
 } from '#gen/matting/v1/matte_service.ts';
 
@@ -61,6 +63,23 @@ export class Exchange {
       if (next.done) return Buffer.concat(chunks);
       if (next.value.message?.$case === 'chunk') chunks.push(next.value.message.value.data);
     }
+  }
+
+  /** Where its files are, in a direct call. */
+  async references(): Promise<DirectInput> {
+    const message = (await this.#messages.next()).value?.message;
+    if (message?.$case === 'directInput') return message.value;
+    throw new Error(`no references came but ${message?.$case}`);
+  }
+
+  /** Asks for a place for what it made, and announces it. */
+  async askPlace(result: Uint8Array, changes: Partial<ResultHeader> = {}): Promise<ResultPlace> {
+    this.announce(result, changes);
+    const sha256 = createHash('sha256').update(result).digest();
+    this.write({ $case: 'resultDigest', value: { sha256 } });
+    const message = (await this.#messages.next()).value?.message;
+    if (message?.$case === 'resultPlace') return message.value;
+    throw new Error(`no place came but ${message?.$case}`);
   }
 
   /** As a node that finishes: it repeats what was asked for. */

@@ -23,7 +23,7 @@ import type { Claim, JobStore } from '../../store/jobs/job-store.ts';
 import type { JobEvents } from '../job-events.ts';
 import { HeldLease } from './held-lease.ts';
 import { countedModeOf, type JobObserver } from './job-observer.ts';
-import type { BlobSink } from './result-sink.ts';
+import type { ResultBlob } from './result-sink.ts';
 import { roundedTimings } from './stage-times.ts';
 
 /** 256 bits: the link is the capability. */
@@ -54,8 +54,7 @@ export type Ending =
   | {
       readonly kind: 'succeeded';
       readonly result: MatteResult;
-      /** Has the result's bytes. */
-      readonly sink: BlobSink;
+      readonly stored: ResultBlob;
       readonly nodeId: string;
       /** From submission to Admitted. */
       readonly waitMs: number;
@@ -159,7 +158,7 @@ export class ClaimedJob {
 
   async #succeed({
     result,
-    sink,
+    stored: resultBlob,
     nodeId,
     waitMs,
   }: Extract<Ending, { kind: 'succeeded' }>): Promise<RunEnd> {
@@ -167,14 +166,14 @@ export class ClaimedJob {
     const { job, claim } = this;
     const storedFromMs = performance.now();
     try {
-      await sink.commit();
+      await resultBlob.commit();
     } catch (err) {
       log.error({ err, jobId: job.id }, 'result not stored');
       return await this.#fail(STORAGE_FAILED);
     }
     const { format, bytes, width, height, sha256, sight, plan } = result;
     const token = randomBytes(RESULT_TOKEN_BYTES).toString('base64url');
-    const { blob } = sink;
+    const { blob } = resultBlob;
     const stored = { blob, token, format, bytes, width, height, sha256, sight };
     const storeMs = performance.now() - storedFromMs;
     const timings = roundedTimings(result.timings, { queue: waitMs, store: storeMs });

@@ -24,6 +24,8 @@ export interface JobObserver {
   jobAdmitted(mode: CountedMode, waitMs: number): void;
   /** @param reason the code that ended it; undefined for a success or our own abort. */
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
+  /** The same of an attempt whose files went straight between node and storage, besides. */
+  directAttemptEnded(kind: AttemptOutcome['kind']): void;
   fetchEnded(outcome: 'stored' | 'failed' | 'aborted'): void;
   jobEnded(ending: JobEnding): void;
   /** Work went on under a lease that another replica has now. */

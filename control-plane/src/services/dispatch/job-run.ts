@@ -11,6 +11,8 @@
  * | node-fault  | once elsewhere (the same node where there is no other), then failed         |
  * | image-fault | failed with the node's code                                                 |
  * | local-fault | failed, retryable: our storage                                              |
+ * | storage-    | streamed from now on; at once where no place was named for its result,      |
+ * |       fault | else under another claim                                                    |
  * | aborted     | lease lost: nothing more; stopping: given back                              |
  *
  * No transaction is open during a download or an attempt.
@@ -22,10 +24,12 @@ import type { JobMemories } from '../../domain/dispatch/job-memories.ts';
 import { backgroundBlob, type Job, type JobFailure, type JobInput } from '../../domain/job.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../../domain/lease.ts';
 import { type AttemptOutcome, verdictOn } from '../../nodes/attempt-outcome.ts';
-import type { MatteCall } from '../../nodes/matte-exchange.ts';
+import type { MatteCall } from '../../nodes/matte-call.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
+import type { DirectAttempt } from '../direct/direct-attempt.ts';
+import type { DirectPaths } from '../direct/direct-paths.ts';
 import type { JobEvents } from '../job-events.ts';
 import {
   ClaimedJob,
@@ -35,7 +39,7 @@ import {
 } from './claimed-job.ts';
 import type { Download } from './downloads.ts';
 import { countedModeOf, type JobObserver } from './job-observer.ts';
-import { BlobSink } from './result-sink.ts';
+import { BlobSink, type ResultBlob } from './result-sink.ts';
 import { fetchSource, type SourceFetcher } from './source-fetch.ts';
 
 /** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
@@ -52,6 +56,8 @@ export interface JobRunDependencies extends ClaimedJobDependencies {
   /** This replica, as the holder of its leases. */
   readonly holder: string;
   readonly attemptTimeoutMs: number;
+  /** Absent: every byte of a file goes through this process. */
+  readonly direct?: DirectPaths | undefined;
 }
 
 /** The dispatcher as its runs know it. */
@@ -185,9 +191,13 @@ export class JobRun {
     { input, background }: Pictures,
     offer: Offer,
   ): Promise<Ending | { readonly kind: 'another-node' }> {
-    const { blobs, events, observer, attemptTimeoutMs } = this.#dependencies;
+    const { blobs, events, attemptTimeoutMs } = this.#dependencies;
     const { job, claim, signal } = held;
-    const sink = new BlobSink(blobs, `results/${job.id}-${claim.fence}`);
+    // The job's own end comes first where it is nearer.
+    const timeoutMs = Math.max(1, Math.min(attemptTimeoutMs, JOB_MS_MAX - held.ageMs));
+    const resultBlob = `results/${job.id}-${claim.fence}`;
+    const direct = this.#direct(job, { input, background }, { offer, resultBlob, timeoutMs });
+    const sink = new BlobSink(blobs, resultBlob);
     let waitMs = 0;
     let recorded: Promise<void> | undefined;
     const answer = await offer.client.matte({
@@ -203,9 +213,9 @@ export class JobRun {
       waitMsMax: offer.waitMsMax,
       openInput: () => blobs.openRead(input.blob),
       sink,
+      direct,
       signal,
-      // The job's own end comes first where it is nearer.
-      timeoutMs: Math.max(1, Math.min(attemptTimeoutMs, JOB_MS_MAX - held.ageMs)),
+      timeoutMs,
       onAdmitted: () => {
         offer.admitted();
         waitMs = held.ageMs;
@@ -216,28 +226,65 @@ export class JobRun {
         recorded.catch(() => undefined);
       },
     });
+    const stored: ResultBlob = direct ?? sink;
     try {
       // In order: what follows the attempt is written after its admission.
       await recorded;
     } catch (error) {
-      await sink.abort();
+      await stored.abort();
       throw error;
     }
     const outcome: AttemptOutcome = held.leaseLost ? { kind: 'aborted' } : answer;
-    if (outcome.kind !== 'done') await sink.abort();
-    const verdict = verdictOn(outcome);
-    if (verdict !== undefined) offer.judge(verdict);
-    observer.attemptEnded(outcome.kind, reasonOf(outcome));
-    this.#logAttempt(held, outcome, offer);
+    if (outcome.kind !== 'done') await stored.abort();
+    this.#noteOutcome(held, outcome, offer, direct);
     if (outcome.kind === 'done') {
       events.imageDone(offer.megapixels);
       this.#endOffer();
-      const { result } = outcome;
-      return { kind: 'succeeded', result, sink, nodeId: offer.nodeId, waitMs };
+      return { kind: 'succeeded', result: outcome.result, stored, nodeId: offer.nodeId, waitMs };
     }
     const next = this.#after(outcome, offer);
     this.#endOffer(outcome.kind === 'refused' && outcome.error.code !== 'NODE_INCAPABLE');
-    return next;
+    // What has a place under this fence may still come there: the next attempt has another.
+    return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;
+  }
+
+  /** Undefined: the attempt is streamed. */
+  #direct(
+    job: Job,
+    { input, background }: Pictures,
+    { offer, resultBlob, timeoutMs }: { offer: Offer; resultBlob: string; timeoutMs: number },
+  ): DirectAttempt | undefined {
+    const { width, height } = input;
+    const isKnown = job.finishing === null && width !== null && height !== null;
+    return this.#dependencies.direct?.begin(offer, {
+      jobId: job.id,
+      inputBlob: input.blob,
+      backgroundBlob: background?.blob ?? null,
+      resultBlob,
+      format: job.outputFormat,
+      size: isKnown ? { width, height } : undefined,
+      timeoutMs,
+    });
+  }
+
+  #noteOutcome(
+    held: ClaimedJob,
+    outcome: AttemptOutcome,
+    offer: Offer,
+    direct: DirectAttempt | undefined,
+  ): void {
+    const { observer, direct: paths } = this.#dependencies;
+    const verdict = verdictOn(outcome);
+    if (verdict !== undefined) offer.judge(verdict);
+    observer.attemptEnded(outcome.kind, reasonOf(outcome));
+    if (direct !== undefined) {
+      observer.directAttemptEnded(outcome.kind);
+      if (outcome.kind === 'done') paths?.worked(offer);
+      if (outcome.kind === 'storage-fault') {
+        paths?.failed(direct.elsewhere ? undefined : offer, held.job.id);
+      }
+    }
+    this.#logAttempt(held, outcome, offer);
   }
 
   #noteAdmission({ job }: ClaimedJob, waitMs: number): void {
@@ -264,6 +311,8 @@ export class JobRun {
       case 'lost':
         memories.nodeLost(id, nodeId);
         return { kind: 'attempt-lost', withProcess: outcome.withProcess };
+      case 'storage-fault':
+        return { kind: 'another-node' };
       case 'refused':
         if (outcome.error.code === 'NODE_INCAPABLE') memories.nodeIncapable(id, bootId);
         return { kind: 'another-node' };

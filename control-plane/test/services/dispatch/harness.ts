@@ -83,14 +83,15 @@ export class Harness {
     this.blobs = blobs;
   }
 
-  static async open(): Promise<Harness> {
+  /** @param blobs in place of a directory of its own. */
+  static async open(blobs?: BlobStore): Promise<Harness> {
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-dispatch-'));
     const stores = await openStores(`sqlite:${path.join(directory, 'test.sqlite')}`, {
       log: silent,
       migrations: 'run',
       renderOutboxBody: () => '{}',
     });
-    const harness = new Harness(directory, stores, await openStorage(directory));
+    const harness = new Harness(directory, stores, blobs ?? (await openStorage(directory)));
     const { accountId, apiKeyId } = await harness.createAccount('caller');
     harness.accountId = accountId;
     harness.apiKeyId = apiKeyId;
@@ -136,6 +137,7 @@ export class Harness {
     const { fleet, dispatcher } = composeDispatch({
       config: {
         nodeToken: TEST_TOKEN,
+        directStorage: (options.blobs ?? this.blobs).signed !== undefined,
         attemptTimeoutMs: options.attemptTimeoutMs ?? 60_000,
         resultTtlMs: 60_000,
         noNodeGraceMs: options.noNodeGraceMs ?? 60_000,
@@ -243,6 +245,7 @@ function noting(observed: string[]): JobObserver {
   return {
     jobAdmitted: () => observed.push('admitted'),
     attemptEnded: (kind, reason) => observed.push(`attempt ${kind} ${reason ?? ''}`.trim()),
+    directAttemptEnded: kind => observed.push(`direct ${kind}`),
     fetchEnded: outcome => observed.push(`fetch ${outcome}`),
     jobEnded: ({ outcome }) => observed.push(outcome),
     leaseLost: () => observed.push('lease lost'),

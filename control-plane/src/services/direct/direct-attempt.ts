@@ -1,0 +1,150 @@
+/**
+ * One attempt whose files go straight: references to its inputs, one place for its result, and what
+ * the storage says is there. Everything it signs is good for one object and for as long as the
+ * attempt may take.
+ *
+ * | state   | entered by | what may be in the storage under the result's name          |
+ * |---------|------------|-------------------------------------------------------------|
+ * | begun   | begin      | nothing: nobody may put it                                  |
+ * | placed  | place      | nothing, or exactly the bytes that were placed              |
+ * | there   | verify     | exactly those bytes, which nothing can replace              |
+ * | removed | abort      | nothing, or what a late node puts: the sweeper removes it   |
+ */
+import type { Logger } from 'pino';
+import { ContractError } from '#contract/errors.ts';
+import { contentTypeOf, type OutputFormat } from '#contract/formats.ts';
+import type { DirectInput, ResultPlace } from '#gen/matting/v1/matte_service.ts';
+import type { DirectTransfer } from '../../nodes/direct-transfer.ts';
+import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../../storage/blob-store.ts';
+import { readResultHead, sha256Of } from './stored-result.ts';
+
+/** Whole seconds are signed. */
+const VALID_MIN_MS = 1000;
+
+export interface DirectAttemptOrder {
+  readonly jobId: string;
+  readonly inputBlob: string;
+  /** null: there is none. */
+  readonly backgroundBlob: string | null;
+  /** Under the claim's fence, so that no other holder of the job has the same. */
+  readonly resultBlob: string;
+  readonly format: OutputFormat;
+  /** What the result has to be where nothing is finished: the input's, as stored or turned. */
+  readonly size: { readonly width: number; readonly height: number } | undefined;
+  /** The whole attempt. */
+  readonly timeoutMs: number;
+}
+
+interface Parts {
+  readonly signed: SignedAccess;
+  readonly blobs: Pick<BlobStore, 'openRead' | 'remove'>;
+  readonly now: () => number;
+  readonly log: Pick<Logger, 'warn'>;
+}
+
+interface Placed {
+  readonly bytes: number;
+  readonly sha256: string;
+}
+
+export class DirectAttempt implements DirectTransfer {
+  readonly origin: string;
+  readonly #parts: Parts;
+  readonly #order: DirectAttemptOrder;
+  readonly #endsAtMs: number;
+  #placed: Placed | undefined;
+  #elsewhere = false;
+
+  constructor(parts: Parts, order: DirectAttemptOrder) {
+    this.origin = parts.signed.origin;
+    this.#parts = parts;
+    this.#order = order;
+    this.#endsAtMs = parts.now() + order.timeoutMs;
+  }
+
+  /** The result's name. */
+  get blob(): string {
+    return this.#order.resultBlob;
+  }
+
+  /** Something may be, or come, under the result's name: it is not for another attempt. */
+  get placed(): boolean {
+    return this.#placed !== undefined;
+  }
+
+  /** A file of the job is in no storage that signs, whatever the node can reach. */
+  get elsewhere(): boolean {
+    return this.#elsewhere;
+  }
+
+  async refer(): Promise<DirectInput> {
+    const { inputBlob, backgroundBlob } = this.#order;
+    const { signed } = this.#parts;
+    const forMs = this.#leftMs();
+    try {
+      const url = await signed.signRead(inputBlob, { forMs });
+      const backgroundUrl =
+        backgroundBlob === null ? '' : await signed.signRead(backgroundBlob, { forMs });
+      return { url, backgroundUrl };
+    } catch (error) {
+      if (!(error instanceof BlobNotFoundError)) throw error;
+      this.#elsewhere = true;
+      const detail = 'a file of the job is not in the storage that signs';
+      throw new ContractError('STORAGE_UNREACHABLE', detail, { cause: error });
+    }
+  }
+
+  async place(result: Placed): Promise<ResultPlace> {
+    const forMs = this.#leftMs();
+    const contentType = contentTypeOf(this.#order.format);
+    // From here on a node may have it, even where this fails.
+    this.#placed = result;
+    const { signed } = this.#parts;
+    const { url, headers } = await signed.signWrite(this.blob, { ...result, forMs, contentType });
+    return { url, headers: { ...headers }, validMs: forMs };
+  }
+
+  async verify(announced: { readonly width: number; readonly height: number }) {
+    const placed = this.#placed;
+    if (placed === undefined) return 'nothing was placed';
+    const { signed, blobs } = this.#parts;
+    const stored = await signed.stored(this.blob);
+    if (stored === undefined) return 'the storage has no result';
+    if (stored.bytes !== placed.bytes) return 'the storage has a result of another length';
+    // A store that keeps no checksum of its own has to show the bytes.
+    const sha256 = stored.sha256 ?? (await sha256Of(blobs, this.blob));
+    if (sha256 !== placed.sha256) return 'the storage has another result';
+    const head = await readResultHead(blobs, this.blob, placed.bytes);
+    if (head?.format !== this.#order.format) return 'the result is of another format';
+    if (head.width !== announced.width || head.height !== announced.height) {
+      return 'the result has another size than announced';
+    }
+    return this.#isOfInput(announced) ? undefined : 'the result has another size than the input';
+  }
+
+  /** It is there since it was verified. */
+  async commit(): Promise<void> {
+    if (this.#placed === undefined) throw new Error('a result without a place');
+  }
+
+  /** What comes later, or cannot be removed, is the sweeper's. */
+  async abort(): Promise<void> {
+    if (this.#placed === undefined) return;
+    const { blobs, log } = this.#parts;
+    await blobs
+      .remove(this.blob)
+      .catch(err => log.warn({ err, blob: this.blob }, 'blob not removed'));
+  }
+
+  #isOfInput({ width, height }: { readonly width: number; readonly height: number }): boolean {
+    const { size } = this.#order;
+    if (size === undefined) return true;
+    const upright = width === size.width && height === size.height;
+    return upright || (width === size.height && height === size.width);
+  }
+
+  #leftMs(): number {
+    const leftMs = this.#endsAtMs - this.#parts.now();
+    return Math.max(VALID_MIN_MS, Math.floor(leftMs / VALID_MIN_MS) * VALID_MIN_MS);
+  }
+}
