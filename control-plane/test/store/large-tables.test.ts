@@ -31,7 +31,11 @@ for (const dialect of DIALECTS) {
       const { database, statements } = openMeteredDatabase(dialect, test.url);
       try {
         const { kysely } = database;
-        await kysely.selectFrom('jobs').select('id').where('id', '=', 'none').execute();
+        const none = kysely.selectFrom('jobs').select('id').where('id', '=', 'none');
+        // A server reads its own tables when one of ours is opened first.
+        await none.execute();
+        statements.length = 0;
+        await none.execute();
         await kysely.selectFrom('jobs').select('id').where('fence', '>', 100).execute();
         const [one, all] = statements;
         assert.ok(one !== undefined && one.rowsRead <= 1, `${one?.rowsRead}`);
