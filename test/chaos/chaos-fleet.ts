@@ -1,9 +1,7 @@
 /**
  * A whole service of real processes whose every part can be killed and comes back: control planes
- * and nodes on fixed ports, as a supervisor would keep them, on one MariaDB server and one storage
- * directory.
+ * and nodes on fixed ports, as a supervisor would keep them, on the ground that a storm has chosen.
  */
-import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
@@ -11,44 +9,50 @@ import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { sql } from 'kysely';
 import { findFreePorts } from '../../bin/free-ports.ts';
 import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
 import { openStores, type Stores } from '../../control-plane/src/store/stores.ts';
 import { SILENT_LOG } from '../support/database.ts';
-import { MariadbServer } from '../support/mariadb-server.ts';
 import { descendantsOf, ROOT, requireNothingLeft, until } from '../support/running-service.ts';
+import type { ChaosGround, GroundVictim } from './chaos-ground.ts';
+import type { SeededRandom } from './seeded-random.ts';
 
 const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/src/main.ts');
 const NODE_MAIN = path.join(ROOT, 'inference-node/src/main.ts');
+/** In place of the models of a node. */
+const TINY_PLAN_HOOK = path.join(ROOT, 'test/support/tiny-plan-hook.ts');
 const MODEL = 'u2netp';
 const MODEL_DIR = path.join(ROOT, 'model-cache');
-const DATABASE = 'matting_chaos';
 /** As long as a supervisor takes to notice. */
 const RESTART_MS = 200;
 const READY_TIMEOUT_MS = 120_000;
 
-export type Victim = 'control plane' | 'node' | 'engine' | 'picture worker' | 'database';
+export type Victim = 'control plane' | 'node' | 'engine' | 'picture worker' | GroundVictim;
 
 /** One program that is started again whenever it ends, until it is told to end. */
 class Kept {
   readonly name: string;
-  readonly #main: string;
+  readonly #args: readonly string[];
   readonly #env: Readonly<Record<string, string>>;
   readonly #log: number;
   #child: ChildProcess | undefined;
   #ending = false;
   #gone: Promise<unknown> = Promise.resolve();
 
-  constructor(name: string, main: string, env: Readonly<Record<string, string>>, logFile: string) {
+  constructor(
+    name: string,
+    args: readonly string[],
+    env: Readonly<Record<string, string>>,
+    logFile: string,
+  ) {
     this.name = name;
-    this.#main = main;
+    this.#args = args;
     this.#env = env;
     this.#log = openSync(logFile, 'a');
   }
 
   start(): void {
-    const child = spawn(process.execPath, [this.#main], {
+    const child = spawn(process.execPath, this.#args, {
       cwd: ROOT,
       env: { PATH: process.env.PATH ?? '', ...this.#env },
       stdio: ['ignore', this.#log, this.#log],
@@ -89,8 +93,63 @@ export interface ChaosAccount {
 export interface ChaosFleetOptions {
   readonly controlPlanes: number;
   readonly nodes: number;
+  /** `tiny`: the nodes are real, their model is not (test/support/tiny-plan.ts). */
+  readonly model: 'u2netp' | 'tiny';
+  /** @param directory which all processes share, removed with the fleet */
+  readonly openGround: (directory: string) => Promise<ChaosGround>;
   /** Variables of the control planes, besides those that the fleet needs. */
   readonly env?: Readonly<Record<string, string>>;
+}
+
+type Env = Readonly<Record<string, string>>;
+
+function controlPlane(
+  index: number,
+  directory: string,
+  ports: Readonly<Record<'http' | 'registry' | 'metrics', number>>,
+  env: Env,
+  more: Env = {},
+): Kept {
+  const name = `control-plane-${index}`;
+  const all = {
+    ...env,
+    MATTING_SECRETS_KEY: 'ab'.repeat(32),
+    MATTING_BASE_URL: 'http://links.example',
+    MATTING_PORT: String(ports.http),
+    MATTING_REGISTRY_PORT: String(ports.registry),
+    MATTING_METRICS_PORT: String(ports.metrics),
+    MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
+    MATTING_READS_PER_MINUTE: '1000000',
+    ...more,
+  };
+  return new Kept(name, [CONTROL_PLANE_MAIN], all, path.join(directory, `${name}.log`));
+}
+
+function node(
+  index: number,
+  directory: string,
+  ports: Readonly<Record<'port' | 'http', number>>,
+  env: Env,
+  model: ChaosFleetOptions['model'],
+): Kept {
+  const name = `node-${index}`;
+  const models =
+    model === MODEL
+      ? { MATTING_MODEL: MODEL, MATTING_MODEL_DIR: MODEL_DIR }
+      : { MATTING_MODEL_DIR: path.join(directory, name) };
+  const all = {
+    ...env,
+    ...models,
+    MATTING_NODE_ID: name,
+    MATTING_NODE_PORT: String(ports.port),
+    MATTING_NODE_HTTP_PORT: String(ports.http),
+    MATTING_EXECUTION_PROVIDER: 'cpu',
+    MATTING_ENGINES: '1',
+    MATTING_ENGINE_THREADS: '1',
+    MATTING_PICTURE_WORKERS: '2',
+  };
+  const args = model === MODEL ? [NODE_MAIN] : ['--import', TINY_PLAN_HOOK, NODE_MAIN];
+  return new Kept(name, args, all, path.join(directory, `${name}.log`));
 }
 
 export class ChaosFleet {
@@ -100,14 +159,13 @@ export class ChaosFleet {
   readonly urls: readonly string[];
   readonly apiKey: string;
   readonly accountId: string;
-  readonly #server: MariadbServer;
-  readonly #databaseUrl: string;
+  readonly ground: ChaosGround;
   readonly #planes: readonly Kept[];
   readonly #nodes: readonly Kept[];
 
   private constructor(
     directory: string,
-    { server, databaseUrl }: { readonly server: MariadbServer; readonly databaseUrl: string },
+    ground: ChaosGround,
     stores: Stores,
     caller: ChaosAccount,
     planes: readonly { readonly kept: Kept; readonly url: string }[],
@@ -118,18 +176,16 @@ export class ChaosFleet {
     this.apiKey = caller.apiKey;
     this.accountId = caller.accountId;
     this.urls = planes.map(({ url }) => url);
-    this.#server = server;
-    this.#databaseUrl = databaseUrl;
+    this.ground = ground;
     this.#planes = planes.map(({ kept }) => kept);
     this.#nodes = nodes;
   }
 
   static async start(options: ChaosFleetOptions): Promise<ChaosFleet> {
-    fetchWeights();
+    if (options.model === MODEL) fetchWeights();
     const directory = mkdtempSync(path.join(tmpdir(), 'matting-chaos-'));
-    const server = await MariadbServer.create();
-    const databaseUrl = await createDatabase(server);
-    const stores = await openStores(databaseUrl, {
+    const ground = await options.openGround(directory);
+    const stores = await openStores(ground.databaseUrl, {
       log: SILENT_LOG,
       migrations: 'run',
       renderOutboxBody: () => '{}',
@@ -140,49 +196,19 @@ export class ChaosFleet {
       MATTING_DATA_DIR: directory,
       MATTING_NODE_TOKEN: `node-${randomUUID()}`,
     };
-    const registries: number[] = [];
     const planes = Array.from({ length: options.controlPlanes }, (_, index) => {
-      const [http, registry, metrics] = ports.splice(0, 3);
-      assert.ok(registry !== undefined);
-      registries.push(registry);
-      const name = `control-plane-${index}`;
-      const env = {
-        ...common,
-        MATTING_DATABASE_URL: databaseUrl,
-        MATTING_SECRETS_KEY: 'ab'.repeat(32),
-        MATTING_BASE_URL: 'http://links.example',
-        MATTING_PORT: String(http),
-        MATTING_REGISTRY_PORT: String(registry),
-        MATTING_METRICS_PORT: String(metrics),
-        MATTING_SUBMISSIONS_PER_MINUTE: '1000000',
-        MATTING_READS_PER_MINUTE: '1000000',
-        ...options.env,
-      };
-      const log = path.join(directory, `${name}.log`);
-      return {
-        kept: new Kept(name, CONTROL_PLANE_MAIN, env, log),
-        url: `http://127.0.0.1:${http}`,
-      };
+      const [http = 0, registry = 0, metrics = 0] = ports.splice(0, 3);
+      const env = { ...common, ...ground.env, MATTING_DATABASE_URL: ground.databaseUrl };
+      const kept = controlPlane(index, directory, { http, registry, metrics }, env, options.env);
+      return { kept, registry, url: `http://127.0.0.1:${http}` };
     });
+    const registries = planes.map(({ registry }) => `127.0.0.1:${registry}`).join();
     const nodes = Array.from({ length: options.nodes }, (_, index) => {
-      const [port, http] = ports.splice(0, 2);
-      const name = `node-${index}`;
-      const env = {
-        ...common,
-        MATTING_NODE_ID: name,
-        MATTING_NODE_PORT: String(port),
-        MATTING_NODE_HTTP_PORT: String(http),
-        MATTING_REGISTRY_ADDRESS: registries.map(port => `127.0.0.1:${port}`).join(),
-        MATTING_MODEL: MODEL,
-        MATTING_MODEL_DIR: MODEL_DIR,
-        MATTING_EXECUTION_PROVIDER: 'cpu',
-        MATTING_ENGINES: '1',
-        MATTING_ENGINE_THREADS: '1',
-        MATTING_PICTURE_WORKERS: '2',
-      };
-      return new Kept(name, NODE_MAIN, env, path.join(directory, `${name}.log`));
+      const [port = 0, http = 0] = ports.splice(0, 2);
+      const env = { ...common, MATTING_REGISTRY_ADDRESS: registries };
+      return node(index, directory, { port, http }, env, options.model);
     });
-    const fleet = new ChaosFleet(directory, { server, databaseUrl }, stores, caller, planes, nodes);
+    const fleet = new ChaosFleet(directory, ground, stores, caller, planes, nodes);
     for (const kept of [...fleet.#planes, ...fleet.#nodes]) kept.start();
     for (const url of fleet.urls) {
       await until(() => isReady(url), {
@@ -201,7 +227,7 @@ export class ChaosFleet {
 
   /** Rows of jobs that succeeded and did not expire; of one account, or of all. */
   async succeededJobs(accountId?: string): Promise<number> {
-    const database = await openDatabase(this.#databaseUrl, { log: SILENT_LOG });
+    const database = await openDatabase(this.ground.databaseUrl, { log: SILENT_LOG });
     try {
       let select = database.kysely
         .selectFrom('jobs')
@@ -215,7 +241,7 @@ export class ChaosFleet {
   }
 
   /** False: there was nothing of the kind to hit just now. */
-  async kill(victim: Victim, random: { pick<T>(items: readonly T[]): T | undefined }) {
+  async kill(victim: Victim, random: SeededRandom): Promise<boolean> {
     switch (victim) {
       case 'control plane':
         return random.pick(this.#planes)?.signal('SIGKILL') ?? false;
@@ -226,8 +252,8 @@ export class ChaosFleet {
       case 'picture worker':
         return this.#killChild('picture-worker', random);
       case 'database':
-        await this.#server.kill();
-        await this.#server.start();
+      case 'store':
+        await this.ground.kill(victim, random);
         return true;
     }
   }
@@ -247,14 +273,14 @@ export class ChaosFleet {
     await this.stores.close();
     const kept = [...this.#planes, ...this.#nodes];
     const codes = await Promise.all(kept.map(program => program.end()));
-    await this.#server.kill();
+    await this.ground.close();
     await requireNothingLeft(this.directory);
     const bad = kept.filter((_, index) => codes[index] !== 0).map(({ name }) => name);
     if (bad.length > 0) throw new Error(`did not end with 0: ${bad.join()}\n${this.logTail()}`);
     rmSync(this.directory, { recursive: true, force: true });
   }
 
-  #killChild(program: string, random: { pick<T>(items: readonly T[]): T | undefined }): boolean {
+  #killChild(program: string, random: SeededRandom): boolean {
     const children = this.#nodes
       .flatMap(({ pid }) => (pid === undefined ? [] : descendantsOf(pid)))
       .filter(({ command }) => command.includes(program));
@@ -292,16 +318,4 @@ async function isReady(url: string): Promise<boolean> {
     ({ ok }) => ok,
     () => false,
   );
-}
-
-async function createDatabase(server: MariadbServer): Promise<string> {
-  const urlOf = (name: string) =>
-    `mysql://root@localhost/${name}?socket=${encodeURIComponent(server.socket)}`;
-  const database = await openDatabase(urlOf('mysql'), { log: SILENT_LOG });
-  try {
-    await sql.raw(`create database ${DATABASE}`).execute(database.kysely);
-  } finally {
-    await database.close();
-  }
-  return urlOf(DATABASE);
 }

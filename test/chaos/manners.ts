@@ -124,7 +124,7 @@ function requireColour(
   assert.ok(off <= offMax, `${seen} is not ${colour}`);
 }
 
-const PLAIN: Manner = {
+export const PLAIN: Manner = {
   name: 'plain',
   submissions: everyForm({}, 'image/png'),
   requireResult: async (result, picture) => {
@@ -188,7 +188,7 @@ const ON_A_WALL: Manner = {
 };
 
 /** Without a key: the service makes one of the picture and of what is asked for. */
-const REMOVE_BG: Manner = {
+export const REMOVE_BG: Manner = {
   ...PLAIN,
   name: 'by the remove.bg interface',
   submissions: file => {

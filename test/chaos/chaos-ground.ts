@@ -1,0 +1,90 @@
+/**
+ * What a fleet of the chaos stands on: its database and its storage, each of which can be killed
+ * and comes back with all it had said it kept.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { sql } from 'kysely';
+import type { BlobStore } from '../../control-plane/src/storage/blob-store.ts';
+import { openStorage } from '../../control-plane/src/storage/open-storage.ts';
+import { openDatabase } from '../../control-plane/src/store/database/connect.ts';
+import { SILENT_LOG } from '../support/database.ts';
+import { urlOfPort } from '../support/databases/cluster.ts';
+import { GaleraCluster } from '../support/databases/galera-cluster.ts';
+import { roundRobin, TcpProxy } from '../support/databases/tcp-proxy.ts';
+import { MariadbServer } from '../support/mariadb-server.ts';
+import { CREDENTIALS_ENV, createObjectStore } from '../support/object-storage/object-store.ts';
+import type { SeededRandom } from './seeded-random.ts';
+
+const DATABASE = 'matting_chaos';
+/** How long a server of the bucket's or a member of the cluster's is away, ms. */
+const AWAY_MS = [200, 2000] as const;
+
+export type GroundVictim = 'database' | 'store';
+
+export interface ChaosGround {
+  /** Of control planes: where the two are, and what they need to be let in. */
+  readonly env: Readonly<Record<string, string>>;
+  readonly databaseUrl: string;
+  /** As control planes see it. */
+  openStorage(): Promise<BlobStore>;
+  /** It dies, and is back when this resolves. */
+  kill(victim: GroundVictim, random: SeededRandom): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** One MariaDB server, and a directory that all processes share. */
+export async function openOneMachine(directory: string): Promise<ChaosGround> {
+  const server = await MariadbServer.create();
+  const urlOf = (name: string) =>
+    `mysql://root@localhost/${name}?socket=${encodeURIComponent(server.socket)}`;
+  const database = await openDatabase(urlOf('mysql'), { log: SILENT_LOG });
+  try {
+    await sql.raw(`create database ${DATABASE}`).execute(database.kysely);
+  } finally {
+    await database.close();
+  }
+  return {
+    env: {},
+    databaseUrl: urlOf(DATABASE),
+    openStorage: () => openStorage(directory),
+    kill: async victim => {
+      if (victim === 'store') throw new Error('a directory cannot be killed');
+      await server.kill();
+      await server.start();
+    },
+    close: () => server.kill(),
+  };
+}
+
+/** A Galera cluster of three behind one address, any member of which writes, and a real bucket. */
+export async function openSeveralMachines(): Promise<ChaosGround> {
+  await using opening = new AsyncDisposableStack();
+  const cluster = await GaleraCluster.create();
+  opening.defer(() => cluster.close());
+  const proxy = await TcpProxy.open(roundRobin(cluster.members.map(({ port }) => port)));
+  opening.defer(() => proxy.close());
+  const store = await createObjectStore('versitygw');
+  opening.defer(() => store.close());
+  const storageUrl = store.url({ prefix: 'chaos' });
+  Object.assign(process.env, CREDENTIALS_ENV);
+  const closing = opening.move();
+  return {
+    env: { ...CREDENTIALS_ENV, MATTING_STORAGE_URL: storageUrl },
+    databaseUrl: urlOfPort(proxy.port),
+    openStorage: () => openStorage(storageUrl),
+    kill: async (victim, random) => {
+      if (victim === 'store') {
+        await store.kill();
+        await delay(random.between(...AWAY_MS));
+        await store.start();
+        return;
+      }
+      const member = random.pick(cluster.members);
+      await member?.kill();
+      await delay(random.between(...AWAY_MS));
+      // With all it missed, so that the next may be another.
+      await member?.join();
+    },
+    close: () => closing.disposeAsync(),
+  };
+}

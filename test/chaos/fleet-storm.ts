@@ -1,0 +1,240 @@
+/**
+ * Every kind of process dies at random instants under mixed load, beside accounts that take all
+ * they can, and in the end every accepted job is final, every credit right, every result there and
+ * of its own image, and nothing is left over.
+ *
+ * MATTING_CHAOS_SEED repeats a run's choices; the instants at which processes meet them are the
+ * machine's.
+ */
+import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
+import { after, before, describe, it, type TestContext } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Sweeper, type SweeperOptions } from '../../control-plane/src/services/sweeping/sweep.ts';
+import type { BlobStore } from '../../control-plane/src/storage/blob-store.ts';
+import { until } from '../support/running-service.ts';
+import { ChaosCaller, type Delivery } from './chaos-caller.ts';
+import { ChaosFleet, type ChaosFleetOptions, type Victim } from './chaos-fleet.ts';
+import type { Gallery } from './gallery.ts';
+import { HostileAccount } from './hostile-account.ts';
+import { encode, pictureOf } from './manners.ts';
+import { SeededRandom } from './seeded-random.ts';
+
+const SEED = Number(process.env.MATTING_CHAOS_SEED ?? 1);
+const CALLERS = 16;
+/** For the jobs that hostile accounts left: each ends as soon as its source refuses it. */
+const LEFT_JOBS_TIMEOUT_MS = 300_000;
+/** Between kills; a node's start takes a few seconds. */
+const PAUSE_MS = [300, 2500] as const;
+/** At least one image ends in so many kills, however slow the machine is. */
+const KILLS_AN_IMAGE = 5;
+/** Two hours on: nothing that is unfinished is younger than the sweeper's patience. */
+const LATER_MS = 2 * 3_600_000;
+
+/** The fleet's own sweeper has been round less than an hour ago. */
+const ALWAYS_OURS: SweeperOptions['sweeps'] = {
+  claim: async holder => ({ claim: { holder, fence: 1 }, walk: { part: 0, ageMs: null } }),
+  renew: async () => true,
+  release: async () => true,
+  saveWalk: async () => true,
+};
+
+export interface FleetStormOptions {
+  readonly fleet: ChaosFleetOptions;
+  /** How many of each. */
+  readonly kills: Readonly<Partial<Record<Victim, number>>>;
+  readonly gallery: Gallery;
+  readonly hostileAccounts: number;
+}
+
+export class FleetStorm {
+  readonly #options: FleetStormOptions;
+  readonly #random = new SeededRandom(SEED);
+  readonly #fleet: ChaosFleet;
+  readonly #caller: ChaosCaller;
+  readonly #deliveries = new Map<number, Delivery>();
+  readonly #hostile: HostileAccount[] = [];
+
+  private constructor(options: FleetStormOptions, fleet: ChaosFleet) {
+    this.#options = options;
+    this.#fleet = fleet;
+    const { urls, apiKey } = fleet;
+    this.#caller = new ChaosCaller({ urls, apiKey, random: this.#random });
+  }
+
+  static async start(options: FleetStormOptions): Promise<FleetStorm> {
+    const fleet = await ChaosFleet.start(options.fleet);
+    const storm = new FleetStorm(options, fleet);
+    const picture = (await encode(pictureOf(0))).toString('base64');
+    const { urls } = fleet;
+    for (let index = 0; index < options.hostileAccounts; index += 1) {
+      const account = await fleet.createAccount(`hostile-${index}`);
+      const random = storm.#random;
+      storm.#hostile.push(await HostileAccount.start({ urls, random, picture, ...account }));
+    }
+    return storm;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#hostile.map(account => account.stop()));
+    await this.#fleet.close();
+  }
+
+  async #work(index: number): Promise<void> {
+    const { gallery } = this.#options;
+    const file = await gallery.file(index);
+    const key = `image-${index}`;
+    const submissions = gallery.manner(index).submissions(file, key);
+    this.#deliveries.set(index, await this.#caller.deliver(key, submissions));
+  }
+
+  async answersEveryRequest(t: TestContext): Promise<void> {
+    let going = true;
+    let next = 0;
+    const failures: unknown[] = [];
+    const callers = Array.from({ length: CALLERS }, async () => {
+      while (going) await this.#work(next++).catch(error => failures.push(error));
+    });
+    const plan = this.#random.shuffle(
+      Object.entries(this.#options.kills).flatMap(([victim, times]) =>
+        Array<Victim>(times).fill(victim as Victim),
+      ),
+    );
+    let ended = 0;
+    for (const [number, victim] of plan.entries()) {
+      await delay(this.#random.between(...PAUSE_MS));
+      while (!(await this.#fleet.kill(victim, this.#random))) await delay(50);
+      if (number % KILLS_AN_IMAGE !== 0) continue;
+      // Where starts take longer than the pauses, nothing would ever be made.
+      while (this.#deliveries.size === ended && failures.length === 0) await delay(50);
+      ended = this.#deliveries.size;
+    }
+    await delay(PAUSE_MS[1]);
+    going = false;
+    await Promise.all(callers);
+    await Promise.all(this.#hostile.map(account => account.stop()));
+    t.diagnostic(`seed ${SEED}: ${plan.length} kills, ${this.#deliveries.size} images`);
+    for (const account of this.#hostile) t.diagnostic(`a hostile account: ${account.inWords()}`);
+    assert.deepEqual(failures, [], this.#fleet.logTail());
+    assert.ok(this.#deliveries.size > plan.length / KILLS_AN_IMAGE);
+  }
+
+  async leavesNothingOpen(): Promise<void> {
+    const { ledger } = this.#fleet.stores;
+    const credits = await ledger.credits(this.#fleet.accountId);
+    assert.equal(credits?.reserved, 0);
+    assert.deepEqual(await ledger.check(), []);
+    const deliveries = [...this.#deliveries.values()];
+    const jobs = deliveries.flatMap(({ jobIds }) => jobIds);
+    assert.equal(new Set(jobs).size, jobs.length, 'a job of two keys');
+    assert.equal(credits?.sums.reserve, jobs.length, 'a job that no caller was told of');
+    const succeeded = deliveries.filter(({ job }) => job.status === 'succeeded');
+    assert.equal(credits?.sums.charge, succeeded.length);
+    for (const { jobIds, job } of deliveries) {
+      const now = await this.#caller.read(jobIds.at(-1)!);
+      assert.deepEqual([now.status, now.result], [job.status, job.result]);
+    }
+  }
+
+  async leavesNothingOpenOfHostileAccounts(): Promise<void> {
+    const { ledger } = this.#fleet.stores;
+    for (const { accountId, violations, answers } of this.#hostile) {
+      assert.deepEqual(violations, []);
+      assert.ok([...answers.keys()].some(what => what === 'slow source 202'));
+      await until(async () => (await ledger.credits(accountId))?.reserved === 0, {
+        timeoutMs: LEFT_JOBS_TIMEOUT_MS,
+        what: 'the last job of a hostile account is final',
+        detail: () => this.#fleet.logTail(),
+      });
+      const credits = await ledger.credits(accountId);
+      assert.equal(credits?.sums.charge, await this.#fleet.succeededJobs(accountId));
+      assert.equal(credits.sums.reserve, credits.sums.charge + credits.sums.release);
+    }
+    assert.deepEqual(await ledger.check(), []);
+  }
+
+  async keepsEveryResult(t: TestContext): Promise<void> {
+    const { urls } = this.#fleet;
+    let pictures = 0;
+    for (const [index, { job, idempotencyKey, pictures: answers }] of this.#deliveries) {
+      const what = `${idempotencyKey}, ${this.#options.gallery.manner(index).name}`;
+      if (job.status !== 'succeeded') {
+        // Twice lost with its engine or worker: the verdict of the contract on such an image.
+        assert.equal(job.error?.code, 'PROCESSING_FAILED', `${what} ${job.status}`);
+        continue;
+      }
+      const link = new URL(job.result!.url);
+      const answer = await fetch(`${urls[index % urls.length]}${link.pathname}`);
+      assert.equal(answer.status, 200, what);
+      const result = Buffer.from(await answer.arrayBuffer());
+      const sha256 = createHash('sha256').update(result).digest('hex');
+      for (const whole of answers) assert.deepEqual(whole, [job.job_id, sha256], what);
+      pictures += answers.length;
+      await this.#options.gallery.requireResult(index, result).catch((error: Error) => {
+        assert.fail(`${what}: ${error.message}`);
+      });
+    }
+    t.diagnostic(`${pictures} pictures as answers`);
+    assert.ok(pictures > 0);
+  }
+
+  async leavesNoOrphan(): Promise<void> {
+    const { stores, ground } = this.#fleet;
+    const blobStore = await ground.openStorage();
+    const names = async () => {
+      const found: string[] = [];
+      for await (const name of blobStore.listOlderThan(0)) found.push(name);
+      return found;
+    };
+    const sweeper = new Sweeper({
+      jobStore: stores.jobs,
+      outbox: stores.webhookOutbox,
+      blobStore: twoHoursOn(blobStore),
+      sweeps: ALWAYS_OURS,
+      holder: 'chaos',
+      jobRetentionMs: 30 * 24 * 3_600_000,
+      logger: {
+        info: () => undefined,
+        error: (fields: object) => assert.fail(JSON.stringify(fields)),
+      },
+    });
+    for (let left = -1, now = (await names()).length; now !== left; now = (await names()).length) {
+      left = now;
+      await sweeper.sweep();
+    }
+    await sweeper.stop();
+    const kept = await names();
+    assert.deepEqual(await stores.jobs.referencedBlobs(kept), new Set(kept));
+    assert.equal(kept.length, await this.#fleet.succeededJobs());
+  }
+}
+
+/** The same blobs, when all of them are older. */
+function twoHoursOn(store: BlobStore): Pick<BlobStore, 'remove' | 'listOlderThan'> {
+  return {
+    remove: name => store.remove(name),
+    listOlderThan: (ageMs, part) => store.listOlderThan(Math.max(0, ageMs - LATER_MS), part),
+  };
+}
+
+/** The tests of a storm, in their order. */
+export function describeStorm(
+  name: string,
+  skip: string | false,
+  options: () => FleetStormOptions,
+): void {
+  describe(name, { skip }, () => {
+    let storm: FleetStorm;
+    before(async () => {
+      storm = await FleetStorm.start(options());
+    });
+    after(() => storm?.close());
+    it('answers every request, whichever process dies', t => storm.answersEveryRequest(t));
+    it('leaves no job open and no credit astray', () => storm.leavesNothingOpen());
+    it('leaves no job open and no credit astray of the hostile accounts', () =>
+      storm.leavesNothingOpenOfHostileAccounts());
+    it('keeps every result, each of its own image, the same as every answer', t =>
+      storm.keepsEveryResult(t));
+    it('leaves no blob that no job names once it is swept', () => storm.leavesNoOrphan());
+  });
+}

@@ -1,0 +1,28 @@
+/**
+ * `make chaos`: a fleet on a Galera cluster and a bucket. With KILLS=20 control planes, nodes, the
+ * store's server and members of the cluster are killed 200 times in all.
+ */
+import { galeraSkipReason } from '../support/databases/galera-cluster.ts';
+import { missingStore } from '../support/object-storage/object-store.ts';
+import { openSeveralMachines } from './chaos-ground.ts';
+import { describeStorm } from './fleet-storm.ts';
+import { UNIFORM } from './gallery.ts';
+
+const KILLS = Number(process.env.MATTING_CHAOS_KILLS ?? 20);
+
+describeStorm(
+  'a fleet on several machines',
+  galeraSkipReason() || missingStore('versitygw'),
+  () => ({
+    fleet: {
+      controlPlanes: 2,
+      nodes: 3,
+      model: 'tiny',
+      openGround: openSeveralMachines,
+      env: { MATTING_SYNC_WAIT_MS: '3000', MATTING_REMOVEBG_WAIT_MS: '3000' },
+    },
+    kills: { 'control plane': 4 * KILLS, node: 3 * KILLS, store: 2 * KILLS, database: KILLS },
+    gallery: UNIFORM,
+    hostileAccounts: 0,
+  }),
+);
