@@ -6,7 +6,7 @@
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
-# make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, and of hostile receivers; some minutes
+# make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, on a cluster and a bucket, and of hostile receivers; half an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
 # make soak    [ONLY=name]: tests too long for make test, about 50 minutes in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
