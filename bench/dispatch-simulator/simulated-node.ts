@@ -38,17 +38,26 @@ export class SimulatedNode {
   readonly slowness: number;
   readonly #events: EventQueue;
   readonly #engines: number;
+  readonly #onAdmitted: (job: SimulatedJob) => void;
   readonly #running = new Set<Running>();
   readonly #waiting: { readonly job: SimulatedJob; readonly begin: () => void }[] = [];
   readonly #rates: Pick<NodeReport, 'decodeRates' | 'encodeRates'>;
   /** Receives every report; set before anything happens. */
   onReport: (report: NodeReport) => void = () => undefined;
   readonly #vanishListeners: (() => void)[] = [];
+  #drained: (() => void) | undefined;
   #gone = false;
   #reportedAtMs = Number.NEGATIVE_INFINITY;
   #reportDue = false;
 
-  constructor(index: number, { slowness, engines }: NodeKind, events: EventQueue) {
+  /** @param onAdmitted called with each image */
+  constructor(
+    index: number,
+    { slowness, engines }: NodeKind,
+    events: EventQueue,
+    onAdmitted: (job: SimulatedJob) => void = () => undefined,
+  ) {
+    this.#onAdmitted = onAdmitted;
     this.slowness = slowness;
     this.#engines = engines;
     this.#events = events;
@@ -84,6 +93,22 @@ export class SimulatedNode {
     for (const listener of this.#vanishListeners) listener();
   }
 
+  /** It takes nothing more, finishes what it has, and is gone: `ended` is called then. */
+  drain(ended: () => void): void {
+    this.#drained = ended;
+    this.#endIfDone();
+  }
+
+  get draining(): boolean {
+    return this.#drained !== undefined;
+  }
+
+  #endIfDone(): void {
+    if (this.#drained === undefined || this.#inFlight > 0 || this.#gone) return;
+    this.#gone = true;
+    this.#drained();
+  }
+
   onVanish(listener: () => void): void {
     this.#vanishListeners.push(listener);
     // Listeners of images that are long done are of no use.
@@ -96,8 +121,9 @@ export class SimulatedNode {
 
   /** False: refused. `ended` is called with the instant an engine took it. */
   admit(job: SimulatedJob, waitMsMax: number, ended: (startedMs: number) => void): boolean {
-    if (this.#inFlight >= this.abilities.imagesMax) return false;
+    if (this.draining || this.#inFlight >= this.abilities.imagesMax) return false;
     if (this.#estimatedWaitMs() > waitMsMax) return false;
+    this.#onAdmitted(job);
     this.#waiting.push({ job, begin: () => this.#run(job, ended) });
     this.#next();
     this.#changed();
@@ -125,6 +151,7 @@ export class SimulatedNode {
       ended(running.startedMs);
       this.#next();
       this.#changed();
+      this.#endIfDone();
     });
   }
 

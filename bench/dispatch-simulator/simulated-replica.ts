@@ -45,6 +45,8 @@ const NO_NODE_GRACE_MS = 60_000;
 /** What the simulation counts. */
 export interface ReplicaObserver {
   finished(job: SimulatedJob, startedMs: number): void;
+  /** What was read and claimed of the table. */
+  looked?(what: 'lanes' | 'jobs' | 'claim'): void;
   refused(): void;
   claimLost(): void;
 }
@@ -76,7 +78,7 @@ export class SimulatedReplica {
   readonly #options: ReplicaOptions;
   readonly #core: DispatchCore<ListedJob, Offer, undefined>;
   readonly #loop: RoundLoop;
-  readonly #nodes: ReadonlyMap<string, KnownNode>;
+  readonly #nodes: Map<string, KnownNode>;
   /** Snapshots of all nodes, while nothing has changed. */
   #snapshots: NodeSnapshot[] | undefined;
 
@@ -114,16 +116,35 @@ export class SimulatedReplica {
 
   report(nodeId: string, report: NodeReport): void {
     this.#options.events.in(WIRE_MS, () => {
-      this.#knownNode(nodeId).view.take(report, this.#options.events.nowMs);
+      // One that left, or drains, is not to be had.
+      const known = this.#nodes.get(nodeId);
+      if (known === undefined || known.node.draining) return;
+      known.view.take(report, this.#options.events.nowMs);
       this.#changed();
       this.#loop.wakeIn(this.#core.roomChanged('reported'));
     });
   }
 
-  /** Its stream has been silent for too long. */
+  /** Its stream has been silent for too long, or says that it drains. */
   lose(nodeId: string): void {
-    this.#knownNode(nodeId).view.lost();
+    this.#nodes.get(nodeId)?.view.lost();
     this.#changed();
+  }
+
+  /** It registered; its first report makes it routable. */
+  join(node: SimulatedNode): void {
+    this.#nodes.set(node.abilities.nodeId, { node, view: new NodeView(node.abilities) });
+  }
+
+  /** It deregistered, after its last image. */
+  leave(nodeId: string): void {
+    this.#nodes.delete(nodeId);
+    this.#changed();
+  }
+
+  /** The routable nodes. */
+  snapshots(): readonly NodeSnapshot[] {
+    return this.#allSnapshots();
   }
 
   submitted(job: SimulatedJob): void {
@@ -164,11 +185,15 @@ export class SimulatedReplica {
       this.#loop.roundEnded();
       return;
     }
-    const { events, table } = this.#options;
+    const { events, table, observer } = this.#options;
     const { lanesOutdated } = this.#core;
     events.in(lanesOutdated ? DATABASE_MS : 0, () => {
-      if (lanesOutdated) this.#core.lanesRead(table.listLanes(events.nowMs));
+      if (lanesOutdated) {
+        observer.looked?.('lanes');
+        this.#core.lanesRead(table.listLanes(events.nowMs));
+      }
       const chosen = this.#core.chooseLanes();
+      if (chosen.lanes.length > 0) observer.looked?.('jobs');
       events.in(chosen.lanes.length === 0 ? 0 : DATABASE_MS, () => {
         const jobs = table.listClaimable(LIST_MAX, chosen.lanes, events.nowMs);
         this.#carryOut(this.#core.place(chosen, jobs));
@@ -186,6 +211,7 @@ export class SimulatedReplica {
     assert.ok(placement.kind === 'node', 'every job has its image, and none is due to fail');
     const { offer } = placement;
     const { events, table, observer } = this.#options;
+    observer.looked?.('claim');
     events.in(DATABASE_MS, () => {
       if (table.claim(job.simulated)) return this.#attempt(job, offer, 1);
       observer.claimLost();

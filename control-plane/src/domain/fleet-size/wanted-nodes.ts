@@ -8,7 +8,8 @@
  *
  * More nodes help only what waits for room. A download that hangs, or an image that no node alive
  * can do, waits beside idle nodes: where the fleet is less than half used, no more is wanted than
- * would bring it to half, and one.
+ * would bring it to half, and one. And a node that was asked for may never come: while jobs wait and
+ * no node has been there for long, one more is wanted each time that as much time has passed.
  */
 
 export interface FleetNeeds {
@@ -23,6 +24,10 @@ export interface FleetNeeds {
   readonly inflowPerS: number;
   /** Megapixels a second of one busy node; undefined: not measured yet. */
   readonly pacePerS: number | undefined;
+  /** Age of the oldest job that waits; 0: none does. */
+  readonly oldestAgeMs: number;
+  /** Without a routable node; 0: there is one. */
+  readonly unroutableMs: number;
   readonly routableNodes: number;
   /** Part of the routable nodes' places in use, lately, 0 to 1; undefined: there was none. */
   readonly utilisation: number | undefined;
@@ -42,6 +47,8 @@ export interface FleetSizePolicy {
 export const BUSY_SHARE = 0.8;
 /** A need below this part of a node, with nothing that waits, is none. */
 const NEGLIGIBLE = 0.05;
+/** A node that has not come by then, from an image to fetch and a model to load, never will. */
+const COMING_MS_MAX = 300_000;
 /** Used less than this, nodes are not what is missing. */
 const USED_SHARE_MIN = 0.5;
 /** So that a need of exactly three nodes is three, whatever the last digit is. */
@@ -56,12 +63,13 @@ export function wantedNodes(needs: FleetNeeds, policy: FleetSizePolicy): number 
 function unbounded(needs: FleetNeeds, { waitTargetMs }: FleetSizePolicy): number {
   const { waitingJobs, waitingMegapixels, playgroundJobs, runningJobs } = needs;
   const { inflowPerS, pacePerS, routableNodes, utilisation } = needs;
-  const least = waitingJobs + playgroundJobs + runningJobs > 0 ? 1 : 0;
+  const missed = Math.floor(Math.min(needs.oldestAgeMs, needs.unroutableMs) / COMING_MS_MAX);
+  const least = (waitingJobs + playgroundJobs + runningJobs > 0 ? 1 : 0) + missed;
   if (pacePerS === undefined || pacePerS <= 0) return least;
   const demandPerS = inflowPerS / BUSY_SHARE + waitingMegapixels / (waitTargetMs / 1000);
   const need = demandPerS / pacePerS;
   if (least === 0 && need < NEGLIGIBLE) return 0;
-  const wanted = Math.max(least, Math.ceil(need - ROUNDING));
+  const wanted = Math.max(least, Math.ceil(need - ROUNDING) + missed);
   if (utilisation === undefined || utilisation >= USED_SHARE_MIN) return wanted;
   const useful = Math.ceil((utilisation / USED_SHARE_MIN) * routableNodes) + 1;
   return Math.min(wanted, useful);

@@ -40,7 +40,7 @@ export interface FleetSizingDependencies {
   readonly jobs: Pick<JobStore, 'queued'>;
   readonly playground: Pick<PlaygroundStore, 'openJobs'>;
   readonly reports: FleetReportStore;
-  readonly fleet: { snapshots(): readonly NodeSnapshot[] };
+  readonly fleet: { snapshots(): readonly NodeSnapshot[]; unroutableMs(): number };
   /** Jobs this replica holds. */
   readonly running: () => number;
   readonly events: Pick<JobEvents, 'onSubmitted' | 'onImageDone'>;
@@ -115,6 +115,8 @@ export class FleetSizing {
         runningJobs: this.#dependencies.running(),
         inflowPerS,
         pacePerS: pacePerS(workOf([reading.work, ...others.map(({ work }) => work)])),
+        oldestAgeMs: queue.oldestAgeMs,
+        unroutableMs: this.#dependencies.fleet.unroutableMs(),
         routableNodes: reading.routableNodes,
         utilisation: reading.utilisation,
       },

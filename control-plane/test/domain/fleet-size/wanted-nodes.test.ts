@@ -18,6 +18,8 @@ const ASLEEP: FleetNeeds = {
   runningJobs: 0,
   inflowPerS: 0,
   pacePerS: 10,
+  oldestAgeMs: 0,
+  unroutableMs: 3_600_000,
   routableNodes: 0,
   utilisation: undefined,
 };
@@ -57,6 +59,18 @@ describe('the wanted number of nodes', () => {
     );
     const patient = { ...POLICY, waitTargetMs: 600_000 };
     assert.equal(wanted({ waitingJobs: 50, waitingMegapixels: 6000 }, patient), 1);
+  });
+
+  it('is one more for each that did not come', () => {
+    const waits = { waitingJobs: 51, waitingMegapixels: 612 };
+    for (const pacePerS of [undefined, 10]) {
+      const least = pacePerS === undefined ? 1 : 2;
+      assert.equal(wanted({ ...waits, pacePerS, oldestAgeMs: 299_999 }), least);
+      assert.equal(wanted({ ...waits, pacePerS, oldestAgeMs: 300_000 }), least + 1);
+      assert.equal(wanted({ ...waits, pacePerS, oldestAgeMs: 900_000 }), least + 3);
+      const soon = { ...waits, pacePerS, oldestAgeMs: 900_000, unroutableMs: 299_999 };
+      assert.equal(wanted(soon), least, 'one was there a moment ago');
+    }
   });
 
   it('stays within the bounds', () => {

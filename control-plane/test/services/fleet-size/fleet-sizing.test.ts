@@ -37,7 +37,7 @@ for (const dialect of DIALECTS) {
         jobs: stores.jobs,
         playground: stores.playground,
         reports: stores.fleetReports,
-        fleet: { snapshots: () => nodes },
+        fleet: { snapshots: () => nodes, unroutableMs: () => nowMs },
         running: () => 0,
         events,
         policy: POLICY,

@@ -1,0 +1,256 @@
+/**
+ * A fleet that sleeps, in simulated time: nodes that an autoscaler asks for by the wanted number,
+ * that need a while to come, drain when they are not wanted any more, and cost from the moment they
+ * are asked for until they are gone. Rounds, views, meters and the wanted number are the product's.
+ */
+import assert from 'node:assert/strict';
+import {
+  type FleetSizePolicy,
+  HeldPeak,
+  wantedNodes,
+} from '../../control-plane/src/domain/fleet-size/wanted-nodes.ts';
+import {
+  pacePerS,
+  WorkMeter,
+  workOf,
+} from '../../control-plane/src/domain/fleet-size/work-meter.ts';
+import { EventQueue } from './event-queue.ts';
+import type { JobTimes } from './ideal-queue.ts';
+import { JobTable } from './job-table.ts';
+import { SimulatedNode } from './simulated-node.ts';
+import { SimulatedReplica } from './simulated-replica.ts';
+import { createRandom, type NodeKind, type SimulatedJob, STARTED_MS } from './workload.ts';
+
+/** As services/fleet-size/fleet-sizing.ts has them. */
+const REPORT_EVERY_MS = 5000;
+/** Coarser than there, so that a day is simulated in a minute. */
+const SAMPLE_EVERY_MS = 1000;
+/** As often as the HorizontalPodAutoscaler of Kubernetes looks. */
+const FOLLOW_EVERY_MS = 15_000;
+const REPLICAS = 2;
+
+export interface SleepingFleet {
+  readonly jobs: readonly SimulatedJob[];
+  readonly kind: NodeKind;
+  /** From being asked for to the first report. */
+  readonly startMs: number;
+  /** The policy of the wanted number, and how long it is held; a number: as many nodes, always. */
+  readonly size: (FleetSizePolicy & { readonly holdMs: number }) | number;
+  readonly seed: number;
+  /** Every so many nodes one is asked for, never becomes ready, and is given up when not wanted. */
+  readonly neverReadyEvery?: number;
+}
+
+export interface SleptThrough {
+  readonly times: ReadonlyMap<SimulatedJob, JobTimes>;
+  /** Of every node from being asked for to its end. */
+  readonly nodeHours: number;
+  readonly nodesStarted: number;
+  readonly nodesMost: number;
+  readonly refusals: number;
+}
+
+interface AskedNode {
+  readonly askedAtMs: number;
+  readonly cancel: () => void;
+  node: SimulatedNode | undefined;
+}
+
+class Simulation {
+  readonly events = new EventQueue();
+  readonly table = new JobTable();
+  readonly times = new Map<SimulatedJob, JobTimes>();
+  readonly meters = Array.from({ length: REPLICAS }, () => new WorkMeter());
+  readonly replicas: readonly SimulatedReplica[];
+  readonly #options: SleepingFleet;
+  readonly #asked: AskedNode[] = [];
+  readonly #peak: HeldPeak;
+  #wanted = 0;
+  #waitingMegapixels = 0;
+  /** In the order they came. */
+  readonly #waiting = new Set<SimulatedJob>();
+  #routableAtMs = 0;
+  #running = 0;
+  #nodeMs = 0;
+  nodesStarted = 0;
+  nodesMost = 0;
+  refusals = 0;
+
+  constructor(options: SleepingFleet) {
+    this.#options = options;
+    this.#peak = new HeldPeak(typeof options.size === 'number' ? 0 : options.size.holdMs);
+    this.replicas = this.meters.map((meter, index) => {
+      const random = createRandom(options.seed + 1000 + index);
+      const observer = {
+        finished: (job: SimulatedJob, startedMs: number) => this.#finished(job, startedMs, meter),
+        refused: () => {
+          this.refusals += 1;
+        },
+        claimLost: () => undefined,
+      };
+      const { events, table } = this;
+      const phaseMs = STARTED_MS * random();
+      return new SimulatedReplica({ events, table, nodes: [], random, observer, phaseMs });
+    });
+  }
+
+  get nodeHours(): number {
+    return this.#nodeMs / 3_600_000;
+  }
+
+  run(): void {
+    const { jobs, size } = this.#options;
+    this.#submitAll();
+    if (typeof size === 'number') {
+      this.#wanted = size;
+      this.#follow(0);
+    } else {
+      this.#every(SAMPLE_EVERY_MS, () => this.#sample());
+      this.#every(REPORT_EVERY_MS, () => this.#measure(size));
+      this.#every(FOLLOW_EVERY_MS, () => this.#follow(this.#options.startMs));
+    }
+    this.events.run(() => this.times.size === jobs.length);
+    for (const { askedAtMs } of this.#asked) this.#nodeMs += this.events.nowMs - askedAtMs;
+  }
+
+  #every(ms: number, act: () => void): void {
+    const again = () => {
+      act();
+      this.events.in(ms, again);
+    };
+    this.events.in(ms, again);
+  }
+
+  /** One arrival after the other, so that the heap stays small. */
+  #submitAll(): void {
+    const random = createRandom(this.#options.seed + 1);
+    const coming = this.#options.jobs.values();
+    const next = () => {
+      const { value: job } = coming.next();
+      if (job === undefined) return;
+      this.events.at(job.arrivesMs, () => {
+        const replica = Math.floor(random() * REPLICAS);
+        this.table.insert(job);
+        this.#waiting.add(job);
+        this.#waitingMegapixels += megapixelsOf(job);
+        this.meters[replica]?.submitted(megapixelsOf(job));
+        this.replicas[replica]?.submitted(job);
+        next();
+      });
+    };
+    next();
+  }
+
+  #began(job: SimulatedJob): void {
+    this.#waiting.delete(job);
+    this.#waitingMegapixels -= megapixelsOf(job);
+    this.#running += 1;
+  }
+
+  #finished(job: SimulatedJob, startedMs: number, meter: WorkMeter): void {
+    assert.ok(!this.times.has(job), `job ${job.index} is done once`);
+    const { arrivesMs } = job;
+    const totalMs = this.events.nowMs - arrivesMs;
+    this.times.set(job, { waitMs: startedMs - arrivesMs, totalMs });
+    this.#running -= 1;
+    meter.finished(megapixelsOf(job));
+  }
+
+  #sample(): void {
+    for (const [index, meter] of this.meters.entries()) {
+      meter.sample(this.replicas[index]?.snapshots() ?? [], this.events.nowMs);
+    }
+  }
+
+  #measure(policy: FleetSizePolicy): void {
+    const { nowMs } = this.events;
+    const readings = this.meters.map(meter => meter.take(nowMs));
+    const [oldest] = this.#waiting;
+    if (readings.some(({ routableNodes }) => routableNodes > 0)) this.#routableAtMs = nowMs;
+    const wanted = readings.map(({ routableNodes, utilisation }) =>
+      wantedNodes(
+        {
+          waitingJobs: this.#waiting.size,
+          waitingMegapixels: this.#waitingMegapixels,
+          playgroundJobs: 0,
+          runningJobs: this.#running,
+          inflowPerS: readings.reduce((sum, { inflowPerS }) => sum + inflowPerS, 0),
+          pacePerS: pacePerS(workOf(readings.map(({ work }) => work))),
+          oldestAgeMs: oldest === undefined ? 0 : nowMs - oldest.arrivesMs,
+          unroutableMs: nowMs - this.#routableAtMs,
+          routableNodes,
+          utilisation,
+        },
+        policy,
+      ),
+    );
+    this.#wanted = this.#peak.hold(Math.max(...wanted), nowMs);
+  }
+
+  /** As an autoscaler does it: those that have not come yet go first, then the youngest. */
+  #follow(startMs: number): void {
+    while (this.#asked.length < this.#wanted) this.#ask(startMs);
+    while (this.#asked.length > this.#wanted) {
+      const coming = this.#asked.findLastIndex(({ node }) => node === undefined);
+      const [gone] = this.#asked.splice(coming === -1 ? this.#asked.length - 1 : coming, 1);
+      assert.ok(gone !== undefined, 'there are more than are wanted');
+      this.#end(gone);
+    }
+    this.nodesMost = Math.max(this.nodesMost, this.#asked.length);
+  }
+
+  #ask(startMs: number): void {
+    const { events } = this;
+    const { kind, neverReadyEvery } = this.#options;
+    const index = this.nodesStarted;
+    this.nodesStarted += 1;
+    const isStillborn = neverReadyEvery !== undefined && index % neverReadyEvery === 0;
+    const asked: AskedNode = {
+      askedAtMs: events.nowMs,
+      cancel: events.cancellable(startMs, () => {
+        if (isStillborn) return;
+        asked.node = new SimulatedNode(index, kind, events, job => this.#began(job));
+        this.#join(asked.node);
+      }),
+      node: undefined,
+    };
+    this.#asked.push(asked);
+  }
+
+  #join(node: SimulatedNode): void {
+    const { nodeId } = node.abilities;
+    for (const replica of this.replicas) replica.join(node);
+    node.onReport = report => {
+      for (const replica of this.replicas) replica.report(nodeId, report);
+    };
+    node.start();
+  }
+
+  #end({ askedAtMs, cancel, node }: AskedNode): void {
+    const { events } = this;
+    if (node === undefined) {
+      cancel();
+      this.#nodeMs += events.nowMs - askedAtMs;
+      return;
+    }
+    const { nodeId } = node.abilities;
+    for (const replica of this.replicas) replica.lose(nodeId);
+    node.drain(() => {
+      this.#nodeMs += events.nowMs - askedAtMs;
+      for (const replica of this.replicas) replica.leave(nodeId);
+    });
+  }
+}
+
+/** Every job ends, or it throws. */
+export function sleepThrough(options: SleepingFleet): SleptThrough {
+  const simulation = new Simulation(options);
+  simulation.run();
+  const { times, nodeHours, nodesStarted, nodesMost, refusals } = simulation;
+  assert.equal(times.size, options.jobs.length, 'every job is done');
+  return { times, nodeHours, nodesStarted, nodesMost, refusals };
+}
+
+function megapixelsOf({ pixels }: SimulatedJob): number {
+  return Math.max(1, pixels / 1e6);
+}
