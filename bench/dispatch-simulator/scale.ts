@@ -1,0 +1,112 @@
+/**
+ * What dispatch asks of the database as a fleet grows: `sh bin/node24
+ * bench/dispatch-simulator/scale.ts [nodes...]`, in simulated time, at 1, 10, 100 and 1,000 nodes of
+ * 50 images a second unless given: looks at the queue and claims a second, by all control planes.
+ */
+import assert from 'node:assert/strict';
+import { writeResults } from '../results.ts';
+import { EventQueue } from './event-queue.ts';
+import { JobTable } from './job-table.ts';
+import { quantile } from './simulation.ts';
+import { SimulatedNode } from './simulated-node.ts';
+import { SimulatedReplica } from './simulated-replica.ts';
+import { createRandom, makeDay, meanServiceMs, STARTED_MS } from './workload.ts';
+
+const IMAGES_PER_S = 50;
+/** Enough to keep a GPU busy: images at once. */
+const ENGINES = 16;
+const LOAD = 0.8;
+const SEED = 20_261_121;
+/** Of a second and more; the first fifth is left out. */
+const JOBS_MAX = 60_000;
+const LENGTH_MS_MAX = 60_000;
+const LENGTH_MS_MIN = 1000;
+/** More would see the same of the queue, each for its own jobs. */
+const REPLICAS_MAX = 16;
+/** A control plane of two cores, by the processor time of a job (docs/performance.md). */
+const JOBS_PER_REPLICA_S = 100;
+
+const results: Record<string, unknown> = {};
+const meanMs = meanServiceMs(
+  makeDay({ lengthMs: 10_000_000, rateAt: () => 1, rateMax: 1, batches: [], seed: SEED }),
+);
+const kind = { slowness: (1000 * ENGINES) / (IMAGES_PER_S * meanMs), engines: ENGINES, share: 1 };
+
+function scale(count: number): void {
+  const rate = LOAD * IMAGES_PER_S * count;
+  const lengthMs = Math.min(
+    LENGTH_MS_MAX,
+    Math.max(LENGTH_MS_MIN, (1000 * JOBS_MAX) / rate),
+  );
+  const jobs = makeDay({
+    lengthMs: STARTED_MS + lengthMs,
+    rateAt: () => rate,
+    rateMax: rate,
+    batches: [],
+    seed: SEED,
+  });
+  const planes = Math.max(2, Math.ceil(rate / JOBS_PER_REPLICA_S));
+  const replicaCount = Math.min(REPLICAS_MAX, planes);
+  const events = new EventQueue();
+  const table = new JobTable();
+  const nodes = Array.from({ length: count }, (_, index) => new SimulatedNode(index, kind, events));
+  const counts = { lanes: 0, jobs: 0, claim: 0, lost: 0, refused: 0 };
+  const waits: number[] = [];
+  const observer = {
+    finished: ({ arrivesMs }: { readonly arrivesMs: number }, startedMs: number) => {
+      waits.push(startedMs - arrivesMs);
+    },
+    looked: (what: 'lanes' | 'jobs' | 'claim') => {
+      counts[what] += 1;
+    },
+    refused: () => {
+      counts.refused += 1;
+    },
+    claimLost: () => {
+      counts.lost += 1;
+    },
+  };
+  const replicas = Array.from({ length: replicaCount }, (_, index) => {
+    const random = createRandom(SEED + 1000 + index);
+    const phaseMs = STARTED_MS * random();
+    return new SimulatedReplica({ events, table, nodes, random, observer, phaseMs });
+  });
+  for (const node of nodes) {
+    node.onReport = report => {
+      for (const replica of replicas) replica.report(node.abilities.nodeId, report);
+    };
+    node.start();
+  }
+  const random = createRandom(SEED + 1);
+  for (const job of jobs) {
+    events.at(job.arrivesMs, () => {
+      table.insert(job);
+      replicas[Math.floor(random() * replicaCount)]?.submitted(job);
+    });
+  }
+  events.run(() => waits.length === jobs.length);
+  assert.equal(waits.length, jobs.length, 'every job is done');
+  const seconds = events.nowMs / 1000;
+  const perReplicaS = (value: number) => Math.round((10 * value) / seconds / replicaCount) / 10;
+  const perJob = (value: number) => Math.round((1000 * value) / jobs.length) / 1000;
+  const name = `${count} nodes`;
+  results[name] = {
+    imagesPerS: rate,
+    planes,
+    replicasSimulated: replicaCount,
+    jobs: jobs.length,
+    laneReadsPerReplicaS: perReplicaS(counts.lanes),
+    jobReadsPerReplicaS: perReplicaS(counts.jobs),
+    jobReadsPerJob: perJob(counts.jobs),
+    claimsPerJob: perJob(counts.claim),
+    lostClaimsPerJob: perJob(counts.lost),
+    refusalsPerJob: perJob(counts.refused),
+    medianWaitMs: Math.round(quantile(waits, 0.5)),
+    p99WaitMs: Math.round(quantile(waits, 0.99)),
+  };
+  console.error(name, JSON.stringify(results[name]));
+}
+
+const given = process.argv.slice(2).map(Number);
+for (const count of given.length > 0 ? given : [1, 10, 100, 1000]) scale(count);
+writeResults('scale', results);
