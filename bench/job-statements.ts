@@ -109,7 +109,10 @@ function countedSince(place: number): Map<string, number> {
 }
 
 function shown(counts: ReadonlyMap<string, number>, over: number): Record<string, number> {
-  const entries = [...counts].map(([kind, count]) => [kind, Math.round((count / over) * 100) / 100]);
+  const entries = [...counts].map(([kind, count]) => [
+    kind,
+    Math.round((count / over) * 100) / 100,
+  ]);
   return Object.fromEntries(entries);
 }
 

@@ -7,9 +7,9 @@ import assert from 'node:assert/strict';
 import { writeResults } from '../results.ts';
 import { EventQueue } from './event-queue.ts';
 import { JobTable } from './job-table.ts';
-import { quantile } from './simulation.ts';
 import { SimulatedNode } from './simulated-node.ts';
 import { SimulatedReplica } from './simulated-replica.ts';
+import { quantile } from './simulation.ts';
 import { createRandom, makeDay, meanServiceMs, STARTED_MS } from './workload.ts';
 
 const IMAGES_PER_S = 50;
@@ -34,10 +34,7 @@ const kind = { slowness: (1000 * ENGINES) / (IMAGES_PER_S * meanMs), engines: EN
 
 function scale(count: number): void {
   const rate = LOAD * IMAGES_PER_S * count;
-  const lengthMs = Math.min(
-    LENGTH_MS_MAX,
-    Math.max(LENGTH_MS_MIN, (1000 * JOBS_MAX) / rate),
-  );
+  const lengthMs = Math.min(LENGTH_MS_MAX, Math.max(LENGTH_MS_MIN, (1000 * JOBS_MAX) / rate));
   const jobs = makeDay({
     lengthMs: STARTED_MS + lengthMs,
     rateAt: () => rate,

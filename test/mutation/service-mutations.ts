@@ -18,6 +18,10 @@ const inRedirects = inFile(FETCH_TESTS, 'redirects');
 const inConnector = inFile(FETCH_TESTS, 'the pinned connector');
 const inImageUrl = inFile('control-plane/test/sources/image-url.test.ts', 'image_url as text');
 const inPublicAddress = inFile('control-plane/test/sources/guard/public-address.test.ts');
+const inFleetSize = inFile(
+  'control-plane/test/domain/fleet-size/wanted-nodes.test.ts',
+  'the wanted number of nodes',
+);
 const inTerms = inFile('inference-node/test/models/commercial-use.test.ts');
 const inAdmission = inFile('inference-node/test/shell/admission.test.ts', 'Admission');
 
@@ -288,6 +292,33 @@ const TERMS: readonly Mutation[] = [
   },
 ];
 
+const SLEEPING: readonly Mutation[] = [
+  {
+    name: 'a fleet that sleeps grows without a bound',
+    file: 'control-plane/src/domain/fleet-size/wanted-nodes.ts',
+    find: 'Math.min(nodesMax, Math.max(nodesMin, unbounded(needs, policy)))',
+    replace: 'Math.max(nodesMin, unbounded(needs, policy))',
+    caughtBy: inFleetSize('stays within the bounds'),
+  },
+  {
+    name: 'what waits beside idle nodes calls for more of them',
+    file: 'control-plane/src/domain/fleet-size/wanted-nodes.ts',
+    find: 'return Math.min(wanted, useful);',
+    replace: 'return Math.max(wanted, useful);',
+    caughtBy: inFleetSize('calls no node for what waits beside idle ones'),
+  },
+  {
+    name: 'a job that no node alive can do makes rounds at every report',
+    file: 'control-plane/src/domain/dispatch/dispatch-core.ts',
+    find: 'if (incapable) this.#unable.add(job.id);',
+    replace: '',
+    caughtBy: {
+      file: 'control-plane/test/domain/dispatch/dispatch-core.test.ts',
+      test: 'a job that no node alive can do, where others may come causes no round by itself: only another node helps it, and that is polled for',
+    },
+  },
+];
+
 export const SERVICE_MUTATIONS: readonly Mutation[] = [
   ...LEASES_AND_KEYS,
   ...PICTURES,
@@ -295,4 +326,5 @@ export const SERVICE_MUTATIONS: readonly Mutation[] = [
   ...OUTGOING,
   ...ADMITTED,
   ...TERMS,
+  ...SLEEPING,
 ];

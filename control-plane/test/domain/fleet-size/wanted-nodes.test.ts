@@ -1,6 +1,7 @@
 /** How many nodes are wanted, and by which pace. */
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import { fc } from '../../../../test/support/property-tests.ts';
 import type { NodeSnapshot } from '../../../src/domain/dispatch/dispatch-policy.ts';
 import {
   BUSY_SHARE,
@@ -76,6 +77,31 @@ describe('the wanted number of nodes', () => {
   it('stays within the bounds', () => {
     assert.equal(wanted({ waitingJobs: 1e6, waitingMegapixels: 1e9 }), 50);
     assert.equal(wanted({}, { ...POLICY, nodesMin: 2 }), 2);
+  });
+
+  it('is a whole number within the bounds whatever is measured, and no less for more that waits', () => {
+    const amount = fc.double({ min: 0, max: 1e12, noNaN: true });
+    const count = fc.nat(1e6);
+    const needs = fc.record({
+      waitingJobs: count,
+      waitingMegapixels: amount,
+      playgroundJobs: count,
+      runningJobs: count,
+      inflowPerS: amount,
+      pacePerS: fc.option(amount, { nil: undefined }),
+      oldestAgeMs: amount,
+      unroutableMs: amount,
+      routableNodes: count,
+      utilisation: fc.option(fc.double({ min: 0, max: 1, noNaN: true }), { nil: undefined }),
+    });
+    fc.assert(
+      fc.property(needs, amount, (given, more) => {
+        const nodes = wantedNodes(given, POLICY);
+        assert.ok(Number.isInteger(nodes) && nodes >= 0 && nodes <= POLICY.nodesMax, `${nodes}`);
+        const waitingMegapixels = given.waitingMegapixels + more;
+        assert.ok(wantedNodes({ ...given, waitingMegapixels }, POLICY) >= nodes);
+      }),
+    );
   });
 
   it('calls no node for what waits beside idle ones', () => {
