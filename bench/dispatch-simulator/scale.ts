@@ -10,7 +10,7 @@ import { JobTable } from './job-table.ts';
 import { SimulatedNode } from './simulated-node.ts';
 import { SimulatedReplica } from './simulated-replica.ts';
 import { quantile } from './simulation.ts';
-import { createRandom, makeDay, meanServiceMs, STARTED_MS } from './workload.ts';
+import { createRandom, makeDay, meanServiceMs, type SimulatedJob, STARTED_MS } from './workload.ts';
 
 const IMAGES_PER_S = 50;
 /** Enough to keep a GPU busy: images at once. */
@@ -23,8 +23,10 @@ const LENGTH_MS_MAX = 60_000;
 const LENGTH_MS_MIN = 1000;
 /** More would see the same of the queue, each for its own jobs. */
 const REPLICAS_MAX = 16;
-/** A control plane of two cores, by the processor time of a job (docs/performance.md). */
-const JOBS_PER_REPLICA_S = 100;
+/** Nodes times replicas: what a simulation keeps views of. */
+const VIEWS_MAX = 4000;
+/** A control plane, by 13 ms of processor time a job (docs/performance.md) of one core. */
+const JOBS_PER_REPLICA_S = 50;
 
 const results: Record<string, unknown> = {};
 const meanMs = meanServiceMs(
@@ -43,7 +45,30 @@ function scale(count: number): void {
     seed: SEED,
   });
   const planes = Math.max(2, Math.ceil(rate / JOBS_PER_REPLICA_S));
-  const replicaCount = Math.min(REPLICAS_MAX, planes);
+  const replicaCount = Math.min(REPLICAS_MAX, planes, Math.ceil(VIEWS_MAX / count));
+  const { counts, waits, seconds } = dispatched(jobs, count, replicaCount);
+  const perReplicaS = (value: number) => Math.round((10 * value) / seconds / replicaCount) / 10;
+  const perJob = (value: number) => Math.round((1000 * value) / jobs.length) / 1000;
+  const name = `${count} nodes`;
+  results[name] = {
+    imagesPerS: rate,
+    planes,
+    replicasSimulated: replicaCount,
+    jobs: jobs.length,
+    laneReadsPerReplicaS: perReplicaS(counts.lanes),
+    jobReadsPerReplicaS: perReplicaS(counts.jobs),
+    jobReadsPerJob: perJob(counts.jobs),
+    claimsPerJob: perJob(counts.claim),
+    lostClaimsPerJob: perJob(counts.lost),
+    refusalsPerJob: perJob(counts.refused),
+    medianWaitMs: Math.round(quantile(waits, 0.5)),
+    p99WaitMs: Math.round(quantile(waits, 0.99)),
+  };
+  console.error(name, JSON.stringify(results[name]));
+}
+
+/** All of them, by that many control planes on that many nodes. */
+function dispatched(jobs: readonly SimulatedJob[], count: number, replicaCount: number) {
   const events = new EventQueue();
   const table = new JobTable();
   const nodes = Array.from({ length: count }, (_, index) => new SimulatedNode(index, kind, events));
@@ -83,25 +108,7 @@ function scale(count: number): void {
   }
   events.run(() => waits.length === jobs.length);
   assert.equal(waits.length, jobs.length, 'every job is done');
-  const seconds = events.nowMs / 1000;
-  const perReplicaS = (value: number) => Math.round((10 * value) / seconds / replicaCount) / 10;
-  const perJob = (value: number) => Math.round((1000 * value) / jobs.length) / 1000;
-  const name = `${count} nodes`;
-  results[name] = {
-    imagesPerS: rate,
-    planes,
-    replicasSimulated: replicaCount,
-    jobs: jobs.length,
-    laneReadsPerReplicaS: perReplicaS(counts.lanes),
-    jobReadsPerReplicaS: perReplicaS(counts.jobs),
-    jobReadsPerJob: perJob(counts.jobs),
-    claimsPerJob: perJob(counts.claim),
-    lostClaimsPerJob: perJob(counts.lost),
-    refusalsPerJob: perJob(counts.refused),
-    medianWaitMs: Math.round(quantile(waits, 0.5)),
-    p99WaitMs: Math.round(quantile(waits, 0.99)),
-  };
-  console.error(name, JSON.stringify(results[name]));
+  return { counts, waits, seconds: events.nowMs / 1000 };
 }
 
 const given = process.argv.slice(2).map(Number);

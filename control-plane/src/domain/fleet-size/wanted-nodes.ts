@@ -8,8 +8,8 @@
  *
  * More nodes help only what waits for room. A download that hangs, or an image that no node alive
  * can do, waits beside idle nodes: where the fleet is less than half used, no more is wanted than
- * would bring it to half, and one. And a node that was asked for may never come: while jobs wait and
- * no node has been there for long, one more is wanted each time that as much time has passed.
+ * would bring it to half, and one. And a node that was asked for may never come: while jobs wait
+ * and no node is there, one more is wanted each time that COMING_MS_MAX has passed.
  */
 
 export interface FleetNeeds {
