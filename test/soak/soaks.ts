@@ -40,4 +40,10 @@ export const SOAKS: readonly Soak[] = [
       'the last release’s own program beside this one, killed half way: every job is done once',
     minutes: 0.5,
   },
+  {
+    name: 'several-machines',
+    about:
+      'two control planes, three nodes, Galera and a bucket by the documented commands: all restarted',
+    minutes: 5,
+  },
 ];
