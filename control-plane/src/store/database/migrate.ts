@@ -20,8 +20,8 @@ import { keyPoliciesMigration } from './migrations/0010-key-policies.ts';
 import { ordersMigration } from './migrations/0011-orders.ts';
 import { usageMigration } from './migrations/0012-usage.ts';
 import { playgroundMigration } from './migrations/0013-playground.ts';
-import { fleetReportsMigration } from './migrations/0017-fleet-reports.ts';
-import { certifiedTurnsMigration } from './migrations/0018-certified-turns.ts';
+import { fleetReportsMigration } from './migrations/0014-fleet-reports.ts';
+import { certifiedTurnsMigration } from './migrations/0015-certified-turns.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 export function migrationsOf(database: Database): Record<string, Migration> {
@@ -39,8 +39,8 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0011-orders': ordersMigration(database.dialect),
     '0012-usage': usageMigration(database.dialect),
     '0013-playground': playgroundMigration(database.dialect),
-    '0017-fleet-reports': fleetReportsMigration(database.dialect),
-    '0018-certified-turns': certifiedTurnsMigration(database.dialect),
+    '0014-fleet-reports': fleetReportsMigration(database.dialect),
+    '0015-certified-turns': certifiedTurnsMigration(database.dialect),
   };
 }
 

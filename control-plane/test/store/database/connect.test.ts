@@ -47,8 +47,8 @@ const MIGRATIONS = [
   '0011-orders',
   '0012-usage',
   '0013-playground',
-  '0017-fleet-reports',
-  '0018-certified-turns',
+  '0014-fleet-reports',
+  '0015-certified-turns',
 ];
 
 describe('the URL of a MySQL server', () => {
