@@ -55,7 +55,7 @@ export const DIRECT_MUTATIONS: readonly Mutation[] = [
     name: 'more bytes than were declared are taken',
     file: CLIENT,
     find: 'if (filled + piece.length > into.length) throw otherLength();',
-    replace: 'if (filled + piece.length > into.length) break;',
+    replace: 'if (filled + piece.length > into.length) return undefined;',
     caughtBy: inGet(
       'longer than declared, without saying so is a fault of the storage, after 1 tries',
     ),
@@ -100,7 +100,7 @@ export const DIRECT_MUTATIONS: readonly Mutation[] = [
     file: JOB_RUN,
     find: 'paths?.failed(direct.elsewhere ? undefined : offer, held.job.id);',
     replace: 'void paths;',
-    caughtBy: inUnreachable('for the result has the picture streamed under another fence'),
+    caughtBy: inUnreachable('has the picture streamed at once, and the next ones too, for a while'),
   },
   {
     name: 'a result counts by the word of the node',
