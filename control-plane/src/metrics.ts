@@ -3,7 +3,7 @@
  * http/operator-app.ts serves both, never on the public port. Base units, no identifiers as labels.
  * docs/operations.md explains each name.
  */
-import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client';
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
 import type { GuardCause } from '#program/ports/grpc-guard.ts';
 import type { Answered } from './http/answers/answer-log.ts';
@@ -166,6 +166,12 @@ export class ControlMetrics
     STORAGE_SECONDS_BUCKETS,
   );
 
+  readonly #storageClock = new Gauge({
+    name: 'matting_control_storage_clock_offset_seconds',
+    help: "What this machine's clock lacks to the bucket's",
+    registers: [this.registry],
+  });
+
   constructor() {
     collectDefaultMetrics({
       register: this.registry,
@@ -237,10 +243,12 @@ export class ControlMetrics
     this.#registryEnded.inc({ cause });
   }
 
-  bucketRequestEnded({ operation, outcome, tookMs, attempts }: BucketRequestEnd): void {
+  bucketRequestEnded(end: BucketRequestEnd): void {
+    const { operation, outcome, tookMs, attempts, clockOffsetMs } = end;
     this.#storageRequests.inc({ operation, outcome });
     this.#storageRetries.inc({ operation }, attempts - 1);
     this.#storageSeconds.observe({ operation }, tookMs / 1000);
+    this.#storageClock.set(clockOffsetMs / 1000);
   }
 
   sweepFailed(): void {

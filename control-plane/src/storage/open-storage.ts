@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { BlobStore } from './blob-store.ts';
 import { openBucketBlobStore } from './bucket/bucket-blob-store.ts';
+import type { BucketBounds } from './bucket/bucket-bounds.ts';
 import { checkBucket } from './bucket/bucket-check.ts';
 import type { BucketObserver } from './bucket/bucket-client.ts';
 import { describeBucketError } from './bucket/bucket-errors.ts';
@@ -35,6 +36,8 @@ export interface OpenStorageOptions {
   readonly observer?: BucketObserver;
   /** What names the storage in errors; MATTING_STORAGE_URL where absent. */
   readonly setting?: string;
+  /** Instead of its own, in tests. */
+  readonly bounds?: Partial<BucketBounds>;
 }
 
 const SETTING = 'MATTING_STORAGE_URL';

@@ -12,8 +12,12 @@ const HOUR_MS = 3_600_000;
 
 export async function put(store: BlobStore, name: string, content: string | Buffer): Promise<void> {
   const writer = await store.createWriter(name);
-  await writer.write(Buffer.from(content));
-  await writer.commit();
+  try {
+    await writer.write(Buffer.from(content));
+    await writer.commit();
+  } finally {
+    await writer.abort();
+  }
 }
 
 export async function get(store: BlobStore, name: string, reading?: BlobReading): Promise<Buffer> {

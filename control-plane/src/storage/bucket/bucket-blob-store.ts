@@ -15,7 +15,8 @@ import type { Logger } from 'pino';
 import { requireBlobName } from '../blob-names.ts';
 import type { BlobPart, BlobReading, BlobStore, BlobWriter, SignedAccess } from '../blob-store.ts';
 import { unreadable, unwritable } from '../storage-errors.ts';
-import { BucketBlobWriter, PART_BYTES } from './bucket-blob-writer.ts';
+import { BucketBlobWriter } from './bucket-blob-writer.ts';
+import { BUCKET_BOUNDS, type BucketBounds, PART_BYTES } from './bucket-bounds.ts';
 import { BucketClient, type BucketObserver } from './bucket-client.ts';
 import { createBucketClients } from './bucket-connections.ts';
 import { isMissing } from './bucket-errors.ts';
@@ -27,15 +28,22 @@ import type { BucketOptions } from './bucket-url.ts';
 import { ByteTurns } from './byte-turns.ts';
 import { SpoolFile } from './spool-file.ts';
 
-/** Bytes that are being sent, in memory: four parts at once, or the results of 80 photos. */
-const SENDING_BYTES_MAX = 4 * PART_BYTES;
-
 export interface BucketBlobStoreOptions {
   readonly bucket: BucketOptions;
   /** Where blobs are spooled before they are sent; the system's for temporary files where absent. */
   readonly spoolDir?: string;
   readonly log?: Pick<Logger, 'warn' | 'debug'>;
   readonly observer?: BucketObserver;
+  /** Instead of BUCKET_BOUNDS, in tests. */
+  readonly bounds?: Partial<BucketBounds>;
+}
+
+interface BucketParts {
+  readonly client: BucketClient;
+  readonly proof: BucketProof;
+  readonly signed: SignedAccess;
+  readonly spoolDir: string;
+  readonly bounds: BucketBounds;
 }
 
 class BucketBlobStore implements BlobStore {
@@ -43,13 +51,16 @@ class BucketBlobStore implements BlobStore {
   readonly #client: BucketClient;
   readonly #proof: BucketProof;
   readonly #spoolDir: string;
-  readonly #turns = new ByteTurns(SENDING_BYTES_MAX);
+  readonly #bounds: BucketBounds;
+  readonly #turns: ByteTurns;
 
-  constructor(client: BucketClient, proof: BucketProof, signed: SignedAccess, spoolDir: string) {
+  constructor({ client, proof, signed, spoolDir, bounds }: BucketParts) {
     this.#client = client;
     this.#proof = proof;
     this.signed = signed;
     this.#spoolDir = spoolDir;
+    this.#bounds = bounds;
+    this.#turns = new ByteTurns(bounds.sendingBytesMax);
   }
 
   async createWriter(name: string): Promise<BlobWriter> {
@@ -57,13 +68,14 @@ class BucketBlobStore implements BlobStore {
     const spool = await SpoolFile.open(this.#spoolDir, PART_BYTES).catch(cause => {
       throw unwritable(cause);
     });
+    const { commitMsMax } = this.#bounds;
     const turns = this.#turns;
-    return new BucketBlobWriter({ client: this.#client, name, spool, turns });
+    return new BucketBlobWriter({ client: this.#client, name, spool, turns, commitMsMax });
   }
 
   async openRead(name: string, reading?: BlobReading): Promise<Readable> {
     requireBlobName(name);
-    return await readBucketBlob(this.#client, name, reading);
+    return await readBucketBlob(this.#client, name, this.#bounds, reading);
   }
 
   async stat(name: string): Promise<{ readonly bytes: number } | undefined> {
@@ -98,7 +110,7 @@ class BucketBlobStore implements BlobStore {
   }
 
   async check(): Promise<void> {
-    await this.#proof.require();
+    await this.#proof.require(this.#client);
   }
 
   async freeBytes(): Promise<undefined> {
@@ -112,15 +124,21 @@ class BucketBlobStore implements BlobStore {
  */
 export async function openBucketBlobStore(options: BucketBlobStoreOptions): Promise<BlobStore> {
   const { bucket, spoolDir = tmpdir(), log, observer } = options;
+  const bounds = { ...BUCKET_BOUNDS, ...options.bounds };
   try {
     const quiet = (...words: unknown[]) => log?.debug({ words }, 'object storage');
     const sdkLog = { debug: quiet, info: quiet, warn: quiet, error: quiet, trace: quiet };
-    const { sdk, clients } = await createBucketClients(bucket, sdkLog);
-    const client = new BucketClient(sdk, clients, bucket, observer);
-    const proof = new BucketProof(client);
-    await proof.require();
+    const connections = await createBucketClients(bucket, bounds, sdkLog);
+    const proof = new BucketProof(bounds);
+    const client = new BucketClient(connections, bucket, bounds, {
+      bucketRequestEnded(end) {
+        proof.learn(end);
+        observer?.bucketRequestEnded(end);
+      },
+    });
+    await proof.require(client);
     const signed = await createSignedAccess(client);
-    return new BucketBlobStore(client, proof, signed, spoolDir);
+    return new BucketBlobStore({ client, proof, signed, spoolDir, bounds });
   } catch (error) {
     throw unwritable(error);
   }

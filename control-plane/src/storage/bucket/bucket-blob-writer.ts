@@ -6,21 +6,31 @@
 import type { CompletedPart } from '@aws-sdk/client-s3';
 import type { BlobWriter } from '../blob-store.ts';
 import { unreadable, unwritable } from '../storage-errors.ts';
+import { PART_BYTES } from './bucket-bounds.ts';
 import type { BucketClient } from './bucket-client.ts';
-import { isAlreadyThere, isMissing } from './bucket-errors.ts';
+import { isAlreadyThere, isMissing, isUnanswered } from './bucket-errors.ts';
 import type { ByteTurns } from './byte-turns.ts';
 import type { SpooledPart, SpoolFile } from './spool-file.ts';
 
-/** Above it a blob is sent in parts of this size, each with its own attempts. */
-export const PART_BYTES = 8 * 1024 * 1024;
 /** Parts of one blob that are under way at once. */
 const PARTS_AT_ONCE_MAX = 4;
+/** The end of an upload that failed, for whose caller it is not worth more. */
+const ABORT_MS_MAX = 5000;
+
+/** What a commit sends. */
+interface Sending {
+  /** Of all bytes, hexadecimal. */
+  readonly sha256: string;
+  /** Aborts at the commit's bound. */
+  readonly signal: AbortSignal;
+}
 
 export interface BucketWriting {
   readonly client: BucketClient;
   readonly name: string;
   readonly spool: SpoolFile;
   readonly turns: ByteTurns;
+  readonly commitMsMax: number;
 }
 
 /**
@@ -58,10 +68,10 @@ export class BucketBlobWriter implements BlobWriter {
   }
 
   async commit(): Promise<void> {
-    const { spool } = this.#writing;
+    const { spool, commitMsMax } = this.#writing;
+    const sending = { sha256: spool.sha256(), signal: AbortSignal.timeout(commitMsMax) };
     try {
-      const sha256 = spool.sha256();
-      await (spool.bytes > PART_BYTES ? this.#sendParts(sha256) : this.#sendWhole(sha256));
+      await (spool.bytes > PART_BYTES ? this.#sendParts(sending) : this.#sendWhole(sending));
     } catch (cause) {
       throw unwritable(cause);
     }
@@ -75,30 +85,39 @@ export class BucketBlobWriter implements BlobWriter {
     await this.#writing.spool.close();
   }
 
-  async #sendWhole(sha256: string): Promise<void> {
+  async #sendWhole({ sha256, signal }: Sending): Promise<void> {
     const { client, name, spool, turns } = this.#writing;
-    await turns.take(spool.bytes, async () => {
+    await turns.take(spool.bytes, signal, async () => {
       const bytes = await spool.read(0, spool.bytes);
-      await client.put(name, { bytes, sha256 }).catch(error => this.#requireOurs(error, sha256));
+      await client
+        .put(name, { bytes, sha256 }, signal)
+        .catch(error => this.#requireOurs(error, sha256));
     });
   }
 
-  async #sendParts(sha256: string): Promise<void> {
+  async #sendParts({ sha256, signal }: Sending): Promise<void> {
     const { client, name } = this.#writing;
-    const uploadId = await client.createMultipart(name, sha256);
+    const uploadId = await client.createMultipart(name, sha256, signal);
     try {
-      const parts = await this.#uploadAll(uploadId);
+      const parts = await this.#uploadAll(uploadId, signal);
       await client
-        .completeMultipart(name, uploadId, parts)
+        .completeMultipart(name, { uploadId, parts }, signal)
         .catch(error => this.#requireOurs(error, sha256));
     } catch (error) {
-      // What it leaves costs room: where this fails too, the sweeper ends the upload.
-      await client.abortMultipart(name, uploadId).catch(() => undefined);
+      await this.#endUpload(uploadId);
       throw error;
     }
   }
 
-  async #uploadAll(uploadId: string): Promise<CompletedPart[]> {
+  /** What it leaves costs room: where this fails too, the sweeper ends the upload. */
+  async #endUpload(uploadId: string): Promise<void> {
+    const { client, name } = this.#writing;
+    const signal = AbortSignal.timeout(ABORT_MS_MAX);
+    // It is counted as a request that failed; the caller is told of what failed before.
+    await client.abortMultipart(name, uploadId, signal).catch(() => undefined);
+  }
+
+  async #uploadAll(uploadId: string, signal: AbortSignal): Promise<CompletedPart[]> {
     const { spool } = this.#writing;
     const parts = spool.parts();
     const completed: CompletedPart[] = [];
@@ -108,7 +127,7 @@ export class BucketBlobWriter implements BlobWriter {
       for (const [index, part] of left) {
         if (failed) return;
         try {
-          completed[index] = await this.#uploadPart(uploadId, index + 1, part);
+          completed[index] = await this.#uploadPart({ uploadId, number: index + 1, part }, signal);
         } catch (error) {
           failed = true;
           throw error;
@@ -122,25 +141,33 @@ export class BucketBlobWriter implements BlobWriter {
     return completed;
   }
 
-  async #uploadPart(uploadId: string, number: number, part: SpooledPart): Promise<CompletedPart> {
+  async #uploadPart(
+    {
+      uploadId,
+      number,
+      part,
+    }: { readonly uploadId: string; readonly number: number; readonly part: SpooledPart },
+    signal: AbortSignal,
+  ): Promise<CompletedPart> {
     const { client, name, spool, turns } = this.#writing;
     const { offset, length, sha256 } = part;
-    return await turns.take(length, async () => {
+    return await turns.take(length, signal, async () => {
       const bytes = await spool.read(offset, length);
-      return await client.uploadPart(name, { uploadId, number, bytes, sha256 });
+      return await client.uploadPart(name, { uploadId, number, bytes, sha256 }, signal);
     });
   }
 
   /**
    * An attempt whose answer was lost has written it, and the next one met it: the same bytes under
-   * this name are ours.
+   * this name are ours. A store that refuses before it has read the body may end the connection
+   * before its answer has come, so what looks like the network is looked at too.
    */
   async #requireOurs(error: unknown, sha256: string): Promise<void> {
     const { client, name, spool } = this.#writing;
-    if (!isAlreadyThere(error) && !isMissing(error)) throw error;
-    const there = await client.head(name).catch(cause => {
-      // An upload that is unknown to the store was completed, or never will be.
-      throw isMissing(cause) ? error : cause;
+    // An upload that is unknown to the store was completed, or never will be.
+    if (!isAlreadyThere(error) && !isMissing(error) && !isUnanswered(error)) throw error;
+    const there = await client.head(name).catch(() => {
+      throw error;
     });
     if (there.notedSha256 !== sha256 || there.bytes !== spool.bytes) throw error;
   }

@@ -11,7 +11,7 @@ import {
   type StorageFinding,
   StorageProblem,
 } from '../storage-finding.ts';
-import { PART_BYTES } from './bucket-blob-writer.ts';
+import { BUCKET_BOUNDS, PART_BYTES } from './bucket-bounds.ts';
 import { BucketClient, type HashedBytes } from './bucket-client.ts';
 import { createBucketClients } from './bucket-connections.ts';
 import { describeBucketError, isAlreadyThere, isMissing } from './bucket-errors.ts';
@@ -37,10 +37,12 @@ export async function checkBucket(options: BucketOptions): Promise<readonly Stor
   const findings: StorageFinding[] = [];
   let check: BucketCheck;
   try {
-    const { sdk, clients } = await createBucketClients(options, silent);
+    const { sdk, clients } = await createBucketClients(options, BUCKET_BOUNDS, silent);
     // One attempt at each: whoever checks wants to know, and soon.
     const once = { writes: clients.probes, reads: clients.probes, probes: clients.probes };
-    const client = new BucketClient(sdk, once, options, { bucketRequestEnded: ignore });
+    const client = new BucketClient({ sdk, clients: once }, options, BUCKET_BOUNDS, {
+      bucketRequestEnded: ignore,
+    });
     check = new BucketCheck(client, await createSignedAccess(client));
   } catch (error) {
     return [{ ability: 'credentials and region', problem: describeBucketError(error) }];
@@ -202,7 +204,7 @@ class BucketCheck {
       const number = index + 1;
       completed.push(await this.#client.uploadPart(this.#large, { ...part, uploadId, number }));
     }
-    await this.#client.completeMultipart(this.#large, uploadId, completed);
+    await this.#client.completeMultipart(this.#large, { uploadId, parts: completed });
     this.#uploads.delete(uploadId);
     const { bytes } = await this.#client.head(this.#large);
     requireThat(bytes === PART_BYTES + 1000, 'the parts gave an object of another size');

@@ -11,14 +11,10 @@ import type {
   ServiceInputTypes,
   ServiceOutputTypes,
 } from '@aws-sdk/client-s3';
-import type { BucketClients } from './bucket-connections.ts';
-import { type BucketOutcome, outcomeOf } from './bucket-errors.ts';
+import type { BucketBounds } from './bucket-bounds.ts';
+import type { BucketClients, BucketConnections } from './bucket-connections.ts';
+import { BucketError, type BucketOutcome, outcomeOf } from './bucket-errors.ts';
 import type { BucketOptions } from './bucket-url.ts';
-
-/** Keys or uploads of a page; what S3 gives at most. */
-const PAGE_MAX = 1000;
-/** A request with all its attempts. */
-const REQUEST_MS_MAX = 60_000;
 
 export type BucketOperation =
   | 'put'
@@ -38,6 +34,8 @@ export interface BucketRequestEnd {
   readonly tookMs: number;
   readonly attempts: number;
   readonly outcome: BucketOutcome;
+  /** What is added to this machine's clock to be the store's, as its answers show. */
+  readonly clockOffsetMs: number;
 }
 
 export interface BucketObserver {
@@ -96,16 +94,25 @@ type Command<I extends ServiceInputTypes, O extends ServiceOutputTypes> = Parame
   typeof S3Client.prototype.send<I, O>
 >[0];
 
+type ClientBounds = Pick<BucketBounds, 'requestMsMax' | 'pageMax'>;
+
 export class BucketClient {
   readonly options: BucketOptions;
   readonly clients: BucketClients;
   readonly sdk: Sdk;
-  readonly #observer: BucketObserver | undefined;
+  readonly #bounds: ClientBounds;
+  readonly #observer: BucketObserver;
 
-  constructor(sdk: Sdk, clients: BucketClients, options: BucketOptions, observer?: BucketObserver) {
+  constructor(
+    { sdk, clients }: BucketConnections,
+    options: BucketOptions,
+    bounds: ClientBounds,
+    observer: BucketObserver,
+  ) {
     this.sdk = sdk;
     this.clients = clients;
     this.options = options;
+    this.#bounds = bounds;
     this.#observer = observer;
   }
 
@@ -128,7 +135,7 @@ export class BucketClient {
   }
 
   /** Only where there is none: PreconditionFailed otherwise. */
-  async put(key: string, { bytes, sha256 }: HashedBytes): Promise<void> {
+  async put(key: string, { bytes, sha256 }: HashedBytes, signal?: AbortSignal): Promise<void> {
     const command = new this.sdk.PutObjectCommand({
       ...this.writing(key),
       Body: bytes,
@@ -137,7 +144,7 @@ export class BucketClient {
       Metadata: { [SHA256_METADATA]: sha256 },
       IfNoneMatch: '*',
     });
-    await this.#send('put', this.clients.writes, withPayloadHash(command, sha256));
+    await this.#send('put', this.clients.writes, withPayloadHash(command, sha256), signal);
   }
 
   /** One attempt, over what is there. */
@@ -152,13 +159,13 @@ export class BucketClient {
   }
 
   /** @returns the upload's id */
-  async createMultipart(key: string, sha256: string): Promise<string> {
+  async createMultipart(key: string, sha256: string, signal?: AbortSignal): Promise<string> {
     const command = new this.sdk.CreateMultipartUploadCommand({
       ...this.writing(key),
       ChecksumAlgorithm: 'SHA256',
       Metadata: { [SHA256_METADATA]: sha256 },
     });
-    const { UploadId } = await this.#send('multipart-create', this.clients.writes, command);
+    const { UploadId } = await this.#send('multipart-create', this.clients.writes, command, signal);
     if (UploadId === undefined) throw new Error('the store began an upload without an id');
     return UploadId;
   }
@@ -166,6 +173,7 @@ export class BucketClient {
   async uploadPart(
     key: string,
     { uploadId, number, bytes, sha256 }: BucketPart,
+    signal?: AbortSignal,
   ): Promise<CompletedPart> {
     const ChecksumSHA256 = base64Of(sha256);
     const command = new this.sdk.UploadPartCommand({
@@ -177,27 +185,31 @@ export class BucketClient {
       ChecksumSHA256,
     });
     const sent = withPayloadHash(command, sha256);
-    const { ETag } = await this.#send('multipart-part', this.clients.writes, sent);
+    const { ETag } = await this.#send('multipart-part', this.clients.writes, sent, signal);
     return { PartNumber: number, ChecksumSHA256, ...(ETag === undefined ? {} : { ETag }) };
   }
 
   /** Only where there is no such object: PreconditionFailed otherwise. */
-  async completeMultipart(key: string, uploadId: string, parts: CompletedPart[]): Promise<void> {
+  async completeMultipart(
+    key: string,
+    { uploadId, parts }: { readonly uploadId: string; readonly parts: CompletedPart[] },
+    signal?: AbortSignal,
+  ): Promise<void> {
     const command = new this.sdk.CompleteMultipartUploadCommand({
       ...this.#at(key),
       UploadId: uploadId,
       MultipartUpload: { Parts: parts },
       IfNoneMatch: '*',
     });
-    await this.#send('multipart-complete', this.clients.writes, command);
+    await this.#send('multipart-complete', this.clients.writes, command, signal);
   }
 
-  async abortMultipart(key: string, uploadId: string): Promise<void> {
+  async abortMultipart(key: string, uploadId: string, signal?: AbortSignal): Promise<void> {
     const command = new this.sdk.AbortMultipartUploadCommand({
       ...this.#at(key),
       UploadId: uploadId,
     });
-    await this.#send('multipart-abort', this.clients.writes, command);
+    await this.#send('multipart-abort', this.clients.writes, command, signal);
   }
 
   /**
@@ -237,13 +249,23 @@ export class BucketClient {
     await this.#send('delete', this.clients.writes, command);
   }
 
-  /** Objects whose keys begin so, a page of them. */
-  async list(prefix: string, from?: string): Promise<BucketListing> {
+  /**
+   * Objects whose keys begin so, a page of them.
+   * @param after only keys behind this one
+   */
+  async list(
+    prefix: string,
+    {
+      from,
+      after,
+    }: { readonly from?: string | undefined; readonly after?: string | undefined } = {},
+  ): Promise<BucketListing> {
     const command = new this.sdk.ListObjectsV2Command({
       Bucket: this.options.bucket,
       Prefix: this.options.prefix + prefix,
-      MaxKeys: PAGE_MAX,
+      MaxKeys: this.#bounds.pageMax,
       ...(from === undefined ? {} : { ContinuationToken: from }),
+      ...(after === undefined ? {} : { StartAfter: this.options.prefix + after }),
     });
     const date = withDate(command);
     const found = await this.#send('list', this.clients.reads, command);
@@ -261,7 +283,7 @@ export class BucketClient {
     const command = new this.sdk.ListMultipartUploadsCommand({
       Bucket: this.options.bucket,
       Prefix: this.options.prefix + prefix,
-      MaxUploads: PAGE_MAX,
+      MaxUploads: this.#bounds.pageMax,
       ...(keyMarker === undefined ? {} : { KeyMarker: keyMarker }),
       ...(uploadIdMarker === undefined ? {} : { UploadIdMarker: uploadIdMarker }),
     });
@@ -294,21 +316,23 @@ export class BucketClient {
     // Not AbortSignal.timeout: the client heeds it as long as the body of an answer is read.
     const giveUp = new AbortController();
     const abort = () => giveUp.abort(signal?.reason);
-    const late = setTimeout(abort, REQUEST_MS_MAX);
+    const late = setTimeout(abort, this.#bounds.requestMsMax);
     signal?.addEventListener('abort', abort, { once: true });
     if (signal?.aborted) abort();
     const beganMs = performance.now();
-    const ended = (outcome: BucketOutcome, metadata: { attempts?: number } | undefined) => {
-      const { attempts = 1 } = metadata ?? {};
+    const ended = (outcome: BucketOutcome, attempts: number) => {
       const tookMs = performance.now() - beganMs;
-      this.#observer?.bucketRequestEnded({ operation, tookMs, attempts, outcome });
+      const { systemClockOffset: clockOffsetMs } = client.config;
+      const end = { operation, tookMs, attempts, outcome, clockOffsetMs };
+      this.#observer.bucketRequestEnded(end);
     };
     try {
       const output = await client.send(command, { abortSignal: giveUp.signal });
-      ended('ok', output.$metadata);
+      ended('ok', output.$metadata.attempts ?? 1);
       return output;
-    } catch (error) {
-      ended(outcomeOf(error), (error as { $metadata?: { attempts?: number } }).$metadata);
+    } catch (thrown) {
+      const error = new BucketError(operation, thrown);
+      ended(outcomeOf(error), error.attempts);
       throw error;
     } finally {
       clearTimeout(late);

@@ -2,27 +2,15 @@
 import { Agent as HttpAgent } from 'node:http';
 import { Agent as HttpsAgent } from 'node:https';
 import type { S3Client, S3ClientConfig } from '@aws-sdk/client-s3';
+import type { NodeHttpHandlerOptions } from '@smithy/node-http-handler';
+import type { BucketBounds } from './bucket-bounds.ts';
 import { BucketRetries } from './bucket-retries.ts';
 import type { BucketOptions } from './bucket-url.ts';
 
-/**
- * Connections open at once: readers of results (1,024), of inputs for nodes, and room. Readers may
- * be as slow as callers are, so what writes and asks has its own.
- */
-export const READ_CONNECTIONS_MAX = 2048;
-export const CONNECTIONS_MAX = 256;
-/** To an open connection. */
-const CONNECT_MS_MAX = 5000;
-/** From the beginning of an attempt, its body sent, to the head of its answer. */
-const ANSWER_MS_MAX = 20_000;
-/** Nothing on a connection while the rest of a short answer is due. */
-const SILENCE_MS_MAX = 10_000;
-/** At what must not be lost: some 6 s of waits, 11 s at most, for a store that restarts. */
-const WRITE_ATTEMPTS_MAX = 8;
-/** At what a caller waits for. */
-const READ_ATTEMPTS_MAX = 4;
-/** At the proof that the store can be written: the next one follows soon. */
-const PROBE_ATTEMPTS_MAX = 1;
+/** Kept open for the next request. */
+const FREE_CONNECTIONS_MAX = 64;
+/** At the proof that the store can be written: the first may only learn the store's clock. */
+const PROBE_ATTEMPTS_MAX = 2;
 
 /** The region's name where an endpoint has none: what most servers take. */
 const REGION_DEFAULT = 'us-east-1';
@@ -36,14 +24,20 @@ export interface BucketClients {
   readonly probes: S3Client;
 }
 
+export interface BucketConnections {
+  readonly sdk: Sdk;
+  readonly clients: BucketClients;
+}
+
 /** What the SDK has to say by itself. */
 export type SdkLog = NonNullable<S3ClientConfig['logger']>;
 
 /** Opens nothing; loads the SDK: 0.1 s and 35 MB, where the storage is a bucket and only there. */
 export async function createBucketClients(
   options: BucketOptions,
+  bounds: BucketBounds,
   logger: SdkLog,
-): Promise<{ readonly sdk: Sdk; readonly clients: BucketClients }> {
+): Promise<BucketConnections> {
   const [sdk, { NodeHttpHandler }] = await Promise.all([
     import('@aws-sdk/client-s3'),
     import('@smithy/node-http-handler'),
@@ -59,9 +53,18 @@ export async function createBucketClients(
     expectContinueHeader: false,
     logger,
   };
-  const asked = createHandler(NodeHttpHandler, CONNECTIONS_MAX, SILENCE_MS_MAX, logger);
+  const asked = createHandler(NodeHttpHandler, bounds.connectionsMax, {
+    connectionTimeout: bounds.connectMsMax,
+    requestTimeout: bounds.answerMsMax,
+    socketTimeout: bounds.answerMsMax,
+    logger,
+  });
   // Silence in a body is its reader's to judge: a reader that is slow is no store that is.
-  const read = createHandler(NodeHttpHandler, READ_CONNECTIONS_MAX, undefined, logger);
+  const read = createHandler(NodeHttpHandler, bounds.readConnectionsMax, {
+    connectionTimeout: bounds.connectMsMax,
+    requestTimeout: bounds.readAnswerMsMax,
+    logger,
+  });
   const clientOf = (requestHandler: InstanceType<Handler>, attemptsMax: number) =>
     new sdk.S3Client({
       ...shared,
@@ -72,8 +75,8 @@ export async function createBucketClients(
   return {
     sdk,
     clients: {
-      writes: clientOf(asked, WRITE_ATTEMPTS_MAX),
-      reads: clientOf(read, READ_ATTEMPTS_MAX),
+      writes: clientOf(asked, bounds.writeAttemptsMax),
+      reads: clientOf(read, bounds.readAttemptsMax),
       probes: clientOf(asked, PROBE_ATTEMPTS_MAX),
     },
   };
@@ -90,17 +93,13 @@ async function regionOf(sdk: Sdk, { region, endpoint }: BucketOptions): Promise<
 function createHandler(
   NodeHttpHandler: Handler,
   maxSockets: number,
-  socketTimeout: number | undefined,
-  logger: SdkLog,
+  options: NodeHttpHandlerOptions,
 ): InstanceType<Handler> {
-  const agent = { keepAlive: true, maxSockets, maxFreeSockets: 64 };
+  const agent = { keepAlive: true, maxSockets, maxFreeSockets: FREE_CONNECTIONS_MAX };
   return new NodeHttpHandler({
     httpAgent: new HttpAgent(agent),
     httpsAgent: new HttpsAgent(agent),
-    connectionTimeout: CONNECT_MS_MAX,
-    requestTimeout: ANSWER_MS_MAX,
     throwOnRequestTimeout: true,
-    ...(socketTimeout === undefined ? {} : { socketTimeout }),
-    logger,
+    ...options,
   });
 }

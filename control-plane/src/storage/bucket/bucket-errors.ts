@@ -1,38 +1,10 @@
-/** What a bucket's errors mean. Names are S3's, as the SDK passes them on. */
+/** What a bucket's errors mean. Names are S3's, Node's or the SDK's. */
 
-interface Answered {
-  readonly name?: string;
-  readonly $metadata?: { readonly httpStatusCode?: number };
-}
+/** Of what a store says of a failure; more of it is left out. */
+const MESSAGE_LENGTH_MAX = 300;
 
-function statusOf(error: unknown): number | undefined {
-  return (error as Answered | null)?.$metadata?.httpStatusCode;
-}
-
-function nameOf(error: unknown): string | undefined {
-  return (error as Answered | null)?.name;
-}
-
-/** No such object, no such upload; not: no such bucket. */
-export function isMissing(error: unknown): boolean {
-  return statusOf(error) === 404 && nameOf(error) !== 'NoSuchBucket';
-}
-
-/** There is an object under this name, or it is another one than was asked for. */
-export function isAlreadyThere(error: unknown): boolean {
-  return statusOf(error) === 412;
-}
-
-/** The range begins behind the end. */
-export function isBehindTheEnd(error: unknown): boolean {
-  return statusOf(error) === 416;
-}
-
-/** Worth another attempt at reading: what the network or the store may get over. */
-export function isPassing(error: unknown): boolean {
-  const status = statusOf(error);
-  return status === undefined || status >= 500 || status === 429;
-}
+/** What the SDK calls an error whose name it was not told. */
+const UNNAMED = new Set(['Unknown', 'UnknownError', 'Error']);
 
 /** How a request ended, for metrics: few, whatever a store calls its errors. */
 export type BucketOutcome =
@@ -46,46 +18,108 @@ export type BucketOutcome =
   | 'unavailable'
   | 'other';
 
-const CLOCK = ['RequestTimeTooSkewed', 'RequestExpired', 'RequestInTheFuture'];
-const LATE = ['TimeoutError', 'AbortError', 'RequestTimeout'];
+/**
+ * A request that failed after all its attempts. It has what the log may show: the SDK's own errors
+ * bring what was signed, and the access key.
+ */
+export class BucketError extends Error {
+  /** As the store names it (SlowDown), or the system (ECONNRESET). */
+  readonly code: string;
+  /** Of the answer; undefined: there was none. */
+  readonly status: number | undefined;
+  /** The store's own, for whoever looks after it. */
+  readonly requestId: string | undefined;
+  readonly attempts: number;
 
-export function outcomeOf(error: unknown): BucketOutcome {
-  const status = statusOf(error);
-  const name = nameOf(error) ?? '';
-  if (CLOCK.includes(name)) return 'clock';
-  if (LATE.includes(name)) return 'timeout';
-  if (name === 'SlowDown' || status === 429) return 'slow-down';
+  constructor(operation: string, error: unknown) {
+    const { code, name, message, $metadata = {} } = error as SdkError;
+    const { httpStatusCode: status, requestId, attempts = 1 } = $metadata;
+    // An answer to HEAD has no body, so no name; the code of a DOMException is a number.
+    const named = typeof code === 'string' ? code : name;
+    const known = named === undefined || UNNAMED.has(named) ? `HTTP ${status}` : named;
+    super(`${operation}: ${known}: ${String(message).slice(0, MESSAGE_LENGTH_MAX)}`);
+    this.name = 'BucketError';
+    this.code = known;
+    this.status = status;
+    this.requestId = requestId;
+    this.attempts = attempts;
+  }
+}
+
+interface SdkError {
+  readonly name?: string;
+  readonly code?: unknown;
+  readonly message?: string;
+  readonly $metadata?: {
+    readonly httpStatusCode?: number;
+    readonly requestId?: string;
+    readonly attempts?: number;
+  };
+}
+
+/** No such object, no such upload; not: no such bucket. */
+export function isMissing(error: unknown): boolean {
+  return error instanceof BucketError && error.status === 404 && error.code !== 'NoSuchBucket';
+}
+
+/** There is an object under this name, or it is another one than was asked for. */
+export function isAlreadyThere(error: unknown): boolean {
+  return error instanceof BucketError && error.status === 412;
+}
+
+/** Nobody knows whether the store did it. */
+export function isUnanswered(error: unknown): boolean {
+  return error instanceof BucketError && error.status === undefined;
+}
+
+/** The range begins behind the end. */
+export function isBehindTheEnd(error: unknown): boolean {
+  return error instanceof BucketError && error.status === 416;
+}
+
+const CLOCK = ['RequestTimeTooSkewed', 'RequestExpired', 'RequestInTheFuture'];
+const LATE = ['TimeoutError', 'AbortError', 'RequestTimeout', 'ETIMEDOUT'];
+
+export function outcomeOf({ code, status }: BucketError): BucketOutcome {
+  if (CLOCK.includes(code)) return 'clock';
+  if (LATE.includes(code)) return 'timeout';
+  if (code === 'SlowDown' || status === 429) return 'slow-down';
   if (status === 404 || status === 416) return 'not-found';
   if (status === 412) return 'exists';
   if (status === 401 || status === 403) return 'denied';
   return status === undefined || status >= 500 ? 'unavailable' : 'other';
 }
 
-/** What the operator can do about it, by the names of S3, the SDK and the network. */
+const ELSEWHERE = 'the bucket is in another region: name it by the parameter region';
+const LATE_WORDS = 'the store did not answer in time';
+
+/** What the operator can do about it. */
 const WORDS: Readonly<Record<string, string>> = {
   NoSuchBucket: 'there is no such bucket',
-  AccessDenied: 'its user may not write there (AccessDenied)',
-  Forbidden: 'its user may not write there',
-  InvalidAccessKeyId: 'the access key is unknown to the store',
+  AccessDenied: 'its user may not write there',
+  InvalidAccessKeyId: 'the store does not know the access key',
   SignatureDoesNotMatch: 'the secret key is not that of the access key',
   ExpiredToken: 'the credentials have expired',
   InvalidToken: 'the session token is not valid',
-  RequestTimeTooSkewed: "this machine's clock differs from the store's (RequestTimeTooSkewed)",
-  PermanentRedirect: 'the bucket is in another region',
-  AuthorizationHeaderMalformed: 'the bucket is in another region',
-  IllegalLocationConstraintException: 'the bucket is in another region',
+  RequestTimeTooSkewed: "this machine's clock differs from the store's",
+  PermanentRedirect: ELSEWHERE,
+  AuthorizationHeaderMalformed: ELSEWHERE,
+  IllegalLocationConstraintException: ELSEWHERE,
   CredentialsProviderError: 'no credentials were found in the environment, files or roles',
-  NotImplemented: 'the store does not support what is asked of it (NotImplemented)',
+  NotImplemented: 'the store does not know what is asked of it',
   ENOTFOUND: 'the name of the endpoint is not known',
+  EAI_AGAIN: 'the name of the endpoint cannot be looked up',
   ECONNREFUSED: 'nothing listens at the endpoint',
-  AbortError: 'the store did not answer in time',
-  TimeoutError: 'the store did not answer in time',
+  AbortError: LATE_WORDS,
+  TimeoutError: LATE_WORDS,
+  ETIMEDOUT: LATE_WORDS,
 };
 
-/** One line for the operator; never a secret, an URL or a key. */
+/** One line for the operator; never a secret, a URL or a key. */
 export function describeBucketError(error: unknown): string {
-  const { name = 'unknown error', code } = error as { name?: string; code?: string };
-  const known = WORDS[code ?? ''] ?? WORDS[name];
-  const status = statusOf(error);
-  return known ?? `${code ?? name}${status === undefined ? '' : ` (${status})`}`;
+  const { code = 'unknown error', status, message } = error as Partial<BucketError>;
+  if (!(error instanceof BucketError)) return String(message);
+  const words = WORDS[code];
+  const answered = status === undefined ? code : `${code}, ${status}`;
+  return words === undefined ? answered : `${words} (${answered})`;
 }

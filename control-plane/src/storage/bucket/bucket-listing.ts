@@ -3,8 +3,8 @@ import { BLOB_KINDS, requireBlobName } from '../blob-names.ts';
 import type { BlobPart } from '../blob-store.ts';
 import type { BucketClient, BucketItem, BucketListing } from './bucket-client.ts';
 
-/** What the second part of a name may begin with. */
-const FIRST = [...'0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-'];
+/** What the ids of jobs begin with, in the order in which a bucket lists them. */
+const FIRST = '0123456789abcdef';
 const UNFINISHED = 'tmp/';
 
 /** An unfinished upload as the name of a blob: what `remove` is called with. */
@@ -31,43 +31,57 @@ export async function* listBucketOlderThan(
   olderThanMs: number,
   part?: BlobPart,
 ): AsyncGenerator<string> {
+  const range = rangeOf(part);
   for (const kind of BLOB_KINDS) {
-    for (const prefix of prefixesOf(kind, part)) {
-      for await (const { key } of older(from => client.list(prefix, from), olderThanMs)) {
-        if (isOurs(key)) yield key;
-      }
-    }
+    const { after, last } = range;
+    const begin = after === undefined ? undefined : `${kind}/${after}`;
+    const page = (from?: string) => client.list(`${kind}/`, { from, after: begin });
+    const isBehind = (key: string) => last !== undefined && key > `${kind}/${last}`;
+    for await (const { key } of older(page, olderThanMs, isBehind)) if (isOurs(key)) yield key;
   }
   // They are few: those of a part are chosen here.
   const uploads = older(from => client.listMultipart('', from), olderThanMs);
   for await (const { key, uploadId } of uploads) {
-    if (uploadId !== undefined && isOurs(key) && isOfPart(key, part)) {
+    if (uploadId !== undefined && isOurs(key) && isInRange(key, range)) {
       yield unfinishedName(key, uploadId);
     }
   }
 }
 
+/** @param isBehind true: neither this key nor one that follows is asked for */
 async function* older(
   page: (from?: string) => Promise<BucketListing>,
   olderThanMs: number,
+  isBehind: (key: string) => boolean = () => false,
 ): AsyncGenerator<BucketItem> {
   let from: string | undefined;
   do {
     const { items, nowMs, next } = await page(from);
-    for (const item of items) if (item.atMs < nowMs - olderThanMs) yield item;
+    for (const item of items) {
+      if (isBehind(item.key)) return;
+      if (item.atMs < nowMs - olderThanMs) yield item;
+    }
     from = next;
   } while (from !== undefined);
 }
 
-function prefixesOf(kind: string, part: BlobPart | undefined): string[] {
-  if (part === undefined) return [`${kind}/`];
-  return FIRST.filter((_, index) => index % part.of === part.part).map(first => `${kind}/${first}`);
+/** Ids behind `after` up to `last`, as strings compare; undefined: without that end. */
+interface Range {
+  readonly after: string | undefined;
+  readonly last: string | undefined;
 }
 
-function isOfPart(key: string, part: BlobPart | undefined): boolean {
-  if (part === undefined) return true;
-  const first = key[key.indexOf('/') + 1] ?? '';
-  return FIRST.indexOf(first) % part.of === part.part;
+/** A part is a range, so that its listing reads no key of another but the first behind it. */
+function rangeOf(part: BlobPart | undefined): Range {
+  if (part === undefined) return { after: undefined, last: undefined };
+  const boundary = (index: number) =>
+    index === 0 ? undefined : FIRST[Math.floor((index * FIRST.length) / part.of)];
+  return { after: boundary(part.part), last: boundary(part.part + 1) };
+}
+
+function isInRange(key: string, { after, last }: Range): boolean {
+  const id = key.slice(key.indexOf('/') + 1);
+  return (after === undefined || id > after) && (last === undefined || id <= last);
 }
 
 function isOurs(key: string): boolean {

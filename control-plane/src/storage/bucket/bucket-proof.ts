@@ -1,44 +1,51 @@
 /**
- * Whether the bucket can be written: by a small object written over again, at most every
- * PROOF_MS, since each is paid for; probes in between get the last answer while it was good.
+ * Whether the bucket can be written. Every blob that is stored proves it; where none is for a
+ * while, a small object that is written over again does: each is paid for, so not at every probe.
+ * A request that fails ends what was proven.
  */
 import { createHash } from 'node:crypto';
 import { unwritable } from '../storage-errors.ts';
-import type { BucketClient } from './bucket-client.ts';
+import type { BucketBounds } from './bucket-bounds.ts';
+import type { BucketClient, BucketRequestEnd } from './bucket-client.ts';
+import type { BucketOutcome } from './bucket-errors.ts';
 
 const KEY = 'tmp/check';
-/** How long a proof holds. Requests that fail for callers are told to them, and counted. */
-const PROOF_MS = 15_000;
-/** Shorter than probes wait. */
-const PROBE_MS_MAX = 1500;
-
 const BYTES = Buffer.from('check');
 const SHA256 = createHash('sha256').update(BYTES).digest('hex');
 
+/** What says nothing against the store. */
+const ANSWERS: readonly BucketOutcome[] = ['ok', 'not-found', 'exists'];
+
+type ProofBounds = Pick<BucketBounds, 'proofMs' | 'probeMsMax'>;
+
 export class BucketProof {
-  readonly #client: Pick<BucketClient, 'probe'>;
+  readonly #bounds: ProofBounds;
   #provenAtMs = Number.NEGATIVE_INFINITY;
   #probing: Promise<void> | undefined;
 
-  constructor(client: Pick<BucketClient, 'probe'>) {
-    this.#client = client;
+  constructor(bounds: ProofBounds) {
+    this.#bounds = bounds;
+  }
+
+  /** What a request, of whoever, shows. */
+  learn({ operation, outcome }: Pick<BucketRequestEnd, 'operation' | 'outcome'>): void {
+    if (!ANSWERS.includes(outcome)) this.#provenAtMs = Number.NEGATIVE_INFINITY;
+    else if (operation === 'put' && outcome === 'ok') this.#provenAtMs = performance.now();
   }
 
   /** Rejects with SERVICE_UNAVAILABLE. */
-  async require(): Promise<void> {
-    if (performance.now() - this.#provenAtMs < PROOF_MS) return;
-    this.#probing ??= this.#probe().finally(() => {
+  async require(client: Pick<BucketClient, 'probe'>): Promise<void> {
+    if (performance.now() - this.#provenAtMs < this.#bounds.proofMs) return;
+    this.#probing ??= this.#probe(client).finally(() => {
       this.#probing = undefined;
     });
     await this.#probing;
   }
 
-  async #probe(): Promise<void> {
-    const body = { bytes: BYTES, sha256: SHA256 };
-    const late = AbortSignal.timeout(PROBE_MS_MAX);
-    await this.#client.probe(KEY, body, late).catch(cause => {
+  async #probe(client: Pick<BucketClient, 'probe'>): Promise<void> {
+    const late = AbortSignal.timeout(this.#bounds.probeMsMax);
+    await client.probe(KEY, { bytes: BYTES, sha256: SHA256 }, late).catch(cause => {
       throw unwritable(cause);
     });
-    this.#provenAtMs = performance.now();
   }
 }

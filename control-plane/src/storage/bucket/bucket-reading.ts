@@ -6,25 +6,22 @@ import { createHash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { BlobNotFoundError, type BlobReading } from '../blob-store.ts';
 import { unreadable } from '../storage-errors.ts';
+import type { BucketBounds } from './bucket-bounds.ts';
 import type { BucketClient, BucketObject } from './bucket-client.ts';
-import { isBehindTheEnd, isMissing, isPassing } from './bucket-errors.ts';
+import { isBehindTheEnd, isMissing } from './bucket-errors.ts';
 
 /** Read ahead of the reader where nothing is said. */
 const PIECE_BYTES = 256 * 1024;
-/** No byte for so long while the reader waits for one: the connection is given up. */
-const SILENCE_MS_MAX = 10_000;
-/** How often one reading goes on with another connection. */
-const RESUMES_MAX = 3;
 
-export interface BucketReading extends BlobReading {
-  readonly silenceMsMax?: number;
-}
+type ReadingBounds = Pick<BucketBounds, 'silenceMsMax' | 'resumesMax'>;
+type Range = { readonly start: number; readonly end?: number | undefined };
 
 /** Rejects with BlobNotFoundError, or SERVICE_UNAVAILABLE. */
 export async function readBucketBlob(
   client: BucketClient,
   name: string,
-  reading: BucketReading = {},
+  bounds: ReadingBounds,
+  reading: BlobReading = {},
 ): Promise<Readable> {
   const { start = 0, end, pieceBytes = PIECE_BYTES } = reading;
   const ended = new AbortController();
@@ -37,7 +34,8 @@ export async function readBucketBlob(
     if (isBehindTheEnd(error)) return Readable.from([]);
     throw unreadable(error);
   }
-  const pieces = new Pieces(client, name, { ...reading, start }, first, ended.signal);
+  const source = { client, name, range: { start, end }, first, bounds };
+  const pieces = new Pieces(source, ended.signal);
   const stream = Readable.from(pieces.read(), { objectMode: false, highWaterMark: pieceBytes });
   // A generator that waits for a byte hears of the end of its stream by this alone.
   stream.once('close', () => ended.abort());
@@ -48,33 +46,30 @@ function rangeOf(start: number, end: number | undefined): string {
   return `bytes=${start}-${end ?? ''}`;
 }
 
+interface Source {
+  readonly client: BucketClient;
+  readonly name: string;
+  readonly range: Range;
+  readonly first: BucketObject;
+  readonly bounds: ReadingBounds;
+}
+
 class Pieces {
-  readonly #client: BucketClient;
-  readonly #name: string;
-  readonly #reading: BucketReading & { readonly start: number };
-  readonly #first: BucketObject;
+  readonly #source: Source;
   readonly #signal: AbortSignal;
   #received = 0;
   #resumes = 0;
 
-  constructor(
-    client: BucketClient,
-    name: string,
-    reading: BucketReading & { readonly start: number },
-    first: BucketObject,
-    signal: AbortSignal,
-  ) {
-    this.#client = client;
-    this.#name = name;
-    this.#reading = reading;
-    this.#first = first;
+  constructor(source: Source, signal: AbortSignal) {
+    this.#source = source;
     this.#signal = signal;
   }
 
   /** The last piece comes when all of them are known to be right. */
   async *read(): AsyncGenerator<Buffer> {
-    const { start, end } = this.#reading;
-    const { sha256 } = this.#first;
+    const { name, range, first } = this.#source;
+    const { start, end } = range;
+    const { sha256 } = first;
     const checked = start === 0 && end === undefined && sha256 !== undefined;
     const hash = checked ? createHash('sha256') : undefined;
     let held: Buffer | undefined;
@@ -84,14 +79,14 @@ class Pieces {
       held = piece;
     }
     if (hash !== undefined && hash.digest('hex') !== sha256) {
-      throw unreadable(new Error(`${this.#name} is not what was written: its SHA-256 differs`));
+      throw unreadable(new Error(`${name} is not what was written: its SHA-256 differs`));
     }
     if (held !== undefined) yield held;
   }
 
   /** Of one connection after the other. */
   async *#pieces(): AsyncGenerator<Buffer> {
-    let { body } = this.#first;
+    let { body } = this.#source.first;
     for (;;) {
       try {
         for await (const piece of this.#ofConnection(body)) {
@@ -107,7 +102,7 @@ class Pieces {
   }
 
   async *#ofConnection(body: Readable): AsyncGenerator<Buffer> {
-    const { silenceMsMax = SILENCE_MS_MAX } = this.#reading;
+    const { silenceMsMax } = this.#source.bounds;
     const end = () => body.destroy();
     this.#signal.addEventListener('abort', end, { once: true });
     const iterator = body.iterator({ destroyOnReturn: true });
@@ -127,19 +122,20 @@ class Pieces {
 
   /** @param cause why the connection before ended */
   async #resume(cause: unknown): Promise<Readable> {
-    const { start, end } = this.#reading;
-    const { etag } = this.#first;
+    const { client, name, range, first, bounds } = this.#source;
+    const { etag } = first;
     // Without it another object could go on where this one ended.
-    if (this.#resumes === RESUMES_MAX || etag === undefined) throw unreadable(cause);
+    if (this.#resumes === bounds.resumesMax || etag === undefined) throw unreadable(cause);
     this.#resumes += 1;
-    const range = rangeOf(start + this.#received, end);
+    const rest = rangeOf(range.start + this.#received, range.end);
+    const asked = { range: rest, etag, signal: this.#signal };
     try {
-      const { body } = await this.#client.get(this.#name, { range, etag, signal: this.#signal });
+      const { body } = await client.get(name, asked);
       return body;
     } catch (error) {
       // All of it had come when the connection ended.
       if (isBehindTheEnd(error)) return Readable.from([]);
-      throw unreadable(isPassing(error) ? error : new Error('the blob has gone', { cause: error }));
+      throw unreadable(error);
     }
   }
 }

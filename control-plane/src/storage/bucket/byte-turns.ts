@@ -26,11 +26,14 @@ export class ByteTurns {
     return this.#waiting.length;
   }
 
-  /** Runs the work when its bytes have room. Whoever waits holds a place of its own before. */
-  async take<T>(bytes: number, work: () => Promise<T>): Promise<T> {
+  /**
+   * Runs the work when its bytes have room; rejects with the signal's reason where it aborts
+   * before. Whoever waits holds a bounded place of its own already: an upload, a download, a job.
+   */
+  async take<T>(bytes: number, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     const counted = Math.min(bytes, this.#bytesMax);
     if (this.#waiting.length > 0 || this.#bytes + counted > this.#bytesMax) {
-      await new Promise<void>(resolve => this.#waiting.push({ bytes: counted, begin: resolve }));
+      await this.#wait(counted, signal);
     } else {
       this.#bytes += counted;
     }
@@ -40,6 +43,24 @@ export class ByteTurns {
       this.#bytes -= counted;
       this.#beginNext();
     }
+  }
+
+  #wait(bytes: number, signal: AbortSignal): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const giveUp = () => {
+        this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
+        reject(signal.reason);
+        // What waited behind may be smaller.
+        this.#beginNext();
+      };
+      const begin = () => {
+        signal.removeEventListener('abort', giveUp);
+        resolve();
+      };
+      const waiting: Waiting = { bytes, begin };
+      this.#waiting.push(waiting);
+      signal.addEventListener('abort', giveUp, { once: true });
+    });
   }
 
   #beginNext(): void {
