@@ -16,6 +16,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
 import type { DatabaseDialect } from '../../control-plane/src/store/database/clock.ts';
 import {
@@ -27,6 +28,11 @@ import { migrate } from '../../control-plane/src/store/database/migrate.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
 /** `MATTING_TEST_ONLY_SERVER=1`: SQLite has been tested elsewhere (test/databases). */
+/** Of the clusters that tests start. */
+const CLUSTER_MEMBERS_MAX = 3;
+const KNOWN_POLL_MS = 50;
+const KNOWN_TRIES_MAX = 200;
+
 export const DIALECTS: readonly DatabaseDialect[] = process.env.MATTING_TEST_ONLY_SERVER
   ? ['mysql']
   : ['sqlite', 'mysql'];
@@ -112,10 +118,14 @@ function createFile(): Place {
 async function createSchema(given: string | undefined): Promise<Place> {
   const server = given ?? (await serverUrl());
   const name = `matting_test_${randomBytes(8).toString('hex')}`;
-  await onServer(server, `create database ${name}`);
+  const members = await onServer(server, `create database ${name}`);
   const url = new URL(server);
   url.pathname = `/${name}`;
-  return { url: url.href, remove: () => onServer(server, `drop database ${name}`) };
+  if (members === 'several') await untilKnown(url.href);
+  return {
+    url: url.href,
+    remove: async () => void (await onServer(server, `drop database ${name}`)),
+  };
 }
 
 async function serverUrl(): Promise<string> {
@@ -125,10 +135,27 @@ async function serverUrl(): Promise<string> {
   return `mysql://root@localhost/mysql?socket=${encodeURIComponent(socket)}`;
 }
 
-async function onServer(server: string, statement: string): Promise<void> {
+/** A member that lags behind does not know the database yet: one address leads to each in turn. */
+async function untilKnown(url: string): Promise<void> {
+  let inARow = 0;
+  for (let tries = 0; inARow < CLUSTER_MEMBERS_MAX; tries += 1) {
+    try {
+      await (await openDatabase(url, { log: SILENT_LOG })).close();
+      inARow += 1;
+    } catch (error) {
+      if (tries === KNOWN_TRIES_MAX) throw error;
+      inARow = 0;
+      await delay(KNOWN_POLL_MS);
+    }
+  }
+}
+
+/** @returns how many servers the address may lead to */
+async function onServer(server: string, statement: string): Promise<'one' | 'several'> {
   const database = await openDatabase(server, { log: SILENT_LOG });
   try {
     await sql.raw(statement).execute(database.kysely);
+    return database.engine.members;
   } finally {
     await database.close();
   }
