@@ -74,7 +74,7 @@ const BOUNDS: readonly Mutation[] = [
   {
     name: 'two orders at once are counted as one',
     file: 'control-plane/src/store/ledger/ledger-writer.ts',
-    find: 'await takeAccount(tx, accountId);\n  return readBalances',
+    find: 'await takeAccount(database, tx, accountId);\n  return readBalances',
     replace: 'return readBalances',
     caughtBy: inOrdersOnServer(
       'are bounded in number, pending and a day, however many come at once',

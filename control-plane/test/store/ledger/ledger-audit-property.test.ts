@@ -13,6 +13,7 @@ import { fc } from '../../../../test/support/property-tests.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Claim } from '../../../src/store/jobs/job-store.ts';
 import { auditLedger } from '../../../src/store/ledger/ledger-audit.ts';
+import { LEDGER_PAGE_ROWS } from '../../../src/store/ledger/ledger-pages.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { INTERRUPTED, tapped } from '../database/tapped-database.ts';
 import {
@@ -26,6 +27,9 @@ import {
 } from '../fixtures.ts';
 
 const TUNING = { pageRows: 2, spanEntriesMax: 3, closeMarginMs: 0 };
+/** Pages within the two seconds that members' clocks may differ by would be waited for. */
+const tuningOf = ({ engine }: Database) =>
+  engine.members === 'one' ? TUNING : { ...TUNING, pageRows: LEDGER_PAGE_ROWS };
 const CREDITS = 40;
 
 const action = fc.record({
@@ -106,7 +110,8 @@ class History {
 
   async audit(kind: 'incremental' | 'full', replica = 0): Promise<string[]> {
     const options = { kind, accountId: this.#accountId };
-    const { problems } = await auditLedger(at(this.#databases, replica), options, TUNING);
+    const database = at(this.#databases, replica);
+    const { problems } = await auditLedger(database, options, tuningOf(database));
     return problems.map(({ problem }) => problem);
   }
 
@@ -117,7 +122,7 @@ class History {
       if (statements > pick) throw INTERRUPTED;
     });
     try {
-      await auditLedger(dying, { accountId: this.#accountId }, TUNING);
+      await auditLedger(dying, { accountId: this.#accountId }, tuningOf(dying));
     } catch (error) {
       assert.equal(error, INTERRUPTED);
     }
