@@ -46,8 +46,12 @@ const IDLE_MS_MAX = 60_000;
  * readers must not pay a new connection for each of them.
  */
 const GENERATION_MS_MIN = 1_000;
-/** Members that one caller is led to in vain, one after the other, before it is told so. */
-const MEMBERS_TRIED_MAX = 8;
+/**
+ * Connections on which one caller meets members that take no writes before it is told so. An address
+ * that leads to three in turn, asked by many at once, leads each of them to any: of three with one
+ * primary 24 in a row miss it once in 17,000 times, 8 once in 25.
+ */
+const MEMBERS_TRIED_MAX = 24;
 /** After that nobody tries for so long: while a group elects its primary all would. */
 const NO_MEMBER_MS = 300;
 /** Members whose silence is remembered: far more than a cluster has. */
