@@ -6,7 +6,7 @@
 import path from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
-import { killStuckChildren } from '../support/kill-stuck.ts';
+import { killStuckFiles } from '../support/kill-stuck.ts';
 import { SOAKS } from './soaks.ts';
 
 const names = process.argv.slice(2);
@@ -25,9 +25,10 @@ for (const soak of chosen) console.log(`  ${soak.name} (${soak.minutes} min): ${
 /** How many times its usual length a soak may take before it counts as hung. */
 const PATIENCE = 5;
 const timeout = Math.max(...chosen.map(soak => soak.minutes)) * PATIENCE * 60_000;
-const unwatch = killStuckChildren(timeout);
+const files = chosen.map(soak => path.join(import.meta.dirname, `${soak.name}.soak.ts`));
+const unwatch = killStuckFiles(files, timeout);
 const stream = run({
-  files: chosen.map(soak => path.join(import.meta.dirname, `${soak.name}.soak.ts`)),
+  files,
   concurrency: 1,
   timeout,
 });

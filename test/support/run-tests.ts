@@ -13,7 +13,7 @@ import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { parseArgs } from 'node:util';
 import { skipReason } from './database.ts';
-import { killStuckChildren } from './kill-stuck.ts';
+import { killStuckFiles } from './kill-stuck.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 import { openMemoryDirectory } from './memory-directory.ts';
 import { missingStore, OBJECT_STORES } from './object-storage/object-store.ts';
@@ -91,7 +91,7 @@ warnWithoutServer();
 // A few files by name may need a disk, or a server of their own.
 if (targets.length === 0) await prepare();
 const files = (targets.length > 0 ? targets : ROOMS).flatMap(filesOf);
-const unwatch = killStuckChildren(FILE_TIMEOUT_MS);
+const unwatch = killStuckFiles(files, FILE_TIMEOUT_MS);
 const stream = run({ files, concurrency: CONCURRENCY, timeout: TEST_TIMEOUT_MS });
 
 let summary = { passed: 0, failed: 0, cancelled: 0, skipped: 0 };
