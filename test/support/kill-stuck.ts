@@ -8,8 +8,8 @@ import path from 'node:path';
 const LOOK_MS = 5_000;
 
 /**
- * Until the returned function is called, children that run one of the files (absolute paths) and are
- * older than that are killed and named. Others, a server for all files among them, live on.
+ * Until the returned function is called, children that run one of the files (absolute paths) and
+ * are older than that are killed and named. Others, a server for all files among them, live on.
  */
 export function killStuckFiles(files: readonly string[], ageMaxMs: number): () => void {
   const watched = new Set(files);

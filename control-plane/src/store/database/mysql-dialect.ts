@@ -47,9 +47,9 @@ const IDLE_MS_MAX = 60_000;
  */
 const GENERATION_MS_MIN = 1_000;
 /**
- * Connections on which one caller meets members that take no writes before it is told so. An address
- * that leads to three in turn, asked by many at once, leads each of them to any: of three with one
- * primary 24 in a row miss it once in 17,000 times, 8 once in 25.
+ * Connections on which one caller meets members that take no writes before it is told so. An
+ * address that leads to three in turn, asked by many at once, leads each of them to any: of three
+ * with one primary 24 in a row miss it once in 17,000 times, 8 once in 25.
  */
 const MEMBERS_TRIED_MAX = 24;
 /** After that nobody tries for so long: while a group elects its primary all would. */
