@@ -38,7 +38,9 @@ export function spawnBound(
   const [file, args] =
     bind === undefined ? [program, options] : [bind, ['--pdeathsig', 'KILL', program, ...options]];
   const child = spawn(file, [...args], { env, stdio: ['ignore', 'ignore', 'pipe'] });
-  process.prependOnceListener('exit', () => child.kill('SIGKILL'));
+  const kill = () => child.kill('SIGKILL');
+  process.prependOnceListener('exit', kill);
+  child.once('exit', () => process.removeListener('exit', kill));
   child.unref();
   (child.stderr as unknown as { unref(): void } | null)?.unref();
   return child;
