@@ -88,11 +88,17 @@ export class ChaosCaller {
   ): Promise<readonly [jobId: string, sha256: string] | undefined> {
     const takers = submissions.filter(({ takesPicture }) => takesPicture);
     if (takers.length === 0) return undefined;
-    const { status, body, pictureSha256 } = await this.#answer(idempotencyKey, takers, giveUpAt);
-    if (body.job_id === undefined || pictureSha256 === undefined) {
-      throw new Error(`${idempotencyKey} replayed: ${status} ${JSON.stringify(body)}`);
+    for (;;) {
+      const { status, body, pictureSha256 } = await this.#answer(idempotencyKey, takers, giveUpAt);
+      if (body.job_id !== undefined && pictureSha256 !== undefined) {
+        return [body.job_id, pictureSha256];
+      }
+      // The job is there and its picture is not to be had now: the storage has been killed.
+      if (status !== 503 || performance.now() > giveUpAt) {
+        throw new Error(`${idempotencyKey} replayed: ${status} ${JSON.stringify(body)}`);
+      }
+      await delay(POLL_MS);
     }
-    return [body.job_id, pictureSha256];
   }
 
   /** As the service has it now. */
