@@ -1,0 +1,110 @@
+/**
+ * Files that go straight between a real node and a real object store, through the real programs and
+ * a real model: in every format the picture is what a streamed one is, and charged once.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import {
+  CREDENTIALS_ENV,
+  missingStore,
+  OBJECT_STORES,
+  useObjectStore,
+} from '../support/object-storage/object-store.ts';
+import { ROOT, type RunningService, startService } from '../support/running-service.ts';
+
+const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
+
+interface Asked {
+  readonly name: string;
+  readonly fields: Readonly<Record<string, unknown>>;
+  readonly type: string;
+  /** Pixels of the result; the photo's where absent. */
+  readonly size?: readonly [width: number, height: number];
+}
+
+const ASKED: readonly Asked[] = [
+  { name: 'PNG', fields: { output_format: 'png' }, type: 'image/png' },
+  { name: 'WebP', fields: { output_format: 'webp' }, type: 'image/webp' },
+  { name: 'AVIF', fields: { output_format: 'avif' }, type: 'image/avif' },
+  { name: 'JPEG XL', fields: { output_format: 'jxl' }, type: 'image/jxl' },
+  {
+    name: 'JPEG before a colour, scaled',
+    fields: { output_format: 'jpeg', background: '#ff00ff', output_width: 400, output_height: 300 },
+    type: 'image/jpeg',
+    size: [400, 300],
+  },
+  { name: 'the matte alone', fields: { channels: 'alpha' }, type: 'image/png' },
+];
+
+for (const kind of OBJECT_STORES) {
+  describe(`files that go straight to ${kind}`, { skip: missingStore(kind) }, () => {
+    const store = useObjectStore(kind);
+    let service: RunningService;
+
+    before(async () => {
+      service = await startService({
+        ...CREDENTIALS_ENV,
+        MATTING_STORAGE_URL: store.url(),
+        MATTING_DIRECT_STORAGE: 'true',
+        MATTING_DIRECT_STORAGE_ENDPOINTS: store.endpoint,
+      });
+    });
+    after(() => service?.close());
+
+    const attempts = async () => {
+      const page = await fetch(`http://127.0.0.1:${service.env.MATTING_METRICS_PORT}/metrics`);
+      const lines = (await page.text()).split('\n');
+      const counted = lines.filter(line => line.startsWith('matting_control_direct_attempts_total'));
+      return Object.fromEntries(
+        counted.map(line => {
+          const [, outcome = '', value = ''] = /outcome="([^"]+)"\} (\d+)/.exec(line) ?? [];
+          return [outcome, Number(value)];
+        }),
+      );
+    };
+
+    for (const [index, { name, fields, type, size = [1200, 900] }] of ASKED.entries()) {
+      it(`${name}: put by the node, seen by the control plane, charged once`, async () => {
+        const { available } = await service.credits();
+        const image_base64 = PHOTO.toString('base64');
+        const { status, body } = await service.post({ image_base64, ...fields });
+        assert.equal(status, 200, JSON.stringify(body));
+        const { result } = body;
+        assert.ok(result !== undefined);
+        assert.deepEqual([result.contentType, result.width, result.height], [type, ...size]);
+        const link = await fetch(result.url);
+        assert.equal(link.headers.get('content-type'), type);
+        assert.equal((await link.arrayBuffer()).byteLength, result.sizeBytes);
+        assert.equal((await service.credits()).available, available - 1);
+        assert.deepEqual(await attempts(), { done: index + 1 });
+      });
+    }
+
+    it('a picture behind the subject travels the same way', async () => {
+      const before = await attempts();
+      const form = new FormData();
+      form.set('image_file', new Blob([PHOTO]), 'photo.jpg');
+      form.set('background_file', new Blob([PHOTO]), 'behind.jpg');
+      form.set('output_format', 'jpeg');
+      const answer = await fetch(`${service.baseUrl}/v1/matting`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${service.apiKey}`, 'idempotency-key': randomUUID() },
+        body: form,
+      });
+      const text = await answer.text();
+      assert.equal(answer.status, 200, text);
+      assert.deepEqual(await attempts(), { done: Number(before.done) + 1 });
+    });
+
+    it('a damaged photo is the photo’s fault, and costs nothing', async () => {
+      const { available } = await service.credits();
+      const image_base64 = PHOTO.subarray(0, PHOTO.length / 2).toString('base64');
+      const { status, body } = await service.post({ image_base64 });
+      assert.equal(status, 422, JSON.stringify(body));
+      assert.equal((await service.credits()).available, available);
+    });
+  });
+}
