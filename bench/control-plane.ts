@@ -20,7 +20,7 @@ import mysql from 'mysql2/promise';
 import { Pool } from 'undici';
 import { openStorage } from '../control-plane/src/storage/open-storage.ts';
 import { openDatabase } from '../control-plane/src/store/database/connect.ts';
-import { parseMysqlUrl } from '../control-plane/src/store/database/mysql-url.ts';
+import { parseMysqlUrl } from '../control-plane/src/store/database/mysql/mysql-url.ts';
 import type { NewJob } from '../control-plane/src/store/jobs/job-store.ts';
 import { createStores } from '../control-plane/src/store/stores.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';

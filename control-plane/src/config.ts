@@ -8,12 +8,16 @@ import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
-import { type AccountAreaConfig, readAccountArea, warnOfAccountArea } from './config-account.ts';
-import { type MailConfig, readMail } from './config-mail.ts';
-import { type OnDemandConfig, readOnDemand } from './config-on-demand.ts';
-import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config-removebg.ts';
-import { readSales, type SalesConfig } from './config-sales.ts';
-import { readStorage, type StorageConfig } from './config-storage.ts';
+import {
+  type AccountAreaConfig,
+  readAccountArea,
+  warnOfAccountArea,
+} from './config/config-account.ts';
+import { type MailConfig, readMail } from './config/config-mail.ts';
+import { type OnDemandConfig, readOnDemand } from './config/config-on-demand.ts';
+import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config/config-removebg.ts';
+import { readSales, type SalesConfig } from './config/config-sales.ts';
+import { readStorage, type StorageConfig } from './config/config-storage.ts';
 import { QUEUE_MEGAPIXELS_MAX } from './domain/queue-share.ts';
 import {
   JOB_RETENTION_DAYS_DEFAULT,

@@ -57,7 +57,9 @@ for (const kind of OBJECT_STORES) {
     const attempts = async () => {
       const page = await fetch(`http://127.0.0.1:${service.env.MATTING_METRICS_PORT}/metrics`);
       const lines = (await page.text()).split('\n');
-      const counted = lines.filter(line => line.startsWith('matting_control_direct_attempts_total'));
+      const counted = lines.filter(line =>
+        line.startsWith('matting_control_direct_attempts_total'),
+      );
       return Object.fromEntries(
         counted.map(line => {
           const [, outcome = '', value = ''] = /outcome="([^"]+)"\} (\d+)/.exec(line) ?? [];

@@ -9,7 +9,7 @@ const LEDGER = 'control-plane/src/store/ledger/ledger-store.ts';
 const WRITER = 'control-plane/src/store/ledger/ledger-writer.ts';
 const ACCOUNT_AUDIT = 'control-plane/src/store/ledger/ledger-account-audit.ts';
 const OUTBOX = 'control-plane/src/store/outbox/webhook-lease.ts';
-const GROUP = 'control-plane/src/store/database/sqlite-group-commit.ts';
+const GROUP = 'control-plane/src/store/database/sqlite/sqlite-group-commit.ts';
 
 /** A condition of both claims. */
 const NOT_LEASED = "eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])";

@@ -20,10 +20,10 @@ import {
 } from '../../control-plane/src/store/database/clock.ts';
 import type { Database } from '../../control-plane/src/store/database/connect.ts';
 import { MARIADB, SQLITE } from '../../control-plane/src/store/database/engines/servers.ts';
-import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql-dialect.ts';
-import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql-url.ts';
+import { MysqlPoolDialect } from '../../control-plane/src/store/database/mysql/mysql-dialect.ts';
+import { parseMysqlUrl } from '../../control-plane/src/store/database/mysql/mysql-url.ts';
 import type { Schema } from '../../control-plane/src/store/database/schema.ts';
-import { NodeSqliteDialect } from '../../control-plane/src/store/database/sqlite-dialect.ts';
+import { NodeSqliteDialect } from '../../control-plane/src/store/database/sqlite/sqlite-dialect.ts';
 import { SILENT_LOG } from './database.ts';
 
 export interface MeteredStatement {

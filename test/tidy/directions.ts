@@ -13,6 +13,7 @@ export type Directions = Readonly<Record<string, readonly string[]>>;
 export const CONTROL_PLANE: Directions = {
   cli: [
     '.',
+    'config',
     'domain',
     'domain/account',
     'secrets',
@@ -25,6 +26,16 @@ export const CONTROL_PLANE: Directions = {
     'store',
     'store/accounts',
     'store/database',
+    '#program',
+  ],
+  config: [
+    'domain',
+    'domain/account',
+    'services/removebg',
+    'services/sales',
+    'sources/guard',
+    'storage',
+    'storage/bucket',
     '#program',
   ],
   domain: [],
@@ -323,7 +334,11 @@ export const CONTROL_PLANE: Directions = {
     'store/database/engines',
     'store/database/migrations',
     '#program',
+    'store/database/mysql',
+    'store/database/sqlite',
   ],
+  'store/database/mysql': ['store/database', 'store/database/engines'],
+  'store/database/sqlite': ['store/database'],
   'store/database/engines': ['store/database'],
   'store/database/migrations': ['store/database'],
   'store/jobs': [

@@ -9,11 +9,11 @@ import { makeDirectory } from '#program/make-directory.ts';
 import { type DatabaseDialect, databaseNowMs } from './clock.ts';
 import type { Engine } from './engines/engine.ts';
 import { SQLITE } from './engines/servers.ts';
-import type { Member } from './mysql-member.ts';
-import { parseMysqlUrl } from './mysql-url.ts';
+import type { Member } from './mysql/mysql-member.ts';
+import { parseMysqlUrl } from './mysql/mysql-url.ts';
 import type { Schema } from './schema.ts';
-import { NodeSqliteDialect } from './sqlite-dialect.ts';
-import { COMMITTED_TOGETHER_MAX } from './sqlite-group-commit.ts';
+import { NodeSqliteDialect } from './sqlite/sqlite-dialect.ts';
+import { COMMITTED_TOGETHER_MAX } from './sqlite/sqlite-group-commit.ts';
 
 /** An account alone has half of them: as many as are committed together. */
 const SQLITE_REQUESTS_MAX = 2 * COMMITTED_TOGETHER_MAX;
@@ -116,8 +116,8 @@ async function openMysql(databaseUrl: string, options: OpenDatabaseOptions): Pro
   }
   const { log, statementMsMax } = options;
   // Only here: mysql2 is a tenth of what a control plane on SQLite would load.
-  const { CONNECT_MS_MAX, MysqlPoolDialect } = await import('./mysql-dialect.ts');
-  const { readMemberAt } = await import('./mysql-member.ts');
+  const { CONNECT_MS_MAX, MysqlPoolDialect } = await import('./mysql/mysql-dialect.ts');
+  const { readMemberAt } = await import('./mysql/mysql-member.ts');
   const onLost = (error: Error) => log.warn({ err: error }, 'a database connection was lost');
   let member: Member | undefined;
   const onMember = (newest: Member) => {

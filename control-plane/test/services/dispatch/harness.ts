@@ -11,7 +11,7 @@ import { buffer } from 'node:stream/consumers';
 import { ChannelCredentials } from '@grpc/grpc-js';
 import { pino } from 'pino';
 import { composeDispatch } from '../../../src/compose-dispatch.ts';
-import type { OnDemandConfig } from '../../../src/config-on-demand.ts';
+import type { OnDemandConfig } from '../../../src/config/config-on-demand.ts';
 import type { Job, JobInput } from '../../../src/domain/job.ts';
 import { isFinal } from '../../../src/domain/job.ts';
 import { LEASE_TIMING } from '../../../src/domain/lease.ts';

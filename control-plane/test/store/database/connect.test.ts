@@ -27,8 +27,8 @@ import {
   SchemaError,
   schemaState,
 } from '../../../src/store/database/migrate.ts';
-import { parseMysqlUrl } from '../../../src/store/database/mysql-url.ts';
-import { SQLITE_BUSY_WAIT_MS_MAX } from '../../../src/store/database/sqlite-connection.ts';
+import { parseMysqlUrl } from '../../../src/store/database/mysql/mysql-url.ts';
+import { SQLITE_BUSY_WAIT_MS_MAX } from '../../../src/store/database/sqlite/sqlite-connection.ts';
 import { transact } from '../../../src/store/database/transact.ts';
 import { openStores } from '../../../src/store/stores.ts';
 

@@ -7,7 +7,11 @@ import {
   MemberError,
 } from '../../../src/store/database/database-errors.ts';
 import { engineOf } from '../../../src/store/database/engines/engines.ts';
-import { type Ask, readMember, requireUsable } from '../../../src/store/database/mysql-member.ts';
+import {
+  type Ask,
+  readMember,
+  requireUsable,
+} from '../../../src/store/database/mysql/mysql-member.ts';
 
 type Variables = Readonly<Record<string, string>>;
 

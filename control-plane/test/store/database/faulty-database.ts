@@ -15,7 +15,7 @@ import { SILENT_LOG } from '../../../../test/support/database.ts';
 import { databaseNowMs } from '../../../src/store/database/clock.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import { SQLITE } from '../../../src/store/database/engines/servers.ts';
-import { NodeSqliteDialect } from '../../../src/store/database/sqlite-dialect.ts';
+import { NodeSqliteDialect } from '../../../src/store/database/sqlite/sqlite-dialect.ts';
 
 /**
  * unheard: it breaks before the database receives it. unanswered: it takes effect and its answer is

@@ -10,8 +10,8 @@ import { databaseErrorKind } from '../../../src/store/database/database-errors.t
 import {
   SQLITE_WAITERS_MAX,
   SqliteConnection,
-} from '../../../src/store/database/sqlite-connection.ts';
-import { SqliteGroupCommit } from '../../../src/store/database/sqlite-group-commit.ts';
+} from '../../../src/store/database/sqlite/sqlite-connection.ts';
+import { SqliteGroupCommit } from '../../../src/store/database/sqlite/sqlite-group-commit.ts';
 
 let directory: string;
 let writer: SqliteConnection;

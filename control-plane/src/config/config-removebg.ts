@@ -1,6 +1,6 @@
 /** The settings of the remove.bg interface. */
 import type { EnvReader } from '#program/env.ts';
-import { REMOVEBG_SIZES, type RemovebgSize } from './services/removebg/removebg-values.ts';
+import { REMOVEBG_SIZES, type RemovebgSize } from '../services/removebg/removebg-values.ts';
 
 export interface RemovebgConfig {
   /** Of requests that name none. */

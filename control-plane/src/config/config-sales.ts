@@ -1,6 +1,6 @@
 /** The settings of sales: what is sold, and how its payments are told of. */
 import type { EnvReader } from '#program/env.ts';
-import type { ListOnSale } from './services/sales/orders.ts';
+import type { ListOnSale } from '../services/sales/orders.ts';
 
 export interface SalesConfig {
   /** The price list whose packages people of accounts can order; `none`: nothing is sold. */

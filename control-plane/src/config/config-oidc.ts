@@ -1,7 +1,7 @@
 /** The identity provider that people may sign in by, and what its groups may do here. */
 import type { EnvReader } from '#program/env.ts';
 import { isLoopback } from '#program/loopback.ts';
-import { isRole, type Role } from './domain/account/roles.ts';
+import { isRole, type Role } from '../domain/account/roles.ts';
 
 /** What a group of the provider is here. */
 export interface GroupGrant {

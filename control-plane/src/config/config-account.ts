@@ -1,9 +1,9 @@
 /** The settings of the account area, and of the proxies in front of the public port. */
 import type { EnvReader } from '#program/env.ts';
 import { isLoopback } from '#program/loopback.ts';
+import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from '../domain/playground.ts';
+import { parseNetwork } from '../sources/guard/allowed-address.ts';
 import { type OidcConfig, readOidc } from './config-oidc.ts';
-import { PLAYGROUND_IMAGES_DEFAULT, PLAYGROUND_IMAGES_MAX } from './domain/playground.ts';
-import { parseNetwork } from './sources/guard/allowed-address.ts';
 
 /** Absent as a whole where the area is off. */
 export interface AccountAreaConfig {

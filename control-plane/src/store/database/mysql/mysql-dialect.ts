@@ -22,7 +22,7 @@ import {
   type TransactionSettings,
 } from 'kysely';
 import { createPool, type Pool, type PoolConnection, type PoolOptions } from 'mysql2';
-import { MemberError } from './database-errors.ts';
+import { MemberError } from '../database-errors.ts';
 import { MigrationLockAdapter } from './migration-lock-adapter.ts';
 import { GuardedConnection } from './mysql-connection.ts';
 import { type Member, readMember, requireUsable } from './mysql-member.ts';

@@ -4,7 +4,7 @@
  */
 import { CompiledQuery, type DatabaseConnection, type QueryResult } from 'kysely';
 import type { PoolConnection } from 'mysql2';
-import { databaseErrorKind } from './database-errors.ts';
+import { databaseErrorKind } from '../database-errors.ts';
 import type { Member } from './mysql-member.ts';
 
 /**

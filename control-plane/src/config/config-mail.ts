@@ -1,6 +1,6 @@
 /** The mail server that invitations and warnings go through. */
 import type { EnvReader } from '#program/env.ts';
-import { parseMail } from './domain/account/mail-address.ts';
+import { parseMail } from '../domain/account/mail-address.ts';
 
 export interface MailConfig {
   /** `smtps://user:password@host:465`, `smtp://…`; holds a password, so it is never logged. */

@@ -5,7 +5,7 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { CompiledQuery, QueryResult } from 'kysely';
-import { databaseErrorKind } from './database-errors.ts';
+import { databaseErrorKind } from '../database-errors.ts';
 
 /** How long a statement waits for another process's write lock before it fails with SQLITE_BUSY. */
 export const SQLITE_BUSY_WAIT_MS_MAX = 5_000;

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { EnvReader } from '#program/env.ts';
-import { BucketUrlError, parseBucketUrl } from './storage/bucket/bucket-url.ts';
-import { isBucket } from './storage/open-storage.ts';
+import { BucketUrlError, parseBucketUrl } from '../storage/bucket/bucket-url.ts';
+import { isBucket } from '../storage/open-storage.ts';
 
 export interface StorageConfig {
   /** `file:///...` or `s3://...`. */
