@@ -27,8 +27,8 @@ for (const dialect of DIALECTS) {
       await replicas.addNode();
     });
     after(async () => {
-      await replicas.close();
       await receiver[Symbol.asyncDispose]();
+      await replicas.close();
     });
 
     const hook = () => ({ callback_url: receiver.url(), callback_secret: SECRET });

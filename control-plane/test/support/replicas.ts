@@ -96,12 +96,19 @@ export class Replicas {
       ...options.env,
     };
     const log = pino({ level: 'silent' });
-    const planes = await Promise.all(
+    const starts = await Promise.allSettled(
       Array.from({ length: options.replicas ?? 2 }, (_, index) =>
         openControlPlane(loadConfig(env), log, `replica-${index}`),
       ),
     );
-    return new Replicas(planes, await test.open(), test, directory);
+    const planes = starts.flatMap(start => (start.status === 'fulfilled' ? [start.value] : []));
+    const failed = starts.find(start => start.status === 'rejected');
+    if (failed === undefined) return new Replicas(planes, await test.open(), test, directory);
+    // What has started would keep the test's process alive for ever.
+    await Promise.all(planes.map(plane => plane.drain(AbortSignal.abort())));
+    await test.close();
+    await rm(directory, { recursive: true, force: true });
+    throw failed.reason;
   }
 
   /** Resolves when every replica can send it work. */

@@ -3,6 +3,7 @@
  * SQLite's write lock, or a turn held in a row (migration-turn.ts) lets them in one after the other,
  * and the later ones find nothing to do.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Migration, type MigrationResultSet, Migrator } from 'kysely/migration';
 import type { Database } from './connect.ts';
 import { databaseErrorKind } from './database-errors.ts';
@@ -22,6 +23,7 @@ import { usageMigration } from './migrations/0012-usage.ts';
 import { playgroundMigration } from './migrations/0013-playground.ts';
 import { fleetReportsMigration } from './migrations/0014-fleet-reports.ts';
 import { certifiedTurnsMigration } from './migrations/0015-certified-turns.ts';
+import { query } from './transact.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
 export function migrationsOf(database: Database): Record<string, Migration> {
@@ -83,9 +85,11 @@ export async function migrate(database: Database): Promise<string[]> {
 
 /**
  * An earlier release at another member knows of no turn: what it enters while this process runs the
- * same migration, which does not mind, is not run again.
+ * same migration, which does not mind, is not run again. And a change of tables that comes from
+ * another member ends what reads about them here, on Galera even a mere read.
  */
 const ROUNDS_MAX = 5;
+const ROUND_PAUSE_MS = 200;
 
 async function runPending(database: Database, turn: Turn): Promise<string[]> {
   const ran: string[] = [];
@@ -93,7 +97,11 @@ async function runPending(database: Database, turn: Turn): Promise<string[]> {
     const { error, results = [] } = await migrateToLatest(database, turn);
     ran.push(...results.flatMap(one => (one.status === 'Success' ? [one.migrationName] : [])));
     if (error === undefined) return ran;
-    if (databaseErrorKind(error) === 'duplicate' && round < ROUNDS_MAX) continue;
+    const kind = databaseErrorKind(error);
+    if ((kind === 'duplicate' || kind === 'conflict') && round < ROUNDS_MAX) {
+      await delay(ROUND_PAUSE_MS * round);
+      continue;
+    }
     const failed = results.find(result => result.status === 'Error')?.migrationName;
     const which = failed === undefined ? 'the migrations' : `the migration ${failed}`;
     const reason = error instanceof Error ? error.message : String(error);
@@ -132,14 +140,16 @@ function refuseNewer(state: SchemaState): void {
   );
 }
 
-async function appliedMigrations(database: Database): Promise<string[]> {
-  const tables = await database.kysely.introspection.getTables({ withInternalKyselyTables: true });
-  if (!tables.some(table => table.name === 'kysely_migration')) return [];
-  const rows = await database.kysely
-    .withTables<{ kysely_migration: { name: string } }>()
-    .selectFrom('kysely_migration')
-    .select('name')
-    .orderBy('name')
-    .execute();
-  return rows.map(row => row.name);
+function appliedMigrations(database: Database): Promise<string[]> {
+  return query(database, async db => {
+    const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
+    if (!tables.some(table => table.name === 'kysely_migration')) return [];
+    const rows = await db
+      .withTables<{ kysely_migration: { name: string } }>()
+      .selectFrom('kysely_migration')
+      .select('name')
+      .orderBy('name')
+      .execute();
+    return rows.map(row => row.name);
+  });
 }

@@ -118,13 +118,15 @@ class HeldTurn implements Turn {
 
 /** Not a migration itself: it is there before the first one. */
 async function createTurn(database: Database): Promise<void> {
-  const { kysely, dialect } = database;
+  const { dialect } = database;
   const t = columnTypes(dialect);
-  await createTable(kysely as unknown as Kysely<unknown>, dialect, {
-    name: TABLE,
-    columns: { id: t.ascii(16), holder: t.ascii(64), beat: t.integer },
-    primaryKey: 'id',
-  });
+  await query(database, db =>
+    createTable(db as unknown as Kysely<unknown>, dialect, {
+      name: TABLE,
+      columns: { id: t.ascii(16), holder: t.ascii(64), beat: t.integer },
+      primaryKey: 'id',
+    }),
+  );
   if ((await read(database)) !== undefined) return;
   try {
     await query(database, db =>

@@ -8,8 +8,13 @@ import path from 'node:path';
 import { describe, it } from 'node:test';
 import { Migrator } from 'kysely/migration';
 import { createTestDatabase, DIALECTS, skipReason } from '../../../../test/support/database.ts';
-import { migrationsOf } from '../../../src/store/database/migrate.ts';
+import {
+  migrate,
+  migrationsOf,
+  requireCurrentSchema,
+} from '../../../src/store/database/migrate.ts';
 import { brokenFor, readSchemaShape } from './schema-shape.ts';
+import { tapped } from './tapped-database.ts';
 
 /**
  * What an earlier migration broke: that index has a successor which begins with the same column,
@@ -18,6 +23,9 @@ import { brokenFor, readSchemaShape } from './schema-shape.ts';
 const EXCEPTIONS: Readonly<Record<string, readonly string[]>> = {
   '0004-job-lanes': ['the index jobs: jobs_queue is gone'],
 };
+
+/** What Galera answers where another member's change of a table comes first. */
+const CONFLICT = Object.assign(new Error('Deadlock found'), { errno: 1213 });
 
 const DIRECTORY = path.resolve(import.meta.dirname, '../../../src/store/database/migrations');
 
@@ -40,6 +48,25 @@ for (const dialect of DIALECTS) {
         }
       } finally {
         await test.close();
+      }
+    });
+
+    it('go on where a statement loses to another member', async () => {
+      for (const at of [1, 20]) {
+        const test = await createTestDatabase(dialect, { migrated: false });
+        try {
+          const database = await test.open();
+          let seen = 0;
+          const losing = tapped(database, () => {
+            seen += 1;
+            if (seen === at) throw CONFLICT;
+          });
+          await migrate(losing);
+          assert.ok(seen > at, `${seen} statements`);
+          await requireCurrentSchema(database);
+        } finally {
+          await test.close();
+        }
       }
     });
 
