@@ -89,7 +89,7 @@ if (!carriesInt8(instructionSet)) {
 }
 const manifest = await loadManifest(modelName);
 const cacheDir = path.resolve(process.env.MATTING_MODEL_DIR || 'model-cache');
-const weightsFile = (await requireWeights(cacheDir, manifest)).get(manifest.graph.file) ?? '';
+const weightsFile = (await requireWeights({ cacheDir }, manifest)).get(manifest.graph.file) ?? '';
 const weights = readFileSync(weightsFile);
 const { int8 = [], default: defaultSize } = manifest.inputSize;
 const given = values.size.map(Number);

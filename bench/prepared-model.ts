@@ -135,7 +135,7 @@ function largestDifference(a: Float32Array, b: Float32Array): number {
 const options = readOptions();
 const cacheDir = path.resolve(process.env.MATTING_MODEL_DIR || 'model-cache');
 const manifest = await loadManifest(options.model);
-const weights = await requireWeights(cacheDir, manifest);
+const weights = await requireWeights({ cacheDir }, manifest);
 const prepared = await prepareModel({
   manifest,
   cacheDir,

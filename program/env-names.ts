@@ -93,6 +93,7 @@ export const MATTING_VARIABLES: readonly string[] = [
   'MATTING_TLS_SERVER_NAME',
   'MATTING_TRUSTED_PROXIES',
   'MATTING_WEBHOOK_SCHEDULE_MS',
+  'MATTING_WEIGHTS_DIR',
 ];
 
 /** Edits that lead from what was meant to what was written, at most. */

@@ -113,6 +113,7 @@ async function preparePlan(
   const plan = await buildPlan({
     outline,
     cacheDir: modelSettings.modelDir,
+    weightsDir: modelSettings.weightsDir,
     precision: modelSettings.precision,
     provider,
     instructionSet: await detectInstructionSet(),

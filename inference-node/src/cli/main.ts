@@ -43,6 +43,7 @@ function createProgram(): Command {
     .argument('[name...]', 'models; none: those of MATTING_QUALITY, or MATTING_MODEL')
     .option('--json', 'print what was done as JSON')
     .option('--progress-json', 'print each step as a line of JSON')
+    .option('--weights-only', 'fetch and check, and prepare nothing: for another machine')
     .option('--refuse-altered', 'fail on a damaged weights file in place of fetching it again')
     .action(async (names: string[], options: ModelsFetchOptions) => {
       const streams = { out: process.stdout, err: process.stderr };

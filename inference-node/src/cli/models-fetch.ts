@@ -17,6 +17,7 @@ export interface ModelsFetchOptions {
   readonly json?: boolean;
   readonly progressJson?: boolean;
   readonly refuseAltered?: boolean;
+  readonly weightsOnly?: boolean;
 }
 
 export interface ModelsFetchStreams {
@@ -32,7 +33,8 @@ interface FetchedModel {
   /** Weights files that were downloaded now, and those that were there. */
   readonly fetched: readonly string[];
   readonly kept: readonly string[];
-  readonly prepared: PreparedModel;
+  /** Undefined with --weights-only. */
+  readonly prepared?: PreparedModel;
 }
 
 /**
@@ -94,8 +96,9 @@ async function fetchOne(
 ): Promise<FetchedModel> {
   const { settings, env, cwd } = config;
   const { name, version, licence } = manifest;
+  const places = { cacheDir: settings.modelDir, weightsDir: settings.weightsDir };
   const { fetched, kept } = await fetchWeights(manifest, {
-    cacheDir: settings.modelDir,
+    ...places,
     registryOptions: async () => {
       // Npm's configuration takes a while to load, and most calls fetch nothing.
       const { loadRegistryOptions } = await import('../models/weights/registry-options.ts');
@@ -106,9 +109,10 @@ async function fetchOne(
     signal,
   });
   view.stop();
+  if (options.weightsOnly) return { name, version, licence: licence.spdx, fetched, kept };
   const prepared = await prepareModel({
+    ...places,
     manifest,
-    cacheDir: settings.modelDir,
     ...(side !== undefined && { inputSize: { width: side, height: side } }),
     precision: name === settings.model ? settings.precision : 'auto',
     provider: 'cpu',
@@ -127,11 +131,10 @@ async function fetchOne(
 function summary(model: FetchedModel): string {
   const { prepared } = model;
   const weights = model.fetched.length > 0 ? 'fetched and checked' : 'there and checked';
+  const said = `${model.name} ${model.version} (${model.licence}): weights ${weights}`;
+  if (prepared === undefined) return said;
   const size = `${prepared.inputWidth}x${prepared.inputHeight}`;
   const fallback = prepared.precisionFallback;
   const why = fallback === undefined ? '' : ` (not int8: ${fallback})`;
-  return (
-    `${model.name} ${model.version} (${model.licence}): weights ${weights}, ` +
-    `prepared for ${size} in ${prepared.precision} on the CPU${why}: ${prepared.path}`
-  );
+  return `${said}, prepared for ${size} in ${prepared.precision} on the CPU${why}: ${prepared.path}`;
 }

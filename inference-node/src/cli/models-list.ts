@@ -5,7 +5,7 @@ import type { Licence, UseTerms } from '../models/licence.ts';
 import { listManifests, loadManifest, type ModelManifest } from '../models/manifest.ts';
 import type { ModelSettings } from '../models/model-settings.ts';
 import { listPrepared, PREPARER_REVISION } from '../models/preparing/prepared-cache.ts';
-import { checkWeightsFile, weightsPath } from '../models/weights/weights-cache.ts';
+import { findWeightsFile, type WeightsPlaces } from '../models/weights/weights-cache.ts';
 import type { CliConfig } from './config.ts';
 
 type FetchedState = 'yes' | 'no' | 'damaged';
@@ -53,7 +53,7 @@ export async function modelsList(
 }
 
 async function describe(manifest: ModelManifest, settings: ModelSettings): Promise<ListedModel> {
-  const { modelDir: cacheDir, commercialUse } = settings;
+  const { modelDir: cacheDir, weightsDir, commercialUse } = settings;
   const { spdx, weights, trainingData } = manifest.licence;
   const prepared = await listPrepared(cacheDir, manifest);
   return {
@@ -64,7 +64,7 @@ async function describe(manifest: ModelManifest, settings: ModelSettings): Promi
     trainingData: trainingData.reason,
     terms: { weights, trainingData },
     admitted: refusalsOf(manifest, commercialUse).length === 0,
-    fetched: await fetchedState(manifest, cacheDir),
+    fetched: await fetchedState(manifest, { cacheDir, weightsDir }),
     prepared: prepared.map(({ path, sidecar }) => ({
       path,
       inputWidth: sidecar.inputWidth,
@@ -77,10 +77,10 @@ async function describe(manifest: ModelManifest, settings: ModelSettings): Promi
   };
 }
 
-async function fetchedState(manifest: ModelManifest, cacheDir: string): Promise<FetchedState> {
+async function fetchedState(manifest: ModelManifest, places: WeightsPlaces): Promise<FetchedState> {
   let state: FetchedState = 'yes';
   for (const file of manifest.files) {
-    const check = await checkWeightsFile(weightsPath(cacheDir, manifest, file), file);
+    const { check } = await findWeightsFile(places, manifest, file);
     if (check.state === 'altered') return 'damaged';
     if (check.state === 'missing') state = 'no';
   }

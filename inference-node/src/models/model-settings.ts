@@ -13,6 +13,8 @@ export interface ModelSettings {
   readonly quality: Quality;
   /** MATTING_MODEL_DIR, absolute: the cache of weights and prepared graphs. */
   readonly modelDir: string;
+  /** MATTING_WEIGHTS_DIR, absolute: weights that are there already; only read. */
+  readonly weightsDir: string | undefined;
   /**
    * MATTING_MODEL_INPUT_SIZE: side of the square in pixels; the manifest's default when undefined.
    */
@@ -38,6 +40,7 @@ export const DEFAULT_MODEL_DIR = 'model-cache';
  * @param cwd base of a relative MATTING_MODEL_DIR.
  */
 export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings {
+  const weightsDir = reader.string('MATTING_WEIGHTS_DIR', { default: undefined });
   const settings: ModelSettings = {
     model: reader.string('MATTING_MODEL', {
       default: undefined,
@@ -46,6 +49,7 @@ export function readModelSettings(reader: EnvReader, cwd: string): ModelSettings
     }),
     quality: reader.oneOf('MATTING_QUALITY', QUALITIES, { default: DEFAULT_QUALITY }),
     modelDir: resolve(cwd, reader.string('MATTING_MODEL_DIR', { default: DEFAULT_MODEL_DIR })),
+    weightsDir: weightsDir && resolve(cwd, weightsDir),
     inputSize: reader.integer('MATTING_MODEL_INPUT_SIZE', {
       default: undefined,
       min: 1,

@@ -55,6 +55,7 @@ test('unset and empty variables have the defaults', () => {
     model: undefined,
     quality: 'standard',
     modelDir: '/srv/model-cache',
+    weightsDir: undefined,
     inputSize: undefined,
     precision: 'auto',
     commercialUse: undefined,
@@ -65,6 +66,7 @@ test('unset and empty variables have the defaults', () => {
     MATTING_MODEL: '',
     MATTING_MODEL_DIR: '',
     MATTING_MODEL_INPUT_SIZE: '',
+    MATTING_WEIGHTS_DIR: '',
   };
   assert.deepEqual(parseModelSettings(empty, '/srv'), defaults);
 });
@@ -76,11 +78,13 @@ test('variables that are set are used', () => {
     MATTING_MODEL_INPUT_SIZE: '768',
     MATTING_PRECISION: 'int8',
     MATTING_COMMERCIAL_USE: 'strict',
+    MATTING_WEIGHTS_DIR: 'weights',
   };
   assert.deepEqual(parseModelSettings(env, '/srv'), {
     model: 'u2netp',
     quality: 'standard',
     modelDir: '/cache',
+    weightsDir: '/srv/weights',
     inputSize: 768,
     precision: 'int8',
     commercialUse: 'strict',

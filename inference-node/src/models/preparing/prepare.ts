@@ -11,7 +11,7 @@ import { decodeModel, encodeModel } from '../onnx/model-file.ts';
 import { prepareGraph } from '../onnx/passes/prepare-graph.ts';
 import type { ImageSize } from '../onnx/passes/set-input-size.ts';
 import type { ExecutionProvider, Precision, PreparedModel } from '../prepared-model.ts';
-import { alteredWeights, requireWeights } from '../weights/weights-cache.ts';
+import { alteredWeights, requireWeights, type WeightsPlaces } from '../weights/weights-cache.ts';
 import { type AnswerPicture, checkAnswer } from './answer-check.ts';
 import { choosePrecision } from './choose-precision.ts';
 import { withPrepareLock } from './prepare-lock.ts';
@@ -43,10 +43,8 @@ export interface Answering {
   readonly machine: string;
 }
 
-export interface PrepareOptions {
+export interface PrepareOptions extends WeightsPlaces {
   readonly manifest: ModelManifest;
-  /** Absolute. */
-  readonly cacheDir: string;
   /** Where the model's ranges are; by default the product's own. */
   readonly manifestDirectory?: string;
   /** Pixels; the manifest's default, a square, when undefined. */
@@ -73,7 +71,7 @@ export async function prepareModel(options: PrepareOptions): Promise<PreparedMod
   const wanted = options.precision ?? 'auto';
   const choice = choosePrecision(manifest, { wanted, size, provider, instructionSet });
   onProgress?.({ step: 'check' });
-  const weights = await requireWeights(options.cacheDir, manifest);
+  const weights = await requireWeights(options, manifest);
   const source = weights.get(manifest.graph.file);
   if (source === undefined) throw new Error('the manifest names a graph file it does not list');
   const make = (precision: Precision, ranges?: RangesFile) => {

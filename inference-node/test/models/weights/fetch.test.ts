@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import {
+  mkdir,
   mkdtemp,
   readdir,
   readFile,
+  rename,
   rm,
   stat,
   truncate,
@@ -239,7 +241,7 @@ test('an altered file is refused, and replaced only on request', async () => {
   await utimes(pathOf(), atime, mtime);
   await assert.rejects(fetchTiny(), isModelError('altered', /damaged.*not loaded.*sha256/));
   await assert.rejects(
-    requireWeights(cacheDir, model.manifest),
+    requireWeights({ cacheDir }, model.manifest),
     isModelError('altered', /models fetch tiny/),
   );
   assert.ok(altered.equals(await readFile(pathOf())), 'kept for the operator');
@@ -252,16 +254,40 @@ test('a truncated file is refused by its size', async () => {
   await fetchTiny();
   await truncate(pathOf(), 1000);
   await assert.rejects(
-    requireWeights(cacheDir, model.manifest),
+    requireWeights({ cacheDir }, model.manifest),
     isModelError('altered', /it has 1000 bytes, not \d+/),
   );
 });
 
 test('missing weights give a line that says how to fetch them', async () => {
   await assert.rejects(
-    requireWeights(cacheDir, model.manifest),
+    requireWeights({ cacheDir }, model.manifest),
     isModelError('missing', /models fetch tiny/),
   );
+});
+
+test('weights that were brought are used where they lie, and nothing is written there', async () => {
+  await fetchTiny();
+  const weightsDir = await mkdtemp(join(tmpdir(), 'brought-weights-'));
+  const directory = weightsDirectory(weightsDir, model.manifest);
+  const brought = weightsPath(weightsDir, model.manifest, at(model.manifest.files, 0));
+  try {
+    await mkdir(directory, { recursive: true });
+    await rename(pathOf(), brought);
+    const options = { cacheDir, weightsDir, registryOptions: registry.options };
+    const requests = registry.requests.length;
+    assert.deepEqual((await fetchWeights(model.manifest, options)).kept, ['tiny.onnx']);
+    assert.equal(registry.requests.length, requests);
+    const used = async () => [...(await requireWeights(options, model.manifest)).values()];
+    assert.deepEqual(await used(), [brought]);
+    assert.deepEqual(await readdir(directory), ['tiny.onnx']);
+    await truncate(brought, 1000);
+    await assert.rejects(used(), isModelError('altered', /brought-weights-.*it has 1000 bytes/));
+    await fetchWeights(model.manifest, { ...options, replaceAltered: true });
+    assert.deepEqual(await used(), [pathOf()]);
+  } finally {
+    await rm(weightsDir, { recursive: true });
+  }
 });
 
 test('two fetches at once on one directory both succeed', async () => {
