@@ -5,6 +5,7 @@
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
+# make test-chart   the Helm chart: lint and rendering, where helm is; half a minute
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, on a cluster and a bucket, and of hostile receivers; half an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
@@ -36,7 +37,7 @@ BUSY ?= 0
 NAME ?=
 SHOTS ?=
 
-.PHONY: setup start demo test storms test-storage test-databases browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test storms test-storage test-databases test-chart browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -84,6 +85,9 @@ test-storage: setup
 test-databases: setup
 	@$(NODE) test/databases/main.ts $(ONLY)
 
+test-chart: setup
+	@$(NODE) test/support/run-tests.ts $(wildcard test/kubernetes/*.chart.ts)
+
 browser: setup
 	@MATTING_TEST_SHOTS="$(SHOTS)" $(NODE) test/support/run-tests.ts test/browser $(wildcard test/browser/*.browser.ts)
 
@@ -100,7 +104,7 @@ soak: setup
 repeat: setup
 	@$(NODE) test/support/repeat.ts --times=$(TIMES) --busy=$(BUSY) --name='$(NAME)' $(FILE)
 
-check: types lint generated test
+check: types lint generated test-chart test
 
 types: setup
 	@$(NODE) node_modules/typescript/bin/tsc -p .

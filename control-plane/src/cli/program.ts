@@ -7,12 +7,13 @@ import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import type { Environment } from '../config.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
 import { DatabaseOpenError } from '../store/database/connect.ts';
-import { migrate, SchemaError } from '../store/database/migrate.ts';
+import { SchemaError } from '../store/database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from './accounts.ts';
 import { CliContext, type CliOutput, CommandError } from './context.ts';
 import { addCreditCommands } from './credits.ts';
 import { addJobCommands } from './jobs.ts';
 import { addKeyCommands } from './keys.ts';
+import { addMigrateCommand } from './migrate.ts';
 import { addNodeCommands } from './nodes.ts';
 import { addOrderCommands } from './orders.ts';
 import { addStorageCommands } from './storage.ts';
@@ -76,11 +77,7 @@ function createProgram(context: CliContext, output: CliOutput): Command {
       writeErr: text => output.err(text),
       outputError: (text, write) => write(text.replace(/^error: /, 'matting: ')),
     });
-  program
-    .command('migrate')
-    .description('bring the database up to date; safe while other processes start')
-    .option('--json', 'print JSON')
-    .action((options: { json?: boolean }) => runMigrations(context, options));
+  addMigrateCommand(program, context);
   addBootstrapCommand(program, context);
   addAccountCommands(program, context);
   addKeyCommands(program, context);
@@ -91,11 +88,4 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addStorageCommands(program, context);
   addWebhookCommands(program, context);
   return program;
-}
-
-async function runMigrations(context: CliContext, options: { json?: boolean }) {
-  const ran = await context.withDatabase(database => migrate(database));
-  context.report(options.json, { migrations: ran }, () =>
-    ran.length === 0 ? ['the database is up to date'] : ran.map(name => `${name}: done`),
-  );
 }

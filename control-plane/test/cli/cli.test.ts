@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -341,6 +341,27 @@ describe('the program itself', () => {
       '--json',
     );
     assert.deepEqual(JSON.parse(ran.out), { migrations: MIGRATIONS });
+  });
+
+  it('waits for a database as long as it is told to', async () => {
+    const place = path.join(directory, 'not-yet');
+    writeFileSync(place, '');
+    const env = { MATTING_DATABASE_URL: `sqlite:${path.join(place, 'matting.sqlite')}` };
+    const late = await runCli(env, 'migrate', '--wait-s', '0');
+    assert.equal(late.code, 1);
+    assert.doesNotMatch(late.err, /waiting/);
+    let err = '';
+    const output = {
+      out: () => undefined,
+      err: (text: string) => {
+        // It has tried once: from now on the database can be opened.
+        if (err === '') rmSync(place);
+        err += text;
+      },
+    };
+    assert.equal(await runCommand(['migrate', '--wait-s', '60'], output, env), 0);
+    assert.match(err, /^matting: waiting: the database.*\n$/);
+    assert.equal((await runCli(env, 'migrate', '--wait-s', '1.5')).code, 64);
   });
 
   it('names what is wrong, without the password', async () => {

@@ -1,0 +1,54 @@
+{{/* What a schema cannot say: values that do not fit together are refused by name. */}}
+{{- define "matting.check" -}}
+{{- $v := .Values -}}
+{{- if not $v.secret.name }}{{ fail "secret.name: name the Secret with the node token (docs/kubernetes.md)" }}{{ end -}}
+{{- if eq $v.database.kind "sqlite" -}}
+{{- if gt (int $v.controlPlane.replicas) 1 }}{{ fail "controlPlane.replicas: SQLite is one control plane's; set database.kind to mysql for several" }}{{ end -}}
+{{- end -}}
+{{- if and (eq $v.storage.kind "s3") (not (hasPrefix "s3://" $v.storage.url)) }}{{ fail "storage.url: s3://bucket/prefix, with storage.kind s3" }}{{ end -}}
+{{- if and (ne $v.storage.kind "s3") $v.storage.url }}{{ fail "storage.url: only with storage.kind s3" }}{{ end -}}
+{{- if and (ne $v.storage.kind "s3") $v.storage.directEndpoints }}{{ fail "storage.directEndpoints: only with storage.kind s3" }}{{ end -}}
+{{- if and (eq $v.storage.kind "volume") (gt (int $v.controlPlane.replicas) 1) -}}
+{{- if not $v.volume.persistent }}{{ fail "volume.persistent: several control planes share it, or use storage.kind s3" }}{{ end -}}
+{{- if and (not $v.volume.existingClaim) (not (has "ReadWriteMany" $v.volume.accessModes)) }}{{ fail "volume.accessModes: ReadWriteMany for several control planes, or use storage.kind s3" }}{{ end -}}
+{{- end -}}
+{{- if $v.tls.enabled -}}
+{{- range list "controlPlaneSecret" "nodeSecret" "serverName" }}{{ if not (get $v.tls .) }}{{ fail (printf "tls.%s: needed with tls.enabled" .) }}{{ end }}{{ end -}}
+{{- end -}}
+{{- if and $v.ingress.enabled (not $v.ingress.hosts) }}{{ fail "ingress.hosts: name one at least" }}{{ end -}}
+{{- if and $v.httpRoute.enabled (not $v.httpRoute.parentRefs) }}{{ fail "httpRoute.parentRefs: name the gateway" }}{{ end -}}
+{{- range $name := keys $v.nodes.pools | sortAlpha }}
+{{- $pool := include "matting.pool" (dict "root" $ "name" $name) | fromYaml }}
+{{- $several := or (gt (int $pool.replicas) 1) (and $v.keda.enabled (eq $name $v.keda.pool)) }}
+{{- if and $pool.enabled $several (eq $pool.modelCache.kind "claim") (not $pool.modelCache.existingClaim) (not (has "ReadWriteMany" $pool.modelCache.accessModes)) }}
+{{- fail (printf "nodes.pools.%s.modelCache.accessModes: ReadWriteMany for several nodes, or modelCache.kind emptyDir" $name) }}
+{{- end }}
+{{- end }}
+{{- include "matting.checkKeda" . -}}
+{{- end }}
+
+{{- define "matting.checkKeda" -}}
+{{- $v := .Values -}}
+{{- if $v.keda.enabled -}}
+{{- if not $v.keda.prometheus.serverAddress }}{{ fail "keda.prometheus.serverAddress: needed with keda.enabled" }}{{ end -}}
+{{- if not (hasKey $v.nodes.pools $v.keda.pool) }}{{ fail (printf "keda.pool: nodes.pools has no %s" $v.keda.pool) }}{{ end -}}
+{{- if not (include "matting.pool" (dict "root" . "name" $v.keda.pool) | fromYaml).enabled }}{{ fail (printf "keda.pool: %s is not enabled" $v.keda.pool) }}{{ end -}}
+{{- if gt (int $v.keda.nodesMin) (int $v.keda.nodesMax) }}{{ fail "keda.nodesMin: at most keda.nodesMax" }}{{ end -}}
+{{- if ge (int (include "matting.fixedNodes" .)) (int $v.keda.nodesMax) }}{{ fail "keda.nodesMax: more than the replicas of the other pools" }}{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* A pool with the defaults it does not change, as YAML. Takes { root, name }. */}}
+{{- define "matting.pool" -}}
+{{- mustMergeOverwrite (deepCopy .root.Values.nodes.defaults) (deepCopy (get .root.Values.nodes.pools .name)) | toYaml -}}
+{{- end }}
+
+{{/* Nodes of the pools that KEDA does not scale. */}}
+{{- define "matting.fixedNodes" -}}
+{{- $sum := 0 -}}
+{{- range $name := keys .Values.nodes.pools }}
+{{- $pool := include "matting.pool" (dict "root" $ "name" $name) | fromYaml }}
+{{- if and $pool.enabled (ne $name $.Values.keda.pool) }}{{ $sum = add $sum (int $pool.replicas) }}{{ end }}
+{{- end -}}
+{{- $sum -}}
+{{- end }}

@@ -1,0 +1,93 @@
+{{/* What every pod has. */}}
+{{- define "matting.podCommon" -}}
+automountServiceAccountToken: false
+# A Service called matting would set MATTING_PORT to tcp://…, as Kubernetes does for links.
+enableServiceLinks: false
+{{- $security := .Values.podSecurityContext }}
+{{- if .Capabilities.APIVersions.Has "security.openshift.io/v1" }}
+{{- $security = omit $security "fsGroup" "fsGroupChangePolicy" }}
+{{- end }}
+securityContext: {{- toYaml $security | nindent 2 }}
+{{- with .Values.images.pullSecrets }}
+imagePullSecrets:
+{{- range . }}
+  - name: {{ . }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Where pods may run. Takes { root, pod, labels: of the pods that are spread }. */}}
+{{- define "matting.placement" -}}
+{{- with .pod.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+topologySpreadConstraints:
+{{- if .pod.topologySpreadConstraints }}
+{{- toYaml .pod.topologySpreadConstraints | nindent 2 }}
+{{- else }}
+{{- range list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels: {{- $.labels | nindent 8 }}
+    matchLabelKeys: [pod-template-hash]
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A variable from the Secret. Takes { root, variable, key, optional, name }. */}}
+{{- define "matting.secretVariable" -}}
+- name: {{ .variable }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ default .root.Values.secret.name .name }}
+      key: {{ get .root.Values.secret.keys .key }}
+{{- if .optional }}
+      optional: true
+{{- end }}
+{{- end }}
+
+{{/* Variables of the values: refused where the chart sets them itself. Takes { where, env, envFrom, own: YAML }. */}}
+{{- define "matting.moreVariables" -}}
+{{- $own := list -}}
+{{- range fromYamlArray .own }}{{ $own = append $own .name }}{{ end -}}
+{{- $names := concat (keys .env | sortAlpha) list -}}
+{{- range .envFrom }}{{ $names = append $names .name }}{{ end -}}
+{{- range $names }}
+{{- if has . $own }}{{ fail (printf "%s: %s is set by the chart itself: use its value" $.where .) }}{{ end -}}
+{{- end -}}
+{{- if ne (len $names) (len (uniq $names)) }}{{ fail (printf "%s: a variable is there twice, in env and envFrom" .where) }}{{ end -}}
+{{- range $name := keys .env | sortAlpha }}
+- name: {{ $name }}
+  value: {{ get $.env $name | quote }}
+{{- end }}
+{{- with .envFrom }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Files of TLS: mounted at /tls. Takes the Secret's name and the root. */}}
+{{- define "matting.tlsVariables" -}}
+- name: MATTING_TLS_CERT_FILE
+  value: /tls/tls.crt
+- name: MATTING_TLS_KEY_FILE
+  value: /tls/tls.key
+- name: MATTING_TLS_CLIENT_CA_FILE
+  value: /tls/ca.crt
+- name: MATTING_TLS_SERVER_CA_FILE
+  value: /tls/ca.crt
+{{- with .Values.tls.serverName }}
+- name: MATTING_TLS_SERVER_NAME
+  value: {{ . }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,73 @@
+/** The chart by Helm, as an operator uses it. Helm reaches no cluster here. */
+import { execFileSync } from 'node:child_process';
+import path from 'node:path';
+import { parseAllDocuments } from 'yaml';
+import { findProgram } from '../support/foreign-program.ts';
+import { ROOT } from '../support/running-service.ts';
+
+export const CHART = path.join(ROOT, 'deploy/chart');
+/** What the chart is tested on; Helm without a cluster believes in an old one. */
+export const KUBERNETES_VERSION = '1.36.3';
+
+/** As much of an object as tests look at. */
+// biome-ignore lint/suspicious/noExplicitAny: objects of Kubernetes have no types here
+export type KubernetesObject = any;
+
+/** False: Helm is here. Else it is said loudly what is not tested. */
+export function skipWithout(...names: readonly string[]): string | false {
+  const missing = names.filter(name => findProgram(name) === undefined);
+  if (missing.length === 0) return false;
+  const line = '*'.repeat(90);
+  console.error(`${line}\nNOT TESTED: ${missing.join(', ')} not in PATH or MATTING_TEST_TOOLS`);
+  console.error(line);
+  return `without ${missing.join(', ')}`;
+}
+
+/** Its output. @throws where it fails, with what it said. */
+export function helm(...args: readonly string[]): string {
+  const program = findProgram('helm');
+  if (program === undefined) throw new Error('helm is not here');
+  return execFileSync(program, args, {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+    maxBuffer: 1 << 26,
+  });
+}
+
+export const exampleFile = (name: string) => path.join(CHART, 'examples', `${name}.yaml`);
+
+/** Arguments for values: files of examples, and `path=value` for `--set-json`. */
+export function valuesOf(examples: readonly string[], set: readonly string[] = []): string[] {
+  return [
+    ...examples.flatMap(name => ['--values', exampleFile(name)]),
+    ...set.flatMap(pair => ['--set-json', pair]),
+  ];
+}
+
+/** Plain manifests. */
+export function manifests(...args: readonly string[]): string {
+  const place = ['--namespace', 'matting', '--kube-version', KUBERNETES_VERSION];
+  return helm('template', 'matting', CHART, ...place, ...args);
+}
+
+export function rendered(...args: readonly string[]): KubernetesObject[] {
+  return parseAllDocuments(manifests(...args))
+    .map(document => document.toJS() as KubernetesObject)
+    .filter(each => each !== null);
+}
+
+export function requireOne(
+  objects: readonly KubernetesObject[],
+  kind: string,
+  name: string,
+): KubernetesObject {
+  const found = objects.filter(each => each.kind === kind && each.metadata.name === name);
+  if (found.length !== 1) throw new Error(`${found.length} objects ${kind} ${name}`);
+  return found[0];
+}
+
+/** The pod of whatever makes pods. */
+export function podOf({ kind, metadata, spec }: KubernetesObject): KubernetesObject | undefined {
+  if (kind === 'Pod') return { metadata, spec };
+  return spec?.template?.spec === undefined ? undefined : spec.template;
+}

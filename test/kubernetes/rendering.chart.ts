@@ -1,0 +1,282 @@
+/**
+ * The chart as it is rendered: what every pod must be, that probes and grace periods are those of
+ * the programs, that nothing is typed twice, and that nonsense is refused by its name.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { globSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { Ajv } from 'ajv';
+import { parse } from 'yaml';
+import { MATTING_VARIABLES } from '#program/env-names.ts';
+import { DRAIN_MS_MAX } from '../../control-plane/src/drain.ts';
+import pkg from '../../package.json' with { type: 'json' };
+import { ROOT } from '../support/running-service.ts';
+import {
+  CHART,
+  exampleFile,
+  helm,
+  type KubernetesObject,
+  podOf,
+  rendered,
+  requireOne,
+  skipWithout,
+  valuesOf,
+} from './helm.ts';
+
+const WITHOUT_HELM = skipWithout('helm');
+const SMALLEST = valuesOf([], ['secret.name="matting"']);
+const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
+  smallest: SMALLEST,
+  production: valuesOf(['production']),
+  'on demand': valuesOf(['production', 'on-demand']),
+  gpu: valuesOf(['production', 'gpu']),
+  offline: valuesOf(['offline']),
+  'everything else': valuesOf(
+    ['production'],
+    [
+      'tls={"enabled":true,"controlPlaneSecret":"a","nodeSecret":"b","serverName":"matting.internal"}',
+      'storage.directEndpoints=["https://storage.internal:9000"]',
+      'httpRoute={"enabled":true,"parentRefs":[{"name":"gateway"}],"hosts":["matting.example"]}',
+      'nodes.defaults.callerService=true',
+      'tests.apiKeySecret.name="key"',
+    ],
+  ),
+};
+
+const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
+const chartFile = (file: string) => readFileSync(path.join(CHART, file), 'utf8');
+
+function containersOf(objects: readonly KubernetesObject[]) {
+  return objects.flatMap(each => {
+    const pod = podOf(each);
+    return pod === undefined
+      ? []
+      : pod.spec.containers.map((container: KubernetesObject) => ({
+          name: `${each.kind} ${each.metadata.name}`,
+          pod,
+          container,
+        }));
+  });
+}
+
+function variable(container: KubernetesObject, name: string): string | undefined {
+  return container.env.find((each: KubernetesObject) => each.name === name)?.value;
+}
+
+test('the chart is of this version', () => {
+  const { appVersion, version } = parse(chartFile('Chart.yaml'));
+  assert.deepEqual([appVersion, version], [pkg.version, pkg.version]);
+});
+
+test('the schema knows every value, and none that there is not', () => {
+  const schema = JSON.parse(chartFile('values.schema.json'));
+  const values = parse(chartFile('values.yaml'));
+  const validate = new Ajv({ allErrors: true, strictTypes: false }).compile(schema);
+  assert.ok(validate(values), JSON.stringify(validate.errors));
+  const compare = (place: string, own: KubernetesObject, found: KubernetesObject) => {
+    const properties = own.$ref === '#/definitions/pool' ? schema.definitions.pool : own;
+    if (properties.properties === undefined) return;
+    const named = Object.keys(properties.properties).filter(name => name !== 'global');
+    assert.deepEqual(Object.keys(found).toSorted(), named.toSorted(), place);
+    for (const name of named) {
+      const inner = properties.properties[name];
+      if (name !== 'podDisruptionBudget') compare(`${place}.${name}`, inner, found[name]);
+    }
+  };
+  compare('values', schema, values);
+});
+
+test('network policies leave out the blocks of deploy/egress.md', () => {
+  const blocks = (text: string) =>
+    [...text.matchAll(/\b[0-9a-f.:]+(?:::)?\/\d{1,3}\b/g)].map(([block]) => block);
+  const page = read('deploy/egress.md');
+  const wanted = blocks(page.slice(page.indexOf('    IPv4'), page.indexOf('Cloud metadata')));
+  const found = blocks(chartFile('templates/network-policies.yaml'));
+  assert.ok(wanted.length > 15);
+  assert.deepEqual(new Set(found), new Set([...wanted, '0.0.0.0/0']));
+});
+
+test('templates set variables that programs read, and ask for metrics that there are', () => {
+  const templates = globSync('templates/**/*.{yaml,tpl}', { cwd: CHART }).map(chartFile).join('\n');
+  const variables = [...templates.matchAll(/name: (MATTING_\w+)/g)].map(([, name]) => name);
+  assert.ok(variables.length > 15);
+  assert.deepEqual(
+    variables.filter(name => !MATTING_VARIABLES.includes(name ?? '')),
+    [],
+  );
+  const page = read('docs/operations.md');
+  const metrics = templates.match(/matting_(?:control|node)_[a-z_]+/g) ?? [];
+  assert.ok(metrics.length >= 2);
+  assert.deepEqual(
+    metrics.filter(name => !page.includes(`\`${name}`)),
+    [],
+  );
+});
+
+for (const [name, values] of Object.entries(EXAMPLES)) {
+  test(`${name}: Helm finds nothing to object to`, { skip: WITHOUT_HELM }, () => {
+    helm('lint', '--strict', CHART, ...values);
+    const names = rendered(...values).map(each => `${each.kind} ${each.metadata.name}`);
+    assert.equal(new Set(names).size, names.length);
+  });
+
+  test(`${name}: every container is restricted and runs as any user`, {
+    skip: WITHOUT_HELM,
+  }, () => {
+    const containers = containersOf(rendered(...values));
+    assert.ok(containers.length >= 3);
+    for (const { name: owner, pod, container } of containers) {
+      const { securityContext } = pod.spec;
+      assert.equal(pod.spec.enableServiceLinks, false, owner);
+      assert.equal(pod.spec.automountServiceAccountToken, false, owner);
+      assert.equal(securityContext.runAsNonRoot, true, owner);
+      assert.equal(securityContext.seccompProfile.type, 'RuntimeDefault', owner);
+      assert.deepEqual(container.securityContext, {
+        readOnlyRootFilesystem: true,
+        allowPrivilegeEscalation: false,
+        capabilities: { drop: ['ALL'] },
+      });
+      assert.doesNotMatch(JSON.stringify(pod), /runAsUser|runAsGroup|hostPath|hostNetwork/, owner);
+      assert.ok(container.resources.requests.memory, owner);
+      assert.ok(container.resources.limits.memory, owner);
+      const mounts = container.volumeMounts.map((mount: KubernetesObject) => mount.mountPath);
+      assert.ok(mounts.includes('/tmp'), owner);
+      const variables = container.env.map((each: KubernetesObject) => each.name);
+      assert.equal(new Set(variables).size, variables.length, owner);
+    }
+  });
+}
+
+test('a program has the time to drain that it may take', { skip: WITHOUT_HELM }, () => {
+  const objects = rendered(...valuesOf(['production', 'gpu']));
+  const pods = objects.filter(each => each.kind === 'Deployment').map(podOf);
+  assert.equal(pods.length, 2);
+  for (const pod of pods) {
+    const sleepS = pod.spec.containers[0].lifecycle?.preStop?.sleep?.seconds ?? 0;
+    assert.ok(pod.spec.terminationGracePeriodSeconds * 1000 >= DRAIN_MS_MAX + sleepS * 1000);
+  }
+  const { spec } = requireOne(objects, 'Deployment', 'matting-node-gpu');
+  const { startupProbe } = spec.template.spec.containers[0];
+  assert.ok(startupProbe.failureThreshold * startupProbe.periodSeconds >= 1800);
+  assert.ok(spec.progressDeadlineSeconds > 1800);
+});
+
+test('nodes find control planes that are not ready, callers only those that are', {
+  skip: WITHOUT_HELM,
+}, () => {
+  const objects = rendered(...SMALLEST);
+  const of = (name: string) => requireOne(objects, 'Service', name).spec;
+  assert.equal(of('matting').publishNotReadyAddresses, undefined);
+  assert.equal(of('matting-registry').publishNotReadyAddresses, true);
+  const node = requireOne(objects, 'Deployment', 'matting-node-cpu').spec.template.spec;
+  assert.equal(
+    variable(node.containers[0], 'MATTING_REGISTRY_ADDRESS'),
+    'matting-registry.matting.svc:50050',
+  );
+});
+
+test('migrations run before new pods where there is a server, and wait for it', {
+  skip: WITHOUT_HELM,
+}, () => {
+  const kinds = rendered(...SMALLEST).map(each => each.kind);
+  assert.ok(!kinds.includes('Job'));
+  const job = requireOne(rendered(...valuesOf(['production'])), 'Job', 'matting-migrate');
+  assert.equal(job.metadata.annotations['helm.sh/hook'], 'pre-install,pre-upgrade');
+  const [container] = job.spec.template.spec.containers;
+  assert.deepEqual(container.command.slice(2), ['matting', 'migrate', '--wait-s', '300']);
+  assert.ok(job.spec.activeDeadlineSeconds > 300);
+  // Hooks come before everything else that the chart has.
+  assert.equal(job.spec.template.spec.serviceAccountName, 'default');
+});
+
+test('KEDA scales one pool by what the others leave, and Helm does not', {
+  skip: WITHOUT_HELM,
+}, () => {
+  const set = ['nodes.pools.gpu={"enabled":true,"replicas":2,"modelCache":{"kind":"emptyDir"}}'];
+  const objects = rendered(...valuesOf(['production', 'on-demand'], set));
+  const { spec } = requireOne(objects, 'ScaledObject', 'matting-node-cpu');
+  assert.deepEqual([spec.minReplicaCount, spec.maxReplicaCount], [0, 18]);
+  const wanted = 'max(matting_control_nodes_wanted{namespace="matting"})';
+  assert.equal(spec.triggers[0].metadata.query, `clamp_min(${wanted} - 2, 0)`);
+  assert.equal(requireOne(objects, 'Deployment', 'matting-node-cpu').spec.replicas, undefined);
+  assert.equal(requireOne(objects, 'Deployment', 'matting-node-gpu').spec.replicas, 2);
+  const plane = requireOne(objects, 'Deployment', 'matting-control-plane').spec.template.spec;
+  const told = ['ON_DEMAND', 'MIN', 'MAX'].map(name =>
+    variable(plane.containers[0], `MATTING_NODES_${name}`),
+  );
+  assert.deepEqual(told, ['true', '0', '20']);
+});
+
+test('rules and dashboards are the files of deploy, also in the package', {
+  skip: WITHOUT_HELM,
+}, () => {
+  const groups = ['recording', 'alerts'].flatMap(
+    name => parse(read(`deploy/prometheus/${name}.yaml`)).groups,
+  );
+  const objects = rendered(...EXAMPLES.production!);
+  assert.deepEqual(requireOne(objects, 'PrometheusRule', 'matting').spec.groups, groups);
+  for (const name of ['service', 'fleet', 'money']) {
+    const { data } = requireOne(objects, 'ConfigMap', `matting-dashboard-${name}`);
+    const expected = JSON.parse(read(`deploy/grafana/${name}.json`));
+    assert.deepEqual(JSON.parse(data[`matting-${name}.json`]), expected);
+  }
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-chart-'));
+  try {
+    helm('package', CHART, '--destination', directory);
+    const file = path.join(directory, `matting-${pkg.version}.tgz`);
+    const names = execFileSync('tar', ['tzf', file], { encoding: 'utf8' }).split('\n');
+    assert.ok(names.includes('matting/files/prometheus/alerts.yaml'));
+    assert.ok(names.includes('matting/files/grafana/service.json'));
+    assert.deepEqual(
+      names.filter(name => /examples|source|test\.yaml$/.test(name)),
+      [],
+    );
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
+
+/** Values that do not fit, and the words in which the value is named. */
+const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
+  [/secret\.name/, ['secret.name=""']],
+  [/replicas.*SQLite/, ['controlPlane.replicas=2']],
+  [/additional properties 'replica'/, ['nodes.pools.cpu.replica=2']],
+  [/additional properties 'controlPlan'/, ['controlPlan={}']],
+  [/storage\.url/, ['storage.kind="s3"']],
+  [/storage\/url/, ['storage.url="https://x"']],
+  [/storage\.directEndpoints/, ['storage.directEndpoints=["https://x"]']],
+  [/volume\.accessModes/, ['database.kind="mysql"', 'controlPlane.replicas=2']],
+  [/MATTING_PORT is set by the chart/, ['controlPlane.env.MATTING_PORT="1"']],
+  [/nodes\.pools\.cpu\.env: MATTING_HOST/, ['nodes.pools.cpu.env.MATTING_HOST="::"']],
+  [/keda\.prometheus\.serverAddress/, ['keda.enabled=true']],
+  [/keda\.pool/, ['keda.pool="gpu"'], 'on-demand'],
+  [/keda\.pool/, ['keda.pool="none"'], 'on-demand'],
+  [/keda\.nodesMin/, ['keda.nodesMin=21'], 'on-demand'],
+  [/tls\.nodeSecret/, ['tls={"enabled":true,"controlPlaneSecret":"a","serverName":"b"}']],
+  [/ingress\.hosts/, ['ingress.enabled=true']],
+  [/httpRoute\.parentRefs/, ['httpRoute.enabled=true']],
+  [/digest/, ['controlPlane.image.digest="sha256:0"']],
+  [/nodes\.pools\.gpu\.modelCache/, ['nodes.pools.gpu.replicas=2', 'nodes.pools.gpu.enabled=true']],
+  [/requests\/cpu|resources/, ['controlPlane.resources.requestss={}']],
+];
+
+for (const [expected, set, example] of REFUSED) {
+  test(`refused: ${set.join(', ')}`, { skip: WITHOUT_HELM }, () => {
+    const values = example === undefined ? SMALLEST : valuesOf(['production', example]);
+    const more = set.flatMap(pair => ['--set-json', pair]);
+    assert.throws(
+      () => rendered(...values, ...more),
+      (error: Error & { stderr?: string }) => expected.test(error.stderr ?? ''),
+    );
+  });
+}
+
+test('every example is tested', () => {
+  const files = globSync('*.yaml', { cwd: path.dirname(exampleFile('')) });
+  const tested = Object.values(EXAMPLES).flat();
+  const missing = files.filter(file => !tested.includes(exampleFile(path.basename(file, '.yaml'))));
+  assert.deepEqual(missing, []);
+});
