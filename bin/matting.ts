@@ -31,6 +31,7 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
   ['jobs', { main: CONTROL_PLANE_CLI, about: 'list jobs, show one, make one claimable again' }],
   ['nodes', { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' }],
+  ['orders', { main: CONTROL_PLANE_CLI, about: 'list orders, enter payments and refunds' }],
   ['storage', { main: CONTROL_PLANE_CLI, about: 'check, tidy and move where blobs are' }],
   ['webhooks', { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' }],
   ['migrate', { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' }],

@@ -1,0 +1,55 @@
+/** Commands of the documents are commands of the program, with options that it knows. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import path from 'node:path';
+import { test } from 'node:test';
+import { runCommand } from '../../control-plane/src/cli/program.ts';
+import { commandsOf, ownArgumentsOf, readPage, runbookPages } from '../runbook/runbook-page.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const PAGES = ['docs/runbook.md', 'docs/operations.md', 'docs/accounts.md', 'docs/security.md'];
+/** Not commands of the control plane's: bin/matting.ts has their options. */
+const OTHERS = /^(?:--help|models|remove|cutout|up)\b/;
+
+const documented = PAGES.flatMap(page => ownArgumentsOf(commandsOf(readPage(page))));
+
+test('`matting` knows the first word of each', () => {
+  const help = execFileSync(process.execPath, ['bin/matting.ts', '--help'], {
+    cwd: ROOT,
+    encoding: 'utf8',
+  });
+  const known = [...help.matchAll(/^ {2}([a-z]+) /gm)].map(([, name]) => name);
+  const words = documented.map(line => line.split(' ')[0]);
+  const unknown = words.filter(word => word !== '--help' && !known.includes(word));
+  assert.deepEqual([...new Set(unknown)], []);
+  assert.ok(documented.length > 30);
+});
+
+test('the control plane knows the others, with their options', async () => {
+  for (const line of documented.filter(each => !OTHERS.test(each))) {
+    const words = line.split(' ');
+    const first = words.findIndex(word => !/^[a-z]+$/.test(word));
+    // A command of two words, or `migrate`; what follows is an argument.
+    const names = words.slice(0, first < 0 ? 2 : Math.min(first, 2));
+    let help = '';
+    const take = (text: string) => {
+      help += text;
+    };
+    const code = await runCommand([...names, '--help'], { out: take, err: take });
+    assert.equal(code, 0, `${line}: ${help}`);
+    assert.match(help, new RegExp(`^Usage: matting ${names.join(' ')} `, 'm'), line);
+    for (const option of line.match(/--[a-z-]+/g) ?? []) {
+      assert.ok(help.includes(`${option} `) || help.includes(`${option}\n`), `${line}: ${help}`);
+    }
+  }
+});
+
+test('the runbook writes its commands out', () => {
+  for (const { alert, text, commands } of runbookPages().values()) {
+    const short = /`(?:accounts|credits|jobs|nodes|orders|storage|webhooks) [a-z]+ [^`]*`/.exec(
+      text,
+    );
+    assert.equal(short?.[0], undefined, `${alert}: without npm run matting --`);
+    for (const command of commands) assert.doesNotMatch(command, /…/, alert);
+  }
+});
