@@ -31,6 +31,7 @@ export class ByteTurns {
    * before. Whoever waits holds a bounded place of its own already: an upload, a download, a job.
    */
   async take<T>(bytes: number, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    signal.throwIfAborted();
     const counted = Math.min(bytes, this.#bytesMax);
     if (this.#waiting.length > 0 || this.#bytes + counted > this.#bytesMax) {
       await this.#wait(counted, signal);
