@@ -35,6 +35,10 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ['storage', { main: CONTROL_PLANE_CLI, about: 'check, tidy and move where blobs are' }],
   ['webhooks', { main: CONTROL_PLANE_CLI, about: 'list, retry and listen for notifications' }],
   ['migrate', { main: CONTROL_PLANE_CLI, about: 'bring the database up to date' }],
+  [
+    'doctor',
+    { main: CONTROL_PLANE_CLI, about: 'look at everything a control plane or node needs' },
+  ],
   ['models', { main: NODE_CLI, about: 'fetch, list and check models' }],
 ]);
 
@@ -92,6 +96,11 @@ function keepStack(started: Stack): void {
   stack = started;
 }
 
+/** Both programs have a doctor: `--node` asks for the node's. */
+function mainOf(main: string, args: readonly string[]): string {
+  return args[0] === 'doctor' && args.includes('--node') ? NODE_CLI : main;
+}
+
 async function handOn(main: string, args: readonly string[]): Promise<number> {
   const child = spawn(process.execPath, [main, ...args], { stdio: 'inherit' });
   // The terminal sends Ctrl-C to both; the CLI decides.
@@ -105,7 +114,7 @@ async function main(argv: readonly string[]): Promise<number> {
   // The program that has the command answers `help keys`, as it does `keys --help`.
   const args = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '--help'] : argv;
   const handed = HANDED_ON.get(args[0] ?? '');
-  if (handed !== undefined) return handOn(handed.main, args);
+  if (handed !== undefined) return handOn(mainOf(handed.main, args), args);
   const program = new Command('matting')
     .description('A self-hosted background-removal service')
     .exitOverride()

@@ -9,6 +9,7 @@ import {
 } from '../config.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
 import { openStores, type Stores } from '../store/stores.ts';
+import { wholeEnvironment } from './config.ts';
 
 /** A command cannot do what it was asked: one line for the operator. */
 export class CommandError extends Error {
@@ -92,6 +93,11 @@ export class CliContext {
   /** Whether `untilInterrupted` waits for anything. */
   get canBeInterrupted(): boolean {
     return this.#output.interrupted !== undefined;
+  }
+
+  /** The environment that commands read, for those that look at it as a whole. */
+  get environment(): Environment {
+    return wholeEnvironment(this.#environment);
   }
 
   /** Where blobs are, and how long they live. @throws ConfigError */

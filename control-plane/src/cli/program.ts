@@ -11,6 +11,7 @@ import { SchemaError } from '../store/database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from './accounts.ts';
 import { CliContext, type CliOutput, CommandError } from './context.ts';
 import { addCreditCommands } from './credits.ts';
+import { addDoctorCommand } from './doctor.ts';
 import { addJobCommands } from './jobs.ts';
 import { addKeyCommands } from './keys.ts';
 import { addMigrateCommand } from './migrate.ts';
@@ -86,6 +87,7 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addNodeCommands(program, context);
   addOrderCommands(program, context);
   addStorageCommands(program, context);
+  addDoctorCommand(program, context);
   addWebhookCommands(program, context);
   return program;
 }

@@ -11,7 +11,8 @@ import { makeDirectory } from '#program/make-directory.ts';
 import type { SecretsCanary, SecretsCanaryStore } from '../store/cluster/secrets-canary-store.ts';
 import { SecretBox } from './secret-box.ts';
 
-const SECRETS_KEY_FILE = 'secrets.key';
+/** In the data directory. */
+export const SECRETS_KEY_FILE = 'secrets.key';
 const CANARY_TEXT = 'matting-secrets-canary';
 /** It belongs to the database as a whole; every other secret is bound to a row. */
 const CANARY_BINDING = '';
@@ -45,6 +46,21 @@ export async function loadOrCreateSecretsKey(dataDir: string): Promise<Buffer> {
     if (error instanceof SecretsKeyError) throw error;
     const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
     throw new SecretsKeyError(`${file} cannot be read or made (${code})`, error);
+  }
+}
+
+/**
+ * The key of this data directory, which makes none. Undefined: there is none yet.
+ * @throws SecretsKeyError
+ */
+export async function readSecretsKey(dataDir: string): Promise<Buffer | undefined> {
+  const file = path.join(dataDir, SECRETS_KEY_FILE);
+  try {
+    return await readKey(file);
+  } catch (error) {
+    if (error instanceof SecretsKeyError) throw error;
+    const code = (error as NodeJS.ErrnoException).code ?? 'unknown error';
+    throw new SecretsKeyError(`${file} cannot be read (${code})`, error);
   }
 }
 
@@ -100,13 +116,23 @@ export async function requireSameSecretsKey(
   const box = new SecretBox(key);
   const mine = { keyId: box.keyId, ciphertext: box.seal(Buffer.from(CANARY_TEXT), CANARY_BINDING) };
   const canary = await store.establish(mine);
-  if (proves(box, canary)) return;
-  const before = previous && new SecretBox(previous);
-  if (before !== undefined && proves(before, canary)) return store.replace(before.keyId, mine);
+  const verdict = judgeSecretsKey(canary, key, previous);
+  if (verdict === 'same') return;
+  if (verdict === 'previous') return store.replace(canary.keyId, mine);
   throw new SecretsKeyError(
     'MATTING_SECRETS_KEY is not the key this database was last used with; replicas share one, ' +
       'and MATTING_SECRETS_KEY_PREVIOUS names the one before it while keys are changed',
   );
+}
+
+/** Which of the keys a database's canary proves. Changes nothing. */
+export function judgeSecretsKey(
+  canary: SecretsCanary,
+  key: Uint8Array,
+  previous?: Uint8Array,
+): 'same' | 'previous' | 'other' {
+  if (proves(new SecretBox(key), canary)) return 'same';
+  return previous !== undefined && proves(new SecretBox(previous), canary) ? 'previous' : 'other';
 }
 
 function proves(box: SecretBox, { keyId, ciphertext }: SecretsCanary): boolean {

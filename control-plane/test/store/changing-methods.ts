@@ -84,6 +84,7 @@ export const READING_METHODS: readonly string[] = [
   'people.findByMail',
   'people.listMembers',
   'rateQuotas.nowMs',
+  'secretsCanary.find',
   'sessions.list',
   'sweeps.backlog',
   'alerts.look',

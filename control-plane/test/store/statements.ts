@@ -354,6 +354,7 @@ const OTHERS: Record<string, Exercise> = {
       await rateQuotas.lease(randomUUID(), 'reads', ask);
     },
   },
+  'secretsCanary.find': { run: async ({ secretsCanary }) => void (await secretsCanary.find()) },
   'secretsCanary.establish': {
     run: async ({ secretsCanary }) => {
       await secretsCanary.establish({ keyId: 'a', ciphertext: Uint8Array.of(1) });

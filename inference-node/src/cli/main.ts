@@ -1,5 +1,5 @@
 /**
- * The node's command line: `models fetch`, `models list` and `models check`. Only here does it handle signals and
+ * The node's command line: `models fetch`, `models list`, `models check`, and `doctor`. Only here does it handle signals and
  * end the process.
  *
  * | exit code | when                                                                    |
@@ -15,6 +15,7 @@ import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { ModelError } from '../models/model-error.ts';
 import { loadCliConfig } from './config.ts';
+import { type DoctorOptions, doctor } from './doctor.ts';
 import { type ModelsCheckOptions, modelsCheck } from './models-check.ts';
 import { type ModelsFetchOptions, modelsFetch } from './models-fetch.ts';
 import { modelsList } from './models-list.ts';
@@ -24,6 +25,8 @@ const SIGNAL_EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;
 
 const ending = new AbortController();
 let signalExitCode: number | undefined;
+/** What a command found is bad, and was said. */
+let failed = false;
 
 for (const [signal, code] of Object.entries(SIGNAL_EXIT_CODES)) {
   process.on(signal, () => {
@@ -71,6 +74,15 @@ function createProgram(): Command {
     .action(async (file: string, options: ModelsCheckOptions) => {
       await modelsCheck(file, options, process.stdout);
     });
+  program
+    .command('doctor')
+    .description('look at everything this node needs; exits 1 where something fails')
+    .option('--node', 'this, and not a control plane')
+    .option('--json', 'print JSON')
+    .option('--strict', 'exit 1 where there are warnings, too')
+    .action(async (options: DoctorOptions) => {
+      failed = !(await doctor(options, loadCliConfig(), process.stdout));
+    });
   return program;
 }
 
@@ -93,6 +105,7 @@ function explain(error: unknown): number {
 let exitCode = 0;
 try {
   await createProgram().parseAsync(process.argv);
+  if (failed) exitCode = 1;
 } catch (error) {
   exitCode = explain(error);
 }

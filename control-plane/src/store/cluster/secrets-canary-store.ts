@@ -11,6 +11,8 @@ export interface SecretsCanary {
 }
 
 export interface SecretsCanaryStore {
+  /** That of this database; undefined: no control plane has started on it yet. */
+  find(): Promise<SecretsCanary | undefined>;
   /** The canary of this database: the one given here only if there was none yet. */
   establish(candidate: SecretsCanary): Promise<SecretsCanary>;
   /** Puts another in the place of the canary of that key; nothing where there is none of it. */
@@ -29,6 +31,10 @@ export function createSecretsCanaryStore(database: Database): SecretsCanaryStore
         .executeTakeFirst(),
     );
   return {
+    async find() {
+      const row = await read();
+      return row && canaryOf(row);
+    },
     async replace(keyId, canary) {
       await query(database, db =>
         db
@@ -61,7 +67,11 @@ export function createSecretsCanaryStore(database: Database): SecretsCanaryStore
         row = await read();
       }
       if (row === undefined) throw new Error('the secrets canary vanished');
-      return { keyId: row.key_id, ciphertext: new Uint8Array(row.ciphertext) };
+      return canaryOf(row);
     },
   };
+}
+
+function canaryOf(row: { key_id: string; ciphertext: Uint8Array }): SecretsCanary {
+  return { keyId: row.key_id, ciphertext: new Uint8Array(row.ciphertext) };
 }

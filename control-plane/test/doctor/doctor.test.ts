@@ -1,0 +1,225 @@
+/** `matting doctor` beside a control plane that runs, and where something is wrong. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { sql } from 'kysely';
+import type { Finding, Summary } from '#program/doctor/findings.ts';
+import { DIALECTS, skipReason } from '../../../test/support/database.ts';
+import { runCommand } from '../../src/cli/program.ts';
+import type { DatabaseDialect } from '../../src/store/database/clock.ts';
+import { TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { Replicas } from '../support/replicas.ts';
+
+type Env = Readonly<Record<string, string>>;
+
+async function run(env: Env, ...args: string[]) {
+  let out = '';
+  let err = '';
+  const output = {
+    out: (text: string) => {
+      out += text;
+    },
+    err: (text: string) => {
+      err += text;
+    },
+  };
+  return { code: await runCommand(args, output, env), out, err };
+}
+
+interface Examined {
+  readonly code: number;
+  readonly summary: Summary;
+  readonly findings: readonly Finding[];
+  /** Of one subject, each `status: found`. */
+  of(subject: string): string[];
+}
+
+async function doctor(env: Env, ...args: string[]): Promise<Examined> {
+  const { code, out } = await run(env, 'doctor', '--json', ...args);
+  const { summary, findings } = JSON.parse(out) as Pick<Examined, 'summary' | 'findings'>;
+  const of = (subject: string) =>
+    findings
+      .filter(finding => finding.subject === subject)
+      .map(({ status, found }) => `${status}: ${found}`);
+  return { code, summary, findings, of };
+}
+
+const KEY = randomBytes(32).toString('hex');
+
+async function openReplica(dialect: DatabaseDialect) {
+  const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-doctor-'));
+  const storageDir = path.join(dataDir, 'storage');
+  const replicas = await Replicas.open(dialect, {
+    replicas: 1,
+    storageDir,
+    env: { MATTING_SECRETS_KEY: KEY },
+  });
+  const { http, metrics, registry } = replicas.plane(0).ports;
+  const env: Env = {
+    MATTING_DATA_DIR: dataDir,
+    MATTING_DATABASE_URL: replicas.databaseUrl,
+    MATTING_STORAGE_URL: `file://${storageDir}`,
+    MATTING_SECRETS_KEY: KEY,
+    MATTING_NODE_TOKEN: TEST_TOKEN,
+    MATTING_PORT: String(http),
+    MATTING_METRICS_PORT: String(metrics),
+    MATTING_REGISTRY_PORT: String(registry),
+  };
+  return { replicas, env, dataDir };
+}
+
+for (const dialect of DIALECTS) {
+  describe(`the doctor on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    let opened: Awaited<ReturnType<typeof openReplica>>;
+    let env: Env;
+
+    before(async () => {
+      opened = await openReplica(dialect);
+      env = opened.env;
+    });
+    after(async () => {
+      await opened.replicas.close();
+      await rm(opened.dataDir, { recursive: true });
+    });
+
+    it('fails without a node, by the control plane and by the fleet', async () => {
+      const { code, of } = await doctor(env);
+      assert.equal(code, 1);
+      assert.deepEqual(of('control plane'), ['failure: not ready: no-node-yet']);
+      assert.deepEqual(of('nodes'), ['failure: none of 0 takes images: nothing is cut out']);
+    });
+
+    it('finds nothing that fails where everything is there', async () => {
+      const node = await opened.replicas.addNode();
+      const { code, summary, findings, of } = await doctor(env);
+      assert.deepEqual([code, summary.failures], [0, 0], JSON.stringify(findings));
+      assert.match(of('control plane').join(), /^ok: ready at/);
+      assert.match(of('database').join('\n'), /^ok: (SQLite|MariaDB|MySQL) .* answers in/m);
+      assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
+      assert.ok(of('secrets').includes('ok: the key opens what the database holds'));
+      assert.match(of('nodes').join('\n'), /^ok: 1 of 1 take images/m);
+      assert.match(of(`node ${node.nodeId}`).join(), /^warning: takes connections at/);
+      assert.match(of('storage').join(), /^ok: the directory of MATTING_STORAGE_URL does all 7/);
+      assert.deepEqual(of('ledger'), ['warning: it was never checked']);
+      assert.equal((await doctor(env, '--strict')).code, 1);
+    });
+
+    it('knows how the last check of the ledger ended', async () => {
+      assert.equal((await run(env, 'credits', 'check')).code, 0);
+      assert.match((await doctor(env)).of('ledger').join(), /^ok: checked 0 hours ago/);
+    });
+
+    it('names a drained node', async () => {
+      const [node] = opened.replicas.nodes;
+      assert.equal((await run(env, 'nodes', 'drain', node?.nodeId ?? '')).code, 0);
+      const { code, of } = await doctor(env);
+      assert.equal(code, 1);
+      assert.ok(of('nodes').includes(`warning: 1 are drained: ${node?.nodeId}`));
+      await run(env, 'nodes', 'undrain', node?.nodeId ?? '');
+    });
+
+    it('fails with another key than the database was used with', async () => {
+      const other = { ...env, MATTING_SECRETS_KEY: randomBytes(32).toString('hex') };
+      const { code, of } = await doctor(other);
+      assert.equal(code, 1);
+      assert.match(of('secrets').join('\n'), /^failure: MATTING_SECRETS_KEY is not the key/m);
+      const changing = { ...other, MATTING_SECRETS_KEY_PREVIOUS: KEY };
+      assert.match((await doctor(changing)).of('secrets').join('\n'), /^warning: .*being changed/m);
+    });
+
+    it('names what is wrong with the environment, and looks at the rest all the same', async () => {
+      const wrong = { ...env, MATTING_PORT: 'eighty', MATTING_RESLUT_TTL_MS: '5' };
+      const { code, of } = await doctor(wrong);
+      assert.equal(code, 1);
+      const [first, second] = of('configuration');
+      assert.match(first ?? '', /^failure: MATTING_PORT must be/);
+      assert.match(second ?? '', /^warning: .*MATTING_RESLUT_TTL_MS \(MATTING_RESULT_TTL_MS\?\)/);
+      assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
+    });
+
+    it('calls a token of an example weak, and prints no secret', async () => {
+      const weak = { ...env, MATTING_NODE_TOKEN: 'A-LONG-RANDOM-TOKEN' };
+      const { out } = await run(weak, 'doctor');
+      assert.match(out, /^warning +secrets +MATTING_NODE_TOKEN holds words of an example$/m);
+      for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) assert.ok(!out.includes(secret));
+    });
+  });
+}
+
+describe('the doctor and a user of the database', { skip: skipReason('mysql') }, () => {
+  let opened: Awaited<ReturnType<typeof openReplica>>;
+
+  before(async () => {
+    opened = await openReplica('mysql');
+  });
+  after(async () => {
+    await opened.replicas.close();
+    await rm(opened.dataDir, { recursive: true });
+  });
+
+  async function asUser(name: string, grants: string): Promise<string[]> {
+    const { kysely } = opened.replicas.database;
+    const url = new URL(opened.env.MATTING_DATABASE_URL ?? '');
+    const schema = url.pathname.slice(1);
+    const password = randomBytes(12).toString('hex');
+    await sql.raw(`create user '${name}'@'%' identified by '${password}'`).execute(kysely);
+    await sql.raw(`create user '${name}'@'localhost' identified by '${password}'`).execute(kysely);
+    for (const host of ['%', 'localhost']) {
+      const statement = grants.replaceAll('SCHEMA', schema);
+      await sql.raw(`grant ${statement} to '${name}'@'${host}'`).execute(kysely);
+    }
+    try {
+      url.username = name;
+      url.password = password;
+      const { of } = await doctor({ ...opened.env, MATTING_DATABASE_URL: url.href });
+      return of('database');
+    } finally {
+      await sql.raw(`drop user '${name}'@'%', '${name}'@'localhost'`).execute(kysely);
+    }
+  }
+
+  it('needs four rights on its database and no more', async () => {
+    const found = await asUser('four', 'select, insert, update, delete on SCHEMA.*');
+    assert.ok(found.includes('ok: takes writes, and the user has the rights it needs'));
+  });
+
+  it('fails without one of them', async () => {
+    const found = await asUser('three', 'select, insert, update on SCHEMA.*');
+    assert.ok(found.includes('failure: the user may not DELETE'), found.join('\n'));
+  });
+
+  it('is warned of rights that no fail-over protects from', async () => {
+    const found = await asUser('wide', 'all on *.*');
+    assert.match(found.join('\n'), /^warning: the user has ALL PRIVILEGES on the whole server$/m);
+  });
+});
+
+describe('the doctor before the first start', () => {
+  it('makes nothing, and says what is not there', async () => {
+    const dataDir = path.join(tmpdir(), `matting-doctor-none-${randomBytes(4).toString('hex')}`);
+    const { code, of } = await doctor({
+      MATTING_DATA_DIR: dataDir,
+      MATTING_NODE_TOKEN: randomBytes(24).toString('hex'),
+      MATTING_PORT: '0',
+      MATTING_BASE_URL: 'http://matting.example',
+    });
+    assert.equal(code, 0);
+    assert.match(of('database').join(), /^warning: there is no file/);
+    assert.match(of('storage').join(), /^warning: .* is not there yet/);
+    assert.ok(!existsSync(dataDir));
+  });
+
+  it('fails where the database cannot be reached', async () => {
+    const { code, of } = await doctor({
+      MATTING_DATABASE_URL: 'mysql://matting:hidden-password@127.0.0.1:1/matting',
+      MATTING_SECRETS_KEY: KEY,
+      MATTING_NODE_TOKEN: TEST_TOKEN,
+    });
+    assert.equal(code, 1);
+    assert.match(of('database').join(), /^failure: the database cannot be opened: .*ECONNREFUSED/);
+  });
+});

@@ -1,0 +1,129 @@
+/**
+ * `matting doctor --node`: looks at everything a node needs, one thing after the other, each with a
+ * bound of its own. It fetches and prepares nothing, and leaves a node that runs alone.
+ */
+import { arch, platform, release } from 'node:os';
+import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
+import { type Finding, failure, look, ok, warning } from '#program/doctor/findings.ts';
+import { refusalOf } from '#program/doctor/reach.ts';
+import { weaknessOf } from '#program/doctor/secret-strength.ts';
+import { tlsFindings } from '#program/doctor/tls-findings.ts';
+import { ConfigError } from '#program/env.ts';
+import pkg from '../../../package.json' with { type: 'json' };
+import { type Config, type Environment, loadConfig } from '../config.ts';
+import {
+  ExecutionProviderError,
+  PROBE_TIMEOUT_MS,
+  selectExecutionProvider,
+} from '../engine/choice/execution-provider.ts';
+import type { ExecutionProvider } from '../models/prepared-model.ts';
+import { diskFindings, machineFindings } from './machine-findings.ts';
+import { modelFindings, planFindings } from './model-findings.ts';
+
+const VARIABLES = 'docs/operations.md, "Environment"';
+const BUG = 'this is a fault of the doctor itself: report it with this line';
+/** Each provider is tried twice: by itself, and beside the CPU. */
+const PROVIDERS_MS_MAX = 4 * PROBE_TIMEOUT_MS;
+
+export async function examineNode(env: Environment): Promise<readonly Finding[]> {
+  const system = `${platform()} ${release()} ${arch()}`;
+  const version = ok(
+    'version',
+    `matting ${pkg.version} on Node ${process.versions.node}, ${system}`,
+  );
+  let config: Config;
+  try {
+    config = loadConfig(env);
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    const wrong = error.problems.map(({ variable, expected }) =>
+      failure('configuration', `${variable} must be ${expected}`, `set it: ${VARIABLES}`),
+    );
+    return [version, ...wrong];
+  }
+  const findings: Finding[] = [version, ...configurationFindings(config)];
+  findings.push(...(await look('TLS', BUG, () => tlsFindings(config.tls))));
+  const { outline, findings: ofPlan } = await planFindings(config.modelSettings);
+  findings.push(...ofPlan);
+  let provider: ExecutionProvider | undefined;
+  const choose = async () => {
+    const chosen = await providerFindings(config);
+    provider = chosen.provider;
+    return chosen.findings;
+  };
+  const driver = 'see the driver and its libraries, or set MATTING_EXECUTION_PROVIDER=cpu';
+  findings.push(...(await look('provider', driver, choose, PROVIDERS_MS_MAX)));
+  if (outline !== undefined) {
+    const models = () => modelFindings(config, outline, provider);
+    findings.push(...(await look('models', 'matting models fetch', models)));
+  }
+  findings.push(...(await look('machine', BUG, machineFindings)));
+  findings.push(...(await look('disk', BUG, () => diskFindings(config.modelSettings.modelDir))));
+  findings.push(...(await registryFindings(config)), ...(await runningFindings(config)));
+  return findings;
+}
+
+function configurationFindings({ warnings, token, callerTokens }: Config): Finding[] {
+  const findings = warnings.map(line =>
+    warning('configuration', line, `correct it, or leave it where it is meant: ${VARIABLES}`),
+  );
+  const tokens = [
+    ['MATTING_NODE_TOKEN', token] as const,
+    ...callerTokens.map(({ name, token: text }) => [`the caller token of ${name}`, text] as const),
+  ];
+  for (const [name, text] of tokens) {
+    const weakness = text === undefined ? undefined : weaknessOf(text);
+    if (weakness === undefined) continue;
+    const advice = 'make another: openssl rand -hex 32';
+    findings.push(warning('secrets', `${name} ${weakness}`, advice));
+  }
+  return [...findings, ok('configuration', 'every variable can be used')];
+}
+
+async function providerFindings({ executionProvider, childEnv }: Config) {
+  try {
+    const choice = await selectExecutionProvider(executionProvider, { childEnv });
+    const provider = choice.selected;
+    const found = `${provider} runs here (asked for: ${choice.requested})`;
+    const fallbacks = choice.fallbacks.map(({ provider: tried, reason }) => `${tried}: ${reason}`);
+    const more = fallbacks.length === 0 ? '' : `; not ${fallbacks.join('; ')}`;
+    return { provider, findings: [ok('provider', `${found}${more}`)] };
+  } catch (error) {
+    if (!(error instanceof ExecutionProviderError)) throw error;
+    const advice = 'the node does not start so: mend it, or set MATTING_EXECUTION_PROVIDER';
+    const findings = [failure('provider', error.message, advice)];
+    return { provider: undefined, findings };
+  }
+}
+
+/** One control plane that answers is enough for a node; the others do not know it meanwhile. */
+async function registryFindings({ registryAddresses }: Config): Promise<Finding[]> {
+  if (registryAddresses.length === 0) {
+    return [ok('registry', 'none is configured: this node serves direct callers alone')];
+  }
+  const refusals = await Promise.all(registryAddresses.map(refusalOf));
+  const findings: Finding[] = [];
+  for (const [index, address] of registryAddresses.entries()) {
+    const refusal = refusals[index];
+    if (refusal === undefined) findings.push(ok('registry', `${address} takes connections`));
+    else {
+      const advice = 'see MATTING_REGISTRY_HOST there, and the network between';
+      const all = refusals.every(one => one !== undefined);
+      const judged = all ? failure : warning;
+      findings.push(judged('registry', `${address}: ${refusal}`, advice));
+    }
+  }
+  return findings;
+}
+
+async function runningFindings({ host, httpPort }: Config): Promise<Finding[]> {
+  if (httpPort === 0) return [];
+  const answer = await askHttp(`${baseOf(host, httpPort)}/readyz`);
+  if (answer === undefined) {
+    const found = `none answers at ${host}:${httpPort}`;
+    return [warning('node', found, 'start it, or read its last line on standard error')];
+  }
+  if (answer.status === 200) return [ok('node', `serving, at ${host}:${httpPort}`)];
+  const state = answer.text.trim().slice(0, 40);
+  return [failure('node', `it runs and is not ready: ${state}`, 'see its log')];
+}

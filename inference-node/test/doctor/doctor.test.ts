@@ -1,0 +1,72 @@
+/** `matting doctor --node`: what it says of a machine without models, and of wrong variables. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, it } from 'node:test';
+import type { Finding } from '#program/doctor/findings.ts';
+import { doctor } from '../../src/cli/doctor.ts';
+
+let directory: string;
+before(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-node-doctor-'));
+});
+after(() => rm(directory, { recursive: true }));
+
+async function examine(env: Readonly<Record<string, string>>) {
+  const pieces: string[] = [];
+  const out = { write: (text: string) => pieces.push(text) > 0 };
+  const good = await doctor({ json: true }, { env }, out as never);
+  const { findings } = JSON.parse(pieces.join('')) as { findings: Finding[] };
+  const of = (subject: string) =>
+    findings
+      .filter(finding => finding.subject === subject)
+      .map(({ status, found }) => `${status}: ${found}`);
+  return { good, of };
+}
+
+it('names every wrong variable, and looks no further', async () => {
+  const { good, of } = await examine({ MATTING_NODE_PORT: 'x', MATTING_ENGINES: '0' });
+  assert.equal(good, false);
+  const found = of('configuration').join('\n');
+  assert.match(found, /^failure: MATTING_NODE_PORT must be/m);
+  assert.match(found, /^failure: MATTING_ENGINES must be/m);
+  assert.deepEqual(of('models'), []);
+});
+
+it('misses the weights, and tells registries that answer from those that do not', async () => {
+  const registry = createServer().listen(0, '127.0.0.1');
+  await new Promise(resolve => registry.once('listening', resolve));
+  const { port } = registry.address() as { port: number };
+  try {
+    const { good, of } = await examine({
+      MATTING_MODEL: 'u2netp',
+      MATTING_MODEL_DIR: directory,
+      MATTING_EXECUTION_PROVIDER: 'cpu',
+      MATTING_NODE_HTTP_PORT: '0',
+      MATTING_NODE_TOKEN: 'a-token-of-nobody-1234567890-xyzuvw',
+      MATTING_REGISTRY_ADDRESS: `127.0.0.1:${port},127.0.0.1:1`,
+    });
+    assert.equal(good, false);
+    assert.match(of('models').join('\n'), /^failure: u2netp: u2netp\.onnx is not there$/m);
+    assert.match(of('models').join('\n'), /^warning: 1 of 1 are not prepared yet$/m);
+    assert.match(of('provider').join(), /^ok: cpu runs here/);
+    assert.deepEqual(of('registry'), [
+      `ok: 127.0.0.1:${port} takes connections`,
+      'warning: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1',
+    ]);
+  } finally {
+    registry.close();
+  }
+});
+
+it('refuses a plan whose terms are not met', async () => {
+  const { good, of } = await examine({
+    MATTING_COMMERCIAL_USE: 'strict',
+    MATTING_EXECUTION_PROVIDER: 'cpu',
+    MATTING_NODE_HTTP_PORT: '0',
+  });
+  assert.equal(good, false);
+  assert.match(of('plan').join(), /^failure: .*strict refuses/);
+});

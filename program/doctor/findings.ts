@@ -1,0 +1,102 @@
+/**
+ * What a doctor found: one line a thing that was looked at, for people as a page and for scripts as
+ * JSON. Both programs have one; neither ever prints a secret (secrets-out.ts).
+ */
+
+export type FindingStatus = 'ok' | 'warning' | 'failure';
+
+export interface Finding {
+  /** What was looked at, in a word or two; the same at every run. */
+  readonly subject: string;
+  readonly status: FindingStatus;
+  /** One line. */
+  readonly found: string;
+  /** What to do, one line; absent where it is ok. */
+  readonly advice?: string;
+}
+
+export function ok(subject: string, found: string): Finding {
+  return { subject, status: 'ok', found };
+}
+
+/** It works; somebody should look at it before long. */
+export function warning(subject: string, found: string, advice: string): Finding {
+  return { subject, status: 'warning', found, advice };
+}
+
+/** The service does not work, or loses something, until it is mended. */
+export function failure(subject: string, found: string, advice: string): Finding {
+  return { subject, status: 'failure', found, advice };
+}
+
+/** One look may take so long: longer than any of the waits within it but a system that hangs. */
+export const LOOK_MS_MAX = 60_000;
+
+/**
+ * What one look finds. Never rejects: what it throws, and an answer that does not come, is a
+ * failure with this advice.
+ */
+export async function look(
+  subject: string,
+  advice: string,
+  examine: () => Promise<readonly Finding[]>,
+  msMax = LOOK_MS_MAX,
+): Promise<readonly Finding[]> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<readonly Finding[]>(resolve => {
+    const found = `no answer within ${msMax / 1000} s`;
+    timer = setTimeout(() => resolve([failure(subject, found, advice)]), msMax);
+  });
+  try {
+    return await Promise.race([examine(), late]);
+  } catch (error) {
+    return [failure(subject, reasonOf(error), advice)];
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** An error's words and those of what caused it, in one line. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const code = (error as NodeJS.ErrnoException).code;
+  const said = error.message === '' ? String(code ?? error.name) : error.message;
+  const { cause } = error;
+  const more = cause instanceof Error ? reasonOf(cause) : '';
+  const whole = more === '' || said.includes(more) ? said : `${said}: ${more}`;
+  return whole.replaceAll(/\s*\n\s*/g, '; ');
+}
+
+export interface Summary {
+  readonly ok: number;
+  readonly warnings: number;
+  readonly failures: number;
+}
+
+export function summaryOf(findings: readonly Finding[]): Summary {
+  const count = (status: FindingStatus) => findings.filter(one => one.status === status).length;
+  return { ok: count('ok'), warnings: count('warning'), failures: count('failure') };
+}
+
+/** The page: a line a finding, below it what to do, at the end how many of each. */
+export function pageOf(findings: readonly Finding[]): string[] {
+  const width = Math.max(0, ...findings.map(({ subject }) => subject.length));
+  const lines = findings.flatMap(({ status, subject, found, advice }) => [
+    `${status.padEnd(8)} ${subject.padEnd(width)}  ${found}`,
+    ...(advice === undefined ? [] : [`${' '.repeat(width + 11)}-> ${advice}`]),
+  ]);
+  const { ok: good, warnings, failures } = summaryOf(findings);
+  const counts = [`${good} ok`, counted(warnings, 'warning'), counted(failures, 'failure')];
+  return [...lines, counts.join(', ')];
+}
+
+/** `1 warning`, `2 warnings`. */
+export function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`;
+}
+
+/** The same for scripts. */
+export function jsonOf(findings: readonly Finding[]) {
+  const summary = summaryOf(findings);
+  return { ok: summary.failures === 0, summary, findings };
+}

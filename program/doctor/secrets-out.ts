@@ -1,0 +1,68 @@
+/**
+ * The last guard before what a doctor says leaves the process: whatever else went wrong, no value
+ * of a variable that may be a secret, and no password of a URL, is in it.
+ */
+
+/** Names of variables, ours and others', whose values nobody else may see. */
+const SECRET_NAME = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|COOKIE|SESSION/i;
+/** Paths of files and switches, whatever they are called. */
+const NO_SECRET = /_(FILE|HOST|PORT|AGENT_PID|SOCK)$|^MATTING_READS_REQUIRE_IDEMPOTENCY_KEY$/;
+/** Shorter ones would take words of the text with them; nothing that short is a secret here. */
+const SECRET_LENGTH_MIN = 6;
+/** An empty place that says what was there. */
+const LEFT_OUT = '[left out]';
+
+type Environment = Readonly<Record<string, string | undefined>>;
+
+export class SecretsOut {
+  /** The longest first: one may hold another. */
+  readonly #secrets: readonly string[];
+
+  /** @param more secrets that the environment does not have, such as the content of a key's file */
+  constructor(env: Environment, more: readonly string[] = []) {
+    const found = [...Object.entries(env).flatMap(secretsOf), ...more];
+    const forms = found.flatMap(formsOf).filter(({ length }) => length >= SECRET_LENGTH_MIN);
+    this.#secrets = [...new Set(forms)].sort((a, b) => b.length - a.length);
+  }
+
+  /** The text without them. */
+  of(text: string): string {
+    return this.#secrets.reduce((rest, secret) => rest.replaceAll(secret, LEFT_OUT), text);
+  }
+}
+
+function secretsOf([name, value]: readonly [string, string | undefined]): string[] {
+  if (value === undefined || value === '') return [];
+  const passwords = passwordsOf(value);
+  if (!SECRET_NAME.test(name) || NO_SECRET.test(name)) return passwords;
+  // Lists too: name:token,name:token.
+  const parts = value.split(',').flatMap(part => [part, part.slice(part.indexOf(':') + 1)]);
+  return [value, ...parts, ...passwords];
+}
+
+/** Of a URL, as it is written and decoded. */
+function passwordsOf(value: string): string[] {
+  if (!/^[a-z][a-z0-9+.-]*:\/\//i.test(value) || !URL.canParse(value)) return [];
+  const { username, password } = new URL(value);
+  // A storage's signed query is a secret as well.
+  const query = /[?&](?:[^=&]*(?:signature|token|credential|password)[^=&]*)=([^&]+)/gi;
+  const signed = [...value.matchAll(query)].flatMap(([, text = '']) => [text]);
+  const alone = password === '' && /:\/\/[^/@]+@/.test(value) ? [] : [password];
+  return [...alone, ...signed, username !== '' && password !== '' ? `${username}:${password}` : ''];
+}
+
+/** As it is, decoded from a URL, written into one, and as JSON writes it. */
+function formsOf(secret: string): string[] {
+  const forms = [secret, encodeURIComponent(secret), JSON.stringify(secret).slice(1, -1)];
+  try {
+    forms.push(decodeURIComponent(secret));
+  } catch {
+    // A "%" that is no percent-encoding: there is no other form of it.
+  }
+  if (/^[0-9a-f]{32,}$/i.test(secret)) {
+    const bytes = Buffer.from(secret, 'hex');
+    forms.push(secret.toLowerCase(), secret.toUpperCase());
+    forms.push(bytes.toString('base64'), bytes.toString('base64url'));
+  }
+  return forms;
+}

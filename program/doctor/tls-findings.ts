@@ -1,0 +1,61 @@
+/** Certificates of MATTING_TLS_*: whether they can be used, and until when. */
+import { X509Certificate } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { TlsFileError, TlsFiles } from '../tls/tls-files.ts';
+import type { TlsSettings } from '../tls/tls-settings.ts';
+import { type Finding, failure, ok, reasonOf, warning } from './findings.ts';
+
+/** Time for an operator to notice and to renew; Let's Encrypt renews 30 days before. */
+const WARN_DAYS = 14;
+const DAY_MS = 86_400_000;
+const SUBJECT = 'TLS';
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[\s\S]+?-----END CERTIFICATE-----/g;
+/** A bundle of authorities has some hundred. */
+const CERTIFICATES_MAX = 1000;
+
+/** Rejects with nothing but a bug. */
+export async function tlsFindings(
+  settings: TlsSettings,
+  nowMs: number = Date.now(),
+): Promise<readonly Finding[]> {
+  const { identity, clientCaFile, serverCaFile } = settings;
+  if (identity === undefined && clientCaFile === undefined && serverCaFile === undefined) {
+    return [ok(SUBJECT, 'not used between the programs')];
+  }
+  const silent = { info: () => undefined, warn: () => undefined };
+  try {
+    (await TlsFiles.open(settings, { log: silent })).close();
+  } catch (error) {
+    if (!(error instanceof TlsFileError)) throw error;
+    const advice = 'put files there that fit together: docs/operations.md, "TLS"';
+    return [failure(SUBJECT, reasonOf(error), advice)];
+  }
+  const findings: Finding[] = [];
+  const files = [
+    ['MATTING_TLS_CERT_FILE', identity?.certFile],
+    ['MATTING_TLS_CLIENT_CA_FILE', clientCaFile],
+    ['MATTING_TLS_SERVER_CA_FILE', serverCaFile],
+  ] as const;
+  for (const [variable, file] of files) {
+    if (file === undefined) continue;
+    const endMs = endOf(await readFile(file, 'utf8'), variable.endsWith('_CA_FILE'));
+    findings.push(expiryFinding(variable, endMs - nowMs, 'renew it'));
+  }
+  return findings;
+}
+
+/** @param leftMs until it ends; negative: since */
+export function expiryFinding(what: string, leftMs: number, advice: string): Finding {
+  const days = Math.floor(Math.abs(leftMs) / DAY_MS);
+  if (leftMs <= 0) return failure(SUBJECT, `${what} ended ${days} days ago`, advice);
+  const found = `${what} is good for ${days} more days`;
+  return leftMs < WARN_DAYS * DAY_MS ? warning(SUBJECT, found, advice) : ok(SUBJECT, found);
+}
+
+/** Of a chain the first end, of authorities the last: one good one is enough to sign. */
+function endOf(pem: string, authorities: boolean): number {
+  const ends = [...pem.matchAll(CERTIFICATE)]
+    .slice(0, CERTIFICATES_MAX)
+    .map(([text]) => new X509Certificate(text).validToDate.getTime());
+  return authorities ? Math.max(...ends) : Math.min(...ends);
+}
