@@ -17,7 +17,7 @@ import type { ModelSettings } from '../models/model-settings.ts';
 import type { PlanOutline } from '../models/plan.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
 import { listPrepared, PREPARER_REVISION } from '../models/preparing/prepared-cache.ts';
-import { checkWeightsFile, weightsPath } from '../models/weights/weights-cache.ts';
+import { findWeightsFile } from '../models/weights/weights-cache.ts';
 
 const FETCH = 'matting models fetch, as the user of the node';
 
@@ -47,7 +47,7 @@ export async function modelFindings(
   const prepared: EngineModel[] = [];
   for (const { model, inputSize } of entries) {
     const manifest = await loadManifest(model);
-    findings.push(await weightsFinding(manifest, modelDir));
+    findings.push(await weightsFinding(manifest, config.modelSettings));
     const current = (await listPrepared(modelDir, manifest)).find(
       ({ sidecar }) =>
         sidecar.revision === PREPARER_REVISION &&
@@ -64,9 +64,12 @@ export async function modelFindings(
   return findings;
 }
 
-async function weightsFinding(manifest: ModelManifest, modelDir: string): Promise<Finding> {
+async function weightsFinding(
+  manifest: ModelManifest,
+  { modelDir: cacheDir, weightsDir }: ModelSettings,
+): Promise<Finding> {
   for (const file of manifest.files) {
-    const check = await checkWeightsFile(weightsPath(modelDir, manifest, file), file);
+    const { check } = await findWeightsFile({ cacheDir, weightsDir }, manifest, file);
     if (check.state === 'checked') continue;
     const wrong = check.state === 'missing' ? 'is not there' : `is damaged: ${check.reason}`;
     return failure('models', `${manifest.name}: ${file.name} ${wrong}`, FETCH);
