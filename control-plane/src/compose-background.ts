@@ -3,6 +3,7 @@
  * what nobody can reach any more cleared away. Opens nothing.
  */
 import type { Logger } from 'pino';
+import type { Tracing } from '#program/tracing/span.ts';
 import type { Config } from './config.ts';
 import type { ControlMetrics } from './metrics.ts';
 import type { Fleet } from './nodes/fleet.ts';
@@ -38,6 +39,8 @@ export interface BackgroundParts {
   readonly fleet: Fleet;
   /** Jobs held here. */
   readonly running: () => number;
+  /** Absent: there are no traces. */
+  readonly tracing?: Tracing | undefined;
 }
 
 export interface Background {
@@ -86,6 +89,7 @@ function composeDelivery(parts: BackgroundParts): WebhookDelivery {
     log,
     holder: replicaId,
     scheduleMs: config.webhookScheduleMs,
+    tracing: parts.tracing,
   });
 }
 

@@ -1,6 +1,7 @@
 /** Makes what sends jobs to nodes: the fleet and the dispatcher. Opens nothing. */
 import type { Logger } from 'pino';
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import type { Config } from './config.ts';
 import type { LeaseTiming } from './domain/lease.ts';
 import { Fleet } from './nodes/fleet.ts';
@@ -33,6 +34,8 @@ export interface DispatchParts {
   readonly leaseTiming: LeaseTiming;
   /** How nodes are reached. */
   readonly security: ChannelSecurity;
+  /** Absent: there are no traces. */
+  readonly tracing?: Tracing | undefined;
 }
 
 export interface Dispatch {
@@ -56,6 +59,7 @@ export function composeDispatch(parts: DispatchParts): Dispatch {
     ...{ jobs, fleet, blobs, fetcher, events, observer, log, leaseTiming },
     ...{ attemptTimeoutMs, resultTtlMs, noNodeGraceMs },
     direct: composeDirect(parts),
+    tracing: parts.tracing,
     holder: replicaId,
   });
   return { fleet, dispatcher };

@@ -14,6 +14,8 @@ import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { listening } from '#program/listen-error.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
+import { openTracing } from '#program/tracing/open-tracing.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import pkg from '../../package.json' with { type: 'json' };
 import { type Background, composeBackground } from './compose-background.ts';
 import { composeDispatch, type Dispatch } from './compose-dispatch.ts';
@@ -91,6 +93,8 @@ export async function openControlPlane(
   const grpcLog = (...words: unknown[]) => log.debug({ words }, 'grpc');
   setLogger({ error: grpcLog, info: grpcLog, debug: grpcLog });
   const metrics = new ControlMetrics();
+  const program = { name: 'matting-control-plane', version: pkg.version, instanceId: replicaId };
+  const tracing = await openTracing(config.traces, { ...program, log, observer: metrics });
   const resources = await openResources(config, log, metrics);
   const { stores, secrets } = resources;
   for (const warning of config.warnings) log.warn(warning);
@@ -104,6 +108,7 @@ export async function openControlPlane(
     events: new JobEvents(),
     guard: new OutgoingGuard({ policy: config, systemLookupsMax: config.systemLookupsMax }),
     metrics,
+    tracing,
   });
   try {
     await requireSameSecretsKey(
@@ -193,6 +198,7 @@ interface Base extends Resources {
   readonly events: JobEvents;
   readonly guard: OutgoingGuard;
   readonly metrics: ControlMetrics;
+  readonly tracing: Tracing | undefined;
 }
 
 interface Running extends Dispatch, Conditions {
@@ -271,6 +277,7 @@ function composePublicPort(base: Base, services: Services): App {
     version: pkg.version,
     errorsPage,
     logger: log,
+    tracing: base.tracing,
     onAnswered: answered => metrics.answered(answered),
     onDropped: () => metrics.connectionDropped(),
     onEnded: cause => metrics.connectionEnded(cause),
@@ -310,7 +317,7 @@ function composeGauges(base: Base, running: Running): void {
   );
 }
 
-function composeDrain({ tls, stores }: Base, running: Running): DrainSteps {
+function composeDrain({ tls, stores, tracing }: Base, running: Running): DrainSteps {
   const { fleet, dispatcher, registry, background, readiness, services } = running;
   const { delivery } = background;
   const { app } = running.publicPort;
@@ -334,6 +341,8 @@ function composeDrain({ tls, stores }: Base, running: Running): DrainSteps {
       async () => tls.close(),
       () => running.operatorPort.close(),
       () => stores.close(),
+      // Last: every span has ended, and a collector that hangs holds nothing else back.
+      async () => await tracing?.close(),
     ],
   };
 }

@@ -8,6 +8,7 @@ import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
+import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
 import {
   type AccountAreaConfig,
   readAccountArea,
@@ -86,6 +87,8 @@ export interface Config extends StorageConfig {
   /** Networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
   readonly logLevel: LogLevel;
+  /** Undefined: there are no traces. */
+  readonly traces: TracingSettings | undefined;
   /** Lines that every start logs. */
   readonly warnings: readonly string[];
 }
@@ -193,6 +196,7 @@ export function loadConfig(env: Environment = process.env): Config {
     mail: readMail(reader),
     sales: readSales(reader),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+    traces: readTracingSettings(reader),
     warnings: [],
   };
   requireDistinctPorts(reader, config);

@@ -37,6 +37,7 @@ const log = createLog({
   level: config.logLevel,
   batchBytes: LOG_BATCH_BYTES,
   base: { program: 'control-plane', replicaId },
+  traced: config.traces !== undefined,
 });
 const hurry = new AbortController();
 const gate = new SignalGate();

@@ -6,6 +6,7 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
 import type { GuardCause } from '#program/ports/grpc-guard.ts';
+import type { SpanFate, SpanObserver } from '#program/tracing/span.ts';
 import type { Answered } from './http/answers/answer-log.ts';
 import type { EndedCause } from './http/connections/connections.ts';
 import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
@@ -35,7 +36,7 @@ const EVENT_LOOP_PRECISION_MS = 100;
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
 export class ControlMetrics
-  implements JobObserver, WebhookObserver, MailObserver, AlertObserver, BucketObserver
+  implements JobObserver, WebhookObserver, MailObserver, AlertObserver, BucketObserver, SpanObserver
 {
   readonly registry = new Registry();
   readonly #requests = this.#counter(
@@ -166,6 +167,12 @@ export class ControlMetrics
     STORAGE_SECONDS_BUCKETS,
   );
 
+  readonly #spans = this.#counter(
+    'matting_control_spans_total',
+    'Sampled spans of traces by what became of them',
+    ['outcome'],
+  );
+
   readonly #storageClock = new Gauge({
     name: 'matting_control_storage_clock_offset_seconds',
     help: "What this machine's clock lacks to the bucket's",
@@ -249,6 +256,10 @@ export class ControlMetrics
     this.#storageRetries.inc({ operation }, attempts - 1);
     this.#storageSeconds.observe({ operation }, tookMs / 1000);
     this.#storageClock.set(clockOffsetMs / 1000);
+  }
+
+  spansEnded(outcome: SpanFate, count: number): void {
+    this.#spans.inc({ outcome }, count);
   }
 
   sweepFailed(): void {

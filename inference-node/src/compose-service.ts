@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { cpus } from 'node:os';
 import type { Logger } from 'pino';
 import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import { DirectFiles } from './direct/direct-files.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
 import type { Callers } from './grpc/callers.ts';
@@ -52,6 +53,8 @@ export interface ServiceParts {
   readonly direct?: DirectFiles;
   /** EXCHANGE_BOUNDS where absent; tests narrow them. */
   readonly bounds?: ExchangeBounds;
+  /** Read at each call; absent: there are no traces. */
+  readonly tracing?: () => Tracing | undefined;
 }
 
 export interface Service extends Pick<ServiceParts, 'identity' | 'callers'> {
@@ -65,13 +68,15 @@ export interface Service extends Pick<ServiceParts, 'identity' | 'callers'> {
 }
 
 export function composeService(parts: ServiceParts): Service {
-  const { identity, callers, log, bounds, direct = new DirectFiles([]) } = parts;
+  const { identity, callers, log, bounds, tracing, direct = new DirectFiles([]) } = parts;
   const status = new NodeStatus();
   const started = new Published<Started>();
   const metrics = new NodeMetrics();
   registerStateGauge(status, metrics.registry);
   const work = () => started.value?.work;
-  const matte = new MatteHandler({ status, work, metrics, callers, log, bounds, direct });
+  const matte = new MatteHandler({
+    ...{ status, work, metrics, callers, log, bounds, direct, tracing },
+  });
   const watchers = new CapacityWatchers(() => readCapacity(status, started.value), callers);
   status.onChange(() => watchers.changed());
   return { identity, callers, direct, status, metrics, matte, watchers, started };

@@ -12,8 +12,16 @@ import { setLogger } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { TlsFiles } from '#program/tls/tls-files.ts';
+import { openTracing } from '#program/tracing/open-tracing.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import pkg from '../../package.json' with { type: 'json' };
-import { composeService, type Service, type Started, startServing } from './compose-service.ts';
+import {
+  composeService,
+  Published,
+  type Service,
+  type Started,
+  startServing,
+} from './compose-service.ts';
 import type { Config } from './config.ts';
 import { DirectFiles } from './direct/direct-files.ts';
 import { type DrainSteps, drainNode } from './drain.ts';
@@ -55,6 +63,8 @@ interface Base {
   readonly log: Logger;
   readonly service: Service;
   readonly opened: Opened;
+  /** Nothing is published where there are no traces. */
+  readonly tracing: Published<Tracing>;
   /** Aborted when the node is told to end: a start under way goes no further. */
   readonly ending: AbortController;
   readonly failed: PromiseWithResolvers<Error>;
@@ -64,10 +74,13 @@ interface Base {
 export function createInferenceNode(config: Config, log: Logger): InferenceNode {
   const identity = { nodeId: config.nodeId, bootId: randomUUID(), version: pkg.version };
   const direct = new DirectFiles(config.directOrigins);
+  const tracing = new Published<Tracing>();
+  const callers = createCallers(config);
   const base: Base = {
     config,
     log,
-    service: composeService({ identity, callers: createCallers(config), log, direct }),
+    service: composeService({ identity, callers, log, direct, tracing: () => tracing.value }),
+    tracing,
     opened: { ports: [], pools: [], registrations: [] },
     ending: new AbortController(),
     failed: Promise.withResolvers(),
@@ -108,6 +121,7 @@ async function start(base: Base): Promise<void> {
   for (const warning of config.warnings) log.warn(warning);
   // Before anything is opened, fetched or prepared: a model that is refused never gets so far.
   const outline = await admittedOutlineOf(config.modelSettings);
+  await startTracing(base);
   const ports = await listen(base);
   const pools = await openPools({
     ...{ config, log, outline, ending },
@@ -125,6 +139,14 @@ async function start(base: Base): Promise<void> {
   const terms = describeTerms(plan.name, models);
   log.info({ startMs, terms, node: describe(started) }, 'serving');
   if (config.registryAddresses.length > 0) opened.registrations.push(register(base, ports));
+}
+
+/** Before the ports listen: no call goes without. */
+async function startTracing({ config, log, service, tracing }: Base): Promise<void> {
+  const { nodeId: instanceId, version } = service.identity;
+  const program = { name: 'matting-inference-node', version, instanceId };
+  const opened = await openTracing(config.traces, { ...program, log, observer: service.metrics });
+  if (opened !== undefined) tracing.publish(opened);
 }
 
 interface Ports {
@@ -186,7 +208,7 @@ function register({ config, log, service }: Base, { tls, http, server }: Ports):
   });
 }
 
-function drainSteps({ service, opened }: Base): DrainSteps {
+function drainSteps({ service, opened, tracing }: Base): DrainSteps {
   const { status, watchers, matte } = service;
   const { ports, pools, registrations } = opened;
   return {
@@ -207,8 +229,11 @@ function drainSteps({ service, opened }: Base): DrainSteps {
     },
     closeServers: async () => {
       watchers.close();
+      // Beside the ports, within the time that they have: no call is open any more.
+      const flushed = tracing.value?.close();
       for (const port of ports.toReversed()) await port.close();
       await service.direct.close();
+      await flushed;
     },
   };
 }

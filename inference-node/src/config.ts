@@ -9,6 +9,7 @@ import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
+import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
 import { DIRECT_ORIGINS_MAX, parseOrigin } from './direct/direct-origins.ts';
 import { ENGINE_GOALS, type EngineGoal } from './engine/choice/engine-layout.ts';
 import type { CallerToken } from './grpc/callers.ts';
@@ -55,6 +56,8 @@ export interface Config {
   /** The subject's own colour at soft edges, for the same callers. */
   readonly foregroundEstimation: boolean;
   readonly logLevel: LogLevel;
+  /** Undefined: there are no traces. */
+  readonly traces: TracingSettings | undefined;
   /** Warnings that every start logs. */
   readonly warnings: readonly string[];
   /** The whole environment of engines and picture workers: no secret is in it. */
@@ -110,6 +113,7 @@ export function loadConfig(env: Environment = process.env): Config {
       default: defaultNodeId(port),
     }),
     logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+    traces: readTracingSettings(reader),
     ...readFleet(reader, host),
     callerImagesMax: reader.integer('MATTING_NODE_CALLER_IMAGES_MAX', {
       min: 1,

@@ -31,6 +31,7 @@ const log = createLog({
   level: config.logLevel,
   batchBytes: 0,
   base: { program: 'inference-node', nodeId: config.nodeId },
+  traced: config.traces !== undefined,
 });
 const node = createInferenceNode(config, log);
 const hurry = new AbortController();

@@ -7,6 +7,7 @@ import type { ErrorCode } from '#contract/errors.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { type StageTimings, timesByStage } from '#contract/stages.ts';
 import type { GuardCause } from '#program/ports/grpc-guard.ts';
+import type { SpanFate, SpanObserver } from '#program/tracing/span.ts';
 import { RUN_LABELS, type RunLabels } from './run-labels.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
@@ -20,7 +21,7 @@ interface SucceededImage {
   readonly timings: StageTimings;
 }
 
-export class NodeMetrics {
+export class NodeMetrics implements SpanObserver {
   readonly registry = new Registry();
   readonly #images = this.#counter(
     'matting_node_images_total',
@@ -58,6 +59,11 @@ export class NodeMetrics {
     'Connections and calls that the gRPC port ended at a bound, by what they did.',
     ['cause'],
   );
+  readonly #spans = this.#counter(
+    'matting_node_spans_total',
+    'Sampled spans of traces by what became of them.',
+    ['outcome'],
+  );
 
   constructor() {
     collectDefaultMetrics({
@@ -91,6 +97,10 @@ export class NodeMetrics {
   bytesMoved(receivedBytes: number, sentBytes: number): void {
     this.#received.inc(receivedBytes);
     this.#sent.inc(sentBytes);
+  }
+
+  spansEnded(outcome: SpanFate, count: number): void {
+    this.#spans.inc({ outcome }, count);
   }
 
   /** The gRPC port ended a connection or a call at a bound of what clients may do. */

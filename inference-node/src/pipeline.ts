@@ -12,6 +12,7 @@ import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { StageTimings } from '#contract/stages.ts';
+import { traced } from '#program/tracing/active-span.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type { FinishChoices } from './picture/finish-choices.ts';
@@ -25,6 +26,7 @@ import type {
 import { type HeldWorker, workerWaitMs } from './picture/pool/worker-wait.ts';
 import type { Size } from './picture/size.ts';
 import { isWorthRunning } from './picture/worth-running.ts';
+import { recordStages } from './stage-spans.ts';
 
 /** A prepared model and the engines that run it. */
 export interface PlanRun {
@@ -189,12 +191,14 @@ export class Pipeline {
   ): Promise<StageTimings> {
     this.#places.set(order, 'receiving');
     const startedMs = performance.now();
-    const files = await exchange.receive(signal);
+    const files = await traced({ name: 'receive' }, () => exchange.receive(signal));
     const receiveMs = performance.now() - startedMs;
     signal.throwIfAborted();
 
     this.#places.set(order, 'waiting_for_worker');
-    const lease = await this.#pictures.acquire(order.priority, signal);
+    const lease = await traced({ name: 'worker_wait' }, () =>
+      this.#pictures.acquire(order.priority, signal),
+    );
     this.#workedOnSinceMs.set(order, performance.now());
     const pixels = await this.#pixelStages(order, files, lease, exchange, signal).finally(() => {
       // Before the result is sent: a slow reader must not occupy a worker.
@@ -210,7 +214,7 @@ export class Pipeline {
     const { runs, missing } = pixels.inference;
     const shape = { outputFormat, resultKind, width, height, input, subject };
     const result = { file, ...shape, plan, runs, missing };
-    await exchange.send(result, signal);
+    await traced({ name: 'send' }, () => exchange.send(result, signal));
     return {
       receiveMs,
       workerWaitMs: lease.waitMs,
@@ -239,7 +243,9 @@ export class Pipeline {
     const { refinement, foregroundEstimation, finishing } = order;
     const modelInputs = plan.runs.map(({ model }) => inputSize(model));
     const background = behind && { file: behind, declared: backgroundDeclared };
-    const decoded = await lease.decode({ file, declared, modelInputs, background }, signal);
+    const decoded = await traced({ name: 'decode' }, () =>
+      lease.decode({ file, declared, modelInputs, background }, signal),
+    );
 
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
@@ -250,6 +256,12 @@ export class Pipeline {
     const { mattes } = inference;
     const choices = { outputFormat, resultKind, refinement, foregroundEstimation, finishing };
     const finished = await lease.finish({ mattes, ...choices }, signal);
+    const { refineMs, finishMs, encodeMs } = finished;
+    recordStages([
+      ['refine', refineMs],
+      ['finish', finishMs],
+      ['encode', encodeMs],
+    ]);
     return { decodeMs: decoded.decodeMs, inference, finished };
   }
 
@@ -296,7 +308,7 @@ async function inferPlan(
     assert(rgb !== undefined, 'the worker returns an input for each run of the plan');
     const [first] = mattes;
     if (first !== undefined && !isWorthRunning(run.role, first.alpha)) continue;
-    const answer = await runModel(run, rgb, priority, signal);
+    const answer = await tracedModel(run, rgb, priority, signal);
     if (answer === undefined) {
       missing.push(run);
       continue;
@@ -308,6 +320,22 @@ async function inferPlan(
     else inferMs += answer.inferMs;
   }
   return { mattes, runs, missing, waitMs, inferMs, secondLookMs };
+}
+
+function tracedModel(run: PlanRun, rgb: Buffer, priority: EnginePriority, signal: AbortSignal) {
+  const { role } = run;
+  const attributes = { 'matting.model': run.model.model, 'matting.model.role': role };
+  return traced({ name: 'engine', attributes }, async span => {
+    const answer = await runModel(run, rgb, priority, signal);
+    if (answer === undefined) span?.set({ 'matting.outcome': 'missing' });
+    else {
+      recordStages([
+        ['engine_wait', answer.waitMs],
+        [role === 'secondLook' ? 'second_look' : 'infer', answer.inferMs],
+      ]);
+    }
+    return answer;
+  });
 }
 
 /**

@@ -14,6 +14,7 @@ export const INFERENCE_NODE: Directions = {
     '#program',
     '#program/ports',
     '#program/tls',
+    '#program/tracing',
     '#gen',
   ],
   cli: [
@@ -56,6 +57,7 @@ export const INFERENCE_NODE: Directions = {
     '#program',
     '#program/ports',
     '#program/tls',
+    '#program/tracing',
     '#gen',
   ],
   models: ['#program'],

@@ -106,6 +106,11 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^nodemailer/,
   },
   {
+    rule: 'only otel of program/tracing imports OpenTelemetry, and is imported where it is needed',
+    from: /^(?!program\/tracing\/otel\/)/,
+    to: /^@opentelemetry\//,
+  },
+  {
     rule: 'only the engine imports ONNX Runtime',
     from: /^(?!inference-node\/src\/engine\/)/,
     to: /^onnxruntime-node/,

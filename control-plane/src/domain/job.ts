@@ -136,6 +136,8 @@ export interface Job {
   readonly capWindowStartMs: number | null;
   /** Of a job of the playground: the day whose allowance it is counted in. null: it is paid for. */
   readonly playgroundDayMs: number | null;
+  /** The trace of its submission (program/tracing/kept-context.ts); null: none. */
+  readonly traceContext: string | null;
   /** The database's clock when the row was read: what expiry is judged by. */
   readonly readAtMs: number;
 }

@@ -5,6 +5,7 @@
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
 import { boundPipelining } from '#program/ports/pipelining.ts';
 import { type ReadingPaceOptions, requireReadingPace } from '#program/ports/reading-pace.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import type { Authenticator, ReadAccount } from '../services/account.ts';
 import type { KeyUses } from '../services/keys/key-uses.ts';
 import type { RateLimits } from '../services/rate-limits.ts';
@@ -28,6 +29,7 @@ import {
   watchConnections,
 } from './answers/client-errors.ts';
 import { createErrorHandler, type ErrorHandler, pathOf } from './answers/error-handler.ts';
+import { addRequestSpans } from './answers/request-span.ts';
 import { knownAccountOf } from './checks/authentication.ts';
 import { createHeaderChecks } from './checks/header-checks.ts';
 import { Connections, type EndedCause } from './connections/connections.ts';
@@ -88,6 +90,8 @@ export interface AppOptions {
   /** The text of docs/errors.md. */
   readonly errorsPage: string;
   readonly logger?: FastifyBaseLogger | undefined;
+  /** Absent: there are no traces. */
+  readonly tracing?: Tracing | undefined;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
   /** A connection was closed unread: too many were open. */
   readonly onDropped?: (() => void) | undefined;
@@ -123,6 +127,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   boundPipelining(app.server, () => ended('pipelined'));
   app.addHook('preClose', () => connections.linger());
   app.addHook('onRequest', connections.hold);
+  if (options.tracing !== undefined) addRequestSpans(app, options.tracing);
   // Bodies are read by the routes that want them, as they arrive.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));

@@ -16,6 +16,8 @@ import {
   type WatchCapacityResponse,
 } from '#gen/matting/v1/matte_service.ts';
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
+import { activeCarrier, errorTypeOf, traced } from '#program/tracing/active-span.ts';
+import type { SpanBegin } from '#program/tracing/span.ts';
 import { type AttemptOutcome, outcomeOf } from './attempt-outcome.ts';
 import type { MatteCall } from './matte-call.ts';
 import { MatteExchange } from './matte-exchange.ts';
@@ -45,6 +47,12 @@ const CHANNEL_OPTIONS: ChannelOptions = {
   'grpc.enable_http_proxy': 0,
   // A new boot of a node gets a new connection, never the old one's.
   'grpc.use_local_subchannel_pool': 1,
+};
+
+const MATTE_SPAN: SpanBegin = {
+  name: 'matting.v1.MatteService/Matte',
+  kind: 'client',
+  attributes: { 'rpc.system.name': 'grpc', 'rpc.method': 'matting.v1.MatteService/Matte' },
 };
 
 export interface NodeClientOptions {
@@ -94,10 +102,19 @@ export class NodeClient {
   }
 
   /** Runs one attempt to its outcome; never rejects. */
-  async matte(request: MatteCall): Promise<AttemptOutcome> {
+  matte(request: MatteCall): Promise<AttemptOutcome> {
+    return traced(MATTE_SPAN, async span => {
+      const outcome = await this.#matte(request);
+      span?.set({ 'matting.outcome': outcome.kind });
+      if ('error' in outcome) span?.fail(errorTypeOf(outcome.error));
+      return outcome;
+    });
+  }
+
+  async #matte(request: MatteCall): Promise<AttemptOutcome> {
     if (request.signal.aborted) return { kind: 'aborted' };
     const deadline = Date.now() + request.timeoutMs;
-    const call = this.#client.matte(this.#metadata, { deadline });
+    const call = this.#client.matte(this.#tracedMetadata(), { deadline });
     const exchange = new MatteExchange(call, request, this.#admissionTimeoutMs);
     const abort = () => call.cancel();
     request.signal.addEventListener('abort', abort, { once: true });
@@ -110,5 +127,15 @@ export class NodeClient {
     } finally {
       request.signal.removeEventListener('abort', abort);
     }
+  }
+
+  /** The node's spans go under the one that calls it, and are made where that one is. */
+  #tracedMetadata(): Metadata {
+    const carrier = activeCarrier();
+    if (carrier === undefined) return this.#metadata;
+    const metadata = this.#metadata.clone();
+    metadata.set('traceparent', carrier.traceparent);
+    if (carrier.tracestate !== undefined) metadata.set('tracestate', carrier.tracestate);
+    return metadata;
   }
 }

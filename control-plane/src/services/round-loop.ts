@@ -4,6 +4,7 @@
  * while after the database failed. What a round does is its owner's.
  */
 import assert from 'node:assert/strict';
+import { underNoSpan } from '#program/tracing/active-span.ts';
 
 /** Pauses after failures of the database, doubling up to the maximum. */
 const BACKOFF_MIN_MS = 100;
@@ -173,7 +174,8 @@ export class RoundLoop {
     const anew = this.#anew;
     this.#anew = false;
     this.#round = Promise.withResolvers();
-    this.#options.begin(anew);
+    // What woke it may be a request, whose trace ends with it.
+    underNoSpan(() => this.#options.begin(anew));
   }
 
   #pause(): void {

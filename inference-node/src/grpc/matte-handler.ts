@@ -10,13 +10,15 @@
  * Cancellation, the caller's deadline and a hurried end of the node abort the call's signal, which
  * takes it from either phase to over.
  */
-import type { handleBidiStreamingCall } from '@grpc/grpc-js';
+import { status as grpcStatus, type handleBidiStreamingCall } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
+import { activeSpan, asSpan, describeSpan } from '#program/tracing/active-span.ts';
+import type { SpanAttributes, Tracing } from '#program/tracing/span.ts';
 import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
 import { countedMegapixels } from '../memory-budget.ts';
@@ -26,6 +28,7 @@ import { framePixelsMax } from '../picture/frame-bound.ts';
 import type { Size } from '../picture/size.ts';
 import type { ImageExchange, Pipeline } from '../pipeline.ts';
 import { runLabels } from '../run-labels.ts';
+import { beginCallSpan } from './call-span.ts';
 import type { Caller, Callers } from './callers.ts';
 import {
   EXCHANGE_BOUNDS,
@@ -51,6 +54,8 @@ export interface MatteHandlerOptions {
   readonly direct: DirectFiles;
   /** EXCHANGE_BOUNDS where absent. */
   readonly bounds?: ExchangeBounds | undefined;
+  /** Undefined: there are no traces. Read at each call. */
+  readonly tracing?: (() => Tracing | undefined) | undefined;
 }
 
 /** A timer cannot wait longer; such a deadline is none. */
@@ -84,7 +89,9 @@ export class MatteHandler {
       this.#calls.delete(controller);
       if (this.#calls.size === 0) for (const wake of [...this.#idle]) wake();
     };
-    void new MatteCallRun(call, controller.signal, this.#options).run().finally(over);
+    const span = beginCallSpan(this.#options.tracing?.(), call.metadata);
+    const run = () => new MatteCallRun(call, controller.signal, this.#options).run();
+    void asSpan(span, run).finally(over);
   };
 
   /** Resolves when no call is open. */
@@ -223,6 +230,7 @@ class MatteCallRun {
     const { outputFormat } = order;
     this.#options.metrics.imageSucceeded({ outputFormat, durationMs, timings });
     const total = Math.round(durationMs);
+    describeSpan({ ...this.#attributes(), 'rpc.response.status_code': 'OK' });
     this.#options.log.info(
       { ...this.#fields(), durationMs: total, ...rounded(timings) },
       'image done',
@@ -236,6 +244,8 @@ class MatteCallRun {
         : new ContractError('NODE_FAULT', 'internal error', { cause: caught });
     const { metrics, log } = this.#options;
     const { code } = error;
+    const status = toStatus(error);
+    describeFailure(this.#attributes(), { code, status: status.code });
     if (this.#permit === undefined) metrics.imageRefused(code);
     else metrics.imageFailed(code, this.#order?.outputFormat ?? 'png');
     const fields = { ...this.#fields(), code, detail: error.message };
@@ -247,9 +257,24 @@ class MatteCallRun {
       log.info({ ...fields, ...reason }, this.#permit ? 'image failed' : 'image refused');
     }
     if (this.#call.cancelled) return;
-    const status = toStatus(error);
     // grpc-js percent-encodes the text on its way out and throws on half a surrogate pair.
     this.#call.emit('error', { ...status, details: status.details.toWellFormed() });
+  }
+
+  /** A direct caller chooses its job_id, which may be any text. */
+  #attributes(): SpanAttributes {
+    const order = this.#order;
+    if (order === undefined) return {};
+    const isFleet = this.#caller?.kind === 'fleet';
+    return {
+      'matting.job.id': isFleet ? order.jobId : undefined,
+      'matting.job.fence': isFleet ? order.attempt : undefined,
+      'matting.plan': order.plan.name,
+      'matting.input.bytes': order.contentLength,
+      'matting.input.format': order.inputFormat,
+      'matting.output.format': order.outputFormat,
+      'matting.direct': order.directOrigin !== undefined,
+    };
   }
 
   #fields() {
@@ -258,6 +283,19 @@ class MatteCallRun {
     if (order === undefined) return caller;
     return { ...caller, jobId: order.jobId, attempt: order.attempt, bytes: fileBytesOf(order) };
   }
+}
+
+/** A caller that is refused, or gone, is no fault of the node. */
+function describeFailure(
+  attributes: SpanAttributes,
+  { code, status }: { readonly code: ErrorCode; readonly status: grpcStatus },
+): void {
+  describeSpan({
+    ...attributes,
+    'error.type': code,
+    'rpc.response.status_code': grpcStatus[status],
+  });
+  if (NODE_FAULTS.includes(code)) activeSpan()?.fail(code);
 }
 
 function fileBytesOf({ contentLength, asked }: MatteOrder): number {

@@ -14,6 +14,7 @@ import {
   type ResultHeader,
 } from '#gen/matting/v1/matte_service.ts';
 import type { GuardBounds, GuardCause } from '#program/ports/grpc-guard.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import { Admission, type AdmissionLimits } from '../../src/admission.ts';
 import { composeService, startServing } from '../../src/compose-service.ts';
 import type { DirectFiles } from '../../src/direct/direct-files.ts';
@@ -47,6 +48,10 @@ export interface TestNodeOptions {
   readonly opinion?: PlanRun;
   /** From no storage where absent. */
   readonly direct?: DirectFiles;
+  /** A registry takes a UUID. */
+  readonly bootId?: string;
+  /** No traces where absent. */
+  readonly tracing?: Tracing;
   /** Leaves the node starting: it has no work yet. */
   readonly starting?: boolean;
 }
@@ -83,11 +88,12 @@ export async function openShell(
 ) {
   const callers = new Callers({ token: options.token, ...options.callers });
   const service = composeService({
-    identity: { nodeId: 'node-1', bootId: 'boot-1', version: '0.0.0' },
+    identity: { nodeId: 'node-1', bootId: options.bootId ?? 'boot-1', version: '0.0.0' },
     callers,
     log: options.log ?? SILENT,
     bounds: { ...EXCHANGE_BOUNDS, ...options.bounds },
     ...(options.direct && { direct: options.direct }),
+    ...(options.tracing && { tracing: () => options.tracing }),
   });
   const { status, metrics, matte, watchers, started } = service;
   const admission = new Admission({

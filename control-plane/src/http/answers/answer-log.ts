@@ -5,8 +5,10 @@
  */
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ErrorCode } from '#contract/errors.ts';
+import { underSpan } from '#program/tracing/active-span.ts';
 import { knownAccountOf } from '../checks/authentication.ts';
 import { answeredCodeOf, answeredJobOf } from './error-handler.ts';
+import { spanOf } from './request-span.ts';
 
 /** One finished answer, for metrics. */
 export interface Answered {
@@ -41,7 +43,10 @@ export function addAnswerLog(
     };
     const accountId = knownAccountOf(request);
     const jobId = jobs.get(request) ?? answeredJobOf(request);
-    request.log.info({ ...answered, accountId, jobId }, 'answered');
+    const span = spanOf(request);
+    span?.set({ 'matting.account.id': accountId, 'matting.job.id': jobId });
+    // The connection, not the request, brings the end of an answer.
+    underSpan(span, () => request.log.info({ ...answered, accountId, jobId }, 'answered'));
     onAnswered?.(answered);
     done();
   });

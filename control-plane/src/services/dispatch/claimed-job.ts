@@ -14,6 +14,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
+import { traced } from '#program/tracing/active-span.ts';
 import type { RunEnd } from '../../domain/dispatch/dispatch-core.ts';
 import type { Job, JobFailure, JobInput } from '../../domain/job.ts';
 import { failureDue, type LeaseTiming } from '../../domain/lease.ts';
@@ -146,7 +147,7 @@ export class ClaimedJob {
   end(ending: Ending): Promise<RunEnd> {
     switch (ending.kind) {
       case 'succeeded':
-        return this.#succeed(ending);
+        return this.#tracedSuccess(ending);
       case 'failed':
         return this.#fail(ending.failure);
       case 'attempt-lost':
@@ -154,6 +155,15 @@ export class ClaimedJob {
       case 'given-back':
         return this.#giveBack();
     }
+  }
+
+  /** Its outcome is open where the lease was lost. */
+  #tracedSuccess(ending: Extract<Ending, { kind: 'succeeded' }>): Promise<RunEnd> {
+    return traced({ name: 'store' }, async span => {
+      const end = await this.#succeed(ending);
+      span?.set({ 'matting.outcome': end.kind });
+      return end;
+    });
   }
 
   async #succeed({

@@ -17,20 +17,21 @@
  *
  * No transaction is open during a download or an attempt.
  */
-import { ContractError, ERROR_CATALOGUE } from '#contract/errors.ts';
+import { asSpan, describeSpan, traced } from '#program/tracing/active-span.ts';
+import type { Tracing } from '#program/tracing/span.ts';
 import type { Placed, RunEnd } from '../../domain/dispatch/dispatch-core.ts';
 import { type JobNeeds, needsOf } from '../../domain/dispatch/dispatch-policy.ts';
 import type { JobMemories } from '../../domain/dispatch/job-memories.ts';
 import { backgroundBlob, type Job, type JobFailure, type JobInput } from '../../domain/job.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../../domain/lease.ts';
 import { type AttemptOutcome, verdictOn } from '../../nodes/attempt-outcome.ts';
-import type { MatteCall } from '../../nodes/matte-call.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
 import type { DirectAttempt } from '../direct/direct-attempt.ts';
 import type { DirectPaths } from '../direct/direct-paths.ts';
 import type { JobEvents } from '../job-events.ts';
+import { failureOf, NODE_FAULTS, reasonOf } from './attempt-failure.ts';
 import {
   ClaimedJob,
   type ClaimedJobDependencies,
@@ -39,7 +40,9 @@ import {
 } from './claimed-job.ts';
 import type { Download } from './downloads.ts';
 import { countedModeOf, type JobObserver } from './job-observer.ts';
+import { finishingOf, type Pictures } from './pictures.ts';
 import { BlobSink, type ResultBlob } from './result-sink.ts';
+import { beginRunSpan } from './run-span.ts';
 import { fetchSource, type SourceFetcher } from './source-fetch.ts';
 
 /** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
@@ -58,6 +61,8 @@ export interface JobRunDependencies extends ClaimedJobDependencies {
   readonly attemptTimeoutMs: number;
   /** Absent: every byte of a file goes through this process. */
   readonly direct?: DirectPaths | undefined;
+  /** Absent: there are no traces. */
+  readonly tracing?: Tracing | undefined;
 }
 
 /** The dispatcher as its runs know it. */
@@ -98,24 +103,35 @@ export class JobRun {
 
   /** Rejects only where the database stays away; the lease then runs out by itself. */
   async run(): Promise<RunEnd> {
-    const { jobs, observer, log, holder, leaseTiming = LEASE_TIMING } = this.#dependencies;
+    const { jobs, holder, tracing, leaseTiming = LEASE_TIMING } = this.#dependencies;
     try {
+      const askedMs = Date.now();
       const claimed = await jobs.claim(this.#listed, holder, leaseTiming.leaseMs);
       if (claimed === undefined) return { kind: 'not-claimed' };
-      if (this.#listed.leaseExpired) {
-        observer.takenOver();
-        log.info({ jobId: claimed.job.id, fence: claimed.claim.fence }, 'job taken over');
-      }
-      this.#download?.started();
-      const held = new ClaimedJob(this.#dependencies, claimed, this.#owner.stop);
-      try {
-        return await held.end(await this.#work(held));
-      } finally {
-        held.close();
-      }
+      const times = { askedMs, answeredMs: Date.now() };
+      const span = beginRunSpan(tracing, claimed.job, times);
+      return await asSpan(span, () => this.#hold(claimed));
     } finally {
       this.#endOffer();
       this.#endDownload();
+    }
+  }
+
+  async #hold(claimed: Claimed): Promise<RunEnd> {
+    const { observer, log } = this.#dependencies;
+    if (this.#listed.leaseExpired) {
+      observer.takenOver();
+      log.info({ jobId: claimed.job.id, fence: claimed.claim.fence }, 'job taken over');
+    }
+    this.#download?.started();
+    const held = new ClaimedJob(this.#dependencies, claimed, this.#owner.stop);
+    try {
+      const ending = await this.#work(held);
+      describeSpan({ 'matting.outcome': ending.kind });
+      if (ending.kind === 'failed') describeSpan({ 'error.type': ending.failure.code });
+      return await held.end(ending);
+    } finally {
+      held.close();
     }
   }
 
@@ -139,7 +155,13 @@ export class JobRun {
     if (url === null) throw new Error(`job ${job.id} has neither its ${kind} nor a URL of it`);
     const { id, accountId } = job;
     const blob = kind === 'image' ? `inputs/${id}-${claim.fence}` : backgroundBlob(id, claim.fence);
-    const fetched = await fetchSource({ blobs, fetcher, kind, url, blob, accountId, signal });
+    const source = { blobs, fetcher, kind, url, blob, accountId, signal };
+    const fetched = await traced({ name: 'download' }, async span => {
+      const end = await fetchSource(source);
+      span?.set({ 'matting.outcome': end.kind });
+      if (end.kind === 'failed') span?.fail(end.failure.code);
+      return end;
+    });
     observer.fetchEnded(fetched.kind);
     switch (fetched.kind) {
       case 'stored':
@@ -178,11 +200,22 @@ export class JobRun {
     for (; asked < REFUSALS_MAX; asked += 1) {
       this.#offer ??= this.#owner.takeOffer(this.#listed, needs);
       if (this.#offer === undefined) break;
-      const next = await this.#attempt(held, pictures, this.#offer);
+      const next = await this.#tracedAttempt(held, pictures, this.#offer);
       if (next.kind !== 'another-node') return next;
     }
     if (asked > 0 && !this.#admitted) memories.claimRefused(held.job.id);
     return { kind: 'given-back' };
+  }
+
+  #tracedAttempt(held: ClaimedJob, pictures: Pictures, offer: Offer) {
+    const { bytes, format } = pictures.input;
+    const attributes = {
+      'matting.node.id': offer.nodeId,
+      'matting.input.bytes': bytes,
+      'matting.input.format': format,
+      'matting.output.format': held.job.outputFormat,
+    };
+    return traced({ name: 'attempt', attributes }, () => this.#attempt(held, pictures, offer));
   }
 
   /** Rejects where the admission cannot be written down: the database is away. */
@@ -276,7 +309,10 @@ export class JobRun {
     const { observer, direct: paths } = this.#dependencies;
     const verdict = verdictOn(outcome);
     if (verdict !== undefined) offer.judge(verdict);
-    observer.attemptEnded(outcome.kind, reasonOf(outcome));
+    const reason = reasonOf(outcome);
+    observer.attemptEnded(outcome.kind, reason);
+    describeSpan({ 'matting.outcome': outcome.kind, 'matting.direct': direct !== undefined });
+    if (outcome.kind !== 'done') describeSpan({ 'error.type': reason ?? outcome.kind });
     if (direct !== undefined) {
       observer.directAttemptEnded(outcome.kind);
       if (outcome.kind === 'done') paths?.worked(offer);
@@ -351,39 +387,4 @@ export class JobRun {
   }
 }
 
-/** What is sent to a node, stored. */
-interface Pictures {
-  readonly input: JobInput;
-  /** null: none. */
-  readonly background: JobInput | null;
-}
-
-/** Nothing for a job that every node can do. */
-function finishingOf(
-  { channels, finishing }: Pick<Job, 'channels' | 'finishing'>,
-  background: JobInput | null,
-  blobs: Pick<BlobStore, 'openRead'>,
-): Pick<MatteCall, 'channels' | 'finishing' | 'background'> {
-  if (finishing === null) return {};
-  if (background === null) return { channels, finishing };
-  const open = () => blobs.openRead(background.blob);
-  return { channels, finishing, background: { ...background, open } };
-}
-
-const NODE_FAULTS: JobFailure = {
-  code: 'PROCESSING_FAILED',
-  detail: 'the service failed internally while it processed the image',
-  retryable: true,
-};
-
-/** The failure that callers see for a fault of the image; codes of nodes never reach them. */
-function failureOf(error: ContractError): JobFailure {
-  const code = ERROR_CATALOGUE[error.code].scope === 'public' ? error.code : 'PROCESSING_FAILED';
-  return { code, detail: error.message, retryable: error.retryable };
-}
-
-function reasonOf(outcome: AttemptOutcome) {
-  return 'error' in outcome && outcome.error instanceof ContractError
-    ? outcome.error.code
-    : undefined;
-}
+type Claimed = NonNullable<Awaited<ReturnType<JobStore['claim']>>>;

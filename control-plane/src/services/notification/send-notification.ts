@@ -1,4 +1,5 @@
 /** One attempt: signed, sent, and classified by its answer. It knows no database. */
+import type { TraceCarrier } from '#program/tracing/span.ts';
 import { retryAfterMs } from '../../domain/webhook-schedule.ts';
 import {
   type GuardedPost,
@@ -20,6 +21,8 @@ export interface Message {
    * time is minutes off.
    */
   readonly nowMs: () => number;
+  /** For the receiver's own spans; absent: the job was not traced. */
+  readonly trace?: TraceCarrier | undefined;
 }
 
 /**
@@ -49,14 +52,18 @@ const HEADERS = {
 /** Rejects only for a bug. */
 export async function sendNotification(
   guardedPost: Pick<GuardedPost, 'post'>,
-  { jobId, accountId, callbackUrl, body, key, nowMs }: Message,
+  { jobId, accountId, callbackUrl, body, key, nowMs, trace }: Message,
   signal: AbortSignal,
 ): Promise<SendOutcome> {
   const bytes = Buffer.from(body, 'utf8');
   const timestampS = Math.floor(nowMs() / 1000);
   const signature = signMessage(key, { id: `msg_${jobId}`, timestampS, body: bytes });
   try {
-    const request = { accountId, headers: { ...HEADERS, ...signature }, body: bytes };
+    const request = {
+      accountId,
+      headers: { ...HEADERS, ...signature, ...traceHeaders(trace) },
+      body: bytes,
+    };
     const { status, retryAfter } = await guardedPost.post(callbackUrl, request, signal);
     if (status >= 200 && status < 300) return { kind: 'delivered', status };
     if (status === GONE) return { kind: 'gone', status };
@@ -68,4 +75,10 @@ export async function sendNotification(
     if (signal.aborted) return { kind: 'aborted' };
     throw error;
   }
+}
+
+function traceHeaders(trace: TraceCarrier | undefined): Readonly<Record<string, string>> {
+  if (trace === undefined) return {};
+  const { traceparent, tracestate } = trace;
+  return tracestate === undefined ? { traceparent } : { traceparent, tracestate };
 }

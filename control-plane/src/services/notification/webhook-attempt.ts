@@ -12,6 +12,9 @@
  * | aborted    | given back, uncounted                                                        |
  */
 import type { Logger } from 'pino';
+import { asSpan } from '#program/tracing/active-span.ts';
+import { carrierOf } from '#program/tracing/kept-context.ts';
+import type { Span, Tracing } from '#program/tracing/span.ts';
 import { nextWaitMs, type WebhookSchedule } from '../../domain/webhook-schedule.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
 import type { GuardedPost } from '../../sources/guard/guarded-post.ts';
@@ -38,6 +41,8 @@ export interface WebhookAttemptDependencies {
   readonly random: () => number;
   /** Aborts: give it back. */
   readonly cutOff: AbortSignal;
+  /** Absent: there are no traces. */
+  readonly tracing?: Tracing | undefined;
 }
 
 export interface ClaimedNotification {
@@ -55,29 +60,65 @@ export interface AttemptResult {
 }
 
 /** Rejects where the database stays away, or for a bug: the lease runs out, and it is sent again. */
-export async function attemptWebhook(
+export function attemptWebhook(
   dependencies: WebhookAttemptDependencies,
   claimed: ClaimedNotification,
+): Promise<AttemptResult> {
+  return asSpan(beginSpan(dependencies.tracing, claimed), span =>
+    makeAttempt(dependencies, claimed, span),
+  );
+}
+
+/** Under the submission of its job, which may be long ago. */
+function beginSpan(tracing: Tracing | undefined, { notification, claim }: ClaimedNotification) {
+  const { traceContext, attempts } = notification;
+  return tracing?.start(
+    {
+      name: 'notify',
+      kind: 'client',
+      attributes: {
+        'http.request.method': 'POST',
+        'matting.job.id': claim.jobId,
+        'matting.notification.attempt': attempts + 1,
+      },
+    },
+    traceContext === null ? undefined : carrierOf(traceContext),
+  );
+}
+
+async function makeAttempt(
+  dependencies: WebhookAttemptDependencies,
+  claimed: ClaimedNotification,
+  span: Span | undefined,
 ): Promise<AttemptResult> {
   const { guardedPost, secrets, observer, cutOff } = dependencies;
   const { notification, claim, listedAtMs } = claimed;
   const { jobId, accountId, callbackUrl, body, createdAtMs, readAtMs } = notification;
-  const { secret, secretKeyId } = notification;
+  const { secret, secretKeyId, traceContext } = notification;
   const key = secrets.open(jobId, { secret, secretKeyId });
   if (key === undefined) return unsignable(dependencies, claim);
   const startedAtMs = performance.now();
   // The database's clock, carried on from when the row was read.
   const nowMs = () => readAtMs + (performance.now() - listedAtMs);
-  const message = { jobId, accountId, callbackUrl, body, key, nowMs };
+  const trace = traceContext === null ? undefined : span?.carrier();
+  const message = { jobId, accountId, callbackUrl, body, key, nowMs, trace };
   const outcome = await sendNotification(guardedPost, message, cutOff);
   const durationMs = performance.now() - startedAtMs;
   observer.webhookAttempted(outcome.kind);
+  if (span !== undefined) describeOutcome(span, outcome);
   if (outcome.kind === 'delivered') {
     observer.webhookDelivered(Math.max(0, nowMs() - createdAtMs));
   }
   const nextInMs = await writeEnd(dependencies, claimed, outcome, durationMs);
   if (outcome.kind === 'aborted') return { slow: undefined, nextInMs: undefined };
   return { slow: outcome.kind === 'unanswered' || durationMs > SLOW_MS, nextInMs };
+}
+
+function describeOutcome(span: Span, outcome: SendOutcome): void {
+  span.set({ 'matting.outcome': outcome.kind });
+  if ('status' in outcome) span.set({ 'http.response.status_code': outcome.status });
+  if (outcome.kind === 'unanswered') span.fail(outcome.failure);
+  else if (outcome.kind === 'gone' || outcome.kind === 'refused') span.fail(String(outcome.status));
 }
 
 async function unsignable(

@@ -3,6 +3,7 @@
  * a picture and its fields as a submission, the same nodes; an allowance in place of the balance.
  */
 import { ContractError } from '#contract/errors.ts';
+import { activeKeptContext } from '#program/tracing/kept-context.ts';
 import type { Job } from '../../domain/job.ts';
 import { PLAYGROUND_OPEN_MAX } from '../../domain/playground.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
@@ -151,6 +152,7 @@ export class UsePlayground {
       mode: 'async',
       outputFormat: request.outputFormat,
       channels: request.channels,
+      traceContext: activeKeptContext(),
       ...(request.finishing === undefined ? {} : { finishing: request.finishing }),
       input,
       sourceUrl: null,

@@ -4,6 +4,8 @@
  * saturation and credits, which never refuse a join or a replay.
  */
 import { ContractError } from '#contract/errors.ts';
+import { traced } from '#program/tracing/active-span.ts';
+import { activeKeptContext } from '#program/tracing/kept-context.ts';
 import type { Job } from '../../domain/job.ts';
 import { isForgotten } from '../../domain/key-memory.ts';
 import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
@@ -92,6 +94,14 @@ interface StoredKey {
   readonly rememberedMs?: number;
 }
 
+/** A request that was read to its end. */
+interface Asked {
+  readonly request: MattingRequest;
+  readonly pictures: Pictures;
+  readonly fingerprint: string;
+  readonly key: StoredKey;
+}
+
 export interface Submitted {
   readonly job: Job;
   /** Whether this request made it. */
@@ -121,7 +131,7 @@ export class SubmitMatting {
     const pictures = await finishPictures(submission, request, fields.backgroundGiven ?? false);
     const fingerprint = fingerprintOfPictures(request, pictures);
     const key = { hash: idempotencyKeyHash(idempotencyKey) };
-    return await this.#joinOrCreate(submission, { request, pictures, fingerprint, key });
+    return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
   /**
@@ -138,18 +148,20 @@ export class SubmitMatting {
     const { namespace, rememberedMs } = derivedKey;
     const hash = derivedKeyHash(namespace, caller.apiKeyId, fingerprint);
     const key = { hash, rememberedMs };
-    return await this.#joinOrCreate(submission, { request, pictures, fingerprint, key });
+    return await this.#traced(submission, { request, pictures, fingerprint, key });
   }
 
-  async #joinOrCreate(
-    sent: Sent,
-    asked: {
-      readonly request: MattingRequest;
-      readonly pictures: Pictures;
-      readonly fingerprint: string;
-      readonly key: StoredKey;
-    },
-  ): Promise<Submitted> {
+  #traced(sent: Sent, asked: Asked): Promise<Submitted> {
+    const attributes = { 'matting.job.mode': sent.mode };
+    return traced({ name: 'submit', kind: 'producer', attributes }, async span => {
+      const submitted = await this.#joinOrCreate(sent, asked);
+      const { job, created } = submitted;
+      span?.set({ 'matting.job.id': job.id, 'matting.outcome': created ? 'created' : 'joined' });
+      return submitted;
+    });
+  }
+
+  async #joinOrCreate(sent: Sent, asked: Asked): Promise<Submitted> {
     const { request, pictures, fingerprint, key } = asked;
     const known = await this.#find(sent.caller, key);
     if (known !== undefined) return existing(known, fingerprint);
@@ -226,6 +238,7 @@ export class SubmitMatting {
       mode,
       outputFormat,
       channels,
+      traceContext: activeKeptContext(),
       ...(finishing === undefined ? {} : { finishing }),
       input,
       sourceUrl: imageUrl ?? null,

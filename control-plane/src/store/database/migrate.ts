@@ -23,6 +23,7 @@ import { usageMigration } from './migrations/0012-usage.ts';
 import { playgroundMigration } from './migrations/0013-playground.ts';
 import { fleetReportsMigration } from './migrations/0014-fleet-reports.ts';
 import { certifiedTurnsMigration } from './migrations/0015-certified-turns.ts';
+import { tracesMigration } from './migrations/0016-traces.ts';
 import { query } from './transact.ts';
 
 /** In the order of their names. A list, not a directory: what runs is what was reviewed. */
@@ -43,6 +44,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0013-playground': playgroundMigration(database.dialect),
     '0014-fleet-reports': fleetReportsMigration(database.dialect),
     '0015-certified-turns': certifiedTurnsMigration(database.dialect),
+    '0016-traces': tracesMigration(database.dialect),
   };
 }
 

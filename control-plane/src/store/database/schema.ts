@@ -169,6 +169,8 @@ export interface JobsTable {
   cap_window_start: number | null;
   /** The day of a job of the playground (PlaygroundsTable.day_at then); null: it is paid for. */
   playground_day: number | null;
+  /** W3C Trace Context of its submission; null: it was not traced. */
+  trace_context: string | null;
 }
 
 export interface WebhookOutboxTable {

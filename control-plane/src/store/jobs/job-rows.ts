@@ -56,6 +56,7 @@ export function jobFromRow(row: JobRow, notification?: NotificationRow): Job {
     callback: callbackFromRows(row, notification),
     capWindowStartMs: row.cap_window_start,
     playgroundDayMs: row.playground_day,
+    traceContext: row.trace_context,
     readAtMs: row.read_at,
   };
 }

@@ -47,6 +47,8 @@ export interface NewJob {
   readonly background?: JobBackground;
   /** Absent: no notification is sent. */
   readonly callback?: NewJobCallback;
+  /** The trace of its submission, as program/tracing/kept-context.ts writes it; absent: none. */
+  readonly traceContext?: string | undefined;
 }
 
 export interface SubmitLimits {

@@ -121,6 +121,7 @@ export function newJobRow(database: Database, job: NewJob) {
     callback_url: job.callback?.url ?? null,
     callback_secret: job.callback?.secret ?? null,
     callback_secret_key_id: job.callback?.secretKeyId ?? null,
+    trace_context: job.traceContext ?? null,
   };
 }
 

@@ -258,9 +258,13 @@ async function readDue(database: Database, rows: readonly DueRow[]): Promise<Due
   const read = await query(database, db =>
     db
       .selectFrom('webhook_outbox')
-      .select(['job_id', 'account_id', 'callback_url', 'receiver', 'body', 'attempts', 'fence'])
-      .select(['secret', 'secret_key_id', 'created_at'])
+      // An account's event has no job.
+      .leftJoin('jobs', 'jobs.id', 'webhook_outbox.job_id')
+      .select(['webhook_outbox.account_id', 'webhook_outbox.fence', 'webhook_outbox.created_at'])
+      .select(['webhook_outbox.callback_url', 'job_id', 'receiver', 'body', 'attempts'])
+      .select(['secret', 'secret_key_id'])
       .select(() => nowMs.as('read_at'))
+      .select('trace_context')
       .where('job_id', 'in', ids)
       .execute(),
   );
@@ -280,6 +284,7 @@ async function readDue(database: Database, rows: readonly DueRow[]): Promise<Due
       fence: row.fence,
       createdAtMs: row.created_at,
       readAtMs: row.read_at,
+      traceContext: row.trace_context,
     };
   });
 }

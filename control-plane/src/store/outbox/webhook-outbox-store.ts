@@ -44,6 +44,8 @@ export interface DueNotification {
   readonly createdAtMs: number;
   /** The database's clock, when it was listed. */
   readonly readAtMs: number;
+  /** As its job has it; null: none. */
+  readonly traceContext: string | null;
 }
 
 export interface DueQuery {

@@ -1,0 +1,123 @@
+/** A receiver of OTLP over HTTP in the test's process: it keeps every span, or does as it is told. */
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { gunzipSync } from 'node:zlib';
+
+type AttributeValue = string | number | boolean;
+
+export interface CollectedSpan {
+  readonly service: string;
+  /** service.instance.id. */
+  readonly instance: string;
+  readonly traceId: string;
+  readonly spanId: string;
+  readonly parentSpanId: string;
+  readonly name: string;
+  readonly kind: number;
+  readonly startMs: number;
+  readonly endMs: number;
+  readonly attributes: Readonly<Record<string, AttributeValue>>;
+  readonly isError: boolean;
+}
+
+/** Answers one export. */
+export type Behaviour = (request: IncomingMessage, response: ServerResponse) => void;
+
+const taking: Behaviour = (_request, response) => {
+  response.writeHead(200, { 'content-type': 'application/json' }).end('{}');
+};
+
+export class FakeCollector {
+  readonly spans: CollectedSpan[] = [];
+  /** Bodies as they came, unpacked. */
+  readonly bodies: string[] = [];
+  readonly headers: IncomingMessage['headers'][] = [];
+  behaviour: Behaviour = taking;
+  readonly #server: Server;
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  static async open(): Promise<FakeCollector> {
+    const server = createServer();
+    const collector = new FakeCollector(server);
+    server.on('request', (request, response) => void collector.#take(request, response));
+    server.listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    return collector;
+  }
+
+  get endpoint(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  ofTrace(traceId: string): CollectedSpan[] {
+    return this.spans.filter(span => span.traceId === traceId);
+  }
+
+  close(): void {
+    this.#server.closeAllConnections();
+    this.#server.close();
+  }
+
+  async #take(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const bytes = Buffer.concat(chunks);
+    const isPacked = request.headers['content-encoding'] === 'gzip';
+    const body = (isPacked ? gunzipSync(bytes) : bytes).toString();
+    this.headers.push(request.headers);
+    this.bodies.push(body);
+    if (this.behaviour === taking) this.spans.push(...spansOf(body));
+    this.behaviour(request, response);
+  }
+}
+
+interface WireAttribute {
+  readonly key: string;
+  readonly value: {
+    readonly stringValue?: string;
+    readonly intValue?: number | string;
+    readonly doubleValue?: number;
+    readonly boolValue?: boolean;
+  };
+}
+
+function attributesOf(list: readonly WireAttribute[] = []): Record<string, AttributeValue> {
+  return Object.fromEntries(
+    list.map(({ key, value }) => {
+      const { stringValue, intValue, doubleValue, boolValue } = value;
+      const number = intValue === undefined ? doubleValue : Number(intValue);
+      return [key, stringValue ?? number ?? boolValue ?? ''];
+    }),
+  );
+}
+
+function spansOf(body: string): CollectedSpan[] {
+  const { resourceSpans = [] } = JSON.parse(body);
+  // biome-ignore lint/suspicious/noExplicitAny: the wire's form, as OTLP has it
+  return resourceSpans.flatMap(({ resource, scopeSpans }: any) => {
+    const about = attributesOf(resource.attributes);
+    // biome-ignore lint/suspicious/noExplicitAny: the same
+    return scopeSpans.flatMap(({ spans }: any) => spans.map((span: any) => spanOf(about, span)));
+  });
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: the same
+function spanOf(about: Record<string, AttributeValue>, span: any): CollectedSpan {
+  return {
+    service: String(about['service.name']),
+    instance: String(about['service.instance.id']),
+    traceId: span.traceId,
+    spanId: span.spanId,
+    parentSpanId: span.parentSpanId ?? '',
+    name: span.name,
+    kind: span.kind,
+    startMs: Number(BigInt(span.startTimeUnixNano) / 1000n) / 1000,
+    endMs: Number(BigInt(span.endTimeUnixNano) / 1000n) / 1000,
+    attributes: attributesOf(span.attributes),
+    isError: span.status?.code === 2,
+  };
+}
