@@ -8,9 +8,10 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
 import { circlesOf } from './tidy/circles.ts';
-import { COMPOSITION_ROOT, CONTROL_PLANE, SHARED } from './tidy/directions.ts';
+import { COMPOSITION_ROOT, CONTROL_PLANE } from './tidy/directions.ts';
 import { INFERENCE_NODE } from './tidy/node-directions.ts';
 import { PROHIBITIONS } from './tidy/prohibitions.ts';
+import { SHARED } from './tidy/shared-directions.ts';
 import { ROOT, readSources } from './tidy/source-files.ts';
 
 const FUNCTION_LINES_MAX = 70;

@@ -394,20 +394,5 @@ export const CONTROL_PLANE: Directions = {
   'store/usage': ['domain/account', 'store/database', 'store/jobs', 'store/ledger'],
 };
 
-export const SHARED: Directions = {
-  bin: ['bin/remove', '#program', '#contract/finishing'],
-  'bin/remove': ['bin', 'client/src'],
-  'client/src': [],
-  '#program': ['#program/tracing'],
-  '#program/doctor': ['#program/tls'],
-  '#program/ports': ['#contract'],
-  '#program/tls': ['#program'],
-  '#program/tracing': ['#contract', '#program', '#program/tracing/otel'],
-  '#program/tracing/otel': ['#program', '#program/tracing'],
-  '#contract': ['#contract/image-header', '#gen'],
-  '#contract/finishing': ['#contract'],
-  '#contract/image-header': ['#contract'],
-};
-
 /** It makes the program's long-lived objects and may import every other room. */
 export const COMPOSITION_ROOT = 'control-plane/src';
