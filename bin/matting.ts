@@ -40,6 +40,7 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
     { main: CONTROL_PLANE_CLI, about: 'look at everything a control plane or node needs' },
   ],
   ['models', { main: NODE_CLI, about: 'fetch, list and check models' }],
+  ['providers', { main: NODE_CLI, about: 'install, list and check parts for GPUs' }],
 ]);
 
 /** The command could not be understood: EX_USAGE of sysexits.h. */

@@ -4,6 +4,7 @@
  * opened.
  */
 import { hostname } from 'node:os';
+import path from 'node:path';
 import { createEnvReader, type EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
@@ -41,6 +42,8 @@ export interface Config {
   readonly registryAddresses: readonly string[];
   readonly executionProvider: ExecutionProvider | 'auto';
   readonly modelSettings: ModelSettings;
+  /** Where `providers install` puts what it installs; absolute. */
+  readonly providerDir: string;
   /** Undefined: by the execution provider. */
   readonly engines: number | undefined;
   /** Undefined: this machine's share of cores, by the execution provider. */
@@ -96,13 +99,22 @@ const CHILD_VARIABLES: ReadonlySet<string> = new Set([
   'NODE_COMPILE_CACHE',
   'XDG_RUNTIME_DIR',
 ]);
-const CHILD_VARIABLE_PREFIXES = ['CUDA_', 'CUDNN_', 'NVIDIA_', 'VK_', 'MESA_', 'MALLOC_'];
+const CHILD_VARIABLE_PREFIXES = [
+  'CUDA_',
+  'CUDNN_',
+  'NVIDIA_',
+  'ORT_TENSORRT_',
+  'VK_',
+  'MESA_',
+  'MALLOC_',
+];
 
 /** @throws ConfigError naming every variable that is not usable. */
 export function loadConfig(env: Environment = process.env): Config {
   const reader = createEnvReader(env);
   const host = reader.string('MATTING_HOST', { default: '127.0.0.1' });
   const port = reader.port('MATTING_NODE_PORT', { default: 50_051 });
+  const modelSettings = readModelSettings(reader, process.cwd());
   const config: Config = {
     host,
     port,
@@ -123,7 +135,8 @@ export function loadConfig(env: Environment = process.env): Config {
     ...readCapacity(reader),
     refinement: reader.boolean('MATTING_REFINEMENT', { default: true }),
     foregroundEstimation: reader.boolean('MATTING_FOREGROUND_ESTIMATION', { default: true }),
-    modelSettings: readModelSettings(reader, process.cwd()),
+    modelSettings,
+    providerDir: readProviderDir(reader, modelSettings, process.cwd()),
     childEnv: readChildEnv(env),
     warnings: [warnOfUnknownVariables(env)].filter(line => line !== undefined),
   };
@@ -132,6 +145,15 @@ export function loadConfig(env: Environment = process.env): Config {
   }
   reader.requireValid();
   return config;
+}
+
+/**
+ * Beside the models where nothing else is said: what is there survives an installation of packages.
+ * @param cwd base of a relative path.
+ */
+export function readProviderDir(reader: EnvReader, { modelDir }: ModelSettings, cwd: string) {
+  const inModelDir = path.join(modelDir, 'providers');
+  return path.resolve(cwd, reader.string('MATTING_PROVIDER_DIR', { default: inModelDir }));
 }
 
 function readFleet(reader: EnvReader, host: string) {

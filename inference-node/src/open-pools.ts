@@ -27,6 +27,7 @@ import { detectInstructionSet } from './models/preparing/instruction-set.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import { readEngineEnvironment } from './providers/engine-environment.ts';
 
 /** Decode of the next image and encode of the one before overlap with a run. */
 const WORKERS_BESIDE_ENGINES = 2;
@@ -69,8 +70,9 @@ export interface Pools {
  * Resolves when every model that an image waits for has an engine.
  * @throws ModelError, ExecutionProviderError, ConfigError, each for the operator.
  */
-export async function openPools(parts: PoolParts): Promise<Pools> {
-  const { config, log, ending } = parts;
+export async function openPools(given: PoolParts): Promise<Pools> {
+  const { config, log, ending } = given;
+  const parts = { ...given, engineEnv: await readEngineEnv(given) };
   const provider = await chooseProvider(parts);
   ending.throwIfAborted();
   const prepared = await preparePlan(parts, provider.selected);
@@ -78,7 +80,7 @@ export async function openPools(parts: PoolParts): Promise<Pools> {
   ending.throwIfAborted();
   // Before any child exists: a node without the memory must not begin.
   const budget = requireMegapixelBudget(config, prepared, layout.engines);
-  await requireParityOf(prepared, provider.selected, config);
+  await requireParityOf(prepared, provider.selected, parts.engineEnv);
   ending.throwIfAborted();
   const workers = config.pictureWorkers ?? layout.engines + WORKERS_BESIDE_ENGINES;
   const openPictures = async () => {
@@ -96,9 +98,25 @@ export async function openPools(parts: PoolParts): Promise<Pools> {
   return { provider, plan, plans, pictures, admission, pipeline: new Pipeline(pictures) };
 }
 
-async function chooseProvider({ config, log }: PoolParts): Promise<ProviderChoice> {
-  const { childEnv, executionProvider } = config;
-  const choice = await selectExecutionProvider(executionProvider, { childEnv });
+interface EngineParts extends PoolParts {
+  /** The engines' whole environment; that of picture workers has no word of GPUs. */
+  readonly engineEnv: Readonly<Record<string, string>>;
+}
+
+/** Where no GPU is asked for it is the environment of every child. */
+async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['engineEnv']> {
+  const { executionProvider, providerDir, childEnv } = config;
+  if (executionProvider === 'cpu' || executionProvider === 'webgpu') return childEnv;
+  const { childEnv: engineEnv, installed } = await readEngineEnvironment(providerDir, childEnv);
+  if (installed.state === 'unusable') {
+    const { folder, reason } = installed;
+    log.warn({ folder, reason }, 'the installed provider is not used');
+  }
+  return engineEnv;
+}
+
+async function chooseProvider({ config, log, engineEnv }: EngineParts): Promise<ProviderChoice> {
+  const choice = await selectExecutionProvider(config.executionProvider, { childEnv: engineEnv });
   for (const { provider, reason } of choice.fallbacks) {
     log.warn({ provider, selected: choice.selected, reason }, 'provider fell back');
   }
@@ -106,10 +124,10 @@ async function chooseProvider({ config, log }: PoolParts): Promise<ProviderChoic
 }
 
 async function preparePlan(
-  { config, log, outline }: PoolParts,
+  { config, log, outline, engineEnv: childEnv }: EngineParts,
   provider: ExecutionProvider,
 ): Promise<Plan> {
-  const { modelSettings, childEnv } = config;
+  const { modelSettings } = config;
   const plan = await buildPlan({
     outline,
     cacheDir: modelSettings.modelDir,
@@ -173,7 +191,7 @@ function requireMegapixelBudget(
 async function requireParityOf(
   { models }: Plan,
   provider: ExecutionProvider,
-  { childEnv }: Config,
+  childEnv: EngineParts['engineEnv'],
 ): Promise<void> {
   if (provider !== 'webgpu') return;
   const cpuThreads = await readCpuThreads();
@@ -185,12 +203,11 @@ async function readCpuThreads(): Promise<number> {
 }
 
 async function openEngines(
-  { config, log, ending, opened, fail }: PoolParts,
+  { engineEnv: childEnv, log, ending, opened, fail }: EngineParts,
   { models }: Plan,
   layout: EngineLayout,
   provider: ExecutionProvider,
 ): Promise<PlanRun[]> {
-  const { childEnv } = config;
   const sharesCores = provider === 'cpu' && models.length > 1;
   const runs: PlanRun[] = [];
   const awaited: Promise<void>[] = [];

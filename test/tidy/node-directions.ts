@@ -11,6 +11,7 @@ export const INFERENCE_NODE: Directions = {
     'models/preparing',
     'picture',
     'picture/pool',
+    'providers',
     '#program',
     '#program/ports',
     '#program/tls',
@@ -21,6 +22,7 @@ export const INFERENCE_NODE: Directions = {
     '.',
     'doctor',
     'engine/choice',
+    'engine/devices',
     'models',
     'models/onnx',
     'models/preparing',
@@ -29,6 +31,7 @@ export const INFERENCE_NODE: Directions = {
     'picture/codecs',
     'picture/matte',
     'picture/worker',
+    'providers',
     '#program',
     '#program/doctor',
   ],
@@ -46,6 +49,7 @@ export const INFERENCE_NODE: Directions = {
   engine: ['models', 'process'],
   'engine/child': ['engine', 'models', 'process'],
   'engine/choice': ['engine', 'models', 'models/preparing'],
+  'engine/devices': [],
   'engine/pool': ['engine', 'models', 'process'],
   grpc: [
     '.',
@@ -79,4 +83,5 @@ export const INFERENCE_NODE: Directions = {
   'picture/pool': ['models', 'picture', 'process'],
   'picture/worker': ['picture', 'picture/codecs', 'picture/finishing', 'picture/matte', 'process'],
   process: [],
+  providers: ['engine', 'models', '#program'],
 };

@@ -1,9 +1,12 @@
 /** The CLI's configuration: the only file of it that reads the environment. */
-import { readChildEnv } from '../config.ts';
-import { type ModelSettings, parseModelSettings } from '../models/model-settings.ts';
+import { createEnvReader } from '#program/env.ts';
+import { readChildEnv, readProviderDir } from '../config.ts';
+import { type ModelSettings, readModelSettings } from '../models/model-settings.ts';
 
 export interface CliConfig {
   readonly settings: ModelSettings;
+  /** Where providers are installed; absolute. */
+  readonly providerDir: string;
   /** For npm's configuration, which names registries, proxies and logins in variables too. */
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly cwd: string;
@@ -15,5 +18,9 @@ export interface CliConfig {
 export function loadCliConfig(): CliConfig {
   const cwd = process.cwd();
   const { env } = process;
-  return { settings: parseModelSettings(env, cwd), env, cwd, childEnv: readChildEnv(env) };
+  const reader = createEnvReader(env);
+  const settings = readModelSettings(reader, cwd);
+  const providerDir = readProviderDir(reader, settings, cwd);
+  reader.requireValid();
+  return { settings, providerDir, env, cwd, childEnv: readChildEnv(env) };
 }

@@ -1,5 +1,5 @@
 /**
- * The node's command line: `models fetch`, `models list`, `models check`, and `doctor`. Only here does it handle signals and
+ * The node's command line: `models`, `providers` and `doctor`. Only here does it handle signals and
  * end the process.
  *
  * | exit code | when                                                                    |
@@ -14,11 +14,20 @@
 import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { ModelError } from '../models/model-error.ts';
+import { ProviderError } from '../providers/provider-error.ts';
 import { loadCliConfig } from './config.ts';
 import { type DoctorOptions, doctor } from './doctor.ts';
 import { type ModelsCheckOptions, modelsCheck } from './models-check.ts';
 import { type ModelsFetchOptions, modelsFetch } from './models-fetch.ts';
 import { modelsList } from './models-list.ts';
+import {
+  type ProvidersCheckOptions,
+  type ProvidersInstallOptions,
+  type ProvidersListOptions,
+  providersCheck,
+  providersInstall,
+  providersList,
+} from './providers.ts';
 
 const USAGE_EXIT_CODE = 64;
 const SIGNAL_EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;
@@ -83,7 +92,50 @@ function createProgram(): Command {
     .action(async (options: DoctorOptions) => {
       failed = !(await doctor(options, loadCliConfig(), process.stdout));
     });
+  addProviders(program);
   return program;
+}
+
+function addProviders(program: Command): void {
+  const providers = program
+    .command('providers')
+    .description("install, list and check ONNX Runtime's parts for GPUs");
+  const each = (value: string, before: string[]) => [...before, value];
+  providers
+    .command('install')
+    .description("put a provider's files where an installation of packages leaves them alone")
+    .argument('<name>', 'cuda; it brings the part for TensorRT with it')
+    .option('--from <path>', 'a wheel, a NuGet package or a folder; fetched by pip otherwise')
+    .option(
+      '--sha256 <hex>',
+      'a checksum to accept besides the known ones; again for more',
+      each,
+      [],
+    )
+    .option(
+      '--libraries <folder>',
+      "where CUDA's and cuDNN's libraries may lie; again for more",
+      each,
+      [],
+    )
+    .action(async (name: string, options: ProvidersInstallOptions) => {
+      await providersInstall(name, options, loadCliConfig(), process.stdout, ending.signal);
+    });
+  providers
+    .command('list')
+    .description('list providers, and what is missing of them')
+    .option('--json', 'print JSON')
+    .action(async (options: ProvidersListOptions) => {
+      await providersList(options, loadCliConfig(), process.stdout);
+    });
+  providers
+    .command('check')
+    .description('check files, libraries, driver and GPUs, and run a small graph on each')
+    .option('--no-run', 'run nothing')
+    .option('--json', 'print JSON')
+    .action(async (options: ProvidersCheckOptions) => {
+      failed = !(await providersCheck(options, loadCliConfig(), process.stdout));
+    });
 }
 
 /** One line for a person; a stack only for what no person can mend. */
@@ -94,7 +146,7 @@ function explain(error: unknown): number {
     process.stderr.write(`matting: ${error.message}\n`);
     return CONFIG_EXIT_CODE;
   }
-  if (error instanceof ModelError) {
+  if (error instanceof ModelError || error instanceof ProviderError) {
     process.stderr.write(`matting: ${error.message}\n`);
     return 1;
   }

@@ -12,6 +12,15 @@
  */
 import type { ExecutionProvider, PreparedModel } from '../models/prepared-model.ts';
 
+/** ONNX Runtime's binding to Node: its file in the package, and in the folder of a provider. */
+export const BINDING_FILE = 'onnxruntime_binding.node';
+
+/**
+ * In the environment that is made for engines, a folder to load the binding from in place of the
+ * package's own. It becomes an argument of theirs (child/runtime-redirect.ts).
+ */
+export const RUNTIME_FOLDER_VARIABLE = 'ENGINE_RUNTIME_FOLDER';
+
 export interface SessionSpec
   extends Pick<
     PreparedModel,

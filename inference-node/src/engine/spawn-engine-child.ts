@@ -1,7 +1,7 @@
 /** Starts an engine's process. Nothing of our environment reaches it but what is named. */
 import path from 'node:path';
 import { Child, type SpawnChildOptions } from '../process/child.ts';
-import type { FromEngine } from './engine-protocol.ts';
+import { type FromEngine, RUNTIME_FOLDER_VARIABLE } from './engine-protocol.ts';
 
 const PROGRAM = path.join(import.meta.dirname, 'child/engine-child.ts');
 
@@ -17,5 +17,7 @@ export function spawnEngineChild(
   childEnv: Readonly<Record<string, string>>,
   options: Omit<SpawnChildOptions<FromEngine>, 'program' | 'args' | 'env' | 'execArgv'>,
 ): Child<FromEngine> {
-  return new Child({ program: PROGRAM, env: { ...ENGINE_ENV, ...childEnv }, ...options });
+  const { [RUNTIME_FOLDER_VARIABLE]: runtimeFolder, ...env } = childEnv;
+  const args = runtimeFolder === undefined ? [] : [runtimeFolder];
+  return new Child({ program: PROGRAM, args, env: { ...ENGINE_ENV, ...env }, ...options });
 }

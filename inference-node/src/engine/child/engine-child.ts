@@ -2,10 +2,13 @@
  * The program of an engine's process: one session, one run at a time, with its orders over
  * descriptor 3 (engine-protocol.ts). The pool starts it and ends it.
  */
+// First: what follows imports ONNX Runtime.
+import './runtime-redirect.ts';
 import { flushCompileCache } from 'node:module';
 import type { Frame } from '../../process/frames.ts';
 import { serveParent } from '../../process/serve-parent.ts';
 import type { FromEngine, ToEngine } from '../engine-protocol.ts';
+import { shortenNativeError } from '../native-error.ts';
 import { EngineSession } from './engine-session.ts';
 
 let session: EngineSession | undefined;
@@ -50,5 +53,5 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
 
 function messageOf(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
-  return message.replaceAll(/\s*\n\s*/g, ' ').slice(0, 2000);
+  return shortenNativeError(message).slice(0, 2000);
 }

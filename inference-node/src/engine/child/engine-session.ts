@@ -34,10 +34,8 @@ const SHARED_SPIN_US = '300';
  * memory spawn-engine-child.ts saves too.
  */
 function sessionOptions(spec: SessionSpec): InferenceSession.SessionOptions {
-  const { provider, deviceId } = spec;
-  const withDevice = provider === 'cuda' || provider === 'tensorrt';
   return {
-    executionProviders: [withDevice ? { name: provider, deviceId } : provider],
+    executionProviders: executionProviders(spec),
     graphOptimizationLevel: 'all',
     executionMode: 'sequential',
     // Left unset it is the host's cores, whatever the cgroup allows.
@@ -54,6 +52,17 @@ function sessionOptions(spec: SessionSpec): InferenceSession.SessionOptions {
       },
     },
   };
+}
+
+/** TensorRT leaves to CUDA what it has no kernel for; without CUDA behind it that went to the CPU. */
+function executionProviders({ provider, deviceId }: SessionSpec) {
+  if (provider === 'tensorrt') {
+    return [
+      { name: 'tensorrt', deviceId },
+      { name: 'cuda', deviceId },
+    ];
+  }
+  return [provider === 'cuda' ? { name: provider, deviceId } : provider];
 }
 
 /**

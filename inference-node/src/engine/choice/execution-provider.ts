@@ -38,7 +38,7 @@ export interface ProbeOptions {
 
 /** CUDA's part of the runtime is not in the npm package. */
 const NOT_INSTALLED = /libonnxruntime_providers_\w+\.so is missing/;
-const HOW_TO_INSTALL = ': it is installed on its own, see docs/operations.md';
+const HOW_TO_INSTALL = ': it is installed by "matting providers install cuda", see docs/gpu.md';
 
 /** A provider asked for by name does not run here. The message is one line for the operator. */
 export class ExecutionProviderError extends Error {

@@ -1,5 +1,6 @@
 /** An engine for a single picture: loaded, run, ended. For probes and parity checks at start. */
 import type { SessionSpec } from '../engine-protocol.ts';
+import { shortenNativeError } from '../native-error.ts';
 import { spawnEngineChild } from '../spawn-engine-child.ts';
 
 /** What native libraries say before they fail is short. */
@@ -62,10 +63,10 @@ export function runOnce(options: RunOnceOptions): Promise<Buffer> {
 
 /**
  * The binding says "Failed to load shared library" where the dynamic linker, whose words only go to
- * standard error, named it; other native failures begin with their place in the source.
+ * standard error, named it.
  */
 function explain(failure: string, output: string): string {
-  const short = failure.replace(/^\/\S+:\d+ .* was false\. /, '').trim();
+  const short = shortenNativeError(failure);
   const missing = /([\w.+-]+\.so[\w.]*): cannot open shared object file/.exec(output);
   return missing === null ? short : `${missing[1]} is missing (${short})`;
 }

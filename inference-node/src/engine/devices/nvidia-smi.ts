@@ -1,0 +1,99 @@
+/**
+ * The NVIDIA GPUs of this machine, as its driver's own command lists them: what CUDA will find, told
+ * without loading CUDA into this process, where a driver that hangs would take the node with it.
+ */
+import { execFile } from 'node:child_process';
+import path from 'node:path';
+
+export interface GpuFacts {
+  /** GPU-… or MIG-…: what CUDA_VISIBLE_DEVICES takes. Stable over restarts. */
+  readonly id: string;
+  /** As nvidia-smi counts, by the bus. */
+  readonly index: number;
+  readonly name: string;
+  readonly memoryBytes: number;
+  readonly driver: string;
+}
+
+export type GpuListing =
+  /** In the order of the bus. May be empty. */
+  | { readonly state: 'listed'; readonly gpus: readonly GpuFacts[] }
+  /** `reason` is one line. `absent`: there is no such command, so no driver for this process. */
+  | { readonly state: 'failed'; readonly absent: boolean; readonly reason: string };
+
+/** With many GPUs and no persistence daemon it takes seconds; longer is a driver that hangs. */
+export const LISTING_MAX_MS = 20_000;
+const SAID_BYTES_MAX = 1024 * 1024;
+const COMMAND = 'nvidia-smi';
+/** Where containers and WSL have it, besides the PATH. */
+const FURTHER_FOLDERS = ['/usr/bin', '/usr/local/nvidia/bin', '/usr/lib/wsl/lib'];
+const FIELDS = 'index,uuid,name,memory.total,driver_version,mig.mode.current';
+const QUERY = [`--query-gpu=${FIELDS}`, '--format=csv,noheader,nounits'];
+const BYTES_PER_MIB = 1024 * 1024;
+const MIG_LINE = /^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)/;
+const GPU_LINE = /^GPU (\d+): /;
+
+/** @param env as engines have it: its PATH is searched. */
+export async function listGpus(env: Readonly<Record<string, string>>): Promise<GpuListing> {
+  const said = await runSmi(QUERY, env);
+  if (said.state === 'failed') return said;
+  const rows = said.text.split('\n').flatMap(line => parseRow(line) ?? []);
+  if (!rows.some(({ mig }) => mig)) return { state: 'listed', gpus: rows.map(({ gpu }) => gpu) };
+  const detailed = await runSmi(['-L'], env);
+  if (detailed.state === 'failed') return detailed;
+  const gpus = rows.flatMap(({ gpu, mig }) => (mig ? migDevices(gpu, detailed.text) : [gpu]));
+  return { state: 'listed', gpus };
+}
+
+function parseRow(line: string): { gpu: GpuFacts; mig: boolean } | undefined {
+  const [index, id, name, memoryMib, driver, mig] = line.split(',').map(text => text.trim());
+  if (!id?.startsWith('GPU-') || name === undefined || driver === undefined) return undefined;
+  // A GPU whose memory is the system's says so in words.
+  const memoryBytes = (Number(memoryMib) || 0) * BYTES_PER_MIB;
+  const gpu = { id, index: Number(index), name, memoryBytes, driver };
+  return { gpu, mig: mig === 'Enabled' };
+}
+
+/** The instances of a GPU that is partitioned: CUDA runs on one of them, not on the whole. */
+function migDevices(gpu: GpuFacts, listing: string): GpuFacts[] {
+  const found: GpuFacts[] = [];
+  let index: number | undefined;
+  for (const line of listing.split('\n')) {
+    index = Number(GPU_LINE.exec(line)?.[1] ?? index);
+    const [, profile, id] = MIG_LINE.exec(line) ?? [];
+    if (index !== gpu.index || profile === undefined || id === undefined) continue;
+    // 1g.10gb: its gigabytes are in its name.
+    const gigabytes = Number(/(\d+)gb/.exec(profile)?.[1] ?? 0);
+    const name = `${gpu.name} MIG ${profile}`;
+    found.push({ ...gpu, id, name, memoryBytes: gigabytes * 1024 ** 3 });
+  }
+  return found;
+}
+
+type Said = { state: 'said'; text: string } | Extract<GpuListing, { state: 'failed' }>;
+
+function runSmi(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Said> {
+  const PATH = [env.PATH ?? '', ...FURTHER_FOLDERS].join(path.delimiter);
+  return new Promise(resolve => {
+    const failed = (reason: string, absent = false) =>
+      resolve({ state: 'failed', absent, reason: reason.replaceAll(/\s*\n\s*/g, ' ').trim() });
+    const options = {
+      // Only where to look: the language of what it says must be the one that is read here.
+      env: { PATH, LC_ALL: 'C' },
+      maxBuffer: SAID_BYTES_MAX,
+      killSignal: 'SIGKILL',
+      timeout: LISTING_MAX_MS,
+    } as const;
+    const child = execFile(COMMAND, [...args], options, (error, stdout, stderr) => {
+      clearTimeout(timer);
+      if (error === null) return resolve({ state: 'said', text: stdout });
+      const absent = (error as NodeJS.ErrnoException).code === 'ENOENT';
+      failed(absent ? `there is no ${COMMAND}` : stderr || stdout || error.message, absent);
+    });
+    // One that does not die is not waited for.
+    const timer = setTimeout(() => {
+      child.unref();
+      failed(`${COMMAND} does not answer within ${LISTING_MAX_MS} ms`);
+    }, LISTING_MAX_MS + 1000);
+  });
+}

@@ -1,0 +1,148 @@
+/**
+ * Finds CUDA's and cuDNN's libraries the way the dynamic linker will: in LD_LIBRARY_PATH, then in
+ * the folders that the installation recorded, then where the system looks. Reads files only; what
+ * is found is not loaded.
+ */
+import { globSync, statSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { isMissing, listDirectory } from '../models/cache-files.ts';
+import { readElfFacts } from './elf-file.ts';
+import type { ProviderLibrary } from './provider-files.ts';
+
+/** NVIDIA's own; all others come with the system's C and C++ libraries. */
+const OF_NVIDIA = /^lib(cu|nv)/;
+/** Opened at the first convolution, so no library names it: without it every first run fails. */
+const CUDNN = 'libcudnn.so.9';
+const LD_SO_CONF = '/etc/ld.so.conf';
+const INCLUDES_MAX = 64;
+/** Where the system looks without being told, and where NVIDIA's installers put things. */
+const USUAL_FOLDERS = [
+  '/lib64',
+  '/usr/lib64',
+  '/lib/x86_64-linux-gnu',
+  '/usr/lib/x86_64-linux-gnu',
+  '/lib',
+  '/usr/lib',
+];
+const INSTALLERS_FOLDERS = ['/usr/local/cuda*/lib64', '/usr/local/nvidia/lib64', '/opt/cuda/lib64'];
+/** Libraries that libraries need, and so on. */
+const LIBRARIES_MAX = 64;
+/** Levels of folders below one that is given, and entries looked at in all. */
+const GIVEN_DEPTH_MAX = 5;
+const GIVEN_ENTRIES_MAX = 20_000;
+
+export interface FoundLibrary {
+  readonly name: string;
+  /** Undefined: missing. */
+  readonly path: string | undefined;
+  /** Which file asks for it first. */
+  readonly neededBy: string;
+}
+
+export interface SearchFolders {
+  /** LD_LIBRARY_PATH of engines as the operator set it. */
+  readonly ldLibraryPath: string | undefined;
+  /** Of the record, or candidates while installing. */
+  readonly further: readonly string[];
+}
+
+/** What a provider's library needs of NVIDIA's, each once, missing ones included. */
+export async function findLibraries(
+  folder: string,
+  library: ProviderLibrary,
+  { ldLibraryPath, further }: SearchFolders,
+): Promise<readonly FoundLibrary[]> {
+  const folders = [...splitPath(ldLibraryPath), ...further, ...(await systemFolders())];
+  const found = new Map<string, FoundLibrary>();
+  const waiting = [{ file: path.join(folder, library), neededBy: library as string }];
+  for (let at = waiting.shift(); at !== undefined; at = waiting.shift()) {
+    const { file, neededBy } = at;
+    const needed = (await readElfFacts(file))?.needed ?? [];
+    const first = neededBy === library ? [...needed, CUDNN] : needed;
+    for (const name of first) {
+      if (!OF_NVIDIA.test(name) || found.has(name) || found.size >= LIBRARIES_MAX) continue;
+      // Libraries of one package lie beside each other and say so by a path of their own.
+      const where = neededBy === library ? folders : [...folders, path.dirname(file)];
+      const place = findIn(where, name);
+      found.set(name, { name, path: place, neededBy });
+      if (place !== undefined) waiting.push({ file: place, neededBy: name });
+    }
+  }
+  return [...found.values()];
+}
+
+/** Folders of what was found that the system does not search by itself. */
+export async function foldersToRecord(
+  found: readonly FoundLibrary[],
+  ldLibraryPath: string | undefined,
+): Promise<string[]> {
+  const known = new Set([...splitPath(ldLibraryPath), ...(await linkerFolders())]);
+  const folders = found.flatMap(({ path: file }) =>
+    file === undefined ? [] : [path.dirname(file)],
+  );
+  return [...new Set(folders)].filter(folder => !known.has(folder));
+}
+
+/** Every folder at and below `given` in which a library of NVIDIA's lies. */
+export async function foldersBelow(given: string): Promise<string[]> {
+  const folders: string[] = [];
+  let entries = 0;
+  const visit = async (folder: string, depth: number): Promise<void> => {
+    const names = await listDirectory(folder);
+    entries += names.length;
+    if (entries > GIVEN_ENTRIES_MAX) return;
+    if (names.some(name => OF_NVIDIA.test(name) && name.includes('.so'))) folders.push(folder);
+    if (depth === GIVEN_DEPTH_MAX) return;
+    for (const name of names) {
+      const below = path.join(folder, name);
+      if (isFolder(below)) await visit(below, depth + 1);
+    }
+  };
+  await visit(path.resolve(given), 0);
+  return folders;
+}
+
+function findIn(folders: readonly string[], name: string): string | undefined {
+  return folders
+    .map(folder => path.join(folder, name))
+    .find(file => statSync(file, { throwIfNoEntry: false })?.isFile());
+}
+
+function isFolder(file: string): boolean {
+  return statSync(file, { throwIfNoEntry: false })?.isDirectory() ?? false;
+}
+
+function splitPath(text: string | undefined): string[] {
+  return (text ?? '').split(':').filter(folder => folder !== '');
+}
+
+async function systemFolders(): Promise<string[]> {
+  return [...(await linkerFolders()), ...INSTALLERS_FOLDERS.flatMap(pattern => globSync(pattern))];
+}
+
+/** Those of /etc/ld.so.conf and what it includes, then the usual ones. */
+async function linkerFolders(): Promise<string[]> {
+  const folders: string[] = [];
+  const files = [LD_SO_CONF];
+  for (let read = 0; files.length > 0 && read < INCLUDES_MAX; read++) {
+    const file = files.shift() as string;
+    for (const line of (await readIfThere(file)).split('\n')) {
+      const text = line.replace(/#.*/, '').trim();
+      const included = /^include\s+(\S+)$/.exec(text)?.[1];
+      if (included !== undefined)
+        files.push(...globSync(path.resolve(path.dirname(file), included)));
+      else if (text.startsWith('/')) folders.push(text);
+    }
+  }
+  return [...folders, ...USUAL_FOLDERS];
+}
+
+async function readIfThere(file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    if (isMissing(error) || (error as NodeJS.ErrnoException).code === 'EACCES') return '';
+    throw error;
+  }
+}

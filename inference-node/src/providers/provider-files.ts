@@ -1,0 +1,113 @@
+/**
+ * Where an installed provider lies and what its folder holds. ONNX Runtime finds providers beside
+ * itself, so the folder has a copy of its native files too. It bears the version of the runtime
+ * that it fits: releases of the product may share it, and none loads another's.
+ */
+import { readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { arch, platform } from 'node:os';
+import path from 'node:path';
+import { hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
+
+const BINDING = 'onnxruntime_binding.node';
+const RUNTIME_LIBRARY = 'libonnxruntime.so.1';
+
+/** Copied from the package beside the provider. */
+export const RUNTIME_FILES = [BINDING, RUNTIME_LIBRARY] as const;
+
+/** ONNX Runtime's parts for NVIDIA's GPUs. TensorRT's is of use with TensorRT itself only. */
+export const PROVIDER_LIBRARIES = [
+  'libonnxruntime_providers_shared.so',
+  'libonnxruntime_providers_cuda.so',
+  'libonnxruntime_providers_tensorrt.so',
+] as const;
+export type ProviderLibrary = (typeof PROVIDER_LIBRARIES)[number];
+
+/** What is left out where a source has it not. */
+export const OPTIONAL_LIBRARIES: readonly ProviderLibrary[] = [
+  'libonnxruntime_providers_tensorrt.so',
+];
+
+export const RECORD_FILE = 'installed.json';
+
+export interface InstalledFile {
+  readonly name: string;
+  readonly bytes: number;
+  /** Hexadecimal. */
+  readonly sha256: string;
+}
+
+/** What `installed.json` says. */
+export interface InstalledRecord {
+  /** Version of onnxruntime-node whose native files lie here. */
+  readonly runtimeVersion: string;
+  /** For people: the name of the file or folder it came from. */
+  readonly source: string;
+  readonly files: readonly InstalledFile[];
+  /** Folders of CUDA's and cuDNN's libraries beyond those that the system searches by itself. */
+  readonly libraryFolders: readonly string[];
+}
+
+export type InstalledState =
+  | { readonly state: 'missing'; readonly folder: string }
+  /** `reason` reads on after "the CUDA provider in … ". */
+  | { readonly state: 'unusable'; readonly folder: string; readonly reason: string }
+  | { readonly state: 'installed'; readonly folder: string; readonly record: InstalledRecord };
+
+/** Read, not imported: the binding is for engines alone. */
+export function runtimeVersion(): string {
+  const require = createRequire(import.meta.url);
+  return (require('onnxruntime-node/package.json') as { version: string }).version;
+}
+
+/** Where the package has its native files for this machine. */
+export function packageFolder(): string {
+  const require = createRequire(import.meta.url);
+  const root = path.dirname(require.resolve('onnxruntime-node/package.json'));
+  return path.join(root, 'bin/napi-v6', platform(), arch());
+}
+
+export function installedFolder(providerDir: string): string {
+  return path.join(providerDir, `onnxruntime-${runtimeVersion()}-${platform()}-${arch()}`);
+}
+
+/** By sizes; with `hashed` by checksums too, which takes a second. */
+export async function readInstalled(
+  providerDir: string,
+  { hashed }: { readonly hashed: boolean },
+): Promise<InstalledState> {
+  const folder = installedFolder(providerDir);
+  const unusable = (reason: string) => ({ state: 'unusable', folder, reason }) as const;
+  let record: InstalledRecord | undefined;
+  try {
+    record = parseRecord(await readFile(path.join(folder, RECORD_FILE), 'utf8'));
+  } catch (error) {
+    if (isMissing(error)) return { state: 'missing', folder };
+    if (!(error instanceof SyntaxError)) return unusable(`cannot be read: ${String(error)}`);
+  }
+  if (record?.runtimeVersion !== runtimeVersion()) return unusable('has no record that fits');
+  for (const { name, bytes, sha256 } of record.files) {
+    const file = path.join(folder, name);
+    const found = await statOrNull(file);
+    if (found?.size !== bytes) return unusable(`lacks a part of ${name}`);
+    if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
+  }
+  return { state: 'installed', folder, record };
+}
+
+/** Undefined where the JSON is no record. @throws SyntaxError where it is not JSON. */
+function parseRecord(text: string): InstalledRecord | undefined {
+  const json = JSON.parse(text) as Partial<InstalledRecord> | null;
+  const { runtimeVersion: version, source, files, libraryFolders } = json ?? {};
+  if (typeof version !== 'string' || typeof source !== 'string') return undefined;
+  if (!Array.isArray(files) || !Array.isArray(libraryFolders)) return undefined;
+  const names: readonly string[] = [...RUNTIME_FILES, ...PROVIDER_LIBRARIES];
+  const sound = files.every(
+    file =>
+      names.includes(file?.name) &&
+      Number.isInteger(file.bytes) &&
+      /^[0-9a-f]{64}$/.test(file.sha256),
+  );
+  if (!sound || !libraryFolders.every(folder => typeof folder === 'string')) return undefined;
+  return { runtimeVersion: version, source, files, libraryFolders };
+}

@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { saysDeviceIsGone, shortenNativeError } from '../../src/engine/native-error.ts';
+
+const NO_DEVICE = `/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:129
+ std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall(ERRTYPE,
+ [with ERRTYPE = cudaError; bool THRW = true] CUDA failure 100: no CUDA-capable device is detected ;
+ GPU=32767 ; hostname=gpu-7 ; file=/onnxruntime_src/cuda_execution_provider.cc ; line=352 ;
+ expr=cudaSetDevice(info_.device_id);`;
+
+test('of a page of C++ the line that matters is left', () => {
+  assert.equal(
+    shortenNativeError(NO_DEVICE),
+    'CUDA failure 100: no CUDA-capable device is detected',
+  );
+  const cudnn =
+    "Non-zero status code returned while running Conv node. Name:'c1' Status Message: CUDNN failure 4: " +
+    'CUDNN_STATUS_NOT_INITIALIZED ; GPU=0 ; hostname=x ; file=cudnn_common.cc ; line=1 ; expr=cudnnCreate';
+  assert.equal(shortenNativeError(cudnn), 'CUDNN failure 4: CUDNN_STATUS_NOT_INITIALIZED');
+  const assertion =
+    '/onnxruntime_src/core/session.cc:12 void f() status.IsOK() was false. No such graph';
+  assert.equal(shortenNativeError(assertion), 'No such graph');
+});
+
+test('any other message stays, in one line', () => {
+  for (const message of ['the model answered\nwith values', '', 'CUDA is not here: failure']) {
+    assert.equal(shortenNativeError(message), message.replace('\n', ' '));
+  }
+});
+
+test('a device that is gone is told from a run that failed', () => {
+  assert.equal(saysDeviceIsGone(shortenNativeError(NO_DEVICE)), true);
+  assert.equal(saysDeviceIsGone('CUDA failure 46: all CUDA-capable devices are busy'), true);
+  assert.equal(saysDeviceIsGone('CUDA failure 700: an illegal memory access'), false);
+  assert.equal(saysDeviceIsGone('CUDA failure 2: out of memory'), false);
+  assert.equal(saysDeviceIsGone('CUDNN failure 100: something'), false);
+});

@@ -1,0 +1,203 @@
+/** What is installed of a package, what is refused, and what is left when it fails. */
+import assert from 'node:assert/strict';
+import { mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, test } from 'node:test';
+import { RUNTIME_FOLDER_VARIABLE } from '../../src/engine/engine-protocol.ts';
+import { readEngineEnvironment } from '../../src/providers/engine-environment.ts';
+import { type InstallOptions, installProvider } from '../../src/providers/install-provider.ts';
+import { findLibraries } from '../../src/providers/library-search.ts';
+import { ProviderError } from '../../src/providers/provider-error.ts';
+import { readInstalled, runtimeVersion } from '../../src/providers/provider-files.ts';
+import {
+  CHECKSUMS,
+  elfFile,
+  LIBRARIES,
+  sha256,
+  wheelFile,
+  writeNugetFolder,
+} from './fake-package.ts';
+
+const VERSION = runtimeVersion();
+const CUDA = 'libonnxruntime_providers_cuda.so';
+
+let root: string;
+let providerDir: string;
+
+beforeEach(async () => {
+  root = await mkdtemp(path.join(tmpdir(), 'providers-'));
+  providerDir = path.join(root, 'installed');
+});
+afterEach(() => rm(root, { recursive: true }));
+
+function install(from: string, more: Partial<InstallOptions> = {}) {
+  const options = { from, providerDir, accepted: [], libraryFolders: [], ldLibraryPath: undefined };
+  return installProvider({ ...options, ...more });
+}
+
+async function write(name: string, bytes: Uint8Array): Promise<string> {
+  const file = path.join(root, name);
+  await mkdir(path.dirname(file), { recursive: true });
+  await writeFile(file, bytes);
+  return file;
+}
+
+async function refused(installing: Promise<unknown>, message: RegExp): Promise<void> {
+  await assert.rejects(installing, error => {
+    assert.ok(error instanceof ProviderError, String(error));
+    assert.match(error.message, message);
+    assert.doesNotMatch(error.message, /\n/);
+    return true;
+  });
+}
+
+/** Nothing half made lies about, and nothing is taken for installed. */
+async function requireNothing(): Promise<void> {
+  assert.deepEqual(await readdir(providerDir).catch(() => []), []);
+  assert.equal((await readInstalled(providerDir, { hashed: true })).state, 'missing');
+}
+
+test('a package of another checksum is refused, and named by it', async () => {
+  const wheel = wheelFile(VERSION);
+  const file = await write('own.whl', wheel);
+  await refused(
+    install(file),
+    new RegExp(`own\\.whl is not a package .* --sha256 ${sha256(wheel)}$`),
+  );
+  await writeNugetFolder(path.join(root, 'nuget'), VERSION);
+  await refused(
+    install(path.join(root, 'nuget')),
+    /say --sha256 [0-9a-f]{64} --sha256 [0-9a-f]{64}/,
+  );
+  await refused(install(file, { accepted: ['abc'] }), /--sha256 must be 64 hexadecimal digits/);
+  await requireNothing();
+});
+
+test('what is of another version, for another machine, damaged or no package', async () => {
+  const cases = [
+    ['old.whl', wheelFile('1.29.0'), /old\.whl is version 1\.29\.0, this service has onnxruntime/],
+    [
+      'arm.whl',
+      wheelFile(VERSION, { ...LIBRARIES, [CUDA]: elfFile([], 183) }),
+      /not a library for/,
+    ],
+    [
+      'text.whl',
+      wheelFile(VERSION, { ...LIBRARIES, [CUDA]: Buffer.from('x') }),
+      /not a library for/,
+    ],
+    ['cut.whl', wheelFile(VERSION).subarray(0, 300), /cut\.whl (is damaged|has no )/],
+    ['empty.whl', wheelFile(VERSION, {}), /has no libonnxruntime_providers_shared\.so and no lib/],
+    ['notes.txt', Buffer.from('words'), /neither a wheel/],
+  ] as const;
+  for (const [name, bytes, message] of cases) {
+    const file = await write(name, bytes);
+    await refused(install(file, { accepted: [sha256(bytes)] }), message);
+  }
+  await refused(install(path.join(root, 'absent.whl')), /there is nothing at/);
+  await writeNugetFolder(path.join(root, 'nuget'), '1.31.1');
+  await refused(install(path.join(root, 'nuget'), { accepted: CHECKSUMS }), /is version 1\.31\.1/);
+  await requireNothing();
+});
+
+test('two packages in one folder are not guessed between', async () => {
+  await writeNugetFolder(path.join(root, 'both/one'), VERSION);
+  await writeNugetFolder(path.join(root, 'both/two'), VERSION);
+  await refused(install(path.join(root, 'both'), { accepted: CHECKSUMS }), /more than one lib/);
+});
+
+test('a wheel and an unpacked package are installed beside the runtime they fit', async () => {
+  const wheel = wheelFile(VERSION);
+  const file = await write('own.whl', wheel);
+  await writeNugetFolder(path.join(root, 'nuget'), VERSION);
+  for (const [from, accepted] of [
+    [file, [sha256(wheel).toUpperCase()]],
+    [path.join(root, 'nuget'), CHECKSUMS],
+  ] as const) {
+    const { folder, record } = await install(from, { accepted });
+    assert.deepEqual((await readdir(folder)).sort(), [
+      'installed.json',
+      'libonnxruntime.so.1',
+      ...Object.keys(LIBRARIES).sort(),
+      'onnxruntime_binding.node',
+    ]);
+    assert.equal(record.source, path.basename(from));
+    for (const [name, bytes] of Object.entries(LIBRARIES)) {
+      assert.ok((await readFile(path.join(folder, name))).equals(bytes), name);
+    }
+    const { childEnv } = await readEngineEnvironment(providerDir, { PATH: '/bin' });
+    assert.equal(childEnv[RUNTIME_FOLDER_VARIABLE], folder);
+  }
+  assert.equal((await readdir(providerDir)).length, 1);
+});
+
+test('one without the part for TensorRT is installed without it', async () => {
+  const { 'libonnxruntime_providers_tensorrt.so': _, ...others } = LIBRARIES;
+  const wheel = wheelFile(VERSION, others);
+  const file = await write('small.whl', wheel);
+  const { folder } = await install(file, { accepted: [sha256(wheel)] });
+  assert.ok(!(await readdir(folder)).includes('libonnxruntime_providers_tensorrt.so'));
+});
+
+test('a failed installation leaves the one before; an altered one is not used', async () => {
+  const wheel = wheelFile(VERSION);
+  const file = await write('own.whl', wheel);
+  const { folder } = await install(file, { accepted: [sha256(wheel)] });
+  const bad = wheelFile('1.0.0');
+  const other = await write('bad.whl', bad);
+  await refused(install(other, { accepted: [sha256(bad)] }), /is version 1\.0\.0/);
+  assert.equal((await readInstalled(providerDir, { hashed: true })).state, 'installed');
+  const library = path.join(folder, CUDA);
+  const bytes = await readFile(library);
+  bytes[bytes.length - 1] = 1;
+  await writeFile(library, bytes);
+  const altered = await readInstalled(providerDir, { hashed: true });
+  assert.match(altered.state === 'unusable' ? altered.reason : '', /altered lib\w+_cuda\.so/);
+  await truncate(library, 10);
+  const { childEnv, installed } = await readEngineEnvironment(providerDir, { PATH: '/bin' });
+  assert.equal(installed.state, 'unusable');
+  assert.deepEqual(childEnv, { PATH: '/bin' });
+});
+
+test('a record that is none makes no provider', async () => {
+  const { folder } = await install(await write('own.whl', wheelFile(VERSION)), {
+    accepted: [sha256(wheelFile(VERSION))],
+  });
+  for (const text of ['', 'null', '{}', '{"runtimeVersion": "0.0.1"}', '[1]']) {
+    await writeFile(path.join(folder, 'installed.json'), text);
+    assert.equal((await readInstalled(providerDir, { hashed: false })).state, 'unusable', text);
+  }
+});
+
+test('libraries are found where the linker will look, recorded, and named where they are not', async () => {
+  const given = path.join(root, 'python/nvidia/cublas/lib');
+  await write('python/nvidia/cublas/lib/libcublas.so.13', elfFile(['libcublasLt.so.13']));
+  await write('python/nvidia/cublas/lib/libcublasLt.so.13', elfFile([]));
+  await write('driver/libcuda.so.1', elfFile([]));
+  const wheel = wheelFile(VERSION);
+  const file = await write('own.whl', wheel);
+  const ldLibraryPath = path.join(root, 'driver');
+  const accepted = [sha256(wheel)];
+  const { folder, record } = await install(file, {
+    accepted,
+    libraryFolders: [given],
+    ldLibraryPath,
+  });
+  assert.deepEqual(record.libraryFolders, [given]);
+  const found = await findLibraries(folder, CUDA, {
+    ldLibraryPath,
+    further: record.libraryFolders,
+  });
+  assert.deepEqual(
+    found.map(({ name, path: at, neededBy }) => [name, at && path.dirname(at), neededBy]),
+    [
+      ['libcublas.so.13', given, CUDA],
+      ['libcuda.so.1', ldLibraryPath, CUDA],
+      ['libcudnn.so.9', undefined, CUDA],
+      ['libcublasLt.so.13', given, 'libcublas.so.13'],
+    ],
+  );
+  const { childEnv } = await readEngineEnvironment(providerDir, { LD_LIBRARY_PATH: ldLibraryPath });
+  assert.equal(childEnv.LD_LIBRARY_PATH, `${ldLibraryPath}:${given}`);
+});
