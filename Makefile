@@ -13,6 +13,8 @@
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
 # make bench   the figures of docs/performance.md, measured on this machine; PEER=folder of photos: beside another remover
+# make images  [ONLY=control-plane,node TAG=dev BASE=… PLATFORM=linux/arm64]: container images by buildah or podman (docs/containers.md); some minutes
+# make test-images  [ONLY=name]: those images run, cut pictures out, are built twice and compared; compose.yaml as a whole; some minutes
 # make generate, make format   after a change of proto/*.proto, inference-node/kernels/ or deploy/grafana/source/; before a commit
 
 SHELL := /bin/sh
@@ -36,8 +38,15 @@ TIMES ?= 20
 BUSY ?= 0
 NAME ?=
 SHOTS ?=
+TAG ?=
+IMAGE_PREFIX ?=
+BASE ?=
+NODE_BASE ?=
+PROVIDER ?=
+PLATFORM ?=
+PULL ?=
 
-.PHONY: setup start demo test storms test-storage test-databases test-chart browser monitoring check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test storms test-storage test-databases test-chart browser monitoring images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -93,6 +102,15 @@ browser: setup
 
 monitoring: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/monitoring/*.monitoring.ts)
+
+images: setup
+	@$(NODE) deploy/images/build.ts $(if $(ONLY),--only '$(ONLY)') $(if $(TAG),--tag '$(TAG)') \
+		$(if $(IMAGE_PREFIX),--prefix '$(IMAGE_PREFIX)') $(if $(BASE),--base '$(BASE)') \
+		$(if $(NODE_BASE),--node-base '$(NODE_BASE)') $(if $(PROVIDER),--provider '$(PROVIDER)') \
+		$(if $(PLATFORM),--platform '$(PLATFORM)') $(if $(PULL),--pull '$(PULL)')
+
+test-images: setup
+	@$(NODE) test/support/run-tests.ts $(wildcard test/images/$(or $(ONLY),*).images.ts)
 
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
