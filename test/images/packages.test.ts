@@ -33,6 +33,6 @@ for (const [program, packages] of Object.entries(PACKAGES)) {
     const wanted = new Set(
       [...imported, ...IMPORTED_BY_GENERATED].filter(name => known.has(name!)),
     );
-    assert.deepEqual([...packages].sort(), [...wanted].sort());
+    assert.deepEqual([...packages].sort(), [...wanted].sort(), 'deploy/images/packages.json');
   });
 }
