@@ -5,7 +5,7 @@
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
-# make test-chart   the Helm chart: lint and rendering, where helm is; half a minute
+# make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, on a cluster and a bucket, and of hostile receivers; half an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each

@@ -44,6 +44,26 @@ export function valuesOf(examples: readonly string[], set: readonly string[] = [
   ];
 }
 
+/** Sets of values that everything is tested with: each example, and what is in none of them. */
+export const VALUES: Readonly<Record<string, readonly string[]>> = {
+  smallest: valuesOf([], ['secret.name="matting"']),
+  production: valuesOf(['production']),
+  'on demand': valuesOf(['production', 'on-demand']),
+  gpu: valuesOf(['production', 'gpu']),
+  offline: valuesOf(['offline']),
+  'everything else': valuesOf(
+    ['production'],
+    [
+      'tls={"enabled":true,"controlPlaneSecret":"a","nodeSecret":"b","serverName":"matting.internal"}',
+      'storage.directEndpoints=["https://storage.internal:9000"]',
+      'httpRoute={"enabled":true,"parentRefs":[{"name":"gateway"}],"hosts":["matting.example"]}',
+      'nodes.defaults.callerService=true',
+      'nodes.defaults.podDisruptionBudget={"maxUnavailable":"25%"}',
+      'tests.apiKeySecret.name="key"',
+    ],
+  ),
+};
+
 /** Plain manifests. */
 export function manifests(...args: readonly string[]): string {
   const place = ['--namespace', 'matting', '--kube-version', KUBERNETES_VERSION];
@@ -51,7 +71,11 @@ export function manifests(...args: readonly string[]): string {
 }
 
 export function rendered(...args: readonly string[]): KubernetesObject[] {
-  return parseAllDocuments(manifests(...args))
+  return objectsIn(manifests(...args));
+}
+
+export function objectsIn(text: string): KubernetesObject[] {
+  return parseAllDocuments(text)
     .map(document => document.toJS() as KubernetesObject)
     .filter(each => each !== null);
 }

@@ -23,29 +23,12 @@ import {
   rendered,
   requireOne,
   skipWithout,
+  VALUES,
   valuesOf,
 } from './helm.ts';
 
 const WITHOUT_HELM = skipWithout('helm');
-const SMALLEST = valuesOf([], ['secret.name="matting"']);
-const EXAMPLES: Readonly<Record<string, readonly string[]>> = {
-  smallest: SMALLEST,
-  production: valuesOf(['production']),
-  'on demand': valuesOf(['production', 'on-demand']),
-  gpu: valuesOf(['production', 'gpu']),
-  offline: valuesOf(['offline']),
-  'everything else': valuesOf(
-    ['production'],
-    [
-      'tls={"enabled":true,"controlPlaneSecret":"a","nodeSecret":"b","serverName":"matting.internal"}',
-      'storage.directEndpoints=["https://storage.internal:9000"]',
-      'httpRoute={"enabled":true,"parentRefs":[{"name":"gateway"}],"hosts":["matting.example"]}',
-      'nodes.defaults.callerService=true',
-      'tests.apiKeySecret.name="key"',
-    ],
-  ),
-};
-
+const SMALLEST = VALUES.smallest ?? [];
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
 const chartFile = (file: string) => readFileSync(path.join(CHART, file), 'utf8');
 
@@ -116,7 +99,7 @@ test('templates set variables that programs read, and ask for metrics that there
   );
 });
 
-for (const [name, values] of Object.entries(EXAMPLES)) {
+for (const [name, values] of Object.entries(VALUES)) {
   test(`${name}: Helm finds nothing to object to`, { skip: WITHOUT_HELM }, () => {
     helm('lint', '--strict', CHART, ...values);
     const names = rendered(...values).map(each => `${each.kind} ${each.metadata.name}`);
@@ -216,7 +199,7 @@ test('rules and dashboards are the files of deploy, also in the package', {
   const groups = ['recording', 'alerts'].flatMap(
     name => parse(read(`deploy/prometheus/${name}.yaml`)).groups,
   );
-  const objects = rendered(...EXAMPLES.production!);
+  const objects = rendered(...(VALUES.production ?? []));
   assert.deepEqual(requireOne(objects, 'PrometheusRule', 'matting').spec.groups, groups);
   for (const name of ['service', 'fleet', 'money']) {
     const { data } = requireOne(objects, 'ConfigMap', `matting-dashboard-${name}`);
@@ -276,7 +259,7 @@ for (const [expected, set, example] of REFUSED) {
 
 test('every example is tested', () => {
   const files = globSync('*.yaml', { cwd: path.dirname(exampleFile('')) });
-  const tested = Object.values(EXAMPLES).flat();
+  const tested = Object.values(VALUES).flat();
   const missing = files.filter(file => !tested.includes(exampleFile(path.basename(file, '.yaml'))));
   assert.deepEqual(missing, []);
 });
