@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises';
 import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
 import { type Database, openDatabase } from '../store/database/connect.ts';
 import { MEMBER_CLOCKS_MS_MAX, requireAgreeingClocks } from '../store/database/member-clocks.ts';
-import { schemaState } from '../store/database/migrate.ts';
+import { leavesNoWayBack, schemaState } from '../store/database/migrate.ts';
 import { probeDatabase, readRights } from '../store/database/probe.ts';
 import { requireWritable } from '../store/database/writable.ts';
 
@@ -110,16 +110,18 @@ async function memberFindings(database: Database): Promise<Finding[]> {
 async function schemaFindings(database: Database) {
   const { pending, unknown } = await schemaState(database);
   const findings: Finding[] = [];
-  if (unknown.length > 0) {
-    const found = `a newer version made ${unknown.join(', ')}`;
-    findings.push(failure(MIGRATIONS, found, 'run that version, or restore an older copy'));
-  }
+  const newer = `a newer version made ${unknown.join(', ')}`;
+  const final = unknown.some(leavesNoWayBack);
+  if (final)
+    findings.push(failure(MIGRATIONS, newer, 'run that version, or restore an older copy'));
   if (pending.length > 0) {
     const found = `the database lacks ${pending.join(', ')}`;
     findings.push(failure(MIGRATIONS, found, 'matting migrate, or start a control plane'));
   }
   const current = findings.length === 0;
-  if (current) findings.push(ok(MIGRATIONS, 'the database is up to date'));
+  if (current && unknown.length > 0) {
+    findings.push(warning(MIGRATIONS, newer, 'it only added: this version works, too'));
+  } else if (current) findings.push(ok(MIGRATIONS, 'the database is up to date'));
   return { findings, current };
 }
 

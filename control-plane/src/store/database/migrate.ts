@@ -56,6 +56,17 @@ export class SchemaError extends Error {
   }
 }
 
+/**
+ * Ends the name of a migration that does more than add: no version from before it can work on its
+ * schema, and only a backup leads back. There is none so far (docs/adr/0037).
+ */
+const NO_WAY_BACK = '-no-way-back';
+
+/** Whether no version works on a schema with this migration that does not know it. */
+export function leavesNoWayBack(name: string): boolean {
+  return name.endsWith(NO_WAY_BACK);
+}
+
 export interface SchemaState {
   /** Migrations that this version has and the database has not. */
   readonly pending: readonly string[];
@@ -75,11 +86,11 @@ export async function schemaState(database: Database): Promise<SchemaState> {
 /**
  * Runs what is pending.
  * @returns the names of the migrations that this call ran.
- * @throws SchemaError where a newer version has been at work, or a migration failed.
+ * @throws SchemaError where a newer version has left no way back, or a migration failed.
  */
 export async function migrate(database: Database): Promise<string[]> {
   const state = await schemaState(database);
-  refuseNewer(state);
+  requireWayBack(database, state);
   // Neither lock nor the right to change tables is needed to start on a current schema.
   if (state.pending.length === 0) return [];
   return inTurn(database, turn => runPending(database, turn));
@@ -123,10 +134,10 @@ function migrateToLatest(database: Database, turn: Turn): Promise<MigrationResul
   return new Migrator({ db: database.kysely, provider }).migrateToLatest();
 }
 
-/** @throws SchemaError unless the schema is exactly this version's. Changes nothing. */
+/** @throws SchemaError unless the schema has all that this version needs. Changes nothing. */
 export async function requireCurrentSchema(database: Database): Promise<void> {
   const state = await schemaState(database);
-  refuseNewer(state);
+  requireWayBack(database, state);
   if (state.pending.length > 0) {
     throw new SchemaError(
       `the database lacks ${state.pending.join(', ')}: run "npm run matting -- migrate" first`,
@@ -134,20 +145,60 @@ export async function requireCurrentSchema(database: Database): Promise<void> {
   }
 }
 
-function refuseNewer(state: SchemaState): void {
-  if (state.unknown.length === 0) return;
-  throw new SchemaError(
-    `the database was made by a newer version (${state.unknown.join(', ')}): ` +
-      'run that one, or restore an older copy',
-  );
+/**
+ * Takes migrations out of the list of those that ran, so that a version from before them starts
+ * which refuses a list that is longer than its own, as 0.1.0 does. What they added stays; a version
+ * that knows them runs them again, which changes nothing.
+ * @throws SchemaError where one is not the last of those that ran, or leaves no way back
+ */
+export async function forgetMigrations(
+  database: Database,
+  names: readonly string[],
+): Promise<void> {
+  await inTurn(database, async turn => {
+    const applied = await appliedMigrations(database);
+    const last = applied.slice(applied.length - names.length);
+    if (names.length === 0 || names.toSorted().join() !== last.join()) {
+      throw new SchemaError(`the last migrations are ${last.join(', ')}, not ${names.join(', ')}`);
+    }
+    const final = names.filter(leavesNoWayBack);
+    if (final.length > 0) throw new SchemaError(`there is no way back from ${final.join(', ')}`);
+    await turn.requireHeld();
+    await query(database, db =>
+      db
+        .withTables<MigrationTable>()
+        .deleteFrom('kysely_migration')
+        .where('name', 'in', names)
+        .execute(),
+    );
+  });
 }
+
+/** A newer version only adds, so that this one works on its schema, unless a name says otherwise. */
+function requireWayBack(database: Database, { unknown, pending }: SchemaState): void {
+  if (unknown.length === 0) return;
+  const newer = `the database was made by a newer version (${unknown.join(', ')})`;
+  if (unknown.some(leavesNoWayBack)) {
+    throw new SchemaError(
+      `${newer}, and there is no way back from it: run that one, or restore an older copy`,
+    );
+  }
+  if (pending.length > 0) {
+    throw new SchemaError(
+      `${newer} that lacks ${pending.join(', ')}: run one that has all of them`,
+    );
+  }
+  database.log.warn({ migrations: unknown }, 'the schema is of a newer version, which only added');
+}
+
+type MigrationTable = Record<'kysely_migration', { name: string }>;
 
 function appliedMigrations(database: Database): Promise<string[]> {
   return query(database, async db => {
     const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
     if (!tables.some(table => table.name === 'kysely_migration')) return [];
     const rows = await db
-      .withTables<{ kysely_migration: { name: string } }>()
+      .withTables<MigrationTable>()
       .selectFrom('kysely_migration')
       .select('name')
       .orderBy('name')

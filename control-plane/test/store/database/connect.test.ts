@@ -21,16 +21,10 @@ import {
   openDatabase,
 } from '../../../src/store/database/connect.ts';
 import { databaseErrorKind } from '../../../src/store/database/database-errors.ts';
-import {
-  migrate,
-  requireCurrentSchema,
-  SchemaError,
-  schemaState,
-} from '../../../src/store/database/migrate.ts';
+import { migrate, requireCurrentSchema } from '../../../src/store/database/migrate.ts';
 import { parseMysqlUrl } from '../../../src/store/database/mysql/mysql-url.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from '../../../src/store/database/sqlite/sqlite-connection.ts';
 import { transact } from '../../../src/store/database/transact.ts';
-import { openStores } from '../../../src/store/stores.ts';
 
 /** All of them, as a new database gets them. */
 const MIGRATIONS = [
@@ -165,21 +159,6 @@ for (const dialect of DIALECTS) {
         assert.deepEqual(await migrate(database), MIGRATIONS);
         const tables = await database.kysely.introspection.getTables();
         assert.ok(tables.some(({ name }) => name === 'jobs'));
-      }));
-
-    it('of a newer version are refused, and nothing is touched', () =>
-      withEmpty(async (test, database) => {
-        await migrate(database);
-        const future = '2999-01-01T00:00:00.000Z';
-        await sql`insert into kysely_migration (name, timestamp)
-          values ('0999-later', ${future})`.execute(database.kysely);
-        assert.deepEqual((await schemaState(database)).unknown, ['0999-later']);
-        await assert.rejects(migrate(database), SchemaError);
-        await assert.rejects(requireCurrentSchema(database), /newer version/);
-        const options = { log: SILENT_LOG, renderOutboxBody: () => '' };
-        for (const migrations of ['run', 'require'] as const) {
-          await assert.rejects(openStores(test.url, { ...options, migrations }), SchemaError);
-        }
       }));
   });
 
