@@ -9,6 +9,7 @@
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, on a cluster and a bucket, and of hostile receivers; half an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
+# make test-upgrade   from the last release to this version, each process in turn and back, under load; some minutes
 # make soak    [ONLY=name]: tests too long for make test, about an hour in all; prints first how long each takes
 # make repeat  FILE=path TIMES=20 BUSY=3 [NAME=part of a test's name]: a test file again and again, beside busy loops
 # make fuzz    COUNT=10000 SEED=1: broken and hostile files through a node's decoder; exits 1 on a violation
@@ -46,7 +47,7 @@ PROVIDER ?=
 PLATFORM ?=
 PULL ?=
 
-.PHONY: setup start demo test storms test-storage test-databases test-chart browser monitoring images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test storms test-storage test-databases test-upgrade test-chart browser monitoring images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -115,6 +116,9 @@ test-images: setup
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \
 		test/chaos/fleet.storm.ts test/chaos/*.chaos.ts
+
+test-upgrade: setup
+	@$(NODE) test/support/run-tests.ts $(wildcard test/upgrade/*.upgrade.ts)
 
 soak: setup
 	@$(NODE) test/soak/main.ts $(ONLY)

@@ -326,8 +326,7 @@ for (const dialect of DIALECTS) {
       const last = String(MIGRATIONS.at(-1));
       const { err } = await runCli(env, 'migrate', '--forget', '0001-initial');
       assert.match(err, new RegExp(`${last}, not 0001-initial`));
-      const { out } = await runCli(env, 'migrate', '--forget', last);
-      assert.match(out, new RegExp(`${last}: forgotten`));
+      assert.match((await runCli(env, 'migrate', '--forget', last)).out, /forgotten/);
       assert.match((await runCli(env, 'migrate')).out, new RegExp(`${last}: done`));
     });
   });

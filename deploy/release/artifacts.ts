@@ -1,0 +1,211 @@
+/**
+ * What a release is handed out as: each artifact is made from the release's own tree. Whoever lacks
+ * a program for one says so by name, or there is no release.
+ */
+import { createHash } from 'node:crypto';
+import { createReadStream, existsSync } from 'node:fs';
+import { mkdir, mkdtemp, readdir, readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import { isInstalled, run } from './run.ts';
+
+export interface ReleaseTree {
+  readonly version: string;
+  /** A checkout of the release's commit and nothing else. */
+  readonly tree: string;
+  /** The project that cuts the release, with its packages installed. */
+  readonly root: string;
+  /** Where artifacts go. */
+  readonly out: string;
+  /** The commit's time, seconds since 1970. */
+  readonly epochS: string;
+}
+
+export interface Artifact {
+  readonly name: string;
+  readonly about: string;
+  /** Programs besides git, npm and tar. */
+  readonly programs: readonly string[];
+  /** What the tree must have for it; nothing is made, and nothing missed, where it has not. */
+  readonly needs?: string;
+  readonly make: (release: ReleaseTree) => Promise<void>;
+}
+
+const SBOM_FORMATS = ['spdx', 'cyclonedx'] as const;
+const IMAGES = ['matting-control-plane', 'matting-node'];
+
+/** In the order they are made: later ones read earlier ones. */
+export const ARTIFACTS: readonly Artifact[] = [
+  {
+    name: 'source',
+    about: 'the sources, of the same bytes whenever they are packed',
+    programs: [],
+    make: makeSource,
+  },
+  {
+    name: 'client',
+    about: 'the package for callers',
+    programs: [],
+    make: makeClient,
+  },
+  {
+    name: 'sbom',
+    about: 'what the service is made of by its lock files, as SPDX and CycloneDX',
+    programs: [],
+    make: makeSboms,
+  },
+  {
+    name: 'images',
+    about: 'container images as OCI archives, with their digests',
+    programs: ['podman', 'buildah'],
+    needs: 'deploy/images/Containerfile',
+    make: makeImages,
+  },
+  {
+    name: 'image-sbom',
+    about: 'what the images are made of, as SPDX and CycloneDX',
+    programs: ['syft'],
+    needs: 'deploy/images/Containerfile',
+    make: makeImageSboms,
+  },
+  {
+    name: 'chart',
+    about: 'the package of the Helm chart',
+    programs: ['helm'],
+    needs: 'deploy/chart/Chart.yaml',
+    make: makeChart,
+  },
+];
+
+/** What is to be made of a tree. @throws Error that names every program that is not there */
+export function artifactsOf(tree: string, without: readonly string[]): readonly Artifact[] {
+  const unknown = without.filter(name => !ARTIFACTS.some(artifact => artifact.name === name));
+  if (unknown.length > 0) {
+    const known = ARTIFACTS.map(({ name }) => name).join(', ');
+    throw new Error(`no artifact is called ${unknown.join(', ')}; there are: ${known}`);
+  }
+  const wanted = ARTIFACTS.filter(
+    ({ name, needs = '' }) => !without.includes(name) && existsSync(path.join(tree, needs)),
+  );
+  const missing = wanted.flatMap(({ name, programs }) =>
+    programs.filter(program => !isInstalled(program)).map(program => `${program} (for ${name})`),
+  );
+  if (missing.length === 0) return wanted;
+  throw new Error(`not installed: ${missing.join(', ')}; --without=NAME,… leaves artifacts out`);
+}
+
+async function makeSource({ version, tree, out }: ReleaseTree): Promise<void> {
+  const name = `matting-${version}`;
+  const file = path.join(out, `${name}.tar.gz`);
+  // Without a time of its own in the header.
+  const gzip = ['-c', 'tar.tar.gz.command=gzip -n'];
+  await run(
+    'git',
+    [...gzip, 'archive', '--format=tar.gz', `--prefix=${name}/`, '-o', file, 'HEAD'],
+    { cwd: tree },
+  );
+}
+
+/** As its own `prepack` would, but with the packages of the project that cuts the release. */
+async function makeClient({ tree, root, out }: ReleaseTree): Promise<void> {
+  const cwd = path.join(tree, 'client');
+  const compiler = path.join(root, 'node_modules/typescript/bin/tsc');
+  const types = ['--typeRoots', path.join(root, 'node_modules/@types')];
+  await run(process.execPath, [compiler, '-p', 'tsconfig.json', ...types], { cwd });
+  await npm(['pack', '--ignore-scripts', `--pack-destination=${out}`], cwd);
+}
+
+async function makeSboms({ version, tree, out }: ReleaseTree): Promise<void> {
+  const runtime = await mkdtemp(path.join(path.dirname(out), 'runtime-'));
+  await writeRuntime(path.join(tree, 'bin/node'), runtime, version);
+  for (const [name, cwd] of Object.entries({
+    'matting-service': tree,
+    'matting-runtime': runtime,
+  })) {
+    for (const format of SBOM_FORMATS) {
+      const lock = ['--package-lock-only', '--omit=dev', '--sbom-type=application'];
+      const text = await npm(['sbom', `--sbom-format=${format}`, ...lock], cwd);
+      JSON.parse(text);
+      await writeFile(path.join(out, `${name}-${version}.${format}.json`), `${text}\n`);
+    }
+  }
+}
+
+/** Node's own package has no version of ours, without which npm lists nothing. */
+async function writeRuntime(from: string, to: string, version: string): Promise<void> {
+  const read = async (name: string) => JSON.parse(await readFile(path.join(from, name), 'utf8'));
+  const manifest = await read('package.json');
+  const lock = await read('package-lock.json');
+  lock.packages[''].version = version;
+  await writeFile(path.join(to, 'package.json'), JSON.stringify({ ...manifest, version }));
+  await writeFile(path.join(to, 'package-lock.json'), JSON.stringify({ ...lock, version }));
+}
+
+async function makeImages({ version, tree, out, epochS }: ReleaseTree): Promise<void> {
+  const env = { ...process.env, SOURCE_DATE_EPOCH: epochS };
+  await run('make', ['images', `TAG=${version}`], { cwd: tree, env, show: true });
+  for (const image of await imagesOf(version, tree)) {
+    const archive = ['save', '--format=oci-archive', '-o', path.join(out, archiveOf(image)), image];
+    await run('podman', archive, { cwd: tree });
+    const digest = await run('podman', ['image', 'inspect', '--format={{.Digest}}', image], {
+      cwd: tree,
+    });
+    await writeFile(path.join(out, 'IMAGES'), `${image} ${digest}\n`, { flag: 'a' });
+  }
+}
+
+/** Names with tags, as podman has them: `…/matting-node:0.2.0-bare`. */
+async function imagesOf(version: string, cwd: string): Promise<readonly string[]> {
+  const list = ['images', '--format={{.Repository}}:{{.Tag}}'];
+  const images = (await run('podman', list, { cwd })).split('\n').filter(image => {
+    const [, name = '', tag = ''] = /([^/]+):([^:]+)$/.exec(image) ?? [];
+    return IMAGES.includes(name) && (tag === version || tag.startsWith(`${version}-`));
+  });
+  if (images.length === 0) throw new Error(`make images made none with the tag ${version}`);
+  return images;
+}
+
+function archiveOf(image: string): string {
+  return `${image.slice(image.lastIndexOf('/') + 1).replace(':', '-')}.oci.tar`;
+}
+
+async function makeImageSboms({ out }: ReleaseTree): Promise<void> {
+  const archives = (await readdir(out)).filter(name => name.endsWith('.oci.tar'));
+  if (archives.length === 0) throw new Error('image-sbom needs the artifact images');
+  for (const archive of archives) {
+    const name = archive.replace(/\.oci\.tar$/, '');
+    const formats = SBOM_FORMATS.flatMap(format => ['-o', `${format}-json=${name}.${format}.json`]);
+    await run('syft', ['scan', `oci-archive:${archive}`, '--quiet', ...formats], { cwd: out });
+  }
+}
+
+async function makeChart({ version, tree, out }: ReleaseTree): Promise<void> {
+  const versions = [`--version=${version}`, `--app-version=${version}`];
+  await run('helm', ['package', 'deploy/chart', ...versions, `--destination=${out}`], {
+    cwd: tree,
+  });
+}
+
+function npm(args: readonly string[], cwd: string): Promise<string> {
+  // The one beside this Node, where there is one, would be of another version of Node's.
+  return run('npm', [...args, '--loglevel=error'], { cwd });
+}
+
+/** SHA256SUMS, as `sha256sum --check` reads it. @returns its lines */
+export async function writeChecksums(out: string): Promise<readonly string[]> {
+  await mkdir(out, { recursive: true });
+  const lines: string[] = [];
+  for (const name of (await readdir(out)).sort()) {
+    const hash = createHash('sha256');
+    await pipeline(createReadStream(path.join(out, name)), hash);
+    lines.push(`${hash.digest('hex')}  ${name}`);
+  }
+  await writeFile(path.join(out, 'SHA256SUMS'), `${lines.join('\n')}\n`);
+  return lines;
+}
+
+/** Image names with their digests; none where no images were made. */
+export async function digestsIn(out: string): Promise<readonly string[]> {
+  const file = path.join(out, 'IMAGES');
+  return existsSync(file) ? (await readFile(file, 'utf8')).trim().split('\n') : [];
+}

@@ -1,0 +1,87 @@
+/** A version of the whole project in a directory, with the packages of its own lock files. */
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import { ROOT } from '../support/running-service.ts';
+import type { Release } from './releases.ts';
+
+const execute = promisify(execFile);
+const OUTPUT_BYTES_MAX = 64 * 1024 * 1024;
+
+export interface InstalledVersion {
+  /** As failures call it. */
+  readonly name: string;
+  readonly root: string;
+}
+
+/** The sources that this test is of. */
+export const THIS_VERSION: InstalledVersion = { name: 'this version', root: ROOT };
+
+/** Runs a command of the version with its own Node, to its end. @returns standard output */
+export async function runCommand(
+  version: InstalledVersion,
+  args: readonly string[],
+  env: Readonly<Record<string, string>>,
+): Promise<string> {
+  const { stdout } = await execute('sh', ['bin/node24', 'bin/matting.ts', ...args], {
+    cwd: version.root,
+    env: { PATH: process.env.PATH ?? '', ...env },
+    maxBuffer: OUTPUT_BYTES_MAX,
+  });
+  return stdout;
+}
+
+/**
+ * A release in a directory of its own: its commit, installed as its own Makefile does it. The
+ * directory is a scratch one, unless `MATTING_TEST_RELEASES` names one where releases stay installed.
+ */
+export class ReleaseCheckout implements InstalledVersion, AsyncDisposable {
+  readonly name: string;
+  readonly root: string;
+  readonly #stays: boolean;
+
+  private constructor(name: string, root: string, stays: boolean) {
+    this.name = name;
+    this.root = root;
+    this.#stays = stays;
+  }
+
+  /** A minute and a half where it is not there yet, most of it npm's. */
+  static async install({ version, commit }: Release): Promise<ReleaseCheckout> {
+    const kept = process.env.MATTING_TEST_RELEASES;
+    const root = kept
+      ? path.resolve(kept, commit)
+      : await mkdtemp(path.join(tmpdir(), `matting-${version}-`));
+    const checkout = new ReleaseCheckout(version, root, Boolean(kept));
+    try {
+      await mkdir(root, { recursive: true });
+      if (!existsSync(path.join(root, 'Makefile'))) await unpack(commit, root);
+      // It has nothing to do where everything is installed.
+      await execute('make', ['setup'], { cwd: root, maxBuffer: OUTPUT_BYTES_MAX });
+    } catch (error) {
+      await checkout[Symbol.asyncDispose]();
+      throw error;
+    }
+    return checkout;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.#stays) await rm(this.root, { recursive: true, force: true, maxRetries: 5 });
+  }
+}
+
+async function unpack(commit: string, directory: string): Promise<void> {
+  const archive = spawn('git', ['archive', commit], {
+    cwd: ROOT,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const tar = spawn('tar', ['-x', '-C', directory], {
+    stdio: [archive.stdout, 'ignore', 'inherit'],
+  });
+  const [[archived], [unpacked]] = await Promise.all([once(archive, 'exit'), once(tar, 'exit')]);
+  if (archived !== 0 || unpacked !== 0) throw new Error(`${commit} cannot be unpacked`);
+}

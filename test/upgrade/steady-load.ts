@@ -1,0 +1,172 @@
+/**
+ * Callers that come at a steady pace, whatever becomes of those before them, with the package that
+ * callers use, of the last release and of this version in turn. Each checks what it gets.
+ */
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
+import sharp from 'sharp';
+import type { MattingClient } from '../../client/src/index.ts';
+import type { Receiver } from '../../control-plane/test/services/notification/receiver.ts';
+import { at } from '../support/at.ts';
+import type { InstalledVersion } from './installed-version.ts';
+
+/** Callers at once: on a machine that is slower than the pace the next one waits for one of them. */
+const OPEN_MAX = 24;
+/** After that a caller gives up. An outage is a failure long before. */
+const GIVE_UP_MS = 180_000;
+const POLL_MS = 50;
+
+export interface LoadOptions {
+  readonly baseUrl: string;
+  readonly apiKey: string;
+  readonly perSecond: number;
+  readonly clients: readonly InstalledVersion[];
+  /** Gets the notifications of every second picture. */
+  readonly receiver: Receiver;
+  readonly secret: string;
+  readonly picture: (number: number) => Promise<Picture>;
+}
+
+export interface Picture {
+  readonly file: Uint8Array;
+  /** Rejects unless that is its cut-out. */
+  readonly requireCutOut: (file: Uint8Array) => Promise<void>;
+}
+
+/** What a job that was told of was named. */
+interface Done {
+  readonly jobId: string;
+  readonly told: boolean;
+  readonly tookMs: number;
+}
+
+export class SteadyLoad {
+  readonly done: Done[] = [];
+  readonly failures: string[] = [];
+  /** Callers who had to wait for others: the pace was not kept. */
+  held = 0;
+  /** Tries after which the client came again. */
+  retries = 0;
+  readonly #options: LoadOptions;
+  readonly #clients: readonly MattingClient[];
+  readonly #open = new Set<Promise<void>>();
+  readonly #over = new AbortController();
+  readonly #pacing: Promise<void>;
+
+  private constructor(options: LoadOptions, clients: readonly MattingClient[]) {
+    this.#options = options;
+    this.#clients = clients;
+    this.#pacing = this.#pace();
+  }
+
+  static async start(options: LoadOptions): Promise<SteadyLoad> {
+    const { baseUrl, apiKey } = options;
+    const clients = await Promise.all(
+      options.clients.map(async ({ root }) => {
+        const file = pathToFileURL(path.join(root, 'client/src/index.ts')).href;
+        const { MattingClient } = (await import(
+          file
+        )) as typeof import('../../client/src/index.ts');
+        return new MattingClient({ baseUrl, apiKey });
+      }),
+    );
+    return new SteadyLoad(options, clients);
+  }
+
+  /** Resolves when so many more are done that begin now or later. @throws what a caller met */
+  async more(count: number): Promise<void> {
+    const wanted = this.done.length + this.#open.size + count;
+    while (this.done.length + this.failures.length < wanted) await delay(POLL_MS);
+    this.requireNoFailure();
+  }
+
+  /** Resolves when the last caller has what he wanted. */
+  async finish(): Promise<void> {
+    this.#over.abort();
+    await this.#pacing;
+    await Promise.all(this.#open);
+    this.requireNoFailure();
+  }
+
+  requireNoFailure(): void {
+    assert.deepEqual(this.failures, []);
+  }
+
+  /** In words, for a report. */
+  summary(): string {
+    const times = this.done.map(({ tookMs }) => tookMs).sort((one, other) => one - other);
+    const share = (part: number) => Math.round(times[Math.floor(part * (times.length - 1))] ?? 0);
+    return (
+      `${this.done.length} pictures, ${this.failures.length} failures, ${this.retries} retries of the client, ` +
+      `${this.held} held back; ` +
+      `half took ${share(0.5)} ms, 99 of 100 ${share(0.99)} ms, the longest ${share(1)} ms`
+    );
+  }
+
+  async #pace(): Promise<void> {
+    const startedAtMs = performance.now();
+    for (let number = 0; !this.#over.signal.aborted; number += 1) {
+      const dueMs = startedAtMs + (number * 1000) / this.#options.perSecond;
+      const waitMs = dueMs - performance.now();
+      if (waitMs > 0) await delay(waitMs);
+      if (this.#open.size >= OPEN_MAX) {
+        this.held += 1;
+        await Promise.race(this.#open);
+      }
+      const call: Promise<void> = this.#call(number)
+        .catch((error: Error) => {
+          this.failures.push(`picture ${number}: ${error.stack}`);
+        })
+        .finally(() => this.#open.delete(call));
+      this.#open.add(call);
+    }
+  }
+
+  async #call(number: number): Promise<void> {
+    const startedAtMs = performance.now();
+    const client = at(this.#clients, number % this.#clients.length);
+    const { file: image, requireCutOut } = await this.#options.picture(number);
+    const patience = {
+      giveUpMs: GIVE_UP_MS,
+      onRetry: () => {
+        this.retries += 1;
+      },
+    };
+    // Each client in each manner.
+    const told = Math.floor(number / this.#clients.length) % 2 === 1;
+    if (told) {
+      const callback = {
+        callback_url: this.#options.receiver.url(),
+        callback_secret: this.#options.secret,
+      };
+      const { job_id: jobId, result } = await client.run({ image, ...callback }, patience);
+      await requireCutOut(await client.download({ result }, patience));
+      this.done.push({ jobId, told, tookMs: performance.now() - startedAtMs });
+      return;
+    }
+    const { jobId, bytes } = await client.cutOut({ image }, patience);
+    await requireCutOut(bytes);
+    this.done.push({ jobId, told, tookMs: performance.now() - startedAtMs });
+  }
+}
+
+/** Uniform, of a size and a brightness of its own: its cut-out's size and alpha tell whose it is. */
+export async function uniformPicture(number: number): Promise<Picture> {
+  const [width, height] = [16 + (number % 97), 16 + (number % 89)];
+  const brightness = 140 + ((number * 7) % 116);
+  const background = { r: brightness, g: brightness, b: brightness };
+  const file = await sharp({ create: { width, height, channels: 3, background } })
+    .png()
+    .toBuffer();
+  return {
+    file,
+    requireCutOut: async cutOut => {
+      const { data, info } = await sharp(cutOut).raw().toBuffer({ resolveWithObject: true });
+      assert.deepEqual([info.width, info.height, info.channels], [width, height, 4]);
+      const alpha = data.readUInt8(3);
+      assert.ok(Math.abs(alpha - brightness) <= 2, `${alpha} for ${brightness}`);
+    },
+  };
+}

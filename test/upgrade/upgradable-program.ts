@@ -1,0 +1,216 @@
+/**
+ * A program of the service under a supervisor, at ports and with an environment that it keeps: it
+ * is started again when it dies, and may be of another version each time it is started.
+ */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { closeSync, openSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { findProgram } from '../support/foreign-program.ts';
+import { until } from '../support/running-service.ts';
+import type { InstalledVersion } from './installed-version.ts';
+
+export type Env = Readonly<Record<string, string>>;
+
+/** The kernel kills what this starts when the test's process dies, however it does. */
+const BOUND = findProgram('setpriv') === undefined ? [] : ['setpriv', '--pdeathsig', 'KILL'];
+/** As long as a supervisor takes to notice. */
+const RESTART_MS = 200;
+const READY_MS_MAX = 240_000;
+const LOG_LINES_SHOWN = 15;
+
+export interface ProgramOptions {
+  readonly name: string;
+  /** Arguments of Node's, relative to the version's root. */
+  readonly args: readonly string[];
+  readonly env: Env;
+  /** Holds its log. */
+  readonly directory: string;
+}
+
+export abstract class UpgradableProgram {
+  readonly name: string;
+  readonly #options: ProgramOptions;
+  readonly #logFile: string;
+  #version: InstalledVersion;
+  #child: ChildProcess | undefined;
+  #ended: Promise<void> = Promise.resolve();
+  #ending = false;
+  /** How often it died without having been told to end. */
+  deaths = 0;
+
+  constructor(version: InstalledVersion, options: ProgramOptions) {
+    this.name = options.name;
+    this.#version = version;
+    this.#options = options;
+    this.#logFile = path.join(options.directory, `${options.name}.log`);
+  }
+
+  get version(): InstalledVersion {
+    return this.#version;
+  }
+
+  start(): void {
+    this.#ending = false;
+    const log = openSync(this.#logFile, 'a');
+    const [program, ...args] = [...BOUND, 'sh', 'bin/node24', ...this.#options.args];
+    const child = spawn(program ?? '', args, {
+      cwd: this.#version.root,
+      env: { PATH: process.env.PATH ?? '', ...this.#options.env },
+      stdio: ['ignore', log, log],
+    });
+    closeSync(log);
+    this.#child = child;
+    this.#ended = once(child, 'exit').then(async () => {
+      if (this.#ending) return;
+      this.deaths += 1;
+      await delay(RESTART_MS);
+      if (!this.#ending) this.start();
+    });
+  }
+
+  /** Ends it as a supervisor does, and starts it as that version. Resolves when it is ready. */
+  async become(version: InstalledVersion): Promise<void> {
+    await this.stop();
+    this.#version = version;
+    this.start();
+    await this.untilReady();
+  }
+
+  async stop(): Promise<void> {
+    this.#ending = true;
+    const child = this.#child;
+    if (child !== undefined && child.exitCode === null && child.signalCode === null) {
+      child.kill('SIGTERM');
+    }
+    await this.#ended;
+    assert.equal(child?.exitCode, 0, `${this.name} of ${this.version.name}: ${this.logTail()}`);
+  }
+
+  /** As a crash of its machine. Resolves when its supervisor has brought it back. */
+  async die(): Promise<void> {
+    const { deaths } = this;
+    this.#child?.kill('SIGKILL');
+    await until(() => this.deaths > deaths, { timeoutMs: READY_MS_MAX, what: 'its end' });
+    await this.untilReady();
+  }
+
+  /** For the end of a test: at once. */
+  async kill(): Promise<void> {
+    this.#ending = true;
+    this.#child?.kill('SIGKILL');
+    await this.#ended;
+  }
+
+  async untilReady(): Promise<void> {
+    await until(() => this.isReady().catch(() => false), {
+      timeoutMs: READY_MS_MAX,
+      what: `${this.name} of ${this.version.name} is ready`,
+      detail: () => this.logTail(),
+    });
+  }
+
+  /** The last lines that it wrote. */
+  logTail(): string {
+    return readFileSync(this.#logFile, 'utf8').split('\n').slice(-LOG_LINES_SHOWN).join('\n');
+  }
+
+  protected abstract isReady(): Promise<boolean>;
+}
+
+interface ControlPlanePorts {
+  readonly http: number;
+  readonly registry: number;
+  readonly metrics: number;
+}
+
+export class UpgradableControlPlane extends UpgradableProgram {
+  readonly ports: ControlPlanePorts;
+  /** Of all that it needs to be ready. */
+  readonly #nodes: number;
+
+  constructor(
+    version: InstalledVersion,
+    options: Omit<ProgramOptions, 'args'>,
+    place: { readonly ports: ControlPlanePorts; readonly nodes: number },
+  ) {
+    const { ports, nodes } = place;
+    super(version, {
+      ...options,
+      args: ['control-plane/src/main.ts'],
+      env: {
+        ...options.env,
+        MATTING_PORT: String(ports.http),
+        MATTING_REGISTRY_PORT: String(ports.registry),
+        MATTING_METRICS_PORT: String(ports.metrics),
+      },
+    });
+    this.ports = ports;
+    this.#nodes = nodes;
+  }
+
+  /** Without a trailing slash. */
+  get url(): string {
+    return `http://127.0.0.1:${this.ports.http}`;
+  }
+
+  /** It serves, and has the whole fleet. */
+  protected async isReady(): Promise<boolean> {
+    const ready = await fetch(`${this.url}/readyz`);
+    await ready.arrayBuffer();
+    return ready.ok && (await this.routableNodes()) === this.#nodes;
+  }
+
+  async routableNodes(): Promise<number> {
+    const answer = await fetch(`http://127.0.0.1:${this.ports.metrics}/metrics`);
+    const line = /^matting_control_nodes\{state="routable"\} (\d+)$/m.exec(await answer.text());
+    return Number(line?.[1] ?? 0);
+  }
+}
+
+export interface NodePorts {
+  readonly grpc: number;
+  readonly http: number;
+}
+
+/** In place of a node's models: nothing else of it is replaced. */
+export const TINY_PLAN = ['--import', './test/support/tiny-plan-hook.ts'];
+
+export class UpgradableNode extends UpgradableProgram {
+  readonly #ports: NodePorts;
+  /** Nodes are known when the control planes know them. */
+  readonly #planes: () => readonly UpgradableControlPlane[];
+
+  constructor(
+    version: InstalledVersion,
+    options: ProgramOptions,
+    place: { readonly ports: NodePorts; readonly planes: () => readonly UpgradableControlPlane[] },
+  ) {
+    super(version, {
+      ...options,
+      args: [...options.args, 'inference-node/src/main.ts'],
+      env: {
+        ...options.env,
+        MATTING_NODE_ID: options.name,
+        MATTING_NODE_PORT: String(place.ports.grpc),
+        MATTING_NODE_HTTP_PORT: String(place.ports.http),
+      },
+    });
+    this.#ports = place.ports;
+    this.#planes = place.planes;
+  }
+
+  protected async isReady(): Promise<boolean> {
+    const ready = await fetch(`http://127.0.0.1:${this.#ports.http}/readyz`);
+    await ready.arrayBuffer();
+    return ready.ok;
+  }
+
+  /** It serves, and every control plane sends it work. */
+  override async untilReady(): Promise<void> {
+    await super.untilReady();
+    for (const plane of this.#planes()) await plane.untilReady();
+  }
+}
