@@ -39,6 +39,8 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
     'doctor',
     { main: CONTROL_PLANE_CLI, about: 'look at everything a control plane or node needs' },
   ],
+  ['backup', { main: CONTROL_PLANE_CLI, about: 'copy database and pictures of a running service' }],
+  ['restore', { main: CONTROL_PLANE_CLI, about: 'make a backup a service again, and prove it' }],
   ['models', { main: NODE_CLI, about: 'fetch, list and check models' }],
   ['providers', { main: NODE_CLI, about: 'install, list and check parts for GPUs' }],
 ]);

@@ -11,8 +11,21 @@
 export type Directions = Readonly<Record<string, readonly string[]>>;
 
 export const CONTROL_PLANE: Directions = {
+  backup: [
+    'domain',
+    'storage',
+    'store',
+    'store/cluster',
+    'store/database',
+    'store/database/mysql',
+    'store/database/sqlite',
+    'store/jobs',
+    '#program',
+    '#program/doctor',
+  ],
   cli: [
     '.',
+    'backup',
     'config',
     'doctor',
     'domain',

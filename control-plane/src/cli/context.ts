@@ -1,5 +1,6 @@
 /** What every command uses: the database, opened when it is needed, and an output. */
 import {
+  type DatabaseConfig,
   type Environment,
   type LinkConfig,
   loadDatabaseConfig,
@@ -67,7 +68,7 @@ export class CliContext {
     const { databaseUrl } = loadDatabaseConfig(this.#environment);
     const own = databaseUrl.startsWith('sqlite:');
     const stores = await openStores(databaseUrl, {
-      log: this.#log,
+      log: this.log,
       migrations: own ? 'run' : (options.migrations ?? 'require'),
       renderOutboxBody: () => {
         throw new Error('the command line ends no job');
@@ -82,7 +83,7 @@ export class CliContext {
 
   async withDatabase<T>(work: (database: Database) => Promise<T>): Promise<T> {
     const { databaseUrl } = loadDatabaseConfig(this.#environment);
-    const database = await openDatabase(databaseUrl, { log: this.#log });
+    const database = await openDatabase(databaseUrl, { log: this.log });
     try {
       return await work(database);
     } finally {
@@ -100,6 +101,11 @@ export class CliContext {
     return wholeEnvironment(this.#environment);
   }
 
+  /** @throws ConfigError */
+  databaseConfig(): DatabaseConfig {
+    return loadDatabaseConfig(this.#environment);
+  }
+
   /** Where blobs are, and how long they live. @throws ConfigError */
   storageConfig(): StorageSettings {
     return loadStorageConfig(this.#environment);
@@ -111,7 +117,7 @@ export class CliContext {
   }
 
   /** Warnings go to the operator; success prints nothing. */
-  get #log(): StoreLog {
+  get log(): StoreLog {
     const warn = (_: unknown, message?: string) => {
       if (message !== undefined) this.warn(message);
     };

@@ -4,11 +4,16 @@
 import { Command, CommanderError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
+import { BackupError } from '../backup/backup-manifest.ts';
 import type { Environment } from '../config.ts';
+import { SecretsKeyError } from '../secrets/secrets-key.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
 import { DatabaseOpenError } from '../store/database/connect.ts';
 import { SchemaError } from '../store/database/migrate.ts';
+import { DatabaseToolError } from '../store/database/mysql/mysql-tools.ts';
+import { CopyDamagedError } from '../store/database/sqlite/sqlite-copy.ts';
 import { addAccountCommands, addBootstrapCommand } from './accounts.ts';
+import { addBackupCommands } from './backup.ts';
 import { CliContext, type CliOutput, CommandError } from './context.ts';
 import { addCreditCommands } from './credits.ts';
 import { addDoctorCommand } from './doctor.ts';
@@ -55,14 +60,25 @@ export async function runCommand(
 /** Undefined: a bug of the program; its stack is printed. */
 function expectedExitCode(error: unknown): number | undefined {
   if (error instanceof ConfigError) return CONFIG_EXIT_CODE;
-  const known = [CommandError, DatabaseOpenError, SchemaError, ContractError, StorageConfigError];
+  const known = [
+    CommandError,
+    DatabaseOpenError,
+    SchemaError,
+    ContractError,
+    StorageConfigError,
+    SecretsKeyError,
+    BackupError,
+    DatabaseToolError,
+    CopyDamagedError,
+  ];
   return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
 }
 
 /** The message, with that of the database or the system: in an outage that is the useful part. */
 function reasonOf(error: Error): string {
   const { message, cause } = error;
-  const said = error instanceof ContractError && cause instanceof Error ? cause.message : '';
+  const explains = error instanceof ContractError || error instanceof BackupError;
+  const said = explains && cause instanceof Error ? cause.message : '';
   return said === '' ? message : `${message}: ${said}`;
 }
 
@@ -88,6 +104,7 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addOrderCommands(program, context);
   addStorageCommands(program, context);
   addDoctorCommand(program, context);
+  addBackupCommands(program, context);
   addWebhookCommands(program, context);
   return program;
 }

@@ -19,6 +19,8 @@ const UNFINISHED = /^(tmp|fallback:)/;
 export interface MoveOptions {
   /** Removes each blob from the first store once it is proven in the second. */
   readonly remove?: boolean;
+  /** False: what is there already is not compared. True where absent. */
+  readonly prove?: boolean;
   /** Called after each blob. */
   readonly onProgress?: (progress: MoveSummary) => void;
   /** Ends after the blobs under way. */
@@ -53,29 +55,32 @@ export class CopyDiffersError extends Error {
   }
 }
 
+/** What is asked of the first store. */
+export type MovedFrom = Pick<BlobStore, 'listOlderThan' | 'openRead' | 'remove'>;
+
 /** Rejects where the list cannot be read; what fails of single blobs is in the summary. */
 export async function moveBlobs(
-  from: BlobStore,
+  from: MovedFrom,
   to: BlobStore,
   options: MoveOptions = {},
 ): Promise<MoveSummary> {
   const move = new Move(from, to, options);
   for (let pass = 1; pass <= PASSES_MAX; pass += 1) {
-    const copied = await move.pass(pass === 1);
+    const copied = await move.pass(pass === 1 && options.prove !== false);
     if (copied === 0 || move.stopped) break;
   }
   return move.summary();
 }
 
 class Move {
-  readonly #from: BlobStore;
+  readonly #from: MovedFrom;
   readonly #to: BlobStore;
   readonly #options: MoveOptions;
   readonly #failures: MoveFailure[] = [];
   #counts = { copied: 0, copiedBytes: 0, alreadyThere: 0, gone: 0, removed: 0 };
   #lastPassCopied = 0;
 
-  constructor(from: BlobStore, to: BlobStore, options: MoveOptions) {
+  constructor(from: MovedFrom, to: BlobStore, options: MoveOptions) {
     this.#from = from;
     this.#to = to;
     this.#options = options;
@@ -170,12 +175,15 @@ class Move {
   }
 }
 
-interface HashedBlob {
+export interface HashedBlob {
   readonly bytes: number;
   readonly sha256: string;
 }
 
-async function hashOf(store: BlobStore, name: string): Promise<HashedBlob> {
+export async function hashOf(
+  store: Pick<BlobStore, 'openRead'>,
+  name: string,
+): Promise<HashedBlob> {
   const hash = createHash('sha256');
   let bytes = 0;
   for await (const piece of (await store.openRead(name)) as AsyncIterable<Buffer>) {

@@ -13,7 +13,7 @@ import {
   type LifecycleOptions,
 } from './bucket/bucket-lifecycle.ts';
 import { type BucketOptions, BucketUrlError, parseBucketUrl } from './bucket/bucket-url.ts';
-import { openDirectoryBlobStore } from './directory/directory-blob-store.ts';
+import { openDirectoryBlobStore, readDirectoryBlobs } from './directory/directory-blob-store.ts';
 import { checkDirectory } from './directory/directory-check.ts';
 import { joinBlobStores } from './fallback-blob-store.ts';
 import type { StorageFinding } from './storage-finding.ts';
@@ -71,6 +71,18 @@ export async function openStorage(
     if (!(error instanceof StorageConfigError)) throw error;
     throw new StorageConfigError(error.message.replace(SETTING, setting), error.cause);
   }
+}
+
+/**
+ * What is only read, as a copy that was put aside: a directory may lie on what nobody can write. A
+ * bucket is opened as any other.
+ */
+export async function openStorageToRead(
+  storageUrl: string,
+  options: OpenStorageOptions = {},
+): Promise<BlobStore> {
+  if (isBucket(storageUrl)) return await openStorage(storageUrl, options);
+  return readDirectoryBlobs(storageDirectory(storageUrl));
 }
 
 /** A service's storage: with a fallback, both as one. Rejects as openStorage does. */

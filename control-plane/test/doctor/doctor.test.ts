@@ -9,26 +9,10 @@ import { after, before, describe, it } from 'node:test';
 import { sql } from 'kysely';
 import type { Finding, Summary } from '#program/doctor/findings.ts';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
-import { runCommand } from '../../src/cli/program.ts';
 import type { DatabaseDialect } from '../../src/store/database/clock.ts';
 import { TEST_TOKEN } from '../nodes/scripted-node.ts';
+import { type Env, runCli as run } from '../support/cli.ts';
 import { Replicas } from '../support/replicas.ts';
-
-type Env = Readonly<Record<string, string>>;
-
-async function run(env: Env, ...args: string[]) {
-  let out = '';
-  let err = '';
-  const output = {
-    out: (text: string) => {
-      out += text;
-    },
-    err: (text: string) => {
-      err += text;
-    },
-  };
-  return { code: await runCommand(args, output, env), out, err };
-}
 
 interface Examined {
   readonly code: number;

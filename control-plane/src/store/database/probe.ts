@@ -70,3 +70,9 @@ export async function readRights(database: Database): Promise<DatabaseRights> {
   });
   return { missing, tooWide };
 }
+
+/** Whether anything at all is in it. */
+export async function hasTables({ kysely }: Database): Promise<boolean> {
+  const tables = await kysely.introspection.getTables({ withInternalKyselyTables: true });
+  return tables.length > 0;
+}

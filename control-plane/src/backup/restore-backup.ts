@@ -1,0 +1,173 @@
+/**
+ * A backup becomes a service's database and storage, both of which must be empty of anything else:
+ * the database first, under a name nobody opens where it is a file; then its schema is brought up to
+ * date; then the pictures that it names, and no others. A picture that came after the database's
+ * state may have the name that a job's next attempt takes for its result.
+ */
+import { existsSync } from 'node:fs';
+import { copyFile, open, rename, rm } from 'node:fs/promises';
+import path from 'node:path';
+import { makeDirectory } from '#program/make-directory.ts';
+import type { BlobStore } from '../storage/blob-store.ts';
+import { type MovedFrom, type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
+import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
+import { migrate } from '../store/database/migrate.ts';
+import { loadMysql } from '../store/database/mysql/mysql-tools.ts';
+import { hasTables } from '../store/database/probe.ts';
+import type { JobStore } from '../store/jobs/job-store.ts';
+import { createStores } from '../store/stores.ts';
+import { BackupError, type BackupManifest, requireWhole } from './backup-manifest.ts';
+
+/** Names that are asked about in one go. */
+const NAMES_AT_ONCE = 500;
+
+export interface RestoreParts {
+  readonly manifest: BackupManifest;
+  readonly databaseUrl: string;
+  /** Where the engine's programs are. */
+  readonly searchPath: string;
+  readonly log: StoreLog;
+  /** Undefined: no pictures are copied. */
+  readonly blobs: { readonly from: BlobStore; readonly to: BlobStore } | undefined;
+  readonly onProgress?: (line: string) => void;
+}
+
+export interface RestoreSummary {
+  /** Migrations of this version that the backup did not have yet. */
+  readonly migrations: readonly string[];
+  readonly blobs: Pick<MoveSummary, 'copied' | 'copiedBytes' | 'alreadyThere'> | undefined;
+}
+
+/** @throws BackupError, DatabaseToolError, DatabaseOpenError, SchemaError */
+export async function restoreBackup(
+  directory: string,
+  parts: RestoreParts,
+): Promise<RestoreSummary> {
+  const { manifest, databaseUrl, onProgress = () => undefined } = parts;
+  if (manifest.database === null) return restoreBlobsAlone(parts);
+  const file = await requireWhole(directory, manifest.database);
+  onProgress('restoring the database');
+  const kind = databaseUrl.startsWith('sqlite:') ? 'sqlite' : 'mysql';
+  if (manifest.database.kind !== kind) {
+    throw new BackupError(
+      `the backup is of ${manifest.database.engine}, and MATTING_DATABASE_URL names another kind`,
+    );
+  }
+  return kind === 'sqlite' ? restoreFile(file, parts) : restoreServer(file, parts);
+}
+
+/** Its database was restored by the engine's own means before. */
+async function restoreBlobsAlone(parts: RestoreParts): Promise<RestoreSummary> {
+  return await withDatabase(parts.databaseUrl, parts, database => complete(database, parts));
+}
+
+async function restoreServer(file: string, parts: RestoreParts): Promise<RestoreSummary> {
+  const { databaseUrl, searchPath } = parts;
+  return await withDatabase(databaseUrl, parts, async database => {
+    if (await hasTables(database)) {
+      throw new BackupError('the database has tables: restore into an empty one');
+    }
+    const mariadb = /mariadb|galera/i.test(database.engine.name);
+    await loadMysql({ databaseUrl, mariadb, searchPath }, file);
+    return await complete(database, parts);
+  });
+}
+
+async function restoreFile(file: string, parts: RestoreParts): Promise<RestoreSummary> {
+  const target = parts.databaseUrl.slice('sqlite:'.length);
+  for (const place of [target, `${target}-wal`]) {
+    if (existsSync(place)) throw new BackupError(`${place} is there: restore into another place`);
+  }
+  makeDirectory(path.dirname(target), 0o700);
+  const temporary = `${target}.restoring`;
+  const left = [temporary, `${temporary}-wal`, `${temporary}-shm`];
+  for (const place of left) await rm(place, { force: true });
+  await copyFile(file, temporary);
+  const summary = await withDatabase(`sqlite:${temporary}`, parts, database =>
+    complete(database, parts),
+  );
+  // Its last connection has brought the write-ahead log into the file and removed it.
+  const copy = await open(temporary, 'r+');
+  try {
+    await copy.chmod(0o600);
+    await copy.sync();
+  } finally {
+    await copy.close();
+  }
+  await rename(temporary, target);
+  const folder = await open(path.dirname(target));
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
+  return summary;
+}
+
+async function withDatabase<T>(
+  databaseUrl: string,
+  { log }: RestoreParts,
+  work: (database: Database) => Promise<T>,
+): Promise<T> {
+  const database = await openDatabase(databaseUrl, { log });
+  try {
+    return await work(database);
+  } finally {
+    await database.close();
+  }
+}
+
+async function complete(
+  database: Database,
+  { blobs, onProgress = () => undefined }: RestoreParts,
+): Promise<RestoreSummary> {
+  const migrations = await migrate(database);
+  if (blobs === undefined) return { migrations, blobs: undefined };
+  onProgress('copying the pictures that it names');
+  const { jobs } = createStores(database, {
+    renderOutboxBody: () => {
+      throw new Error('a restore ends no job');
+    },
+  });
+  const summary = await moveBlobs(new NamedBlobs(blobs.from, jobs), blobs.to);
+  const [first] = summary.failures;
+  if (first !== undefined) {
+    const count = summary.failures.length;
+    throw new BackupError(
+      `${count} pictures were not copied, the first ${first.name}`,
+      first.error,
+    );
+  }
+  const { copied, copiedBytes, alreadyThere } = summary;
+  return { migrations, blobs: { copied, copiedBytes, alreadyThere } };
+}
+
+/** Of the blobs of a store those that a job names. */
+class NamedBlobs implements MovedFrom {
+  readonly #from: BlobStore;
+  readonly #jobs: Pick<JobStore, 'referencedBlobs'>;
+
+  constructor(from: BlobStore, jobs: Pick<JobStore, 'referencedBlobs'>) {
+    this.#from = from;
+    this.#jobs = jobs;
+  }
+
+  async *listOlderThan(olderThanMs: number): AsyncGenerator<string> {
+    let names: string[] = [];
+    for await (const name of this.#from.listOlderThan(olderThanMs)) {
+      names.push(name);
+      if (names.length < NAMES_AT_ONCE) continue;
+      yield* await this.#jobs.referencedBlobs(names);
+      names = [];
+    }
+    yield* await this.#jobs.referencedBlobs(names);
+  }
+
+  openRead(name: string) {
+    return this.#from.openRead(name);
+  }
+
+  remove(name: string) {
+    return this.#from.remove(name);
+  }
+}
