@@ -3,6 +3,7 @@
  * prohibitions.ts has what is prohibited whatever these tables say. The tables are exact: an arrow
  * that is missing from them and an arrow that is no longer used both fail the test.
  */
+import { STORE } from './store-directions.ts';
 
 /**
  * Rooms relative to the program's src/; '.' is src/ itself, '#…' a folder that programs share. Every
@@ -357,54 +358,7 @@ export const CONTROL_PLANE: Directions = {
   storage: ['storage/bucket', 'storage/directory'],
   'storage/bucket': ['storage'],
   'storage/directory': ['storage', '#program'],
-  store: [
-    'store/accounts',
-    'store/alerts',
-    'store/cluster',
-    'store/database',
-    'store/jobs',
-    'store/ledger',
-    'store/outbox',
-    'store/people',
-    'store/sales',
-    'store/usage',
-  ],
-  'store/accounts': ['domain', 'domain/account', 'store/database', 'store/people'],
-  'store/alerts': [
-    'domain',
-    'domain/account',
-    'store/database',
-    'store/ledger',
-    'store/outbox',
-    'store/people',
-  ],
-  'store/cluster': ['domain/fleet-size', 'store/database'],
-  'store/database': [
-    'domain',
-    'domain/account',
-    'store/database/engines',
-    'store/database/migrations',
-    '#program',
-    'store/database/mysql',
-    'store/database/sqlite',
-  ],
-  'store/database/mysql': ['store/database', 'store/database/engines'],
-  'store/database/sqlite': ['store/database'],
-  'store/database/engines': ['store/database'],
-  'store/database/migrations': ['store/database'],
-  'store/jobs': [
-    'domain',
-    'domain/dispatch',
-    'store/accounts',
-    'store/database',
-    'store/ledger',
-    'store/usage',
-  ],
-  'store/ledger': ['domain', 'domain/account', 'store/database', 'store/people'],
-  'store/outbox': ['domain', 'domain/account', 'store/database', 'store/people'],
-  'store/people': ['domain/account', 'store/alerts', 'store/database', 'store/ledger'],
-  'store/sales': ['domain/account', 'store/database', 'store/ledger', 'store/people'],
-  'store/usage': ['domain/account', 'store/database', 'store/jobs', 'store/ledger'],
+  ...STORE,
 };
 
 /** It makes the program's long-lived objects and may import every other room. */

@@ -1,7 +1,7 @@
 /**
  * A backup becomes a service's database and storage, both of which must be empty of anything else:
- * the database first, under a name nobody opens where it is a file; then its schema is brought up to
- * date; then the pictures that it names, and no others. A picture that came after the database's
+ * the database first, under a name nobody opens where it is a file; then its schema is brought up
+ * to date; then the pictures that it names, and no others. A picture that came after the database's
  * state may have the name that a job's next attempt takes for its result.
  */
 import { existsSync } from 'node:fs';
@@ -38,7 +38,7 @@ export interface RestoreSummary {
   readonly blobs: Pick<MoveSummary, 'copied' | 'copiedBytes' | 'alreadyThere'> | undefined;
 }
 
-/** @throws BackupError, DatabaseToolError, DatabaseOpenError, SchemaError */
+/** @throws BackupError, DatabaseCopyError, DatabaseOpenError, SchemaError */
 export async function restoreBackup(
   directory: string,
   parts: RestoreParts,

@@ -62,7 +62,7 @@ export async function prepareDirectory(directory: string): Promise<void> {
   if (others.length > 0) throw new BackupError(`${directory} is not empty: name another directory`);
 }
 
-/** @throws BackupError; DatabaseToolError; errors of the database and of the storages */
+/** @throws BackupError; DatabaseCopyError; errors of the database and of the storages */
 export async function takeBackup(directory: string, parts: BackupParts): Promise<TakenBackup> {
   const { database, blobs, onProgress = () => undefined } = parts;
   let copied: MoveSummary | undefined;

@@ -9,9 +9,8 @@ import type { Environment } from '../config.ts';
 import { SecretsKeyError } from '../secrets/secrets-key.ts';
 import { StorageConfigError } from '../storage/open-storage.ts';
 import { DatabaseOpenError } from '../store/database/connect.ts';
+import { DatabaseCopyError } from '../store/database/copy-error.ts';
 import { SchemaError } from '../store/database/migrate.ts';
-import { DatabaseToolError } from '../store/database/mysql/mysql-tools.ts';
-import { CopyDamagedError } from '../store/database/sqlite/sqlite-copy.ts';
 import { addAccountCommands, addBootstrapCommand } from './accounts.ts';
 import { addBackupCommands } from './backup.ts';
 import { CliContext, type CliOutput, CommandError } from './context.ts';
@@ -68,8 +67,7 @@ function expectedExitCode(error: unknown): number | undefined {
     StorageConfigError,
     SecretsKeyError,
     BackupError,
-    DatabaseToolError,
-    CopyDamagedError,
+    DatabaseCopyError,
   ];
   return known.some(kind => error instanceof kind) ? FAILED_EXIT_CODE : undefined;
 }

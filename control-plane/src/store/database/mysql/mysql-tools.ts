@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { accessSync, constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import path from 'node:path';
+import { DatabaseCopyError } from '../copy-error.ts';
 import { parseMysqlUrl } from './mysql-url.ts';
 
 /** What a program says when it fails: its first lines. */
@@ -20,14 +21,6 @@ const NAMES: Readonly<Record<MysqlTool, readonly [mariadb: string, mysql: string
   client: ['mariadb', 'mysql'],
 };
 
-/** No program, or it failed. One line for the operator. */
-export class DatabaseToolError extends Error {
-  constructor(detail: string, cause?: unknown) {
-    super(detail, { cause });
-    this.name = 'DatabaseToolError';
-  }
-}
-
 export interface ToolPlace {
   readonly databaseUrl: string;
   /** Whether the server is of MariaDB's kind. */
@@ -38,7 +31,7 @@ export interface ToolPlace {
 
 /**
  * Writes a dump of one state of the whole database into a new file, readable by its owner alone.
- * Resolves when it is durable. @throws DatabaseToolError
+ * Resolves when it is durable. @throws DatabaseCopyError
  */
 export async function dumpMysql(place: ToolPlace, file: string): Promise<void> {
   const program = await findTool('dump', place);
@@ -51,7 +44,7 @@ export async function dumpMysql(place: ToolPlace, file: string): Promise<void> {
   }
 }
 
-/** Runs the statements of a dump on an empty database. @throws DatabaseToolError */
+/** Runs the statements of a dump on an empty database. @throws DatabaseCopyError */
 export async function loadMysql(place: ToolPlace, file: string): Promise<void> {
   const program = await findTool('client', place);
   const from = await open(file, constants.O_RDONLY);
@@ -97,7 +90,7 @@ async function findTool(kind: MysqlTool, { mariadb, searchPath }: ToolPlace): Pr
       }
     }
   }
-  throw new DatabaseToolError(
+  throw new DatabaseCopyError(
     `neither ${names.join(' nor ')} is in the PATH: install the database's client programs, or ` +
       'leave the database out (--no-database) and dump it with what you have',
   );
@@ -146,7 +139,7 @@ async function run(
   const code = await ended(child, tool.file);
   if (code === 0) return;
   const lines = said.trim().replaceAll(/\s*\n\s*/g, '; ');
-  throw new DatabaseToolError(`${path.basename(tool.file)} failed (${code}): ${lines}`);
+  throw new DatabaseCopyError(`${path.basename(tool.file)} failed (${code}): ${lines}`);
 }
 
 /** @returns the exit code, or the name of the signal that ended it */
@@ -155,7 +148,7 @@ async function ended(child: ChildProcess, file: string): Promise<number | string
     const [code, signal] = (await once(child, 'close')) as [number | null, string | null];
     return code ?? signal ?? 'unknown';
   } catch (error) {
-    throw new DatabaseToolError(`${file} cannot be run`, error);
+    throw new DatabaseCopyError(`${file} cannot be run`, error);
   }
 }
 

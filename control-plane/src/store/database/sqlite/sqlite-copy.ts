@@ -6,24 +6,17 @@
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { backup, DatabaseSync } from 'node:sqlite';
+import { DatabaseCopyError } from '../copy-error.ts';
 
 /** Pages of 4 KiB between two turns of the event loop: some milliseconds. */
 const PAGES_A_STEP = 1000;
 /** A process that is just switching the file to WAL holds its lock for so long. */
 const BUSY_MS_MAX = 5000;
 
-/** The copy is no sound database. */
-export class CopyDamagedError extends Error {
-  constructor(detail: string) {
-    super(`the copy of the database is damaged: ${detail}`);
-    this.name = 'CopyDamagedError';
-  }
-}
-
 /**
  * Resolves when the copy is whole, checked and durable. `to` must not be there. While it is made the
  * write-ahead log of `from` grows with what is written meanwhile.
- * @throws SQLite's errors; CopyDamagedError
+ * @throws SQLite's errors; DatabaseCopyError
  */
 export async function copySqlite(from: string, to: string): Promise<void> {
   // Not read-only: the last one to leave a file in WAL mode has to tidy it.
@@ -47,14 +40,15 @@ export async function copySqlite(from: string, to: string): Promise<void> {
   }
 }
 
-/** Reads all of it. @throws CopyDamagedError */
-export function requireSound(file: string): void {
+/** Reads all of it. @throws DatabaseCopyError */
+function requireSound(file: string): void {
   const copy = new DatabaseSync(file);
   try {
     // One file that stands for itself: no log beside it.
     copy.exec('pragma journal_mode = delete');
     const said = copy.prepare('pragma integrity_check(1)').get() as { integrity_check: string };
-    if (said.integrity_check !== 'ok') throw new CopyDamagedError(said.integrity_check);
+    if (said.integrity_check !== 'ok')
+      throw new DatabaseCopyError(`the copy of the database is damaged: ${said.integrity_check}`);
   } finally {
     copy.close();
   }
