@@ -32,7 +32,7 @@ export interface Artifact {
 }
 
 const SBOM_FORMATS = ['spdx', 'cyclonedx'] as const;
-const IMAGES = ['matting-control-plane', 'matting-node'];
+const IMAGES = ['matting-control-plane', 'matting-node', 'matting'];
 
 /** In the order they are made: later ones read earlier ones. */
 export const ARTIFACTS: readonly Artifact[] = [
@@ -57,7 +57,7 @@ export const ARTIFACTS: readonly Artifact[] = [
   {
     name: 'images',
     about: 'container images as OCI archives, with their digests',
-    programs: ['podman', 'buildah'],
+    programs: ['podman'],
     needs: 'deploy/images/Containerfile',
     make: makeImages,
   },

@@ -17,14 +17,17 @@ import { after, before, describe, it } from 'node:test';
 import { artifactsOf } from '../../deploy/release/artifacts.ts';
 import { cutRelease, type ReleaseOptions } from '../../deploy/release/cut-release.ts';
 import { readVersions } from '../../deploy/release/versions.ts';
+import { findProgram } from '../support/foreign-program.ts';
 import { ROOT } from '../support/running-service.ts';
 
-/** What needs programs that few machines have: made by `make test-images` and `make test-chart`. */
-const WITHOUT = ['images', 'image-sbom', 'chart'];
+/** Minutes of building; without Helm the chart, too. */
+const HELM = findProgram('helm');
+const WITHOUT = ['images', 'image-sbom', ...(HELM === undefined ? ['chart'] : [])];
 const VERSION = '99.1.0';
 const FILES = [
   `matting-${VERSION}.tar.gz`,
   `matting-client-${VERSION}.tgz`,
+  ...(HELM === undefined ? [] : [`matting-${VERSION}.tgz`]),
   ...['matting-service', 'matting-runtime'].flatMap(name =>
     ['spdx', 'cyclonedx'].map(format => `${name}-${VERSION}.${format}.json`),
   ),
@@ -75,6 +78,7 @@ async function refused(reason: RegExp, options: Partial<ReleaseOptions> = {}): P
 }
 
 before(() => {
+  if (HELM !== undefined) process.env.PATH += path.delimiter + path.dirname(HELM);
   scratch = mkdtempSync(path.join(tmpdir(), 'matting-release-test-'));
   clone = path.join(scratch, 'clone');
   out = path.join(scratch, 'out');
@@ -169,7 +173,7 @@ describe('a release is refused', () => {
     const say = (line: string) => {
       if (line.startsWith('source')) commit('meanwhile.txt', '');
     };
-    const without = [...WITHOUT, 'client', 'sbom'];
+    const without = [...WITHOUT, 'client', 'sbom', 'chart'];
     await assert.rejects(cut({ say, without }), /the branch has moved/);
     assert.equal(git('rev-parse', 'HEAD~1'), head);
     const { tags, worktrees, out: made } = traces();
@@ -226,7 +230,7 @@ describe('a release', () => {
       '- A thing.',
       '## Upgrading from 0.1.0',
       '9998-a-thing',
-      'Left out of this release: images, image-sbom, chart.',
+      `Left out of this release: ${WITHOUT.join(', ')}.`,
       ...sums,
     ];
     for (const part of parts) assert.ok(notes.includes(part), `${part} is not in ${notes}`);
@@ -254,6 +258,13 @@ describe('a release', () => {
     }
     const manifest = execFileSync('tar', ['-xzOf', file, 'package/package.json']);
     assert.equal(JSON.parse(String(manifest)).version, VERSION);
+  });
+
+  it('packs the chart of its version', { skip: HELM === undefined && 'no helm here' }, () => {
+    const file = path.join(out, `matting-${VERSION}.tgz`);
+    const text = execFileSync('tar', ['-xzOf', file, 'matting/Chart.yaml'], { encoding: 'utf8' });
+    assert.match(text, new RegExp(`^version: ${VERSION}$`, 'm'));
+    assert.match(text, new RegExp(`^appVersion: ${VERSION}$`, 'm'));
   });
 
   it('lists what it is made of in both formats, and nothing of what only makes it', () => {
