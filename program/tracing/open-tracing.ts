@@ -1,4 +1,4 @@
-/** The one way to a tracer: without an endpoint there is none, and nothing of OpenTelemetry is loaded. */
+/** The one way to a tracer: without an endpoint there is none, and no SDK is loaded. */
 import type { Tracing } from './span.ts';
 import type { TracedProgram } from './traced-program.ts';
 import type { TracingSettings } from './tracing-settings.ts';

@@ -53,6 +53,10 @@ export class FakeCollector {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
+  behaveWell(): void {
+    this.behaviour = taking;
+  }
+
   ofTrace(traceId: string): CollectedSpan[] {
     return this.spans.filter(span => span.traceId === traceId);
   }

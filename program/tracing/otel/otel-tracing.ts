@@ -43,10 +43,16 @@ export class TracingFileError extends Error {
 
 export class OtelTracing implements Tracing {
   readonly #provider: TracerProvider;
+  readonly #exporter: OTLPTraceExporter;
   readonly #parts: OtelParts;
 
-  private constructor(provider: TracerProvider, version: string) {
+  private constructor(
+    provider: TracerProvider,
+    exporter: OTLPTraceExporter,
+    version: string,
+  ) {
     this.#provider = provider;
+    this.#exporter = exporter;
     const tracer = provider.getTracer('matting-service', version);
     this.#parts = { tracer, propagator: new W3CTraceContextPropagator() };
   }
@@ -55,8 +61,9 @@ export class OtelTracing implements Tracing {
     const { observer, log, name, version, instanceId } = program;
     const { queueSpansMax } = settings;
     const counted = new CountedExport({ observer, log, queueSpansMax });
+    const exporter = await createExporter(settings);
     const queue = new BatchSpanProcessor({
-      exporter: counted.exporter(await createExporter(settings)),
+      exporter: counted.exporter(exporter),
       maxQueueSize: queueSpansMax,
       maxExportBatchSize: settings.batchSpansMax,
       scheduledDelayMillis: settings.batchWaitMs,
@@ -74,7 +81,7 @@ export class OtelTracing implements Tracing {
       spanProcessors: [counted.processor(queue)],
     });
     log.info({ sampler: settings.sampler }, 'traces are sent to a collector');
-    return new OtelTracing(provider, version);
+    return new OtelTracing(provider, exporter, version);
   }
 
   start(begin: SpanBegin, parent?: TraceCarrier): Span {
@@ -88,7 +95,11 @@ export class OtelTracing implements Tracing {
   async close(): Promise<void> {
     // Rejects where the collector takes nothing: that was counted, and said, as it happened.
     const sent = this.#provider.shutdown().catch(() => undefined);
-    await settledWithin(sent, FLUSH_MAX_MS);
+    // It ends with the first batch that is refused; the others are still on their way.
+    await settledWithin(
+      sent.then(() => this.#exporter.forceFlush()),
+      FLUSH_MAX_MS,
+    );
   }
 }
 
