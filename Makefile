@@ -4,6 +4,7 @@
 # make storms  the tests that kill processes or live long, some minutes: what of make chaos CI runs each time
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
+# make test-traces  a real model's trace in a real Jaeger (its all-in-one, named jaeger, in MATTING_TEST_TOOLS or the PATH); a minute
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
 # make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
@@ -47,7 +48,7 @@ PROVIDER ?=
 PLATFORM ?=
 PULL ?=
 
-.PHONY: setup start demo test storms test-storage test-databases test-upgrade test-chart browser monitoring images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test storms test-traces test-storage test-databases test-upgrade test-chart browser monitoring images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -112,6 +113,9 @@ images: setup
 
 test-images: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/images/$(or $(ONLY),*).images.ts)
+
+test-traces: setup
+	@$(NODE) test/support/run-tests.ts $(wildcard test/traces/*.traces.ts)
 
 chaos: setup
 	@MATTING_CHAOS_KILLS=$(KILLS) MATTING_CHAOS_SEED=$(SEED) $(NODE) --test --test-concurrency=1 \

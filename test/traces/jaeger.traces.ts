@@ -1,0 +1,149 @@
+/**
+ * The whole service as its user starts it, with a real model, before a real Jaeger: one trace from a
+ * caller to its webhook, asked for by Jaeger's own interface, and its id in the lines of both logs.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import sharp from 'sharp';
+import { type RunningService, startService, until } from '../support/running-service.ts';
+import { JaegerServer, type JaegerTrace, skipWithoutJaeger } from './jaeger-server.ts';
+
+const SHOWN_MS_MAX = 60_000;
+const JOBS = '/v1/matting/jobs';
+const SECRET = 'a callback secret of the trace';
+
+describe('a trace in Jaeger', { skip: skipWithoutJaeger() }, () => {
+  let jaeger: JaegerServer;
+  let service: RunningService;
+  let receiver: Server;
+  const delivered: IncomingHttpHeaders[] = [];
+
+  before(async () => {
+    jaeger = await JaegerServer.start();
+    receiver = createServer((request, response) => {
+      delivered.push(request.headers);
+      response.end();
+    });
+    receiver.listen(0, '127.0.0.1');
+    await once(receiver, 'listening');
+    service = await startService({
+      OTEL_EXPORTER_OTLP_ENDPOINT: jaeger.endpoint,
+      OTEL_BSP_SCHEDULE_DELAY: '100',
+      MATTING_ALLOW_HTTP_CALLBACKS: 'true',
+    });
+  });
+  after(async () => {
+    await service?.close();
+    receiver?.close();
+    await jaeger?.close();
+  });
+
+  const traceId = randomBytes(16).toString('hex');
+  const callersSpanId = randomBytes(8).toString('hex');
+
+  function nodesOf({ spans, processes }: JaegerTrace) {
+    const byId = new Map(spans.map(span => [span.spanID, span]));
+    return spans.map(span => {
+      const parentId = span.references.find(({ refType }) => refType === 'CHILD_OF')?.spanID;
+      const parent = parentId === undefined ? undefined : byId.get(parentId);
+      const service = processes[span.processID]?.serviceName ?? '';
+      return {
+        id: span.spanID,
+        parentId,
+        path: `${service}: ${parent?.operationName ?? '-'} > ${span.operationName}`,
+      };
+    });
+  }
+
+  it('goes from the caller of an asynchronous job to its webhook', async () => {
+    const picture = await sharp({
+      create: { width: 320, height: 240, channels: 3, background: '#246' },
+    })
+      .png()
+      .toBuffer();
+    const { port } = receiver.address() as AddressInfo;
+    const body = {
+      image_base64: picture.toString('base64'),
+      callback_url: `http://127.0.0.1:${port}/done`,
+      callback_secret: SECRET,
+    };
+    const headers = { traceparent: `00-${traceId}-${callersSpanId}-01` };
+    const { status, body: job } = await service.post(body, { path: JOBS, headers });
+    assert.equal(status, 202);
+    assert.equal((await service.final(job.job_id)).status, 'succeeded');
+    await until(() => delivered.length > 0, { timeoutMs: SHOWN_MS_MAX, what: 'the notification' });
+    const [control, node] = ['matting-control-plane', 'matting-inference-node'];
+    const matte = 'matting.v1.MatteService/Matte';
+    const expected = [
+      `${control}: - > POST ${JOBS}`,
+      `${control}: POST ${JOBS} > submit`,
+      ...['queue', 'run', 'notify'].map(name => `${control}: submit > ${name}`),
+      ...['claim', 'attempt', 'store'].map(name => `${control}: run > ${name}`),
+      `${control}: attempt > ${matte}`,
+      `${node}: ${matte} > ${matte}`,
+      ...['receive', 'worker_wait', 'decode', 'engine', 'encode', 'send'].map(
+        name => `${node}: ${matte} > ${name}`,
+      ),
+      `${node}: engine > infer`,
+    ];
+    let shown: ReturnType<typeof nodesOf> = [];
+    await until(
+      async () => {
+        const trace = await jaeger.trace(traceId);
+        shown = trace === undefined ? [] : nodesOf(trace);
+        return expected.every(path => shown.some(one => one.path === path));
+      },
+      {
+        timeoutMs: SHOWN_MS_MAX,
+        what: 'Jaeger shows the whole trace',
+        detail: () => `missing: ${expected.filter(path => !shown.some(one => one.path === path))}`,
+      },
+    );
+    const request = shown.find(({ path }) => path.endsWith(`> POST ${JOBS}`));
+    assert.equal(request?.parentId, callersSpanId);
+    const notify = shown.find(({ path }) => path.endsWith('> notify'));
+    assert.equal(delivered[0]?.traceparent, `00-${traceId}-${notify?.id}-01`);
+  });
+
+  it('is named by the lines of both programs', () => {
+    const linesOf = (program: string) =>
+      readFileSync(path.join(service.dataDir, 'logs', `${program}.log`), 'utf8')
+        .split('\n')
+        .filter(line => line !== '')
+        .map(line => JSON.parse(line) as Record<string, unknown>)
+        .filter(line => line.trace_id === traceId);
+    const messages = (program: string) => linesOf(program).map(({ msg }) => msg);
+    const ofControl = messages('control-plane');
+    for (const msg of ['answered', 'job', 'notification']) assert.ok(ofControl.includes(msg), msg);
+    assert.deepEqual(messages('inference-node'), ['image done']);
+    for (const line of [...linesOf('control-plane'), ...linesOf('inference-node')]) {
+      assert.match(String(line.span_id), /^[0-9a-f]{16}$/);
+      assert.equal(line.trace_flags, '01');
+    }
+  });
+
+  it('is not shown where the caller sampled none', async () => {
+    const unsampled = randomBytes(16).toString('hex');
+    const sampled = randomBytes(16).toString('hex');
+    const ask = async (id: string, flags: string) => {
+      const headers = { traceparent: `00-${id}-${callersSpanId}-${flags}` };
+      const answer = await fetch(`${service.baseUrl}/v1/account`, {
+        headers: { ...headers, authorization: `Bearer ${service.apiKey}`, 'idempotency-key': id },
+      });
+      assert.equal(answer.status, 200);
+    };
+    await ask(unsampled, '00');
+    await ask(sampled, '01');
+    await until(async () => (await jaeger.trace(sampled)) !== undefined, {
+      timeoutMs: SHOWN_MS_MAX,
+      what: 'the sampled trace',
+    });
+    assert.equal(await jaeger.trace(unsampled), undefined);
+  });
+});
