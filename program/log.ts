@@ -1,12 +1,15 @@
 /** A program's log: JSON lines on stdout, one an event. Secrets, URLs and bytes never come here. */
-import { type Logger, pino } from 'pino';
+import { type Logger, type LoggerOptions, pino } from 'pino';
 import { LogOutput } from './log-output.ts';
+import { LogSampler, type LogSampling } from './log-sampling.ts';
 import { traceFields } from './tracing/active-span.ts';
 
 export const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
 const STDOUT = 1;
+/** From here on every line is written. */
+const ERROR = 50;
 
 export interface LogOptions {
   readonly level: LogLevel;
@@ -16,12 +19,35 @@ export interface LogOptions {
   readonly base: Readonly<Record<string, string>>;
   /** Lines name the trace that they are written under. */
   readonly traced?: boolean;
+  /** Every line is written where absent. */
+  readonly sampling?: LogSampling | undefined;
 }
 
-export function createLog({ level, batchBytes, base, traced = false }: LogOptions): Logger {
-  const mixin = traced && { mixin: () => traceFields() ?? {} };
-  return pino(
-    { level, base, timestamp: pino.stdTimeFunctions.isoTime, ...mixin },
+export function createLog(options: LogOptions): Logger {
+  const { level, batchBytes, base, traced = false, sampling } = options;
+  const sampler = sampling && new LogSampler(sampling);
+  const log = pino(
+    {
+      level,
+      base,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      ...(traced && { mixin: () => traceFields() ?? {} }),
+      ...(sampler && { hooks: hooksOf(sampler) }),
+    },
     new LogOutput({ fd: STDOUT, batchBytes, base }),
   );
+  sampler?.tellEveryMinute(leftOut => log.warn({ ...leftOut }, 'log lines were left out'));
+  return log;
+}
+
+/** Before a line is made: one that is left out costs next to nothing. */
+function hooksOf(sampler: LogSampler): NonNullable<LoggerOptions['hooks']> {
+  return {
+    logMethod(args, method, level) {
+      const [first, second] = args as unknown[];
+      const message = typeof first === 'string' ? first : second;
+      const isKept = level >= ERROR || typeof message !== 'string' || sampler.keeps(message);
+      if (isKept) method.apply(this, args);
+    },
+  };
 }

@@ -5,7 +5,7 @@
 import path from 'node:path';
 import { createEnvReader, type EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
+import { type LogSettings, readLogSettings } from '#program/log-settings.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
@@ -33,7 +33,7 @@ import {
 import { parseSecretsKey } from './secrets/secrets-key.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
-export interface Config extends StorageConfig {
+export interface Config extends StorageConfig, LogSettings {
   readonly host: string;
   readonly port: number;
   /** Without a trailing slash; links are made of it, never of the Host header. */
@@ -86,7 +86,6 @@ export interface Config extends StorageConfig {
   readonly mail: MailConfig | undefined;
   /** Networks of proxies whose X-Forwarded-For is believed. */
   readonly trustedProxies: readonly string[];
-  readonly logLevel: LogLevel;
   /** Undefined: there are no traces. */
   readonly traces: TracingSettings | undefined;
   /** Lines that every start logs. */
@@ -195,7 +194,7 @@ export function loadConfig(env: Environment = process.env): Config {
     ...readAccountArea(reader, baseUrl),
     mail: readMail(reader),
     sales: readSales(reader),
-    logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+    ...readLogSettings(reader),
     traces: readTracingSettings(reader),
     warnings: [],
   };

@@ -7,7 +7,7 @@ import { hostname } from 'node:os';
 import path from 'node:path';
 import { createEnvReader, type EnvReader } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
-import { LOG_LEVELS, type LogLevel } from '#program/log.ts';
+import { type LogSettings, readLogSettings } from '#program/log-settings.ts';
 import { isLoopback } from '#program/loopback.ts';
 import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts';
 import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
@@ -19,7 +19,7 @@ import { EXECUTION_PROVIDERS, type ExecutionProvider } from './models/prepared-m
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
-export interface Config {
+export interface Config extends LogSettings {
   readonly host: string;
   /** 0: one that is free. */
   readonly port: number;
@@ -58,7 +58,6 @@ export interface Config {
   readonly refinement: boolean;
   /** The subject's own colour at soft edges, for the same callers. */
   readonly foregroundEstimation: boolean;
-  readonly logLevel: LogLevel;
   /** Undefined: there are no traces. */
   readonly traces: TracingSettings | undefined;
   /** Warnings that every start logs. */
@@ -124,7 +123,7 @@ export function loadConfig(env: Environment = process.env): Config {
       expected: '1 to 64 characters of A-Z, a-z, 0-9, ".", "_", "-"',
       default: defaultNodeId(port),
     }),
-    logLevel: reader.oneOf('MATTING_LOG_LEVEL', LOG_LEVELS, { default: 'info' }),
+    ...readLogSettings(reader),
     traces: readTracingSettings(reader),
     ...readFleet(reader, host),
     callerImagesMax: reader.integer('MATTING_NODE_CALLER_IMAGES_MAX', {

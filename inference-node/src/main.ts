@@ -32,6 +32,7 @@ const log = createLog({
   batchBytes: 0,
   base: { program: 'inference-node', nodeId: config.nodeId },
   traced: config.traces !== undefined,
+  sampling: config.logSampling,
 });
 const node = createInferenceNode(config, log);
 const hurry = new AbortController();

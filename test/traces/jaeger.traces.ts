@@ -1,6 +1,6 @@
 /**
- * The whole service as its user starts it, with a real model, before a real Jaeger: one trace from a
- * caller to its webhook, asked for by Jaeger's own interface, and its id in the lines of both logs.
+ * The whole service as its user starts it, with a real model, before a real Jaeger: one trace from
+ * a caller to its webhook, asked for by Jaeger's own interface, and its id in the lines of both logs.
  */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';

@@ -46,11 +46,7 @@ export class OtelTracing implements Tracing {
   readonly #exporter: OTLPTraceExporter;
   readonly #parts: OtelParts;
 
-  private constructor(
-    provider: TracerProvider,
-    exporter: OTLPTraceExporter,
-    version: string,
-  ) {
+  private constructor(provider: TracerProvider, exporter: OTLPTraceExporter, version: string) {
     this.#provider = provider;
     this.#exporter = exporter;
     const tracer = provider.getTracer('matting-service', version);

@@ -158,7 +158,10 @@ describe('spans', () => {
 
   it('that a collector refuses are counted, and told once', async () => {
     collector.behaviour = (_request, response) => void response.writeHead(400).end('no');
-    const tracing = await open({ OTEL_BSP_MAX_QUEUE_SIZE: '4', OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '1' });
+    const tracing = await open({
+      OTEL_BSP_MAX_QUEUE_SIZE: '4',
+      OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '1',
+    });
     for (let i = 0; i < 4; i += 1) tracing.start(REQUEST).end();
     await tracing.close();
     assert.deepEqual(fates, { exported: 0, failed: 4, dropped: 0 });
@@ -210,7 +213,11 @@ test('a kept context is what came, as far as a row takes it', () => {
 
 test('nothing of the SDK is loaded without an endpoint', async () => {
   // Its interfaces are: prom-client asks them for an active span, which nobody registers.
-  const modules = ['program/log.ts', 'control-plane/src/compose.ts', 'inference-node/src/compose.ts'];
+  const modules = [
+    'program/log.ts',
+    'control-plane/src/compose.ts',
+    'inference-node/src/compose.ts',
+  ];
   const loading = modules.map(name => `await import(${JSON.stringify(path.resolve(name))});`);
   const program = `
     import { registerHooks } from 'node:module';

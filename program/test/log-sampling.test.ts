@@ -1,0 +1,62 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import path from 'node:path';
+import { test } from 'node:test';
+import { promisify } from 'node:util';
+import { LogSampler, parseLogSampling } from '../log-sampling.ts';
+
+test('two whole numbers are a sampling, and nothing else is', () => {
+  assert.deepEqual(parseLogSampling('100/50'), { first: 100, thereafter: 50 });
+  assert.deepEqual(parseLogSampling('1/1000000'), { first: 1, thereafter: 1_000_000 });
+  for (const text of ['100', '0/1', '1/0', '-1/2', '1/2/3', '1.5/2', '1/1000001', 'all']) {
+    assert.equal(parseLogSampling(text), undefined, text);
+  }
+});
+
+test('of each message a second has its first lines, then some', () => {
+  let nowMs = 0;
+  const sampler = new LogSampler({ first: 3, thereafter: 4 }, () => nowMs);
+  const keptOf = (message: string, lines: number) =>
+    Array.from({ length: lines }, () => sampler.keeps(message)).filter(Boolean).length;
+  assert.equal(keptOf('often', 15), 3 + 3);
+  assert.equal(keptOf('rare', 3), 3);
+  nowMs = 999;
+  assert.equal(keptOf('often', 3), 0);
+  nowMs = 1000;
+  assert.equal(keptOf('often', 3), 3);
+  assert.deepEqual(sampler.takeLeftOut(), [{ of: 'often', lines: 12 }]);
+  assert.deepEqual(sampler.takeLeftOut(), []);
+});
+
+test('messages that are put together take no memory without end', () => {
+  const sampler = new LogSampler({ first: 1, thereafter: 1_000_000 }, () => 0);
+  const keptTwice = Array.from({ length: 2000 }, (_, index) => {
+    const message = `message ${index}`;
+    return sampler.keeps(message) && sampler.keeps(message);
+  }).filter(Boolean).length;
+  assert.equal(keptTwice, 2000 - 512);
+});
+
+test('a log leaves out what repeats, below errors, and says so at its end', async () => {
+  const program = `
+    import { createLog } from ${JSON.stringify(path.resolve(import.meta.dirname, '../log.ts'))};
+    const sampling = { first: 2, thereafter: 1000000 };
+    const log = createLog({ level: 'info', batchBytes: 4096, base: { program: 'x' }, sampling });
+    for (let i = 0; i < 10; i += 1) {
+      log.child({ reqId: String(i) }).info({ i }, 'often');
+      log.debug('never');
+      log.error({ i }, 'wrong');
+    }
+    log.warn('alone');
+    log.flush(() => process.exit(0));`;
+  const args = ['--input-type=module', '-e', program];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
+  const lines = stdout
+    .trimEnd()
+    .split('\n')
+    .map(line => JSON.parse(line));
+  const countOf = (msg: string) => lines.filter(line => line.msg === msg).length;
+  assert.deepEqual([countOf('often'), countOf('wrong'), countOf('alone')], [2, 10, 1]);
+  const { level, of, lines: leftOut } = lines.at(-1);
+  assert.deepEqual({ level, of, leftOut }, { level: 40, of: 'often', leftOut: 8 });
+});

@@ -1,0 +1,70 @@
+/** The messages of log lines as the sources have them, with the levels they are written at. */
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { ROOT } from './running-service.ts';
+
+const PROGRAMS = '{control-plane/src,inference-node/src,program}/**/*.ts';
+const CALL = /[lL]og(?:ger)?\??\.(trace|debug|info|warn|error|fatal)\(|#say\('(info|warn)', /g;
+const LITERAL = /'((?:[^'\\\n]|\\.)+)'/g;
+
+/** Messages that are written out, each with its levels; what is put together of parts is not among them. */
+export function loggedMessages(): Map<string, Set<string>> {
+  const found = new Map<string, Set<string>>();
+  const files = globSync(PROGRAMS, { cwd: ROOT, exclude: name => name === 'test' });
+  for (const file of files) {
+    const text = readFileSync(path.join(ROOT, file), 'utf8');
+    for (const call of text.matchAll(CALL)) {
+      const level = call[1] ?? call[2] ?? '';
+      const from = call.index + call[0].length;
+      for (const message of messagesOf(argumentsFrom(text, from), call[2] !== undefined)) {
+        const levels = found.get(message) ?? new Set();
+        found.set(message, levels.add(level));
+      }
+    }
+  }
+  return found;
+}
+
+/** Up to the parenthesis that closes the call. */
+function argumentsFrom(text: string, from: number): string {
+  let depth = 1;
+  let quoted: string | undefined;
+  for (let at = from; at < text.length; at += 1) {
+    const sign = text[at];
+    if (quoted !== undefined) {
+      if (sign === quoted && text[at - 1] !== '\\') quoted = undefined;
+    } else if (sign === "'" || sign === '`') quoted = sign;
+    else if (sign === '(' || sign === '{' || sign === '[') depth += 1;
+    else if (sign === ')' || sign === '}' || sign === ']') depth -= 1;
+    if (depth === 0) return text.slice(from, at);
+  }
+  throw new Error('a call without an end');
+}
+
+/** Of the last argument, or of the first where the fields follow. */
+function messagesOf(text: string, first: boolean): string[] {
+  const parts = topLevelParts(text);
+  const message = first ? parts[0] : parts.at(-1);
+  if (message === undefined || message.trim().startsWith('{')) return [];
+  return [...message.matchAll(LITERAL)].map(([, literal]) => String(literal));
+}
+
+function topLevelParts(text: string): string[] {
+  const parts: string[] = [];
+  let from = 0;
+  let depth = 0;
+  let quoted: string | undefined;
+  for (let at = 0; at < text.length; at += 1) {
+    const sign = text[at];
+    if (quoted !== undefined) {
+      if (sign === quoted && text[at - 1] !== '\\') quoted = undefined;
+    } else if (sign === "'" || sign === '`') quoted = sign;
+    else if (sign === '(' || sign === '{' || sign === '[') depth += 1;
+    else if (sign === ')' || sign === '}' || sign === ']') depth -= 1;
+    else if (sign === ',' && depth === 0) {
+      parts.push(text.slice(from, at));
+      from = at + 1;
+    }
+  }
+  return [...parts, text.slice(from)].filter(part => part.trim() !== '');
+}
