@@ -1,6 +1,7 @@
 /** `matting up`: the whole service on this machine, until it is told to end. */
 import { loadSupervisorConfig } from './config.ts';
 import { fetchModels } from './fetch-models.ts';
+import { gpuHint } from './gpu-hint.ts';
 import { type Bootstrap, type Stack, startStack } from './stack.ts';
 import type { Terminal } from './terminal.ts';
 
@@ -23,6 +24,7 @@ export async function up(
   };
   const say = (line: string) => terminal.line(`matting: ${line}`);
   const account = { name: FIRST_ACCOUNT, credits: FIRST_CREDITS, owner: FIRST_OWNER };
+  const hinted = gpuHint(config);
   let apiKey: string | undefined;
   let signInLink: string | undefined;
   const onAccount = (made: Bootstrap) => {
@@ -35,6 +37,8 @@ export async function up(
     terminal.quiet();
     terminal.line(`Ready: ${stack.baseUrl}   (Ctrl-C ends it; logs in ${stack.logDir})`);
     terminal.line(`Models: ${terms}`);
+    const hint = await hinted;
+    if (hint !== undefined) say(hint);
     if (apiKey !== undefined) sayCurlLine(terminal, stack.localUrl, apiKey);
     else terminal.line(`Another key: npm run matting -- keys create --account ${FIRST_ACCOUNT}`);
     if (signInLink !== undefined) {

@@ -51,6 +51,7 @@ export interface AdmissionSnapshot {
 
 export class Admission {
   readonly limits: AdmissionLimits;
+  #imagesShare = 1;
   readonly #held = new Set<{ readonly megapixels: number; readonly fileBytes: number }>();
   readonly #listeners = new Set<() => void>();
 
@@ -60,8 +61,8 @@ export class Admission {
 
   tryAdmit(request: AdmissionRequest): AdmissionOutcome {
     const { megapixels } = request;
-    const { imagesMax } = this.limits;
     const inUse = this.snapshot();
+    const { imagesMax } = inUse;
     if (megapixels > this.#megapixelsAlone()) {
       return refused('NODE_INCAPABLE', 'this node has not the memory for an image of that size');
     }
@@ -84,14 +85,22 @@ export class Admission {
       megapixels += permit.megapixels;
       fileBytes += permit.fileBytes;
     }
-    const { imagesMax, megapixelsMax } = this.limits;
+    const { megapixelsMax } = this.limits;
+    const imagesMax = Math.max(1, Math.ceil(this.limits.imagesMax * this.#imagesShare));
     const images = this.#held.size;
     const megapixelsFree =
       images === 0 ? this.#megapixelsAlone() : Math.max(0, megapixelsMax - megapixels);
     return { images, imagesMax, megapixels, megapixelsMax, megapixelsFree, fileBytes };
   }
 
-  /** Called after each admission and each release. */
+  /** Part of its GPUs is out, or back: `share` of the places are left, 0 to 1. */
+  setImagesShare(share: number): void {
+    if (share === this.#imagesShare) return;
+    this.#imagesShare = share;
+    this.#changed();
+  }
+
+  /** Called after each admission, each release and each change of the places. */
   onChange(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);

@@ -9,12 +9,13 @@ import type { GetNodeInfoResponse } from '#gen/matting/v1/matte_service.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import { DirectFiles } from './direct/direct-files.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import type { Callers } from './grpc/callers.ts';
 import { CapacityWatchers, readCapacity } from './grpc/capacity.ts';
 import type { ExchangeBounds } from './grpc/matte-exchange.ts';
 import { MatteHandler, type NodeWork } from './grpc/matte-handler.ts';
 import type { PictureDefaults } from './grpc/matte-header.ts';
-import { createNodeInfo, type NodeIdentity } from './grpc/node-info.ts';
+import { createNodeInfo, gpuToProto, type NodeIdentity } from './grpc/node-info.ts';
 import { registerGauges, registerStateGauge } from './metric-gauges.ts';
 import { NodeMetrics } from './metrics.ts';
 import type { CommercialUseGate } from './models/model-settings.ts';
@@ -82,9 +83,20 @@ export function composeService(parts: ServiceParts): Service {
   return { identity, callers, direct, status, metrics, matte, watchers, started };
 }
 
-export interface ServingParts extends Pools {
+export interface ServingParts extends Omit<Pools, 'devices'>, Partial<Pick<Pools, 'devices'>> {
   readonly defaults: PictureDefaults;
   readonly commercialUse: CommercialUseGate | undefined;
+}
+
+/** For people: the CPU's or the GPUs' name. */
+function describeDevice(selected: string, devices: readonly GpuDevice[]): string {
+  if (selected === 'cpu') return cpus()[0]?.model ?? 'CPU';
+  const names = new Set(devices.map(({ facts }) => facts.name));
+  const each = [...names].map(name => {
+    const count = devices.filter(({ facts }) => facts.name === name).length;
+    return count === 1 ? name : `${count} x ${name}`;
+  });
+  return each.join(', ') || selected;
 }
 
 /** Called once, when every pool is open: the state follows the pools from here on. */
@@ -93,7 +105,8 @@ export function startServing(service: Service, parts: ServingParts): Started {
   const { plan, plans, pictures, admission, pipeline, provider, defaults } = parts;
   const work = { plan, plans, defaults, pictures: pictures.capabilities, admission, pipeline };
   const { requested, selected } = provider;
-  const info = createNodeInfo({
+  const { devices = [] } = parts;
+  const constant = createNodeInfo({
     identity,
     work,
     pictures,
@@ -101,11 +114,17 @@ export function startServing(service: Service, parts: ServingParts): Started {
     directOrigins: direct.origins,
     providerRequested: requested,
     providerSelected: selected,
-    device: selected === 'cpu' ? (cpus()[0]?.model ?? 'CPU') : selected,
+    device: describeDevice(selected, devices),
   });
-  const started = { work, pictures, info, provider };
+  const started = {
+    ...{ work, pictures, provider },
+    get info() {
+      return { ...constant, gpus: devices.map(gpuToProto) };
+    },
+  };
   const { version } = identity;
-  registerGauges({ admission, pipeline, pictures, plan, provider, version }, metrics.registry);
+  const sources = { admission, pipeline, pictures, plan, provider, version, devices };
+  registerGauges(sources, metrics.registry);
   for (const source of [admission, ...plan.runs.map(({ engines }) => engines)]) {
     source.onChange(() => watchers.changed());
   }

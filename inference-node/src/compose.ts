@@ -183,9 +183,10 @@ async function listen({ config, log, service, opened }: Base): Promise<Ports> {
 }
 
 /** The answer of /info: what control planes are told, with names in place of the protocol's numbers. */
-function describe({ info, pictures, provider }: Started): object {
+function describe({ info: { gpus, ...info }, pictures, provider }: Started): object {
   return {
     ...info,
+    ...(gpus.length > 0 && { gpus }),
     inputFormats: pictures.capabilities.inputFormats,
     outputFormats: pictures.capabilities.outputFormats,
     executionProviderFallbacks: provider.fallbacks,

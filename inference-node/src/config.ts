@@ -13,6 +13,7 @@ import { readTlsSettings, type TlsSettings } from '#program/tls/tls-settings.ts'
 import { readTracingSettings, type TracingSettings } from '#program/tracing/tracing-settings.ts';
 import { DIRECT_ORIGINS_MAX, parseOrigin } from './direct/direct-origins.ts';
 import { ENGINE_GOALS, type EngineGoal } from './engine/choice/engine-layout.ts';
+import { DEVICE_FORM, type WantedDevices } from './engine/devices/choose-devices.ts';
 import type { CallerToken } from './grpc/callers.ts';
 import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
 import { EXECUTION_PROVIDERS, type ExecutionProvider } from './models/prepared-model.ts';
@@ -44,13 +45,15 @@ export interface Config extends LogSettings {
   readonly modelSettings: ModelSettings;
   /** Where `providers install` puts what it installs; absolute. */
   readonly providerDir: string;
-  /** Undefined: by the execution provider. */
-  readonly engines: number | undefined;
+  /** GPUs of cuda and tensorrt. */
+  readonly gpuDevices: WantedDevices;
+  /** auto: as many a GPU as a measurement finds worth it. Undefined: by the execution provider. */
+  readonly engines: number | 'auto' | undefined;
   /** Undefined: this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
   /** What engines are laid out for where their number is not given. */
   readonly engineGoal: EngineGoal;
-  /** Undefined: engines + 2. */
+  /** Undefined: engines + 2; on a GPU the cores less two where that is more. */
   readonly pictureWorkers: number | undefined;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
@@ -77,7 +80,7 @@ const CALLER_TOKENS_MAX = 64;
 const ADDRESS_FORM = 'host:port';
 const ENGINES_MAX = 64;
 const THREADS_MAX = 256;
-const PICTURE_WORKERS_MAX = 128;
+export const PICTURE_WORKERS_MAX = 128;
 const MEGAPIXELS_MAX = 100_000;
 /** Where a node finds control planes: a handful of replicas. */
 const REGISTRIES_MAX = 16;
@@ -238,12 +241,36 @@ function readCapacity(reader: EnvReader) {
       ['auto', ...EXECUTION_PROVIDERS],
       { default: 'auto' as const },
     ),
-    engines: reader.integer('MATTING_ENGINES', optional(ENGINES_MAX)),
+    gpuDevices: readGpuDevices(reader),
+    engines: reader.parsed(
+      'MATTING_ENGINES',
+      `auto, or a whole number from 1 to ${ENGINES_MAX}`,
+      parseEngines,
+      { default: undefined },
+    ),
     engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
     engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, { default: 'latency' as const }),
     pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
     megapixelsMax: reader.integer('MATTING_NODE_MEGAPIXELS_MAX', optional(MEGAPIXELS_MAX)),
   };
+}
+
+function parseEngines(text: string): number | 'auto' | undefined {
+  if (text === 'auto') return text;
+  const engines = /^\d{1,3}$/.test(text) ? Number(text) : 0;
+  return engines >= 1 && engines <= ENGINES_MAX ? engines : undefined;
+}
+
+function readGpuDevices(reader: EnvReader): WantedDevices {
+  const named = reader.list(
+    'MATTING_GPU_DEVICES',
+    'all, or GPUs by the numbers or the identifiers that nvidia-smi -L shows, comma-separated',
+    item => (item === 'all' || DEVICE_FORM.test(item) ? item : undefined),
+    { itemsMax: ENGINES_MAX, default: ['all'] },
+  );
+  if (!named.includes('all')) return named;
+  if (named.length > 1) reader.problem('MATTING_GPU_DEVICES', 'all, or a list without it');
+  return 'all';
 }
 
 /** The part of an environment that engines and picture workers are given. */

@@ -6,6 +6,7 @@ import { Counter, Gauge, type Registry } from 'prom-client';
 import type { GrpcGuard } from '#program/ports/grpc-guard.ts';
 import type { Admission } from './admission.ts';
 import type { ProviderChoice } from './engine/choice/execution-provider.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { NODE_STATES, type NodeStatus } from './node-state.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { PIPELINE_PLACES, type Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
@@ -19,6 +20,7 @@ export interface MetricSources {
   readonly plan: RunnablePlan;
   readonly version: string;
   readonly provider: ProviderChoice;
+  readonly devices?: readonly GpuDevice[];
 }
 
 export function registerStateGauge(status: NodeStatus, registry: Registry): void {
@@ -58,6 +60,21 @@ export function registerGauges(sources: MetricSources, registry: Registry): void
   registerEngineTotals(sources.plan.runs, registry);
   registerChildMemory(sources, registry);
   registerInfoGauges(sources, registry);
+  registerGpuGauge(sources.devices ?? [], registry);
+}
+
+function registerGpuGauge(devices: readonly GpuDevice[], registry: Registry): void {
+  new Gauge({
+    name: 'matting_node_gpu_up',
+    help: '1 for each GPU of the node that runs engines, 0 for one that fell out.',
+    labelNames: ['gpu', 'name'],
+    registers: [registry],
+    collect() {
+      for (const { facts, outReason } of devices) {
+        this.set({ gpu: facts.id, name: facts.name }, outReason === undefined ? 1 : 0);
+      }
+    },
+  });
 }
 
 /** A gauge without labels, read at each scrape. */

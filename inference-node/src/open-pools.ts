@@ -2,17 +2,26 @@
 import type { Logger } from 'pino';
 import { ConfigError } from '#program/env.ts';
 import { Admission } from './admission.ts';
-import type { Config } from './config.ts';
+import { type ChosenProvider, chooseProvider, fallenBack } from './choose-provider.ts';
+import { type Config, PICTURE_WORKERS_MAX } from './config.ts';
 import type { ChildLeft } from './drain.ts';
 import { createAnswering } from './engine/choice/answer-picture.ts';
 import { readCpuShare } from './engine/choice/cpu-share.ts';
 import { chooseEngineLayout, type EngineLayout } from './engine/choice/engine-layout.ts';
 import {
+  ExecutionProviderError,
   type ProviderChoice,
   requireParity,
-  selectExecutionProvider,
 } from './engine/choice/execution-provider.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
+import {
+  checkAnswers,
+  type GpuStart,
+  placeEngines,
+  tensorrtEnv,
+  watchDevices,
+} from './gpu-start.ts';
 import {
   computeMegapixelBudget,
   enginesInMemory,
@@ -31,6 +40,8 @@ import { readEngineEnvironment } from './providers/engine-environment.ts';
 
 /** Decode of the next image and encode of the one before overlap with a run. */
 const WORKERS_BESIDE_ENGINES = 2;
+/** On a GPU's host: the node's main process, and what feeds the engines. */
+const CORES_NOT_OF_WORKERS = 2;
 /** One image is being received or sent while every worker has one. */
 const IMAGES_BESIDE_WORKERS = 1;
 
@@ -58,6 +69,8 @@ export interface PoolParts {
 
 export interface Pools {
   readonly provider: ProviderChoice;
+  /** GPUs of this node, up or out; empty: none, or none that is known. */
+  readonly devices: readonly GpuDevice[];
   readonly plan: RunnablePlan;
   /** Every plan whose models run here, `plan` among them. */
   readonly plans: readonly RunnablePlan[];
@@ -72,35 +85,102 @@ export interface Pools {
  */
 export async function openPools(given: PoolParts): Promise<Pools> {
   const { config, log, ending } = given;
-  const parts = { ...given, engineEnv: await readEngineEnv(given) };
-  const provider = await chooseProvider(parts);
-  ending.throwIfAborted();
-  const prepared = await preparePlan(parts, provider.selected);
-  const layout = await chooseLayout(config, provider.selected, prepared);
+  const cpuShare = await readCpuShare();
+  const parts = { ...given, cpuShare, engineEnv: await readEngineEnv(given) };
+  const begun = await beginOnProvider(parts);
+  const { prepared, provider, devices, gpu } = begun;
+  const selected = provider.selected;
+  const layout = chooseLayout(parts, selected, prepared, begun.placed);
   ending.throwIfAborted();
   // Before any child exists: a node without the memory must not begin.
   const budget = requireMegapixelBudget(config, prepared, layout.engines);
-  await requireParityOf(prepared, provider.selected, parts.engineEnv);
+  await requireParityOf(prepared, selected, parts);
   ending.throwIfAborted();
-  const workers = config.pictureWorkers ?? layout.engines + WORKERS_BESIDE_ENGINES;
+  const workers = config.pictureWorkers ?? defaultWorkers(selected, layout.engines, cpuShare);
   const openPictures = async () => {
     const pictures = await openPicturePool({ workers, childEnv: config.childEnv, log });
     parts.opened.push({ kind: 'picture worker', pool: pictures });
     return pictures;
   };
+  if (gpu !== undefined && devices.length > 0) closeWith(parts, watchDevices(gpu, prepared));
   const [runs, pictures] = await Promise.all([
-    openEngines(parts, prepared, layout, provider.selected),
+    openEngines({ ...parts, engineEnv: begun.engineEnv }, prepared, layout, begun),
     openPictures(),
   ]);
   const plan = { name: prepared.name, runs };
   const plans = [plan, ...otherPlans(plan, await loadPlanOutlines())];
   const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
-  return { provider, plan, plans, pictures, admission, pipeline: new Pipeline(pictures) };
+  shrinkWith(admission, devices);
+  return { provider, devices, plan, plans, pictures, admission, pipeline: new Pipeline(pictures) };
+}
+
+/** On a GPU the cores are free for pictures, but for two: the node's own, and the engines'. */
+function defaultWorkers(provider: ExecutionProvider, engines: number, cpuShare: number): number {
+  const beside = engines + WORKERS_BESIDE_ENGINES;
+  if (provider !== 'cuda' && provider !== 'tensorrt') return beside;
+  return Math.min(
+    PICTURE_WORKERS_MAX,
+    Math.max(beside, Math.floor(cpuShare) - CORES_NOT_OF_WORKERS),
+  );
+}
+
+/** With part of its GPUs out the node takes as many images less. */
+function shrinkWith(admission: Admission, devices: readonly GpuDevice[]): void {
+  const follow = () => {
+    const up = devices.filter(({ outReason }) => outReason === undefined).length;
+    admission.setImagesShare(up / devices.length);
+  };
+  if (devices.length > 0) follow();
+  for (const device of devices) device.onChange(follow);
+}
+
+function closeWith({ opened }: PoolParts, watch: { close(): void }): void {
+  const pool = { close: async () => watch.close(), processes: () => [] };
+  opened.push({ kind: 'engine', pool });
 }
 
 interface EngineParts extends PoolParts {
+  readonly cpuShare: number;
   /** The engines' whole environment; that of picture workers has no word of GPUs. */
   readonly engineEnv: Readonly<Record<string, string>>;
+}
+
+/** The provider that runs the whole plan rightly, and the plan prepared for it. */
+interface Begun extends ChosenProvider {
+  readonly prepared: Plan;
+  readonly engineEnv: EngineParts['engineEnv'];
+  /** The GPU of each engine; undefined: none is known. */
+  readonly placed: GpuDevice[] | undefined;
+  /** Undefined: no GPU of CUDA or TensorRT. */
+  readonly gpu: GpuStart | undefined;
+}
+
+async function beginOnProvider(parts: EngineParts): Promise<Begun> {
+  const { config, log, ending, engineEnv: plain } = parts;
+  let chosen = await chooseProvider(config, plain, log);
+  ending.throwIfAborted();
+  let prepared = await preparePlan(parts, chosen.provider.selected);
+  const { selected: provider, requested } = chosen.provider;
+  if (provider === 'cuda' || provider === 'tensorrt') {
+    const precisions = prepared.models.map(({ model }) => model.precision);
+    const { modelDir } = config.modelSettings;
+    const engineEnv = provider === 'cuda' ? plain : tensorrtEnv(plain, modelDir, precisions);
+    const cpuThreads = readCpuThreads(parts);
+    const { devices } = chosen;
+    const gpu: GpuStart = { config, engineEnv, provider, devices, cpuThreads, ending, log };
+    const wrong = await checkAnswers(gpu, prepared);
+    if (wrong === undefined) {
+      const placed = await placeEngines(gpu, prepared);
+      return { ...chosen, prepared, engineEnv, placed, gpu };
+    }
+    if (requested !== 'auto') throw new ExecutionProviderError(provider, wrong);
+    chosen = fallenBack(wrong);
+    prepared = await preparePlan(parts, 'cpu');
+  }
+  for (const { provider: tried, reason } of chosen.provider.fallbacks) {
+    log.warn({ provider: tried, selected: chosen.provider.selected, reason }, 'provider fell back');
+  }
+  return { ...chosen, prepared, engineEnv: plain, placed: undefined, gpu: undefined };
 }
 
 /** Where no GPU is asked for it is the environment of every child. */
@@ -115,18 +195,8 @@ async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['e
   return engineEnv;
 }
 
-async function chooseProvider({ config, log, engineEnv }: EngineParts): Promise<ProviderChoice> {
-  const choice = await selectExecutionProvider(config.executionProvider, { childEnv: engineEnv });
-  for (const { provider, reason } of choice.fallbacks) {
-    log.warn({ provider, selected: choice.selected, reason }, 'provider fell back');
-  }
-  return choice;
-}
-
-async function preparePlan(
-  { config, log, outline, engineEnv: childEnv }: EngineParts,
-  provider: ExecutionProvider,
-): Promise<Plan> {
+async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Promise<Plan> {
+  const { config, log, outline, engineEnv: childEnv } = parts;
   const { modelSettings } = config;
   const plan = await buildPlan({
     outline,
@@ -135,7 +205,7 @@ async function preparePlan(
     precision: modelSettings.precision,
     provider,
     instructionSet: await detectInstructionSet(),
-    answering: createAnswering({ childEnv, threads: await readCpuThreads() }),
+    answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
     onProgress: (name, progress) => {
       const discarded = progress.step === 'discard';
       log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
@@ -149,12 +219,12 @@ async function preparePlan(
   return plan;
 }
 
-async function chooseLayout(
-  { engines, engineThreads, engineGoal }: Config,
+function chooseLayout(
+  { config: { engines, engineThreads, engineGoal }, cpuShare }: EngineParts,
   provider: ExecutionProvider,
   { models }: Plan,
-): Promise<EngineLayout> {
-  const cpuShare = await readCpuShare();
+  placed: readonly GpuDevice[] | undefined,
+): EngineLayout {
   const chosen = chooseEngineLayout({
     provider,
     precisions: models.map(({ model }) => model.precision),
@@ -164,8 +234,9 @@ async function chooseLayout(
       readMemoryLimitBytes(),
       models.map(({ model }) => model),
     ),
+    ...(placed && { gpus: placed.length }),
   });
-  if (engines === undefined) {
+  if (engines === undefined || engines === 'auto' || placed !== undefined) {
     return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };
   }
   const share = provider === 'cpu' ? Math.max(1, Math.floor(cpuShare / engines)) : 1;
@@ -191,29 +262,30 @@ function requireMegapixelBudget(
 async function requireParityOf(
   { models }: Plan,
   provider: ExecutionProvider,
-  childEnv: EngineParts['engineEnv'],
+  parts: EngineParts,
 ): Promise<void> {
   if (provider !== 'webgpu') return;
-  const cpuThreads = await readCpuThreads();
+  const { engineEnv: childEnv } = parts;
+  const cpuThreads = readCpuThreads(parts);
   for (const { model } of models) await requireParity(model, { childEnv, cpuThreads });
 }
 
-async function readCpuThreads(): Promise<number> {
-  return Math.max(1, Math.floor(await readCpuShare()));
+function readCpuThreads({ cpuShare }: EngineParts): number {
+  return Math.max(1, Math.floor(cpuShare));
 }
 
 async function openEngines(
   { engineEnv: childEnv, log, ending, opened, fail }: EngineParts,
   { models }: Plan,
   layout: EngineLayout,
-  provider: ExecutionProvider,
+  { provider: { selected: provider }, placed: devices }: Begun,
 ): Promise<PlanRun[]> {
   const sharesCores = provider === 'cpu' && models.length > 1;
   const runs: PlanRun[] = [];
   const awaited: Promise<void>[] = [];
   for (const { model, role } of models) {
     ending.throwIfAborted();
-    const engines = openEnginePool({ model, ...layout, sharesCores, childEnv, log });
+    const engines = openEnginePool({ model, ...layout, devices, sharesCores, childEnv, log });
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
     const ready = engines.ready();

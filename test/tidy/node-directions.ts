@@ -5,6 +5,7 @@ export const INFERENCE_NODE: Directions = {
   '.': [
     'direct',
     'engine/choice',
+    'engine/devices',
     'engine/pool',
     'grpc',
     'models',
@@ -43,6 +44,7 @@ export const INFERENCE_NODE: Directions = {
     'models/preparing',
     'models/weights',
     'picture',
+    'providers',
     '#program',
     '#program/doctor',
   ],
@@ -50,10 +52,11 @@ export const INFERENCE_NODE: Directions = {
   'engine/child': ['engine', 'models', 'process'],
   'engine/choice': ['engine', 'models', 'models/preparing'],
   'engine/devices': [],
-  'engine/pool': ['engine', 'models', 'process'],
+  'engine/pool': ['engine', 'engine/devices', 'models', 'process'],
   grpc: [
     '.',
     'direct',
+    'engine/devices',
     'engine/pool',
     'models',
     'picture',

@@ -222,6 +222,7 @@ export class ScriptedNode {
       version: 'test',
       protocolVersion: 'matting.v1',
       models: [],
+      gpus: [],
       plan: 'scripted',
       commercialUseRequired: '',
       plans: ['scripted'],

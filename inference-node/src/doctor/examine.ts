@@ -17,6 +17,7 @@ import {
   selectExecutionProvider,
 } from '../engine/choice/execution-provider.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
+import { readEngineEnvironment } from '../providers/engine-environment.ts';
 import { diskFindings, machineFindings } from './machine-findings.ts';
 import { modelFindings, planFindings } from './model-findings.ts';
 
@@ -80,8 +81,9 @@ function configurationFindings({ warnings, token, callerTokens }: Config): Findi
   return [...findings, ok('configuration', 'every variable can be used')];
 }
 
-async function providerFindings({ executionProvider, childEnv }: Config) {
+async function providerFindings({ executionProvider, providerDir, childEnv: own }: Config) {
   try {
+    const { childEnv } = await readEngineEnvironment(providerDir, own);
     const choice = await selectExecutionProvider(executionProvider, { childEnv });
     const provider = choice.selected;
     const found = `${provider} runs here (asked for: ${choice.requested})`;

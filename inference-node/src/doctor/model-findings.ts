@@ -84,15 +84,14 @@ async function memoryFinding(
   provider: ExecutionProvider,
 ): Promise<Finding> {
   const memoryLimitBytes = readMemoryLimitBytes();
-  const engines =
-    asked ??
-    chooseEngineLayout({
-      provider,
-      precisions: models.map(({ precision }) => precision),
-      cpuShare: await readCpuShare(),
-      goal: engineGoal,
-      enginesMax: enginesInMemory(memoryLimitBytes, models),
-    }).engines;
+  const chosen = chooseEngineLayout({
+    provider,
+    precisions: models.map(({ precision }) => precision),
+    cpuShare: await readCpuShare(),
+    goal: engineGoal,
+    enginesMax: enginesInMemory(memoryLimitBytes, models),
+  });
+  const engines = typeof asked === 'number' ? asked : chosen.engines;
   const all = models.flatMap(model => Array.from({ length: engines }, () => model));
   const budget = computeMegapixelBudget({ memoryLimitBytes, engines: all });
   const gigabytes = `${(memoryLimitBytes / 1e9).toFixed(1)} GB`;

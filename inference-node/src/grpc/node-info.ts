@@ -4,8 +4,10 @@ import { IMAGE_BYTES_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/
 import {
   type GetNodeInfoResponse,
   NodeModel,
+  type GpuDevice as ProtoGpu,
   protobufPackage,
 } from '#gen/matting/v1/matte_service.ts';
+import type { GpuDevice } from '../engine/devices/gpu-device.ts';
 import type { CommercialUseGate } from '../models/model-settings.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
 import type { PicturePool } from '../picture/pool/picture-pool.ts';
@@ -68,5 +70,19 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
     engines: work.plan.runs.reduce((sum, { engines }) => sum + engines.snapshot().engines, 0),
     pictureWorkers: pictures.snapshot().workers,
     device: inputs.device,
+    gpus: [],
+  };
+}
+
+const BYTES_PER_MIB = 1024 * 1024;
+
+/** As it is now. */
+export function gpuToProto({ facts, outReason }: GpuDevice): ProtoGpu {
+  return {
+    id: facts.id,
+    name: facts.name,
+    memoryMib: Math.round(facts.memoryBytes / BYTES_PER_MIB),
+    up: outReason === undefined,
+    outReason: outReason ?? '',
   };
 }

@@ -124,7 +124,7 @@ export class FakeEnginePool implements EnginePool {
 
   metrics() {
     const runs = { succeeded: this.runs.length, failed: 0, lost: 0, dropped: 0 };
-    const deaths = { load: 0, idle: 0, run: 0, watchdog: 0, fault: 0 };
+    const deaths = { load: 0, idle: 0, run: 0, watchdog: 0, fault: 0, device: 0 };
     return { runs, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
   }
 

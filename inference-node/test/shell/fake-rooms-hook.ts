@@ -11,7 +11,7 @@ const ROOMS = [
 
 registerHooks({
   resolve(specifier, context, nextResolve) {
-    const fromProgram = context.parentURL?.endsWith('/src/open-pools.ts');
+    const fromProgram = /\/src\/(open-pools|choose-provider)\.ts$/.test(context.parentURL ?? '');
     if (fromProgram && ROOMS.some(room => specifier.endsWith(room))) {
       return { url: new URL('./fake-rooms.ts', import.meta.url).href, shortCircuit: true };
     }

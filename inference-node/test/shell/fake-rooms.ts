@@ -67,6 +67,8 @@ export async function selectExecutionProvider(
   return { requested, selected: 'cpu', fallbacks: [] };
 }
 
+export { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
+
 export async function requireParity(): Promise<void> {
   // the CPU is not compared with itself
 }

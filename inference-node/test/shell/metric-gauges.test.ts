@@ -22,7 +22,14 @@ function createRun({ input_size, role }: (typeof LABELS)[number], index: number)
   engines.set({ ...numbers, running: 1000 * n, queued: 10_000 * n });
   engines.metrics = () => ({
     runs: { succeeded: n, failed: 10 * n, lost: 100 * n, dropped: 1000 * n },
-    deaths: { load: n, idle: 10 * n, run: 100 * n, watchdog: 1000 * n, fault: 10_000 * n },
+    deaths: {
+      load: n,
+      idle: 10 * n,
+      run: 100 * n,
+      watchdog: 1000 * n,
+      fault: 10_000 * n,
+      device: 0,
+    },
     busyS: n,
     loadMs: 1000 * n,
     warmMs: 10_000 * n,

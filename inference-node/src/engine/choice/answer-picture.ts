@@ -14,6 +14,19 @@ export interface AnsweringOptions {
   readonly threads: number;
 }
 
+/**
+ * Runs a prepared model once on what `childEnv` lets an engine see.
+ * @param timeoutMs for load and run together.
+ */
+export function answerOnGpu(
+  childEnv: Readonly<Record<string, string>>,
+  timeoutMs: number,
+): Answering['answer'] {
+  const session = { deviceId: 0, intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
+  return (model, rgb) =>
+    runOnce({ spec: createSessionSpec(model, session), rgb, childEnv, timeoutMs });
+}
+
 export function createAnswering({ childEnv, threads }: AnsweringOptions): Answering {
   return {
     machine: `${cpus()[0]?.model ?? 'unknown'}, ONNX Runtime ${runtimeVersion()}`,
@@ -31,7 +44,7 @@ export function createAnswering({ childEnv, threads }: AnsweringOptions): Answer
 }
 
 /** Read, not imported: the binding is for engines alone. */
-function runtimeVersion(): string {
+export function runtimeVersion(): string {
   const require = createRequire(import.meta.url);
   return (require('onnxruntime-node/package.json') as { version: string }).version;
 }

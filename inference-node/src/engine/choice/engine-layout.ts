@@ -27,6 +27,8 @@ export interface LayoutInputs {
   readonly goal: EngineGoal;
   /** Engines that the memory holds beside the pictures. */
   readonly enginesMax: number;
+  /** GPUs that are up; 1 where they are not known. */
+  readonly gpus?: number;
 }
 
 /**
@@ -36,15 +38,15 @@ export interface LayoutInputs {
 export const THREADS_PER_ENGINE_MAX = 16;
 
 /**
- * GPU: one engine of one thread; its work is elsewhere, and more threads only spin. CPU: one engine
- * with all the threads, which also holds the weights once; on large machines several, the threads
- * shared out evenly. CPU for throughput where a model is in int8: of each model an engine a core,
- * as many as the memory holds. That holds for MODNet in fp32 beside ISNet in int8 too: engines of
- * two models would otherwise each want all cores, for two images at once.
+ * GPU: one engine of one thread each; its work is elsewhere, and more threads only spin. CPU: one
+ * engine with all the threads, which also holds the weights once; on large machines several, the
+ * threads shared out evenly. CPU for throughput where a model is in int8: of each model an engine a
+ * core, as many as the memory holds. That holds for MODNet in fp32 beside ISNet in int8 too: those
+ * of two models would otherwise each want all cores, for two images at once.
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, precisions, cpuShare, goal, enginesMax } = inputs;
-  if (provider !== 'cpu') return { engines: 1, threadsPerEngine: 1 };
+  if (provider !== 'cpu') return { engines: inputs.gpus ?? 1, threadsPerEngine: 1 };
   // A thread over the quota is throttled together with those that wait for it.
   const threads = Math.max(1, Math.floor(cpuShare));
   const apart = goal === 'throughput' && precisions.includes('int8');

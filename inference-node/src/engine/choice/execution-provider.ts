@@ -19,6 +19,9 @@ export type RequestedProvider = 'auto' | ExecutionProvider;
 /** A cold CUDA context on a host of many GPUs takes ten seconds and more; longer is a hang. */
 export const PROBE_TIMEOUT_MS = 60_000;
 
+/** It builds its kernels first. */
+const PROBE_TIMEOUT_TENSORRT_MS = 300_000;
+
 const AUTO_PROVIDERS: readonly ExecutionProvider[] = ['cuda'];
 
 export interface ProviderChoice {
@@ -43,11 +46,14 @@ const HOW_TO_INSTALL = ': it is installed by "matting providers install cuda", s
 /** A provider asked for by name does not run here. The message is one line for the operator. */
 export class ExecutionProviderError extends Error {
   readonly provider: ExecutionProvider;
+  /** In one line, without saying of what. */
+  readonly reason: string;
 
   constructor(provider: ExecutionProvider, reason: string, cause?: unknown) {
     super(`execution provider ${provider} does not run here: ${reason}`, { cause });
     this.name = 'ExecutionProviderError';
     this.provider = provider;
+    this.reason = reason;
   }
 }
 
@@ -81,7 +87,9 @@ async function probe(
   provider: ExecutionProvider,
   options: ProbeOptions,
 ): Promise<string | undefined> {
-  const { childEnv, deviceId = 0, timeoutMs = PROBE_TIMEOUT_MS } = options;
+  const { childEnv, deviceId = 0 } = options;
+  const slow = provider === 'tensorrt' ? PROBE_TIMEOUT_TENSORRT_MS : PROBE_TIMEOUT_MS;
+  const { timeoutMs = slow } = options;
   const graph = encodeProbeGraph();
   const rgb = createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX);
   const runOn = (target: ExecutionProvider) => {

@@ -9,6 +9,7 @@ export class EngineAccounts {
     run: 0,
     watchdog: 0,
     fault: 0,
+    device: 0,
   };
   #busyMs = 0;
   #loadMs = 0;

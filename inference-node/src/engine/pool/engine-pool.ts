@@ -20,7 +20,7 @@ export interface EngineResult {
 }
 
 export interface EnginePoolSnapshot {
-  /** failed: engines keep dying, or more than half are stuck; the node must go. */
+  /** failed: engines keep dying, or more than half are stuck, on every GPU; the node must go. */
   readonly state: 'starting' | 'ready' | 'failed';
   /** Why the pool failed, in one line. */
   readonly failure: string | undefined;
@@ -46,9 +46,10 @@ export type RunOutcome = (typeof RUN_OUTCOMES)[number];
 /**
  * Why an engine's process ended or was killed, counted then. load: before it was ready. idle: with
  * no image in it. run: under an image. watchdog: killed, its run took too long. fault: replaced,
- * its run reported an error, after which a GPU's context cannot be trusted.
+ * its run reported an error, after which a GPU's context cannot be trusted. device: killed, its GPU
+ * is out.
  */
-export const ENGINE_DEATH_CAUSES = ['load', 'idle', 'run', 'watchdog', 'fault'] as const;
+export const ENGINE_DEATH_CAUSES = ['load', 'idle', 'run', 'watchdog', 'fault', 'device'] as const;
 export type EngineDeathCause = (typeof ENGINE_DEATH_CAUSES)[number];
 
 /** Totals since the pool was opened. */

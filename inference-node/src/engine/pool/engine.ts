@@ -9,8 +9,11 @@
  *                                                          -> stopping; exit -> down
  *   stopping  killed by us, its process not gone yet       exit -> down; KILL_WAIT_MAX_MS -> stuck
  *   stuck     killed, and it does not die                  exit -> down
- *   down      its process is gone                          after the respawn delay -> loading
+ *   down      its process is gone                          after the respawn delay, and on a GPU in
+ *                                                          its turn -> loading
  *   closed    close(), from any state                      never
+ *
+ * One whose GPU is out is parked: it is ended, and stays down until it is unparked.
  *
  * Its run is lost when it is killed, not when its process is gone, which may be
  * never. One that is stuck keeps its memory, of the GPU too, so no other is started in its place.
@@ -21,6 +24,7 @@
 import type { Child, ChildExit } from '../../process/child.ts';
 import type { Frame } from '../../process/frames.ts';
 import { OutputLines } from '../../process/output-lines.ts';
+import type { OpeningTurns } from '../devices/opening-turns.ts';
 import type { FromEngine, SessionSpec } from '../engine-protocol.ts';
 import { spawnEngineChild } from '../spawn-engine-child.ts';
 import type { EngineDeathCause } from './engine-pool.ts';
@@ -49,6 +53,9 @@ export const RESPAWN_DELAYS_MS = [0, 1000, 2000, 5000, 10_000] as const;
 
 /** States in which nothing that its process says or does matters. */
 const OVER: readonly EngineState[] = ['stopping', 'stuck', 'closed'];
+
+/** A load that takes this long is told of, again and again: TensorRT builds kernels for minutes. */
+const LOADING_TOLD_EACH_MS = 30_000;
 
 /** Unknown: later than any other engine, and a number that can be added up. */
 const STUCK_FREE_IN_MS = 3_600_000;
@@ -80,6 +87,8 @@ export interface EngineListener<Task extends EngineTask> {
   onLoss(engine: Engine<Task>, loss: EngineLoss<Task>): void;
   /** It was killed and does not die. Any state but closed; onLoss was called before. */
   onStuck(engine: Engine<Task>, pid: number): void;
+  /** It has been loading for that long. */
+  onLoading(engine: Engine<Task>, loadingMs: number): void;
   /** A line that its process wrote to standard output or error. */
   onOutput(engine: Engine<Task>, line: string): void;
 }
@@ -89,6 +98,8 @@ export interface EngineOptions {
   readonly spec: SessionSpec;
   readonly childEnv: Readonly<Record<string, string>>;
   readonly timing: EngineTiming;
+  /** Of its GPU. Undefined: it opens whenever it is time. */
+  readonly turns?: OpeningTurns | undefined;
 }
 
 export class Engine<Task extends EngineTask> {
@@ -106,6 +117,8 @@ export class Engine<Task extends EngineTask> {
   #loadMs = 0;
   #respawnAtMs = 0;
   #timer: NodeJS.Timeout | undefined;
+  #progressTimer: NodeJS.Timeout | undefined;
+  #parked = false;
 
   constructor(options: EngineOptions, listener: EngineListener<Task>) {
     this.index = options.index;
@@ -159,8 +172,37 @@ export class Engine<Task extends EngineTask> {
     }
   }
 
+  /** In its turn. */
   open(): void {
+    const { turns } = this.#options;
+    if (this.#parked) return;
+    if (turns === undefined) this.#spawn();
+    else turns.take(this, () => this.#spawn());
+  }
+
+  /** Ends its process and starts none until `unpark`. onLoss is called for what was in it. */
+  park(reason: string): void {
+    if (this.#parked || this.#state === 'closed') return;
+    this.#parked = true;
+    if (this.#state === 'down') {
+      this.#disarm();
+      this.#options.turns?.leave(this);
+    } else if (!OVER.includes(this.#state)) this.#stop('device', reason);
+  }
+
+  unpark(): void {
+    if (!this.#parked) return;
+    this.#parked = false;
+    this.#lossesInARow = 0;
+    if (this.#state === 'down') this.open();
+  }
+
+  #spawn(): void {
     this.#enter('loading');
+    const sinceMs = this.#sinceMs;
+    this.#progressTimer = setInterval(() => {
+      this.#listener.onLoading(this, performance.now() - sinceMs);
+    }, LOADING_TOLD_EACH_MS);
     const output = new OutputLines({ onLine: line => this.#listener.onOutput(this, line) });
     this.#output = output;
     const child = spawnEngineChild(this.#options.childEnv, {
@@ -194,6 +236,7 @@ export class Engine<Task extends EngineTask> {
   close(): void {
     if (this.#state === 'closed') return;
     this.#disarm();
+    this.#endTurn();
     this.#enter('closed');
     const child = this.#child;
     if (child === undefined || child.exited || child.stuck) this.#closed.resolve();
@@ -214,6 +257,12 @@ export class Engine<Task extends EngineTask> {
       });
     }, ms);
     this.#timer = timer;
+  }
+
+  /** It loads no longer: the next of its GPU may. */
+  #endTurn(): void {
+    clearInterval(this.#progressTimer);
+    this.#options.turns?.leave(this);
   }
 
   #disarm(): void {
@@ -255,6 +304,7 @@ export class Engine<Task extends EngineTask> {
 
   #onReady(warmMs: number): void {
     this.#disarm();
+    this.#endTurn();
     this.#loadMs = performance.now() - this.#sinceMs;
     this.#enter('idle');
     this.#listener.onReady(this, warmMs);
@@ -276,6 +326,7 @@ export class Engine<Task extends EngineTask> {
 
   #onExit(exit: ChildExit): void {
     this.#disarm();
+    this.#endTurn();
     this.#output?.end();
     if (this.#state === 'closed') {
       this.#closed.resolve();
@@ -290,11 +341,13 @@ export class Engine<Task extends EngineTask> {
     // For one that was killed onLoss was called then.
     if (!OVER.includes(before)) this.#lose(this.#describeEnd(exit, before));
     // Unless the listener closed it.
-    if (this.#state === 'down') this.#timer = setTimeout(() => this.open(), delayMs);
+    if (this.#state !== 'down' || this.#parked) return;
+    this.#timer = setTimeout(() => this.open(), delayMs);
   }
 
   #onStuck(child: Child<FromEngine>): void {
     this.#disarm();
+    this.#endTurn();
     if (this.#state === 'closed') {
       this.#closed.resolve();
     } else {

@@ -10,6 +10,8 @@
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
  *             any ──more than half of the engines stuck──► failed
+ *             all of it of one GPU alone, where engines are on several: that one is out, its
+ *             engines end, and the pool fails when all are
  *             closing (from any): no run is taken, running ones have their grace
  *
  * No run is sent ahead to a busy engine. Its loop is blocked, so the bytes would wait in this
@@ -21,22 +23,11 @@
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import type { PreparedModel } from '../../models/prepared-model.ts';
-import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/resident-memory.ts';
-import { createSessionSpec } from '../engine-protocol.ts';
-import {
-  Engine,
-  type EngineListener,
-  type EngineLoss,
-  type EngineTiming,
-  LOAD_TIMEOUT_MS,
-  LOAD_TIMEOUT_TENSORRT_MS,
-  RESPAWN_DELAYS_MS,
-  RUN_TIMEOUT_MEANS,
-  RUN_TIMEOUT_MIN_MS,
-} from './engine.ts';
+import { saysDeviceIsGone } from '../native-error.ts';
+import type { Engine, EngineListener, EngineLoss, EngineTiming } from './engine.ts';
 import { EngineAccounts } from './engine-accounts.ts';
+import { createGroups, type EngineGroup } from './engine-group.ts';
 import type {
   EnginePool,
   EnginePoolMetrics,
@@ -46,7 +37,7 @@ import type {
   EngineRun,
   RunOutcome,
 } from './engine-pool.ts';
-import { FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
+import type { EnginePoolOptions } from './engine-pool-options.ts';
 import { RunQueue } from './run-queue.ts';
 import { createLossError, createRunTask, type RunTask } from './run-task.ts';
 import { RunningMean } from './running-mean.ts';
@@ -54,32 +45,12 @@ import { estimateWaitMs } from './wait-estimate.ts';
 
 /** A last bound behind the node's admission, far lower: 400 MB of pictures at 1024x1024. */
 export const QUEUED_RUNS_MAX = 128;
-/**
- * Share of a pool's engines that may be stuck before it fails. One that does not die is the sign
- * of a driver, a device or a disk that is broken for the others too; with most of them gone another
- * node does better.
- */
-const STUCK_SHARE_MAX = 0.5;
 /** Times a run is given to an engine that then dies without beginning it. */
 const DISPATCHES_MAX = 4;
 
-export interface EnginePoolOptions {
-  /** Its provider is the one that runs, or ready() rejects. */
-  readonly model: PreparedModel;
-  readonly engines: number;
-  readonly threadsPerEngine: number;
-  /** Pools of other models run on the same cores. */
-  readonly sharesCores?: boolean;
-  /** Device of cuda and tensorrt. */
-  readonly deviceId?: number;
-  /** The engines' whole environment, except for what this room sets itself. */
-  readonly childEnv: Readonly<Record<string, string>>;
-  readonly log: Logger;
-  readonly timing?: Partial<EngineTiming>;
-  readonly failureWindowMs?: number;
-}
+export type { EnginePoolOptions };
 
-/** Opens the engines and returns at once; they load side by side. */
+/** Opens the engines and returns at once; they load side by side, those of one GPU in turn. */
 export function openEnginePool(options: EnginePoolOptions): EnginePool {
   return new ChildEnginePool(options);
 }
@@ -88,9 +59,9 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
   readonly #options: EnginePoolOptions;
   readonly #timing: EngineTiming;
   readonly #log: Logger;
+  readonly #groups: readonly EngineGroup[];
   readonly #engines: readonly Engine<RunTask>[];
   readonly #queue = new RunQueue<RunTask>();
-  readonly #failure: FailureRule;
   readonly #inferMs = new RunningMean();
   readonly #listeners = new Set<() => void>();
   readonly #ready = Promise.withResolvers<void>();
@@ -103,33 +74,18 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
   #nextId = 1;
 
   constructor(options: EnginePoolOptions) {
-    const { model, engines, threadsPerEngine, deviceId = 0, childEnv, log } = options;
     this.#options = options;
-    this.#log = log;
-    this.#failure = new FailureRule(options.failureWindowMs ?? FAILURE_WINDOW_MS);
-    const loadTimeoutMs =
-      model.provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
-    this.#timing = {
-      loadTimeoutMs,
-      runTimeoutMinMs: RUN_TIMEOUT_MIN_MS,
-      runTimeoutMeans: RUN_TIMEOUT_MEANS,
-      respawnDelaysMs: RESPAWN_DELAYS_MS,
-      killWaitMaxMs: KILL_WAIT_MAX_MS,
-      ...options.timing,
-    };
-    const spec = createSessionSpec(model, {
-      deviceId,
-      intraOpThreads: threadsPerEngine,
-      sharesCores: options.sharesCores ?? false,
-      allowCpuNodes: true,
-    });
-    const timing = this.#timing;
-    this.#engines = Array.from(
-      { length: engines },
-      (_, index) => new Engine<RunTask>({ index, spec, childEnv, timing }, this),
-    );
+    this.#log = options.log;
+    const { groups, timing } = createGroups(options, this);
+    this.#groups = groups;
+    this.#timing = timing;
+    this.#engines = groups
+      .flatMap(group => group.engines)
+      .toSorted((one, other) => one.index - other.index);
+    for (const group of groups) group.device?.onChange(() => this.#onDeviceChange(group));
     // Callers that do not wait for ready() read the state.
     this.#ready.promise.catch(() => undefined);
+    for (const group of groups) group.follow();
     for (const engine of this.#engines) engine.open();
   }
 
@@ -212,13 +168,16 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
   }
 
   onReady(engine: Engine<RunTask>, warmMs: number): void {
-    this.#failure.recordReady(engine.index);
+    const group = this.#groupOf(engine);
+    group.wasReady = true;
+    group.failure.recordReady(engine.index);
     this.#accounts.noteLoad(engine.loadMs, warmMs);
     this.#inferMs.seed(warmMs);
     const { index, pid, loadMs } = engine;
     const { model, provider } = this.#options.model;
+    const gpu = group.device && { gpu: group.device.facts.id };
     this.#log.info(
-      { engine: index, enginePid: pid, model, provider, loadMs, warmMs },
+      { engine: index, enginePid: pid, model, provider, ...gpu, loadMs, warmMs },
       'engine ready',
     );
     if (this.#state === 'starting') {
@@ -229,10 +188,10 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     this.#changed();
   }
 
-  onDone(_engine: Engine<RunTask>, task: RunTask, alpha: Buffer): void {
+  onDone(engine: Engine<RunTask>, task: RunTask, alpha: Buffer): void {
     const inferMs = this.#endRun(task, 'succeeded');
     this.#inferMs.add(inferMs);
-    this.#failure.recordSuccess();
+    this.#groupOf(engine).failure.recordSuccess();
     // Before anything else: the engine must not wait for what the caller does with the answer.
     this.#dispatch();
     task.resolve({ alpha, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
@@ -248,25 +207,41 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
         ? createHash('sha256').update(task.rgb).digest('hex')
         : undefined;
     if (task !== undefined) this.#loseRun(task, loss);
-    const atMs = performance.now();
-    const mustGo = this.#failure.recordDeath({ atMs, engine: engine.index, cause, imageDigest });
+    if (cause !== 'device') this.#judge(engine, loss, imageDigest);
+    this.#afterRun();
+  }
+
+  /** Whether what this engine runs on has failed. */
+  #judge(engine: Engine<RunTask>, loss: EngineLoss<RunTask>, imageDigest: string | undefined) {
+    const { cause, message, broken } = loss;
+    const group = this.#groupOf(engine);
+    const death = { atMs: performance.now(), engine: engine.index, cause, imageDigest };
+    const mustGo = group.failure.recordDeath(death);
     // What a load reports is the same the next time; a crash may not be.
-    const neverLoads = loss.broken && this.#state === 'starting';
-    if (this.#closing === undefined && (mustGo || neverLoads)) {
-      this.#fail(neverLoads ? message : `the engines keep dying: ${message}`);
+    const neverLoads = broken && !group.wasReady;
+    const gone = group.device !== undefined && cause === 'load' && saysDeviceIsGone(message);
+    if (this.#closing !== undefined) return;
+    if (neverLoads || gone) this.#lose(group, message);
+    else if (mustGo) this.#lose(group, `the engines keep dying: ${message}`);
+    else group.device?.suspect();
+  }
+
+  onStuck(engine: Engine<RunTask>, pid: number): void {
+    const { index, state } = engine;
+    this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
+    // A closed one was not missed.
+    if (state === 'closed') return;
+    const group = this.#groupOf(engine);
+    if (this.#closing === undefined && group.mostStuck) {
+      this.#lose(group, `process ${pid} of engine ${index} was killed and does not die`);
     }
     this.#afterRun();
   }
 
-  onStuck({ index, state }: Engine<RunTask>, pid: number): void {
-    this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
-    // A closed one was not missed.
-    if (state === 'closed') return;
-    const mustGo = this.#countStuck() > STUCK_SHARE_MAX * this.#engines.length;
-    if (this.#closing === undefined && mustGo) {
-      this.#fail(`process ${pid} of engine ${index} was killed and does not die`);
-    }
-    this.#afterRun();
+  onLoading({ index }: Engine<RunTask>, loadingMs: number): void {
+    const { model, provider } = this.#options.model;
+    const loadingS = Math.round(loadingMs / 1000);
+    this.#log.info({ engine: index, model, provider, loadingS }, 'engine still loads');
   }
 
   onOutput({ index, pid }: Engine<RunTask>, line: string): void {
@@ -316,6 +291,26 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     }
     this.#endRun(task, cause === 'fault' ? 'failed' : 'lost');
     task.reject(createLossError(cause, message));
+  }
+
+  #groupOf(engine: Engine<RunTask>): EngineGroup {
+    const group = this.#groups.find(({ engines }) => engines.includes(engine));
+    if (group === undefined) throw new Error(`engine ${engine.index} is in no group`);
+    return group;
+  }
+
+  /** A GPU goes out, for every pool; what has no other fails. */
+  #lose({ device }: EngineGroup, message: string): void {
+    if (device === undefined) this.#fail(message);
+    else device.lose(message);
+  }
+
+  #onDeviceChange(group: EngineGroup): void {
+    if (this.#closing !== undefined || this.#state === 'failed') return;
+    group.follow();
+    const { outReason } = group.device ?? {};
+    if (outReason !== undefined && this.#groups.every(({ out }) => out)) this.#fail(outReason);
+    this.#afterRun();
   }
 
   #fail(message: string): void {

@@ -1,5 +1,5 @@
 /**
- * Checks that this machine computes a prepared int8 graph like the machine it was calibrated on.
+ * Checks that this machine computes a prepared graph like the machine its answer comes from.
  * Runs once on each kind of machine that uses the file, and is recorded beside it: a start that
  * finds the record does not check again.
  */
@@ -14,8 +14,8 @@ export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<U
 
 export interface AnswerCheckOptions {
   readonly model: PreparedModel;
-  /** Means of blocks, from the ranges file. */
-  readonly stored: readonly number[];
+  /** Means of blocks; asked for only where this machine was not recorded yet. */
+  readonly stored: () => Promise<readonly number[]>;
   readonly answer: AnswerPicture;
   /** The CPU and the runtime, in words. Another machine is checked again. */
   readonly machine: string;
@@ -42,7 +42,7 @@ export async function checkAnswer(options: AnswerCheckOptions): Promise<string |
   } catch (error) {
     return `it does not run: ${(error as Error).message}`;
   }
-  const difference = compareAnswers(summariseAnswer(alpha, width, height), stored);
+  const difference = compareAnswers(summariseAnswer(alpha, width, height), await stored());
   if (difference !== undefined) return `its answer to the check picture is wrong: ${difference}`;
   const machines = [...record.machines, machine].slice(-MACHINES_MAX);
   const written: AnswerRecord = { sha256: model.sha256, machines };

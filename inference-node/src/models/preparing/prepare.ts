@@ -109,7 +109,7 @@ function checkQuantised(
   { answering, onProgress }: PrepareOptions,
 ): Promise<string | undefined> {
   onProgress?.({ step: 'answer' });
-  return checkAnswer({ model, stored: ranges.checkAnswer, ...answering });
+  return checkAnswer({ model, stored: async () => ranges.checkAnswer, ...answering });
 }
 
 /** Uses the file in the cache, or makes a new one. */

@@ -155,6 +155,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
     const path = join(directory, name);
     await rm(sidecarPath(path), { force: true });
     await rm(answerRecordPath(path), { force: true });
+    await rm(measuredEnginesPath(path), { force: true });
     await rm(path, { force: true });
   }
 }
@@ -213,6 +214,11 @@ async function noteUse(path: string): Promise<void> {
     // A cache that is read-only, or another user's, is only read.
     if (!(diskError(error, 'touch', path) instanceof ModelError)) throw error;
   }
+}
+
+/** Path of what was measured of a prepared file on GPUs, which is removed with that file. */
+export function measuredEnginesPath(preparedPath: string): string {
+  return `${preparedPath}.engines.json`;
 }
 
 function sidecarPath(path: string): string {

@@ -557,6 +557,23 @@ export interface GetNodeInfoResponse {
   commercialUseRequired: string;
   /** Origins of object storage at which this node gets and puts files (MatteHeader.direct_origin). */
   directOrigins: string[];
+  /**
+   * GPUs of this node; empty: it runs on a CPU, or does not know them. The only field that may change
+   * while the node serves.
+   */
+  gpus: GpuDevice[];
+}
+
+export interface GpuDevice {
+  /** GPU-… or MIG-…, as NVIDIA's driver names it */
+  id: string;
+  name: string;
+  /** 0: unknown */
+  memoryMib: number;
+  /** false: it fell out, and its engines with it */
+  up: boolean;
+  /** one line; empty: it is up */
+  outReason: string;
 }
 
 export interface NodeModel {
@@ -3311,6 +3328,7 @@ function createBaseGetNodeInfoResponse(): GetNodeInfoResponse {
     finishing: false,
     commercialUseRequired: "",
     directOrigins: [],
+    gpus: [],
   };
 }
 
@@ -3377,6 +3395,9 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     }
     for (const v of message.directOrigins) {
       writer.uint32(146).string(v!);
+    }
+    for (const v of message.gpus) {
+      GpuDevice.encode(v!, writer.uint32(154).fork()).join();
     }
     return writer;
   },
@@ -3558,6 +3579,14 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
             message.directOrigins.push(reader.string());
             continue;
           }
+          case 19: {
+            if (tag !== 154) {
+              break;
+            }
+
+            message.gpus.push(GpuDevice.decode(reader, reader.uint32()));
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -3595,6 +3624,110 @@ export const GetNodeInfoResponse: MessageFns<GetNodeInfoResponse> = {
     message.finishing = object.finishing ?? false;
     message.commercialUseRequired = object.commercialUseRequired ?? "";
     message.directOrigins = object.directOrigins?.map((e) => e) || [];
+    message.gpus = object.gpus?.map((e) => GpuDevice.fromPartial(e)) || [];
+    return message;
+  },
+};
+
+function createBaseGpuDevice(): GpuDevice {
+  return { id: "", name: "", memoryMib: 0, up: false, outReason: "" };
+}
+
+export const GpuDevice: MessageFns<GpuDevice> = {
+  encode(message: GpuDevice, writer: BinaryWriter = new BinaryWriter()): BinaryWriter {
+    if (message.id !== "") {
+      writer.uint32(10).string(message.id);
+    }
+    if (message.name !== "") {
+      writer.uint32(18).string(message.name);
+    }
+    if (message.memoryMib !== 0) {
+      writer.uint32(24).uint32(message.memoryMib);
+    }
+    if (message.up !== false) {
+      writer.uint32(32).bool(message.up);
+    }
+    if (message.outReason !== "") {
+      writer.uint32(42).string(message.outReason);
+    }
+    return writer;
+  },
+
+  decode(input: BinaryReader | Uint8Array, length?: number): GpuDevice {
+    const reader = input instanceof BinaryReader ? input : new BinaryReader(input);
+    const previousRecursionDepth = (reader as any).__tsProtoDecodeDepth ?? 0;
+    if (previousRecursionDepth >= 100) {
+      throw new globalThis.Error("protobuf decode recursion limit exceeded");
+    }
+    (reader as any).__tsProtoDecodeDepth = previousRecursionDepth + 1;
+    try {
+      const end = length === undefined ? reader.len : reader.pos + length;
+      const message = createBaseGpuDevice();
+      while (reader.pos < end) {
+        const tag = reader.uint32();
+        switch (tag >>> 3) {
+          case 1: {
+            if (tag !== 10) {
+              break;
+            }
+
+            message.id = reader.string();
+            continue;
+          }
+          case 2: {
+            if (tag !== 18) {
+              break;
+            }
+
+            message.name = reader.string();
+            continue;
+          }
+          case 3: {
+            if (tag !== 24) {
+              break;
+            }
+
+            message.memoryMib = reader.uint32();
+            continue;
+          }
+          case 4: {
+            if (tag !== 32) {
+              break;
+            }
+
+            message.up = reader.bool();
+            continue;
+          }
+          case 5: {
+            if (tag !== 42) {
+              break;
+            }
+
+            message.outReason = reader.string();
+            continue;
+          }
+        }
+        if ((tag & 7) === 4 || tag === 0) {
+          break;
+        }
+        reader.skip(tag & 7);
+      }
+      return message;
+    } finally {
+      (reader as any).__tsProtoDecodeDepth = previousRecursionDepth;
+    }
+  },
+
+  create(base?: DeepPartial<GpuDevice>): GpuDevice {
+    return GpuDevice.fromPartial(base ?? {});
+  },
+  fromPartial(object: DeepPartial<GpuDevice>): GpuDevice {
+    const message = createBaseGpuDevice();
+    message.id = object.id ?? "";
+    message.name = object.name ?? "";
+    message.memoryMib = object.memoryMib ?? 0;
+    message.up = object.up ?? false;
+    message.outReason = object.outReason ?? "";
     return message;
   },
 };

@@ -1,0 +1,36 @@
+/** What `matting up` says on a host whose GPU it does not use. */
+import { execFile } from 'node:child_process';
+import { readdir } from 'node:fs/promises';
+import path from 'node:path';
+import type { SupervisorConfig } from './config.ts';
+
+const ANSWER_MAX_MS = 5000;
+const COMMAND = 'nvidia-smi';
+
+/** Undefined where there is no GPU, CUDA is installed, or the operator chose another provider. */
+export async function gpuHint({ env, modelDir }: SupervisorConfig): Promise<string | undefined> {
+  const { MATTING_EXECUTION_PROVIDER: provider = 'auto' } = env;
+  if (provider !== 'auto' && provider !== '') return undefined;
+  const providerDir = env.MATTING_PROVIDER_DIR || path.join(modelDir, 'providers');
+  if ((await readdir(providerDir).catch(() => [])).length > 0) return undefined;
+  const gpu = await firstGpu(env);
+  if (gpu === undefined) return undefined;
+  const install = 'npm run matting -- providers install cuda';
+  return `this host has a GPU (${gpu}) and runs on its CPU: ${install}, then start again (docs/gpu.md)`;
+}
+
+/** One that hangs is left behind after its time. */
+function firstGpu(env: Readonly<Record<string, string>>): Promise<string | undefined> {
+  return new Promise(resolve => {
+    const args = ['--query-gpu=name', '--format=csv,noheader'];
+    const options = { env: { PATH: env.PATH ?? '' }, timeout: ANSWER_MAX_MS } as const;
+    const child = execFile(COMMAND, args, { ...options, killSignal: 'SIGKILL' }, (error, said) => {
+      clearTimeout(timer);
+      resolve(error === null ? said.split('\n')[0]?.trim() || undefined : undefined);
+    });
+    const timer = setTimeout(() => {
+      child.unref();
+      resolve(undefined);
+    }, ANSWER_MAX_MS + 1000);
+  });
+}

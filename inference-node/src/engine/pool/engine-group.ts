@@ -1,0 +1,104 @@
+/**
+ * The engines of a pool that share what they run on: one GPU, or the cores. They fail together,
+ * and other groups go on.
+ */
+
+import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
+import type { GpuDevice } from '../devices/gpu-device.ts';
+import { createSessionSpec } from '../engine-protocol.ts';
+import {
+  Engine,
+  type EngineListener,
+  type EngineTiming,
+  LOAD_TIMEOUT_MS,
+  LOAD_TIMEOUT_TENSORRT_MS,
+  RESPAWN_DELAYS_MS,
+  RUN_TIMEOUT_MEANS,
+  RUN_TIMEOUT_MIN_MS,
+} from './engine.ts';
+import type { EnginePoolOptions } from './engine-pool-options.ts';
+import { FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
+import type { RunTask } from './run-task.ts';
+
+/**
+ * Share of a group's engines that may be stuck before it fails. One that does not die is the sign
+ * of a driver, a device or a disk that is broken for the others too; with most of them gone another
+ * node, or another GPU, does better.
+ */
+const STUCK_SHARE_MAX = 0.5;
+
+export class EngineGroup {
+  /** Undefined: the cores, or the one GPU that CUDA takes first. */
+  readonly device: GpuDevice | undefined;
+  readonly engines: Engine<RunTask>[] = [];
+  readonly #failureWindowMs: number;
+  failure: FailureRule;
+  /** An engine of it was ready once: what a load reports may pass. */
+  wasReady = false;
+
+  constructor(device: GpuDevice | undefined, failureWindowMs = FAILURE_WINDOW_MS) {
+    this.device = device;
+    this.#failureWindowMs = failureWindowMs;
+    this.failure = new FailureRule(failureWindowMs);
+  }
+
+  /** Its GPU is out. */
+  get out(): boolean {
+    return this.device?.outReason !== undefined;
+  }
+
+  get mostStuck(): boolean {
+    const stuck = this.engines.filter(engine => engine.stuck).length;
+    return stuck > STUCK_SHARE_MAX * this.engines.length;
+  }
+
+  /** Its GPU went out or came back. */
+  follow(): void {
+    const { outReason } = this.device ?? {};
+    for (const engine of this.engines) {
+      if (outReason === undefined) engine.unpark();
+      else engine.park(outReason);
+    }
+    if (outReason === undefined) this.failure = new FailureRule(this.#failureWindowMs);
+  }
+}
+
+/** Engine i of the pool is in the group of `devices[i]`; without devices all are in one. */
+export function createGroups(
+  options: EnginePoolOptions,
+  listener: EngineListener<RunTask>,
+): { groups: EngineGroup[]; timing: EngineTiming } {
+  const { model, engines, devices, failureWindowMs } = options;
+  const timing = timingOf(options);
+  const spec = createSessionSpec(model, {
+    deviceId: options.deviceId ?? 0,
+    intraOpThreads: options.threadsPerEngine,
+    sharesCores: options.sharesCores ?? false,
+    allowCpuNodes: true,
+  });
+  const groups: EngineGroup[] = [];
+  for (let index = 0; index < engines; index++) {
+    const device = devices?.[index];
+    let group = groups.find(other => other.device === device);
+    if (group === undefined) {
+      group = new EngineGroup(device, failureWindowMs);
+      groups.push(group);
+    }
+    const childEnv = device?.envOf(options.childEnv) ?? options.childEnv;
+    const place = { index, spec, childEnv, timing, turns: device?.turns };
+    group.engines.push(new Engine<RunTask>(place, listener));
+  }
+  return { groups, timing };
+}
+
+function timingOf({ model, timing }: EnginePoolOptions): EngineTiming {
+  const tensorrt = model.provider === 'tensorrt';
+  return {
+    loadTimeoutMs: tensorrt ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS,
+    runTimeoutMinMs: RUN_TIMEOUT_MIN_MS,
+    runTimeoutMeans: RUN_TIMEOUT_MEANS,
+    respawnDelaysMs: RESPAWN_DELAYS_MS,
+    killWaitMaxMs: KILL_WAIT_MAX_MS,
+    ...timing,
+  };
+}

@@ -1,0 +1,146 @@
+/** What a node does at its start on GPUs only: answers are checked, engines are given their GPUs. */
+
+import { hostname } from 'node:os';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import { attemptDevice } from './choose-provider.ts';
+import type { Config } from './config.ts';
+import { answerOnGpu, createAnswering, runtimeVersion } from './engine/choice/answer-picture.ts';
+import { spreadEngines } from './engine/devices/choose-devices.ts';
+import { DeviceWatch } from './engine/devices/device-watch.ts';
+import type { GpuDevice } from './engine/devices/gpu-device.ts';
+import { listGpus } from './engine/devices/nvidia-smi.ts';
+import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from './engine/pool/engine.ts';
+import { measureEngines } from './measured-engines.ts';
+import type { ExecutionProvider, Plan, Precision } from './models/prepared-model.ts';
+import { checkAnswerOnDevice } from './models/preparing/answer-on-device.ts';
+import { detectInstructionSet } from './models/preparing/instruction-set.ts';
+
+type EngineEnv = Readonly<Record<string, string>>;
+export type GpuProvider = Extract<ExecutionProvider, 'cuda' | 'tensorrt'>;
+
+export interface GpuStart {
+  readonly config: Config;
+  readonly engineEnv: EngineEnv;
+  readonly provider: GpuProvider;
+  /** Empty: the one that CUDA takes first. */
+  readonly devices: readonly GpuDevice[];
+  readonly cpuThreads: number;
+  readonly ending: AbortSignal;
+  readonly log: Logger;
+}
+
+/** GPUs that compute alike. */
+function kindOf(device: GpuDevice | undefined, provider: GpuProvider): string {
+  const unnamed = `a GPU of ${hostname()} that is not listed`;
+  const { name, driver } = device?.facts ?? {};
+  const gpu = device === undefined ? unnamed : `${name}, driver ${driver}`;
+  return `${gpu}, ${provider}, ONNX Runtime ${runtimeVersion()}`;
+}
+
+/**
+ * Runs every model once on each kind of GPU that was not checked before, against its stored answer.
+ * GPUs of a kind that answers wrongly go out. Undefined: some are left; else why none is.
+ * @throws where the operator named the GPUs: nothing is left out of them in silence.
+ */
+export async function checkAnswers(start: GpuStart, plan: Plan): Promise<string | undefined> {
+  const { devices, provider } = start;
+  if (devices.length === 0) return await wrongAnswer(start, plan, undefined);
+  const checked = new Map<string, string | undefined>();
+  for (const device of devices.filter(({ outReason }) => outReason === undefined)) {
+    const kind = kindOf(device, provider);
+    if (!checked.has(kind)) checked.set(kind, await wrongAnswer(start, plan, device));
+    const reason = checked.get(kind);
+    if (reason === undefined) continue;
+    if (start.config.gpuDevices !== 'all') return reason;
+    device.lose(reason);
+  }
+  if (devices.some(({ outReason }) => outReason === undefined)) return undefined;
+  return devices[0]?.outReason;
+}
+
+/** Undefined: every model of the plan answers as it should on this GPU. */
+async function wrongAnswer(
+  { config, engineEnv, provider, cpuThreads, ending }: GpuStart,
+  plan: Plan,
+  device: GpuDevice | undefined,
+): Promise<string | undefined> {
+  const { childEnv } = config;
+  const timeoutMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
+  for (const { model } of plan.models) {
+    ending.throwIfAborted();
+    const wrong = await checkAnswerOnDevice({
+      model,
+      answer: answerOnGpu(device?.envOf(engineEnv) ?? engineEnv, timeoutMs),
+      machine: kindOf(device, provider),
+      cacheDir: config.modelSettings.modelDir,
+      instructionSet: await detectInstructionSet(),
+      answering: createAnswering({ childEnv, threads: cpuThreads }),
+    });
+    if (wrong !== undefined) return `${model.model} in ${model.precision}: ${wrong}`;
+  }
+  return undefined;
+}
+
+/**
+ * The GPU of each engine of a model; undefined: CUDA's first, for all of them. One each where
+ * nothing is said; of a number each in proportion to its memory; `auto` measures.
+ */
+export async function placeEngines(start: GpuStart, plan: Plan): Promise<GpuDevice[] | undefined> {
+  const { config, devices, log } = start;
+  if (devices.length === 0) return undefined;
+  const { engines } = config;
+  if (engines !== 'auto') {
+    const wanted = engines ?? devices.length;
+    if (engines === undefined) return [...devices];
+    return spreadEngines(wanted, devices, ({ facts }) => facts.memoryBytes);
+  }
+  const [first] = plan.models;
+  if (first === undefined) return [...devices];
+  const models = plan.models.map(({ model }) => model);
+  const placed: GpuDevice[] = [];
+  for (const device of devices) {
+    if (device.outReason !== undefined) {
+      placed.push(device);
+      continue;
+    }
+    const kind = `${kindOf(device, start.provider)}, ${start.cpuThreads} cores`;
+    const { engineEnv: childEnv, ending } = start;
+    const each = { model: first.model, models, device, kind, childEnv, ending };
+    const { engines: count, imagesPerS } = await measureEngines(each);
+    log.info({ gpu: device.facts.id, engines: count, imagesPerS }, 'engines measured');
+    for (let i = 0; i < count; i++) placed.push(device);
+  }
+  return placed;
+}
+
+/** Tries GPUs that are out again, as a start does. Closed with the engines. */
+export function watchDevices(start: GpuStart, plan: Plan): DeviceWatch {
+  const { devices, engineEnv, provider, log } = start;
+  return new DeviceWatch({
+    devices,
+    log,
+    list: () => listGpus(engineEnv),
+    attempt: async device =>
+      (await attemptDevice(provider, device, engineEnv)) ??
+      (await wrongAnswer(start, plan, device)),
+  });
+}
+
+/**
+ * What TensorRT is told where the operator says nothing: to keep what it built, for minutes, beside
+ * the models, and to compute in half precision where the model does.
+ */
+export function tensorrtEnv(
+  engineEnv: EngineEnv,
+  modelDir: string,
+  precisions: readonly Precision[],
+): EngineEnv {
+  const fp16 = precisions.every(precision => precision === 'fp16');
+  return {
+    ORT_TENSORRT_ENGINE_CACHE_ENABLE: '1',
+    ORT_TENSORRT_CACHE_PATH: path.join(modelDir, 'tensorrt'),
+    ...(fp16 ? { ORT_TENSORRT_FP16_ENABLE: '1' } : {}),
+    ...engineEnv,
+  };
+}

@@ -1,0 +1,180 @@
+/** Engines on several GPUs, of which one falls out: stand-ins of CUDA's errors, real engines. */
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { type TestContext, test } from 'node:test';
+import pino from 'pino';
+import { DeviceWatch } from '../../../src/engine/devices/device-watch.ts';
+import { GpuDevice } from '../../../src/engine/devices/gpu-device.ts';
+import type { GpuFacts, GpuListing } from '../../../src/engine/devices/nvidia-smi.ts';
+import { createModel, openPool, QUICK, run, untilPool } from '../pool/pool-harness.ts';
+
+const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
+const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
+const LAUNCH = 'CUDA failure 719: unspecified launch failure ; GPU=0 ; line=1';
+
+function gpu(letter: string): GpuDevice {
+  const memoryBytes = 80e9;
+  return new GpuDevice({
+    id: `GPU-${letter}`,
+    index: 0,
+    name: 'a GPU',
+    memoryBytes,
+    driver: '580',
+  });
+}
+
+interface Host {
+  readonly one: GpuDevice;
+  readonly two: GpuDevice;
+  readonly childEnv: Record<string, string>;
+  /** Lines of faulty-gpu.ts. */
+  fault(...lines: string[]): Promise<void>;
+  readonly loads: string;
+}
+
+async function openHost(context: TestContext): Promise<Host> {
+  const folder = await mkdtemp(path.join(tmpdir(), 'gpus-'));
+  context.after(() => rm(folder, { recursive: true }));
+  const faults = path.join(folder, 'faults');
+  const loads = path.join(folder, 'loads');
+  await writeFile(faults, '');
+  await writeFile(loads, '');
+  const childEnv = {
+    NODE_OPTIONS: `--import=${HOOK}`,
+    TEST_GPU_FAULTS: faults,
+    TEST_GPU_LOADS: loads,
+  };
+  const fault = (...lines: string[]) => writeFile(faults, `${lines.join('\n')}\n`);
+  return { one: gpu('one'), two: gpu('two'), childEnv, fault, loads };
+}
+
+async function openOn(context: TestContext, { one, two, childEnv }: Host) {
+  const devices = [one, two, one];
+  const timing = { respawnDelaysMs: [0] } as const;
+  return await openPool(context, {}, { engines: 3, devices, childEnv, timing });
+}
+
+test('a GPU that is gone takes its engines down and not the others', async context => {
+  const host = await openHost(context);
+  const pool = await openOn(context, host);
+  await untilPool(pool, () => pool.snapshot().enginesReady === 3);
+  await host.fault(`run GPU-one ${LAUNCH}`, `load GPU-one ${NO_DEVICE}`);
+  // Each run goes to an engine of either; those that come to the broken one are told so.
+  const outcomes = await Promise.allSettled(Array.from({ length: 6 }, () => run(pool, QUICK)));
+  assert.ok(outcomes.some(({ status }) => status === 'rejected'));
+  await untilPool(pool, () => host.one.outReason !== undefined);
+  assert.equal(host.one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
+  assert.equal(host.two.outReason, undefined);
+  const { state, engines, enginesReady } = pool.snapshot();
+  assert.deepEqual([state, engines, enginesReady], ['ready', 3, 1]);
+  for (let i = 0; i < 3; i++) assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  // Nothing is opened there until it is back.
+  await host.fault();
+  host.one.restore();
+  await untilPool(pool, () => pool.snapshot().enginesReady === 3);
+});
+
+test('without another GPU the pool fails, and says why', async context => {
+  const host = await openHost(context);
+  const pool = await openOn(context, host);
+  await untilPool(pool, () => pool.snapshot().enginesReady === 3);
+  host.one.lose('the driver no longer lists it');
+  assert.equal(pool.snapshot().state, 'ready');
+  host.two.lose('it fell off the bus');
+  const { state, failure } = pool.snapshot();
+  assert.deepEqual([state, failure], ['failed', 'it fell off the bus']);
+  assert.equal(pool.metrics().deaths.device, 3);
+});
+
+test('a GPU on which a model never loads does not fail the node that has another', async context => {
+  const host = await openHost(context);
+  await host.fault('load GPU-two out of memory');
+  const pool = await openOn(context, host);
+  await pool.ready();
+  await untilPool(pool, () => host.two.outReason !== undefined);
+  assert.equal(host.two.outReason, 'out of memory');
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+});
+
+test('engines of one GPU open one after the other, in every pool', async context => {
+  const host = await openHost(context);
+  const { one, two, childEnv } = host;
+  const model = await createModel(context, {});
+  const devices = [one, two, one];
+  const pools = [1, 2].map(() => openPool(context, {}, { model, engines: 3, devices, childEnv }));
+  for (const pool of await Promise.all(pools)) {
+    await untilPool(pool, () => pool.snapshot().enginesReady === 3);
+  }
+  const lines = (await readFile(host.loads, 'utf8')).trim().split('\n');
+  for (const { facts } of [one, two]) {
+    const own = lines.filter(line => line.endsWith(facts.id)).map(line => line.split(' ')[0]);
+    assert.ok(own.length >= 4);
+    assert.deepEqual(
+      own,
+      own.map((_, i) => (i % 2 === 0 ? 'loading' : 'ended')),
+    );
+  }
+});
+
+test('a pool that closes while its engines wait for their turn leaves none', async context => {
+  const host = await openHost(context);
+  const pool = await openOn(context, host);
+  await pool.close(0);
+  assert.deepEqual(pool.processes(), []);
+  const next = await openOn(context, host);
+  await untilPool(next, () => next.snapshot().enginesReady === 3);
+});
+
+function listing(...devices: GpuDevice[]): GpuListing {
+  return { state: 'listed', gpus: devices.map(({ facts }): GpuFacts => facts) };
+}
+
+test('the driver is asked when an engine is lost, and a GPU that it lists no more is out', async context => {
+  const [one, two] = [gpu('one'), gpu('two')];
+  const answers: GpuListing[] = [
+    { state: 'failed', absent: false, reason: 'no answer' },
+    listing(one),
+  ];
+  const asked = Promise.withResolvers<void>();
+  const out = Promise.withResolvers<void>();
+  two.onChange(() => out.resolve());
+  const watch = new DeviceWatch({
+    devices: [one, two],
+    log: pino({ level: 'silent' }),
+    list: async () => {
+      if (answers.length === 2) asked.resolve();
+      return answers.shift() ?? listing(one, two);
+    },
+    attempt: async () => undefined,
+  });
+  context.after(() => watch.close());
+  one.suspect();
+  await asked.promise;
+  // A driver that does not answer says nothing about either.
+  await new Promise(setImmediate);
+  assert.deepEqual([one.outReason, two.outReason], [undefined, undefined]);
+  one.suspect();
+  await out.promise;
+  assert.deepEqual([one.outReason, two.outReason], [undefined, 'the driver no longer lists it']);
+});
+
+test('a GPU that is out is tried again, and is back once it runs', async context => {
+  const one = gpu('one');
+  const attempts: (string | undefined)[] = ['still broken', undefined];
+  const back = Promise.withResolvers<void>();
+  const watch = new DeviceWatch({
+    devices: [one],
+    log: pino({ level: 'silent' }),
+    list: async () => listing(one),
+    attempt: async () => attempts.shift(),
+    retryDelaysMs: [1],
+  });
+  context.after(() => watch.close());
+  one.lose('an error');
+  one.onChange(() => back.resolve());
+  await Promise.race([back.promise, new Promise(resolve => setTimeout(resolve, 60_000).unref())]);
+  assert.equal(one.outReason, undefined);
+  assert.deepEqual(attempts, []);
+});

@@ -1,0 +1,26 @@
+/** What `matting up` says where a GPU is left unused: by a stand-in of the driver's command. */
+import assert from 'node:assert/strict';
+import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { loadSupervisorConfig } from '../../bin/config.ts';
+import { gpuHint } from '../../bin/gpu-hint.ts';
+
+test('a host with a GPU is told what to do, once, and only where it is of use', async context => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'hint-'));
+  context.after(() => rm(folder, { recursive: true }));
+  const command = path.join(folder, 'nvidia-smi');
+  const modelDir = path.join(folder, 'models');
+  const hint = (env: Record<string, string> = {}) =>
+    gpuHint(loadSupervisorConfig({ PATH: folder, MATTING_MODEL_DIR: modelDir, ...env }));
+  assert.equal(await hint(), undefined, 'no such command');
+  await writeFile(command, '#!/bin/sh\necho "a driver that fails" >&2\nexit 9\n');
+  await chmod(command, 0o755);
+  assert.equal(await hint(), undefined, 'no driver');
+  await writeFile(command, '#!/bin/sh\necho "NVIDIA L4"\necho "NVIDIA L4"\n');
+  assert.match((await hint()) ?? '', /a GPU \(NVIDIA L4\) .* providers install cuda, then start/);
+  assert.equal(await hint({ MATTING_EXECUTION_PROVIDER: 'cpu' }), undefined);
+  await mkdir(path.join(modelDir, 'providers/onnxruntime-1'), { recursive: true });
+  assert.equal(await hint(), undefined, 'it is installed');
+});
