@@ -5,6 +5,7 @@
 # make browser [SHOTS=dir]: the account area in a real Chromium, some minutes; SHOTS: a picture of every page goes there
 # make monitoring   every panel of the dashboards against a real Prometheus that watches the service under load; a minute
 # make test-traces  a real model's trace in a real Jaeger (its all-in-one, named jaeger, in MATTING_TEST_TOOLS or the PATH); a minute
+# make runbook [ONLY=fleet]: the procedures of docs/runbook.md and docs/security.md as they are written, and alerts that fire and are over; some minutes each
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
 # make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
@@ -48,7 +49,7 @@ PROVIDER ?=
 PLATFORM ?=
 PULL ?=
 
-.PHONY: setup start demo test storms test-traces test-storage test-databases test-upgrade test-chart browser monitoring images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test storms test-traces test-storage test-databases test-upgrade test-chart browser monitoring runbook images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:
@@ -123,6 +124,9 @@ chaos: setup
 
 test-upgrade: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/upgrade/*.upgrade.ts)
+
+runbook: setup
+	@$(NODE) --test --test-concurrency=1 $(if $(ONLY),$(ONLY:%=test/runbook/%.runbook.ts),$(wildcard test/runbook/*.runbook.ts))
 
 soak: setup
 	@$(NODE) test/soak/main.ts $(ONLY)

@@ -254,7 +254,7 @@ function composeRegistry(base: Base, fleet: Fleet): RegistryServer {
   return new RegistryServer({
     host: config.registryHost,
     port: config.registryPort,
-    nodeToken: config.nodeToken,
+    nodeTokens: [config.nodeToken, config.nodeTokenAccepted],
     credentials: base.tls.serverCredentials(),
     membership: base.stores.nodes,
     timing: base.timing.nodes,

@@ -15,6 +15,7 @@ import {
   warnOfAccountArea,
 } from './config/config-account.ts';
 import { type MailConfig, readMail } from './config/config-mail.ts';
+import { type NodeTokenConfig, readNodeTokens } from './config/config-node-token.ts';
 import { type OnDemandConfig, readOnDemand } from './config/config-on-demand.ts';
 import { type RemovebgConfig, readRemovebg, warnOfOrigins } from './config/config-removebg.ts';
 import { readSales, type SalesConfig } from './config/config-sales.ts';
@@ -33,7 +34,7 @@ import {
 import { parseSecretsKey } from './secrets/secrets-key.ts';
 import { parseNetwork } from './sources/guard/allowed-address.ts';
 
-export interface Config extends StorageConfig, LogSettings {
+export interface Config extends StorageConfig, NodeTokenConfig, LogSettings {
   readonly host: string;
   readonly port: number;
   /** Without a trailing slash; links are made of it, never of the Host header. */
@@ -50,7 +51,6 @@ export interface Config extends StorageConfig, LogSettings {
   readonly registryPort: number;
   readonly metricsHost: string;
   readonly metricsPort: number;
-  readonly nodeToken: string;
   /** TLS of the registry, and of the channels to nodes. */
   readonly tls: TlsSettings;
   /** Undefined: the operator's interface is off. */
@@ -109,8 +109,6 @@ export type Environment = Readonly<Record<string, string | undefined>>;
 const LOOPBACK = '127.0.0.1';
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
-/** Short tokens can be guessed over the network; metadata cannot carry blanks or controls. */
-const NODE_TOKEN = /^[\x21-\x7e]{16,256}$/;
 /** It controls every node and every job: longer than what a person would type. */
 const OPERATOR_KEY = /^[\x21-\x7e]{32,256}$/;
 const SECRETS_KEY_FORM = '32 bytes as 64 hexadecimal digits or as Base64';
@@ -161,10 +159,7 @@ export function loadConfig(env: Environment = process.env): Config {
     registryPort: reader.port('MATTING_REGISTRY_PORT', { default: 50_050 }),
     metricsHost: reader.string('MATTING_METRICS_HOST', { default: LOOPBACK }),
     metricsPort: reader.port('MATTING_METRICS_PORT', { default: 9464 }),
-    nodeToken: reader.string('MATTING_NODE_TOKEN', {
-      pattern: NODE_TOKEN,
-      expected: '16 to 256 printable ASCII characters without blanks, the same on every node',
-    }),
+    ...readNodeTokens(reader),
     tls: readTlsSettings(reader),
     operatorKey: reader.string('MATTING_OPERATOR_KEY', {
       pattern: OPERATOR_KEY,

@@ -102,12 +102,13 @@ export function createInferenceNode(config: Config, log: Logger): InferenceNode 
 
 /** A control plane must always find room: one direct caller gets half of a node, at least one image. */
 function createCallers(config: Config): Callers {
-  const { token, callerTokens, callerImagesMax, registryAddresses, tls } = config;
+  const { token, tokenAccepted, callerTokens, callerImagesMax, registryAddresses, tls } = config;
   const half = (nodeImagesMax: number) => Math.max(1, Math.floor(nodeImagesMax / 2));
   const all = (nodeImagesMax: number) => nodeImagesMax;
   const byDefault = registryAddresses.length > 0 ? half : all;
   return new Callers({
     token,
+    tokenAccepted,
     callerTokens,
     certificatesChecked: tls.clientCaFile !== undefined,
     imagesMax: callerImagesMax === undefined ? byDefault : () => callerImagesMax,

@@ -32,6 +32,8 @@ export interface Config extends LogSettings {
   readonly nodeId: string;
   /** The fleet's token. Undefined only without a registry. */
   readonly token: string | undefined;
+  /** Another that is taken from control planes, while the fleet's is changed. */
+  readonly tokenAccepted: string | undefined;
   /** Tokens of direct callers. With none, and no fleet token either, every caller is trusted. */
   readonly callerTokens: readonly CallerToken[];
   /** Images of one direct caller at once; undefined: half of the node's, all without a registry. */
@@ -174,7 +176,15 @@ function readFleet(reader: EnvReader, host: string) {
     expected: TOKEN_FORM,
     default: undefined,
   });
-  const callerTokens = readCallerTokens(reader, token);
+  const tokenAccepted = reader.string('MATTING_NODE_TOKEN_ACCEPTED', {
+    pattern: NODE_TOKEN,
+    expected: TOKEN_FORM,
+    default: undefined,
+  });
+  if (tokenAccepted !== undefined && token === undefined) {
+    reader.problem('MATTING_NODE_TOKEN_ACCEPTED', 'set only where MATTING_NODE_TOKEN is');
+  }
+  const callerTokens = readCallerTokens(reader, [token, tokenAccepted]);
   const tls = readTlsSettings(reader);
   if (!reader.has('MATTING_NODE_TOKEN')) {
     const closed = callerTokens.length > 0 || tls.clientCaFile !== undefined;
@@ -193,7 +203,10 @@ function readFleet(reader: EnvReader, host: string) {
     }
   }
   const directOrigins = readDirectOrigins(reader);
-  return { registryAddresses, advertiseAddress, token, callerTokens, tls, directOrigins };
+  return {
+    ...{ registryAddresses, advertiseAddress, token, tokenAccepted, callerTokens },
+    ...{ tls, directOrigins },
+  };
 }
 
 /** References come with the fleet's token alone, so there has to be one. */
@@ -209,7 +222,7 @@ function readDirectOrigins(reader: EnvReader): readonly string[] {
   return origins;
 }
 
-function readCallerTokens(reader: EnvReader, fleetToken: string | undefined) {
+function readCallerTokens(reader: EnvReader, fleet: readonly (string | undefined)[]) {
   const callerTokens = reader.list(
     'MATTING_NODE_CALLER_TOKENS',
     `${CALLER_TOKEN_FORM}, the token ${TOKEN_FORM} or commas`,
@@ -221,8 +234,8 @@ function readCallerTokens(reader: EnvReader, fleetToken: string | undefined) {
   if (names.size < callerTokens.length || tokens.size < callerTokens.length) {
     reader.problem('MATTING_NODE_CALLER_TOKENS', 'a list in which names and tokens differ');
   }
-  if (fleetToken !== undefined && tokens.has(fleetToken)) {
-    reader.problem('MATTING_NODE_CALLER_TOKENS', 'other tokens than MATTING_NODE_TOKEN');
+  if (fleet.some(token => token !== undefined && tokens.has(token))) {
+    reader.problem('MATTING_NODE_CALLER_TOKENS', 'other tokens than the fleet’s own');
   }
   return callerTokens;
 }

@@ -15,6 +15,9 @@ import { type Membership, RegistryServer } from '../../src/nodes/registry-server
 import { Harness } from '../services/dispatch/harness.ts';
 import { TEST_TOKEN } from './scripted-node.ts';
 
+/** As while the fleet's token is changed. */
+const NEXT_TOKEN = 'the-next-token-of-the-fleet';
+
 let harness: Harness;
 let membership: Membership;
 let server: RegistryServer;
@@ -28,7 +31,7 @@ before(async () => {
   server = new RegistryServer({
     host: '127.0.0.1',
     port: 0,
-    nodeToken: TEST_TOKEN,
+    nodeTokens: [TEST_TOKEN, NEXT_TOKEN],
     membership: {
       register: (...args) => membership.register(...args),
       heartbeat: (...args) => membership.heartbeat(...args),
@@ -113,6 +116,11 @@ describe('a stranger', () => {
     }
     assert.deepEqual(refused(), Array(wrong.length).fill(['token', 'node-1']));
     assert.deepEqual(await harness.stores.nodes.listAll(), []);
+  });
+
+  it('may bring the other token while the fleet changes from one to the other', async () => {
+    await register(request({ nodeId: 'node-next' }), withToken(NEXT_TOKEN));
+    assert.deepEqual(refused(), []);
   });
 });
 
@@ -224,7 +232,7 @@ describe('the port', () => {
     const second = new RegistryServer({
       host: '127.0.0.1',
       port: server.port,
-      nodeToken: TEST_TOKEN,
+      nodeTokens: [TEST_TOKEN],
       membership,
       onMembersChanged: () => undefined,
       onRefused: () => undefined,

@@ -40,7 +40,7 @@ async function openRegistry(guardBounds: Partial<GuardBounds> = {}): Promise<voi
   server = new RegistryServer({
     host: '127.0.0.1',
     port: 0,
-    nodeToken: TEST_TOKEN,
+    nodeTokens: [TEST_TOKEN],
     membership: harness.stores.nodes,
     onMembersChanged: () => undefined,
     onRefused: () => undefined,

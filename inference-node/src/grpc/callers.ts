@@ -3,7 +3,7 @@
  *
  * | what the call brings                        | who it is                                    |
  * |---------------------------------------------|----------------------------------------------|
- * | the fleet's token                           | a control plane: no bound but the node's own |
+ * | the fleet's token, or the one it accepts    | a control plane: no bound but the node's own |
  * | a token of MATTING_NODE_CALLER_TOKENS       | the direct caller of that name               |
  * | another token, or several                   | unknown: refused                             |
  * | none, on a connection whose certificate was | the direct caller with that certificate      |
@@ -39,6 +39,8 @@ export interface CallerToken {
 export interface CallersOptions {
   /** The fleet's token. */
   readonly token: string | undefined;
+  /** Another that counts as the fleet's, while the fleet changes from one to the other. */
+  readonly tokenAccepted?: string | undefined;
   readonly callerTokens?: readonly CallerToken[];
   /** The server lets no connection in without a certificate that it checked. */
   readonly certificatesChecked?: boolean;
@@ -69,9 +71,11 @@ export class Callers {
 
   constructor(options: CallersOptions) {
     this.#options = options;
-    const { token, callerTokens = [] } = options;
+    const { token, tokenAccepted, callerTokens = [] } = options;
     this.#known = [
-      ...(token === undefined ? [] : [{ digest: digestOf(`Bearer ${token}`), caller: FLEET }]),
+      ...[token, tokenAccepted]
+        .filter(own => own !== undefined)
+        .map(own => ({ digest: digestOf(`Bearer ${own}`), caller: FLEET })),
       ...callerTokens.map(({ name, token: own }) => ({
         digest: digestOf(`Bearer ${own}`),
         caller: { kind: 'direct', name } as const,

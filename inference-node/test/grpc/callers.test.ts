@@ -36,6 +36,20 @@ afterEach(async () => {
   node = undefined;
 });
 
+describe('a control plane', () => {
+  it('is known by the token of the fleet, and by the one that the node accepts beside it', () => {
+    const [next, own] = ['the-next-token-of-the-fleet', FLEET_TOKEN];
+    const callers = new Callers({ token: own, tokenAccepted: next, callerTokens: [SHOP] });
+    const kindOf = (token: string) => callers.identify(tokenMetadata(token), {})?.kind;
+    assert.deepEqual([own, next, SHOP.token, 'another'].map(kindOf), [
+      'fleet',
+      'fleet',
+      'direct',
+      undefined,
+    ]);
+  });
+});
+
 describe('a direct caller', () => {
   const callers = { callerTokens: [SHOP, LAB], imagesMax: () => 2 };
   const call = (token: string) => new MatteCaller(node!, { token }).send(header());

@@ -98,6 +98,18 @@ describe('the configuration', () => {
     assert.deepEqual(problems(told), []);
   });
 
+  it('takes a second token of the fleet beside the first, which no direct caller has', () => {
+    const accepted = { MATTING_NODE_TOKEN_ACCEPTED: 'another-token-of-the-fleet' };
+    assert.deepEqual(problems(accepted), ['MATTING_NODE_TOKEN_ACCEPTED']);
+    const both = { ...accepted, MATTING_NODE_TOKEN: TOKEN };
+    assert.equal(loadConfig(both).tokenAccepted, 'another-token-of-the-fleet');
+    const shared = { ...both, MATTING_NODE_CALLER_TOKENS: 'shop:another-token-of-the-fleet' };
+    assert.deepEqual(problems(shared), ['MATTING_NODE_CALLER_TOKENS']);
+    assert.deepEqual(problems({ ...both, MATTING_NODE_TOKEN_ACCEPTED: 'short' }), [
+      'MATTING_NODE_TOKEN_ACCEPTED',
+    ]);
+  });
+
   it('wants two ports', () => {
     const same = { MATTING_NODE_PORT: '6000', MATTING_NODE_HTTP_PORT: '6000' };
     assert.deepEqual(problems(same), ['MATTING_NODE_HTTP_PORT']);

@@ -1,0 +1,111 @@
+/** The bucket user of docs/security.md: its policy is enough, none of it can be left out, and it opens nothing else. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { after, before, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import { GetObjectCommand, PutObjectCommand, S3Client } from '@aws-sdk/client-s3';
+import { at } from '../support/at.ts';
+import {
+  createObjectStore,
+  IDENTITY,
+  missingStore,
+  type TestObjectStore,
+} from '../support/object-storage/object-store.ts';
+import { ROOT } from '../support/running-service.ts';
+import { limitedCredentials } from './limited-credentials.ts';
+import type { Env } from './program.ts';
+import { codeOf, readPage } from './runbook-page.ts';
+
+const execute = promisify(execFile);
+const PREFIX = 'production';
+
+interface Statement {
+  readonly Action: readonly string[];
+  readonly Resource: string;
+}
+interface Policy {
+  readonly Version: string;
+  readonly Statement: readonly Statement[];
+}
+
+/** The page's, for this bucket. */
+function policyFor(bucket: string): Policy {
+  const section = readPage('docs/security.md').split('\n### The bucket user\n')[1] ?? '';
+  const [own = ''] = section.split(/\n#{2,3} /);
+  const json = codeOf(own).filter(line => /^[{}\]]/.test(line));
+  assert.ok(json.length > 0, 'docs/security.md has no policy');
+  const text = json.join('\n').replaceAll('bucket/prefix', `${bucket}/${PREFIX}`);
+  return JSON.parse(text.replaceAll(':::bucket"', `:::${bucket}"`));
+}
+
+const without = (policy: Policy, action: string): Policy => ({
+  ...policy,
+  Statement: policy.Statement.map(each => ({
+    ...each,
+    Action: each.Action.filter(name => name !== action),
+  })).filter(({ Action }) => Action.length > 0),
+});
+
+describe('the bucket user', { skip: missingStore('minio') }, () => {
+  let store: TestObjectStore;
+  let policy: Policy;
+  before(async () => {
+    store = await createObjectStore('minio');
+    policy = policyFor(store.bucket);
+  });
+  after(() => store?.close());
+
+  /** What `storage check` finds, as this user. */
+  async function check(env: Env): Promise<{ readonly code: number; readonly out: string }> {
+    const options = {
+      cwd: ROOT,
+      env: {
+        ...env,
+        PATH: process.env.PATH ?? '',
+        MATTING_STORAGE_URL: store.url({ prefix: PREFIX }),
+      },
+    };
+    const args = ['control-plane/src/cli/main.ts', 'storage', 'check'];
+    return await execute(process.execPath, args, options).then(
+      ({ stdout }) => ({ code: 0, out: stdout }),
+      ({ code, stdout, stderr }) => ({ code, out: `${stdout}${stderr}` }),
+    );
+  }
+
+  it('may do what the service asks', async () => {
+    const { code, out } = await check(await limitedCredentials(store, JSON.stringify(policy)));
+    assert.equal(code, 0, out);
+  });
+
+  it('needs every right that it has', async () => {
+    const actions = policy.Statement.flatMap(({ Action }) => Action);
+    assert.ok(actions.length >= 6);
+    for (const action of actions) {
+      const less = JSON.stringify(without(policy, action));
+      const { code, out } = await check(await limitedCredentials(store, less));
+      assert.notEqual(code, 0, `${action} is not needed`);
+      assert.match(out, /FAIL|matting:/, action);
+    }
+  });
+
+  it('opens nothing beside its prefix', async () => {
+    const env = await limitedCredentials(store, JSON.stringify(policy));
+    const client = new S3Client({
+      endpoint: store.endpoint,
+      region: IDENTITY.region,
+      forcePathStyle: true,
+      credentials: {
+        accessKeyId: at(Object.values(env), 0),
+        secretAccessKey: at(Object.values(env), 1),
+        sessionToken: at(Object.values(env), 2),
+      },
+    });
+    const key = { Bucket: store.bucket, Key: 'another/secret' };
+    await store.client.send(new PutObjectCommand({ ...key, Body: 'of another service' }));
+    await assert.rejects(client.send(new GetObjectCommand(key)), { name: 'AccessDenied' });
+    await assert.rejects(client.send(new PutObjectCommand({ ...key, Body: 'no' })), {
+      name: 'AccessDenied',
+    });
+    client.destroy();
+  });
+});

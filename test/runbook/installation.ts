@@ -1,0 +1,285 @@
+/**
+ * A service as docs/operations.md describes it, on one machine and small, with a Prometheus that
+ * watches it by the rules of deploy/prometheus: what the procedures of docs/runbook.md are tried
+ * on. Control planes write to MariaDB with no more rights than docs/security.md gives them.
+ */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import sharp from 'sharp';
+import { findFreePorts } from '../../bin/free-ports.ts';
+import { PrometheusServer } from '../monitoring/prometheus-server.ts';
+import { ROOT, type WireJob } from '../support/running-service.ts';
+import { type Env, Program } from './program.ts';
+import { RightsDatabase } from './rights-database.ts';
+
+export type { Env } from './program.ts';
+
+const execute = promisify(execFile);
+const CONTROL_PLANE_MAIN = path.join(ROOT, 'control-plane/src/main.ts');
+const NODE_MAIN = path.join(ROOT, 'inference-node/src/main.ts');
+const TINY_PLAN_HOOK = path.join(ROOT, 'test/support/tiny-plan-hook.ts');
+const READY_MS_MAX = 300_000;
+const POLL_MS = 200;
+export const OPERATOR_KEY = 'operator-key-of-the-runbook-0123456789';
+export const SECRETS_KEY = 'ab'.repeat(32);
+export const NODE_TOKEN = 'node-token-of-the-runbook';
+
+export interface ControlPlane extends Program {
+  readonly baseUrl: string;
+  readonly metricsUrl: string;
+  readonly registryPort: number;
+}
+
+export interface InferenceNode extends Program {
+  readonly id: string;
+  readonly grpcPort: number;
+  readonly httpUrl: string;
+}
+
+export interface InstallationOptions {
+  readonly planes?: number;
+  readonly nodes?: number;
+  /** More variables of the control planes, and of commands. */
+  readonly env?: Env;
+  readonly nodeEnv?: Env;
+  /** Modules that nodes are started with, besides the tiny plan. */
+  readonly nodeImports?: readonly string[];
+  /** Where the control planes' directory is; one of its own where absent. */
+  readonly storage?: string;
+  /** False: nodes are there to be started. */
+  readonly startNodes?: boolean;
+}
+
+export interface Command {
+  readonly code: number;
+  /** Standard output. */
+  readonly out: string;
+  readonly err: string;
+}
+
+export class Installation {
+  readonly directory: string;
+  readonly storage: string;
+  readonly database: RightsDatabase;
+  readonly planes: readonly ControlPlane[];
+  readonly nodes: readonly InferenceNode[];
+  readonly prometheus: PrometheusServer;
+  /** Of the account `shop`. */
+  apiKey = '';
+  readonly #env: Env;
+
+  private constructor(
+    parts: Pick<
+      Installation,
+      'directory' | 'storage' | 'database' | 'planes' | 'nodes' | 'prometheus'
+    >,
+    env: Env,
+  ) {
+    this.directory = parts.directory;
+    this.storage = parts.storage;
+    this.database = parts.database;
+    this.planes = parts.planes;
+    this.nodes = parts.nodes;
+    this.prometheus = parts.prometheus;
+    this.#env = env;
+  }
+
+  /** With an account `shop` that has credits, every program started; ready is what `ready` waits for. */
+  static async open(options: InstallationOptions = {}): Promise<Installation> {
+    const { planes: planeCount = 1, nodes: nodeCount = 1 } = options;
+    const directory = mkdtempSync(path.join(tmpdir(), 'matting-runbook-'));
+    const storage = options.storage ?? path.join(directory, 'storage');
+    mkdirSync(storage, { recursive: true });
+    const database = await RightsDatabase.create();
+    const env: Env = {
+      MATTING_DATA_DIR: storage,
+      MATTING_DATABASE_URL: database.url,
+      MATTING_SECRETS_KEY: SECRETS_KEY,
+      MATTING_NODE_TOKEN: NODE_TOKEN,
+      MATTING_OPERATOR_KEY: OPERATOR_KEY,
+      TMPDIR: directory,
+      ...options.env,
+    };
+    const ports = await findFreePorts(3 * planeCount + 2 * nodeCount);
+    const planes = Array.from({ length: planeCount }, (_, index) =>
+      createPlane(index, ports.splice(0, 3), env),
+    );
+    const registries = planes.map(({ registryPort }) => `127.0.0.1:${registryPort}`).join();
+    const nodes = Array.from({ length: nodeCount }, (_, index) =>
+      createNode(index, ports.splice(0, 2), { directory, registries }, options),
+    );
+    const prometheus = await PrometheusServer.start({
+      'matting-control': planes.map(({ metricsUrl }) => new URL(metricsUrl).host),
+      'matting-node': nodes.map(({ httpUrl }) => new URL(httpUrl).host),
+    });
+    const parts = { directory, storage, database, planes, nodes, prometheus };
+    const installation = new Installation(parts, env);
+    await installation.#begin(options.startNodes ?? true);
+    return installation;
+  }
+
+  /** Those of docs/operations.md before the first start, then the programs. */
+  async #begin(startNodes: boolean): Promise<void> {
+    const asOwner = { MATTING_DATABASE_URL: this.database.migratorUrl };
+    await this.matting('migrate', asOwner);
+    await this.matting('accounts create shop');
+    await this.matting('credits grant shop 100000');
+    const { out } = await this.matting('keys create --account shop --name runbook');
+    this.apiKey = /\bmk_\w+/.exec(out)?.[0] ?? '';
+    assert.notEqual(this.apiKey, '', out);
+    for (const program of [...this.planes, ...(startNodes ? this.nodes : [])]) program.start();
+  }
+
+  /** Every control plane is ready, and has as many routable nodes. */
+  async ready(nodes = this.nodes.length): Promise<void> {
+    for (const plane of this.planes) {
+      await this.until(`${plane.name} is ready`, async () => {
+        const state = await fetch(`${plane.baseUrl}/readyz`);
+        await state.arrayBuffer();
+        const metrics = await (await fetch(`${plane.metricsUrl}/metrics`)).text();
+        return state.ok && metrics.includes(`matting_control_nodes{state="routable"} ${nodes}\n`);
+      });
+    }
+  }
+
+  /** A command line as it stands, in the project's directory, with the control planes' variables. */
+  async run(line: string, more: Env = {}): Promise<Command> {
+    const env = { PATH: process.env.PATH ?? '', HOME: this.directory, ...this.#env, ...more };
+    const options = { cwd: ROOT, env, encoding: 'utf8' as const };
+    try {
+      const { stdout, stderr } = await execute('sh', ['-c', line], options);
+      return { code: 0, out: stdout, err: stderr };
+    } catch (error) {
+      const { code, stdout, stderr } = error as { code: number; stdout: string; stderr: string };
+      return { code, out: stdout, err: stderr };
+    }
+  }
+
+  /** A command of the project that has to succeed. */
+  async matting(args: string, more: Env = {}): Promise<Command> {
+    const done = await this.run(`"${process.execPath}" bin/matting.ts ${args}`, more);
+    assert.equal(done.code, 0, `matting ${args}: ${done.out}${done.err}`);
+    return done;
+  }
+
+  /** Programs' logs are in the message where it does not come to be. */
+  async until(
+    what: string,
+    holds: () => Promise<boolean> | boolean,
+    timeoutMs = READY_MS_MAX,
+  ): Promise<void> {
+    const deadlineMs = performance.now() + timeoutMs;
+    const now = async () => holds();
+    for (let last: unknown; ; await delay(POLL_MS)) {
+      const held = await now().catch(error => {
+        last = error;
+        return false;
+      });
+      if (held) return;
+      if (performance.now() > deadlineMs) {
+        assert.fail(`not within ${timeoutMs} ms: ${what}\n${last ?? ''}\n${this.#logs()}`);
+      }
+    }
+  }
+
+  async post(body: unknown, { plane = 0, path: at = '/v1/matting/jobs', key = this.apiKey } = {}) {
+    const response = await fetch(`${this.planes[plane]?.baseUrl}${at}`, {
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${key}`,
+        'idempotency-key': randomUUID(),
+        'content-type': 'application/json',
+      },
+      body: JSON.stringify(body),
+    });
+    return { status: response.status, job: (await response.json()) as WireJob };
+  }
+
+  /** An asynchronous job that was accepted; its id. */
+  async submit(body?: unknown): Promise<string> {
+    const { status, job } = await this.post(body ?? { image_base64: await pictureBase64() });
+    assert.equal(status, 202, JSON.stringify(job));
+    return job.job_id;
+  }
+
+  async job(id: string): Promise<WireJob> {
+    const response = await fetch(`${this.planes[0]?.baseUrl}/v1/matting/jobs/${id}`, {
+      headers: { authorization: `Bearer ${this.apiKey}`, 'idempotency-key': randomUUID() },
+    });
+    return (await response.json()) as WireJob;
+  }
+
+  async final(id: string): Promise<WireJob> {
+    let job: WireJob | undefined;
+    await this.until(`job ${id} is final`, async () => {
+      job = await this.job(id);
+      return job.status === 'succeeded' || job.status === 'failed';
+    });
+    return job!;
+  }
+
+  async close(): Promise<void> {
+    for (const program of [...this.nodes, ...this.planes]) await program.kill();
+    await this.prometheus.close();
+    await this.database.close();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  #logs(): string {
+    return [...this.planes, ...this.nodes].map(program => program.logTail()).join('\n');
+  }
+}
+
+function createPlane(index: number, ports: readonly number[], env: Env): ControlPlane {
+  const [http = 0, registry = 0, metrics = 0] = ports;
+  const baseUrl = `http://127.0.0.1:${http}`;
+  const program = new Program(`control-${index}`, [CONTROL_PLANE_MAIN], {
+    MATTING_PORT: String(http),
+    MATTING_REGISTRY_PORT: String(registry),
+    MATTING_METRICS_PORT: String(metrics),
+    MATTING_BASE_URL: baseUrl,
+    ...env,
+  });
+  const metricsUrl = `http://127.0.0.1:${metrics}`;
+  return Object.assign(program, { baseUrl, metricsUrl, registryPort: registry });
+}
+
+function createNode(
+  index: number,
+  ports: readonly number[],
+  place: { readonly directory: string; readonly registries: string },
+  { nodeEnv, nodeImports = [] }: InstallationOptions,
+): InferenceNode {
+  const [grpcPort = 0, http = 0] = ports;
+  const id = `node-${index}`;
+  const imports = [TINY_PLAN_HOOK, ...nodeImports].flatMap(file => ['--import', file]);
+  const program = new Program(id, [...imports, NODE_MAIN], {
+    MATTING_NODE_ID: id,
+    MATTING_NODE_PORT: String(grpcPort),
+    MATTING_NODE_HTTP_PORT: String(http),
+    MATTING_NODE_TOKEN: NODE_TOKEN,
+    MATTING_REGISTRY_ADDRESS: place.registries,
+    MATTING_MODEL_DIR: path.join(place.directory, id),
+    MATTING_EXECUTION_PROVIDER: 'cpu',
+    MATTING_ENGINES: '1',
+    MATTING_ENGINE_THREADS: '1',
+    MATTING_PICTURE_WORKERS: '1',
+    TMPDIR: place.directory,
+    ...nodeEnv,
+  });
+  return Object.assign(program, { id, grpcPort, httpUrl: `http://127.0.0.1:${http}` });
+}
+
+/** @param brightness of the tiny plan: 0 takes no time, 1 some 0.1 s of an idle core */
+export async function pictureBase64(width = 64, height = width, brightness = 0): Promise<string> {
+  const level = Math.round(255 * brightness);
+  const background = { r: level, g: level, b: level };
+  const picture = sharp({ create: { width, height, channels: 3, background } });
+  return (await picture.png().toBuffer()).toString('base64');
+}

@@ -1,0 +1,120 @@
+/**
+ * Tries a page of docs/runbook.md: the state is brought about, the alert's expression holds in a
+ * real Prometheus, the page's commands run as they are written, and the expression holds no more.
+ */
+import assert from 'node:assert/strict';
+import { it } from 'node:test';
+import type { Sample } from '../monitoring/prometheus-server.ts';
+import type { Command, Env, Installation } from './installation.ts';
+import { alertRules, codeOf, type RunbookPage, runbookPages } from './runbook-page.ts';
+
+const PAGES = runbookPages();
+const RULES = alertRules();
+/** In place of minutes and hours of a rule: what it asks is the same, and it is over sooner. */
+const WINDOW = '[30s]';
+const STATE_MS_MAX = 400_000;
+
+export class Procedure {
+  readonly #installation: Installation;
+  readonly #page: RunbookPage;
+  readonly #ran = new Set<string>();
+
+  constructor(installation: Installation, page: RunbookPage) {
+    this.#installation = installation;
+    this.#page = page;
+  }
+
+  /**
+   * The alert would fire, after the time for which it waits.
+   * @param meanwhile again and again until it does
+   * @returns labels of each case
+   */
+  async fires(
+    meanwhile: () => Promise<unknown> = async () => undefined,
+  ): Promise<readonly Readonly<Record<string, string>>[]> {
+    let firing: readonly Sample[] = [];
+    const asked = async () => {
+      await meanwhile();
+      firing = await this.#ask();
+      return firing.length > 0;
+    };
+    await this.#installation.until(`${this.#page.alert} fires`, asked, STATE_MS_MAX);
+    return firing.map(({ metric }) => metric);
+  }
+
+  /** It would not. */
+  async isOver(): Promise<void> {
+    const now = async () => (await this.#ask()).length === 0;
+    await this.#installation.until(`${this.#page.alert} is over`, now, STATE_MS_MAX);
+  }
+
+  /**
+   * Runs a command of the page.
+   * @param line as the page has it
+   * @param places what stands for its `<placeholders>`
+   */
+  async run(
+    line: string,
+    places: Readonly<Record<string, string>> = {},
+    options: { readonly env?: Env; readonly code?: number } = {},
+  ): Promise<Command> {
+    const command = this.taken(line, places);
+    const done = await this.#installation.run(command, options.env);
+    assert.equal(done.code, options.code ?? 0, `${command}: ${done.out}${done.err}`);
+    return done;
+  }
+
+  /** The command, for what has to be run in a place of its own. */
+  taken(line: string, places: Readonly<Record<string, string>> = {}): string {
+    assert.ok(this.#page.commands.includes(line), `not a command of the page: ${line}`);
+    this.#ran.add(line);
+    return line.replaceAll(/<([a-z]+)>/g, (_, name: string) => {
+      const place = places[name];
+      assert.ok(place !== undefined, `${line}: what is <${name}>?`);
+      return place;
+    });
+  }
+
+  /** The page says so, in these words or with this code. */
+  says(words: string): void {
+    assert.ok(this.#page.text.includes(words), `${this.#page.alert} does not say: ${words}`);
+  }
+
+  /** Code of the page that is no command: a path, a name. */
+  codeOf(form: RegExp): readonly string[] {
+    return codeOf(this.#page.text).filter(code => form.test(code));
+  }
+
+  /** No command of the page was left out. */
+  requireWhole(): void {
+    assert.deepEqual(
+      this.#page.commands.filter(command => !this.#ran.has(command)),
+      [],
+      `commands of ${this.#page.alert} that were not run`,
+    );
+  }
+
+  /** An expression of the page, in a shorter window. */
+  query(expr: string) {
+    return this.#installation.prometheus.query(expr.replaceAll(/\[\d+[mh]\]/g, WINDOW));
+  }
+
+  #ask() {
+    return this.query(RULES.get(this.#page.alert)?.expr ?? '');
+  }
+}
+
+/** One test: the page of this alert. */
+export function procedure(
+  alert: string,
+  installation: () => Installation,
+  attempt: (page: Procedure) => Promise<void>,
+): void {
+  it(alert, async () => {
+    const page = PAGES.get(alert);
+    assert.ok(page !== undefined, `no page ${alert}`);
+    const tried = new Procedure(installation(), page);
+    await attempt(tried);
+    tried.requireWhole();
+  });
+}

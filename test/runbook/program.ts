@@ -1,0 +1,119 @@
+/** A program of the service as its supervisor sees it: its log, its exit code, its last words. */
+import assert from 'node:assert/strict';
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { ROOT, until } from '../support/running-service.ts';
+
+const LINES_MAX = 20_000;
+const LINE_MS_MAX = 120_000;
+
+export type Env = Readonly<Record<string, string>>;
+
+export interface LogLine {
+  readonly level: number;
+  readonly msg: string;
+  readonly [field: string]: unknown;
+}
+
+export class Program {
+  readonly name: string;
+  readonly #args: readonly string[];
+  readonly #env: Env;
+  #child: ChildProcess | undefined;
+  #exited: Promise<number | null> = Promise.resolve(null);
+  #lines: LogLine[] = [];
+  /** What it wrote to standard error since its last start. */
+  complaint = '';
+
+  /** @param args of Node: the program's file last */
+  constructor(name: string, args: readonly string[], env: Env) {
+    this.name = name;
+    this.#args = args;
+    this.#env = { PATH: process.env.PATH ?? '', ...env };
+  }
+
+  /** @param more variables of this start alone */
+  start(more: Env = {}): void {
+    this.#lines = [];
+    this.complaint = '';
+    // It ends with this process, however that ends.
+    const bound = ['--pdeathsig', 'KILL', process.execPath, ...this.#args];
+    const child = spawn('setpriv', bound, {
+      cwd: ROOT,
+      env: { ...this.#env, ...more },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    const kill = () => child.kill('SIGKILL');
+    process.prependOnceListener('exit', kill);
+    this.#child = child;
+    this.#exited = new Promise(resolve => {
+      child.once('close', (code, signal) => {
+        process.removeListener('exit', kill);
+        resolve(signal === 'SIGKILL' ? 137 : code);
+      });
+    });
+    child.stderr.setEncoding('utf8').on('data', text => {
+      this.complaint += text;
+    });
+    createInterface({ input: child.stdout }).on('line', line => {
+      if (this.#lines.length === LINES_MAX) this.#lines.shift();
+      this.#lines.push(JSON.parse(line));
+    });
+  }
+
+  get pid(): number {
+    const pid = this.#child?.pid;
+    assert.ok(pid !== undefined, `${this.name} was never started`);
+    return pid;
+  }
+
+  get running(): boolean {
+    return this.#child?.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** Its exit code, 137 where SIGKILL ended it. */
+  get exited(): Promise<number | null> {
+    return this.#exited;
+  }
+
+  signal(signal: NodeJS.Signals): void {
+    this.#child?.kill(signal);
+  }
+
+  async kill(): Promise<void> {
+    if (this.running) this.signal('SIGKILL');
+    await this.#exited;
+  }
+
+  async stop(): Promise<number | null> {
+    if (this.running) this.signal('SIGTERM');
+    return await this.#exited;
+  }
+
+  /** The first line of its log with this message, and these fields, since its start. */
+  async line(msg: string, fields: Readonly<Record<string, unknown>> = {}): Promise<LogLine> {
+    let found: LogLine | undefined;
+    await until(
+      () => {
+        found = this.#lines.find(
+          line =>
+            line.msg === msg &&
+            Object.entries(fields).every(([name, value]) => line[name] === value),
+        );
+        return found !== undefined;
+      },
+      { timeoutMs: LINE_MS_MAX, what: `${this.name} says: ${msg}`, detail: () => this.logTail() },
+    );
+    return found!;
+  }
+
+  count(msg: string): number {
+    return this.#lines.filter(line => line.msg === msg).length;
+  }
+
+  /** For a failure's message. */
+  logTail(): string {
+    const last = this.#lines.slice(-15).map(line => JSON.stringify(line));
+    return [`--- ${this.name}`, ...last, this.complaint].join('\n');
+  }
+}
