@@ -41,6 +41,7 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ],
   ['backup', { main: CONTROL_PLANE_CLI, about: 'copy database and pictures of a running service' }],
   ['restore', { main: CONTROL_PLANE_CLI, about: 'make a backup a service again, and prove it' }],
+  ['support-bundle', { main: CONTROL_PLANE_CLI, about: 'gather what a maintainer would ask for' }],
   ['models', { main: NODE_CLI, about: 'fetch, list and check models' }],
   ['providers', { main: NODE_CLI, about: 'install, list and check parts for GPUs' }],
 ]);

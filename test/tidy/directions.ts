@@ -24,9 +24,11 @@ export const CONTROL_PLANE: Directions = {
     '#program',
     '#program/doctor',
   ],
+  bundle: ['.', 'doctor', 'store', 'store/database', '#program', '#program/doctor'],
   cli: [
     '.',
     'backup',
+    'bundle',
     'config',
     'doctor',
     'domain',

@@ -22,6 +22,7 @@ import { addMigrateCommand } from './migrate.ts';
 import { addNodeCommands } from './nodes.ts';
 import { addOrderCommands } from './orders.ts';
 import { addStorageCommands } from './storage.ts';
+import { addSupportBundleCommand } from './support-bundle.ts';
 import { addWebhookCommands } from './webhooks.ts';
 
 /** The command failed. */
@@ -103,6 +104,7 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addStorageCommands(program, context);
   addDoctorCommand(program, context);
   addBackupCommands(program, context);
+  addSupportBundleCommand(program, context);
   addWebhookCommands(program, context);
   return program;
 }

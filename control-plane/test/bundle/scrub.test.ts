@@ -1,0 +1,144 @@
+/** What is cut out of texts, and what stays. */
+import assert from 'node:assert/strict';
+import { createHash, randomBytes, randomUUID } from 'node:crypto';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, it } from 'node:test';
+import { MATTING_VARIABLES } from '#program/env-names.ts';
+import { LOG_BYTES_MAX, readLog } from '../../src/bundle/log-lines.ts';
+import { scrubbed } from '../../src/bundle/scrub.ts';
+import { shownConfiguration } from '../../src/bundle/shown-configuration.ts';
+
+let directory: string;
+before(async () => {
+  directory = await mkdtemp(path.join(tmpdir(), 'matting-bundle-'));
+});
+after(() => rm(directory, { recursive: true }));
+
+/** Each a text, and the part of it that nobody may see. */
+const PLANTED: readonly (readonly [text: string, secret: string])[] = [
+  ['at https://shop.example/a.jpg?sig=abc end', 'shop.example'],
+  ['s3://bucket/prefix', 'bucket'],
+  ['mysql://matting:hunter2@db.internal/m', 'hunter2'],
+  ['mail to anna@shop.example now', 'anna@shop.example'],
+  ['key mk_4fZ0qkT9xW2b_abcdefghij', 'mk_4fZ0qkT9xW2b'],
+  ['whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw', 'MfKQ9r8'],
+  ['Authorization: Bearer abc.def', 'abc.def'],
+  ['authorization: "Basic dTpw"', 'dTpw'],
+  ['password=hunter2', 'hunter2'],
+  ['{"node_token": "short"}', 'short'],
+  ['the X-Amz-Signature=beef', 'beef'],
+];
+
+it('cuts out URLs, mails, keys and whatever is named as a secret', () => {
+  for (const [text, secret] of PLANTED) assert.ok(!scrubbed(text).includes(secret), scrubbed(text));
+});
+
+it('cuts out what was made at random, in each form it is written', () => {
+  for (let times = 0; times < 500; times += 1) {
+    const bytes = randomBytes(24 + (times % 41));
+    for (const encoding of ['hex', 'base64url'] as const) {
+      const secret = bytes.toString(encoding);
+      assert.ok(!scrubbed(`it is ${secret}, so`).includes(secret), secret);
+    }
+    const base64 = bytes.toString('base64');
+    assert.ok(!scrubbed(base64).includes(base64), base64);
+  }
+  assert.ok(!scrubbed(createHash('sha256').update('x').digest('hex')).match(/[0-9a-f]{16}/));
+});
+
+it('leaves words, ids, names of files and hosts', () => {
+  const texts = [
+    'the database took too long over a statement',
+    `job ${randomUUID()}`,
+    'at run (file:///srv/matting/control-plane/src/services/dispatch/job-run.ts:281:13)',
+    'connect ECONNREFUSED 127.0.0.1:3306',
+    'matting-node-7d9f8b6c5d-x2k4q.matting.svc.cluster.local',
+    'MATTING_STORAGE_FALLBACK_URL',
+    'OrtSessionOptionsAppendExecutionProvider_Cuda',
+  ];
+  for (const text of texts) assert.equal(scrubbed(text), text);
+});
+
+it('shows of variables numbers, truth values and fixed words, whatever they are set to', () => {
+  const secret = 'not-to-be-seen-9f8e7d';
+  const all = Object.fromEntries(MATTING_VARIABLES.map(name => [name, secret]));
+  assert.ok(!JSON.stringify(shownConfiguration(all)).includes(secret));
+  const digits = Object.fromEntries(MATTING_VARIABLES.map(name => [name, '90210']));
+  const { variables } = shownConfiguration(digits);
+  const shown = Object.keys(variables).filter(name => variables[name] === '90210');
+  assert.ok(shown.includes('MATTING_PORT') && shown.length > 20);
+  assert.deepEqual(
+    shown.filter(name => /TOKEN|SECRET|OPERATOR|API_KEY|INSTRUCTIONS/.test(name)),
+    [],
+  );
+  const {
+    variables: some,
+    unknown,
+    others,
+  } = shownConfiguration({
+    MATTING_QUALITY: 'best',
+    MATTING_DATABASE_URL: 'mysql://matting:hunter2@db.internal/matting?ssl-mode=REQUIRED',
+    MATTING_HOST: '0.0.0.0',
+    MATTING_REGISTRY_HOST: '10.1.2.3',
+    MATTING_NODE_TOKEN: secret,
+    MATTING_TYPO: secret,
+    AWS_SECRET_ACCESS_KEY: secret,
+    HOME: '/root',
+  });
+  assert.deepEqual(some, {
+    MATTING_DATABASE_URL: 'mysql: with ssl-mode',
+    MATTING_HOST: 'every interface',
+    MATTING_NODE_TOKEN: 'set',
+    MATTING_QUALITY: 'best',
+    MATTING_REGISTRY_HOST: 'one address',
+  });
+  assert.deepEqual([unknown, others], [['MATTING_TYPO'], ['AWS_SECRET_ACCESS_KEY']]);
+});
+
+it('keeps of log lines numbers and known fields, scrubbed, and of other lines nothing', async () => {
+  const file = path.join(directory, 'log');
+  const line = {
+    level: 50,
+    time: '2026-11-21T16:00:00.000Z',
+    program: 'control-plane',
+    msg: 'attempt of https://shop.example/a.jpg',
+    jobId: '6b1c8f1e-6a53-4b0e-9a55-0d7f3d3c1f00',
+    trace_id: 'a'.repeat(32),
+    span_id: 'not a span',
+    durationMs: 12.5,
+    address: '203.0.113.9',
+    apiKey: 'mk_secret',
+    err: { type: 'Error', message: 'password=hunter2', code: 'E', body: 'bytes', stack: 'at x' },
+    timings: { decode_ms: 3, note: 'hunter2' },
+  };
+  await writeFile(file, `${JSON.stringify(line)}\nnode: hunter2\n[1]\n{"msg":"no level"}\n`);
+  const { lines, leftOut } = await readLog(file);
+  assert.equal(leftOut, 3);
+  assert.deepEqual(
+    lines.map(text => JSON.parse(text)),
+    [
+      {
+        level: 50,
+        time: line.time,
+        program: 'control-plane',
+        msg: 'attempt of [URL]',
+        jobId: line.jobId,
+        trace_id: line.trace_id,
+        durationMs: 12.5,
+        err: { type: 'Error', message: 'password=[left out]', code: 'E', stack: 'at x' },
+        timings: { decode_ms: 3 },
+      },
+    ],
+  );
+});
+
+it('reads the end of a long log', async () => {
+  const file = path.join(directory, 'long');
+  const line = `${JSON.stringify({ level: 30, msg: 'x'.repeat(2000) })}\n`;
+  await writeFile(file, line.repeat(Math.ceil(LOG_BYTES_MAX / line.length) + 10));
+  const { lines, leftOut } = await readLog(file);
+  assert.equal(leftOut, 0);
+  assert.ok(lines.length <= LOG_BYTES_MAX / line.length);
+});
