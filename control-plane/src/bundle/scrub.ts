@@ -1,6 +1,7 @@
 /**
  * Text from outside of this program's own words, such as a log's or an error's: what could be a
- * secret, a URL or an address of a person is cut out of it, whether anybody knows it to be one or not.
+ * secret, a URL or an address of a person is cut out of it, whether anybody knows it to be one or
+ * not.
  */
 
 const LEFT_OUT = '[left out]';
