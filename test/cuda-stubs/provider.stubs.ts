@@ -1,0 +1,156 @@
+/**
+ * ONNX Runtime's real CUDA provider on stand-ins of CUDA's libraries, built from the source in this
+ * folder: all of it but the arithmetic. MATTING_TEST_CUDA_WHEEL names the wheel that `providers
+ * install` takes; without it, or without a C compiler, nothing is tested and that is said.
+ */
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import pino from 'pino';
+import {
+  ExecutionProviderError,
+  selectExecutionProvider,
+} from '../../inference-node/src/engine/choice/execution-provider.ts';
+import {
+  createProbePicture,
+  encodeProbeGraph,
+  PROBE_SIZE_PX,
+  PROBE_SPEC,
+} from '../../inference-node/src/engine/choice/probe-graph.ts';
+import { runOnce } from '../../inference-node/src/engine/choice/run-once.ts';
+import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
+import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
+import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
+import { readEngineEnvironment } from '../../inference-node/src/providers/engine-environment.ts';
+import { installProvider } from '../../inference-node/src/providers/install-provider.ts';
+import { findLibraries } from '../../inference-node/src/providers/library-search.ts';
+import { writeTinyModel } from '../support/tiny-model.ts';
+import { buildStubs } from './build-stubs.ts';
+
+const WHEEL = process.env.MATTING_TEST_CUDA_WHEEL;
+const COUNTERS = { copiesTo: 0, bytesTo: 1, copiesFrom: 2, bytesFrom: 3, launches: 4 } as const;
+const SIDE_PX = 64;
+const PIXELS = SIDE_PX * SIDE_PX;
+const FLOAT_BYTES = 4;
+
+let folder: string;
+let stubs: string;
+let childEnv: Record<string, string>;
+
+const skip = WHEEL === undefined ? 'MATTING_TEST_CUDA_WHEEL names no wheel' : false;
+
+describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
+  before(async () => {
+    folder = await mkdtemp(path.join(tmpdir(), 'cuda-stubs-'));
+    stubs = await mkdtemp(path.join(folder, 'libraries-'));
+    assert.equal(buildStubs(stubs), undefined);
+    const providerDir = path.join(folder, 'providers');
+    const from = WHEEL as string;
+    const { record } = await installProvider({
+      ...{ from, providerDir, accepted: [], ldLibraryPath: undefined },
+      libraryFolders: [stubs],
+    });
+    assert.deepEqual(record.libraryFolders, [stubs]);
+    ({ childEnv } = (await readEngineEnvironment(providerDir, {})) as {
+      childEnv: Record<string, string>;
+    });
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('says in one line what is missing, as the check does', async () => {
+    const { ENGINE_RUNTIME_FOLDER: runtime = '' } = childEnv;
+    const search = { ldLibraryPath: undefined, further: [] };
+    const found = await findLibraries(runtime, 'libonnxruntime_providers_cuda.so', search);
+    const missing = found.filter(({ path: file }) => file === undefined);
+    if (missing.length === 0) return;
+    const { LD_LIBRARY_PATH: _, ...without } = childEnv;
+    await refused(without, new RegExp(`: ${missing[0]?.name} is missing \\(`));
+  });
+
+  it('ends at a driver without a device with the line that matters', async () => {
+    await refused(
+      { ...childEnv, CUDA_STUB_DEVICES: '0' },
+      /here: CUDA failure 100: no CUDA-capable device is detected$/,
+    );
+  });
+
+  it('is refused where it computes another matte than the CPU', async () => {
+    await refused(childEnv, /it computes another matte than the CPU \(mean difference/);
+  });
+
+  it('copies a picture in and its matte out, once each a run', async () => {
+    const counts = path.join(folder, 'counts');
+    await writeFile(counts, Buffer.alloc(8 * 8));
+    const alpha = await runOnce({
+      spec: { ...PROBE_SPEC, provider: 'cuda', deviceId: 0 },
+      graph: encodeProbeGraph(),
+      rgb: createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+      childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
+      timeoutMs: 120_000,
+    });
+    assert.equal(alpha.length, PIXELS);
+    const numbers = await readFile(counts);
+    const read = (name: keyof typeof COUNTERS) =>
+      Number(numbers.readBigUInt64LE(8 * COUNTERS[name]));
+    // Two warm-up runs and the run itself.
+    assert.equal(read('copiesFrom'), 3);
+    assert.equal(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
+    assert.ok(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
+    assert.ok(read('launches') > 0);
+  });
+
+  it('runs engines on two devices, of which one is lost alone', async () => {
+    const lost = path.join(folder, 'lost');
+    await writeFile(lost, '');
+    const [one, two] = [deviceOf('GPU-one'), deviceOf('GPU-two')];
+    const model = await writeTinyModel(folder, { width: SIDE_PX, height: SIDE_PX });
+    const pool = openEnginePool({
+      model: { ...model, provider: 'cuda' },
+      engines: 2,
+      threadsPerEngine: 1,
+      devices: [one, two],
+      childEnv: { ...childEnv, CUDA_STUB_LOST: lost },
+      log: pino({ level: 'silent' }),
+    });
+    try {
+      await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+      await writeFile(lost, 'GPU-one\n');
+      const rgb = new Uint8Array(3 * PIXELS);
+      const { signal } = new AbortController();
+      const runs = [1, 2].map(() => pool.run({ rgb, priority: 'sync', signal }));
+      const outcomes = (await Promise.allSettled(runs)).map(({ status }) => status);
+      assert.deepEqual(outcomes.toSorted(), ['fulfilled', 'rejected']);
+      await untilPool(pool, () => one.outReason !== undefined);
+      assert.equal(one.outReason, 'CUDA failure 100: no CUDA-capable device is detected');
+      assert.deepEqual([two.outReason, pool.snapshot().enginesReady], [undefined, 1]);
+      await pool.run({ rgb, priority: 'sync', signal });
+    } finally {
+      await pool.close(0);
+    }
+  });
+});
+
+async function refused(env: Record<string, string>, message: RegExp): Promise<void> {
+  await assert.rejects(selectExecutionProvider('cuda', { childEnv: env }), error => {
+    assert.ok(error instanceof ExecutionProviderError, String(error));
+    assert.match(error.message, message);
+    return true;
+  });
+}
+
+function deviceOf(id: string): GpuDevice {
+  return new GpuDevice({ id, index: 0, name: 'a stub', memoryBytes: 80e9, driver: '580' });
+}
+
+function untilPool(pool: EnginePool, wanted: () => boolean): Promise<void> {
+  if (wanted()) return Promise.resolve();
+  return new Promise(resolve => {
+    const unsubscribe = pool.onChange(() => {
+      if (!wanted()) return;
+      unsubscribe();
+      resolve();
+    });
+  });
+}
