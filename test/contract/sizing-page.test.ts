@@ -59,7 +59,7 @@ test('the rest follows from what a job costs', () => {
     ['rows of jobs', rate => [round((rate * KEPT_DAYS * DAY_S * rowKb) / 1e6, rate === 1 ? 1 : 0)]],
     ['ledger, each', rate => [round((rate * 365 * DAY_S * everKb) / 1e6)]],
     ['results in the bucket', rate => [round((rate * DAY_S) / 1000)]],
-    ['requests to the bucket', rate => [7 * rate]],
+    ['requests to the bucket', rate => [6 * rate]],
     ['bytes through', rate => [4 * rate]],
     ['the same with `MATTING_DIRECT', rate => [rate]],
   ];
