@@ -125,6 +125,23 @@ for (const dialect of DIALECTS) {
       assert.deepEqual(of('migrations'), ['ok: the database is up to date']);
     });
 
+    it('works beside a newer schema, unless that left no way back', async () => {
+      const { kysely } = opened.replicas.database;
+      const judged = async (name: string) => {
+        const row = sql`insert into kysely_migration values (${name}, '2030-01-01T00:00:00.000Z')`;
+        await row.execute(kysely);
+        const { of } = await doctor(env);
+        await sql`delete from kysely_migration where name = ${name}`.execute(kysely);
+        return of('migrations');
+      };
+      for (const [name, status] of [
+        ['9998-more', 'warning'],
+        ['9999-other-no-way-back', 'failure'],
+      ] as const) {
+        assert.deepEqual(await judged(name), [`${status}: a newer version made ${name}`]);
+      }
+    });
+
     it('calls a token of an example weak, and prints no secret', async () => {
       const weak = { ...env, MATTING_NODE_TOKEN: 'A-LONG-RANDOM-TOKEN' };
       const { out } = await run(weak, 'doctor');
