@@ -37,7 +37,7 @@ export const SOAKS: readonly Soak[] = [
   {
     name: 'rolling-upgrade',
     about:
-      'the last release’s own program beside this one, killed half way: every job is done once',
+      'the recorded version’s own program beside this one, killed half way: every job is done once',
     minutes: 0.5,
   },
   {
@@ -45,5 +45,16 @@ export const SOAKS: readonly Soak[] = [
     about:
       'two control planes, three nodes, Galera and a bucket by the documented commands: all restarted',
     minutes: 5,
+  },
+  {
+    name: 'twenty-minutes',
+    about:
+      'from the last release to this version, one of everything killed, at 3 pictures a second',
+    minutes: 25,
+  },
+  {
+    name: 'twenty-minutes-u2netp',
+    about: 'the same with u2netp and photos, at half of what it is measured to do',
+    minutes: 25,
   },
 ];
