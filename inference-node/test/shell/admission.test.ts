@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { describe, it } from 'node:test';
+import { describe, it, test } from 'node:test';
 import {
   Admission,
   type AdmissionRequest,
@@ -93,4 +93,19 @@ describe('Admission', () => {
     kept.release();
     assert.equal(changes, 3);
   });
+});
+
+test('with part of its GPUs out a node takes as many images less, and never none', () => {
+  const admission = new Admission({ imagesMax: 8, megapixelsMax: 100, megapixelsAloneMax: 100 });
+  let changes = 0;
+  admission.onChange(() => changes++);
+  admission.setImagesShare(0.25);
+  const admit = () => admission.tryAdmit({ megapixels: 1, fileBytes: 1 }).kind;
+  assert.deepEqual([admit(), admit(), admit()], ['admitted', 'admitted', 'refused']);
+  admission.setImagesShare(0);
+  assert.equal(admission.snapshot().imagesMax, 1);
+  admission.setImagesShare(1);
+  assert.equal(admission.snapshot().imagesMax, 8);
+  assert.equal(admit(), 'admitted');
+  assert.ok(changes >= 5);
 });

@@ -110,6 +110,22 @@ describe('the configuration', () => {
     ]);
   });
 
+  it('takes GPUs by number or identifier, and engines by number or measurement', () => {
+    for (const list of ['GPU', '0,,1', 'all,0', 'GPU-../x', '1000']) {
+      assert.deepEqual(problems({ MATTING_GPU_DEVICES: list }), ['MATTING_GPU_DEVICES'], list);
+    }
+    const read = (env: Record<string, string>) => loadConfig(env);
+    assert.equal(read({}).gpuDevices, 'all');
+    assert.equal(read({ MATTING_GPU_DEVICES: 'all' }).gpuDevices, 'all');
+    const named = read({ MATTING_GPU_DEVICES: '0, GPU-aaaa-1' });
+    assert.deepEqual(named.gpuDevices, ['0', 'GPU-aaaa-1']);
+    for (const engines of ['0', '65', 'many', '-1']) {
+      assert.deepEqual(problems({ MATTING_ENGINES: engines }), ['MATTING_ENGINES'], engines);
+    }
+    assert.equal(read({ MATTING_ENGINES: 'auto' }).engines, 'auto');
+    assert.equal(read({ MATTING_ENGINES: '64' }).engines, 64);
+  });
+
   it('wants two ports', () => {
     const same = { MATTING_NODE_PORT: '6000', MATTING_NODE_HTTP_PORT: '6000' };
     assert.deepEqual(problems(same), ['MATTING_NODE_HTTP_PORT']);
