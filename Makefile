@@ -8,6 +8,7 @@
 # make runbook [ONLY=fleet]: the procedures of docs/runbook.md and docs/security.md as they are written, and alerts that fire and are over; some minutes each
 # make test-storage   the suites of storage on real object stores, versitygw and MinIO, as far as they are installed; a minute
 # make test-chart   the Helm chart: lint, rendering, a real API server (helm, kubectl, etcd, kube-apiserver), as far as they are here; a minute
+# make test-kubernetes [ONLY=name]   the chart on a real cluster of this machine alone, as root, with the images of make images; half an hour
 # make check   types, lint, generated code, then the tests: the last thing that CI runs, after those above
 # make chaos   storms of kills (KILLS=20 of each kind, SEED=1) beside hostile accounts, on a cluster and a bucket, and of hostile receivers; half an hour
 # make test-databases [ONLY=name]: the store, control planes, webhooks and kills on Galera and MySQL Group Replication; some minutes each
@@ -50,7 +51,7 @@ PROVIDER ?=
 PLATFORM ?=
 PULL ?=
 
-.PHONY: setup start demo test storms test-traces test-storage test-databases test-cuda-stubs test-upgrade test-chart browser monitoring runbook images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
+.PHONY: setup start demo test storms test-traces test-storage test-databases test-cuda-stubs test-upgrade test-chart test-kubernetes browser monitoring runbook images test-images check types lint generated generate format fuzz chaos soak repeat bench clean
 .DEFAULT_GOAL := start
 # Each needs the one before, and the last line of `make check` is the tests' count.
 .NOTPARALLEL:

@@ -23,6 +23,8 @@ const SERVICE_NETWORK = '10.96.0.0/24';
 export interface ApiServerOptions {
   /** Where pods and their machine reach it besides loopback, which is the default. */
   readonly address?: string;
+  /** For its files, removed by the caller. Absent: a temporary one. */
+  readonly directory?: string;
 }
 
 export function requireProgram(name: string): string {
@@ -38,24 +40,27 @@ export function customResources(): string[] {
 }
 
 export class ApiServer {
-  readonly directory = mkdtempSync(path.join(tmpdir(), 'matting-kubernetes-'));
+  readonly directory: string;
   readonly authority = new TestAuthority('kubernetes');
   readonly kubeconfig: string;
   readonly address: string;
   readonly #processes: ServerProcess[] = [];
   readonly #port: number;
   readonly #token = randomBytes(16).toString('hex');
+  readonly #temporary: boolean;
 
-  private constructor(address: string, port: number) {
+  private constructor({ address = '127.0.0.1', directory }: ApiServerOptions, port: number) {
     this.address = address;
     this.#port = port;
+    this.#temporary = directory === undefined;
+    this.directory = directory ?? mkdtempSync(path.join(tmpdir(), 'matting-kubernetes-'));
     this.kubeconfig = this.#write('kubeconfig', this.#kubeconfigText());
-    process.once('exit', () => rmSync(this.directory, { recursive: true, force: true }));
+    process.once('exit', () => this.#removeDirectory());
   }
 
-  static async start({ address = '127.0.0.1' }: ApiServerOptions = {}): Promise<ApiServer> {
+  static async start(options: ApiServerOptions = {}): Promise<ApiServer> {
     const [port, clients, peers] = await findFreePorts(3);
-    const server = new ApiServer(address, port);
+    const server = new ApiServer(options, port);
     const etcd = `http://127.0.0.1:${clients}`;
     const peer = `http://127.0.0.1:${peers}`;
     await server.spawn('etcd', 'ready to serve client requests', [
@@ -120,7 +125,11 @@ export class ApiServer {
 
   async close(): Promise<void> {
     for (const each of this.#processes) await each.kill();
-    rmSync(this.directory, { recursive: true, force: true });
+    this.#removeDirectory();
+  }
+
+  #removeDirectory(): void {
+    if (this.#temporary) rmSync(this.directory, { recursive: true, force: true });
   }
 
   #write(name: string, text: string): string {

@@ -21,6 +21,8 @@ export const WITHOUT_FSYNC: readonly string[] = [
 export interface MariadbOptions {
   /** For measurements: commits survive a crash, as in production. */
   readonly durable?: boolean;
+  /** Where it listens besides its socket. */
+  readonly listen?: { readonly host: string; readonly port: number };
 }
 
 /** Undefined: this machine has no MariaDB server. */
@@ -45,7 +47,6 @@ export class MariadbServer {
   private constructor(program: string, options: readonly string[], socket: string) {
     const args = [
       ...options,
-      '--skip-networking',
       `--socket=${socket}`,
       '--innodb-fast-shutdown=2',
       '--max-connections=300',
@@ -57,7 +58,7 @@ export class MariadbServer {
   }
 
   /** One of the caller's own, running. */
-  static async create({ durable = false }: MariadbOptions = {}): Promise<MariadbServer> {
+  static async create({ durable = false, listen }: MariadbOptions = {}): Promise<MariadbServer> {
     const programs = findMariadb();
     if (programs === undefined) throw new Error('mariadbd is not installed');
     const directory = mkdtempSync(path.join(tmpdir(), 'matting-mariadb-'));
@@ -73,7 +74,12 @@ export class MariadbServer {
     process.once('exit', () => rmSync(directory, { recursive: true, force: true, maxRetries: 5 }));
     const install = [...options, '--auth-root-authentication-method=normal', '--skip-test-db'];
     await runToEnd({ program: programs.installer, args: install });
-    const server = new MariadbServer(programs.server, options, path.join(directory, 's'));
+    const network =
+      listen === undefined
+        ? ['--skip-networking']
+        : [`--bind-address=${listen.host}`, `--port=${listen.port}`];
+    const socket = path.join(directory, 's');
+    const server = new MariadbServer(programs.server, [...options, ...network], socket);
     await server.start();
     return server;
   }

@@ -1,0 +1,193 @@
+/**
+ * A fleet on MariaDB and a bucket: upgraded, rolled back and scaled in while callers cut pictures
+ * out, then scaled by KEDA on the service's own metrics. Callers that retry see no failure.
+ */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { Cluster } from './cluster.ts';
+import { CHART, skipWithout } from './helm.ts';
+import { Load } from './load.ts';
+import {
+  ask,
+  DATABASE_URL,
+  makeWeights,
+  openBucket,
+  openDatabase,
+  PROMETHEUS_URL,
+  STORAGE,
+  STORAGE_URL,
+  startKeda,
+  startPrometheus,
+} from './outside.ts';
+
+const NAMESPACE = 'fleet';
+const PLACE = ['--namespace', NAMESPACE];
+const SERVICE = 'http://matting.fleet.svc';
+const CALLERS = 4;
+/** The hold of the wanted number is ten minutes; then the autoscaler has to see it. */
+const TO_ZERO_MS_MAX = 1_200_000;
+const WAIT = ['--wait', '--timeout', '15m'];
+const RESOURCES = { requests: { cpu: '100m', memory: '512Mi' }, limits: { memory: '2Gi' } };
+const VALUES = {
+  secret: { name: 'matting' },
+  images: { registry: 'localhost', pullPolicy: 'Never' },
+  database: { kind: 'mysql' },
+  storage: { kind: 's3', url: STORAGE_URL },
+  controlPlane: {
+    image: { tag: 'dev' },
+    replicas: 2,
+    resources: { requests: { cpu: '100m', memory: '256Mi' }, limits: { memory: '1Gi' } },
+    env: { MATTING_SUBMISSIONS_PER_MINUTE: '100000', MATTING_READS_PER_MINUTE: '100000' },
+  },
+  nodes: {
+    defaults: {
+      image: { tag: 'dev', variant: 'bare' },
+      weightsClaim: 'weights',
+      replicas: 2,
+      resources: RESOURCES,
+      env: { MATTING_MODEL: 'u2netp', MATTING_ENGINES: '1', MATTING_PICTURE_WORKERS: '1' },
+    },
+  },
+};
+
+let cluster: Cluster;
+let apiKey: string;
+const values = () => ['--values', cluster.file('values.json', JSON.stringify(VALUES))];
+
+async function matting(...args: readonly string[]): Promise<string> {
+  const exec = ['exec', 'deploy/matting-control-plane', '--', 'matting'];
+  return await cluster.api.kubectl(...PLACE, ...exec, ...args);
+}
+
+before(async () => {
+  // Each program ends with this process by a listener of its own.
+  process.setMaxListeners(0);
+  cluster = await Cluster.start();
+  await openDatabase();
+  await openBucket(cluster);
+  await cluster.api.kubectl('create', 'namespace', NAMESPACE);
+  const enforce = 'pod-security.kubernetes.io/enforce=restricted';
+  await cluster.api.kubectl('label', 'namespace', NAMESPACE, enforce);
+  const secrets = {
+    'node-token': 'a-node-token-of-the-cluster',
+    'secrets-key': 'ab'.repeat(32),
+    'database-url': DATABASE_URL,
+    'aws-access-key-id': STORAGE.key,
+    'aws-secret-access-key': STORAGE.secret,
+  };
+  const literals = Object.entries(secrets).map(([key, text]) => `--from-literal=${key}=${text}`);
+  await cluster.api.kubectl(...PLACE, 'create', 'secret', 'generic', 'matting', ...literals);
+  makeWeights(cluster, NAMESPACE, 'u2netp');
+  await startPrometheus(cluster, NAMESPACE);
+  await cluster.api.helm('install', 'matting', CHART, ...PLACE, ...values(), ...WAIT);
+  await matting('accounts', 'create', 'shop');
+  await matting('credits', 'grant', 'shop', '100000');
+  const said = await matting('keys', 'create', '--account', 'shop', '--name', 'load');
+  apiKey = /mk_\w+/.exec(said)?.[0] ?? '';
+});
+
+after(() => cluster?.close());
+
+/** What an attempt cost that did not come to its end by its own fault. */
+async function attemptsLost(): Promise<number> {
+  const lost = 'sum(matting_control_attempts_total{outcome=~"lost|node-fault|local-fault"})';
+  return (await ask(lost)) ?? 0;
+}
+
+/** Runs `change` under load, and asks for pictures afterwards. */
+async function underLoad(name: string, change: () => Promise<unknown>): Promise<void> {
+  const load = new Load(SERVICE, apiKey, CALLERS);
+  await load.more(CALLERS);
+  const before = load.images;
+  await Promise.all([change(), load.more(1)]);
+  const during = load.images - before;
+  await load.more(CALLERS);
+  await load.finish();
+  console.log(`${name}: ${during} pictures meanwhile, ${load.retries} tries again, no failure`);
+}
+
+async function rolledOut(): Promise<void> {
+  for (const name of ['matting-control-plane', 'matting-node-cpu']) {
+    await cluster.api.kubectl(...PLACE, 'rollout', 'status', `deployment/${name}`, '--timeout=15m');
+  }
+  await cluster.waitFor(
+    'the pods of before are gone',
+    [...PLACE, 'get', 'pods', '--output', 'jsonpath={.items[*].metadata.deletionTimestamp}'],
+    /^$/,
+  );
+}
+
+test('an upgrade of control planes and nodes under load shows no failure', async () => {
+  await underLoad('upgrade', async () => {
+    const set = [
+      'controlPlane.env.MATTING_LOG_LEVEL=debug',
+      'nodes.defaults.env.MATTING_LOG_LEVEL=debug',
+    ];
+    const more = set.flatMap(pair => ['--set', pair]);
+    await cluster.api.helm('upgrade', 'matting', CHART, ...PLACE, ...values(), ...more, ...WAIT);
+    await rolledOut();
+  });
+  assert.equal(await attemptsLost(), 0);
+});
+
+test('a rollback under load shows none either', async () => {
+  await underLoad('rollback', async () => {
+    await cluster.api.helm('rollback', 'matting', '1', ...PLACE, ...WAIT);
+    await rolledOut();
+  });
+});
+
+test('an upgrade that cannot start leaves the pods of before at work', async () => {
+  await underLoad('failed upgrade', async () => {
+    const wrong = [
+      '--set',
+      'controlPlane.env.MATTING_LOG_LEVEL=nonsense',
+      '--no-hooks',
+      '--timeout',
+      '30s',
+    ];
+    await assert.rejects(
+      cluster.api.helm('upgrade', 'matting', CHART, ...PLACE, ...values(), '--wait', ...wrong),
+    );
+    await cluster.api.helm('rollback', 'matting', ...PLACE, ...WAIT);
+    await rolledOut();
+  });
+});
+
+test('nodes that go under load finish what they have', async () => {
+  const before = await attemptsLost();
+  await underLoad('scale-in', async () => {
+    await cluster.api.kubectl(...PLACE, 'scale', 'deployment/matting-node-cpu', '--replicas=1');
+    await rolledOut();
+  });
+  assert.equal(await attemptsLost(), before);
+});
+
+test('by KEDA the fleet goes to zero when there is no work, and comes back for it', {
+  skip: skipWithout('keda-operator', 'keda-adapter'),
+}, async () => {
+  await startKeda(cluster);
+  const set = [
+    'keda.enabled=true',
+    `keda.prometheus.serverAddress=${PROMETHEUS_URL}`,
+    'keda.nodesMax=2',
+  ];
+  const more = set.flatMap(pair => ['--set', pair]);
+  await cluster.api.helm('upgrade', 'matting', CHART, ...PLACE, ...values(), ...more, ...WAIT);
+  const nodes = [
+    ...[...PLACE, 'get', 'deployment', 'matting-node-cpu'],
+    ...['--output', 'jsonpath=<{.status.replicas}>'],
+  ];
+  await cluster.waitFor('no node is left', nodes, /<>/, TO_ZERO_MS_MAX);
+  assert.equal(await ask('max(matting_control_nodes_wanted)'), 0);
+  // Nothing is there to do it: the queue keeps it until a node has come.
+  const load = new Load(SERVICE, apiKey, 1);
+  await load.more(1);
+  await load.finish();
+  assert.match(await cluster.api.kubectl(...nodes), /<[12]>/);
+});
+
+test('the ledger is right after all of it', async () => {
+  // It exits with 1 where anything disagrees.
+  await matting('credits', 'check', '--full');
+});

@@ -1,0 +1,89 @@
+/** The commands of docs/kubernetes.md as they stand there, on a cluster that enforces `restricted`. */
+import assert from 'node:assert/strict';
+import { copyFileSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
+import { after, before, test } from 'node:test';
+import sharp from 'sharp';
+import pkg from '../../package.json' with { type: 'json' };
+import { ROOT } from '../support/running-service.ts';
+import { Cluster, imageName } from './cluster.ts';
+import { makeVolume } from './outside.ts';
+
+const REGISTRY = 'registry.example/team';
+
+let cluster: Cluster;
+/** Where a person types: the repository, and a photo of theirs. */
+let desk: string;
+let apiKey: string;
+
+/** The commands under a heading of docs/kubernetes.md. */
+function commandsOf(heading: string): string[] {
+  const page = readFileSync(path.join(ROOT, 'docs/kubernetes.md'), 'utf8');
+  const [, section = ''] = page.split(`\n## ${heading}\n`);
+  const own = section.split('\n## ')[0] ?? '';
+  return [...own.matchAll(/^ {4}(\S.*)$/gm)].map(([, line = '']) => line);
+}
+
+before(async () => {
+  cluster = await Cluster.start();
+  for (const program of ['control-plane', 'node']) {
+    cluster.tag(imageName(`${program}:dev`), `${REGISTRY}/matting-${program}:${pkg.version}`);
+  }
+  makeVolume(cluster, 'first');
+  desk = mkdtempSync(path.join(cluster.directory, 'desk-'));
+  symlinkSync(path.join(ROOT, 'deploy'), path.join(desk, 'deploy'));
+  copyFileSync(path.join(ROOT, 'docs/images/demo.jpg'), path.join(desk, 'photo.jpg'));
+});
+
+after(() => cluster?.close());
+
+test('three commands install a service that cuts a picture out', async () => {
+  const commands = commandsOf('Three commands');
+  const [namespace, secret, install, ...rest] = commands;
+  const keys = rest.filter(line => line.includes(' exec '));
+  const [forward = '', cut = ''] = rest.filter(line => /port-forward|curl/.test(line));
+  assert.deepEqual([commands.length, keys.length], [8, 3]);
+  const startMs = performance.now();
+  for (const line of [namespace, secret, install]) await cluster.api.shell(line ?? '', desk);
+  console.log(`installed in ${Math.round((performance.now() - startMs) / 1000)} s`);
+  const enforce = 'pod-security.kubernetes.io/enforce=restricted';
+  await cluster.api.kubectl('label', 'namespace', 'matting', enforce);
+  let said = '';
+  for (const line of keys) said = await cluster.api.shell(line, desk);
+  apiKey = /mk_\w+/.exec(said)?.[0] ?? '';
+  assert.notEqual(apiKey, '');
+  const script = `API_KEY=${apiKey}\n${forward}\n${cut}\nkill $!`;
+  await cluster.api.shell(script, desk);
+  const [photo, cutout] = await Promise.all(
+    ['photo.jpg', 'cutout.png'].map(name => sharp(path.join(desk, name)).metadata()),
+  );
+  assert.deepEqual([cutout?.width, cutout?.height], [photo?.width, photo?.height]);
+  assert.equal(cutout?.hasAlpha, true);
+});
+
+test('helm test cuts a picture out by the key of a Secret', async () => {
+  const place = ['--namespace', 'matting'];
+  await cluster.api.kubectl(
+    ...[...place, 'create', 'secret', 'generic', 'test-key', `--from-literal=api-key=${apiKey}`],
+  );
+  const chart = path.join(desk, 'deploy/chart');
+  const set = ['--reuse-values', '--set', 'tests.apiKeySecret.name=test-key'];
+  await cluster.api.helm('upgrade', 'matting', chart, ...place, ...set, '--wait');
+  await cluster.api.helm('test', 'matting', ...place, '--timeout', '10m');
+  const log = await cluster.api.kubectl(...place, 'logs', 'matting-test');
+  assert.match(log, /\/v1\/results\/\S+ 200/);
+});
+
+test('pods that the standard "restricted" lets in run as any user', async () => {
+  const place = ['--namespace', 'matting'];
+  await cluster.api.kubectl(...place, 'delete', 'pods', '--all', '--wait=false');
+  await cluster.waitFor(
+    'the service is there again',
+    [...place, 'get', 'deployments', '--output', 'jsonpath={.items[*].status.readyReplicas}'],
+    /^1 1$/,
+  );
+  const user = await cluster.api.kubectl(
+    ...[...place, 'exec', 'deploy/matting-control-plane', '--', 'id', '-u'],
+  );
+  assert.notEqual(user.trim(), '0');
+});

@@ -1,0 +1,81 @@
+/**
+ * Runs the tests that need a cluster, each file in namespaces of its own: of networks, so that
+ * nothing of it is seen by this machine or leaves it; of mounts and processes, so that all of it
+ * ends with the test. Needs root, and the programs and images that it names where they are missing.
+ * Arguments: names such as `fleet`, else all. Exits 0 only when something passed and nothing failed.
+ */
+import { spawn } from 'node:child_process';
+import { globSync, mkdtempSync, rmdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { run } from 'node:test';
+import { spec } from 'node:test/reporters';
+import { missingForCluster } from './cluster.ts';
+
+/** The longest, the way to zero, takes a quarter of it. */
+const TEST_MS_MAX = 3_600_000;
+const NAMESPACES = ['--net', '--mount', '--pid', '--fork', '--mount-proc', '--kill-child'];
+const ENDING = '.kubernetes.ts';
+
+/** Inside of the namespaces. */
+function runFile(file: string): void {
+  const stream = run({ files: [file], concurrency: 1, timeout: TEST_MS_MAX });
+  let summary = { passed: 0, failed: 0, cancelled: 0 };
+  stream.on('test:summary', data => {
+    if (data.file === undefined) summary = { ...summary, ...data.counts };
+  });
+  stream.compose(new spec()).pipe(process.stdout);
+  stream.once('end', () => {
+    const failed = summary.failed + summary.cancelled;
+    process.exitCode = failed === 0 && summary.passed > 0 ? 0 : 1;
+    process.once('exit', () => console.log(`${summary.passed} passed, ${failed} failed`));
+  });
+}
+
+/** Its exit code, when everything of it is gone. */
+async function runApart(file: string): Promise<number> {
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-cluster-'));
+  const self = [process.execPath, import.meta.filename, '--inside', file];
+  const child = spawn('unshare', [...NAMESPACES, ...self], {
+    stdio: 'inherit',
+    env: { ...process.env, TMPDIR: directory },
+  });
+  const end = () => child.kill();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end);
+  const code = await new Promise<number | null>(resolve => child.once('exit', resolve));
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, end);
+  rmSync(directory, { recursive: true, force: true });
+  removeGroups();
+  return code ?? 1;
+}
+
+/** Control groups of pods that are gone, the deepest first. */
+function removeGroups(): void {
+  const groups = globSync('/sys/fs/cgroup/{*,.}/kubepods/**/');
+  for (const group of groups.sort((one, other) => other.length - one.length)) {
+    try {
+      rmdirSync(group);
+    } catch (error) {
+      console.error(`${group} stays: ${(error as Error).message}`);
+    }
+  }
+}
+
+async function runAll(names: readonly string[]): Promise<number> {
+  const missing = missingForCluster();
+  if (missing.length > 0) {
+    console.error(`NOT TESTED on a cluster: ${missing.join(', ')}`);
+    return 69;
+  }
+  const files = globSync(`*${ENDING}`, { cwd: import.meta.dirname }).sort();
+  const chosen = files.filter(
+    file => names.length === 0 || names.includes(path.basename(file, ENDING)),
+  );
+  const codes: number[] = [];
+  for (const file of chosen) codes.push(await runApart(path.join(import.meta.dirname, file)));
+  return Math.max(...codes, chosen.length === 0 ? 64 : 0);
+}
+
+const [first, inside] = process.argv.slice(2);
+if (first === '--inside' && inside !== undefined) runFile(inside);
+else process.exitCode = await runAll(process.argv.slice(2));
