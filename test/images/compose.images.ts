@@ -1,0 +1,168 @@
+/**
+ * deploy/compose by its one command, as podman-compose runs it: every service but Grafana, which
+ * cannot be had without a registry. A photo goes in at one control plane and comes out at the other.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { cpSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import { findFreePorts } from '../../bin/free-ports.ts';
+import { findProgram } from '../support/foreign-program.ts';
+import { ROOT, until } from '../support/running-service.ts';
+import { podman, skipWithoutPodman, tried } from './podman.ts';
+import { makeStandIns, skipWithoutStandIns } from './stand-ins.ts';
+import { requireTeapot } from './teapot.ts';
+
+const PROJECT = `matting-test-${process.pid}`;
+const START_MS_MAX = 280_000;
+const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
+/** All of compose.yaml but Grafana. */
+const SERVICES = [
+  ...['database', 'storage', 'migrate', 'control-plane-1', 'control-plane-2'],
+  ...['node-1', 'node-2', 'prometheus', 'jaeger'],
+];
+
+function skipReason(): string | false {
+  if (findProgram('podman-compose') === undefined) return 'no podman-compose here';
+  return skipWithoutPodman() || skipWithoutStandIns();
+}
+
+const folder = mkdtempSync(path.join(tmpdir(), 'matting-compose-'));
+const compose = path.join(folder, 'compose');
+const env: NodeJS.ProcessEnv = { ...process.env, COMPOSE_PROJECT_NAME: PROJECT };
+const nameOf = (service: string) => `${PROJECT}_${service}_1`;
+const origin = (variable: string) => `http://127.0.0.1:${env[variable]}`;
+
+function down(): void {
+  spawnSync('podman-compose', ['--file', 'compose.yaml', 'down', '--volumes', '--timeout', '20'], {
+    cwd: compose,
+    env,
+  });
+}
+
+async function statusOf(url: string): Promise<number> {
+  const answer = await fetch(url).catch(() => undefined);
+  await answer?.body?.cancel();
+  return answer?.status ?? 0;
+}
+
+async function json<Value>(url: string): Promise<Value> {
+  const answer = await fetch(url);
+  assert.equal(answer.status, 200, url);
+  return (await answer.json()) as Value;
+}
+
+/** The value of an expression that has one; 0 where it has none yet. */
+async function prometheus(query: string): Promise<number> {
+  const url = `${origin('PROMETHEUS_PORT')}/api/v1/query?query=${encodeURIComponent(query)}`;
+  type Answer = { data: { result: readonly { value: readonly [number, string] }[] } };
+  return Number((await json<Answer>(url)).data.result[0]?.value[1] ?? 0);
+}
+
+describe('compose.yaml', { skip: skipReason() }, () => {
+  let apiKey = '';
+
+  before(
+    async () => {
+      makeStandIns();
+      for (const name of ['compose', 'grafana', 'prometheus']) {
+        cpSync(path.join(ROOT, 'deploy', name), path.join(folder, name), { recursive: true });
+      }
+      rmSync(path.join(compose, '.env'), { force: true });
+      const variables = ['PORT_1', 'PORT_2', 'OPERATOR_PORT', 'PROMETHEUS_PORT', 'JAEGER_PORT'];
+      const ports = await findFreePorts(variables.length);
+      for (const [at, variable] of variables.entries()) env[variable] = String(ports[at]);
+      env.PATH = `${path.dirname(findProgram('podman-compose') ?? '')}:${env.PATH}`;
+      execFileSync('sh', [path.join(compose, 'up'), ...SERVICES], { env, stdio: 'ignore' });
+      const ready = async () =>
+        (await statusOf(`${origin('PORT_1')}/readyz`)) === 200 &&
+        (await statusOf(`${origin('PORT_2')}/readyz`)) === 200;
+      await until(ready, {
+        timeoutMs: START_MS_MAX,
+        what: 'both control planes are ready',
+        detail: () =>
+          SERVICES.map(name => tried(['logs', '--tail', '5', nameOf(name)]).output).join('\n'),
+      });
+      const matting = (...args: string[]) =>
+        podman(['exec', nameOf('control-plane-1'), 'matting', ...args]);
+      matting('accounts', 'create', 'shop');
+      matting('credits', 'grant', 'shop', '10');
+      ({ api_key: apiKey } = JSON.parse(matting('keys', 'create', '--account', 'shop', '--json')));
+    },
+    { timeout: 2 * START_MS_MAX },
+  );
+  after(() => {
+    down();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it('makes its secrets once, for its owner alone', () => {
+    const file = path.join(compose, '.env');
+    assert.equal(statSync(file).mode & 0o777, 0o600);
+    assert.match(readFileSync(file, 'utf8'), /^SECRETS_KEY=[0-9a-f]{64}$/m);
+  });
+
+  it('has both nodes live', async () => {
+    await until(
+      () => {
+        const said = podman(['exec', nameOf('control-plane-2'), 'matting', 'nodes', 'list']);
+        return /node-1\b.*\blive/.test(said) && /node-2\b.*\blive/.test(said);
+      },
+      { timeoutMs: START_MS_MAX, what: 'two nodes are live' },
+    );
+  });
+
+  it('takes a photo at one control plane and gives the cut-out at the other', async () => {
+    const authorization = `Bearer ${apiKey}`;
+    const answer = await fetch(`${origin('PORT_1')}/v1/matting`, {
+      method: 'POST',
+      headers: { authorization, 'idempotency-key': 'compose-1', 'content-type': 'image/jpeg' },
+      body: PHOTO,
+    });
+    const job = (await answer.json()) as { status: string; job_id: string };
+    assert.equal(answer.status, 200, JSON.stringify(job));
+    const read = await fetch(`${origin('PORT_2')}/v1/matting/jobs/${job.job_id}`, {
+      headers: { authorization, 'idempotency-key': 'compose-2' },
+    });
+    const { result } = (await read.json()) as { result: { url: string } };
+    const link = new URL(result.url);
+    const picture = await fetch(`${origin('PORT_2')}${link.pathname}${link.search}`);
+    assert.equal(picture.status, 200);
+    await requireTeapot(new Uint8Array(await picture.arrayBuffer()));
+  });
+
+  it('kept the picture in the bucket, brought there by the node', async () => {
+    const files = podman([
+      'exec',
+      nameOf('storage'),
+      'find',
+      '/data/matting/compose',
+      '-type',
+      'f',
+    ]);
+    assert.match(files, /\/results\//);
+    await until(async () => (await prometheus('sum(matting_control_direct_attempts_total)')) > 0, {
+      timeoutMs: 60_000,
+      what: 'Prometheus saw the attempt',
+    });
+  });
+
+  it('is watched: all four programs, the rules, and the trace of the photo', async () => {
+    assert.equal(await prometheus('sum(up)'), 4);
+    type Rules = { data: { groups: readonly unknown[] } };
+    const rules = await json<Rules>(`${origin('PROMETHEUS_PORT')}/api/v1/rules`);
+    assert.ok(rules.data.groups.length >= 2);
+    const services = ['matting-control-plane', 'matting-inference-node'];
+    await until(
+      async () => {
+        const { data } = await json<{ data: readonly string[] | null }>(
+          `${origin('JAEGER_PORT')}/api/services`,
+        );
+        return services.every(name => (data ?? []).includes(name));
+      },
+      { timeoutMs: 60_000, what: 'Jaeger has spans of both programs' },
+    );
+  });
+});

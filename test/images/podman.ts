@@ -1,0 +1,74 @@
+/** Containers as the tests of the images start them: by podman, as little allowed as the images promise to need. */
+import assert from 'node:assert/strict';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { findProgram } from '../support/foreign-program.ts';
+
+const PREFIX = process.env.MATTING_TEST_IMAGE_PREFIX ?? 'localhost/';
+const TAG = process.env.MATTING_TEST_IMAGE_TAG ?? 'dev';
+const OUTPUT_BYTES_MAX = 256 * 1024 * 1024;
+
+export const CONTROL_PLANE = `${PREFIX}matting-control-plane:${TAG}`;
+export const NODE = `${PREFIX}matting-node:${TAG}`;
+export const NODE_BARE = `${PREFIX}matting-node:${TAG}-bare`;
+export const ALL_IN_ONE = `${PREFIX}matting:${TAG}`;
+
+/** A user that no image knows, without any right, on a root that nobody can write, without a network. */
+export const LOCKED = [
+  '--read-only',
+  ...['--cap-drop', 'all', '--security-opt', 'no-new-privileges'],
+  ...['--user', '4711:4712', '--network', 'none'],
+] as const;
+
+/** False: podman is here. */
+export function skipWithoutPodman(): string | false {
+  return findProgram('podman') === undefined ? 'no podman here' : false;
+}
+
+/** Standard output of a command that ends with 0. */
+export function podman(args: readonly string[], input?: Uint8Array): string {
+  return podmanBytes(args, input).toString('utf8').trim();
+}
+
+export function podmanBytes(args: readonly string[], input: Uint8Array = new Uint8Array()): Buffer {
+  return execFileSync('podman', args, {
+    input,
+    maxBuffer: OUTPUT_BYTES_MAX,
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+}
+
+/** What a command that may fail says, and how it ends. */
+export function tried(args: readonly string[]): { code: number | null; output: string } {
+  const { status, stdout, stderr } = spawnSync('podman', args, { encoding: 'utf8' });
+  return { code: status, output: `${stdout}${stderr}` };
+}
+
+const started: string[] = [];
+process.once('exit', () => {
+  if (started.length > 0)
+    spawnSync('podman', ['rm', '--force', '--volumes', '-t', '0', ...started]);
+});
+
+/** In the background; removed with the test's process, if not before. Returns its id. */
+export function runContainer(
+  image: string,
+  options: readonly string[],
+  command: readonly string[] = [],
+): string {
+  const id = podman(['run', '--detach', ...options, image, ...command]);
+  assert.match(id, /^[0-9a-f]{64}$/);
+  started.push(id);
+  return id;
+}
+
+/** Runs JavaScript in the container's own Node and reads the JSON it prints. */
+export function evaluate<Value>(container: string, script: string): Value {
+  const args = ['exec', container, 'node', '--input-type=module', '--eval', script];
+  return JSON.parse(podman(args)) as Value;
+}
+
+/** The exit code of a container that is asked to end, after what it needs to drain. */
+export function stopContainer(container: string): number {
+  podman(['stop', '-t', '150', container]);
+  return Number(podman(['inspect', '--format', '{{.State.ExitCode}}', container]));
+}

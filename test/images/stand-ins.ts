@@ -1,0 +1,100 @@
+/**
+ * Images of other makers for compose.yaml, under their published names, where there is no registry:
+ * made of the programs that are installed on this machine. An image of that name that is here stays.
+ */
+import { execFileSync } from 'node:child_process';
+import { chmodSync, copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { findProgram } from '../support/foreign-program.ts';
+import { tried } from './podman.ts';
+
+const BASE = process.env.MATTING_TEST_IMAGE_BASE ?? 'docker.io/library/debian:bookworm-slim';
+
+/** What MariaDB's own entry point does with the same variables, as far as compose.yaml needs it. */
+const MARIADB_START = `#!/bin/sh
+set -eu
+mkdir -p /run/mysqld && chown mysql /run/mysqld /var/lib/mysql
+if [ ! -d /var/lib/mysql/mysql ]; then
+  mariadb-install-db --user=mysql --skip-test-db >/dev/null
+fi
+cat >/run/mysqld/init.sql <<SQL
+create database if not exists $MARIADB_DATABASE;
+create user if not exists '$MARIADB_USER'@'%' identified by '$MARIADB_PASSWORD';
+grant all on $MARIADB_DATABASE.* to '$MARIADB_USER'@'%';
+alter user 'root'@'localhost' identified by '$MARIADB_ROOT_PASSWORD';
+SQL
+chown mysql /run/mysqld/init.sql
+exec mariadbd --user=mysql --bind-address=0.0.0.0 --init-file=/run/mysqld/init.sql "$@"
+`;
+
+interface StandIn {
+  readonly image: string;
+  /** Program of this machine that is copied into it. */
+  readonly program?: string;
+  readonly containerfile: string;
+  readonly files?: Readonly<Record<string, string>>;
+}
+
+const STAND_INS: readonly StandIn[] = [
+  {
+    image: 'docker.io/library/mariadb:10.11',
+    containerfile:
+      'RUN apt-get update && apt-get install -y --no-install-recommends mariadb-server && rm -rf /var/lib/mysql/* /var/lib/apt/lists/*\n' +
+      'COPY --chmod=755 start /start\nVOLUME /var/lib/mysql\nENTRYPOINT ["/start"]',
+    files: { start: MARIADB_START },
+  },
+  {
+    image: 'ghcr.io/versity/versitygw:v1.8.0',
+    program: 'versitygw',
+    containerfile: 'COPY versitygw /app/versitygw\nENTRYPOINT ["/app/versitygw"]',
+  },
+  {
+    image: 'docker.io/prom/prometheus:v3.5.0',
+    program: 'prometheus',
+    containerfile:
+      'COPY prometheus /bin/prometheus\nVOLUME /prometheus\nENTRYPOINT ["/bin/prometheus"]\n' +
+      'CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]',
+  },
+  {
+    image: 'docker.io/jaegertracing/all-in-one:1.76.0',
+    program: 'jaeger',
+    containerfile: 'COPY jaeger /jaeger\nENTRYPOINT ["/jaeger"]',
+  },
+];
+
+const isHere = (image: string) => tried(['image', 'exists', image]).code === 0;
+
+/** What is missing to run compose.yaml here; false: nothing is. */
+export function skipWithoutStandIns(): string | false {
+  const missing = STAND_INS.filter(
+    ({ image, program }) =>
+      program !== undefined && findProgram(program) === undefined && !isHere(image),
+  );
+  if (missing.length === 0) return false;
+  return `no image and no program for ${missing.map(({ image }) => image).join(', ')}`;
+}
+
+/** Makes those that are not here. Minutes for the first one, which installs packages. */
+export function makeStandIns(): void {
+  for (const { image, program, containerfile, files = {} } of STAND_INS) {
+    if (isHere(image)) continue;
+    const folder = mkdtempSync(path.join(tmpdir(), 'matting-stand-in-'));
+    try {
+      if (program !== undefined) {
+        copyFileSync(findProgram(program) ?? program, path.join(folder, program));
+        chmodSync(path.join(folder, program), 0o755);
+      }
+      for (const [name, text] of Object.entries(files)) {
+        writeFileSync(path.join(folder, name), text, { mode: 0o755 });
+      }
+      const text = `FROM ${BASE}\nLABEL matting.stand-in=true\n${containerfile}\n`;
+      writeFileSync(path.join(folder, 'Containerfile'), text);
+      execFileSync('podman', ['build', '--pull=never', '--tag', image, folder], {
+        stdio: ['ignore', 'ignore', 'inherit'],
+      });
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+}
