@@ -1,9 +1,10 @@
 /**
- * deploy/compose by its one command, as podman-compose runs it: every service but Grafana, which
- * cannot be had without a registry. A photo goes in at one control plane and comes out at the other.
+ * deploy/compose by its one command, as podman-compose runs it: every service but Grafana, whose
+ * image cannot be had without a registry. A photo goes in at one control plane and comes out at
+ * the other.
  */
 import assert from 'node:assert/strict';
-import { execFileSync, spawnSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -20,7 +21,7 @@ const START_MS_MAX = 280_000;
 const PHOTO = readFileSync(path.join(ROOT, 'docs/images/demo.jpg'));
 /** All of compose.yaml but Grafana. */
 const SERVICES = [
-  ...['database', 'storage', 'migrate', 'control-plane-1', 'control-plane-2'],
+  ...['database', 'storage', 'control-plane-1', 'control-plane-2'],
   ...['node-1', 'node-2', 'prometheus', 'jaeger'],
 ];
 
@@ -75,7 +76,11 @@ describe('compose.yaml', { skip: skipReason() }, () => {
       const ports = await findFreePorts(variables.length);
       for (const [at, variable] of variables.entries()) env[variable] = String(ports[at]);
       env.PATH = `${path.dirname(findProgram('podman-compose') ?? '')}:${env.PATH}`;
-      execFileSync('sh', [path.join(compose, 'up'), ...SERVICES], { env, stdio: 'ignore' });
+      const up = spawnSync('sh', [path.join(compose, 'up'), ...SERVICES], {
+        env,
+        encoding: 'utf8',
+      });
+      assert.equal(up.status, 0, up.stderr);
       const ready = async () =>
         (await statusOf(`${origin('PORT_1')}/readyz`)) === 200 &&
         (await statusOf(`${origin('PORT_2')}/readyz`)) === 200;

@@ -43,10 +43,11 @@ export function tried(args: readonly string[]): { code: number | null; output: s
   return { code: status, output: `${stdout}${stderr}` };
 }
 
+/** One that shares the network of an earlier one is removed before it. */
 const started: string[] = [];
 process.once('exit', () => {
   if (started.length > 0)
-    spawnSync('podman', ['rm', '--force', '--volumes', '-t', '0', ...started]);
+    spawnSync('podman', ['rm', '--force', '--volumes', '-t', '0', ...started.reverse()]);
 });
 
 /** In the background; removed with the test's process, if not before. Returns its id. */

@@ -1,6 +1,7 @@
 /**
  * Images of other makers for compose.yaml, under their published names, where there is no registry:
- * made of the programs that are installed on this machine. An image of that name that is here stays.
+ * made of the programs that are installed on this machine. An image of that name that is here is
+ * left alone.
  */
 import { execFileSync } from 'node:child_process';
 import { chmodSync, copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
