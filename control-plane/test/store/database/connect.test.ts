@@ -43,6 +43,7 @@ const MIGRATIONS = [
   '0013-playground',
   '0014-fleet-reports',
   '0015-certified-turns',
+  '0016-traces',
 ];
 
 describe('the URL of a MySQL server', () => {
