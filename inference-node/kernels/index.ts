@@ -2,12 +2,13 @@
  * The picture worker's arithmetic that is done for every pixel, in AssemblyScript: compiled to
  * WebAssembly with 128-bit vectors it takes a fifth of the time of the same loops in JavaScript. A
  * kernel knows only addresses and numbers; ../src/picture/ owns the memory and decides what lies
- * where. Compiled by `make generate` to ../src/picture/matte/kernels.wasm, which is committed.
+ * where. Compiled by `make generate` to ../src/picture/kernels/kernels.wasm, which is committed.
  *
  * Kernels compute with vectors of four floats: red, green, blue and one more.
  */
 export * from './colour-alpha';
 export * from './cut-out';
+export * from './filter-rows';
 export * from './foreground';
 export * from './guided-filter';
 export * from './merge-mattes';

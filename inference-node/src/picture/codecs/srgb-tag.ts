@@ -1,36 +1,7 @@
 /**
- * Marks a result as sRGB in its format's way: a chunk of one byte in PNG (ISO/IEC 15948,
- * 11.3.2.5), an ICC profile in WebP (RFC 9649, 2.7.1.4). AVIF and JPEG XL have it in numbers. Pure.
+ * Marks a WebP as sRGB, by an ICC profile (RFC 9649, 2.7.1.4). PNG has a chunk of one byte for it
+ * (encode-png.ts), AVIF and JPEG XL numbers. Pure.
  */
-import { crc32 } from 'node:zlib';
-
-const PNG_SIGNATURE_BYTES = 8;
-const IHDR_BYTES = 25;
-const PHYS_BYTES = 21;
-/** Perceptual. */
-const INTENT = 0;
-
-/**
- * Removes the resolution: where none is known libvips writes one pixel per millimetre, and a
- * program that prints or lays out would show the cut-out at three times its size or more.
- * @param png written by our own encoder.
- */
-export function dropResolution(png: Buffer): Buffer {
-  const at = PNG_SIGNATURE_BYTES + IHDR_BYTES;
-  if (png.toString('latin1', at + 4, at + 8) !== 'pHYs') return png;
-  return Buffer.concat([png.subarray(0, at), png.subarray(at + PHYS_BYTES)]);
-}
-
-/** @param png written by our own encoder, without colour chunks. */
-export function tagPng(png: Buffer): Buffer {
-  const typed = Buffer.concat([Buffer.from('sRGB', 'latin1'), Buffer.from([INTENT])]);
-  const chunk = Buffer.alloc(13);
-  chunk.writeUInt32BE(1);
-  typed.copy(chunk, 4);
-  chunk.writeUInt32BE(crc32(typed), 9);
-  const at = PNG_SIGNATURE_BYTES + IHDR_BYTES;
-  return Buffer.concat([png.subarray(0, at), chunk, png.subarray(at)]);
-}
 
 const RIFF_HEAD_BYTES = 12;
 const CHUNK_HEAD_BYTES = 8;

@@ -1,7 +1,7 @@
 /** The background that a request asks for, as pixels to lay a subject on. */
 import type { Background } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
-import { kernels, pixelsAt, withMemory } from '../matte/kernels.ts';
+import { kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Backdrop } from './frame.ts';
 

@@ -20,7 +20,7 @@ import {
   pixelsAt,
   VECTOR_BYTES,
   withMemory,
-} from '../matte/kernels.ts';
+} from '../kernels/kernels.ts';
 import type { Size } from '../size.ts';
 
 /** A part of a picture; its sides need not be whole. */

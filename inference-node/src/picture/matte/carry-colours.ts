@@ -2,8 +2,9 @@
  * Extends colours that are known in some cells of a plane to all of it, from coarse to fine
  * (pull-push: inference-node/kernels/colour-alpha.ts has the arithmetic and its source).
  */
+
+import { kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 import type { Size } from '../size.ts';
-import { kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
 
 /** A plane of cells at an address, one vector per cell: red, green, blue, weight. */
 export interface ColourPlane extends Size {

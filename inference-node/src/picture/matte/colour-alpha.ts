@@ -4,9 +4,10 @@
  * edge over several pixels, the photo does not. inference-node/kernels/colour-alpha.ts has the
  * arithmetic and its source.
  */
+
+import { bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 import { carryColours } from './carry-colours.ts';
 import type { Guided } from './guided-filter.ts';
-import { bytesAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
 
 /** Nearer than this to 0 or 255 a pixel shows only background or only subject. */
 const SURE = 4;

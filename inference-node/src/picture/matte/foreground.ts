@@ -7,6 +7,15 @@
  * Where the file itself is transparent no colour is known: the visible colours around it are used
  * in proportion to its transparency.
  */
+
+import {
+  type Borrow,
+  bytesAt,
+  kernels,
+  pixelsAt,
+  VECTOR_BYTES,
+  withMemory,
+} from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { carryColours } from './carry-colours.ts';
@@ -17,7 +26,6 @@ import {
   relax,
   startWithMeans,
 } from './foreground-level.ts';
-import { type Borrow, bytesAt, kernels, pixelsAt, VECTOR_BYTES, withMemory } from './kernels.ts';
 import { cellOfRow, layGrid, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 import { carryVisible, layOver, type VisibleColours } from './visible-colours.ts';
 

@@ -6,11 +6,11 @@
  * nothing joins to the subject fades (fade-islands.ts).
  */
 import type { MatteRole } from '../../models/prepared-model.ts';
+import { borrowCopy, floatsAt, kernels, withMemory } from '../kernels/kernels.ts';
 import type { Size } from '../size.ts';
 import { CERTAIN_ABOVE, CERTAIN_BELOW } from '../worth-running.ts';
 import { fadeIslands } from './fade-islands.ts';
 import { AREA_RULES, type AreaRules, type FullLook, fillAreas } from './fill-areas.ts';
-import { borrowCopy, floatsAt, kernels, withMemory } from './kernels.ts';
 import { resample } from './resample.ts';
 
 export interface RoleMatte extends Size {

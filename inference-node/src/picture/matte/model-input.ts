@@ -5,9 +5,10 @@
  * Large pictures are first averaged in whole boxes (libvips' shrink), then resampled with a
  * triangle; enlarging is plain bilinear, as in the networks' own training.
  */
+
+import { bytesAt, kernels, pixelsAt, withMemory } from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
-import { bytesAt, kernels, pixelsAt, withMemory } from './kernels.ts';
 import { type ColourRows, resampleColours } from './resample.ts';
 import { UNDER_TRANSPARENCY } from './transparency.ts';
 

@@ -9,6 +9,16 @@
  * Alpha is never rescaled per image: an unsure model gives an unsure result. What a model is sure
  * of does not change: the filter's answer is weighted by how unsure the matte is.
  */
+
+import {
+  type Borrow,
+  borrowCopy,
+  bytesAt,
+  kernels,
+  pixelsAt,
+  VECTOR_BYTES,
+  withMemory,
+} from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { applyColours } from './colour-alpha.ts';
@@ -19,15 +29,6 @@ import {
   RADIUS_MAX,
   type Region,
 } from './guided-filter.ts';
-import {
-  type Borrow,
-  borrowCopy,
-  bytesAt,
-  kernels,
-  pixelsAt,
-  VECTOR_BYTES,
-  withMemory,
-} from './kernels.ts';
 import { MERGE_RULES, mergeMattes, type RoleMatte } from './merge-mattes.ts';
 import { createGuide } from './model-input.ts';
 import { resample } from './resample.ts';

@@ -6,8 +6,16 @@
  * outside are dropped and the others scaled to sum 1 (the rule of Pillow's Resample.c). Only the
  * rows that the next output row needs are kept.
  */
+
+import {
+  type Borrow,
+  borrowCopy,
+  bytesAt,
+  kernels,
+  VECTOR_BYTES,
+  withMemory,
+} from '../kernels/kernels.ts';
 import type { Size } from '../size.ts';
-import { type Borrow, borrowCopy, bytesAt, kernels, VECTOR_BYTES, withMemory } from './kernels.ts';
 
 /** One byte a pixel, row by row, without padding. */
 export interface Plane extends Size {

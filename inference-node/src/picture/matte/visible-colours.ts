@@ -4,9 +4,17 @@
  * away, and must not influence visible neighbours. Grey, which the models get there, would be mixed
  * into the subject's colour too.
  */
+
+import {
+  type Borrow,
+  bytesAt,
+  kernels,
+  pixelsAt,
+  VECTOR_BYTES,
+  withMemory,
+} from '../kernels/kernels.ts';
 import type { RgbaPicture } from '../rgba-picture.ts';
 import { carryColours } from './carry-colours.ts';
-import { type Borrow, bytesAt, kernels, pixelsAt, VECTOR_BYTES, withMemory } from './kernels.ts';
 import { cellOfRow, type PictureGrid, rowsOfCell } from './picture-grid.ts';
 
 /** What one opaque pixel adds to the opacities of the kernels' sums. */

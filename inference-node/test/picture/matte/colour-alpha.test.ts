@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
+import { borrowCopy, bytesAt, withMemory } from '../../../src/picture/kernels/kernels.ts';
 import { applyColours } from '../../../src/picture/matte/colour-alpha.ts';
-import { borrowCopy, bytesAt, withMemory } from '../../../src/picture/matte/kernels.ts';
 
 const SIZE = { width: 97, height: 61 };
 const PIXELS = SIZE.width * SIZE.height;

@@ -8,7 +8,7 @@ import {
   floatsAt,
   kernels,
   withMemory,
-} from '../../../src/picture/matte/kernels.ts';
+} from '../../../src/picture/kernels/kernels.ts';
 
 /** For each pixel of a plane four floats that identify it. */
 const plane = (width: number, height: number) =>

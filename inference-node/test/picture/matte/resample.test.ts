@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { at as elementAt } from '../../../../test/support/at.ts';
-import { pixelsAt } from '../../../src/picture/matte/kernels.ts';
+import { pixelsAt } from '../../../src/picture/kernels/kernels.ts';
 import { resample, resampleColours } from '../../../src/picture/matte/resample.ts';
 
 function grey(width: number, height: number, at: (x: number, y: number) => number) {

@@ -178,6 +178,7 @@ interface Kernels {
   ): void;
   dropFourth(pixels: Address, count: number, out: Address): void;
   premultiply(pixels: Address, count: number, out: Address): void;
+  filterRow(row: Address, above: Address, length: number, pixelBytes: number, out: Address): void;
   alongVectors(
     row: Address,
     starts: Address,

@@ -3,9 +3,6 @@ import { readFileSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { at as elementAt } from '../../../../test/support/at.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
-import { estimateForeground } from '../../../src/picture/matte/foreground.ts';
-import { borrowLevel, relax } from '../../../src/picture/matte/foreground-level.ts';
-import { expand, GuidedFilter, type Region } from '../../../src/picture/matte/guided-filter.ts';
 import {
   borrowCopy,
   bytesAt,
@@ -13,7 +10,10 @@ import {
   kernels,
   VECTOR_BYTES,
   withMemory,
-} from '../../../src/picture/matte/kernels.ts';
+} from '../../../src/picture/kernels/kernels.ts';
+import { estimateForeground } from '../../../src/picture/matte/foreground.ts';
+import { borrowLevel, relax } from '../../../src/picture/matte/foreground-level.ts';
+import { expand, GuidedFilter, type Region } from '../../../src/picture/matte/guided-filter.ts';
 import { createModelInput } from '../../../src/picture/matte/model-input.ts';
 import { refineMatte } from '../../../src/picture/matte/refine.ts';
 
@@ -29,7 +29,7 @@ function noise(length: number, seed: number): Uint8Array {
 describe('the compiled kernels', () => {
   it('take what their interface says: a wrong number of arguments would pass silently', () => {
     const source = readFileSync(
-      new URL('../../../src/picture/matte/kernels.ts', import.meta.url),
+      new URL('../../../src/picture/kernels/kernels.ts', import.meta.url),
       'utf8',
     );
     const text = source.slice(source.indexOf('interface Kernels {'));
