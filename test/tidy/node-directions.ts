@@ -82,7 +82,7 @@ export const INFERENCE_NODE: Directions = {
   ],
   'picture/codecs/colour': ['#contract/image-header'],
   'picture/codecs/files': ['picture', 'picture/codecs/colour'],
-  'picture/finishing': ['picture', 'picture/kernels', 'picture/matte'],
+  'picture/finishing': ['picture', 'picture/kernels'],
   'picture/kernels': [],
   'picture/matte': ['models', 'picture', 'picture/kernels'],
   'picture/pool': ['models', 'picture', 'process'],

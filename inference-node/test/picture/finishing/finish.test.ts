@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, it } from 'node:test';
+import sharp from 'sharp';
 import type { Finishing } from '#contract/finishing.ts';
 import { type OutputFormat, TRANSPARENT_FORMATS } from '#contract/formats.ts';
 import { at } from '../../../../test/support/at.ts';
@@ -84,15 +85,18 @@ describe('without finishing', () => {
   });
 });
 
-/** Of results without finishing: what finishing adds must not change them. */
+/**
+ * Of results without finishing: what finishing adds must not change them. Of PNG the pixels, since
+ * its bytes are zlib's.
+ */
 const RECORDED = {
-  'cutout png': 'aad41468ab2757505dc64b0bbff9653c83c7b378f593827c68288c556e2e4feb',
+  'cutout png': 'f9d996f351835079ff747ab84a2061b43a2c8a60a38e7ab351201fd89e01766a',
   'cutout webp': 'c0d21ead259399a2f81783845a5d3b1db09655ae69119e8f6be2e7231909237c',
-  'mask png': 'a217cd6c2fcf2a01cc9d9c311886bd8d7a055c28891581fd6ed2a577eb4f8d66',
+  'mask png': '1b21c2fbae221f64e2ee048bb735b1c05c1bcb337962140255f3b1b82fdafaba',
   'mask webp': 'b3051523078a32fca0f40715a2cf784a095765709ad011432f5b54fe99f27053',
 };
 
-it('without finishing every byte is as recorded', async () => {
+it('without finishing all is as recorded', async () => {
   const pixels = paint(150, 110, 4, (x, y) => [
     (x * 7 + y * 3) & 255,
     (x * y) & 255,
@@ -107,7 +111,8 @@ it('without finishing every byte is as recorded', async () => {
     const matte = { alpha, width: 64, height: 64, role: 'subject' as const };
     const choices = { refinement: true, foregroundEstimation: true, outputFormat, resultKind };
     const { file } = await finishPicture(await decode(pixels), [matte], choices);
-    assert.equal(createHash('sha256').update(file).digest('hex'), digest, name);
+    const bytes = outputFormat === 'png' ? await sharp(file).raw().toBuffer() : file;
+    assert.equal(createHash('sha256').update(bytes).digest('hex'), digest, name);
   }
 });
 
