@@ -52,14 +52,7 @@ export function filterRow(
   write(row, above, end, before, filter, out + 1);
 }
 
-function write(
-  row: usize,
-  above: usize,
-  end: usize,
-  before: usize,
-  filter: i32,
-  out: usize,
-): void {
+function write(row: usize, above: usize, end: usize, before: usize, filter: i32, out: usize): void {
   for (let at = row, over = above; at < end; at += BYTES, over += BYTES, out += BYTES) {
     const x = v128.load(at);
     const a = v128.load(at - before);
@@ -75,7 +68,6 @@ function write(
 
 /** Adds the absolute values of signed bytes. */
 // @ts-expect-error: decorator
-@inline
 function addSizes(sum: v128, bytes: v128): v128 {
   const pairs = i16x8.extadd_pairwise_i8x16_u(i8x16.abs(bytes));
   return i32x4.add(sum, i32x4.extadd_pairwise_i16x8_u(pairs));
@@ -92,7 +84,6 @@ function total(sums: v128): i32 {
 
 /** Rounded down, which avgr does not. */
 // @ts-expect-error: decorator
-@inline
 function mean(a: v128, b: v128): v128 {
   const odd = v128.and(v128.xor(a, b), i8x16.splat(1));
   return i8x16.sub(i8x16.avgr_u(a, b), odd);
@@ -104,7 +95,6 @@ function mean(a: v128, b: v128): v128 {
  * either difference, unless both are 0.
  */
 // @ts-expect-error: decorator
-@inline
 function nearest(a: v128, b: v128, c: v128): v128 {
   const fromA = difference(b, c);
   const fromB = difference(a, c);
@@ -116,7 +106,6 @@ function nearest(a: v128, b: v128, c: v128): v128 {
 }
 
 // @ts-expect-error: decorator
-@inline
 function difference(one: v128, other: v128): v128 {
   return v128.or(i8x16.sub_sat_u(one, other), i8x16.sub_sat_u(other, one));
 }
