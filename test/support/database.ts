@@ -159,14 +159,13 @@ async function untilKnown(url: string): Promise<void> {
 async function memberOf(url: string): Promise<{ name: string; members: number }> {
   const database = await openDatabase(url, { log: SILENT_LOG });
   try {
-    const { rows } = await sql<{ name: string; count: number }>`
-      select @@port as name, cast(variable_value as unsigned) as count
-      from information_schema.global_status where variable_name = 'wsrep_cluster_size'`.execute(
+    const { rows: servers } = await sql<{ name: number }>`select @@port as name`.execute(
       database.kysely,
     );
-    const [member] = rows;
-    if (member === undefined) throw new Error('a server of several that has no cluster');
-    return { name: String(member.name), members: Number(member.count) };
+    const { rows: sizes } = await sql<{ Value: string }>`
+      show global status like 'wsrep_cluster_size'`.execute(database.kysely);
+    // A group's writes all go to its primary, which is the one that was opened.
+    return { name: String(servers[0]?.name), members: Number(sizes[0]?.Value ?? 1) };
   } finally {
     await database.close();
   }
