@@ -67,7 +67,6 @@ function write(row: usize, above: usize, end: usize, before: usize, filter: i32,
 }
 
 /** Adds the absolute values of signed bytes. */
-// @ts-expect-error: decorator
 function addSizes(sum: v128, bytes: v128): v128 {
   const pairs = i16x8.extadd_pairwise_i8x16_u(i8x16.abs(bytes));
   return i32x4.add(sum, i32x4.extadd_pairwise_i16x8_u(pairs));
@@ -83,7 +82,6 @@ function total(sums: v128): i32 {
 }
 
 /** Rounded down, which avgr does not. */
-// @ts-expect-error: decorator
 function mean(a: v128, b: v128): v128 {
   const odd = v128.and(v128.xor(a, b), i8x16.splat(1));
   return i8x16.sub(i8x16.avgr_u(a, b), odd);
@@ -94,7 +92,6 @@ function mean(a: v128, b: v128): v128 {
  * Where left and above lie on one side of above left, that sum is farther from above left than
  * either difference, unless both are 0.
  */
-// @ts-expect-error: decorator
 function nearest(a: v128, b: v128, c: v128): v128 {
   const fromA = difference(b, c);
   const fromB = difference(a, c);
@@ -105,7 +102,6 @@ function nearest(a: v128, b: v128, c: v128): v128 {
   return v128.bitselect(a, rest, takesA);
 }
 
-// @ts-expect-error: decorator
 function difference(one: v128, other: v128): v128 {
   return v128.or(i8x16.sub_sat_u(one, other), i8x16.sub_sat_u(other, one));
 }
