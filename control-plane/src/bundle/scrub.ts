@@ -19,8 +19,11 @@ const NAMED =
 const LONG = /[A-Za-z0-9+/_=.~-]{24,}/g;
 /** Names that people and machines give: UUIDs, hosts, files, folders; each part of one is short. */
 const NAME = /^[a-z0-9]{0,24}(?:[._-]+[a-z0-9]{1,24})*$/;
-/** Words in any case, without a digit. */
-const WORD = /^[A-Za-z._-]+$/;
+/** Names in any case, without a digit, of words such as openFile or OPEN_FILE. */
+const WORDS = /^[A-Za-z._-]+$/;
+const WORD = /[A-Z]+(?![a-z])|[A-Z]?[a-z]+/g;
+/** On average; of letters made at random a word is three long. */
+const WORD_LENGTH_MIN = 5;
 /** Hexadecimal digits of a hash, in one piece: no name of anything. */
 const DIGITS = /^[0-9a-f]{16,}$/;
 
@@ -37,5 +40,10 @@ export function scrubbed(text: string): string {
 
 function isName(long: string): boolean {
   const parts = long.split('/');
-  return parts.every(part => WORD.test(part) || (NAME.test(part) && !DIGITS.test(part)));
+  return parts.every(part => isOfWords(part) || (NAME.test(part) && !DIGITS.test(part)));
+}
+
+function isOfWords(part: string): boolean {
+  const words = part.match(WORD)?.length ?? 0;
+  return WORDS.test(part) && part.length >= words * WORD_LENGTH_MIN;
 }
