@@ -5,7 +5,7 @@
  * of a search and fewer bytes. A drawing is the other way round, so each picture is tried both ways
  * on some of its rows.
  */
-import { once } from 'node:events';
+import { pipeline } from 'node:stream/promises';
 import { constants, crc32, createDeflate, deflateSync, type ZlibOptions } from 'node:zlib';
 import { bytesAt, kernels, VECTOR_BYTES, withMemory } from '../kernels/kernels.ts';
 import type { RawPixels } from './raw-pixels.ts';
@@ -15,6 +15,8 @@ const SEARCH: ZlibOptions = { level: 2 };
 const STRIP_BYTES = 512 * 1024;
 /** Of what zlib answers at once; each becomes one IDAT chunk. */
 const CHUNK_BYTES = 256 * 1024;
+/** Length, type and sum of a chunk. */
+const CHUNK_OVERHEAD_BYTES = 12;
 
 /** Of filtered rows that are tried: runs of rows, in which the search can find what comes again. */
 const SAMPLE_BYTES_MAX = 192 * 1024;
@@ -29,11 +31,29 @@ const SIGNATURE = Buffer.from([0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a]);
 
 /** Marked as sRGB, unless it is a plane of grey. */
 export async function encodePng(pixels: RawPixels): Promise<Buffer> {
-  const parts = [SIGNATURE, chunk('IHDR', headerOf(pixels))];
-  if (pixels.channels === 4) parts.push(chunk('sRGB', Buffer.of(PERCEPTUAL)));
-  for (const data of await compressed(pixels)) parts.push(chunk('IDAT', data));
-  parts.push(chunk('IEND', Buffer.alloc(0)));
-  return Buffer.concat(parts);
+  // Room for the most that there can be: memory is taken only by what is written.
+  const file = Buffer.allocUnsafeSlow(fileBytesMax(pixels));
+  let end = SIGNATURE.copy(file);
+  const add = (type: string, data: Buffer) => {
+    end = addChunk(file, end, type, data);
+  };
+  add('IHDR', headerOf(pixels));
+  if (pixels.channels === 4) add('sRGB', Buffer.of(PERCEPTUAL));
+  const deflate = createDeflate({ ...waysOf(pixels), chunkSize: CHUNK_BYTES });
+  await pipeline(strips(pixels), deflate, async compressed => {
+    for await (const data of compressed) add('IDAT', data);
+  });
+  add('IEND', Buffer.alloc(0));
+  return file.subarray(0, end);
+}
+
+/** By zlib's deflateBound for any settings; it answers to each strip, and when a chunk is full. */
+function fileBytesMax(pixels: RawPixels): number {
+  const { width, height, channels } = pixels;
+  const bytes = height * (1 + width * channels);
+  const compressed = bytes + Math.ceil(bytes / 8) + Math.ceil(bytes / 64) + 32;
+  const chunks = 4 + Math.ceil(height / rowsOfStrip(pixels)) + Math.ceil(compressed / CHUNK_BYTES);
+  return SIGNATURE.length + 64 + compressed + chunks * CHUNK_OVERHEAD_BYTES;
 }
 
 function headerOf({ width, height, channels }: RawPixels): Buffer {
@@ -45,19 +65,15 @@ function headerOf({ width, height, channels }: RawPixels): Buffer {
   return header;
 }
 
-async function compressed(pixels: RawPixels): Promise<Buffer[]> {
-  const deflate = createDeflate({ ...waysOf(pixels), chunkSize: CHUNK_BYTES });
-  const parts: Buffer[] = [];
-  deflate.on('data', (part: Buffer) => void parts.push(part));
-  const ended = once(deflate, 'end');
-  const rowsMax = Math.max(1, Math.floor(STRIP_BYTES / (pixels.width * pixels.channels)));
+function rowsOfStrip({ width, channels }: RawPixels): number {
+  return Math.max(1, Math.floor(STRIP_BYTES / (width * channels)));
+}
+
+function* strips(pixels: RawPixels): Generator<Buffer> {
+  const rowsMax = rowsOfStrip(pixels);
   for (let y = 0; y < pixels.height; y += rowsMax) {
-    const rows = Math.min(rowsMax, pixels.height - y);
-    if (!deflate.write(filtered(pixels, y, rows))) await once(deflate, 'drain');
+    yield filtered(pixels, y, Math.min(rowsMax, pixels.height - y));
   }
-  deflate.end();
-  await ended;
-  return parts;
 }
 
 /** The faster one, unless it makes too many bytes of some of the rows. */
@@ -98,11 +114,12 @@ function filtered({ data, width, channels }: RawPixels, y: number, rows: number)
   return out;
 }
 
-function chunk(type: string, data: Buffer): Buffer {
-  const whole = Buffer.allocUnsafe(12 + data.length);
-  whole.writeUInt32BE(data.length, 0);
-  whole.write(type, 4, 'latin1');
-  data.copy(whole, 8);
-  whole.writeUInt32BE(crc32(whole.subarray(4, 8 + data.length)), 8 + data.length);
-  return whole;
+/** Returns where the chunk ends. */
+function addChunk(file: Buffer, start: number, type: string, data: Buffer): number {
+  const end = start + CHUNK_OVERHEAD_BYTES + data.length;
+  file.writeUInt32BE(data.length, start);
+  file.write(type, start + 4, 'latin1');
+  data.copy(file, start + 8);
+  file.writeUInt32BE(crc32(file.subarray(start + 4, end - 4)), end - 4);
+  return end;
 }

@@ -11,7 +11,7 @@
  *   jpeg                                        0.1 s  0.7 MB    1.6 s, peak 1.7 GB
  *   zip                                         0.6 s  1.1 MB    4.3 s, peak 1.8 GB
  *
- * PNG's are libvips': ours (encode-png.ts) takes 0.3 to 0.5 of them, with fewer bytes. AVIF at
+ * PNG's times are libvips': ours (encode-png.ts) takes 0.3 to 0.5 of them, with fewer bytes. AVIF at
  * effort 1 takes twice to three times as long as at 0 for files that are 10 to 25 % smaller, at 2
  * four times as long for no more.
  */
