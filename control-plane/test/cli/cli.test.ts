@@ -19,6 +19,7 @@ import {
   storesOn,
   submitted,
 } from '../store/fixtures.ts';
+import { type Env, type Ran, runCli } from '../support/cli.ts';
 
 const PROGRAM = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
@@ -30,28 +31,8 @@ const MIGRATIONS = readdirSync(
   .map(file => path.basename(file, '.ts'))
   .sort();
 
-interface Ran {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-/** In this process, so that a command costs milliseconds; a few below start the program itself. */
-async function runCli(env: Record<string, string>, ...args: string[]): Promise<Ran> {
-  let out = '';
-  let err = '';
-  const output = {
-    out: (text: string) => {
-      out += text;
-    },
-    err: (text: string) => {
-      err += text;
-    },
-  };
-  return { code: await runCommand(args, output, env), out, err };
-}
-
-function runProgram(env: Record<string, string>, ...args: string[]): Promise<Ran> {
+/** The program itself, as a process. */
+function runProgram(env: Env, ...args: string[]): Promise<Ran> {
   return new Promise((resolve, reject) => {
     const options = { env: { PATH: process.env.PATH, ...env } };
     execFile(process.execPath, [PROGRAM, ...args], options, (error, out, err) => {

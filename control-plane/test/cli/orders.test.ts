@@ -3,10 +3,10 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { useTestDatabase } from '../../../test/support/database.ts';
-import { runCommand } from '../../src/cli/program.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { fundedAccount, storesOn } from '../store/fixtures.ts';
 import { OPERATOR, placed } from '../store/orders.ts';
+import { runCli } from '../support/cli.ts';
 
 describe('orders on the command line', () => {
   const databases = useTestDatabase('sqlite');
@@ -15,19 +15,8 @@ describe('orders on the command line', () => {
     stores = storesOn(await databases.open());
   });
 
-  async function run(...args: string[]): Promise<{ code: number; out: string; err: string }> {
-    const said = { out: '', err: '' };
-    const output = {
-      out: (text: string) => {
-        said.out += text;
-      },
-      err: (text: string) => {
-        said.err += text;
-      },
-    };
-    const env = { MATTING_DATABASE_URL: databases.url() };
-    return { code: await runCommand(['orders', ...args], output, env), ...said };
-  }
+  const run = (...args: string[]) =>
+    runCli({ MATTING_DATABASE_URL: databases.url() }, 'orders', ...args);
 
   async function json(...args: string[]) {
     const { code, out, err } = await run(...args, '--json');
@@ -101,10 +90,9 @@ describe('orders on the command line', () => {
   it('have references that credits refuses', async () => {
     const account = await fundedAccount(stores, 0);
     const { id } = await placed(stores, account);
-    const output = { out: () => undefined, err: () => undefined };
     const env = { MATTING_DATABASE_URL: databases.url() };
     const grant = ['credits', 'grant', account, '5', '--reference', `order:${id}`];
-    assert.equal(await runCommand(grant, output, env), 64);
+    assert.equal((await runCli(env, ...grant)).code, 64);
     assert.equal((await stores.ledger.balances(account))?.available, 0);
   });
 });

@@ -17,28 +17,10 @@ import {
   OBJECT_STORES,
   useObjectStore,
 } from '../../../test/support/object-storage/object-store.ts';
-import { runCommand } from '../../src/cli/program.ts';
 import { openStorage } from '../../src/storage/open-storage.ts';
+import { type Env, runCli } from '../support/cli.ts';
 
-interface Ran {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
-
-async function run(env: Record<string, string>, ...args: string[]): Promise<Ran> {
-  let out = '';
-  let err = '';
-  const output = {
-    out: (text: string) => {
-      out += text;
-    },
-    err: (text: string) => {
-      err += text;
-    },
-  };
-  return { code: await runCommand(['storage', ...args], output, env), out, err };
-}
+const run = (env: Env, ...args: string[]) => runCli(env, 'storage', ...args);
 
 let directory: string;
 before(async () => {

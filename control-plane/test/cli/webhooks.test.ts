@@ -7,7 +7,6 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, before, describe, it } from 'node:test';
 import { createTestDatabase, type TestDatabase } from '../../../test/support/database.ts';
-import { runCommand } from '../../src/cli/program.ts';
 import { signingKeyOf } from '../../src/secrets/callback-secret.ts';
 import { signMessage } from '../../src/services/notification/signature.ts';
 import type { Stores } from '../../src/store/stores.ts';
@@ -19,6 +18,7 @@ import {
   storesOn,
   submitted,
 } from '../store/fixtures.ts';
+import { runCli } from '../support/cli.ts';
 
 const PROGRAM = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 const CALLBACK = {
@@ -40,22 +40,8 @@ describe('the webhooks commands', () => {
   });
   after(() => test.close());
 
-  async function run(...args: string[]) {
-    let out = '';
-    let err = '';
-    const output = {
-      out: (text: string) => {
-        out += text;
-      },
-      err: (text: string) => {
-        err += text;
-      },
-    };
-    const code = await runCommand(['webhooks', ...args], output, {
-      MATTING_DATABASE_URL: test.url,
-    });
-    return { code, out, err };
-  }
+  const run = (...args: string[]) =>
+    runCli({ MATTING_DATABASE_URL: test.url }, 'webhooks', ...args);
 
   async function ended(): Promise<string> {
     const { job, claim } = await running(stores, newJob(accountId, { callback: CALLBACK }));

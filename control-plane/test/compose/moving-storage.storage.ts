@@ -17,13 +17,13 @@ import {
   OBJECT_STORES,
   useObjectStore,
 } from '../../../test/support/object-storage/object-store.ts';
-import { runCommand } from '../../src/cli/program.ts';
 import { type ControlPlane, openControlPlane } from '../../src/compose.ts';
 import { loadConfig } from '../../src/config.ts';
 import { openStorage } from '../../src/storage/open-storage.ts';
 import { ScriptedNode, TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { until } from '../services/dispatch/harness.ts';
 import { assertBalanced, storesOn } from '../store/fixtures.ts';
+import { runCli } from '../support/cli.ts';
 import { pictureBody } from '../support/replicas.ts';
 
 const BASE_URL = 'http://links.example';
@@ -169,15 +169,9 @@ for (const kind of OBJECT_STORES) {
     });
 
     async function migrate(from: string, to: string) {
-      let out = '';
-      const output = {
-        out: (text: string) => {
-          out += text;
-        },
-        err: () => undefined,
-      };
       const args = ['storage', 'migrate', from, to, '--remove', '--json'];
-      assert.equal(await runCommand(args, output, {}), 0, out);
+      const { code, out, err } = await runCli({}, ...args);
+      assert.equal(code, 0, err);
       return JSON.parse(out);
     }
 

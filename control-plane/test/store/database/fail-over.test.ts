@@ -4,7 +4,6 @@ import { randomUUID } from 'node:crypto';
 import { after, afterEach, before, beforeEach, describe, it } from 'node:test';
 import { at } from '../../../../test/support/at.ts';
 import { SILENT_LOG } from '../../../../test/support/database.ts';
-import { runCommand } from '../../../src/cli/program.ts';
 import { type Database, openDatabase } from '../../../src/store/database/connect.ts';
 import {
   type DatabaseErrorKind,
@@ -12,6 +11,7 @@ import {
 } from '../../../src/store/database/database-errors.ts';
 import { transact } from '../../../src/store/database/transact.ts';
 import { until } from '../../services/dispatch/harness.ts';
+import { runCli } from '../../support/cli.ts';
 import {
   assertBalanced,
   fundedAccount,
@@ -143,14 +143,13 @@ async function breakConnections(pair: DatabasePair): Promise<void> {
 }
 
 async function assertCommandSaysSo(url: string, account: string): Promise<void> {
-  let said = '';
-  const output = {
-    out: () => undefined,
-    err: (text: string) => {
-      said += text;
-    },
-  };
-  const args = ['credits', 'grant', account, '5'];
-  assert.equal(await runCommand(args, output, { MATTING_DATABASE_URL: url }), 1);
-  assert.match(said, /^matting: the database is read-only: .*(--read-only|READ ONLY).*\n$/m);
+  const { code, err } = await runCli(
+    { MATTING_DATABASE_URL: url },
+    'credits',
+    'grant',
+    account,
+    '5',
+  );
+  assert.equal(code, 1);
+  assert.match(err, /^matting: the database is read-only: .*(--read-only|READ ONLY).*\n$/m);
 }

@@ -4,16 +4,16 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Command } from 'commander';
 import { type Finding, failure, ok, pageOf, summaryOf } from '#program/doctor/findings.ts';
-import { readManifest } from '../backup/backup-manifest.ts';
-import { restoreBackup } from '../backup/restore-backup.ts';
-import { restoredFindings } from '../backup/restored-findings.ts';
-import { prepareDirectory, takeBackup } from '../backup/take-backup.ts';
-import type { DatabaseConfig } from '../config.ts';
-import { SecretBox } from '../secrets/secret-box.ts';
-import { parseSecretsKey, readSecretsKey } from '../secrets/secrets-key.ts';
-import { openStorage, openStorages, openStorageToRead } from '../storage/open-storage.ts';
-import { requireCurrentSchema } from '../store/database/migrate.ts';
-import { type CliContext, CommandError } from './context.ts';
+import { readManifest } from '../../backup/backup-manifest.ts';
+import { restoreBackup } from '../../backup/restore-backup.ts';
+import { restoredFindings } from '../../backup/restored-findings.ts';
+import { prepareDirectory, takeBackup } from '../../backup/take-backup.ts';
+import type { DatabaseConfig } from '../../config.ts';
+import { SecretBox } from '../../secrets/secret-box.ts';
+import { parseSecretsKey, readSecretsKey } from '../../secrets/secrets-key.ts';
+import { openStorage, openStorages, openStorageToRead } from '../../storage/open-storage.ts';
+import { requireCurrentSchema } from '../../store/database/migrate.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
 /** In a backup's directory. */
 const BLOBS = 'blobs';

@@ -1,11 +1,11 @@
 /** `accounts invite`, `accounts sign-in-link`: the links by which people come into an account. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { warnOfAccountArea } from '../config/config-account.ts';
-import { parseMail } from '../domain/account/mail-address.ts';
-import { isRole, ROLES, type Role } from '../domain/account/roles.ts';
-import { createLink, type MadeLink } from '../services/people/links.ts';
-import type { LinkPurpose } from '../store/database/schema-people.ts';
-import { type CliContext, CommandError, requireAccount } from './context.ts';
+import { warnOfAccountArea } from '../../config/config-account.ts';
+import { parseMail } from '../../domain/account/mail-address.ts';
+import { isRole, ROLES, type Role } from '../../domain/account/roles.ts';
+import { createLink, type MadeLink } from '../../services/people/links.ts';
+import type { LinkPurpose } from '../../store/database/schema-people.ts';
+import { type CliContext, CommandError, requireAccount } from '../context.ts';
 
 interface LinkOptions {
   readonly role: Role;

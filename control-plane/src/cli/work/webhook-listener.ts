@@ -1,8 +1,8 @@
 /** A receiver on loopback for developers: takes every delivery and checks its signature. */
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { signingKeyOf } from '../secrets/callback-secret.ts';
-import { wrongWithSignature } from '../services/notification/signature.ts';
+import { signingKeyOf } from '../../secrets/callback-secret.ts';
+import { wrongWithSignature } from '../../services/notification/signature.ts';
 
 /** A notification has about a kilobyte. */
 const BODY_BYTES_MAX = 1_048_576;

@@ -7,13 +7,13 @@ import {
   KEYS_ALIVE_MAX,
   KEYS_EVER_MAX,
   type RotationOverlap,
-} from '../domain/account/key-policy.ts';
-import { keyView } from '../services/keys/key-view.ts';
-import { ManageKeys } from '../services/keys/manage-keys.ts';
-import type { ApiKey } from '../store/accounts/api-key-store.ts';
-import { apiKeyIdOf } from '../store/accounts/api-key-token.ts';
-import { parseName } from './arguments.ts';
-import { type CliContext, CommandError, instant, requireAccount, table } from './context.ts';
+} from '../../domain/account/key-policy.ts';
+import { keyView } from '../../services/keys/key-view.ts';
+import { ManageKeys } from '../../services/keys/manage-keys.ts';
+import type { ApiKey } from '../../store/accounts/api-key-store.ts';
+import { apiKeyIdOf } from '../../store/accounts/api-key-token.ts';
+import { parseName } from '../arguments.ts';
+import { type CliContext, CommandError, instant, requireAccount, table } from '../context.ts';
 import { addKeyOptions, type KeyOptions, parseOverlap, policyWith } from './key-options.ts';
 
 interface JsonOption {

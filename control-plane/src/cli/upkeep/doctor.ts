@@ -2,9 +2,9 @@
 import type { Command } from 'commander';
 import { counted, jsonOf, pageOf, summaryOf } from '#program/doctor/findings.ts';
 import { SecretsOut } from '#program/doctor/secrets-out.ts';
-import { secretsOfDirectory } from '../doctor/configuration-findings.ts';
-import { examineControlPlane } from '../doctor/examine.ts';
-import { type CliContext, CommandError } from './context.ts';
+import { secretsOfDirectory } from '../../doctor/configuration-findings.ts';
+import { examineControlPlane } from '../../doctor/examine.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
 interface DoctorOptions {
   readonly json?: boolean;

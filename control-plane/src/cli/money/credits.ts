@@ -1,9 +1,9 @@
 /** `credits grant|revoke|show|check`. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
-import { OperateCredits } from '../services/operator/operate-credits.ts';
-import { parseCredits, parseReference } from './arguments.ts';
-import { type CliContext, CommandError, requireAccount } from './context.ts';
+import { OperateCredits } from '../../services/operator/operate-credits.ts';
+import { parseCredits, parseReference } from '../arguments.ts';
+import { type CliContext, CommandError, requireAccount } from '../context.ts';
 
 interface JsonOption {
   readonly json?: boolean;

@@ -1,10 +1,10 @@
 /** `storage check|lifecycle|migrate`. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { ContractError } from '#contract/errors.ts';
-import { JOB_MS_MAX } from '../domain/lease.ts';
-import { type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
-import { checkStorage, lifecycleOf, openStorage } from '../storage/open-storage.ts';
-import { type CliContext, CommandError } from './context.ts';
+import { JOB_MS_MAX } from '../../domain/lease.ts';
+import { type MoveSummary, moveBlobs } from '../../storage/move-blobs.ts';
+import { checkStorage, lifecycleOf, openStorage } from '../../storage/open-storage.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
 /** Between two lines about how far it is. */
 const PROGRESS_MS = 10_000;

@@ -9,8 +9,8 @@ import {
   NOTIFICATIONS_LISTED_DEFAULT,
   NOTIFICATIONS_LISTED_MAX,
   OperateWebhooks,
-} from '../services/operator/operate-webhooks.ts';
-import { type CliContext, CommandError, instant, table } from './context.ts';
+} from '../../services/operator/operate-webhooks.ts';
+import { type CliContext, CommandError, instant, table } from '../context.ts';
 import { openWebhookListener, type ReceivedDelivery } from './webhook-listener.ts';
 
 const LISTEN_PORT = 8095;

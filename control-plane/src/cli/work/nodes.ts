@@ -1,7 +1,7 @@
 /** `nodes list|drain|undrain`. */
 import type { Command } from 'commander';
-import { OperateNodes } from '../services/operator/operate-nodes.ts';
-import { type CliContext, table } from './context.ts';
+import { OperateNodes } from '../../services/operator/operate-nodes.ts';
+import { type CliContext, table } from '../context.ts';
 
 interface JsonOption {
   readonly json?: boolean;

@@ -1,9 +1,9 @@
 /** `matting migrate`: brings the schema up to date, and waits for a database that is not there yet. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Command, InvalidArgumentError } from 'commander';
-import { DatabaseOpenError } from '../store/database/connect.ts';
-import { forgetMigrations, migrate } from '../store/database/migrate.ts';
-import type { CliContext } from './context.ts';
+import { DatabaseOpenError } from '../../store/database/connect.ts';
+import { forgetMigrations, migrate } from '../../store/database/migrate.ts';
+import type { CliContext } from '../context.ts';
 
 const WAIT_S_MAX = 3600;
 /** Between two tries; a try at a host that does not answer takes seconds itself. */

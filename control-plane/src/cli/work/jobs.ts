@@ -9,9 +9,9 @@ import {
   JOBS_LISTED_MAX,
   type JobGroup,
   OperateJobs,
-} from '../services/operator/operate-jobs.ts';
-import type { OperatorJob } from '../services/operator/operator-view.ts';
-import { type CliContext, table } from './context.ts';
+} from '../../services/operator/operate-jobs.ts';
+import type { OperatorJob } from '../../services/operator/operator-view.ts';
+import { type CliContext, table } from '../context.ts';
 
 interface JsonOption {
   readonly json?: boolean;

@@ -1,6 +1,6 @@
 /** `orders list|show|confirm|refund`. */
 import { type Command, InvalidArgumentError } from 'commander';
-import { parseDecimal } from '../domain/account/orders.ts';
+import { parseDecimal } from '../../domain/account/orders.ts';
 import {
   LISTED_ORDER_STATES,
   OperateOrders,
@@ -8,8 +8,8 @@ import {
   ORDERS_LISTED_DEFAULT,
   ORDERS_LISTED_MAX,
   type OrderQuestion,
-} from '../services/sales/operate-orders.ts';
-import { type CliContext, CommandError, table } from './context.ts';
+} from '../../services/sales/operate-orders.ts';
+import { type CliContext, CommandError, table } from '../context.ts';
 
 interface JsonOption {
   readonly json?: boolean;

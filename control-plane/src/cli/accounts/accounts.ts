@@ -1,10 +1,10 @@
 /** `accounts create|list|invite|sign-in-link` and `bootstrap`. */
 import type { Command } from 'commander';
-import { OperateAccounts } from '../services/operator/operate-accounts.ts';
-import { createLink } from '../services/people/links.ts';
-import type { Stores } from '../store/stores.ts';
-import { parseCredits, parseName } from './arguments.ts';
-import { type CliContext, CommandError, table } from './context.ts';
+import { OperateAccounts } from '../../services/operator/operate-accounts.ts';
+import { createLink } from '../../services/people/links.ts';
+import type { Stores } from '../../store/stores.ts';
+import { parseCredits, parseName } from '../arguments.ts';
+import { type CliContext, CommandError, table } from '../context.ts';
 import { addPeopleCommands, parseMailArgument } from './people.ts';
 
 interface JsonOption {

@@ -2,9 +2,9 @@
 import path from 'node:path';
 import type { Command } from 'commander';
 import { SecretsOut } from '#program/doctor/secrets-out.ts';
-import { collectBundle, LOGS_MAX, writeBundle } from '../bundle/make-bundle.ts';
-import { secretsOfDirectory } from '../doctor/configuration-findings.ts';
-import { type CliContext, CommandError } from './context.ts';
+import { collectBundle, LOGS_MAX, writeBundle } from '../../bundle/make-bundle.ts';
+import { secretsOfDirectory } from '../../doctor/configuration-findings.ts';
+import { type CliContext, CommandError } from '../context.ts';
 
 interface BundleCommand {
   readonly log?: readonly string[];
