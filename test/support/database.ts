@@ -18,12 +18,15 @@ import path from 'node:path';
 import { after, before } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sql } from 'kysely';
+import mysql, { type RowDataPacket } from 'mysql2/promise';
 import type { DatabaseDialect } from '../../control-plane/src/store/database/clock.ts';
 import {
   type Database,
   openDatabase,
   type StoreLog,
 } from '../../control-plane/src/store/database/connect.ts';
+import type { Engine } from '../../control-plane/src/store/database/engines/engine.ts';
+import { GALERA } from '../../control-plane/src/store/database/engines/servers.ts';
 import { migrate } from '../../control-plane/src/store/database/migrate.ts';
 import { findMariadb, startMariadb } from './mariadb-server.ts';
 
@@ -118,10 +121,10 @@ function createFile(): Place {
 async function createSchema(given: string | undefined): Promise<Place> {
   const server = given ?? (await serverUrl());
   const name = `matting_test_${randomBytes(8).toString('hex')}`;
-  const members = await onServer(server, `create database ${name}`);
+  const engine = await onServer(server, `create database ${name}`);
   const url = new URL(server);
   url.pathname = `/${name}`;
-  if (members === 'several') await untilKnown(url.href);
+  if (engine.members === 'several') await untilKnown(url.href, engine);
   return {
     url: url.href,
     remove: async () => void (await onServer(server, `drop database ${name}`)),
@@ -139,12 +142,12 @@ async function serverUrl(): Promise<string> {
  * A member that lags behind does not know the database yet. Others connect at the same time, so
  * that members are counted: a turn of the address may be anybody’s.
  */
-async function untilKnown(url: string): Promise<void> {
+async function untilKnown(url: string, engine: Engine): Promise<void> {
   const knowing = new Set<string>();
   let inARow = 0;
   for (let tries = 0; inARow < KNOWN_IN_A_ROW; tries += 1) {
     try {
-      const { name, members } = await memberOf(url);
+      const { name, members } = await memberOf(url, engine);
       if (knowing.add(name).size >= members) return;
       inARow += 1;
     } catch (error) {
@@ -155,28 +158,31 @@ async function untilKnown(url: string): Promise<void> {
   }
 }
 
-/** Which member a new connection comes to, and of how many. */
-async function memberOf(url: string): Promise<{ name: string; members: number }> {
-  const database = await openDatabase(url, { log: SILENT_LOG });
+/** Each a number, as `size`. */
+const CLUSTER_SIZE = `select variable_value as size from information_schema.global_status
+  where variable_name = 'wsrep_cluster_size'`;
+const GROUP_SIZE = 'select count(*) as size from performance_schema.replication_group_members';
+
+/** Which member a new connection comes to, one that cannot be written to too, and of how many. */
+async function memberOf(url: string, engine: Engine): Promise<{ name: string; members: number }> {
+  const connection = await mysql.createConnection(url);
   try {
-    const { rows: servers } = await sql<{ name: number }>`select @@port as name`.execute(
-      database.kysely,
+    const size = engine === GALERA ? CLUSTER_SIZE : GROUP_SIZE;
+    const [rows] = await connection.query<RowDataPacket[]>(
+      `select @@port as name, (${size}) as size`,
     );
-    const { rows: sizes } = await sql<{ Value: string }>`
-      show global status like 'wsrep_cluster_size'`.execute(database.kysely);
-    // A group's writes all go to its primary, which is the one that was opened.
-    return { name: String(servers[0]?.name), members: Number(sizes[0]?.Value ?? 1) };
+    return { name: String(rows[0]?.name), members: Number(rows[0]?.size) };
   } finally {
-    await database.close();
+    connection.destroy();
   }
 }
 
-/** @returns how many servers the address may lead to */
-async function onServer(server: string, statement: string): Promise<'one' | 'several'> {
+/** @returns what kind of server the address leads to */
+async function onServer(server: string, statement: string): Promise<Engine> {
   const database = await openDatabase(server, { log: SILENT_LOG });
   try {
     await sql.raw(statement).execute(database.kysely);
-    return database.engine.members;
+    return database.engine;
   } finally {
     await database.close();
   }

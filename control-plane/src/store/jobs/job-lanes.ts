@@ -15,9 +15,9 @@ import { type JobLane, type LaneRead, laneKey, laneOf } from '../../domain/dispa
 import { type JobState, needsDownload } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
+import { throughIndex } from '../database/through-index.ts';
 import { query } from '../database/transact.ts';
 import { finishingFromRow, outputFormatFromRow } from './job-finishing.ts';
-import { jobsThrough } from './job-queries.ts';
 import { inputFromRow, sourceHostFromRow } from './job-rows.ts';
 import type { ClaimableJob, JobStore } from './job-store.ts';
 import {
@@ -65,7 +65,7 @@ type LaneRow = Pick<Schema['jobs'], (typeof CLAIMABLE_COLUMNS)[number]> & {
   readonly read_at: number;
 };
 
-const JOBS_BY_LANE = jobsThrough('jobs_lane_state');
+const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
 
 export function jobLanes(database: Database): Pick<JobStore, 'listLanes' | 'listClaimable'> {
   const listLanes = () => readLanes(database);

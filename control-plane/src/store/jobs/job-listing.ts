@@ -10,8 +10,9 @@ import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import type { NotNull } from 'kysely';
 import { type Job, type JobState, OPEN_STATES } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
+import { throughIndex } from '../database/through-index.ts';
 import { query } from '../database/transact.ts';
-import { jobsThrough, readJobs, selectJobs } from './job-queries.ts';
+import { readJobs, selectJobs } from './job-queries.ts';
 import type { JobFilter, JobStore, ListedJob } from './job-store.ts';
 import {
   COMPARED_WITH_ZERO,
@@ -23,10 +24,10 @@ import {
 
 /** Rows of the queue that one statement reads: about a millisecond on SQLite. */
 const OPEN_PAGE = 500;
-const JOBS_BY_END = jobsThrough('jobs_state_finished');
-const JOBS_BY_ACCOUNT_AND_END = jobsThrough('jobs_account_finished');
-const JOBS_BY_KEY_AND_END = jobsThrough('jobs_key_finished');
-const JOBS_BY_LANE = jobsThrough('jobs_lane_state');
+const JOBS_BY_END = throughIndex('jobs', 'jobs_state_finished');
+const JOBS_BY_ACCOUNT_AND_END = throughIndex('jobs', 'jobs_account_finished');
+const JOBS_BY_KEY_AND_END = throughIndex('jobs', 'jobs_key_finished');
+const JOBS_BY_LANE = throughIndex('jobs', 'jobs_lane_state');
 /** Jobs read whole in one statement. */
 const READ_MAX = 100;
 

@@ -13,18 +13,6 @@ const TOKEN = /^[A-Za-z0-9_-]{1,64}$/;
 const HASH = /^[0-9a-f]{64}$/;
 
 const JOBS = sql<Schema['jobs']>`jobs`;
-
-/**
- * The table `jobs` to be read through an index. By their statistics MariaDB and MySQL may take
- * another that reads far more rows, or sorts them.
- */
-export function jobsThrough(index: string) {
-  return {
-    sqlite: JOBS.as<'jobs'>(sql`jobs`),
-    mysql: JOBS.as<'jobs'>(sql`jobs force index (${sql.raw(index)})`),
-  };
-}
-
 const JOBS_BY_ANY = { sqlite: JOBS.as<'jobs'>(sql`jobs`), mysql: JOBS.as<'jobs'>(sql`jobs`) };
 
 /** All of a job's columns and `read_at`; `db` is the database or a transaction of it. */

@@ -1,14 +1,14 @@
 /** The open jobs of one account, for the account's own pages. */
 import { OPEN_STATES } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
+import { throughIndex } from '../database/through-index.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
-import { jobsThrough } from './job-queries.ts';
 import type { JobStore } from './job-store.ts';
 
 /** Entries of the index that are looked at: of more open jobs than that, any of them. */
 const LOOKED_AT_MAX = 200;
-const JOBS_BY_ACCOUNT_AND_STATE = jobsThrough('jobs_account_state');
+const JOBS_BY_ACCOUNT_AND_STATE = throughIndex('jobs', 'jobs_account_state');
 
 export function openJobs(database: Database): Pick<JobStore, 'openOf'> {
   return {

@@ -14,9 +14,10 @@ import { createApiKeyToken, hashSecret } from '../accounts/api-key-token.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
 import type { Schema } from '../database/schema.ts';
+import { throughIndex } from '../database/through-index.ts';
 import { OvertakenError, query, readBack, transact } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
-import { jobsThrough, readJob } from './job-queries.ts';
+import { readJob } from './job-queries.ts';
 import type { NewJob, SubmittedJob } from './job-store.ts';
 import { findTwin, newJobRow, requireOneSource } from './job-submission.ts';
 import { PLAYGROUND_QUEUE_AT } from './queue-range.ts';
@@ -99,7 +100,7 @@ export function createPlaygroundStore(database: Database): PlaygroundStore {
 /** Of all its jobs: nobody's request waits for one. */
 const MODE = 'async' as const;
 
-const OPEN_JOBS = jobsThrough('jobs_queue_lanes');
+const OPEN_JOBS = throughIndex('jobs', 'jobs_queue_lanes');
 
 /** The first instant of this day, UTC. */
 function today({ nowMs }: Database): RawBuilder<number> {

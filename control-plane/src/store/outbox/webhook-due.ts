@@ -14,6 +14,7 @@ import { setImmediate as turnOfTheLoop } from 'node:timers/promises';
 import type { NotNull } from 'kysely';
 import { roomOutside } from '../../domain/shared-places.ts';
 import type { Database } from '../database/connect.ts';
+import { throughIndex } from '../database/through-index.ts';
 import { query } from '../database/transact.ts';
 import { requireInteger } from '../database/values.ts';
 import type { DueNotification, DueQuery, WebhookOutboxStore } from './webhook-outbox-store.ts';
@@ -22,6 +23,7 @@ import type { DueNotification, DueQuery, WebhookOutboxStore } from './webhook-ou
 export const DUE_LISTED_MAX = 32;
 /** Rows read in the order of their times. */
 const HEAD_MAX = 8 * DUE_LISTED_MAX;
+const OUTBOX_BY_DUE = throughIndex('webhook_outbox', 'webhook_outbox_due');
 /** Lanes read for one listing, a seek each: the walk goes round a thousand lanes in two. */
 const LANES_MAX = 512;
 /** Rows read in a lane: those under way elsewhere come before the others. */
@@ -89,7 +91,7 @@ async function countDue(database: Database): Promise<{ count: number; oldestMs: 
   const { nowMs } = database;
   const rows = await query(database, db =>
     db
-      .selectFrom('webhook_outbox')
+      .selectFrom(OUTBOX_BY_DUE[database.dialect])
       .select('next_attempt_at')
       .select(() => nowMs.as('read_at'))
       .where('next_attempt_at', '<=', nowMs)
@@ -101,7 +103,7 @@ async function countDue(database: Database): Promise<{ count: number; oldestMs: 
   const oldest = rows[0];
   if (oldest === undefined) return { count: 0, oldestMs: 0 };
   const due = database.kysely
-    .selectFrom('webhook_outbox')
+    .selectFrom(OUTBOX_BY_DUE[database.dialect])
     .select('next_attempt_at')
     .where('next_attempt_at', '<=', nowMs)
     .limit(DUE_COUNTED_MAX);
@@ -169,7 +171,7 @@ function readHead(database: Database): Promise<DueRow[]> {
   const { nowMs } = database;
   return query(database, db =>
     db
-      .selectFrom('webhook_outbox')
+      .selectFrom(OUTBOX_BY_DUE[database.dialect])
       .select(DUE_COLUMNS)
       .select(() => nowMs.as('read_at'))
       .where('next_attempt_at', '<=', nowMs)

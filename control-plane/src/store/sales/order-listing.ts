@@ -4,7 +4,7 @@ import type { StoredOrderState } from '../../domain/account/orders.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Schema } from '../database/schema.ts';
-import type { OrdersTable } from '../database/schema-sales.ts';
+import { throughIndex } from '../database/through-index.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { orderFromRow, readOrder, readPayments, readRefunds } from './order-rows.ts';
@@ -30,17 +30,6 @@ export function orderListing(database: Database): Pick<OrderStore, 'find' | 'det
 
 type Dialect = Database['dialect'];
 
-const ORDERS = sql<OrdersTable>`orders`;
-
-/**
- * The table to be read along one index. Left to itself a server reads all orders, or all of an
- * account, and sorts them.
- */
-function ordersAlong(dialect: Dialect, index: string) {
-  const along = dialect === 'sqlite' ? sql`orders` : sql`orders force index (${sql.raw(index)})`;
-  return ORDERS.as<'orders'>(along);
-}
-
 function indexOf({ accountId, state }: OrderFilter): string {
   if (accountId !== undefined) return state ? 'orders_account_state' : 'orders_account';
   return state ? 'orders_state' : 'orders_time';
@@ -50,7 +39,7 @@ function selectPage(database: Database, db: Kysely<Schema>, filter: OrderFilter)
   const { dialect, nowMs } = database;
   const { accountId, state, after, limit } = filter;
   let page = db
-    .selectFrom(ordersAlong(dialect, indexOf(filter)))
+    .selectFrom(throughIndex('orders', indexOf(filter))[dialect])
     .selectAll()
     .select(() => nowMs.as('read_at'));
   if (accountId !== undefined) {
