@@ -7,7 +7,7 @@ import { mkdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { findFreePorts } from '../../../bin/free-ports.ts';
 import { at } from '../at.ts';
-import { ClusterMember, CREATE_USER, type DatabaseCluster } from './cluster.ts';
+import { ClusterMember, CREATE_USER, type DatabaseCluster, USER } from './cluster.ts';
 import { MysqlHome, mysqlSkipReason } from './mysql-installation.ts';
 import { runToEnd, ServerProcess } from './server-process.ts';
 
@@ -24,6 +24,8 @@ const FIRST_STATEMENTS = [
   `grant replication slave, backup_admin, connection_admin, group_replication_stream
     on *.* to ${RECOVERY_USER}@'%'`,
   ...CREATE_USER,
+  // Tests count the members.
+  `grant select on performance_schema.replication_group_members to ${USER}@'%'`,
 ].map(statement => `${statement.replaceAll(/\s+/g, ' ')};\n`);
 
 export class GroupMember extends ClusterMember {
