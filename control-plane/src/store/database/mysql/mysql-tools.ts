@@ -12,6 +12,8 @@ import { parseMysqlUrl } from './mysql-url.ts';
 
 /** What a program says when it fails: its first lines. */
 const SAID_BYTES_MAX = 4096;
+/** Of the process that waits for such a program. */
+const ENDING = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
 
 export type MysqlTool = 'dump' | 'client';
 
@@ -136,10 +138,32 @@ async function run(
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     if (said.length < SAID_BYTES_MAX) said += text;
   });
-  const code = await ended(child, tool.file);
+  const { code, signal } = await withSignals(child, () => ended(child, tool.file));
+  if (signal !== undefined) {
+    throw new DatabaseCopyError(`${path.basename(tool.file)} was interrupted (${signal})`);
+  }
   if (code === 0) return;
   const lines = said.trim().replaceAll(/\s*\n\s*/g, '; ');
   throw new DatabaseCopyError(`${path.basename(tool.file)} failed (${code}): ${lines}`);
+}
+
+/**
+ * What ends this process ends the program first, which would go on with the database alone; the
+ * process itself is ended by whoever asked for the copy, which is not whole.
+ */
+async function withSignals(child: ChildProcess, end: () => Promise<number | string>) {
+  let signal: NodeJS.Signals | undefined;
+  const onSignal = (received: NodeJS.Signals) => {
+    signal = received;
+    child.kill('SIGKILL');
+  };
+  for (const name of ENDING) process.on(name, onSignal);
+  try {
+    const code = await end();
+    return { code, signal };
+  } finally {
+    for (const name of ENDING) process.off(name, onSignal);
+  }
 }
 
 /** @returns the exit code, or the name of the signal that ended it */
