@@ -4,7 +4,7 @@
  * again with each commit of another process, and under load never ends.
  */
 import { constants } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { open, rm } from 'node:fs/promises';
 import { backup, DatabaseSync } from 'node:sqlite';
 import { DatabaseCopyError } from '../copy-error.ts';
 
@@ -14,11 +14,30 @@ const PAGES_A_STEP = 1000;
 const BUSY_MS_MAX = 5000;
 
 /**
- * Resolves when the copy is whole, checked and durable. `to` must not be there. While it is made the
- * write-ahead log of `from` grows with what is written meanwhile.
+ * Resolves when the copy is whole, checked and durable. `to` must not be there, and is not where it
+ * rejects; only its owner can read it, from its first byte. While it is made the write-ahead log of
+ * `from` grows with what is written meanwhile.
  * @throws SQLite's errors; DatabaseCopyError
  */
 export async function copySqlite(from: string, to: string): Promise<void> {
+  // SQLite fills an empty file that is there, and keeps its rights; one that it makes others may read.
+  await (await open(to, 'wx', 0o600)).close();
+  try {
+    await fill(from, to);
+    requireSound(to);
+    const file = await open(to, constants.O_RDWR);
+    try {
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+  } catch (error) {
+    await rm(to, { force: true });
+    throw error;
+  }
+}
+
+async function fill(from: string, to: string): Promise<void> {
   // Not read-only: the last one to leave a file in WAL mode has to tidy it.
   const source = new DatabaseSync(from, { timeout: BUSY_MS_MAX });
   try {
@@ -29,14 +48,6 @@ export async function copySqlite(from: string, to: string): Promise<void> {
     source.exec('rollback');
   } finally {
     source.close();
-  }
-  requireSound(to);
-  const file = await open(to, constants.O_RDWR);
-  try {
-    await file.chmod(0o600);
-    await file.sync();
-  } finally {
-    await file.close();
   }
 }
 
