@@ -4,14 +4,15 @@
  * to date; then the pictures that it names, and no others. A picture that came after the database's
  * state may have the name that a job's next attempt takes for its result.
  */
-import { existsSync } from 'node:fs';
-import { copyFile, open, rename, rm } from 'node:fs/promises';
+import { createReadStream, createWriteStream, existsSync } from 'node:fs';
+import { open, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
+import { pipeline } from 'node:stream/promises';
 import { makeDirectory } from '#program/make-directory.ts';
 import type { BlobStore } from '../storage/blob-store.ts';
 import { type MovedFrom, type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
-import { migrate } from '../store/database/migrate.ts';
+import { hasSchema, migrate } from '../store/database/migrate.ts';
 import { loadMysql } from '../store/database/mysql/mysql-tools.ts';
 import { hasTables } from '../store/database/probe.ts';
 import type { JobStore } from '../store/jobs/job-store.ts';
@@ -58,7 +59,15 @@ export async function restoreBackup(
 
 /** Its database was restored by the engine's own means before. */
 async function restoreBlobsAlone(parts: RestoreParts): Promise<RestoreSummary> {
-  return await withDatabase(parts.databaseUrl, parts, database => complete(database, parts));
+  return await withDatabase(parts.databaseUrl, parts, async database => {
+    if (!(await hasSchema(database))) {
+      throw new BackupError(
+        'the backup left the database out, and there is none of the service here: restore it by ' +
+          'the engine’s own means first',
+      );
+    }
+    return await complete(database, parts);
+  });
 }
 
 async function restoreServer(file: string, parts: RestoreParts): Promise<RestoreSummary> {
@@ -82,14 +91,14 @@ async function restoreFile(file: string, parts: RestoreParts): Promise<RestoreSu
   const temporary = `${target}.restoring`;
   const left = [temporary, `${temporary}-wal`, `${temporary}-shm`];
   for (const place of left) await rm(place, { force: true });
-  await copyFile(file, temporary);
+  // Readable by its owner alone from its first byte, whatever rights the backup came back with.
+  await pipeline(createReadStream(file), createWriteStream(temporary, { mode: 0o600 }));
   const summary = await withDatabase(`sqlite:${temporary}`, parts, database =>
     complete(database, parts),
   );
   // Its last connection has brought the write-ahead log into the file and removed it.
   const copy = await open(temporary, 'r+');
   try {
-    await copy.chmod(0o600);
     await copy.sync();
   } finally {
     await copy.close();

@@ -8,7 +8,7 @@ import { mkdir, readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import pkg from '../../../package.json' with { type: 'json' };
 import type { BlobStore } from '../storage/blob-store.ts';
-import { type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
+import { CopyDiffersError, type MoveSummary, moveBlobs } from '../storage/move-blobs.ts';
 import { createSecretsCanaryStore } from '../store/cluster/secrets-canary-store.ts';
 import type { Database } from '../store/database/connect.ts';
 import { dumpMysql } from '../store/database/mysql/mysql-tools.ts';
@@ -27,6 +27,9 @@ const SQLITE_FILE = 'database.sqlite';
 const SQL_FILE = 'database.sql';
 /** What an interrupted run leaves, which the next one goes on with. */
 const OWN_NAMES: readonly string[] = [SQLITE_FILE, SQL_FILE, 'blobs', 'backup.json.tmp'];
+
+/** A restored service may use a fence for a result that the service of before used for another. */
+const ANOTHER_PLACE = 'name another place (--blobs-to), as after every restore';
 
 export interface BackupParts {
   /** The live service's; its URL, with a password, for the engine's program. */
@@ -107,10 +110,14 @@ async function copyAll(
   prove: boolean,
 ): Promise<MoveSummary> {
   const summary = await moveBlobs(from, to, { prove, ...(signal && { signal }) });
-  const [first] = summary.failures;
+  const { failures } = summary;
+  const differing = failures.find(({ error }) => error instanceof CopyDiffersError);
+  const first = differing ?? failures[0];
   if (first !== undefined) {
-    const message = `${summary.failures.length} pictures were not copied, the first ${first.name}`;
-    throw new BackupError(`${message}: run the same command again`, first.error);
+    const message = `${failures.length} pictures were not copied, one is ${first.name}`;
+    // The same command would find the same bytes there.
+    const advice = differing === undefined ? 'run the same command again' : ANOTHER_PLACE;
+    throw new BackupError(`${message}: ${advice}`, first.error);
   }
   if (signal?.aborted) throw new BackupError('interrupted: run the same command again');
   return summary;

@@ -1,4 +1,6 @@
 /** Opens the blob store of MATTING_STORAGE_URL: the one place that knows the kinds of storage. */
+import { stat } from 'node:fs/promises';
+import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { BlobStore } from './blob-store.ts';
@@ -58,6 +60,12 @@ export function storageDirectory(storageUrl: string): string {
   }
 }
 
+/** The same storage, named so that it is the same from any working directory. */
+export function absoluteStorage(storageUrl: string): string {
+  const isUrl = HAS_SCHEME.test(storageUrl) || isBucket(storageUrl);
+  return isUrl ? storageUrl : path.resolve(storageUrl);
+}
+
 /** Rejects with StorageConfigError, also where the storage cannot be reached or written. */
 export async function openStorage(
   storageUrl: string,
@@ -74,7 +82,8 @@ export async function openStorage(
 }
 
 /**
- * What is only read, as a copy that was put aside: a directory may lie on what nobody can write. A
+ * What is only read, as a copy that was put aside: a directory may lie on what nobody can write, and
+ * is not made; one that is missing, as of a disk that is not mounted, is a StorageConfigError. A
  * bucket is opened as any other.
  */
 export async function openStorageToRead(
@@ -82,21 +91,43 @@ export async function openStorageToRead(
   options: OpenStorageOptions = {},
 ): Promise<BlobStore> {
   if (isBucket(storageUrl)) return await openStorage(storageUrl, options);
-  return readDirectoryBlobs(storageDirectory(storageUrl));
+  const directory = storageDirectory(storageUrl);
+  const found = await stat(directory).catch(() => undefined);
+  if (found?.isDirectory()) return readDirectoryBlobs(directory);
+  const { setting = SETTING } = options;
+  throw new StorageConfigError(`${setting}: there is no directory ${directory}`);
+}
+
+interface StorageUrls {
+  readonly storageUrl: string;
+  readonly fallbackUrl?: string | undefined;
 }
 
 /** A service's storage: with a fallback, both as one. Rejects as openStorage does. */
 export async function openStorages(
-  {
-    storageUrl,
-    fallbackUrl,
-  }: { readonly storageUrl: string; readonly fallbackUrl?: string | undefined },
+  urls: StorageUrls,
   options: OpenStorageOptions = {},
 ): Promise<BlobStore> {
-  const first = await openStorage(storageUrl, options);
+  return await openBoth(openStorage, urls, options);
+}
+
+/** The same to be read alone. Rejects as openStorageToRead does. */
+export async function openStoragesToRead(
+  urls: StorageUrls,
+  options: OpenStorageOptions = {},
+): Promise<BlobStore> {
+  return await openBoth(openStorageToRead, urls, options);
+}
+
+async function openBoth(
+  open: typeof openStorage,
+  { storageUrl, fallbackUrl }: StorageUrls,
+  options: OpenStorageOptions,
+): Promise<BlobStore> {
+  const first = await open(storageUrl, options);
   if (fallbackUrl === undefined) return first;
   const setting = 'MATTING_STORAGE_FALLBACK_URL';
-  return joinBlobStores(first, await openStorage(fallbackUrl, { ...options, setting }));
+  return joinBlobStores(first, await open(fallbackUrl, { ...options, setting }));
 }
 
 /** What the storage can and cannot do. Rejects with StorageConfigError where the URL is none. */

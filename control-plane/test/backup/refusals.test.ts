@@ -2,11 +2,23 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { appendFile, mkdir, mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import {
+  appendFile,
+  copyFile,
+  mkdir,
+  mkdtemp,
+  readFile,
+  rm,
+  rmdir,
+  stat,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, before, it } from 'node:test';
 import { SILENT_LOG } from '../../../test/support/database.ts';
+import { absoluteStorage } from '../../src/storage/open-storage.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
 import { fundedAccount, newJob, storesOn } from '../store/fixtures.ts';
 import { type Env, runCli } from '../support/cli.ts';
@@ -103,6 +115,94 @@ it('blobs and database may be backed up apart, and kept in one place for several
   const { code, out } = await runCli(elsewhere, 'restore', place('four'));
   assert.equal(code, 0, out);
   assert.ok(existsSync(place(`again/inputs/${jobId}`)));
+});
+
+it('a backup of pictures alone is restored beside a database of the service, and makes none', async () => {
   assert.equal((await runCli(env, 'backup', place('five'), '--no-database')).code, 0);
   assert.ok(!existsSync(place('five/database.sqlite')));
+  const elsewhere = { ...env, MATTING_DATA_DIR: place('beside') };
+  await refused(elsewhere, /there is no database/, 'restore', place('five'));
+  assert.ok(!existsSync(place('beside/matting.sqlite')));
+
+  await mkdir(place('beside'), { recursive: true });
+  const others = new DatabaseSync(place('beside/matting.sqlite'));
+  others.exec('create table letters (id integer)');
+  others.close();
+  await refused(elsewhere, /there is none of the service here/, 'restore', place('five'));
+  await rm(place('beside/matting.sqlite'));
+
+  await copyFile(place('four/database.sqlite'), place('beside/matting.sqlite'));
+  const { code, out, err } = await runCli(elsewhere, 'restore', place('five'));
+  assert.equal(code, 0, out + err);
+  assert.ok(existsSync(place(`beside/inputs/${jobId}`)));
+});
+
+it('a backup that lost its empty directories on the way is whole; without its pictures it is not', async () => {
+  assert.equal((await runCli(env, 'backup', place('carried'))).code, 0);
+  await Promise.all(
+    ['tmp', 'backgrounds', 'results'].map(kind => rmdir(place(`carried/blobs/${kind}`))),
+  );
+  const elsewhere = { ...env, MATTING_DATA_DIR: place('carried-to') };
+  const { code, out, err } = await runCli(elsewhere, 'restore', place('carried'));
+  assert.equal(code, 0, out + err);
+  assert.ok(existsSync(place(`carried-to/inputs/${jobId}`)));
+
+  await rm(place('carried/blobs'), { recursive: true });
+  const again = { ...env, MATTING_DATA_DIR: place('carried-again') };
+  await refused(again, /there is no directory .*carried\/blobs$/m, 'restore', place('carried'));
+  assert.ok(!existsSync(place('carried-again')));
+});
+
+it('a place of pictures that was named from here is the same from everywhere', async () => {
+  // Not `blobs` of the backup's own directory.
+  for (const name of ['blobs', 'pics']) {
+    const to = place(`relative/${name}`);
+    const backup = place(`relative/of-${name}`);
+    const given = path.relative(process.cwd(), to);
+    assert.equal((await runCli(env, 'backup', backup, '--blobs-to', given)).code, 0);
+    const { blobs } = JSON.parse(await readFile(path.join(backup, 'backup.json'), 'utf8'));
+    assert.deepEqual(blobs, { place: to });
+  }
+  assert.equal(absoluteStorage('blobs'), path.resolve('blobs'));
+  for (const url of ['s3://bucket/prefix', 'S3://bucket', 'file:///backups']) {
+    assert.equal(absoluteStorage(url), url);
+  }
+  const back = { ...env, MATTING_DATA_DIR: place('relative/data') };
+  const from = path.relative(process.cwd(), place('relative/pics'));
+  const { code, err } = await runCli(
+    back,
+    'restore',
+    place('relative/of-blobs'),
+    '--blobs-from',
+    from,
+  );
+  assert.equal(code, 0, err);
+  assert.ok(existsSync(place(`relative/data/inputs/${jobId}`)));
+});
+
+it('another picture of the same name sends a backup to another place', async () => {
+  await mkdir(place('shared/inputs'), { recursive: true });
+  await writeFile(place(`shared/inputs/${jobId}`), 'of the service of before');
+  const to = ['--blobs-to', place('shared')];
+  await refused(env, /name another place .*has other bytes/, 'backup', place('six'), ...to);
+  assert.equal((await runCli(env, 'backup', place('six'), '--blobs-to', place('new'))).code, 0);
+});
+
+it('a check migrates nothing and makes no directory', async () => {
+  const data = { ...env, MATTING_DATA_DIR: place('checked') };
+  await mkdir(place('checked'));
+  await copyFile(place('four/database.sqlite'), place('checked/matting.sqlite'));
+  const unmounted = { ...data, MATTING_STORAGE_URL: `file://${place('unmounted')}` };
+  await refused(unmounted, /MATTING_STORAGE_URL: there is no directory/, 'restore', '--check');
+  assert.ok(!existsSync(place('unmounted')));
+
+  const { code, out } = await runCli(data, 'restore', '--check');
+  assert.deepEqual([code, existsSync(place('checked/inputs'))], [0, false], out);
+  const database = new DatabaseSync(place('checked/matting.sqlite'));
+  const last = 'select max(name) from kysely_migration';
+  database.exec(`delete from kysely_migration where name = (${last})`);
+  const before = database.prepare(last).get();
+  await refused(data, /the database lacks/, 'restore', '--check');
+  assert.deepEqual(database.prepare(last).get(), before);
+  database.close();
 });

@@ -11,11 +11,19 @@ import { prepareDirectory, takeBackup } from '../../backup/take-backup.ts';
 import type { DatabaseConfig } from '../../config.ts';
 import { SecretBox } from '../../secrets/secret-box.ts';
 import { parseSecretsKey, readSecretsKey } from '../../secrets/secrets-key.ts';
-import { openStorage, openStorages, openStorageToRead } from '../../storage/open-storage.ts';
+import type { BlobStore } from '../../storage/blob-store.ts';
+import {
+  absoluteStorage,
+  openStorage,
+  openStorages,
+  openStoragesToRead,
+  openStorageToRead,
+} from '../../storage/open-storage.ts';
 import { requireCurrentSchema } from '../../store/database/migrate.ts';
+import { createStores } from '../../store/stores.ts';
 import { type CliContext, CommandError } from '../context.ts';
 
-/** In a backup's directory. */
+/** In a backup's directory; every other place of a manifest is absolute. */
 const BLOBS = 'blobs';
 
 interface BackupOptions {
@@ -115,9 +123,11 @@ function keyLine(context: CliContext, keyId: string): string {
   return `keep ${where} (key ${keyId}) in another place: it is not in the backup`;
 }
 
-async function openBackupBlobs(context: CliContext, directory: string, given: string | undefined) {
+async function openBackupBlobs(context: CliContext, directory: string, blobsTo?: string) {
   const config = context.storageConfig();
   const { spoolDir } = config;
+  // Restored from another working directory it has to be the same place.
+  const given = blobsTo === undefined ? undefined : absoluteStorage(blobsTo);
   const place = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
   const from = await openStorages(config, { spoolDir });
   const to = await openStorage(place, { spoolDir, setting: '--blobs-to' });
@@ -132,8 +142,12 @@ async function restore(
   if ((options.check === true) === (directory !== undefined)) {
     throw new CommandError('restore needs either a directory or --check');
   }
-  if (directory !== undefined) await restoreFrom(context, path.resolve(directory), options);
-  await checkRestored(context, options);
+  if (directory === undefined) requireDatabase(context);
+  else await restoreFrom(context, path.resolve(directory), options);
+  const { spoolDir, ...storage } = context.storageConfig();
+  // A proof alone makes no directory that is missing.
+  const open = directory === undefined ? openStoragesToRead : openStorages;
+  await checkRestored(context, options, await open(storage, { spoolDir }));
 }
 
 async function restoreFrom(
@@ -143,8 +157,11 @@ async function restoreFrom(
 ): Promise<void> {
   const manifest = await readManifest(directory);
   await requireKey(context, manifest.secrets_key_id);
-  const { databaseUrl } = context.databaseConfig();
-  const given = options.blobsFrom ?? manifest.blobs?.place;
+  // Restored before, by the engine's own means.
+  const { databaseUrl } =
+    manifest.database === null ? requireDatabase(context) : context.databaseConfig();
+  const { blobsFrom } = options;
+  const given = blobsFrom === undefined ? manifest.blobs?.place : absoluteStorage(blobsFrom);
   const wanted = options.blobs && given !== undefined;
   const summary = await restoreBackup(directory, {
     manifest,
@@ -164,6 +181,7 @@ async function restoreFrom(
 async function openRestoreBlobs(context: CliContext, directory: string, given: string) {
   const { storageUrl, spoolDir } = context.storageConfig();
   const place = given === BLOBS ? pathToFileURL(path.join(directory, BLOBS)).href : given;
+  // Before anything is written: a disk that is not mounted is found now.
   const from = await openStorageToRead(place, { spoolDir, setting: '--blobs-from' });
   return { from, to: await openStorage(storageUrl, { spoolDir }) };
 }
@@ -181,12 +199,19 @@ async function requireKey(context: CliContext, keyId: string | null): Promise<vo
   );
 }
 
-async function checkRestored(context: CliContext, options: RestoreOptions): Promise<void> {
-  requireDatabase(context);
-  const config = context.storageConfig();
-  const blobs = await openStorages(config, { spoolDir: config.spoolDir });
+async function checkRestored(
+  context: CliContext,
+  options: RestoreOptions,
+  blobs: BlobStore,
+): Promise<void> {
   const findings: Finding[] = [];
-  await context.withStores(async stores => {
+  await context.withDatabase(async database => {
+    await requireCurrentSchema(database);
+    const stores = createStores(database, {
+      renderOutboxBody: () => {
+        throw new Error('a check ends no job');
+      },
+    });
     findings.push(await clockFinding(stores));
     const { sizesOnly = false } = options;
     findings.push(...(await restoredFindings({ stores, blobs, sizesOnly })));

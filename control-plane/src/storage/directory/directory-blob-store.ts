@@ -11,7 +11,7 @@
  * Only the owner may read and write. It knows nothing of jobs.
  */
 import { randomUUID } from 'node:crypto';
-import { constants } from 'node:fs';
+import { constants, type Dir } from 'node:fs';
 import { access, open, opendir, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
@@ -57,10 +57,13 @@ function fileOf(root: string, name: string): string {
 class DirectoryBlobStore implements BlobStore {
   readonly #root: string;
   readonly #nowMs: () => number | Promise<number>;
+  readonly #mayLack: boolean;
   readonly #syncs: Readonly<Record<BlobKind, DirectorySync>>;
 
-  constructor(root: string, nowMs: (() => number) | undefined) {
+  /** @param mayLack a kind's directory that is missing is an empty one */
+  constructor(root: string, nowMs: (() => number) | undefined, mayLack = false) {
     this.#root = root;
+    this.#mayLack = mayLack;
     this.#nowMs = nowMs ?? (() => fileClockMs(path.join(root, UNFINISHED, randomUUID())));
     this.#syncs = {
       inputs: new DirectorySync(path.join(root, 'inputs')),
@@ -102,14 +105,23 @@ class DirectoryBlobStore implements BlobStore {
   async *listOlderThan(olderThanMs: number, part?: BlobPart): AsyncGenerator<string> {
     const before = (await writing(Promise.resolve(this.#nowMs()))) - olderThanMs;
     for (const kind of [UNFINISHED, ...BLOB_KINDS]) {
-      const directory = await opendir(path.join(this.#root, kind), { bufferSize: ENTRIES_READ });
-      for await (const entry of directory) {
+      const directory = await this.#open(kind);
+      for await (const entry of directory ?? []) {
         if (part !== undefined && entry.name.charCodeAt(0) % part.of !== part.part) continue;
         if (!entry.isFile() || !BLOB_ID.test(entry.name)) continue;
         const name = `${kind}/${entry.name}`;
         const touchedMs = await this.#touchedMs(name);
         if (touchedMs !== undefined && touchedMs < before) yield name;
       }
+    }
+  }
+
+  async #open(kind: string): Promise<Dir | undefined> {
+    try {
+      return await opendir(path.join(this.#root, kind), { bufferSize: ENTRIES_READ });
+    } catch (error) {
+      if (this.#mayLack && isMissing(error)) return undefined;
+      throw error;
     }
   }
 
@@ -143,9 +155,12 @@ class DirectoryBlobStore implements BlobStore {
   }
 }
 
-/** To read from: it proves nothing and writes nothing; ages go by this machine's clock. */
+/**
+ * To read from: it proves nothing and writes nothing; ages go by this machine's clock. What carries
+ * files elsewhere and back (`aws s3 sync`, rclone) leaves empty directories behind: they may lack.
+ */
 export function readDirectoryBlobs(root: string): BlobStore {
-  return new DirectoryBlobStore(root, () => Date.now());
+  return new DirectoryBlobStore(root, () => Date.now(), true);
 }
 
 /**

@@ -83,6 +83,11 @@ export async function schemaState(database: Database): Promise<SchemaState> {
   };
 }
 
+/** Whether a migration of any version ever ran here: what else it holds is not the service's. */
+export async function hasSchema(database: Database): Promise<boolean> {
+  return (await appliedMigrations(database)).length > 0;
+}
+
 /**
  * Runs what is pending.
  * @returns the names of the migrations that this call ran.
