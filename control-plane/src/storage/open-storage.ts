@@ -82,9 +82,9 @@ export async function openStorage(
 }
 
 /**
- * What is only read, as a copy that was put aside: a directory may lie on what nobody can write, and
- * is not made; one that is missing, as of a disk that is not mounted, is a StorageConfigError. A
- * bucket is opened as any other.
+ * What is only read, as a copy that was put aside: a directory may lie on what nobody can write,
+ * and is not made; one that is missing, as of a disk that is not mounted, is a StorageConfigError.
+ * A bucket is opened as any other.
  */
 export async function openStorageToRead(
   storageUrl: string,

@@ -20,7 +20,8 @@ const BUSY_MS_MAX = 5000;
  * @throws SQLite's errors; DatabaseCopyError
  */
 export async function copySqlite(from: string, to: string): Promise<void> {
-  // SQLite fills an empty file that is there, and keeps its rights; one that it makes others may read.
+  // SQLite fills an empty file that is there, and keeps its rights: one that it makes itself is
+  // readable by others, as the process's mask allows.
   await (await open(to, 'wx', 0o600)).close();
   try {
     await fill(from, to);
