@@ -1,0 +1,93 @@
+/**
+ * The rules of two releases before one Prometheus: each looks at its own control planes and nodes,
+ * so that neither hides what is wrong with the other. By Prometheus' own evaluation.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { test } from 'node:test';
+import { parse, stringify } from 'yaml';
+import { findProgram } from '../support/foreign-program.ts';
+import { ROOT } from '../support/running-service.ts';
+import {
+  type KubernetesObject,
+  rendered,
+  requireOne,
+  skipWithout,
+  VALUES,
+  valuesOf,
+} from './helm.ts';
+
+const WITHOUT = skipWithout('helm', 'promtool');
+
+interface Series {
+  readonly series: string;
+  readonly values: string;
+}
+
+interface AlertCase {
+  readonly name: string;
+  readonly input_series: readonly Series[];
+}
+
+const page = readFileSync(path.join(ROOT, 'deploy/prometheus/alerts.test.yaml'), 'utf8');
+const { evaluation_interval, tests } = parse(page);
+const CASES: readonly AlertCase[] = tests;
+
+function rulesOf(...more: readonly string[]): KubernetesObject {
+  const objects = rendered(...(VALUES.production ?? []), ...more);
+  return requireOne(objects, 'PrometheusRule', 'matting').spec;
+}
+
+/** The series as a scrape of this namespace has them. */
+function seriesIn(namespace: string, { input_series }: AlertCase): readonly Series[] {
+  return input_series.map(({ series, values }) => ({
+    series: series.replace('{', `{namespace="${namespace}",`),
+    values,
+  }));
+}
+
+/** The near miss of an alert that fires, and the other way round. */
+function oppositesOf({ name }: AlertCase): readonly AlertCase[] {
+  const [alert = ''] = name.split(' ');
+  const own = CASES.filter(each => each.name.startsWith(`${alert} `));
+  return own.filter(each => each.name.includes(' not ') !== name.includes(' not '));
+}
+
+test('no case of an alert ends otherwise because of another release', { skip: WITHOUT }, () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'matting-rules-'));
+  try {
+    const both = CASES.flatMap(each =>
+      oppositesOf(each).map(opposite => ({
+        ...each,
+        input_series: [...seriesIn('matting', each), ...seriesIn('other', opposite)],
+      })),
+    );
+    assert.ok(both.length >= CASES.length);
+    writeFileSync(path.join(directory, 'rules.yaml'), stringify(rulesOf()));
+    const text = stringify({ rule_files: ['rules.yaml'], evaluation_interval, tests: both });
+    writeFileSync(path.join(directory, 'rules.test.yaml'), text);
+    const promtool = findProgram('promtool') ?? '';
+    execFileSync(promtool, ['check', 'rules', 'rules.yaml'], { cwd: directory });
+    execFileSync(promtool, ['test', 'rules', 'rules.test.yaml'], { cwd: directory });
+  } finally {
+    rmSync(directory, { recursive: true });
+  }
+});
+
+test('every series and every alert says whose it is', { skip: WITHOUT }, () => {
+  const rules = rulesOf().groups.flatMap((group: KubernetesObject) => group.rules);
+  assert.ok(rules.length > 40);
+  for (const { record, alert, expr, labels } of rules) {
+    assert.equal(labels.namespace, 'matting', record ?? alert);
+    const names = expr.match(/\b(?:matting_\w+|nodejs_\w+|up\{)/g) ?? [];
+    const own = expr.match(/\{namespace="matting"[,}]/g) ?? [];
+    assert.ok(names.length > 0 && names.length === own.length, expr);
+  }
+  const selector = 'namespace="matting",service=~"matting-(?:metrics|nodes)$"';
+  const more = valuesOf([], [`metrics.rules.selector=${JSON.stringify(selector)}`]);
+  const [group] = rulesOf(...more).groups;
+  assert.equal(group.rules[0].expr, `max(matting_control_queue_jobs{${selector}})`);
+});
