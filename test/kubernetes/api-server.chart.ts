@@ -83,9 +83,9 @@ describe('on a real API server', { skip: WITHOUT }, () => {
     );
   });
 
-  const replicas = () =>
+  const replicas = (deployment = 'matting-control-plane') =>
     server.kubectl(
-      ...['--namespace', NAMESPACE, 'get', 'deployment', 'matting-control-plane'],
+      ...['--namespace', NAMESPACE, 'get', 'deployment', deployment],
       ...['--output', 'jsonpath={.spec.replicas}'],
     );
 
@@ -108,6 +108,29 @@ describe('on a real API server', { skip: WITHOUT }, () => {
       ...['--namespace', NAMESPACE, 'get', kinds, '--selector', selector, '--output', 'name'],
     );
     assert.deepEqual(left.trim().split('\n'), ['persistentvolumeclaim/matting-data']);
+  });
+
+  test('a fleet that works keeps its nodes when KEDA takes it over, and after', async t => {
+    if (!known.has('ScaledObject')) return t.skip('no custom resource ScaledObject in *-crds');
+    const place = ['--namespace', NAMESPACE, '--no-hooks'];
+    const without = ['metrics.monitors.enabled=false', 'metrics.rules.enabled=false'];
+    const fixed = valuesOf(['production'], without);
+    const scaled = valuesOf(['production', 'on-demand'], without);
+    const nodes = (count: string) =>
+      server.kubectl(
+        ...['--namespace', NAMESPACE, 'scale', 'deployment', 'matting-node-cpu'],
+        ...['--replicas', count],
+      );
+    await server.helm('install', 'matting', CHART, ...place, ...fixed);
+    await server.helm('upgrade', 'matting', CHART, ...place, ...scaled);
+    assert.equal(await replicas('matting-node-cpu'), '3');
+    for (const count of ['7', '0']) {
+      await nodes(count);
+      await server.helm('upgrade', 'matting', CHART, ...place, ...scaled);
+      assert.equal(await replicas('matting-node-cpu'), count);
+    }
+    await server.helm('uninstall', 'matting', ...place);
+    return undefined;
   });
 
   test('plain manifests are applied by the server, again, and changed', async () => {

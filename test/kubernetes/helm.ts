@@ -51,6 +51,15 @@ export const VALUES: Readonly<Record<string, readonly string[]>> = {
   'on demand': valuesOf(['production', 'on-demand']),
   gpu: valuesOf(['production', 'gpu']),
   offline: valuesOf(['offline']),
+  'volumes of one machine': valuesOf(
+    [],
+    [
+      'secret.name="matting"',
+      'database.kind="mysql"',
+      'migrations.databaseUrlKey="migrations-url"',
+      'nodes.pools.cpu={"modelCache":{"kind":"claim"},"podDisruptionBudget":{"minAvailable":1}}',
+    ],
+  ),
   'everything else': valuesOf(
     ['production'],
     [

@@ -67,7 +67,7 @@ test('helm test cuts a picture out by the key of a Secret', async () => {
     ...[...place, 'create', 'secret', 'generic', 'test-key', `--from-literal=api-key=${apiKey}`],
   );
   const chart = path.join(desk, 'deploy/chart');
-  const set = ['--reuse-values', '--set', 'tests.apiKeySecret.name=test-key'];
+  const set = ['--reset-then-reuse-values', '--set', 'tests.apiKeySecret.name=test-key'];
   await cluster.api.helm('upgrade', 'matting', chart, ...place, ...set, '--wait');
   await cluster.api.helm('test', 'matting', ...place, '--timeout', '10m');
   const log = await cluster.api.kubectl(...place, 'logs', 'matting-test');

@@ -137,6 +137,9 @@ test('a program has the time to drain that it may take', { skip: WITHOUT_HELM },
   const objects = rendered(...valuesOf(['production', 'gpu']));
   const pods = objects.filter(each => each.kind === 'Deployment').map(podOf);
   assert.equal(pods.length, 2);
+  // Others take over, once the Service has forgotten it.
+  const [plane] = podOf(requireOne(objects, 'Deployment', 'matting-control-plane')).spec.containers;
+  assert.equal(plane.lifecycle.preStop.sleep.seconds, 15);
   for (const pod of pods) {
     const sleepS = pod.spec.containers[0].lifecycle?.preStop?.sleep?.seconds ?? 0;
     assert.ok(pod.spec.terminationGracePeriodSeconds * 1000 >= DRAIN_MS_MAX + sleepS * 1000);
@@ -145,6 +148,79 @@ test('a program has the time to drain that it may take', { skip: WITHOUT_HELM },
   const { startupProbe } = spec.template.spec.containers[0];
   assert.ok(startupProbe.failureThreshold * startupProbe.periodSeconds >= 1800);
   assert.ok(spec.progressDeadlineSeconds > 1800);
+});
+
+/** By deployment: what an upgrade may do, and the seconds of preStop. */
+function upgradesOf(...values: readonly string[]): Record<string, readonly unknown[]> {
+  const deployments = rendered(...values).filter(each => each.kind === 'Deployment');
+  const entries = deployments.map(({ metadata, spec }) => {
+    const { type, rollingUpdate } = spec.strategy;
+    const sleep = spec.template.spec.containers[0].lifecycle?.preStop.sleep.seconds ?? 0;
+    return [metadata.name.replace('matting-', ''), [type, rollingUpdate?.maxSurge, sleep]];
+  });
+  return Object.fromEntries(entries);
+}
+
+test('an upgrade never waits for a volume that the pod of before holds', {
+  skip: WITHOUT_HELM,
+}, () => {
+  const ending = ['Recreate', undefined, 0];
+  const [onePod, oneNode, more] = [ending, ['RollingUpdate', 0, 0], ['RollingUpdate', 1, 15]];
+  const moreNodes = ['RollingUpdate', 1, 0];
+  const oneMachine = VALUES['volumes of one machine'] ?? [];
+  assert.deepEqual(upgradesOf(...SMALLEST), { 'control-plane': onePod, 'node-cpu': moreNodes });
+  assert.deepEqual(upgradesOf(...oneMachine), { 'control-plane': onePod, 'node-cpu': oneNode });
+  const shared = ['volume', 'nodes.pools.cpu.modelCache'];
+  const set = shared.map(place => `${place}.accessModes=["ReadWriteMany"]`);
+  assert.deepEqual(upgradesOf(...oneMachine, ...valuesOf([], set)), {
+    'control-plane': more,
+    'node-cpu': moreNodes,
+  });
+  const gone = valuesOf([], ['volume.persistent=false']);
+  assert.deepEqual(upgradesOf(...oneMachine, ...gone)['control-plane'], more);
+  const { 'control-plane': plane } = upgradesOf(...(VALUES.production ?? []));
+  assert.deepEqual(plane, more);
+});
+
+test('a pool has a budget of its own, or none', { skip: WITHOUT_HELM }, () => {
+  const budgets = (set: string) =>
+    rendered(...SMALLEST, ...valuesOf([], [set]))
+      .filter(({ kind, metadata }) => kind.startsWith('PodDis') && /node/.test(metadata.name))
+      .map(({ spec: { maxUnavailable, minAvailable } }) => [maxUnavailable, minAvailable]);
+  assert.deepEqual(budgets('labels={}'), [[1, undefined]]);
+  const own = 'nodes.pools.cpu.podDisruptionBudget';
+  assert.deepEqual(budgets(`${own}={"minAvailable":"50%"}`), [[undefined, '50%']]);
+});
+
+test('the token of the fleet can be changed in the rounds of docs/operations.md', {
+  skip: WITHOUT_HELM,
+}, () => {
+  const deployments = rendered(...SMALLEST).filter(each => each.kind === 'Deployment');
+  assert.equal(deployments.length, 2);
+  for (const deployment of deployments) {
+    const { env } = podOf(deployment)?.spec.containers[0] ?? {};
+    const token = env.find(({ name }: KubernetesObject) => name === 'MATTING_NODE_TOKEN_ACCEPTED');
+    assert.deepEqual(token?.valueFrom.secretKeyRef, {
+      name: 'matting',
+      key: 'node-token-accepted',
+      optional: true,
+    });
+  }
+});
+
+test('with a bucket a control plane asks for the room that pictures need on their way', {
+  skip: WITHOUT_HELM,
+}, () => {
+  const requested = (...values: readonly string[]) =>
+    requireOne(rendered(...values), 'Deployment', 'matting-control-plane').spec.template.spec
+      .containers[0].resources.requests['ephemeral-storage'];
+  assert.equal(requested(...SMALLEST), undefined);
+  assert.equal(requested(...valuesOf(['production'])), '4Gi');
+  const own = valuesOf(
+    ['production'],
+    ['controlPlane.resources.requests.ephemeral-storage="1Gi"', 'controlPlane.tmpSize="8Gi"'],
+  );
+  assert.equal(requested(...own), '1Gi');
 });
 
 test('nodes find control planes that are not ready, callers only those that are', {
@@ -173,6 +249,31 @@ test('migrations run before new pods where there is a server, and wait for it', 
   assert.ok(job.spec.activeDeadlineSeconds > 300);
   // Hooks come before everything else that the chart has.
   assert.equal(job.spec.template.spec.serviceAccountName, 'default');
+  const urlOf = (object: KubernetesObject) =>
+    podOf(object)?.spec.containers[0].env.find(
+      ({ name }: KubernetesObject) => name === 'MATTING_DATABASE_URL',
+    ).valueFrom.secretKeyRef;
+  assert.deepEqual(urlOf(job), { name: 'matting', key: 'database-url' });
+  const set = ['secret.databaseUrlSecretName="db"', 'migrations.databaseUrlKey="owner-url"'];
+  const objects = rendered(...valuesOf(['production'], set));
+  const owner = { name: 'matting', key: 'owner-url' };
+  assert.deepEqual(urlOf(requireOne(objects, 'Job', 'matting-migrate')), owner);
+  const plane = requireOne(objects, 'Deployment', 'matting-control-plane');
+  assert.deepEqual(urlOf(plane), { name: 'db', key: 'database-url' });
+});
+
+test('the documented commands of Helm wait as long as what they wait for may take', () => {
+  const lines = [...read('docs/kubernetes.md').matchAll(/^ {4}(helm (install|upgrade) .*)$/gm)];
+  const { migrations, controlPlane } = parse(chartFile('values.yaml'));
+  assert.deepEqual(lines.map(([, , word]) => word).toSorted(), ['install', 'upgrade', 'upgrade']);
+  for (const [, line = '', word] of lines) {
+    const minutes = Number(/ --wait --timeout (\d+)m /.exec(`${line} `)?.[1]);
+    // An upgrade waits for the Job of the migrations; what is installed in three commands has none.
+    const seconds = word === 'install' ? controlPlane.startupSMax : migrations.deadlineS + 300;
+    assert.ok(minutes * 60 >= seconds, line);
+    // It would keep the old chart's values, and those that a new one has besides would be missing.
+    assert.doesNotMatch(line, / --reuse-values/);
+  }
 });
 
 test('KEDA scales one pool by what the others leave, and Helm does not', {
@@ -200,7 +301,14 @@ test('rules and dashboards are the files of deploy, also in the package', {
     name => parse(read(`deploy/prometheus/${name}.yaml`)).groups,
   );
   const objects = rendered(...(VALUES.production ?? []));
-  assert.deepEqual(requireOne(objects, 'PrometheusRule', 'matting').spec.groups, groups);
+  const found = requireOne(objects, 'PrometheusRule', 'matting').spec.groups;
+  // But for the release that they look at: rules.chart.ts.
+  for (const { rules } of [...groups, ...found]) {
+    for (const rule of rules) delete rule.expr;
+    for (const { labels = {} } of rules) delete labels.namespace;
+    for (const rule of rules) if (Object.keys(rule.labels ?? {}).length === 0) delete rule.labels;
+  }
+  assert.deepEqual(found, groups);
   for (const name of ['service', 'fleet', 'money']) {
     const { data } = requireOne(objects, 'ConfigMap', `matting-dashboard-${name}`);
     const expected = JSON.parse(read(`deploy/grafana/${name}.json`));
@@ -243,6 +351,8 @@ const REFUSED: readonly (readonly [RegExp, readonly string[], string?])[] = [
   [/httpRoute\.parentRefs/, ['httpRoute.enabled=true']],
   [/digest/, ['controlPlane.image.digest="sha256:0"']],
   [/nodes\.pools\.gpu\.modelCache/, ['nodes.pools.gpu.replicas=2', 'nodes.pools.gpu.enabled=true']],
+  [/nodes\.pools\.gpu\.image\.digest/, ['nodes.pools.gpu.enabled=true'], 'offline'],
+  [/migrations\.databaseUrlKey/, ['migrations.databaseUrlKey="owner-url"']],
   [/requests\/cpu|resources/, ['controlPlane.resources.requestss={}']],
 ];
 

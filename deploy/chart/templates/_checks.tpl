@@ -5,6 +5,7 @@
 {{- if eq $v.database.kind "sqlite" -}}
 {{- if gt (int $v.controlPlane.replicas) 1 }}{{ fail "controlPlane.replicas: SQLite is one control plane's; set database.kind to mysql for several" }}{{ end -}}
 {{- end -}}
+{{- if and $v.migrations.databaseUrlKey (not (and $v.migrations.hook (eq $v.database.kind "mysql"))) }}{{ fail "migrations.databaseUrlKey: only with migrations.hook and database.kind mysql" }}{{ end -}}
 {{- if and (eq $v.storage.kind "s3") (not (hasPrefix "s3://" $v.storage.url)) }}{{ fail "storage.url: s3://bucket/prefix, with storage.kind s3" }}{{ end -}}
 {{- if and (ne $v.storage.kind "s3") $v.storage.url }}{{ fail "storage.url: only with storage.kind s3" }}{{ end -}}
 {{- if and (ne $v.storage.kind "s3") $v.storage.directEndpoints }}{{ fail "storage.directEndpoints: only with storage.kind s3" }}{{ end -}}
@@ -23,6 +24,10 @@
 {{- if and $pool.enabled $several (eq $pool.modelCache.kind "claim") (not $pool.modelCache.existingClaim) (not (has "ReadWriteMany" $pool.modelCache.accessModes)) }}
 {{- fail (printf "nodes.pools.%s.modelCache.accessModes: ReadWriteMany for several nodes, or modelCache.kind emptyDir" $name) }}
 {{- end }}
+{{- $own := default dict (get $v.nodes.pools $name).image }}
+{{- $other := ne (omit $pool.image "digest" | toJson) (omit $v.nodes.defaults.image "digest" | toJson) }}
+{{- /* A digest is one image's: the defaults' would give this pool another than it names. */}}
+{{- if and $pool.enabled $other $pool.image.digest (not $own.digest) }}{{ fail (printf "nodes.pools.%s.image.digest: that of its own variant, repository and tag" $name) }}{{ end }}
 {{- end }}
 {{- include "matting.checkKeda" . -}}
 {{- end }}
@@ -40,7 +45,11 @@
 
 {{/* A pool with the defaults it does not change, as YAML. Takes { root, name }. */}}
 {{- define "matting.pool" -}}
-{{- mustMergeOverwrite (deepCopy .root.Values.nodes.defaults) (deepCopy (get .root.Values.nodes.pools .name)) | toYaml -}}
+{{- $own := get .root.Values.nodes.pools .name -}}
+{{- $pool := mustMergeOverwrite (deepCopy .root.Values.nodes.defaults) (deepCopy $own) -}}
+{{- /* Whole: a budget has one of its two fields. */ -}}
+{{- if hasKey $own "podDisruptionBudget" }}{{ $_ := set $pool "podDisruptionBudget" $own.podDisruptionBudget }}{{ end -}}
+{{- $pool | toYaml -}}
 {{- end }}
 
 {{/* Nodes of the pools that KEDA does not scale. */}}

@@ -26,7 +26,7 @@
 {{- else }}
 {{ include "matting.secretVariable" (dict "root" . "variable" "MATTING_SECRETS_KEY" "key" "secretsKey" "optional" true) }}
 {{- end }}
-{{- $optional := dict "MATTING_SECRETS_KEY_PREVIOUS" "secretsKeyPrevious" "MATTING_OPERATOR_KEY" "operatorKey" "MATTING_PAYMENT_SECRET" "paymentSecret" "MATTING_OIDC_CLIENT_SECRET" "oidcClientSecret" "MATTING_SMTP_URL" "smtpUrl" -}}
+{{- $optional := dict "MATTING_NODE_TOKEN_ACCEPTED" "nodeTokenAccepted" "MATTING_SECRETS_KEY_PREVIOUS" "secretsKeyPrevious" "MATTING_OPERATOR_KEY" "operatorKey" "MATTING_PAYMENT_SECRET" "paymentSecret" "MATTING_OIDC_CLIENT_SECRET" "oidcClientSecret" "MATTING_SMTP_URL" "smtpUrl" -}}
 {{- range $variable := keys $optional | sortAlpha }}
 {{ include "matting.secretVariable" (dict "root" $ "variable" $variable "key" (get $optional $variable) "optional" true) }}
 {{- end }}
@@ -69,6 +69,23 @@
 {{/* Whether anything is kept in /data. */}}
 {{- define "matting.needsVolume" -}}
 {{- if or (eq .Values.database.kind "sqlite") (eq .Values.storage.kind "volume") -}}true{{- end -}}
+{{- end }}
+
+{{/* Its resources; with a bucket room for what is on its way there. */}}
+{{- define "matting.controlPlaneResources" -}}
+{{- $resources := deepCopy .Values.controlPlane.resources -}}
+{{- if eq .Values.storage.kind "s3" -}}
+{{- $room := dict "ephemeral-storage" .Values.controlPlane.tmpSize -}}
+{{- $_ := set $resources "requests" (merge (default dict $resources.requests) $room) -}}
+{{- end -}}
+{{- toYaml $resources -}}
+{{- end }}
+
+{{/* Whether the control plane of before ends before the new one begins. */}}
+{{- define "matting.oneAtATime" -}}
+{{- $v := .Values -}}
+{{- $shared := or (not $v.volume.persistent) (has "ReadWriteMany" $v.volume.accessModes) (gt (int $v.controlPlane.replicas) 1) -}}
+{{- if or (eq $v.database.kind "sqlite") (and (include "matting.needsVolume" .) (not $shared)) -}}true{{- end -}}
 {{- end }}
 
 {{- define "matting.claim" -}}

@@ -19,6 +19,7 @@
 - name: MATTING_EXECUTION_PROVIDER
   value: {{ default (ternary "cuda" "cpu" (eq .pool.kind "gpu")) .pool.executionProvider }}
 {{ include "matting.secretVariable" (dict "root" .root "variable" "MATTING_NODE_TOKEN" "key" "nodeToken") }}
+{{ include "matting.secretVariable" (dict "root" .root "variable" "MATTING_NODE_TOKEN_ACCEPTED" "key" "nodeTokenAccepted" "optional" true) }}
 {{- if .pool.callerService }}
 {{ include "matting.secretVariable" (dict "root" .root "variable" "MATTING_NODE_CALLER_TOKENS" "key" "callerTokens" "optional" true) }}
 {{- end }}
@@ -44,6 +45,13 @@ matting/pool: {{ .name }}
 {{- $_ := set $resources "limits" (merge (default dict $resources.limits) $gpus) -}}
 {{- end -}}
 {{- toYaml $resources -}}
+{{- end }}
+
+{{/* Whether its models lie on a volume that one machine at a time can mount. Takes { pool, scaled }. */}}
+{{- define "matting.ownsItsClaim" -}}
+{{- $cache := .pool.modelCache -}}
+{{- $several := or .scaled (gt (int .pool.replicas) 1) -}}
+{{- if and (eq $cache.kind "claim") (not $several) (not (has "ReadWriteMany" $cache.accessModes)) -}}true{{- end -}}
 {{- end }}
 
 {{- define "matting.modelClaim" -}}
