@@ -13,6 +13,7 @@ export interface ReleaseTree {
   readonly version: string;
   /** A checkout of the release's commit and nothing else. */
   readonly tree: string;
+  readonly commit: string;
   /** The project that cuts the release, with its packages installed. */
   readonly root: string;
   /** Where artifacts go. */
@@ -33,6 +34,11 @@ export interface Artifact {
 
 const SBOM_FORMATS = ['spdx', 'cyclonedx'] as const;
 const IMAGES = ['matting-control-plane', 'matting-node', 'matting'];
+/** deploy/images/build.ts puts it before names, unless it is told another. */
+const OWN_PREFIX = 'localhost/';
+/** Variables of `make images` that would build less, elsewhere or for another machine. */
+const NOT_INHERITED = ['ONLY=', 'IMAGE_PREFIX=', 'PLATFORM='];
+const REVISION_LABEL = 'org.opencontainers.image.revision';
 
 /** In the order they are made: later ones read earlier ones. */
 export const ARTIFACTS: readonly Artifact[] = [
@@ -141,10 +147,15 @@ async function writeRuntime(from: string, to: string, version: string): Promise<
   await writeFile(path.join(to, 'package-lock.json'), JSON.stringify({ ...lock, version }));
 }
 
-async function makeImages({ version, tree, out, epochS }: ReleaseTree): Promise<void> {
+async function makeImages(release: ReleaseTree): Promise<void> {
+  const { version, tree, out, epochS } = release;
   const env = { ...process.env, SOURCE_DATE_EPOCH: epochS };
-  await run('make', ['images', `TAG=${version}`], { cwd: tree, env, show: true });
-  for (const image of await imagesOf(version, tree)) {
+  const make = ['images', `TAG=${version}`, ...NOT_INHERITED];
+  await run('make', make, { cwd: tree, env, show: true });
+  const images = await imagesOf(version, tree);
+  // Before the first is saved.
+  for (const image of images) await requireRevision(image, release);
+  for (const image of images) {
     const archive = ['save', '--format=oci-archive', '-o', path.join(out, archiveOf(image)), image];
     await run('podman', archive, { cwd: tree });
     const digest = await run('podman', ['image', 'inspect', '--format={{.Digest}}', image], {
@@ -154,11 +165,21 @@ async function makeImages({ version, tree, out, epochS }: ReleaseTree): Promise<
   }
 }
 
-/** Names with tags, as podman has them: `…/matting-node:0.2.0-bare`. */
+/** Another tree may have left an image under a name of this release. @throws Error that names it */
+async function requireRevision(image: string, { tree, commit }: ReleaseTree): Promise<void> {
+  const format = `--format={{index .Labels "${REVISION_LABEL}"}}`;
+  const revision = await run('podman', ['image', 'inspect', format, image], { cwd: tree });
+  if (revision !== commit) {
+    throw new Error(`${image} was made of ${revision}, not of ${commit}: remove it`);
+  }
+}
+
+/** Names with tags, as podman has them: `localhost/matting-node:0.2.0-bare`. */
 async function imagesOf(version: string, cwd: string): Promise<readonly string[]> {
   const list = ['images', '--format={{.Repository}}:{{.Tag}}'];
   const images = (await run('podman', list, { cwd })).split('\n').filter(image => {
-    const [, name = '', tag = ''] = /([^/]+):([^:]+)$/.exec(image) ?? [];
+    const [, prefix, name = '', tag = ''] = /^(.*\/)?([^/]+):([^:]+)$/.exec(image) ?? [];
+    if (prefix !== OWN_PREFIX) return false;
     return IMAGES.includes(name) && (tag === version || tag.startsWith(`${version}-`));
   });
   if (images.length === 0) throw new Error(`make images made none with the tag ${version}`);

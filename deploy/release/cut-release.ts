@@ -71,7 +71,7 @@ export async function cutRelease(options: ReleaseOptions): Promise<void> {
     await mkdir(made);
     for (const { name, about, make } of artifacts) {
       say(`${name}: ${about}`);
-      await make({ version, tree, root, out: made, epochS });
+      await make({ version, tree, commit, root, out: made, epochS });
     }
     const images = await digestsIn(made);
     const checksums = await writeChecksums(made);

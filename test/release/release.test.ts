@@ -4,6 +4,7 @@ import { execFileSync } from 'node:child_process';
 import {
   appendFileSync,
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -14,8 +15,9 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
-import { artifactsOf } from '../../deploy/release/artifacts.ts';
+import { ARTIFACTS, artifactsOf } from '../../deploy/release/artifacts.ts';
 import { cutRelease, type ReleaseOptions } from '../../deploy/release/cut-release.ts';
+import { renderNotes } from '../../deploy/release/notes.ts';
 import { readVersions } from '../../deploy/release/versions.ts';
 import { findProgram } from '../support/foreign-program.ts';
 import { ROOT } from '../support/running-service.ts';
@@ -230,6 +232,7 @@ describe('a release', () => {
       '- A thing.',
       '## Upgrading from 0.1.0',
       '9998-a-thing',
+      '0.1.0 goes on while it runs, but **does not start again** on the schema',
       `Left out of this release: ${WITHOUT.join(', ')}.`,
       ...sums,
     ];
@@ -285,5 +288,75 @@ describe('a release', () => {
   it('is cut once, and the next one only when there is something new', async () => {
     await refused(/there is a tag|is there already|is not after/);
     await refused(/nothing under/, { version: '99.1.1', out: path.join(scratch, 'next') });
+  });
+});
+
+it('says of each release before what it is on the newer schema', () => {
+  const said = (last: string, ...migrations: string[]) =>
+    renderNotes({
+      ...{ version: VERSION, date: '2026-12-31', last, entries: '- A thing.', migrations },
+      ...{ checksums: [], images: [], without: [] },
+    });
+  assert.match(said('0.2.0', '0020-a'), /They only add: 0\.2\.0 works on the schema, too/);
+  assert.match(said('0.1.0', '0016-a'), /0\.1\.0.*does not start again.*--forget.*"Upgrading"/);
+  for (const last of ['0.1.0', '0.2.0']) {
+    assert.match(said(last), new RegExp(`control planes of ${last} run on the same schema`));
+    const final = said(last, '0020-a', '0021-b-no-way-back');
+    assert.match(final, /no way back from 0021-b-no-way-back\*\* but a backup/);
+  }
+});
+
+describe('images of a release', () => {
+  const COMMIT = 'a'.repeat(40);
+  const NAMES = ['localhost/matting:99.1.0', 'localhost/matting-node:99.1.0-bare'];
+  const OTHERS = ['registry.example/matting:99.1.0', 'matting:99.1.0', 'localhost/matting:99.1.00'];
+  let tools: string;
+
+  /** A stand-in for podman that knows the images, and writes each line it was started with. */
+  function install(revision: string): void {
+    const podman = `#!/bin/sh
+echo "podman $*" >> ${tools}/said
+case "$*" in
+  images*) printf '%s\\n' ${[...OTHERS, ...NAMES].join(' ')} ;;
+  *Labels*bare) echo ${revision} ;;
+  *Labels*) echo ${COMMIT} ;;
+  *inspect*) echo sha256:0 ;;
+esac
+`;
+    writeFileSync(path.join(tools, 'podman'), podman, { mode: 0o755 });
+    const make = `#!/bin/sh\necho "make $*" >> ${tools}/said\n`;
+    writeFileSync(path.join(tools, 'make'), make, { mode: 0o755 });
+  }
+
+  async function makeImages(revision: string): Promise<string> {
+    tools = mkdtempSync(path.join(scratch, 'tools-'));
+    install(revision);
+    const made = path.join(tools, 'out');
+    mkdirSync(made);
+    const { PATH } = process.env;
+    process.env.PATH = `${tools}${path.delimiter}${PATH}`;
+    try {
+      const images = ARTIFACTS.find(({ name }) => name === 'images');
+      const tree = { version: VERSION, tree: tools, root: tools, out: made, epochS: '0' };
+      await images?.make({ ...tree, commit: COMMIT });
+    } finally {
+      process.env.PATH = PATH;
+    }
+    return made;
+  }
+
+  it('are those that were built now, whatever else is called so', async () => {
+    const made = await makeImages(COMMIT);
+    const lines = NAMES.map(name => `${name} sha256:0\n`).join('');
+    assert.equal(readFileSync(path.join(made, 'IMAGES'), 'utf8'), lines);
+    const [first] = readFileSync(path.join(tools, 'said'), 'utf8').split('\n');
+    assert.equal(first, 'make images TAG=99.1.0 ONLY= IMAGE_PREFIX= PLATFORM=');
+  });
+
+  it('are refused where one is of another commit', async () => {
+    const other = 'b'.repeat(40);
+    const reason = new RegExp(`matting-node:99.1.0-bare was made of ${other}, not of ${COMMIT}`);
+    await assert.rejects(makeImages(other), reason);
+    assert.doesNotMatch(readFileSync(path.join(tools, 'said'), 'utf8'), /podman save/);
   });
 });
