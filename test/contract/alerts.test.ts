@@ -90,7 +90,10 @@ test('the runbook has a page an alert, and names lines of the log that there are
   const runbook = read('docs/runbook.md');
   const pages = [...runbook.matchAll(/^## (\w+)$/gm)].map(([, name]) => name);
   assert.deepEqual(pages.toSorted(), ALERTS.map(({ alert }) => alert).toSorted());
-  const files = globSync('{control-plane,inference-node}/src/**/*.ts', { cwd: ROOT });
+  const files = globSync('{control-plane/src,inference-node/src,program/*}/**/*.ts', {
+    cwd: ROOT,
+    exclude: name => name.includes('/test/'),
+  });
   const sources = files.map(read).join('\n');
   const lines = [...runbook.matchAll(/[Ll]ines? `([^`]+)`(?: (?:or|and) `([^`]+)`)?/g)];
   const named = lines.flatMap(([, first, second]) => [first, second]).filter(Boolean);
