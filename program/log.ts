@@ -10,6 +10,8 @@ export type LogLevel = (typeof LOG_LEVELS)[number];
 const STDOUT = 1;
 /** From here on every line is written. */
 const ERROR = 50;
+/** Itself left out it would take the count of a message with it; there is one a minute for each. */
+const LEFT_OUT = 'log lines were left out';
 
 export interface LogOptions {
   readonly level: LogLevel;
@@ -46,8 +48,8 @@ function hooksOf(sampler: LogSampler): NonNullable<LoggerOptions['hooks']> {
     logMethod(args, method, level) {
       const [first, second] = args as unknown[];
       const message = typeof first === 'string' ? first : second;
-      const isKept = level >= ERROR || typeof message !== 'string' || sampler.keeps(message);
-      if (isKept) method.apply(this, args);
+      const isSampled = level < ERROR && typeof message === 'string' && message !== LEFT_OUT;
+      if (!isSampled || sampler.keeps(message)) method.apply(this, args);
     },
   };
 }
