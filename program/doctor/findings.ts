@@ -82,12 +82,17 @@ export function summaryOf(findings: readonly Finding[]): Summary {
 export function pageOf(findings: readonly Finding[]): string[] {
   const width = Math.max(0, ...findings.map(({ subject }) => subject.length));
   const lines = findings.flatMap(({ status, subject, found, advice }) => [
-    `${status.padEnd(8)} ${subject.padEnd(width)}  ${found}`,
-    ...(advice === undefined ? [] : [`${' '.repeat(width + 11)}-> ${advice}`]),
+    oneLine(`${status.padEnd(8)} ${subject.padEnd(width)}  ${found}`),
+    ...(advice === undefined ? [] : [oneLine(`${' '.repeat(width + 11)}-> ${advice}`)]),
   ]);
   const { ok: good, warnings, failures } = summaryOf(findings);
   const counts = [`${good} ok`, counted(warnings, 'warning'), counted(failures, 'failure')];
   return [...lines, counts.join(', ')];
+}
+
+/** What others said is in it, too: nothing of it begins a line or speaks to the terminal. */
+function oneLine(text: string): string {
+  return text.replaceAll(/\p{Cc}+/gu, ' ');
 }
 
 /** `1 warning`, `2 warnings`. */

@@ -1,5 +1,7 @@
 /** Whether a secret looks like one that was made at random. It never says anything of the value. */
 
+import { type Finding, warning } from './findings.ts';
+
 /** What documentation and habit put in the place of a secret. */
 const PLACEHOLDER =
   /change.?me|placeholder|example|password|secret|random.?token|hexadecimal|0123456789|abcdef0123|qwerty|letmein/i;
@@ -17,6 +19,14 @@ export function weaknessOf(secret: string): string | undefined {
 export function weaknessOfBytes(secret: Uint8Array): string | undefined {
   const bits = bitsOf(Buffer.from(secret).toString('latin1'));
   return bits < BITS_MIN ? `can hold no more than ${Math.floor(bits)} bits` : undefined;
+}
+
+/** MATTING_NODE_TOKEN_ACCEPTED is for the time of a change. @param opened what it opens */
+export function secondTokenFinding(opened: string): Finding {
+  const found = `MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens ${opened}`;
+  const page = 'docs/operations.md, "Changing the node token"';
+  const advice = `remove it when every node and control plane has the new one: ${page}`;
+  return warning('secrets', found, advice);
 }
 
 /** By how often each letter is there, and no more than one period of what repeats itself: an upper

@@ -2,7 +2,11 @@
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
-import { weaknessOf, weaknessOfBytes } from '#program/doctor/secret-strength.ts';
+import {
+  secondTokenFinding,
+  weaknessOf,
+  weaknessOfBytes,
+} from '#program/doctor/secret-strength.ts';
 import { ConfigError } from '#program/env.ts';
 import { warnOfUnknownVariables } from '#program/env-names.ts';
 import { type Config, type Environment, loadConfig } from '../config.ts';
@@ -62,9 +66,11 @@ export async function secretsOfDirectory(dataDir: string): Promise<string[]> {
 
 /** Their strength, and who may read the files they are in. */
 export async function secretsFindings(config: Config): Promise<readonly Finding[]> {
-  const { nodeToken, operatorKey, secretsKey, secretsKeyPrevious, dataDir } = config;
+  const { nodeToken, nodeTokenAccepted, operatorKey, secretsKey, secretsKeyPrevious, dataDir } =
+    config;
   const weak: (readonly [string, string | undefined])[] = [
     ['MATTING_NODE_TOKEN', weaknessOf(nodeToken)],
+    ['MATTING_NODE_TOKEN_ACCEPTED', nodeTokenAccepted && weaknessOf(nodeTokenAccepted)],
     ['MATTING_OPERATOR_KEY', operatorKey && weaknessOf(operatorKey)],
     ['MATTING_SECRETS_KEY', secretsKey && weaknessOfBytes(secretsKey)],
     ['MATTING_PAYMENT_SECRET', weaknessOfPayments(config)],
@@ -74,6 +80,7 @@ export async function secretsFindings(config: Config): Promise<readonly Finding[
       ? []
       : [warning(SECRETS, `${variable} ${weakness}`, 'make another: openssl rand -hex 32')],
   );
+  if (nodeTokenAccepted !== undefined) findings.push(secondTokenFinding('the registry'));
   if (secretsKeyPrevious !== undefined) {
     const found = 'MATTING_SECRETS_KEY_PREVIOUS is set: the key is being changed';
     const advice = 'remove it 30 hours after the change: docs/operations.md';

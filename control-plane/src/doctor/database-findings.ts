@@ -54,13 +54,13 @@ export async function examineDatabase(databaseUrl: string): Promise<ExaminedData
     if (current) findings.push(...(await writingFindings(database)));
     return { findings, database, current };
   } catch (error) {
-    await database.close();
+    await database.close().catch(() => undefined);
     throw error;
   }
 }
 
 /** The path of a SQLite file that is not there: opening it would make it. */
-async function missingFile(databaseUrl: string): Promise<string | undefined> {
+export async function missingFile(databaseUrl: string): Promise<string | undefined> {
   if (!databaseUrl.startsWith('sqlite:')) return undefined;
   const file = databaseUrl.slice('sqlite:'.length);
   const found = await stat(file).catch((error: NodeJS.ErrnoException) => {

@@ -101,7 +101,8 @@ async function databaseFindings(
   try {
     if (current) findings.push(...(await contentFindings(database, config, env)));
   } finally {
-    await database.close();
+    // It may be away by now, which was said.
+    await database.close().catch(() => undefined);
   }
   return findings;
 }

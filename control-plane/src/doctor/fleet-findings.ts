@@ -1,6 +1,6 @@
 /** The programs that run: this machine's control plane, and the nodes that registered. */
 import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
-import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
+import { type Finding, failure, look, ok, warning } from '#program/doctor/findings.ts';
 import { refusalOf } from '#program/doctor/reach.ts';
 import pkg from '../../../package.json' with { type: 'json' };
 import type { Config } from '../config.ts';
@@ -51,7 +51,10 @@ export async function nodeFindings(
   const answers: (readonly Finding[])[] = [];
   const queue = asked.entries();
   const work = async () => {
-    for (const [index, member] of queue) answers[index] = await oneNode(member);
+    for (const [index, member] of queue) {
+      const name = `node ${member.nodeId}`;
+      answers[index] = await look(name, 'see its log', () => oneNode(name, member));
+    }
   };
   await Promise.all(Array.from({ length: NODES_AT_ONCE_MAX }, work));
   findings.push(...answers.flat());
@@ -101,8 +104,7 @@ function membershipFindings(
 }
 
 /** As control planes reach it: at the addresses it registered. */
-async function oneNode({ nodeId, address, httpAddress }: NodeMember): Promise<Finding[]> {
-  const name = `node ${nodeId}`;
+async function oneNode(name: string, { address, httpAddress }: NodeMember): Promise<Finding[]> {
   const closed = await refusalOf(address);
   if (closed !== undefined) {
     const found = `${address} cannot be reached from here: ${closed}`;
@@ -128,14 +130,16 @@ interface NodeInfo {
 
 /** Undefined: not what a node answers. */
 function capacityOf(text: string): string | undefined {
-  let info: Partial<NodeInfo>;
+  let info: Partial<NodeInfo> | null;
   try {
-    info = JSON.parse(text) as Partial<NodeInfo>;
+    info = JSON.parse(text) as Partial<NodeInfo> | null;
   } catch {
     return undefined;
   }
+  if (typeof info?.version !== 'string' || typeof info.limits?.imagesMax !== 'number') {
+    return undefined;
+  }
   const { version, plan, executionProviderSelected: provider, limits } = info;
-  if (version === undefined || limits === undefined) return undefined;
   const room = `${limits.imagesMax} images, ${Math.round(limits.megapixelsMax)} megapixels at once`;
   const { engines, pictureWorkers } = info;
   return `${version}, ${plan} on ${provider}, ${engines} engines, ${pictureWorkers} workers: ${room}`;

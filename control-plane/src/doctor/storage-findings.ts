@@ -4,7 +4,12 @@ import { access, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import { type Finding, failure, ok, reasonOf, warning } from '#program/doctor/findings.ts';
 import type { StorageSettings } from '../config.ts';
-import { checkStorage, isBucket, storageDirectory } from '../storage/open-storage.ts';
+import {
+  checkStorage,
+  isBucket,
+  missingOfStorage,
+  storageDirectory,
+} from '../storage/open-storage.ts';
 
 const SUBJECT = 'storage';
 const DISK = 'disk';
@@ -28,9 +33,12 @@ export async function storageFindings({
 async function triedFindings(storageUrl: string, variable: string): Promise<Finding[]> {
   const kind = isBucket(storageUrl) ? 'the bucket' : 'the directory';
   // Trying it would make it, with this user's rights in place of the service's.
-  if (!isBucket(storageUrl) && (await isMissing(storageDirectory(storageUrl)))) {
-    const found = `${kind} of ${variable} is not there yet`;
-    return [warning(SUBJECT, found, 'the first start of a control plane makes it')];
+  const missing = await missingOfStorage(storageUrl);
+  if (missing.length > 0) {
+    const root = storageDirectory(storageUrl);
+    const lacks = `lacks ${missing.map(directory => path.relative(root, directory)).join(', ')}`;
+    const found = `${kind} of ${variable} ${missing.includes(root) ? 'is not there yet' : lacks}`;
+    return [warning(SUBJECT, found, 'the start of a control plane makes it')];
   }
   const tried = await checkStorage(storageUrl);
   const failed = tried.filter(({ problem }) => problem !== undefined);
@@ -41,10 +49,6 @@ async function triedFindings(storageUrl: string, variable: string): Promise<Find
   return failed.map(({ ability, problem }) =>
     failure(SUBJECT, `${kind} of ${variable}, ${ability}: ${problem}`, advice),
   );
-}
-
-async function isMissing(directory: string): Promise<boolean> {
-  return (await stat(directory).catch(unlessMissing)) === undefined;
 }
 
 /** Room where the service writes: data directory, SQLite file, storage directory, spool. */

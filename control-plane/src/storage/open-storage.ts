@@ -15,7 +15,11 @@ import {
   type LifecycleOptions,
 } from './bucket/bucket-lifecycle.ts';
 import { type BucketOptions, BucketUrlError, parseBucketUrl } from './bucket/bucket-url.ts';
-import { openDirectoryBlobStore, readDirectoryBlobs } from './directory/directory-blob-store.ts';
+import {
+  missingDirectories,
+  openDirectoryBlobStore,
+  readDirectoryBlobs,
+} from './directory/directory-blob-store.ts';
 import { checkDirectory } from './directory/directory-check.ts';
 import { joinBlobStores } from './fallback-blob-store.ts';
 import type { StorageFinding } from './storage-finding.ts';
@@ -128,6 +132,11 @@ async function openBoth(
   if (fallbackUrl === undefined) return first;
   const setting = 'MATTING_STORAGE_FALLBACK_URL';
   return joinBlobStores(first, await open(fallbackUrl, { ...options, setting }));
+}
+
+/** The directories that opening it would make; none of a bucket. @throws StorageConfigError */
+export async function missingOfStorage(storageUrl: string): Promise<readonly string[]> {
+  return isBucket(storageUrl) ? [] : await missingDirectories(storageDirectory(storageUrl));
 }
 
 /** What the storage can and cannot do. Rejects with StorageConfigError where the URL is none. */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
@@ -148,6 +148,18 @@ for (const dialect of DIALECTS) {
       assert.match(out, /^warning +secrets +MATTING_NODE_TOKEN holds words of an example$/m);
       for (const secret of [KEY, 'A-LONG-RANDOM-TOKEN']) assert.ok(!out.includes(secret));
     });
+
+    it('reminds of a second token, and of a weak one', async () => {
+      const token = randomBytes(24).toString('hex');
+      const found = async (accepted: string) =>
+        (await doctor({ ...env, MATTING_NODE_TOKEN_ACCEPTED: accepted })).of('secrets').join('\n');
+      const reminder = 'warning: MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens the reg';
+      assert.ok((await found(token)).includes(reminder));
+      assert.doesNotMatch(await found(token), /ACCEPTED (holds|can hold)/);
+      const weak = await found('change-me-change-me');
+      assert.ok(weak.includes(reminder));
+      assert.match(weak, /^warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example$/m);
+    });
   });
 }
 
@@ -212,6 +224,22 @@ describe('the doctor before the first start', () => {
     assert.match(of('database').join(), /^warning: there is no file/);
     assert.match(of('storage').join(), /^warning: .* is not there yet/);
     assert.ok(!existsSync(dataDir));
+  });
+
+  it('makes nothing in a storage that is there and empty, or lacks a part', async () => {
+    const dataDir = await mkdtemp(path.join(tmpdir(), 'matting-doctor-empty-'));
+    const storage = async () =>
+      (await doctor({ MATTING_DATA_DIR: dataDir })).of('storage').join('\n');
+    const variable = 'warning: the directory of MATTING_STORAGE_URL';
+    try {
+      assert.equal(await storage(), `${variable} lacks tmp, inputs, backgrounds, results`);
+      assert.deepEqual(await readdir(dataDir), []);
+      for (const kind of ['tmp', 'inputs', 'results']) await mkdir(path.join(dataDir, kind));
+      assert.equal(await storage(), `${variable} lacks backgrounds`);
+      assert.ok(!existsSync(path.join(dataDir, 'backgrounds')));
+    } finally {
+      await rm(dataDir, { recursive: true });
+    }
   });
 
   it('fails where the database cannot be reached', async () => {

@@ -6,7 +6,7 @@ import { arch, platform, release } from 'node:os';
 import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
 import { type Finding, failure, look, ok, warning } from '#program/doctor/findings.ts';
 import { refusalOf } from '#program/doctor/reach.ts';
-import { weaknessOf } from '#program/doctor/secret-strength.ts';
+import { secondTokenFinding, weaknessOf } from '#program/doctor/secret-strength.ts';
 import { tlsFindings } from '#program/doctor/tls-findings.ts';
 import { ConfigError } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
@@ -64,12 +64,14 @@ export async function examineNode(env: Environment): Promise<readonly Finding[]>
   return findings;
 }
 
-function configurationFindings({ warnings, token, callerTokens }: Config): Finding[] {
+function configurationFindings(config: Config): Finding[] {
+  const { warnings, token, tokenAccepted, callerTokens } = config;
   const findings = warnings.map(line =>
     warning('configuration', line, `correct it, or leave it where it is meant: ${VARIABLES}`),
   );
   const tokens = [
     ['MATTING_NODE_TOKEN', token] as const,
+    ['MATTING_NODE_TOKEN_ACCEPTED', tokenAccepted] as const,
     ...callerTokens.map(({ name, token: text }) => [`the caller token of ${name}`, text] as const),
   ];
   for (const [name, text] of tokens) {
@@ -78,6 +80,7 @@ function configurationFindings({ warnings, token, callerTokens }: Config): Findi
     const advice = 'make another: openssl rand -hex 32';
     findings.push(warning('secrets', `${name} ${weakness}`, advice));
   }
+  if (tokenAccepted !== undefined) findings.push(secondTokenFinding('this node'));
   return [...findings, ok('configuration', 'every variable can be used')];
 }
 

@@ -46,11 +46,16 @@ it('misses the weights, and tells registries that answer from those that do not'
       MATTING_EXECUTION_PROVIDER: 'cpu',
       MATTING_NODE_HTTP_PORT: '0',
       MATTING_NODE_TOKEN: 'a-token-of-nobody-1234567890-xyzuvw',
+      MATTING_NODE_TOKEN_ACCEPTED: 'change-me-change-me',
       MATTING_REGISTRY_ADDRESS: `127.0.0.1:${port},127.0.0.1:1`,
     });
     assert.equal(good, false);
     assert.match(of('models').join('\n'), /^failure: u2netp: u2netp\.onnx is not there$/m);
     assert.match(of('models').join('\n'), /^warning: 1 of 1 are not prepared yet$/m);
+    assert.deepEqual(of('secrets'), [
+      'warning: MATTING_NODE_TOKEN_ACCEPTED holds words of an example',
+      'warning: MATTING_NODE_TOKEN_ACCEPTED is set: a second token opens this node',
+    ]);
     assert.match(of('provider').join(), /^ok: cpu runs here/);
     assert.deepEqual(of('registry'), [
       `ok: 127.0.0.1:${port} takes connections`,

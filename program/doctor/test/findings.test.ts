@@ -20,6 +20,19 @@ it('a page has a line a finding, its advice below, and the counts at the end', (
   ]);
 });
 
+it('what others said begins no line of a page, and says nothing to the terminal', () => {
+  const lines = pageOf([
+    warning('node \u001b[2J', '1.0\nok       nodes\u009b2J', 'see\r\nit'),
+    ok('nodes', '3'),
+  ]);
+  assert.deepEqual(lines, [
+    'warning  node  [2J  1.0 ok       nodes 2J',
+    '                    -> see it',
+    'ok       nodes      3',
+    '1 ok, 1 warning, 0 failures',
+  ]);
+});
+
 it('JSON says the same', () => {
   const { ok: good, summary, findings } = jsonOf(FINDINGS);
   assert.equal(good, false);

@@ -163,6 +163,20 @@ export function readDirectoryBlobs(root: string): BlobStore {
   return new DirectoryBlobStore(root, () => Date.now(), true);
 }
 
+/** Of the root and what it has to hold: what `openDirectoryBlobStore` would make. */
+export async function missingDirectories(root: string): Promise<readonly string[]> {
+  const missing: string[] = [];
+  for (const directory of [
+    root,
+    ...[UNFINISHED, ...BLOB_KINDS].map(kind => path.join(root, kind)),
+  ]) {
+    await stat(directory).catch(error => {
+      if (isMissing(error) || error.code === 'ENOTDIR') missing.push(directory);
+    });
+  }
+  return missing;
+}
+
 /**
  * Makes the directories where they are missing, and proves that they can be written. Rejects with
  * SERVICE_UNAVAILABLE and the system's error as cause where they cannot.

@@ -1,0 +1,63 @@
+/** What the doctor says of nodes that answer with anything: each is looked at on its own. */
+import assert from 'node:assert/strict';
+import { createServer, type Server } from 'node:http';
+import { after, before, it } from 'node:test';
+import { nodeFindings } from '../../src/doctor/fleet-findings.ts';
+import type { NodeMember } from '../../src/store/cluster/node-store.ts';
+
+const GOOD = {
+  version: '1.0.0',
+  plan: 'isnet',
+  executionProviderSelected: 'cpu',
+  engines: 1,
+  pictureWorkers: 1,
+  limits: { megapixelsMax: 100, imagesMax: 4 },
+};
+/** By what it answers as `/info`. */
+const ANSWERS = {
+  good: JSON.stringify(GOOD),
+  null: 'null',
+  text: '"node"',
+  noLimits: '{"version":"1","limits":null}',
+  html: '<html>',
+};
+const servers: Server[] = [];
+const places = new Map<string, string>();
+const placeOf = (name: string) => places.get(name) ?? '';
+
+before(async () => {
+  for (const [name, answer] of Object.entries(ANSWERS)) {
+    const server = createServer((_, response) => response.end(answer)).listen(0, '127.0.0.1');
+    await new Promise(resolve => server.once('listening', resolve));
+    servers.push(server);
+    places.set(name, `127.0.0.1:${(server.address() as { port: number }).port}`);
+  }
+});
+after(() => {
+  for (const server of servers) server.close().closeAllConnections();
+});
+
+function member(nodeId: string, address: string, httpAddress: string): NodeMember {
+  return {
+    ...{ nodeId, bootId: 'b', address, httpAddress, version: '1.0.0' },
+    ...{ registeredAtMs: 0, heartbeatAtMs: 0, leaseExpiresAtMs: 0 },
+    ...{ draining: false, live: true, gone: false },
+  };
+}
+
+it('one node with an answer or an address of nonsense hides no other', async () => {
+  const members = [
+    member('bad-port', '127.0.0.1:99999999', ''),
+    member('no-port', 'somewhere', ''),
+    member('bad-http', placeOf('good'), '127.0.0.1:99999999'),
+    ...Object.keys(ANSWERS).map(name => member(name, placeOf(name), placeOf(name))),
+  ];
+  const findings = await nodeFindings(members, false);
+  const of = (nodeId: string) =>
+    findings.filter(({ subject }) => subject === `node ${nodeId}`).map(({ status }) => status);
+  assert.deepEqual(of('good'), ['ok']);
+  for (const nodeId of ['bad-port', 'no-port']) assert.deepEqual(of(nodeId), ['failure'], nodeId);
+  for (const nodeId of ['bad-http', 'null', 'text', 'noLimits', 'html']) {
+    assert.deepEqual(of(nodeId), ['warning'], nodeId);
+  }
+});
