@@ -24,7 +24,16 @@ export const CONTROL_PLANE: Directions = {
     '#program',
     '#program/doctor',
   ],
-  bundle: ['.', 'doctor', 'store', 'store/database', '#program', '#program/doctor'],
+  bundle: [
+    '.',
+    'doctor',
+    'domain',
+    'store',
+    'store/cluster',
+    'store/database',
+    '#program',
+    '#program/doctor',
+  ],
   cli: [
     '.',
     'backup',

@@ -2,7 +2,7 @@
  * Lines of the programs' logs as a bundle has them: numbers and truth values of any field, texts of
  * the fields below alone, and those scrubbed. What is no line of a log is counted and left out.
  */
-import { open } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import { scrubbed } from './scrub.ts';
 
 /** Of the end of each file. */
@@ -63,8 +63,12 @@ export interface BundledLog {
   readonly leftOut: number;
 }
 
-/** Rejects with the system's error where the file cannot be read. */
+/** Rejects with the system's error where the file cannot be read, and where it is no file. */
 export async function readLog(file: string): Promise<BundledLog> {
+  // Before it is opened: that waits for whoever writes into a pipe.
+  if (!(await stat(file)).isFile()) {
+    throw new Error('it is no file: write the lines into one first (journalctl -o cat > FILE)');
+  }
   const handle = await open(file, 'r');
   try {
     const { size } = await handle.stat();

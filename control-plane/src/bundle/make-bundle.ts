@@ -9,20 +9,24 @@ import { arch, cpus, platform, release, totalmem } from 'node:os';
 import path from 'node:path';
 import { zipSync } from 'fflate';
 import { askHttp, baseOf } from '#program/doctor/ask-http.ts';
-import { jsonOf, reasonOf } from '#program/doctor/findings.ts';
+import { type Finding, jsonOf, reasonOf } from '#program/doctor/findings.ts';
 import type { SecretsOut } from '#program/doctor/secrets-out.ts';
 import pkg from '../../../package.json' with { type: 'json' };
-import { type Environment, loadConfig, loadDatabaseConfig } from '../config.ts';
+import { type Config, type Environment, loadConfig, loadDatabaseConfig } from '../config.ts';
+import { withSupervisorsToken } from '../doctor/configuration-findings.ts';
+import { missingFile } from '../doctor/database-findings.ts';
 import { examineControlPlane } from '../doctor/examine.ts';
+import { JOB_RETENTION_DAYS_DEFAULT } from '../domain/retention.ts';
+import type { NodeMember } from '../store/cluster/node-store.ts';
 import { type Database, openDatabase } from '../store/database/connect.ts';
 import { schemaState } from '../store/database/migrate.ts';
 import { readStatistics } from '../store/database/statistics.ts';
 import { createStores, type Stores } from '../store/stores.ts';
 import { readLog } from './log-lines.ts';
-import { scrubbed } from './scrub.ts';
+import { scrubbed, scrubbedOfPlaces } from './scrub.ts';
 import { shownConfiguration } from './shown-configuration.ts';
 
-/** Jobs that failed, and notifications that did; open jobs. */
+/** Jobs that failed in DAYS; open jobs and failed notifications of any age. */
 const LISTED_MAX = 200;
 const DAYS = 7;
 const DAY_MS = 86_400_000;
@@ -60,9 +64,9 @@ export async function collectBundle({
   await add('README.txt', () => README);
   await add('versions.json', () => json(versions()));
   await add('configuration.json', () => json(shownConfiguration(env)));
-  await add('doctor.json', async () => json(jsonOf(await examineControlPlane(env))));
+  await add('doctor.json', async () => json(jsonOf(shown(await examineControlPlane(env)))));
   await add('metrics-control-plane.txt', () => controlPlaneMetrics(env));
-  await addDatabase(files, add, env);
+  await addDatabase(add, env);
   for (const [index, file] of logs.slice(0, LOGS_MAX).entries()) {
     const name = `log-${index + 1}.jsonl`;
     await add(name, async () => {
@@ -92,16 +96,25 @@ export async function writeBundle(file: string, files: BundleFiles): Promise<num
   return archive.length;
 }
 
+/** What the doctor tells its operator, without the addresses of machines. */
+function shown(findings: readonly Finding[]): Finding[] {
+  return findings.map(({ subject, status, found, advice }) => ({
+    subject: scrubbed(subject),
+    status,
+    found: scrubbedOfPlaces(found),
+    ...(advice === undefined ? {} : { advice: scrubbedOfPlaces(advice) }),
+  }));
+}
+
 type Add = (name: string, make: () => Promise<string> | string) => Promise<void>;
 
-async function addDatabase(files: BundleFiles, add: Add, env: Environment): Promise<void> {
+async function addDatabase(add: Add, env: Environment): Promise<void> {
   let database: Database | undefined;
   await add('database.json', async () => {
     const log = { info: () => undefined, warn: () => undefined };
     const { databaseUrl } = loadDatabaseConfig(env);
-    // Without a doctor's care, which has just looked: a file that is not there is not made.
-    if (/there is no file/.test(files.get('doctor.json') ?? ''))
-      throw new Error('there is no file');
+    // Opening it would make it.
+    if ((await missingFile(databaseUrl)) !== undefined) throw new Error('there is no file');
     database = await openDatabase(databaseUrl, { log });
     const { name } = database.engine;
     const state = await schemaState(database);
@@ -117,10 +130,11 @@ async function addDatabase(files: BundleFiles, add: Add, env: Environment): Prom
     await add('jobs-failed.json', async () => json(await jobsOf(stores, ['failed'])));
     await add('jobs-open.json', async () => json(await jobsOf(stores, OPEN)));
     await add('notifications-failed.json', async () => json(await notificationsOf(stores)));
-    await add('work.json', async () => json(await workOf(stores)));
+    await add('work.json', async () => json(await workOf(stores, await retentionMsOf(env))));
     await addNodes(add, stores);
   } finally {
-    await database.close();
+    // It may be away by now, as the lines above say.
+    await database.close().catch(() => undefined);
   }
 }
 
@@ -160,38 +174,50 @@ async function notificationsOf({ webhookOutbox }: Stores) {
   }));
 }
 
-async function workOf(stores: Stores) {
+async function workOf(stores: Stores, jobRetentionMs: number) {
   const { byAccount, ...queued } = await stores.jobs.queued();
   return {
     queued: { ...queued, accounts: byAccount.size },
     webhooks_due: await stores.webhookOutbox.due(),
     mails_waiting: await stores.mailOutbox.waiting(),
     ledger_audits: await stores.ledger.lastAudits(),
-    sweep_backlog: await stores.sweeps.backlog(DAYS * DAY_MS),
+    sweep_backlog: await stores.sweeps.backlog(jobRetentionMs),
   };
 }
 
 async function addNodes(add: Add, { nodes }: Stores): Promise<void> {
-  const members = await nodes.listAll();
-  await add('nodes.json', () =>
-    json(
+  let members: readonly NodeMember[] = [];
+  await add('nodes.json', async () => {
+    members = await nodes.listAll();
+    return json(
       members.map(({ nodeId, version, live, gone, draining, registeredAtMs, heartbeatAtMs }) => ({
         node_id: scrubbed(nodeId),
         ...{ version, live, gone, draining },
         registered_at: registeredAtMs,
         heartbeat_at: heartbeatAtMs,
       })),
-    ),
-  );
+    );
+  });
   const asked = members.filter(({ live, httpAddress }) => live && httpAddress !== '');
   for (const [index, { httpAddress }] of asked.slice(0, NODES_MAX).entries()) {
     await add(`metrics-node-${index + 1}.txt`, () => metricsOf(`http://${httpAddress}/metrics`));
   }
 }
 
-function controlPlaneMetrics(env: Environment): Promise<string> {
-  const { metricsHost, metricsPort } = loadConfig(env);
-  return metricsOf(`${baseOf(metricsHost, metricsPort)}/metrics`);
+/** As the doctor reads it. @throws ConfigError */
+async function configOf(env: Environment): Promise<Config> {
+  const { dataDir } = loadDatabaseConfig(env);
+  return loadConfig(await withSupervisorsToken(env, dataDir));
+}
+
+async function retentionMsOf(env: Environment): Promise<number> {
+  const config = await configOf(env).catch(() => undefined);
+  return config?.jobRetentionMs ?? JOB_RETENTION_DAYS_DEFAULT * DAY_MS;
+}
+
+async function controlPlaneMetrics(env: Environment): Promise<string> {
+  const { metricsHost, metricsPort } = await configOf(env);
+  return await metricsOf(`${baseOf(metricsHost, metricsPort)}/metrics`);
 }
 
 async function metricsOf(url: string): Promise<string> {
@@ -225,6 +251,8 @@ function json(value: unknown): string {
 const README = `What matting support-bundle gathered; docs/operations.md says what is in each file.
 
 Left out by lists of what may be in: values of variables but numbers, truth values and fixed words;
-URLs, addresses, names of accounts and of people; pictures; every field of a log line that is no
-number and not on the list. Look through it before you send it: it is text.
+URLs, mail and IP addresses, names of accounts and of people; pictures; every field of a log line
+that is no number and not on the list. What may be left of yours: names of nodes, paths of files,
+and names of machines where an error has them in its words.
+Look through it before you send it: it is text.
 `;

@@ -1,13 +1,15 @@
 /** What is cut out of texts, and what stays. */
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { createHash, randomBytes, randomUUID } from 'node:crypto';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after, before, it } from 'node:test';
+import { promisify } from 'node:util';
 import { MATTING_VARIABLES } from '#program/env-names.ts';
 import { LOG_BYTES_MAX, readLog } from '../../src/bundle/log-lines.ts';
-import { scrubbed } from '../../src/bundle/scrub.ts';
+import { scrubbed, scrubbedOfPlaces } from '../../src/bundle/scrub.ts';
 import { shownConfiguration } from '../../src/bundle/shown-configuration.ts';
 
 let directory: string;
@@ -29,6 +31,13 @@ const PLANTED: readonly (readonly [text: string, secret: string])[] = [
   ['password=hunter2', 'hunter2'],
   ['{"node_token": "short"}', 'short'],
   ['the X-Amz-Signature=beef', 'beef'],
+  ['connect ECONNREFUSED 203.0.113.9:3306', '203.0.113.9'],
+  ["Access denied for user 'm'@'10.1.2.3' (using password: YES)", '10.1.2.3'],
+  ['connect ETIMEDOUT fd00:1:2:3::12:50051', 'fd00'],
+  ['connect ETIMEDOUT 2001:db8:0:1:1:1:1:1:443', '2001:db8'],
+  ['at [2001:db8::7]:443 nobody', 'db8'],
+  ['getaddrinfo ENOTFOUND shop.example', 'shop.example'],
+  ['getaddrinfo EAI_AGAIN db.internal', 'db.internal'],
 ];
 
 it('cuts out URLs, mails, keys and whatever is named as a secret', () => {
@@ -59,12 +68,21 @@ it('leaves words, ids, names of files and hosts', () => {
     `job ${randomUUID()}`,
     'at run (file:///srv/matting/control-plane/src/services/dispatch/job-run.ts:281:13)',
     'connect ECONNREFUSED 127.0.0.1:3306',
+    'connect ECONNREFUSED ::1:3306, at [::1]:80 and 0.0.0.0:8080',
+    'Node 24.1.0 and Debian 6.12.38+deb13 at 2026-11-21T16:00:12.345Z, code::block',
     'matting-node-7d9f8b6c5d-x2k4q.matting.svc.cluster.local',
     'MATTING_STORAGE_FALLBACK_URL',
     'OrtSessionOptionsAppendExecutionProvider_Cuda',
     'at TLSWrap.callbackTrampoline, then processTicksAndRejections',
   ];
   for (const text of texts) assert.equal(scrubbed(text), text);
+});
+
+it('cuts out of what the doctor found where machines are', () => {
+  const cut = 'gpu-7.shop.internal:50051 cannot be reached from here';
+  assert.equal(scrubbedOfPlaces(cut), '[host] cannot be reached from here');
+  const found = 'ready at 127.0.0.1:8080 and localhost:9090: 3 of 4, in /srv/matting/data';
+  assert.equal(scrubbedOfPlaces(found), found);
 });
 
 it('shows of variables numbers, truth values and fixed words, whatever they are set to', () => {
@@ -138,6 +156,12 @@ it('keeps of log lines numbers and known fields, scrubbed, and of other lines no
       },
     ],
   );
+});
+
+it('waits for no pipe, and says what to do', async () => {
+  const pipe = path.join(directory, 'pipe');
+  await promisify(execFile)('mkfifo', [pipe]);
+  await assert.rejects(readLog(pipe), /write the lines into one first/);
 });
 
 it('reads the end of a long log', async () => {

@@ -4,9 +4,10 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, it } from 'node:test';
 import { unzipSync } from 'fflate';
-import { at } from '../../../test/support/at.ts';
+import { sql } from 'kysely';
 import { DIALECTS, skipReason } from '../../../test/support/database.ts';
 import { TEST_TOKEN } from '../nodes/scripted-node.ts';
 import { claimed, newJob, submitted } from '../store/fixtures.ts';
@@ -182,7 +183,51 @@ for (const dialect of DIALECTS) {
       assert.match(files.get('database.json') ?? '', /^not to be had: .*ECONNREFUSED/);
       assert.match(files.get('metrics-control-plane.txt') ?? '', /^not to be had/);
       assert.ok(![...files.values()].join().includes(SECRETS.mailPassword));
-      assert.ok(at([...files.keys()], 0));
+      assert.equal(JSON.parse(files.get('doctor.json') ?? '').ok, false);
+    });
+
+    it('names no address of a node, and calls nothing late that the configuration keeps', async () => {
+      const { nodes } = replicas.stores;
+      const at = { address: 'gpu-7.shop.internal:1', httpAddress: 'gpu-7.shop.internal:2' };
+      await nodes.register({ nodeId: 'seven', bootId: 'b', version: '1', ...at }, 60_000);
+      await sql`update jobs set finished_at = finished_at - ${8 * 86_400_000}
+        where id = ${failedId}`.execute(replicas.database.kysely);
+      const { code, err } = await runCli(env, 'support-bundle', place('nodes.zip'));
+      assert.equal(code, 0, err);
+      const files = await filesOf(place('nodes.zip'));
+      assert.match(files.get('doctor.json') ?? '', /"node seven"/);
+      assert.match(files.get('nodes.json') ?? '', /"seven"/);
+      for (const [name, text] of files) assert.ok(!text.includes('gpu-7'), name);
+      assert.equal(JSON.parse(files.get('work.json') ?? '').sweep_backlog.rowsMs, 0);
     });
   });
 }
+
+describe('a support bundle of a database that is not the service’s', () => {
+  it('is made all the same, and the file stays as it is', async () => {
+    const directory = await mkdtemp(path.join(tmpdir(), 'matting-bundle-foreign-'));
+    const place = (name: string) => path.join(directory, name);
+    try {
+      const database = new DatabaseSync(place('matting.sqlite'));
+      database.exec('create table letters (id integer)');
+      const { code, err } = await runCli(
+        { MATTING_DATA_DIR: directory },
+        ...['support-bundle', place('bundle.zip')],
+      );
+      assert.equal(code, 0, err);
+      const files = await filesOf(place('bundle.zip'));
+      for (const name of ['jobs-failed.json', 'work.json', 'nodes.json']) {
+        assert.match(files.get(name) ?? '', /^not to be had: no such table/, name);
+      }
+      assert.ok(JSON.parse(files.get('database.json') ?? '').pending.length > 10);
+      const tables = database.prepare('select name from sqlite_schema').all();
+      assert.deepEqual(
+        tables.map(({ name }) => name),
+        ['letters'],
+      );
+      database.close();
+    } finally {
+      await rm(directory, { recursive: true });
+    }
+  });
+});
