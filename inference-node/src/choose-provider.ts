@@ -20,6 +20,8 @@ export interface ChosenProvider {
    * driver does not list GPUs: then engines run on the one that CUDA takes first.
    */
   readonly devices: readonly GpuDevice[];
+  /** In one line: why GPUs of this host may be missing among them, where all are wanted. */
+  readonly unlisted?: string;
 }
 
 type EngineEnv = Readonly<Record<string, string>>;
@@ -34,11 +36,16 @@ export async function chooseProvider(
     const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
     return { provider, devices: [] };
   }
-  const gpus = await findGpus(requested, gpuDevices, engineEnv);
+  const { gpus, unlisted } = await findGpus(requested, gpuDevices, engineEnv);
   if (gpus.length === 0) {
     const provider = await selectExecutionProvider(requested, { childEnv: engineEnv });
-    return { provider, devices: [] };
+    // On a CPU the provider's own reason says more.
+    if (unlisted === undefined || provider.selected === 'cpu') return { provider, devices: [] };
+    log.warn({ reason: unlisted }, 'GPUs cannot be listed: only the first is used');
+    return { provider, devices: [], unlisted };
   }
+  if (unlisted !== undefined) log.warn({ reason: unlisted }, 'not every GPU can be listed');
+  const more = unlisted === undefined ? {} : { unlisted };
   const tried = requested === 'auto' ? 'cuda' : requested;
   const devices = gpus.map(facts => new GpuDevice(facts));
   for (const device of devices) {
@@ -49,7 +56,7 @@ export async function chooseProvider(
     device.lose(reason);
   }
   if (devices.some(({ outReason }) => outReason === undefined)) {
-    return { provider: { requested, selected: tried, fallbacks: [] }, devices };
+    return { provider: { requested, selected: tried, fallbacks: [] }, devices, ...more };
   }
   const reason = devices[0]?.outReason ?? 'no GPU runs';
   if (requested !== 'auto') throw new ExecutionProviderError(tried, reason);
@@ -81,14 +88,17 @@ async function findGpus(
   requested: 'auto' | 'cuda' | 'tensorrt',
   wanted: Config['gpuDevices'],
   engineEnv: EngineEnv,
-): Promise<readonly GpuFacts[]> {
+): Promise<{ readonly gpus: readonly GpuFacts[]; readonly unlisted: string | undefined }> {
   const listing = await listGpus(engineEnv);
   const refuse = (reason: string): never => {
     const provider = requested === 'auto' ? 'cuda' : requested;
     throw new ExecutionProviderError(provider, `MATTING_GPU_DEVICES names GPUs, and ${reason}`);
   };
-  if (listing.state === 'failed') return wanted === 'all' ? [] : refuse(listing.reason);
+  if (listing.state === 'failed') {
+    return wanted === 'all' ? { gpus: [], unlisted: listing.reason } : refuse(listing.reason);
+  }
+  const unlisted = wanted === 'all' ? listing.incomplete : undefined;
   const choice = chooseDevices(wanted, listing.gpus, engineEnv.CUDA_VISIBLE_DEVICES);
-  if ('gpus' in choice) return choice.gpus;
+  if ('gpus' in choice) return { gpus: choice.gpus, unlisted };
   return refuse(`the driver does not list ${choice.missing.join(', ')}`);
 }

@@ -191,8 +191,12 @@ function makerOf(name: string): string {
 function gpuLines(gpus: GpuListing): string[] {
   if (gpus.state === 'failed') return [`driver    not answering: ${gpus.reason}\n`];
   if (gpus.gpus.length === 0) return ['driver    lists no GPU\n'];
-  return gpus.gpus.map(({ index, id, name, memoryBytes, driver }) => {
+  const lines = gpus.gpus.map(({ index, id, name, memoryBytes, driver }) => {
     const memory = `${(memoryBytes / 1e9).toFixed(1)} GB`;
     return `gpu ${index}     ${name}, ${memory}, driver ${driver}, ${id}\n`;
   });
+  const { incomplete } = gpus;
+  return incomplete === undefined
+    ? lines
+    : [...lines, `driver    does not list every GPU: ${incomplete}\n`];
 }

@@ -13,7 +13,7 @@ export type DeviceChoice =
 
 /**
  * `all` is what the driver lists, of it what CUDA_VISIBLE_DEVICES leaves, where that is set: a
- * scheduler gives a job its GPUs by it. Named ones are taken as they are named, each once.
+ * scheduler gives a job its GPUs by it, and none where it is empty, as CUDA does. Named ones are taken as they are named, each once.
  */
 export function chooseDevices(
   wanted: WantedDevices,
@@ -21,7 +21,7 @@ export function chooseDevices(
   visible: string | undefined,
 ): DeviceChoice {
   if (wanted !== 'all') return find(wanted, listed);
-  if (visible === undefined || visible === '') return { gpus: listed };
+  if (visible === undefined) return { gpus: listed };
   // What CUDA does not know ends its list; so it does here.
   const names = visible.split(',').map(name => name.trim());
   const gpus: GpuFacts[] = [];

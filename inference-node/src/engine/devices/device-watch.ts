@@ -13,7 +13,7 @@ export const RETRY_DELAYS_MS: readonly [number, ...number[]] = [60_000, 120_000,
 export interface DeviceWatchOptions {
   readonly devices: readonly GpuDevice[];
   readonly list: () => Promise<GpuListing>;
-  /** Runs something on the GPU. Undefined: it runs; else why not, in one line. */
+  /** Runs something on the GPU. Undefined: it runs; else, or rejecting, why not, in one line. */
   readonly attempt: (device: GpuDevice) => Promise<string | undefined>;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   /** RETRY_DELAYS_MS where absent. */
@@ -66,8 +66,7 @@ export class DeviceWatch {
   }
 
   async #retry(device: GpuDevice): Promise<void> {
-    const listing = await this.#options.list();
-    const reason = absence(device, listing) ?? (await this.#options.attempt(device));
+    const reason = await this.#whyOut(device);
     if (this.#closed) return;
     if (reason === undefined) {
       device.restore();
@@ -75,6 +74,16 @@ export class DeviceWatch {
     }
     this.#options.log.warn({ gpu: device.facts.id, reason }, 'GPU stays out');
     this.#retryLater(device);
+  }
+
+  /** Undefined: it runs. Never rejects: a disk that is full, or a node that ends, fails no node. */
+  async #whyOut(device: GpuDevice): Promise<string | undefined> {
+    try {
+      const listing = await this.#options.list();
+      return absence(device, listing) ?? (await this.#options.attempt(device));
+    } catch (error) {
+      return `it cannot be tried: ${(error as Error).message}`;
+    }
   }
 
   /** One question at a time, for all GPUs: engines of a lost one die together. */
@@ -93,9 +102,12 @@ export class DeviceWatch {
   }
 }
 
-/** A driver that does not answer says nothing about one GPU: its engines will. */
+/**
+ * A driver that does not answer says nothing about one GPU, nor one that does not list them all
+ * about those that it leaves out: their engines will.
+ */
 function absence({ facts }: GpuDevice, listing: GpuListing): string | undefined {
-  if (listing.state === 'failed' || listing.gpus.some(({ id }) => id === facts.id))
-    return undefined;
+  if (listing.state === 'failed' || listing.incomplete !== undefined) return undefined;
+  if (listing.gpus.some(({ id }) => id === facts.id)) return undefined;
   return 'the driver no longer lists it';
 }

@@ -16,8 +16,11 @@ export interface GpuFacts {
 }
 
 export type GpuListing =
-  /** In the order of the bus. May be empty. */
-  | { readonly state: 'listed'; readonly gpus: readonly GpuFacts[] }
+  /**
+   * In the order of the bus. May be empty. `incomplete`: why there may be more, in one line; a GPU
+   * that is lost can keep the command from coming to those after it.
+   */
+  | { readonly state: 'listed'; readonly gpus: readonly GpuFacts[]; readonly incomplete?: string }
   /** `reason` is one line. `absent`: there is no such command, so no driver for this process. */
   | { readonly state: 'failed'; readonly absent: boolean; readonly reason: string };
 
@@ -33,16 +36,21 @@ const BYTES_PER_MIB = 1024 * 1024;
 const MIG_LINE = /^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)/;
 const GPU_LINE = /^GPU (\d+): /;
 
-/** @param env as engines have it: its PATH is searched. */
+/** @param env as engines have it: its PATH is searched, and its LD_LIBRARY_PATH for the driver. */
 export async function listGpus(env: Readonly<Record<string, string>>): Promise<GpuListing> {
   const said = await runSmi(QUERY, env);
-  if (said.state === 'failed') return said;
-  const rows = said.text.split('\n').flatMap(line => parseRow(line) ?? []);
-  if (!rows.some(({ mig }) => mig)) return { state: 'listed', gpus: rows.map(({ gpu }) => gpu) };
-  const detailed = await runSmi(['-L'], env);
-  if (detailed.state === 'failed') return detailed;
-  const gpus = rows.flatMap(({ gpu, mig }) => (mig ? migDevices(gpu, detailed.text) : [gpu]));
-  return { state: 'listed', gpus };
+  const rows = (said.text ?? '').split('\n').flatMap(line => parseRow(line) ?? []);
+  if (said.state === 'failed' && rows.length === 0) return failedBy(said);
+  const detailed = rows.some(({ mig }) => mig) ? await runSmi(['-L'], env) : undefined;
+  if (detailed?.state === 'failed' && detailed.text === undefined) return failedBy(detailed);
+  const tree = detailed?.text ?? '';
+  const gpus = rows.flatMap(({ gpu, mig }) => (mig ? migDevices(gpu, tree) : [gpu]));
+  const failure = [said, detailed].find(answer => answer?.state === 'failed');
+  return { state: 'listed', gpus, ...(failure && { incomplete: failure.reason }) };
+}
+
+function failedBy({ state, absent, reason }: Extract<Said, { state: 'failed' }>): GpuListing {
+  return { state, absent, reason };
 }
 
 function parseRow(line: string): { gpu: GpuFacts; mig: boolean } | undefined {
@@ -70,16 +78,22 @@ function migDevices(gpu: GpuFacts, listing: string): GpuFacts[] {
   return found;
 }
 
-type Said = { state: 'said'; text: string } | Extract<GpuListing, { state: 'failed' }>;
+type Said =
+  | { state: 'said'; text: string }
+  /** `text`: what it said before it ended by itself; undefined: it did not. */
+  | { state: 'failed'; absent: boolean; reason: string; text: string | undefined };
 
 function runSmi(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Said> {
   const PATH = [env.PATH ?? '', ...FURTHER_FOLDERS].join(path.delimiter);
   return new Promise(resolve => {
-    const failed = (reason: string, absent = false) =>
-      resolve({ state: 'failed', absent, reason: reason.replaceAll(/\s*\n\s*/g, ' ').trim() });
+    const failed = (reason: string, absent = false, text?: string) => {
+      const line = reason.replaceAll(/\s*\n\s*/g, ' ').trim();
+      resolve({ state: 'failed', absent, reason: line, text });
+    };
+    const { LD_LIBRARY_PATH } = env;
     const options = {
       // Only where to look: the language of what it says must be the one that is read here.
-      env: { PATH, LC_ALL: 'C' },
+      env: { PATH, LC_ALL: 'C', ...(LD_LIBRARY_PATH !== undefined && { LD_LIBRARY_PATH }) },
       maxBuffer: SAID_BYTES_MAX,
       killSignal: 'SIGKILL',
       timeout: LISTING_MAX_MS,
@@ -87,8 +101,11 @@ function runSmi(args: readonly string[], env: Readonly<Record<string, string>>):
     const child = execFile(COMMAND, [...args], options, (error, stdout, stderr) => {
       clearTimeout(timer);
       if (error === null) return resolve({ state: 'said', text: stdout });
-      const absent = (error as NodeJS.ErrnoException).code === 'ENOENT';
-      failed(absent ? `there is no ${COMMAND}` : stderr || stdout || error.message, absent);
+      const { code } = error as NodeJS.ErrnoException;
+      if (code === 'ENOENT') return failed(`there is no ${COMMAND}`, true);
+      // Its own status is a number: what was killed, or said too much, is cut off anywhere.
+      const whole = typeof code === 'number' ? stdout : undefined;
+      failed(stderr || linesNotOfGpus(stdout) || error.message, false, whole);
     });
     // One that does not die is not waited for.
     const timer = setTimeout(() => {
@@ -96,4 +113,11 @@ function runSmi(args: readonly string[], env: Readonly<Record<string, string>>):
       failed(`${COMMAND} does not answer within ${LISTING_MAX_MS} ms`);
     }, LISTING_MAX_MS + 1000);
   });
+}
+
+function linesNotOfGpus(text: string): string {
+  const lines = text.split('\n');
+  return lines
+    .filter(line => parseRow(line) === undefined && !/^(GPU \d|\s+MIG )/.test(line))
+    .join('\n');
 }

@@ -80,10 +80,10 @@ export interface EnginePool {
   /**
    * Queues a run; sync before async. Rejects with ContractError ENGINE_LOST when its engine died
    * under it (also by the watchdog), NODE_FAULT when the engine reports an error, NODE_UNAVAILABLE
-   * when the pool closes or failed, NODE_OVERLOADED over the queue's own bound, and with the
-   * signal's reason when aborted. When an engine dies before it began the run, the
-   * caller does not notice: the run goes back to the head of the queue. `rgb` is not copied: it
-   * must not change until the promise settles.
+   * when the pool closes or failed, or the GPU under the run is out, NODE_OVERLOADED over the
+   * queue's own bound, and with the signal's reason when aborted. When an engine dies before it
+   * began the run, the caller does not notice: the run goes back to the head of the queue. `rgb` is
+   * not copied: it must not change until the promise settles.
    */
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;

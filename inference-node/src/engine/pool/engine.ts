@@ -155,6 +155,8 @@ export class Engine<Task extends EngineTask> {
 
   /** Milliseconds until it can take a run, as far as is known. */
   freeInMs(inferMs: number): number {
+    // Its GPU may be out for ever.
+    if (this.#parked) return STUCK_FREE_IN_MS;
     const inStateMs = performance.now() - this.#sinceMs;
     switch (this.#state) {
       case 'idle':

@@ -87,6 +87,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     this.#ready.promise.catch(() => undefined);
     for (const group of groups) group.follow();
     for (const engine of this.#engines) engine.open();
+    this.#failWhereAllAreOut();
   }
 
   ready(): Promise<void> {
@@ -308,9 +309,14 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
   #onDeviceChange(group: EngineGroup): void {
     if (this.#closing !== undefined || this.#state === 'failed') return;
     group.follow();
-    const { outReason } = group.device ?? {};
-    if (outReason !== undefined && this.#groups.every(({ out }) => out)) this.#fail(outReason);
+    this.#failWhereAllAreOut(group);
     this.#afterRun();
+  }
+
+  /** @param last the one that went out last. */
+  #failWhereAllAreOut(last = this.#groups[0]): void {
+    const { outReason } = last?.device ?? {};
+    if (outReason !== undefined && this.#groups.every(({ out }) => out)) this.#fail(outReason);
   }
 
   #fail(message: string): void {

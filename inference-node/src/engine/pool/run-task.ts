@@ -55,6 +55,9 @@ export function createLossError(cause: EngineDeathCause, message: string): Contr
       return new ContractError('NODE_FAULT', 'The inference failed.', options);
     case 'watchdog':
       return new ContractError('ENGINE_LOST', 'The engine took too long over this image.', options);
+    // The image did nothing: the control plane must not count it among those that kill engines.
+    case 'device':
+      return new ContractError('NODE_UNAVAILABLE', 'The GPU under this image is out.', options);
     default:
       return new ContractError('ENGINE_LOST', 'The engine died under this image.', options);
   }

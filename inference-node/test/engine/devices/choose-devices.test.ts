@@ -41,7 +41,8 @@ test('all, some by number or identifier, and what CUDA_VISIBLE_DEVICES leaves', 
   assert.deepEqual(ids(['1', 'GPU-bbbb-2', 'MIG-cccc'], LISTED, undefined), all.slice(1));
   assert.deepEqual(ids('all', LISTED, '2,0'), ['MIG-cccc-3', 'GPU-aaaa-1']);
   assert.deepEqual(ids('all', LISTED, '1,9,0'), ['GPU-bbbb-2']);
-  assert.deepEqual(ids('all', LISTED, '-1'), []);
+  // Empty hides them all, as from CUDA.
+  for (const none of ['-1', '']) assert.deepEqual(ids('all', LISTED, none), []);
   assert.deepEqual(ids(['0'], LISTED, '2'), ['GPU-aaaa-1']);
 });
 
@@ -89,4 +90,26 @@ test('GPUs, and the instances of one that is partitioned', async context => {
       ['MIG-dddd-4', 'NVIDIA H100 80GB HBM3 MIG 3g.40gb', 40],
     ],
   );
+});
+
+test('a listing that fails half way counts as far as it came; one that was killed does not', async context => {
+  const row = 'GPU-aaaa-1, NVIDIA H100 80GB HBM3, 81559, 580.65.06, Disabled';
+  const lost = 'Unable to determine the device handle for GPU1: GPU is lost.';
+  for (const script of [
+    `echo '0, ${row}'; echo '${lost}'`,
+    `echo '0, ${row}'; echo '${lost}' >&2`,
+  ]) {
+    const listing = await listGpus(await smi(context, `${script}; exit 15`));
+    assert.equal(listing.state, 'listed');
+    if (listing.state !== 'listed') continue;
+    assert.deepEqual([listing.gpus.length, listing.incomplete], [1, lost]);
+  }
+  const killed = await listGpus(await smi(context, `echo '0, ${row}'; kill -9 $$`));
+  assert.equal(killed.state, 'failed');
+});
+
+test('the driver’s libraries are found where engines find them', async context => {
+  const env = await smi(context, 'echo "0, GPU-aaaa-1, $LD_LIBRARY_PATH, 1, 580, Disabled"');
+  const listing = await listGpus({ ...env, LD_LIBRARY_PATH: '/opt/driver', SECRET: 'none' });
+  assert.equal(listing.state === 'listed' && listing.gpus[0]?.name, '/opt/driver');
 });

@@ -8,9 +8,20 @@ import pino from 'pino';
 import { DeviceWatch } from '../../../src/engine/devices/device-watch.ts';
 import { GpuDevice } from '../../../src/engine/devices/gpu-device.ts';
 import type { GpuFacts, GpuListing } from '../../../src/engine/devices/nvidia-smi.ts';
-import { createModel, openPool, QUICK, run, untilPool } from '../pool/pool-harness.ts';
+import { untilBusy } from '../../support/processes.ts';
+import {
+  createModel,
+  ENDLESS_TRIPS,
+  openPool,
+  QUICK,
+  run,
+  SLOW,
+  untilPool,
+} from '../pool/pool-harness.ts';
 
 const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
+/** As good as never. */
+const AN_HOUR_MS = 3_600_000;
 const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
 const LAUNCH = 'CUDA failure 719: unspecified launch failure ; GPU=0 ; line=1';
 
@@ -76,6 +87,37 @@ test('a GPU that is gone takes its engines down and not the others', async conte
   await untilPool(pool, () => pool.snapshot().enginesReady === 3);
 });
 
+test('an image is not blamed for the GPU under it, nor an engine there counted as free', async context => {
+  const { one, two, childEnv } = await openHost(context);
+  const pool = await openPool(
+    context,
+    { kind: 'paced', tripsMax: ENDLESS_TRIPS },
+    { engines: 2, devices: [one, two], childEnv, timing: { runTimeoutMinMs: 600_000 } },
+  );
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  const outcomes = Promise.allSettled([run(pool, SLOW), run(pool, SLOW)]);
+  await untilPool(pool, () => pool.snapshot().running === 2);
+  for (const { pid } of pool.processes()) await untilBusy(pid);
+  one.lose('it fell off the bus');
+  assert.ok(pool.snapshot().estimatedWaitMs < AN_HOUR_MS);
+  two.lose('it fell off the bus');
+  assert.ok(pool.snapshot().estimatedWaitMs >= AN_HOUR_MS);
+  for (const outcome of await outcomes) {
+    assert.equal(outcome.status, 'rejected');
+    assert.equal(outcome.reason.code, 'NODE_UNAVAILABLE');
+    assert.match(outcome.reason.message, /GPU under this image is out/);
+  }
+});
+
+test('a pool whose GPUs are all out before it opens fails at once', async context => {
+  const { one, two, childEnv } = await openHost(context);
+  one.lose('it is gone');
+  two.lose('it is gone too');
+  const pool = await openPool(context, {}, { engines: 2, devices: [one, two], childEnv });
+  assert.equal(pool.snapshot().state, 'failed');
+  await assert.rejects(pool.ready(), /does not run on cpu: it is gone/);
+});
+
 test('without another GPU the pool fails, and says why', async context => {
   const host = await openHost(context);
   const pool = await openOn(context, host);
@@ -135,26 +177,26 @@ test('the driver is asked when an engine is lost, and a GPU that it lists no mor
   const [one, two] = [gpu('one'), gpu('two')];
   const answers: GpuListing[] = [
     { state: 'failed', absent: false, reason: 'no answer' },
+    { state: 'listed', gpus: [], incomplete: 'GPU0 is lost' },
     listing(one),
   ];
-  const asked = Promise.withResolvers<void>();
   const out = Promise.withResolvers<void>();
   two.onChange(() => out.resolve());
   const watch = new DeviceWatch({
     devices: [one, two],
     log: pino({ level: 'silent' }),
     list: async () => {
-      if (answers.length === 2) asked.resolve();
       return answers.shift() ?? listing(one, two);
     },
     attempt: async () => undefined,
   });
   context.after(() => watch.close());
-  one.suspect();
-  await asked.promise;
-  // A driver that does not answer says nothing about either.
-  await new Promise(setImmediate);
-  assert.deepEqual([one.outReason, two.outReason], [undefined, undefined]);
+  // A driver that does not answer says nothing about either, nor one that does not list them all.
+  while (answers.length > 1) {
+    one.suspect();
+    await new Promise(setImmediate);
+    assert.deepEqual([one.outReason, two.outReason], [undefined, undefined]);
+  }
   one.suspect();
   await out.promise;
   assert.deepEqual([one.outReason, two.outReason], [undefined, 'the driver no longer lists it']);
@@ -177,4 +219,33 @@ test('a GPU that is out is tried again, and is back once it runs', async context
   await Promise.race([back.promise, new Promise(resolve => setTimeout(resolve, 60_000).unref())]);
   assert.equal(one.outReason, undefined);
   assert.deepEqual(attempts, []);
+});
+
+test('a try that throws leaves the GPU out, and the node goes on', async context => {
+  const one = gpu('one');
+  const back = Promise.withResolvers<void>();
+  const said: unknown[] = [];
+  const attempts = [new Error('no space left on the device'), undefined];
+  const log = {
+    info: () => undefined,
+    warn: (fields: object) => void said.push(fields),
+    error: () => undefined,
+  };
+  const watch = new DeviceWatch({
+    devices: [one],
+    log: log as unknown as pino.Logger,
+    list: async () => listing(one),
+    attempt: async () => {
+      const error = attempts.shift();
+      if (error !== undefined) throw error;
+      return undefined;
+    },
+    retryDelaysMs: [1],
+  });
+  context.after(() => watch.close());
+  one.lose('an error');
+  one.onChange(() => back.resolve());
+  await back.promise;
+  const reason = 'it cannot be tried: no space left on the device';
+  assert.deepEqual(said, [{ gpu: 'GPU-one', reason }]);
 });

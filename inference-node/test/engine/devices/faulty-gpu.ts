@@ -1,7 +1,8 @@
 /**
- * Preloaded into engines on the CPU: the GPUs that the file named by TEST_GPU_FAULTS lists, one a
- * line with what CUDA says, fail loads; a line of `run` before it fails runs instead. A line of
- * `loading` is appended to the file named by TEST_GPU_LOADS as a load begins and `ended` as it ends.
+ * Preloaded into engines, which then run on the CPU whatever provider they ask for. Lines of the
+ * file named by TEST_GPU_FAULTS make GPUs fail: `load`, the GPU and what CUDA says fails its loads,
+ * `run` its runs, `model` the loads of models and not of the small graph. A line of `loading` is
+ * appended to the file named by TEST_GPU_LOADS as a load begins and `ended` as it ends.
  */
 import { appendFileSync, readFileSync } from 'node:fs';
 import ort from 'onnxruntime-node';
@@ -9,7 +10,7 @@ import ort from 'onnxruntime-node';
 const device = process.env.CUDA_VISIBLE_DEVICES ?? '';
 const { TEST_GPU_FAULTS: faults, TEST_GPU_LOADS: loads } = process.env;
 
-function faultOf(kind: 'load' | 'run'): string | undefined {
+function faultOf(kind: 'load' | 'model' | 'run'): string | undefined {
   if (faults === undefined) return undefined;
   const lines = readFileSync(faults, 'utf8').split('\n');
   return lines
@@ -22,14 +23,16 @@ function note(what: string): void {
 }
 
 const { create } = ort.InferenceSession;
-ort.InferenceSession.create = async (...args: unknown[]) => {
+ort.InferenceSession.create = async (...[source, options]: unknown[]) => {
   note('loading');
   // Room for another engine to begin in, if nothing holds it back.
   await new Promise(resolve => setTimeout(resolve, 50));
-  const fault = faultOf('load');
+  const fault = faultOf('load') ?? (typeof source === 'string' ? faultOf('model') : undefined);
   note('ended');
   if (fault !== undefined) throw new Error(fault);
-  const session = await (create as (...all: unknown[]) => Promise<ort.InferenceSession>)(...args);
+  const onCpu = { ...(options as object), executionProviders: ['cpu'], extra: {} };
+  const createOnCpu = create as (...all: unknown[]) => Promise<ort.InferenceSession>;
+  const session = await createOnCpu(source, onCpu);
   const run = session.run.bind(session) as (...all: unknown[]) => ReturnType<typeof session.run>;
   session.run = (async (...all: unknown[]) => {
     const broken = faultOf('run');

@@ -1,0 +1,65 @@
+/** A host of GPUs: a stand-in of nvidia-smi lists them, and engines on them run on the CPU. */
+import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { TestContext } from 'node:test';
+import pino from 'pino';
+import type { GpuFacts } from '../../../src/engine/devices/nvidia-smi.ts';
+
+const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
+const MIB = 1024 * 1024;
+
+export interface GpuHost {
+  /** Empty, removed when the test ends. */
+  readonly folder: string;
+  readonly childEnv: Record<string, string>;
+  /** Lines of faulty-gpu.ts. */
+  fault(...lines: string[]): Promise<void>;
+  /** What nvidia-smi does instead, in sh. */
+  setSmi(script: string): Promise<void>;
+}
+
+export function gpuFacts(letter: string, more: Partial<GpuFacts> = {}): GpuFacts {
+  const facts = { id: `GPU-${letter}`, index: 0, name: 'a GPU', driver: '580' };
+  return { ...facts, memoryBytes: 80_000 * MIB, ...more };
+}
+
+/** What nvidia-smi says of a GPU. */
+export function smiRow({ index, id, name, memoryBytes, driver }: GpuFacts): string {
+  return `${index}, ${id}, ${name}, ${memoryBytes / MIB}, ${driver}, Disabled`;
+}
+
+export async function openGpuHost(
+  context: TestContext,
+  gpus: readonly GpuFacts[],
+): Promise<GpuHost> {
+  const root = await mkdtemp(path.join(tmpdir(), 'gpu-host-'));
+  context.after(() => rm(root, { recursive: true }));
+  const folder = await mkdtemp(path.join(root, 'folder-'));
+  const faults = path.join(root, 'faults');
+  const command = path.join(root, 'nvidia-smi');
+  const fault = (...lines: string[]) => writeFile(faults, `${lines.join('\n')}\n`);
+  const setSmi = async (script: string) => {
+    await writeFile(command, `#!/bin/sh\n${script}\n`);
+    await chmod(command, 0o755);
+  };
+  await fault();
+  await setSmi(gpus.map(gpu => `echo '${smiRow(gpu)}'`).join('\n'));
+  const childEnv = {
+    PATH: `${root}:/bin:/usr/bin`,
+    NODE_OPTIONS: `--import=${HOOK}`,
+    TEST_GPU_FAULTS: faults,
+  };
+  return { folder, childEnv, fault, setSmi };
+}
+
+export interface LoggedLine {
+  readonly msg: string;
+  readonly [field: string]: unknown;
+}
+
+export function collectLog(): { readonly log: pino.Logger; readonly lines: LoggedLine[] } {
+  const lines: LoggedLine[] = [];
+  const log = pino({}, { write: (text: string) => void lines.push(JSON.parse(text)) });
+  return { log, lines };
+}
