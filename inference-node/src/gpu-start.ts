@@ -5,13 +5,16 @@ import path from 'node:path';
 import type { Logger } from 'pino';
 import { attemptDevice } from './choose-provider.ts';
 import type { Config } from './config.ts';
-import { answerOnGpu, createAnswering, runtimeVersion } from './engine/choice/answer-picture.ts';
+import { answerOnGpu, createAnswering } from './engine/choice/answer-picture.ts';
+import { ExecutionProviderError } from './engine/choice/execution-provider.ts';
 import { spreadEngines } from './engine/devices/choose-devices.ts';
 import { DeviceWatch } from './engine/devices/device-watch.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { listGpus } from './engine/devices/nvidia-smi.ts';
 import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from './engine/pool/engine.ts';
+import { runtimeVersion } from './engine/runtime-version.ts';
 import { measureEngines } from './measured-engines.ts';
+import { enginesInMemory, readMemoryLimitBytes } from './memory-budget.ts';
 import type { ExecutionProvider, Plan, Precision } from './models/prepared-model.ts';
 import { checkAnswerOnDevice } from './models/preparing/answer-on-device.ts';
 import { detectInstructionSet } from './models/preparing/instruction-set.ts';
@@ -41,10 +44,11 @@ function kindOf(device: GpuDevice | undefined, provider: GpuProvider): string {
 /**
  * Runs every model once on each kind of GPU that was not checked before, against its stored answer.
  * GPUs of a kind that answers wrongly go out. Undefined: some are left; else why none is.
- * @throws where the operator named the GPUs: nothing is left out of them in silence.
+ * @throws ExecutionProviderError where the operator named the GPUs, by `auto` too: none of them is
+ * left out.
  */
 export async function checkAnswers(start: GpuStart, plan: Plan): Promise<string | undefined> {
-  const { devices, provider } = start;
+  const { devices, provider, log } = start;
   if (devices.length === 0) return await wrongAnswer(start, plan, undefined);
   const checked = new Map<string, string | undefined>();
   for (const device of devices.filter(({ outReason }) => outReason === undefined)) {
@@ -52,7 +56,8 @@ export async function checkAnswers(start: GpuStart, plan: Plan): Promise<string 
     if (!checked.has(kind)) checked.set(kind, await wrongAnswer(start, plan, device));
     const reason = checked.get(kind);
     if (reason === undefined) continue;
-    if (start.config.gpuDevices !== 'all') return reason;
+    if (start.config.gpuDevices !== 'all') throw new ExecutionProviderError(provider, reason);
+    log.warn({ gpu: device.facts.id, name: device.facts.name, reason }, 'GPU is left out');
     device.lose(reason);
   }
   if (devices.some(({ outReason }) => outReason === undefined)) return undefined;
@@ -65,7 +70,7 @@ async function wrongAnswer(
   plan: Plan,
   device: GpuDevice | undefined,
 ): Promise<string | undefined> {
-  const { childEnv } = config;
+  const { childEnv, modelSettings } = config;
   const timeoutMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
   for (const { model } of plan.models) {
     ending.throwIfAborted();
@@ -73,7 +78,8 @@ async function wrongAnswer(
       model,
       answer: answerOnGpu(device?.envOf(engineEnv) ?? engineEnv, timeoutMs),
       machine: kindOf(device, provider),
-      cacheDir: config.modelSettings.modelDir,
+      cacheDir: modelSettings.modelDir,
+      weightsDir: modelSettings.weightsDir,
       instructionSet: await detectInstructionSet(),
       answering: createAnswering({ childEnv, threads: cpuThreads }),
     });
@@ -84,20 +90,21 @@ async function wrongAnswer(
 
 /**
  * The GPU of each engine of a model; undefined: CUDA's first, for all of them. One each where
- * nothing is said; of a number each in proportion to its memory; `auto` measures.
+ * nothing is said; of a number each in proportion to its memory; `auto` measures. Engines on a GPU
+ * that is out wait for it.
  */
 export async function placeEngines(start: GpuStart, plan: Plan): Promise<GpuDevice[] | undefined> {
   const { config, devices, log } = start;
   if (devices.length === 0) return undefined;
   const { engines } = config;
   if (engines !== 'auto') {
-    const wanted = engines ?? devices.length;
-    if (engines === undefined) return [...devices];
-    return spreadEngines(wanted, devices, ({ facts }) => facts.memoryBytes);
+    return engines === undefined ? [...devices] : spreadOverGpus(engines, devices);
   }
   const [first] = plan.models;
   if (first === undefined) return [...devices];
   const models = plan.models.map(({ model }) => model);
+  const heldByHost = enginesInMemory(readMemoryLimitBytes(), models);
+  const enginesMax = Math.max(1, Math.floor(heldByHost / devices.length));
   const placed: GpuDevice[] = [];
   for (const device of devices) {
     if (device.outReason !== undefined) {
@@ -106,12 +113,25 @@ export async function placeEngines(start: GpuStart, plan: Plan): Promise<GpuDevi
     }
     const kind = `${kindOf(device, start.provider)}, ${start.cpuThreads} cores`;
     const { engineEnv: childEnv, ending } = start;
-    const each = { model: first.model, models, device, kind, childEnv, ending };
+    const each = { model: first.model, models, device, kind, enginesMax, childEnv, ending };
     const { engines: count, imagesPerS } = await measureEngines(each);
     log.info({ gpu: device.facts.id, engines: count, imagesPerS }, 'engines measured');
     for (let i = 0; i < count; i++) placed.push(device);
   }
   return placed;
+}
+
+/**
+ * Where engines are too few for every GPU, those that are up get them: a GPU that is out would have
+ * an engine that waits for it, perhaps for ever, beside a GPU that has none.
+ */
+function spreadOverGpus(engines: number, devices: readonly GpuDevice[]): GpuDevice[] {
+  const spread = (over: readonly GpuDevice[]) =>
+    spreadEngines(engines, over, ({ facts }) => facts.memoryBytes);
+  const placed = spread(devices);
+  const up = devices.filter(({ outReason }) => outReason === undefined);
+  const waits = placed.some(({ outReason }) => outReason !== undefined);
+  return waits && up.some(device => !placed.includes(device)) ? spread(up) : placed;
 }
 
 /** Tries GPUs that are out again, as a start does. Closed with the engines. */

@@ -42,6 +42,8 @@ export interface MeasureOptions {
   readonly device: GpuDevice;
   /** The GPU, its driver, the runtime and this machine's cores, in words. */
   readonly kind: string;
+  /** On this GPU, by the memory of the host. */
+  readonly enginesMax: number;
   readonly childEnv: Readonly<Record<string, string>>;
   readonly ending: AbortSignal;
 }
@@ -52,20 +54,25 @@ interface EnginesRecord {
   readonly kinds: Readonly<Record<string, MeasuredEngines>>;
 }
 
-/** At least one engine, whatever the measurement says. */
+/** At least one engine, whatever the measurement says. @throws the reason of `ending`. */
 export async function measureEngines(options: MeasureOptions): Promise<MeasuredEngines> {
-  const { model, kind } = options;
+  const { model, ending } = options;
+  const most = Math.min(enginesInGpu(options), options.enginesMax);
+  // With more memory, or beside fewer models, another number may be best.
+  const kind = `${options.kind}, at most ${most} engines`;
   const record = await readRecord(model);
   const known = record.kinds[kind];
   if (known !== undefined) return known;
   let best: MeasuredEngines = { engines: 1, imagesPerS: 0 };
-  for (let engines = 1; engines <= enginesInGpu(options); engines++) {
-    options.ending.throwIfAborted();
+  for (let engines = 1; engines <= most; engines++) {
+    ending.throwIfAborted();
     const imagesPerS = await rateOf(engines, options);
     if (imagesPerS === undefined) break;
     if (engines > 1 && imagesPerS < GAIN_MIN * best.imagesPerS) break;
     best = { engines, imagesPerS };
   }
+  // What a node that ends cut off is no measurement.
+  ending.throwIfAborted();
   if (best.imagesPerS === 0) return best;
   const others = Object.entries(record.kinds).slice(1 - KINDS_MAX);
   const kinds = Object.fromEntries([...others, [kind, best]]);

@@ -69,7 +69,7 @@ export interface PoolParts {
 
 export interface Pools {
   readonly provider: ProviderChoice;
-  /** GPUs of this node, up or out; empty: none, or none that is known. */
+  /** GPUs that engines are on, up or out; empty: none, or none that is known. */
   readonly devices: readonly GpuDevice[];
   readonly plan: RunnablePlan;
   /** Every plan whose models run here, `plan` among them. */
@@ -102,7 +102,9 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     parts.opened.push({ kind: 'picture worker', pool: pictures });
     return pictures;
   };
-  if (gpu !== undefined && devices.length > 0) closeWith(parts, watchDevices(gpu, prepared));
+  if (gpu !== undefined && devices.length > 0) {
+    closeWith(parts, watchDevices({ ...gpu, devices }, prepared));
+  }
   const [runs, pictures] = await Promise.all([
     openEngines({ ...parts, engineEnv: begun.engineEnv }, prepared, layout, begun),
     openPictures(),
@@ -171,7 +173,9 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
     const wrong = await checkAnswers(gpu, prepared);
     if (wrong === undefined) {
       const placed = await placeEngines(gpu, prepared);
-      return { ...chosen, prepared, engineEnv, placed, gpu };
+      // One that no engine is on is of no use to this node, and nothing brings it back.
+      const used = [...new Set(placed)];
+      return { ...chosen, devices: used, prepared, engineEnv, placed, gpu };
     }
     if (requested !== 'auto') throw new ExecutionProviderError(provider, wrong);
     chosen = fallenBack(wrong);
@@ -234,7 +238,7 @@ function chooseLayout(
       readMemoryLimitBytes(),
       models.map(({ model }) => model),
     ),
-    ...(placed && { gpus: placed.length }),
+    ...(placed && { enginesPlaced: placed.length }),
   });
   if (engines === undefined || engines === 'auto' || placed !== undefined) {
     return { ...chosen, threadsPerEngine: engineThreads ?? chosen.threadsPerEngine };

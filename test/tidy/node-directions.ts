@@ -4,6 +4,7 @@ import type { Directions } from './directions.ts';
 export const INFERENCE_NODE: Directions = {
   '.': [
     'direct',
+    'engine',
     'engine/choice',
     'engine/devices',
     'engine/pool',
@@ -40,6 +41,7 @@ export const INFERENCE_NODE: Directions = {
   doctor: [
     '.',
     'engine/choice',
+    'engine/devices',
     'models',
     'models/preparing',
     'models/weights',

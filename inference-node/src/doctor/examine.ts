@@ -11,20 +11,13 @@ import { tlsFindings } from '#program/doctor/tls-findings.ts';
 import { ConfigError } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
 import { type Config, type Environment, loadConfig } from '../config.ts';
-import {
-  ExecutionProviderError,
-  PROBE_TIMEOUT_MS,
-  selectExecutionProvider,
-} from '../engine/choice/execution-provider.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
-import { readEngineEnvironment } from '../providers/engine-environment.ts';
 import { diskFindings, machineFindings } from './machine-findings.ts';
 import { modelFindings, planFindings } from './model-findings.ts';
+import { providerFindings, providerMsMax } from './provider-findings.ts';
 
 const VARIABLES = 'docs/operations.md, "Environment"';
 const BUG = 'this is a fault of the doctor itself: report it with this line';
-/** Each provider is tried twice: by itself, and beside the CPU. */
-const PROVIDERS_MS_MAX = 4 * PROBE_TIMEOUT_MS;
 
 export async function examineNode(env: Environment): Promise<readonly Finding[]> {
   const system = `${platform()} ${release()} ${arch()}`;
@@ -53,7 +46,7 @@ export async function examineNode(env: Environment): Promise<readonly Finding[]>
     return chosen.findings;
   };
   const driver = 'see the driver and its libraries, or set MATTING_EXECUTION_PROVIDER=cpu';
-  findings.push(...(await look('provider', driver, choose, PROVIDERS_MS_MAX)));
+  findings.push(...(await look('provider', driver, choose, await providerMsMax(config))));
   if (outline !== undefined) {
     const models = () => modelFindings(config, outline, provider);
     findings.push(...(await look('models', 'matting models fetch', models)));
@@ -82,23 +75,6 @@ function configurationFindings(config: Config): Finding[] {
   }
   if (tokenAccepted !== undefined) findings.push(secondTokenFinding('this node'));
   return [...findings, ok('configuration', 'every variable can be used')];
-}
-
-async function providerFindings({ executionProvider, providerDir, childEnv: own }: Config) {
-  try {
-    const { childEnv } = await readEngineEnvironment(providerDir, own);
-    const choice = await selectExecutionProvider(executionProvider, { childEnv });
-    const provider = choice.selected;
-    const found = `${provider} runs here (asked for: ${choice.requested})`;
-    const fallbacks = choice.fallbacks.map(({ provider: tried, reason }) => `${tried}: ${reason}`);
-    const more = fallbacks.length === 0 ? '' : `; not ${fallbacks.join('; ')}`;
-    return { provider, findings: [ok('provider', `${found}${more}`)] };
-  } catch (error) {
-    if (!(error instanceof ExecutionProviderError)) throw error;
-    const advice = 'the node does not start so: mend it, or set MATTING_EXECUTION_PROVIDER';
-    const findings = [failure('provider', error.message, advice)];
-    return { provider: undefined, findings };
-  }
 }
 
 /** One control plane that answers is enough for a node; the others do not know it meanwhile. */

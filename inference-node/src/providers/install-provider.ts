@@ -11,6 +11,7 @@ import { copyFile, readdir, rename, rm } from 'node:fs/promises';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
 import { makeDirectory } from '#program/make-directory.ts';
+import { runtimeVersion } from '../engine/runtime-version.ts';
 import { hashFile, recordBytes, statOrNull, writeFileWhole } from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
 import { ELF_MACHINES, readElfFacts } from './elf-file.ts';
@@ -27,7 +28,6 @@ import {
   packageFolder,
   RECORD_FILE,
   RUNTIME_FILES,
-  runtimeVersion,
 } from './provider-files.ts';
 
 export interface InstallOptions {

@@ -7,6 +7,7 @@ import { readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
+import { runtimeVersion } from '../engine/runtime-version.ts';
 import { hashFile, isMissing, statOrNull } from '../models/cache-files.ts';
 
 const BINDING = 'onnxruntime_binding.node';
@@ -53,12 +54,6 @@ export type InstalledState =
   /** `reason` reads on after "the CUDA provider in … ". */
   | { readonly state: 'unusable'; readonly folder: string; readonly reason: string }
   | { readonly state: 'installed'; readonly folder: string; readonly record: InstalledRecord };
-
-/** Read, not imported: the binding is for engines alone. */
-export function runtimeVersion(): string {
-  const require = createRequire(import.meta.url);
-  return (require('onnxruntime-node/package.json') as { version: string }).version;
-}
 
 /** Where the package has its native files for this machine. */
 export function packageFolder(): string {

@@ -4,9 +4,11 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after, before, it } from 'node:test';
+import { after, before, it, type TestContext } from 'node:test';
 import type { Finding } from '#program/doctor/findings.ts';
 import { doctor } from '../../src/cli/doctor.ts';
+import { providerFindings, providerMsMax } from '../../src/doctor/provider-findings.ts';
+import { gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 
 let directory: string;
 before(async () => {
@@ -74,4 +76,26 @@ it('refuses a plan whose terms are not met', async () => {
   });
   assert.equal(good, false);
   assert.match(of('plan').join(), /^failure: .*strict refuses/);
+});
+
+it('looks at the GPUs that a node would take, each by itself', async (context: TestContext) => {
+  const host = await openGpuHost(context, [gpuFacts('one'), gpuFacts('two', { index: 1 })]);
+  const { folder: providerDir, childEnv } = host;
+  const boom = 'CUDA failure 100: no CUDA-capable device is detected';
+  await host.fault(`load GPU-two ${boom}`);
+  const config = { executionProvider: 'auto', gpuDevices: 'all', providerDir, childEnv } as const;
+  const { provider, findings } = await providerFindings(config);
+  assert.equal(provider, 'cuda');
+  assert.deepEqual(
+    findings.map(({ status, found }) => `${status}: ${found}`),
+    ['ok: cuda runs here on GPU-one (asked for: auto)', `warning: GPU-two, a GPU: ${boom}`],
+  );
+  // Named, it keeps the node from starting.
+  const named = await providerFindings({ ...config, gpuDevices: ['GPU-two'] });
+  assert.deepEqual(
+    named.findings.map(({ status }) => status),
+    ['failure'],
+  );
+  const others = { ...config, executionProvider: 'cpu' } as const;
+  assert.ok((await providerMsMax(config)) > (await providerMsMax(others)));
 });

@@ -5,11 +5,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { RUNTIME_FOLDER_VARIABLE } from '../../src/engine/engine-protocol.ts';
+import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import { readEngineEnvironment } from '../../src/providers/engine-environment.ts';
 import { type InstallOptions, installProvider } from '../../src/providers/install-provider.ts';
 import { findLibraries } from '../../src/providers/library-search.ts';
 import { ProviderError } from '../../src/providers/provider-error.ts';
-import { readInstalled, runtimeVersion } from '../../src/providers/provider-files.ts';
+import { readInstalled } from '../../src/providers/provider-files.ts';
 import {
   CHECKSUMS,
   elfFile,

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
+import path from 'node:path';
 import { test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
 import { enginesInGpu, type MeasureOptions, measureEngines } from '../../src/measured-engines.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
@@ -10,6 +12,7 @@ import { measuredEnginesPath } from '../../src/models/preparing/prepared-cache.t
 import { createModel } from '../engine/pool/pool-harness.ts';
 
 const KIND = 'a GPU, driver 580.65.06, cuda, ONNX Runtime 1.30.0, 16 cores';
+const HOOK = path.resolve(import.meta.dirname, '../engine/devices/faulty-gpu.ts');
 /** Memory for one engine of a tiny model and no second. */
 const ONE_ENGINE_BYTES = 0.8e9;
 
@@ -23,7 +26,8 @@ function gpu(memoryBytes: number): GpuDevice {
 function options(model: PreparedModel, ending = new AbortController()): MeasureOptions {
   const device = gpu(ONE_ENGINE_BYTES);
   const { signal } = ending;
-  return { model, models: [model], device, kind: KIND, childEnv: {}, ending: signal };
+  const [models, childEnv] = [[model], {}];
+  return { model, models, device, kind: KIND, enginesMax: 4, childEnv, ending: signal };
 }
 
 test('as many engines as a GPU’s memory holds of every model, one at least, four at most', async context => {
@@ -48,9 +52,10 @@ test('a measurement is remembered for its kind of GPU and its file, and no other
   // Two measurements never come to the same rate.
   assert.deepEqual(await measureEngines(options(model)), first);
   const record = JSON.parse(await readFile(measuredEnginesPath(model.path), 'utf8'));
-  assert.deepEqual(record, { sha256: model.sha256, kinds: { [KIND]: first } });
+  const kind = `${KIND}, at most 1 engines`;
+  assert.deepEqual(record, { sha256: model.sha256, kinds: { [kind]: first } });
   // Of another file, damaged, or impossible: it is measured again.
-  const nonsense = { sha256: model.sha256, kinds: { [KIND]: { engines: 99, imagesPerS: 1 } } };
+  const nonsense = { sha256: model.sha256, kinds: { [kind]: { engines: 99, imagesPerS: 1 } } };
   await writeFile(measuredEnginesPath(model.path), JSON.stringify(nonsense));
   const again = await measureEngines(options(model));
   assert.equal(again.engines, 1);
@@ -69,4 +74,32 @@ test('a node that ends does not measure', async context => {
   const ending = new AbortController();
   ending.abort(new Error('the node ends'));
   await assert.rejects(measureEngines(options(model, ending)), /the node ends/);
+});
+
+test('what the end of the node cuts off is not remembered', async context => {
+  const model = await createModel(context, { kind: 'red' });
+  const loads = path.join(path.dirname(model.path), 'loads');
+  await writeFile(loads, '');
+  const ending = new AbortController();
+  const measuring = measureEngines({
+    ...options(model, ending),
+    device: gpu(80e9),
+    childEnv: { NODE_OPTIONS: `--import=${HOOK}`, TEST_GPU_LOADS: loads },
+  });
+  const rejected = assert.rejects(measuring, /the node ends/);
+  // One engine loads for the first number, two for the second.
+  const loading = async () => (await readFile(loads, 'utf8')).split('loading').length - 1;
+  while ((await loading()) < 2) await setTimeout(20);
+  ending.abort(new Error('the node ends'));
+  await rejected;
+  assert.equal(existsSync(measuredEnginesPath(model.path)), false);
+});
+
+test('the memory of the host bounds the engines too, and is part of what is remembered', async context => {
+  const model = await createModel(context, { kind: 'red' });
+  const device = gpu(80e9);
+  const measured = await measureEngines({ ...options(model), device, enginesMax: 1 });
+  assert.equal(measured.engines, 1);
+  const { kinds } = JSON.parse(await readFile(measuredEnginesPath(model.path), 'utf8'));
+  assert.deepEqual(Object.keys(kinds), [`${KIND}, at most 1 engines`]);
 });

@@ -1,8 +1,8 @@
 /** Runs a prepared model once in an engine of its own, to see what it answers on this machine. */
-import { createRequire } from 'node:module';
 import { cpus } from 'node:os';
 import type { Answering } from '../../models/preparing/prepare.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
+import { runtimeVersion } from '../runtime-version.ts';
 import { runOnce } from './run-once.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
@@ -41,10 +41,4 @@ export function createAnswering({ childEnv, threads }: AnsweringOptions): Answer
       return runOnce({ spec, rgb, childEnv, timeoutMs: ANSWER_TIMEOUT_MS });
     },
   };
-}
-
-/** Read, not imported: the binding is for engines alone. */
-export function runtimeVersion(): string {
-  const require = createRequire(import.meta.url);
-  return (require('onnxruntime-node/package.json') as { version: string }).version;
 }

@@ -27,8 +27,8 @@ export interface LayoutInputs {
   readonly goal: EngineGoal;
   /** Engines that the memory holds beside the pictures. */
   readonly enginesMax: number;
-  /** GPUs that are up; 1 where they are not known. */
-  readonly gpus?: number;
+  /** Engines that have their GPUs already; 1 where GPUs are not known. */
+  readonly enginesPlaced?: number;
 }
 
 /**
@@ -46,7 +46,7 @@ export const THREADS_PER_ENGINE_MAX = 16;
  */
 export function chooseEngineLayout(inputs: LayoutInputs): EngineLayout {
   const { provider, precisions, cpuShare, goal, enginesMax } = inputs;
-  if (provider !== 'cpu') return { engines: inputs.gpus ?? 1, threadsPerEngine: 1 };
+  if (provider !== 'cpu') return { engines: inputs.enginesPlaced ?? 1, threadsPerEngine: 1 };
   // A thread over the quota is throttled together with those that wait for it.
   const threads = Math.max(1, Math.floor(cpuShare));
   const apart = goal === 'throughput' && precisions.includes('int8');

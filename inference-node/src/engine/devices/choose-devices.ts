@@ -13,7 +13,8 @@ export type DeviceChoice =
 
 /**
  * `all` is what the driver lists, of it what CUDA_VISIBLE_DEVICES leaves, where that is set: a
- * scheduler gives a job its GPUs by it, and none where it is empty, as CUDA does. Named ones are taken as they are named, each once.
+ * scheduler gives a job its GPUs by it. Set and empty it leaves none, as to CUDA. Named ones are
+ * taken as they are named, each once.
  */
 export function chooseDevices(
   wanted: WantedDevices,

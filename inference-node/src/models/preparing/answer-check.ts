@@ -14,7 +14,7 @@ export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<U
 
 export interface AnswerCheckOptions {
   readonly model: PreparedModel;
-  /** Means of blocks; asked for only where this machine was not recorded yet. */
+  /** Means of blocks; asked for only where this machine was not recorded yet. May reject. */
   readonly stored: () => Promise<readonly number[]>;
   readonly answer: AnswerPicture;
   /** The CPU and the runtime, in words. Another machine is checked again. */
@@ -42,7 +42,13 @@ export async function checkAnswer(options: AnswerCheckOptions): Promise<string |
   } catch (error) {
     return `it does not run: ${(error as Error).message}`;
   }
-  const difference = compareAnswers(summariseAnswer(alpha, width, height), await stored());
+  let expected: readonly number[];
+  try {
+    expected = await stored();
+  } catch (error) {
+    return `there is no answer to hold its own against: ${(error as Error).message}`;
+  }
+  const difference = compareAnswers(summariseAnswer(alpha, width, height), expected);
   if (difference !== undefined) return `its answer to the check picture is wrong: ${difference}`;
   const machines = [...record.machines, machine].slice(-MACHINES_MAX);
   const written: AnswerRecord = { sha256: model.sha256, machines };

@@ -10,7 +10,10 @@ import { type PrepareOptions, prepareModel } from './prepare.ts';
 import { loadRanges } from './ranges.ts';
 
 export interface DeviceAnswerOptions
-  extends Pick<PrepareOptions, 'cacheDir' | 'manifestDirectory' | 'instructionSet' | 'answering'> {
+  extends Pick<
+    PrepareOptions,
+    'cacheDir' | 'weightsDir' | 'manifestDirectory' | 'instructionSet' | 'answering'
+  > {
   readonly model: PreparedModel;
   /** Runs the model on the GPU. */
   readonly answer: AnswerPicture;
@@ -44,9 +47,9 @@ async function answerOfCpu(
   { model, ...options }: DeviceAnswerOptions,
 ): Promise<readonly number[]> {
   const { inputWidth: width, inputHeight: height } = model;
-  const { cacheDir, instructionSet, answering } = options;
+  const { cacheDir, weightsDir, instructionSet, answering } = options;
   const onCpu = await prepareModel({
-    ...{ manifest, cacheDir, instructionSet, answering },
+    ...{ manifest, cacheDir, weightsDir, instructionSet, answering },
     inputSize: { width, height },
     precision: 'fp32',
     provider: 'cpu',

@@ -1,0 +1,108 @@
+/** A node's pools on a host of GPUs, from the driver's list to engines that are ready. */
+import assert from 'node:assert/strict';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import path from 'node:path';
+import { type TestContext, test } from 'node:test';
+import '../../../test/support/tiny-plan-hook.ts';
+import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
+import { outlineOf } from '../../../test/support/tiny-plan.ts';
+import { type Config, loadConfig } from '../../src/config.ts';
+import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
+import { runtimeVersion } from '../../src/engine/runtime-version.ts';
+import type { OpenedPool } from '../../src/open-pools.ts';
+import { collectLog, gpuFacts, openGpuHost, smiRow } from '../engine/devices/gpu-host.ts';
+import { sha256 } from '../models/weights/fake-registry.ts';
+
+// After the hook.
+const { openPools } = await import('../../src/open-pools.ts');
+
+const BOOM = 'CUDA failure 700: an illegal memory access was encountered';
+const GPUS = [gpuFacts('one'), gpuFacts('two', { index: 1, memoryBytes: 160_000 * 1024 * 1024 })];
+
+interface HostOptions {
+  readonly env?: Record<string, string>;
+  readonly faults?: readonly string[];
+  readonly smi?: string;
+  /** false: the model was never run on these GPUs. */
+  readonly answered?: boolean;
+}
+
+async function open(context: TestContext, options: HostOptions) {
+  const { env = {}, faults = [], smi, answered = true } = options;
+  const host = await openGpuHost(context, GPUS);
+  await host.fault(...faults);
+  if (smi !== undefined) await host.setSmi(smi);
+  const config: Config = {
+    ...loadConfig({ MATTING_MODEL_DIR: host.folder, MATTING_PICTURE_WORKERS: '1', ...env }),
+    childEnv: host.childEnv,
+  };
+  if (answered) await recordAnswer(config.modelSettings.modelDir);
+  const { log, lines } = collectLog();
+  const opened: OpenedPool[] = [];
+  context.after(() => Promise.all(opened.map(({ pool }) => pool.close(0))));
+  const ending = new AbortController().signal;
+  const fail = (error: Error) => assert.fail(error);
+  const parts = { config, log, outline: await outlineOf(), ending, opened, fail };
+  return { pools: openPools(parts), lines };
+}
+
+/** The tiny plan's model, and that it answered rightly on the GPUs of these tests. */
+async function recordAnswer(folder: string): Promise<void> {
+  await mkdir(folder, { recursive: true });
+  const gpus = ['a GPU, driver 580', `a GPU of ${hostname()} that is not listed`];
+  const machines = gpus.map(gpu => `${gpu}, cuda, ONNX Runtime ${runtimeVersion()}`);
+  const record = { sha256: sha256(encodeTinyModel({ kind: 'paced', tripsMax: 30 })), machines };
+  const file = path.join(folder, 'tiny-paced-32x32.onnx.answers.json');
+  await writeFile(file, JSON.stringify(record));
+}
+
+test('a node with fewer engines than GPUs starts on those that are up, and has no others', async context => {
+  const { pools, lines } = await open(context, {
+    env: { MATTING_ENGINES: '1' },
+    faults: [`load GPU-two ${BOOM}`],
+  });
+  const { devices, provider, plan, admission } = await pools;
+  assert.equal(provider.selected, 'cuda');
+  assert.deepEqual(
+    devices.map(({ facts }) => facts.id),
+    ['GPU-one'],
+  );
+  assert.equal(plan.runs[0]?.engines.snapshot().enginesReady, 1);
+  // The GPU that has no engine takes no place away.
+  assert.equal(admission.snapshot().imagesMax, 2);
+  const messages = lines.map(({ msg }) => msg);
+  assert.ok(messages.includes('GPU is left out'));
+  assert.ok(!messages.includes('GPU is out: its engines end'));
+});
+
+test('auto falls to the CPU where a model cannot be checked, and says why', async context => {
+  const { pools, lines } = await open(context, { answered: false });
+  const { provider, devices } = await pools;
+  assert.deepEqual([provider.requested, provider.selected, devices.length], ['auto', 'cpu', 0]);
+  assert.match(provider.fallbacks[0]?.reason ?? '', /there is no answer to hold its own against/);
+  assert.ok(lines.some(({ msg }) => msg === 'provider fell back'));
+});
+
+test('with named GPUs auto does not fall to the CPU', async context => {
+  const { pools } = await open(context, {
+    env: { MATTING_GPU_DEVICES: 'GPU-one,GPU-two' },
+    faults: [`model GPU-one ${BOOM}`],
+    answered: false,
+  });
+  await assert.rejects(pools, ExecutionProviderError);
+});
+
+test('a driver that does not list its GPUs is told of', async context => {
+  const failed = await open(context, { smi: 'echo "Failed to initialize NVML" >&2; exit 9' });
+  const { provider, devices } = await failed.pools;
+  assert.deepEqual([provider.selected, devices.length], ['cuda', 0]);
+  const line = failed.lines.find(({ msg }) => /cannot be listed/.test(msg));
+  assert.equal(line?.reason, 'Failed to initialize NVML');
+  const [first] = GPUS;
+  const smi = `echo '${first && smiRow(first)}'; echo 'GPU is lost' >&2; exit 15`;
+  const partly = await open(context, { smi });
+  assert.equal((await partly.pools).devices.length, 1);
+  const partial = partly.lines.find(({ msg }) => msg === 'not every GPU can be listed');
+  assert.equal(partial?.reason, 'GPU is lost');
+});
