@@ -112,7 +112,7 @@ export async function writeRecord(path: string, record: object): Promise<void> {
 }
 
 /** Makes a rename survive a power cut. */
-async function syncDirectory(directory: string): Promise<void> {
+export async function syncDirectory(directory: string): Promise<void> {
   const handle = await open(directory, 'r');
   try {
     await handle.sync();
@@ -139,8 +139,8 @@ export async function removeStaleTemporaries(directory: string): Promise<void> {
   }
 }
 
-/** Undefined where no file can be made: a process that can write there also cleans up there. */
-async function fileSystemClockMs(directory: string): Promise<number | undefined> {
+/** UTC. Undefined where no file can be made: a process that can write there also cleans up there. */
+export async function fileSystemClockMs(directory: string): Promise<number | undefined> {
   const file = join(directory, `.clock.${randomBytes(6).toString('hex')}${TEMPORARY_SUFFIX}`);
   try {
     return await fileClockMs(file);

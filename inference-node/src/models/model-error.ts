@@ -42,6 +42,7 @@ const DISK_REASONS: Readonly<Record<string, string>> = {
   ENOTDIR: 'a part of the path is not a directory',
   EISDIR: 'it is a directory',
   ENOENT: 'no such file or directory can be there',
+  ELOOP: 'its links lead back to themselves',
   EEXIST: 'a file of that name is in the way',
 };
 

@@ -7,12 +7,20 @@
  * any, and its checksum is known (known-files.ts) or the operator names it.
  */
 import { randomBytes } from 'node:crypto';
-import { copyFile, readdir, rename, rm } from 'node:fs/promises';
+import { copyFile, open, readdir, rename, rm } from 'node:fs/promises';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
 import { makeDirectory } from '#program/make-directory.ts';
 import { runtimeVersion } from '../engine/runtime-version.ts';
-import { hashFile, recordBytes, statOrNull, writeFileWhole } from '../models/cache-files.ts';
+import {
+  fileSystemClockMs,
+  hashFile,
+  listDirectory,
+  recordBytes,
+  statOrNull,
+  syncDirectory,
+  writeFileWhole,
+} from '../models/cache-files.ts';
 import { diskError } from '../models/model-error.ts';
 import { ELF_MACHINES, readElfFacts } from './elf-file.ts';
 import { KNOWN_PACKAGES } from './known-files.ts';
@@ -49,10 +57,13 @@ export interface Installed {
 /** Of a name of its own, beside the folder that it becomes. */
 const PARTIAL = '.partial-';
 const OLD = '.old-';
+/** What was not touched for so long an installation left that was killed: one takes minutes. */
+const LEFTOVER_IDLE_MAX_MS = 3_600_000;
 
 /** @throws ProviderError, ModelError `disk`; then what was installed before is still there. */
 export async function installProvider(options: InstallOptions): Promise<Installed> {
   requirePlatform();
+  await tidyUp(installedFolder(options.providerDir));
   const source = await openPackageSource(options.from);
   const accepted = acceptedChecksums(options.accepted);
   if (source.sha256 !== undefined) requireAccepted(source.name, [source.sha256], accepted);
@@ -109,6 +120,7 @@ async function fill(
     files,
     libraryFolders: await foldersToRecord(found, ldLibraryPath),
   };
+  for (const { name } of files) await syncFile(path.join(partial, name));
   // Last: a folder without it is none.
   await writeFileWhole(path.join(partial, RECORD_FILE), file => file.write(recordBytes(record), 0));
   return record;
@@ -166,16 +178,68 @@ async function copyRuntime(partial: string, name: string): Promise<InstalledFile
   return { name, bytes, sha256: await hashFile(target) };
 }
 
+/** After a power cut a record must not stand beside files that were never written. */
+async function syncFile(file: string): Promise<void> {
+  const handle = await open(file, 'r');
+  try {
+    await handle.sync();
+  } finally {
+    await handle.close();
+  }
+}
+
+/**
+ * Puts back the provider that a killed installation had put aside, and removes what such ones left,
+ * hundreds of megabytes each. Of one that runs beside this one nothing is removed.
+ */
+async function tidyUp(folder: string): Promise<void> {
+  const directory = path.dirname(folder);
+  try {
+    const old = await leftovers(folder, OLD);
+    const newest = old.at(-1);
+    if (newest !== undefined && (await statOrNull(folder)) === null) {
+      await rename(newest.file, folder);
+      old.pop();
+    }
+    const left = [...old, ...(await leftovers(folder, PARTIAL))];
+    if (left.length === 0) return;
+    const nowMs = (await fileSystemClockMs(directory)) ?? 0;
+    for (const { file, touchedMs } of left) {
+      if (nowMs - touchedMs > LEFTOVER_IDLE_MAX_MS)
+        await rm(file, { recursive: true, force: true });
+    }
+  } catch (error) {
+    throw diskError(error, 'write', directory);
+  }
+}
+
+/** The newest last. */
+async function leftovers(folder: string, kind: string) {
+  const found: { readonly file: string; readonly touchedMs: number }[] = [];
+  for (const name of await listDirectory(path.dirname(folder))) {
+    if (!name.startsWith(path.basename(folder) + kind)) continue;
+    const file = path.join(path.dirname(folder), name);
+    const touchedMs = (await statOrNull(file))?.mtimeMs;
+    if (touchedMs !== undefined) found.push({ file, touchedMs });
+  }
+  return found.toSorted((one, other) => one.touchedMs - other.touchedMs);
+}
+
 /** Engines that run have their files open: what they loaded stays until they end. */
 async function replace(folder: string, partial: string): Promise<void> {
   const old = `${folder}${OLD}${process.pid}-${randomBytes(4).toString('hex')}`;
   const replaced = (await statOrNull(folder)) !== null;
-  if (replaced) await rename(folder, old);
+  if (replaced) {
+    // Makes and removes a file: from now on it counts as put aside, not from when it was installed.
+    await fileSystemClockMs(folder);
+    await rename(folder, old);
+  }
   try {
     await rename(partial, folder);
   } catch (error) {
     if (replaced) await rename(old, folder);
     throw error;
   }
+  await syncDirectory(path.dirname(folder));
   await rm(old, { recursive: true, force: true });
 }

@@ -3,10 +3,10 @@
  * the folders that the installation recorded, then where the system looks. Reads files only; what
  * is found is not loaded.
  */
-import { globSync, statSync } from 'node:fs';
+import { accessSync, constants, globSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
-import { isMissing, listDirectory } from '../models/cache-files.ts';
+import { listDirectory } from '../models/cache-files.ts';
 import { readElfFacts } from './elf-file.ts';
 import type { ProviderLibrary } from './provider-files.ts';
 
@@ -58,7 +58,7 @@ export async function findLibraries(
   const waiting = [{ file: path.join(folder, library), neededBy: library as string }];
   for (let at = waiting.shift(); at !== undefined; at = waiting.shift()) {
     const { file, neededBy } = at;
-    const needed = (await readElfFacts(file))?.needed ?? [];
+    const needed = await namesNeededBy(file);
     const first = neededBy === library ? [...needed, CUDNN] : needed;
     for (const name of first) {
       if (!OF_NVIDIA.test(name) || found.has(name) || found.size >= LIBRARIES_MAX) continue;
@@ -84,11 +84,16 @@ export async function foldersToRecord(
   return [...new Set(folders)].filter(folder => !known.has(folder));
 }
 
-/** Every folder at and below `given` in which a library of NVIDIA's lies. */
+/**
+ * Every folder at and below `given` in which a library of NVIDIA's lies. Folders below that this
+ * user may not read are left out.
+ * @throws ModelError `disk` where `given` itself cannot be read.
+ */
 export async function foldersBelow(given: string): Promise<string[]> {
   const folders: string[] = [];
   let entries = 0;
   const visit = async (folder: string, depth: number): Promise<void> => {
+    if (depth > 0 && !mayRead(folder)) return;
     const names = await listDirectory(folder);
     entries += names.length;
     if (entries > GIVEN_ENTRIES_MAX) return;
@@ -103,14 +108,42 @@ export async function foldersBelow(given: string): Promise<string[]> {
   return folders;
 }
 
+/** As the linker does, which goes on past a file that it may not open. */
 function findIn(folders: readonly string[], name: string): string | undefined {
   return folders
     .map(folder => path.join(folder, name))
-    .find(file => statSync(file, { throwIfNoEntry: false })?.isFile());
+    .find(file => statIfSeen(file)?.isFile() && mayRead(file));
 }
 
 function isFolder(file: string): boolean {
-  return statSync(file, { throwIfNoEntry: false })?.isDirectory() ?? false;
+  return statIfSeen(file)?.isDirectory() ?? false;
+}
+
+/** Undefined where there is nothing, or a folder that is shut or a link to itself is before it. */
+function statIfSeen(file: string) {
+  try {
+    return statSync(file, { throwIfNoEntry: false });
+  } catch {
+    return undefined;
+  }
+}
+
+function mayRead(file: string): boolean {
+  try {
+    accessSync(file, constants.R_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** None where the file cannot be read: of a provider's own library readInstalled says so. */
+async function namesNeededBy(file: string): Promise<readonly string[]> {
+  try {
+    return (await readElfFacts(file))?.needed ?? [];
+  } catch {
+    return [];
+  }
 }
 
 function splitPath(text: string | undefined): string[] {
@@ -142,7 +175,8 @@ async function readIfThere(file: string): Promise<string> {
   try {
     return await readFile(file, 'utf8');
   } catch (error) {
-    if (isMissing(error) || (error as NodeJS.ErrnoException).code === 'EACCES') return '';
+    // The linker passes over what it cannot read, a folder or a link to itself too.
+    if (typeof (error as NodeJS.ErrnoException).code === 'string') return '';
     throw error;
   }
 }

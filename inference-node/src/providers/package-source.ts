@@ -10,6 +10,7 @@ import { copyFile, open, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { Unzip, type UnzipFile, UnzipInflate } from 'fflate';
 import { hashFile, listDirectory, statOrNull } from '../models/cache-files.ts';
+import { diskError } from '../models/model-error.ts';
 import { ProviderError } from './provider-error.ts';
 import { PROVIDER_LIBRARIES, type ProviderLibrary } from './provider-files.ts';
 
@@ -49,8 +50,13 @@ export async function openPackageSource(given: string): Promise<PackageSource> {
       `${name} is neither a wheel (.whl), a NuGet package (.nupkg) nor a folder`,
     );
   }
-  const sha256 = await hashFile(file);
-  return { name, sha256, copyTo: folder => copyFromArchive(file, folder) };
+  let sha256: string;
+  try {
+    sha256 = await hashFile(file);
+  } catch (error) {
+    throw diskError(error, 'read', file);
+  }
+  return { name, sha256, copyTo: folder => copyFromArchive(file, folder, sha256) };
 }
 
 /** The words of a package that name its version: a wheel's METADATA, a NuGet package's nuspec. */
@@ -73,10 +79,14 @@ interface Extraction {
   bytes: number;
 }
 
-async function copyFromArchive(archive: string, folder: string) {
+/**
+ * @param sha256 what was accepted: what is copied must be that, not what lies there meanwhile.
+ */
+async function copyFromArchive(archive: string, folder: string, sha256: string) {
   const libraries: CopiedLibrary[] = [];
   let version: string | undefined;
   let failure: Error | undefined;
+  const whole = createHash('sha256');
   const handles = new Map<ProviderLibrary, Awaited<ReturnType<typeof open>>>();
   // Opened before: what fflate calls back is synchronous.
   for (const name of PROVIDER_LIBRARIES)
@@ -105,6 +115,7 @@ async function copyFromArchive(archive: string, folder: string) {
   unzip.register(UnzipInflate);
   try {
     for await (const chunk of createReadStream(archive, { highWaterMark: READ_BYTES })) {
+      whole.update(chunk);
       unzip.push(chunk);
       if (failure !== undefined) break;
     }
@@ -114,11 +125,17 @@ async function copyFromArchive(archive: string, folder: string) {
   } finally {
     for (const handle of handles.values()) await handle.close();
   }
-  if (failure instanceof ProviderError) throw failure;
-  if (failure !== undefined) {
-    throw new ProviderError(`${path.basename(archive)} is damaged: ${failure.message}`, failure);
-  }
+  if (failure instanceof ProviderError || isOfSystem(failure)) throw failure;
+  const name = path.basename(archive);
+  if (failure !== undefined)
+    throw new ProviderError(`${name} is damaged: ${failure.message}`, failure);
+  if (whole.digest('hex') !== sha256) throw new ProviderError(`${name} changed while it was read`);
   return { libraries, version };
+}
+
+/** A full disk says nothing about the archive. fflate's own errors have numbers. */
+function isOfSystem(error: Error | undefined): boolean {
+  return typeof (error as NodeJS.ErrnoException | undefined)?.code === 'string';
 }
 
 function writeAll(extraction: Extraction, data: Uint8Array): void {

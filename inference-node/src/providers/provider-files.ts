@@ -3,7 +3,7 @@
  * itself, so the folder has a copy of its native files too. It bears the version of the runtime
  * that it fits: releases of the product may share it, and none loads another's.
  */
-import { readFile } from 'node:fs/promises';
+import { access, constants, readFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { arch, platform } from 'node:os';
 import path from 'node:path';
@@ -83,9 +83,14 @@ export async function readInstalled(
   if (record?.runtimeVersion !== runtimeVersion()) return unusable('has no record that fits');
   for (const { name, bytes, sha256 } of record.files) {
     const file = path.join(folder, name);
-    const found = await statOrNull(file);
-    if (found?.size !== bytes) return unusable(`lacks a part of ${name}`);
-    if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
+    try {
+      const found = await statOrNull(file);
+      if (found?.size !== bytes) return unusable(`lacks a part of ${name}`);
+      await access(file, constants.R_OK);
+      if (hashed && (await hashFile(file)) !== sha256) return unusable(`has an altered ${name}`);
+    } catch (error) {
+      return unusable(`has a ${name} that cannot be read: ${(error as Error).message}`);
+    }
   }
   return { state: 'installed', folder, record };
 }

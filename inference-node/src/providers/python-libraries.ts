@@ -2,6 +2,7 @@
 import { execFile } from 'node:child_process';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import { ModelError } from '../models/model-error.ts';
 import { foldersBelow } from './library-search.ts';
 
 const run = promisify(execFile);
@@ -24,7 +25,12 @@ export async function pythonLibraryFolders(
       continue;
     }
     for (const folder of said.split('\n').filter(Boolean)) {
-      found.push(...(await foldersBelow(path.join(folder, 'nvidia'))));
+      try {
+        found.push(...(await foldersBelow(path.join(folder, 'nvidia'))));
+      } catch (error) {
+        // This user may not read it: engines, which run as one like it, may not either.
+        if (!(error instanceof ModelError && error.kind === 'disk')) throw error;
+      }
     }
   }
   return [...new Set(found)];

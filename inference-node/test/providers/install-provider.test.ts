@@ -1,14 +1,28 @@
 /** What is installed of a package, what is refused, and what is left when it fails. */
 import assert from 'node:assert/strict';
-import { mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import {
+  chmod,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  symlink,
+  truncate,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { RUNTIME_FOLDER_VARIABLE } from '../../src/engine/engine-protocol.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
+import { ModelError } from '../../src/models/model-error.ts';
 import { readEngineEnvironment } from '../../src/providers/engine-environment.ts';
 import { type InstallOptions, installProvider } from '../../src/providers/install-provider.ts';
-import { findLibraries } from '../../src/providers/library-search.ts';
+import { findLibraries, foldersBelow } from '../../src/providers/library-search.ts';
+import { openPackageSource } from '../../src/providers/package-source.ts';
 import { ProviderError } from '../../src/providers/provider-error.ts';
 import { readInstalled } from '../../src/providers/provider-files.ts';
 import {
@@ -201,4 +215,64 @@ test('libraries are found where the linker will look, recorded, and named where 
   );
   const { childEnv } = await readEngineEnvironment(providerDir, { LD_LIBRARY_PATH: ldLibraryPath });
   assert.equal(childEnv.LD_LIBRARY_PATH, `${ldLibraryPath}:${given}`);
+});
+
+test('an archive that changes after it was accepted is refused', async () => {
+  const file = await write('own.whl', wheelFile(VERSION));
+  const source = await openPackageSource(file);
+  await write('own.whl', wheelFile(VERSION, { ...LIBRARIES, [CUDA]: elfFile(['libevil.so']) }));
+  const folder = await mkdtemp(path.join(root, 'copy-'));
+  await refused(source.copyTo(folder), /^own\.whl changed while it was read$/);
+});
+
+test('a disk that is full is called so, not a damaged package', async () => {
+  const source = await openPackageSource(await write('own.whl', wheelFile(VERSION)));
+  const folder = await mkdtemp(path.join(root, 'copy-'));
+  await symlink('/dev/full', path.join(folder, CUDA));
+  await assert.rejects(source.copyTo(folder), { code: 'ENOSPC' });
+});
+
+test('what killed installations left is put back or removed, and one that runs is left alone', async () => {
+  const wheel = wheelFile(VERSION);
+  const file = await write('own.whl', wheel);
+  const { folder } = await install(file, { accepted: [sha256(wheel)] });
+  // Killed between putting the provider aside and putting its successor there.
+  await rename(folder, `${folder}.old-1-abcd`);
+  const longAgo = new Date(Date.now() - 7_200_000);
+  for (const name of ['.partial-2-abcd', '.old-3-abcd']) {
+    await write(`installed/${path.basename(folder)}${name}/${CUDA}`, Buffer.from('half'));
+    await utimes(`${folder}${name}`, longAgo, longAgo);
+  }
+  await write(`installed/${path.basename(folder)}.partial-4-abcd/${CUDA}`, Buffer.from('half'));
+  // Whatever comes of this one.
+  await refused(install(path.join(root, 'absent.whl')), /there is nothing at/);
+  assert.equal((await readInstalled(providerDir, { hashed: true })).state, 'installed');
+  assert.deepEqual((await readdir(providerDir)).sort(), [
+    path.basename(folder),
+    `${path.basename(folder)}.partial-4-abcd`,
+  ]);
+});
+
+test('folders that are shut and links to themselves are passed over, as the linker does', async () => {
+  const library = 'libcublas.so.13';
+  const folders = ['shut', 'looping', 'open'].map(name => path.join(root, name));
+  const [shut = '', looping = '', open = ''] = folders;
+  for (const folder of [shut, open]) {
+    await write(path.join(path.basename(folder), library), elfFile([]));
+  }
+  await mkdir(looping);
+  await symlink(library, path.join(looping, library));
+  await symlink('again', path.join(looping, 'again'));
+  await chmod(shut, 0);
+  const isRoot = process.getuid?.() === 0;
+  const provider = path.dirname(await write(`provider/${CUDA}`, elfFile([library])));
+  const search = { ldLibraryPath: undefined, further: isRoot ? folders.slice(1) : folders };
+  const [found] = await findLibraries(provider, CUDA, search);
+  assert.equal(found?.path, path.join(open, library));
+  assert.deepEqual(await foldersBelow(looping), [looping]);
+  const itself = path.join(looping, 'again');
+  await assert.rejects(foldersBelow(itself), error => {
+    return error instanceof ModelError && /its links lead back/.test(error.message);
+  });
+  await chmod(shut, 0o700);
 });
