@@ -1,13 +1,13 @@
 /**
- * One ONNX Runtime session: loads a prepared graph and turns model-size RGB into alpha. The only
- * file that imports onnxruntime-node; it runs in an engine's process alone, because run() blocks
- * its thread's event loop for its whole length, has no cancel, and gives memory back only by exit.
+ * One ONNX Runtime session: loads a prepared graph and turns model-size RGB into alpha. This file
+ * and graph-ends.ts alone import onnxruntime-node; it runs in an engine's process alone, because
+ * run() blocks its thread's event loop for its whole length, has no cancel, and gives memory back
+ * only by exit.
  */
-import assert from 'node:assert/strict';
-import { env, InferenceSession, Tensor } from 'onnxruntime-node';
+import { env, InferenceSession } from 'onnxruntime-node';
 import { hashFile } from '../../models/cache-files.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
-import { createPlaneTables, fillAlpha, fillPlanes, type PlaneTable } from './pixel-conversion.ts';
+import { type GraphEnds, graphEnds } from './graph-ends.ts';
 
 // Before the first session: ONNX Runtime writes to stderr what it logs, and warns of what is
 // normal.
@@ -78,24 +78,13 @@ async function requireUnaltered({ path, sha256 }: SessionSpec): Promise<void> {
 
 export class EngineSession {
   readonly #session: InferenceSession;
-  readonly #spec: SessionSpec;
-  readonly #tables: readonly PlaneTable[];
-  /** Reused by every run: run() has returned before the next one fills it. */
-  readonly #planes: Float32Array;
-  readonly #feeds: Record<string, Tensor>;
-  readonly #alpha: Buffer;
-  readonly #clampedAlpha: Uint8ClampedArray;
+  readonly #ends: GraphEnds;
+  readonly #rgbBytes: number;
 
   private constructor(session: InferenceSession, spec: SessionSpec) {
-    const pixels = spec.inputWidth * spec.inputHeight;
     this.#session = session;
-    this.#spec = spec;
-    this.#tables = createPlaneTables(spec.normalisation, spec.colourOrder);
-    this.#planes = new Float32Array(3 * pixels);
-    const inputShape = [1, 3, spec.inputHeight, spec.inputWidth];
-    this.#feeds = { [spec.inputName]: new Tensor('float32', this.#planes, inputShape) };
-    this.#alpha = Buffer.alloc(pixels);
-    this.#clampedAlpha = new Uint8ClampedArray(this.#alpha.buffer, this.#alpha.byteOffset, pixels);
+    this.#ends = graphEnds(spec, session.inputNames);
+    this.#rgbBytes = 3 * spec.inputWidth * spec.inputHeight;
   }
 
   /**
@@ -116,7 +105,7 @@ export class EngineSession {
         : await InferenceSession.create(source, options);
     const session = new EngineSession(native, spec);
     session.#requireNames();
-    const grey = Buffer.alloc(3 * spec.inputWidth * spec.inputHeight, 128);
+    const grey = Buffer.alloc(session.#rgbBytes, 128);
     let warmMs = 0;
     for (let i = 0; i < (spec.provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
       const start = performance.now();
@@ -128,42 +117,25 @@ export class EngineSession {
 
   /**
    * @param rgb HWC bytes of the model's input size.
-   * @returns one byte a pixel; reused by the next run, so it must have left before.
+   * @returns one byte a pixel; good until the next run, so it must have left before.
    */
-  async run(rgb: Uint8Array): Promise<Buffer> {
-    const { outputName, activation } = this.#spec;
-    if (rgb.length !== this.#planes.length) {
-      throw new Error(`${rgb.length} bytes of RGB where the model takes ${this.#planes.length}`);
+  async run(rgb: Uint8Array): Promise<Uint8Array> {
+    if (rgb.length !== this.#rgbBytes) {
+      throw new Error(`${rgb.length} bytes of RGB where the model takes ${this.#rgbBytes}`);
     }
-    fillPlanes(rgb, this.#planes, this.#tables);
-    const outputs = await this.#session.run(this.#feeds, [outputName]);
-    const output = outputs[outputName];
-    assert(output !== undefined, 'the graph has the output: its names were checked');
-    const matte = this.#requireMatte(output);
-    if (!fillAlpha(matte, this.#clampedAlpha, activation)) {
-      throw new Error('the model answered with values that are not numbers');
-    }
-    return this.#alpha;
+    const outputs = await this.#session.run(this.#ends.feeds(rgb), this.#ends.outputNames);
+    return this.#ends.alpha(outputs);
   }
 
   #requireNames(): void {
-    const { inputName, outputName } = this.#spec;
+    const { inputName, outputNames: wanted } = this.#ends;
     const { inputNames, outputNames } = this.#session;
     if (!inputNames.includes(inputName) || inputNames.length !== 1) {
       throw new Error(`the graph's inputs are ${inputNames.join(', ')}, not ${inputName}`);
     }
-    if (!outputNames.includes(outputName)) {
-      throw new Error(`the graph's outputs are ${outputNames.join(', ')}, without ${outputName}`);
+    const missing = wanted.find(name => !outputNames.includes(name));
+    if (missing !== undefined) {
+      throw new Error(`the graph's outputs are ${outputNames.join(', ')}, without ${missing}`);
     }
-  }
-
-  #requireMatte(output: Tensor): Float32Array {
-    const { inputWidth, inputHeight } = this.#spec;
-    const shape = output.dims.join('x');
-    const wanted = `1x1x${inputHeight}x${inputWidth}`;
-    if (output.type !== 'float32' || shape !== wanted) {
-      throw new Error(`the graph's output is ${output.type} ${shape}, not float32 ${wanted}`);
-    }
-    return output.data as Float32Array;
   }
 }

@@ -18,6 +18,7 @@ export const ElementType = {
   int64: 7,
   bool: 9,
   float16: 10,
+  float64: 11,
 } as const;
 
 export interface Tensor {
@@ -90,6 +91,20 @@ export function integersAttribute(node: GraphNode, name: string): readonly numbe
 export function textAttribute(node: GraphNode, name: string, absent: string): string {
   const value = attribute(node, name)?.s;
   return value === undefined || value === null ? absent : Buffer.from(value).toString('utf8');
+}
+
+/** The values of onnx.AttributeProto.AttributeType that are used here. */
+const ATTRIBUTE_INT = 2;
+const ATTRIBUTE_INTS = 7;
+
+/** An attribute for a new node. */
+export function integer(name: string, value: number): onnx.IAttributeProto {
+  return { name, type: ATTRIBUTE_INT, i: value };
+}
+
+/** The same of several. */
+export function integers(name: string, values: readonly number[]): onnx.IAttributeProto {
+  return { name, type: ATTRIBUTE_INTS, ints: [...values] };
 }
 
 /**

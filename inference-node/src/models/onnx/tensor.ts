@@ -22,6 +22,13 @@ export function float32Tensor(values: readonly number[], dims: readonly number[]
   return { elementType: ElementType.float32, dims, data };
 }
 
+export function float64Tensor(values: readonly number[], dims: readonly number[]): Tensor {
+  const data = new Uint8Array(values.length * 8);
+  const view = new DataView(data.buffer);
+  for (const [index, value] of values.entries()) view.setFloat64(index * 8, value, true);
+  return { elementType: ElementType.float64, dims, data };
+}
+
 /** The numbers of a small int64 or float32 tensor, undefined for other types. */
 export function tensorNumbers(tensor: Tensor): readonly number[] | undefined {
   const { data, elementType } = tensor;

@@ -155,13 +155,15 @@ async function writePrepared(
   onProgress?.({ step: 'rewrite' });
   const bytes = await readChecked(source, manifest);
   const { inputName, outputName, inputWidth, inputHeight } = manifest.graph;
-  const { precision, ranges } = key;
+  const { precision, provider, ranges } = key;
+  const { normalisation, colourOrder, activation } = manifest;
   const graph = prepareGraph(decodeModel(bytes, source), {
     inputName,
     outputName,
     exported: { width: inputWidth, height: inputHeight },
     wanted: { width: key.inputWidth, height: key.inputHeight },
     precision,
+    pixels: takesBytes(provider) ? { normalisation, colourOrder, activation } : undefined,
     quantise: ranges && (float32 => fitRanges(ranges, manifest, float32)),
   });
   const hash = createHash('sha256');
@@ -177,6 +179,14 @@ async function writePrepared(
   const sha256 = hash.digest('hex');
   await writeSidecar(cacheDir, manifest, key, writtenBytes, sha256);
   return sha256;
+}
+
+/**
+ * What copies to another device, and has kernels for bytes and float64. On a CPU the conversion in
+ * the graph takes as long as ours beside it; WebGPU has neither type.
+ */
+function takesBytes(provider: ExecutionProvider): boolean {
+  return provider === 'cuda' || provider === 'tensorrt';
 }
 
 /** Hashes the bytes that the graph is made from: a record of an earlier check is not enough. */

@@ -32,7 +32,7 @@ import type { RangesFile } from './ranges.ts';
  * Revision of the passes in onnx/. Raise it with every change of what they write, so that files made
  * by the old ones are not used again.
  */
-export const PREPARER_REVISION = 1;
+export const PREPARER_REVISION = 2;
 
 const SUPERSEDED_UNUSED_MAX_MS = 24 * 3600 * 1000;
 

@@ -4,11 +4,13 @@
  */
 import { ModelError } from '../../model-error.ts';
 import { ElementType, type Graph, type GraphPass, onlyInput } from '../graph.ts';
+import { bytesAtBothEnds, type PixelFormat } from './bytes-at-both-ends.ts';
 import { keepOutput } from './keep-output.ts';
 import { liftConstants } from './lift-constants.ts';
 import { type Quantisation, quantise } from './quantise.ts';
 import { OPSET_OF_INT8, raiseOpset } from './raise-opset.ts';
 import { removeUnused } from './remove-unused.ts';
+import { resizeInHalf } from './resize-in-half.ts';
 import { type ImageSize, imageDims, setInputSize } from './set-input-size.ts';
 import { widenToFloat32 } from './widen-to-float32.ts';
 
@@ -22,11 +24,13 @@ export interface GraphPreparation {
   readonly precision: 'fp32' | 'fp16' | 'int8';
   /** Required for int8: the ranges for this float32 graph. */
   readonly quantise?: ((float32: Graph) => Quantisation) | undefined;
+  /** For CUDA: bytes of this kind at both ends, and half precision throughout. */
+  readonly pixels?: PixelFormat | undefined;
 }
 
 /** Throws ModelError `prepare`. */
 export function prepareGraph(source: Graph, preparation: GraphPreparation): Graph {
-  const { inputName, outputName, exported, wanted, precision } = preparation;
+  const { inputName, outputName, exported, wanted, precision, pixels } = preparation;
   const widen: GraphPass = graph => widenToFloat32(graph, imageDims(wanted));
   const passes: readonly GraphPass[] = [
     liftConstants,
@@ -38,7 +42,8 @@ export function prepareGraph(source: Graph, preparation: GraphPreparation): Grap
   ];
   const prepared = passes.reduce((graph, pass) => pass(graph), source);
   requireInterface(prepared, inputName);
-  return prepared;
+  if (pixels === undefined) return prepared;
+  return bytesAtBothEnds(pixels, wanted)(resizeInHalf(prepared, imageDims(wanted)));
 }
 
 function toBytes(preparation: GraphPreparation): GraphPass {
@@ -50,7 +55,7 @@ function toBytes(preparation: GraphPreparation): GraphPass {
   };
 }
 
-/** Engines feed and read float32 by the manifest's names. */
+/** Float32 by the manifest's names: what engines feed and read, or the pass for bytes begins with. */
 function requireInterface(graph: Graph, inputName: string): void {
   const input = onlyInput(graph);
   if (input.name !== inputName) {

@@ -11,6 +11,7 @@ import {
   ElementType,
   type Graph,
   type GraphNode,
+  integer,
   type OpsetImport,
   onlyInput,
   type Tensor,
@@ -146,7 +147,7 @@ class Quantiser {
       }),
     ];
     const node = linear('DequantizeLinear', inputs, name);
-    this.#nodes.push({ ...node, attributes: [{ name: 'axis', type: ATTRIBUTE_INT, i: 0 }] });
+    this.#nodes.push({ ...node, attributes: [integer('axis', 0)] });
     return name;
   }
 
@@ -180,8 +181,6 @@ class Quantiser {
     return name;
   }
 }
-
-const ATTRIBUTE_INT = 2;
 
 /** Name of the value after it was bytes. */
 function wide(name: string): string {
