@@ -23,9 +23,15 @@ import { runOnce } from '../../inference-node/src/engine/choice/run-once.ts';
 import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
 import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
+import { bytesAtBothEnds } from '../../inference-node/src/models/onnx/passes/bytes-at-both-ends.ts';
+import { keepOutput } from '../../inference-node/src/models/onnx/passes/keep-output.ts';
+import { liftConstants } from '../../inference-node/src/models/onnx/passes/lift-constants.ts';
+import { resizeInHalf } from '../../inference-node/src/models/onnx/passes/resize-in-half.ts';
+import { setInputSize } from '../../inference-node/src/models/onnx/passes/set-input-size.ts';
 import { readEngineEnvironment } from '../../inference-node/src/providers/engine-environment.ts';
 import { installProvider } from '../../inference-node/src/providers/install-provider.ts';
 import { findLibraries } from '../../inference-node/src/providers/library-search.ts';
+import { graphBytes, tinyGraph } from '../../inference-node/test/models/onnx/tiny-graph.ts';
 import { writeTinyModel } from '../support/tiny-model.ts';
 import { buildStubs } from './build-stubs.ts';
 
@@ -34,6 +40,7 @@ const COUNTERS = { copiesTo: 0, bytesTo: 1, copiesFrom: 2, bytesFrom: 3, launche
 const SIDE_PX = 64;
 const PIXELS = SIDE_PX * SIDE_PX;
 const FLOAT_BYTES = 4;
+const DOUBLE_BYTES = 8;
 
 let folder: string;
 let stubs: string;
@@ -91,14 +98,31 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
       timeoutMs: 120_000,
     });
     assert.equal(alpha.length, PIXELS);
-    const numbers = await readFile(counts);
-    const read = (name: keyof typeof COUNTERS) =>
-      Number(numbers.readBigUInt64LE(8 * COUNTERS[name]));
+    const read = await counterOf(counts);
     // Two warm-up runs and the run itself.
     assert.equal(read('copiesFrom'), 3);
     assert.equal(read('bytesFrom'), 3 * PIXELS * FLOAT_BYTES);
     assert.ok(read('bytesTo') >= 3 * 3 * PIXELS * FLOAT_BYTES);
     assert.ok(read('launches') > 0);
+  });
+
+  it('takes bytes and answers with bytes, half precision within, without the CPU', async () => {
+    const counts = path.join(folder, 'counts-of-bytes');
+    await writeFile(counts, Buffer.alloc(8 * 8));
+    const size = { width: SIDE_PX, height: SIDE_PX };
+    const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
+    const half = resizeInHalf(setInputSize(source, size, size), [1, 3, SIDE_PX, SIDE_PX]);
+    const alpha = await runOnce({
+      spec: { ...PROBE_SPEC, provider: 'cuda', deviceId: 0 },
+      graph: graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)),
+      rgb: createProbePicture(SIDE_PX, SIDE_PX),
+      childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
+      timeoutMs: 120_000,
+    });
+    assert.equal(alpha.length, PIXELS);
+    const read = await counterOf(counts);
+    assert.equal(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
+    assert.equal(read('copiesFrom'), 2 * 3);
   });
 
   it('runs engines on two devices, of which one is lost alone', async () => {
@@ -131,6 +155,11 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
     }
   });
 });
+
+async function counterOf(file: string): Promise<(name: keyof typeof COUNTERS) => number> {
+  const numbers = await readFile(file);
+  return name => Number(numbers.readBigUInt64LE(8 * COUNTERS[name]));
+}
 
 async function refused(env: Record<string, string>, message: RegExp): Promise<void> {
   await assert.rejects(selectExecutionProvider('cuda', { childEnv: env }), error => {
