@@ -278,6 +278,7 @@ function composePublicPort(base: Base, services: Services): App {
     errorsPage,
     logger: log,
     tracing: base.tracing,
+    onRoute: (route, method) => metrics.routeAdded(route, method),
     onAnswered: answered => metrics.answered(answered),
     onDropped: () => metrics.connectionDropped(),
     onEnded: cause => metrics.connectionEnded(cause),

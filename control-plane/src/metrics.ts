@@ -3,23 +3,45 @@
  * http/operator-app.ts serves both, never on the public port. Base units, no identifiers as labels.
  * docs/operations.md explains each name.
  */
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
-import type { ErrorCode } from '#contract/errors.ts';
-import type { GuardCause } from '#program/ports/grpc-guard.ts';
-import type { SpanFate, SpanObserver } from '#program/tracing/span.ts';
+import { collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import { ERROR_CATALOGUE, type ErrorCode } from '#contract/errors.ts';
+import {
+  createKnownCounter,
+  createOpenCounter,
+  everyOf,
+  type KnownLabels,
+} from '#program/known-counters.ts';
+import { GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
+import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
 import type { Answered } from './http/answers/answer-log.ts';
-import type { EndedCause } from './http/connections/connections.ts';
-import type { AttemptOutcome } from './nodes/attempt-outcome.ts';
-import type { RefusalCause } from './nodes/refused-nodes.ts';
+import { ENDED_CAUSES, type EndedCause } from './http/connections/connections.ts';
+import { ATTEMPT_KINDS, type AttemptOutcome } from './nodes/attempt-outcome.ts';
+import { REFUSAL_CAUSES, type RefusalCause } from './nodes/refused-nodes.ts';
 import type { AlertObserver } from './services/alerts/balance-watch.ts';
-import type { MailAttemptOutcome, MailObserver } from './services/alerts/mail-sender.ts';
-import type { JobEnding, JobObserver } from './services/dispatch/job-observer.ts';
-import type {
-  WebhookAttemptOutcome,
-  WebhookObserver,
+import {
+  MAIL_ATTEMPT_OUTCOMES,
+  type MailAttemptOutcome,
+  type MailObserver,
+} from './services/alerts/mail-sender.ts';
+import {
+  COUNTED_MODES,
+  FETCH_OUTCOMES,
+  type FetchOutcome,
+  type JobEnding,
+  type JobObserver,
+} from './services/dispatch/job-observer.ts';
+import {
+  WEBHOOK_ATTEMPT_OUTCOMES,
+  type WebhookAttemptOutcome,
+  type WebhookObserver,
 } from './services/notification/webhook-observer.ts';
-import type { ToldOutcome } from './services/sales/receive-payment.ts';
-import type { BucketObserver, BucketRequestEnd } from './storage/bucket/bucket-client.ts';
+import { TOLD_OUTCOMES, type ToldOutcome } from './services/sales/receive-payment.ts';
+import {
+  BUCKET_OPERATIONS,
+  type BucketObserver,
+  type BucketRequestEnd,
+} from './storage/bucket/bucket-client.ts';
+import { BUCKET_OUTCOMES } from './storage/bucket/bucket-errors.ts';
 
 /** From a small image on a GPU to a job at its limit of two hours. */
 const JOB_SECONDS_BUCKETS = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 600, 3600, 7200];
@@ -35,14 +57,41 @@ const EVENT_LOOP_PRECISION_MS = 100;
 /** Methods that are counted by their name; anything else a client makes up is one label. */
 const METHODS: ReadonlySet<string> = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE']);
 
+const CODES = Object.entries(ERROR_CATALOGUE);
+/** Answers that rules ask for: the service, not its caller, is at fault. */
+const SERVICE_FAULTS = CODES.filter(([, { scope, http }]) => scope === 'public' && http >= 500).map(
+  ([code, { http }]) => ({ status: String(http), code }),
+);
+
+/** Ends of jobs that rules ask for; other codes are the image's or the request's fault. */
+const JOB_ENDS = [
+  ...everyOf({ outcome: ['succeeded'], mode: COUNTED_MODES, code: [''], retryable: [''] }),
+  ...everyOf({
+    outcome: ['failed'],
+    mode: COUNTED_MODES,
+    code: ['PROCESSING_FAILED', 'IMAGE_DOWNLOAD_FAILED'],
+    retryable: ['true', 'false'],
+  }),
+];
+
+const NODE_CODES = CODES.filter(([, { scope }]) => scope === 'node').map(([code]) => code);
+/** Ends of attempts that rules ask for; a storage's own error is SERVICE_UNAVAILABLE, or none of ours. */
+const ATTEMPT_ENDS = [
+  ...everyOf({ outcome: ['done'], reason: [''] }),
+  ...everyOf({ outcome: ['lost', 'node-fault'], reason: NODE_CODES }),
+  ...everyOf({ outcome: ['node-fault'], reason: ['INVALID_REQUEST'] }),
+  ...everyOf({ outcome: ['local-fault'], reason: ['', 'SERVICE_UNAVAILABLE'] }),
+];
+
 export class ControlMetrics
   implements JobObserver, WebhookObserver, MailObserver, AlertObserver, BucketObserver, SpanObserver
 {
   readonly registry = new Registry();
-  readonly #requests = this.#counter(
-    'matting_control_http_requests_total',
-    'Answers of the public port',
+  readonly #requests = createOpenCounter(
+    this.#named('matting_control_http_requests_total', 'Answers of the public port'),
     ['route', 'method', 'status', 'code'],
+    // Routes are told of one by one (routeAdded).
+    [],
   );
   readonly #requestSeconds = this.#histogram(
     'matting_control_http_request_duration_seconds',
@@ -50,12 +99,11 @@ export class ControlMetrics
     ['route', 'method'],
     HTTP_SECONDS_BUCKETS,
   );
-  readonly #jobs = this.#counter('matting_control_jobs_total', 'Jobs that ended here', [
-    'outcome',
-    'mode',
-    'code',
-    'retryable',
-  ]);
+  readonly #jobs = createOpenCounter(
+    this.#named('matting_control_jobs_total', 'Jobs that ended here'),
+    ['outcome', 'mode', 'code', 'retryable'],
+    JOB_ENDS,
+  );
   readonly #jobSeconds = this.#histogram(
     'matting_control_job_duration_seconds',
     'From submission to the end of the job',
@@ -68,36 +116,36 @@ export class ControlMetrics
     ['mode'],
     WAIT_SECONDS_BUCKETS,
   );
-  readonly #attempts = this.#counter(
-    'matting_control_attempts_total',
-    'Attempts on nodes by how they ended',
+  readonly #attempts = createOpenCounter(
+    this.#named('matting_control_attempts_total', 'Attempts on nodes by how they ended'),
     ['outcome', 'reason'],
+    ATTEMPT_ENDS,
   );
   readonly #directAttempts = this.#counter(
     'matting_control_direct_attempts_total',
     'Attempts whose files went straight between node and storage, by how they ended',
-    ['outcome'],
+    { outcome: ATTEMPT_KINDS },
   );
   readonly #fetches = this.#counter(
     'matting_control_source_fetches_total',
     'Downloads of image URLs by how they ended',
-    ['outcome'],
+    { outcome: FETCH_OUTCOMES },
   );
   readonly #leasesLost = this.#counter(
     'matting_control_leases_lost_total',
     'Jobs that another replica took over while they were worked on here',
-    [],
+    {},
   );
   readonly #takeovers = this.#counter(
     'matting_control_takeovers_total',
     'Jobs taken over here from a holder whose lease ran out',
-    [],
+    {},
   );
 
   readonly #webhookAttempts = this.#counter(
     'matting_control_webhook_attempts_total',
     'Attempts to deliver notifications by how they ended',
-    ['outcome'],
+    { outcome: WEBHOOK_ATTEMPT_OUTCOMES },
   );
   readonly #webhookSeconds = this.#histogram(
     'matting_control_webhook_delay_seconds',
@@ -109,56 +157,56 @@ export class ControlMetrics
   readonly #mailAttempts = this.#counter(
     'matting_control_mail_attempts_total',
     'Attempts to hand mails to the mail server by how they ended',
-    ['outcome'],
+    { outcome: MAIL_ATTEMPT_OUTCOMES },
   );
   readonly #balancesTold = this.#counter(
     'matting_control_low_balances_told_total',
     'Thresholds of balances that owners were told of from here',
-    [],
+    {},
   );
 
   readonly #connectionsDropped = this.#counter(
     'matting_control_http_connections_dropped_total',
     'Connections to the public port closed unread, because as many were open as may be',
-    [],
+    {},
   );
   readonly #paymentNotifications = this.#counter(
     'matting_control_payment_notifications_total',
     'Proven notifications of payments, by what became of them',
-    ['outcome'],
+    { outcome: TOLD_OUTCOMES },
   );
   readonly #connectionsEnded = this.#counter(
     'matting_control_http_connections_ended_total',
     'Connections to the public port ended at a bound, by what they did',
-    ['cause'],
+    { cause: ENDED_CAUSES },
   );
   readonly #sweepFailures = this.#counter(
     'matting_control_sweep_failures_total',
     'Steps of clearing away that failed; the log says which',
-    [],
+    {},
   );
 
   readonly #nodesRefused = this.#counter(
     'matting_control_nodes_refused_total',
     'Registrations and heartbeats that were not taken',
-    ['cause'],
+    { cause: REFUSAL_CAUSES },
   );
 
   readonly #registryEnded = this.#counter(
     'matting_control_registry_ended_total',
     'Connections and calls that the registry port ended at a bound, by what they did',
-    ['cause'],
+    { cause: GUARD_CAUSES },
   );
 
   readonly #storageRequests = this.#counter(
     'matting_control_storage_requests_total',
     'Requests to the bucket by how they ended, after all their attempts',
-    ['operation', 'outcome'],
+    { operation: BUCKET_OPERATIONS, outcome: BUCKET_OUTCOMES },
   );
   readonly #storageRetries = this.#counter(
     'matting_control_storage_retries_total',
     'Attempts again at requests to the bucket',
-    ['operation'],
+    { operation: BUCKET_OPERATIONS },
   );
   readonly #storageSeconds = this.#histogram(
     'matting_control_storage_request_duration_seconds',
@@ -170,7 +218,7 @@ export class ControlMetrics
   readonly #spans = this.#counter(
     'matting_control_spans_total',
     'Sampled spans of traces by what became of them',
-    ['outcome'],
+    { outcome: SPAN_FATES },
   );
 
   readonly #storageClock = new Gauge({
@@ -199,11 +247,18 @@ export class ControlMetrics
   }
 
   balanceTold(): void {
-    this.#balancesTold.inc();
+    this.#balancesTold.inc({});
+  }
+
+  /** The public port has this route from now on. */
+  routeAdded(route: string, method: string): void {
+    for (const fault of SERVICE_FAULTS) {
+      this.#requests.inc({ route, method: countedMethod(method), ...fault }, 0);
+    }
   }
 
   answered({ route = 'none', method = '', status, code, seconds }: Answered): void {
-    const labels = { route, method: METHODS.has(method) ? method : 'other' };
+    const labels = { route, method: countedMethod(method) };
     this.#requests.inc({ ...labels, status: String(status), code: code ?? '' });
     if (seconds !== undefined) this.#requestSeconds.observe(labels, seconds);
   }
@@ -220,7 +275,7 @@ export class ControlMetrics
     this.#directAttempts.inc({ outcome: kind });
   }
 
-  fetchEnded(outcome: 'stored' | 'failed' | 'aborted'): void {
+  fetchEnded(outcome: FetchOutcome): void {
     this.#fetches.inc({ outcome });
   }
 
@@ -231,7 +286,7 @@ export class ControlMetrics
   }
 
   connectionDropped(): void {
-    this.#connectionsDropped.inc();
+    this.#connectionsDropped.inc({});
   }
 
   paymentTold(outcome: ToldOutcome): void {
@@ -263,19 +318,23 @@ export class ControlMetrics
   }
 
   sweepFailed(): void {
-    this.#sweepFailures.inc();
+    this.#sweepFailures.inc({});
   }
 
   leaseLost(): void {
-    this.#leasesLost.inc();
+    this.#leasesLost.inc({});
   }
 
   takenOver(): void {
-    this.#takeovers.inc();
+    this.#takeovers.inc({});
   }
 
-  #counter<L extends string>(name: string, help: string, labelNames: readonly L[]): Counter<L> {
-    return new Counter({ name, help, labelNames: [...labelNames], registers: [this.registry] });
+  #named(name: string, help: string) {
+    return { name, help, registry: this.registry };
+  }
+
+  #counter<const Known extends KnownLabels>(name: string, help: string, known: Known) {
+    return createKnownCounter(this.#named(name, help), known);
   }
 
   #histogram<L extends string>(
@@ -287,4 +346,8 @@ export class ControlMetrics
     const registers = [this.registry];
     return new Histogram({ name, help, labelNames: [...labelNames], buckets, registers });
   }
+}
+
+function countedMethod(method: string): string {
+  return METHODS.has(method) ? method : 'other';
 }

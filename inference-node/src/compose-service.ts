@@ -23,6 +23,7 @@ import { NodeStatus } from './node-state.ts';
 import type { Pools } from './open-pools.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { subjects } from './pipeline.ts';
+import { runLabels } from './run-labels.ts';
 
 /** What exists only once the models are loaded. */
 export interface Started {
@@ -125,6 +126,7 @@ export function startServing(service: Service, parts: ServingParts): Started {
   const { version } = identity;
   const sources = { admission, pipeline, pictures, plan, provider, version, devices };
   registerGauges(sources, metrics.registry);
+  metrics.planLoaded(plan.runs.filter(({ role }) => role !== 'subject').map(runLabels));
   for (const source of [admission, ...plan.runs.map(({ engines }) => engines)]) {
     source.onChange(() => watchers.changed());
   }

@@ -2,18 +2,27 @@
  * Metrics that are counted as things happen; metric-gauges.ts has those that are read at a scrape.
  * Names begin with `matting_node_`, units are base units, no label takes a caller's text.
  */
-import { Counter, collectDefaultMetrics, Histogram, Registry } from 'prom-client';
+import { collectDefaultMetrics, Histogram, Registry } from 'prom-client';
 import type { ErrorCode } from '#contract/errors.ts';
-import type { OutputFormat } from '#contract/formats.ts';
+import { OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
 import { type StageTimings, timesByStage } from '#contract/stages.ts';
-import type { GuardCause } from '#program/ports/grpc-guard.ts';
-import type { SpanFate, SpanObserver } from '#program/tracing/span.ts';
+import {
+  createKnownCounter,
+  createOpenCounter,
+  everyOf,
+  type KnownLabels,
+} from '#program/known-counters.ts';
+import { GUARD_CAUSES, type GuardCause } from '#program/ports/grpc-guard.ts';
+import { SPAN_FATES, type SpanFate, type SpanObserver } from '#program/tracing/span.ts';
 import { RUN_LABELS, type RunLabels } from './run-labels.ts';
 
 const DURATION_BUCKETS_S = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120];
 
 /** Resolution of the event loop's lag; the default of 10 ms costs 0.5 % of a core for nothing. */
 const EVENT_LOOP_PRECISION_MS = 100;
+
+/** Ends of images that rules ask for. */
+const IMAGE_ENDS = everyOf({ outcome: ['succeeded'], code: [''], output_format: OUTPUT_FORMATS });
 
 interface SucceededImage {
   readonly outputFormat: OutputFormat;
@@ -23,20 +32,30 @@ interface SucceededImage {
 
 export class NodeMetrics implements SpanObserver {
   readonly registry = new Registry();
-  readonly #images = this.#counter(
-    'matting_node_images_total',
-    'Admitted images by how they ended; code is empty for a success.',
+  readonly #images = createOpenCounter(
+    this.#named(
+      'matting_node_images_total',
+      'Admitted images by how they ended; code is empty for a success.',
+    ),
     ['outcome', 'code', 'output_format'],
+    IMAGE_ENDS,
   );
-  readonly #refused = this.#counter(
-    'matting_node_admission_refused_total',
-    'Calls that ended before they were admitted, by error code.',
+  readonly #refused = createOpenCounter(
+    this.#named(
+      'matting_node_admission_refused_total',
+      'Calls that ended before they were admitted, by error code.',
+    ),
     ['code'],
+    [],
   );
-  readonly #degraded = this.#counter(
-    'matting_node_images_degraded_total',
-    'Images served without a model of their plan, because no engine of it was up.',
+  readonly #degraded = createOpenCounter(
+    this.#named(
+      'matting_node_images_degraded_total',
+      'Images served without a model of their plan, because no engine of it was up.',
+    ),
     RUN_LABELS,
+    // Those of the plan, once it is loaded (planLoaded).
+    [],
   );
   readonly #durationS = this.#histogram(
     'matting_node_image_duration_seconds',
@@ -51,18 +70,18 @@ export class NodeMetrics implements SpanObserver {
   readonly #received = this.#counter(
     'matting_node_received_bytes_total',
     'Bytes of files received.',
-    [],
+    {},
   );
-  readonly #sent = this.#counter('matting_node_sent_bytes_total', 'Bytes of results sent.', []);
+  readonly #sent = this.#counter('matting_node_sent_bytes_total', 'Bytes of results sent.', {});
   readonly #grpcEnded = this.#counter(
     'matting_node_grpc_ended_total',
     'Connections and calls that the gRPC port ended at a bound, by what they did.',
-    ['cause'],
+    { cause: GUARD_CAUSES },
   );
   readonly #spans = this.#counter(
     'matting_node_spans_total',
     'Sampled spans of traces by what became of them.',
-    ['outcome'],
+    { outcome: SPAN_FATES },
   );
 
   constructor() {
@@ -84,6 +103,11 @@ export class NodeMetrics implements SpanObserver {
     this.#images.inc({ outcome: gone ? 'cancelled' : 'failed', code, output_format: outputFormat });
   }
 
+  /** @param missable the models of the plan that an image may have to do without */
+  planLoaded(missable: readonly RunLabels[]): void {
+    for (const labels of missable) this.#degraded.inc({ ...labels }, 0);
+  }
+
   /** A model of its plan did not take part. */
   imageDegraded(missing: RunLabels): void {
     this.#degraded.inc({ ...missing });
@@ -95,8 +119,8 @@ export class NodeMetrics implements SpanObserver {
   }
 
   bytesMoved(receivedBytes: number, sentBytes: number): void {
-    this.#received.inc(receivedBytes);
-    this.#sent.inc(sentBytes);
+    this.#received.inc({}, receivedBytes);
+    this.#sent.inc({}, sentBytes);
   }
 
   spansEnded(outcome: SpanFate, count: number): void {
@@ -108,8 +132,12 @@ export class NodeMetrics implements SpanObserver {
     this.#grpcEnded.inc({ cause });
   }
 
-  #counter<L extends string>(name: string, help: string, labelNames: readonly L[]): Counter<L> {
-    return new Counter({ name, help, labelNames, registers: [this.registry] });
+  #named(name: string, help: string) {
+    return { name, help, registry: this.registry };
+  }
+
+  #counter<const Known extends KnownLabels>(name: string, help: string, known: Known) {
+    return createKnownCounter(this.#named(name, help), known);
   }
 
   #histogram<L extends string>(name: string, help: string, labelNames: readonly L[]): Histogram<L> {

@@ -52,7 +52,8 @@ export type ConnectionOwner =
   | { readonly kind: 'direct'; readonly name: string };
 
 /** Why a connection was ended here. */
-export type PlaceCause = 'no_token' | 'crowded' | 'flood' | 'over_limit';
+export const PLACE_CAUSES = ['no_token', 'crowded', 'flood', 'over_limit'] as const;
+export type PlaceCause = (typeof PLACE_CAUSES)[number];
 
 /** Interval at which strangers' ages and bytes are checked; bytes also with each call. */
 const SWEEP_INTERVAL_MS = 200;

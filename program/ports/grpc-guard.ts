@@ -35,10 +35,10 @@ import {
   type ConnectionOwner,
   ConnectionPlaces,
   PLACE_BOUNDS,
+  PLACE_CAUSES,
   type PlaceBounds,
-  type PlaceCause,
 } from './connection-places.ts';
-import { boundMessages, type MessageFault } from './message-bound.ts';
+import { boundMessages, MESSAGE_FAULTS, type MessageFault } from './message-bound.ts';
 
 export const STREAM_WINDOW_BYTES = 1024 * 1024;
 export const CONNECTION_WINDOW_BYTES = 4 * 1024 * 1024;
@@ -61,7 +61,8 @@ export const GUARD_BOUNDS: GuardBounds = {
 };
 
 /** Why something was ended here; a label of metrics. */
-export type GuardCause = PlaceCause | MessageFault | 'after_end';
+export const GUARD_CAUSES = [...PLACE_CAUSES, ...MESSAGE_FAULTS, 'after_end'] as const;
+export type GuardCause = (typeof GUARD_CAUSES)[number];
 
 type AuthContext = ReturnType<ServerInterceptingCall['getAuthContext']>;
 

@@ -23,7 +23,8 @@ export interface MessageEvents {
   readonly onFault: (fault: MessageFault) => void;
 }
 
-export type MessageFault = 'message_too_large' | 'message_compressed' | 'message_late';
+export const MESSAGE_FAULTS = ['message_too_large', 'message_compressed', 'message_late'] as const;
+export type MessageFault = (typeof MESSAGE_FAULTS)[number];
 
 /** A flag for compression and four bytes of length, before each message. */
 const PREFIX_BYTES = 5;

@@ -21,7 +21,8 @@ export const PACE_DEBT_MS_MAX = 30_000;
 export const UNREAD_STRANGERS_MAX = 2048;
 const SAMPLE_INTERVAL_MS = 1000;
 
-export type ReaderEnd = 'slow_reader' | 'crowded';
+export const READER_ENDS = ['slow_reader', 'crowded'] as const;
+export type ReaderEnd = (typeof READER_ENDS)[number];
 
 export interface ReadingPaceOptions {
   /** Whether a connection has shown a key. None has where absent. */

@@ -111,7 +111,8 @@ export interface Tracing {
  * exported: the collector took them. failed: it did not, and they are gone. dropped: the queue was
  * full.
  */
-export type SpanFate = 'exported' | 'failed' | 'dropped';
+export const SPAN_FATES = ['exported', 'failed', 'dropped'] as const;
+export type SpanFate = (typeof SPAN_FATES)[number];
 
 /** Counts; the metrics implement it. */
 export interface SpanObserver {

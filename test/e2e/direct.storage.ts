@@ -60,12 +60,11 @@ for (const kind of OBJECT_STORES) {
       const counted = lines.filter(line =>
         line.startsWith('matting_control_direct_attempts_total'),
       );
-      return Object.fromEntries(
-        counted.map(line => {
-          const [, outcome = '', value = ''] = /outcome="([^"]+)"\} (\d+)/.exec(line) ?? [];
-          return [outcome, Number(value)];
-        }),
-      );
+      const each = counted.map(line => {
+        const [, outcome = '', value = ''] = /outcome="([^"]+)"\} (\d+)/.exec(line) ?? [];
+        return [outcome, Number(value)] as const;
+      });
+      return Object.fromEntries(each.filter(([, value]) => value > 0));
     };
 
     for (const [index, { name, fields, type, size = [1200, 900] }] of ASKED.entries()) {

@@ -92,6 +92,8 @@ export interface AppOptions {
   readonly logger?: FastifyBaseLogger | undefined;
   /** Absent: there are no traces. */
   readonly tracing?: Tracing | undefined;
+  /** There is a route, by its pattern; called for each of its methods, before any request. */
+  readonly onRoute?: ((route: string, method: string) => void) | undefined;
   readonly onAnswered?: ((answered: Answered) => void) | undefined;
   /** A connection was closed unread: too many were open. */
   readonly onDropped?: (() => void) | undefined;
@@ -133,7 +135,10 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));
 
   const paths = new KnownPaths();
-  app.addHook('onRoute', route => paths.add(route.url, route.method));
+  app.addHook('onRoute', ({ url, method }) => {
+    paths.add(url, method);
+    for (const one of [method].flat()) options.onRoute?.(url, one);
+  });
   app.addHook('onRequest', (request, reply, done) => {
     setAnswerHeaders(request, reply);
     requireHost(request);

@@ -47,6 +47,17 @@ export type AttemptOutcome =
   | { readonly kind: 'storage-fault'; readonly error: ContractError }
   | { readonly kind: 'aborted' };
 
+export const ATTEMPT_KINDS = [
+  'done',
+  'refused',
+  'lost',
+  'node-fault',
+  'image-fault',
+  'local-fault',
+  'storage-fault',
+  'aborted',
+] as const satisfies readonly AttemptOutcome['kind'][];
+
 /** Thrown inside an attempt where our own storage is at fault, not the node. */
 export class LocalFault extends Error {
   constructor(cause: unknown) {

@@ -9,7 +9,8 @@ import type { Logger } from 'pino';
  * token: no token, or a wrong one; invalid: what it says of itself is not usable; replaced: another
  * live process has registered under its node id since.
  */
-export type RefusalCause = 'token' | 'invalid' | 'replaced';
+export const REFUSAL_CAUSES = ['token', 'invalid', 'replaced'] as const;
+export type RefusalCause = (typeof REFUSAL_CAUSES)[number];
 
 export interface NodeRefusal {
   readonly cause: RefusalCause;

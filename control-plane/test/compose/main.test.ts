@@ -181,6 +181,14 @@ describe('a control plane', () => {
     );
     assert.match(page, /^matting_control_nodes\{state="routable"\} 1$/m);
     assert.match(page, /^matting_control_queue_jobs 0$/m);
+    // What never happened is counted as well: an alert sees the first time.
+    for (const fault of [
+      'status="500",code="INTERNAL_ERROR"',
+      'status="503",code="SERVICE_UNAVAILABLE"',
+    ]) {
+      const series = `matting_control_http_requests_total{route="/v1/matting",method="POST",${fault}}`;
+      assert.ok(page.includes(`\n${series} 0\n`), series);
+    }
     for (const secret of [job.job_id, link.pathname.split('/').at(-1)!, apiKey, TEST_TOKEN]) {
       assert.ok(!page.includes(secret));
     }

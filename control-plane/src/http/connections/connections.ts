@@ -13,7 +13,7 @@ import net from 'node:net';
 import { setImmediate as afterPolling } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
 import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
-import type { ReaderEnd } from '#program/ports/reading-pace.ts';
+import { READER_ENDS } from '#program/ports/reading-pace.ts';
 import { settledWithin } from '#program/settled-within.ts';
 import { mayTakePlace } from '../../domain/shared-places.ts';
 
@@ -28,7 +28,8 @@ const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
 
 /** Why a connection was ended; a label of metrics. */
-export type EndedCause = ReaderEnd | 'pipelined';
+export const ENDED_CAUSES = [...READER_ENDS, 'pipelined'] as const;
+export type EndedCause = (typeof ENDED_CAUSES)[number];
 
 export class Connections {
   readonly #server: Server;

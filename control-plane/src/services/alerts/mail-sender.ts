@@ -20,7 +20,8 @@ export interface MailSender {
 }
 
 /** given-up: not taken, and that was the last attempt. */
-export type MailAttemptOutcome = MailOutcome['kind'] | 'given-up';
+export const MAIL_ATTEMPT_OUTCOMES = ['sent', 'refused', 'later', 'given-up'] as const;
+export type MailAttemptOutcome = (typeof MAIL_ATTEMPT_OUTCOMES)[number];
 
 /** Events of the delivery of mails; the metrics implement it. */
 export interface MailObserver {

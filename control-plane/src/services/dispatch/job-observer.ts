@@ -4,11 +4,16 @@ import type { Job, JobFailure } from '../../domain/job.ts';
 import type { AttemptOutcome } from '../../nodes/attempt-outcome.ts';
 
 /** What a job is counted as: how it was submitted, or that nobody pays for it. */
-export type CountedMode = Job['mode'] | 'playground';
+export const COUNTED_MODES = ['sync', 'async', 'playground'] as const;
+export type CountedMode = (typeof COUNTED_MODES)[number];
 
 export function countedModeOf(job: Pick<Job, 'mode' | 'playgroundDayMs'>): CountedMode {
   return job.playgroundDayMs === null ? job.mode : 'playground';
 }
+
+/** How the download of a picture ended. */
+export const FETCH_OUTCOMES = ['stored', 'failed', 'aborted'] as const;
+export type FetchOutcome = (typeof FETCH_OUTCOMES)[number];
 
 export interface JobEnding {
   readonly outcome: 'succeeded' | 'failed';
@@ -26,7 +31,7 @@ export interface JobObserver {
   attemptEnded(kind: AttemptOutcome['kind'], reason: ErrorCode | undefined): void;
   /** The same of an attempt whose files went straight between node and storage, besides. */
   directAttemptEnded(kind: AttemptOutcome['kind']): void;
-  fetchEnded(outcome: 'stored' | 'failed' | 'aborted'): void;
+  fetchEnded(outcome: FetchOutcome): void;
   jobEnded(ending: JobEnding): void;
   /** Work went on under a lease that another replica has now. */
   leaseLost(): void;

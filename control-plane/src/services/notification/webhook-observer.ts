@@ -1,13 +1,15 @@
 /** Events of the delivery of notifications; the metrics implement it. */
 
 /** unsignable: its secret does not open, so it is not sent at all. */
-export type WebhookAttemptOutcome =
-  | 'delivered'
-  | 'gone'
-  | 'refused'
-  | 'unanswered'
-  | 'aborted'
-  | 'unsignable';
+export const WEBHOOK_ATTEMPT_OUTCOMES = [
+  'delivered',
+  'gone',
+  'refused',
+  'unanswered',
+  'aborted',
+  'unsignable',
+] as const;
+export type WebhookAttemptOutcome = (typeof WEBHOOK_ATTEMPT_OUTCOMES)[number];
 
 export interface WebhookObserver {
   webhookAttempted(outcome: WebhookAttemptOutcome): void;

@@ -27,16 +27,19 @@ const RETRY_AFTER_S = 1;
 
 const ACTOR: Actor = { kind: 'payment' };
 
-export type ReceivedOutcome =
-  | 'paid'
-  | 'already_paid'
-  | 'paid_again'
-  | 'refunded'
-  | 'already_refunded'
-  | 'waiting';
+const RECEIVED_OUTCOMES = [
+  'paid',
+  'already_paid',
+  'paid_again',
+  'refunded',
+  'already_refunded',
+  'waiting',
+] as const;
+export type ReceivedOutcome = (typeof RECEIVED_OUTCOMES)[number];
 
 /** `refused`: it does not fit its order, or a bound was reached. */
-export type ToldOutcome = ReceivedOutcome | 'refused';
+export const TOLD_OUTCOMES = [...RECEIVED_OUTCOMES, 'refused'] as const;
+export type ToldOutcome = (typeof TOLD_OUTCOMES)[number];
 
 /** What the sender is answered. */
 export interface Received {

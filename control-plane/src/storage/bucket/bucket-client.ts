@@ -16,17 +16,19 @@ import type { BucketClients, BucketConnections } from './bucket-connections.ts';
 import { BucketError, type BucketOutcome, outcomeOf } from './bucket-errors.ts';
 import type { BucketOptions } from './bucket-url.ts';
 
-export type BucketOperation =
-  | 'put'
-  | 'get'
-  | 'head'
-  | 'delete'
-  | 'list'
-  | 'multipart-create'
-  | 'multipart-part'
-  | 'multipart-complete'
-  | 'multipart-abort'
-  | 'multipart-list';
+export const BUCKET_OPERATIONS = [
+  'put',
+  'get',
+  'head',
+  'delete',
+  'list',
+  'multipart-create',
+  'multipart-part',
+  'multipart-complete',
+  'multipart-abort',
+  'multipart-list',
+] as const;
+export type BucketOperation = (typeof BUCKET_OPERATIONS)[number];
 
 export interface BucketRequestEnd {
   readonly operation: BucketOperation;

@@ -7,16 +7,18 @@ const MESSAGE_LENGTH_MAX = 300;
 const UNNAMED = new Set(['Unknown', 'UnknownError', 'Error']);
 
 /** How a request ended, for metrics: few, whatever a store calls its errors. */
-export type BucketOutcome =
-  | 'ok'
-  | 'not-found'
-  | 'exists'
-  | 'denied'
-  | 'clock'
-  | 'slow-down'
-  | 'timeout'
-  | 'unavailable'
-  | 'other';
+export const BUCKET_OUTCOMES = [
+  'ok',
+  'not-found',
+  'exists',
+  'denied',
+  'clock',
+  'slow-down',
+  'timeout',
+  'unavailable',
+  'other',
+] as const;
+export type BucketOutcome = (typeof BUCKET_OUTCOMES)[number];
 
 /**
  * A request that failed after all its attempts. It has what the log may show: the SDK's own errors
