@@ -22,6 +22,14 @@ export interface Normalisation {
   readonly std: readonly [number, number, number];
 }
 
+/** Ends of a graph that takes and gives bytes, whatever the manifest calls its own. */
+/** uint8 [1, height, width, 3], RGB. */
+export const RGB_INPUT = 'matting.rgb';
+/** uint8 [1, 1, height, width]. */
+export const ALPHA_OUTPUT = 'matting.alpha';
+/** float64, one number: the sum of the matte, NaN where any of it is. */
+export const SUM_OUTPUT = 'matting.sum';
+
 export interface PreparedModel {
   /** The manifest's name: isnet, u2netp. */
   readonly model: string;

@@ -1,13 +1,12 @@
 /**
- * One ONNX Runtime session: loads a prepared graph and turns model-size RGB into alpha. This file
- * and graph-ends.ts alone import onnxruntime-node; it runs in an engine's process alone, because
- * run() blocks its thread's event loop for its whole length, has no cancel, and gives memory back
- * only by exit.
+ * One ONNX Runtime session: loads a prepared graph and turns model-size RGB into alpha. The only
+ * file that imports onnxruntime-node; it runs in an engine's process alone, because run() blocks
+ * its thread's event loop for its whole length, has no cancel, and gives memory back only by exit.
  */
-import { env, InferenceSession } from 'onnxruntime-node';
+import { env, InferenceSession, Tensor } from 'onnxruntime-node';
 import { hashFile } from '../../models/cache-files.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
-import { type GraphEnds, graphEnds } from './graph-ends.ts';
+import { type GraphEnds, type GraphInput, graphEnds } from './graph-ends.ts';
 
 // Before the first session: ONNX Runtime writes to stderr what it logs, and warns of what is
 // normal.
@@ -123,8 +122,9 @@ export class EngineSession {
     if (rgb.length !== this.#rgbBytes) {
       throw new Error(`${rgb.length} bytes of RGB where the model takes ${this.#rgbBytes}`);
     }
-    const outputs = await this.#session.run(this.#ends.feeds(rgb), this.#ends.outputNames);
-    return this.#ends.alpha(outputs);
+    const { inputName, outputNames } = this.#ends;
+    const feeds = { [inputName]: tensorOf(this.#ends.input(rgb)) };
+    return this.#ends.alpha(await this.#session.run(feeds, outputNames));
   }
 
   #requireNames(): void {
@@ -138,4 +138,11 @@ export class EngineSession {
       throw new Error(`the graph's outputs are ${outputNames.join(', ')}, without ${missing}`);
     }
   }
+}
+
+function tensorOf(input: GraphInput): Tensor {
+  const { dims } = input;
+  return input.type === 'uint8'
+    ? new Tensor('uint8', input.data, dims)
+    : new Tensor('float32', input.data, dims);
 }

@@ -4,25 +4,31 @@
  * floats, which are converted here.
  */
 import assert from 'node:assert/strict';
-import { type InferenceSession, Tensor } from 'onnxruntime-node';
-import {
-  ALPHA_OUTPUT,
-  RGB_INPUT,
-  SUM_OUTPUT,
-} from '../../models/onnx/passes/bytes-at-both-ends.ts';
+import { ALPHA_OUTPUT, RGB_INPUT, SUM_OUTPUT } from '../../models/prepared-model.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { createPlaneTables, fillAlpha, fillPlanes } from './pixel-conversion.ts';
+
+/** A tensor, as a graph is given it and gives it. */
+export interface GraphValue {
+  readonly type: string;
+  readonly dims: readonly number[];
+  readonly data: unknown;
+}
+
+export type GraphInput =
+  | (GraphValue & { readonly type: 'uint8'; readonly data: Uint8Array })
+  | (GraphValue & { readonly type: 'float32'; readonly data: Float32Array });
 
 export interface GraphEnds {
   readonly inputName: string;
   readonly outputNames: readonly string[];
   /** @param rgb HWC bytes of the model's input size. */
-  feeds(rgb: Uint8Array): Record<string, Tensor>;
+  input(rgb: Uint8Array): GraphInput;
   /**
    * One byte a pixel, good until the next run. Throws where the answer has another shape, or has
    * values that are not numbers.
    */
-  alpha(outputs: InferenceSession.ReturnType): Uint8Array;
+  alpha(outputs: Readonly<Record<string, GraphValue>>): Uint8Array;
 }
 
 /** Those that the graph has, by the names of its inputs. */
@@ -34,7 +40,7 @@ function byteEnds({ inputWidth, inputHeight }: SessionSpec): GraphEnds {
   return {
     inputName: RGB_INPUT,
     outputNames: [ALPHA_OUTPUT, SUM_OUTPUT],
-    feeds: rgb => ({ [RGB_INPUT]: new Tensor('uint8', rgb, [1, inputHeight, inputWidth, 3]) }),
+    input: rgb => ({ type: 'uint8', dims: [1, inputHeight, inputWidth, 3], data: rgb }),
     alpha(outputs) {
       const sum = outputOf(outputs, SUM_OUTPUT, 'float64', []).data as Float64Array;
       requireNumbers(!Number.isNaN(sum[0]));
@@ -51,15 +57,15 @@ function floatEnds(spec: SessionSpec): GraphEnds {
   const tables = createPlaneTables(normalisation, colourOrder);
   // Reused by every run: one has ended before the next one fills them.
   const planes = new Float32Array(3 * pixels);
-  const feeds = { [inputName]: new Tensor('float32', planes, [1, 3, inputHeight, inputWidth]) };
+  const dims = [1, 3, inputHeight, inputWidth];
   const alpha = Buffer.alloc(pixels);
   const clamped = new Uint8ClampedArray(alpha.buffer, alpha.byteOffset, pixels);
   return {
     inputName,
     outputNames: [outputName],
-    feeds(rgb) {
+    input(rgb) {
       fillPlanes(rgb, planes, tables);
-      return feeds;
+      return { type: 'float32', dims, data: planes };
     },
     alpha(outputs) {
       const { data } = outputOf(outputs, outputName, 'float32', [1, 1, inputHeight, inputWidth]);
@@ -70,11 +76,11 @@ function floatEnds(spec: SessionSpec): GraphEnds {
 }
 
 function outputOf(
-  outputs: InferenceSession.ReturnType,
+  outputs: Readonly<Record<string, GraphValue>>,
   name: string,
-  type: Tensor.Type,
+  type: string,
   dims: readonly number[],
-): Tensor {
+): GraphValue {
   const output = outputs[name];
   assert(output !== undefined, 'the graph has the output: its names were checked');
   const shape = output.dims.join('x');

@@ -14,12 +14,12 @@ import { ElementType, type Graph, type GraphNode } from '../../../src/models/onn
 import {
   bytesAtBothEnds,
   type PixelFormat,
-  RGB_INPUT,
 } from '../../../src/models/onnx/passes/bytes-at-both-ends.ts';
 import { keepOutput } from '../../../src/models/onnx/passes/keep-output.ts';
 import { resizeInHalf } from '../../../src/models/onnx/passes/resize-in-half.ts';
 import type { ImageSize } from '../../../src/models/onnx/passes/set-input-size.ts';
 import { float32Tensor } from '../../../src/models/onnx/tensor.ts';
+import { RGB_INPUT } from '../../../src/models/prepared-model.ts';
 import { graphBytes, largestDifference, runGraph, tinyGraph } from './tiny-graph.ts';
 
 const SIDE = 16;

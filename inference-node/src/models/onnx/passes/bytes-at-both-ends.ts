@@ -4,7 +4,13 @@
  * convert. Every number is the one that engine/child/pixel-conversion.ts has: the graph computes in
  * float64 between the bytes and the floats, as JavaScript does.
  */
-import type { Normalisation, PreparedModel } from '../../prepared-model.ts';
+import {
+  ALPHA_OUTPUT,
+  type Normalisation,
+  type PreparedModel,
+  RGB_INPUT,
+  SUM_OUTPUT,
+} from '../../prepared-model.ts';
 import {
   ElementType,
   type Graph,
@@ -17,13 +23,6 @@ import {
 } from '../graph.ts';
 import { float32Tensor, float64Tensor, int64Tensor } from '../tensor.ts';
 import type { ImageSize } from './set-input-size.ts';
-
-/** uint8 [1, height, width, 3], RGB. */
-export const RGB_INPUT = 'matting.rgb';
-/** uint8 [1, 1, height, width]. */
-export const ALPHA_OUTPUT = 'matting.alpha';
-/** float64, one number: the sum of the matte, NaN where any of it is. */
-export const SUM_OUTPUT = 'matting.sum';
 
 const CHANNELS = 3;
 const TO_PLANES = [0, 3, 1, 2];
