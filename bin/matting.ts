@@ -3,7 +3,7 @@
  * REST, everything else is a command of one program's own CLI. It imports neither program.
  */
 import { spawn } from 'node:child_process';
-import { writeSync } from 'node:fs';
+import { existsSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
 import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
@@ -48,6 +48,8 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
 
 /** The command could not be understood: EX_USAGE of sysexits.h. */
 const USAGE_EXIT_CODE = 64;
+/** What a command needs is not there: EX_UNAVAILABLE. */
+const UNAVAILABLE_EXIT_CODE = 69;
 /** How soon it is noticed that the process or the terminal that started this one is gone. */
 const GONE_POLL_MS = 500;
 
@@ -105,7 +107,21 @@ function mainOf(main: string, args: readonly string[]): string {
   return args[0] === 'doctor' && args.includes('--node') ? NODE_CLI : main;
 }
 
+/**
+ * An image for containers has the files of one program, or of both.
+ * @throws SetupError
+ */
+function requirePrograms(...mains: readonly string[]): void {
+  const missing = mains.find(main => !existsSync(main));
+  if (missing === undefined) return;
+  const name = missing === NODE_CLI ? 'inference node' : 'control plane';
+  const image = missing === NODE_CLI ? 'matting-node' : 'matting-control-plane';
+  const images = mains.length > 1 ? 'the image matting' : `the image matting or ${image}`;
+  throw new SetupError(`there is no ${name} here: run this in ${images}`, UNAVAILABLE_EXIT_CODE);
+}
+
 async function handOn(main: string, args: readonly string[]): Promise<number> {
+  requirePrograms(main);
   const child = spawn(process.execPath, [main, ...args], { stdio: 'inherit' });
   // The terminal sends Ctrl-C to both; the CLI decides.
   process.on('SIGINT', () => undefined);
@@ -130,6 +146,7 @@ async function main(argv: readonly string[]): Promise<number> {
     .description('set up and run everything on this machine')
     .option('--end-with-parent', 'end when the process that started this one is gone')
     .action(async (options: { endWithParent?: boolean }) => {
+      requirePrograms(CONTROL_PLANE_CLI, NODE_CLI);
       watchSignals();
       if (options.endWithParent) watchParent();
       await up(terminal, ending.signal, keepStack);
@@ -140,6 +157,7 @@ async function main(argv: readonly string[]): Promise<number> {
     .option('--out <file>', 'file to write; its ending chooses the format')
     .option('--json', 'print what was made as JSON, and everything else on standard error')
     .action(async (images: string[], options: CutoutCommand) => {
+      requirePrograms(CONTROL_PLANE_CLI, NODE_CLI);
       watchSignals();
       const shown = options.json ? new Terminal(process.stderr) : terminal;
       const { out, json, ...finishing } = options;
