@@ -188,12 +188,14 @@ it('another picture of the same name sends a backup to another place', async () 
   assert.equal((await runCli(env, 'backup', place('six'), '--blobs-to', place('new'))).code, 0);
 });
 
-it('a check migrates nothing and makes no directory', async () => {
+it('a check migrates nothing, and no directory is made for what is not mounted', async () => {
   const data = { ...env, MATTING_DATA_DIR: place('checked') };
   await mkdir(place('checked'));
   await copyFile(place('four/database.sqlite'), place('checked/matting.sqlite'));
   const unmounted = { ...data, MATTING_STORAGE_URL: `file://${place('unmounted')}` };
-  await refused(unmounted, /MATTING_STORAGE_URL: there is no directory/, 'restore', '--check');
+  const line = /MATTING_STORAGE_URL: there is no directory/;
+  await refused(unmounted, line, 'restore', '--check');
+  await refused(unmounted, line, 'backup', place('of-unmounted'));
   assert.ok(!existsSync(place('unmounted')));
 
   const { code, out } = await runCli(data, 'restore', '--check');

@@ -129,7 +129,8 @@ async function openBackupBlobs(context: CliContext, directory: string, blobsTo?:
   // Restored from another working directory it has to be the same place.
   const given = blobsTo === undefined ? undefined : absoluteStorage(blobsTo);
   const place = given ?? pathToFileURL(path.join(directory, BLOBS)).href;
-  const from = await openStorages(config, { spoolDir });
+  // A disk that is not mounted would be made anew, and its pictures left out.
+  const from = await openStoragesToRead(config, { spoolDir });
   const to = await openStorage(place, { spoolDir, setting: '--blobs-to' });
   return { from, to, place: given ?? BLOBS };
 }
