@@ -20,8 +20,25 @@ const DEMO_IMAGE = path.join(ROOT, 'docs/images/demo.jpg');
 const POLL_MS = 500;
 
 /** What of the caller's environment this private stack takes: how to infer, never where to store. */
-const INHERITED_VARIABLES =
-  /^MATTING_(MODEL|MODEL_INPUT_SIZE|PRECISION|QUALITY|COMMERCIAL_USE|EXECUTION_PROVIDER|ENGINE_GOAL|ENGINES|ENGINE_THREADS|REFINEMENT|FOREGROUND_ESTIMATION|PICTURE_WORKERS|LOG_LEVEL)$/;
+const INHERITED_VARIABLES: ReadonlySet<string> = new Set([
+  'MATTING_COMMERCIAL_USE',
+  'MATTING_ENGINE_GOAL',
+  'MATTING_ENGINE_THREADS',
+  'MATTING_ENGINES',
+  'MATTING_EXECUTION_PROVIDER',
+  'MATTING_FOREGROUND_ESTIMATION',
+  'MATTING_GPU_DEVICES',
+  'MATTING_LOG_LEVEL',
+  'MATTING_MODEL',
+  'MATTING_MODEL_INPUT_SIZE',
+  'MATTING_NODE_MEGAPIXELS_MAX',
+  'MATTING_PICTURE_WORKERS',
+  'MATTING_PRECISION',
+  'MATTING_PROVIDER_DIR',
+  'MATTING_QUALITY',
+  'MATTING_REFINEMENT',
+  'MATTING_WEIGHTS_DIR',
+]);
 
 export interface CutoutOptions {
   /** None: the picture that comes with the project. */
@@ -88,7 +105,7 @@ export async function cutout(
       baseUrl: undefined,
       env: Object.fromEntries(
         Object.entries(given.env).filter(
-          ([name]) => !name.startsWith('MATTING_') || INHERITED_VARIABLES.test(name),
+          ([name]) => !name.startsWith('MATTING_') || INHERITED_VARIABLES.has(name),
         ),
       ),
     };

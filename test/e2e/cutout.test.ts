@@ -62,6 +62,18 @@ test('a place that cannot be written is told before anything starts', async () =
   rmSync(directory, { recursive: true });
 });
 
+test('weights that were brought are used, and none are fetched', async () => {
+  const models = path.join(folder, 'models');
+  mkdirSync(models);
+  const { code, output } = await cutout(['--out', path.join(folder, 'brought.png')], {
+    MATTING_MODEL_DIR: models,
+    MATTING_WEIGHTS_DIR: path.join(ROOT, 'model-cache'),
+  });
+  assert.equal(code, 0, output);
+  assert.deepEqual(readdirSync(path.join(models, 'u2netp/1.0.0')), ['prepared']);
+  for (const made of readdirSync(folder)) rmSync(path.join(folder, made), { recursive: true });
+});
+
 test('the demo picture comes out as a teapot without its background', async () => {
   const out = path.join(folder, 'teapot.png');
   const { code, output } = await cutout(['--out', out], { MATTING_MODEL: 'isnet' });
