@@ -102,6 +102,9 @@ test-databases: setup
 test-chart: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/kubernetes/*.chart.ts)
 
+test-kubernetes: setup
+	@$(NODE) test/kubernetes/main.ts $(ONLY)
+
 test-cuda-stubs: setup
 	@$(NODE) test/support/run-tests.ts $(wildcard test/cuda-stubs/*.stubs.ts)
 
