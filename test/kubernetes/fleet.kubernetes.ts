@@ -36,7 +36,11 @@ const VALUES = {
   controlPlane: {
     image: { tag: 'dev' },
     replicas: 2,
-    resources: { requests: { cpu: '100m', memory: '256Mi' }, limits: { memory: '1Gi' } },
+    resources: {
+      // The cluster's kubelet counts no disk, so that none can be had.
+      requests: { cpu: '100m', memory: '256Mi', 'ephemeral-storage': '0' },
+      limits: { memory: '1Gi' },
+    },
     env: { MATTING_SUBMISSIONS_PER_MINUTE: '100000', MATTING_READS_PER_MINUTE: '100000' },
   },
   nodes: {
