@@ -36,11 +36,13 @@ function runFile(file: string): void {
 async function runApart(file: string): Promise<number> {
   const directory = mkdtempSync(path.join(tmpdir(), 'matting-cluster-'));
   const self = [process.execPath, import.meta.filename, '--inside', file];
-  const child = spawn('unshare', [...NAMESPACES, ...self], {
+  // However this process ends, so does that one; and with it all that is in the namespaces.
+  const child = spawn('setpriv', ['--pdeathsig', 'KILL', 'unshare', ...NAMESPACES, ...self], {
     stdio: 'inherit',
     env: { ...process.env, TMPDIR: directory },
   });
-  const end = () => child.kill();
+  // It heeds no other signal while it waits.
+  const end = () => child.kill('SIGKILL');
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, end);
   const code = await new Promise<number | null>(resolve => child.once('exit', resolve));
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.off(signal, end);
