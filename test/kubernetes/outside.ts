@@ -7,7 +7,7 @@ import { parse, stringify } from 'yaml';
 import { spawnBound } from '../support/foreign-program.ts';
 import { MariadbServer } from '../support/mariadb-server.ts';
 import { ROOT, until } from '../support/running-service.ts';
-import { requireProgram } from './api-server.ts';
+import { customResources, requireProgram } from './api-server.ts';
 import { ADDRESS, type Cluster } from './cluster.ts';
 
 const DATABASE_PORT = 3306;
@@ -132,6 +132,10 @@ export async function ask(expr: string): Promise<number | undefined> {
 /** Beside the cluster, as its manifests run it inside: operator, and metrics for the autoscaler. */
 export async function startKeda(cluster: Cluster): Promise<void> {
   const { api } = cluster;
+  const resources = customResources().filter(file => path.basename(file).includes('keda.sh_'));
+  if (resources.length === 0) throw new Error('no custom resources of KEDA in *-crds');
+  await api.kubectl('apply', '--server-side', ...resources.flatMap(file => ['--filename', file]));
+  await api.kubectl('wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s');
   const own = api.issue('keda-operator', [ADDRESS, 'localhost', '127.0.0.1']);
   const certificates = path.join(cluster.directory, 'keda');
   mkdirSync(certificates);
