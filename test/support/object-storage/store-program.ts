@@ -38,7 +38,16 @@ function launchOf(
     const versions = path.join(directory, 'versions');
     mkdirSync(versions, { recursive: true });
     return {
-      options: ['--port', address, '--quiet', '--keep-alive', 'posix', '--versioning-dir', versions, data],
+      options: [
+        '--port',
+        address,
+        '--quiet',
+        '--keep-alive',
+        'posix',
+        '--versioning-dir',
+        versions,
+        data,
+      ],
       env: {
         ...home,
         ROOT_ACCESS_KEY_ID: accessKeyId,
