@@ -11,7 +11,7 @@ import { chooseEngineLayout, type EngineLayout } from './engine/choice/engine-la
 import {
   ExecutionProviderError,
   type ProviderChoice,
-  requireParity,
+  requireParityInTime,
 } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
@@ -31,8 +31,9 @@ import {
 } from './memory-budget.ts';
 import { loadPlanOutlines, type PlanOutline } from './models/plan.ts';
 import type { ExecutionProvider, Plan } from './models/prepared-model.ts';
-import { buildPlan } from './models/preparing/build-plan.ts';
+import { buildPlan, type Preparation } from './models/preparing/build-plan.ts';
 import { detectInstructionSet } from './models/preparing/instruction-set.ts';
+import { prepareSmallest } from './models/preparing/prepare-smallest.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
@@ -199,17 +200,23 @@ async function readEngineEnv({ config, log }: PoolParts): Promise<EngineParts['e
   return engineEnv;
 }
 
+async function preparationOf(
+  parts: EngineParts,
+  provider: ExecutionProvider,
+): Promise<Preparation> {
+  const { modelDir: cacheDir, weightsDir, precision } = parts.config.modelSettings;
+  return {
+    ...{ cacheDir, weightsDir, precision, provider },
+    instructionSet: await detectInstructionSet(),
+    answering: createAnswering({ childEnv: parts.engineEnv, threads: readCpuThreads(parts) }),
+  };
+}
+
 async function preparePlan(parts: EngineParts, provider: ExecutionProvider): Promise<Plan> {
-  const { config, log, outline, engineEnv: childEnv } = parts;
-  const { modelSettings } = config;
+  const { log, outline } = parts;
   const plan = await buildPlan({
     outline,
-    cacheDir: modelSettings.modelDir,
-    weightsDir: modelSettings.weightsDir,
-    precision: modelSettings.precision,
-    provider,
-    instructionSet: await detectInstructionSet(),
-    answering: createAnswering({ childEnv, threads: readCpuThreads(parts) }),
+    ...(await preparationOf(parts, provider)),
     onProgress: (name, progress) => {
       const discarded = progress.step === 'discard';
       log[discarded ? 'warn' : 'debug']({ model: name, ...progress }, 'preparing');
@@ -271,7 +278,11 @@ async function requireParityOf(
   if (provider !== 'webgpu') return;
   const { engineEnv: childEnv } = parts;
   const cpuThreads = readCpuThreads(parts);
-  for (const { model } of models) await requireParity(model, { childEnv, cpuThreads });
+  const preparation = await preparationOf(parts, provider);
+  for (const { model } of models) {
+    const small = await prepareSmallest(model, preparation);
+    await requireParityInTime(model, { small, childEnv, cpuThreads });
+  }
 }
 
 function readCpuThreads({ cpuShare }: EngineParts): number {

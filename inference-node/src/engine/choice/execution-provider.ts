@@ -22,6 +22,9 @@ export const PROBE_TIMEOUT_MS = 60_000;
 /** It builds its kernels first. */
 const PROBE_TIMEOUT_TENSORRT_MS = 300_000;
 
+/** A caller waits two minutes at most; and three runs have to fit into the time of the check. */
+const RUN_MS_MAX = 10_000;
+
 const AUTO_PROVIDERS: readonly ExecutionProvider[] = ['cuda'];
 
 export interface ProviderChoice {
@@ -108,21 +111,61 @@ async function probe(
   return differenceFrom(await runOn('cpu'), alpha);
 }
 
+export interface ParityOptions extends ProbeOptions {
+  readonly cpuThreads: number;
+}
+
+export interface TimedParityOptions extends ParityOptions {
+  /** The model at a size that any device runs in a second or two. */
+  readonly small: PreparedModel;
+  /** What a run may take, ms: RUN_MS_MAX where absent. */
+  readonly runMsMax?: number;
+}
+
 /**
- * Runs the model itself once on its provider and once on the CPU, and holds one matte against the
- * other. Throws ExecutionProviderError where they differ. For WebGPU, whose drivers are many; it
- * costs a load and a run on the CPU.
+ * The check of the whole model, for WebGPU: its drivers are many, and some compute on the CPU. What
+ * a run takes is told by a small one first, so that one that is too slow is refused for that and
+ * not by a time-out. Throws ExecutionProviderError.
  */
-export async function requireParity(
+export async function requireParityInTime(
   model: PreparedModel,
-  options: ProbeOptions & { readonly cpuThreads: number },
+  options: TimedParityOptions,
 ): Promise<void> {
+  const { small, runMsMax = RUN_MS_MAX, ...parity } = options;
+  const smallMs = await requireParity(small, parity);
+  const runMs = (smallMs * pixelsOf(model)) / pixelsOf(small);
+  if (runMs > runMsMax) {
+    const [takes, limit] = [runMs, runMsMax].map(ms => (ms / 1000).toPrecision(2));
+    const size = `${model.inputWidth}x${model.inputHeight}`;
+    const reason = `it is too slow: a run of ${model.model} at ${size} would take some ${takes} s`;
+    throw new ExecutionProviderError(
+      model.provider,
+      `${reason}, at most ${limit} s are of any use`,
+    );
+  }
+  if (pixelsOf(model) > pixelsOf(small)) await requireParity(model, parity);
+}
+
+function pixelsOf({ inputWidth, inputHeight }: PreparedModel): number {
+  return inputWidth * inputHeight;
+}
+
+/**
+ * Runs the model itself on its provider and on the CPU, and holds one matte against the other.
+ * Throws ExecutionProviderError where they differ.
+ * @returns what a run takes on the provider, ms.
+ */
+export async function requireParity(model: PreparedModel, options: ParityOptions): Promise<number> {
   const { childEnv, deviceId = 0, timeoutMs = PROBE_TIMEOUT_MS, cpuThreads } = options;
+  let runMs = 0;
+  const onWarm = (warmMs: number) => {
+    runMs = warmMs;
+  };
   const rgb = createProbePicture(model.inputWidth, model.inputHeight);
   const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
     const session = { deviceId, intraOpThreads, sharesCores: false, allowCpuNodes: true };
     const spec = createSessionSpec({ ...model, provider }, session);
-    return runOnce({ spec, rgb, childEnv, timeoutMs });
+    return runOnce({ spec, rgb, childEnv, timeoutMs, onWarm });
   };
   const expected = await runOn('cpu', cpuThreads);
   let actual: Buffer;
@@ -133,6 +176,8 @@ export async function requireParity(
   }
   const reason = differenceFrom(expected, actual);
   if (reason !== undefined) throw new ExecutionProviderError(model.provider, reason);
+  // Of the second of the two, which is the provider's.
+  return runMs;
 }
 
 function differenceFrom(expected: Uint8Array, actual: Uint8Array): string | undefined {

@@ -14,6 +14,8 @@ export interface RunOnceOptions {
   readonly childEnv: Readonly<Record<string, string>>;
   /** For load and run together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
+  /** Told what the last run of the warm-up took, ms. */
+  readonly onWarm?: (warmMs: number) => void;
   /** From the kill until its process counts as stuck: KILL_WAIT_MAX_MS where absent. */
   readonly killWaitMaxMs?: number;
 }
@@ -38,7 +40,10 @@ export function runOnce(options: RunOnceOptions): Promise<Buffer> {
       output = (output + text).slice(-OUTPUT_LENGTH_MAX);
     },
     onFrame: ({ head, parts }) => {
-      if (head.kind === 'ready') return void child.send({ kind: 'run', id: 1 }, [rgb]);
+      if (head.kind === 'ready') {
+        options.onWarm?.(head.warmMs);
+        return void child.send({ kind: 'run', id: 1 }, [rgb]);
+      }
       if (head.kind === 'started') return;
       if (head.kind === 'done') alpha = parts[0];
       else failure = head.message;

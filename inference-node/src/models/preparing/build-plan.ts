@@ -4,7 +4,10 @@ import type { PlanOutline } from '../plan.ts';
 import type { Plan, PlanModel } from '../prepared-model.ts';
 import { type PrepareOptions, type PrepareProgress, prepareModel } from './prepare.ts';
 
-export interface PlanOptions extends Omit<PrepareOptions, 'manifest' | 'onProgress' | 'inputSize'> {
+/** What is the same for every model. */
+export type Preparation = Omit<PrepareOptions, 'manifest' | 'onProgress' | 'inputSize'>;
+
+export interface PlanOptions extends Preparation {
   readonly outline: PlanOutline;
   readonly onProgress?: (model: string, progress: PrepareProgress) => void;
 }

@@ -9,6 +9,7 @@ import { writeTinyModel } from '../../../../test/support/tiny-model.ts';
 import {
   ExecutionProviderError,
   requireParity,
+  requireParityInTime,
   selectExecutionProvider,
 } from '../../../src/engine/choice/execution-provider.ts';
 import { compareAlphas } from '../../../src/engine/choice/parity.ts';
@@ -121,6 +122,22 @@ test('a provider that computes something else is refused', async context => {
     requireParity(model, { ...OPTIONS, cpuThreads: 1 }),
     /execution provider cpu does not run here: it computes another matte than the CPU/,
   );
+});
+
+test('a device that takes too long over a model is refused for that, by a small run', async context => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'parity-'));
+  context.after(() => rm(folder, { recursive: true }));
+  const small = await writeTinyModel(folder);
+  // Were it run, it would be refused for its answer.
+  const model = await writeTinyModel(folder, { kind: 'noise', width: 64, height: 64 });
+  const options = { ...OPTIONS, cpuThreads: 1, small };
+  await assert.rejects(
+    requireParityInTime(model, { ...options, runMsMax: 0 }),
+    /it is too slow: a run of tiny-noise at 64x64 would take some \S+ s, at most 0\.0 s/,
+  );
+  await assert.rejects(requireParityInTime(model, options), /another matte than the CPU/);
+  const sound = await writeTinyModel(folder, { width: 64, height: 64 });
+  await requireParityInTime(sound, options);
 });
 
 test('alphas of different sizes cannot be compared', () => {
