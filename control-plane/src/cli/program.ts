@@ -14,6 +14,9 @@ import { SchemaError } from '../store/database/migrate.ts';
 import { addAccountCommands, addBootstrapCommand } from './accounts/accounts.ts';
 import { addKeyCommands } from './accounts/keys.ts';
 import { CliContext, type CliOutput, CommandError } from './context.ts';
+import { addJobCommands } from './dispatch/jobs.ts';
+import { addNodeCommands } from './dispatch/nodes.ts';
+import { addWebhookCommands } from './dispatch/webhooks.ts';
 import { addCreditCommands } from './money/credits.ts';
 import { addOrderCommands } from './money/orders.ts';
 import { addBackupCommands } from './upkeep/backup.ts';
@@ -21,9 +24,6 @@ import { addDoctorCommand } from './upkeep/doctor.ts';
 import { addMigrateCommand } from './upkeep/migrate.ts';
 import { addStorageCommands } from './upkeep/storage.ts';
 import { addSupportBundleCommand } from './upkeep/support-bundle.ts';
-import { addJobCommands } from './work/jobs.ts';
-import { addNodeCommands } from './work/nodes.ts';
-import { addWebhookCommands } from './work/webhooks.ts';
 
 /** The command failed. */
 const FAILED_EXIT_CODE = 1;

@@ -3,7 +3,7 @@
  * with the row that says so: the event in webhook_outbox and the mails in mail_outbox, by
  * compare-and-set. So of any number of replicas that look at once one tells.
  */
-import type { Kysely, NotNull } from 'kysely';
+import type { Kysely } from 'kysely';
 import type { AlertState } from '../../domain/account/balance-alerts.ts';
 import type { Balances } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
@@ -88,26 +88,31 @@ async function look(database: Database, after: AlertPlace, limit: number): Promi
       .orderBy('account_id')
       .orderBy('threshold')
       .limit(limit);
-    // Every alert has its account; with an inner join a server may begin with all the accounts.
+    // With an inner join a server may begin with all the accounts.
     return db
       .selectFrom(page.as('alert'))
       .leftJoin('accounts as account', 'account.id', 'alert.account_id')
       .select(['alert.account_id', 'alert.threshold', 'alert.told_at', 'alert.told_credits'])
       .select(['account.name', 'account.available', 'account.reserved'])
       .select(() => database.nowMs.as('seen_at'))
-      .$narrowType<{ name: NotNull; available: NotNull; reserved: NotNull }>()
       .orderBy('alert.account_id')
       .orderBy('alert.threshold')
       .execute();
   });
-  return rows.map(row => ({
-    accountId: row.account_id,
-    accountName: row.name,
-    threshold: row.threshold,
-    told: row.told_at === null ? null : { atMs: row.told_at, credits: row.told_credits ?? 0 },
-    balances: { available: row.available, reserved: row.reserved },
-    seenAtMs: row.seen_at,
-  }));
+  return rows.flatMap(({ name, available, reserved, ...row }) => {
+    // An account that was removed by hand has nobody to tell.
+    if (name === null || available === null || reserved === null) return [];
+    const told =
+      row.told_at === null ? null : { atMs: row.told_at, credits: row.told_credits ?? 0 };
+    return {
+      accountId: row.account_id,
+      accountName: name,
+      threshold: row.threshold,
+      told,
+      balances: { available, reserved },
+      seenAtMs: row.seen_at,
+    };
+  });
 }
 
 function readOwners(db: Kysely<Schema>, accountId: string): Promise<OwnerMail[]> {

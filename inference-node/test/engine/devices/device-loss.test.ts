@@ -18,7 +18,9 @@ import {
   SLOW,
   untilPool,
 } from '../pool/pool-harness.ts';
+import { collectLog } from './gpu-host.ts';
 
+const WARN = 40;
 const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
 /** As good as never. */
 const AN_HOUR_MS = 3_600_000;
@@ -224,16 +226,11 @@ test('a GPU that is out is tried again, and is back once it runs', async context
 test('a try that throws leaves the GPU out, and the node goes on', async context => {
   const one = gpu('one');
   const back = Promise.withResolvers<void>();
-  const said: unknown[] = [];
+  const { log, lines } = collectLog();
   const attempts = [new Error('no space left on the device'), undefined];
-  const log = {
-    info: () => undefined,
-    warn: (fields: object) => void said.push(fields),
-    error: () => undefined,
-  };
   const watch = new DeviceWatch({
     devices: [one],
-    log: log as unknown as pino.Logger,
+    log,
     list: async () => listing(one),
     attempt: async () => {
       const error = attempts.shift();
@@ -247,5 +244,9 @@ test('a try that throws leaves the GPU out, and the node goes on', async context
   one.onChange(() => back.resolve());
   await back.promise;
   const reason = 'it cannot be tried: no space left on the device';
-  assert.deepEqual(said, [{ gpu: 'GPU-one', reason }]);
+  const warned = lines.filter(({ level }) => level === WARN);
+  assert.deepEqual(
+    warned.map(({ gpu, reason: why }) => [gpu, why]),
+    [['GPU-one', reason]],
+  );
 });

@@ -10,6 +10,8 @@ import {
   ElementType,
   type Graph,
   type GraphNode,
+  integer,
+  integers,
   type Tensor,
 } from '../../../src/models/onnx/graph.ts';
 import { encodeModel } from '../../../src/models/onnx/model-file.ts';
@@ -108,7 +110,7 @@ class Builder {
     return this.node(
       'Conv',
       [input, weights, bias],
-      [ints('kernel_shape', [3, 3]), ints('pads', [1, 1, 1, 1])],
+      [integers('kernel_shape', [3, 3]), integers('pads', [1, 1, 1, 1])],
     );
   }
 
@@ -120,12 +122,12 @@ class Builder {
     return this.node(
       'MaxPool',
       [input],
-      [ints('kernel_shape', [2, 2]), ints('strides', [2, 2]), int('ceil_mode', 1)],
+      [integers('kernel_shape', [2, 2]), integers('strides', [2, 2]), integer('ceil_mode', 1)],
     );
   }
 
   concat(...inputs: readonly string[]): string {
-    return this.node('Concat', inputs, [int('axis', 1)]);
+    return this.node('Concat', inputs, [integer('axis', 1)]);
   }
 
   resize(input: string, sizes: string): string {
@@ -150,9 +152,12 @@ class Builder {
     const sides = [2, 3].map(axis => {
       const index = this.#constant(int64Tensor([axis], []));
       const axes = this.#constant(int64Tensor([0], [1]));
-      return this.node('Unsqueeze', [this.node('Gather', [shape, index], [int('axis', 0)]), axes]);
+      return this.node('Unsqueeze', [
+        this.node('Gather', [shape, index], [integer('axis', 0)]),
+        axes,
+      ]);
     });
-    const pair = this.node('Concat', sides, [int('axis', 0)]);
+    const pair = this.node('Concat', sides, [integer('axis', 0)]);
     return this.#sizes(batch, this.#cast(pair, ElementType.int64));
   }
 
@@ -160,11 +165,11 @@ class Builder {
     const shape = this.node('Shape', [batch]);
     const bounds = [0, 2, 0].map(value => this.#constant(int64Tensor([value], [1])));
     const first = this.node('Slice', [shape, ...bounds]);
-    return this.node('Concat', [first, pair], [int('axis', 0)]);
+    return this.node('Concat', [first, pair], [integer('axis', 0)]);
   }
 
   #cast(input: string, to: number, output?: string): string {
-    return this.node('Cast', [input], [int('to', to)], output);
+    return this.node('Cast', [input], [integer('to', to)], output);
   }
 
   #constant(tensor: Tensor): string {
@@ -206,14 +211,6 @@ function halfTensor(values: readonly number[], dims: readonly number[]): Tensor 
     return (value < 0 ? 0x8000 : 0) | ((exponent + 15) << 10) | fraction;
   });
   return { elementType: ElementType.float16, dims, data: new Uint8Array(halves.buffer) };
-}
-
-function int(name: string, value: number): onnx.IAttributeProto {
-  return { name, type: 2, i: value };
-}
-
-function ints(name: string, values: number[]): onnx.IAttributeProto {
-  return { name, type: 7, ints: values };
 }
 
 function text(name: string, value: string): onnx.IAttributeProto {
