@@ -4,6 +4,7 @@
  */
 import { sql } from 'kysely';
 import type { Database } from './connect.ts';
+import { query } from './transact.ts';
 
 export interface DatabaseProbe {
   /** As the table of engines names it. */
@@ -72,7 +73,9 @@ export async function readRights(database: Database): Promise<DatabaseRights> {
 }
 
 /** Whether anything at all is in it. */
-export async function hasTables({ kysely }: Database): Promise<boolean> {
-  const tables = await kysely.introspection.getTables({ withInternalKyselyTables: true });
+export async function hasTables(database: Database): Promise<boolean> {
+  const tables = await query(database, db =>
+    db.introspection.getTables({ withInternalKyselyTables: true }),
+  );
   return tables.length > 0;
 }

@@ -24,7 +24,7 @@ import { databaseErrorKind } from '../../../src/store/database/database-errors.t
 import { migrate, requireCurrentSchema } from '../../../src/store/database/migrate.ts';
 import { parseMysqlUrl } from '../../../src/store/database/mysql/mysql-url.ts';
 import { SQLITE_BUSY_WAIT_MS_MAX } from '../../../src/store/database/sqlite/sqlite-connection.ts';
-import { transact } from '../../../src/store/database/transact.ts';
+import { query, transact } from '../../../src/store/database/transact.ts';
 
 /** All of them, as a new database gets them. */
 const MIGRATIONS = [
@@ -158,7 +158,7 @@ for (const dialect of DIALECTS) {
         await database.kysely.schema.dropTable('nodes').execute();
         await sql`delete from kysely_migration`.execute(database.kysely);
         assert.deepEqual(await migrate(database), MIGRATIONS);
-        const tables = await database.kysely.introspection.getTables();
+        const tables = await query(database, db => db.introspection.getTables());
         assert.ok(tables.some(({ name }) => name === 'jobs'));
       }));
   });
@@ -302,10 +302,10 @@ describe('the session on a server', { skip: skipReason('mysql') }, () => {
   });
 
   it('keeps identifiers apart that default collations merge', async () => {
-    const { kysely } = await databases.open();
-    const { rows } = await sql<{ Collation: string | null }>`select collation_name as Collation
+    const select = sql<{ Collation: string | null }>`select collation_name as Collation
       from information_schema.columns where table_schema = database()
-        and table_name not like 'kysely%' and collation_name is not null`.execute(kysely);
+        and table_name not like 'kysely%' and collation_name is not null`;
+    const { rows } = await query(await databases.open(), db => select.execute(db));
     const collations = new Set(rows.map(row => row.Collation));
     assert.deepEqual([...collations].sort(), ['ascii_bin', 'utf8mb4_bin']);
   });

@@ -8,11 +8,13 @@ import path from 'node:path';
 import { describe, it } from 'node:test';
 import { Migrator } from 'kysely/migration';
 import { createTestDatabase, DIALECTS, skipReason } from '../../../../test/support/database.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
 import {
   migrate,
   migrationsOf,
   requireCurrentSchema,
 } from '../../../src/store/database/migrate.ts';
+import { query } from '../../../src/store/database/transact.ts';
 import { brokenFor, readSchemaShape } from './schema-shape.ts';
 import { tapped } from './tapped-database.ts';
 
@@ -35,13 +37,9 @@ for (const dialect of DIALECTS) {
       const test = await createTestDatabase(dialect, { migrated: false });
       try {
         const database = await test.open();
-        const migrations = migrationsOf(database);
-        const provider = { getMigrations: async () => migrations };
-        const migrator = new Migrator({ db: database.kysely, provider });
         let before = await readSchemaShape(database);
-        for (const name of Object.keys(migrations)) {
-          const { error } = await migrator.migrateTo(name);
-          assert.equal(error, undefined, name);
+        for (const name of Object.keys(migrationsOf(database))) {
+          await migrateTo(database, name);
           const after = await readSchemaShape(database);
           assert.deepEqual(brokenFor(before, after), EXCEPTIONS[name] ?? [], name);
           before = after;
@@ -80,6 +78,15 @@ for (const dialect of DIALECTS) {
         await test.close();
       }
     });
+  });
+}
+
+/** On Galera a change of tables that another test makes ends it, as it ends `migrate`'s own rounds. */
+function migrateTo(database: Database, name: string): Promise<void> {
+  return query(database, async db => {
+    const provider = { getMigrations: async () => migrationsOf(database) };
+    const { error } = await new Migrator({ db, provider }).migrateTo(name);
+    if (error !== undefined) throw error;
   });
 }
 

@@ -1,6 +1,8 @@
 /** The shape of a database's tables, as the statements that use them see it. */
-import { sql } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { Database } from '../../../src/store/database/connect.ts';
+import type { Schema } from '../../../src/store/database/schema.ts';
+import { query } from '../../../src/store/database/transact.ts';
 
 /** Each by a name that holds its table's: `jobs.state`, `jobs: jobs_lane`. */
 export interface SchemaShape {
@@ -17,8 +19,9 @@ export interface ColumnShape {
   readonly optional: boolean;
 }
 
+/** Repeated as the stores' own statements: on Galera another's change of a table ends such reads. */
 export function readSchemaShape(database: Database): Promise<SchemaShape> {
-  return database.dialect === 'sqlite' ? readSqlite(database) : readMysql(database);
+  return query(database, database.dialect === 'sqlite' ? readSqlite : readMysql);
 }
 
 interface ColumnRow {
@@ -35,7 +38,7 @@ interface IndexRow {
   readonly col: string;
 }
 
-async function readSqlite({ kysely }: Database): Promise<SchemaShape> {
+async function readSqlite(kysely: Kysely<Schema>): Promise<SchemaShape> {
   const columns = await sql<ColumnRow>`select m.name as tbl, c.name as col, c.type as type,
     c."notnull" = 0 or c.dflt_value is not null as optional
     from sqlite_schema m, pragma_table_info(m.name) c where m.type = 'table'`.execute(kysely);
@@ -51,7 +54,7 @@ async function readSqlite({ kysely }: Database): Promise<SchemaShape> {
   return shapeOf(columns.rows, indexes.rows, checks);
 }
 
-async function readMysql({ kysely }: Database): Promise<SchemaShape> {
+async function readMysql(kysely: Kysely<Schema>): Promise<SchemaShape> {
   const columns = await sql<ColumnRow>`select table_name as tbl, column_name as col,
     column_type as type, is_nullable = 'YES' or column_default is not null as optional
     from information_schema.columns where table_schema = database()`.execute(kysely);
