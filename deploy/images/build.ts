@@ -32,6 +32,13 @@ const BY_NAME_ALONE: ReadonlySet<string> = new Set(['node-cuda']);
 /** With CUDA 13 and cuDNN 9, as onnxruntime-node needs them (docs/gpu.md). */
 const CUDA_BASE = 'docker.io/nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04';
 
+interface Bases {
+  /** What the images stand on. */
+  readonly base: string;
+  /** What builds stands on: the same for this machine's platform. */
+  readonly tools: string;
+}
+
 const { values } = parseArgs({
   options: {
     only: { type: 'string', default: '' },
@@ -45,6 +52,10 @@ const { values } = parseArgs({
     'no-cache': { type: 'boolean', default: false },
   },
 });
+
+/** This machine's platform, in the words of images. */
+const HERE = `linux/${process.arch === 'x64' ? 'amd64' : process.arch}`;
+const platform = values.platform || HERE;
 
 function fail(words: string): never {
   console.error(`matting: ${words}`);
@@ -75,14 +86,17 @@ function read(program: string, args: readonly string[]): string {
   return execFileSync(program, args, { cwd: ROOT, encoding: 'utf8' }).trim();
 }
 
-/** NAME@sha256:…, so that a label says what the image was made from and a second build takes it. */
-function byDigest(base: string): string {
+/**
+ * NAME@sha256:…, so that a label says what the image was made from and a second build takes it. The
+ * digest is that of one platform, which is always named: without, a builder takes what it has.
+ */
+function byDigest(base: string, platform: string): string {
   if (base.includes('@sha256:')) return base;
-  const platform = values.platform === '' ? [] : ['--platform', values.platform];
   if (values.pull !== 'never') {
     const policy =
       builder === 'buildah' ? ['--policy', values.pull === 'missing' ? 'missing' : 'always'] : [];
-    execFileSync(builder, ['pull', '--quiet', ...policy, ...platform, base], { stdio: 'inherit' });
+    const args = ['pull', '--quiet', ...policy, '--platform', platform, base];
+    execFileSync(builder, args, { stdio: 'inherit' });
   }
   const digest =
     builder === 'buildah'
@@ -106,14 +120,15 @@ function pairs(option: string, given: Readonly<Record<string, string>>): readonl
 }
 
 /** Arguments, and labels that say what was built from what. */
-function argsOf({ target }: Image, base: string): readonly string[] {
+function argsOf({ target }: Image, { base, tools }: Bases): readonly string[] {
   const { version } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'));
   const nodeBase = values['node-base'] || (target === 'node-cuda' ? CUDA_BASE : '');
-  const under = nodeBase === '' || target === 'control-plane' ? base : byDigest(nodeBase);
+  const under = nodeBase && target !== 'control-plane' ? byDigest(nodeBase, platform) : base;
   const registry = process.env.NPM_CONFIG_REGISTRY;
   return [
     ...pairs('--build-arg', {
       BASE: base,
+      ...(tools !== base && { BUILD_BASE: tools }),
       ...(under !== base && { NODE_BASE: under }),
       ...(registry && { NPM_REGISTRY: registry }),
     }),
@@ -126,7 +141,7 @@ function argsOf({ target }: Image, base: string): readonly string[] {
   ];
 }
 
-function build(image: Image, base: string): string {
+function build(image: Image, bases: Bases): string {
   const { target, repository, variant } = image;
   const name = `${values.prefix}${repository}:${values.tag}${variant}`;
   // The certificates that this machine's own npm trusts besides, where a proxy makes them needed.
@@ -136,12 +151,12 @@ function build(image: Image, base: string): string {
     // The OCI format has no health checks.
     ...['--format', 'docker', '--layers', `--pull=${values.pull}`],
     ...(values['no-cache'] ? ['--no-cache'] : []),
-    ...(values.platform === '' ? [] : ['--platform', values.platform]),
+    ...['--platform', platform],
     ...(authorities ? ['--secret', `id=ca,src=${authorities}`] : []),
     ...(values.provider === '' ? [] : ['--build-context', `provider=${values.provider}`]),
     ...['--ignorefile', `${FOLDER}/Containerfile.dockerignore`],
     ...['--file', `${FOLDER}/Containerfile`, '--target', target, '--tag', name],
-    ...argsOf(image, base),
+    ...argsOf(image, bases),
     '.',
   ];
   const { status } = spawnSync(builder, options, { cwd: ROOT, stdio: ['ignore', 2, 2] });
@@ -149,9 +164,11 @@ function build(image: Image, base: string): string {
   return name;
 }
 
-const base = byDigest(values.base);
+// In this order: a name stands for the platform that was pulled last.
+const tools = byDigest(values.base, HERE);
+const base = byDigest(values.base, platform);
 for (const image of wanted()) {
-  const name = build(image, base);
+  const name = build(image, { base, tools });
   const format = '{{.Size}}  {{.ID}}';
   console.log(`${name}  ${read(builder, ['images', '--format', format, name])}`);
 }
