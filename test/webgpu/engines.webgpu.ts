@@ -1,0 +1,106 @@
+/**
+ * ONNX Runtime's WebGPU on a real adapter. The usual one is Mesa's in software, which
+ * test/support/webgpu/fetch-mesa.sh fetches: it computes on the CPU and is slow, so there is no
+ * limit of time here but one against hangs.
+ */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { after, before, describe, it } from 'node:test';
+import pino from 'pino';
+import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
+import {
+  requireParityInTime,
+  selectExecutionProvider,
+} from '../../inference-node/src/engine/choice/execution-provider.ts';
+import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
+import { loadManifest } from '../../inference-node/src/models/manifest.ts';
+import { detectInstructionSet } from '../../inference-node/src/models/preparing/instruction-set.ts';
+import { prepareModel } from '../../inference-node/src/models/preparing/prepare.ts';
+import { ROOT } from '../support/running-service.ts';
+import { type TinyModelKind, writeTinyModel } from '../support/tiny-model.ts';
+import { adapterEnv, skipWithoutAdapter } from './adapter.ts';
+
+const SIDE_PX = 32;
+const HANG_MS = 280_000;
+const childEnv = adapterEnv();
+
+let folder: string;
+
+describe("ONNX Runtime's WebGPU", { skip: await skipWithoutAdapter() }, () => {
+  before(async () => {
+    folder = await mkdtemp(path.join(tmpdir(), 'webgpu-'));
+  });
+  after(() => rm(folder, { recursive: true }));
+
+  it('is found by its name', async () => {
+    const { selected } = await selectExecutionProvider('webgpu', { childEnv, timeoutMs: HANG_MS });
+    assert.equal(selected, 'webgpu');
+  });
+
+  it("gives an engine's matte to the byte, one run after the other", async () => {
+    const alphas = await runTiny('mean', [255, 0, 128, 30]);
+    assert.deepEqual(alphas, [255, 0, 128, 30]);
+  });
+
+  it('clamps what a graph computes below 0 and above 1', async () => {
+    // 3 * mean - 1 of 0, 1/3, 0.4 and 1.
+    assert.deepEqual(await runTiny('overshoot', [0, 85, 102, 255]), [0, 0, 51, 255]);
+  });
+
+  it('finds a matte that is not a number', async () => {
+    await assert.rejects(runTiny('not-a-number', [0]), error => {
+      assert.match(String((error as Error).cause), /values that are not numbers/);
+      return true;
+    });
+  });
+
+  it("makes u2netp's matte at 128 as the CPU does, and says of 320 that it is too slow", async () => {
+    const [small, model] = [await prepareU2netp(128), await prepareU2netp(320)];
+    const options = { small, childEnv, cpuThreads: 1, timeoutMs: HANG_MS };
+    // Whatever the adapter: only the small one is run.
+    await assert.rejects(
+      requireParityInTime(model, { ...options, runMsMax: 0 }),
+      /webgpu does not run here: it is too slow: a run of u2netp at 320x320 would take some \S+ s/,
+    );
+  });
+});
+
+/** The alpha of pictures of one grey each; every pixel of a picture has the same. */
+async function runTiny(kind: TinyModelKind, greys: readonly number[]): Promise<number[]> {
+  const model = await writeTinyModel(folder, { kind, width: SIDE_PX, height: SIDE_PX });
+  const pool = openEnginePool({
+    ...{ model: { ...model, provider: 'webgpu' }, engines: 1, threadsPerEngine: 1, childEnv },
+    log: pino({ level: 'silent' }),
+  });
+  try {
+    await pool.ready();
+    const { signal } = new AbortController();
+    const alphas: number[] = [];
+    for (const grey of greys) {
+      const rgb = new Uint8Array(3 * SIDE_PX * SIDE_PX).fill(grey);
+      const { alpha } = await pool.run({ rgb, priority: 'sync', signal });
+      const [first, ...others] = new Set(alpha);
+      assert.deepEqual(others, []);
+      alphas.push(first ?? -1);
+    }
+    return alphas;
+  } finally {
+    await pool.close(0);
+  }
+}
+
+async function prepareU2netp(side: number) {
+  const cacheDir = path.join(ROOT, 'model-cache');
+  const command = ['bin/matting.ts', 'models', 'fetch', 'u2netp', '--weights-only'];
+  execFileSync(process.execPath, command, { cwd: ROOT, stdio: 'ignore' });
+  return await prepareModel({
+    manifest: await loadManifest('u2netp', path.join(ROOT, 'models')),
+    ...{ cacheDir, provider: 'webgpu', precision: 'fp32' },
+    inputSize: { width: side, height: side },
+    instructionSet: await detectInstructionSet(),
+    answering: createAnswering({ childEnv: {}, threads: 1 }),
+  });
+}
