@@ -78,10 +78,11 @@ try {
     let differing = 0;
     for (let run = 0; run < runs; run += 1) {
       let from = performance.now();
-      const floats = Uint8Array.from(await beside.run(rgb));
+      const [one] = await beside.run([rgb]);
+      const floats = Uint8Array.from(one ?? []);
       timesMs.beside.push(performance.now() - from);
       from = performance.now();
-      const bytes = await within.run(rgb);
+      const [bytes = new Uint8Array()] = await within.run([rgb]);
       timesMs.within.push(performance.now() - from);
       differing = floats.reduce((sum, alpha, i) => sum + Number(alpha !== bytes[i]), 0);
     }

@@ -16,7 +16,11 @@ import { ENGINE_GOALS, type EngineGoal } from './engine/choice/engine-layout.ts'
 import { DEVICE_FORM, type WantedDevices } from './engine/devices/choose-devices.ts';
 import type { CallerToken } from './grpc/callers.ts';
 import { type ModelSettings, readModelSettings } from './models/model-settings.ts';
-import { EXECUTION_PROVIDERS, type ExecutionProvider } from './models/prepared-model.ts';
+import {
+  BATCH_SIZES,
+  EXECUTION_PROVIDERS,
+  type ExecutionProvider,
+} from './models/prepared-model.ts';
 
 export type Environment = Readonly<Record<string, string | undefined>>;
 
@@ -51,11 +55,16 @@ export interface Config extends LogSettings {
   readonly gpuDevices: WantedDevices;
   /** auto: as many a GPU as a measurement finds worth it. Undefined: by the execution provider. */
   readonly engines: number | 'auto' | undefined;
+  /**
+   * Images that an engine takes at once, at most: one unless said. auto: as many as a measurement
+   * finds worth it on a GPU, one elsewhere.
+   */
+  readonly batchMax: number | 'auto';
   /** Undefined: this machine's share of cores, by the execution provider. */
   readonly engineThreads: number | undefined;
   /** What engines are laid out for where their number is not given. */
   readonly engineGoal: EngineGoal;
-  /** Undefined: engines + 2; on a GPU the cores less two where that is more. */
+  /** Undefined: images in engines + 2; on a GPU the cores less two where that is more. */
   readonly pictureWorkers: number | undefined;
   /** Undefined: from the memory there is. */
   readonly megapixelsMax: number | undefined;
@@ -81,6 +90,7 @@ const CALLER_TOKEN_FORM = 'name:token, the name of up to 64 letters, digits, "."
 const CALLER_TOKENS_MAX = 64;
 const ADDRESS_FORM = 'host:port';
 const ENGINES_MAX = 64;
+const IMAGES_A_RUN = [1, ...BATCH_SIZES];
 const THREADS_MAX = 256;
 export const PICTURE_WORKERS_MAX = 128;
 const MEGAPIXELS_MAX = 100_000;
@@ -261,6 +271,12 @@ function readCapacity(reader: EnvReader) {
       parseEngines,
       { default: undefined },
     ),
+    batchMax: reader.parsed(
+      'MATTING_BATCH_MAX',
+      `auto, or ${IMAGES_A_RUN.join(', ')}`,
+      parseBatchMax,
+      { default: 1 },
+    ),
     engineThreads: reader.integer('MATTING_ENGINE_THREADS', optional(THREADS_MAX)),
     engineGoal: reader.oneOf('MATTING_ENGINE_GOAL', ENGINE_GOALS, { default: 'latency' as const }),
     pictureWorkers: reader.integer('MATTING_PICTURE_WORKERS', optional(PICTURE_WORKERS_MAX)),
@@ -272,6 +288,11 @@ function parseEngines(text: string): number | 'auto' | undefined {
   if (text === 'auto') return text;
   const engines = /^\d{1,3}$/.test(text) ? Number(text) : 0;
   return engines >= 1 && engines <= ENGINES_MAX ? engines : undefined;
+}
+
+function parseBatchMax(text: string): number | 'auto' | undefined {
+  if (text === 'auto') return text;
+  return IMAGES_A_RUN.find(images => String(images) === text);
 }
 
 function readGpuDevices(reader: EnvReader): WantedDevices {

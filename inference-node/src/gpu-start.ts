@@ -34,7 +34,7 @@ export interface GpuStart {
 }
 
 /** GPUs that compute alike. */
-function kindOf(device: GpuDevice | undefined, provider: GpuProvider): string {
+export function kindOf(device: GpuDevice | undefined, provider: ExecutionProvider): string {
   const unnamed = `a GPU of ${hostname()} that is not listed`;
   const { name, driver } = device?.facts ?? {};
   const gpu = device === undefined ? unnamed : `${name}, driver ${driver}`;
@@ -114,7 +114,7 @@ export async function placeEngines(start: GpuStart, plan: Plan): Promise<GpuDevi
     const kind = `${kindOf(device, start.provider)}, ${start.cpuThreads} cores`;
     const { engineEnv: childEnv, ending } = start;
     const each = { model: first.model, models, device, kind, enginesMax, childEnv, ending };
-    const { engines: count, imagesPerS } = await measureEngines(each);
+    const { best: count, imagesPerS } = await measureEngines(each);
     log.info({ gpu: device.facts.id, engines: count, imagesPerS }, 'engines measured');
     for (let i = 0; i < count; i++) placed.push(device);
   }
@@ -134,8 +134,15 @@ function spreadOverGpus(engines: number, devices: readonly GpuDevice[]): GpuDevi
   return waits && up.some(device => !placed.includes(device)) ? spread(up) : placed;
 }
 
-/** Tries GPUs that are out again, as a start does. Closed with the engines. */
-export function watchDevices(start: GpuStart, plan: Plan): DeviceWatch {
+/**
+ * Tries GPUs that are out again, as a start does. Closed with the engines.
+ * @param furtherWrong what else keeps a GPU out; undefined: nothing.
+ */
+export function watchDevices(
+  start: GpuStart,
+  plan: Plan,
+  furtherWrong: (device: GpuDevice) => Promise<string | undefined>,
+): DeviceWatch {
   const { devices, engineEnv, provider, log } = start;
   return new DeviceWatch({
     devices,
@@ -143,7 +150,8 @@ export function watchDevices(start: GpuStart, plan: Plan): DeviceWatch {
     list: () => listGpus(engineEnv),
     attempt: async device =>
       (await attemptDevice(provider, device, engineEnv)) ??
-      (await wrongAnswer(start, plan, device)),
+      (await wrongAnswer(start, plan, device)) ??
+      (await furtherWrong(device)),
   });
 }
 

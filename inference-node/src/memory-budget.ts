@@ -5,11 +5,13 @@
  * A megapixel of the budget is 42 MB, the most that a megapixel of most pictures takes; one that
  * takes more (picture/pool/memory-cost.ts: JPEG XL above 40 megapixels) counts as so much larger.
  * Engines take their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns,
- * 0.5 GB in int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC).
+ * 0.5 GB in int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC). On a CPU each graph for
+ * several pictures at once keeps what a run of it takes.
  */
 import { totalmem } from 'node:os';
 import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import type { PreparedModel } from './models/prepared-model.ts';
+import { ConfigError } from '#program/env.ts';
+import { imagesARun, type PreparedModel, picturesHeld } from './models/prepared-model.ts';
 import { type PictureCost, pictureMemoryBytes } from './picture/pool/memory-cost.ts';
 
 const BYTES_PER_MEGAPIXEL = 42_000_000;
@@ -30,6 +32,9 @@ const MEGAPIXELS_MOST = Math.ceil(
 const ENGINE_BASE_BYTES = 150_000_000;
 const ENGINE_BYTES_PER_INPUT_PIXEL = 750;
 const ENGINE_BYTES_PER_INPUT_PIXEL_INT8 = 400;
+/** For each picture of a graph for several: u2netp's, the most of all models; isnet's at 1024. */
+const BATCH_BYTES_PER_INPUT_PIXEL = 2500;
+const BATCH_BYTES_MAX = { fp16: 500_000_000, fp32: 500_000_000, int8: 300_000_000 } as const;
 /** Fraction of the memory limit that engines may use; pictures get the rest. */
 const ENGINES_FRACTION = 0.4;
 /** Fraction for both; the rest: main process, idle workers and the page cache of the model. */
@@ -50,13 +55,18 @@ export interface BudgetInputs {
   readonly engines: readonly EngineModel[];
 }
 
-export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'>;
+export type EngineModel = Pick<PreparedModel, 'inputWidth' | 'inputHeight' | 'precision'> &
+  Partial<Pick<PreparedModel, 'provider' | 'batches'>>;
 
 /** Memory of an engine's process, about. */
-function engineBytes({ inputWidth, inputHeight, precision }: EngineModel): number {
+function engineBytes(model: EngineModel): number {
+  const { inputWidth, inputHeight, precision, provider } = model;
+  const pixels = inputWidth * inputHeight;
+  const further = provider === 'cpu' ? picturesHeld(model) - 1 : 0;
   const quantised = precision === 'int8';
   const each = quantised ? ENGINE_BYTES_PER_INPUT_PIXEL_INT8 : ENGINE_BYTES_PER_INPUT_PIXEL;
-  return ENGINE_BASE_BYTES + inputWidth * inputHeight * each;
+  const furtherEach = Math.min(BATCH_BYTES_PER_INPUT_PIXEL * pixels, BATCH_BYTES_MAX[precision]);
+  return ENGINE_BASE_BYTES + pixels * each + further * furtherEach;
 }
 
 /** Engines of each of `models` that the memory holds beside the pictures; may be 0. */
@@ -79,6 +89,19 @@ export function computeMegapixelBudget(inputs: BudgetInputs): MegapixelBudget | 
     megapixelsMax: Math.max(MEGAPIXELS_MIN, megapixelsIn(SHARED_FRACTION)),
     megapixelsAloneMax: Math.min(alone, MEGAPIXELS_MOST),
   };
+}
+
+/** @throws ConfigError for the operator where it holds not even one ordinary photo. */
+export function requireMegapixelBudget(inputs: BudgetInputs): MegapixelBudget {
+  const budget = computeMegapixelBudget(inputs);
+  if (budget !== undefined) return budget;
+  const limitMb = Math.round(inputs.memoryLimitBytes / 1e6);
+  const together = inputs.engines.some(engine => imagesARun(engine) > 1);
+  const fewerImages = together ? 'fewer images at once (MATTING_BATCH_MAX), ' : '';
+  const expected =
+    `set: the memory limit (${limitMb} MB) leaves no room for a photo beside the engines; ` +
+    `give more memory, fewer engines, ${fewerImages}or the megapixels you want to risk`;
+  throw new ConfigError([{ variable: 'MATTING_NODE_MEGAPIXELS_MAX', expected }]);
 }
 
 /** What an image counts against the budget; one of unknown size as the largest of the contract. */

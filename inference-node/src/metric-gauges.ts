@@ -160,6 +160,9 @@ function registerEngineGauges(runs: readonly PlanRun[], registry: Registry): voi
   perRun('matting_node_engines_running', 'Engines with an image.', run => {
     return run.engines.snapshot().running;
   });
+  perRun('matting_node_engine_run_images_max', 'Images that an engine takes at once.', run => {
+    return run.engines.snapshot().imagesARunMax;
+  });
   perRun('matting_node_engine_queue_images', 'Images that wait for an engine.', run => {
     return run.engines.snapshot().queued;
   });
@@ -195,13 +198,17 @@ function registerEngineTotals(runs: readonly PlanRun[], registry: Registry): voi
       },
     });
   };
-  perRun('matting_node_engine_runs_total', 'Runs by how they ended.', 'outcome', run => {
+  perRun('matting_node_engine_runs_total', 'Images by how their runs ended.', 'outcome', run => {
     return run.engines.metrics().runs;
+  });
+  const together = 'Runs by how many images were in them.';
+  perRun('matting_node_engine_runs_by_images_total', together, 'images', run => {
+    return run.engines.metrics().runsByImages;
   });
   perRun('matting_node_engine_deaths_total', 'Engine processes that ended.', 'cause', run => {
     return run.engines.metrics().deaths;
   });
-  const busy = 'Time an image was in an engine, summed over engines: its rate is the utilisation.';
+  const busy = 'Time images were in an engine, summed over engines: its rate is the utilisation.';
   perRun('matting_node_engine_busy_seconds_total', busy, undefined, run => {
     return { busy: run.engines.metrics().busyS };
   });

@@ -1,7 +1,7 @@
 /** Chooses the execution provider, prepares the plan's models, opens engines and picture workers. */
 import type { Logger } from 'pino';
-import { ConfigError } from '#program/env.ts';
 import { Admission } from './admission.ts';
+import { namingBatches, prepareAsked, prepareMeasured, wrongTogether } from './batches-at-start.ts';
 import { type ChosenProvider, chooseProvider, fallenBack } from './choose-provider.ts';
 import { type Config, PICTURE_WORKERS_MAX } from './config.ts';
 import type { ChildLeft } from './drain.ts';
@@ -23,14 +23,14 @@ import {
   watchDevices,
 } from './gpu-start.ts';
 import {
-  computeMegapixelBudget,
   enginesInMemory,
   type MegapixelBudget,
   operatorsBudget,
   readMemoryLimitBytes,
+  requireMegapixelBudget,
 } from './memory-budget.ts';
 import { loadPlanOutlines, type PlanOutline } from './models/plan.ts';
-import type { ExecutionProvider, Plan } from './models/prepared-model.ts';
+import { type ExecutionProvider, imagesARun, type Plan } from './models/prepared-model.ts';
 import { buildPlan, type Preparation } from './models/preparing/build-plan.ts';
 import { detectInstructionSet } from './models/preparing/instruction-set.ts';
 import { prepareSmallest } from './models/preparing/prepare-smallest.ts';
@@ -94,17 +94,18 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const layout = chooseLayout(parts, selected, prepared, begun.placed);
   ending.throwIfAborted();
   // Before any child exists: a node without the memory must not begin.
-  const budget = requireMegapixelBudget(config, prepared, layout.engines);
+  const budget = chooseBudget(config, prepared, layout.engines);
   await requireParityOf(prepared, selected, parts);
   ending.throwIfAborted();
-  const workers = config.pictureWorkers ?? defaultWorkers(selected, layout.engines, cpuShare);
+  const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, prepared, cpuShare);
   const openPictures = async () => {
     const pictures = await openPicturePool({ workers, childEnv: config.childEnv, log });
     parts.opened.push({ kind: 'picture worker', pool: pictures });
     return pictures;
   };
   if (gpu !== undefined && devices.length > 0) {
-    closeWith(parts, watchDevices({ ...gpu, devices }, prepared));
+    const furtherWrong = (device: GpuDevice) => wrongTogether(gpu, prepared, device);
+    closeWith(parts, watchDevices({ ...gpu, devices }, prepared, furtherWrong));
   }
   const [runs, pictures] = await Promise.all([
     openEngines({ ...parts, engineEnv: begun.engineEnv }, prepared, layout, begun),
@@ -117,14 +118,21 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   return { provider, devices, plan, plans, pictures, admission, pipeline: new Pipeline(pictures) };
 }
 
-/** On a GPU the cores are free for pictures, but for two: the node's own, and the engines'. */
-function defaultWorkers(provider: ExecutionProvider, engines: number, cpuShare: number): number {
-  const beside = engines + WORKERS_BESIDE_ENGINES;
-  if (provider !== 'cuda' && provider !== 'tensorrt') return beside;
-  return Math.min(
-    PICTURE_WORKERS_MAX,
-    Math.max(beside, Math.floor(cpuShare) - CORES_NOT_OF_WORKERS),
-  );
+/**
+ * An image holds its worker while engines have it: as many as they take at once, and some beside.
+ * On a GPU the cores are free for pictures, but for two: the node's own, and the engines'.
+ */
+function defaultWorkers(
+  provider: ExecutionProvider,
+  { engines }: EngineLayout,
+  { models }: Plan,
+  cpuShare: number,
+): number {
+  const images = Math.max(...models.map(({ model }) => imagesARun(model)));
+  const beside = engines * images + WORKERS_BESIDE_ENGINES;
+  const onGpu = provider === 'cuda' || provider === 'tensorrt';
+  const cores = onGpu ? Math.floor(cpuShare) - CORES_NOT_OF_WORKERS : 0;
+  return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));
 }
 
 /** With part of its GPUs out the node takes as many images less. */
@@ -173,7 +181,9 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
     const gpu: GpuStart = { config, engineEnv, provider, devices, cpuThreads, ending, log };
     const wrong = await checkAnswers(gpu, prepared);
     if (wrong === undefined) {
-      const placed = await placeEngines(gpu, prepared);
+      const asked = await prepareAsked(gpu, prepared);
+      const placed = await placeEngines(gpu, asked);
+      prepared = await prepareMeasured(gpu, asked, placed);
       // One that no engine is on is of no use to this node, and nothing brings it back.
       const used = [...new Set(placed)];
       return { ...chosen, devices: used, prepared, engineEnv, placed, gpu };
@@ -185,6 +195,11 @@ async function beginOnProvider(parts: EngineParts): Promise<Begun> {
   for (const { provider: tried, reason } of chosen.provider.fallbacks) {
     log.warn({ provider: tried, selected: chosen.provider.selected, reason }, 'provider fell back');
   }
+  const onCores = { provider: chosen.provider.selected, engineEnv: plain, devices: [] };
+  prepared = await prepareAsked(
+    { ...onCores, config, ending, log, cpuThreads: readCpuThreads(parts) },
+    prepared,
+  );
   return { ...chosen, prepared, engineEnv: plain, placed: undefined, gpu: undefined };
 }
 
@@ -254,20 +269,14 @@ function chooseLayout(
   return { engines, threadsPerEngine: engineThreads ?? share };
 }
 
-function requireMegapixelBudget(
+function chooseBudget(
   { megapixelsMax }: Config,
   { models }: Plan,
   engines: number,
 ): MegapixelBudget {
   if (megapixelsMax !== undefined) return operatorsBudget(megapixelsMax);
-  const memoryLimitBytes = readMemoryLimitBytes();
   const opened = models.flatMap(({ model }) => Array.from({ length: engines }, () => model));
-  const budget = computeMegapixelBudget({ memoryLimitBytes, engines: opened });
-  if (budget !== undefined) return budget;
-  const expected =
-    `set: the memory limit (${Math.round(memoryLimitBytes / 1e6)} MB) leaves no room for a ` +
-    'photo beside the engines; give more memory, fewer engines, or the megapixels you want to risk';
-  throw new ConfigError([{ variable: 'MATTING_NODE_MEGAPIXELS_MAX', expected }]);
+  return requireMegapixelBudget({ memoryLimitBytes: readMemoryLimitBytes(), engines: opened });
 }
 
 async function requireParityOf(
@@ -303,7 +312,7 @@ async function openEngines(
     const engines = openEnginePool({ model, ...layout, devices, sharesCores, childEnv, log });
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
-    const ready = engines.ready();
+    const ready = namingBatches(engines.ready(), model);
     // A picture that needs a second look before its engine is ready takes longer.
     if (role === 'secondLook') ready.catch(fail);
     // On a CPU each warms up with all cores: all at once would not be ready sooner, but later.

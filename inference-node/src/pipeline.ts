@@ -350,20 +350,12 @@ async function runModel(
 ): Promise<EngineResult | undefined> {
   if (role === 'subject') return await engines.run({ rgb, priority, signal });
   if (engines.snapshot().enginesReady === 0) return undefined;
-  const noneLeft = new AbortController();
-  // A run whose engine died before it began waits for the next one, which may load for minutes.
-  const stopWatching = engines.onChange(() => {
-    if (engines.snapshot().enginesReady > 0) return;
-    noneLeft.abort(new ContractError('ENGINE_LOST', 'No engine of the model is left.'));
-  });
   try {
-    const either = AbortSignal.any([signal, noneLeft.signal]);
-    return await engines.run({ rgb, priority, signal: either });
+    // The next engine may load for minutes.
+    return await engines.run({ rgb, priority, signal, leavesWhenDown: true });
   } catch (error) {
     signal.throwIfAborted();
     if (!(error instanceof ContractError) || !ENGINE_DOWN.includes(error.code)) throw error;
     return undefined;
-  } finally {
-    stopWatching();
   }
 }

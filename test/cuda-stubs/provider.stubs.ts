@@ -4,6 +4,7 @@
  * install` takes; without it, or without a C compiler, nothing is tested and that is said.
  */
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -19,8 +20,9 @@ import {
   PROBE_SIZE_PX,
   PROBE_SPEC,
 } from '../../inference-node/src/engine/choice/probe-graph.ts';
-import { runOnce } from '../../inference-node/src/engine/choice/run-once.ts';
+import { runOnce, runSeries } from '../../inference-node/src/engine/choice/run-once.ts';
 import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
+import { createSessionSpec } from '../../inference-node/src/engine/engine-protocol.ts';
 import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
 import { bytesAtBothEnds } from '../../inference-node/src/models/onnx/passes/bytes-at-both-ends.ts';
@@ -28,6 +30,7 @@ import { keepOutput } from '../../inference-node/src/models/onnx/passes/keep-out
 import { liftConstants } from '../../inference-node/src/models/onnx/passes/lift-constants.ts';
 import { resizeInHalf } from '../../inference-node/src/models/onnx/passes/resize-in-half.ts';
 import { setInputSize } from '../../inference-node/src/models/onnx/passes/set-input-size.ts';
+import { prepareBatches } from '../../inference-node/src/models/preparing/prepare-batches.ts';
 import { readEngineEnvironment } from '../../inference-node/src/providers/engine-environment.ts';
 import { installProvider } from '../../inference-node/src/providers/install-provider.ts';
 import { findLibraries } from '../../inference-node/src/providers/library-search.ts';
@@ -123,6 +126,38 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
     const read = await counterOf(counts);
     assert.equal(read('bytesFrom'), 3 * (PIXELS + DOUBLE_BYTES));
     assert.equal(read('copiesFrom'), 2 * 3);
+  });
+
+  it('copies several pictures in and their mattes out as one, in one run', async () => {
+    const counts = path.join(folder, 'counts-of-several');
+    await writeFile(counts, Buffer.alloc(8 * 8));
+    const size = { width: SIDE_PX, height: SIDE_PX };
+    const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX, half: true })));
+    const half = resizeInHalf(setInputSize(source, size, size), [1, 3, SIDE_PX, SIDE_PX]);
+    const single = path.join(folder, 'several_r2.onnx');
+    await writeFile(single, graphBytes(bytesAtBothEnds(PROBE_SPEC, size)(half)));
+    const tiny = await writeTinyModel(folder, size);
+    const sha256 = createHash('sha256')
+      .update(await readFile(single))
+      .digest('hex');
+    const model = await prepareBatches({ ...tiny, path: single, sha256, provider: 'cuda' }, 4);
+    const session = { deviceId: 0, intraOpThreads: 1, sharesCores: false, allowCpuNodes: false };
+    const picture = createProbePicture(SIDE_PX, SIDE_PX);
+    const series = (runs: readonly (readonly Uint8Array[])[]) =>
+      runSeries({
+        spec: createSessionSpec(model, session),
+        runs,
+        childEnv: { ...childEnv, CUDA_STUB_COUNTS: counts },
+        timeoutMs: 120_000,
+      });
+    const [one, four] = await series([[picture], [picture, picture, picture, picture]]);
+    assert.deepEqual([one?.alphas.length, four?.alphas.length], [1, 4]);
+    assert.ok(four?.alphas.every(alpha => alpha.length === PIXELS));
+    const read = await counterOf(counts);
+    // Two warm-up runs of each graph, for one, two and four, and a run of the first and the last.
+    const [runs, pictures] = [2 * 3 + 2, 2 * (1 + 2 + 4) + 1 + 4];
+    assert.equal(read('copiesFrom'), 2 * runs);
+    assert.equal(read('bytesFrom'), pictures * PIXELS + runs * DOUBLE_BYTES);
   });
 
   it('runs engines on two devices, of which one is lost alone', async () => {

@@ -267,6 +267,26 @@ const ADMITTED: readonly Mutation[] = [
     caughtBy: inAdmission('refuses what does not fit beside the others'),
   },
   {
+    name: 'images that ran together get each other’s mattes',
+    file: 'inference-node/src/engine/pool/open-engine-pool.ts',
+    find: 'const task = tasks[index];',
+    replace: 'const task = tasks.at(-1 - index);',
+    caughtBy: {
+      file: 'inference-node/test/engine/pool/batches.test.ts',
+      test: 'a free engine takes what waits at once, and each picture gets its own matte',
+    },
+  },
+  {
+    name: 'an image fails with those that it ran with',
+    file: 'inference-node/src/engine/pool/open-engine-pool.ts',
+    find: "started ? tasks.length > 1 && cause !== 'device' : soon",
+    replace: 'started ? false : soon',
+    caughtBy: {
+      file: 'inference-node/test/engine/pool/batches.test.ts',
+      test: 'one picture whose matte is not a number fails alone',
+    },
+  },
+  {
     name: 'a permit is given back twice',
     file: ADMISSION,
     find: 'if (this.#held.delete(entry)) this.#changed();',

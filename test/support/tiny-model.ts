@@ -18,7 +18,7 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import onnxProto from 'onnx-proto';
 import type { Licence } from '../../inference-node/src/models/licence.ts';
-import type { PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
+import type { BatchGraph, PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
 
 const { onnx } = onnxProto;
 const { FLOAT, INT64, BOOL } = onnx.TensorProto.DataType;
@@ -39,6 +39,8 @@ export interface TinyModelOptions {
   /** Pixels; 32 unless said. */
   readonly width?: number;
   readonly height?: number;
+  /** Graphs for several pictures at once beside the one. */
+  readonly batches?: readonly number[];
   /** For `paced`: matrix products (512x512, a few ms each on one thread) at brightness 255; 400. */
   readonly tripsMax?: number;
 }
@@ -163,14 +165,15 @@ function parts(kind: TinyModelKind, tripsMax: number) {
   }
 }
 
-export function encodeTinyModel(options: TinyModelOptions = {}): Uint8Array {
+/** @param images that it takes at once. */
+export function encodeTinyModel(options: TinyModelOptions = {}, images = 1): Uint8Array {
   const { kind = 'mean', width = 32, height = 32, tripsMax = 400 } = options;
   const { nodes, initializers } = parts(kind, tripsMax);
   const channelsOut = kind === 'wrong-shape' ? 2 : 1;
   const graph = {
     name: `tiny-${kind}`,
-    input: [value('input', FLOAT, [1, 3, height, width])],
-    output: [value('output', FLOAT, [1, channelsOut, height, width])],
+    input: [value('input', FLOAT, [images, 3, height, width])],
+    output: [value('output', FLOAT, [images, channelsOut, height, width])],
     initializer: initializers,
     node: nodes,
   };
@@ -190,20 +193,27 @@ export const TINY_LICENCE: Licence = {
   trainingData: OURS,
 };
 
-/** Writes the graph into the folder and describes it as a prepared model for the CPU. */
+/** Writes the graphs into the folder and describes them as a prepared model for the CPU. */
 export async function writeTinyModel(
   folder: string,
   options: TinyModelOptions = {},
 ): Promise<PreparedModel> {
-  const { kind = 'mean', width = 32, height = 32 } = options;
-  const bytes = encodeTinyModel(options);
+  const { kind = 'mean', width = 32, height = 32, batches: sizes = [] } = options;
   const file = path.join(folder, `tiny-${kind}-${width}x${height}.onnx`);
-  await writeFile(file, bytes);
+  const write = async (images: number, path: string) => {
+    const bytes = encodeTinyModel(options, images);
+    await writeFile(path, bytes);
+    return { images, path, sha256: createHash('sha256').update(bytes).digest('hex') };
+  };
+  const batches: BatchGraph[] = [];
+  for (const images of sizes) batches.push(await write(images, `${file}.n${images}`));
+  const { sha256 } = await write(1, file);
   return {
     model: `tiny-${kind}`,
     version: '1.0.0',
     path: file,
-    sha256: createHash('sha256').update(bytes).digest('hex'),
+    sha256,
+    ...(batches.length > 0 && { batches }),
     precision: 'fp32',
     provider: 'cpu',
     inputWidth: width,

@@ -1,6 +1,8 @@
 /**
  * In place of an inference node's models: one tiny graph that takes the longer the brighter a
  * picture is, and whose alpha is the picture's brightness. Engines and picture workers are real.
+ * With TEST_TINY_OPINION a second model gives its opinion where the first is unsure;
+ * TEST_TINY_TRIPS_MAX says how long a white picture takes.
  */
 import { mkdir } from 'node:fs/promises';
 import type { PlanOutline } from '../../inference-node/src/models/plan.ts';
@@ -8,17 +10,24 @@ import type { Plan } from '../../inference-node/src/models/prepared-model.ts';
 import type { PlanOptions } from '../../inference-node/src/models/preparing/build-plan.ts';
 import { writeTinyModel } from './tiny-model.ts';
 
-/** Products of matrices for a white picture: some 0.1 s on an idle core. */
-const TRIPS_MAX = 30;
+/** Products of matrices for a white picture; 30 are some 0.1 s on an idle core. */
+const TRIPS_MAX = Number(process.env.TEST_TINY_TRIPS_MAX ?? 30);
 const OUTLINE: PlanOutline = {
   name: 'tiny',
   entries: [{ model: 'tiny', inputSize: undefined, role: 'subject' }],
 };
 
-export async function buildPlan({ cacheDir }: Pick<PlanOptions, 'cacheDir'>): Promise<Plan> {
+export async function buildPlan({
+  cacheDir,
+  provider,
+}: Pick<PlanOptions, 'cacheDir' | 'provider'>): Promise<Plan> {
   await mkdir(cacheDir, { recursive: true });
-  const model = await writeTinyModel(cacheDir, { kind: 'paced', tripsMax: TRIPS_MAX });
-  return { name: OUTLINE.name, models: [{ model, role: 'subject' }] };
+  const first = await writeTinyModel(cacheDir, { kind: 'paced', tripsMax: TRIPS_MAX });
+  const models: Plan['models'] = [{ model: { ...first, provider }, role: 'subject' }];
+  if (process.env.TEST_TINY_OPINION === undefined) return { name: OUTLINE.name, models };
+  const second = await writeTinyModel(cacheDir, { kind: 'mean' });
+  const opinion = { model: { ...second, provider }, role: 'opinion' } as const;
+  return { name: OUTLINE.name, models: [...models, opinion] };
 }
 
 export async function outlineOf(): Promise<PlanOutline> {

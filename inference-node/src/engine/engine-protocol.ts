@@ -4,9 +4,9 @@
  *   pool                               engine
  *   init ─────────────────────────────► loads, warms up
  *        ◄──────────────────────────── ready | broken
- *   run + rgb ────────────────────────►
+ *   run + rgb, one or several ────────►
  *        ◄──────────────────────────── started    before native code blocks the engine's loop
- *        ◄──────────────────────────── done + alpha | failed
+ *        ◄──────────────────────────── done + alpha of each | failed
  *
  * One run at a time. An engine ends when its socket closes; there is no other word for it.
  */
@@ -24,6 +24,7 @@ export const RUNTIME_FOLDER_VARIABLE = 'ENGINE_RUNTIME_FOLDER';
 export interface SessionSpec
   extends Pick<
     PreparedModel,
+    | 'batches'
     | 'inputName'
     | 'outputName'
     | 'inputWidth'
@@ -54,16 +55,16 @@ export interface SessionSpec
 export type ToEngine =
   /** One part where spec.path is undefined: the graph. */
   | { readonly kind: 'init'; readonly spec: SessionSpec }
-  /** One part: rgb. */
+  /** A part for each picture: rgb. As many as a graph of the model takes. */
   | { readonly kind: 'run'; readonly id: number };
 
 export type FromEngine =
-  /** warmMs: time of the last warm-up run. */
+  /** warmMs: time of the last warm-up run with one picture. */
   | { readonly kind: 'ready'; readonly warmMs: number }
   /** The model cannot be loaded here; one line. */
   | { readonly kind: 'broken'; readonly message: string }
   | { readonly kind: 'started'; readonly id: number }
-  /** One part: alpha. */
+  /** A part for each picture, in their order: alpha. */
   | { readonly kind: 'done'; readonly id: number }
   | { readonly kind: 'failed'; readonly id: number; readonly message: string };
 
@@ -72,11 +73,13 @@ export function createSessionSpec(
   model: PreparedModel,
   options: Pick<SessionSpec, 'deviceId' | 'intraOpThreads' | 'sharesCores' | 'allowCpuNodes'>,
 ): SessionSpec {
-  const { path, sha256, provider, inputName, outputName, inputWidth, inputHeight } = model;
+  const { path, sha256, batches, provider } = model;
+  const { inputName, outputName, inputWidth, inputHeight } = model;
   const { normalisation, colourOrder, activation } = model;
   return {
     path,
     sha256,
+    ...(batches && { batches }),
     provider,
     inputName,
     outputName,

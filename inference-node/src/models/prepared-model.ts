@@ -23,12 +23,34 @@ export interface Normalisation {
 }
 
 /** Ends of a graph that takes and gives bytes, whatever the manifest calls its own. */
-/** uint8 [1, height, width, 3], RGB. */
+/** uint8 [images, height, width, 3], RGB. */
 export const RGB_INPUT = 'matting.rgb';
-/** uint8 [1, 1, height, width]. */
+/** uint8 [images, 1, height, width]. */
 export const ALPHA_OUTPUT = 'matting.alpha';
-/** float64, one number: the sum of the matte, NaN where any of it is. */
+/** float64, one number: the sum of the mattes, NaN where any of it is. */
 export const SUM_OUTPUT = 'matting.sum';
+
+/** Pictures that a graph takes at once, beside one. */
+export const BATCH_SIZES = [2, 4, 8] as const;
+
+/** A graph for several pictures. Its weights are those of the graph for one, in that one's file. */
+export interface BatchGraph {
+  readonly images: number;
+  /** Absolute path of the ONNX file, in the folder of the other. */
+  readonly path: string;
+  /** The file's sha256, hexadecimal. */
+  readonly sha256: string;
+}
+
+/** Pictures that the graphs of an engine keep memory for: each those of a run. */
+export function picturesHeld({ batches = [] }: Pick<PreparedModel, 'batches'>): number {
+  return batches.reduce((sum, { images }) => sum + images, 1);
+}
+
+/** The most pictures that a run of the model takes. */
+export function imagesARun({ batches = [] }: Pick<PreparedModel, 'batches'>): number {
+  return batches.at(-1)?.images ?? 1;
+}
 
 export interface PreparedModel {
   /** The manifest's name: isnet, u2netp. */
@@ -39,6 +61,8 @@ export interface PreparedModel {
   readonly path: string;
   /** The file's sha256, hexadecimal. */
   readonly sha256: string;
+  /** The same for several pictures at once, fewest first; absent: it runs one at a time. */
+  readonly batches?: readonly BatchGraph[];
   readonly precision: Precision;
   /** One line: why `auto` does not run int8 here although the model has it; else absent. */
   readonly precisionFallback?: string;
@@ -46,9 +70,9 @@ export interface PreparedModel {
   /** Pixels; the picture is stretched to it. */
   readonly inputWidth: number;
   readonly inputHeight: number;
-  /** float32 [1, 3, inputHeight, inputWidth]. */
+  /** float32 [images, 3, inputHeight, inputWidth]. */
   readonly inputName: string;
-  /** float32 [1, 1, inputHeight, inputWidth]. */
+  /** float32 [images, 1, inputHeight, inputWidth]. */
   readonly outputName: string;
   readonly normalisation: Normalisation;
   /** Channel order of the input tensor. */
@@ -57,6 +81,13 @@ export interface PreparedModel {
   readonly activation: 'none' | 'sigmoid';
   /** As the manifest states it. */
   readonly licence: Licence;
+}
+
+/** Without the graphs for more pictures. */
+export function takingAtMost(model: PreparedModel, imagesMax: number): PreparedModel {
+  const { batches = [], ...single } = model;
+  const kept = batches.filter(({ images }) => images <= imagesMax);
+  return kept.length === 0 ? single : { ...single, batches: kept };
 }
 
 /**

@@ -16,7 +16,8 @@ export interface Frame<Head> {
 
 /** Heads are made by this program and small. */
 const HEAD_BYTES_MAX = 64 * 1024;
-const PARTS_MAX = 8;
+/** Not fewer than a graph takes pictures (BATCH_SIZES): a run is one frame each way. */
+export const PARTS_MAX = 8;
 /** All parts of a frame: at most a result file or a full-size matte, with room. */
 const PARTS_BYTES_MAX = 1024 * 1024 * 1024;
 

@@ -1,4 +1,5 @@
 /** Engine and picture pools whose every step a test holds in its hand. */
+import { ContractError } from '#contract/errors.ts';
 import { TINY_LICENCE } from '../../../test/support/tiny-model.ts';
 import type {
   EnginePool,
@@ -90,6 +91,7 @@ export class FakeEnginePool implements EnginePool {
     enginesReady: 1,
     enginesStuck: 0,
     running: 0,
+    imagesARunMax: 1,
     queued: 0,
     inferMs: 100,
     estimatedWaitMs: 0,
@@ -108,7 +110,13 @@ export class FakeEnginePool implements EnginePool {
 
   async run(run: EngineRun) {
     this.runs.push(run);
-    await this.gates.pass('infer', run.signal);
+    const down = new AbortController();
+    const leave = () => {
+      if (run.leavesWhenDown !== true || this.#snapshot.enginesReady > 0) return;
+      down.abort(new ContractError('ENGINE_LOST', 'none is left'));
+    };
+    const stop = this.onChange(leave);
+    await this.gates.pass('infer', AbortSignal.any([run.signal, down.signal])).finally(stop);
     const { inputWidth, inputHeight } = TINY_MODEL;
     return { alpha: Buffer.alloc(inputWidth * inputHeight, this.alpha), waitMs: 1, inferMs: 2 };
   }
@@ -125,7 +133,7 @@ export class FakeEnginePool implements EnginePool {
   metrics() {
     const runs = { succeeded: this.runs.length, failed: 0, lost: 0, dropped: 0 };
     const deaths = { load: 0, idle: 0, run: 0, watchdog: 0, fault: 0, device: 0 };
-    return { runs, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
+    return { runs, runsByImages: { 1: 0 }, deaths, busyS: 0, loadMs: 0, warmMs: 0 };
   }
 
   processes(): EngineProcess[] {

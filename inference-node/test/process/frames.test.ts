@@ -2,11 +2,13 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { type Duplex, duplexPair, PassThrough } from 'node:stream';
 import { test } from 'node:test';
+import { BATCH_SIZES } from '../../src/models/prepared-model.ts';
 import {
   encodeFrame,
   type Frame,
   FrameChannel,
   MalformedFrameError,
+  PARTS_MAX,
 } from '../../src/process/frames.ts';
 
 interface Head {
@@ -44,7 +46,7 @@ test('a head over its bound destroys the stream', async () => {
 
 test('too many parts destroy the stream', async () => {
   const bytes = Buffer.alloc(8);
-  bytes.writeUInt32LE(9, 4);
+  bytes.writeUInt32LE(PARTS_MAX + 1, 4);
   assert.match((await failureOf(bytes)).message, /too many parts/);
 });
 
@@ -76,9 +78,18 @@ test('nothing is read after a malformed frame', async () => {
 });
 
 test('a frame over its bounds is refused where it is sent', () => {
-  const parts = Array.from({ length: 9 }, () => Buffer.alloc(1));
+  const parts = Array.from({ length: PARTS_MAX + 1 }, () => Buffer.alloc(1));
   assert.throws(() => encodeFrame({}, parts), MalformedFrameError);
   assert.throws(() => encodeFrame({ text: 'x'.repeat(64 * 1024) }, []), MalformedFrameError);
+});
+
+test('a run of as many pictures as a graph takes is one frame', () => {
+  const pictures = Array.from({ length: Math.max(...BATCH_SIZES) }, () => Buffer.of(1));
+  const frames: Frame<Head>[] = [];
+  const stream = new PassThrough();
+  new FrameChannel<Head>(stream, frame => frames.push(frame));
+  stream.emit('data', bytesOf({ n: 1 }, pictures));
+  assert.deepEqual(frames, [{ head: { n: 1 }, parts: pictures }]);
 });
 
 test('frames come whole wherever the bytes are split', () => {

@@ -126,6 +126,16 @@ describe('the configuration', () => {
     assert.equal(read({ MATTING_ENGINES: '64' }).engines, 64);
   });
 
+  it('takes as many images at once as there are graphs for, or a measurement', () => {
+    for (const images of ['0', '3', '16', 'many', '08', '-1']) {
+      assert.deepEqual(problems({ MATTING_BATCH_MAX: images }), ['MATTING_BATCH_MAX'], images);
+    }
+    assert.equal(loadConfig({}).batchMax, 1);
+    assert.equal(loadConfig({ MATTING_BATCH_MAX: 'auto' }).batchMax, 'auto');
+    assert.equal(loadConfig({ MATTING_BATCH_MAX: '1' }).batchMax, 1);
+    assert.equal(loadConfig({ MATTING_BATCH_MAX: '8' }).batchMax, 8);
+  });
+
   it('wants two ports', () => {
     const same = { MATTING_NODE_PORT: '6000', MATTING_NODE_HTTP_PORT: '6000' };
     assert.deepEqual(problems(same), ['MATTING_NODE_HTTP_PORT']);

@@ -6,7 +6,11 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
-import { enginesInGpu, type MeasureOptions, measureEngines } from '../../src/measured-engines.ts';
+import {
+  enginesInGpu,
+  type MeasureEnginesOptions,
+  measureEngines,
+} from '../../src/measured-engines.ts';
 import type { PreparedModel } from '../../src/models/prepared-model.ts';
 import { measuredEnginesPath } from '../../src/models/preparing/prepared-cache.ts';
 import { createModel } from '../engine/pool/pool-harness.ts';
@@ -23,7 +27,7 @@ function gpu(memoryBytes: number): GpuDevice {
   });
 }
 
-function options(model: PreparedModel, ending = new AbortController()): MeasureOptions {
+function options(model: PreparedModel, ending = new AbortController()): MeasureEnginesOptions {
   const device = gpu(ONE_ENGINE_BYTES);
   const { signal } = ending;
   const [models, childEnv] = [[model], {}];
@@ -47,7 +51,7 @@ test('as many engines as a GPU’s memory holds of every model, one at least, fo
 test('a measurement is remembered for its kind of GPU and its file, and no other', async context => {
   const model = await createModel(context, { kind: 'red' });
   const first = await measureEngines(options(model));
-  assert.equal(first.engines, 1);
+  assert.equal(first.best, 1);
   assert.ok(first.imagesPerS > 0);
   // Two measurements never come to the same rate.
   assert.deepEqual(await measureEngines(options(model)), first);
@@ -55,17 +59,17 @@ test('a measurement is remembered for its kind of GPU and its file, and no other
   const kind = `${KIND}, at most 1 engines`;
   assert.deepEqual(record, { sha256: model.sha256, kinds: { [kind]: first } });
   // Of another file, damaged, or impossible: it is measured again.
-  const nonsense = { sha256: model.sha256, kinds: { [kind]: { engines: 99, imagesPerS: 1 } } };
+  const nonsense = { sha256: model.sha256, kinds: { [kind]: { best: 99, imagesPerS: 1 } } };
   await writeFile(measuredEnginesPath(model.path), JSON.stringify(nonsense));
   const again = await measureEngines(options(model));
-  assert.equal(again.engines, 1);
+  assert.equal(again.best, 1);
   assert.notEqual(again.imagesPerS, 1);
 });
 
 test('a GPU on which nothing runs gets one engine, and nothing is remembered of it', async context => {
   const model = await createModel(context, { kind: 'red' });
   const missing = { ...model, path: `${model.path}.missing` };
-  assert.deepEqual(await measureEngines(options(missing)), { engines: 1, imagesPerS: 0 });
+  assert.deepEqual(await measureEngines(options(missing)), { best: 1, imagesPerS: 0 });
   assert.equal(existsSync(measuredEnginesPath(missing.path)), false);
 });
 
@@ -99,7 +103,7 @@ test('the memory of the host bounds the engines too, and is part of what is reme
   const model = await createModel(context, { kind: 'red' });
   const device = gpu(80e9);
   const measured = await measureEngines({ ...options(model), device, enginesMax: 1 });
-  assert.equal(measured.engines, 1);
+  assert.equal(measured.best, 1);
   const { kinds } = JSON.parse(await readFile(measuredEnginesPath(model.path), 'utf8'));
   assert.deepEqual(Object.keys(kinds), [`${KIND}, at most 1 engines`]);
 });

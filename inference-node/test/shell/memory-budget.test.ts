@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { totalmem } from 'node:os';
 import { describe, it } from 'node:test';
+import { ConfigError } from '#program/env.ts';
 import {
   computeMegapixelBudget,
   countedMegapixels,
@@ -8,12 +9,19 @@ import {
   enginesInMemory,
   operatorsBudget,
   readMemoryLimitBytes,
+  requireMegapixelBudget,
 } from '../../src/memory-budget.ts';
 
 const GB = 1_000_000_000;
 const ISNET = { inputWidth: 1024, inputHeight: 1024, precision: 'fp32' } as const;
 const ISNET_INT8 = { ...ISNET, precision: 'int8' } as const;
+const graphOf = (images: number) => ({ images, path: '', sha256: '' });
 const U2NETP = { inputWidth: 320, inputHeight: 320, precision: 'fp32' } as const;
+const ISNET_TOGETHER: EngineModel = {
+  ...{ ...ISNET_INT8, provider: 'cpu' },
+  batches: [2, 4, 8].map(graphOf),
+};
+const TOGETHER: EngineModel = { ...U2NETP, provider: 'cpu', batches: [2, 4].map(graphOf) };
 
 describe('computeMegapixelBudget', () => {
   const rows: [string, number, EngineModel[], [number, number] | undefined][] = [
@@ -25,6 +33,8 @@ describe('computeMegapixelBudget', () => {
     ['u2netp in 1 GB', 1 * GB, [U2NETP], [12, 14]],
     ['one ISNet in 24 GB', 24 * GB, [ISNET], [320, 167]],
     ['no room beside the engine', 1.2 * GB, [ISNET], undefined],
+    ['u2netp that takes 4 at once on a CPU, in 4 GB', 4 * GB, [TOGETHER], [15, 38]],
+    ['the same on a GPU, as alone', 4 * GB, [{ ...TOGETHER, provider: 'cuda' }], [51, 75]],
   ];
   for (const [name, memoryLimitBytes, engines, expected] of rows) {
     it(name, () => {
@@ -44,6 +54,32 @@ describe('computeMegapixelBudget', () => {
       assert.ok(budget.megapixelsMax >= 12 && budget.megapixelsAloneMax >= 12);
     }
   });
+});
+
+it('a large model that takes several at once has the room that it takes', () => {
+  const engines = [ISNET_TOGETHER];
+  assert.ok(computeMegapixelBudget({ memoryLimitBytes: 8 * GB, engines }) !== undefined);
+  const fp32 = { ...ISNET_TOGETHER, precision: 'fp32' } as const;
+  assert.equal(computeMegapixelBudget({ memoryLimitBytes: 8 * GB, engines: [fp32] }), undefined);
+  // 0.57 GB, and 0.3 for each of 14 images.
+  assert.equal(enginesInMemory(16 * GB, engines), 1);
+});
+
+it('an operator is told what leaves no room, images at once where there are several', () => {
+  const told = (engines: EngineModel[]) => {
+    try {
+      requireMegapixelBudget({ memoryLimitBytes: 1.2 * GB, engines });
+    } catch (error) {
+      assert.ok(error instanceof ConfigError);
+      return error.message;
+    }
+    return assert.fail('there is room');
+  };
+  assert.match(told([ISNET]), /MATTING_NODE_MEGAPIXELS_MAX must be set: .* fewer engines, or the/);
+  assert.match(
+    told([ISNET_TOGETHER]),
+    /\(1200 MB\) leaves no room .* fewer images at once \(MATTING_BATCH_MAX\), or the/,
+  );
 });
 
 it('counts an image by its pixels, one that takes more memory as larger', () => {

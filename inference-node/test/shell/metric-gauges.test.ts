@@ -19,8 +19,10 @@ function createRun({ input_size, role }: (typeof LABELS)[number], index: number)
   const engines = new FakeEnginePool(new StageGates());
   const n = index + 1;
   const numbers = { engines: n, enginesReady: 10 * n, enginesStuck: 100 * n };
-  engines.set({ ...numbers, running: 1000 * n, queued: 10_000 * n });
+  const more = { queued: 10_000 * n, imagesARunMax: 2 * n };
+  engines.set({ ...numbers, running: 1000 * n, ...more });
   engines.metrics = () => ({
+    runsByImages: { 1: n, 4: 10 * n },
     runs: { succeeded: n, failed: 10 * n, lost: 100 * n, dropped: 1000 * n },
     deaths: {
       load: n,
@@ -72,6 +74,7 @@ test('each engine of a model is a series of its own, with its own number', async
     engines_stuck: 100,
     engines_running: 1000,
     engine_queue_images: 10_000,
+    engine_run_images_max: 2,
     engine_load_seconds: 1,
     engine_warmup_seconds: 10,
     engine_busy_seconds_total: 1,
@@ -87,6 +90,7 @@ test('so are the ends of runs and engines, their memory and their precision', as
   const { read } = await readAll();
   const cases = [
     ['engine_runs_total', 'outcome', 'lost', [100, 200, 300]],
+    ['engine_runs_by_images_total', 'images', '4', [10, 20, 30]],
     ['engine_deaths_total', 'cause', 'watchdog', [1000, 2000, 3000]],
     ['engine_resident_memory_bytes', 'engine', '0', [1, 2, 3]],
     ['precision_fallback', 'selected', 'fp32', [1, 0, 0]],

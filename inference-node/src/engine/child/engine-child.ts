@@ -1,5 +1,5 @@
 /**
- * The program of an engine's process: one session, one run at a time, with its orders over
+ * The program of an engine's process: one model, one run at a time, with its orders over
  * descriptor 3 (engine-protocol.ts). The pool starts it and ends it.
  */
 // First: what follows imports ONNX Runtime.
@@ -41,11 +41,9 @@ async function serve({ head, parts }: Frame<ToEngine>): Promise<void> {
   void reply({ kind: 'started', id });
   try {
     if (session === undefined) throw new Error('a run before the model was loaded');
-    const [rgb] = parts;
-    if (rgb === undefined) throw new Error('a run without a picture');
-    const alpha = await session.run(rgb);
-    // The session reuses this buffer: it has to be out before another run may begin.
-    await reply({ kind: 'done', id }, [alpha]);
+    const alphas = await session.run(parts);
+    // The session reuses their memory: they have to be out before another run may begin.
+    await reply({ kind: 'done', id }, alphas);
   } catch (error) {
     await reply({ kind: 'failed', id, message: messageOf(error) });
   }

@@ -1,7 +1,8 @@
 /**
- * One ONNX Runtime session: loads a prepared graph and turns model-size RGB into alpha. The only
- * file that imports onnxruntime-node; it runs in an engine's process alone, because run() blocks
- * its thread's event loop for its whole length, has no cancel, and gives memory back only by exit.
+ * The ONNX Runtime sessions of a model, one for each number of pictures that it takes at once:
+ * loads prepared graphs and turns model-size RGB into alpha. The only file that imports
+ * onnxruntime-node; it runs in an engine's process alone, because run() blocks its thread's event
+ * loop for its whole length, has no cancel, and gives memory back only by exit.
  */
 import { env, InferenceSession, Tensor } from 'onnxruntime-node';
 import { hashFile } from '../../models/cache-files.ts';
@@ -69,20 +70,19 @@ function executionProviders({ provider, deviceId }: SessionSpec) {
  * by then a disk may have lost a bit, or another release on the same cache have made its own file
  * of the same name. 0.15 s for 176 MB.
  */
-async function requireUnaltered({ path, sha256 }: SessionSpec): Promise<void> {
-  if (path === undefined || sha256 === undefined) return;
+async function requireUnaltered(path: string, sha256: string | undefined): Promise<void> {
+  if (sha256 === undefined) return;
   if ((await hashFile(path)) === sha256) return;
   throw new Error(`${path} was altered since it was checked and is not loaded`);
 }
 
 export class EngineSession {
-  readonly #session: InferenceSession;
-  readonly #ends: GraphEnds;
+  /** By the number of pictures. */
+  readonly #graphs: ReadonlyMap<number, LoadedGraph>;
   readonly #rgbBytes: number;
 
-  private constructor(session: InferenceSession, spec: SessionSpec) {
-    this.#session = session;
-    this.#ends = graphEnds(spec, session.inputNames);
+  private constructor(graphs: ReadonlyMap<number, LoadedGraph>, spec: SessionSpec) {
+    this.#graphs = graphs;
     this.#rgbBytes = 3 * spec.inputWidth * spec.inputHeight;
   }
 
@@ -96,47 +96,81 @@ export class EngineSession {
   ): Promise<{ session: EngineSession; warmMs: number }> {
     const source = spec.path ?? graph;
     if (source === undefined) throw new Error('neither a path nor a graph to load');
-    await requireUnaltered(spec);
-    const options = sessionOptions(spec);
-    const native =
-      typeof source === 'string'
-        ? await InferenceSession.create(source, options)
-        : await InferenceSession.create(source, options);
-    const session = new EngineSession(native, spec);
-    session.#requireNames();
-    const grey = Buffer.alloc(session.#rgbBytes, 128);
+    if (spec.path !== undefined) await requireUnaltered(spec.path, spec.sha256);
+    const graphs = new Map([[1, await loadGraph(spec, source, 1)]]);
+    for (const { images, path, sha256 } of spec.batches ?? []) {
+      await requireUnaltered(path, sha256);
+      graphs.set(images, await loadGraph(spec, path, images));
+    }
+    const session = new EngineSession(graphs, spec);
+    // One at a time last: the next picture comes alone.
     let warmMs = 0;
-    for (let i = 0; i < (spec.provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
-      const start = performance.now();
-      await session.run(grey);
-      warmMs = performance.now() - start;
+    for (const images of [...graphs.keys()].reverse()) {
+      warmMs = await session.#warmUp(images, spec.provider);
     }
     return { session, warmMs };
   }
 
   /**
-   * @param rgb HWC bytes of the model's input size.
-   * @returns one byte a pixel; good until the next run, so it must have left before.
+   * @param pictures HWC bytes of the model's input size, as many as one of its graphs takes.
+   * @returns of each picture one byte a pixel, good until the next run: they must have left before.
    */
-  async run(rgb: Uint8Array): Promise<Uint8Array> {
-    if (rgb.length !== this.#rgbBytes) {
-      throw new Error(`${rgb.length} bytes of RGB where the model takes ${this.#rgbBytes}`);
+  async run(pictures: readonly Uint8Array[]): Promise<readonly Uint8Array[]> {
+    const graph = this.#graphs.get(pictures.length);
+    if (graph === undefined) throw new Error(`no graph takes ${pictures.length} pictures at once`);
+    for (const { length } of pictures) {
+      if (length === this.#rgbBytes) continue;
+      throw new Error(`${length} bytes of RGB where the model takes ${this.#rgbBytes}`);
     }
-    const { inputName, outputNames } = this.#ends;
-    const feeds = { [inputName]: tensorOf(this.#ends.input(rgb)) };
-    return this.#ends.alpha(await this.#session.run(feeds, outputNames));
+    const { native, ends } = graph;
+    const feeds = { [ends.inputName]: tensorOf(ends.input(pictures)) };
+    return ends.alphas(await native.run(feeds, ends.outputNames));
   }
 
-  #requireNames(): void {
-    const { inputName, outputNames: wanted } = this.#ends;
-    const { inputNames, outputNames } = this.#session;
-    if (!inputNames.includes(inputName) || inputNames.length !== 1) {
-      throw new Error(`the graph's inputs are ${inputNames.join(', ')}, not ${inputName}`);
+  /** Returns the time of the last run, ms. */
+  async #warmUp(images: number, provider: SessionSpec['provider']): Promise<number> {
+    const grey = Buffer.alloc(this.#rgbBytes, 128);
+    const pictures = Array.from({ length: images }, () => grey);
+    let warmMs = 0;
+    for (let i = 0; i < (provider === 'cpu' ? WARM_UP_RUNS_CPU : WARM_UP_RUNS_GPU); i++) {
+      const start = performance.now();
+      await this.run(pictures);
+      warmMs = performance.now() - start;
     }
-    const missing = wanted.find(name => !outputNames.includes(name));
-    if (missing !== undefined) {
-      throw new Error(`the graph's outputs are ${outputNames.join(', ')}, without ${missing}`);
-    }
+    return warmMs;
+  }
+}
+
+interface LoadedGraph {
+  readonly native: InferenceSession;
+  readonly ends: GraphEnds;
+}
+
+async function loadGraph(
+  spec: SessionSpec,
+  source: string | Uint8Array,
+  images: number,
+): Promise<LoadedGraph> {
+  const options = sessionOptions(spec);
+  const native =
+    typeof source === 'string'
+      ? await InferenceSession.create(source, options)
+      : await InferenceSession.create(source, options);
+  const ends = graphEnds(spec, native.inputNames, images);
+  requireNames(native, ends);
+  return { native, ends };
+}
+
+function requireNames(
+  { inputNames, outputNames }: InferenceSession,
+  { inputName, outputNames: wanted }: GraphEnds,
+): void {
+  if (!inputNames.includes(inputName) || inputNames.length !== 1) {
+    throw new Error(`the graph's inputs are ${inputNames.join(', ')}, not ${inputName}`);
+  }
+  const missing = wanted.find(name => !outputNames.includes(name));
+  if (missing !== undefined) {
+    throw new Error(`the graph's outputs are ${outputNames.join(', ')}, without ${missing}`);
   }
 }
 

@@ -22,57 +22,83 @@ export type GraphInput =
 export interface GraphEnds {
   readonly inputName: string;
   readonly outputNames: readonly string[];
-  /** @param rgb HWC bytes of the model's input size. */
-  input(rgb: Uint8Array): GraphInput;
+  /** @param pictures as many as the graph takes, each HWC bytes of the model's input size. */
+  input(pictures: readonly Uint8Array[]): GraphInput;
   /**
-   * One byte a pixel, good until the next run. Throws where the answer has another shape, or has
-   * values that are not numbers.
+   * Of each picture one byte a pixel, good until the next run. Throws where the answer has another
+   * shape, or has values that are not numbers, of whichever picture.
    */
-  alpha(outputs: Readonly<Record<string, GraphValue>>): Uint8Array;
+  alphas(outputs: Readonly<Record<string, GraphValue>>): readonly Uint8Array[];
 }
 
-/** Those that the graph has, by the names of its inputs. */
-export function graphEnds(spec: SessionSpec, inputNames: readonly string[]): GraphEnds {
-  return inputNames.includes(RGB_INPUT) ? byteEnds(spec) : floatEnds(spec);
+/**
+ * Those that the graph has, by the names of its inputs.
+ * @param images that it takes at once.
+ */
+export function graphEnds(
+  spec: SessionSpec,
+  inputNames: readonly string[],
+  images: number,
+): GraphEnds {
+  return inputNames.includes(RGB_INPUT) ? byteEnds(spec, images) : floatEnds(spec, images);
 }
 
-function byteEnds({ inputWidth, inputHeight }: SessionSpec): GraphEnds {
+function byteEnds({ inputWidth, inputHeight }: SessionSpec, images: number): GraphEnds {
+  const pixels = inputWidth * inputHeight;
+  // One picture is taken where it lies.
+  const joined = images === 1 ? undefined : new Uint8Array(images * 3 * pixels);
   return {
     inputName: RGB_INPUT,
     outputNames: [ALPHA_OUTPUT, SUM_OUTPUT],
-    input: rgb => ({ type: 'uint8', dims: [1, inputHeight, inputWidth, 3], data: rgb }),
-    alpha(outputs) {
+    input(pictures) {
+      const [first] = pictures;
+      for (const [index, rgb] of pictures.entries()) joined?.set(rgb, index * 3 * pixels);
+      const data = joined ?? (first as Uint8Array);
+      return { type: 'uint8', dims: [images, inputHeight, inputWidth, 3], data };
+    },
+    alphas(outputs) {
       const sum = outputOf(outputs, SUM_OUTPUT, 'float64', []).data as Float64Array;
       requireNumbers(!Number.isNaN(sum[0]));
-      const dims = [1, 1, inputHeight, inputWidth];
-      return outputOf(outputs, ALPHA_OUTPUT, 'uint8', dims).data as Uint8Array;
+      const dims = [images, 1, inputHeight, inputWidth];
+      return slices(outputOf(outputs, ALPHA_OUTPUT, 'uint8', dims).data as Uint8Array, images);
     },
   };
 }
 
-function floatEnds(spec: SessionSpec): GraphEnds {
+function floatEnds(spec: SessionSpec, images: number): GraphEnds {
   const { inputName, outputName, inputWidth, inputHeight } = spec;
   const { normalisation, colourOrder, activation } = spec;
   const pixels = inputWidth * inputHeight;
   const tables = createPlaneTables(normalisation, colourOrder);
   // Reused by every run: one has ended before the next one fills them.
-  const planes = new Float32Array(3 * pixels);
-  const dims = [1, 3, inputHeight, inputWidth];
-  const alpha = Buffer.alloc(pixels);
-  const clamped = new Uint8ClampedArray(alpha.buffer, alpha.byteOffset, pixels);
+  const planes = new Float32Array(images * 3 * pixels);
+  const inputDims = [images, 3, inputHeight, inputWidth];
+  const outputDims = [images, 1, inputHeight, inputWidth];
+  const alpha = Buffer.alloc(images * pixels);
+  const clamped = new Uint8ClampedArray(alpha.buffer, alpha.byteOffset, alpha.length);
+  const alphas = slices(alpha, images);
   return {
     inputName,
     outputNames: [outputName],
-    input(rgb) {
-      fillPlanes(rgb, planes, tables);
-      return { type: 'float32', dims, data: planes };
+    input(pictures) {
+      for (const [index, rgb] of pictures.entries()) {
+        fillPlanes(rgb, planes.subarray(index * 3 * pixels, (index + 1) * 3 * pixels), tables);
+      }
+      return { type: 'float32', dims: inputDims, data: planes };
     },
-    alpha(outputs) {
-      const { data } = outputOf(outputs, outputName, 'float32', [1, 1, inputHeight, inputWidth]);
+    alphas(outputs) {
+      const { data } = outputOf(outputs, outputName, 'float32', outputDims);
       requireNumbers(fillAlpha(data as Float32Array, clamped, activation));
-      return alpha;
+      return alphas;
     },
   };
+}
+
+function slices(bytes: Uint8Array, images: number): readonly Uint8Array[] {
+  const each = bytes.length / images;
+  return Array.from({ length: images }, (_, index) =>
+    bytes.subarray(index * each, (index + 1) * each),
+  );
 }
 
 function outputOf(

@@ -1,9 +1,11 @@
-/** Runs a prepared model once in an engine of its own, to see what it answers on this machine. */
+/** Runs a prepared model in an engine of its own, to see what it answers on this machine. */
 import { cpus } from 'node:os';
+import { takingAtMost } from '../../models/prepared-model.ts';
+import type { AnswerRuns } from '../../models/preparing/check-batches.ts';
 import type { Answering } from '../../models/preparing/prepare.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
 import { runtimeVersion } from '../runtime-version.ts';
-import { runOnce } from './run-once.ts';
+import { runOnce, runSeries } from './run-once.ts';
 
 /** A load and two runs: half a minute on the slowest machine that is of any use. */
 const ANSWER_TIMEOUT_MS = 120_000;
@@ -15,7 +17,7 @@ export interface AnsweringOptions {
 }
 
 /**
- * Runs a prepared model once on what `childEnv` lets an engine see.
+ * Runs a prepared model once, with the graph for one picture alone, on what `childEnv` lets an engine see.
  * @param timeoutMs for load and run together.
  */
 export function answerOnGpu(
@@ -23,8 +25,25 @@ export function answerOnGpu(
   timeoutMs: number,
 ): Answering['answer'] {
   const session = { deviceId: 0, intraOpThreads: 1, sharesCores: false, allowCpuNodes: true };
-  return (model, rgb) =>
-    runOnce({ spec: createSessionSpec(model, session), rgb, childEnv, timeoutMs });
+  return (model, rgb) => {
+    const spec = createSessionSpec(takingAtMost(model, 1), session);
+    return runOnce({ spec, rgb, childEnv, timeoutMs });
+  };
+}
+
+export interface AnswerRunsOptions extends AnsweringOptions {
+  /** For load and runs together. */
+  readonly timeoutMs: number;
+}
+
+/** The same of several runs of any number of pictures. */
+export function answerRuns({ childEnv, threads, timeoutMs }: AnswerRunsOptions): AnswerRuns {
+  const session = { intraOpThreads: threads, sharesCores: false, allowCpuNodes: true };
+  return async (model, runs) => {
+    const spec = createSessionSpec(model, { deviceId: 0, ...session });
+    const answers = await runSeries({ spec, runs, childEnv, timeoutMs });
+    return answers.map(({ alphas }) => alphas);
+  };
 }
 
 export function createAnswering({ childEnv, threads }: AnsweringOptions): Answering {
@@ -37,7 +56,7 @@ export function createAnswering({ childEnv, threads }: AnsweringOptions): Answer
         sharesCores: false,
         allowCpuNodes: true,
       };
-      const spec = createSessionSpec(model, session);
+      const spec = createSessionSpec(takingAtMost(model, 1), session);
       return runOnce({ spec, rgb, childEnv, timeoutMs: ANSWER_TIMEOUT_MS });
     },
   };

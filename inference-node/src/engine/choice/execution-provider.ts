@@ -8,7 +8,11 @@
  * own, because a driver may hang or crash, on a small graph that it must run whole, and its answer
  * is held against the CPU's.
  */
-import type { ExecutionProvider, PreparedModel } from '../../models/prepared-model.ts';
+import {
+  type ExecutionProvider,
+  type PreparedModel,
+  takingAtMost,
+} from '../../models/prepared-model.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
 import { compareAlphas, PARITY_MEAN_DIFFERENCE_MAX } from './parity.ts';
 import { createProbePicture, encodeProbeGraph, PROBE_SIZE_PX, PROBE_SPEC } from './probe-graph.ts';
@@ -21,6 +25,12 @@ export const PROBE_TIMEOUT_MS = 60_000;
 
 /** It builds its kernels first. */
 const PROBE_TIMEOUT_TENSORRT_MS = 300_000;
+
+/**
+ * For a whole model and WebGPU: kernels are compiled first, which takes a software adapter on two
+ * busy cores more than a minute. A driver that hangs was found by the probe.
+ */
+const PARITY_TIMEOUT_MS = 300_000;
 
 /** A caller waits two minutes at most; and three runs have to fit into the time of the check. */
 const RUN_MS_MAX = 10_000;
@@ -131,7 +141,8 @@ export async function requireParityInTime(
   model: PreparedModel,
   options: TimedParityOptions,
 ): Promise<void> {
-  const { small, runMsMax = RUN_MS_MAX, ...parity } = options;
+  const { small, runMsMax = RUN_MS_MAX, ...rest } = options;
+  const parity = { timeoutMs: PARITY_TIMEOUT_MS, ...rest };
   const smallMs = await requireParity(small, parity);
   const runMs = (smallMs * pixelsOf(model)) / pixelsOf(small);
   if (runMs > runMsMax) {
@@ -164,7 +175,7 @@ export async function requireParity(model: PreparedModel, options: ParityOptions
   const rgb = createProbePicture(model.inputWidth, model.inputHeight);
   const runOn = (provider: ExecutionProvider, intraOpThreads: number) => {
     const session = { deviceId, intraOpThreads, sharesCores: false, allowCpuNodes: true };
-    const spec = createSessionSpec({ ...model, provider }, session);
+    const spec = createSessionSpec({ ...takingAtMost(model, 1), provider }, session);
     return runOnce({ spec, rgb, childEnv, timeoutMs, onWarm });
   };
   const expected = await runOn('cpu', cpuThreads);

@@ -1,4 +1,4 @@
-/** An engine for a single picture: loaded, run, ended. For probes and parity checks at start. */
+/** An engine for a few runs: loaded, run, ended. For probes and checks at start. */
 import type { SessionSpec } from '../engine-protocol.ts';
 import { shortenNativeError } from '../native-error.ts';
 import { spawnEngineChild } from '../spawn-engine-child.ts';
@@ -6,13 +6,14 @@ import { spawnEngineChild } from '../spawn-engine-child.ts';
 /** What native libraries say before they fail is short. */
 const OUTPUT_LENGTH_MAX = 64 * 1024;
 
-export interface RunOnceOptions {
+export interface RunSeriesOptions {
   readonly spec: SessionSpec;
   /** Where spec.path is undefined. */
   readonly graph?: Uint8Array;
-  readonly rgb: Uint8Array;
+  /** One after the other; the pictures of each, as many as a graph of the model takes. */
+  readonly runs: readonly (readonly Uint8Array[])[];
   readonly childEnv: Readonly<Record<string, string>>;
-  /** For load and run together. A driver that hangs is killed then. */
+  /** For load and runs together. A driver that hangs is killed then. */
   readonly timeoutMs: number;
   /** Told what the last run of the warm-up took, ms. */
   readonly onWarm?: (warmMs: number) => void;
@@ -20,20 +21,47 @@ export interface RunOnceOptions {
   readonly killWaitMaxMs?: number;
 }
 
+export interface RunAnswer {
+  /** Of each picture, in their order. */
+  readonly alphas: readonly Buffer[];
+  /** The hop, conversions and the native run. */
+  readonly runMs: number;
+}
+
+export interface RunOnceOptions extends Omit<RunSeriesOptions, 'runs'> {
+  readonly rgb: Uint8Array;
+}
+
+/** The alpha of one picture. Settles as runSeries does. */
+export async function runOnce({ rgb, ...options }: RunOnceOptions): Promise<Buffer> {
+  const [answer] = await runSeries({ ...options, runs: [[rgb]] });
+  const [alpha] = answer?.alphas ?? [];
+  if (alpha === undefined) throw new Error('the engine answered without an alpha');
+  return alpha;
+}
+
 /**
- * Resolves with the alpha once the process is gone. Rejects with one line that says what is missing
- * or wrong; also where the process does not die: a machine on which one does not is of no use.
+ * Resolves with an answer for each run once the process is gone. Rejects with one line that says
+ * what is missing or wrong; also where the process does not die: a machine on which one does not is
+ * of no use.
  */
-export function runOnce(options: RunOnceOptions): Promise<Buffer> {
-  const { spec, graph, rgb, childEnv, timeoutMs, killWaitMaxMs } = options;
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+export function runSeries(options: RunSeriesOptions): Promise<readonly RunAnswer[]> {
+  const { spec, graph, runs, childEnv, timeoutMs, killWaitMaxMs } = options;
+  const { promise, resolve, reject } = Promise.withResolvers<readonly RunAnswer[]>();
   let output = '';
-  let alpha: Buffer | undefined;
+  const answers: RunAnswer[] = [];
+  let sentAtMs = 0;
   let failure: string | undefined;
   const timer = setTimeout(() => {
     failure = `no answer within ${timeoutMs} ms`;
     child.kill();
   }, timeoutMs);
+  const sendNext = () => {
+    sentAtMs = performance.now();
+    const pictures = runs[answers.length];
+    if (pictures === undefined) child.kill();
+    else void child.send({ kind: 'run', id: 1 + answers.length }, pictures);
+  };
   const child = spawnEngineChild(childEnv, {
     killWaitMaxMs,
     onOutput: text => {
@@ -42,11 +70,14 @@ export function runOnce(options: RunOnceOptions): Promise<Buffer> {
     onFrame: ({ head, parts }) => {
       if (head.kind === 'ready') {
         options.onWarm?.(head.warmMs);
-        return void child.send({ kind: 'run', id: 1 }, [rgb]);
+        return sendNext();
       }
       if (head.kind === 'started') return;
-      if (head.kind === 'done') alpha = parts[0];
-      else failure = head.message;
+      if (head.kind === 'done') {
+        answers.push({ alphas: parts, runMs: performance.now() - sentAtMs });
+        return sendNext();
+      }
+      failure = head.message;
       child.kill();
     },
     onStuck: () => {
@@ -57,7 +88,7 @@ export function runOnce(options: RunOnceOptions): Promise<Buffer> {
     // Only now has all of its standard error come.
     onExit: exit => {
       clearTimeout(timer);
-      if (alpha !== undefined) return resolve(alpha);
+      if (answers.length === runs.length) return resolve(answers);
       failure ??= exit.error?.message ?? `the process ended: ${exit.signal ?? `code ${exit.code}`}`;
       reject(new Error(explain(failure, output)));
     },

@@ -1,8 +1,10 @@
 /** What a pool's engines did since it was opened: the numbers behind the metrics. */
+import { BATCH_SIZES } from '../../models/prepared-model.ts';
 import type { EngineDeathCause, EnginePoolMetrics, RunOutcome } from './engine-pool.ts';
+import type { RunTask } from './run-task.ts';
 
 export class EngineAccounts {
-  readonly #runs: Record<RunOutcome, number> = { succeeded: 0, failed: 0, lost: 0, dropped: 0 };
+  readonly #outcomes: Record<RunOutcome, number> = { succeeded: 0, failed: 0, lost: 0, dropped: 0 };
   readonly #deaths: Record<EngineDeathCause, number> = {
     load: 0,
     idle: 0,
@@ -11,13 +13,23 @@ export class EngineAccounts {
     fault: 0,
     device: 0,
   };
+  readonly #runsByImages = new Map([1, ...BATCH_SIZES].map(images => [images, 0]));
   #busyMs = 0;
   #loadMs = 0;
   #warmMs = 0;
 
-  addRun(outcome: RunOutcome, busyMs: number): void {
-    this.#runs[outcome]++;
-    this.#busyMs += busyMs;
+  /** An engine is free of them. Returns how long they had it, ms. */
+  addRun([first, ...others]: readonly RunTask[]): number {
+    if (first === undefined) return 0;
+    const images = 1 + others.length;
+    const takenMs = performance.now() - first.takenAtMs;
+    this.#runsByImages.set(images, (this.#runsByImages.get(images) ?? 0) + 1);
+    this.#busyMs += takenMs;
+    return takenMs;
+  }
+
+  addOutcome(outcome: RunOutcome): void {
+    this.#outcomes[outcome]++;
   }
 
   addDeath(cause: EngineDeathCause): void {
@@ -31,7 +43,8 @@ export class EngineAccounts {
 
   read(): EnginePoolMetrics {
     return {
-      runs: { ...this.#runs },
+      runs: { ...this.#outcomes },
+      runsByImages: Object.fromEntries(this.#runsByImages),
       deaths: { ...this.#deaths },
       busyS: this.#busyMs / 1000,
       loadMs: this.#loadMs,

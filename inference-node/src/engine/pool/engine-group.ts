@@ -3,12 +3,16 @@
  * and other groups go on.
  */
 
+import { createHash } from 'node:crypto';
+import type { BatchGraph } from '../../models/prepared-model.ts';
 import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import type { GpuDevice } from '../devices/gpu-device.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
+import { BatchRule } from './batch-rule.ts';
 import {
   Engine,
   type EngineListener,
+  type EngineLoss,
   type EngineTiming,
   LOAD_TIMEOUT_MS,
   LOAD_TIMEOUT_TENSORRT_MS,
@@ -17,7 +21,7 @@ import {
   RUN_TIMEOUT_MIN_MS,
 } from './engine.ts';
 import type { EnginePoolOptions } from './engine-pool-options.ts';
-import { FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
+import { type EngineDeath, FAILURE_WINDOW_MS, FailureRule } from './failure-rule.ts';
 import type { RunTask } from './run-task.ts';
 
 /**
@@ -27,17 +31,26 @@ import type { RunTask } from './run-task.ts';
  */
 const STUCK_SHARE_MAX = 0.5;
 
+/** A run of several may take this many times what its pictures take one after the other. */
+const RUN_TIMEOUT_MEANS_OF_SEVERAL = 4;
+
 export class EngineGroup {
   /** Undefined: the cores, or the one GPU that CUDA takes first. */
   readonly device: GpuDevice | undefined;
   readonly engines: Engine<RunTask>[] = [];
+  readonly batches: BatchRule;
   readonly #failureWindowMs: number;
   failure: FailureRule;
   /** An engine of it was ready once: what a load reports may pass. */
   wasReady = false;
 
-  constructor(device: GpuDevice | undefined, failureWindowMs = FAILURE_WINDOW_MS) {
+  constructor(
+    device: GpuDevice | undefined,
+    batches?: readonly BatchGraph[],
+    failureWindowMs = FAILURE_WINDOW_MS,
+  ) {
     this.device = device;
+    this.batches = new BatchRule(batches);
     this.#failureWindowMs = failureWindowMs;
     this.failure = new FailureRule(failureWindowMs);
   }
@@ -81,7 +94,7 @@ export function createGroups(
     const device = devices?.[index];
     let group = groups.find(other => other.device === device);
     if (group === undefined) {
-      group = new EngineGroup(device, failureWindowMs);
+      group = new EngineGroup(device, model.batches, failureWindowMs);
       groups.push(group);
     }
     const childEnv = device?.envOf(options.childEnv) ?? options.childEnv;
@@ -91,10 +104,40 @@ export function createGroups(
   return { groups, timing };
 }
 
+export function groupOf(groups: readonly EngineGroup[], engine: Engine<RunTask>): EngineGroup {
+  const group = groups.find(({ engines }) => engines.includes(engine));
+  if (group === undefined) throw new Error(`engine ${engine.index} is in no group`);
+  return group;
+}
+
+/** What the failure rule is told of an engine that was lost now. */
+export function deathOf(engine: Engine<RunTask>, loss: EngineLoss<RunTask>): EngineDeath {
+  const { cause, tasks, started } = loss;
+  const digest = createHash('sha256');
+  for (const { rgb } of tasks) digest.update(rgb);
+  const imageDigest = started ? digest.digest('hex') : undefined;
+  return { atMs: performance.now(), engine: engine.index, cause, imageDigest };
+}
+
+/**
+ * How long a run may take. What lies above its pictures' own time is for a machine that is slow for
+ * a moment, which many pictures do not make slower.
+ * @param meanMs what a run takes for each of its pictures.
+ */
+export function runTimeoutMs(
+  { runTimeoutMinMs, runTimeoutMeans }: EngineTiming,
+  images: number,
+  meanMs: number,
+): number {
+  const ofSeveral = images > 1 ? RUN_TIMEOUT_MEANS_OF_SEVERAL * images : 0;
+  return Math.max(runTimeoutMinMs, Math.max(runTimeoutMeans, ofSeveral) * meanMs);
+}
+
 function timingOf({ model, timing }: EnginePoolOptions): EngineTiming {
   const tensorrt = model.provider === 'tensorrt';
+  const graphs = 1 + (model.batches?.length ?? 0);
   return {
-    loadTimeoutMs: tensorrt ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS,
+    loadTimeoutMs: graphs * (tensorrt ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS),
     runTimeoutMinMs: RUN_TIMEOUT_MIN_MS,
     runTimeoutMeans: RUN_TIMEOUT_MEANS,
     respawnDelaysMs: RESPAWN_DELAYS_MS,

@@ -8,6 +8,11 @@ export interface EngineRun {
   readonly priority: EnginePriority;
   /** Aborted while queued: leaves the queue. Aborted while running: the result is dropped. */
   readonly signal: AbortSignal;
+  /**
+   * It does not wait for engines that start: it is ENGINE_LOST where none is ready. Where it was
+   * lost with others it waits for the first that starts, since one of the others may have done it.
+   */
+  readonly leavesWhenDown?: boolean;
 }
 
 export interface EngineResult {
@@ -15,7 +20,10 @@ export interface EngineResult {
   readonly alpha: Buffer;
   /** From run() until the engine that ran it took it, ms. */
   readonly waitMs: number;
-  /** From there until the alpha was back: the hop, both conversions and the native run, ms. */
+  /**
+   * From there until the alpha was back: the hop, both conversions and the native run, ms. Images
+   * that ran together have that of all of them.
+   */
   readonly inferMs: number;
 }
 
@@ -28,17 +36,21 @@ export interface EnginePoolSnapshot {
   readonly enginesReady: number;
   /** Killed, and their processes do not die: their places stay empty until they do. */
   readonly enginesStuck: number;
+  /** Engines with a run. */
   readonly running: number;
+  /** Images that an engine takes at once, at most. */
+  readonly imagesARunMax: number;
   readonly queued: number;
-  /** Running mean of a run, ms. */
+  /** Running mean of what a run takes for each of its images, ms. */
   readonly inferMs: number;
   /** For a run queued now, until an engine takes it, ms. */
   readonly estimatedWaitMs: number;
 }
 
 /**
- * succeeded: an alpha came back. failed: the engine reported an error. lost: it died under the
- * image. dropped: the caller had gone when it ended, however it ended.
+ * How an image's run ended. succeeded: an alpha came back. failed: the engine reported an error.
+ * lost: it died under the image. dropped: the caller had gone when it ended, however it ended. One
+ * that is lost with others has not ended: it runs again, alone.
  */
 export const RUN_OUTCOMES = ['succeeded', 'failed', 'lost', 'dropped'] as const;
 export type RunOutcome = (typeof RUN_OUTCOMES)[number];
@@ -54,7 +66,10 @@ export type EngineDeathCause = (typeof ENGINE_DEATH_CAUSES)[number];
 
 /** Totals since the pool was opened. */
 export interface EnginePoolMetrics {
+  /** Images by how their runs ended. */
   readonly runs: Readonly<Record<RunOutcome, number>>;
+  /** Runs by how many images were in them. */
+  readonly runsByImages: Readonly<Record<string, number>>;
   readonly deaths: Readonly<Record<EngineDeathCause, number>>;
   /** Sum over the engines of the time an image was in one, seconds. */
   readonly busyS: number;
@@ -82,8 +97,9 @@ export interface EnginePool {
    * under it (also by the watchdog), NODE_FAULT when the engine reports an error, NODE_UNAVAILABLE
    * when the pool closes or failed, or the GPU under the run is out, NODE_OVERLOADED over the
    * queue's own bound, and with the signal's reason when aborted. When an engine dies before it
-   * began the run, the caller does not notice: the run goes back to the head of the queue. `rgb` is
-   * not copied: it must not change until the promise settles.
+   * began the run, or under several images at once, the caller does not notice: the run goes back
+   * to the head of the queue, of several each alone. `rgb` is not copied: it must not change until
+   * the promise settles.
    */
   run(run: EngineRun): Promise<EngineResult>;
   snapshot(): EnginePoolSnapshot;

@@ -18,7 +18,7 @@
  * Its run is lost when it is killed, not when its process is gone, which may be
  * never. One that is stuck keeps its memory, of the GPU too, so no other is started in its place.
  *
- * Limits: a load 5 min, TensorRT (it builds its kernels then) 15 min; a run what take() says;
+ * Limits: a load 5 min a graph, TensorRT (it builds its kernels then) 15; a run what take() says;
  * respawn at once, then after 1, 2, 5 and 10 s, from the start again after a run that ended well.
  */
 import type { Child, ChildExit } from '../../process/child.ts';
@@ -60,7 +60,7 @@ const LOADING_TOLD_EACH_MS = 30_000;
 /** Unknown: later than any other engine, and a number that can be added up. */
 const STUCK_FREE_IN_MS = 3_600_000;
 
-/** What an engine is given. The pool's run is one. */
+/** A picture that an engine is given, alone or with others. The pool's run is one. */
 export interface EngineTask {
   readonly id: number;
   readonly rgb: Uint8Array;
@@ -68,8 +68,8 @@ export interface EngineTask {
 
 export interface EngineLoss<Task extends EngineTask> {
   readonly cause: EngineDeathCause;
-  /** Its run; `started`: which it had begun. */
-  readonly task: Task | undefined;
+  /** What its run had in it; `started`: which it had begun. Empty: there was none. */
+  readonly tasks: readonly Task[];
   readonly started: boolean;
   /** One line for the log. */
   readonly message: string;
@@ -79,7 +79,8 @@ export interface EngineLoss<Task extends EngineTask> {
 
 export interface EngineListener<Task extends EngineTask> {
   onReady(engine: Engine<Task>, warmMs: number): void;
-  onDone(engine: Engine<Task>, task: Task, alpha: Buffer): void;
+  /** @param alphas of each task, in their order. */
+  onDone(engine: Engine<Task>, tasks: readonly Task[], alphas: readonly Buffer[]): void;
   /**
    * Its process is gone by itself, or was killed because a run failed or took too long. Before the
    * respawn is planned: close() here prevents it.
@@ -110,7 +111,7 @@ export class Engine<Task extends EngineTask> {
   #output: OutputLines | undefined;
   #state: EngineState = 'down';
   #child: Child<FromEngine> | undefined;
-  #task: Task | undefined;
+  #tasks: readonly Task[] = [];
   #started = false;
   #lossesInARow = 0;
   #sinceMs = performance.now();
@@ -130,8 +131,9 @@ export class Engine<Task extends EngineTask> {
     return this.#state;
   }
 
-  get task(): Task | undefined {
-    return this.#task;
+  /** What its run has in it; empty: there is none. */
+  get tasks(): readonly Task[] {
+    return this.#tasks;
   }
 
   get pid(): number | undefined {
@@ -153,7 +155,10 @@ export class Engine<Task extends EngineTask> {
     return this.#loadMs;
   }
 
-  /** Milliseconds until it can take a run, as far as is known. */
+  /**
+   * Milliseconds until it can take a run, as far as is known.
+   * @param inferMs what a run takes for each picture in it.
+   */
   freeInMs(inferMs: number): number {
     // Its GPU may be out for ever.
     if (this.#parked) return STUCK_FREE_IN_MS;
@@ -162,7 +167,7 @@ export class Engine<Task extends EngineTask> {
       case 'idle':
         return 0;
       case 'running':
-        return Math.max(0, inferMs - inStateMs);
+        return Math.max(0, inferMs * this.#tasks.length - inStateMs);
       case 'loading':
         return Math.max(0, this.#loadMs - inStateMs);
       case 'down':
@@ -222,19 +227,23 @@ export class Engine<Task extends EngineTask> {
     });
   }
 
-  /** Only while idle. `runTimeoutMs` is the watchdog's limit for this run. */
-  take(task: Task, runTimeoutMs: number): void {
+  /**
+   * Only while idle. One task, or as many as a graph of its model takes. `runTimeoutMs` is the
+   * watchdog's limit for this run.
+   */
+  take(tasks: readonly [Task, ...Task[]], runTimeoutMs: number): void {
     if (this.#state !== 'idle') throw new Error(`engine ${this.index} is ${this.#state}, not idle`);
-    this.#task = task;
+    this.#tasks = tasks;
     this.#started = false;
     this.#enter('running');
-    void this.#child?.send({ kind: 'run', id: task.id }, [task.rgb]);
+    const pictures = tasks.map(({ rgb }) => rgb);
+    void this.#child?.send({ kind: 'run', id: tasks[0].id }, pictures);
     this.#arm(runTimeoutMs, () => {
       this.#stop('watchdog', `a run did not end within ${Math.round(runTimeoutMs)} ms`);
     });
   }
 
-  /** Kills its process, whatever it does. The caller settles its task: onLoss is not called. */
+  /** Kills its process, whatever it does. The caller settles its tasks: onLoss is not called. */
   close(): void {
     if (this.#state === 'closed') return;
     this.#disarm();
@@ -281,23 +290,22 @@ export class Engine<Task extends EngineTask> {
 
   /** Reports the loss, once for each process, as soon as no answer can come from it. */
   #lose(how: Pick<EngineLoss<Task>, 'cause' | 'message' | 'broken'>): void {
-    const loss = { ...how, task: this.#task, started: this.#started };
-    this.#task = undefined;
+    const loss = { ...how, tasks: this.#tasks, started: this.#started };
+    this.#tasks = [];
     this.#started = false;
     this.#listener.onLoss(this, loss);
   }
 
   #onFrame({ head, parts }: Frame<FromEngine>): void {
-    const task = this.#task;
-    const runs = this.#state === 'running' && task !== undefined;
+    const runs = this.#state === 'running' && 'id' in head && head.id === this.#tasks[0]?.id;
     if (this.#state === 'loading' && head.kind === 'ready') {
       this.#onReady(head.warmMs);
     } else if (this.#state === 'loading' && head.kind === 'broken') {
       this.#stop('load', head.message, true);
-    } else if (runs && head.kind === 'started' && head.id === task.id) {
+    } else if (runs && head.kind === 'started') {
       this.#started = true;
-    } else if (runs && (head.kind === 'done' || head.kind === 'failed') && head.id === task.id) {
-      this.#onRunEnd(task, head, parts);
+    } else if (runs && (head.kind === 'done' || head.kind === 'failed')) {
+      this.#onRunEnd(head, parts);
     } else if (!OVER.includes(this.#state)) {
       // Out of turn.
       this.#stop('fault', `the engine said ${head.kind} while ${this.#state}`);
@@ -312,18 +320,19 @@ export class Engine<Task extends EngineTask> {
     this.#listener.onReady(this, warmMs);
   }
 
-  #onRunEnd(task: Task, head: FromEngine, parts: readonly Buffer[]): void {
+  #onRunEnd(head: FromEngine, alphas: readonly Buffer[]): void {
     const { inputWidth, inputHeight } = this.#options.spec;
-    const [alpha] = parts;
-    if (head.kind === 'done' && alpha?.length === inputWidth * inputHeight) {
+    const tasks = this.#tasks;
+    const areWhole = alphas.every(({ length }) => length === inputWidth * inputHeight);
+    if (head.kind === 'done' && alphas.length === tasks.length && areWhole) {
       this.#disarm();
-      this.#task = undefined;
+      this.#tasks = [];
       this.#lossesInARow = 0;
       this.#enter('idle');
-      this.#listener.onDone(this, task, alpha);
+      this.#listener.onDone(this, tasks, alphas);
       return;
     }
-    this.#stop('fault', head.kind === 'failed' ? head.message : 'the alpha has a wrong size');
+    this.#stop('fault', head.kind === 'failed' ? head.message : 'an alpha has a wrong size');
   }
 
   #onExit(exit: ChildExit): void {

@@ -1,11 +1,14 @@
 /**
- * The engine pool over child processes: one queue, each engine one run at a time.
+ * The engine pool over child processes: one queue, each engine one run at a time, of one picture or
+ * of several. An engine that is free takes what waits then, up to what its model has a graph for;
+ * it never waits for more.
  *
- *   a run     queued ──► running ──► settled
+ *   a picture queued ──► running ──► settled
  *             queued: left by an engine (dispatch), by its caller (abort), by close or failure
  *             running: left when native code ends or the process dies. A caller that goes away
  *             settles its promise at once, but the engine stays taken until then: nothing
- *             overtakes native code. Back to queued where the engine died before it began.
+ *             overtakes native code. Back to queued where the engine died before it began, and
+ *             where a run of several is lost: then each runs alone (batch-rule.ts)
  *
  *   the pool  starting ──first engine ready──► ready ──the failure rule──► failed
  *             starting ──an engine says that the model cannot be loaded──► failed
@@ -20,14 +23,12 @@
  * In return a run that waits is bound to no engine, is lost with none, and a sync one can overtake
  * it until an engine takes it.
  */
-import { createHash } from 'node:crypto';
-import type { Logger } from 'pino';
 import { ContractError } from '#contract/errors.ts';
 import { readResidentBytes } from '../../process/resident-memory.ts';
 import { saysDeviceIsGone } from '../native-error.ts';
 import type { Engine, EngineListener, EngineLoss, EngineTiming } from './engine.ts';
 import { EngineAccounts } from './engine-accounts.ts';
-import { createGroups, type EngineGroup } from './engine-group.ts';
+import { createGroups, deathOf, type EngineGroup, groupOf, runTimeoutMs } from './engine-group.ts';
 import type {
   EnginePool,
   EnginePoolMetrics,
@@ -38,8 +39,10 @@ import type {
   RunOutcome,
 } from './engine-pool.ts';
 import type { EnginePoolOptions } from './engine-pool-options.ts';
+import type { EngineDeath } from './failure-rule.ts';
+import { PoolLog } from './pool-log.ts';
 import { RunQueue } from './run-queue.ts';
-import { createLossError, createRunTask, type RunTask } from './run-task.ts';
+import { createLossError, createRunTask, type EndAlone, type RunTask } from './run-task.ts';
 import { RunningMean } from './running-mean.ts';
 import { estimateWaitMs } from './wait-estimate.ts';
 
@@ -58,7 +61,7 @@ export function openEnginePool(options: EnginePoolOptions): EnginePool {
 class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
   readonly #options: EnginePoolOptions;
   readonly #timing: EngineTiming;
-  readonly #log: Logger;
+  readonly #log: PoolLog;
   readonly #groups: readonly EngineGroup[];
   readonly #engines: readonly Engine<RunTask>[];
   readonly #queue = new RunQueue<RunTask>();
@@ -75,7 +78,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
 
   constructor(options: EnginePoolOptions) {
     this.#options = options;
-    this.#log = options.log;
+    this.#log = new PoolLog(options.log, options.model);
     const { groups, timing } = createGroups(options, this);
     this.#groups = groups;
     this.#timing = timing;
@@ -106,7 +109,9 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     const { task, promise } = createRunTask(this.#nextId++, run, aborted => {
       const wasQueued = this.#queue.remove(aborted);
       aborted.reject(run.signal.reason);
-      if (wasQueued) this.#changed();
+      if (!wasQueued) return;
+      aborted.lostWith?.recordEnd('gone');
+      this.#afterRun();
     });
     this.#queue.push(task);
     this.#dispatch();
@@ -121,9 +126,10 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
       state: this.#state,
       failure: this.#failureReason,
       engines: this.#engines.length,
-      enginesStuck: this.#countStuck(),
+      enginesStuck: this.#engines.filter(engine => engine.stuck).length,
       enginesReady: this.#count('idle') + this.#count('running'),
-      running: this.#engines.filter(engine => engine.task !== undefined).length,
+      running: this.#engines.filter(({ tasks }) => tasks.length > 0).length,
+      imagesARunMax: Math.max(...this.#groups.map(({ batches }) => batches.imagesMax)),
       queued,
       inferMs,
       estimatedWaitMs: estimateWaitMs({
@@ -169,18 +175,12 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
   }
 
   onReady(engine: Engine<RunTask>, warmMs: number): void {
-    const group = this.#groupOf(engine);
+    const group = groupOf(this.#groups, engine);
     group.wasReady = true;
     group.failure.recordReady(engine.index);
     this.#accounts.noteLoad(engine.loadMs, warmMs);
     this.#inferMs.seed(warmMs);
-    const { index, pid, loadMs } = engine;
-    const { model, provider } = this.#options.model;
-    const gpu = group.device && { gpu: group.device.facts.id };
-    this.#log.info(
-      { engine: index, enginePid: pid, model, provider, ...gpu, loadMs, warmMs },
-      'engine ready',
-    );
+    this.#log.ready(engine, group, warmMs);
     if (this.#state === 'starting') {
       this.#state = 'ready';
       this.#ready.resolve();
@@ -189,35 +189,52 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     this.#changed();
   }
 
-  onDone(engine: Engine<RunTask>, task: RunTask, alpha: Buffer): void {
-    const inferMs = this.#endRun(task, 'succeeded');
-    this.#inferMs.add(inferMs);
-    this.#groupOf(engine).failure.recordSuccess();
+  onDone(engine: Engine<RunTask>, tasks: readonly RunTask[], alphas: readonly Buffer[]): void {
+    const inferMs = this.#accounts.addRun(tasks);
+    for (const task of tasks) this.#endTask(task, 'succeeded', 'well');
+    this.#inferMs.add(inferMs / tasks.length);
+    const group = groupOf(this.#groups, engine);
+    group.failure.recordSuccess();
+    group.batches.recordSuccess(tasks.length);
     // Before anything else: the engine must not wait for what the caller does with the answer.
     this.#dispatch();
-    task.resolve({ alpha, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
+    for (const [index, alpha] of alphas.entries()) {
+      const task = tasks[index];
+      task?.resolve({ alpha, waitMs: task.takenAtMs - task.queuedAtMs, inferMs });
+    }
     this.#afterRun();
   }
 
   onLoss(engine: Engine<RunTask>, loss: EngineLoss<RunTask>): void {
-    const { cause, message, task, started } = loss;
+    const { cause } = loss;
     this.#accounts.addDeath(cause);
-    this.#log.warn({ engine: engine.index, cause, reason: message }, 'engine lost');
-    const imageDigest =
-      task !== undefined && started
-        ? createHash('sha256').update(task.rgb).digest('hex')
-        : undefined;
-    if (task !== undefined) this.#loseRun(task, loss);
-    if (cause !== 'device') this.#judge(engine, loss, imageDigest);
+    this.#log.lost(engine, loss);
+    const again = this.#loseRun(loss);
+    if (cause !== 'device') this.#judgeLoss(engine, loss, again);
+    // They waited for this process.
+    if (cause === 'load') this.#leaveWhereDown(() => true);
     this.#afterRun();
   }
 
-  /** Whether what this engine runs on has failed. */
-  #judge(engine: Engine<RunTask>, loss: EngineLoss<RunTask>, imageDigest: string | undefined) {
-    const { cause, message, broken } = loss;
-    const group = this.#groupOf(engine);
-    const death = { atMs: performance.now(), engine: engine.index, cause, imageDigest };
-    const mustGo = group.failure.recordDeath(death);
+  #judgeLoss(engine: Engine<RunTask>, loss: EngineLoss<RunTask>, again: readonly RunTask[]): void {
+    const group = groupOf(this.#groups, engine);
+    const death = deathOf(engine, loss);
+    // Of a run of several each is judged when it has run alone.
+    const isJudgedAlone = loss.started && loss.tasks.length > 1 && this.#gone() === undefined;
+    this.#judge(group, loss, isJudgedAlone ? undefined : death);
+    if (!isJudgedAlone) return;
+    group.batches.recordLoss(loss.tasks, again, ({ noneJudged, imagesMax }) => {
+      if (imagesMax !== undefined) this.#log.severalGivenUp(group, imagesMax);
+      if (noneJudged) this.#judge(group, loss, death);
+    });
+  }
+
+  /**
+   * Whether what this engine runs on has failed.
+   * @param death undefined: it is not counted, or not yet.
+   */
+  #judge(group: EngineGroup, { cause, message, broken }: EngineLoss<RunTask>, death?: EngineDeath) {
+    const mustGo = death !== undefined && group.failure.recordDeath(death);
     // What a load reports is the same the next time; a crash may not be.
     const neverLoads = broken && !group.wasReady;
     const gone = group.device !== undefined && cause === 'load' && saysDeviceIsGone(message);
@@ -229,75 +246,78 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
 
   onStuck(engine: Engine<RunTask>, pid: number): void {
     const { index, state } = engine;
-    this.#log.error({ engine: index, enginePid: pid }, 'engine was killed and does not die');
+    this.#log.stuck(engine, pid);
     // A closed one was not missed.
     if (state === 'closed') return;
-    const group = this.#groupOf(engine);
+    const group = groupOf(this.#groups, engine);
     if (this.#closing === undefined && group.mostStuck) {
       this.#lose(group, `process ${pid} of engine ${index} was killed and does not die`);
     }
     this.#afterRun();
   }
 
-  onLoading({ index }: Engine<RunTask>, loadingMs: number): void {
-    const { model, provider } = this.#options.model;
-    const loadingS = Math.round(loadingMs / 1000);
-    this.#log.info({ engine: index, model, provider, loadingS }, 'engine still loads');
+  onLoading(engine: Engine<RunTask>, loadingMs: number): void {
+    this.#log.loading(engine, loadingMs);
   }
 
-  onOutput({ index, pid }: Engine<RunTask>, line: string): void {
-    this.#log.warn({ engine: index, enginePid: pid, line }, 'engine wrote');
+  onOutput(engine: Engine<RunTask>, line: string): void {
+    this.#log.output(engine, line);
   }
 
-  #refusal(): ContractError | undefined {
+  /** It is closing, or failed. */
+  #gone(): ContractError | undefined {
     if (this.#closing !== undefined) {
       return new ContractError('NODE_UNAVAILABLE', 'The node is shutting down.');
     }
     if (this.#state === 'failed') {
       return new ContractError('NODE_UNAVAILABLE', 'The engines of this node do not run.');
     }
-    if (this.#queue.length >= QUEUED_RUNS_MAX) {
-      return new ContractError('NODE_OVERLOADED', 'Too many images wait for an engine.');
-    }
     return undefined;
+  }
+
+  #refusal(): ContractError | undefined {
+    const gone = this.#gone();
+    if (gone !== undefined || this.#queue.length < QUEUED_RUNS_MAX) return gone;
+    return new ContractError('NODE_OVERLOADED', 'Too many images wait for an engine.');
   }
 
   #dispatch(): void {
     if (this.#closing !== undefined || this.#state === 'failed') return;
-    for (const engine of this.#engines) {
-      if (engine.state !== 'idle') continue;
-      const task = this.#queue.shift();
-      if (task === undefined) return;
-      task.takenAtMs = performance.now();
-      task.dispatches++;
-      const { runTimeoutMinMs, runTimeoutMeans } = this.#timing;
-      engine.take(task, Math.max(runTimeoutMinMs, runTimeoutMeans * this.#inferMs.value));
+    const idle = this.#engines.filter(engine => engine.state === 'idle');
+    for (const [index, engine] of idle.entries()) {
+      const { batches } = groupOf(this.#groups, engine);
+      const tasks = batches.next(this.#queue, idle.length - index);
+      if (tasks === undefined) return;
+      for (const task of tasks) {
+        task.takenAtMs = performance.now();
+        task.dispatches++;
+      }
+      engine.take(tasks, runTimeoutMs(this.#timing, tasks.length, this.#inferMs.value));
     }
   }
 
-  /** Counts the run and returns how long an engine was taken by it, ms. */
-  #endRun(task: RunTask, outcome: RunOutcome): number {
-    const takenMs = performance.now() - task.takenAtMs;
-    this.#accounts.addRun(task.settled ? 'dropped' : outcome, takenMs);
-    return takenMs;
+  #endTask(task: RunTask, outcome: RunOutcome, end: EndAlone): void {
+    this.#accounts.addOutcome(task.settled ? 'dropped' : outcome);
+    task.lostWith?.recordEnd(end);
   }
 
-  #loseRun(task: RunTask, { cause, message, started }: EngineLoss<RunTask>): void {
-    const mayBeginAgain = this.#closing === undefined && task.dispatches < DISPATCHES_MAX;
+  /** Settles what was in it, or puts it back. Returns what runs again. */
+  #loseRun({ cause, message, tasks, started }: EngineLoss<RunTask>): RunTask[] {
+    const gone = this.#gone();
     // After the watchdog's time do not wait for a process that may never go, and another.
     const soon = cause !== 'watchdog' || this.snapshot().enginesReady > 0;
-    if (!started && !task.settled && mayBeginAgain && soon) {
-      this.#queue.putBack(task);
-      return;
+    const mayRunAgain = ({ dispatches }: RunTask) =>
+      started ? tasks.length > 1 && cause !== 'device' : soon && dispatches < DISPATCHES_MAX;
+    const again = gone ? [] : tasks.filter(task => !task.settled && mayRunAgain(task));
+    for (const task of again.toReversed()) this.#queue.putBack(task);
+    const ended = tasks.filter(task => !again.includes(task));
+    if (started || ended.length > 0) this.#accounts.addRun(tasks);
+    const end = started && cause !== 'device' ? 'blamed' : 'gone';
+    for (const task of ended) {
+      this.#endTask(task, cause === 'fault' ? 'failed' : 'lost', end);
+      task.reject(gone && mayRunAgain(task) ? gone : createLossError(cause, message));
     }
-    this.#endRun(task, cause === 'fault' ? 'failed' : 'lost');
-    task.reject(createLossError(cause, message));
-  }
-
-  #groupOf(engine: Engine<RunTask>): EngineGroup {
-    const group = this.#groups.find(({ engines }) => engines.includes(engine));
-    if (group === undefined) throw new Error(`engine ${engine.index} is in no group`);
-    return group;
+    return again;
   }
 
   /** A GPU goes out, for every pool; what has no other fails. */
@@ -323,10 +343,10 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     if (this.#state === 'failed') return;
     this.#state = 'failed';
     this.#failureReason = message;
-    this.#log.error({ reason: message }, 'engines failed: no more images are taken');
+    this.#log.failed(message);
     const { model, provider } = this.#options.model;
     this.#ready.reject(new Error(`model ${model} does not run on ${provider}: ${message}`));
-    const gone = new ContractError('NODE_UNAVAILABLE', 'The engines of this node do not run.');
+    const gone = this.#gone();
     for (const task of this.#queue.drain()) task.reject(gone);
   }
 
@@ -339,16 +359,17 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
 
   /** Those with a run in them, or in the middle of losing one, end after it. */
   #closeFreeEngines(): void {
-    for (const engine of this.#engines) if (engine.task === undefined) engine.close();
+    for (const engine of this.#engines) if (engine.tasks.length === 0) engine.close();
   }
 
   #endGrace(): void {
     const gone = new ContractError('NODE_UNAVAILABLE', 'The node shut down before the run ended.');
     for (const engine of this.#engines) {
-      const { task, state } = engine;
+      const { tasks, state } = engine;
       if (state === 'closed') continue;
-      if (task !== undefined) {
-        this.#endRun(task, 'lost');
+      this.#accounts.addRun(tasks);
+      for (const task of tasks) {
+        this.#endTask(task, 'lost', 'gone');
         task.reject(gone);
       }
       engine.close();
@@ -360,11 +381,19 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
     return this.#engines.filter(engine => engine.state === state).length;
   }
 
-  #countStuck(): number {
-    return this.#engines.filter(engine => engine.stuck).length;
+  /** Those go that wait for no engine to start; not yet those that an image beside them lost. */
+  #leaveWhereDown(mayLeave = ({ lostWith }: RunTask) => lostWith === undefined): void {
+    if (this.#engines.some(({ state }) => state === 'idle' || state === 'running')) return;
+    const leaves = (task: RunTask) => task.leavesWhenDown && mayLeave(task);
+    const none = new ContractError('ENGINE_LOST', 'No engine of the model is left.');
+    for (const task of this.#queue.removeWhere(leaves)) {
+      task.reject(none);
+      task.lostWith?.recordEnd('gone');
+    }
   }
 
   #changed(): void {
+    this.#leaveWhereDown();
     for (const listener of this.#listeners) listener();
   }
 }

@@ -26,18 +26,36 @@ export class RunQueue<Item extends Queued> {
     this.#waiting[item.priority].push(item);
   }
 
-  /** For a run whose engine died before it began: it was the head of its line and is again. */
+  /** For one that was the head of its line and is again. Of several the last one first. */
   putBack(item: Item): void {
     this.#waiting[item.priority].unshift(item);
   }
 
   shift(): Item | undefined {
+    return this.#nextLine().shift();
+  }
+
+  /** The next ones, `max` at most, up to the first that is not to be taken. */
+  takeWhile(isTaken: (item: Item) => boolean, max: number): Item[] {
+    const taken: Item[] = [];
+    while (taken.length < max) {
+      const line = this.#nextLine();
+      const [next] = line;
+      if (next === undefined || !isTaken(next)) break;
+      taken.push(next);
+      line.shift();
+    }
+    return taken;
+  }
+
+  /** The line whose head is due first. */
+  #nextLine(): Item[] {
     const [sync] = this.#waiting.sync;
     const [async] = this.#waiting.async;
-    if (sync === undefined) return this.#waiting.async.shift();
-    if (async === undefined) return this.#waiting.sync.shift();
+    if (sync === undefined) return this.#waiting.async;
+    if (async === undefined) return this.#waiting.sync;
     const syncFirst = sync.queuedAtMs <= async.queuedAtMs + ASYNC_HANDICAP_MS;
-    return this.#waiting[syncFirst ? 'sync' : 'async'].shift();
+    return this.#waiting[syncFirst ? 'sync' : 'async'];
   }
 
   /** Returns false where it was not waiting. */
@@ -47,6 +65,13 @@ export class RunQueue<Item extends Queued> {
     if (index === -1) return false;
     line.splice(index, 1);
     return true;
+  }
+
+  /** Takes those out that are to leave. */
+  removeWhere(leaves: (item: Item) => boolean): Item[] {
+    const leaving = [...this.#waiting.sync, ...this.#waiting.async].filter(leaves);
+    for (const item of leaving) this.remove(item);
+    return leaving;
   }
 
   /** Empties the queue. */

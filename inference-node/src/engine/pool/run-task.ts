@@ -2,10 +2,23 @@
 import { ContractError } from '#contract/errors.ts';
 import type { EngineDeathCause, EngineResult, EngineRun } from './engine-pool.ts';
 
+/**
+ * What became of a picture that was lost with others. well: it ran alone. blamed: it failed or was
+ * lost alone. gone: nobody knows, since it left, or did not get to run alone.
+ */
+export type EndAlone = 'well' | 'blamed' | 'gone';
+
+/** Pictures whose run was lost; each of them runs again. */
+export interface LostTogether {
+  /** Once for each of them. */
+  recordEnd(end: EndAlone): void;
+}
+
 export interface RunTask {
   readonly id: number;
   readonly rgb: Uint8Array;
   readonly priority: EngineRun['priority'];
+  readonly leavesWhenDown: boolean;
   readonly queuedAtMs: number;
   /** The first of these settles the caller's promise; later ones do nothing. */
   readonly resolve: (result: EngineResult) => void;
@@ -16,12 +29,14 @@ export interface RunTask {
   takenAtMs: number;
   /** How many engines took it. */
   dispatches: number;
+  /** It runs alone since. */
+  lostWith: LostTogether | undefined;
 }
 
 /** `onAbort` is called at most once, and not after the task was settled. */
 export function createRunTask(
   id: number,
-  { rgb, priority, signal }: EngineRun,
+  { rgb, priority, signal, leavesWhenDown = false }: EngineRun,
   onAbort: (task: RunTask) => void,
 ): { task: RunTask; promise: Promise<EngineResult> } {
   const { promise, resolve, reject } = Promise.withResolvers<EngineResult>();
@@ -36,12 +51,14 @@ export function createRunTask(
     id,
     rgb,
     priority,
+    leavesWhenDown,
     queuedAtMs: performance.now(),
     resolve: result => settle(resolve, result),
     reject: reason => settle(reject, reason),
     settled: false,
     takenAtMs: 0,
     dispatches: 0,
+    lostWith: undefined,
   };
   signal.addEventListener('abort', abort);
   return { task, promise };

@@ -64,6 +64,7 @@ const RULES: Readonly<Record<string, Rule>> = {
   Relu: sameAsInput,
   Sigmoid: sameAsInput,
   Clip: sameAsInput,
+  Transpose: inferTranspose,
   BatchNormalization: sameAsInput,
   InstanceNormalization: sameAsInput,
   Identity: (_, [input]) => input,
@@ -124,6 +125,13 @@ function inferSlice(
   if ((axes?.numbers?.[0] ?? 0) !== 0 || (steps?.numbers?.[0] ?? 1) !== 1) return undefined;
   const numbers = data.numbers.slice(starts.numbers[0], ends.numbers[0]);
   return { elementType: data.elementType, dims: [numbers.length], numbers };
+}
+
+function inferTranspose(node: GraphNode, [input]: Inputs): KnownValue | undefined {
+  const order = integersAttribute(node, 'perm');
+  if (input === undefined || order?.length !== input.dims.length) return undefined;
+  const dims = order.flatMap(axis => input.dims[axis] ?? []);
+  return { elementType: input.elementType, dims };
 }
 
 function inferShape(_: GraphNode, [input]: Inputs): KnownValue | undefined {

@@ -125,8 +125,20 @@ export function readTensor(tensor: onnx.ITensorProto, name: string): Tensor {
   );
 }
 
-/** The file's bytes, piece by piece; join them in this order. */
-export function* encodeModel(graph: Graph): Generator<Uint8Array> {
+/** Bytes of a tensor in another file of the same folder. */
+export interface TensorPlace {
+  readonly file: string;
+  readonly offset: number;
+}
+
+/**
+ * The file's bytes, piece by piece; join them in this order.
+ * @param placeOf where a tensor's bytes are already: then they are named, not written again.
+ */
+export function* encodeModel(
+  graph: Graph,
+  placeOf: (tensor: Tensor) => TensorPlace | undefined = () => undefined,
+): Generator<Uint8Array> {
   yield ModelProto.encode({
     irVersion: graph.irVersion,
     producerName: PRODUCER_NAME,
@@ -138,7 +150,12 @@ export function* encodeModel(graph: Graph): Generator<Uint8Array> {
     input: graph.inputs.map(writeValue),
     output: graph.outputs.map(writeValue),
   }).finish();
-  const tensors = [...graph.initialisers].map(([name, tensor]) => encodeTensor(name, tensor));
+  const tensors = [...graph.initialisers].map(([name, tensor]) => {
+    const place = placeOf(tensor);
+    return place === undefined
+      ? encodeTensor(name, tensor)
+      : encodePlacedTensor(name, tensor, place);
+  });
   const graphBytes = tensors.reduce(
     (sum, pieces) => sum + pieces.reduce((bytes, piece) => bytes + piece.length, 0),
     body.length,
@@ -157,6 +174,20 @@ function encodeTensor(name: string, tensor: Tensor): readonly Uint8Array[] {
   const raw = tagAndLength(TAG_TENSOR_RAW_DATA, tensor.data.length);
   const tensorBytes = head.length + raw.length + tensor.data.length;
   return [tagAndLength(TAG_GRAPH_INITIALISER, tensorBytes), head, raw, tensor.data];
+}
+
+function encodePlacedTensor(
+  name: string,
+  { elementType: dataType, dims, data }: Tensor,
+  { file, offset }: TensorPlace,
+): readonly Uint8Array[] {
+  const entries = { location: file, offset: String(offset), length: String(data.length) };
+  const tensor = TensorProto.encode({
+    ...{ name, dataType, dims: [...dims] },
+    dataLocation: TensorProto.DataLocation.EXTERNAL,
+    externalData: Object.entries(entries).map(([key, value]) => ({ key, value })),
+  }).finish();
+  return [tagAndLength(TAG_GRAPH_INITIALISER, tensor.length), tensor];
 }
 
 /** A tag and a length as protobuf varints. */

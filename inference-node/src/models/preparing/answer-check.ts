@@ -33,8 +33,7 @@ const MACHINES_MAX = 32;
 /** Undefined where the answer is the stored one; else one line that says what is wrong. */
 export async function checkAnswer(options: AnswerCheckOptions): Promise<string | undefined> {
   const { model, stored, answer, machine } = options;
-  const record = await readRecord(model);
-  if (record.machines.includes(machine)) return undefined;
+  if ((await readMachines(model)).includes(machine)) return undefined;
   const { inputWidth: width, inputHeight: height } = model;
   let alpha: Uint8Array;
   try {
@@ -50,10 +49,19 @@ export async function checkAnswer(options: AnswerCheckOptions): Promise<string |
   }
   const difference = compareAnswers(summariseAnswer(alpha, width, height), expected);
   if (difference !== undefined) return `its answer to the check picture is wrong: ${difference}`;
-  const machines = [...record.machines, machine].slice(-MACHINES_MAX);
-  const written: AnswerRecord = { sha256: model.sha256, machines };
-  await writeRecord(answerRecordPath(model.path), written);
+  await rememberMachine(model, machine);
   return undefined;
+}
+
+/** Machines that were seen to compute the prepared file rightly. */
+export async function readMachines(model: PreparedModel): Promise<readonly string[]> {
+  return (await readRecord(model)).machines;
+}
+
+export async function rememberMachine(model: PreparedModel, machine: string): Promise<void> {
+  const machines = [...(await readMachines(model)), machine].slice(-MACHINES_MAX);
+  const record: AnswerRecord = { sha256: model.sha256, machines };
+  await writeRecord(answerRecordPath(model.path), record);
 }
 
 /** Path of the record of a prepared file, which is removed with that file. */

@@ -102,7 +102,7 @@ export async function checkPrepared(
     return unusable(`it has ${found.size} bytes, not ${sidecar.bytes}`);
   }
   if ((await hashFile(path)) !== sidecar.sha256) return unusable('its sha256 is another');
-  await noteUse(path);
+  await noteUse(sidecarPath(path));
   return { state: 'ready', path, sha256: sidecar.sha256 };
 }
 
@@ -156,6 +156,7 @@ export async function cleanPrepared(cacheDir: string, manifest: ModelManifest): 
     await rm(sidecarPath(path), { force: true });
     await rm(answerRecordPath(path), { force: true });
     await rm(measuredEnginesPath(path), { force: true });
+    await rm(measuredBatchesPath(path), { force: true });
     await rm(path, { force: true });
   }
 }
@@ -206,19 +207,29 @@ async function readSidecar(path: string): Promise<PreparedSidecar | null> {
   }
 }
 
-async function noteUse(path: string): Promise<void> {
+/** Of a sidecar, or of a file that has none. */
+export async function noteUse(path: string): Promise<void> {
   const now = new Date();
   try {
-    await utimes(sidecarPath(path), now, now);
+    await utimes(path, now, now);
   } catch (error) {
     // A cache that is read-only, or another user's, is only read.
     if (!(diskError(error, 'touch', path) instanceof ModelError)) throw error;
   }
 }
 
+/** Path of the graph for several pictures beside the prepared one, which is removed as that one is. */
+export function batchPath(preparedPath: string, images: number): string {
+  return preparedPath.replace(/(_r\d+)?\.onnx$/, `_n${images}$1.onnx`);
+}
+
 /** Path of what was measured of a prepared file on GPUs, which is removed with that file. */
 export function measuredEnginesPath(preparedPath: string): string {
   return `${preparedPath}.engines.json`;
+}
+
+export function measuredBatchesPath(preparedPath: string): string {
+  return `${preparedPath}.batches.json`;
 }
 
 function sidecarPath(path: string): string {

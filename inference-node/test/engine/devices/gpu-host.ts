@@ -2,7 +2,6 @@
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import type { TestContext } from 'node:test';
 import pino from 'pino';
 import type { GpuFacts } from '../../../src/engine/devices/nvidia-smi.ts';
 
@@ -30,7 +29,7 @@ export function smiRow({ index, id, name, memoryBytes, driver }: GpuFacts): stri
 }
 
 export async function openGpuHost(
-  context: TestContext,
+  context: { after(clean: () => unknown): void },
   gpus: readonly GpuFacts[],
 ): Promise<GpuHost> {
   const root = await mkdtemp(path.join(tmpdir(), 'gpu-host-'));

@@ -200,6 +200,7 @@ test('the snapshot follows what happens, and listeners hear of it', async contex
       enginesReady: 0,
       enginesStuck: 0,
       running: 0,
+      imagesARunMax: 1,
       queued: 0,
       inferMs: 0,
       estimatedWaitMs: 0,

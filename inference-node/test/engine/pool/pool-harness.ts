@@ -57,10 +57,11 @@ export async function openPool(
 export function run(
   pool: EnginePool,
   brightness: number,
-  options: { priority?: EnginePriority; signal?: AbortSignal } = {},
+  options: { priority?: EnginePriority; signal?: AbortSignal; leavesWhenDown?: boolean } = {},
 ): Promise<EngineResult> {
   const { priority = 'sync', signal = new AbortController().signal } = options;
-  return pool.run({ rgb: createUniformRgb(SIDE_PX, SIDE_PX, brightness), priority, signal });
+  const rgb = createUniformRgb(SIDE_PX, SIDE_PX, brightness);
+  return pool.run({ ...options, rgb, priority, signal });
 }
 
 /** The first engine's process. */

@@ -75,7 +75,8 @@ async function alphaOf(graph: Graph, format: PixelFormat, rgb: Uint8Array, size:
     },
     graphBytes(graph),
   );
-  return Uint8Array.from(await session.run(rgb));
+  const [alpha = []] = await session.run([rgb]);
+  return Uint8Array.from(alpha);
 }
 
 /** The float32 next to a number, so many steps away. */

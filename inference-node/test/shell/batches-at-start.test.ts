@@ -1,0 +1,234 @@
+/** MATTING_BATCH_MAX: what is asked for is prepared and checked, or the node does not start. */
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import fs, { readFile, rm, writeFile } from 'node:fs/promises';
+import { syncBuiltinESMExports } from 'node:module';
+import { type TestContext, test } from 'node:test';
+import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
+import {
+  type BatchStart,
+  namingBatches,
+  prepareAsked,
+  prepareMeasured,
+  wrongTogether,
+} from '../../src/batches-at-start.ts';
+import { type Config, loadConfig } from '../../src/config.ts';
+import { answerOnGpu, createAnswering } from '../../src/engine/choice/answer-picture.ts';
+import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
+import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
+import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
+import { imagesInGpu } from '../../src/measured-engines.ts';
+import { ModelError } from '../../src/models/model-error.ts';
+import type { Plan, PreparedModel } from '../../src/models/prepared-model.ts';
+import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
+import { batchPath, measuredBatchesPath } from '../../src/models/preparing/prepared-cache.ts';
+import { collectLog, gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
+import { createModel } from '../engine/pool/pool-harness.ts';
+import { sha256 } from '../models/weights/fake-registry.ts';
+
+const BOOM = 'CUDA failure 700: an illegal memory access was encountered';
+const GPU = new GpuDevice(gpuFacts('one'));
+
+async function begin(context: TestContext, batchMax: Config['batchMax'], kind: 'red' | 'paced') {
+  const host = await openGpuHost(context, [GPU.facts]);
+  const model = await createModel(context, kind === 'red' ? { kind } : { kind, tripsMax: 1 });
+  const { log, lines } = collectLog();
+  const start = (provider: BatchStart['provider'], devices: readonly GpuDevice[]): BatchStart => ({
+    config: { ...loadConfig({}), batchMax },
+    engineEnv: host.childEnv,
+    ...{ provider, devices, cpuThreads: 1, log },
+    ending: new AbortController().signal,
+  });
+  const plan = planOf(model);
+  return { onCpu: start('cpu', []), onGpu: start('cuda', [GPU]), plan, model, lines, host };
+}
+
+function planOf(model: PreparedModel): Plan {
+  return { name: 'tiny', models: [{ model, role: 'subject' }] };
+}
+
+function imagesOf({ models }: Plan): number[] | undefined {
+  return models[0]?.model.batches?.map(({ images }) => images);
+}
+
+async function machinesOf({ path }: PreparedModel): Promise<string[]> {
+  return JSON.parse(await readFile(answerRecordPath(path), 'utf8')).machines;
+}
+
+test('one, which is the default, and auto on a CPU: the plan as it is, and nothing runs', async context => {
+  for (const batchMax of [loadConfig({}).batchMax, 'auto'] as const) {
+    const { onCpu, onGpu, plan, model } = await begin(context, batchMax, 'red');
+    assert.equal(await prepareAsked(onCpu, plan), plan);
+    assert.equal(await prepareMeasured(onCpu, plan, undefined), plan);
+    assert.equal(await prepareAsked(onGpu, plan), plan);
+    if (batchMax !== 'auto') assert.equal(await prepareMeasured(onGpu, plan, [GPU]), plan);
+    assert.equal(existsSync(batchPath(model.path, 2)), false);
+    assert.equal(existsSync(answerRecordPath(model.path)), false);
+  }
+});
+
+test('a number: graphs up to it, checked once on this machine', async context => {
+  const { onCpu, plan, model } = await begin(context, 4, 'red');
+  const prepared = await prepareAsked(onCpu, plan);
+  assert.deepEqual(imagesOf(prepared), [2, 4]);
+  const machines = await machinesOf(model);
+  assert.equal(machines.length, 1);
+  assert.match(machines[0] ?? '', /, 4 images at once$/);
+  // Remembered: an engine that could not load would say so.
+  const broken = { ...onCpu, engineEnv: { NODE_OPTIONS: '--import=/nowhere' } };
+  assert.deepEqual(imagesOf(await prepareAsked(broken, plan)), [2, 4]);
+});
+
+test('a model that may mix images is refused by the variable’s name; auto goes on with one', async context => {
+  const { onCpu, onGpu, plan, lines } = await begin(context, 2, 'paced');
+  await assert.rejects(prepareAsked(onCpu, plan), error => {
+    assert.ok(error instanceof ModelError);
+    assert.match(error.message, /tiny-paced.*which cannot be prepared|MATTING_BATCH_MAX/);
+    return true;
+  });
+  const auto = { ...onGpu, config: { ...onGpu.config, batchMax: 'auto' as const } };
+  assert.equal(await prepareMeasured(auto, plan, [GPU]), plan);
+  assert.deepEqual([lines[0]?.msg, lines.length], ['images run one at a time', 1]);
+});
+
+test('images that get another matte together than alone are found', async context => {
+  const { onCpu, plan, model } = await begin(context, 2, 'red');
+  const [{ model: prepared }] = (await prepareAsked(onCpu, plan)).models as [Plan['models'][0]];
+  const [two] = prepared.batches ?? [];
+  assert.ok(two !== undefined);
+  const mean = encodeTinyModel({ kind: 'mean' }, 2);
+  await writeFile(two.path, mean);
+  const wrong = { ...prepared, batches: [{ ...two, sha256: sha256(mean) }] };
+  await writeFile(answerRecordPath(model.path), 'damaged');
+  const reason = await wrongTogether(onCpu, planOf(wrong), undefined);
+  assert.match(
+    reason ?? '',
+    /tiny-red in fp32: image 1 of 2 has another matte than alone: it differs/,
+  );
+  await assert.rejects(
+    readFile(answerRecordPath(model.path), 'utf8').then(JSON.parse),
+    SyntaxError,
+  );
+});
+
+test('on a GPU a number is strict, and says what went wrong', async context => {
+  const { onGpu, plan, host } = await begin(context, 2, 'red');
+  await host.fault(`run GPU-one ${BOOM}`);
+  await assert.rejects(prepareAsked(onGpu, plan), error => {
+    assert.ok(error instanceof ExecutionProviderError);
+    assert.match(error.reason, /it does not run with several images at once: CUDA failure 700/);
+    assert.match(error.reason, /\(MATTING_BATCH_MAX=2\)$/);
+    return true;
+  });
+});
+
+test('by auto it is measured on a GPU, and remembered for its kind', async context => {
+  const { onGpu, plan, model, lines } = await begin(context, 'auto', 'red');
+  const prepared = await prepareMeasured(onGpu, plan, [GPU]);
+  const measured = lines.filter(({ msg }) => msg === 'images at once measured');
+  assert.equal(measured.length, 1);
+  const images = measured[0]?.images as number;
+  assert.deepEqual(
+    imagesOf(prepared),
+    images === 1 ? undefined : [2, 4, 8].filter(n => n <= images),
+  );
+  const { kinds } = JSON.parse(await readFile(measuredBatchesPath(model.path), 'utf8'));
+  assert.match(Object.keys(kinds)[0] ?? '', /1 cores, 1 engines, at most 8 images at once$/);
+  // Remembered: two measurements never come to the same rate.
+  await prepareMeasured(onGpu, plan, [GPU]);
+  const [first, second] = lines.filter(({ msg }) => msg === 'images at once measured');
+  assert.equal(first?.imagesPerS, second?.imagesPerS);
+});
+
+test('what was measured is what engines take: the fewest of the GPUs', async context => {
+  const { onGpu, plan, model, lines, host } = await begin(context, 'auto', 'red');
+  await prepareMeasured(onGpu, plan, [GPU]);
+  const record = JSON.parse(await readFile(measuredBatchesPath(model.path), 'utf8'));
+  const kinds = Object.keys(record.kinds).map(kind => [kind, { best: 4, imagesPerS: 1 }]);
+  await writeFile(
+    measuredBatchesPath(model.path),
+    JSON.stringify({ ...record, kinds: Object.fromEntries(kinds) }),
+  );
+  assert.deepEqual(imagesOf(await prepareMeasured(onGpu, plan, [GPU])), [2, 4]);
+  const small = new GpuDevice(gpuFacts('two', { memoryBytes: 0.5e9 }));
+  const before = lines.length;
+  assert.equal(await prepareMeasured(onGpu, plan, [GPU, small]), plan);
+  assert.equal(lines.length, before, 'nothing is measured where nothing fits');
+  // Checked on those that engines are placed on alone: on the other one every run would fail.
+  await rm(answerRecordPath(model.path));
+  await host.fault(`run GPU-two ${BOOM}`);
+  const two = new GpuDevice(gpuFacts('two', { name: 'another GPU' }));
+  const both = { ...onGpu, devices: [GPU, two] };
+  assert.deepEqual(imagesOf(await prepareMeasured(both, plan, [GPU])), [2, 4]);
+});
+
+test('GPUs of one kind are checked once, also where nothing can be remembered', async context => {
+  const { onGpu, plan, model, host } = await begin(context, 2, 'red');
+  await prepareAsked(onGpu, plan);
+  await rm(answerRecordPath(model.path));
+  const { rename } = fs;
+  context.mock.method(fs, 'rename', async (from: string, to: string) => {
+    if (to !== answerRecordPath(model.path)) return await rename(from, to);
+    throw Object.assign(new Error('only read'), { code: 'EROFS' });
+  });
+  syncBuiltinESMExports();
+  context.after(() => {
+    context.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+  // One of another kind is checked, and found wrong; the second of the first kind is not.
+  await host.fault(`run GPU-two ${BOOM}`);
+  const [same, other] = [{}, { name: 'another GPU' }].map(
+    facts => new GpuDevice(gpuFacts('two', facts)),
+  ) as [GpuDevice, GpuDevice];
+  assert.deepEqual(imagesOf(await prepareAsked({ ...onGpu, devices: [GPU, same] }, plan)), [2]);
+  await assert.rejects(prepareAsked({ ...onGpu, devices: [GPU, other] }, plan), /failure 700/);
+  assert.equal(existsSync(answerRecordPath(model.path)), false);
+});
+
+test('one picture is answered by the graph for one alone, whatever others there are', async context => {
+  const { model, host } = await begin(context, 1, 'red');
+  const batches = [{ images: 2, path: '/nowhere', sha256: '' }];
+  const rgb = new Uint8Array(3 * model.inputWidth * model.inputHeight).fill(100);
+  const { answer } = createAnswering({ childEnv: {}, threads: 1 });
+  for (const run of [answer, answerOnGpu(host.childEnv, 60_000)]) {
+    const alpha = await run({ ...model, batches }, rgb);
+    assert.ok(alpha.every(value => value === 100));
+  }
+});
+
+test('where no engine with graphs for several images loads, the error names the variable', async context => {
+  const { model } = await begin(context, 1, 'red');
+  const graphs = [2, 4].map(images => ({ images, path: '/nowhere', sha256: '' }));
+  const open = (batches: PreparedModel['batches']) => {
+    const timing = { respawnDelaysMs: [0] as const };
+    const engines = openEnginePool({
+      model: { ...model, path: batches ? model.path : '/nowhere', ...(batches && { batches }) },
+      ...{ engines: 1, threadsPerEngine: 1, childEnv: {}, log: collectLog().log, timing },
+    });
+    context.after(() => engines.close(0));
+    return namingBatches(engines.ready(), { ...model, ...(batches && { batches }) });
+  };
+  await assert.rejects(
+    open(graphs),
+    /tiny-red.* \(with graphs for up to 4 images at once: MATTING_BATCH_MAX=1 does without\)$/,
+  );
+  await assert.rejects(open(undefined), error => {
+    assert.match((error as Error).message, /tiny-red/);
+    assert.doesNotMatch((error as Error).message, /MATTING_BATCH_MAX/);
+    return true;
+  });
+});
+
+test('as many images as the GPU’s memory holds in every graph of every engine', async context => {
+  const tiny = await createModel(context, { kind: 'red' });
+  const isnet = { ...tiny, inputWidth: 1024, inputHeight: 1024, precision: 'fp16' } as const;
+  const held = (gigabytes: number, engines: number, ...models: PreparedModel[]) => {
+    const device = new GpuDevice(gpuFacts('one', { memoryBytes: gigabytes * 1e9 }));
+    return imagesInGpu({ models, device, engines });
+  };
+  // 0.5 GB and 1.08 for each image of the graphs for 1, 2, 4 and 8.
+  assert.deepEqual([held(20, 1, isnet), held(10, 1, isnet), held(4.5, 1, isnet)], [8, 4, 2]);
+  assert.deepEqual([held(3, 1, isnet), held(20, 2, isnet), held(20, 1, isnet, isnet)], [1, 4, 4]);
+  assert.equal(held(0, 1, isnet), 8, 'a GPU that does not say how much it has');
+});
