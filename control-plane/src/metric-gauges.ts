@@ -42,7 +42,7 @@ export interface MetricSources {
   readonly playgroundJobs: () => Promise<number>;
   readonly webhooksInFlight: () => number;
   readonly webhooksDue: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
-  /** Mails that wait, and since when the oldest of them is due. */
+  /** Mails that wait, and since when the oldest of them was to be sent. */
   readonly mailsWaiting: () => Promise<{ readonly count: number; readonly oldestMs: number }>;
   /** The last audit of each kind that read the whole ledger. */
   readonly ledgerAudits: () => Promise<
@@ -223,7 +223,8 @@ function defineMails(
   define('matting_control_mails_waiting', 'Mails that wait for the mail server', show =>
     read(({ count }) => show(count)),
   );
-  define('matting_control_mails_oldest_due_seconds', 'Since when, the oldest', show =>
+  const since = 'Since when the oldest was to be sent, however often it was tried';
+  define('matting_control_mails_oldest_due_seconds', since, show =>
     read(({ oldestMs }) => show(oldestMs / 1000)),
   );
 }

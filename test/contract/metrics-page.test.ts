@@ -81,10 +81,10 @@ test('the labels of a control plane are those that the list says', async () => {
   await requireListed(registry);
 });
 
-test('the labels of a node are those that the list says', async () => {
+test('the labels of a node are those that the list says', async t => {
   const node = await openTestNode();
+  t.after(() => node.close());
   await requireListed(node.metrics.registry);
-  await node.close();
 });
 
 async function page(changes: Partial<Parameters<typeof registerGauges>[1]>) {

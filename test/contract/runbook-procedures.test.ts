@@ -15,6 +15,6 @@ const [, untriedText = ''] = preface.split('Not tried');
 const untried = [...untriedText.matchAll(/\bMatting\w+/g)].map(([name]) => name);
 
 test('what was tried and what was not are all the pages', () => {
-  assert.ok(tried.length > 5 && untried.length > 0);
+  assert.ok(tried.length > 30);
   assert.deepEqual([...tried, ...untried].toSorted(), [...runbookPages().keys()].toSorted());
 });

@@ -1,4 +1,4 @@
-/** A real Prometheus on loopback with the rules of deploy/prometheus, scraping every second. */
+/** A real Prometheus on loopback with the rules of deploy/prometheus, scraping every second or as told. */
 import assert from 'node:assert/strict';
 import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -40,12 +40,13 @@ export class PrometheusServer {
     this.origin = origin;
   }
 
-  static async start(targets: Targets): Promise<PrometheusServer> {
+  /** @param scrapeS between two scrapes, and how long one may take */
+  static async start(targets: Targets, scrapeS = 1): Promise<PrometheusServer> {
     const program = findProgram('prometheus');
     assert.ok(program !== undefined, 'prometheus is installed');
     const directory = mkdtempSync(path.join(tmpdir(), 'matting-prometheus-'));
     const config = path.join(directory, 'prometheus.yaml');
-    writeFileSync(config, configOf(targets));
+    writeFileSync(config, configOf(targets, scrapeS));
     const [port] = await findFreePorts(1);
     const child = spawnBound(program, [
       `--config.file=${config}`,
@@ -89,9 +90,9 @@ export class PrometheusServer {
   }
 }
 
-function configOf(targets: Targets): string {
+function configOf(targets: Targets, scrapeS: number): string {
   return stringify({
-    global: { scrape_interval: '1s', evaluation_interval: '1s' },
+    global: { scrape_interval: `${scrapeS}s`, evaluation_interval: '1s' },
     rule_files: RULES,
     scrape_configs: Object.entries(targets).map(([job_name, addresses]) => ({
       job_name,

@@ -12,43 +12,14 @@ import {
   type TestObjectStore,
 } from '../support/object-storage/object-store.ts';
 import { ROOT } from '../support/running-service.ts';
+import { type BucketPolicy, PREFIX, policyFor, without } from './bucket-policy.ts';
 import { limitedCredentials } from './limited-credentials.ts';
 import type { Env } from './program.ts';
-import { codeOf, readPage } from './runbook-page.ts';
 
 const execute = promisify(execFile);
-const PREFIX = 'production';
-
-interface Statement {
-  readonly Action: readonly string[];
-  readonly Resource: string;
-}
-interface Policy {
-  readonly Version: string;
-  readonly Statement: readonly Statement[];
-}
-
-/** The page's, for this bucket. */
-function policyFor(bucket: string): Policy {
-  const section = readPage('docs/security.md').split('\n### The bucket user\n')[1] ?? '';
-  const [own = ''] = section.split(/\n#{2,3} /);
-  const json = codeOf(own).filter(line => /^[{}\]]/.test(line));
-  assert.ok(json.length > 0, 'docs/security.md has no policy');
-  const text = json.join('\n').replaceAll('bucket/prefix', `${bucket}/${PREFIX}`);
-  return JSON.parse(text.replaceAll(':::bucket"', `:::${bucket}"`));
-}
-
-const without = (policy: Policy, action: string): Policy => ({
-  ...policy,
-  Statement: policy.Statement.map(each => ({
-    ...each,
-    Action: each.Action.filter(name => name !== action),
-  })).filter(({ Action }) => Action.length > 0),
-});
-
 describe('the bucket user', { skip: missingStore('minio') }, () => {
   let store: TestObjectStore;
-  let policy: Policy;
+  let policy: BucketPolicy;
   before(async () => {
     store = await createObjectStore('minio');
     policy = policyFor(store.bucket);

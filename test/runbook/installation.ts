@@ -48,10 +48,14 @@ export interface InstallationOptions {
   /** More variables of the control planes, and of commands. */
   readonly env?: Env;
   readonly nodeEnv?: Env;
+  /** Modules that control planes are started with. */
+  readonly planeImports?: readonly string[];
   /** Modules that nodes are started with, besides the tiny plan. */
   readonly nodeImports?: readonly string[];
   /** Where the control planes' directory is; one of its own where absent. */
   readonly storage?: string;
+  /** Between two scrapes, and how long one may take; a second where absent. */
+  readonly scrapeS?: number;
   /** False: nodes are there to be started. */
   readonly startNodes?: boolean;
 }
@@ -108,16 +112,17 @@ export class Installation {
     };
     const ports = await findFreePorts(3 * planeCount + 2 * nodeCount);
     const planes = Array.from({ length: planeCount }, (_, index) =>
-      createPlane(index, ports.splice(0, 3), env),
+      createPlane(index, ports.splice(0, 3), env, options),
     );
     const registries = planes.map(({ registryPort }) => `127.0.0.1:${registryPort}`).join();
     const nodes = Array.from({ length: nodeCount }, (_, index) =>
       createNode(index, ports.splice(0, 2), { directory, registries }, options),
     );
-    const prometheus = await PrometheusServer.start({
+    const targets = {
       'matting-control': planes.map(({ metricsUrl }) => new URL(metricsUrl).host),
       'matting-node': nodes.map(({ httpUrl }) => new URL(httpUrl).host),
-    });
+    };
+    const prometheus = await PrometheusServer.start(targets, options.scrapeS);
     const parts = { directory, storage, database, planes, nodes, prometheus };
     const installation = new Installation(parts, env);
     await installation.#begin(options.startNodes ?? true);
@@ -208,17 +213,18 @@ export class Installation {
     return job.job_id;
   }
 
-  async job(id: string): Promise<WireJob> {
+  /** Of the key that submitted it. */
+  async job(id: string, key = this.apiKey): Promise<WireJob> {
     const response = await fetch(`${this.planes[0]?.baseUrl}/v1/matting/jobs/${id}`, {
-      headers: { authorization: `Bearer ${this.apiKey}`, 'idempotency-key': randomUUID() },
+      headers: { authorization: `Bearer ${key}`, 'idempotency-key': randomUUID() },
     });
     return (await response.json()) as WireJob;
   }
 
-  async final(id: string): Promise<WireJob> {
+  async final(id: string, key?: string): Promise<WireJob> {
     let job: WireJob | undefined;
     await this.until(`job ${id} is final`, async () => {
-      job = await this.job(id);
+      job = await this.job(id, key);
       return job.status === 'succeeded' || job.status === 'failed';
     });
     return job!;
@@ -236,10 +242,16 @@ export class Installation {
   }
 }
 
-function createPlane(index: number, ports: readonly number[], env: Env): ControlPlane {
+function createPlane(
+  index: number,
+  ports: readonly number[],
+  env: Env,
+  { planeImports = [] }: InstallationOptions,
+): ControlPlane {
   const [http = 0, registry = 0, metrics = 0] = ports;
   const baseUrl = `http://127.0.0.1:${http}`;
-  const program = new Program(`control-${index}`, [CONTROL_PLANE_MAIN], {
+  const imports = planeImports.flatMap(file => ['--import', file]);
+  const program = new Program(`control-${index}`, [...imports, CONTROL_PLANE_MAIN], {
     MATTING_PORT: String(http),
     MATTING_REGISTRY_PORT: String(registry),
     MATTING_METRICS_PORT: String(metrics),

@@ -91,14 +91,17 @@ export class Program {
   }
 
   /** The first line of its log with this message, and these fields, since its start. */
-  async line(msg: string, fields: Readonly<Record<string, unknown>> = {}): Promise<LogLine> {
+  async line(
+    msg: string | RegExp,
+    fields: Readonly<Record<string, unknown>> = {},
+  ): Promise<LogLine> {
+    const isIt = (text: string) => (typeof msg === 'string' ? text === msg : msg.test(text));
     let found: LogLine | undefined;
     await until(
       () => {
         found = this.#lines.find(
           line =>
-            line.msg === msg &&
-            Object.entries(fields).every(([name, value]) => line[name] === value),
+            isIt(line.msg) && Object.entries(fields).every(([name, value]) => line[name] === value),
         );
         return found !== undefined;
       },

@@ -37,7 +37,7 @@ function lateness(
   advice: string,
 ): Finding {
   if (count === 0) return ok(subject, 'none is overdue');
-  const found = `${count} are due, the oldest for ${Math.round(oldestMs / SECOND_MS)} s`;
+  const found = `${count} wait, the oldest for ${Math.round(oldestMs / SECOND_MS)} s`;
   return oldestMs > msMax ? warning(subject, found, advice) : ok(subject, found);
 }
 

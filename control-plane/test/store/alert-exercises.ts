@@ -54,7 +54,7 @@ const MAILS: Record<string, Exercise> = {
       assert.ok((await s.mailOutbox.waiting()).count > 0);
     },
     readsMax: 2 * MAILS_COUNTED_MAX + 40,
-    why: 'counts entries of an index, a bounded number',
+    why: 'reads the mails that wait, a bounded number',
   },
   'mailOutbox.removeOld': {
     run: async (s, { kysely }) => {

@@ -14,6 +14,12 @@ const PROVIDERS = ['/usr/lib/galera/libgalera_smm.so', '/usr/lib64/galera/libgal
 /** SQL, group communication, incremental and full state transfer. */
 const PORTS_OF_MEMBER = 4;
 
+export interface GaleraOptions {
+  readonly size?: number;
+  /** Variables of a member's process; none where absent. */
+  readonly envOf?: (index: number) => readonly string[];
+}
+
 /** False: a cluster can be started here. */
 export function galeraSkipReason(): string | false {
   if (findMariadb() === undefined) return 'no MariaDB here: install mariadb-server';
@@ -72,7 +78,7 @@ export class GaleraCluster implements DatabaseCluster {
   }
 
   /** Resolves when all take part. */
-  static async create(size = 3): Promise<GaleraCluster> {
+  static async create({ size = 3, envOf = () => [] }: GaleraOptions = {}): Promise<GaleraCluster> {
     const reason = galeraSkipReason();
     if (reason !== false) throw new Error(reason);
     const directory = await mkdtemp(path.join(tmpdir(), 'matting-galera-'));
@@ -83,7 +89,9 @@ export class GaleraCluster implements DatabaseCluster {
     const groups = Array.from({ length: size }, () => ports.splice(0, PORTS_OF_MEMBER));
     const addresses = groups.map(([, group]) => `127.0.0.1:${group}`).join();
     const members = await Promise.all(
-      groups.map((group, index) => createMember(directory, index, group, addresses)),
+      groups.map((group, index) =>
+        createMember(directory, index, { ports: group, addresses, env: envOf(index) }),
+      ),
     );
     const first = at(members, 0);
     const cluster = new GaleraCluster(members, directory);
@@ -109,11 +117,18 @@ function removeAll(directory: string): void {
   rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
 }
 
+interface MemberPlace {
+  readonly ports: readonly number[];
+  /** Of all members' group communication. */
+  readonly addresses: string;
+  /** NAME=value each. */
+  readonly env: readonly string[];
+}
+
 async function createMember(
   directory: string,
   index: number,
-  ports: readonly number[],
-  addresses: string,
+  { ports, addresses, env }: MemberPlace,
 ): Promise<GaleraMember> {
   const programs = findMariadb();
   if (programs === undefined) throw new Error('mariadbd is not installed');
@@ -148,7 +163,9 @@ async function createMember(
     ...replicationOptions(index, ports),
   ];
   const name = `galera-${index}`;
-  const process = new ServerProcess(name, { program: programs.server, args, user });
+  // `env` becomes the server: what it sets reaches no program before it.
+  const command = { program: 'env', args: [...env, programs.server, ...args], user };
+  const process = new ServerProcess(name, command);
   return new GaleraMember(name, addresses, { port, socket, process });
 }
 

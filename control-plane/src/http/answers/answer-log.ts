@@ -23,10 +23,21 @@ export interface Answered {
 }
 
 const jobs = new WeakMap<FastifyRequest, string>();
+/** Whose result a link leads to; its reader shows no key. */
+const owners = new WeakMap<FastifyRequest, string>();
 
 /** Called by routes that answer with a job; errors carry their job themselves. */
 export function noteJob(request: FastifyRequest, jobId: string): void {
   jobs.set(request, jobId);
+}
+
+/** Called by the route of result links. */
+export function noteResult(
+  request: FastifyRequest,
+  { jobId, accountId }: { readonly jobId: string; readonly accountId: string },
+): void {
+  noteJob(request, jobId);
+  owners.set(request, accountId);
 }
 
 export function addAnswerLog(
@@ -41,7 +52,7 @@ export function addAnswerLog(
       code: answeredCodeOf(request),
       seconds: reply.elapsedTime / 1000,
     };
-    const accountId = knownAccountOf(request);
+    const accountId = knownAccountOf(request) ?? owners.get(request);
     const jobId = jobs.get(request) ?? answeredJobOf(request);
     const span = spanOf(request);
     span?.set({ 'matting.account.id': accountId, 'matting.job.id': jobId });

@@ -3,7 +3,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import type { ResultDownload, ResultFile } from '../../services/reading/result-download.ts';
 import type { ResultReaders } from '../../services/reading/result-readers.ts';
-import { noteJob } from '../answers/answer-log.ts';
+import { noteResult } from '../answers/answer-log.ts';
 import { dispositionOf, etagOf, fileHeaders, openForReader } from '../answers/result-file.ts';
 import { parseRange } from '../headers/byte-range.ts';
 import {
@@ -47,7 +47,7 @@ async function sendResult(
   readers: Readers,
 ): Promise<FastifyReply> {
   const { headers, method } = request;
-  noteJob(request, file.jobId);
+  noteResult(request, file);
   const validators: Validators = {
     etag: etagOf(file),
     modifiedAtMs: file.createdAtMs - (file.createdAtMs % 1000),

@@ -54,7 +54,10 @@ export interface MailOutboxStore {
     giveUp?: AbortSignal,
   ): Promise<boolean>;
   failed(claim: MailClaim, error: string, giveUp?: AbortSignal): Promise<boolean>;
-  /** Those that wait, MAILS_COUNTED_MAX at most, and since when the oldest has been due. */
+  /**
+   * Those that wait, MAILS_COUNTED_MAX at most, and since when the oldest of them was to be sent,
+   * however often it has been tried since.
+   */
   waiting(): Promise<{ readonly count: number; readonly oldestMs: number }>;
   /** For the sweeper: mails sent, or given up, so long ago; their number. */
   removeOld(afterMs: number, limit: number): Promise<number>;
@@ -140,7 +143,7 @@ async function countWaiting(database: Database) {
   const { nowMs } = database;
   const waiting = database.kysely
     .selectFrom('mail_outbox')
-    .select('next_attempt_at')
+    .select('created_at')
     .where('next_attempt_at', 'is not', null)
     .orderBy('next_attempt_at')
     .limit(MAILS_COUNTED_MAX);
@@ -149,7 +152,7 @@ async function countWaiting(database: Database) {
       .selectFrom(waiting.as('waiting'))
       .select(eb => [
         eb.fn.countAll<number>().as('count'),
-        eb.fn.min<number | null>('next_attempt_at').as('first'),
+        eb.fn.min<number | null>('created_at').as('first'),
         nowMs.as('now'),
       ])
       .executeTakeFirstOrThrow(),

@@ -79,7 +79,8 @@ test('the line of a request leads to its account and its job', async () => {
     [202, accountId, jobId],
     [200, accountId, jobId],
     [409, accountId, jobId],
-    [200, undefined, jobId],
+    // A result link: whose result it is.
+    [200, accountId, jobId],
     [200, accountId, undefined],
     [401, undefined, undefined],
   ]);

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
+import { sql } from 'kysely';
 import { useTestDatabase } from '../../../../test/support/database.ts';
 import { MAILS_UNDER_WAY_MAX, MailDelivery } from '../../../src/services/alerts/mail-delivery.ts';
 import type { MailOutcome, OutgoingMail } from '../../../src/services/alerts/mail-sender.ts';
@@ -10,6 +11,8 @@ import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { storesOn } from '../../store/fixtures.ts';
 import { silent, until } from '../dispatch/harness.ts';
+
+const HOUR_MS = 3_600_000;
 
 let database: Database;
 let stores: Stores;
@@ -70,6 +73,24 @@ describe('mails that wait', () => {
     assert.deepEqual(await statusOf('owner0@a.test'), ['sent', 1, null]);
     assert.equal(observed.filter(outcome => outcome === 'given-up').length, 1);
     assert.deepEqual(await stores.mailOutbox.waiting(), { count: 0, oldestMs: 0 });
+  });
+
+  it('are late since they were written, however often the server put them off', async () => {
+    await put('away@a.test');
+    const mails = database.kysely.updateTable('mail_outbox');
+    await mails
+      .set({ created_at: sql<number>`created_at - ${HOUR_MS}` })
+      .where('recipient', '=', 'away@a.test')
+      .execute();
+    const [mail] = await stores.mailOutbox.listDue(1);
+    assert.ok(mail);
+    const claim = { id: mail.id, holder: 'replica', fence: mail.fence + 1 };
+    assert.ok(await stores.mailOutbox.claim(claim, HOUR_MS));
+    assert.ok(await stores.mailOutbox.retryLater(claim, 'ECONNECTION', HOUR_MS));
+    const { count, oldestMs } = await stores.mailOutbox.waiting();
+    assert.equal(count, 1);
+    assert.ok(oldestMs >= HOUR_MS, `late by ${oldestMs} ms`);
+    await database.kysely.deleteFrom('mail_outbox').where('id', '=', mail.id).execute();
   });
 
   it('are no more at once than there are places, and given back by one that ends', async () => {

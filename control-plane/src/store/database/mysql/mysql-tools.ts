@@ -129,16 +129,19 @@ async function run(
   { stdin, stdout }: Streams,
 ): Promise<void> {
   const { args, password, database } = connectionOf(databaseUrl, tool);
-  // Nobody's ~/.my.cnf decides what is dumped.
-  const child = spawn(tool.file, ['--no-defaults', ...args, ...options, database], {
-    env: { PATH: searchPath, MYSQL_PWD: password },
-    stdio: [stdin?.fd ?? 'ignore', stdout?.fd ?? 'ignore', 'pipe'],
-  });
   let said = '';
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    if (said.length < SAID_BYTES_MAX) said += text;
-  });
-  const { code, signal } = await withSignals(child, () => ended(child, tool.file));
+  const start = () => {
+    // Nobody's ~/.my.cnf decides what is dumped.
+    const child = spawn(tool.file, ['--no-defaults', ...args, ...options, database], {
+      env: { PATH: searchPath, MYSQL_PWD: password },
+      stdio: [stdin?.fd ?? 'ignore', stdout?.fd ?? 'ignore', 'pipe'],
+    });
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      if (said.length < SAID_BYTES_MAX) said += text;
+    });
+    return child;
+  };
+  const { code, signal } = await withSignals(start, child => ended(child, tool.file));
   if (signal !== undefined) {
     throw new DatabaseCopyError(`${path.basename(tool.file)} was interrupted (${signal})`);
   }
@@ -151,15 +154,21 @@ async function run(
  * What ends this process ends the program first, which would go on with the database alone; the
  * process itself is ended by whoever asked for the copy, which is not whole.
  */
-async function withSignals(child: ChildProcess, end: () => Promise<number | string>) {
+async function withSignals(
+  start: () => ChildProcess,
+  end: (child: ChildProcess) => Promise<number | string>,
+) {
+  let child: ChildProcess | undefined;
   let signal: NodeJS.Signals | undefined;
   const onSignal = (received: NodeJS.Signals) => {
     signal = received;
-    child.kill('SIGKILL');
+    child?.kill('SIGKILL');
   };
+  // Before the program is there: a signal that comes while it starts waits for the next turn.
   for (const name of ENDING) process.on(name, onSignal);
   try {
-    const code = await end();
+    child = start();
+    const code = await end(child);
     return { code, signal };
   } finally {
     for (const name of ENDING) process.off(name, onSignal);

@@ -1,0 +1,102 @@
+/** The page about GPUs, on a stand-in of a host with two: nvidia-smi lists them, CUDA fails there. */
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { after, before, describe } from 'node:test';
+import { runtimeVersion } from '../../inference-node/src/engine/runtime-version.ts';
+import { answerRecordPath } from '../../inference-node/src/models/preparing/answer-check.ts';
+import {
+  type GpuHost,
+  gpuFacts,
+  openGpuHost,
+} from '../../inference-node/test/engine/devices/gpu-host.ts';
+import { skipWithoutPrometheus } from '../monitoring/prometheus-server.ts';
+import { at } from '../support/at.ts';
+import { skipReason } from '../support/database.ts';
+import { ROOT } from '../support/running-service.ts';
+import { buildPlan } from '../support/tiny-plan.ts';
+import { Installation, pictureBase64 } from './installation.ts';
+import { procedure } from './procedures.ts';
+
+const HOOK = path.join(ROOT, 'inference-node/test/engine/devices/gpu-host-hook.ts');
+const GPUS = [gpuFacts('one', { index: 0 }), gpuFacts('two', { index: 1 })];
+const [FALLS, STAYS] = GPUS.map(({ id }) => id);
+/** As CUDA says it of a card that fell off the bus. */
+const LAUNCH = 'CUDA failure 719: unspecified launch failure ; GPU=0 ; line=1';
+const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
+
+describe('GPUs', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () => {
+  let service: Installation;
+  let host: GpuHost;
+  const cleanups: (() => unknown)[] = [];
+  const node = () => at(service.nodes, 0);
+
+  before(async () => {
+    host = await openGpuHost({ after: clean => void cleanups.push(clean) }, GPUS);
+    const modelDir = path.join(host.folder, 'models');
+    await recordAnswer(modelDir);
+    service = await Installation.open({
+      nodeImports: [HOOK],
+      nodeEnv: {
+        MATTING_EXECUTION_PROVIDER: 'cuda',
+        MATTING_ENGINES: '2',
+        MATTING_PICTURE_WORKERS: '2',
+        MATTING_MODEL_DIR: modelDir,
+        TEST_ENGINE_ENV: JSON.stringify(host.childEnv),
+      },
+    });
+    await service.ready();
+  });
+  after(async () => {
+    await service?.close();
+    for (const clean of cleanups) await clean();
+  });
+
+  /** The tiny model is of no manifest, so no answer to hold the GPUs' against can be made. */
+  async function recordAnswer(cacheDir: string): Promise<void> {
+    const { models } = await buildPlan({ cacheDir, provider: 'cuda' });
+    const { model } = at(models, 0);
+    const { name, driver } = gpuFacts('one');
+    const machines = [`${name}, driver ${driver}, cuda, ONNX Runtime ${runtimeVersion()}`];
+    writeFileSync(answerRecordPath(model.path), JSON.stringify({ sha256: model.sha256, machines }));
+  }
+
+  /** Some at once, so that either GPU gets one. */
+  async function requireSuccess(): Promise<void> {
+    const image_base64 = await pictureBase64(64, 64, 1);
+    const jobs = Array.from({ length: 3 }, async () =>
+      service.final(await service.submit({ image_base64 })),
+    );
+    for (const { status } of await Promise.all(jobs)) assert.equal(status, 'succeeded');
+  }
+
+  const falls = () => host.fault(`run ${FALLS} ${LAUNCH}`, `load ${FALLS} ${NO_DEVICE}`);
+
+  procedure(
+    'MattingGpuOut',
+    () => service,
+    async page => {
+      await falls();
+      const [firing] = await page.fires(requireSuccess);
+      assert.equal(firing?.gpu, FALLS);
+      const { reason } = await node().line('GPU is out: its engines end', { gpu: FALLS });
+      assert.match(String(reason), /no CUDA-capable device/);
+      page.says('after 1, 2, 5 and 10 minutes');
+      await node().line('GPU stays out', { gpu: FALLS });
+      await host.fault();
+      await page.isOver();
+      await node().line('GPU is back', { gpu: FALLS });
+      await requireSuccess();
+      await falls();
+      await page.fires(requireSuccess);
+      await page.run('npm run matting -- nodes drain <id>', { id: node().id });
+      await node().stop();
+      page.says('A card that falls out again is taken off with `MATTING_GPU_DEVICES`');
+      node().start({ MATTING_GPU_DEVICES: String(STAYS) });
+      await page.run('npm run matting -- nodes undrain <id>', { id: node().id });
+      await page.isOver();
+      await service.ready();
+      await requireSuccess();
+    },
+  );
+});
