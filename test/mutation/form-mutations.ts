@@ -19,6 +19,16 @@ const QUERIES = 'a picture as the body: its query, its bytes';
 
 const PARTS: readonly Mutation[] = [
   {
+    name: 'Base64 of the URL-safe alphabet is taken in a long text',
+    file: 'control-plane/src/sources/base64-decoder.ts',
+    find: 'if (piece.includes(HYPHEN) || piece.includes(UNDERSCORE)) return 0;',
+    replace: '',
+    caughtBy: inFile(
+      'control-plane/test/sources/base64-decoder.test.ts',
+      'Base64 that is taken',
+    )('takes a long text as it takes its pieces, whatever stands in it'),
+  },
+  {
     name: 'a form may end before its last boundary',
     file: READER,
     find: "if (this.#state !== 'end') throw",

@@ -45,7 +45,7 @@ const CLAIMS: readonly Mutation[] = [
   {
     name: 'a claim is won with the fence of an old listing',
     file: LEASE,
-    find: ".where('fence', '=', job.fence)\n",
+    find: ".where('fence', '=', fenceBefore)\n",
     replace: '\n',
     caughtBy: inLeases('let one claim win, raise the fence, and hide the job from others'),
   },
@@ -87,8 +87,8 @@ const CLAIMS: readonly Mutation[] = [
   {
     name: 'a renewal lengthens nothing',
     file: LEASE,
-    find: 'const expiresAt = nowPlusMs(nowMs, leaseMs);',
-    replace: 'const expiresAt = nowPlusMs(nowMs, 0);',
+    find: 'heldBy(kysely, claim).set({ lease_expires_at: nowPlusMs(nowMs, leaseMs) })',
+    replace: 'heldBy(kysely, claim).set({ lease_expires_at: nowPlusMs(nowMs, 0) })',
     caughtBy: inLeases('are renewed by their holder, late too while nobody replaced it'),
   },
   {
@@ -140,8 +140,8 @@ const ENDINGS: readonly Mutation[] = [
   {
     name: 'a job succeeds that no node was given',
     file: COMPLETION,
-    find: "from: ['running'],",
-    replace: "from: ['accepted', 'fetching', 'ready', 'running'],",
+    find: "SUCCEEDS_FROM: Job['state'][] = ['running'];",
+    replace: "SUCCEEDS_FROM: Job['state'][] = ['accepted', 'fetching', 'ready', 'running'];",
     caughtBy: inEndings('a job that no node admitted cannot succeed'),
   },
   {
@@ -227,7 +227,7 @@ const MONEY_AND_KEYS: readonly Mutation[] = [
   {
     name: 'jobs in flight have no bound',
     file: WRITER,
-    find: ".where('reserved', '<', jobsInFlightMax * CREDITS_PER_JOB)",
+    find: ".where('reserved', '<', reservedMax)",
     replace: '',
     caughtBy: inSubmission('refuses at the bound in flight, however many credits there are'),
   },

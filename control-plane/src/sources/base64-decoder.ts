@@ -22,6 +22,11 @@ const BASE64_MARK = ';base64';
 const ALPHABET = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/';
 
 const COMMA = 0x2c;
+const HYPHEN = 0x2d;
+const EQUALS = 0x3d;
+const UNDERSCORE = 0x5f;
+/** Below it the call costs more than it saves. */
+const NATIVE_LENGTH_MIN = 256;
 const INVALID = 0x40;
 const SPACE = 0x41;
 const PAD = 0x42;
@@ -43,8 +48,23 @@ const SECOND = shiftedValues(12);
 const THIRD = shiftedValues(6);
 const FOURTH = shiftedValues(0);
 
-/** Decodes groups from `index` until another character comes. @returns how many groups */
-function decodeGroups(text: Uint8Array, index: number, out: Buffer, written: number): number {
+/**
+ * All whole groups, by Node's decoder, which takes a third of the time. It skips what it does not
+ * know, so that fewer bytes come out than the characters have, and knows the URL-safe alphabet too.
+ * @returns how many groups; 0: not all are of the alphabet
+ */
+function nativeGroups(text: Uint8Array, index: number, out: Buffer, written: number): number {
+  let length = (text.length - index) & ~3;
+  if (text[index + length - 1] === EQUALS) length -= 4;
+  if (length < NATIVE_LENGTH_MIN) return 0;
+  const piece = Buffer.from(text.buffer, text.byteOffset + index, length);
+  if (piece.includes(HYPHEN) || piece.includes(UNDERSCORE)) return 0;
+  const bytes = out.write(piece.toString('latin1'), written, 'base64');
+  return bytes === (length / 4) * 3 ? length / 4 : 0;
+}
+
+/** Groups from `index` until another character comes. @returns how many */
+function tableGroups(text: Uint8Array, index: number, out: Buffer, written: number): number {
   const last = text.length - 4;
   let from = index;
   let to = written;
@@ -167,9 +187,13 @@ export class Base64Decoder {
     const out = Buffer.allocUnsafe(Math.ceil((this.#groupLength + text.length) / 4) * 3);
     let written = 0;
     let index = 0;
+    // Once a chunk: it reads all that is left, so again after each white space would be quadratic.
+    let native = true;
     while (index < text.length) {
       if (this.#groupLength === 0 && this.#state === 'body') {
-        const groups = decodeGroups(text, index, out, written);
+        const whole = native ? nativeGroups(text, index, out, written) : 0;
+        native = false;
+        const groups = whole || tableGroups(text, index, out, written);
         index += 4 * groups;
         written += 3 * groups;
         if (index === text.length) break;

@@ -19,6 +19,15 @@ function decode(text: string, lengths: readonly number[] = [text.length || 1]): 
   return out;
 }
 
+/** What it decodes to, or the code of its refusal. */
+function outcome(text: string, lengths: readonly number[]): string {
+  try {
+    return decode(text, lengths).toString('hex');
+  } catch (error) {
+    return (error as { code: string }).code;
+  }
+}
+
 describe('Base64 that is refused', () => {
   const cases: [string, string][] = [
     ['nothing', ''],
@@ -113,15 +122,20 @@ describe('Base64 that is taken', () => {
     );
   });
 
+  it('takes a long text as it takes its pieces, whatever stands in it', () => {
+    const long = Buffer.alloc(900, 'any bytes').toString('base64');
+    for (const strange of ['-', '_', '=', '==', ' ', '\r\n', '\0', '\u007f', 'é', 'AB', '']) {
+      for (const at of [0, 5, 400, 800, 1195, 1198, 1199, 1200]) {
+        const text = long.slice(0, at) + strange + long.slice(at);
+        assert.equal(outcome(text, [text.length + 1]), outcome(text, [100]), `${strange} at ${at}`);
+        const replaced = long.slice(0, at) + strange + long.slice(at + strange.length);
+        assert.equal(outcome(replaced, [2000]), outcome(replaced, [100]), `${strange} for ${at}`);
+      }
+    }
+  });
+
   it('agrees with itself on any text, however it is cut', () => {
     const character = fc.constantFrom(...'ABCDdata:;,base64+/=-_ \n\0é');
-    const outcome = (text: string, lengths: readonly number[]): string => {
-      try {
-        return decode(text, lengths).toString('hex');
-      } catch (error) {
-        return (error as { code: string }).code;
-      }
-    };
     fc.assert(
       fc.property(
         fc.string({ unit: character, maxLength: 40 }),
@@ -131,4 +145,21 @@ describe('Base64 that is taken', () => {
       { numRuns: 1000 },
     );
   });
+});
+
+describe('the cost of white space', () => {
+  const CHUNK_LENGTH = 65_536;
+  for (const [name, line] of [
+    ['after each group', 'AAAA '],
+    ['as in a mail', `${'A'.repeat(76)}\r\n`],
+  ] as const) {
+    it(`is read once by each decoder: ${name}`, t => {
+      const chunk = Buffer.from(line.repeat(CHUNK_LENGTH / line.length));
+      const native = t.mock.method(Buffer.prototype, 'write');
+      const decoder = new Base64Decoder();
+      for (let count = 0; count < 3; count += 1) decoder.push(chunk);
+      assert.ok(native.mock.callCount() <= 3, `${native.mock.callCount()}`);
+      assert.ok(decoder.decodedBytes > 3 * 0.55 * CHUNK_LENGTH);
+    });
+  }
 });

@@ -51,6 +51,7 @@ export const JOBS: Record<string, Exercise> = {
     run: async stores => {
       const id = await notified(stores);
       assert.equal((await stores.jobs.findFinal([id, randomUUID()])).length, 1);
+      assert.equal((await stores.jobs.findFinal([id])).length, 1);
     },
   },
   'jobs.findByResultToken': {

@@ -4,19 +4,21 @@ import type { SignedAccess, SignedReading, SignedWrite, SignedWriting } from '..
 import { unreadable } from '../storage-errors.ts';
 import { type BucketClient, SHA256_METADATA } from './bucket-client.ts';
 import { isMissing } from './bucket-errors.ts';
+import { BucketPresigner, type Signing, type SigningOptions } from './bucket-presigner.ts';
 
-type Presigner = typeof import('@aws-sdk/s3-request-presigner');
-type Options = NonNullable<Parameters<Presigner['getSignedUrl']>[2]>;
+type GetSignedUrl = typeof import('@aws-sdk/s3-request-presigner').getSignedUrl;
 
 /** Loads what signs; no request is made before the first is signed. */
 export async function createSignedAccess(client: BucketClient): Promise<SignedAccess> {
-  const { getSignedUrl } = await import('@aws-sdk/s3-request-presigner');
+  const presigning = await import('@aws-sdk/s3-request-presigner');
+  const { getSignedUrl } = presigning;
+  const presigner = new BucketPresigner(presigning);
   const { sdk, clients, options } = client;
   const at = (name: string) => {
     requireBlobName(name);
     return { Bucket: options.bucket, Key: options.prefix + name };
   };
-  const until = (forMs: number): Options => ({
+  const until = (forMs: number): SigningOptions => ({
     expiresIn: Math.max(1, Math.floor(forMs / 1000)),
     // By the store's clock, which judges it.
     signingDate: new Date(Date.now() + client.clockOffsetMs),
@@ -28,31 +30,34 @@ export async function createSignedAccess(client: BucketClient): Promise<SignedAc
       ...(contentType === undefined ? {} : { ResponseContentType: contentType }),
       ...(disposition === undefined ? {} : { ResponseContentDisposition: disposition }),
     };
-    const command =
-      method === 'GET' ? new sdk.GetObjectCommand(input) : new sdk.HeadObjectCommand(input);
-    return await getSignedUrl(clients.reads, command, until(forMs)).catch(unsigned);
+    const query = {
+      ...(contentType === undefined ? {} : { 'response-content-type': contentType }),
+      ...(disposition === undefined ? {} : { 'response-content-disposition': disposition }),
+    };
+    const signing: Signing = {
+      client: clients.reads,
+      method,
+      name,
+      query,
+      headers: {},
+      options: () => until(forMs),
+      bySdk: signed => {
+        const command =
+          method === 'GET' ? new sdk.GetObjectCommand(input) : new sdk.HeadObjectCommand(input);
+        return getSignedUrl(clients.reads, command, signed);
+      },
+    };
+    return await presigner.sign(signing).catch(unsigned);
   };
   return {
     origin: new URL(await signRead('inputs/x', { forMs: 1000 })).origin,
     signRead,
-    async signWrite(name, { forMs, bytes, sha256, contentType }) {
-      const headers = writeHeaders({ bytes, sha256, contentType }, options.encryption);
-      const command = new sdk.PutObjectCommand({
-        ...client.writing(name),
-        ...at(name),
-        ContentLength: bytes,
-        ChecksumSHA256: headers['x-amz-checksum-sha256'],
-        Metadata: { [SHA256_METADATA]: sha256 },
-        IfNoneMatch: '*',
-        ...(contentType === undefined ? {} : { ContentType: contentType }),
-      });
-      const names = new Set(Object.keys(headers));
-      const url = await getSignedUrl(clients.writes, command, {
-        ...until(forMs),
-        unhoistableHeaders: names,
-        signableHeaders: names,
-      }).catch(unsigned);
-      requireSigned(url, names);
+    signWrite: async (name, writing) => {
+      requireBlobName(name);
+      const { signing, headers } = writingOf(client, name, writing, getSignedUrl);
+      const options = () => ({ ...until(writing.forMs), ...namesOf(headers) });
+      const url = await presigner.sign({ ...signing, options }).catch(unsigned);
+      requireSigned(url, Object.keys(headers));
       return { url, headers };
     },
     async stored(name) {
@@ -66,6 +71,41 @@ export async function createSignedAccess(client: BucketClient): Promise<SignedAc
       }
     },
   };
+}
+
+/** Those that are to be signed as they are. */
+function namesOf(headers: SignedWrite['headers']) {
+  const names = Object.keys(headers);
+  return { unhoistableHeaders: new Set(names), signableHeaders: new Set(names) };
+}
+
+function writingOf(
+  client: BucketClient,
+  name: string,
+  { bytes, sha256, contentType }: SignedWriting,
+  getSignedUrl: GetSignedUrl,
+): { readonly signing: Omit<Signing, 'options'>; readonly headers: SignedWrite['headers'] } {
+  const { sdk, clients, options } = client;
+  const headers = writeHeaders({ bytes, sha256, contentType }, options.encryption);
+  const signing: Omit<Signing, 'options'> = {
+    client: clients.writes,
+    method: 'PUT',
+    name,
+    query: {},
+    headers,
+    bySdk: signed => {
+      const command = new sdk.PutObjectCommand({
+        ...client.writing(name),
+        ContentLength: bytes,
+        ChecksumSHA256: headers['x-amz-checksum-sha256'],
+        Metadata: { [SHA256_METADATA]: sha256 },
+        IfNoneMatch: '*',
+        ...(contentType === undefined ? {} : { ContentType: contentType }),
+      });
+      return getSignedUrl(clients.writes, command, signed);
+    },
+  };
+  return { signing, headers };
 }
 
 function writeHeaders(
@@ -92,9 +132,9 @@ function writeHeaders(
 }
 
 /** Whoever holds the URL could leave out, or change, a header that is not signed. */
-function requireSigned(url: string, names: ReadonlySet<string>): void {
+function requireSigned(url: string, names: readonly string[]): void {
   const signed = new URL(url).searchParams.get('X-Amz-SignedHeaders')?.split(';') ?? [];
-  const missing = [...names].filter(name => !signed.includes(name));
+  const missing = names.filter(name => !signed.includes(name));
   if (missing.length > 0) throw new Error(`headers were not signed: ${missing.join(', ')}`);
 }
 

@@ -1,5 +1,6 @@
 /** What may be compared with a column, and what statements answer. */
-import type { UpdateResult } from 'kysely';
+import type { CompiledQuery, Kysely, UpdateResult } from 'kysely';
+import type { Schema } from './schema.ts';
 
 /** Executes a compare-and-set: true when the one row matched. */
 export async function matchesOne(update: {
@@ -7,6 +8,15 @@ export async function matchesOne(update: {
 }): Promise<boolean> {
   const { numUpdatedRows } = await update.executeTakeFirstOrThrow();
   return numUpdatedRows === 1n;
+}
+
+/** The same of a kept statement. */
+export async function keptMatchesOne(
+  db: Kysely<Schema>,
+  statement: CompiledQuery<unknown>,
+): Promise<boolean> {
+  const { numAffectedRows } = await db.executeQuery(statement);
+  return numAffectedRows === 1n;
 }
 
 /**

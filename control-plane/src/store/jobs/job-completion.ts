@@ -7,15 +7,17 @@
  * A second call with the same claim and the same end answers true and changes nothing: the answer
  * to a commit may be lost, and only the holder of that fence can have made it.
  */
-import type { RawBuilder, Transaction } from 'kysely';
+import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import type { Job } from '../../domain/job.ts';
 import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { giveBackToCap } from '../accounts/key-cap.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
+import { keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
+import { keptMatchesOne } from '../database/values.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
 import { countSettledJob } from '../usage/usage-days.ts';
 import { readJob } from './job-queries.ts';
@@ -37,6 +39,57 @@ export interface JobCompletionOptions {
   readonly webhookFirstWaitMs?: number;
 }
 
+const SUCCEEDS_FROM: Job['state'][] = ['running'];
+const FAILS_FROM: Job['state'][] = ['accepted', 'fetching', 'ready', 'running'];
+
+/** What ends a job. */
+function closing(
+  { kysely, nowMs }: Database,
+  claim: Claim,
+  from: Job['state'][],
+  columns: UpdateObject<Schema, 'jobs'>,
+) {
+  return kysely
+    .updateTable('jobs')
+    .set({
+      ...columns,
+      finished_at: nowMs,
+      queue_at: null,
+      lease_holder: null,
+      lease_expires_at: null,
+      source_url: null,
+      source_host: null,
+      input_blob: null,
+      input_bytes: null,
+      input_format: null,
+      input_width: null,
+      input_height: null,
+      background_url: null,
+      background: null,
+      callback_secret: null,
+      callback_secret_key_id: null,
+    })
+    .where('id', '=', claim.jobId)
+    .where('fence', '=', claim.fence)
+    .where('lease_holder', '=', claim.holder)
+    .where('state', 'in', from);
+}
+
+type Success = Claim &
+  ReturnType<typeof resultColumns> & { readonly resultTtlMs: number; readonly timings: string };
+
+const SUCCEED = keepStatement<Success>(
+  (database, { jobId, holder, fence, resultTtlMs, ...columns }) => {
+    const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
+    return closing(database, { jobId, holder, fence }, SUCCEEDS_FROM, {
+      ...columns,
+      state: 'succeeded',
+      expires_at: expiresAt,
+      result_blob_expires_at: expiresAt,
+    });
+  },
+);
+
 export function jobCompletion(
   database: Database,
   options: JobCompletionOptions,
@@ -45,18 +98,13 @@ export function jobCompletion(
     transact(database, tx => finishIn(database, tx, options, claim, ending), giveUp);
   return {
     succeed(claim, result, resultTtlMs, timings, giveUp) {
-      const expiresAt = nowPlusMs(database.nowMs, resultTtlMs);
+      const { jobId, holder, fence } = claim;
+      const values = { jobId, holder, fence, ...resultColumns(result), resultTtlMs };
       const ending: Ending = {
         kind: 'charge',
         retryable: false,
-        from: ['running'],
-        columns: {
-          state: 'succeeded',
-          expires_at: expiresAt,
-          result_blob_expires_at: expiresAt,
-          ...resultColumns(result),
-          timings: JSON.stringify(timings),
-        },
+        from: SUCCEEDS_FROM,
+        statement: SUCCEED(database, { ...values, timings: JSON.stringify(timings) }),
         happened: job => job.state === 'succeeded' && job.result?.token === result.token,
       };
       return finish(claim, ending, giveUp);
@@ -65,12 +113,12 @@ export function jobCompletion(
       const ending: Ending = {
         kind: 'release',
         retryable: failure.retryable,
-        from: ['accepted', 'fetching', 'ready', 'running'],
-        columns: {
+        from: FAILS_FROM,
+        statement: closing(database, claim, FAILS_FROM, {
           state: 'failed',
           ...failureColumns(failure),
           ...(failure.retryable ? { idempotency_key_hash: null } : {}),
-        },
+        }).compile(),
         happened: job => job.state === 'failed' && job.failure?.code === failure.code,
       };
       return finish(claim, ending, giveUp);
@@ -93,13 +141,13 @@ async function finishIn(
   if (playgroundDayMs !== null) {
     // By no fault of the picture, then: it is not counted.
     if (ending.retryable) await giveImageBack(tx, accountId, playgroundDayMs);
-    await close(database, tx, claim, ending);
+    await close(tx, claim, ending);
     return true;
   }
   const settlement = { kind: ending.kind, accountId, jobId };
   const secret = await settleCredit(database, tx, settlement, async () => {
     const callbackSecret = await readCallbackSecret(tx, job);
-    await close(database, tx, claim, ending);
+    await close(tx, claim, ending);
     if (ending.kind === 'release' && job.capWindowStartMs !== null) {
       await giveBackToCap(tx, job.apiKeyId, job.capWindowStartMs, CREDITS_PER_JOB);
     }
@@ -123,38 +171,8 @@ async function finishIn(
   return true;
 }
 
-async function close(
-  database: Database,
-  tx: Transaction<Schema>,
-  claim: Claim,
-  ending: Ending,
-): Promise<void> {
-  const { numUpdatedRows } = await tx
-    .updateTable('jobs')
-    .set({
-      ...ending.columns,
-      finished_at: database.nowMs,
-      queue_at: null,
-      lease_holder: null,
-      lease_expires_at: null,
-      source_url: null,
-      source_host: null,
-      input_blob: null,
-      input_bytes: null,
-      input_format: null,
-      input_width: null,
-      input_height: null,
-      background_url: null,
-      background: null,
-      callback_secret: null,
-      callback_secret_key_id: null,
-    })
-    .where('id', '=', claim.jobId)
-    .where('fence', '=', claim.fence)
-    .where('lease_holder', '=', claim.holder)
-    .where('state', 'in', ending.from)
-    .executeTakeFirstOrThrow();
-  if (numUpdatedRows !== 1n) throw overtaken(claim.jobId);
+async function close(tx: Transaction<Schema>, claim: Claim, ending: Ending): Promise<void> {
+  if (!(await keptMatchesOne(tx, ending.statement))) throw overtaken(claim.jobId);
 }
 
 async function notify(
@@ -196,7 +214,8 @@ interface Ending {
   /** A failure that passes. */
   readonly retryable: boolean;
   readonly from: Job['state'][];
-  readonly columns: Readonly<Record<string, string | number | null | RawBuilder<number>>>;
+  /** Changes the job's row where it still is this holder's. */
+  readonly statement: CompiledQuery<unknown>;
   /** True for a final job that this very ending made. */
   readonly happened: (job: Job) => boolean;
 }

@@ -14,6 +14,7 @@ import { type NotNull, type SelectExpression, sql } from 'kysely';
 import { type JobLane, type LaneRead, laneKey, laneOf } from '../../domain/dispatch/job-turns.ts';
 import { type JobState, needsDownload } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
+import { type KeptStatement, keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 import { throughIndex } from '../database/through-index.ts';
 import { query } from '../database/transact.ts';
@@ -88,23 +89,24 @@ export function jobLanes(database: Database): Pick<JobStore, 'listLanes' | 'list
   };
 }
 
+const LANES = keepStatement(({ kysely, nowMs }) =>
+  kysely
+    .selectFrom('jobs')
+    .select(['state', 'account_id', 'api_key_id', 'mode'])
+    .select(eb => [
+      sql<number | null>`min(case when queue_at > 0 then queue_at end)`.as('first'),
+      eb.fn.min<number>('queue_at').as('lowest'),
+      sql<number>`max(case when queue_at = ${sql.lit(PLAYGROUND_QUEUE_AT)} then 1 else 0 end)`.as(
+        'playground',
+      ),
+      nowMs.as('read_at'),
+    ])
+    .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
+    .groupBy(['state', 'account_id', 'api_key_id', 'mode']),
+);
+
 async function readLanes(database: Database): Promise<JobLane[]> {
-  const rows = await query(database, db =>
-    db
-      .selectFrom('jobs')
-      .select(['state', 'account_id', 'api_key_id', 'mode'])
-      .select(eb => [
-        sql<number | null>`min(case when queue_at > 0 then queue_at end)`.as('first'),
-        eb.fn.min<number>('queue_at').as('lowest'),
-        sql<number>`max(case when queue_at = ${sql.lit(PLAYGROUND_QUEUE_AT)} then 1 else 0 end)`.as(
-          'playground',
-        ),
-        database.nowMs.as('read_at'),
-      ])
-      .where('state', 'in', [...DOWNLOAD_STATES, ...STORED_STATES])
-      .groupBy(['state', 'account_id', 'api_key_id', 'mode'])
-      .execute(),
-  );
+  const { rows } = await query(database, db => db.executeQuery(LANES(database, {})));
   const lanes = new Map<string, JobLane>();
   for (const row of rows) {
     const all = {
@@ -138,13 +140,55 @@ async function readHeads(
   lanes: readonly LaneRead[],
   eachMax: number,
 ): Promise<LaneRow[]> {
-  const [first, ...others] = lanes.flatMap(lane => {
+  const statement = lanes.some(({ exceptHosts = [] }) => exceptHosts.length > 0)
+    ? selectHeads(database, lanes, eachMax).compile()
+    : headsOf(lanes, eachMax)(database, valuesOf(lanes));
+  return query(database, async db => (await db.executeQuery(statement)).rows);
+}
+
+type LaneValues = Readonly<Record<string, string>>;
+type HeadsStatement = KeptStatement<LaneValues, LaneRow>;
+
+/** By how many lanes there are and of which kind: mostly one or two of the same. */
+const HEADS = new Map<string, HeadsStatement>();
+const HEADS_MAX = 64;
+
+function headsOf(lanes: readonly LaneRead[], eachMax: number): HeadsStatement {
+  const kinds = lanes.map(lane => `${rangeOf(lane)}${lane.needsDownload ? ' to download' : ''}`);
+  const shape = `${eachMax} of ${kinds.join()}`;
+  const known = HEADS.get(shape);
+  if (known !== undefined) return known;
+  if (HEADS.size >= HEADS_MAX) HEADS.clear();
+  const statement: HeadsStatement = keepStatement((database, values) => {
+    const placed = lanes.map((lane, index) => ({
+      ...lane,
+      accountId: values[`account${index}`] as string,
+      apiKeyId: values[`key${index}`] as string,
+      mode: values[`mode${index}`] as LaneRead['mode'],
+    }));
+    return selectHeads(database, placed, eachMax);
+  });
+  HEADS.set(shape, statement);
+  return statement;
+}
+
+function valuesOf(lanes: readonly LaneRead[]): LaneValues {
+  return Object.fromEntries(
+    lanes.flatMap(({ accountId, apiKeyId, mode }, index) => [
+      [`account${index}`, accountId],
+      [`key${index}`, apiKeyId],
+      [`mode${index}`, mode],
+    ]),
+  );
+}
+
+/** @param lanes one at least */
+function selectHeads(database: Database, lanes: readonly LaneRead[], eachMax: number) {
+  const heads = lanes.flatMap(lane => {
     const states = lane.needsDownload ? DOWNLOAD_STATES : STORED_STATES;
     return states.map(state => selectFirst(database, lane, state, eachMax));
   });
-  if (first === undefined) return [];
-  const all = others.reduce((union, next) => union.unionAll(next), first);
-  return query(database, () => all.execute());
+  return heads.reduce((union, next) => union.unionAll(next));
 }
 
 /** In a table of its own: SQLite takes no order and limit in a part of a union. */

@@ -12,9 +12,10 @@ import {
 import { isFinal, type Job } from '../../domain/job.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
+import { keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, query, readBack } from '../database/transact.ts';
-import { matchesOne } from '../database/values.ts';
+import { keptMatchesOne, matchesOne } from '../database/values.ts';
 import { backgroundColumn } from './job-finishing.ts';
 import { readJob } from './job-queries.ts';
 import { inputColumns } from './job-rows.ts';
@@ -25,45 +26,51 @@ type JobUpdate = UpdateQueryBuilder<Schema, 'jobs', 'jobs', UpdateResult>;
 
 const FREE = { lease_holder: null, lease_expires_at: null };
 
+const CLAIM = keepStatement<Claim & { fenceBefore: number; leaseMs: number }>(
+  ({ kysely, nowMs }, { jobId, holder, fence, fenceBefore, leaseMs }) =>
+    kysely
+      .updateTable('jobs')
+      // MySQL assigns from left to right: what reads the old lease comes before the new one.
+      .set({
+        takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
+        state: sql<Job['state']>`case when state = 'accepted' then 'fetching' else state end`,
+        fence,
+        lease_holder: holder,
+        lease_expires_at: nowPlusMs(nowMs, leaseMs),
+      })
+      .where('id', '=', jobId)
+      .where('fence', '=', fenceBefore)
+      .where('queue_at', 'is not', null)
+      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])),
+);
+
+const RENEW = keepStatement<Claim & { leaseMs: number }>(
+  ({ kysely, nowMs }, { leaseMs, ...claim }) =>
+    heldBy(kysely, claim).set({ lease_expires_at: nowPlusMs(nowMs, leaseMs) }),
+);
+
+const ADMITTED = keepStatement<Claim>(({ kysely, nowMs }, claim) =>
+  heldBy(kysely, claim)
+    .set({ state: 'running', started_at: sql<number>`coalesce(started_at, ${nowMs})` })
+    .where('state', 'in', ['ready', 'running']),
+);
+
 export function jobLeases(
   database: Database,
 ): Pick<JobStore, 'claim' | 'renew' | 'release' | 'endLease'> {
-  const { nowMs } = database;
   return {
     async claim(job, holder, leaseMs) {
-      const won = await query(database, db =>
-        matchesOne(
-          db
-            .updateTable('jobs')
-            // MySQL assigns from left to right: what reads the old lease comes before the new one.
-            .set({
-              takeovers: sql<number>`takeovers + case when lease_holder is null then 0 else 1 end`,
-              state: sql<Job['state']>`case when state = 'accepted' then 'fetching' else state end`,
-              fence: job.fence + 1,
-              lease_holder: holder,
-              lease_expires_at: nowPlusMs(nowMs, leaseMs),
-            })
-            .where('id', '=', job.id)
-            .where('fence', '=', job.fence)
-            .where('queue_at', 'is not', null)
-            .where(eb =>
-              eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]),
-            ),
-        ),
-      );
-      if (!won) return undefined;
       const claim: Claim = { jobId: job.id, holder, fence: job.fence + 1 };
+      const values = { ...claim, fenceBefore: job.fence, leaseMs };
+      const won = await query(database, db => keptMatchesOne(db, CLAIM(database, values)));
+      if (!won) return undefined;
       const claimed = await readBack(database, db => readJob(database, db, job.id));
       // The answer took longer than the lease, and another replica has claimed the job.
       if (claimed === undefined || !holds(claimed, claim)) return undefined;
       return { claim, job: claimed };
     },
-    renew(claim, leaseMs) {
-      const expiresAt = nowPlusMs(nowMs, leaseMs);
-      return query(database, db =>
-        matchesOne(heldBy(db, claim).set({ lease_expires_at: expiresAt })),
-      );
-    },
+    renew: (claim, leaseMs) =>
+      query(database, db => keptMatchesOne(db, RENEW(database, { ...claim, leaseMs }))),
     release: (claim, giveUp) =>
       query(database, db => matchesOne(heldBy(db, claim).set(FREE)), giveUp),
     endLease: jobId => readBack(database, db => endLease(database, db, jobId)),
@@ -105,16 +112,8 @@ export function jobProgress(
       const happened = (job: Job) => job.background?.input?.blob === background.blob;
       return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },
-    admitted(claim, giveUp) {
-      const startedAt = sql<number>`coalesce(started_at, ${database.nowMs})`;
-      const round = (db: Kysely<Schema>) =>
-        matchesOne(
-          heldBy(db, claim)
-            .set({ state: 'running', started_at: startedAt })
-            .where('state', 'in', ['ready', 'running']),
-        );
-      return query(database, round, giveUp);
-    },
+    admitted: (claim, giveUp) =>
+      query(database, db => keptMatchesOne(db, ADMITTED(database, claim)), giveUp),
     attemptLost(claim, withProcess, giveUp) {
       let counted = false;
       const round = async (db: Kysely<Schema>) => {

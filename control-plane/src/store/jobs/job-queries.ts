@@ -2,6 +2,7 @@
 import { type CompiledQuery, type Kysely, sql } from 'kysely';
 import type { Job } from '../../domain/job.ts';
 import type { Database } from '../database/connect.ts';
+import { keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, readBack } from '../database/transact.ts';
 import { type JobRow, jobFromRow } from './job-rows.ts';
@@ -23,7 +24,9 @@ export function selectJobs(database: Database, db: Kysely<Schema>, jobs = JOBS_B
     .select(() => database.nowMs.as('read_at'));
 }
 
-type JobRows = Pick<ReturnType<typeof selectJobs>, 'execute'>;
+interface JobRows {
+  execute(): Promise<JobRow[]>;
+}
 
 /**
  * The rows' jobs. What the outbox says of a notification is asked for in a statement of its own,
@@ -54,8 +57,41 @@ export async function readJobs(db: Kysely<Schema>, select: JobRows): Promise<Job
   return rows.map(row => jobFromRow(row, byJob.get(row.id)));
 }
 
-async function firstJob(db: Kysely<Schema>, select: JobRows): Promise<Job | undefined> {
-  return (await readJobs(db, select))[0];
+/** What a job and its callers ask most, compiled once. */
+const BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
+  selectJobs(database, database.kysely).where('id', '=', jobId),
+);
+const BY_ID_AND_KEY = keepStatement<{ jobId: string; apiKeyId: string }, JobRow>(
+  (database, { jobId, apiKeyId }) =>
+    selectJobs(database, database.kysely)
+      .where('id', '=', jobId)
+      .where('api_key_id', '=', apiKeyId),
+);
+const FINAL_BY_ID = keepStatement<{ jobId: string }, JobRow>((database, { jobId }) =>
+  selectJobs(database, database.kysely)
+    .where('id', '=', jobId)
+    .where('finished_at', 'is not', null),
+);
+const BY_IDEMPOTENCY_KEY = keepStatement<{ apiKeyId: string; hash: string }, JobRow>(
+  (database, { apiKeyId, hash }) =>
+    selectJobs(database, database.kysely)
+      .where('api_key_id', '=', apiKeyId)
+      .where('idempotency_key_hash', '=', hash),
+);
+const BY_RESULT_TOKEN = keepStatement<{ token: string }, JobRow>((database, { token }) =>
+  selectJobs(database, database.kysely).where('result_token', '=', token),
+);
+
+/** A kept statement as `readJobs` takes it. */
+function kept(db: Kysely<Schema>, statement: CompiledQuery<JobRow>): JobRows {
+  return { execute: async () => (await db.executeQuery(statement)).rows };
+}
+
+async function firstJob(
+  db: Kysely<Schema>,
+  statement: CompiledQuery<JobRow>,
+): Promise<Job | undefined> {
+  return (await readJobs(db, kept(db, statement)))[0];
 }
 
 export async function readJob(
@@ -63,7 +99,7 @@ export async function readJob(
   db: Kysely<Schema>,
   jobId: string,
 ): Promise<Job | undefined> {
-  return firstJob(db, selectJobs(database, db).where('id', '=', jobId));
+  return firstJob(db, BY_ID(database, { jobId }));
 }
 
 export async function readByIdempotencyKey(
@@ -72,12 +108,7 @@ export async function readByIdempotencyKey(
   apiKeyId: string,
   hash: string,
 ): Promise<Job | undefined> {
-  return firstJob(
-    db,
-    selectJobs(database, db)
-      .where('api_key_id', '=', apiKeyId)
-      .where('idempotency_key_hash', '=', hash),
-  );
+  return firstJob(db, BY_IDEMPOTENCY_KEY(database, { apiKeyId, hash }));
 }
 
 export function jobQueries(
@@ -86,11 +117,6 @@ export function jobQueries(
   JobStore,
   'find' | 'findFinal' | 'findForKey' | 'findByIdempotencyKey' | 'findByResultToken'
 > {
-  // What callers ask most, compiled once: its parameters are the job's id and the key's.
-  const selectForKey: CompiledQuery<JobRow> = selectJobs(database, database.kysely)
-    .where('id', '=', '')
-    .where('api_key_id', '=', '')
-    .compile();
   return {
     async find(jobId) {
       if (!ID.test(jobId)) return undefined;
@@ -100,16 +126,15 @@ export function jobQueries(
       const ids = jobIds.filter(id => ID.test(id));
       if (ids.length === 0) return [];
       return query(database, db => {
+        const [jobId = ''] = ids;
+        if (ids.length === 1) return readJobs(db, kept(db, FINAL_BY_ID(database, { jobId })));
         const select = selectJobs(database, db).where('id', 'in', ids);
         return readJobs(db, select.where('finished_at', 'is not', null));
       });
     },
     async findForKey(jobId, apiKeyId) {
       if (!ID.test(jobId)) return undefined;
-      const statement = { ...selectForKey, parameters: [jobId, apiKeyId] };
-      return query(database, db =>
-        firstJob(db, { execute: async () => (await db.executeQuery<JobRow>(statement)).rows }),
-      );
+      return query(database, db => firstJob(db, BY_ID_AND_KEY(database, { jobId, apiKeyId })));
     },
     async findByIdempotencyKey(apiKeyId, hash) {
       if (!HASH.test(hash)) return undefined;
@@ -117,9 +142,7 @@ export function jobQueries(
     },
     async findByResultToken(token) {
       if (!TOKEN.test(token)) return undefined;
-      return query(database, db =>
-        firstJob(db, selectJobs(database, db).where('result_token', '=', token)),
-      );
+      return query(database, db => firstJob(db, BY_RESULT_TOKEN(database, { token })));
     },
   };
 }

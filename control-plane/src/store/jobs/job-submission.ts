@@ -14,13 +14,14 @@
  *    credit for this very request. The usual repetition never comes here: the caller has searched
  *    before.
  */
-import type { Kysely, Transaction } from 'kysely';
+import type { Kysely, RawBuilder, Transaction } from 'kysely';
 import { queuePositionMs } from '../../domain/dispatch/job-turns.ts';
 import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
 import { CapReachedError, countForCap } from '../accounts/key-cap.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
+import { keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, readBack } from '../database/transact.ts';
 import { reserveCredit } from '../ledger/ledger-writer.ts';
@@ -85,8 +86,8 @@ async function insertJob(
     const capWindowStart = job.keyHasCap
       ? await countForCap(database, tx, job.apiKeyId, CREDITS_PER_JOB)
       : null;
-    const row = { ...newJobRow(database, job), cap_window_start: capWindowStart };
-    await tx.insertInto('jobs').values(row).execute();
+    const values = { ...newJobValues(job), cap_window_start: capWindowStart };
+    await tx.executeQuery(INSERT_JOB(database, values));
   });
   if (outcome !== 'reserved') return { kind: outcome };
   const created = await readJob(database, tx, job.id);
@@ -96,6 +97,25 @@ async function insertJob(
 
 /** As it is inserted where it is paid for. */
 export function newJobRow(database: Database, job: NewJob) {
+  return timed(database, newJobValues(job));
+}
+
+/** With what the database's clock decides. */
+function timed<V extends NewJobValues>(
+  { nowMs }: Database,
+  { queue_shift, ...columns }: V,
+): Omit<V, 'queue_shift'> & Record<'queue_at' | 'created_at', RawBuilder<number>> {
+  return { ...columns, queue_at: nowPlusMs(nowMs, queue_shift), created_at: nowMs };
+}
+
+type NewJobValues = ReturnType<typeof newJobValues>;
+
+const INSERT_JOB = keepStatement<NewJobValues & { readonly cap_window_start: number | null }>(
+  (database, values) => database.kysely.insertInto('jobs').values(timed(database, values)),
+);
+
+/** Its columns; queue_shift: how far its place in the queue is from now, ms. */
+function newJobValues(job: NewJob) {
   const queueShift = queueShiftMs(job.finishing === undefined ? 'plain' : 'finishing');
   const nextUrl = job.input === null ? job.sourceUrl : (job.background?.url ?? null);
   return {
@@ -106,14 +126,13 @@ export function newJobRow(database: Database, job: NewJob) {
     fingerprint: job.fingerprint,
     state: nextUrl === null ? ('ready' as const) : ('accepted' as const),
     mode: job.mode,
-    queue_at: nowPlusMs(database.nowMs, queuePositionMs(job.mode, 0) + queueShift),
+    queue_shift: queuePositionMs(job.mode, 0) + queueShift,
     source_url: nextUrl,
     source_host: nextUrl === null ? null : sourceHostOf(nextUrl),
     ...inputColumns(job.input),
     ...finishingColumns(job),
     background_url: job.background?.url ?? null,
     background: backgroundColumn(job.background?.input ?? null),
-    created_at: database.nowMs,
     fence: 0,
     lost_attempts: 0,
     lost_with_process: 0,

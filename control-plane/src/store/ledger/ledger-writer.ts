@@ -16,9 +16,10 @@ import {
   SLOT_OF,
 } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
+import { keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
-import { isAsciiWord } from '../database/values.ts';
+import { isAsciiWord, keptMatchesOne } from '../database/values.ts';
 
 interface Entry {
   readonly kind: LedgerKind;
@@ -74,6 +75,31 @@ export async function enterOperatorEntry(
   return { kind: 'entered', balances };
 }
 
+const RESERVE = keepStatement<{ accountId: string; reservedMax: number }>(
+  ({ kysely }, { accountId, reservedMax }) =>
+    kysely
+      .updateTable('accounts')
+      .set(eb => ({
+        available: eb('available', '-', CREDITS_PER_JOB),
+        reserved: eb('reserved', '+', CREDITS_PER_JOB),
+      }))
+      .where('id', '=', accountId)
+      .where('available', '>=', CREDITS_PER_JOB)
+      .where('reserved', '<', reservedMax),
+);
+
+const SETTLE = keepStatement<{ accountId: string; returned: number }>(
+  ({ kysely }, { accountId, returned }) =>
+    kysely
+      .updateTable('accounts')
+      .set(eb => ({
+        available: eb('available', '+', returned),
+        reserved: eb('reserved', '-', CREDITS_PER_JOB),
+      }))
+      .where('id', '=', accountId)
+      .where('reserved', '>=', CREDITS_PER_JOB),
+);
+
 /**
  * Reserves the credit of a new job, which `insertJob` inserts; or says why not, and nothing changed.
  * `reserved` is the number of open jobs (domain/ledger.ts), so the bound costs no count.
@@ -84,17 +110,8 @@ export async function reserveCredit(
   { accountId, jobId, jobsInFlightMax }: JobOf & { readonly jobsInFlightMax: number },
   insertJob: () => Promise<void>,
 ): Promise<'reserved' | 'insufficient-credits' | 'too-many-in-flight'> {
-  const { numUpdatedRows } = await tx
-    .updateTable('accounts')
-    .set(eb => ({
-      available: eb('available', '-', CREDITS_PER_JOB),
-      reserved: eb('reserved', '+', CREDITS_PER_JOB),
-    }))
-    .where('id', '=', accountId)
-    .where('available', '>=', CREDITS_PER_JOB)
-    .where('reserved', '<', jobsInFlightMax * CREDITS_PER_JOB)
-    .executeTakeFirstOrThrow();
-  if (numUpdatedRows === 1n) {
+  const reservedMax = jobsInFlightMax * CREDITS_PER_JOB;
+  if (await keptMatchesOne(tx, RESERVE(database, { accountId, reservedMax }))) {
     await insertJob();
     await insertEntry(database, tx, jobEntry('reserve', { accountId, jobId }));
     return 'reserved';
@@ -106,7 +123,7 @@ export async function reserveCredit(
     .executeTakeFirst();
   if (account === undefined) throw new Error(`account ${accountId} does not exist`);
   // The contract's order: jobs in flight before credits.
-  const full = account.reserved >= jobsInFlightMax * CREDITS_PER_JOB;
+  const full = account.reserved >= reservedMax;
   return full ? 'too-many-in-flight' : 'insufficient-credits';
 }
 
@@ -122,16 +139,8 @@ export async function settleCredit<T>(
   closeJob: () => Promise<T>,
 ): Promise<T | 'nothing-reserved'> {
   const returned = kind === 'release' ? CREDITS_PER_JOB : 0;
-  const { numUpdatedRows } = await tx
-    .updateTable('accounts')
-    .set(eb => ({
-      available: eb('available', '+', returned),
-      reserved: eb('reserved', '-', CREDITS_PER_JOB),
-    }))
-    .where('id', '=', accountId)
-    .where('reserved', '>=', CREDITS_PER_JOB)
-    .executeTakeFirstOrThrow();
-  if (numUpdatedRows !== 1n) return 'nothing-reserved';
+  const settled = await keptMatchesOne(tx, SETTLE(database, { accountId, returned }));
+  if (!settled) return 'nothing-reserved';
   const closed = await closeJob();
   const entry = jobEntry(kind, { accountId, jobId });
   await insertEntry(database, tx, { ...entry, usageCounted: true });
@@ -199,23 +208,42 @@ function jobEntry(kind: LedgerKind, job: JobOf): Entry {
   return { kind, ...job, reference: job.jobId, amount: CREDITS_PER_JOB };
 }
 
+/** An entry as its columns have it. */
+type EntryValues = Omit<Entry, 'jobId' | 'usageCounted'> & {
+  readonly id: string;
+  readonly slot: (typeof SLOT_OF)[LedgerKind];
+  readonly jobId: string | null;
+  readonly usageCounted: 1 | null;
+};
+
+const INSERT_ENTRY = keepStatement<EntryValues>(({ kysely, nowMs }, at) =>
+  kysely.insertInto('ledger_entries').values({
+    id: at.id,
+    account_id: at.accountId,
+    job_id: at.jobId,
+    kind: at.kind,
+    slot: at.slot,
+    reference: at.reference,
+    amount: at.amount,
+    created_at: nowMs,
+    usage_counted: at.usageCounted,
+  }),
+);
+
 async function insertEntry(
   database: Database,
   tx: Kysely<Schema>,
   { kind, accountId, amount, reference, jobId, usageCounted = false }: Entry,
 ): Promise<void> {
-  await tx
-    .insertInto('ledger_entries')
-    .values({
-      id: randomUUID(),
-      account_id: accountId,
-      ...(jobId === undefined ? {} : { job_id: jobId }),
-      kind,
-      slot: SLOT_OF[kind],
-      reference,
-      amount,
-      created_at: database.nowMs,
-      ...(usageCounted ? { usage_counted: 1 } : {}),
-    })
-    .execute();
+  const values: EntryValues = {
+    id: randomUUID(),
+    accountId,
+    jobId: jobId ?? null,
+    kind,
+    slot: SLOT_OF[kind],
+    reference,
+    amount,
+    usageCounted: usageCounted ? 1 : null,
+  };
+  await tx.executeQuery(INSERT_ENTRY(database, values));
 }

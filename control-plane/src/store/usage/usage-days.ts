@@ -3,16 +3,11 @@
  * settlement, or, for those of older control planes, in the one that moves the place of the walk
  * over them: so both hold the account's row, and each settlement is counted once.
  */
-import {
-  type CompiledQuery,
-  type InsertQueryBuilder,
-  type InsertResult,
-  type Kysely,
-  sql,
-} from 'kysely';
+import { type InsertQueryBuilder, type InsertResult, type Kysely, sql } from 'kysely';
 import { DAY_MS } from '../../domain/account/usage.ts';
 import type { DatabaseDialect } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
+import { keepStatement } from '../database/kept-statement.ts';
 import type { Schema } from '../database/schema.ts';
 
 export type UsageOutcome = Schema['usage_days']['outcome'];
@@ -54,39 +49,29 @@ const KEY = ['account_id', 'day', 'api_key_id', 'outcome', 'format'] as const;
 export async function countSettledJob(
   database: Database,
   tx: Kysely<Schema>,
-  { accountId, jobId, apiKeyId, outcome, format, credits }: SettledJob,
+  job: SettledJob,
 ): Promise<void> {
-  let statement = compiled.get(database);
-  if (statement === undefined) {
-    statement = compileCount(database);
-    compiled.set(database, statement);
-  }
-  const read = [accountId, apiKeyId, outcome, format, credits, accountId, 'settle', jobId];
-  await tx.executeQuery({ ...statement, parameters: [...read, 1, credits] });
+  await tx.executeQuery(COUNT_SETTLED(database, job));
 }
 
-/** Every job's end runs it, at 1.1 times the processor time; built anew each time it was 1.3. */
-const compiled = new WeakMap<Database, CompiledQuery>();
-
-/** Its parameters are in the order of `countSettledJob`. */
-function compileCount({ dialect, kysely }: Database): CompiledQuery {
+const COUNT_SETTLED = keepStatement<SettledJob>(({ dialect, kysely }, job) => {
   const settled = kysely
     .selectFrom('ledger_entries')
     .select([
-      sql<string>`${''}`.as('account_id'),
+      sql<string>`${job.accountId}`.as('account_id'),
       sql<number>`${dayOfColumn(dialect)}`.as('day'),
-      sql<string>`${''}`.as('api_key_id'),
-      sql<UsageOutcome>`${''}`.as('outcome'),
-      sql<string>`${''}`.as('format'),
+      sql<string>`${job.apiKeyId}`.as('api_key_id'),
+      sql<UsageOutcome>`${job.outcome}`.as('outcome'),
+      sql<string>`${job.format}`.as('format'),
       sql<number>`1`.as('images'),
-      sql<number>`${0}`.as('credits'),
+      sql<number>`${job.credits}`.as('credits'),
     ])
-    .where('account_id', '=', '')
+    .where('account_id', '=', job.accountId)
     .where('slot', '=', 'settle')
-    .where('reference', '=', '');
+    .where('reference', '=', job.jobId);
   const insert = kysely.insertInto('usage_days').columns(COLUMNS).expression(settled);
-  return raising(dialect, insert, { images: 1, credits: 0 }).compile();
-}
+  return raising(dialect, insert, { images: 1, credits: job.credits });
+});
 
 export async function addUsageRow(
   database: Database,

@@ -1,0 +1,16 @@
+/** Preloaded into a control plane: its public port takes TEST_CONNECTIONS_MAX connections in all. */
+import assert from 'node:assert/strict';
+import { registerHooks } from 'node:module';
+
+const BOUND = 'const CONNECTIONS_MAX = 10_000;';
+
+registerHooks({
+  load(url, context, nextLoad) {
+    const loaded = nextLoad(url, context);
+    if (!url.endsWith('/control-plane/src/http/public-app.ts')) return loaded;
+    const source = String(loaded.source);
+    assert.ok(source.includes(BOUND), `${url} has no ${BOUND}`);
+    const fewer = `const CONNECTIONS_MAX = ${Number(process.env.TEST_CONNECTIONS_MAX)};`;
+    return { ...loaded, source: source.replace(BOUND, fewer) };
+  },
+});
