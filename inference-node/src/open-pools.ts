@@ -1,8 +1,6 @@
 /** Chooses the execution provider, prepares the plan's models, opens engines and picture workers. */
 import type { Logger } from 'pino';
 import { Admission } from './admission.ts';
-import { namingBatches, prepareAsked, prepareMeasured, wrongTogether } from './batches-at-start.ts';
-import { type ChosenProvider, chooseProvider, fallenBack } from './choose-provider.ts';
 import { type Config, PICTURE_WORKERS_MAX } from './config.ts';
 import type { ChildLeft } from './drain.ts';
 import { createAnswering } from './engine/choice/answer-picture.ts';
@@ -15,13 +13,6 @@ import {
 } from './engine/choice/execution-provider.ts';
 import type { GpuDevice } from './engine/devices/gpu-device.ts';
 import { openEnginePool } from './engine/pool/open-engine-pool.ts';
-import {
-  checkAnswers,
-  type GpuStart,
-  placeEngines,
-  tensorrtEnv,
-  watchDevices,
-} from './gpu-start.ts';
 import {
   enginesInMemory,
   type MegapixelBudget,
@@ -38,6 +29,15 @@ import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { readEngineEnvironment } from './providers/engine-environment.ts';
+import { namingBatches, prepareAsked, prepareMeasured, wrongTogether } from './start/batches.ts';
+import { type ChosenProvider, chooseProvider, fallenBack } from './start/choose-provider.ts';
+import {
+  checkAnswers,
+  type GpuStart,
+  placeEngines,
+  tensorrtEnv,
+  watchDevices,
+} from './start/gpus.ts';
 
 /** Decode of the next image and encode of the one before overlap with a run. */
 const WORKERS_BESIDE_ENGINES = 2;

@@ -4,7 +4,6 @@ import type { Directions } from './directions.ts';
 export const INFERENCE_NODE: Directions = {
   '.': [
     'direct',
-    'engine',
     'engine/choice',
     'engine/devices',
     'engine/pool',
@@ -14,6 +13,7 @@ export const INFERENCE_NODE: Directions = {
     'picture',
     'picture/pool',
     'providers',
+    'start',
     '#program',
     '#program/ports',
     '#program/tls',
@@ -47,6 +47,7 @@ export const INFERENCE_NODE: Directions = {
     'models/weights',
     'picture',
     'providers',
+    'start',
     '#program',
     '#program/doctor',
   ],
@@ -91,4 +92,13 @@ export const INFERENCE_NODE: Directions = {
   'picture/worker': ['picture', 'picture/codecs', 'picture/finishing', 'picture/matte', 'process'],
   process: [],
   providers: ['engine', 'models', '#program'],
+  start: [
+    '.',
+    'engine',
+    'engine/choice',
+    'engine/devices',
+    'engine/pool',
+    'models',
+    'models/preparing',
+  ],
 };

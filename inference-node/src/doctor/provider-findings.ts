@@ -1,12 +1,12 @@
 /** What engines would run on: the provider and the GPUs that a start would take, each tried as it does. */
 import pino from 'pino';
 import { type Finding, failure, ok, warning } from '#program/doctor/findings.ts';
-import { chooseProvider } from '../choose-provider.ts';
 import type { Config } from '../config.ts';
 import { ExecutionProviderError, PROBE_TIMEOUT_MS } from '../engine/choice/execution-provider.ts';
 import { LISTING_MAX_MS, listGpus } from '../engine/devices/nvidia-smi.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
 import { readEngineEnvironment } from '../providers/engine-environment.ts';
+import { chooseProvider } from '../start/choose-provider.ts';
 
 /** Each GPU is tried twice: by itself, and beside the CPU; twice that for a driver that is slow. */
 const GPU_MS_MAX = 4 * PROBE_TIMEOUT_MS;

@@ -46,26 +46,37 @@ function named(name: string, listed: readonly GpuFacts[]): GpuFacts | undefined 
   return listed.find(({ id }) => name.length > 4 && id.startsWith(name));
 }
 
+/** Of a GPU that says nothing of its memory. */
+const WEIGHT_MIN = 1e-9;
+
+/** What says how many engines a GPU gets beside others. */
+export interface DeviceShare {
+  /** Memory, or measured speed. */
+  readonly weight: number;
+  /** More only where every other GPU has as many as it takes too. */
+  readonly enginesMax: number;
+}
+
 /**
- * The GPU of each of `engines`, in proportion to `weights` (memory, or measured speed): each next
- * engine goes where it leaves the least load. Every GPU gets one before any gets a second only
- * where they are alike enough.
+ * The GPU of each of `engines`, in proportion to the weights: each next engine goes where it leaves
+ * the least load. Every GPU gets one before any gets a second only where they are alike enough.
  */
 export function spreadEngines<Device>(
   engines: number,
   devices: readonly Device[],
-  weightOf: (device: Device) => number,
+  shareOf: (device: Device) => DeviceShare,
 ): Device[] {
-  const given = new Map(devices.map(device => [device, 0]));
+  const places = devices.map(device => ({ device, given: 0, ...shareOf(device) }));
+  type Place = (typeof places)[number];
+  const loadOf = ({ given, weight }: Place) => (given + 1) / Math.max(WEIGHT_MIN, weight);
   const placed: Device[] = [];
   for (let i = 0; i < engines; i++) {
-    const loads = devices.map(
-      device => ((given.get(device) ?? 0) + 1) / Math.max(1, weightOf(device)),
-    );
-    const device = devices[loads.indexOf(Math.min(...loads))];
-    if (device === undefined) break;
-    given.set(device, (given.get(device) ?? 0) + 1);
-    placed.push(device);
+    const free = places.filter(({ given, enginesMax }) => given < enginesMax);
+    const among = free.length > 0 ? free : places;
+    const [place] = among.toSorted((one, other) => loadOf(one) - loadOf(other));
+    if (place === undefined) break;
+    place.given += 1;
+    placed.push(place.device);
   }
   return placed;
 }

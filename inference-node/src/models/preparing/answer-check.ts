@@ -17,9 +17,14 @@ export interface AnswerCheckOptions {
   /** Means of blocks; asked for only where this machine was not recorded yet. May reject. */
   readonly stored: () => Promise<readonly number[]>;
   readonly answer: AnswerPicture;
-  /** The CPU and the runtime, in words. Another machine is checked again. */
-  readonly machine: string;
+  readonly machine: Machine;
 }
+
+/**
+ * What computes and the runtime, in words: another one is checked again. Undefined: nothing says
+ * what it is, so that it is checked at every start.
+ */
+export type Machine = string | undefined;
 
 interface AnswerRecord {
   /** The prepared file's. */
@@ -33,7 +38,7 @@ const MACHINES_MAX = 32;
 /** Undefined where the answer is the stored one; else one line that says what is wrong. */
 export async function checkAnswer(options: AnswerCheckOptions): Promise<string | undefined> {
   const { model, stored, answer, machine } = options;
-  if ((await readMachines(model)).includes(machine)) return undefined;
+  if (await isKnownMachine(model, machine)) return undefined;
   const { inputWidth: width, inputHeight: height } = model;
   let alpha: Uint8Array;
   try {
@@ -53,13 +58,14 @@ export async function checkAnswer(options: AnswerCheckOptions): Promise<string |
   return undefined;
 }
 
-/** Machines that were seen to compute the prepared file rightly. */
-export async function readMachines(model: PreparedModel): Promise<readonly string[]> {
-  return (await readRecord(model)).machines;
+/** Whether it was seen to compute the prepared file rightly. */
+export async function isKnownMachine(model: PreparedModel, machine: Machine): Promise<boolean> {
+  return machine !== undefined && (await readRecord(model)).machines.includes(machine);
 }
 
-export async function rememberMachine(model: PreparedModel, machine: string): Promise<void> {
-  const machines = [...(await readMachines(model)), machine].slice(-MACHINES_MAX);
+export async function rememberMachine(model: PreparedModel, machine: Machine): Promise<void> {
+  if (machine === undefined) return;
+  const machines = [...(await readRecord(model)).machines, machine].slice(-MACHINES_MAX);
   const record: AnswerRecord = { sha256: model.sha256, machines };
   await writeRecord(answerRecordPath(model.path), record);
 }

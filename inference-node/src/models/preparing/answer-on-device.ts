@@ -4,7 +4,7 @@
  */
 import { loadManifest, type ModelManifest } from '../manifest.ts';
 import type { PreparedModel } from '../prepared-model.ts';
-import { type AnswerPicture, checkAnswer } from './answer-check.ts';
+import { type AnswerPicture, checkAnswer, type Machine } from './answer-check.ts';
 import { drawCheckPicture, summariseAnswer } from './check-picture.ts';
 import { type PrepareOptions, prepareModel } from './prepare.ts';
 import { loadRanges } from './ranges.ts';
@@ -17,8 +17,8 @@ export interface DeviceAnswerOptions
   readonly model: PreparedModel;
   /** Runs the model on the GPU. */
   readonly answer: AnswerPicture;
-  /** The GPU, its driver, the runtime and the provider, in words. */
-  readonly machine: string;
+  /** The GPU, its driver, the runtime and the provider. */
+  readonly machine: Machine;
 }
 
 /** Undefined where the GPU's answer is the model's; else one line that says what is wrong. */

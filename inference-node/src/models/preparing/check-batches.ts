@@ -4,7 +4,7 @@
  * never be another's. Once on each kind of machine, remembered beside the prepared file.
  */
 import { imagesARun, type PreparedModel } from '../prepared-model.ts';
-import { readMachines, rememberMachine } from './answer-check.ts';
+import { isKnownMachine, type Machine, rememberMachine } from './answer-check.ts';
 import { compareAnswers, drawCheckPicture, summariseAnswer } from './check-picture.ts';
 
 /** Computes the alphas of a few runs; each has as many pictures as a graph of the model takes. */
@@ -16,8 +16,7 @@ export type AnswerRuns = (
 export interface BatchCheckOptions {
   readonly model: PreparedModel;
   readonly answer: AnswerRuns;
-  /** What it runs on and the runtime, in words. Another machine is checked again. */
-  readonly machine: string;
+  readonly machine: Machine;
 }
 
 /** Undefined where every picture's matte is its own; else one line that says what is wrong. */
@@ -25,8 +24,8 @@ export async function checkBatches(options: BatchCheckOptions): Promise<string |
   const { model, answer } = options;
   const { batches = [], inputWidth: width, inputHeight: height } = model;
   const images = imagesARun(model);
-  const machine = `${options.machine}, ${images} images at once`;
-  if (images === 1 || (await readMachines(model)).includes(machine)) return undefined;
+  const machine = options.machine && `${options.machine}, ${images} images at once`;
+  if (images === 1 || (await isKnownMachine(model, machine))) return undefined;
   const pictures = drawPictures(width, height, images);
   const together = batches.map(batch => pictures.slice(0, batch.images));
   let answers: readonly (readonly Uint8Array[])[];

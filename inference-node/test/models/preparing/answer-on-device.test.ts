@@ -81,6 +81,12 @@ test('weights that are only in the folder that is read are enough', async () => 
   assert.equal(asked.length, 1);
 });
 
+test('a GPU of which nothing is known is checked each time', async () => {
+  const unknown = { machine: undefined, model: onGpu };
+  assert.equal(await checkAnswerOnDevice({ ...options(), ...unknown }), undefined);
+  assert.match((await checkAnswerOnDevice({ ...options(0), ...unknown })) ?? '', /is wrong/);
+});
+
 test('another answer is wrong, and is not remembered as right', async () => {
   const wrong = await checkAnswerOnDevice({ ...options(200), model: onGpu });
   assert.match(wrong ?? '', /^its answer to the check picture is wrong: /);

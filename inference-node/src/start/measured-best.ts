@@ -5,12 +5,12 @@
  */
 import { readFile } from 'node:fs/promises';
 import pino from 'pino';
-import { GpuDevice } from './engine/devices/gpu-device.ts';
-import type { EnginePool } from './engine/pool/engine-pool.ts';
-import { openEnginePool } from './engine/pool/open-engine-pool.ts';
-import { isMissing, writeRecord } from './models/cache-files.ts';
-import { imagesARun, type PreparedModel } from './models/prepared-model.ts';
-import { drawCheckPicture } from './models/preparing/check-picture.ts';
+import { GpuDevice } from '../engine/devices/gpu-device.ts';
+import type { EnginePool } from '../engine/pool/engine-pool.ts';
+import { openEnginePool } from '../engine/pool/open-engine-pool.ts';
+import { isMissing, writeRecord } from '../models/cache-files.ts';
+import { imagesARun, type PreparedModel } from '../models/prepared-model.ts';
+import { drawCheckPicture } from '../models/preparing/check-picture.ts';
 
 /** Images a second over those of the number before: with less it is not worth its memory. */
 const GAIN_MIN = 1.1;

@@ -1,44 +1,59 @@
 /** What a node does at its start on GPUs only: answers are checked, engines are given their GPUs. */
-
-import { hostname } from 'node:os';
+import assert from 'node:assert/strict';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import type { Config } from '../config.ts';
+import { answerOnGpu, createAnswering } from '../engine/choice/answer-picture.ts';
+import { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
+import { spreadEngines } from '../engine/devices/choose-devices.ts';
+import { DeviceWatch } from '../engine/devices/device-watch.ts';
+import type { GpuDevice } from '../engine/devices/gpu-device.ts';
+import { listGpus } from '../engine/devices/nvidia-smi.ts';
+import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
+import { runtimeVersion } from '../engine/runtime-version.ts';
+import { enginesInMemory, readMemoryLimitBytes } from '../memory-budget.ts';
+import type {
+  ExecutionProvider,
+  Plan,
+  Precision,
+  PreparedModel,
+} from '../models/prepared-model.ts';
+import { checkAnswerOnDevice } from '../models/preparing/answer-on-device.ts';
+import { detectInstructionSet } from '../models/preparing/instruction-set.ts';
 import { attemptDevice } from './choose-provider.ts';
-import type { Config } from './config.ts';
-import { answerOnGpu, createAnswering } from './engine/choice/answer-picture.ts';
-import { ExecutionProviderError } from './engine/choice/execution-provider.ts';
-import { spreadEngines } from './engine/devices/choose-devices.ts';
-import { DeviceWatch } from './engine/devices/device-watch.ts';
-import type { GpuDevice } from './engine/devices/gpu-device.ts';
-import { listGpus } from './engine/devices/nvidia-smi.ts';
-import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from './engine/pool/engine.ts';
-import { runtimeVersion } from './engine/runtime-version.ts';
-import { measureEngines } from './measured-engines.ts';
-import { enginesInMemory, readMemoryLimitBytes } from './memory-budget.ts';
-import type { ExecutionProvider, Plan, Precision } from './models/prepared-model.ts';
-import { checkAnswerOnDevice } from './models/preparing/answer-on-device.ts';
-import { detectInstructionSet } from './models/preparing/instruction-set.ts';
+import {
+  enginesInGpu,
+  type MeasureOptions,
+  measureEngines,
+  measureSpeed,
+} from './measured-engines.ts';
 
 type EngineEnv = Readonly<Record<string, string>>;
 export type GpuProvider = Extract<ExecutionProvider, 'cuda' | 'tensorrt'>;
 
-export interface GpuStart {
+export type GpuStart = StartOn<GpuProvider>;
+
+export interface StartOn<Provider extends ExecutionProvider> {
   readonly config: Config;
   readonly engineEnv: EngineEnv;
-  readonly provider: GpuProvider;
-  /** Empty: the one that CUDA takes first. */
+  readonly provider: Provider;
+  /** Empty: the one that CUDA takes first, or no GPU of CUDA's. */
   readonly devices: readonly GpuDevice[];
   readonly cpuThreads: number;
   readonly ending: AbortSignal;
   readonly log: Logger;
 }
 
-/** GPUs that compute alike. */
-export function kindOf(device: GpuDevice | undefined, provider: ExecutionProvider): string {
-  const unnamed = `a GPU of ${hostname()} that is not listed`;
-  const { name, driver } = device?.facts ?? {};
-  const gpu = device === undefined ? unnamed : `${name}, driver ${driver}`;
-  return `${gpu}, ${provider}, ONNX Runtime ${runtimeVersion()}`;
+/** GPUs that compute alike. Undefined: nothing says what it is, so nothing is remembered of it. */
+export function kindOf(device: GpuDevice, provider: ExecutionProvider): string;
+export function kindOf(
+  device: GpuDevice | undefined,
+  provider: ExecutionProvider,
+): string | undefined;
+export function kindOf(device: GpuDevice | undefined, provider: ExecutionProvider) {
+  if (device === undefined) return undefined;
+  const { name, driver } = device.facts;
+  return `${name}, driver ${driver}, ${provider}, ONNX Runtime ${runtimeVersion()}`;
 }
 
 /**
@@ -90,19 +105,20 @@ async function wrongAnswer(
 
 /**
  * The GPU of each engine of a model; undefined: CUDA's first, for all of them. One each where
- * nothing is said; of a number each in proportion to its memory; `auto` measures. Engines on a GPU
- * that is out wait for it.
+ * nothing is said; `auto` measures how many; a number is spread. Engines on a GPU that is out wait
+ * for it.
  */
 export async function placeEngines(start: GpuStart, plan: Plan): Promise<GpuDevice[] | undefined> {
-  const { config, devices, log } = start;
+  const { devices } = start;
+  const { engines } = start.config;
   if (devices.length === 0) return undefined;
-  const { engines } = config;
-  if (engines !== 'auto') {
-    return engines === undefined ? [...devices] : spreadOverGpus(engines, devices);
-  }
-  const [first] = plan.models;
-  if (first === undefined) return [...devices];
+  if (engines === undefined) return [...devices];
   const models = plan.models.map(({ model }) => model);
+  return engines === 'auto' ? placeMeasured(start, models) : placeNumber(start, models, engines);
+}
+
+async function placeMeasured(start: GpuStart, models: readonly PreparedModel[]) {
+  const { devices, log } = start;
   const heldByHost = enginesInMemory(readMemoryLimitBytes(), models);
   const enginesMax = Math.max(1, Math.floor(heldByHost / devices.length));
   const placed: GpuDevice[] = [];
@@ -111,9 +127,7 @@ export async function placeEngines(start: GpuStart, plan: Plan): Promise<GpuDevi
       placed.push(device);
       continue;
     }
-    const kind = `${kindOf(device, start.provider)}, ${start.cpuThreads} cores`;
-    const { engineEnv: childEnv, ending } = start;
-    const each = { model: first.model, models, device, kind, enginesMax, childEnv, ending };
+    const each = { ...measuring(start, models, device), enginesMax };
     const { best: count, imagesPerS } = await measureEngines(each);
     log.info({ gpu: device.facts.id, engines: count, imagesPerS }, 'engines measured');
     for (let i = 0; i < count; i++) placed.push(device);
@@ -122,16 +136,57 @@ export async function placeEngines(start: GpuStart, plan: Plan): Promise<GpuDevi
 }
 
 /**
- * Where engines are too few for every GPU, those that are up get them: a GPU that is out would have
- * an engine that waits for it, perhaps for ever, beside a GPU that has none.
+ * In proportion to memory, or to what one engine does where GPUs are of several kinds. Where
+ * engines are too few for every GPU, those that are up get them: a GPU that is out would have an
+ * engine that waits for it, perhaps for ever, beside a GPU that has none.
  */
-function spreadOverGpus(engines: number, devices: readonly GpuDevice[]): GpuDevice[] {
-  const spread = (over: readonly GpuDevice[]) =>
-    spreadEngines(engines, over, ({ facts }) => facts.memoryBytes);
-  const placed = spread(devices);
+async function placeNumber(start: GpuStart, models: readonly PreparedModel[], engines: number) {
+  const { devices } = start;
   const up = devices.filter(({ outReason }) => outReason === undefined);
+  const weightOf = await weighKinds(start, models, up);
+  const spread = (over: readonly GpuDevice[]) =>
+    spreadEngines(engines, over, device => ({
+      weight: weightOf(device),
+      enginesMax: enginesInGpu({ models, device }),
+    }));
+  const placed = spread(devices);
   const waits = placed.some(({ outReason }) => outReason !== undefined);
   return waits && up.some(device => !placed.includes(device)) ? spread(up) : placed;
+}
+
+/** Images a second of one engine; bytes of memory where all that are up are of one kind. */
+async function weighKinds(
+  start: GpuStart,
+  models: readonly PreparedModel[],
+  up: readonly GpuDevice[],
+): Promise<(device: GpuDevice) => number> {
+  const byMemory = ({ facts }: GpuDevice) => facts.memoryBytes;
+  const kindOfDevice = (device: GpuDevice) => kindOf(device, start.provider);
+  const kinds = new Map(up.map(device => [kindOfDevice(device), device]));
+  if (kinds.size < 2) return byMemory;
+  const speeds = new Map<string, number>();
+  for (const [kind, device] of kinds) {
+    const imagesPerS = await measureSpeed(measuring(start, models, device));
+    // It may run the next time: it is not left without engines for that.
+    if (imagesPerS === 0) return byMemory;
+    start.log.info({ gpu: device.facts.id, imagesPerS }, 'GPU measured');
+    speeds.set(kind, imagesPerS);
+  }
+  // One that is out may be of a kind that could not be measured.
+  const slowest = Math.min(...speeds.values());
+  return device => speeds.get(kindOfDevice(device)) ?? slowest;
+}
+
+/** The plan's first model takes most of an image's time. */
+export function measuring(
+  { provider, cpuThreads, engineEnv: childEnv, ending }: StartOn<ExecutionProvider>,
+  models: readonly PreparedModel[],
+  device: GpuDevice,
+): MeasureOptions {
+  const [model] = models;
+  assert(model !== undefined, 'a plan has a model');
+  const kind = `${kindOf(device, provider)}, ${cpuThreads} cores`;
+  return { model, models, device, kind, childEnv, ending };
 }
 
 /**

@@ -2,27 +2,25 @@
  * How many images engines take at once: MATTING_BATCH_MAX, or what a measurement finds worth it.
  * The graphs for it are prepared, and held against the one for one image, before engines open.
  */
-import { answerRuns, createAnswering } from './engine/choice/answer-picture.ts';
-import { ExecutionProviderError } from './engine/choice/execution-provider.ts';
-import type { GpuDevice } from './engine/devices/gpu-device.ts';
-import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from './engine/pool/engine.ts';
-import { type GpuStart, kindOf } from './gpu-start.ts';
-import { imagesInGpu, measureBatches } from './measured-engines.ts';
-import { ModelError } from './models/model-error.ts';
+import { answerRuns, createAnswering } from '../engine/choice/answer-picture.ts';
+import { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
+import type { GpuDevice } from '../engine/devices/gpu-device.ts';
+import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
+import { ModelError } from '../models/model-error.ts';
 import {
   type ExecutionProvider,
   imagesARun,
   type Plan,
   type PreparedModel,
   takingAtMost,
-} from './models/prepared-model.ts';
-import { checkBatches } from './models/preparing/check-batches.ts';
-import { prepareBatches } from './models/preparing/prepare-batches.ts';
+} from '../models/prepared-model.ts';
+import { checkBatches } from '../models/preparing/check-batches.ts';
+import { prepareBatches } from '../models/preparing/prepare-batches.ts';
+import { kindOf, measuring, type StartOn } from './gpus.ts';
+import { imagesInGpu, measureBatches } from './measured-engines.ts';
 
 /** On a CPU or WebGPU there are no devices. */
-export interface BatchStart extends Omit<GpuStart, 'provider'> {
-  readonly provider: ExecutionProvider;
-}
+export type BatchStart = StartOn<ExecutionProvider>;
 
 /**
  * With the graphs that MATTING_BATCH_MAX asks for by its number; else the plan as it is.
@@ -48,7 +46,7 @@ export async function prepareMeasured(
   plan: Plan,
   placed: readonly GpuDevice[] | undefined,
 ): Promise<Plan> {
-  const { config, provider, ending, log } = start;
+  const { config, log } = start;
   const up = [...new Set(placed)].filter(({ outReason }) => outReason === undefined);
   if (config.batchMax !== 'auto' || up.length === 0) return plan;
   const models = plan.models.map(({ model }) => model);
@@ -61,9 +59,9 @@ export async function prepareMeasured(
   let best = most;
   for (const device of up) {
     const { best: images, imagesPerS } = await measureBatches({
-      ...{ model: first.model, models, device, engines: enginesOn(device), ending },
-      kind: `${kindOf(device, provider)}, ${start.cpuThreads} cores`,
-      childEnv: start.engineEnv,
+      ...measuring(start, models, device),
+      model: first.model,
+      engines: enginesOn(device),
     });
     log.info({ gpu: device.facts.id, images, imagesPerS }, 'images at once measured');
     best = Math.min(best, images);
@@ -112,7 +110,7 @@ async function wrongAnywhere(
   devices: readonly GpuDevice[],
 ): Promise<string | undefined> {
   const up = devices.filter(({ outReason }) => outReason === undefined);
-  const checked = new Set<string>();
+  const checked = new Set<string | undefined>();
   for (const device of up.length === 0 ? [undefined] : up) {
     const kind = kindOf(device, start.provider);
     if (checked.has(kind)) continue;

@@ -6,9 +6,9 @@ import type { Config } from '../../src/config.ts';
 import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
-import { checkAnswers, type GpuStart, placeEngines } from '../../src/gpu-start.ts';
 import type { Plan, PreparedModel } from '../../src/models/prepared-model.ts';
 import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
+import { checkAnswers, type GpuStart, placeEngines } from '../../src/start/gpus.ts';
 import { collectLog, gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 import { createModel } from '../engine/pool/pool-harness.ts';
 
@@ -120,6 +120,33 @@ test('engines that are too few for every GPU go on those that are up', async con
   assert.deepEqual(await place(undefined), ['GPU-small', 'GPU-large']);
 });
 
+test('a number of engines goes to GPUs of several kinds by what one engine does there, remembered', async context => {
+  const [fast, slow, out] = [gpu('fast', 16e9), newGpu('slow'), gpu('out', 16e9)];
+  out.lose('it is gone');
+  const { start, plan, host, lines } = await begin(context, [slow, fast, out], { engines: 9 });
+  await host.fault('slow GPU-slow 200', 'slow GPU-fast 10');
+  const placed = await placeEngines(start, plan);
+  // The one that is out is as fast as the others of its kind; no more than four on each are of use.
+  const on = (device: GpuDevice) => placed?.filter(other => other === device).length;
+  assert.deepEqual([on(fast), on(out), on(slow)], [4, 4, 1]);
+  assert.deepEqual(
+    lines.map(({ msg, gpu: id }) => [msg, id]),
+    [
+      ['GPU measured', 'GPU-slow'],
+      ['GPU measured', 'GPU-fast'],
+    ],
+  );
+  await host.fault('model GPU-slow gone', 'model GPU-fast gone');
+  assert.deepEqual(await placeEngines(start, plan), placed);
+});
+
+test('a number of engines goes by memory where a GPU cannot be measured', async context => {
+  const [small, large] = [gpu('small', 16e9), newGpu('large')];
+  const { start, plan, host } = await begin(context, [small, large], { engines: 1 });
+  await host.fault(`model GPU-large ${BOOM}`);
+  assert.deepEqual(idsOf(await placeEngines(start, plan)), ['GPU-large']);
+});
+
 test('auto takes no more engines than the memory of the host holds', async context => {
   const [one, two] = [gpu('one'), gpu('two')];
   const { start, plan, lines } = await begin(context, [one, two], { engines: 'auto' });
@@ -135,7 +162,8 @@ test('auto takes no more engines than the memory of the host holds', async conte
   );
 });
 
-test('where the driver lists no GPU nothing is placed', async context => {
+test('where the driver lists no GPU nothing is placed, and every start checks again', async context => {
   const { start, plan } = await begin(context, []);
   assert.equal(await placeEngines(start, plan), undefined);
+  assert.match((await checkAnswers(start, plan)) ?? '', /there is no model/);
 });

@@ -5,23 +5,23 @@ import fs, { readFile, rm, writeFile } from 'node:fs/promises';
 import { syncBuiltinESMExports } from 'node:module';
 import { type TestContext, test } from 'node:test';
 import { encodeTinyModel } from '../../../test/support/tiny-model.ts';
+import { type Config, loadConfig } from '../../src/config.ts';
+import { answerOnGpu, createAnswering } from '../../src/engine/choice/answer-picture.ts';
+import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
+import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
+import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
+import { ModelError } from '../../src/models/model-error.ts';
+import type { Plan, PreparedModel } from '../../src/models/prepared-model.ts';
+import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
+import { batchPath, measuredBatchesPath } from '../../src/models/preparing/prepared-cache.ts';
 import {
   type BatchStart,
   namingBatches,
   prepareAsked,
   prepareMeasured,
   wrongTogether,
-} from '../../src/batches-at-start.ts';
-import { type Config, loadConfig } from '../../src/config.ts';
-import { answerOnGpu, createAnswering } from '../../src/engine/choice/answer-picture.ts';
-import { ExecutionProviderError } from '../../src/engine/choice/execution-provider.ts';
-import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
-import { openEnginePool } from '../../src/engine/pool/open-engine-pool.ts';
-import { imagesInGpu } from '../../src/measured-engines.ts';
-import { ModelError } from '../../src/models/model-error.ts';
-import type { Plan, PreparedModel } from '../../src/models/prepared-model.ts';
-import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
-import { batchPath, measuredBatchesPath } from '../../src/models/preparing/prepared-cache.ts';
+} from '../../src/start/batches.ts';
+import { imagesInGpu } from '../../src/start/measured-engines.ts';
 import { collectLog, gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 import { createModel } from '../engine/pool/pool-harness.ts';
 import { sha256 } from '../models/weights/fake-registry.ts';

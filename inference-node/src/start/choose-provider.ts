@@ -3,15 +3,15 @@
  * that does not run is left out, unless the operator named it or there is no other.
  */
 import type { Logger } from 'pino';
-import type { Config } from './config.ts';
+import type { Config } from '../config.ts';
 import {
   ExecutionProviderError,
   type ProviderChoice,
   selectExecutionProvider,
-} from './engine/choice/execution-provider.ts';
-import { chooseDevices } from './engine/devices/choose-devices.ts';
-import { GpuDevice } from './engine/devices/gpu-device.ts';
-import { type GpuFacts, listGpus } from './engine/devices/nvidia-smi.ts';
+} from '../engine/choice/execution-provider.ts';
+import { chooseDevices } from '../engine/devices/choose-devices.ts';
+import { GpuDevice } from '../engine/devices/gpu-device.ts';
+import { type GpuFacts, listGpus } from '../engine/devices/nvidia-smi.ts';
 
 export interface ChosenProvider {
   readonly provider: ProviderChoice;

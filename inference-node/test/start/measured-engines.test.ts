@@ -6,13 +6,13 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
+import type { PreparedModel } from '../../src/models/prepared-model.ts';
+import { measuredEnginesPath } from '../../src/models/preparing/prepared-cache.ts';
 import {
   enginesInGpu,
   type MeasureEnginesOptions,
   measureEngines,
-} from '../../src/measured-engines.ts';
-import type { PreparedModel } from '../../src/models/prepared-model.ts';
-import { measuredEnginesPath } from '../../src/models/preparing/prepared-cache.ts';
+} from '../../src/start/measured-engines.ts';
 import { createModel } from '../engine/pool/pool-harness.ts';
 
 const KIND = 'a GPU, driver 580.65.06, cuda, ONNX Runtime 1.30.0, 16 cores';

@@ -1,16 +1,18 @@
 /**
  * What a GPU gains from, measured at the start: MATTING_ENGINES=auto, engines of a model that are
- * added one by one, and MATTING_BATCH_MAX=auto, pictures that they take at once.
+ * added one by one, and MATTING_BATCH_MAX=auto, pictures that they take at once. And how fast one
+ * engine is, by which a number of engines is spread over GPUs of several kinds.
  */
-import { type Measured, measureBest, measureRate, type RateOptions } from './measured-best.ts';
+
 import {
   BATCH_SIZES,
   imagesARun,
   type PreparedModel,
   picturesHeld,
   takingAtMost,
-} from './models/prepared-model.ts';
-import { measuredBatchesPath, measuredEnginesPath } from './models/preparing/prepared-cache.ts';
+} from '../models/prepared-model.ts';
+import { measuredBatchesPath, measuredEnginesPath } from '../models/preparing/prepared-cache.ts';
+import { type Measured, measureBest, measureRate, type RateOptions } from './measured-best.ts';
 
 /** More never helped where it was tried: copies and conversion of one hide behind runs of others. */
 const ENGINES_A_GPU_MAX = 4;
@@ -49,6 +51,19 @@ export async function measureEngines(options: MeasureEnginesOptions): Promise<Me
     recordPath: measuredEnginesPath(model.path),
     ...{ model, kind, ending },
   });
+}
+
+/** Images a second of one engine on a kind of GPU; 0: it does not run. @throws as `measureEngines`. */
+export async function measureSpeed(options: MeasureOptions): Promise<number> {
+  const { model, ending } = options;
+  const { imagesPerS } = await measureBest({
+    numbers: [1],
+    rateOf: engines => measureRate({ ...options, engines }),
+    recordPath: measuredEnginesPath(model.path),
+    kind: `${options.kind}, one engine`,
+    ...{ model, ending },
+  });
+  return imagesPerS;
 }
 
 export interface MeasureBatchesOptions extends MeasureOptions {
