@@ -327,6 +327,7 @@ export class Engine<Task extends EngineTask> {
     if (head.kind === 'done' && alphas.length === tasks.length && areWhole) {
       this.#disarm();
       this.#tasks = [];
+      this.#started = false;
       this.#lossesInARow = 0;
       this.#enter('idle');
       this.#listener.onDone(this, tasks, alphas);

@@ -4,6 +4,7 @@ import { type TestContext, test } from 'node:test';
 import { killStopped } from '../../../../test/support/stopped-cannot-be-killed.ts';
 import { BLAMELESS_LOSSES_MAX } from '../../../src/engine/pool/batch-rule.ts';
 import type { EnginePool } from '../../../src/engine/pool/engine-pool.ts';
+import { FAILURE_DEATHS_MAX } from '../../../src/engine/pool/failure-rule.ts';
 import type { EnginePoolOptions } from '../../../src/engine/pool/open-engine-pool.ts';
 import { stop, untilBusy } from '../../support/processes.ts';
 import { collectLog } from '../devices/gpu-host.ts';
@@ -254,6 +255,35 @@ test('runs of several that fail of being together are given up, with a line', as
   assert.equal(runsOf(pool)[2], BLAMELESS_LOSSES_MAX);
   assert.equal(pool.metrics().deaths.fault, BLAMELESS_LOSSES_MAX);
   assert.equal(pool.snapshot().state, 'ready');
+});
+
+test('several that are lost when the pool has failed: other nodes are to have them', async context => {
+  const model = { ...ENDLESS, batches: [2] };
+  const pool = await openPool(context, model, { engines: 2, timing: AT_ONCE });
+  const pidsReady = async () => {
+    await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+    return pool.processes().map(({ pid }) => pid);
+  };
+  const [first = 0, second = 0] = await pidsReady();
+  for (const pid of [first, second]) await stop(pid);
+  const held = [run(pool, QUICK), run(pool, QUICK)];
+  const lost = [SLOW, SLOW].map(brightness =>
+    assert.rejects(run(pool, brightness), code('NODE_UNAVAILABLE')),
+  );
+  process.kill(first, 'SIGCONT');
+  await untilPool(pool, () => pool.snapshot().queued === 0);
+  process.kill(second, 'SIGCONT');
+  await Promise.all(held);
+  await untilBusy(first);
+  for (let death = 1; death <= FAILURE_DEATHS_MAX; death++) {
+    const [, pid = 0] = await pidsReady();
+    process.kill(pid, 'SIGKILL');
+    await untilPool(pool, () => pool.metrics().deaths.idle === death);
+  }
+  assert.deepEqual([pool.snapshot().state, pool.snapshot().running], ['failed', 1]);
+  process.kill(first, 'SIGKILL');
+  await Promise.all(lost);
+  assert.deepEqual(runsOf(pool), { 1: 2, 2: 1, 4: 0, 8: 0 });
 });
 
 test('a wait is told by what a run takes for each of its pictures', async context => {

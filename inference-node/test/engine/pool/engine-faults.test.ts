@@ -106,6 +106,10 @@ test('killed while idle: no image pays for it', async context => {
   assert.notEqual(pidOf(pool), before);
   assert.equal(pool.metrics().deaths.idle, 1);
   assert.equal(pool.metrics().runs.lost, 0);
+  // One that has run is idle again.
+  process.kill(pidOf(pool), 'SIGKILL');
+  await untilPool(pool, () => pool.snapshot().enginesReady === 0);
+  assert.deepEqual([pool.metrics().deaths.idle, pool.metrics().deaths.run], [2, 0]);
 });
 
 test('killed before it began an image: the next engine gets it, in its turn', async context => {
