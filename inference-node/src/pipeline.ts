@@ -7,7 +7,6 @@
  * signal is checked between stages and passed into each. Knows no gRPC: the caller's side is an
  * `ImageExchange`; knows no codec and no runtime: those are pools of children.
  */
-import assert from 'node:assert/strict';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import type { Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
@@ -241,7 +240,8 @@ export class Pipeline {
     this.#enter(order, 'decoding', exchange);
     const { declared, backgroundDeclared, plan, outputFormat, resultKind } = order;
     const { refinement, foregroundEstimation, finishing } = order;
-    const modelInputs = plan.runs.map(({ model }) => inputSize(model));
+    const required = subjects(plan);
+    const modelInputs = required.map(({ model }) => inputSize(model));
     const background = behind && { file: behind, declared: backgroundDeclared };
     const decoded = await traced({ name: 'decode' }, () =>
       lease.decode({ file, declared, modelInputs, background }, signal),
@@ -249,7 +249,8 @@ export class Pipeline {
 
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
-    const inference = await inferPlan(order, decoded.modelInputs, signal);
+    const inputs = new ModelInputs(lease, required, decoded.modelInputs);
+    const inference = await inferPlan(order, inputs, signal);
 
     signal.throwIfAborted();
     this.#enter(order, 'encoding', exchange);
@@ -262,7 +263,7 @@ export class Pipeline {
       ['finish', finishMs],
       ['encode', encodeMs],
     ]);
-    return { decodeMs: decoded.decodeMs, inference, finished };
+    return { decodeMs: decoded.decodeMs + inputs.resampleMs, inference, finished };
   }
 
   #enter(order: ImageOrder, stage: ImageStage, exchange: ImageExchange): void {
@@ -291,10 +292,34 @@ export function subjects(plan: RunnablePlan): readonly PlanRun[] {
   return plan.runs.filter(({ role }) => role === 'subject');
 }
 
+/**
+ * What each model sees. Inputs of subjects came with the decoded picture; the others are asked for
+ * when they are needed, which for most images is never.
+ */
+class ModelInputs {
+  readonly #lease: PictureLease;
+  readonly #made: ReadonlyMap<PlanRun, Buffer | undefined>;
+  /** What making the others took. */
+  resampleMs = 0;
+
+  constructor(lease: PictureLease, runs: readonly PlanRun[], made: readonly Buffer[]) {
+    this.#lease = lease;
+    this.#made = new Map(runs.map((run, index) => [run, made[index]]));
+  }
+
+  async of(run: PlanRun, signal: AbortSignal): Promise<Buffer> {
+    const made = this.#made.get(run);
+    if (made !== undefined) return made;
+    const { rgb, resampleMs } = await this.#lease.resample(inputSize(run.model), signal);
+    this.resampleMs += resampleMs;
+    return rgb;
+  }
+}
+
 /** Runs a plan's models one after the other; all but subjects only where the first is unsure. */
 async function inferPlan(
   { plan, priority }: ImageOrder,
-  modelInputs: readonly Buffer[],
+  inputs: ModelInputs,
   signal: AbortSignal,
 ): Promise<Inference> {
   const mattes: MattePart[] = [];
@@ -303,12 +328,10 @@ async function inferPlan(
   let waitMs = 0;
   let inferMs = 0;
   let secondLookMs = 0;
-  for (const [index, run] of plan.runs.entries()) {
-    const rgb = modelInputs[index];
-    assert(rgb !== undefined, 'the worker returns an input for each run of the plan');
+  for (const run of plan.runs) {
     const [first] = mattes;
     if (first !== undefined && !isWorthRunning(run.role, first.alpha)) continue;
-    const answer = await tracedModel(run, rgb, priority, signal);
+    const answer = await tracedModel(run, inputs, priority, signal);
     if (answer === undefined) {
       missing.push(run);
       continue;
@@ -322,11 +345,16 @@ async function inferPlan(
   return { mattes, runs, missing, waitMs, inferMs, secondLookMs };
 }
 
-function tracedModel(run: PlanRun, rgb: Buffer, priority: EnginePriority, signal: AbortSignal) {
+function tracedModel(
+  run: PlanRun,
+  inputs: ModelInputs,
+  priority: EnginePriority,
+  signal: AbortSignal,
+) {
   const { role } = run;
   const attributes = { 'matting.model': run.model.model, 'matting.model.role': role };
   return traced({ name: 'engine', attributes }, async span => {
-    const answer = await runModel(run, rgb, priority, signal);
+    const answer = await runModel(run, inputs, priority, signal);
     if (answer === undefined) span?.set({ 'matting.outcome': 'missing' });
     else {
       recordStages([
@@ -343,13 +371,15 @@ function tracedModel(run: PlanRun, rgb: Buffer, priority: EnginePriority, signal
  * of subjects are waited for.
  */
 async function runModel(
-  { engines, role }: PlanRun,
-  rgb: Buffer,
+  run: PlanRun,
+  inputs: ModelInputs,
   priority: EnginePriority,
   signal: AbortSignal,
 ): Promise<EngineResult | undefined> {
+  const { engines, role } = run;
+  if (role !== 'subject' && engines.snapshot().enginesReady === 0) return undefined;
+  const rgb = await inputs.of(run, signal);
   if (role === 'subject') return await engines.run({ rgb, priority, signal });
-  if (engines.snapshot().enginesReady === 0) return undefined;
   try {
     // The next engine may load for minutes.
     return await engines.run({ rgb, priority, signal, leavesWhenDown: true });

@@ -2,12 +2,13 @@
  * Messages between the pool and a picture worker's process (frames over descriptor 3).
  *
  *   ready, then for each image:
- *   decode -> opened -> decoded,  finish -> framed -> finished,  release -> settled
+ *   decode -> opened -> decoded,  resample -> resampled,  finish -> framed -> finished,
+ *   release -> settled
  *
- * `opened` comes twice where there is a background picture, of which it comes first; `framed` only
+ * `resample` comes between the other two as often as a model needs the picture at its size; `opened` comes twice where there is a background picture, of which it comes first; `framed` only
  * with finishing.
  *
- * decode and finish may be answered by `failed` instead. The pool sends one message at a time, and
+ * All but release may be answered by `failed` instead. The pool sends one message at a time, and
  * `release` only while nothing runs; a worker in which something runs is killed instead.
  */
 import type { ErrorCode } from '#contract/errors.ts';
@@ -29,6 +30,7 @@ export type ToPictureWorker =
       readonly background?: { readonly declared?: Size | undefined } | undefined;
       readonly modelInputs: readonly Size[];
     }
+  | { readonly kind: 'resample'; readonly size: Size }
   /** One part per matte: its alpha. */
   | {
       readonly kind: 'finish';
@@ -49,6 +51,8 @@ export type FromPictureWorker =
       readonly size: Size;
       readonly decodeMs: number;
     }
+  /** One part: HWC RGB of the size. */
+  | { readonly kind: 'resampled'; readonly resampleMs: number }
   /** The size of the result is known: it counts too. */
   | { readonly kind: 'framed'; readonly size: Size }
   /** One part: the file. */

@@ -16,6 +16,7 @@ import type {
   PicturePool,
   WorkerPicturePool,
 } from '../../src/picture/pool/picture-pool.ts';
+import type { Size } from '../../src/picture/size.ts';
 
 export const TINY_MODEL: PreparedModel = {
   model: 'tiny',
@@ -34,7 +35,7 @@ export const TINY_MODEL: PreparedModel = {
   licence: TINY_LICENCE,
 };
 
-export type FakeStage = 'acquire' | 'decode' | 'infer' | 'finish';
+export type FakeStage = 'acquire' | 'decode' | 'infer' | 'resample' | 'finish';
 
 /**
  * Stages pass at once unless they are held; a held one waits for `letGo` or for the signal, as the
@@ -158,6 +159,8 @@ export class FakePicturePool implements WorkerPicturePool {
   readonly capabilities: PicturePool['capabilities'];
   readonly gates: StageGates;
   readonly decoded: DecodeRequest[] = [];
+  /** What further models asked for. */
+  readonly resampled: Size[] = [];
   readonly finished: FinishRequest[] = [];
   /** What every image becomes. */
   result = Buffer.from('a result');
@@ -192,6 +195,11 @@ export class FakePicturePool implements WorkerPicturePool {
           Buffer.alloc(size.width * size.height * 3),
         );
         return { format: 'png', width: 8, height: 6, modelInputs, decodeMs: 4 };
+      },
+      resample: async (size, resampleSignal) => {
+        this.resampled.push(size);
+        await this.gates.pass('resample', resampleSignal);
+        return { rgb: Buffer.alloc(size.width * size.height * 3), resampleMs: 8 };
       },
       finish: async (request, finishSignal) => {
         this.finished.push(request);

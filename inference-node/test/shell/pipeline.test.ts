@@ -56,6 +56,22 @@ describe('a plan of several models', () => {
     assert.deepEqual([refinement, foregroundEstimation], [true, false]);
   });
 
+  it('has the picture resampled for the second one when that runs, as part of decoding', async () => {
+    const { pictures, opinion, process } = openPlan();
+    const { timings } = await process();
+    const { inputWidth: width, inputHeight: height } = opinion.run.model;
+    assert.deepEqual(at(pictures.decoded, 0).modelInputs, [{ width, height }]);
+    assert.deepEqual(pictures.resampled, [{ width, height }]);
+    assert.equal(timings.decodeMs, 4 + 8);
+  });
+
+  it('fails where the picture is lost before the second one sees it', async () => {
+    const { pictures, opinion, process } = openPlan();
+    pictures.gates.failOnce('resample', new ContractError('PICTURE_WORKER_LOST', 'gone'));
+    await assert.rejects(process(), { code: 'PICTURE_WORKER_LOST' });
+    assert.deepEqual([opinion.engines.runs.length, pictures.leasesOut], [0, 0]);
+  });
+
   for (const code of [
     'ENGINE_LOST',
     'NODE_FAULT',
@@ -136,19 +152,20 @@ for (const role of ['opinion', 'secondLook'] as const) {
       assert.deepEqual(result.missing, []);
       assert.equal(at(pictures.finished, 0).mattes.length, 1);
       assert.equal(second.engines.runs.length, 0);
+      assert.deepEqual(pictures.resampled, []);
       assert.equal(result.timings.secondLookMs, 0);
     });
   });
 
   describe(`engines of a role ${role} that have yet to start`, () => {
     it('are not waited for: the result says what it lacks', async () => {
-      const { opinion: other, process } = openPlan(role);
+      const { pictures, opinion: other, process } = openPlan(role);
       other.engines.set({ state: 'starting', enginesReady: 0 });
       other.gates.hold('infer');
       const result = await process();
       assert.deepEqual(names(result.runs), ['first']);
       assert.deepEqual(names(result.missing), ['second']);
-      assert.equal(other.engines.runs.length, 0);
+      assert.deepEqual([other.engines.runs.length, pictures.resampled.length], [0, 0]);
     });
 
     it('are not waited for either by a run that was queued when the last one died', async () => {

@@ -16,14 +16,10 @@ import {
 import type { ChildExit } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/resident-memory.ts';
 import { jxlPixelsMax } from '../jxl-limit.ts';
-import { largerOf, type Size } from '../size.ts';
+import type { Size } from '../size.ts';
 import { LeaseQueue, type Waiting } from './lease-queue.ts';
 import { FormatRates } from './megapixel-rate.ts';
 import type {
-  DecodedPicture,
-  DecodeRequest,
-  FinishedPicture,
-  FinishRequest,
   PictureLease,
   PicturePoolSnapshot,
   PictureProcess,
@@ -31,6 +27,7 @@ import type {
   PictureWorkerEnds,
   WorkerPicturePool,
 } from './picture-pool.ts';
+import { type LeasingPool, WorkerLease } from './worker-lease.ts';
 import {
   WORKER_LIMITS,
   type WorkerLimits,
@@ -72,7 +69,7 @@ export async function openPicturePool(options: PicturePoolOptions): Promise<Work
   return pool;
 }
 
-class ChildPicturePool implements WorkerPicturePool, WorkerListener {
+class ChildPicturePool implements WorkerPicturePool, WorkerListener, LeasingPool {
   readonly capabilities = {
     inputFormats: INPUT_FORMATS,
     outputFormats: OUTPUT_FORMATS,
@@ -257,7 +254,6 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
     this.#restarts.add(restart);
   }
 
-  /** A lease has ended: its worker becomes idle again, or ends. */
   forget(lease: WorkerLease): void {
     this.#leases.delete(lease);
   }
@@ -319,64 +315,6 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener {
       default:
         this.#log.error(fields, 'picture worker died');
     }
-  }
-}
-
-class WorkerLease implements PictureLease {
-  readonly worker: WorkerProcess;
-  readonly waitMs: number;
-  readonly #pool: ChildPicturePool;
-  #released = false;
-
-  constructor(pool: ChildPicturePool, worker: WorkerProcess, waitMs: number) {
-    this.#pool = pool;
-    this.worker = worker;
-    this.waitMs = waitMs;
-  }
-
-  async decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture> {
-    this.#requireHeld(signal);
-    const { file, declared, modelInputs, background } = request;
-    const behind = background && { declared: background.declared };
-    const message = { kind: 'decode', declared, modelInputs, background: behind } as const;
-    const files = background === undefined ? [file] : [file, background.file];
-    const { head, parts } = await this.worker.ask('decoded', message, files, signal);
-    const { format, size, decodeMs } = head;
-    // A background's time says nothing about images.
-    if (background === undefined) this.#pool.noteDecode(format, size, decodeMs);
-    return { format, ...size, modelInputs: parts, decodeMs };
-  }
-
-  async finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture> {
-    this.#requireHeld(signal);
-    const { mattes, ...choices } = request;
-    for (const { alpha, size } of mattes) {
-      if (alpha.length === size.width * size.height) continue;
-      throw new Error(`${alpha.length} bytes of alpha for ${size.width}x${size.height}`);
-    }
-    const heads = mattes.map(({ size, role }) => ({ size, role }));
-    const message = { kind: 'finish', mattes: heads, choices } as const;
-    const alphas = mattes.map(({ alpha }) => alpha);
-    const { head, parts } = await this.worker.ask('finished', message, alphas, signal);
-    const { size, input, subject, timings } = head;
-    const finishMs = Object.values(timings).reduce((sum, ms) => sum + ms, 0);
-    // By the smaller of the two an estimate would be far too high.
-    this.#pool.noteEncode(choices.outputFormat, largerOf(size, input), finishMs);
-    const [file] = parts;
-    if (file === undefined) throw new Error('a finished picture without its file');
-    return { file, ...size, input, subject, ...timings };
-  }
-
-  release(): void {
-    if (this.#released) return;
-    this.#released = true;
-    this.#pool.forget(this);
-    this.worker.release();
-  }
-
-  #requireHeld(signal: AbortSignal): void {
-    if (this.#released) throw new Error('a picture worker was used after its release');
-    signal.throwIfAborted();
   }
 }
 

@@ -11,7 +11,7 @@ export interface DecodeRequest {
   readonly file: Buffer;
   /** The size that the caller declared, oriented or not; a larger image is PROCESSING_FAILED. */
   readonly declared: Size | undefined;
-  /** Input sizes of the plan's models. */
+  /** Input sizes of the models that run in any case. */
   readonly modelInputs: readonly Size[];
   /** The finishing's background picture, where it has one. Decoded first. */
   readonly background?: BackgroundFile | undefined;
@@ -31,6 +31,13 @@ export interface DecodedPicture {
   /** HWC RGB, one per entry of modelInputs, stretched to its size. */
   readonly modelInputs: readonly Buffer[];
   readonly decodeMs: number;
+}
+
+/** What a model sees. */
+export interface ModelInput {
+  /** HWC RGB, stretched to the size. */
+  readonly rgb: Buffer;
+  readonly resampleMs: number;
 }
 
 /** One model's answer. */
@@ -64,6 +71,8 @@ export interface FinishedPicture extends Size, FinishTimings {
 export interface PictureLease {
   readonly waitMs: number;
   decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture>;
+  /** The decoded picture for one more model. */
+  resample(size: Size, signal: AbortSignal): Promise<ModelInput>;
   finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture>;
   /** Gives the worker back, or replaces it where an image is still inside. Idempotent. */
   release(): void;

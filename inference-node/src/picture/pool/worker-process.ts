@@ -4,7 +4,7 @@
  *   starting ──ready──► idle ──lease──► leased ──release──► settling ──settled──► idle
  *
  *   starting  loads and warms its codecs, START_TIMEOUT_MS at most
- *   leased    one image; at most one call (decode, finish) runs. While it runs its budgets are
+ *   leased    one image; at most one call (decode, resample, finish) runs. While it runs its budgets are
  *             checked every WATCH_INTERVAL_MS
  *   settling  frees the image's memory, SETTLE_TIMEOUT_MS at most
  *   ending    from any: it was killed. Its image is lost now; its process may end later
@@ -100,10 +100,10 @@ type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ending' | 'stu
 /** States after its end; its process may still exist. */
 const OVER: readonly WorkerState[] = ['ending', 'stuck', 'ended'];
 
-type AnswerKind = 'decoded' | 'finished';
+type AnswerKind = 'decoded' | 'resampled' | 'finished';
 type Answer<Kind extends AnswerKind> = Frame<Extract<FromPictureWorker, { kind: Kind }>>;
 
-/** A running decode or finish. */
+/** A running decode, resample or finish. */
 interface Call {
   readonly kind: AnswerKind;
   readonly signal: AbortSignal;
@@ -179,7 +179,7 @@ export class WorkerProcess {
   }
 
   /**
-   * Requests a decode or a finish. Rejects with the worker's ContractError, with PROCESSING_FAILED
+   * Requests a decode, a resample or a finish. Rejects with the worker's ContractError, with PROCESSING_FAILED
    * over a budget (INVALID_PARAMETER of a background's), PICTURE_WORKER_LOST where it died or stalled, and with the signal's reason,
    * which ends it.
    */
@@ -261,6 +261,7 @@ export class WorkerProcess {
         this.#megapixels += (head.size.width * head.size.height) / 1e6;
         break;
       case 'decoded':
+      case 'resampled':
       case 'finished':
         this.#takeCall()?.resolve(frame);
         break;

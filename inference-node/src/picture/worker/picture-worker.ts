@@ -67,6 +67,7 @@ async function serve(frame: Frame<ToPictureWorker>): Promise<void> {
     for (const part of frame.parts) bytesSinceCollection += part.length;
     const { head, parts } = frame;
     if (head.kind === 'decode') await decode(head, parts);
+    else if (head.kind === 'resample') await resample(head);
     else await finish(head, parts);
   } catch (error) {
     forget();
@@ -99,11 +100,17 @@ async function decode(
   await reply({ kind: 'decoded', format, size: { width, height }, decodeMs }, inputs);
 }
 
+async function resample({ size }: Extract<ToPictureWorker, { kind: 'resample' }>): Promise<void> {
+  const startedMs = performance.now();
+  const input = createModelInput(requirePicture(), size);
+  await reply({ kind: 'resampled', resampleMs: performance.now() - startedMs }, [input]);
+}
+
 async function finish(
   { mattes, choices }: Extract<ToPictureWorker, { kind: 'finish' }>,
   alphas: readonly Buffer[],
 ): Promise<void> {
-  if (picture === undefined) throw new Error('a finish without a decoded picture');
+  const picture = requirePicture();
   const { width, height } = picture;
   const input = { width, height };
   const given = mattes.map(({ size, role }, index) => {
@@ -118,6 +125,11 @@ async function finish(
   forget();
   bytesSinceCollection += width * height + file.length;
   await reply({ kind: 'finished', size, input, subject, timings }, [file]);
+}
+
+function requirePicture(): DecodedFile {
+  if (picture === undefined) throw new Error('nothing was decoded');
+  return picture;
 }
 
 function requirePart(parts: readonly Buffer[], index: number): Buffer {
