@@ -114,7 +114,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   const plan = { name: prepared.name, runs };
   const plans = [plan, ...otherPlans(plan, await loadPlanOutlines())];
   const admission = new Admission({ imagesMax: workers + IMAGES_BESIDE_WORKERS, ...budget });
-  shrinkWith(admission, devices);
+  shrinkWith(admission, begun.placed ?? []);
   return { provider, devices, plan, plans, pictures, admission, pipeline: new Pipeline(pictures) };
 }
 
@@ -135,14 +135,17 @@ function defaultWorkers(
   return Math.min(PICTURE_WORKERS_MAX, Math.max(beside, cores));
 }
 
-/** With part of its GPUs out the node takes as many images less. */
-function shrinkWith(admission: Admission, devices: readonly GpuDevice[]): void {
+/**
+ * With GPUs out the node takes less images, by the share of engines that were on them.
+ * @param placed the GPU of each engine of a model.
+ */
+function shrinkWith(admission: Admission, placed: readonly GpuDevice[]): void {
   const follow = () => {
-    const up = devices.filter(({ outReason }) => outReason === undefined).length;
-    admission.setImagesShare(up / devices.length);
+    const up = placed.filter(({ outReason }) => outReason === undefined).length;
+    admission.setImagesShare(up / placed.length);
   };
-  if (devices.length > 0) follow();
-  for (const device of devices) device.onChange(follow);
+  if (placed.length > 0) follow();
+  for (const device of new Set(placed)) device.onChange(follow);
 }
 
 function closeWith({ opened }: PoolParts, watch: { close(): void }): void {

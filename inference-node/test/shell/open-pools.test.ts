@@ -74,6 +74,18 @@ test('a node with fewer engines than GPUs starts on those that are up, and has n
   assert.ok(!messages.includes('GPU is out: its engines end'));
 });
 
+test('with a GPU out the node takes less images, by the engines that were there', async context => {
+  const { pools } = await open(context, {
+    env: { MATTING_ENGINES: '3', MATTING_PICTURE_WORKERS: '5' },
+  });
+  const { devices, admission } = await pools;
+  const share = () => admission.snapshot().imagesMax / 6;
+  assert.equal(share(), 1);
+  // Two of the three are on the first.
+  devices[0]?.lose('it is gone');
+  assert.equal(share(), 1 / 3);
+});
+
 test('auto falls to the CPU where a model cannot be checked, and says why', async context => {
   const { pools, lines } = await open(context, { answered: false });
   const { provider, devices } = await pools;
