@@ -4,8 +4,8 @@
  *   starting ──ready──► idle ──lease──► leased ──release──► settling ──settled──► idle
  *
  *   starting  loads and warms its codecs, START_TIMEOUT_MS at most
- *   leased    one image; at most one call (decode, resample, finish) runs. While it runs its budgets are
- *             checked every WATCH_INTERVAL_MS
+ *   leased    one image; at most one call (decode, resample, finish) runs. While it runs its
+ *             budgets are checked every WATCH_INTERVAL_MS
  *   settling  frees the image's memory, SETTLE_TIMEOUT_MS at most
  *   ending    from any: it was killed. Its image is lost now; its process may end later
  *   stuck     from ending: its process does not die, KILL_WAIT_MAX_MS after the kill

@@ -264,9 +264,6 @@ test('every format comes out, with the inputs of several models', async () => {
         decoded.modelInputs.map(({ length }) => length),
         [16 * 16 * 3, 7 * 9 * 3],
       );
-      const { rgb, resampleMs } = await lease.resample({ width: 7, height: 9 }, NEVER);
-      assert.deepEqual(rgb, decoded.modelInputs[1], 'whenever it is asked for');
-      assert.ok(resampleMs > 0);
       const finished = await finish(lease, format);
       const result = await readRgba(finished.file, format);
       assert.deepEqual([result.width, result.height], [40, 30]);
@@ -282,17 +279,6 @@ test('every format comes out, with the inputs of several models', async () => {
   const rates = [...snapshot.decodeRates.values(), ...snapshot.encodeRates.values()];
   assert.ok(rates.every(rate => rate > 0));
   assert.deepEqual([busy, waiting], [0, 0]);
-});
-
-test('a picture that was not decoded cannot be resampled, and the worker is well after', async () => {
-  const pool = await openPool();
-  const pid = onlyPid(pool);
-  const lease = await pool.acquire('sync', NEVER);
-  await assert.rejects(lease.resample(MODEL_SIZE, NEVER), { code: 'NODE_FAULT' });
-  await decode(lease);
-  await finish(lease);
-  lease.release();
-  assert.equal(onlyPid(pool), pid);
 });
 
 test('a worker that has grown too large is replaced after its image', async () => {
