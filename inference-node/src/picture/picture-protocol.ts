@@ -5,8 +5,8 @@
  *   decode -> opened -> decoded,  resample -> resampled,  finish -> framed -> finished,
  *   release -> settled
  *
- * `resample` comes between the other two as often as a model needs the picture at its size; `opened` comes twice where there is a background picture, of which it comes first; `framed` only
- * with finishing.
+ * `resample` comes as often as a further model needs the picture at its size. `opened` comes twice
+ * where there is a background picture, of which it comes first; `framed` only with finishing.
  *
  * All but release may be answered by `failed` instead. The pool sends one message at a time, and
  * `release` only while nothing runs; a worker in which something runs is killed instead.

@@ -1,6 +1,8 @@
 /** What a database counts of itself: for a maintainer who has only a file of numbers. */
-import { sql } from 'kysely';
+import { type Kysely, sql } from 'kysely';
 import type { Database } from './connect.ts';
+import type { Schema } from './schema.ts';
+import { query } from './transact.ts';
 
 /** Numbers alone come of these: no statement, no user, no name but of our tables. */
 const COUNTED =
@@ -19,10 +21,10 @@ export interface DatabaseStatistics {
 }
 
 export async function readStatistics(database: Database): Promise<DatabaseStatistics> {
-  return database.dialect === 'sqlite' ? await ofFile(database) : await ofServer(database);
+  return await query(database, database.dialect === 'sqlite' ? ofFile : ofServer);
 }
 
-async function ofFile({ kysely }: Database): Promise<DatabaseStatistics> {
+async function ofFile(kysely: Kysely<Schema>): Promise<DatabaseStatistics> {
   const counters: Record<string, number> = {};
   for (const name of ['page_count', 'page_size', 'freelist_count'] as const) {
     const { rows } = await sql<Record<string, number>>`${sql.raw(`pragma ${name}`)}`.execute(
@@ -33,7 +35,7 @@ async function ofFile({ kysely }: Database): Promise<DatabaseStatistics> {
   return { counters, tables: [] };
 }
 
-async function ofServer({ kysely }: Database): Promise<DatabaseStatistics> {
+async function ofServer(kysely: Kysely<Schema>): Promise<DatabaseStatistics> {
   const status = await sql<{ Variable_name: string; Value: string }>`show global status`.execute(
     kysely,
   );

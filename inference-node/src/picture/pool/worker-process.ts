@@ -179,9 +179,9 @@ export class WorkerProcess {
   }
 
   /**
-   * Requests a decode, a resample or a finish. Rejects with the worker's ContractError, with PROCESSING_FAILED
-   * over a budget (INVALID_PARAMETER of a background's), PICTURE_WORKER_LOST where it died or stalled, and with the signal's reason,
-   * which ends it.
+   * Requests a decode, a resample or a finish. Rejects with the worker's ContractError, with
+   * PROCESSING_FAILED over a budget (INVALID_PARAMETER of a background's), PICTURE_WORKER_LOST where
+   * it died or stalled, and with the signal's reason, which ends it.
    */
   ask<Kind extends AnswerKind>(
     kind: Kind,
