@@ -30,6 +30,7 @@ const HANDED_ON: ReadonlyMap<string, { readonly main: string; readonly about: st
   ['keys', { main: CONTROL_PLANE_CLI, about: 'create, revoke and list API keys' }],
   ['credits', { main: CONTROL_PLANE_CLI, about: 'grant, revoke, show and check credits' }],
   ['jobs', { main: CONTROL_PLANE_CLI, about: 'list jobs, show one, make one claimable again' }],
+  ['mails', { main: CONTROL_PLANE_CLI, about: 'send mails again that wait' }],
   ['nodes', { main: CONTROL_PLANE_CLI, about: 'list and drain inference nodes' }],
   ['orders', { main: CONTROL_PLANE_CLI, about: 'list orders, enter payments and refunds' }],
   ['storage', { main: CONTROL_PLANE_CLI, about: 'check, tidy and move where blobs are' }],

@@ -72,7 +72,8 @@ describe('mails', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =
         mail: 'ann@shop.example',
       });
       assert.match(out, /https?:/);
-      await timePasses();
+      const retried = await page.run('npm run matting -- mails retry');
+      assert.match(retried.out, /tried again now: [12]\n/);
       await isReceived('ann@shop.example');
       await page.isOver();
     },

@@ -15,6 +15,7 @@ import { addAccountCommands, addBootstrapCommand } from './accounts/accounts.ts'
 import { addKeyCommands } from './accounts/keys.ts';
 import { CliContext, type CliOutput, CommandError } from './context.ts';
 import { addJobCommands } from './dispatch/jobs.ts';
+import { addMailCommands } from './dispatch/mails.ts';
 import { addNodeCommands } from './dispatch/nodes.ts';
 import { addWebhookCommands } from './dispatch/webhooks.ts';
 import { addCreditCommands } from './money/credits.ts';
@@ -84,7 +85,7 @@ function reasonOf(error: Error): string {
 function createProgram(context: CliContext, output: CliOutput): Command {
   const program = new Command('matting')
     .description(
-      'the control plane’s accounts, keys, credits, orders, jobs, nodes, storage, webhooks',
+      'the control plane’s accounts, keys, credits, orders, jobs, mails, nodes, storage, webhooks',
     )
     .helpCommand(false)
     .exitOverride()
@@ -99,6 +100,7 @@ function createProgram(context: CliContext, output: CliOutput): Command {
   addKeyCommands(program, context);
   addCreditCommands(program, context);
   addJobCommands(program, context);
+  addMailCommands(program, context);
   addNodeCommands(program, context);
   addOrderCommands(program, context);
   addStorageCommands(program, context);

@@ -56,6 +56,12 @@ const MAILS: Record<string, Exercise> = {
     readsMax: 2 * MAILS_COUNTED_MAX + 40,
     why: 'reads the mails that wait, a bounded number',
   },
+  'mailOutbox.sendNow': {
+    run: async s => {
+      assert.ok(await s.mailOutbox.retryLater(await claimed(s), 'E451', HOUR_MS));
+      assert.ok((await s.mailOutbox.sendNow(10)) > 0);
+    },
+  },
   'mailOutbox.removeOld': {
     run: async (s, { kysely }) => {
       assert.equal(await s.mailOutbox.removeOld(HOUR_MS, 10), 0);

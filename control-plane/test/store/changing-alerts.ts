@@ -199,6 +199,24 @@ function byMailClaim(
   };
 }
 
+const sendMailsNow: ChangingMethod = {
+  name: 'mailOutbox.sendNow',
+  alone: true,
+  arrange: async fixture => {
+    const of = await due(fixture);
+    const { mailOutbox } = fixture.stores;
+    assert.ok(await mailOutbox.claim(of, HOUR_MS));
+    assert.ok(await mailOutbox.retryLater(of, 'E451', HOUR_MS));
+    return {
+      act: stores => stores.mailOutbox.sendNow(10),
+      check: async () => {
+        const listed = await mailOutbox.listDue(10);
+        assert.equal(listed.find(({ id }) => id === of.id)?.attempts, 0);
+      },
+    };
+  },
+};
+
 const removeOldMails: ChangingMethod = {
   name: 'mailOutbox.removeOld',
   alone: true,
@@ -257,6 +275,7 @@ export const CHANGING_ALERTS: readonly ChangingMethod[] = [
     status: 'failed',
     attempts: 1,
   }),
+  sendMailsNow,
   removeOldMails,
   removeOldEvents,
 ];

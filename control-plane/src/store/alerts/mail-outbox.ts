@@ -59,6 +59,11 @@ export interface MailOutboxStore {
    * however often it has been tried since.
    */
   waiting(): Promise<{ readonly count: number; readonly oldestMs: number }>;
+  /**
+   * Makes those due that wait for their next attempt, `limit` at most; how many it found. That
+   * attempt is one more than they have. What is being sent stays as it is.
+   */
+  sendNow(limit: number): Promise<number>;
   /** For the sweeper: mails sent, or given up, so long ago; their number. */
   removeOld(afterMs: number, limit: number): Promise<number>;
 }
@@ -114,6 +119,7 @@ export function createMailOutboxStore(database: Database): MailOutboxStore {
       return end(claim, mail => mail.set({ ...attempted(error), ...columns }), giveUp);
     },
     waiting: () => countWaiting(database),
+    sendNow: limit => sendNow(database, limit),
     removeOld: (afterMs, limit) => removeOld(database, afterMs, limit),
   };
 }
@@ -158,6 +164,36 @@ async function countWaiting(database: Database) {
       .executeTakeFirstOrThrow(),
   );
   return { count: requireInteger(count), oldestMs: first === null ? 0 : Math.max(0, now - first) };
+}
+
+async function sendNow(database: Database, limit: number): Promise<number> {
+  const { nowMs } = database;
+  const rows = await query(database, db =>
+    db
+      .selectFrom('mail_outbox')
+      .select('id')
+      .where('next_attempt_at', '>', nowMs)
+      .where('attempts', '>', 0)
+      .where('lease_holder', 'is', null)
+      .orderBy('next_attempt_at')
+      .limit(limit)
+      .execute(),
+  );
+  // In one order everywhere, as below.
+  const ids = rows.map(row => row.id).sort();
+  if (ids.length > 0) {
+    await query(database, db =>
+      db
+        .updateTable('mail_outbox')
+        .set({ next_attempt_at: nowMs, attempts: sql<number>`attempts - 1` })
+        .where('id', 'in', ids)
+        .where('attempts', '>', 0)
+        .where('next_attempt_at', '>', nowMs)
+        .where('lease_holder', 'is', null)
+        .execute(),
+    );
+  }
+  return ids.length;
 }
 
 async function removeOld(database: Database, afterMs: number, limit: number): Promise<number> {

@@ -1,0 +1,24 @@
+/** `mails retry`: what waits for its next attempt is sent now, once the mail server is back. */
+import type { Command } from 'commander';
+import type { CliContext } from '../context.ts';
+
+/** Mails that one statement changes. */
+const PAGE = 500;
+
+export function addMailCommands(program: Command, context: CliContext): void {
+  const mails = program.command('mails').description('send mails again that wait');
+  mails
+    .command('retry')
+    .description('make one more attempt now with every mail that waits')
+    .option('--json', 'print JSON')
+    .action((options: { json?: boolean }) => retry(context, options));
+}
+
+async function retry(context: CliContext, { json }: { json?: boolean }): Promise<void> {
+  const retried = await context.withStores(async ({ mailOutbox }) => {
+    let all = 0;
+    for (let found = PAGE; found === PAGE; all += found) found = await mailOutbox.sendNow(PAGE);
+    return all;
+  });
+  context.report(json, { retried }, () => [`mails that are tried again now: ${retried}`]);
+}
