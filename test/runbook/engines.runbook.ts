@@ -82,6 +82,8 @@ describe('engines and picture workers', { skip }, () => {
     'MattingEngineDeaths',
     () => service,
     async page => {
+      // The procedure before has killed engines.
+      await page.isOver();
       await restart({ TEST_TINY_TRIPS_MAX: ENDLESS_TRIPS });
       const endless = [await submitted(WHITE), await submitted(WHITE, 96)];
       const [firing] = await page.fires();
