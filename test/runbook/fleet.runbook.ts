@@ -94,10 +94,13 @@ describe('programs and nodes', { skip: skipReason('mysql') || skipWithoutPrometh
       assert.match(out, /"node_id":"node-0","state":"draining"/);
       const asked = at(page.codeOf(/^GET \/operator/), 0).replace('GET ', '');
       const place = asked.replace('<id>', 'node-0');
-      const answer = await fetch(`${at(service.planes, 0).metricsUrl}${place}`, {
-        headers: { authorization: `Bearer ${OPERATOR_KEY}` },
+      // It learns of the drain with its next heartbeat.
+      await service.until('the node says that it drains', async () => {
+        const answer = await fetch(`${at(service.planes, 0).metricsUrl}${place}`, {
+          headers: { authorization: `Bearer ${OPERATOR_KEY}` },
+        });
+        return answer.status === 503 && (await answer.text()).includes('draining');
       });
-      assert.equal(answer.status, 503, await answer.text());
       await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
       await page.isOver();
       await service.ready();
