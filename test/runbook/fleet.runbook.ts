@@ -131,8 +131,11 @@ describe('programs and nodes', { skip: skipReason('mysql') || skipWithoutPrometh
     async page => {
       for (const node of service.nodes) await node.kill();
       await page.fires();
-      const { out } = await page.run('npm run matting -- nodes list');
-      assert.match(out, /^node-0 +silent /m);
+      page.says('from 15 s after its last heartbeat');
+      await service.until('node-0 is silent', async () => {
+        const { out } = await page.run('npm run matting -- nodes list');
+        return /^node-0 +silent /m.test(out);
+      });
       await service.matting('nodes drain node-0');
       for (const node of service.nodes) node.start();
       await page.run('npm run matting -- nodes undrain <id>', { id: 'node-0' });
