@@ -34,6 +34,11 @@ function statusOf(pid: number): Readonly<Record<string, string>> | undefined {
 it('a picture is cut out without any right', { skip }, async () => {
   const { env, dataDir } = await isolatedEnv({ MATTING_EXECUTION_PROVIDER: 'cpu' });
   const models = path.join(dataDir, 'models');
+  const fetching = ['bin/matting.ts', 'models', 'fetch', 'u2netp'];
+  execFileSync(process.execPath, fetching, {
+    cwd: ROOT,
+    env: { ...process.env, MATTING_MODEL_DIR: path.join(ROOT, 'model-cache') },
+  });
   cpSync(path.join(ROOT, 'model-cache/u2netp'), path.join(models, 'u2netp'), { recursive: true });
   execFileSync('chown', ['-R', `${NOBODY}:${NOBODY}`, dataDir]);
   const out = path.join(dataDir, 'cutout.png');

@@ -1,16 +1,16 @@
 /**
- * The one log line of each request, and what the metrics count of it. The line has the request's
- * id, its account and its job; the job's own lines name the node. It never has a URL, since a
+ * The one log line of each request, and what the metrics count of it, also where the caller left
+ * before the end of its answer. The line has the request's id, its account and its job; the job's own lines name the node. It never has a URL, since a
  * result's link is a secret.
  */
-import type { FastifyInstance, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ErrorCode } from '#contract/errors.ts';
 import { underSpan } from '#program/tracing/active-span.ts';
 import { knownAccountOf } from '../checks/authentication.ts';
 import { answeredCodeOf, answeredJobOf } from './error-handler.ts';
 import { spanOf } from './request-span.ts';
 
-/** One finished answer, for metrics. */
+/** One answer, for metrics. */
 export interface Answered {
   /** The route's pattern, never the URL; undefined where no route took the request. */
   readonly route: string | undefined;
@@ -40,15 +40,22 @@ export function noteResult(
   owners.set(request, accountId);
 }
 
+/** What others log, too, for a caller who left before the answer's head was sent. */
+const LEFT_BEFORE = 499;
+
 export function addAnswerLog(
   app: FastifyInstance,
   onAnswered: ((answered: Answered) => void) | undefined,
 ): void {
-  app.addHook('onResponse', (request, reply, done) => {
+  const noted = new WeakSet<FastifyRequest>();
+  const note = (request: FastifyRequest, reply: FastifyReply) => {
+    if (noted.has(request)) return;
+    noted.add(request);
+    const left = !reply.raw.writableFinished;
     const answered: Answered = {
       route: request.is404 ? undefined : request.routeOptions.url,
       method: request.method,
-      status: reply.statusCode,
+      status: left && !reply.raw.headersSent ? LEFT_BEFORE : reply.statusCode,
       code: answeredCodeOf(request),
       seconds: reply.elapsedTime / 1000,
     };
@@ -56,9 +63,18 @@ export function addAnswerLog(
     const jobId = jobs.get(request) ?? answeredJobOf(request);
     const span = spanOf(request);
     span?.set({ 'matting.account.id': accountId, 'matting.job.id': jobId });
+    const gone = left ? { left } : {};
     // The connection, not the request, brings the end of an answer.
-    underSpan(span, () => request.log.info({ ...answered, accountId, jobId }, 'answered'));
+    underSpan(span, () => request.log.info({ ...answered, accountId, jobId, ...gone }, 'answered'));
     onAnswered?.(answered);
+  };
+  app.addHook('onRequest', (request, reply, done) => {
+    // Fastify calls onResponse for no answer whose caller left. Before the span ends.
+    reply.raw.prependOnceListener('close', () => note(request, reply));
+    done();
+  });
+  app.addHook('onResponse', (request, reply, done) => {
+    note(request, reply);
     done();
   });
 }

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import net from 'node:net';
 import { Writable } from 'node:stream';
 import { after, before, beforeEach, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { pino } from 'pino';
 import { imageBody, openTestApp, type TestApp } from '../../support/test-app.ts';
 
@@ -15,6 +16,7 @@ const lines: {
   code?: string;
   accountId?: string;
   jobId?: string;
+  left?: boolean;
 }[] = [];
 
 before(async () => {
@@ -84,6 +86,44 @@ test('the line of a request leads to its account and its job', async () => {
     [200, accountId, undefined],
     [401, undefined, undefined],
   ]);
+});
+
+test('a caller who leaves is told of, while it waits and while it reads', async () => {
+  const send = async (text: string) => {
+    const socket = net.connect(port, '127.0.0.1');
+    await once(socket, 'connect');
+    socket.write(text);
+    return socket;
+  };
+  const left = async () => {
+    for (;;) {
+      const line = lines.find(({ msg }) => msg === 'answered');
+      if (line !== undefined) return [line.status, line.left, line.accountId, line.jobId];
+      await setTimeout(10);
+    }
+  };
+  const body = JSON.stringify(imageBody());
+  const submitted = Promise.withResolvers<string>();
+  const watch = app.onSubmitted(async id => submitted.resolve(id));
+  const waiting = await send(
+    'POST /v1/matting HTTP/1.1\r\nHost: x\r\nIdempotency-Key: leaves\r\n' +
+      `Authorization: Bearer ${app.token}\r\nContent-Type: application/json\r\n` +
+      `Content-Length: ${body.length}\r\n\r\n${body}`,
+  );
+  const jobId = await submitted.promise;
+  await watch.stop();
+  waiting.destroy();
+  assert.deepEqual(await left(), [499, true, app.accountId, jobId]);
+
+  // More than lies in the buffers of both ends.
+  const { token } = await app.succeedJob(jobId, Buffer.alloc(32 * 1024 * 1024));
+  lines.length = 0;
+  const reading = await send(`GET /v1/results/${token} HTTP/1.1\r\nHost: x\r\n\r\n`);
+  await once(reading, 'data');
+  reading.destroy();
+  assert.deepEqual(await left(), [200, true, app.accountId, jobId]);
+  await setTimeout(100);
+  assert.equal(lines.filter(({ msg }) => msg === 'answered').length, 1);
 });
 
 test('any other is replaced by one of ours, another one every time', async () => {
