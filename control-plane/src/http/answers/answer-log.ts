@@ -43,6 +43,9 @@ export function noteResult(
 /** What others log, too, for a caller who left before the answer's head was sent. */
 const LEFT_BEFORE = 499;
 
+/** Of one answer: some ten, of Node, the body's readers and what waits with it. More would be a leak. */
+const LISTENERS_MAX = 20;
+
 export function addAnswerLog(
   app: FastifyInstance,
   onAnswered: ((answered: Answered) => void) | undefined,
@@ -69,6 +72,7 @@ export function addAnswerLog(
     onAnswered?.(answered);
   };
   app.addHook('onRequest', (request, reply, done) => {
+    reply.raw.setMaxListeners(LISTENERS_MAX);
     // Fastify calls onResponse for no answer whose caller left. Before the span ends.
     reply.raw.prependOnceListener('close', () => note(request, reply));
     done();
