@@ -1,7 +1,7 @@
 /**
  * The one log line of each request, and what the metrics count of it, also where the caller left
- * before the end of its answer. The line has the request's id, its account and its job; the job's own lines name the node. It never has a URL, since a
- * result's link is a secret.
+ * before the end of its answer. The line has the request's id, its account and its job; the job's
+ * own lines name the node. It never has a URL, since a result's link is a secret.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ErrorCode } from '#contract/errors.ts';
