@@ -28,6 +28,7 @@ import { prepareSmallest } from './models/preparing/prepare-smallest.ts';
 import { openPicturePool } from './picture/pool/open-picture-pool.ts';
 import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
+import { BufferPool } from './process/buffer-pool.ts';
 import { readEngineEnvironment } from './providers/engine-environment.ts';
 import { namingBatches, prepareAsked, prepareMeasured, wrongTogether } from './start/batches.ts';
 import { type ChosenProvider, chooseProvider, fallenBack } from './start/choose-provider.ts';
@@ -98,8 +99,10 @@ export async function openPools(given: PoolParts): Promise<Pools> {
   await requireParityOf(prepared, selected, parts);
   ending.throwIfAborted();
   const workers = config.pictureWorkers ?? defaultWorkers(selected, layout, prepared, cpuShare);
+  const buffers = new BufferPool();
   const openPictures = async () => {
-    const pictures = await openPicturePool({ workers, childEnv: config.childEnv, log });
+    const { childEnv } = config;
+    const pictures = await openPicturePool({ workers, childEnv, log, buffers });
     parts.opened.push({ kind: 'picture worker', pool: pictures });
     return pictures;
   };
@@ -108,7 +111,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     closeWith(parts, watchDevices({ ...gpu, devices }, prepared, furtherWrong));
   }
   const [runs, pictures] = await Promise.all([
-    openEngines({ ...parts, engineEnv: begun.engineEnv }, prepared, layout, begun),
+    openEngines({ ...parts, engineEnv: begun.engineEnv, buffers }, prepared, layout, begun),
     openPictures(),
   ]);
   const plan = { name: prepared.name, runs };
@@ -157,6 +160,10 @@ interface EngineParts extends PoolParts {
   readonly cpuShare: number;
   /** The engines' whole environment; that of picture workers has no word of GPUs. */
   readonly engineEnv: Readonly<Record<string, string>>;
+}
+
+interface EnginesToOpen extends EngineParts {
+  readonly buffers: BufferPool;
 }
 
 /** The provider that runs the whole plan rightly, and the plan prepared for it. */
@@ -302,7 +309,7 @@ function readCpuThreads({ cpuShare }: EngineParts): number {
 }
 
 async function openEngines(
-  { engineEnv: childEnv, log, ending, opened, fail }: EngineParts,
+  { engineEnv: childEnv, log, ending, opened, fail, buffers }: EnginesToOpen,
   { models }: Plan,
   layout: EngineLayout,
   { provider: { selected: provider }, placed: devices }: Begun,
@@ -312,7 +319,8 @@ async function openEngines(
   const awaited: Promise<void>[] = [];
   for (const { model, role } of models) {
     ending.throwIfAborted();
-    const engines = openEnginePool({ model, ...layout, devices, sharesCores, childEnv, log });
+    const options = { ...layout, devices, sharesCores, childEnv, log, buffers };
+    const engines = openEnginePool({ model, ...options });
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
     const ready = namingBatches(engines.ready(), model);

@@ -2,6 +2,7 @@
  * Every mutation: one guard each, gone or wrong by itself, in the memory of a process that is
  * started with it (mutate.ts).
  */
+import { BUFFER_MUTATIONS } from './buffer-mutations.ts';
 import { CLIENT_MUTATIONS } from './client-mutations.ts';
 import { DIRECT_MUTATIONS } from './direct-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
@@ -31,4 +32,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...PAGE_MUTATIONS,
   ...USAGE_MUTATIONS,
   ...DIRECT_MUTATIONS,
+  ...BUFFER_MUTATIONS,
 ];

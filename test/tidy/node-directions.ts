@@ -12,6 +12,7 @@ export const INFERENCE_NODE: Directions = {
     'models/preparing',
     'picture',
     'picture/pool',
+    'process',
     'providers',
     'start',
     '#program',

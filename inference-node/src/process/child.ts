@@ -16,7 +16,9 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import type { Socket } from 'node:net';
-import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
+import type { BufferPool } from './buffer-pool.ts';
+import { FrameChannel } from './frame-channel.ts';
+import { type Frame, MalformedFrameError } from './frames.ts';
 import { findMember, killGroup } from './process-group.ts';
 
 export interface ChildExit {
@@ -36,6 +38,8 @@ export interface SpawnChildOptions<Incoming> {
   /** Takes what the child writes to standard output and error. */
   readonly onOutput: (text: string) => void;
   readonly onFrame: (frame: Frame<Incoming>) => void;
+  /** Where the parts of its frames are put. Undefined: in new memory. */
+  readonly buffers?: BufferPool | undefined;
   /** Called once, after the last frame, however the child ended; never from the constructor. */
   readonly onExit: (exit: ChildExit) => void;
   /** Called at most once, before onExit, which may never come: see the states. */
@@ -92,8 +96,11 @@ export class Child<Incoming> {
       if (child.pid === undefined) this.#finish(null, null);
     });
     // Out of descriptors, Node gives a process without pipes and reports it through 'error'.
-    const socket = child.stdio?.[3] as Socket | undefined;
-    if (socket === undefined) return;
+    const pipe = child.stdio?.[3] as Socket | undefined;
+    if (pipe === undefined) return;
+    const { onFrame, buffers } = options;
+    this.#channel = new FrameChannel({ pipe }, { onFrame, buffers });
+    const { socket } = this.#channel;
     socket.on('error', error => {
       // The socket of a dying child is reset; its exit says more.
       if (error instanceof MalformedFrameError) this.#error ??= error;
@@ -106,7 +113,6 @@ export class Child<Incoming> {
     for (const stream of [child.stdout, child.stderr]) {
       stream?.setEncoding('utf8').on('data', options.onOutput);
     }
-    this.#channel = new FrameChannel(socket, options.onFrame);
   }
 
   get pid(): number | undefined {

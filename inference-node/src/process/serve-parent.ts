@@ -4,9 +4,9 @@
  * the end of the socket would not be seen. This file and the child programs are the `main` of their
  * process: they may end it.
  */
-import { Socket } from 'node:net';
 import { Worker } from 'node:worker_threads';
-import { type Frame, FrameChannel, MalformedFrameError } from './frames.ts';
+import { FrameChannel } from './frame-channel.ts';
+import { type Frame, MalformedFrameError } from './frames.ts';
 
 /** Each check costs about a millisecond of processor time, in every child. */
 const GUARD_INTERVAL_MS = 1000;
@@ -54,7 +54,8 @@ export function serveParent<Incoming>(
     resourceLimits: { maxOldGenerationSizeMb: 8, maxYoungGenerationSizeMb: 2, stackSizeMb: 1 },
   });
   guard.unref();
-  const socket = new Socket({ fd: 3, readable: true, writable: true });
+  const channel = new FrameChannel({ fd: 3 }, { onFrame });
+  const { socket } = channel;
   socket.once('close', endNow);
   socket.on('error', error => {
     // A reset is the parent's end. A malformed frame is a bug, and the parent logs it.
@@ -62,5 +63,5 @@ export function serveParent<Incoming>(
     console.error(error.message);
     process.exit(1);
   });
-  return new FrameChannel(socket, onFrame);
+  return channel;
 }

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { type Duplex, duplexPair, PassThrough } from 'node:stream';
 import { test } from 'node:test';
 import { BATCH_SIZES } from '../../src/models/prepared-model.ts';
 import {
   encodeFrame,
   type Frame,
-  FrameChannel,
+  FrameReader,
   MalformedFrameError,
   PARTS_MAX,
 } from '../../src/process/frames.ts';
@@ -20,61 +18,73 @@ function bytesOf(head: object, parts: readonly Uint8Array[] = []): Buffer {
   return Buffer.concat(encodeFrame(head, parts));
 }
 
-function collect(stream: Duplex): Frame<Head>[] {
+interface Read {
+  readonly frames: Frame<Head>[];
+  /** As a socket reads: as much as there is space for, again and again. */
+  push(bytes: Uint8Array): MalformedFrameError | undefined;
+}
+
+function read(allocate?: (bytes: number) => Buffer): Read {
   const frames: Frame<Head>[] = [];
-  new FrameChannel<Head>(stream, frame => frames.push(frame));
-  return frames;
+  const reader = new FrameReader<Head>(frame => frames.push(frame), allocate);
+  const push = (bytes: Uint8Array) => {
+    for (let at = 0; at < bytes.length; ) {
+      const space = reader.space();
+      assert.ok(space.length > 0, 'there is always space');
+      const piece = bytes.subarray(at, at + space.length);
+      space.set(piece);
+      const malformed = reader.received(piece.length);
+      if (malformed !== undefined) return malformed;
+      at += piece.length;
+    }
+    return undefined;
+  };
+  return { frames, push };
 }
 
-async function failureOf(bytes: Buffer): Promise<Error> {
-  const stream = new PassThrough();
-  const frames = collect(stream);
-  stream.write(bytes);
-  const [error] = await once(stream, 'error');
+function failureOf(bytes: Buffer): MalformedFrameError {
+  const { frames, push } = read();
+  const malformed = push(bytes);
+  assert.ok(malformed instanceof MalformedFrameError);
   assert.deepEqual(frames, []);
-  assert.ok(stream.destroyed);
-  return error;
+  return malformed;
 }
 
-test('a head over its bound destroys the stream', async () => {
+test('a head over its bound is malformed', () => {
   const bytes = Buffer.alloc(8);
   bytes.writeUInt32LE(64 * 1024 + 1, 0);
-  const error = await failureOf(bytes);
-  assert.ok(error instanceof MalformedFrameError);
-  assert.match(error.message, /head over its bound/);
+  assert.match(failureOf(bytes).message, /head over its bound/);
 });
 
-test('too many parts destroy the stream', async () => {
+test('too many parts are malformed', () => {
   const bytes = Buffer.alloc(8);
   bytes.writeUInt32LE(PARTS_MAX + 1, 4);
-  assert.match((await failureOf(bytes)).message, /too many parts/);
+  assert.match(failureOf(bytes).message, /too many parts/);
 });
 
-test('parts over their bound together destroy the stream unread', async () => {
+test('parts over their bound together are malformed before one is read', () => {
   const bytes = Buffer.alloc(8 + 8);
   bytes.writeUInt32LE(2, 0);
   bytes.writeUInt32LE(2, 4);
   bytes.writeUInt32LE(1024 * 1024 * 1024, 8);
   bytes.writeUInt32LE(1, 12);
-  assert.match((await failureOf(bytes)).message, /parts over their bound/);
+  assert.match(failureOf(bytes).message, /parts over their bound/);
 });
 
-test('a head that is not JSON destroys the stream and throws nowhere else', async () => {
+test('a head that is not JSON is malformed and throws nothing', () => {
   const bytes = bytesOf({ n: 1 });
   bytes[8] = 0x7d;
-  const error = await failureOf(bytes);
-  assert.ok(error instanceof MalformedFrameError);
-  assert.ok(error.cause instanceof SyntaxError);
+  assert.ok(failureOf(bytes).cause instanceof SyntaxError);
 });
 
-test('an empty head is malformed', async () => {
-  assert.match((await failureOf(Buffer.alloc(8))).message, /not JSON/);
+test('an empty head is malformed', () => {
+  assert.match(failureOf(Buffer.alloc(8)).message, /not JSON/);
 });
 
-test('nothing is read after a malformed frame', async () => {
+test('nothing is read after a malformed frame', () => {
   const bad = bytesOf({ n: 1 });
   bad[8] = 0x7d;
-  await failureOf(Buffer.concat([bad, bytesOf({ n: 2 })]));
+  failureOf(Buffer.concat([bad, bytesOf({ n: 2 })]));
 });
 
 test('a frame over its bounds is refused where it is sent', () => {
@@ -85,10 +95,8 @@ test('a frame over its bounds is refused where it is sent', () => {
 
 test('a run of as many pictures as a graph takes is one frame', () => {
   const pictures = Array.from({ length: Math.max(...BATCH_SIZES) }, () => Buffer.of(1));
-  const frames: Frame<Head>[] = [];
-  const stream = new PassThrough();
-  new FrameChannel<Head>(stream, frame => frames.push(frame));
-  stream.emit('data', bytesOf({ n: 1 }, pictures));
+  const { frames, push } = read();
+  push(bytesOf({ n: 1 }, pictures));
   assert.deepEqual(frames, [{ head: { n: 1 }, parts: pictures }]);
 });
 
@@ -99,46 +107,57 @@ test('frames come whole wherever the bytes are split', () => {
     bytesOf({ n: 3 }, [Buffer.alloc(0)]),
   ]);
   for (let at = 0; at <= bytes.length; at++) {
-    const stream = new PassThrough();
-    const frames = collect(stream);
-    stream.emit('data', bytes.subarray(0, at));
-    stream.emit('data', bytes.subarray(at));
+    const { frames, push } = read();
+    push(bytes.subarray(0, at));
+    push(bytes.subarray(at));
     const seen = frames.map(({ head, parts }) => [head.n, ...parts.map(String)]);
     assert.deepEqual(seen, [[1, 'first', '', 'third'], [2], [3, '']], `split at ${at}`);
   }
 });
 
 test('frames come whole byte by byte', () => {
-  const stream = new PassThrough();
-  const frames = collect(stream);
-  for (const byte of bytesOf({ n: 7 }, [Buffer.from('abc')])) {
-    stream.emit('data', Buffer.of(byte));
-  }
+  const { frames, push } = read();
+  for (const byte of bytesOf({ n: 7 }, [Buffer.from('abc')])) push(Buffer.of(byte));
   assert.deepEqual(frames, [{ head: { n: 7 }, parts: [Buffer.from('abc')] }]);
 });
 
 test('parts do not share memory with what came', () => {
-  const stream = new PassThrough();
-  const frames = collect(stream);
-  const bytes = bytesOf({ n: 1 }, [Buffer.from('keep')]);
-  stream.emit('data', bytes);
-  bytes.fill(0);
+  const { frames, push } = read();
+  push(bytesOf({ n: 1 }, [Buffer.from('keep')]));
+  push(bytesOf({ n: 2 }, [Buffer.from('over')]));
   assert.equal(String(frames[0]?.parts[0]), 'keep');
 });
 
-test('send resolves when the other side has taken the frame, and when it is gone', async () => {
-  const [near, far] = duplexPair();
-  const channel = new FrameChannel<Head>(near, () => undefined);
-  const big = Buffer.alloc(4 * 1024 * 1024, 5);
-  let sent = false;
-  const sending = channel.send({ n: 1 }, [big]).then(() => {
-    sent = true;
-  });
-  await new Promise(setImmediate);
-  assert.equal(sent, false, 'nobody has read yet');
-  const frames = collect(far);
-  await sending;
-  assert.ok(frames[0]?.parts[0]?.equals(big));
-  near.destroy();
-  await channel.send({ n: 2 });
+test('parts of some size come whole wherever the bytes are split, each in memory that was asked for', () => {
+  const parts = [4096, 4097, 20_000, 8192, 5000].map((bytes, n) => Buffer.alloc(bytes, n + 1));
+  const bytes = Buffer.concat([bytesOf({ n: 1 }, parts), bytesOf({ n: 2 })]);
+  for (let at = 0; at <= bytes.length; at += 509) {
+    const allocated: Buffer[] = [];
+    const { frames, push } = read(size => {
+      const buffer = Buffer.alloc(size);
+      allocated.push(buffer);
+      return buffer;
+    });
+    push(bytes.subarray(0, at));
+    push(bytes.subarray(at));
+    const [first, second] = frames;
+    assert.deepEqual(first?.parts, parts, `split at ${at}`);
+    assert.ok(first.parts.every((part, n) => part === allocated[n]));
+    assert.deepEqual(second, { head: { n: 2 }, parts: [] });
+  }
+});
+
+test('the bulk of a part is read where it stays', () => {
+  const bytes = bytesOf({ n: 1 }, [Buffer.alloc(1_000_000, 1)]);
+  const part = Buffer.alloc(1_000_000);
+  const reader = new FrameReader<Head>(
+    () => undefined,
+    () => part,
+  );
+  const head = reader.space();
+  head.set(bytes.subarray(0, head.length));
+  reader.received(head.length);
+  const bulk = reader.space();
+  assert.equal(bulk.buffer, part.buffer);
+  assert.equal(bulk.length, bytes.length - head.length);
 });

@@ -98,7 +98,8 @@ export function createGroups(
       groups.push(group);
     }
     const childEnv = device?.envOf(options.childEnv) ?? options.childEnv;
-    const place = { index, spec, childEnv, timing, turns: device?.turns };
+    const { buffers } = options;
+    const place = { index, spec, childEnv, timing, turns: device?.turns, buffers };
     group.engines.push(new Engine<RunTask>(place, listener));
   }
   return { groups, timing };

@@ -1,6 +1,7 @@
 /** What an engine pool is opened with. */
 import type { Logger } from 'pino';
 import type { PreparedModel } from '../../models/prepared-model.ts';
+import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { GpuDevice } from '../devices/gpu-device.ts';
 import type { EngineTiming } from './engine.ts';
 
@@ -18,6 +19,8 @@ export interface EnginePoolOptions {
   /** The engines' whole environment, except for what this room sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
+  /** Where mattes are put. Undefined: in new memory. */
+  readonly buffers?: BufferPool;
   readonly timing?: Partial<EngineTiming>;
   readonly failureWindowMs?: number;
 }

@@ -21,6 +21,7 @@
  * Limits: a load 5 min a graph, TensorRT (it builds its kernels then) 15; a run what take() says;
  * respawn at once, then after 1, 2, 5 and 10 s, from the start again after a run that ended well.
  */
+import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { Child, ChildExit } from '../../process/child.ts';
 import type { Frame } from '../../process/frames.ts';
 import { OutputLines } from '../../process/output-lines.ts';
@@ -101,6 +102,8 @@ export interface EngineOptions {
   readonly timing: EngineTiming;
   /** Of its GPU. Undefined: it opens whenever it is time. */
   readonly turns?: OpeningTurns | undefined;
+  /** Where its mattes are put. */
+  readonly buffers?: BufferPool | undefined;
 }
 
 export class Engine<Task extends EngineTask> {
@@ -215,6 +218,7 @@ export class Engine<Task extends EngineTask> {
     const child = spawnEngineChild(this.#options.childEnv, {
       onOutput: text => output.push(text),
       onFrame: frame => this.#onFrame(frame),
+      buffers: this.#options.buffers,
       onExit: exit => this.#onExit(exit),
       onStuck: () => this.#onStuck(child),
       killWaitMaxMs: this.#options.timing.killWaitMaxMs,

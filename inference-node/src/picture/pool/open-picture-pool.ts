@@ -13,6 +13,7 @@ import {
   OUTPUT_FORMATS,
   type OutputFormat,
 } from '#contract/formats.ts';
+import type { BufferPool } from '../../process/buffer-pool.ts';
 import type { ChildExit } from '../../process/child.ts';
 import { readResidentBytes } from '../../process/resident-memory.ts';
 import { jxlPixelsMax } from '../jxl-limit.ts';
@@ -52,6 +53,8 @@ export interface PicturePoolOptions {
   /** The workers' whole environment, except for what the pool sets itself. */
   readonly childEnv: Readonly<Record<string, string>>;
   readonly log: Logger;
+  /** Where model inputs are put, and given back with mattes. Undefined: in new memory. */
+  readonly buffers?: BufferPool;
   readonly limits?: Partial<WorkerLimits>;
 }
 
@@ -266,8 +269,13 @@ class ChildPicturePool implements WorkerPicturePool, WorkerListener, LeasingPool
     this.#encodeRates.add(format, ms, size);
   }
 
+  giveBack(pixels: Buffer): void {
+    this.#options.buffers?.giveBack(pixels);
+  }
+
   #spawn(): WorkerProcess {
-    return new WorkerProcess({ childEnv: this.#options.childEnv, limits: this.#limits }, this);
+    const { childEnv, buffers } = this.#options;
+    return new WorkerProcess({ childEnv, buffers, limits: this.#limits }, this);
   }
 
   #dispatch(): void {

@@ -73,6 +73,7 @@ export interface PictureLease {
   decode(request: DecodeRequest, signal: AbortSignal): Promise<DecodedPicture>;
   /** The decoded picture for one more model. */
   resample(size: Size, signal: AbortSignal): Promise<ModelInput>;
+  /** When it has resolved the model inputs and the request's mattes must not be read: they go. */
   finish(request: FinishRequest, signal: AbortSignal): Promise<FinishedPicture>;
   /** Gives the worker back, or replaces it where an image is still inside. Idempotent. */
   release(): void;

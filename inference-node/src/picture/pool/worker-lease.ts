@@ -17,12 +17,16 @@ export interface LeasingPool {
   forget(lease: WorkerLease): void;
   noteDecode(format: InputFormat, size: Size, ms: number): void;
   noteEncode(format: OutputFormat, size: Size, ms: number): void;
+  /** An image's model input or matte is no longer needed. */
+  giveBack(pixels: Buffer): void;
 }
 
 export class WorkerLease implements PictureLease {
   readonly worker: WorkerProcess;
   readonly waitMs: number;
   readonly #pool: LeasingPool;
+  /** What the image's models see. */
+  readonly #modelInputs: Buffer[] = [];
   #released = false;
 
   constructor(pool: LeasingPool, worker: WorkerProcess, waitMs: number) {
@@ -41,6 +45,7 @@ export class WorkerLease implements PictureLease {
     const { format, size, decodeMs } = head;
     // A background's time says nothing about images.
     if (background === undefined) this.#pool.noteDecode(format, size, decodeMs);
+    this.#modelInputs.push(...parts);
     return { format, ...size, modelInputs: parts, decodeMs };
   }
 
@@ -50,6 +55,7 @@ export class WorkerLease implements PictureLease {
     const { head, parts } = await this.worker.ask('resampled', message, [], signal);
     const [rgb] = parts;
     if (rgb === undefined) throw new Error('a resampled picture without its pixels');
+    this.#modelInputs.push(rgb);
     return { rgb, resampleMs: head.resampleMs };
   }
 
@@ -70,6 +76,9 @@ export class WorkerLease implements PictureLease {
     this.#pool.noteEncode(choices.outputFormat, largerOf(size, input), finishMs);
     const [file] = parts;
     if (file === undefined) throw new Error('a finished picture without its file');
+    // The worker has read the mattes, and engines what they made them of. Of an image that ends
+    // otherwise something may still be on its way to a child.
+    for (const pixels of [...this.#modelInputs.splice(0), ...alphas]) this.#pool.giveBack(pixels);
     return { file, ...size, input, subject, ...timings };
   }
 

@@ -16,6 +16,7 @@
  */
 import { fileURLToPath } from 'node:url';
 import { ContractError } from '#contract/errors.ts';
+import type { BufferPool } from '../../process/buffer-pool.ts';
 import { Child, type ChildExit, KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import type { Frame } from '../../process/frames.ts';
 import { OutputLines } from '../../process/output-lines.ts';
@@ -93,6 +94,8 @@ export interface WorkerListener {
 export interface WorkerProcessOptions {
   readonly childEnv: Readonly<Record<string, string>>;
   readonly limits: WorkerLimits;
+  /** Where what it sends is put. */
+  readonly buffers?: BufferPool | undefined;
 }
 
 type WorkerState = 'starting' | 'idle' | 'leased' | 'settling' | 'ending' | 'stuck' | 'ended';
@@ -129,7 +132,7 @@ export class WorkerProcess {
   #timer: NodeJS.Timeout | undefined;
   #watch: NodeJS.Timeout | undefined;
 
-  constructor({ childEnv, limits }: WorkerProcessOptions, listener: WorkerListener) {
+  constructor({ childEnv, limits, buffers }: WorkerProcessOptions, listener: WorkerListener) {
     this.#limits = limits;
     this.#listener = listener;
     this.#timer = setTimeout(() => this.end('start'), limits.startTimeoutMs);
@@ -141,6 +144,7 @@ export class WorkerProcess {
       killWaitMaxMs: limits.killWaitMaxMs,
       onOutput: text => output.push(text),
       onFrame: frame => this.#onFrame(frame),
+      buffers,
       onStuck: () => this.#onStuck(),
       onExit: exit => {
         output.end();
