@@ -4,8 +4,8 @@
  * a collection every second job and more than half of the processor time of both main processes.
  *
  * Files and model inputs lie outside the heap; for those V8 collects at every 64 MB, whatever the
- * heap holds. `--external-memory-accounted-in-global-limit` would end that, and lets them gather to
- * half of the heap's limit: 1 GB and more in a node of 4 GiB.
+ * heap holds, which young-buffers.ts forestalls. `--external-memory-accounted-in-global-limit` would
+ * end it, and lets them gather to half of the heap's limit: 1 GB and more in a node of 4 GiB.
  */
 import { setFlagsFromString } from 'node:v8';
 

@@ -11,6 +11,7 @@ import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { letHeapGrow } from '#program/heap-growth.ts';
 import { createLog } from '#program/log.ts';
 import { SignalGate } from '#program/signal-gate.ts';
+import { collectYoungBuffers } from '#program/young-buffers.ts';
 import { type ControlPlane, createReplicaId, openControlPlane } from './compose.ts';
 import { type Config, growThreadPool, loadConfig } from './config.ts';
 
@@ -30,6 +31,7 @@ function requireConfig(): Config {
 }
 
 letHeapGrow();
+collectYoungBuffers();
 growThreadPool();
 const config = requireConfig();
 const replicaId = createReplicaId();

@@ -12,6 +12,7 @@ import { CONFIG_EXIT_CODE, ConfigError } from '#program/env.ts';
 import { letHeapGrow } from '#program/heap-growth.ts';
 import { createLog } from '#program/log.ts';
 import { SignalGate } from '#program/signal-gate.ts';
+import { collectYoungBuffers } from '#program/young-buffers.ts';
 import { createInferenceNode } from './compose.ts';
 import { type Config, loadConfig } from './config.ts';
 
@@ -26,6 +27,7 @@ function requireConfig(): Config {
 }
 
 letHeapGrow();
+collectYoungBuffers();
 const config = requireConfig();
 const log = createLog({
   level: config.logLevel,
