@@ -7,6 +7,7 @@ import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } 
 import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
 import { boundPipelining } from '#program/ports/pipelining.ts';
 import { requireReadingPace } from '#program/ports/reading-pace.ts';
+import { onAnswerEnd } from './answers/answer-end.ts';
 import {
   KnownPaths,
   refuseUnknownPath,
@@ -56,6 +57,12 @@ export function buildOperatorApp(
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));
 
+  onAnswerEnd(app, (request, _reply, end) => {
+    const { url: route } = request.routeOptions;
+    const answered = { route, code: answeredCodeOf(request), ...end };
+    // A scrape every few seconds is not worth a line, but one that gives up is.
+    if (route !== '/metrics' || end.left) request.log.info(answered, 'answered the operator');
+  });
   const paths = new KnownPaths();
   app.addHook('onRoute', route => paths.add(route.url, route.method));
   app.addHook('onRequest', (request, reply, done) => {
@@ -65,13 +72,6 @@ export function buildOperatorApp(
     done();
   });
   app.addHook('onSend', finishUnreadBody);
-  app.addHook('onResponse', (request, reply, done) => {
-    const { url: route } = request.routeOptions;
-    const answered = { route, status: reply.statusCode, code: answeredCodeOf(request) };
-    // A scrape every few seconds is not worth a line.
-    if (route !== '/metrics') request.log.info(answered, 'answered the operator');
-    done();
-  });
   app.setErrorHandler(createErrorHandler(baseUrl, { shown: ['public', 'operator'] }));
   app.setNotFoundHandler((request, reply) => refuseUnknownPath(request, reply, paths));
 

@@ -3,10 +3,11 @@
  * before the end of its answer. The line has the request's id, its account and its job; the job's
  * own lines name the node. It never has a URL, since a result's link is a secret.
  */
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyRequest } from 'fastify';
 import type { ErrorCode } from '#contract/errors.ts';
 import { underSpan } from '#program/tracing/active-span.ts';
 import { knownAccountOf } from '../checks/authentication.ts';
+import { onAnswerEnd } from './answer-end.ts';
 import { answeredCodeOf, answeredJobOf } from './error-handler.ts';
 import { spanOf } from './request-span.ts';
 
@@ -40,25 +41,15 @@ export function noteResult(
   owners.set(request, accountId);
 }
 
-/** What others log, too, for a caller who left before the answer's head was sent. */
-const LEFT_BEFORE = 499;
-
-/** Of one answer: some ten, of Node, the body's readers and what waits with it. More would be a leak. */
-const LISTENERS_MAX = 20;
-
 export function addAnswerLog(
   app: FastifyInstance,
   onAnswered: ((answered: Answered) => void) | undefined,
 ): void {
-  const noted = new WeakSet<FastifyRequest>();
-  const note = (request: FastifyRequest, reply: FastifyReply) => {
-    if (noted.has(request)) return;
-    noted.add(request);
-    const left = !reply.raw.writableFinished;
+  onAnswerEnd(app, (request, reply, { status, ...gone }) => {
     const answered: Answered = {
       route: request.is404 ? undefined : request.routeOptions.url,
       method: request.method,
-      status: left && !reply.raw.headersSent ? LEFT_BEFORE : reply.statusCode,
+      status,
       code: answeredCodeOf(request),
       seconds: reply.elapsedTime / 1000,
     };
@@ -66,19 +57,8 @@ export function addAnswerLog(
     const jobId = jobs.get(request) ?? answeredJobOf(request);
     const span = spanOf(request);
     span?.set({ 'matting.account.id': accountId, 'matting.job.id': jobId });
-    const gone = left ? { left } : {};
     // The connection, not the request, brings the end of an answer.
     underSpan(span, () => request.log.info({ ...answered, accountId, jobId, ...gone }, 'answered'));
     onAnswered?.(answered);
-  };
-  app.addHook('onRequest', (request, reply, done) => {
-    reply.raw.setMaxListeners(LISTENERS_MAX);
-    // Fastify calls onResponse for no answer whose caller left. Before the span ends.
-    reply.raw.prependOnceListener('close', () => note(request, reply));
-    done();
-  });
-  app.addHook('onResponse', (request, reply, done) => {
-    note(request, reply);
-    done();
   });
 }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import { type AddressInfo, connect } from 'node:net';
-import type { FastifyInstance } from 'fastify';
+import type { FastifyBaseLogger, FastifyInstance } from 'fastify';
 import { Registry } from 'prom-client';
 import { buildOperatorApp } from '../../../src/http/operator-app.ts';
 import { OperateAccounts } from '../../../src/services/operator/operate-accounts.ts';
@@ -24,7 +24,11 @@ interface NodeProxyBounds {
 
 export function appOn(
   stores: Stores,
-  changes: { operatorKey?: string | undefined; nodeProxy?: NodeProxyBounds } = {},
+  changes: {
+    operatorKey?: string | undefined;
+    nodeProxy?: NodeProxyBounds;
+    logger?: FastifyBaseLogger;
+  } = {},
 ) {
   return buildOperatorApp(
     {

@@ -1,0 +1,85 @@
+/** What the log says of answers on the operator's port. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { Writable } from 'node:stream';
+import { after, before, describe, it } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { FastifyInstance } from 'fastify';
+import pino from 'pino';
+import { useTestDatabase } from '../../../../test/support/database.ts';
+import { storesOn } from '../../store/fixtures.ts';
+import { AUTHORIZED, appOn, KEY, listen, register } from './operator-port.ts';
+
+interface Line {
+  readonly msg: string;
+  readonly route?: string;
+  readonly status?: number;
+  readonly left?: boolean;
+}
+
+describe('the log of the operator port', () => {
+  const databases = useTestDatabase('sqlite');
+  const lines: Line[] = [];
+  const asked = Promise.withResolvers<void>();
+  /** A node that does not answer. */
+  const node = createServer(() => asked.resolve());
+  let app: FastifyInstance;
+  let port: number;
+
+  before(async () => {
+    const log = new Writable({
+      write(chunk, _encoding, done) {
+        lines.push(JSON.parse(String(chunk)));
+        done();
+      },
+    });
+    const stores = storesOn(await databases.open());
+    app = appOn(stores, { logger: pino({ level: 'info' }, log) });
+    port = await listen(app);
+    node.listen(0, '127.0.0.1');
+    await once(node, 'listening');
+    await register(stores, 'n', `127.0.0.1:${(node.address() as AddressInfo).port}`);
+  });
+  after(async () => {
+    await app.close();
+    node.closeAllConnections();
+    await new Promise(resolve => node.close(resolve));
+  });
+
+  const answers = () => lines.filter(({ msg }) => msg === 'answered the operator');
+
+  it('has a line of each answer, of one that is refused before its route too, of no scrape', async () => {
+    const base = `http://127.0.0.1:${port}`;
+    await fetch(`${base}/metrics`);
+    await fetch(`${base}/operator/nodes`, { headers: AUTHORIZED });
+    await fetch(`${base}/operator/nodes`);
+    const noHost = connect(port, '127.0.0.1').resume();
+    noHost.write('GET /operator/nodes HTTP/1.1\r\nConnection: close\r\n\r\n');
+    await once(noHost, 'close');
+    assert.deepEqual(
+      answers().map(({ route, status, left }) => [route, status, left]),
+      [
+        ['/operator/nodes', 200, undefined],
+        ['/operator/nodes', 401, undefined],
+        ['/operator/nodes', 400, undefined],
+      ],
+    );
+  });
+
+  it('has one of a caller who leaves', async () => {
+    lines.length = 0;
+    const caller = connect(port, '127.0.0.1');
+    const lead = `Host: x\r\nAuthorization: Bearer ${KEY}\r\n\r\n`;
+    caller.write(`GET /operator/nodes/n/info HTTP/1.1\r\n${lead}`);
+    await asked.promise;
+    caller.destroy();
+    while (answers().length === 0) await delay(10);
+    await delay(50);
+    assert.deepEqual(
+      answers().map(({ status, left }) => [status, left]),
+      [[499, true]],
+    );
+  });
+});
