@@ -155,8 +155,9 @@ async function attempt(config: CliConfig, gpus: GpuListing): Promise<Attempt[]> 
   return attempts;
 }
 
+/** Those without which nothing can run. */
 function missing(libraries: readonly FoundLibrary[]): readonly FoundLibrary[] {
-  return libraries.filter(({ path }) => path === undefined);
+  return libraries.filter(({ path, opened }) => path === undefined && !opened);
 }
 
 function stateLine(installed: InstalledState, libraries: readonly FoundLibrary[]): string {
@@ -184,7 +185,7 @@ function libraryLines(libraries: readonly FoundLibrary[]): string[] {
 function makerOf(name: string): string {
   if (name.startsWith('libcuda.')) return "NVIDIA's driver";
   if (name.startsWith('libcudnn')) return 'cuDNN 9';
-  if (name.startsWith('libnv')) return 'TensorRT 10';
+  if (/^libnv(infer|onnx)/.test(name)) return 'TensorRT 10';
   return 'CUDA 13';
 }
 

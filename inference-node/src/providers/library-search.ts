@@ -12,8 +12,23 @@ import type { ProviderLibrary } from './provider-files.ts';
 
 /** NVIDIA's own; all others come with the system's C and C++ libraries. */
 const OF_NVIDIA = /^lib(cu|nv)/;
+/** The driver's own. Another in its place, of CUDA's compatibility package say, may not fit it. */
+const OF_DRIVER = /^lib(cuda|nvidia-[a-z]+)\.so/;
 /** Opened at the first convolution, so no library names it: without it every first run fails. */
 const CUDNN = 'libcudnn.so.9';
+/**
+ * What cuDNN opens once it runs, as its files of 9.19 name it: a copy of it that lacks a part ends
+ * the process with a line that names none. NVRTC compiles those of its kernels that are not in it.
+ */
+const OPENED_BY: Readonly<Record<string, readonly string[]>> = {
+  [CUDNN]: ['libcudnn_graph.so.9', 'libcudnn_ops.so.9'],
+  'libcudnn_graph.so.9': [
+    'libcudnn_heuristic.so.9',
+    'libcudnn_engines_precompiled.so.9',
+    'libcudnn_engines_runtime_compiled.so.9',
+    'libnvrtc.so.13',
+  ],
+};
 const LD_SO_CONF = '/etc/ld.so.conf';
 const INCLUDES_MAX = 64;
 /** Where the system looks without being told, and where NVIDIA's installers put things. */
@@ -38,6 +53,8 @@ export interface FoundLibrary {
   readonly path: string | undefined;
   /** Which file asks for it first. */
   readonly neededBy: string;
+  /** Whether only a run tells if it is needed: another release of cuDNN has other parts. */
+  readonly opened: boolean;
 }
 
 export interface SearchFolders {
@@ -53,34 +70,43 @@ export async function findLibraries(
   library: ProviderLibrary,
   { ldLibraryPath, further }: SearchFolders,
 ): Promise<readonly FoundLibrary[]> {
-  const folders = [...splitPath(ldLibraryPath), ...further, ...(await systemFolders())];
+  const system = await systemFolders();
+  const folders = [...splitPath(ldLibraryPath), ...further, ...system];
+  const foldersOfDriver = [...splitPath(ldLibraryPath), ...system, ...further];
   const found = new Map<string, FoundLibrary>();
   const waiting = [{ file: path.join(folder, library), neededBy: library as string }];
   for (let at = waiting.shift(); at !== undefined; at = waiting.shift()) {
     const { file, neededBy } = at;
-    const needed = await namesNeededBy(file);
-    const first = neededBy === library ? [...needed, CUDNN] : needed;
-    for (const name of first) {
+    const linked = await namesNeededBy(file);
+    const first = neededBy === library ? [...linked, CUDNN] : linked;
+    const opened = OPENED_BY[neededBy] ?? [];
+    for (const name of [...first, ...opened]) {
       if (!OF_NVIDIA.test(name) || found.has(name) || found.size >= LIBRARIES_MAX) continue;
+      const usual = OF_DRIVER.test(name) ? foldersOfDriver : folders;
       // Libraries of one package lie beside each other and say so by a path of their own.
-      const where = neededBy === library ? folders : [...folders, path.dirname(file)];
+      const where = neededBy === library ? usual : [...usual, path.dirname(file)];
       const place = findIn(where, name);
-      found.set(name, { name, path: place, neededBy });
+      found.set(name, { name, path: place, neededBy, opened: opened.includes(name) });
       if (place !== undefined) waiting.push({ file: place, neededBy: name });
     }
   }
   return [...found.values()];
 }
 
-/** Folders of what was found that the system does not search by itself. */
+/**
+ * Folders of what was found that the system does not search by itself. Engines search these before
+ * the system's: one that has a driver's library in place of the host's is none of them.
+ */
 export async function foldersToRecord(
   found: readonly FoundLibrary[],
   ldLibraryPath: string | undefined,
 ): Promise<string[]> {
   const known = new Set([...splitPath(ldLibraryPath), ...(await linkerFolders())]);
-  const folders = found.flatMap(({ path: file }) =>
-    file === undefined ? [] : [path.dirname(file)],
-  );
+  const ofDriver = await systemFolders();
+  const folders = found.flatMap(({ name, path: file }) => {
+    const folder = file === undefined ? [] : [path.dirname(file)];
+    return OF_DRIVER.test(name) ? folder.filter(one => ofDriver.includes(one)) : folder;
+  });
   return [...new Set(folders)].filter(folder => !known.has(folder));
 }
 

@@ -217,6 +217,49 @@ test('libraries are found where the linker will look, recorded, and named where 
   assert.equal(childEnv.LD_LIBRARY_PATH, `${ldLibraryPath}:${given}`);
 });
 
+test('a driver of CUDA’s own packages is not put before the host’s', async () => {
+  await write('cuda/lib/libcublas.so.13', elfFile([]));
+  await write('cuda/compat/libcuda.so.1', elfFile([]));
+  const wheel = wheelFile(VERSION);
+  const file = await write('own.whl', wheel);
+  const libraryFolders = await foldersBelow(path.join(root, 'cuda'));
+  assert.equal(libraryFolders.length, 2);
+  const { folder, record } = await install(file, { accepted: [sha256(wheel)], libraryFolders });
+  assert.deepEqual(record.libraryFolders, [path.join(root, 'cuda/lib')]);
+  await write('driver/libcuda.so.1', elfFile([]));
+  const ldLibraryPath = path.join(root, 'driver');
+  const found = await findLibraries(folder, CUDA, { ldLibraryPath, further: libraryFolders });
+  const driver = found.find(({ name }) => name === 'libcuda.so.1');
+  assert.equal(driver?.path, path.join(root, 'driver/libcuda.so.1'));
+});
+
+test('the parts that cuDNN opens once it runs are looked for too, and NVRTC with them', async () => {
+  await write('cudnn/libcudnn.so.9', elfFile([]));
+  await write('cudnn/libcudnn_graph.so.9', elfFile([]));
+  await write('nvrtc/libnvrtc.so.13', elfFile([]));
+  const wheel = wheelFile(VERSION);
+  const file = await write('own.whl', wheel);
+  const libraryFolders = ['cudnn', 'nvrtc'].map(name => path.join(root, name));
+  const { folder, record } = await install(file, { accepted: [sha256(wheel)], libraryFolders });
+  assert.deepEqual(record.libraryFolders, libraryFolders);
+  const search = { ldLibraryPath: undefined, further: record.libraryFolders };
+  const found = new Map((await findLibraries(folder, CUDA, search)).map(one => [one.name, one]));
+  const graph = 'libcudnn_graph.so.9';
+  assert.deepEqual(found.get('libnvrtc.so.13'), {
+    name: 'libnvrtc.so.13',
+    path: path.join(root, 'nvrtc/libnvrtc.so.13'),
+    ...{ neededBy: graph, opened: true },
+  });
+  for (const [part, neededBy] of [
+    ['libcudnn_ops.so.9', 'libcudnn.so.9'],
+    ['libcudnn_engines_precompiled.so.9', graph],
+    ['libcudnn_heuristic.so.9', graph],
+  ] as const) {
+    assert.deepEqual(found.get(part), { name: part, path: undefined, neededBy, opened: true });
+  }
+  assert.equal(found.get('libcudnn.so.9')?.opened, false);
+});
+
 test('an archive that changes after it was accepted is refused', async () => {
   const file = await write('own.whl', wheelFile(VERSION));
   const source = await openPackageSource(file);
