@@ -2,20 +2,23 @@
 
 /** "CUDA failure 100: no CUDA-capable device is detected", out of a page of C++. */
 const FAILURE_OF_A_LIBRARY = /\bCU[A-Z_]* failure -?\d+: [^;]+/;
+/** Of the arena, which asks CUDA for memory: behind the signature of a function too. */
+const MEMORY_IS_SHORT = /\bFailed to allocate memory for requested buffer of size \d+/;
 /** ONNX Runtime's assertions begin with their place in its source. */
 const PLACE_OF_AN_ASSERTION = /^\/\S+:\d+ .* was false\. /;
 
 /**
  * CUDA's codes that speak of a device or its driver, not of one run: not initialised (3), all
  * devices busy or unavailable (46), no device (100), no such device (101), memory errors that could
- * not be corrected (214), system not ready (802), driver and runtime do not fit (803, 804).
+ * not be corrected (214), system not ready (802), driver and runtime do not fit (803, 804), and
+ * what the driver cannot say (999), as of a GPU that the bus lost.
  */
-const DEVICE_FAILURES: ReadonlySet<number> = new Set([3, 46, 100, 101, 214, 802, 803, 804]);
+const DEVICE_FAILURES: ReadonlySet<number> = new Set([3, 46, 100, 101, 214, 802, 803, 804, 999]);
 
 /** One line. */
 export function shortenNativeError(message: string): string {
   const line = message.replaceAll(/\s*\n\s*/g, ' ');
-  const failure = FAILURE_OF_A_LIBRARY.exec(line)?.[0];
+  const failure = (FAILURE_OF_A_LIBRARY.exec(line) ?? MEMORY_IS_SHORT.exec(line))?.[0];
   return (failure ?? line.replace(PLACE_OF_AN_ASSERTION, '')).trim();
 }
 

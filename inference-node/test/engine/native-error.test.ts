@@ -17,6 +17,15 @@ test('of a page of C++ the line that matters is left', () => {
     "Non-zero status code returned while running Conv node. Name:'c1' Status Message: CUDNN failure 4: " +
     'CUDNN_STATUS_NOT_INITIALIZED ; GPU=0 ; hostname=x ; file=cudnn_common.cc ; line=1 ; expr=cudnnCreate';
   assert.equal(shortenNativeError(cudnn), 'CUDNN failure 4: CUDNN_STATUS_NOT_INITIALIZED');
+  const arena =
+    "Non-zero status code returned while running Conv node. Name:'c1' Status Message: " +
+    '/onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 void* onnxruntime::BFCArena::' +
+    'AllocateRawInternal(size_t, bool, onnxruntime::Stream*) Failed to allocate memory for ' +
+    'requested buffer of size 26214400\n';
+  assert.equal(
+    shortenNativeError(arena),
+    'Failed to allocate memory for requested buffer of size 26214400',
+  );
   const assertion =
     '/onnxruntime_src/core/session.cc:12 void f() status.IsOK() was false. No such graph';
   assert.equal(shortenNativeError(assertion), 'No such graph');
@@ -31,6 +40,7 @@ test('any other message stays, in one line', () => {
 test('a device that is gone is told from a run that failed', () => {
   assert.equal(saysDeviceIsGone(shortenNativeError(NO_DEVICE)), true);
   assert.equal(saysDeviceIsGone('CUDA failure 46: all CUDA-capable devices are busy'), true);
+  assert.equal(saysDeviceIsGone('CUDA failure 999: unknown error'), true);
   assert.equal(saysDeviceIsGone('CUDA failure 700: an illegal memory access'), false);
   assert.equal(saysDeviceIsGone('CUDA failure 2: out of memory'), false);
   assert.equal(saysDeviceIsGone('CUDNN failure 100: something'), false);

@@ -5,6 +5,8 @@ import { spawnEngineChild } from '../spawn-engine-child.ts';
 
 /** What native libraries say before they fail is short. */
 const OUTPUT_LENGTH_MAX = 64 * 1024;
+/** Of their last line, where nothing else says why they ended. */
+const LAST_WORDS_LENGTH_MAX = 200;
 
 export interface RunSeriesOptions {
   readonly spec: SessionSpec;
@@ -89,7 +91,8 @@ export function runSeries(options: RunSeriesOptions): Promise<readonly RunAnswer
     onExit: exit => {
       clearTimeout(timer);
       if (answers.length === runs.length) return resolve(answers);
-      failure ??= exit.error?.message ?? `the process ended: ${exit.signal ?? `code ${exit.code}`}`;
+      const how = exit.signal ?? `code ${exit.code}`;
+      failure ??= exit.error?.message ?? describeEnd(how, output);
       reject(new Error(explain(failure, output)));
     },
   });
@@ -97,12 +100,21 @@ export function runSeries(options: RunSeriesOptions): Promise<readonly RunAnswer
   return promise;
 }
 
+/** cuDNN ends a process that lacks one of its parts, and what it says before is all that tells. */
+function describeEnd(how: string, output: string): string {
+  const ended = `the process ended: ${how}`;
+  const lastWords = output.trim().split('\n').at(-1)?.trim().slice(0, LAST_WORDS_LENGTH_MAX);
+  return lastWords ? `${ended} after "${lastWords}"` : ended;
+}
+
 /**
  * The binding says "Failed to load shared library" where the dynamic linker, whose words only go to
- * standard error, named it.
+ * standard error, named it; of a part of its own cuDNN says so there.
  */
 function explain(failure: string, output: string): string {
   const short = shortenNativeError(failure);
-  const missing = /([\w.+-]+\.so[\w.]*): cannot open shared object file/.exec(output);
+  const missing =
+    /([\w.+-]+\.so[\w.]*): cannot open shared object file/.exec(output) ??
+    /Unable to load any of \{([\w.+-]+)/.exec(output);
   return missing === null ? short : `${missing[1]} is missing (${short})`;
 }

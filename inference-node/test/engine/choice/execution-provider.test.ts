@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
@@ -95,6 +95,31 @@ test('a process that does not die holds up no probe, and is named', async contex
   process.kill(pid, 'SIGSTOP');
   const said = new RegExp(`^no answer within 500 ms; process ${pid} was killed and does not die$`);
   await assert.rejects(probed, error => said.test((error as Error).message));
+});
+
+test('a library that ends the process is quoted, and one that it names is what is missing', async context => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'probe-'));
+  context.after(() => rm(folder, { recursive: true }));
+  const dying = async (words: string) => {
+    const file = path.join(folder, 'dying.mjs');
+    const code = `writeSync(2, ${JSON.stringify(words)}); process.kill(process.pid, 'SIGABRT');`;
+    await writeFile(file, `import { writeSync } from 'node:fs';\n${code}\n`);
+    return await runOnce({
+      spec: { ...PROBE_SPEC, provider: 'cpu', deviceId: 0 },
+      graph: encodeProbeGraph(),
+      rgb: createProbePicture(PROBE_SIZE_PX, PROBE_SIZE_PX),
+      childEnv: { NODE_OPTIONS: `--import=${file}` },
+      timeoutMs: 60_000,
+    }).then(String, (error: Error) => error.message);
+  };
+  // As cuDNN 9.19 says of a copy that lacks a part.
+  const symbol = 'Invalid handle. Cannot load symbol cudnnCreate';
+  const ended = `the process ended: SIGABRT after "${symbol}"`;
+  assert.equal(await dying(`${symbol}\n`), ended);
+  const names = 'libcudnn_ops.so.9.19.0, libcudnn_ops.so.9.19, libcudnn_ops.so.9, libcudnn_ops.so';
+  const unable = `Unable to load any of {${names}}\n${symbol}\n`;
+  assert.equal(await dying(unable), `libcudnn_ops.so.9.19.0 is missing (${ended})`);
+  assert.equal(await dying(''), 'the process ended: SIGABRT');
 });
 
 test('a model agrees with itself', async context => {
