@@ -20,8 +20,12 @@ import { runOnce } from './run-once.ts';
 
 export type RequestedProvider = 'auto' | ExecutionProvider;
 
-/** A cold CUDA context on a host of many GPUs takes ten seconds and more; longer is a hang. */
-export const PROBE_TIMEOUT_MS = 60_000;
+/**
+ * A cold CUDA context on a host of many GPUs takes ten seconds and more, and the first start reads
+ * 1.3 GB of libraries, half a minute from a disk of 40 MB a second; longer is a hang. `auto` would
+ * run on the CPU until the next start for a disk that was slow once.
+ */
+export const PROBE_TIMEOUT_MS = 120_000;
 
 /** It builds its kernels first. */
 const PROBE_TIMEOUT_TENSORRT_MS = 300_000;

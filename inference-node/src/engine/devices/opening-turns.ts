@@ -1,7 +1,8 @@
 /**
- * Engines of one GPU open one after the other: CUDA chooses its kernels by timing them while a
- * model loads, and beside another engine's work it would time that too. As long as a line as there
- * are engines on the GPU.
+ * Engines of one GPU open one after the other: TensorRT chooses its kernels by timing them while it
+ * builds, and beside another engine's work it would time that too. CUDA's provider times nothing:
+ * with cuDNN 9 its exhaustive search is a question to cuDNN's heuristics. As long as a line as
+ * there are engines on the GPU.
  */
 export class OpeningTurns {
   #holder: object | undefined;
