@@ -1,4 +1,4 @@
-/** What `matting up` says on a host whose GPU it does not use. */
+/** Whether a node may run on a GPU here, and what `matting up` says where it could and does not. */
 import { execFile } from 'node:child_process';
 import { readdir } from 'node:fs/promises';
 import path from 'node:path';
@@ -7,12 +7,27 @@ import type { SupervisorConfig } from './config.ts';
 const ANSWER_MAX_MS = 5000;
 const COMMAND = 'nvidia-smi';
 
-/** Undefined where there is no GPU, CUDA is installed, or the operator chose another provider. */
-export async function gpuHint({ env, modelDir }: SupervisorConfig): Promise<string | undefined> {
-  const { MATTING_EXECUTION_PROVIDER: provider = 'auto' } = env;
-  if (provider !== 'auto' && provider !== '') return undefined;
+type HostConfig = Pick<SupervisorConfig, 'env' | 'modelDir'>;
+
+/** By name, or by `auto` where a provider is installed. */
+export async function mayUseGpu(config: HostConfig): Promise<boolean> {
+  const { MATTING_EXECUTION_PROVIDER: provider } = config.env;
+  return isAuto(provider) ? await isInstalled(config) : provider !== 'cpu';
+}
+
+function isAuto(provider: string | undefined): boolean {
+  return provider === undefined || provider === 'auto' || provider === '';
+}
+
+async function isInstalled({ env, modelDir }: HostConfig): Promise<boolean> {
   const providerDir = env.MATTING_PROVIDER_DIR || path.join(modelDir, 'providers');
-  if ((await readdir(providerDir).catch(() => [])).length > 0) return undefined;
+  return (await readdir(providerDir).catch(() => [])).length > 0;
+}
+
+/** Undefined where there is no GPU, CUDA is installed, or the operator chose another provider. */
+export async function gpuHint(config: SupervisorConfig): Promise<string | undefined> {
+  const { env } = config;
+  if (!isAuto(env.MATTING_EXECUTION_PROVIDER) || (await isInstalled(config))) return undefined;
   const gpu = await firstGpu(env);
   if (gpu === undefined) return undefined;
   const install = 'npm run matting -- providers install cuda';

@@ -15,6 +15,7 @@ import { makeDirectory } from '#program/make-directory.ts';
 import { endOf, killWithin, withinMs } from './child-end.ts';
 import { PORT_VARIABLES, type Ports, ROOT, type SupervisorConfig } from './config.ts';
 import { findFreePorts } from './free-ports.ts';
+import { mayUseGpu } from './gpu-hint.ts';
 import { controlPlaneEnv, LOOPBACK, Programs } from './stack-programs.ts';
 import type { ProgramExit } from './supervised-program.ts';
 
@@ -23,6 +24,8 @@ export const NODE_CLI = path.join(ROOT, 'inference-node/src/cli/main.ts');
 
 /** A GPU's first start compiles kernels for minutes; a CPU's takes seconds. */
 const READY_TIMEOUT_MS = 300_000;
+/** First starts on GPUs measure, or build kernels: 15 min for each engine with TensorRT. */
+const READY_TIMEOUT_GPU_MS = 1_800_000;
 const READY_POLL_MS = 50;
 const ANSWER_TIMEOUT_MS = 5000;
 /** What the programs take as MATTING_NODE_TOKEN. */
@@ -100,11 +103,13 @@ export async function startStack(
   const starting = AbortSignal.any([signal, over.signal]);
   const nodeReady = async () => {
     await setup.models(starting);
+    const readyMaxMs = await nodeReadyMaxMs(config);
     // What failed meanwhile has ended the start: nothing more may begin.
     starting.throwIfAborted();
     const exit = programs.startNode();
+    const nodeUrl = `http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`;
     // The second wait too: a program that ends before it is kept up would be waited for for ever.
-    const ready = untilOk(`http://${LOOPBACK}:${config.ports.nodeHttp}/readyz`, starting).then(() =>
+    const ready = untilOk(nodeUrl, starting, readyMaxMs).then(() =>
       untilOk(`${localUrl}/readyz`, starting),
     );
     await Promise.race([ready, exit.then(ended => failedStart('inference node', ended, logDir))]);
@@ -157,15 +162,24 @@ function urlHost(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
+/** How long a node may be `starting`: one that fails ends by itself, and is not waited for. */
+export async function nodeReadyMaxMs(config: SupervisorConfig): Promise<number> {
+  return (await mayUseGpu(config)) ? READY_TIMEOUT_GPU_MS : READY_TIMEOUT_MS;
+}
+
 /** Until `url` answers 200. @throws SetupError */
-async function untilOk(url: string, signal: AbortSignal): Promise<void> {
-  const deadline = Date.now() + READY_TIMEOUT_MS;
+async function untilOk(
+  url: string,
+  signal: AbortSignal,
+  maxMs: number = READY_TIMEOUT_MS,
+): Promise<void> {
+  const deadline = Date.now() + maxMs;
   while (Date.now() < deadline) {
     signal.throwIfAborted();
     if (await answersOk(url, signal)) return;
     await delay(READY_POLL_MS, undefined, { signal });
   }
-  throw new SetupError(`the service did not become ready within ${READY_TIMEOUT_MS / 1000} s`);
+  throw new SetupError(`the service did not become ready within ${maxMs / 1000} s`);
 }
 
 /** By node:http: fetch loads a library of its own, on the cores that everything waits for. */

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { loadSupervisorConfig } from '../../bin/config.ts';
 import { gpuHint } from '../../bin/gpu-hint.ts';
+import { nodeReadyMaxMs } from '../../bin/stack.ts';
 
 test('a host with a GPU is told what to do, once, and only where it is of use', async context => {
   const folder = await mkdtemp(path.join(tmpdir(), 'hint-'));
@@ -23,4 +24,20 @@ test('a host with a GPU is told what to do, once, and only where it is of use', 
   assert.equal(await hint({ MATTING_EXECUTION_PROVIDER: 'cpu' }), undefined);
   await mkdir(path.join(modelDir, 'providers/onnxruntime-1'), { recursive: true });
   assert.equal(await hint(), undefined, 'it is installed');
+});
+
+test('a start waits for what a node does on a GPU, and no longer than needed on a CPU', async context => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'ready-'));
+  context.after(() => rm(folder, { recursive: true }));
+  const modelDir = path.join(folder, 'models');
+  const maxMs = (env: Record<string, string> = {}) =>
+    nodeReadyMaxMs(loadSupervisorConfig({ MATTING_MODEL_DIR: modelDir, ...env }));
+  const onCpu = await maxMs();
+  assert.equal(await maxMs({ MATTING_EXECUTION_PROVIDER: 'cpu' }), onCpu);
+  // TensorRT's kernels: 15 min for an engine.
+  const onGpu = await maxMs({ MATTING_EXECUTION_PROVIDER: 'tensorrt' });
+  assert.ok(onGpu > 900_000);
+  await mkdir(path.join(modelDir, 'providers/onnxruntime-1'), { recursive: true });
+  assert.equal(await maxMs(), onGpu);
+  assert.equal(await maxMs({ MATTING_EXECUTION_PROVIDER: 'cpu' }), onCpu);
 });
