@@ -191,13 +191,13 @@ function makerOf(name: string): string {
 
 function gpuLines(gpus: GpuListing): string[] {
   if (gpus.state === 'failed') return [`driver    not answering: ${gpus.reason}\n`];
-  if (gpus.gpus.length === 0) return ['driver    lists no GPU\n'];
   const lines = gpus.gpus.map(({ index, id, name, memoryBytes, driver }) => {
     const memory = `${(memoryBytes / 1e9).toFixed(1)} GB`;
     return `gpu ${index}     ${name}, ${memory}, driver ${driver}, ${id}\n`;
   });
-  const { incomplete } = gpus;
-  return incomplete === undefined
+  if (lines.length === 0) lines.push('driver    lists no GPU\n');
+  const unlisted = gpus.incomplete ?? gpus.unreachable;
+  return unlisted === undefined
     ? lines
-    : [...lines, `driver    does not list every GPU: ${incomplete}\n`];
+    : [...lines, `driver    does not list every GPU: ${unlisted}\n`];
 }

@@ -97,7 +97,8 @@ async function findGpus(
   if (listing.state === 'failed') {
     return wanted === 'all' ? { gpus: [], unlisted: listing.reason } : refuse(listing.reason);
   }
-  const unlisted = wanted === 'all' ? listing.incomplete : undefined;
+  const { incomplete, unreachable } = listing;
+  const unlisted = wanted === 'all' ? (incomplete ?? unreachable) : undefined;
   const choice = chooseDevices(wanted, listing.gpus, engineEnv.CUDA_VISIBLE_DEVICES);
   if ('gpus' in choice) return { gpus: choice.gpus, unlisted };
   return refuse(`the driver does not list ${choice.missing.join(', ')}`);

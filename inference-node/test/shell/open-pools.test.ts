@@ -111,9 +111,15 @@ test('a driver that does not list its GPUs is told of, and what it has is checke
   const line = failed.lines.find(({ msg }) => /cannot be listed/.test(msg));
   assert.equal(line?.reason, 'Failed to initialize NVML');
   const [first] = GPUS;
-  const smi = `echo '${first && smiRow(first)}'; echo 'GPU is lost' >&2; exit 15`;
-  const partly = await open(context, { smi });
-  assert.equal((await partly.pools).devices.length, 1);
-  const partial = partly.lines.find(({ msg }) => msg === 'not every GPU can be listed');
-  assert.equal(partial?.reason, 'GPU is lost');
+  const passedOver = 'Unable to determine the device handle for GPU1: Unknown Error';
+  for (const [reason, code] of [
+    ['GPU is lost', 15],
+    [passedOver, 0],
+  ] as const) {
+    const smi = `echo '${first && smiRow(first)}'; echo '${reason}' >&2; exit ${code}`;
+    const partly = await open(context, { smi });
+    assert.equal((await partly.pools).devices.length, 1);
+    const partial = partly.lines.find(({ msg }) => msg === 'not every GPU can be listed');
+    assert.equal(partial?.reason, reason);
+  }
 });

@@ -18,9 +18,15 @@ export interface GpuFacts {
 export type GpuListing =
   /**
    * In the order of the bus. May be empty. `incomplete`: why there may be more, in one line; a GPU
-   * that is lost can keep the command from coming to those after it.
+   * that is lost can keep the command from coming to those after it. `unreachable`: what it says of
+   * GPUs that it passed over, and came to its end.
    */
-  | { readonly state: 'listed'; readonly gpus: readonly GpuFacts[]; readonly incomplete?: string }
+  | {
+      readonly state: 'listed';
+      readonly gpus: readonly GpuFacts[];
+      readonly incomplete?: string;
+      readonly unreachable?: string;
+    }
   /** `reason` is one line. `absent`: there is no such command, so no driver for this process. */
   | { readonly state: 'failed'; readonly absent: boolean; readonly reason: string };
 
@@ -37,6 +43,8 @@ const FURTHER_FOLDERS = ['/usr/bin', '/usr/local/nvidia/bin', '/usr/lib/wsl/lib'
 const FIELDS = 'index,uuid,name,memory.total,driver_version,mig.mode.current';
 const QUERY = [`--query-gpu=${FIELDS}`, '--format=csv,noheader,nounits'];
 const BYTES_PER_MIB = 1024 * 1024;
+/** Drivers of today say so of a GPU that fell off the bus, list the others, and end with 0. */
+const UNREACHABLE_LINE = /^Unable to determine the device handle/;
 const MIG_LINE = /^\s+MIG (\S+)\s+Device\s+\d+: \(UUID: (MIG-[^)]+)\)/;
 const GPU_LINE = /^GPU (\d+): /;
 
@@ -50,7 +58,9 @@ export async function listGpus(env: Readonly<Record<string, string>>): Promise<G
   const tree = detailed?.text ?? '';
   const gpus = rows.flatMap(({ gpu, mig }) => (mig ? migDevices(gpu, tree) : [gpu]));
   const failure = [said, detailed].find(answer => answer?.state === 'failed');
-  return { state: 'listed', gpus, ...(failure && { incomplete: failure.reason }) };
+  if (failure !== undefined) return { state: 'listed', gpus, incomplete: failure.reason };
+  const { unreachable } = said.state === 'said' ? said : {};
+  return { state: 'listed', gpus, ...(unreachable && { unreachable }) };
 }
 
 function failedBy({ state, absent, reason }: Extract<Said, { state: 'failed' }>): GpuListing {
@@ -83,7 +93,7 @@ function migDevices(gpu: GpuFacts, listing: string): GpuFacts[] {
 }
 
 type Said =
-  | { state: 'said'; text: string }
+  | { state: 'said'; text: string; unreachable: string }
   /** `text`: what it said before it ended by itself; undefined: it did not. */
   | { state: 'failed'; absent: boolean; reason: string; text: string | undefined };
 
@@ -104,7 +114,11 @@ function runSmi(args: readonly string[], env: Readonly<Record<string, string>>):
     } as const;
     const child = execFile(COMMAND, [...args], options, (error, stdout, stderr) => {
       clearTimeout(timer);
-      if (error === null) return resolve({ state: 'said', text: stdout });
+      if (error === null) {
+        const lines = `${stderr}\n${stdout}`.split('\n').map(line => line.trim());
+        const unreachable = lines.filter(line => UNREACHABLE_LINE.test(line)).join(' ');
+        return resolve({ state: 'said', text: stdout, unreachable });
+      }
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'ENOENT') return failed(`there is no ${COMMAND}`, true);
       // Its own status is a number: what was killed, or said too much, is cut off anywhere.

@@ -124,6 +124,23 @@ test('a listing that fails half way counts as far as it came; one that was kille
   assert.equal(killed.state, 'failed');
 });
 
+test('a GPU that fell off the bus is told of by an answer that is whole without it', async context => {
+  const rows = ['0, GPU-aaaa-1', '2, GPU-cccc-3'].map(
+    row => `${row}, an H100, 81559, 580, Disabled`,
+  );
+  const lost = 'Unable to determine the device handle for GPU1: 0000:44:00.0: Unknown Error';
+  const said = rows.map(row => `echo '${row}'`).join('; ');
+  for (const script of [`echo '${lost}' >&2; ${said}`, `echo '${lost}'; ${said}`]) {
+    const listing = await listGpus(await smi(context, script));
+    assert.equal(listing.state, 'listed');
+    if (listing.state !== 'listed') continue;
+    assert.deepEqual(
+      [listing.gpus.map(({ index }) => index), listing.unreachable, listing.incomplete],
+      [[0, 2], lost, undefined],
+    );
+  }
+});
+
 test('the driver’s libraries are found where engines find them', async context => {
   const env = await smi(context, 'echo "0, GPU-aaaa-1, $LD_LIBRARY_PATH, 1, 580, Disabled"');
   const listing = await listGpus({ ...env, LD_LIBRARY_PATH: '/opt/driver', SECRET: 'none' });
