@@ -171,8 +171,9 @@ test('a pool that closes while its engines wait for their turn leaves none', asy
   await untilPool(next, () => next.snapshot().enginesReady === 3);
 });
 
-function listing(...devices: GpuDevice[]): GpuListing {
-  return { state: 'listed', gpus: devices.map(({ facts }): GpuFacts => facts) };
+function listing(...devices: GpuDevice[]) {
+  const gpus = devices.map(({ facts }): GpuFacts => facts);
+  return { state: 'listed', gpus } satisfies GpuListing;
 }
 
 test('the driver is asked when an engine is lost, and a GPU that it lists no more is out', async context => {
