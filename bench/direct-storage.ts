@@ -19,8 +19,9 @@ import { openStores } from '../control-plane/src/store/stores.ts';
 import { TEST_TOKEN } from '../control-plane/test/nodes/scripted-node.ts';
 import { pngHeader } from '../control-plane/test/support/test-app.ts';
 import { CREDENTIALS_ENV, createObjectStore } from '../test/support/object-storage/object-store.ts';
+import { cpuMsOf } from './processes.ts';
 import { writeResults } from './results.ts';
-import { cpuMsOf, median } from './service.ts';
+import { median } from './service.ts';
 
 const { values } = parseArgs({
   options: {

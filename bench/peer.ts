@@ -13,7 +13,7 @@ import path from 'node:path';
 import { createInterface } from 'node:readline';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { BenchPhoto } from './photos.ts';
-import { cpuMsOf } from './service.ts';
+import { cpuMsOf } from './processes.ts';
 
 const PACKAGE = '@imgly/background-removal-node';
 const PACKAGE_JSON = {

@@ -3,7 +3,7 @@
  * that costs little. Ends with `close`.
  */
 import { randomUUID } from 'node:crypto';
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { cpus, tmpdir, totalmem } from 'node:os';
 import path from 'node:path';
 import { loadSupervisorConfig } from '../bin/config.ts';
@@ -11,6 +11,18 @@ import { fetchModels } from '../bin/fetch-models.ts';
 import { type Bootstrap, findStackPorts, startStack } from '../bin/stack.ts';
 import { Terminal } from '../bin/terminal.ts';
 import { at } from '../test/support/at.ts';
+import {
+  childrenOf,
+  cpuMsOf,
+  descendants,
+  type Memory,
+  memoryOf,
+  type Program,
+  pidOf,
+  residentOf,
+  type TimesByPid,
+  timesOf,
+} from './processes.ts';
 
 export interface Answer {
   readonly status: number;
@@ -27,14 +39,26 @@ export interface Service {
   /** host:port of the node's gRPC interface. */
   readonly nodeAddress: string;
   readonly nodeToken: string;
+  /** Of an account that has credits for everything. */
+  readonly apiKey: string;
+  /** Where the node says what it is, and its metrics. */
+  readonly nodeHttpUrl: string;
+  /** The node's log, a JSON object a line. */
+  readonly nodeLogFile: string;
   /** Sends a file and fetches its cut-out. Rejects on anything but 200. */
   cutOut(file: Buffer, format?: string): Promise<Answer>;
   /** Memory of the node's main process and all its children, bytes. */
-  nodeMemory(): { readonly rss: number; readonly pss: number; readonly processes: number };
+  nodeMemory(): Memory;
+  /** What is resident now, bytes: of the control plane, and of the node with all its children. */
+  resident(): { readonly controlPlane: number; readonly node: number };
   /** Processor time so far of the two main processes, without the node's children. */
   mainCpuMs(): MainCpuMs;
   /** Processor time so far of the control plane, the node and all its children. */
   allCpuMs(): number;
+  /** The same by process, of those that are alive. */
+  times(): TimesByPid;
+  /** Pids of the engines that are alive. */
+  engines(): number[];
   close(): Promise<void>;
 }
 
@@ -43,11 +67,18 @@ export interface MainCpuMs {
   readonly node: number;
 }
 
-const CONTROL_PLANE = { main: 'control-plane/src/main.ts', variable: 'MATTING_PORT' } as const;
-const NODE = { main: 'inference-node/src/main.ts', variable: 'MATTING_NODE_HTTP_PORT' } as const;
+const CONTROL_PLANE: Program = { main: 'control-plane/src/main.ts', variable: 'MATTING_PORT' };
+const NODE: Program = { main: 'inference-node/src/main.ts', variable: 'MATTING_NODE_HTTP_PORT' };
+/** Nothing is under way any more. */
+const CLOSE_MAX_MS = 20_000;
+const LAST_LINES = 8;
 const NODE_TOKEN = 'a-node-token-for-the-bench';
 
-export async function openService(env: Record<string, string> = {}): Promise<Service> {
+/** @param signal ends a start that takes too long. */
+export async function openService(
+  env: Record<string, string> = {},
+  signal = new AbortController().signal,
+): Promise<Service> {
   const dataDir = mkdtempSync(path.join(tmpdir(), 'matting-bench-'));
   const given = loadSupervisorConfig({ ...process.env, ...env });
   const config = {
@@ -58,37 +89,58 @@ export async function openService(env: Record<string, string> = {}): Promise<Ser
     nodeToken: NODE_TOKEN,
     env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },
   };
-  const { signal } = new AbortController();
   const models = async (starting: AbortSignal) => {
     await fetchModels(config, new Terminal(), starting);
   };
-  const account = { name: 'bench', credits: 100_000 };
+  const account = { name: 'bench', credits: 100_000_000 };
   const say = (line: string) => console.error(line);
   let apiKey: string | undefined;
   const onAccount = (made: Bootstrap) => {
     apiKey = made.apiKey;
   };
-  const stack = await startStack(config, { models, account, onAccount, say }, signal);
+  const nodeLogFile = path.join(dataDir, 'logs/inference-node.log');
+  const stack = await startStack(config, { models, account, onAccount, say }, signal).catch(
+    error => {
+      // It says more than the error, and goes with the directory.
+      for (const line of lastLines(nodeLogFile)) say(line);
+      rmSync(dataDir, { recursive: true, force: true });
+      throw error;
+    },
+  );
+  const controlPlanePid = () => pidOf(CONTROL_PLANE, config.ports.http);
+  const nodePid = () => pidOf(NODE, config.ports.nodeHttp);
   return {
     baseUrl: stack.localUrl,
     nodeAddress: `127.0.0.1:${config.ports.node}`,
     nodeToken: NODE_TOKEN,
+    apiKey: apiKey ?? '',
+    nodeHttpUrl: `http://127.0.0.1:${config.ports.nodeHttp}`,
+    nodeLogFile,
     cutOut: (file, format = 'png') => cutOut(stack.localUrl, apiKey ?? '', file, format),
-    nodeMemory: () => nodeMemory(pidOf(NODE, config.ports.nodeHttp)),
-    mainCpuMs: () => ({
-      controlPlane: cpuMsOf(pidOf(CONTROL_PLANE, config.ports.http)),
-      node: cpuMsOf(pidOf(NODE, config.ports.nodeHttp)),
+    nodeMemory: () => memoryOf(nodePid()),
+    resident: () => ({
+      controlPlane: residentOf(controlPlanePid()),
+      node: residentOf(nodePid()),
     }),
+    mainCpuMs: () => ({ controlPlane: cpuMsOf(controlPlanePid()), node: cpuMsOf(nodePid()) }),
     allCpuMs: () => {
-      const node = pidOf(NODE, config.ports.nodeHttp);
-      const pids = [pidOf(CONTROL_PLANE, config.ports.http), node, ...descendants(node)];
+      const pids = [controlPlanePid(), nodePid(), ...descendants(nodePid())];
       return pids.reduce((sum, pid) => sum + cpuMsOf(pid), 0);
     },
+    times: () => timesOf(controlPlanePid(), nodePid()),
+    engines: () => childrenOf(nodePid(), 'engines'),
     close: async () => {
+      const hurry = setTimeout(() => void stack.hurry(), CLOSE_MAX_MS);
       await stack.stop();
+      clearTimeout(hurry);
       rmSync(dataDir, { recursive: true, force: true });
     },
   };
+}
+
+function lastLines(file: string): string[] {
+  if (!existsSync(file)) return [];
+  return readFileSync(file, 'utf8').trimEnd().split('\n').slice(-LAST_LINES);
 }
 
 async function cutOut(
@@ -118,59 +170,6 @@ async function cutOut(
   const totalMs = performance.now() - startedAt;
   const serverTiming = answer.headers.get('server-timing') ?? '';
   return { status: answer.status, file: result, answerMs, totalMs, serverTiming };
-}
-
-/** Its children are found by their parent. */
-function nodeMemory(root: number): { rss: number; pss: number; processes: number } {
-  const pids = [root, ...descendants(root)];
-  let rss = 0;
-  let pss = 0;
-  for (const pid of pids) {
-    const rollup = `/proc/${pid}/smaps_rollup`;
-    if (!existsSync(rollup)) continue;
-    const text = readFileSync(rollup, 'utf8');
-    rss += 1024 * Number(/^Rss:\s+(\d+)/m.exec(text)?.[1] ?? 0);
-    pss += 1024 * Number(/^Pss:\s+(\d+)/m.exec(text)?.[1] ?? 0);
-  }
-  return { rss, pss, processes: pids.length };
-}
-
-function processes(): number[] {
-  return readdirSync('/proc')
-    .filter(name => /^\d+$/.test(name))
-    .map(Number);
-}
-
-function descendants(parent: number): number[] {
-  const children = processes().filter(pid => {
-    const stat = existsSync(`/proc/${pid}/stat`) ? readFileSync(`/proc/${pid}/stat`, 'utf8') : '';
-    return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent;
-  });
-  return children.flatMap(pid => [pid, ...descendants(pid)]);
-}
-
-/** A program is found by the port that it was given. */
-function pidOf({ main, variable }: typeof NODE | typeof CONTROL_PLANE, port: number): number {
-  const found = processes().find(pid => {
-    try {
-      return (
-        readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(main) &&
-        readFileSync(`/proc/${pid}/environ`, 'utf8').includes(`\0${variable}=${port}\0`)
-      );
-    } catch {
-      return false; // gone since the listing, or another user's
-    }
-  });
-  if (found === undefined) throw new Error(`${main} was not found`);
-  return found;
-}
-
-/** Processor time of all its threads, not of its children. */
-export function cpuMsOf(pid: number): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  // Fields 14 and 15, in ticks of 10 ms; the second may hold blanks.
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return 10 * (Number(fields[11]) + Number(fields[12]));
 }
 
 export function median(values: readonly number[]): number {

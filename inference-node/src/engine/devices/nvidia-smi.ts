@@ -37,7 +37,7 @@ export type GpuListing =
  */
 export const LISTING_MAX_MS = 60_000;
 const SAID_BYTES_MAX = 1024 * 1024;
-const COMMAND = 'nvidia-smi';
+export const SMI_COMMAND = 'nvidia-smi';
 /** Where containers and WSL have it, besides the PATH. */
 const FURTHER_FOLDERS = ['/usr/bin', '/usr/local/nvidia/bin', '/usr/lib/wsl/lib'];
 const FIELDS = 'index,uuid,name,memory.total,driver_version,mig.mode.current';
@@ -97,22 +97,31 @@ type Said =
   /** `text`: what it said before it ended by itself; undefined: it did not. */
   | { state: 'failed'; absent: boolean; reason: string; text: string | undefined };
 
+/** Only where to look: the language of what it says must be the one that is read here. */
+export function smiEnvironment({
+  PATH = '',
+  LD_LIBRARY_PATH,
+}: Readonly<Record<string, string | undefined>>): Record<string, string> {
+  return {
+    PATH: [PATH, ...FURTHER_FOLDERS].join(path.delimiter),
+    LC_ALL: 'C',
+    ...(LD_LIBRARY_PATH !== undefined && { LD_LIBRARY_PATH }),
+  };
+}
+
 function runSmi(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Said> {
-  const PATH = [env.PATH ?? '', ...FURTHER_FOLDERS].join(path.delimiter);
   return new Promise(resolve => {
     const failed = (reason: string, absent = false, text?: string) => {
       const line = reason.replaceAll(/\s*\n\s*/g, ' ').trim();
       resolve({ state: 'failed', absent, reason: line, text });
     };
-    const { LD_LIBRARY_PATH } = env;
     const options = {
-      // Only where to look: the language of what it says must be the one that is read here.
-      env: { PATH, LC_ALL: 'C', ...(LD_LIBRARY_PATH !== undefined && { LD_LIBRARY_PATH }) },
+      env: smiEnvironment(env),
       maxBuffer: SAID_BYTES_MAX,
       killSignal: 'SIGKILL',
       timeout: LISTING_MAX_MS,
     } as const;
-    const child = execFile(COMMAND, [...args], options, (error, stdout, stderr) => {
+    const child = execFile(SMI_COMMAND, [...args], options, (error, stdout, stderr) => {
       clearTimeout(timer);
       if (error === null) {
         const lines = `${stderr}\n${stdout}`.split('\n').map(line => line.trim());
@@ -120,7 +129,7 @@ function runSmi(args: readonly string[], env: Readonly<Record<string, string>>):
         return resolve({ state: 'said', text: stdout, unreachable });
       }
       const { code } = error as NodeJS.ErrnoException;
-      if (code === 'ENOENT') return failed(`there is no ${COMMAND}`, true);
+      if (code === 'ENOENT') return failed(`there is no ${SMI_COMMAND}`, true);
       // Its own status is a number: what was killed, or said too much, is cut off anywhere.
       const whole = typeof code === 'number' ? stdout : undefined;
       failed(stderr || linesNotOfGpus(stdout) || error.message, false, whole);
@@ -128,7 +137,7 @@ function runSmi(args: readonly string[], env: Readonly<Record<string, string>>):
     // One that does not die is not waited for.
     const timer = setTimeout(() => {
       child.unref();
-      failed(`${COMMAND} does not answer within ${LISTING_MAX_MS} ms`);
+      failed(`${SMI_COMMAND} does not answer within ${LISTING_MAX_MS} ms`);
     }, LISTING_MAX_MS + 1000);
   });
 }
