@@ -1,0 +1,63 @@
+/**
+ * Everything that there is to say of a card: engines alone, mattes against the CPU's, the service
+ * over REST and gRPC, faults under load, minutes at full load, and what is wanted of it. Sections
+ * can be chosen and have bounds of time; each result is in one file at once, and is printed as a
+ * table for docs/performance.md. Without a GPU it measures a CPU the same way (`--provider cpu`).
+ */
+import { availableParallelism } from 'node:os';
+import { measureBare } from './bare.ts';
+import { type Card, openCard } from './card.ts';
+import { CardFile, type SectionName } from './card-file.ts';
+import { measureFaults } from './faults.ts';
+import { readOptions } from './options.ts';
+import { measureParity } from './parity.ts';
+import { describeSection } from './print.ts';
+import { Section } from './section.ts';
+import { measureService } from './service-load.ts';
+import { measureSteady } from './steady.ts';
+
+type Measured = Exclude<SectionName, 'goals'>;
+
+const MEASUREMENTS: Readonly<Record<Measured, (card: Card, section: Section) => Promise<void>>> = {
+  bare: measureBare,
+  parity: measureParity,
+  service: measureService,
+  faults: measureFaults,
+  steady: measureSteady,
+};
+
+function isMeasured(name: SectionName): name is Measured {
+  return name !== 'goals';
+}
+
+/** Told to end, it ends what it started and puts back what it took. */
+const told = new AbortController();
+process.once('SIGINT', () => told.abort(new Error('told to end')));
+process.once('SIGTERM', () => told.abort(new Error('told to end')));
+
+async function measure(name: Measured, card: Card, file: CardFile): Promise<void> {
+  const { seconds } = card.options;
+  const section = new Section(name, { file, seconds, ending: told.signal });
+  try {
+    await MEASUREMENTS[name](card, section);
+  } catch (error) {
+    section.fail(error);
+    process.exitCode = 1;
+  }
+  if (section.result.rows.some(({ failed }) => failed !== undefined)) process.exitCode = 1;
+}
+
+const options = readOptions(process.argv.slice(2), availableParallelism());
+const card = await openCard(options);
+try {
+  const file = new CardFile(options.out, card.device);
+  console.log(JSON.stringify({ ...file.results.machine, provider: options.provider }));
+  for (const name of options.only) {
+    if (told.signal.aborted) break;
+    if (isMeasured(name)) await measure(name, card, file);
+    console.log(describeSection(name, file.results));
+  }
+  console.log(file.path);
+} finally {
+  card.close();
+}
