@@ -71,7 +71,8 @@ const CONTROL_PLANE: Program = { main: 'control-plane/src/main.ts', variable: 'M
 const NODE: Program = { main: 'inference-node/src/main.ts', variable: 'MATTING_NODE_HTTP_PORT' };
 /** Nothing is under way any more. */
 const CLOSE_MAX_MS = 20_000;
-const LAST_LINES = 8;
+const LAST_LINES = 6;
+const LINE_CHARACTERS_MAX = 300;
 const NODE_TOKEN = 'a-node-token-for-the-bench';
 
 /** @param signal ends a start that takes too long. */
@@ -140,7 +141,8 @@ export async function openService(
 
 function lastLines(file: string): string[] {
   if (!existsSync(file)) return [];
-  return readFileSync(file, 'utf8').trimEnd().split('\n').slice(-LAST_LINES);
+  const lines = readFileSync(file, 'utf8').trimEnd().split('\n').slice(-LAST_LINES);
+  return lines.map(line => line.slice(0, LINE_CHARACTERS_MAX));
 }
 
 async function cutOut(

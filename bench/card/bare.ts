@@ -6,11 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { pino } from 'pino';
 import type { EnginePool } from '../../inference-node/src/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../../inference-node/src/engine/pool/open-engine-pool.ts';
-import {
-  imagesARun,
-  type PreparedModel,
-  takingAtMost,
-} from '../../inference-node/src/models/prepared-model.ts';
+import { imagesARun, type PreparedModel } from '../../inference-node/src/models/prepared-model.ts';
 import { drawCheckPicture } from '../../inference-node/src/models/preparing/check-picture.ts';
 import { prepareBatches } from '../../inference-node/src/models/preparing/prepare-batches.ts';
 import { cpuMsOf } from '../processes.ts';
@@ -44,22 +40,32 @@ export function nameOf({ model, side, precision }: GraphWanted): string {
   return `${model} ${side} ${precision}`;
 }
 
-/** What says most comes first: time may end before the list does. */
+/** What says most comes first: time may end before the list does. The first graph says most. */
 export function cellsOf({ graphs, engines, batches }: Card['options']): Cell[] {
-  const single = engines.flatMap(count =>
-    graphs.map(graph => ({ graph, engines: count, images: 1 })),
-  );
-  const ofSeveral = batches.filter(images => images > 1);
-  const several = [engines.at(0), engines.at(1)].flatMap((count = 0) =>
-    ofSeveral.flatMap(images => graphs.map(graph => ({ graph, engines: count, images }))),
-  );
-  return [...single, ...several.filter(cell => cell.engines > 0)];
+  const [first, rest] = [graphs.slice(0, 1), graphs.slice(1)];
+  const [fewest, ...more] = engines;
+  const several = batches.filter(images => images > 1);
+  const cells = (of: readonly GraphWanted[], counts: readonly number[], at: readonly number[]) =>
+    of.flatMap(graph =>
+      counts.flatMap(count => at.map(images => ({ graph, engines: count, images }))),
+    );
+  const least = fewest === undefined ? [] : [fewest];
+  return [
+    ...cells(first, engines, [1]),
+    ...cells(rest, least, [1]),
+    ...cells(first, least, several),
+    ...cells(rest, more, [1]),
+    ...cells(rest, least, several),
+    ...cells(graphs, more.slice(0, 1), several),
+  ];
 }
 
 async function measureCell(card: Card, { graph, engines, images }: Cell, signal: AbortSignal) {
   const { provider, each } = card.options;
-  const prepared = await prepareBatches(await card.prepare(graph, provider), images);
-  const model = takingAtMost(prepared, images);
+  const model = takingOnly(
+    await prepareBatches(await card.prepare(graph, provider), images),
+    images,
+  );
   const device = card.newDevice();
   const openedMs = performance.now();
   const pool = openEnginePool({
@@ -78,6 +84,12 @@ async function measureCell(card: Card, { graph, engines, images }: Cell, signal:
   } finally {
     await pool.close(0);
   }
+}
+
+/** Every further graph would take its time to load. */
+function takingOnly({ batches = [], ...single }: PreparedModel, images: number): PreparedModel {
+  const kept = batches.filter(batch => batch.images === images);
+  return kept.length === 0 ? single : { ...single, batches: kept };
 }
 
 async function allReady(pool: EnginePool, engines: number, signal: AbortSignal): Promise<void> {

@@ -5,7 +5,10 @@
  */
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { compareAlphas } from '../../inference-node/src/engine/choice/parity.ts';
+import {
+  compareAlphas,
+  PARITY_MEAN_DIFFERENCE_MAX,
+} from '../../inference-node/src/engine/choice/parity.ts';
 import type { PlanEntry } from '../../inference-node/src/models/plan.ts';
 import { decodeFile } from '../../inference-node/src/picture/codecs/decode.ts';
 import { refineMatte } from '../../inference-node/src/picture/matte/refine.ts';
@@ -18,8 +21,8 @@ import { findPhotos, loadPhoto } from '../quality/photos.ts';
 import { entriesOf, inferPlan } from '../quality/plan-runner.ts';
 import { nameOf } from './bare.ts';
 import type { Card } from './card.ts';
-import { mean } from './figures.ts';
-import type { Section } from './section.ts';
+import { mean, shown } from './figures.ts';
+import { type Section, WrongFigures } from './section.ts';
 
 export interface ComparedPhoto {
   readonly name: string;
@@ -38,6 +41,17 @@ export interface Compared {
   readonly meanLevels: number;
   readonly greatestLevel: number;
   readonly errors: { readonly cpu: Quality; readonly provider: Quality } | undefined;
+}
+
+export interface ParityFigures extends Record<string, unknown> {
+  readonly photos: number;
+  readonly meanLevels: number;
+  readonly worstPhoto: string;
+  readonly worstMeanLevels: number;
+  readonly greatestLevel: number;
+  readonly withReference: number;
+  readonly ratios?: Readonly<Record<string, number>>;
+  readonly worstQualityRatio?: number;
 }
 
 type MakeMatte = (models: ModelRunner, photo: ComparedPhoto) => Promise<Uint8Array>;
@@ -65,7 +79,7 @@ export async function measureParity(card: Card, section: Section): Promise<void>
             await comparePhoto(photo, await make(cpu, photo), await make(other, photo)),
           );
         }
-        return { of: photos.length, ...summariseParity(compared) };
+        return requireParity({ of: photos.length, ...summariseParity(compared) });
       });
     } finally {
       await Promise.all([cpu.close(), other.close()]);
@@ -128,10 +142,18 @@ async function comparePhoto(
   return { name, meanLevels, greatestLevel, errors };
 }
 
+/** Beyond what a node takes for rounding the provider computes wrongly. @throws WrongFigures */
+function requireParity(figures: ParityFigures & { readonly of: number }) {
+  const { worstMeanLevels, worstPhoto } = figures;
+  if (worstMeanLevels <= PARITY_MEAN_DIFFERENCE_MAX) return figures;
+  const words = `${shown(worstMeanLevels)} levels of 255 at ${worstPhoto}`;
+  throw new WrongFigures(`other mattes than the CPU: ${words}`, figures);
+}
+
 /** Ratios are of means over the photos with a reference, the provider's to the CPU's. */
-export function summariseParity(photos: readonly Compared[]): Record<string, unknown> {
-  if (photos.length === 0) throw new Error('no photo was compared in the time of the section');
+export function summariseParity(photos: readonly Compared[]): ParityFigures {
   const [worst] = photos.toSorted((one, other) => other.meanLevels - one.meanLevels);
+  if (worst === undefined) throw new Error('no photo was compared in the time of the section');
   const pairs = photos.flatMap(({ errors }) => errors ?? []);
   const ratio = (measure: Measure) =>
     mean(pairs.map(({ provider }) => provider[measure])) /
@@ -142,8 +164,8 @@ export function summariseParity(photos: readonly Compared[]): Record<string, unk
   return {
     photos: photos.length,
     meanLevels: mean(photos.map(({ meanLevels }) => meanLevels)),
-    worstPhoto: worst?.name,
-    worstMeanLevels: worst?.meanLevels,
+    worstPhoto: worst.name,
+    worstMeanLevels: worst.meanLevels,
     greatestLevel: Math.max(...photos.map(({ greatestLevel }) => greatestLevel)),
     withReference: pairs.length,
     ...(pairs.length > 0 && { ratios, worstQualityRatio: Math.max(...known) }),

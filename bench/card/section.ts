@@ -5,6 +5,17 @@ import { describeError } from './describe-error.ts';
 import { shown } from './figures.ts';
 import type { Row } from './table.ts';
 
+/** What was measured is wrong: its figures are kept, and the row says why. */
+export class WrongFigures extends Error {
+  readonly figures: Readonly<Record<string, unknown>>;
+
+  constructor(message: string, figures: Readonly<Record<string, unknown>>) {
+    super(message);
+    this.name = 'WrongFigures';
+    this.figures = figures;
+  }
+}
+
 export class Section {
   readonly name: SectionName;
   /** Aborted when its time is over, and when the program is told to end. */
@@ -78,7 +89,8 @@ export class Section {
       this.#add({ name, figures });
       return figures;
     } catch (error) {
-      this.#add({ name, failed: describeError(error), figures: {} });
+      const figures = error instanceof WrongFigures ? error.figures : {};
+      this.#add({ name, failed: describeError(error), figures });
       return undefined;
     }
   }

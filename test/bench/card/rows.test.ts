@@ -10,7 +10,7 @@ import { judgeAnswers } from '../../../bench/card/faults.ts';
 import { sumsBy } from '../../../bench/card/node-metrics.ts';
 import { readOptions } from '../../../bench/card/options.ts';
 import { summariseParity } from '../../../bench/card/parity.ts';
-import { Section } from '../../../bench/card/section.ts';
+import { Section, WrongFigures } from '../../../bench/card/section.ts';
 import { describeLog } from '../../../bench/card/watched-node.ts';
 
 test('the command line is checked, and says what it takes', () => {
@@ -30,23 +30,18 @@ test('the command line is checked, and says what it takes', () => {
   assert.deepEqual([options.threads, options.provider, options.graphs.length], [4, 'cuda', 5]);
 });
 
-test('engines alone come before several images at once', () => {
+test('the first graph comes before others, engines alone before several images at once', () => {
   const { graphs } = readOptions([], 2);
-  const cells = cellsOf({ ...readOptions([], 2), graphs: graphs.slice(0, 2) });
-  const text = cells.map(({ engines, images }) => `${engines}x${images}`).join(' ');
+  const options = { ...readOptions(['--engines', '1,2,4', '--batches', '1,8'], 2) };
+  const cells = cellsOf({ ...options, graphs: graphs.slice(0, 2) });
   assert.equal(
-    text,
-    '1x1 1x1 2x1 2x1 3x1 3x1 4x1 4x1 1x2 1x2 1x4 1x4 1x8 1x8 2x2 2x2 2x4 2x4 2x8 2x8',
+    cells.map(({ graph, engines, images }) => `${graph.precision}:${engines}x${images}`).join(' '),
+    'fp16:1x1 fp16:2x1 fp16:4x1 fp32:1x1 fp16:1x8 fp32:2x1 fp32:4x1 fp32:1x8 fp16:2x8 fp32:2x8',
   );
-  const one = cellsOf({ ...readOptions([], 2), graphs: graphs.slice(0, 1), engines: [3] });
+  const one = cellsOf({ ...options, graphs: graphs.slice(0, 1), engines: [3], batches: [1] });
   assert.deepEqual(
     one.map(({ engines, images }) => [engines, images]),
-    [
-      [3, 1],
-      [3, 2],
-      [3, 4],
-      [3, 8],
-    ],
+    [[3, 1]],
   );
 });
 
@@ -72,6 +67,10 @@ test('a failed row loses nothing, one without time is named, and the file is who
       ],
     );
     assert.deepEqual(leftOut, ['third']);
+    const kept = new WrongFigures('other mattes', { meanLevels: 55 });
+    await section.row('fourth', 1, () => Promise.reject(kept));
+    const fourth = { name: 'fourth', failed: 'other mattes', figures: { meanLevels: 55 } };
+    assert.deepEqual((await read()).sections.bare?.rows.at(-1), fourth);
     const later = new CardFile(out, { gpu: 'one' });
     new Section('steady', { file: later, seconds: 1, ending }).note({});
     assert.deepEqual(Object.keys((await read()).sections), ['bare', 'steady']);
