@@ -30,6 +30,9 @@ function isMeasured(name: SectionName): name is Measured {
   return name !== 'goals';
 }
 
+/** After its time a section may end what is under way; then it is left alone, with what it has. */
+const ENDING_MAX_S = 60;
+
 /** Told to end, it ends what it started and puts back what it took. */
 const told = new AbortController();
 process.once('SIGINT', () => told.abort(new Error('told to end')));
@@ -38,12 +41,16 @@ process.once('SIGTERM', () => told.abort(new Error('told to end')));
 async function measure(name: Measured, card: Card, file: CardFile): Promise<void> {
   const { seconds } = card.options;
   const section = new Section(name, { file, seconds, ending: told.signal });
+  const { promise: hung, reject } = Promise.withResolvers<never>();
+  const lateMs = 1000 * (seconds + ENDING_MAX_S);
+  const timer = setTimeout(() => reject(new Error('it did not end in its time')), lateMs);
   try {
-    await MEASUREMENTS[name](card, section);
+    await Promise.race([MEASUREMENTS[name](card, section), hung]);
   } catch (error) {
     section.fail(error);
     process.exitCode = 1;
   }
+  clearTimeout(timer);
   if (section.result.rows.some(({ failed }) => failed !== undefined)) process.exitCode = 1;
 }
 
@@ -61,3 +68,5 @@ try {
 } finally {
   card.close();
 }
+// What hangs must not keep the program.
+process.exit();

@@ -36,8 +36,13 @@ export class Section {
     this.name = name;
     this.#file = file;
     this.#endsMs = this.#startedMs + 1000 * seconds;
-    const over = AbortSignal.timeout(1000 * seconds);
-    this.signal = AbortSignal.any([ending, over]);
+    // A timer of our own: a timeout signal that only others follow can be collected before it fires.
+    const over = new AbortController();
+    const end = (reason: unknown) => over.abort(reason);
+    setTimeout(() => end(new Error("the section's time was over")), 1000 * seconds).unref();
+    if (ending.aborted) end(ending.reason);
+    ending.addEventListener('abort', () => end(ending.reason), { once: true });
+    this.signal = over.signal;
   }
 
   get leftMs(): number {

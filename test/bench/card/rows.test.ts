@@ -3,6 +3,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 import sharp from 'sharp';
 import { cellsOf } from '../../../bench/card/bare.ts';
 import { CardFile, type CardResults } from '../../../bench/card/card-file.ts';
@@ -75,6 +76,27 @@ test('a failed row loses nothing, one without time is named, and the file is who
     new Section('steady', { file: later, seconds: 1, ending }).note({});
     assert.deepEqual(Object.keys((await read()).sections), ['bare', 'steady']);
     assert.deepEqual(new CardFile(out, { gpu: 'another' }).results.sections, {});
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
+
+test('a section is over at its time, and when the program is told to end', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'card-'));
+  const file = new CardFile(path.join(folder, 'card.json'), {});
+  try {
+    const told = new AbortController();
+    const short = new Section('bare', { file, seconds: 0.02, ending: told.signal });
+    const long = new Section('bare', { file, seconds: 60, ending: told.signal });
+    while (!short.signal.aborted) await delay(5);
+    assert.match(String(short.signal.reason), /time was over/);
+    assert.equal(long.signal.aborted, false);
+    told.abort(new Error('told to end'));
+    assert.match(String(long.signal.reason), /told to end/);
+    const late = new Section('bare', { file, seconds: 60, ending: told.signal });
+    assert.equal(late.signal.aborted, true);
+    await late.row('left out', 1, async () => ({}));
+    assert.deepEqual(late.result.leftOut, ['left out']);
   } finally {
     await rm(folder, { recursive: true });
   }
