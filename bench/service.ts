@@ -73,6 +73,7 @@ const NODE: Program = { main: 'inference-node/src/main.ts', variable: 'MATTING_N
 const CLOSE_MAX_MS = 20_000;
 const LAST_LINES = 6;
 const LINE_CHARACTERS_MAX = 300;
+const ON_GPU = ['cuda', 'tensorrt', 'webgpu'];
 const NODE_TOKEN = 'a-node-token-for-the-bench';
 
 /** @param signal ends a start that takes too long. */
@@ -90,7 +91,10 @@ export async function openService(
     nodeToken: NODE_TOKEN,
     env: { ...given.env, MATTING_SUBMISSIONS_PER_MINUTE: '1000000', ...env },
   };
+  const { MATTING_EXECUTION_PROVIDER: provider } = { ...given.env, ...env };
   const models = async (starting: AbortSignal) => {
+    // It prepares them for the CPU; a node on a GPU prepares its own, from weights that are there.
+    if (ON_GPU.includes(provider ?? '')) return;
     await fetchModels(config, new Terminal(), starting);
   };
   const account = { name: 'bench', credits: 100_000_000 };

@@ -11,6 +11,8 @@ import { openRestCaller } from './rest-caller.ts';
 /** What fails at once would else be asked thousands of times a second. */
 const PAUSE_AFTER_FAILURE_MS = 100;
 const KEPT_MAX = 200;
+/** What is under way at the end: then it counts as lost. */
+const UNDER_WAY_MAX_MS = 60_000;
 
 const { target, photo: given, format, callers, keepAnswers } = workerData as LoadOptions;
 // A buffer arrives as plain bytes.
@@ -20,6 +22,7 @@ const failures = new Map<string, number>();
 const answers = new Map<string, KeptAnswer>();
 let answered = 0;
 let answeredLater = 0;
+let underWay = 0;
 let ending = false;
 let counting = false;
 let idle = performance.eventLoopUtilization();
@@ -54,6 +57,7 @@ function keep(file: Buffer): void {
 async function call(): Promise<void> {
   while (!ending) {
     const fromMs = performance.now();
+    underWay += 1;
     try {
       await cutOut();
       answered += 1;
@@ -62,6 +66,8 @@ async function call(): Promise<void> {
       const message = describeError(error);
       failures.set(message, (failures.get(message) ?? 0) + 1);
       await delay(PAUSE_AFTER_FAILURE_MS);
+    } finally {
+      underWay -= 1;
     }
   }
 }
@@ -76,7 +82,8 @@ parentPort?.on('message', async (word: 'begin' | 'end') => {
   ending = true;
   counting = false;
   const busy = performance.eventLoopUtilization(idle).utilization;
-  await calls;
+  await Promise.race([calls, delay(UNDER_WAY_MAX_MS)]);
+  if (underWay > 0) failures.set(`no answer ${UNDER_WAY_MAX_MS / 1000} s after the end`, underWay);
   close();
   const report: ThreadReport = {
     ...{ latenciesMs, answered, answeredLater, failures, answers, busy },

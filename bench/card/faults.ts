@@ -14,7 +14,7 @@ import { type BenchPhoto, drawPhotos } from '../photos.ts';
 import type { Card } from './card.ts';
 import { type KeptAnswer, type LoadFigures, startLoad } from './load.ts';
 import { openRestCaller } from './rest-caller.ts';
-import type { Section } from './section.ts';
+import { type Section, WrongFigures } from './section.ts';
 import { describeNode, type StartedService, startService } from './started-service.ts';
 import { fileOfEngines, putBack, takeAway } from './taken-away.ts';
 import { WatchedNode } from './watched-node.ts';
@@ -123,7 +123,7 @@ async function measureStrike(
   }
   const figures = await load.end();
   const judged = await judgeAnswers(figures, expected);
-  return {
+  const measured = {
     well,
     wellAfterS,
     ...judged,
@@ -133,6 +133,9 @@ async function measureStrike(
     states: node.states.join(' → '),
     said: node.log(),
   };
+  if (judged.notRight === 0 && well) return measured;
+  const lost = `${judged.notRight} images were not answered rightly`;
+  throw new WrongFigures(well ? lost : `the node was not well again; ${lost}`, measured);
 }
 
 /** `notRight`: refused, failed, or another cut-out than when nothing is wrong. */

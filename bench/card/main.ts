@@ -33,10 +33,11 @@ function isMeasured(name: SectionName): name is Measured {
 /** After its time a section may end what is under way; then it is left alone, with what it has. */
 const ENDING_MAX_S = 60;
 
-/** Told to end, it ends what it started and puts back what it took. */
+/** Told to end, however often, it ends what it started and puts back what it took. */
 const told = new AbortController();
-process.once('SIGINT', () => told.abort(new Error('told to end')));
-process.once('SIGTERM', () => told.abort(new Error('told to end')));
+for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+  process.on(signal, () => told.abort(new Error('told to end')));
+}
 
 async function measure(name: Measured, card: Card, file: CardFile): Promise<void> {
   const { seconds } = card.options;

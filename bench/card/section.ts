@@ -36,7 +36,7 @@ export class Section {
     this.name = name;
     this.#file = file;
     this.#endsMs = this.#startedMs + 1000 * seconds;
-    // A timer of our own: a timeout signal that only others follow can be collected before it fires.
+    // A timeout signal that only other signals follow can be collected before it fires.
     const over = new AbortController();
     const end = (reason: unknown) => over.abort(reason);
     setTimeout(() => end(new Error("the section's time was over")), 1000 * seconds).unref();
