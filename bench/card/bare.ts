@@ -138,8 +138,10 @@ async function keepFull(card: Card, pool: EnginePool, filling: Filling) {
   countFromMs = performance.now();
   endsMs = countFromMs + forMs;
   const before = { engines: cpuMs(), own: process.cpuUsage() };
+  const loop = performance.eventLoopUtilization();
   await delay(forMs, undefined, { signal });
   const used = { engines: cpuMs() - before.engines, own: process.cpuUsage(before.own) };
+  const feedBusy = performance.eventLoopUtilization(loop).utilization;
   await callers;
   return {
     imagesPerS: (1000 * inferMs.length) / forMs,
@@ -147,6 +149,8 @@ async function keepFull(card: Card, pool: EnginePool, filling: Filling) {
     p99Ms: percentile(inferMs, 0.99),
     images: inferMs.length,
     engineCpuMsAnImage: used.engines / inferMs.length,
+    // This thread does what a node's does between picture workers and engines.
+    feedBusy,
     feedCpuMsAnImage: (used.own.user + used.own.system) / 1000 / inferMs.length,
     ...card.gpuBetween(countFromMs, endsMs),
   };

@@ -25,7 +25,9 @@ const LAYOUTS: Readonly<Record<SectionName, Layout>> = {
     ratio: { key: 'imagesPerS', title: 'To the first' },
     columns: [
       ...[RATE, ...TIMES, BUSY, column('GPU memory, MiB', 'gpuMemoryMib')],
+      column('run without the hop, ms', 'warmMs'),
       column('engine, ms of a core an image', 'engineCpuMsAnImage'),
+      ...[column('feeding', 'feedCpuMsAnImage'), column('feeding thread busy', 'feedBusy')],
       column('ready after, s', 'readyS'),
     ],
   },
@@ -88,7 +90,7 @@ export function describeSection(name: SectionName, results: CardResults): string
 }
 
 function notesOf({ measuredAt, seconds, facts, leftOut, failed }: SectionResult): string[] {
-  const shown = Object.entries(facts).map(([name, fact]) => `${name} ${fact}`);
+  const shown = Object.entries(facts).map(([name, fact]) => `${name}: ${fact}`);
   return [
     `${measuredAt}, ${seconds} s: ${shown.join('; ')}`,
     ...(failed === undefined ? [] : [`Ended early: ${failed}`]),

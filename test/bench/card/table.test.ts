@@ -41,7 +41,7 @@ test('a section says what it left out and why it ended', () => {
   assert.match(text, /\| isnet \| 1 \| 3 \|/);
   assert.match(
     text,
-    /7 s: provider cuda\nEnded early: told to end\nLeft out.*: modnet, 4 engines\n/,
+    /7 s: provider: cuda\nEnded early: told to end\nLeft out.*: modnet, 4 engines\n/,
   );
   assert.equal(describeSection('steady', { machine: {}, sections: { bare } }), '');
 });
