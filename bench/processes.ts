@@ -31,7 +31,7 @@ export interface ProcessTimes {
 
 export type TimesByPid = ReadonlyMap<number, ProcessTimes>;
 
-const CHILD_PROGRAMS = {
+export const CHILD_PROGRAMS = {
   engines: 'engine/child/engine-child.ts',
   'picture workers': 'picture/worker/picture-worker.ts',
 } as const satisfies Partial<Record<ProcessRole, string>>;
@@ -44,8 +44,10 @@ function processes(): number[] {
 
 /** Children, their children and so on. */
 export function descendants(parent: number): number[] {
-  const children = processes().filter(pid => Number(statFields(pid)?.[1]) === parent);
-  return children.flatMap(pid => [pid, ...descendants(pid)]);
+  const parents = processes().map(pid => [pid, Number(statFields(pid)?.[1])] as const);
+  const below = (above: number): number[] =>
+    parents.flatMap(([pid, of]) => (of === above ? [pid, ...below(pid)] : []));
+  return below(parent);
 }
 
 export function pidOf({ main, variable }: Program, port: number): number {

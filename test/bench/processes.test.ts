@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
+import { CHILD_PROGRAMS, childrenOf, residentOf, timesOf } from '../../bench/processes.ts';
+import { at } from '../support/at.ts';
+
+const BUSY_MS = 200;
+const BUSY = `
+  const end = Date.now() + ${BUSY_MS};
+  while (Date.now() < end);
+  setInterval(() => {}, 1000);
+`;
+
+test('children of a node are told apart by files that there are', () => {
+  for (const file of Object.values(CHILD_PROGRAMS)) {
+    assert.ok(existsSync(path.join(import.meta.dirname, '../../inference-node/src', file)), file);
+  }
+});
+
+test('an engine below another process has its role, its time and its memory', async () => {
+  // Words of its own command line would make the shell an engine too.
+  const env = { ...process.env, NODE: process.execPath, BUSY, FILE: CHILD_PROGRAMS.engines };
+  const shell = spawn('sh', ['-c', '"$NODE" -e "$BUSY" "$FILE"; exit'], { env });
+  const engines = () => childrenOf(process.pid, 'engines');
+  while (engines().length === 0) await delay(10);
+  const engine = at(engines(), 0);
+  try {
+    assert.deepEqual(engines(), [engine]);
+    const times = () => timesOf(process.pid, process.pid);
+    while ((times().get(engine)?.cpuMs ?? 0) < BUSY_MS / 2) await delay(10);
+    const { role, cpuMs = 0, mainCpuMs = 0 } = times().get(engine) ?? {};
+    assert.equal(role, 'engines');
+    assert.ok(mainCpuMs > 0 && mainCpuMs <= cpuMs, `${mainCpuMs} of ${cpuMs} ms`);
+    assert.equal(times().get(shell.pid ?? 0)?.role, 'node');
+    assert.ok(residentOf(process.pid) > residentOf(engine));
+    assert.ok(residentOf(engine) > 1e6);
+  } finally {
+    process.kill(engine);
+    await once(shell, 'exit');
+  }
+  assert.equal(residentOf(engine), 0);
+  assert.deepEqual(engines(), []);
+});
