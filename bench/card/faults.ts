@@ -12,7 +12,7 @@ import {
 import { at } from '../../test/support/at.ts';
 import { type BenchPhoto, drawPhotos } from '../photos.ts';
 import type { Card } from './card.ts';
-import { type KeptAnswer, type LoadFigures, startLoad } from './load.ts';
+import { type KeptAnswer, type LoadFigures, underLoad } from './load.ts';
 import { openRestCaller } from './rest-caller.ts';
 import { type Section, WrongFigures } from './section.ts';
 import { describeNode, type StartedService, startService } from './started-service.ts';
@@ -72,7 +72,8 @@ export async function measureFaults(card: Card, section: Section): Promise<void>
     const expected = await askOnce(service, photo);
     const striking = { card, service, photo, expected };
     for (const { name, strike } of strikes) {
-      await section.row(name, STRIKE_NEEDS_MS, signal => measureStrike(striking, strike, signal));
+      const needsMs = STRIKE_NEEDS_MS + 2000 * card.options.each;
+      await section.row(name, needsMs, signal => measureStrike(striking, strike, signal));
     }
   } finally {
     await service.close();
@@ -100,42 +101,47 @@ async function measureStrike(
   signal: AbortSignal,
 ) {
   const { each, threads } = card.options;
-  const load = startLoad({
-    ...{ target: service.targets.rest, photo, format: 'png', keepAnswers: true, threads },
-    callers: service.callersOf('rest'),
+  const callers = service.callersOf('rest');
+  const asked = { photo, format: 'png', keepAnswers: true } as const;
+  const wanted = { target: service.targets.rest, ...asked, callers, threads };
+  const { watched, figures } = await underLoad(wanted, async load => {
+    load.begin();
+    const watched = await watchStrike(service, strike, 1000 * each, signal);
+    return { watched, figures: await load.end() };
   });
+  const { answeredLater, failures, longestMs } = figures;
+  const measured = {
+    ...{ ...watched, ...(await judgeAnswers(figures, expected)) },
+    ...{ answeredLater, failures, longestS: longestMs / 1000 },
+  };
+  if (measured.notRight === 0 && measured.well) return measured;
+  const lost = `${measured.notRight} images were not answered rightly`;
+  throw new WrongFigures(measured.well ? lost : `the node was not well again; ${lost}`, measured);
+}
+
+/** @param besideMs how long all is well before, and is watched after it is well again. */
+async function watchStrike(
+  service: StartedService,
+  strike: Strike['strike'],
+  besideMs: number,
+  signal: AbortSignal,
+) {
   const node = new WatchedNode(service);
-  load.begin();
-  let well = false;
-  const struckMs = performance.now();
   let wellAfterS: number | undefined;
   try {
-    await delay(1000 * each, undefined, { signal });
+    await delay(besideMs, undefined, { signal });
+    const struckMs = performance.now();
     const pid = await strike(node, signal);
     await node.untilWellWithout(pid, signal);
-    wellAfterS = (performance.now() - struckMs) / 1000 - each;
-    well = true;
-    await delay(1000 * each, undefined, { signal });
+    wellAfterS = (performance.now() - struckMs) / 1000;
+    await delay(besideMs, undefined, { signal });
   } catch (error) {
     if (!signal.aborted) throw error;
   } finally {
     await node.end();
   }
-  const figures = await load.end();
-  const judged = await judgeAnswers(figures, expected);
-  const measured = {
-    well,
-    wellAfterS,
-    ...judged,
-    answeredLater: figures.answeredLater,
-    failures: figures.failures,
-    longestS: figures.longestMs / 1000,
-    states: node.states.join(' → '),
-    said: node.log(),
-  };
-  if (judged.notRight === 0 && well) return measured;
-  const lost = `${judged.notRight} images were not answered rightly`;
-  throw new WrongFigures(well ? lost : `the node was not well again; ${lost}`, measured);
+  const said = { states: node.states.join(' → '), said: node.log() };
+  return { well: wellAfterS !== undefined, wellAfterS, ...said };
 }
 
 /** `notRight`: refused, failed, or another cut-out than when nothing is wrong. */

@@ -59,7 +59,7 @@ export interface LoadFigures {
   readonly answers: readonly KeptAnswer[];
 }
 
-export interface Load {
+interface Load {
   /** What comes from now on counts. */
   begin(): void;
   /** Asks no more, waits for what is under way, and gives the figures of the window. */
@@ -69,16 +69,20 @@ export interface Load {
 const THREAD = new URL('./caller-thread.ts', import.meta.url);
 const FAILURES_SHOWN = 5;
 
-/** Callers begin to ask at once. */
-export function startLoad(options: LoadOptions): Load {
+/** Callers ask from the beginning of `measure` on; however it ends, they are gone after it. */
+export async function underLoad<Measured>(
+  options: LoadOptions,
+  measure: (load: Load) => Promise<Measured>,
+): Promise<Measured> {
   const threads = Math.max(1, Math.min(options.threads, options.callers));
   const workers = Array.from({ length: threads }, (_, index) => {
     const callers = Math.floor((options.callers + index) / threads);
     return new Worker(THREAD, { workerData: { ...options, callers } });
   });
+  const reported = workers.map(reportOf);
   let beganMs = performance.now();
   let cpu = process.cpuUsage();
-  return {
+  const load: Load = {
     begin: () => {
       beganMs = performance.now();
       cpu = process.cpuUsage();
@@ -87,20 +91,27 @@ export function startLoad(options: LoadOptions): Load {
     end: async () => {
       const elapsedMs = performance.now() - beganMs;
       const { user, system } = process.cpuUsage(cpu);
-      const reports = await Promise.all(workers.map(endOf));
+      for (const worker of workers) worker.postMessage('end');
+      const reports = await Promise.all(reported);
       const clientCores = (user + system) / 1000 / elapsedMs;
       return { ...summarise(reports, elapsedMs), clientCores };
     },
   };
+  try {
+    return await measure(load);
+  } finally {
+    await Promise.all(workers.map(worker => worker.terminate()));
+  }
 }
 
-async function endOf(worker: Worker): Promise<ThreadReport> {
+function reportOf(worker: Worker): Promise<ThreadReport> {
   const report = new Promise<ThreadReport>((resolve, reject) => {
     worker.once('message', resolve).once('error', reject);
     worker.once('exit', code => reject(new Error(`a thread of callers ended with ${code}`)));
   });
-  worker.postMessage('end');
-  return await report.finally(() => worker.terminate());
+  // Looked at when the load ends: a thread that fails before must not end the program.
+  report.catch(() => undefined);
+  return report;
 }
 
 /** Of all threads. */

@@ -36,7 +36,7 @@ export function openRestCaller(origin: string, apiKey: string): RestCaller {
     const method = body === undefined ? 'GET' : 'POST';
     const answer = await new Promise<IncomingMessage>((resolve, reject) => {
       const options = { agent, hostname, port, path, method, headers };
-      request(options, resolve).once('error', reject).end(body);
+      request(options, resolve).on('error', reject).end(body);
     });
     const whole = Buffer.concat(await answer.toArray());
     return { status: answer.statusCode ?? 0, headers: answer.headers, body: whole };

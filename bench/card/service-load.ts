@@ -8,7 +8,7 @@ import type { OutputFormat } from '#contract/formats.ts';
 import { type BenchPhoto, drawPhotos } from '../photos.ts';
 import { PROCESS_ROLES, type ProcessRole, type TimesByPid } from '../processes.ts';
 import type { Card } from './card.ts';
-import { type LoadFigures, type LoadTarget, startLoad } from './load.ts';
+import { type LoadFigures, type LoadTarget, underLoad } from './load.ts';
 import { type NodeCounts, readCounts } from './node-metrics.ts';
 import type { Section } from './section.ts';
 import { type Loads, limitOf } from './stage-limit.ts';
@@ -75,14 +75,15 @@ async function measureCase(card: Card, service: StartedService, one: Case, warmM
   const { kind, photo, format } = one;
   const { threads, each } = card.options;
   const callers = service.callersOf(kind);
-  const load = startLoad({ target: service.targets[kind], photo, format, callers, threads });
-  await delay(warmMs);
-  const before = await momentOf(service);
-  load.begin();
-  await delay(1000 * each);
-  const after = await momentOf(service);
-  const figures = await load.end();
-  return { callers, ...figuresOf(card, before, after, figures) };
+  const wanted = { target: service.targets[kind], photo, format, callers, threads };
+  return await underLoad(wanted, async load => {
+    await delay(warmMs);
+    const before = await momentOf(service);
+    load.begin();
+    await delay(1000 * each);
+    const after = await momentOf(service);
+    return { callers, ...figuresOf(card, before, after, await load.end()) };
+  });
 }
 
 async function momentOf(service: StartedService): Promise<Moment> {

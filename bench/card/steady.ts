@@ -4,7 +4,7 @@ import { at } from '../../test/support/at.ts';
 import { drawPhotos } from '../photos.ts';
 import type { Card } from './card.ts';
 import { growthAfter, type Sample } from './figures.ts';
-import { startLoad } from './load.ts';
+import { underLoad } from './load.ts';
 import type { Section } from './section.ts';
 import { describeNode, startService } from './started-service.ts';
 
@@ -35,14 +35,17 @@ export async function measureSteady(card: Card, section: Section): Promise<void>
     try {
       section.note({ [plan]: await describeNode(service) });
       const forMs = Math.min(wantedMs, section.leftMs - BESIDE_MS);
-      const load = startLoad({
-        ...{ target: service.targets.grpc, photo, format: 'png' },
-        ...{ callers: service.callersOf('grpc'), threads: card.options.threads },
-      });
+      if (forMs <= 0) throw new Error("the service's start took the section's time");
       const fromMs = performance.now();
-      load.begin();
-      const taken = await sample(card, service, forMs, section.signal);
-      const { answers: _, ...figures } = await load.end();
+      const wanted = {
+        ...{ target: service.targets.grpc, photo, format: 'png' as const },
+        ...{ callers: service.callersOf('grpc'), threads: card.options.threads },
+      };
+      const { taken, figures } = await underLoad(wanted, async load => {
+        load.begin();
+        const taken = await sample(card, service, forMs, signal);
+        return { taken, figures: await load.end() };
+      });
       const settledMs = Math.min(SETTLED_MS, forMs * SETTLED_SHARE);
       return {
         minutes: (performance.now() - fromMs) / 60_000,

@@ -46,7 +46,7 @@ test('the first graph comes before others, engines alone before several images a
   );
 });
 
-test('a failed row loses nothing, one without time is named, and the file is whole after each', async t => {
+test('a failed row loses nothing, one without time is named, the file is always whole', async t => {
   t.mock.method(console, 'log', () => undefined);
   const folder = await mkdtemp(path.join(tmpdir(), 'card-'));
   const out = path.join(folder, 'results/card.json');
