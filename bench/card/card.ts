@@ -2,6 +2,7 @@
 import path from 'node:path';
 import { readChildEnv } from '../../inference-node/src/config.ts';
 import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
+import { chooseDevices } from '../../inference-node/src/engine/devices/choose-devices.ts';
 import { GpuDevice } from '../../inference-node/src/engine/devices/gpu-device.ts';
 import { type GpuFacts, listGpus } from '../../inference-node/src/engine/devices/nvidia-smi.ts';
 import { loadManifest } from '../../inference-node/src/models/manifest.ts';
@@ -21,7 +22,7 @@ import { openSmiSampler, type SmiFigures, type SmiSample } from './smi-samples.t
 export interface Card {
   readonly options: CardOptions;
   readonly cores: number;
-  /** Undefined: no GPU of NVIDIA's is listed, or the provider takes none. */
+  /** The first that CUDA takes; undefined where none of NVIDIA's is listed. */
   readonly gpu: GpuFacts | undefined;
   readonly modelDir: string;
   readonly providerDir: string;
@@ -50,18 +51,9 @@ export async function openCard(options: CardOptions): Promise<Card> {
     process.env.MATTING_PROVIDER_DIR || path.join(modelDir, 'providers'),
   );
   const childEnv = readChildEnv(process.env);
-  const onCpu = provider === 'cpu';
   const ofCuda = provider === 'cuda' || provider === 'tensorrt';
   const env = ofCuda ? (await readEngineEnvironment(providerDir, childEnv)).childEnv : childEnv;
-  const listing = await listGpus(env);
-  const gpus = listing.state === 'listed' ? listing.gpus : [];
-  const visible = env.CUDA_VISIBLE_DEVICES?.split(',')[0];
-  const [gpu] =
-    visible === undefined
-      ? gpus
-      : gpus.filter(({ id, index }) => {
-          return id === visible || String(index) === visible;
-        });
+  const gpu = await firstGpu(env);
   const cores = Number(machine().cores);
   const sampler = gpu === undefined ? undefined : openSmiSampler(gpu.id);
   const answering = createAnswering({ childEnv, threads: cores });
@@ -74,7 +66,7 @@ export async function openCard(options: CardOptions): Promise<Card> {
     device: gpu === undefined ? {} : { gpu: gpu.name, driver: gpu.driver },
     engineEnv: ({ precision }) =>
       provider === 'tensorrt' ? tensorrtEnv(env, modelDir, [precision]) : env,
-    newDevice: () => (gpu === undefined || onCpu || !ofCuda ? undefined : new GpuDevice(gpu)),
+    newDevice: () => (gpu === undefined || !ofCuda ? undefined : new GpuDevice(gpu)),
     prepare: async ({ model, side, precision }, on) =>
       await prepareModel({
         manifest: await loadManifest(model),
@@ -88,4 +80,11 @@ export async function openCard(options: CardOptions): Promise<Card> {
     gpuNow: () => sampler?.last(),
     close: () => sampler?.close(),
   };
+}
+
+async function firstGpu(env: Readonly<Record<string, string>>): Promise<GpuFacts | undefined> {
+  const listing = await listGpus(env);
+  if (listing.state !== 'listed') return undefined;
+  const choice = chooseDevices('all', listing.gpus, env.CUDA_VISIBLE_DEVICES);
+  return 'gpus' in choice ? choice.gpus[0] : undefined;
 }

@@ -42,32 +42,19 @@ const STRIKE_NEEDS_MS = 25_000;
 
 export async function measureFaults(card: Card, section: Section): Promise<void> {
   const plan = at(card.options.plans, 0);
-  const file = fileOfEngines(card, plan);
-  putBack(file);
+  const file = await fileOfEngines(card, plan);
+  if (file !== undefined) putBack(file);
   const strikes: Strike[] = [
     { name: 'an engine killed', strike: async node => signalOne(node, 'SIGKILL') },
     { name: 'an engine stopped', strike: async node => signalOne(node, 'SIGSTOP') },
-    {
-      name: "the engines' file taken away, one killed",
-      strike: async (node, signal) => {
-        takeAway(file);
-        try {
-          const pid = signalOne(node, 'SIGKILL');
-          await delay(AWAY_MS, undefined, { signal });
-          return pid;
-        } finally {
-          putBack(file);
-        }
-      },
-    },
+    ...(file === undefined ? [] : [takingAway(file)]),
   ];
-  const env = { MATTING_NO_NODE_GRACE_MS: String(GRACE_MS) };
-  const engines = process.env.MATTING_ENGINES ?? '2';
   const service = await startService(card, plan, section.signal, {
-    ...{ MATTING_ENGINES: engines, ...env },
+    MATTING_ENGINES: process.env.MATTING_ENGINES ?? '2',
+    MATTING_NO_NODE_GRACE_MS: String(GRACE_MS),
   });
   try {
-    section.note({ [plan]: await describeNode(service), takenAway: file });
+    section.note({ [plan]: await describeNode(service), takenAway: file ?? 'nothing' });
     const photo = at(await drawPhotos(), 0);
     const expected = await askOnce(service, photo);
     const striking = { card, service, photo, expected };
@@ -78,6 +65,22 @@ export async function measureFaults(card: Card, section: Section): Promise<void>
   } finally {
     await service.close();
   }
+}
+
+function takingAway(file: string): Strike {
+  return {
+    name: "the engines' file taken away, one killed",
+    strike: async (node, signal) => {
+      takeAway(file);
+      try {
+        const pid = signalOne(node, 'SIGKILL');
+        await delay(AWAY_MS, undefined, { signal });
+        return pid;
+      } finally {
+        putBack(file);
+      }
+    },
+  };
 }
 
 function signalOne(node: WatchedNode, signal: NodeJS.Signals): number {

@@ -7,7 +7,8 @@ interface Goal {
   readonly wanted: string;
   /** Undefined: not measured. */
   readonly measured: number | undefined;
-  readonly met: (measured: number) => boolean;
+  /** Undefined: it says nothing by itself. */
+  readonly met: (measured: number) => boolean | undefined;
 }
 
 const BARE_WANTED_PER_S = 250;
@@ -59,7 +60,7 @@ function goals(results: CardResults): Goal[] {
       measured: serviceOfBare,
       met: measured => measured >= SERVICE_OF_BARE_MIN || (cores ?? 0) >= CORES_BUSY_MIN,
     },
-    { name: 'cores busy then', wanted: '', measured: cores, met: atLeast(CORES_BUSY_MIN) },
+    { name: 'cores busy then', wanted: '', measured: cores, met: () => undefined },
     {
       ...{ name: '2 MP JPEG to WebP, images/s', wanted: `at least ${WEBP_WANTED_PER_S}` },
       ...{ measured: webp, met: atLeast(WEBP_WANTED_PER_S) },

@@ -9,7 +9,7 @@ import { measureBare } from './bare.ts';
 import { type Card, openCard } from './card.ts';
 import { CardFile, type SectionName } from './card-file.ts';
 import { measureFaults } from './faults.ts';
-import { readOptions } from './options.ts';
+import { type CardOptions, readOptions } from './options.ts';
 import { measureParity } from './parity.ts';
 import { describeSection } from './print.ts';
 import { Section } from './section.ts';
@@ -55,7 +55,16 @@ async function measure(name: Measured, card: Card, file: CardFile): Promise<void
   if (section.result.rows.some(({ failed }) => failed !== undefined)) process.exitCode = 1;
 }
 
-const options = readOptions(process.argv.slice(2), availableParallelism());
+function optionsGiven(): CardOptions {
+  try {
+    return readOptions(process.argv.slice(2), availableParallelism());
+  } catch (error) {
+    console.error(error instanceof Error ? error.message : error);
+    process.exit(2);
+  }
+}
+
+const options = optionsGiven();
 const card = await openCard(options);
 try {
   const file = new CardFile(options.out, card.device);

@@ -1,4 +1,7 @@
-/** What a node's own page of metrics says, as far as a measurement needs it. */
+/** What a node's own pages say, as far as a measurement needs it. */
+
+/** A node that is kept full takes its time; one that hangs must not hold up what is measured. */
+const PAGE_MAX_MS = 20_000;
 
 /** Of one label, by its values; of all series where the label is not given. Pure. */
 export function sumsBy(text: string, name: string, label?: string): ReadonlyMap<string, number> {
@@ -25,7 +28,7 @@ export interface NodeCounts {
 }
 
 export async function readCounts(nodeHttpUrl: string): Promise<NodeCounts> {
-  const text = await (await fetch(`${nodeHttpUrl}/metrics`)).text();
+  const text = await readPage(`${nodeHttpUrl}/metrics`);
   const sum = (name: string) => [...sumsBy(text, name).values()].reduce((all, one) => all + one, 0);
   return {
     stageS: sumsBy(text, 'matting_node_stage_duration_seconds_sum', 'stage'),
@@ -35,4 +38,8 @@ export async function readCounts(nodeHttpUrl: string): Promise<NodeCounts> {
     enginesReady: sum('matting_node_engines_ready'),
     imagesMax: sum('matting_node_images_max'),
   };
+}
+
+export async function readPage(url: string): Promise<string> {
+  return await (await fetch(url, { signal: AbortSignal.timeout(PAGE_MAX_MS) })).text();
 }

@@ -55,7 +55,7 @@ export const USAGE = `usage: bench/card/main.ts [options]
   --sizes 3              the smallest so many of the photos of 0.25, 2 and 12 MP
   --minutes 10           of steady
   --threads 4            of callers
-  --out FILE             bench/results/card.json`;
+  --out FILE             bench/results/card.json, of other providers card-PROVIDER.json`;
 
 const GRAPHS = [
   'isnet,1024,fp16',
@@ -65,7 +65,7 @@ const GRAPHS = [
   'modnet,448,fp32',
 ];
 const THREADS_MAX = 16;
-const OUT = path.join(import.meta.dirname, '../results/card.json');
+const RESULTS = path.join(import.meta.dirname, '../results');
 
 /** @throws Error in words for the terminal. */
 export function readOptions(args: readonly string[], cores: number): CardOptions {
@@ -74,11 +74,11 @@ export function readOptions(args: readonly string[], cores: number): CardOptions
   const { values } = parseArgs({
     args: [...args],
     options: {
-      ...{ only: text(SECTIONS.join()), provider: text('cuda'), out: text(OUT) },
+      ...{ only: text(SECTIONS.join()), provider: text('cuda') },
       ...{ seconds: text('600'), each: text('5'), minutes: text('10'), sizes: text('3') },
       ...{ engines: text('1,2,3,4'), batches: text('1,2,4,8') },
       ...{ plans: text('isnet,standard'), formats: text('png,webp,avif') },
-      ...{ graph: several, photos: several },
+      ...{ graph: several, photos: several, out: { type: 'string' } },
       threads: text(String(Math.max(1, Math.min(4, Math.floor(cores / 4))))),
     },
   });
@@ -90,9 +90,11 @@ export function readOptions(args: readonly string[], cores: number): CardOptions
   const numbers = (name: 'engines' | 'batches', known: readonly number[]) =>
     values[name].split(',').map(value => known[known.indexOf(Number(value))] ?? wrong(name, value));
   const upTo4 = [1, 2, 3, 4];
+  const provider = oneOf(EXECUTION_PROVIDERS, values.provider, 'provider');
+  const file = provider === 'cuda' ? 'card.json' : `card-${provider}.json`;
   return {
     only: values.only.split(',').map(name => oneOf(SECTIONS, name, 'only')),
-    provider: oneOf(EXECUTION_PROVIDERS, values.provider, 'provider'),
+    provider,
     ...{ seconds: number('seconds', 1), each: number('each', 0.1) },
     ...{ minutes: number('minutes', 0.1), sizes: number('sizes', 1) },
     threads: Math.min(THREADS_MAX, number('threads', 1)),
@@ -102,7 +104,7 @@ export function readOptions(args: readonly string[], cores: number): CardOptions
     photos: values.photos ?? [],
     plans: values.plans.split(','),
     formats: values.formats.split(',').map(name => oneOf(OUTPUT_FORMATS, name, 'formats')),
-    out: values.out,
+    out: values.out ?? path.join(RESULTS, file),
   };
 }
 

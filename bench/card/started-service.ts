@@ -3,7 +3,7 @@ import { loadPlanOutlines } from '../../inference-node/src/models/plan.ts';
 import { openService, type Service } from '../service.ts';
 import type { Card } from './card.ts';
 import type { LoadTarget } from './load.ts';
-import { readCounts } from './node-metrics.ts';
+import { readCounts, readPage } from './node-metrics.ts';
 
 export interface StartedService extends Service {
   readonly startS: number;
@@ -30,6 +30,12 @@ export interface NodeInfo {
 /** Files of minutes under load would fill a disk. */
 const RESULT_TTL_MS = 60_000;
 
+/** What makes a node run a plan, or a model alone. */
+export async function planVariables(name: string): Promise<Readonly<Record<string, string>>> {
+  const plans = (await loadPlanOutlines()).map(plan => plan.name);
+  return plans.includes(name) ? { MATTING_QUALITY: name } : { MATTING_MODEL: name };
+}
+
 /** @param plan a plan's name, or a model's. */
 export async function startService(
   card: Card,
@@ -37,12 +43,14 @@ export async function startService(
   signal: AbortSignal,
   env: Readonly<Record<string, string>> = {},
 ): Promise<StartedService> {
-  const known = (await loadPlanOutlines()).map(({ name }) => name);
-  const named = known.includes(plan) ? { MATTING_QUALITY: plan } : { MATTING_MODEL: plan };
+  const { gpu } = card;
   const startedMs = performance.now();
   const wanted = {
+    // Others on the host would make it faster than what `bare` measures.
+    ...(gpu !== undefined && { MATTING_GPU_DEVICES: gpu.id }),
     ...{ MATTING_EXECUTION_PROVIDER: card.options.provider, MATTING_MODEL_DIR: card.modelDir },
-    ...{ MATTING_RESULT_TTL_MS: String(RESULT_TTL_MS), ...named, ...env },
+    ...{ MATTING_RESULT_TTL_MS: String(RESULT_TTL_MS), ...(await planVariables(plan)) },
+    ...env,
   };
   const service = await openService(wanted, signal);
   const startS = (performance.now() - startedMs) / 1000;
@@ -54,7 +62,7 @@ export async function startService(
     targets: { rest: { kind: 'rest', origin, apiKey }, grpc: { kind: 'grpc', address, token } },
     callersOf: kind =>
       kind === 'grpc' ? imagesMax : imagesMax + Math.max(2, Math.ceil(imagesMax / 4)),
-    info: async () => (await (await fetch(`${service.nodeHttpUrl}/info`)).json()) as NodeInfo,
+    info: async () => JSON.parse(await readPage(`${service.nodeHttpUrl}/info`)) as NodeInfo,
   };
 }
 

@@ -6,25 +6,28 @@ import { NODE_CLI } from '../../bin/stack.ts';
 import { RUNTIME_FOLDER_VARIABLE } from '../../inference-node/src/engine/engine-protocol.ts';
 import { packageFolder } from '../../inference-node/src/providers/provider-files.ts';
 import type { Card } from './card.ts';
+import { planVariables } from './started-service.ts';
 
 const ASIDE = '.taken-away';
 
 /**
  * The provider's own library; where the provider is a part of the runtime, the model's prepared
- * graph, which a node that starts anew makes again.
- * @param model a model's name, or a plan's.
+ * graph, which a node that starts anew makes again; undefined where no command names that.
+ * @param plan a plan's name, or a model's.
  */
-export function fileOfEngines(card: Card, model: string): string {
+export async function fileOfEngines(card: Card, plan: string): Promise<string | undefined> {
   const { provider } = card.options;
   if (provider === 'cuda' || provider === 'tensorrt') {
     const folder = card.engineEnv({ precision: 'fp16' })[RUNTIME_FOLDER_VARIABLE];
     return path.join(folder ?? packageFolder(), `libonnxruntime_providers_${provider}.so`);
   }
-  const env = { ...process.env, MATTING_MODEL: model, MATTING_MODEL_DIR: card.modelDir };
+  if (provider !== 'cpu') return undefined;
+  const named = await planVariables(plan);
+  const env = { ...process.env, ...named, MATTING_MODEL_DIR: card.modelDir };
   const listed = execFileSync(process.execPath, [NODE_CLI, 'models', 'fetch', '--json'], { env });
   const { models } = JSON.parse(listed.toString()) as { models: { prepared: { path: string } }[] };
   const [first] = models;
-  if (first === undefined) throw new Error(`${model} has no prepared graph`);
+  if (first === undefined) throw new Error(`${plan} has no prepared graph`);
   return first.prepared.path;
 }
 
