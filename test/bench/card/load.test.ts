@@ -70,8 +70,10 @@ test('callers are gone when what is measured fails, or one of their threads does
         throw new Error('no engine lives');
       });
       await assert.rejects(failing, /no engine lives/);
+      // What they sent before they ended still comes in.
+      await delay(100);
       const before = asked;
-      await delay(50);
+      await delay(100);
       assert.equal(asked, before);
       const broken = { ...options, target: { ...options.target, kind: 'rest', origin: 'nowhere' } };
       const withoutOrigin = underLoad(broken as LoadOptions, async load => {
