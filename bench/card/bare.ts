@@ -12,7 +12,7 @@ import { prepareBatches } from '../../inference-node/src/models/preparing/prepar
 import { cpuMsOf } from '../processes.ts';
 import type { Card } from './card.ts';
 import { percentile } from './figures.ts';
-import type { GraphWanted } from './options.ts';
+import { type GraphWanted, WARM_UP_SHARE } from './options.ts';
 import type { Section } from './section.ts';
 
 interface Cell {
@@ -20,8 +20,6 @@ interface Cell {
   readonly engines: number;
   readonly images: number;
 }
-
-const WARM_UP_SHARE = 0.25;
 
 export async function measureBare(card: Card, section: Section): Promise<void> {
   const { each } = card.options;

@@ -23,7 +23,7 @@ export interface CardOptions {
   readonly provider: ExecutionProvider;
   /** That a section may take. */
   readonly seconds: number;
-  /** That a figure is measured for, after a warm-up of a quarter of it. */
+  /** That a figure is measured for, after a warm-up. */
   readonly each: number;
   readonly graphs: readonly GraphWanted[];
   readonly engines: readonly number[];
@@ -40,6 +40,9 @@ export interface CardOptions {
   readonly threads: number;
   readonly out: string;
 }
+
+/** Of what a figure is measured for: what is done before it counts. */
+export const WARM_UP_SHARE = 0.25;
 
 export const USAGE = `usage: bench/card/main.ts [options]
   --only bare,parity,service,faults,steady,goals   sections, in this order; all of them

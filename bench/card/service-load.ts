@@ -10,6 +10,7 @@ import { PROCESS_ROLES, type ProcessRole, type TimesByPid } from '../processes.t
 import type { Card } from './card.ts';
 import { type LoadFigures, type LoadTarget, underLoad } from './load.ts';
 import { type NodeCounts, readCounts } from './node-metrics.ts';
+import { WARM_UP_SHARE } from './options.ts';
 import type { Section } from './section.ts';
 import { type Loads, limitOf } from './stage-limit.ts';
 import { describeNode, type StartedService, startService } from './started-service.ts';
@@ -29,7 +30,6 @@ interface Moment {
   readonly machineMs: number;
 }
 
-const WARM_UP_SHARE = 0.25;
 const INTERFACES = { rest: 'REST', grpc: 'gRPC' } as const;
 /** Of a service that was never asked anything: what runs first is compiled. */
 const FIRST_WARM_UP_MS = 2000;
