@@ -107,7 +107,7 @@ export async function openPools(given: PoolParts): Promise<Pools> {
     return pictures;
   };
   if (gpu !== undefined && devices.length > 0) {
-    const furtherWrong = (device: GpuDevice) => wrongTogether(gpu, prepared, device);
+    const furtherWrong = (device: GpuDevice) => wrongTogether(gpu, prepared, device, 'afresh');
     closeWith(parts, watchDevices({ ...gpu, devices }, prepared, furtherWrong));
   }
   const [runs, pictures] = await Promise.all([

@@ -16,7 +16,7 @@ import {
 } from '../models/prepared-model.ts';
 import { checkBatches } from '../models/preparing/check-batches.ts';
 import { prepareBatches } from '../models/preparing/prepare-batches.ts';
-import { kindOf, measuring, type StartOn } from './gpus.ts';
+import { type Checked, kindOf, measuring, type StartOn } from './gpus.ts';
 import { imagesInGpu, measureBatches } from './measured-engines.ts';
 
 /** On a CPU or WebGPU there are no devices. */
@@ -123,17 +123,19 @@ async function wrongAnywhere(
 
 /**
  * Undefined: on this GPU, or the CPU, images that run together have the mattes that they have
- * alone; where none run together too. Remembered by kind.
+ * alone; where none run together too. `once` is remembered by kind.
  */
 export async function wrongTogether(
   { config, engineEnv, provider, cpuThreads, ending }: BatchStart,
   plan: Plan,
   device: GpuDevice | undefined,
+  checked: Checked = 'once',
 ): Promise<string | undefined> {
   const childEnv = device?.envOf(engineEnv) ?? engineEnv;
   const threads = provider === 'cpu' ? cpuThreads : 1;
   const { machine: cpu } = createAnswering({ childEnv: config.childEnv, threads });
-  const machine = provider === 'cpu' ? cpu : kindOf(device, provider);
+  const kind = provider === 'cpu' ? cpu : kindOf(device, provider);
+  const machine = checked === 'once' ? kind : undefined;
   const loadMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
   for (const { model } of plan.models) {
     ending.throwIfAborted();

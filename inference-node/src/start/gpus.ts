@@ -57,6 +57,12 @@ export function kindOf(device: GpuDevice | undefined, provider: ExecutionProvide
 }
 
 /**
+ * `once` on each kind of GPU; `afresh` on one that was out, of which what another of its kind did,
+ * or it before, says nothing.
+ */
+export type Checked = 'once' | 'afresh';
+
+/**
  * Runs every model once on each kind of GPU that was not checked before, against its stored answer.
  * GPUs of a kind that answers wrongly go out. Undefined: some are left; else why none is.
  * @throws ExecutionProviderError where the operator named the GPUs, by `auto` too: none of them is
@@ -84,6 +90,7 @@ async function wrongAnswer(
   { config, engineEnv, provider, cpuThreads, ending }: GpuStart,
   plan: Plan,
   device: GpuDevice | undefined,
+  checked: Checked = 'once',
 ): Promise<string | undefined> {
   const { childEnv, modelSettings } = config;
   const timeoutMs = provider === 'tensorrt' ? LOAD_TIMEOUT_TENSORRT_MS : LOAD_TIMEOUT_MS;
@@ -92,7 +99,7 @@ async function wrongAnswer(
     const wrong = await checkAnswerOnDevice({
       model,
       answer: answerOnGpu(device?.envOf(engineEnv) ?? engineEnv, timeoutMs),
-      machine: kindOf(device, provider),
+      machine: checked === 'once' ? kindOf(device, provider) : undefined,
       cacheDir: modelSettings.modelDir,
       weightsDir: modelSettings.weightsDir,
       instructionSet: await detectInstructionSet(),
@@ -190,23 +197,34 @@ export function measuring(
 }
 
 /**
- * Tries GPUs that are out again, as a start does. Closed with the engines.
+ * Undefined: a GPU that was out runs again: a small graph, and the models as a whole.
  * @param furtherWrong what else keeps a GPU out; undefined: nothing.
  */
+export async function tryAgain(
+  start: GpuStart,
+  plan: Plan,
+  device: GpuDevice,
+  furtherWrong: (device: GpuDevice) => Promise<string | undefined>,
+): Promise<string | undefined> {
+  return (
+    (await attemptDevice(start.provider, device, start.engineEnv)) ??
+    (await wrongAnswer(start, plan, device, 'afresh')) ??
+    (await furtherWrong(device))
+  );
+}
+
+/** Tries GPUs that are out again. Closed with the engines. @param furtherWrong as of `tryAgain`. */
 export function watchDevices(
   start: GpuStart,
   plan: Plan,
   furtherWrong: (device: GpuDevice) => Promise<string | undefined>,
 ): DeviceWatch {
-  const { devices, engineEnv, provider, log } = start;
+  const { devices, engineEnv, log } = start;
   return new DeviceWatch({
     devices,
     log,
     list: () => listGpus(engineEnv),
-    attempt: async device =>
-      (await attemptDevice(provider, device, engineEnv)) ??
-      (await wrongAnswer(start, plan, device)) ??
-      (await furtherWrong(device)),
+    attempt: device => tryAgain(start, plan, device, furtherWrong),
   });
 }
 

@@ -105,6 +105,13 @@ test('images that get another matte together than alone are found', async contex
     reason ?? '',
     /tiny-red in fp32: image 1 of 2 has another matte than alone: it differs/,
   );
+  // What was seen before says nothing about a GPU that was out.
+  await rm(answerRecordPath(model.path));
+  await prepareAsked(onCpu, plan);
+  await writeFile(two.path, mean);
+  assert.equal(await wrongTogether(onCpu, planOf(wrong), undefined), undefined);
+  assert.equal(await wrongTogether(onCpu, planOf(wrong), undefined, 'afresh'), reason);
+  await writeFile(answerRecordPath(model.path), 'damaged');
   await assert.rejects(
     readFile(answerRecordPath(model.path), 'utf8').then(JSON.parse),
     SyntaxError,

@@ -8,7 +8,7 @@ import { GpuDevice } from '../../src/engine/devices/gpu-device.ts';
 import { runtimeVersion } from '../../src/engine/runtime-version.ts';
 import type { Plan, PreparedModel } from '../../src/models/prepared-model.ts';
 import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
-import { checkAnswers, type GpuStart, placeEngines } from '../../src/start/gpus.ts';
+import { checkAnswers, type GpuStart, placeEngines, tryAgain } from '../../src/start/gpus.ts';
 import { collectLog, gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 import { createModel } from '../engine/pool/pool-harness.ts';
 
@@ -95,6 +95,16 @@ test('an answer that cannot be held against another leaves the GPU out, and ends
     two.outReason ?? '',
     /there is no answer to hold its own against: there is no model/,
   );
+});
+
+test('a GPU that was out runs the whole models before it is back, though its kind is known', async context => {
+  const one = gpu('one');
+  const { start, plan, host } = await begin(context, [one]);
+  assert.equal(await checkAnswers(start, plan), undefined);
+  const together = async () => 'image 1 of 2 has another matte than alone';
+  await host.fault(`model GPU-one ${BOOM}`);
+  const reason = `tiny-red in fp32: it does not run: ${BOOM}`;
+  assert.equal(await tryAgain(start, plan, one, together), reason);
 });
 
 test('a node that ends checks nothing more', async context => {
