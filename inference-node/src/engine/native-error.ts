@@ -15,6 +15,17 @@ const PLACE_OF_AN_ASSERTION = /^\/\S+:\d+ .* was false\. /;
  */
 const DEVICE_FAILURES: ReadonlySet<number> = new Set([3, 46, 100, 101, 214, 802, 803, 804, 999]);
 
+/**
+ * Memory of a GPU that is short, as the runtime's arena and NVIDIA's libraries say it: cuBLAS and
+ * cuDNN say of a handle for which there is none that they are not initialised.
+ */
+const MEMORY_FAILURES: readonly RegExp[] = [
+  MEMORY_IS_SHORT,
+  /\bCUDA failure 2:/,
+  /\bCUBLAS failure [13]:/,
+  /\bCUDNN failure \d+: \w*(?:ALLOC|NOT_INITIALIZED)/,
+];
+
 /** One line. */
 export function shortenNativeError(message: string): string {
   const line = message.replaceAll(/\s*\n\s*/g, ' ');
@@ -26,4 +37,8 @@ export function shortenNativeError(message: string): string {
 export function saysDeviceIsGone(message: string): boolean {
   const code = /\bCUDA failure (\d+)/.exec(message)?.[1];
   return code !== undefined && DEVICE_FAILURES.has(Number(code));
+}
+
+export function saysMemoryIsShort(message: string): boolean {
+  return MEMORY_FAILURES.some(failure => failure.test(message));
 }

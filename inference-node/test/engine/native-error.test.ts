@@ -1,6 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { saysDeviceIsGone, shortenNativeError } from '../../src/engine/native-error.ts';
+import {
+  saysDeviceIsGone,
+  saysMemoryIsShort,
+  shortenNativeError,
+} from '../../src/engine/native-error.ts';
 
 const NO_DEVICE = `/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:129
  std::conditional_t<THRW, void, onnxruntime::common::Status> onnxruntime::CudaCall(ERRTYPE,
@@ -44,4 +48,24 @@ test('a device that is gone is told from a run that failed', () => {
   assert.equal(saysDeviceIsGone('CUDA failure 700: an illegal memory access'), false);
   assert.equal(saysDeviceIsGone('CUDA failure 2: out of memory'), false);
   assert.equal(saysDeviceIsGone('CUDNN failure 100: something'), false);
+});
+
+test('memory that is short is told from what fails for another reason', () => {
+  for (const message of [
+    'Failed to allocate memory for requested buffer of size 26214400',
+    'CUDA failure 2: out of memory',
+    'CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED',
+    'CUBLAS failure 1: CUBLAS_STATUS_NOT_INITIALIZED',
+    'CUDNN failure 1001: CUDNN_STATUS_NOT_INITIALIZED',
+  ]) {
+    assert.equal(saysMemoryIsShort(message), true, message);
+  }
+  for (const message of [
+    'CUDA failure 209: no kernel image is available for execution on the device',
+    'CUDNN failure 5000: CUDNN_STATUS_EXECUTION_FAILED',
+    'CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED',
+    'the model did not load within 300000 ms',
+  ]) {
+    assert.equal(saysMemoryIsShort(message), false, message);
+  }
 });

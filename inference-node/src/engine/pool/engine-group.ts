@@ -8,6 +8,7 @@ import type { BatchGraph } from '../../models/prepared-model.ts';
 import { KILL_WAIT_MAX_MS } from '../../process/child.ts';
 import type { GpuDevice } from '../devices/gpu-device.ts';
 import { createSessionSpec } from '../engine-protocol.ts';
+import { saysMemoryIsShort } from '../native-error.ts';
 import { BatchRule } from './batch-rule.ts';
 import {
   Engine,
@@ -65,6 +66,11 @@ export class EngineGroup {
     return stuck > STUCK_SHARE_MAX * this.engines.length;
   }
 
+  /** An engine of it takes runs, or has one. */
+  get serves(): boolean {
+    return this.engines.some(({ state }) => state === 'idle' || state === 'running');
+  }
+
   /** Its GPU went out or came back. */
   follow(): void {
     const { outReason } = this.device ?? {};
@@ -111,9 +117,18 @@ export function groupOf(groups: readonly EngineGroup[], engine: Engine<RunTask>)
   return group;
 }
 
-/** What the failure rule is told of an engine that was lost now. */
-export function deathOf(engine: Engine<RunTask>, loss: EngineLoss<RunTask>): EngineDeath {
-  const { cause, tasks, started } = loss;
+/**
+ * What the failure rule is told of an engine that was lost now. Undefined: nothing, since memory
+ * that others took keeps it from loading, and the rest of its group, which has its own, serves. It
+ * is tried again, and is missing until then.
+ */
+export function deathOf(
+  group: EngineGroup,
+  engine: Engine<RunTask>,
+  loss: EngineLoss<RunTask>,
+): EngineDeath | undefined {
+  const { cause, tasks, started, message } = loss;
+  if (cause === 'load' && group.serves && saysMemoryIsShort(message)) return undefined;
   const digest = createHash('sha256');
   for (const { rgb } of tasks) digest.update(rgb);
   const imageDigest = started ? digest.digest('hex') : undefined;

@@ -218,7 +218,7 @@ class ChildEnginePool implements EnginePool, EngineListener<RunTask> {
 
   #judgeLoss(engine: Engine<RunTask>, loss: EngineLoss<RunTask>, again: readonly RunTask[]): void {
     const group = groupOf(this.#groups, engine);
-    const death = deathOf(engine, loss);
+    const death = deathOf(group, engine, loss);
     // Of a run of several each is judged when it has run alone.
     const isJudgedAlone = loss.started && loss.tasks.length > 1 && this.#gone() === undefined;
     this.#judge(group, loss, isJudgedAlone ? undefined : death);

@@ -8,6 +8,7 @@ import pino from 'pino';
 import { DeviceWatch } from '../../../src/engine/devices/device-watch.ts';
 import { GpuDevice } from '../../../src/engine/devices/gpu-device.ts';
 import type { GpuFacts, GpuListing } from '../../../src/engine/devices/nvidia-smi.ts';
+import { FAILURE_DEATHS_MAX } from '../../../src/engine/pool/failure-rule.ts';
 import { untilBusy } from '../../support/processes.ts';
 import {
   createModel,
@@ -25,6 +26,7 @@ const HOOK = path.join(import.meta.dirname, 'faulty-gpu.ts');
 /** As good as never. */
 const AN_HOUR_MS = 3_600_000;
 const NO_DEVICE = 'CUDA failure 100: no CUDA-capable device is detected ; GPU=0 ; line=352';
+const MEMORY_IS_SHORT = 'CUDA failure 2: out of memory';
 const LAUNCH = 'CUDA failure 719: unspecified launch failure ; GPU=0 ; line=1';
 
 function gpu(letter: string): GpuDevice {
@@ -140,6 +142,26 @@ test('a GPU on which a model never loads does not fail the node that has another
   await untilPool(pool, () => host.two.outReason !== undefined);
   assert.equal(host.two.outReason, 'out of memory');
   await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+});
+
+test('an engine for which memory is short leaves those beside it, and is back when there is some', async context => {
+  const { one, childEnv, fault } = await openHost(context);
+  const timing = { respawnDelaysMs: [0] } as const;
+  const pool = await openPool(context, {}, { engines: 2, devices: [one, one], childEnv, timing });
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  await fault(`load GPU-one ${MEMORY_IS_SHORT}`);
+  process.kill(pool.processes()[1]?.pid as number, 'SIGKILL');
+  const tried = () => pool.metrics().deaths.load > FAILURE_DEATHS_MAX;
+  await untilPool(pool, () => tried() || one.outReason !== undefined);
+  assert.equal(one.outReason, undefined);
+  assert.equal((await run(pool, QUICK)).alpha[0], QUICK);
+  await fault();
+  await untilPool(pool, () => pool.snapshot().enginesReady === 2);
+  // With none beside it there is nothing to wait for.
+  await fault(`load GPU-one ${MEMORY_IS_SHORT}`);
+  for (const { pid } of pool.processes()) process.kill(pid, 'SIGKILL');
+  await untilPool(pool, () => one.outReason !== undefined);
+  assert.equal(one.outReason, 'the engines keep dying: CUDA failure 2: out of memory');
 });
 
 test('engines of one GPU open one after the other, in every pool', async context => {
