@@ -101,5 +101,6 @@ export const INFERENCE_NODE: Directions = {
     'engine/pool',
     'models',
     'models/preparing',
+    'process',
   ],
 };

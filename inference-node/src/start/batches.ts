@@ -8,6 +8,7 @@ import type { GpuDevice } from '../engine/devices/gpu-device.ts';
 import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
 import { ModelError } from '../models/model-error.ts';
 import {
+  BATCH_SIZES,
   type ExecutionProvider,
   imagesARun,
   type Plan,
@@ -16,6 +17,7 @@ import {
 } from '../models/prepared-model.ts';
 import { checkBatches } from '../models/preparing/check-batches.ts';
 import { prepareBatches } from '../models/preparing/prepare-batches.ts';
+import { PARTS_BYTES_MAX } from '../process/frames.ts';
 import { type Checked, kindOf, measuring, type StartOn } from './gpus.ts';
 import { imagesInGpu, measureBatches } from './measured-engines.ts';
 
@@ -30,6 +32,7 @@ export type BatchStart = StartOn<ExecutionProvider>;
 export async function prepareAsked(start: BatchStart, plan: Plan): Promise<Plan> {
   const { batchMax } = start.config;
   if (batchMax === 'auto' || batchMax === 1) return plan;
+  requireFrame(plan, batchMax);
   const prepared = await withBatches(plan, batchMax);
   const wrong = await wrongAnywhere(start, prepared, start.devices);
   if (wrong === undefined) return prepared;
@@ -52,7 +55,7 @@ export async function prepareMeasured(
   const models = plan.models.map(({ model }) => model);
   const enginesOn = (device: GpuDevice) => placed?.filter(other => other === device).length ?? 0;
   const held = up.map(device => imagesInGpu({ models, device, engines: enginesOn(device) }));
-  const most = Math.min(...held);
+  const most = Math.min(...held, ...models.map(imagesInFrame));
   const prepared = most > 1 ? await tryBatches(start, plan, { images: most, up }) : plan;
   const [first] = prepared.models;
   if (first === undefined || imagesARun(first.model) === 1) return plan;
@@ -67,6 +70,25 @@ export async function prepareMeasured(
     best = Math.min(best, images);
   }
   return mapModels(prepared, model => takingAtMost(model, best));
+}
+
+/** How many pictures of the model's size go to an engine in one frame. */
+export function imagesInFrame({ inputWidth, inputHeight }: PreparedModel): number {
+  const bytes = 3 * inputWidth * inputHeight;
+  return BATCH_SIZES.findLast(images => images * bytes <= PARTS_BYTES_MAX) ?? 1;
+}
+
+function requireFrame({ models }: Plan, images: number): void {
+  for (const { model } of models) {
+    const held = imagesInFrame(model);
+    if (images <= held) continue;
+    const { model: name, inputWidth, inputHeight } = model;
+    throw new ModelError(
+      'settings',
+      `${name} takes no more than ${held} images of ${inputWidth}x${inputHeight} pixels at once ` +
+        `(MATTING_BATCH_MAX=${images}): a run holds ${PARTS_BYTES_MAX / 2 ** 30} GiB of them`,
+    );
+  }
 }
 
 /** The plan as it is, with a line, where it cannot. */

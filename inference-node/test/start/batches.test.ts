@@ -16,6 +16,7 @@ import { answerRecordPath } from '../../src/models/preparing/answer-check.ts';
 import { batchPath, measuredBatchesPath } from '../../src/models/preparing/prepared-cache.ts';
 import {
   type BatchStart,
+  imagesInFrame,
   namingBatches,
   prepareAsked,
   prepareMeasured,
@@ -89,6 +90,18 @@ test('a model that may mix images is refused by the variable’s name; auto goes
   const auto = { ...onGpu, config: { ...onGpu.config, batchMax: 'auto' as const } };
   assert.equal(await prepareMeasured(auto, plan, [GPU]), plan);
   assert.deepEqual([lines[0]?.msg, lines.length], ['images run one at a time', 1]);
+});
+
+test('more pictures than one frame to an engine holds are refused before anything is made', async context => {
+  const { onCpu, model } = await begin(context, 8, 'red');
+  const large = { ...model, inputWidth: 8192, inputHeight: 8192 };
+  await assert.rejects(prepareAsked(onCpu, planOf(large)), error => {
+    assert.ok(error instanceof ModelError);
+    assert.match(error.message, /no more than 4 images of 8192x8192 .*\(MATTING_BATCH_MAX=8\)/);
+    return true;
+  });
+  assert.equal(existsSync(batchPath(model.path, 2)), false);
+  assert.deepEqual([imagesInFrame(large), imagesInFrame(model)], [4, 8]);
 });
 
 test('images that get another matte together than alone are found', async context => {
