@@ -128,6 +128,34 @@ describe("ONNX Runtime's CUDA provider without a GPU", { skip }, () => {
     assert.equal(read('copiesFrom'), 2 * 3);
   });
 
+  it('says of operators that it has no kernel for that they run on the CPU', async () => {
+    const size = { width: SIDE_PX, height: SIDE_PX };
+    const source = liftConstants(keepOutput('output')(tinyGraph({ side: SIDE_PX })));
+    const bytes = bytesAtBothEnds(PROBE_SPEC, size)(setInputSize(source, size, size));
+    // MaxPool of this one; every other operator of the graph is there.
+    const path22 = path.join(folder, 'opset22.onnx');
+    await writeFile(path22, graphBytes({ ...bytes, opsets: [{ domain: '', version: 22 }] }));
+    const model = {
+      ...(await writeTinyModel(folder, size)),
+      path: path22,
+      provider: 'cuda',
+    } as const;
+    const sha256 = createHash('sha256')
+      .update(await readFile(path22))
+      .digest('hex');
+    const lines: string[] = [];
+    const log = pino({}, { write: (text: string) => void lines.push(JSON.parse(text).line) });
+    const options = { engines: 1, threadsPerEngine: 1, childEnv, log };
+    const pool = openEnginePool({ model: { ...model, sha256 }, ...options });
+    try {
+      await pool.ready();
+      const said = `${path22} has operators without a kernel of CUDA: they run on the CPU`;
+      assert.ok(lines.includes(said), lines.join('\n'));
+    } finally {
+      await pool.close(0);
+    }
+  });
+
   it('copies several pictures in and their mattes out as one, in one run', async () => {
     const counts = path.join(folder, 'counts-of-several');
     await writeFile(counts, Buffer.alloc(8 * 8));

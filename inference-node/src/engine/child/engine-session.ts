@@ -151,14 +151,40 @@ async function loadGraph(
   source: string | Uint8Array,
   images: number,
 ): Promise<LoadedGraph> {
-  const options = sessionOptions(spec);
-  const native =
-    typeof source === 'string'
-      ? await InferenceSession.create(source, options)
-      : await InferenceSession.create(source, options);
+  const native = await createNative(spec, source);
   const ends = graphEnds(spec, native.inputNames, images);
   requireNames(native, ends);
   return { native, ends };
+}
+
+/** What the runtime says of a graph of which a node has no kernel on the provider. */
+const NODES_ON_CPU = /\bnodes that are assigned to the default CPU EP\b/;
+
+/**
+ * Of CUDA every node is expected to have a kernel: one without runs on a core, its tensors are
+ * copied there and back in each run, and the runtime says so nowhere that we log. It does run, so
+ * that is told and no more. TensorRT would build its kernels twice for it.
+ */
+async function createNative(
+  spec: SessionSpec,
+  source: string | Uint8Array,
+): Promise<InferenceSession> {
+  if (spec.provider !== 'cuda' || !spec.allowCpuNodes) return await create(spec, source);
+  try {
+    return await create({ ...spec, allowCpuNodes: false }, source);
+  } catch (error) {
+    if (!NODES_ON_CPU.test((error as Error).message)) throw error;
+    const which = typeof source === 'string' ? source : 'the graph';
+    process.stderr.write(`${which} has operators without a kernel of CUDA: they run on the CPU\n`);
+    return await create(spec, source);
+  }
+}
+
+function create(spec: SessionSpec, source: string | Uint8Array): Promise<InferenceSession> {
+  const options = sessionOptions(spec);
+  return typeof source === 'string'
+    ? InferenceSession.create(source, options)
+    : InferenceSession.create(source, options);
 }
 
 function requireNames(
