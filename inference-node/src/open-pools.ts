@@ -30,7 +30,7 @@ import type { WorkerPicturePool } from './picture/pool/picture-pool.ts';
 import { Pipeline, type PlanRun, type RunnablePlan } from './pipeline.ts';
 import { BufferPool } from './process/buffer-pool.ts';
 import { readEngineEnvironment } from './providers/engine-environment.ts';
-import { namingBatches, prepareAsked, prepareMeasured, wrongTogether } from './start/batches.ts';
+import { namingSettings, prepareAsked, prepareMeasured, wrongTogether } from './start/batches.ts';
 import { type ChosenProvider, chooseProvider, fallenBack } from './start/choose-provider.ts';
 import {
   checkAnswers,
@@ -315,6 +315,7 @@ async function openEngines(
   { provider: { selected: provider }, placed: devices }: Begun,
 ): Promise<PlanRun[]> {
   const sharesCores = provider === 'cpu' && models.length > 1;
+  const onEach = Math.ceil(layout.engines / Math.max(1, new Set(devices).size));
   const runs: PlanRun[] = [];
   const awaited: Promise<void>[] = [];
   for (const { model, role } of models) {
@@ -323,7 +324,7 @@ async function openEngines(
     const engines = openEnginePool({ model, ...options });
     opened.push({ kind: 'engine', pool: engines });
     runs.push({ model, role, engines });
-    const ready = namingBatches(engines.ready(), model);
+    const ready = namingSettings(engines.ready(), model, onEach);
     // A picture that needs a second look before its engine is ready takes longer.
     if (role === 'secondLook') ready.catch(fail);
     // On a CPU each warms up with all cores: all at once would not be ready sooner, but later.

@@ -5,6 +5,7 @@
 import { answerRuns, createAnswering } from '../engine/choice/answer-picture.ts';
 import { ExecutionProviderError } from '../engine/choice/execution-provider.ts';
 import type { GpuDevice } from '../engine/devices/gpu-device.ts';
+import { saysMemoryIsShort } from '../engine/native-error.ts';
 import { LOAD_TIMEOUT_MS, LOAD_TIMEOUT_TENSORRT_MS } from '../engine/pool/engine.ts';
 import { ModelError } from '../models/model-error.ts';
 import {
@@ -170,16 +171,31 @@ export async function wrongTogether(
 }
 
 /**
- * As `ready`, of engines of `model`. The graphs for several images may be what does not fit into the
- * memory: where none of its engines loads, the error names what would do without them.
+ * As `ready`, of engines of `model`. What does not fit into the memory may be the graphs for several
+ * images, or engines beside one another: where none of its engines loads, the error names what
+ * would do without them.
+ * @param engines of the model on one GPU.
  */
-export async function namingBatches(ready: Promise<void>, model: PreparedModel): Promise<void> {
+export async function namingSettings(
+  ready: Promise<void>,
+  model: PreparedModel,
+  engines: number,
+): Promise<void> {
   try {
     await ready;
   } catch (error) {
+    if (!(error instanceof Error)) throw error;
+    const { message } = error;
     const images = imagesARun(model);
-    if (images === 1 || !(error instanceof Error)) throw error;
-    const advice = `with graphs for up to ${images} images at once: MATTING_BATCH_MAX=1 does without`;
-    throw new Error(`${error.message} (${advice})`, { cause: error });
+    const advice = [
+      ...(images > 1
+        ? [`with graphs for up to ${images} images at once: MATTING_BATCH_MAX=1 does without`]
+        : []),
+      ...(engines > 1 && saysMemoryIsShort(message)
+        ? [`with ${engines} engines of each model on a GPU: MATTING_ENGINES takes fewer`]
+        : []),
+    ];
+    if (advice.length === 0) throw error;
+    throw new Error(`${message} (${advice.join('; ')})`, { cause: error });
   }
 }

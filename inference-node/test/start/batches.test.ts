@@ -17,7 +17,7 @@ import { batchPath, measuredBatchesPath } from '../../src/models/preparing/prepa
 import {
   type BatchStart,
   imagesInFrame,
-  namingBatches,
+  namingSettings,
   prepareAsked,
   prepareMeasured,
   wrongTogether,
@@ -227,7 +227,7 @@ test('where no engine with graphs for several images loads, the error names the 
       ...{ engines: 1, threadsPerEngine: 1, childEnv: {}, log: collectLog().log, timing },
     });
     context.after(() => engines.close(0));
-    return namingBatches(engines.ready(), { ...model, ...(batches && { batches }) });
+    return namingSettings(engines.ready(), { ...model, ...(batches && { batches }) }, 1);
   };
   await assert.rejects(
     open(graphs),
@@ -238,6 +238,17 @@ test('where no engine with graphs for several images loads, the error names the 
     assert.doesNotMatch((error as Error).message, /MATTING_BATCH_MAX/);
     return true;
   });
+});
+
+test('where the memory holds no engine beside the others, the error names the variable', async context => {
+  const { model } = await begin(context, 1, 'red');
+  const failing = (why: string, engines: number) =>
+    namingSettings(Promise.reject(new Error(why)), model, engines);
+  const full = 'model red does not run on cuda: CUDA failure 2: out of memory';
+  const advice = '(with 3 engines of each model on a GPU: MATTING_ENGINES takes fewer)';
+  await assert.rejects(failing(full, 3), { message: `${full} ${advice}` });
+  await assert.rejects(failing(full, 1), { message: full });
+  await assert.rejects(failing(BOOM, 3), { message: BOOM });
 });
 
 test('as many images as the GPU’s memory holds in every graph of every engine', async context => {
