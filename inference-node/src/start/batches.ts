@@ -92,20 +92,25 @@ function requireFrame({ models }: Plan, images: number): void {
   }
 }
 
-/** The plan as it is, with a line, where it cannot. */
+/** With fewer where the memory is too short for them; the plan as it is, with a line, for none. */
 async function tryBatches(
   start: BatchStart,
   plan: Plan,
   { images, up }: { readonly images: number; readonly up: readonly GpuDevice[] },
 ): Promise<Plan> {
-  let reason: string | undefined;
-  try {
-    const prepared = await withBatches(plan, images);
-    reason = await wrongAnywhere(start, prepared, up);
-    if (reason === undefined) return prepared;
-  } catch (error) {
-    if (!(error instanceof ModelError)) throw error;
-    reason = error.message;
+  let reason = '';
+  for (const fewer of BATCH_SIZES.filter(size => size <= images).reverse()) {
+    try {
+      const prepared = await withBatches(plan, fewer);
+      const wrong = await wrongAnywhere(start, prepared, up);
+      if (wrong === undefined) return prepared;
+      reason = wrong;
+    } catch (error) {
+      if (!(error instanceof ModelError)) throw error;
+      reason = error.message;
+    }
+    // Others may have memory that the estimate counts.
+    if (!saysMemoryIsShort(reason)) break;
   }
   start.log.warn({ reason }, 'images run one at a time');
   return plan;

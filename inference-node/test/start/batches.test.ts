@@ -142,6 +142,21 @@ test('on a GPU a number is strict, and says what went wrong', async context => {
   });
 });
 
+test('by auto fewer are tried where the memory is too short for as many as the estimate says', async context => {
+  const { onGpu, plan, model, lines, host } = await begin(context, 'auto', 'red');
+  await host.fault('eight GPU-one Failed to allocate memory for requested buffer of size 8');
+  await prepareMeasured(onGpu, plan, [GPU]);
+  assert.deepEqual(
+    lines.map(({ msg }) => msg),
+    ['images at once measured'],
+  );
+  const { kinds } = JSON.parse(await readFile(measuredBatchesPath(model.path), 'utf8'));
+  assert.match(Object.keys(kinds)[0] ?? '', /at most 4 images at once$/);
+  await host.fault(`eight GPU-one ${BOOM}`);
+  assert.equal(await prepareMeasured(onGpu, plan, [GPU]), plan);
+  assert.equal(lines.at(-1)?.msg, 'images run one at a time');
+});
+
 test('by auto it is measured on a GPU, and remembered for its kind', async context => {
   const { onGpu, plan, model, lines } = await begin(context, 'auto', 'red');
   const prepared = await prepareMeasured(onGpu, plan, [GPU]);
