@@ -1,10 +1,17 @@
 /** The page about GPUs, on a stand-in of a host with two: nvidia-smi lists them, CUDA fails there. */
 import assert from 'node:assert/strict';
-import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { after, before, describe } from 'node:test';
+import { createAnswering } from '../../inference-node/src/engine/choice/answer-picture.ts';
 import { runtimeVersion } from '../../inference-node/src/engine/runtime-version.ts';
-import { answerRecordPath } from '../../inference-node/src/models/preparing/answer-check.ts';
+import {
+  type AnswerPicture,
+  checkAnswer,
+} from '../../inference-node/src/models/preparing/answer-check.ts';
+import {
+  drawCheckPicture,
+  summariseAnswer,
+} from '../../inference-node/src/models/preparing/check-picture.ts';
 import {
   type GpuHost,
   gpuFacts,
@@ -52,13 +59,18 @@ describe('GPUs', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =>
     for (const clean of cleanups) await clean();
   });
 
-  /** The tiny model is of no manifest, so no answer to hold the GPUs' against can be made. */
+  /** The tiny model is of no manifest: what GPUs answer is held against what the CPU does here. */
   async function recordAnswer(cacheDir: string): Promise<void> {
     const { models } = await buildPlan({ cacheDir, provider: 'cuda' });
     const { model } = at(models, 0);
     const { name, driver } = gpuFacts('one');
-    const machines = [`${name}, driver ${driver}, cuda, ONNX Runtime ${runtimeVersion()}`];
-    writeFileSync(answerRecordPath(model.path), JSON.stringify({ sha256: model.sha256, machines }));
+    const machine = `${name}, driver ${driver}, cuda, ONNX Runtime ${runtimeVersion()}`;
+    const { answer } = createAnswering({ childEnv: {}, threads: 1 });
+    const onCpu: AnswerPicture = (_, rgb) => answer({ ...model, provider: 'cpu' }, rgb);
+    const { inputWidth: width, inputHeight: height } = model;
+    const alpha = await onCpu(model, drawCheckPicture(width, height));
+    const stored = async () => summariseAnswer(alpha, width, height);
+    assert.equal(await checkAnswer({ model, answer: onCpu, stored, machine }), undefined);
   }
 
   /** Some at once, so that either GPU gets one. */

@@ -7,14 +7,19 @@ import { readFile } from 'node:fs/promises';
 import { isMissing, writeRecord } from '../cache-files.ts';
 import { diskError } from '../model-error.ts';
 import type { PreparedModel } from '../prepared-model.ts';
-import { compareAnswers, drawCheckPicture, summariseAnswer } from './check-picture.ts';
+import {
+  CHECK_BLOCKS,
+  compareAnswers,
+  drawCheckPicture,
+  summariseAnswer,
+} from './check-picture.ts';
 
 /** Computes the alpha of a picture, HWC RGB of the model's input size, one byte per pixel. */
 export type AnswerPicture = (model: PreparedModel, rgb: Uint8Array) => Promise<Uint8Array>;
 
 export interface AnswerCheckOptions {
   readonly model: PreparedModel;
-  /** Means of blocks; asked for only where this machine was not recorded yet. May reject. */
+  /** Means of blocks; asked for only where no answer was recorded yet. May reject. */
   readonly stored: () => Promise<readonly number[]>;
   readonly answer: AnswerPicture;
   readonly machine: Machine;
@@ -30,6 +35,8 @@ interface AnswerRecord {
   /** The prepared file's. */
   readonly sha256: string;
   readonly machines: readonly string[];
+  /** What they were held against: one that is checked again needs no CPU, and no weights. */
+  readonly answer?: readonly number[];
 }
 
 /** Recorded machines; the oldest is dropped. */
@@ -48,13 +55,13 @@ export async function checkAnswer(options: AnswerCheckOptions): Promise<string |
   }
   let expected: readonly number[];
   try {
-    expected = await stored();
+    expected = (await readRecord(model)).answer ?? (await stored());
   } catch (error) {
     return `there is no answer to hold its own against: ${(error as Error).message}`;
   }
   const difference = compareAnswers(summariseAnswer(alpha, width, height), expected);
   if (difference !== undefined) return `its answer to the check picture is wrong: ${difference}`;
-  await rememberMachine(model, machine);
+  await rememberMachine(model, machine, expected);
   return undefined;
 }
 
@@ -63,10 +70,16 @@ export async function isKnownMachine(model: PreparedModel, machine: Machine): Pr
   return machine !== undefined && (await readRecord(model)).machines.includes(machine);
 }
 
-export async function rememberMachine(model: PreparedModel, machine: Machine): Promise<void> {
+/** @param answer what its own was held against. */
+export async function rememberMachine(
+  model: PreparedModel,
+  machine: Machine,
+  answer?: readonly number[],
+): Promise<void> {
   if (machine === undefined) return;
-  const machines = [...(await readRecord(model)).machines, machine].slice(-MACHINES_MAX);
-  const record: AnswerRecord = { sha256: model.sha256, machines };
+  const known = await readRecord(model);
+  const machines = [...known.machines, machine].slice(-MACHINES_MAX);
+  const record: AnswerRecord = { ...known, machines, ...(answer && { answer }) };
   await writeRecord(answerRecordPath(model.path), record);
 }
 
@@ -77,7 +90,7 @@ export function answerRecordPath(preparedPath: string): string {
 
 async function readRecord(model: PreparedModel): Promise<AnswerRecord> {
   const path = answerRecordPath(model.path);
-  const none = { sha256: model.sha256, machines: [] };
+  const none: AnswerRecord = { sha256: model.sha256, machines: [] };
   try {
     const record = parseRecord(await readFile(path, 'utf8'));
     return record?.sha256 === model.sha256 ? record : none;
@@ -93,5 +106,7 @@ function parseRecord(text: string): AnswerRecord | undefined {
   const json = JSON.parse(text) as Partial<AnswerRecord> | null;
   if (typeof json?.sha256 !== 'string' || !Array.isArray(json.machines)) return undefined;
   if (!json.machines.every(machine => typeof machine === 'string')) return undefined;
-  return { sha256: json.sha256, machines: json.machines };
+  const { sha256, machines, answer } = json;
+  const isWhole = Array.isArray(answer) && answer.length === CHECK_BLOCKS;
+  return { sha256, machines, ...(isWhole && answer.every(Number.isFinite) && { answer }) };
 }

@@ -81,6 +81,15 @@ test('weights that are only in the folder that is read are enough', async () => 
   assert.equal(asked.length, 1);
 });
 
+test('one that is checked afresh is held against the answer that was found before', async () => {
+  assert.equal(await checkAnswerOnDevice({ ...options(), model: onGpu }), undefined);
+  await rm(places.weightsDir, { recursive: true });
+  const afresh = { machine: undefined, model: onGpu };
+  assert.equal(await checkAnswerOnDevice({ ...options(), ...afresh }), undefined);
+  assert.match((await checkAnswerOnDevice({ ...options(200), ...afresh })) ?? '', /is wrong/);
+  assert.equal(asked.length, 1);
+});
+
 test('a GPU of which nothing is known is checked each time', async () => {
   const unknown = { machine: undefined, model: onGpu };
   assert.equal(await checkAnswerOnDevice({ ...options(), ...unknown }), undefined);
