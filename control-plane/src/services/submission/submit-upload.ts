@@ -215,15 +215,20 @@ export class ImageUpload {
     if (this.#writer === undefined)
       throw new Error('an upload was committed that was not finished');
     await this.#writer.commit();
-    this.#close();
+    this.#forget();
+    this.#place.closed();
   }
 
   /** Removes what was written. After commit, and a second time, does nothing. */
   async abort(): Promise<void> {
     const writer = this.#writer;
     if (writer === undefined) return;
-    this.#close();
-    await writer.abort();
+    this.#forget();
+    try {
+      await writer.abort();
+    } finally {
+      this.#place.closed();
+    }
   }
 
   async #store(decode: () => Uint8Array): Promise<void> {
@@ -275,10 +280,9 @@ export class ImageUpload {
     }
   }
 
-  #close(): void {
+  #forget(): void {
     this.#writer = undefined;
     this.#gathered = undefined;
     this.#gatheredBytes = 0;
-    this.#place.closed();
   }
 }

@@ -353,6 +353,8 @@ test('a picture and its background take one place, given back once', async () =>
   await background.abort();
   await background.abort();
   assert.equal(app.services.uploads.open, 1);
-  await other.image.abort();
+  const ended = other.image.abort();
+  assert.equal(app.services.uploads.open, 1, 'as long as its file is there');
+  await ended;
   assert.equal(app.services.uploads.open, 0);
 });
