@@ -27,9 +27,10 @@ describe('mails', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =
     await mails?.close();
   });
 
-  async function restart(variables = {}): Promise<void> {
+  async function restart(variables = {}, meanwhile?: () => Promise<unknown>): Promise<void> {
     const plane = at(service.planes, 0);
     await plane.stop();
+    await meanwhile?.();
     plane.start(variables);
     await service.ready();
   }
@@ -66,10 +67,10 @@ describe('mails', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =
       await timePasses();
       await page.fires();
       page.says('`ESOCKET`');
-      await mails.listen(port);
       // It is there again, and its administrator has changed the password.
       mails.answers.set('AUTH', '535 wrong password');
-      await restart({ MATTING_SMTP_URL: `smtp://matting:secret@127.0.0.1:${port}` });
+      const url = `smtp://matting:secret@127.0.0.1:${port}`;
+      await restart({ MATTING_SMTP_URL: url }, () => mails.listen(port));
       await timePasses();
       await plane.line('a mail was not taken', { error: 'EAUTH-535' });
       page.says('`EAUTH-535`');
@@ -93,6 +94,7 @@ describe('mails', { skip: skipReason('mysql') || skipWithoutPrometheus() }, () =
     () => service,
     async page => {
       const plane = at(service.planes, 0);
+      mails.answers.clear();
       mails.answers.set('RCPT', '550 nobody here');
       await service.matting('accounts invite shop nobody@shop.example');
       const [firing] = await page.fires();
