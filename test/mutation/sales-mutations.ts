@@ -55,6 +55,31 @@ const MONEY: readonly Mutation[] = [
     caughtBy: inOrders('take back what is available, never what jobs hold, and say the rest'),
   },
   {
+    name: 'what an open job held at a refund is to spend again once the job fails',
+    file: 'control-plane/src/store/jobs/job-completion.ts',
+    find: 'await takeReleased(database, tx, { accountId, jobId, createdAtMs });',
+    replace: '{}',
+    caughtBy: inOrders(
+      'take what a refund left with open jobs as they fail, and nothing of later jobs',
+    ),
+  },
+  {
+    name: 'a job that was submitted after a refund pays for it',
+    file: REFUNDING,
+    find: ".where('unrevoked_at', '>=', createdAtMs)",
+    replace: ".where('unrevoked_at', 'is not', null)",
+    caughtBy: inOrders(
+      'take what a refund left with open jobs as they fail, and nothing of later jobs',
+    ),
+  },
+  {
+    name: 'a refund that has all goes on taking',
+    file: REFUNDING,
+    find: '...(unrevoked === 0 ? { unrevoked_at: null } : {}),',
+    replace: '',
+    caughtBy: inOrders('take no more of a release than one refund left, the earliest first'),
+  },
+  {
     name: 'refunds are more than the price together',
     file: REFUNDING,
     find: 'if (amount > left || left === 0)',

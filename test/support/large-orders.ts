@@ -69,6 +69,7 @@ function orderRow(index: number, nowMs: number): Schema['orders'] {
     refunded: isRefunded ? REFUND.amount : 0,
     revoked: isRefunded ? REFUND.revoked : 0,
     unrevoked: 0,
+    unrevoked_at: null,
     created_at: createdAtMs,
     expires_at: createdAtMs + VALID_MS,
     paid_at: isPaid ? createdAtMs + 1000 : null,

@@ -41,11 +41,12 @@ export const STORE: Readonly<Record<string, readonly string[]>> = {
     'store/accounts',
     'store/database',
     'store/ledger',
+    'store/sales',
     'store/usage',
   ],
   'store/ledger': ['domain', 'domain/account', 'store/database', 'store/people'],
   'store/outbox': ['domain', 'domain/account', 'store/database', 'store/people'],
   'store/people': ['domain/account', 'store/alerts', 'store/database', 'store/ledger'],
-  'store/sales': ['domain/account', 'store/database', 'store/ledger', 'store/people'],
+  'store/sales': ['domain', 'domain/account', 'store/database', 'store/ledger', 'store/people'],
   'store/usage': ['domain/account', 'store/database', 'store/jobs', 'store/ledger'],
 };

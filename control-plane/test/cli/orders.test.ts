@@ -4,7 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { useTestDatabase } from '../../../test/support/database.ts';
 import type { Stores } from '../../src/store/stores.ts';
-import { fundedAccount, storesOn } from '../store/fixtures.ts';
+import { fundedAccount, IMAGE_FAULT, newJob, running, storesOn } from '../store/fixtures.ts';
 import { OPERATOR, placed } from '../store/orders.ts';
 import { runCli } from '../support/cli.ts';
 
@@ -79,11 +79,16 @@ describe('orders on the command line', () => {
     }
     assert.match((await run('refund', id, '--amount', '37.51')).err, /at most 37.50 CNY/);
     await stores.ledger.revoke(account, 1000, 'spent');
+    const { claim } = await running(stores, newJob(account));
     const rest = await run('refund', id);
-    assert.match(rest.out, /^37.50 CNY refunded: 875 credits revoked\n1000 credits were spent/);
+    assert.match(rest.out, /^37.50 CNY refunded: 874 credits revoked\n1001 credits were spent/);
     assert.match((await run('refund', id)).err, /all of the price has been refunded/);
     const { state, credits_not_revoked: left, refunds } = await json('show', id);
-    assert.deepEqual([state, left, refunds.length], ['refunded', 1000, 2]);
+    assert.deepEqual([state, left, refunds.length], ['refunded', 1001, 2]);
+    assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+    const then = await json('show', id);
+    assert.deepEqual([then.credits_revoked, then.credits_revoked_later], [1500, 1]);
+    assert.equal(then.credits_not_revoked, 1000);
     assert.match((await run('show', id)).out, /^refund re-1: 12.50, 625 of 625 credits revoked$/m);
   });
 

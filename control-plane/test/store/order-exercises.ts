@@ -4,7 +4,7 @@ import { orderOf } from '../../../test/support/large-orders.ts';
 import { accountOf } from '../../../test/support/large-tables.ts';
 import { ORDERS_A_DAY_MAX } from '../../src/domain/account/orders.ts';
 import type { Exercise } from './exercise.ts';
-import { fundedAccount } from './fixtures.ts';
+import { fundedAccount, IMAGE_FAULT, newJob, running } from './fixtures.ts';
 import { newOrder, OPERATOR, PROVIDER, paid, paymentOf, placed, refundOf } from './orders.ts';
 
 const VALID_WHY = 'reads the orders of an account that were placed within the time they are valid';
@@ -45,9 +45,14 @@ export const ORDERS: Readonly<Record<string, Exercise>> = {
   },
   'orders.refund': {
     run: async stores => {
-      const order = await paid(stores, await fundedAccount(stores, 0));
-      const outcome = await stores.orders.refund(order.id, refundOf(1000), PROVIDER);
+      const account = await fundedAccount(stores, 0);
+      const order = await paid(stores, account);
+      const { claim } = await running(stores, newJob(account));
+      const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
       assert.equal(outcome.kind, 'refunded');
+      // What the job held then goes to the refund.
+      assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+      assert.equal((await stores.orders.find(order.id))?.unrevoked, 0);
     },
   },
   'orders.find': {

@@ -80,3 +80,17 @@ export async function actionsOf({ audit }: Stores, accountId: string): Promise<s
   const entries = await audit.list(accountId, { limit: 50 });
   return entries.map(({ action }) => action).sort();
 }
+
+/** Resolves once the database's clock is behind the order's last refund. */
+export async function passedRefund(database: Database, orderId: string): Promise<void> {
+  for (;;) {
+    const row = await database.kysely
+      .selectFrom('orders')
+      .select(['unrevoked_at'])
+      .select(() => database.nowMs.as('now'))
+      .where('id', '=', orderId)
+      .executeTakeFirstOrThrow();
+    assert.ok(row.unrevoked_at !== null, 'the refund left something');
+    if (row.now > row.unrevoked_at) return;
+  }
+}

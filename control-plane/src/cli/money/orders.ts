@@ -86,7 +86,7 @@ async function show(context: CliContext, orderId: string, { json }: JsonOption) 
   context.report(json, order, () => {
     const { payments, refunds, ...rest } = order;
     return [
-      ...Object.entries(rest).map(([name, value]) => `${name.padEnd(21)}${value ?? '-'}`),
+      ...Object.entries(rest).map(([name, value]) => `${name.padEnd(23)}${value ?? '-'}`),
       ...payments.map(
         one => `payment ${one.payment}: ${one.amount} ${one.currency}, ${one.outcome}`,
       ),
@@ -136,7 +136,9 @@ async function refund(
       : `"${entered.refund}" was entered before: nothing was changed`,
     ...(entered.credits_not_revoked === 0
       ? []
-      : [`${entered.credits_not_revoked} credits were spent or reserved and stay`]),
+      : [
+          `${entered.credits_not_revoked} credits were spent, or are reserved until their jobs end`,
+        ]),
   ]);
 }
 

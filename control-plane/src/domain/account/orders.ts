@@ -55,7 +55,10 @@ export interface Order {
   readonly state: OrderState;
   /** Of the price, paid back. */
   readonly refunded: number;
-  /** Credits that refunds took back, and those they could not take: they were spent or reserved. */
+  /**
+   * Credits that refunds took back, then or as open jobs gave them back; and those they could not
+   * take: they were spent, or are reserved.
+   */
   readonly revoked: number;
   readonly unrevoked: number;
   readonly createdAtMs: number;
@@ -151,8 +154,13 @@ export function refundReferenceOf(orderId: string, refund: string): string {
   return `refund:${orderId}:${refund}`;
 }
 
+/** Of the revocation, in the ledger, of what an open job held at a refund and gave back later. */
+export function releaseReferenceOf(orderId: string, jobId: string): string {
+  return `released:${orderId}:${jobId}`;
+}
+
 const OF_AN_ORDER =
-  /^(?:order:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|refund:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:)/;
+  /^(?:order:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|(?:refund|released):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:)/;
 
 /** True for a reference that orders alone may enter in the ledger. */
 export function isReferenceOfOrder(reference: string): boolean {

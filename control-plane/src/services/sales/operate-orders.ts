@@ -47,6 +47,8 @@ export interface Refunding {
 export type OperatorOrder = ReturnType<typeof viewOrder>;
 export type OperatorListedOrder = OperatorOrder & { readonly cursor: string };
 export type OperatorOrderDetails = OperatorOrder & {
+  /** Of `credits_revoked`, as jobs failed that were open at a refund. */
+  readonly credits_revoked_later: number;
   readonly payments: readonly ReturnType<typeof viewPayment>[];
   readonly refunds: readonly ReturnType<typeof viewRefund>[];
 };
@@ -102,8 +104,10 @@ export class OperateOrders {
   async show(orderId: string): Promise<OperatorOrderDetails> {
     const order = await this.#require(orderId);
     const { payments, refunds } = await this.#orders.details(order.id);
+    const atRefunds = refunds.reduce((sum, { revoked }) => sum + revoked, 0);
     return {
       ...viewOrder(order),
+      credits_revoked_later: order.revoked - atRefunds,
       payments: payments.map(payment => viewPayment(payment, order.currency)),
       refunds: refunds.map(refund => viewRefund(refund, order.currency)),
     };

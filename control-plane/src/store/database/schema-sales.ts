@@ -1,4 +1,4 @@
-/** The tables of orders, as Kysely sees them (migrations/0011-orders.ts). */
+/** The tables of orders, as Kysely sees them (migrations/0011-orders.ts and later ones). */
 import type { PaymentOutcome, StoredOrderState } from '../../domain/account/orders.ts';
 
 /** A purchase of one package, at the price of its day: domain/account/orders.ts. Never removed. */
@@ -14,9 +14,14 @@ export interface OrdersTable {
   state: StoredOrderState;
   /** Of the price, paid back. */
   refunded: number;
-  /** Credits that refunds took back, and those that they could not: they were spent. */
+  /** Credits that refunds took back, and those that they could not: spent, or held by jobs. */
   revoked: number;
   unrevoked: number;
+  /**
+   * The last refund that left something. null: `unrevoked` is 0, or was left by a control plane
+   * from before the column.
+   */
+  unrevoked_at: number | null;
   created_at: number;
   expires_at: number;
   paid_at: number | null;

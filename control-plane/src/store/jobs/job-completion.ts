@@ -19,6 +19,7 @@ import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
 import { keptMatchesOne } from '../database/values.ts';
 import { settleCredit } from '../ledger/ledger-writer.ts';
+import { takeReleased } from '../sales/order-refunding.ts';
 import { countSettledJob } from '../usage/usage-days.ts';
 import { readJob } from './job-queries.ts';
 import { failureColumns, resultColumns } from './job-rows.ts';
@@ -144,6 +145,7 @@ async function finishIn(
     await close(tx, claim, ending);
     return true;
   }
+  const { createdAtMs } = job;
   const settlement = { kind: ending.kind, accountId, jobId };
   const secret = await settleCredit(database, tx, settlement, async () => {
     const callbackSecret = await readCallbackSecret(tx, job);
@@ -159,6 +161,8 @@ async function finishIn(
     if (now?.fence !== job.fence || now.finishedAtMs !== null) throw overtaken(jobId);
     throw new Error(`account ${accountId} has nothing reserved for its open job ${jobId}`);
   }
+  if (ending.kind === 'release')
+    await takeReleased(database, tx, { accountId, jobId, createdAtMs });
   await countSettledJob(database, tx, {
     accountId,
     jobId,

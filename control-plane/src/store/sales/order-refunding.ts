@@ -1,7 +1,8 @@
 /**
  * Refunds of an order. What the amount stands for goes back as far as it is available: never what
- * open jobs hold, never below nothing. The rest is said on the order. In the order of all who move
- * credits: the account's row first (ledger-writer.ts).
+ * open jobs hold, never below nothing. The rest is said on the order, and what the jobs that were
+ * open then give back later goes the same way (takeReleased). In the order of all who move credits:
+ * the account's row first (ledger-writer.ts).
  */
 import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
@@ -11,7 +12,9 @@ import {
   type Order,
   REFUNDS_MAX,
   refundReferenceOf,
+  releaseReferenceOf,
 } from '../../domain/account/orders.ts';
+import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { OvertakenError, query, transact } from '../database/transact.ts';
@@ -105,12 +108,14 @@ async function applyRefund(
   const balances = await holdAccount(database, tx, order.accountId);
   const credits = creditsOfRefund(order, amount);
   const revoked = Math.min(credits, balances?.available ?? 0);
+  const left = revoked < credits ? { unrevoked_at: database.nowMs } : {};
   const update = tx
     .updateTable('orders')
     .set(eb => ({
       refunded: eb('refunded', '+', amount),
       revoked: eb('revoked', '+', revoked),
       unrevoked: eb('unrevoked', '+', credits - revoked),
+      ...left,
     }))
     .where('id', '=', order.id)
     .where('refunded', '=', order.refunded);
@@ -137,6 +142,46 @@ async function applyRefund(
     credits,
     revoked,
   });
+}
+
+/**
+ * What a job gives back that was open at a refund goes to that refund, where it lacks something: in
+ * the transaction that releases the job's credit, behind its entry. A job that was submitted after
+ * the refund holds nothing of it.
+ */
+export async function takeReleased(
+  database: Database,
+  tx: Kysely<Schema>,
+  { accountId, jobId, createdAtMs }: { accountId: string; jobId: string; createdAtMs: number },
+): Promise<void> {
+  const order = await tx
+    .selectFrom('orders')
+    .select(['id', 'unrevoked'])
+    .where('account_id', '=', accountId)
+    .where('unrevoked_at', '>=', createdAtMs)
+    .orderBy('unrevoked_at')
+    .orderBy('id')
+    .limit(1)
+    .executeTakeFirst();
+  if (order === undefined) return;
+  const unrevoked = order.unrevoked - CREDITS_PER_JOB;
+  const update = tx
+    .updateTable('orders')
+    .set(eb => ({
+      revoked: eb('revoked', '+', CREDITS_PER_JOB),
+      unrevoked,
+      ...(unrevoked === 0 ? { unrevoked_at: null } : {}),
+    }))
+    .where('id', '=', order.id)
+    .where('unrevoked', '=', order.unrevoked);
+  if (!(await matchesOne(update))) throw new OvertakenError('the order has changed');
+  const { kind } = await enterOperatorEntry(database, tx, {
+    kind: 'revoke',
+    accountId,
+    amount: CREDITS_PER_JOB,
+    reference: releaseReferenceOf(order.id, jobId),
+  });
+  if (kind !== 'entered') throw new Error(`what job ${jobId} gave back was not taken: ${kind}`);
 }
 
 async function insertRefund(

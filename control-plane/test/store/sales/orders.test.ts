@@ -1,5 +1,6 @@
 /** Orders on both databases: what is granted and taken back, and what never is. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import {
@@ -8,10 +9,22 @@ import {
   ORDERS_A_DAY_MAX,
   ORDERS_PENDING_MAX,
   REFUNDS_MAX,
+  releaseReferenceOf,
 } from '../../../src/domain/account/orders.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
-import { assertBalanced, fundedAccount, newJob, storesOn, submitted } from '../fixtures.ts';
+import {
+  assertBalanced,
+  fundedAccount,
+  HOUR_MS,
+  IMAGE_FAULT,
+  newJob,
+  resultOf,
+  running,
+  SERVICE_FAULT,
+  storesOn,
+  submitted,
+} from '../fixtures.ts';
 import {
   aged,
   movements,
@@ -19,6 +32,7 @@ import {
   OPERATOR,
   PROVIDER,
   paid,
+  passedRefund,
   paymentOf,
   placed,
   refundOf,
@@ -172,6 +186,91 @@ for (const dialect of DIALECTS) {
       await assertBalanced(stores, account);
     });
 
+    it('take what a refund left with open jobs as they fail, and nothing of later jobs', async () => {
+      const account = await fundedAccount(stores, 0);
+      const order = await paid(stores, account);
+      await stores.ledger.revoke(account, 2495, 'spent elsewhere');
+      const open = [];
+      for (let index = 0; index < 4; index += 1) open.push(await running(stores, newJob(account)));
+      const [failing, doomed, charged, last] = open.map(({ claim }) => claim);
+      assert.ok(failing && doomed && charged && last);
+      const outcome = await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
+      assert.ok(outcome.kind === 'refunded');
+      assert.deepEqual([outcome.order.revoked, outcome.order.unrevoked], [1, 2499]);
+      await stores.ledger.grant(account, 2, 'bought anew');
+      await passedRefund(database, order.id);
+      const later = await running(stores, newJob(account));
+      // At once, from two replicas, and each said twice.
+      const ends = await Promise.all([
+        stores.jobs.fail(failing, IMAGE_FAULT),
+        others.jobs.fail(failing, IMAGE_FAULT),
+        others.jobs.fail(doomed, SERVICE_FAULT),
+        stores.jobs.fail(doomed, SERVICE_FAULT),
+        stores.jobs.succeed(charged, resultOf(charged), HOUR_MS, {}),
+        others.jobs.fail(later.claim, IMAGE_FAULT),
+      ]);
+      assert.deepEqual(new Set(ends), new Set([true]));
+      assert.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 1 });
+      const found = await stores.orders.find(order.id);
+      assert.deepEqual([found?.revoked, found?.unrevoked], [3, 2497]);
+      const { refunds } = await stores.orders.details(order.id);
+      assert.deepEqual(
+        refunds.map(({ revoked }) => revoked),
+        [1],
+        'what was taken at the refund',
+      );
+      const taken = (await movements(database, account)).filter(one => one.includes('released:'));
+      assert.deepEqual(
+        taken,
+        [failing, doomed]
+          .map(({ jobId }) => `revoke ${releaseReferenceOf(order.id, jobId)} 1`)
+          .sort(),
+      );
+      await assertBalanced(stores, account);
+      assert.ok(await stores.jobs.fail(last, IMAGE_FAULT));
+      assert.deepEqual(await stores.ledger.balances(account), { available: 2, reserved: 0 });
+      await assertBalanced(stores, account);
+    });
+
+    it('take no more of a release than one refund left, the earliest first', async () => {
+      const account = await fundedAccount(stores, 0);
+      const [first, second] = [await paid(stores, account), await paid(stores, account)];
+      await stores.ledger.revoke(account, 4998, 'spent elsewhere');
+      const one = await running(stores, newJob(account));
+      const two = await running(stores, newJob(account));
+      // Two fen are one credit: each order lacks one.
+      for (const order of [first, second]) {
+        await stores.orders.refund(order.id, refundOf(2), PROVIDER);
+        await passedRefund(database, order.id);
+      }
+      await stores.ledger.grant(account, 1, 'a gift');
+      for (const { claim } of [one, two]) assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+      for (const order of [first, second]) {
+        const found = await stores.orders.find(order.id);
+        assert.deepEqual([found?.revoked, found?.unrevoked], [1, 0]);
+      }
+      const next = await running(stores, newJob(account));
+      assert.ok(await stores.jobs.fail(next.claim, IMAGE_FAULT));
+      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+      await assertBalanced(stores, account);
+    });
+
+    it('leave jobs what a refund before an upgrade could not take', async () => {
+      const account = await fundedAccount(stores, 0);
+      const order = await paid(stores, account);
+      const { claim } = await running(stores, newJob(account));
+      await stores.orders.refund(order.id, refundOf(undefined), PROVIDER);
+      await database.kysely
+        .updateTable('orders')
+        .set({ unrevoked_at: null })
+        .where('id', '=', order.id)
+        .execute();
+      assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
+      assert.deepEqual(await stores.ledger.balances(account), { available: 1, reserved: 0 });
+      await assertBalanced(stores, account);
+    });
+
     it('refund each refund once, and no more than their price', async () => {
       const account = await fundedAccount(stores, 0);
       const order = await paid(stores, account);
@@ -226,7 +325,10 @@ for (const dialect of DIALECTS) {
       const account = await fundedAccount(stores, 0);
       const order = await placed(stores, account);
       const reference = grantReferenceOf(order.id);
-      await assert.rejects(stores.ledger.grant(account, 5, reference), /orders alone/);
+      const released = releaseReferenceOf(order.id, randomUUID());
+      for (const own of [reference, released]) {
+        await assert.rejects(stores.ledger.grant(account, 5, own), /orders alone/);
+      }
       assert.equal((await stores.orders.pay(order.id, paymentOf(order), PROVIDER)).kind, 'paid');
     });
   });
