@@ -1,8 +1,8 @@
 /** The yardstick: `session.run` of the prepared model in this process, with an engine's settings. */
 import { execFileSync } from 'node:child_process';
 import { availableParallelism } from 'node:os';
-import ort from 'onnxruntime-node';
 import { NODE_CLI } from '../bin/stack.ts';
+import { InferenceSession, Tensor } from '../inference-node/src/engine/child/onnx-runtime.ts';
 import { at } from '../test/support/at.ts';
 
 export interface BareModel {
@@ -23,7 +23,7 @@ export async function openBareModel(): Promise<BareModel> {
   const listed = execFileSync(process.execPath, [NODE_CLI, 'models', 'fetch', '--json']);
   const { models } = JSON.parse(listed.toString()) as { models: { prepared: Prepared }[] };
   const { prepared } = at(models, 0);
-  const session = await ort.InferenceSession.create(prepared.path, {
+  const session = await InferenceSession.create(prepared.path, {
     executionProviders: ['cpu'],
     intraOpNumThreads: availableParallelism(),
     interOpNumThreads: 1,
@@ -34,7 +34,7 @@ export async function openBareModel(): Promise<BareModel> {
   const pixels = prepared.inputWidth * prepared.inputHeight;
   const values = Float32Array.from({ length: 3 * pixels }, (_, i) => ((i * 31) % 255) / 256 - 0.5);
   const shape = [1, 3, prepared.inputHeight, prepared.inputWidth];
-  const input = new ort.Tensor('float32', values, shape);
+  const input = new Tensor('float32', values, shape);
   return {
     run: async () => {
       const startedAt = performance.now();

@@ -17,7 +17,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import type { InferenceSession } from 'onnxruntime-node';
+import type { InferenceSession } from '../inference-node/src/engine/child/onnx-runtime.ts';
 import { writeFileWhole } from '../inference-node/src/models/cache-files.ts';
 import {
   loadManifest,

@@ -4,8 +4,8 @@
  */
 import { globSync } from 'node:fs';
 import path from 'node:path';
-import { type InferenceSession, Tensor } from 'onnxruntime-node';
 import sharp from 'sharp';
+import { type InferenceSession, Tensor } from '../inference-node/src/engine/child/onnx-runtime.ts';
 import type { ModelManifest } from '../inference-node/src/models/manifest.ts';
 import { readModelPhoto, toPlanes } from './model-photo.ts';
 import { type MatteErrors, measureMatte } from './quality/matte-metrics.ts';

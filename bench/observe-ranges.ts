@@ -7,7 +7,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { InferenceSession, Tensor } from 'onnxruntime-node';
+import { InferenceSession, Tensor } from '../inference-node/src/engine/child/onnx-runtime.ts';
 import { ElementType, type Graph } from '../inference-node/src/models/onnx/graph.ts';
 import { inferValues, type KnownValues } from '../inference-node/src/models/onnx/infer.ts';
 import { encodeModel } from '../inference-node/src/models/onnx/model-file.ts';

@@ -14,6 +14,8 @@ import { createInterface } from 'node:readline';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { BenchPhoto } from './photos.ts';
 import { cpuMsOf } from './processes.ts';
+// For the process that it starts.
+import '../inference-node/src/engine/child/telemetry-off.ts';
 
 const PACKAGE = '@imgly/background-removal-node';
 const PACKAGE_JSON = {

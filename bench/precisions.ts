@@ -12,8 +12,8 @@
 import { availableParallelism } from 'node:os';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { InferenceSession, Tensor } from 'onnxruntime-node';
 import { pino } from 'pino';
+import { InferenceSession, Tensor } from '../inference-node/src/engine/child/onnx-runtime.ts';
 import { createAnswering } from '../inference-node/src/engine/choice/answer-picture.ts';
 import type { EnginePool } from '../inference-node/src/engine/pool/engine-pool.ts';
 import { openEnginePool } from '../inference-node/src/engine/pool/open-engine-pool.ts';

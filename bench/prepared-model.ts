@@ -7,8 +7,8 @@
  */
 import path from 'node:path';
 import { parseArgs } from 'node:util';
-import { InferenceSession, Tensor } from 'onnxruntime-node';
 import sharp, { type Sharp } from 'sharp';
+import { InferenceSession, Tensor } from '../inference-node/src/engine/child/onnx-runtime.ts';
 import { createAnswering } from '../inference-node/src/engine/choice/answer-picture.ts';
 import { loadManifest, type ModelManifest } from '../inference-node/src/models/manifest.ts';
 import type { PreparedModel } from '../inference-node/src/models/prepared-model.ts';

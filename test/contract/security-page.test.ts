@@ -57,7 +57,10 @@ test('every requirement has one row', () => {
 test('the sources that it names are there', () => {
   const text = readFileSync(PAGE, 'utf8');
   const named = [...text.matchAll(/`([\w./-]+\.(?:ts|js|css|json))`/g)].map(([, name]) => name);
-  const files = globSync('{control-plane,test}/**/*.{ts,js,css,json}', { cwd: ROOT });
+  const files = globSync(
+    '{control-plane,inference-node,program,proto,test}/**/*.{ts,js,css,json}',
+    { cwd: ROOT },
+  );
   assert.ok(named.length > 60);
   assert.deepEqual(
     [...new Set(named)].filter(name => !files.some(file => file.endsWith(`/${name}`))),

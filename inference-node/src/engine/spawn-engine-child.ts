@@ -6,7 +6,6 @@ import { type FromEngine, RUNTIME_FOLDER_VARIABLE } from './engine-protocol.ts';
 const PROGRAM = path.join(import.meta.dirname, 'child/engine-child.ts');
 
 const ENGINE_ENV = {
-  ORT_DISABLE_TELEMETRY: '1',
   // glibc raises this threshold to the largest block freed and then keeps what loading left behind.
   // Held at its first value, ISNet in fp32 is 740 MB resident in every run, left free 810 to 1000
   // MB, as fast.

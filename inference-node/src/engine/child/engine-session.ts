@@ -1,13 +1,13 @@
 /**
  * The ONNX Runtime sessions of a model, one for each number of pictures that it takes at once:
- * loads prepared graphs and turns model-size RGB into alpha. The only file that imports
- * onnxruntime-node; it runs in an engine's process alone, because run() blocks its thread's event
- * loop for its whole length, has no cancel, and gives memory back only by exit.
+ * loads prepared graphs and turns model-size RGB into alpha. It runs in an engine's process alone,
+ * because run() blocks its thread's event loop for its whole length, has no cancel, and gives
+ * memory back only by exit.
  */
-import { env, InferenceSession, Tensor } from 'onnxruntime-node';
 import { hashFile } from '../../models/cache-files.ts';
 import type { SessionSpec } from '../engine-protocol.ts';
 import { type GraphEnds, type GraphInput, graphEnds } from './graph-ends.ts';
+import { env, InferenceSession, Tensor } from './onnx-runtime.ts';
 
 // Before the first session: ONNX Runtime writes to stderr what it logs, and warns of what is
 // normal.

@@ -1,8 +1,8 @@
 /** A graph of which CUDA has no kernel for a node, by a stand-in of what the runtime says of it. */
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import ort from 'onnxruntime-node';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
+import { InferenceSession } from '../../../src/engine/child/onnx-runtime.ts';
 import {
   createProbePicture,
   encodeProbeGraph,
@@ -18,8 +18,8 @@ const ON_CPU =
 /** The runtime refuses with `message` what may not run on the CPU, and runs all else there. */
 function standIn(context: TestContext, message: string): { readonly said: string[] } {
   const said: string[] = [];
-  const native = ort.InferenceSession.create as (...all: unknown[]) => Promise<unknown>;
-  context.mock.method(ort.InferenceSession, 'create', async (source: unknown, options: object) => {
+  const native = InferenceSession.create as (...all: unknown[]) => Promise<unknown>;
+  context.mock.method(InferenceSession, 'create', async (source: unknown, options: object) => {
     const { extra } = options as { extra: { session: { disable_cpu_ep_fallback?: string } } };
     if (extra.session.disable_cpu_ep_fallback === '1') throw new Error(message);
     return await native(source, { ...options, executionProviders: ['cpu'] });

@@ -5,7 +5,7 @@
  * graph; `slow`, the GPU and a number makes each run that many ms longer. A line of `loading` is appended to the file named by TEST_GPU_LOADS as a load begins and `ended` as it ends.
  */
 import { appendFileSync, readFileSync } from 'node:fs';
-import ort from 'onnxruntime-node';
+import { InferenceSession, type Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 
 const device = process.env.CUDA_VISIBLE_DEVICES ?? '';
 const { TEST_GPU_FAULTS: faults, TEST_GPU_LOADS: loads } = process.env;
@@ -22,8 +22,8 @@ function note(what: string): void {
   if (loads !== undefined) appendFileSync(loads, `${what} ${device}\n`);
 }
 
-const { create } = ort.InferenceSession;
-ort.InferenceSession.create = async (...[source, options]: unknown[]) => {
+const { create } = InferenceSession;
+InferenceSession.create = async (...[source, options]: unknown[]) => {
   note('loading');
   // Room for another engine to begin in, if nothing holds it back.
   await new Promise(resolve => setTimeout(resolve, 50));
@@ -31,11 +31,11 @@ ort.InferenceSession.create = async (...[source, options]: unknown[]) => {
   note('ended');
   if (fault !== undefined) throw new Error(fault);
   const onCpu = { ...(options as object), executionProviders: ['cpu'], extra: {} };
-  const createOnCpu = create as (...all: unknown[]) => Promise<ort.InferenceSession>;
+  const createOnCpu = create as (...all: unknown[]) => Promise<InferenceSession>;
   const session = await createOnCpu(source, onCpu);
   const run = session.run.bind(session) as (...all: unknown[]) => ReturnType<typeof session.run>;
   session.run = (async (...all: unknown[]) => {
-    const [feeds] = all as [Record<string, ort.Tensor>];
+    const [feeds] = all as [Record<string, Tensor>];
     const ofEight = Object.values(feeds)[0]?.dims[0] === 8;
     const broken = faultOf('run') ?? (ofEight ? faultOf('eight') : undefined);
     if (broken !== undefined) throw new Error(broken);

@@ -1,8 +1,8 @@
 /** The graph's own conversion of bytes against that beside it, to the byte, in ONNX Runtime. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import ort from 'onnxruntime-node';
 import { EngineSession } from '../../../src/engine/child/engine-session.ts';
+import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 import {
   createPlaneTables,
   fillAlpha,
@@ -102,8 +102,8 @@ test('each byte becomes the same float as beside the graph', async () => {
       const format: PixelFormat = { normalisation, colourOrder, activation: 'none' };
       const graph = bytesAtBothEnds(format, { width: side, height: side })(tinyGraph({ side }));
       const inner = { ...graph, outputs: [value('input', 3, side, side)] };
-      const session = await ort.InferenceSession.create(graphBytes(inner));
-      const feeds = { [RGB_INPUT]: new ort.Tensor('uint8', rgb, [1, side, side, 3]) };
+      const session = await InferenceSession.create(graphBytes(inner));
+      const feeds = { [RGB_INPUT]: new Tensor('uint8', rgb, [1, side, side, 3]) };
       const { input } = await session.run(feeds);
       const planes = new Float32Array(rgb.length);
       fillPlanes(rgb, planes, createPlaneTables(normalisation, colourOrder));

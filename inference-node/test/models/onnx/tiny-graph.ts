@@ -4,8 +4,11 @@
  * casts.
  */
 import type { onnx } from 'onnx-proto';
-import ort from 'onnxruntime-node';
 import { at } from '../../../../test/support/at.ts';
+import {
+  InferenceSession,
+  Tensor as RuntimeTensor,
+} from '../../../src/engine/child/onnx-runtime.ts';
 import {
   ElementType,
   type Graph,
@@ -227,7 +230,7 @@ export async function runGraph(
   side: number,
   output = 'output',
 ): Promise<Float32Array> {
-  const session = await ort.InferenceSession.create(bytes, {
+  const session = await InferenceSession.create(bytes, {
     executionProviders: ['cpu'],
     intraOpNumThreads: 1,
     logSeverityLevel: 3,
@@ -235,7 +238,7 @@ export async function runGraph(
   const pixels = Float32Array.from({ length: 3 * side * side }, (_, index) =>
     Math.sin(index * 0.37),
   );
-  const input = new ort.Tensor('float32', pixels, [1, 3, side, side]);
+  const input = new RuntimeTensor('float32', pixels, [1, 3, side, side]);
   const { [output]: tensor } = await session.run({ input }, [output]);
   const values = Float32Array.from(tensor?.data as Float32Array);
   await session.release();

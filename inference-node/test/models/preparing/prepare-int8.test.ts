@@ -4,7 +4,7 @@ import { mkdir, mkdtemp, readFile, rm, truncate, utimes, writeFile } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import test, { after, afterEach, before, beforeEach } from 'node:test';
-import ort from 'onnxruntime-node';
+import { InferenceSession, Tensor } from '../../../src/engine/child/onnx-runtime.ts';
 import {
   createPlaneTables,
   fillAlpha,
@@ -80,11 +80,11 @@ const answer: AnswerPicture = async (model, rgb) => {
 async function infer(graph: string | Uint8Array, rgb: Uint8Array): Promise<Buffer> {
   const options = { intraOpNumThreads: 1, logSeverityLevel: 3 as const };
   const session = await (typeof graph === 'string'
-    ? ort.InferenceSession.create(graph, options)
-    : ort.InferenceSession.create(graph, options));
+    ? InferenceSession.create(graph, options)
+    : InferenceSession.create(graph, options));
   const planes = new Float32Array(rgb.length);
   fillPlanes(rgb, planes, createPlaneTables(manifest.normalisation, manifest.colourOrder));
-  const input = new ort.Tensor('float32', planes, [1, 3, SIDE, SIDE]);
+  const input = new Tensor('float32', planes, [1, 3, SIDE, SIDE]);
   const { output } = await session.run({ input }, ['output']);
   const alpha = Buffer.alloc(SIDE * SIDE);
   fillAlpha(output?.data as Float32Array, new Uint8ClampedArray(alpha.buffer), 'none');
