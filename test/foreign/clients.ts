@@ -1,6 +1,7 @@
 /**
  * Clients of remove.bg that others wrote, as their registries have them; nothing of them is changed
- * but the address. Each installs itself into a directory of its own and cuts the demo picture out.
+ * but the address. Of Java that is its sample, on the HTTP client that it is written for. Each
+ * installs itself into a directory of its own and cuts the demo picture out.
  */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -37,14 +38,14 @@ export interface ForeignClient {
 /** At most so many pixels, and of that format. */
 async function requirePicture(
   bytes: Buffer,
-  expected: { readonly format: string; readonly pixelsMax?: number },
+  expected: { readonly format: string; readonly pixelsMax?: number | undefined },
 ): Promise<string> {
   const read = async (offset: number, length: number) => bytes.subarray(offset, offset + length);
   const header = await readImageHeader(read, bytes.length);
   assert.ok(header, 'what came back is no picture');
   const { format, width = 0, height = 0 } = header;
   assert.equal(format, expected.format);
-  const { pixelsMax = Number.POSITIVE_INFINITY } = expected;
+  const pixelsMax = expected.pixelsMax ?? Number.POSITIVE_INFINITY;
   assert.ok(width > 0 && width * height <= pixelsMax * 1.01, `${width}x${height}`);
   return `${format} ${width}x${height}`;
 }
@@ -210,9 +211,54 @@ const PYPI_REMOVEBG_CLI: ForeignClient = {
   },
 };
 
+/** A jar of Maven Central with those it needs, and remove.bg's sample in Java compiled beside them. */
+function javaClient(version: string, program: string, artifacts: readonly string[]): ForeignClient {
+  return {
+    name: `Maven Central Apache HttpClient ${version}`,
+    async check({ url, apiKey, picture, directory }) {
+      await mkdir(directory, { recursive: true });
+      const dependencies = artifacts.map(artifact => {
+        const [group, name] = artifact.split(':');
+        return `<dependency><groupId>${group}</groupId><artifactId>${name}</artifactId>
+          <version>${version}</version></dependency>`;
+      });
+      writeFileSync(
+        path.join(directory, 'pom.xml'),
+        `<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+          <groupId>sample</groupId><artifactId>sample</artifactId><version>1</version>
+          <dependencies>${dependencies.join('\n')}</dependencies></project>`,
+      );
+      const copy = ['-q', '-B', 'dependency:copy-dependencies', '-DoutputDirectory=jars'];
+      await installed('Apache HttpClient', 'mvn', copy, directory);
+      const source = path.join(import.meta.dirname, `java/${program}.java`);
+      const jars = path.join(directory, 'jars/*');
+      await installed('a program', 'javac', ['-cp', jars, '-d', directory, source], directory);
+      const classes = `${directory}${path.delimiter}${jars}`;
+      const args = ['-cp', classes, program, url, apiKey, picture, directory];
+      await run('java', args, { timeout: CALL_MS_MAX });
+      const seen: string[] = [];
+      for (const [kind, pixelsMax] of [['form'], ['pairs', 250_000], ['matting']] as const) {
+        const bytes = readFileSync(path.join(directory, `${kind}.png`));
+        seen.push(`${kind} ${await requirePicture(bytes, { format: 'png', pixelsMax })}`);
+      }
+      return seen.join(', ');
+    },
+  };
+}
+
+const HTTP_CLIENT_4 = javaClient('4.5.14', 'HttpClient4', [
+  'org.apache.httpcomponents:fluent-hc',
+  'org.apache.httpcomponents:httpmime',
+]);
+const HTTP_CLIENT_5 = javaClient('5.4.4', 'HttpClient5', [
+  'org.apache.httpcomponents.client5:httpclient5-fluent',
+]);
+
 export const FOREIGN_CLIENTS: readonly ForeignClient[] = [
   NPM_REMOVE_BG,
   PYPI_REMOVEBG,
   PYPI_REMOVE_BG_API,
   PYPI_REMOVEBG_CLI,
+  HTTP_CLIENT_4,
+  HTTP_CLIENT_5,
 ];

@@ -1,7 +1,7 @@
 /**
  * Runs clients of remove.bg that others wrote against this service, unmodified but for the address,
- * and checks what they get. They come from npm and PyPI into a temporary directory, so this is no
- * part of `make test`; what cannot be installed here is named as skipped.
+ * and checks what they get. They come from npm, PyPI and Maven Central into a temporary directory,
+ * so this is no part of `make test`; what cannot be installed here is named as skipped.
  *
  *     sh bin/node24 test/foreign/main.ts                 starts a service of its own
  *     MATTING_API_KEY=mk_… sh bin/node24 test/foreign/main.ts http://127.0.0.1:8080

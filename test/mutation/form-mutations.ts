@@ -4,11 +4,13 @@ import { inFile, type Mutation } from './mutation.ts';
 const BODY = 'control-plane/src/http/body';
 const READER = `${BODY}/multipart-reader.ts`;
 const HEAD = `${BODY}/part-head.ts`;
+const TYPE = 'control-plane/src/http/headers/content-type.ts';
 const FORM = `${BODY}/matting-form.ts`;
 const QUERY = `${BODY}/query-fields.ts`;
 const UPLOAD = 'control-plane/src/services/submission/submit-upload.ts';
 
 const inReader = inFile('control-plane/test/http/body/multipart-reader.test.ts');
+const inJava = inFile('control-plane/test/http/routes/java-clients.test.ts');
 const inRoutes = inFile('control-plane/test/http/routes/forms.test.ts');
 const inConnections = inFile('control-plane/test/http/connections/forms.test.ts', 'forms');
 const inBackground = inFile('control-plane/test/http/connections/forms.test.ts', 'a background');
@@ -72,10 +74,28 @@ const PARTS: readonly Mutation[] = [
   },
   {
     name: 'a parameter of a disposition may come twice',
-    file: HEAD,
+    file: TYPE,
     find: 'if (parameters.has(key)) return undefined;',
     replace: '',
     caughtBy: inReader('refuses two names, wherever the body is split'),
+  },
+  {
+    name: 'bytes that two charsets read differently are taken',
+    file: `${BODY}/part-text.ts`,
+    find: 'if (this.#isAscii && !isAscii(raw)) {',
+    replace: 'if (false) {',
+    caughtBy: inJava(
+      'UTF-8 under the name of another charset is refused too: its bytes say two things',
+    ),
+  },
+  {
+    name: 'the two interfaces differ about the charset of a form',
+    file: TYPE,
+    find: "if (type?.type === 'application/json' && !isJson) return undefined;",
+    replace: 'if (!isJson && type !== undefined && !extendsAscii(type)) return undefined;',
+    caughtBy: inFile('control-plane/test/http/headers/content-type.test.ts')(
+      'a charset counts for JSON alone, where it makes others of the bytes of ASCII',
+    ),
   },
   {
     name: 'a part in Base64 is taken for bytes',
@@ -110,8 +130,8 @@ const FIELDS: readonly Mutation[] = [
   },
   {
     name: 'a text of a form has no bound',
-    file: FORM,
-    find: 'if (this.#rawLength + bytes.length > TEXT_BYTES_MAX) this.#overlong = true;',
+    file: `${BODY}/part-text.ts`,
+    find: 'if (this.#bytes > TEXT_BYTES_MAX) return OVERLONG;',
     replace: '',
     caughtBy: inRoutes(SOURCES),
   },

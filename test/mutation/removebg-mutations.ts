@@ -42,7 +42,7 @@ export const REMOVEBG_MUTATIONS: readonly Mutation[] = [
   {
     name: 'an empty field counts as a source',
     file: FORM,
-    find: "if (target.kind !== 'text' || this.#bytes === 0) return;",
+    find: "if (target.kind !== 'text' || this.#isEmpty) return;",
     replace: "if (target.kind !== 'text') return;",
     caughtBy: inAnswers('is made of what is not empty: clients send every field they know'),
   },

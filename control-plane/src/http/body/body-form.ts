@@ -6,15 +6,11 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { IMAGE_BYTES_MAX, REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
-import { headerValues } from '../headers/raw-headers.ts';
+import { bodyTypeOf } from '../headers/content-type.ts';
 import { boundaryOf } from './part-head.ts';
 
-const JSON_TYPE = /^application\/json\s*(?:;|$)/i;
-/** RFC 8259 has no charset parameter; one that names another encoding than UTF-8 is refused. */
-const CHARSET = /;\s*charset\s*=\s*"?([^\s;"]*)/i;
-const MULTIPART_TYPE = /^multipart\/form-data\s*(?:;|$)/i;
 /** Which picture it is, its bytes say. */
-const PICTURE_TYPE = /^(?:image\/[!#$%&'*+\-.^_`|~0-9a-z]+|application\/octet-stream)\s*(?:;|$)/i;
+const PICTURE_TYPE = /^(?:image\/.|application\/octet-stream$)/;
 /** RFC 9110 section 12.5.1: what a caller may send instead. */
 const ACCEPTED = 'application/json, multipart/form-data, image/*, application/octet-stream';
 
@@ -53,17 +49,13 @@ export function requireBodyForm(
   done();
 }
 
-/**
- * Undefined: none that is supported. Each Content-Type counts: Node keeps the first, something
- * before us may have gone by another. @throws ContractError INVALID_REQUEST: no usable boundary
- */
+/** Undefined: none that is supported. @throws ContractError INVALID_REQUEST: no usable boundary */
 export function bodyFormOf(request: IncomingMessage): BodyForm | undefined {
-  const [type, ...more] = headerValues(request, 'content-type');
-  if (type === undefined) return hasBody(request) ? undefined : { kind: 'json' };
-  if ([type, ...more].every(isJson)) return { kind: 'json' };
-  if (more.length > 0) return undefined;
-  if (MULTIPART_TYPE.test(type)) return { kind: 'multipart', boundary: boundaryOf(type) };
-  return PICTURE_TYPE.test(type) ? { kind: 'picture' } : undefined;
+  const type = bodyTypeOf(request);
+  if (type === 'none' || type?.type === 'application/json') return { kind: 'json' };
+  if (type === undefined) return undefined;
+  if (type.type === 'multipart/form-data') return { kind: 'multipart', boundary: boundaryOf(type) };
+  return PICTURE_TYPE.test(type.type) ? { kind: 'picture' } : undefined;
 }
 
 export function bodyBytesMax({ kind }: BodyForm): number {
@@ -72,14 +64,4 @@ export function bodyBytesMax({ kind }: BodyForm): number {
 
 export function bodyTooLarge(bytesMax: number): ContractError {
   return new ContractError('IMAGE_TOO_LARGE', `the request body is over ${bytesMax} bytes`);
-}
-
-function isJson(type: string): boolean {
-  const charset = CHARSET.exec(type)?.[1] ?? 'utf-8';
-  return JSON_TYPE.test(type) && charset.toLowerCase() === 'utf-8';
-}
-
-function hasBody({ headers }: IncomingMessage): boolean {
-  if (headers['transfer-encoding'] !== undefined) return true;
-  return headers['content-length'] !== undefined && headers['content-length'] !== '0';
 }

@@ -4,11 +4,9 @@
  * no UTF-8, and files where texts belong are this file's; what a value means is not.
  */
 import { ContractError } from '#contract/errors.ts';
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import {
   MATTING_FIELDS,
   type MattingFields,
-  OVERLONG,
   type TextField,
   type TextValue,
 } from '../../services/submission/submit-fields.ts';
@@ -16,27 +14,23 @@ import type { ImageUpload, RequestUploads } from '../../services/submission/subm
 import { givenTwice, malformed, unknownField } from './malformed.ts';
 import type { PartEvent } from './multipart-reader.ts';
 import type { PartHead } from './part-head.ts';
+import { PartText } from './part-text.ts';
 
 export const FILE_FIELDS = ['image_file', 'background_file'] as const;
 type FileField = (typeof FILE_FIELDS)[number];
 type FormField = TextField | FileField | 'image_base64';
 
 const FORM_FIELDS: readonly FormField[] = [...FILE_FIELDS, ...MATTING_FIELDS];
-/** No text within URL_LENGTH_MAX characters needs more in UTF-8. */
-const TEXT_BYTES_MAX = 3 * URL_LENGTH_MAX;
 
 /** Where the bytes of the part that is read now go. */
 type Target = { readonly text: TextField } | { readonly upload: ImageUpload };
 
 export class MattingForm {
-  readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   readonly #uploads: RequestUploads;
   readonly #seen = new Set<FormField>();
   readonly #texts = new Map<TextField, TextValue>();
-  readonly #raw = Buffer.allocUnsafe(TEXT_BYTES_MAX);
+  readonly #text = new PartText();
   #target: Target | undefined;
-  #rawLength = 0;
-  #overlong = false;
 
   constructor(uploads: RequestUploads) {
     this.#uploads = uploads;
@@ -52,9 +46,9 @@ export class MattingForm {
     } else if ('upload' in target) {
       if (event.kind === 'data') await target.upload.write(event.bytes);
     } else if (event.kind === 'data') {
-      this.#collect(event.bytes);
+      this.#text.take(event.bytes);
     } else {
-      this.#texts.set(target.text, this.#overlong ? OVERLONG : this.#decode(target.text));
+      this.#texts.set(target.text, this.#text.end(target.text));
     }
   }
 
@@ -66,7 +60,8 @@ export class MattingForm {
     return { texts: this.#texts, imageGiven, backgroundGiven };
   }
 
-  #begin({ name, isFile }: PartHead): Target {
+  #begin(head: PartHead): Target {
+    const { name, isFile } = head;
     const field = FORM_FIELDS.find(known => known === name);
     if (field === undefined) throw unknownField(name);
     if (this.#seen.has(field)) throw givenTwice(field);
@@ -79,8 +74,7 @@ export class MattingForm {
     }
     if (isFile) throw wrongKind(field, 'must be text: a part without a file name');
     if (field === 'image_base64') return { upload: this.#image() };
-    this.#rawLength = 0;
-    this.#overlong = false;
+    this.#text.begin(head);
     return { text: field };
   }
 
@@ -89,21 +83,6 @@ export class MattingForm {
     const isSecond = this.#seen.has('image_file') && this.#seen.has('image_base64');
     if (isSecond) throw notOneSource(this.#seen);
     return this.#uploads.image;
-  }
-
-  #collect(bytes: Buffer): void {
-    if (this.#rawLength + bytes.length > TEXT_BYTES_MAX) this.#overlong = true;
-    if (this.#overlong) return;
-    this.#raw.set(bytes, this.#rawLength);
-    this.#rawLength += bytes.length;
-  }
-
-  #decode(field: TextField): string {
-    try {
-      return this.#utf8.decode(this.#raw.subarray(0, this.#rawLength));
-    } catch (cause) {
-      throw malformed(`${field} is not UTF-8`, field, 'not UTF-8', cause);
-    }
   }
 }
 

@@ -3,6 +3,13 @@
  * file, and that its bytes are what they are, without a coding and in UTF-8 where they are text.
  * Other headers are ignored, as the RFC asks.
  */
+import {
+  type ContentType,
+  charsetOf,
+  extendsAscii,
+  parseContentType,
+  readParameters,
+} from '../headers/content-type.ts';
 import { malformed, shownName } from './malformed.ts';
 
 export interface PartHead {
@@ -10,19 +17,13 @@ export interface PartHead {
   readonly name: string;
   /** It has a file name, or the type of a picture or of bytes: clients leave out one of the two. */
   readonly isFile: boolean;
+  /** Its text is in a charset that shares ASCII alone with UTF-8. */
+  readonly isAscii: boolean;
 }
 
-const TOKEN = "[!#$%&'*+\\-.^_`|~0-9A-Za-z]+";
 /** Its value is without control characters; bytes beyond ASCII may be UTF-8. */
-const HEADER = new RegExp(`^(${TOKEN}):([\\t -~\\x80-\\xff]*)$`);
-const DISPOSITION = new RegExp(`^(${TOKEN})`);
-/** Sticky, so that what lies between two parameters is not skipped. */
-const PARAMETER = new RegExp(
-  `[ \\t]*;[ \\t]*(${TOKEN})[ \\t]*=[ \\t]*(?:"((?:[^"\\\\]|\\\\.)*)"|([^\\s";]+))`,
-  'y',
-);
-const PARAMETERS_END = /^[ \t]*;?[ \t]*$/;
-const CHARSET = /;\s*charset\s*=\s*"?([^\s;"]*)/i;
+const HEADER = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
+const DISPOSITION = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+/;
 const FILE_TYPE = /^(?:image\/|application\/octet-stream)/i;
 /** RFC 2046 section 5.1.1, without the space that it allows inside. */
 const BOUNDARY = /^[0-9A-Za-z'()+_,\-./:=?]{1,70}$/;
@@ -30,12 +31,10 @@ const UTF8_CHARSETS = ['utf-8', 'utf8', 'us-ascii', 'ascii'];
 const PLAIN_ENCODINGS = ['7bit', '8bit', 'binary'];
 
 /**
- * The boundary that a Content-Type of multipart/form-data names.
- * @throws ContractError INVALID_REQUEST: none, two, or one that is not allowed
+ * The boundary that a Content-Type of multipart/form-data names. Its charset means nothing (RFC 7578
+ * section 4.6). @throws ContractError INVALID_REQUEST: none, two, or one that is not allowed
  */
-export function boundaryOf(contentType: string): string {
-  const start = contentType.indexOf(';');
-  const parameters = start === -1 ? undefined : readParameters(contentType, start);
+export function boundaryOf({ parameters }: ContentType): string {
   const boundary = parameters?.get('boundary');
   if (boundary !== undefined && BOUNDARY.test(boundary)) return boundary;
   throw malformed(
@@ -47,7 +46,7 @@ export function boundaryOf(contentType: string): string {
 export function readPartHead(head: string): PartHead {
   const headers = readHeaders(head);
   const disposition = headers.get('content-disposition') ?? '';
-  const type = DISPOSITION.exec(disposition)?.[1] ?? '';
+  const type = DISPOSITION.exec(disposition)?.[0] ?? '';
   const parameters = readParameters(disposition, type.length);
   const written = parameters?.has('name*') ? undefined : parameters?.get('name');
   if (type.toLowerCase() !== 'form-data' || parameters === undefined || written === undefined) {
@@ -55,11 +54,13 @@ export function readPartHead(head: string): PartHead {
   }
   const name = Buffer.from(written, 'latin1').toString();
   requirePlainBytes(name, headers.get('content-transfer-encoding') ?? 'binary');
-  const contentType = headers.get('content-type');
+  const contentType = headers.get('content-type') ?? '';
   const hasFileName = parameters.has('filename') || parameters.has('filename*');
-  const isFile = hasFileName || (contentType !== undefined && FILE_TYPE.test(contentType));
-  if (contentType !== undefined) requireReadableType(name, contentType, isFile);
-  return { name, isFile };
+  const isFile = hasFileName || FILE_TYPE.test(contentType);
+  if (/^multipart\//i.test(contentType)) {
+    throw malformed('a part must not be multipart itself', shownName(name));
+  }
+  return { name, isFile, isAscii: !isFile && isAsciiAlone(name, contentType) };
 }
 
 /** By lower case names. A header that counts here may come once. */
@@ -81,33 +82,16 @@ function readHeaders(head: string): ReadonlyMap<string, string> {
   return headers;
 }
 
-/** By lower case names. Undefined: not readable, or one comes twice. */
-function readParameters(text: string, from: number): ReadonlyMap<string, string> | undefined {
-  const parameters = new Map<string, string>();
-  PARAMETER.lastIndex = from;
-  let end = from;
-  for (let match = PARAMETER.exec(text); match !== null; match = PARAMETER.exec(text)) {
-    const [, name = '', quoted, token = ''] = match;
-    const key = name.toLowerCase();
-    if (parameters.has(key)) return undefined;
-    parameters.set(key, quoted?.replaceAll(/\\(.)/g, '$1') ?? token);
-    end = PARAMETER.lastIndex;
-  }
-  return PARAMETERS_END.test(text.slice(end)) ? parameters : undefined;
-}
-
 function requirePlainBytes(name: string, encoding: string): void {
   if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;
   const detail = 'a part must be sent as its bytes, without a Content-Transfer-Encoding';
   throw malformed(detail, shownName(name));
 }
 
-function requireReadableType(name: string, contentType: string, isFile: boolean): void {
-  if (/^multipart\//i.test(contentType)) {
-    throw malformed('a part must not be multipart itself', shownName(name));
-  }
-  const charset = CHARSET.exec(contentType)?.[1] ?? 'utf-8';
-  if (!isFile && !UTF8_CHARSETS.includes(charset.toLowerCase())) {
-    throw malformed('the text of a part must be UTF-8', shownName(name));
-  }
+/** @throws ContractError INVALID_REQUEST: a charset in which ASCII is something else */
+function isAsciiAlone(name: string, contentType: string): boolean {
+  const type = parseContentType(contentType);
+  if (type === undefined || UTF8_CHARSETS.includes(charsetOf(type))) return false;
+  if (extendsAscii(type)) return true;
+  throw malformed('the text of a part must be UTF-8', shownName(name));
 }

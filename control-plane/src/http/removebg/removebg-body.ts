@@ -13,21 +13,14 @@ import { bodyTooLarge } from '../body/body-form.ts';
 import { type JsonFields, JsonFieldsParser } from '../body/json-fields.ts';
 import { MultipartReader } from '../body/multipart-reader.ts';
 import { boundaryOf } from '../body/part-head.ts';
-import { headerValues } from '../headers/raw-headers.ts';
+import { bodyTypeOf, type ContentType } from '../headers/content-type.ts';
 import { type RemovebgBody, RemovebgForm } from './removebg-form.ts';
 import { UnknownFields } from './unknown-fields.ts';
 import { UrlencodedReader } from './urlencoded-reader.ts';
 
 const IMAGE_BASE64 = 'image_file_b64';
-const TYPES = {
-  json: /^application\/json\s*(?:;|$)/i,
-  multipart: /^multipart\/form-data\s*(?:;|$)/i,
-  urlencoded: /^application\/x-www-form-urlencoded\s*(?:;|$)/i,
-} as const;
-const CHARSET = /;\s*charset\s*=\s*"?([^\s;"]*)/i;
+const TYPES = ['multipart/form-data', 'application/x-www-form-urlencoded', 'application/json'];
 const BOUNDS = { bytesMax: REQUEST_BODY_BYTES_MAX };
-
-type BodyKind = keyof typeof TYPES;
 
 /** The onRequest hook. @throws ContractError UNSUPPORTED_MEDIA_TYPE, IMAGE_TOO_LARGE */
 export function requireRemovebgBody(
@@ -40,8 +33,8 @@ export function requireRemovebgBody(
     reply.header('accept-encoding', 'identity');
     const detail = 'the body must be sent without a Content-Encoding';
     done(new ContractError('UNSUPPORTED_MEDIA_TYPE', detail));
-  } else if (kindOf(request.raw) === undefined) {
-    const types = 'multipart/form-data, application/x-www-form-urlencoded, application/json';
+  } else if (!isTaken(bodyTypeOf(request.raw))) {
+    const types = TYPES.join(', ');
     reply.header('accept', types);
     done(new ContractError('UNSUPPORTED_MEDIA_TYPE', `the body must be one of ${types}`));
   } else if (Number(headers['content-length']) > REQUEST_BODY_BYTES_MAX) {
@@ -59,26 +52,26 @@ export async function readRemovebgBody(
   request: IncomingMessage,
   uploads: RequestUploads,
 ): Promise<RemovebgBody> {
-  switch (kindOf(request)) {
-    case 'multipart':
-      return await readMultipart(request, uploads);
-    case 'urlencoded':
+  const type = bodyTypeOf(request);
+  if (type === 'none') return { texts: new Map(), pictures: new Set(), unknown: [] };
+  switch (type?.type) {
+    case 'multipart/form-data':
+      return await readMultipart(request, boundaryOf(type), uploads);
+    case 'application/x-www-form-urlencoded':
       return await readUrlencoded(request, uploads);
-    case 'json':
+    case 'application/json':
       return await readJson(request, uploads.image);
-    case 'none':
-      return { texts: new Map(), pictures: new Set(), unknown: [] };
-    case undefined:
+    default:
       throw new Error('a body of an unsupported type is to be read');
   }
 }
 
 async function readMultipart(
   request: IncomingMessage,
+  boundary: string,
   uploads: RequestUploads,
 ): Promise<RemovebgBody> {
-  const [type = ''] = headerValues(request, 'content-type');
-  const reader = new MultipartReader(boundaryOf(type));
+  const reader = new MultipartReader(boundary);
   const form = new RemovebgForm(uploads);
   for await (const chunk of bodyChunks(request, BOUNDS)) {
     for (const event of reader.push(chunk)) await form.take(event);
@@ -132,16 +125,7 @@ function jsonFields(unknown: UnknownFields): JsonFields<RemovebgText> {
   };
 }
 
-/** undefined: none that is taken; none: there is no body. */
-function kindOf(request: IncomingMessage): BodyKind | 'none' | undefined {
-  const [type, ...more] = headerValues(request, 'content-type');
-  if (type === undefined) return hasBody(request) ? undefined : 'none';
-  const charset = CHARSET.exec(type)?.[1] ?? 'utf-8';
-  if (more.length > 0 || !/^utf-?8$/i.test(charset)) return undefined;
-  return (['json', 'multipart', 'urlencoded'] as const).find(kind => TYPES[kind].test(type));
-}
-
-function hasBody({ headers }: IncomingMessage): boolean {
-  if (headers['transfer-encoding'] !== undefined) return true;
-  return Number(headers['content-length'] ?? 0) > 0;
+/** None is taken: then there is no source. */
+function isTaken(type: ContentType | 'none' | undefined): boolean {
+  return type === 'none' || TYPES.includes(type?.type ?? '');
 }

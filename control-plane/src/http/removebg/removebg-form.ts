@@ -4,7 +4,6 @@
  * and what is empty is absent: clients send every field they know. Fields that this interface does
  * not have are skipped, and named in the answer: the one that it stands for took them.
  */
-import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import {
   REMOVEBG_PICTURES,
   REMOVEBG_TEXTS,
@@ -13,14 +12,12 @@ import {
   type RemovebgText,
 } from '../../services/removebg/removebg-fields.ts';
 import { RemovebgRefusal } from '../../services/removebg/removebg-refusal.ts';
-import { OVERLONG, type TextValue } from '../../services/submission/submit-fields.ts';
+import type { TextValue } from '../../services/submission/submit-fields.ts';
 import type { RequestUploads } from '../../services/submission/submit-upload.ts';
-import { givenTwice, malformed } from '../body/malformed.ts';
+import { givenTwice } from '../body/malformed.ts';
 import type { PartEvent } from '../body/multipart-reader.ts';
+import { PartText } from '../body/part-text.ts';
 import { UnknownFields } from './unknown-fields.ts';
-
-/** No text within URL_LENGTH_MAX characters needs more in UTF-8. */
-const TEXT_BYTES_MAX = 3 * URL_LENGTH_MAX;
 
 type Target =
   | { readonly kind: 'text'; readonly field: RemovebgText }
@@ -34,14 +31,13 @@ export interface RemovebgBody extends RemovebgFields {
 }
 
 export class RemovebgForm {
-  readonly #utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
   readonly #uploads: RequestUploads;
   readonly #texts = new Map<RemovebgText, TextValue>();
   readonly #pictures = new Set<RemovebgPicture>();
   readonly #unknown = new UnknownFields();
-  readonly #raw = Buffer.allocUnsafe(TEXT_BYTES_MAX);
+  readonly #text = new PartText();
   #target: Target = { kind: 'skipped' };
-  #bytes = 0;
+  #isEmpty = true;
 
   constructor(uploads: RequestUploads) {
     this.#uploads = uploads;
@@ -51,7 +47,8 @@ export class RemovebgForm {
   async take(event: PartEvent): Promise<void> {
     if (event.kind === 'head') {
       this.#target = this.#targetOf(event.head.name);
-      this.#bytes = 0;
+      this.#text.begin(event.head);
+      this.#isEmpty = true;
     } else if (event.kind === 'end') {
       this.#end(this.#target);
     } else if (event.bytes.length > 0) {
@@ -74,12 +71,11 @@ export class RemovebgForm {
   }
 
   async #takeBytes(target: Target, bytes: Buffer): Promise<void> {
-    const isFirst = this.#bytes === 0;
-    const from = this.#bytes;
-    this.#bytes += bytes.length;
+    const isFirst = this.#isEmpty;
+    this.#isEmpty = false;
     if (target.kind === 'text') {
       if (isFirst && this.#texts.has(target.field)) throw givenTwice(target.field);
-      if (this.#bytes <= TEXT_BYTES_MAX) this.#raw.set(bytes, from);
+      this.#text.take(bytes);
     } else if (target.kind === 'picture') {
       if (isFirst) this.#beginPicture(target.field);
       const { image, background } = this.#uploads;
@@ -100,16 +96,7 @@ export class RemovebgForm {
   }
 
   #end(target: Target): void {
-    if (target.kind !== 'text' || this.#bytes === 0) return;
-    const { field } = target;
-    this.#texts.set(field, this.#bytes > TEXT_BYTES_MAX ? OVERLONG : this.#decode(field));
-  }
-
-  #decode(field: RemovebgText): TextValue {
-    try {
-      return this.#utf8.decode(this.#raw.subarray(0, this.#bytes));
-    } catch (cause) {
-      throw malformed(`${field} is not UTF-8`, field, 'not UTF-8', cause);
-    }
+    if (target.kind !== 'text' || this.#isEmpty) return;
+    this.#texts.set(target.field, this.#text.end(target.field));
   }
 }

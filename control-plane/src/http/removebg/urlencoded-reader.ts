@@ -98,7 +98,7 @@ export class UrlencodedReader {
     this.#state = 'value';
     this.#field = name;
     this.#isBase64 = name === this.#base64Field;
-    return { kind: 'head', head: { name, isFile: false } };
+    return { kind: 'head', head: { name, isFile: false, isAscii: false } };
   }
 
   *#endPair(): Generator<PartEvent, void, void> {

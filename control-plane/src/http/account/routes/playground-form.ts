@@ -126,7 +126,8 @@ export class PlaygroundForm {
   }
 
   async #takeDemo(): Promise<void> {
-    await this.#form.take({ kind: 'head', head: { name: 'image_file', isFile: true } });
+    const head = { name: 'image_file', isFile: true, isAscii: false };
+    await this.#form.take({ kind: 'head', head });
     await this.#form.take({ kind: 'data', bytes: await demoPicture() });
     await this.#form.take({ kind: 'end' });
   }

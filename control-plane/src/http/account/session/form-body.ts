@@ -5,13 +5,13 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { bodyChunks } from '../../body/body-chunks.ts';
 import { wantBody } from '../../connections/unread-body.ts';
-import { headerValues } from '../../headers/raw-headers.ts';
+import { bodyTypeOf } from '../../headers/content-type.ts';
 import { PageError } from './page-error.ts';
 
 /** The longest form has a few short fields and a list of networks. */
 export const FORM_BYTES_MAX = 32 * 1024;
 const FIELDS_MAX = 64;
-const FORM_TYPE = /^application\/x-www-form-urlencoded\s*(?:;\s*charset="?utf-8"?\s*)?$/i;
+const FORM_TYPE = 'application/x-www-form-urlencoded';
 
 export class FormFields {
   readonly #fields: ReadonlyMap<string, readonly string[]>;
@@ -43,9 +43,8 @@ export async function readFormBody(
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FormFields> {
-  const types = headerValues(request.raw, 'content-type');
-  const [type, ...more] = types;
-  const isForm = type !== undefined && FORM_TYPE.test(type) && more.length === 0;
+  const type = bodyTypeOf(request.raw);
+  const isForm = type !== 'none' && type?.type === FORM_TYPE;
   if (!isForm || request.headers['content-encoding'] !== undefined) throw new PageError('badForm');
   if (Number(request.headers['content-length'] ?? 0) > FORM_BYTES_MAX) {
     throw new PageError('badForm');
