@@ -36,7 +36,7 @@ import { ControlMetrics } from './metrics.ts';
 import type { Fleet } from './nodes/fleet.ts';
 import { RefusedNodes } from './nodes/refused-nodes.ts';
 import { NODE_TIMING, type NodeTiming, RegistryServer } from './nodes/registry-server.ts';
-import { CallbackSecrets } from './secrets/callback-secret.ts';
+import { CallbackSecrets, notificationBody } from './secrets/callback-secret.ts';
 import { SecretBox } from './secrets/secret-box.ts';
 import { loadOrCreateSecretsKey, requireSameSecretsKey } from './secrets/secrets-key.ts';
 import { JobEvents } from './services/job-events.ts';
@@ -157,7 +157,8 @@ export async function openResources(
     );
     const stores = await openStores(config.databaseUrl, {
       log,
-      renderOutboxBody: job => renderOutboxBody(views, job),
+      renderOutboxBody: job =>
+        secrets.sealText(renderOutboxBody(views, job), notificationBody(job.id)),
       webhookFirstWaitMs: config.webhookScheduleMs[0],
       migrations: 'run',
     });

@@ -8,6 +8,7 @@ import { DIRECT_MUTATIONS } from './direct-mutations.ts';
 import { FINISHING_MUTATIONS } from './finishing-mutations.ts';
 import { FORM_MUTATIONS } from './form-mutations.ts';
 import { KEY_MUTATIONS } from './key-mutations.ts';
+import { MAIL_MUTATIONS } from './mail-mutations.ts';
 import type { Mutation } from './mutation.ts';
 import { PAGE_MUTATIONS } from './page-mutations.ts';
 import { PEOPLE_MUTATIONS } from './people-mutations.ts';
@@ -33,4 +34,5 @@ export const MUTATIONS: readonly Mutation[] = [
   ...USAGE_MUTATIONS,
   ...DIRECT_MUTATIONS,
   ...BUFFER_MUTATIONS,
+  ...MAIL_MUTATIONS,
 ];

@@ -151,7 +151,7 @@ describe('notifications', { skip: skipReason('mysql') || skipWithoutPrometheus()
         `update matting.webhook_outbox set secret = reverse(secret), next_attempt_at = 0 ${where}`,
       );
       await page.fires();
-      const msg = 'a callback secret does not open: it was altered';
+      const msg = 'a notification does not open: it was altered';
       assert.equal((await at(service.planes, 0).line(msg)).jobId, jobId);
       await service.database.ask(
         `update matting.webhook_outbox set secret = unhex('${kept?.hex}') ${where}`,

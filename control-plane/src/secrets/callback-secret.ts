@@ -1,7 +1,8 @@
 /**
  * callback_secret between a submission and the signature of its notification: decoded once, stored
  * encrypted and bound to its job. That of an account's own events is bound to the account, and for
- * each event to the event. Neither form is ever logged or shown again.
+ * each event to the event. Neither form is ever logged or shown again. Texts that wait to be sent
+ * and hold what somebody could use, a link or a result's address, are sealed by the same keys.
  */
 import type { SecretBox } from './secret-box.ts';
 
@@ -79,6 +80,19 @@ export class CallbackSecrets {
     return { secret: this.#box.seal(key, bindingOf(toId)), secretKeyId: this.#box.keyId };
   }
 
+  /** The key's id, a full stop, Base64. @param boundTo `openText` needs the same */
+  sealText(text: string, boundTo: string): string {
+    const sealed = this.#box.seal(Buffer.from(text, 'utf8'), boundTo);
+    return `${this.#box.keyId}.${sealed.toString('base64')}`;
+  }
+
+  /** Undefined: as of `open`. */
+  openText(sealed: string, boundTo: string): string | undefined {
+    const [keyId, base64 = ''] = sealed.split('.');
+    const box = this.#boxes.find(one => one.keyId === keyId);
+    return box?.open(Buffer.from(base64, 'base64'), boundTo)?.toString('utf8');
+  }
+
   /** Id of the key that seals now. */
   get keyId(): string {
     return this.#box.keyId;
@@ -88,6 +102,16 @@ export class CallbackSecrets {
 /** What an account's own secret is bound to, in the place of a job's id. */
 export function accountSecretId(accountId: string): string {
   return `account ${accountId}`;
+}
+
+/** What a notification's body is bound to. @param id its job's, or of an account's event */
+export function notificationBody(id: string): string {
+  return `body of notification ${id}`;
+}
+
+/** What a mail's body is bound to. */
+export function mailBody(id: string): string {
+  return `body of mail ${id}`;
 }
 
 function bindingOf(jobId: string): string {

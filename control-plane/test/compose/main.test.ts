@@ -15,7 +15,8 @@ import {
   closeChannel,
   STDIO_WITH_CHANNEL,
 } from '../../../test/support/ipc-channel.ts';
-import { CallbackSecrets } from '../../src/secrets/callback-secret.ts';
+import { rowKeyOf } from '../../src/domain/sealed-body.ts';
+import { CallbackSecrets, notificationBody } from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../src/store/database/connect.ts';
 import { openStores } from '../../src/store/stores.ts';
@@ -249,10 +250,11 @@ describe('a control plane', () => {
     program.signal('SIGTERM');
     assert.equal(await program.exit, 0);
     const row = await outboxRow();
-    const { data } = JSON.parse(row.body);
-    assert.deepEqual(data, job);
     const secrets = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 0xab)));
-    const stored = { secret: row.secret, secretKeyId: row.secret_key_id };
+    const { data } = JSON.parse(secrets.openText(row.body, notificationBody(job.job_id)) ?? '');
+    assert.deepEqual(data, job);
+    const { keyId: secretKeyId } = rowKeyOf(row.secret_key_id ?? '');
+    const stored = { secret: row.secret, secretKeyId };
     assert.equal(secrets.open(job.job_id, stored)?.toString(), callback_secret);
     assert.ok(!(told + program.log).includes(callback_secret));
     for (const door of ['ALLOW_PRIVATE_ADDRESSES', 'ALLOW_HTTP_CALLBACKS', 'ALLOWED_NETWORKS']) {

@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import { randomBytes, randomUUID } from 'node:crypto';
 import { test } from 'node:test';
-import { CallbackSecrets, signingKeyOf } from '../../src/secrets/callback-secret.ts';
+import {
+  CallbackSecrets,
+  mailBody,
+  notificationBody,
+  signingKeyOf,
+} from '../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../src/secrets/secret-box.ts';
 
 const prefixed = (bytes: number) => `whsec_${randomBytes(bytes).toString('base64')}`;
@@ -40,6 +45,21 @@ test('what is stored shows nothing of the secret, and is never the same twice', 
   assert.ok(!stored.equals(again));
   for (const bytes of [stored, again]) assert.ok(!bytes.includes('secret'));
   assert.ok(stored.length <= 1024, 'the column holds 1 KB');
+});
+
+test('a text opens again under either key of a change, for its row alone', () => {
+  const [old, next] = [new SecretBox(randomBytes(32)), new SecretBox(randomBytes(32))];
+  const text = 'https://matting.example/account/invitations/tökén';
+  const sealed = new CallbackSecrets(old).sealText(text, mailBody('1'));
+  const both = new CallbackSecrets(next, [old]);
+  assert.equal(both.openText(sealed, mailBody('1')), text);
+  assert.equal(both.openText(both.sealText(text, mailBody('1')), mailBody('1')), text);
+  assert.equal(both.openText(sealed, mailBody('2')), undefined);
+  assert.equal(both.openText(sealed, notificationBody('1')), undefined);
+  assert.equal(new CallbackSecrets(next).openText(sealed, mailBody('1')), undefined);
+  for (const wrong of ['', '.', text, sealed.slice(0, -8)]) {
+    assert.equal(both.openText(wrong, mailBody('1')), undefined, wrong);
+  }
 });
 
 test('Base64 behind whsec_ is decoded where it makes 24 to 64 bytes', () => {

@@ -11,10 +11,15 @@ export const LIMITS = { jobsInFlightMax: 1000 };
 export const PLAYGROUND_LIMITS = { imagesMax: 20 };
 export const HOUR_MS = 3_600_000;
 
-export function storesOn(database: Database): Stores {
-  return createStores(database, {
-    renderOutboxBody: job => JSON.stringify({ job_id: job.id, state: job.state }),
-  });
+export function storesOn(
+  database: Database,
+  renderOutboxBody: (job: Job) => string = bodyOf,
+): Stores {
+  return createStores(database, { renderOutboxBody });
+}
+
+export function bodyOf(job: Job): string {
+  return JSON.stringify({ job_id: job.id, state: job.state });
 }
 
 export function sha256(text: string): string {

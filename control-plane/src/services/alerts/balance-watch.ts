@@ -7,7 +7,11 @@ import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { alertStep, lowBalanceBody } from '../../domain/account/balance-alerts.ts';
 import { lowBalanceMail } from '../../domain/account/balance-mail.ts';
-import { accountSecretId, type CallbackSecrets } from '../../secrets/callback-secret.ts';
+import {
+  accountSecretId,
+  type CallbackSecrets,
+  notificationBody,
+} from '../../secrets/callback-secret.ts';
 import type { AlertSettingsStore } from '../../store/alerts/alert-settings.ts';
 import {
   type AlertPlace,
@@ -35,7 +39,7 @@ export interface AlertObserver {
 export interface BalanceWatchDependencies {
   readonly alerts: AlertStore;
   readonly settings: Pick<AlertSettingsStore, 'webhook' | 'listSealedWithOthers' | 'reseal'>;
-  readonly secrets: Pick<CallbackSecrets, 'rebind' | 'keyId'>;
+  readonly secrets: Pick<CallbackSecrets, 'rebind' | 'sealText' | 'keyId'>;
   /** Whether there is a mail server. */
   readonly mails: boolean;
   /** Where the account area is. */
@@ -115,7 +119,8 @@ export class BalanceWatch {
       log.error({ accountId }, 'the secret of an account’s webhook does not open');
       return undefined;
     }
-    const body = lowBalanceBody(id, { ...alert, atMs });
+    const text = lowBalanceBody(id, { ...alert, atMs });
+    const body = secrets.sealText(text, notificationBody(id));
     return { id, accountId, event: 'account.balance_low', url: webhook.url, body, ...sealed };
   }
 

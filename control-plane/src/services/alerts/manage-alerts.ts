@@ -3,7 +3,11 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { Actor } from '../../domain/account/actor.ts';
 import { thresholdsOf, webhookTestBody } from '../../domain/account/balance-alerts.ts';
-import { accountSecretId, type CallbackSecrets } from '../../secrets/callback-secret.ts';
+import {
+  accountSecretId,
+  type CallbackSecrets,
+  notificationBody,
+} from '../../secrets/callback-secret.ts';
 import type { CallbackAddressCheck } from '../../sources/callback-url.ts';
 import {
   type CallbackPolicy,
@@ -55,7 +59,7 @@ export type WebhookOutcome =
 export interface ManageAlertsDependencies {
   readonly settings: AlertSettingsStore;
   readonly alerts: Pick<AlertStore, 'owners'>;
-  readonly secrets: Pick<CallbackSecrets, 'seal' | 'rebind' | 'keyIds'>;
+  readonly secrets: Pick<CallbackSecrets, 'seal' | 'sealText' | 'rebind' | 'keyIds'>;
   readonly addresses: Pick<CallbackAddressCheck, 'require'>;
   readonly policy: CallbackPolicy;
   readonly mails: boolean;
@@ -134,7 +138,8 @@ export class ManageAlerts {
       if (webhook === undefined) return 'no-webhook';
       const sealed = secrets.rebind(accountSecretId(accountId), id, webhook);
       if (sealed === undefined) return 'no-webhook';
-      const body = webhookTestBody(id, { id: accountId, name: accountName }, Date.now());
+      const text = webhookTestBody(id, { id: accountId, name: accountName }, Date.now());
+      const body = secrets.sealText(text, notificationBody(id));
       const event = { id, accountId, event: 'account.webhook_test', url: webhook.url } as const;
       return settings.sendTest({ ...event, body, ...sealed }, TEST_EVERY_MS, by);
     });

@@ -51,7 +51,7 @@ export interface WebhookDeliveryDependencies
   extends Omit<WebhookAttemptDependencies, 'cutOff' | 'random'> {
   readonly outbox: WebhookAttemptDependencies['outbox'] &
     Pick<WebhookOutboxStore, 'listDue' | 'claim'>;
-  readonly secrets: Pick<CallbackSecrets, 'open' | 'keyIds'>;
+  readonly secrets: Pick<CallbackSecrets, 'open' | 'openText' | 'keyIds'>;
   readonly events: Pick<JobEvents, 'onNotificationDue'>;
   /** This replica, as the holder of its leases. */
   readonly holder: string;

@@ -1,5 +1,5 @@
 /**
- * One attempt to deliver one claimed notification: its secret opened, sent, its end written.
+ * One attempt to deliver one claimed notification: secret and body opened, sent, its end written.
  *
  * | outcome    | what is written                                                              |
  * |------------|------------------------------------------------------------------------------|
@@ -16,7 +16,7 @@ import { asSpan } from '#program/tracing/active-span.ts';
 import { carrierOf } from '#program/tracing/kept-context.ts';
 import type { Span, Tracing } from '#program/tracing/span.ts';
 import { nextWaitMs, type WebhookSchedule } from '../../domain/webhook-schedule.ts';
-import type { CallbackSecrets } from '../../secrets/callback-secret.ts';
+import { type CallbackSecrets, notificationBody } from '../../secrets/callback-secret.ts';
 import type { GuardedPost } from '../../sources/guard/guarded-post.ts';
 import type {
   AttemptEnd,
@@ -33,7 +33,7 @@ const SLOW_MS = 5_000;
 export interface WebhookAttemptDependencies {
   readonly outbox: Pick<WebhookOutboxStore, 'release' | 'delivered' | 'retryLater' | 'failed'>;
   readonly guardedPost: Pick<GuardedPost, 'post'>;
-  readonly secrets: Pick<CallbackSecrets, 'open'>;
+  readonly secrets: Pick<CallbackSecrets, 'open' | 'openText'>;
   readonly observer: WebhookObserver;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   readonly scheduleMs: WebhookSchedule;
@@ -93,10 +93,13 @@ async function makeAttempt(
 ): Promise<AttemptResult> {
   const { guardedPost, secrets, observer, cutOff } = dependencies;
   const { notification, claim, listedAtMs } = claimed;
-  const { jobId, accountId, callbackUrl, body, createdAtMs, readAtMs } = notification;
+  const { jobId, accountId, callbackUrl, bodySealed, createdAtMs, readAtMs } = notification;
   const { secret, secretKeyId, traceContext } = notification;
   const key = secrets.open(jobId, { secret, secretKeyId });
-  if (key === undefined) return unsignable(dependencies, claim);
+  const body = bodySealed
+    ? secrets.openText(notification.body, notificationBody(jobId))
+    : notification.body;
+  if (key === undefined || body === undefined) return unsignable(dependencies, claim);
   const startedAtMs = performance.now();
   // The database's clock, carried on from when the row was read.
   const nowMs = () => readAtMs + (performance.now() - listedAtMs);
@@ -125,7 +128,7 @@ async function unsignable(
   { outbox, log, observer, cutOff }: WebhookAttemptDependencies,
   claim: NotificationClaim,
 ): Promise<AttemptResult> {
-  log.error({ jobId: claim.jobId }, 'a callback secret does not open: it was altered');
+  log.error({ jobId: claim.jobId }, 'a notification does not open: it was altered');
   observer.webhookAttempted('unsignable');
   const end = { statusCode: null, durationMs: 0 };
   await outbox.failed(claim, end, { eraseSecret: false }, cutOff);

@@ -10,6 +10,7 @@
 import type { CompiledQuery, Transaction, UpdateObject } from 'kysely';
 import type { Job } from '../../domain/job.ts';
 import { CREDITS_PER_JOB } from '../../domain/ledger.ts';
+import { withSealedBody } from '../../domain/sealed-body.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { giveBackToCap } from '../accounts/key-cap.ts';
 import { nowPlusMs } from '../database/clock.ts';
@@ -27,7 +28,8 @@ import type { Claim, JobStore } from './job-store.ts';
 import { giveImageBack } from './playground-store.ts';
 
 /**
- * The notification's body, rendered once, when the job ends; pure and quick: a transaction is open.
+ * The notification's body, rendered once, when the job ends, and sealed: it holds the result's
+ * address. Quick and without effects: a transaction is open.
  */
 export type RenderOutboxBody = (job: Job) => string;
 
@@ -189,6 +191,7 @@ async function notify(
   const ended = await readJob(database, tx, jobId);
   if (ended?.callback == null) throw new Error(`job ${jobId} lost its callback`);
   const { nowMs } = database;
+  const { secret: bytes, secret_key_id: keyId } = secret;
   await tx
     .insertInto('webhook_outbox')
     .values({
@@ -197,8 +200,9 @@ async function notify(
       callback_url: ended.callback.url,
       receiver: destinationOf(ended.callback.url),
       body: renderOutboxBody(ended),
-      ...secret,
-      secret_erase_at: secret.secret === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),
+      secret: bytes,
+      secret_key_id: keyId === null ? null : withSealedBody(keyId),
+      secret_erase_at: bytes === null ? null : nowPlusMs(nowMs, CALLBACK_SECRET_MS),
       status: 'pending',
       attempts: 0,
       next_attempt_at: nowPlusMs(nowMs, webhookFirstWaitMs),

@@ -5,6 +5,7 @@
  */
 import type { Kysely } from 'kysely';
 import type { AccountEvent } from '../../domain/account/balance-alerts.ts';
+import { withSealedBody } from '../../domain/sealed-body.ts';
 import { destinationOf } from '../../domain/url-destination.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
@@ -21,6 +22,7 @@ export interface AccountEventRow {
   readonly accountId: string;
   readonly event: AccountEvent;
   readonly url: string;
+  /** Sealed. */
   readonly body: string;
   /** Sealed, bound to the event's id. */
   readonly secret: Uint8Array;
@@ -42,7 +44,7 @@ export async function insertAccountEvent(
       receiver: destinationOf(url),
       body,
       secret,
-      secret_key_id: secretKeyId,
+      secret_key_id: withSealedBody(secretKeyId),
       secret_erase_at: nowPlusMs(nowMs, SECRET_MS),
       status: 'pending',
       attempts: 0,

@@ -34,6 +34,8 @@ export interface DueNotification {
   /** `<host>:<port>`. */
   readonly receiver: string;
   readonly body: string;
+  /** False: its row is from before bodies were sealed. */
+  readonly bodySealed: boolean;
   /** Sealed; never null while pending. */
   readonly secret: Uint8Array;
   readonly secretKeyId: string;

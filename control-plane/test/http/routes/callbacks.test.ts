@@ -7,13 +7,15 @@ import { Writable } from 'node:stream';
 import { after, afterEach, before, test } from 'node:test';
 import pino from 'pino';
 import { ContractError } from '#contract/errors.ts';
-import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
+import { rowKeyOf } from '../../../src/domain/sealed-body.ts';
+import { CallbackSecrets, notificationBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { openDatabase } from '../../../src/store/database/connect.ts';
 import { imageBody, openTestApp, TEST_SECRETS_KEY, type TestApp } from '../../support/test-app.ts';
 
 const SYNC = '/v1/matting';
 const ASYNC = '/v1/matting/jobs';
+const SECRETS = new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY));
 const SECRET = 'callback secret in the clear';
 const HOOK = { callback_url: 'https://hooks.example.com:8443/x?y=1', callback_secret: SECRET };
 const IMAGE_FAULT = { code: 'PROCESSING_FAILED', detail: 'broken', retryable: false } as const;
@@ -69,6 +71,10 @@ async function assertRefused(body: unknown, field: string): Promise<void> {
     assert.ok(!answer.payload.includes(SECRET));
   }
   assert.deepEqual([await credits(), await app.countJobs(), await app.storedFiles()], before);
+}
+
+function bodyIn(row: { readonly job_id: string; readonly body: string }) {
+  return JSON.parse(SECRETS.openText(row.body, notificationBody(row.job_id)) ?? '');
 }
 
 async function outboxOf(jobId: string) {
@@ -231,7 +237,8 @@ test('a job shows its callback in every state, the notification does not', async
   assert.match(job.callback.next_attempt_at, /^20\d\d-.*Z$/);
   const row = (await outboxOf(jobId))!;
   const { callback: _told, ...data } = job;
-  assert.deepEqual(JSON.parse(row.body), {
+  assert.ok(!row.body.includes(job.result.url), 'sealed: who reads the row cannot use the link');
+  assert.deepEqual(bodyIn(row), {
     type: 'matting.job.succeeded',
     timestamp: job.finished_at,
     job_id: jobId,
@@ -248,7 +255,7 @@ test('a synchronous answer and a failure show it too', async () => {
   for (const failure of [IMAGE_FAULT, SERVICE_FAULT]) {
     const { job_id: jobId } = (await submit()).json();
     await app.failJob(jobId, failure);
-    const body = JSON.parse((await outboxOf(jobId))!.body);
+    const body = bodyIn((await outboxOf(jobId))!);
     assert.deepEqual([body.type, body.data.status], ['matting.job.failed', 'failed']);
     assert.deepEqual(body.data.error, failure);
     assert.equal('callback' in body.data, false);
@@ -266,7 +273,6 @@ test('without a callback there is neither field nor row', async () => {
 test('the secret is stored sealed for its job, and is neither logged nor shown', async () => {
   const decoded = Buffer.from('0123456789abcdefghijklmnopqrstuv');
   const text = `whsec_${decoded.toString('base64')}`;
-  const secrets = new CallbackSecrets(new SecretBox(TEST_SECRETS_KEY));
   for (const [secret, key] of [
     [SECRET, Buffer.from(SECRET)],
     [text, decoded],
@@ -275,8 +281,8 @@ test('the secret is stored sealed for its job, and is neither logged nor shown',
     const { job_id: jobId } = answer.json();
     await app.succeedJob(jobId);
     const row = (await outboxOf(jobId))!;
-    const sealed = { secret: row.secret, secretKeyId: row.secret_key_id };
-    assert.deepEqual(secrets.open(jobId, sealed), key);
+    const sealed = { secret: row.secret, secretKeyId: rowKeyOf(row.secret_key_id ?? '').keyId };
+    assert.deepEqual(SECRETS.open(jobId, sealed), key);
     const told = answer.payload + (await app.get(`${ASYNC}/${jobId}`)).payload + row.body + logged;
     assert.ok(logged.includes('req_'), 'the log was read');
     for (const form of [secret, key.toString('hex'), key.toString('base64')]) {

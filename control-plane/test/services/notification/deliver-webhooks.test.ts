@@ -4,7 +4,17 @@ import { describe, it } from 'node:test';
 import type { PostLimits } from '../../../src/sources/guard/guarded-post.ts';
 import { HOUR_MS } from '../../store/fixtures.ts';
 import { until } from '../dispatch/harness.ts';
-import { ended, isFinal, replica, rowOf, SCHEDULE, SECRET, stores, told } from './deliveries.ts';
+import {
+  ended,
+  isFinal,
+  replica,
+  rowOf,
+  SCHEDULE,
+  SECRET,
+  secrets,
+  stores,
+  told,
+} from './deliveries.ts';
 import { type Answer, Receiver, reset, taken } from './receiver.ts';
 
 /** For receivers that do not answer; what is sent again has to be taken in it. */
@@ -15,7 +25,7 @@ describe('a notification', () => {
     await using receiver = await Receiver.open(SECRET);
     await using sender = replica();
     const jobId = await ended(receiver.url('/a?b=%20c'));
-    const { body } = await rowOf(jobId);
+    const stored = await rowOf(jobId);
     sender.events.notificationDue();
     await until(isFinal(jobId));
     assert.deepEqual(await told(jobId), ['delivered', 1, 204]);
@@ -25,7 +35,9 @@ describe('a notification', () => {
     assert.equal(delivery.signatureHolds, true);
     assert.deepEqual([delivery.method, delivery.path], ['POST', '/a?b=%20c']);
     const row = await rowOf(jobId);
-    assert.equal(delivery.body.toString(), body);
+    assert.equal(JSON.parse(delivery.body.toString()).job_id, jobId);
+    assert.ok(!stored.body.includes('job_id'), 'sealed while it waits');
+    assert.ok(!secrets.keyIds.includes(stored.secret_key_id ?? ''), 'left by older replicas');
     assert.equal(row.body, '', 'erased with the secret');
     assert.ok(row.last_duration_ms !== null && row.last_duration_ms >= 0);
     assert.deepEqual(Object.keys(delivery.headers).sort(), [

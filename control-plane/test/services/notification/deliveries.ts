@@ -7,7 +7,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { after, before, beforeEach } from 'node:test';
 import { createTestDatabase, type TestDatabase } from '../../../../test/support/database.ts';
 import type { WebhookSchedule } from '../../../src/domain/webhook-schedule.ts';
-import { CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
+import { CallbackSecrets, notificationBody } from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { JobEvents } from '../../../src/services/job-events.ts';
 import { WebhookDelivery } from '../../../src/services/notification/deliver-webhooks.ts';
@@ -16,6 +16,7 @@ import { OutgoingGuard } from '../../../src/sources/guard/outgoing-guard.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import {
+  bodyOf,
   fundedAccount,
   HOUR_MS,
   IMAGE_FAULT,
@@ -45,7 +46,7 @@ export let secrets: CallbackSecrets;
 before(async () => {
   test = await createTestDatabase('sqlite');
   database = await test.open();
-  stores = storesOn(database);
+  stores = storesOn(database, job => sealer().sealText(bodyOf(job), notificationBody(job.id)));
 });
 after(() => test.close());
 beforeEach(async () => {
@@ -103,12 +104,15 @@ export function replica(
 }
 
 let endings = 0;
+/** Whose job ends: another replica may have another key. */
+let sealer = () => secrets;
 
 /** A job that ended with a notification to send: every other one of a failure. */
-export async function ended(url: string, sealer = secrets): Promise<string> {
+export async function ended(url: string, by = secrets): Promise<string> {
   endings += 1;
+  sealer = () => by;
   const id = randomUUID();
-  const callback = { url, ...sealer.seal(id, SECRET) };
+  const callback = { url, ...by.seal(id, SECRET) };
   const { claim } = await running(stores, newJob(accountId, { id, callback }));
   if (endings % 2 === 0) assert.ok(await stores.jobs.fail(claim, IMAGE_FAULT));
   else assert.ok(await stores.jobs.succeed(claim, resultOf(claim), HOUR_MS, {}));

@@ -14,6 +14,7 @@ import {
   replica,
   rowOf,
   SECRET,
+  secrets,
   stores,
   test,
   told,
@@ -90,6 +91,39 @@ describe('several replicas', () => {
     await using _two = replica({ secrets: both });
     await until(isFinal(ofNext));
     assert.ok(receiver.deliveries.every(delivery => delivery.signatureHolds));
+  });
+
+  it('send what waits since before bodies were sealed', async () => {
+    await using receiver = await Receiver.open(SECRET);
+    const jobId = await ended(receiver.url());
+    const body = JSON.stringify({ of: 'before', job_id: jobId });
+    await database.kysely
+      .updateTable('webhook_outbox')
+      .set({ body, secret_key_id: secrets.keyIds[0] })
+      .where('job_id', '=', jobId)
+      .execute();
+    await using _sender = replica();
+    await until(isFinal(jobId));
+    assert.deepEqual(
+      receiver.deliveries.map(one => [one.body.toString(), one.signatureHolds]),
+      [[body, true]],
+    );
+  });
+
+  it('fail a notification whose body is not its own', async () => {
+    await using receiver = await Receiver.open(SECRET);
+    const [jobId, other] = [await ended(receiver.url()), await ended(receiver.url())];
+    const { body } = await rowOf(other);
+    await database.kysely
+      .updateTable('webhook_outbox')
+      .set({ body })
+      .where('job_id', '=', jobId)
+      .execute();
+    await using sender = replica();
+    await until(isFinal(jobId));
+    await until(isFinal(other));
+    assert.deepEqual(sender.observed.sort(), ['delivered', 'unsignable']);
+    assert.equal(receiver.of(jobId).length, 0);
   });
 
   it('fail a notification whose sealed secret was altered', async () => {

@@ -3,7 +3,11 @@ import assert from 'node:assert/strict';
 import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
 import { TOLD_AGAIN_MS } from '../../../src/domain/account/balance-alerts.ts';
-import { accountSecretId, CallbackSecrets } from '../../../src/secrets/callback-secret.ts';
+import {
+  accountSecretId,
+  CallbackSecrets,
+  notificationBody,
+} from '../../../src/secrets/callback-secret.ts';
 import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { BalanceWatch } from '../../../src/services/alerts/balance-watch.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
@@ -73,9 +77,13 @@ for (const dialect of DIALECTS) {
         .execute();
       assert.equal(new Set(events.map(event => event.job_id)).size, events.length);
       return {
-        thresholds: events.map(event => JSON.parse(event.body).data.threshold).sort(),
+        thresholds: events.map(thresholdOf).sort(),
         mails: mails.map(mail => mail.recipient.slice(0, 3)).sort(),
       };
+    }
+
+    function thresholdOf({ job_id, body }: { job_id: string; body: string }): number {
+      return JSON.parse(SECRETS.openText(body, notificationBody(job_id)) ?? '').data.threshold;
     }
 
     async function failOne(accountId: string): Promise<void> {

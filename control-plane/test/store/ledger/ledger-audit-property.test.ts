@@ -68,7 +68,7 @@ class History {
 
   constructor(databases: readonly Database[], accountId: string) {
     this.#databases = databases;
-    this.#replicas = databases.map(storesOn);
+    this.#replicas = databases.map(database => storesOn(database));
     this.#accountId = accountId;
   }
 
