@@ -13,6 +13,7 @@ const inProvider = inFile(
   `${HTTP_TESTS}/provider.test.ts`,
   'people whom an identity provider knows',
 );
+const inHeldForms = inFile(`${HTTP_TESTS}/attacks/held-forms.test.ts`, 'forms that are held');
 const SIGN_IN_TESTS = 'control-plane/test/services/people/sign-in.test.ts';
 const inThrottle = inFile(SIGN_IN_TESTS, 'the throttle of sign-in on sqlite');
 const inRefusal = inFile(SIGN_IN_TESTS, 'a sign-in that is refused');
@@ -39,16 +40,37 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a form without its token is taken',
     file: GUARD,
-    find: "if (secret === undefined || !isCsrfToken(given, secret)) throw new PageError('staleForm');",
+    find: "if (!expected || !isCsrfToken(given, expected)) throw new PageError('staleForm');",
     replace: '',
-    caughtBy: inGuard('refuses a form without the token of its session'),
+    caughtBy: inGuard('refuses a form without the token of its session and account'),
   },
   {
     name: 'every role may everything',
     file: GUARD,
-    find: "if (!may(found.role, config.permission)) throw new PageError('forbidden');",
+    find: "if (!may(found.role, permission)) throw new AuthorityError('forbidden');",
     replace: '',
     caughtBy: inGuard('asks the role for the permission that the route names'),
+  },
+  {
+    name: 'who may is asked of the headers alone',
+    file: GUARD,
+    find: 'await askAgain();\n    requireToken(',
+    replace: 'requireToken(',
+    caughtBy: inHeldForms('make nothing once the person was removed'),
+  },
+  {
+    name: 'who may is not asked again of a picture',
+    file: GUARD,
+    find: 'await askAgain();\n  // Another window',
+    replace: '// Another window',
+    caughtBy: inHeldForms('with a picture make no job once the person may not any more'),
+  },
+  {
+    name: 'a form changes another account than its page shows',
+    file: GUARD,
+    find: 'csrf: csrfTokenOf(secret, accountId),',
+    replace: 'csrf: csrfTokenOf(secret),',
+    caughtBy: inHeldForms('change no account but the one that their page was made for'),
   },
   {
     name: 'sign-in leads anywhere',

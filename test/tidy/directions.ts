@@ -151,6 +151,7 @@ export const CONTROL_PLANE: Directions = {
   ],
   'http/account/words': [],
   'http/account': [
+    'domain/account',
     'http/account/page',
     'http/account/routes',
     'http/account/session',

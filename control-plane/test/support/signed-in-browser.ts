@@ -7,16 +7,16 @@ import { createSecret } from '../../src/http/account/session/cookies.ts';
 import { csrfTokenOf } from '../../src/http/account/session/csrf.ts';
 import { hashOfSecret } from '../../src/services/people/sessions.ts';
 import type { Stores } from '../../src/store/stores.ts';
+import { ReadPage } from './area/pages.ts';
 import { BASE_URL, type TestApp } from './test-app.ts';
 
 export type Fields = Readonly<Record<string, string | readonly string[]>>;
 
-/** Keeps cookies as browsers do, and sends forms of the page that it saw last. */
+/** Keeps cookies as browsers do, and sends forms of the pages that it would see now. */
 export class Browser {
   readonly cookies = new Map<string, string>();
   readonly #app: Pick<TestApp, 'app'>;
   readonly #address: string;
-  #csrf = '';
 
   constructor(app: Pick<TestApp, 'app'>, address = '192.0.2.1') {
     this.#app = app;
@@ -30,10 +30,18 @@ export class Browser {
     return this.#send({ method: 'GET', url, headers });
   }
 
-  post(url: string, fields: Readonly<Record<string, string>> = {}) {
-    const payload = new URLSearchParams({ csrf: this.#csrf, ...fields }).toString();
+  async post(url: string, fields: Readonly<Record<string, string>> = {}) {
+    const csrf = fields.csrf ?? (await this.#token());
+    const payload = new URLSearchParams({ ...fields, csrf }).toString();
     const headers = { origin: BASE_URL, 'content-type': 'application/x-www-form-urlencoded' };
     return this.#send({ method: 'POST', url, headers, payload });
+  }
+
+  async #token(): Promise<string> {
+    const visitor = this.cookies.get('__Host-matting-visitor');
+    if (!this.cookies.has(SESSION)) return visitor === undefined ? '' : csrfTokenOf(visitor);
+    const { body } = await this.get('/account/profile');
+    return new ReadPage(body).csrf ?? '';
   }
 
   async #send(request: InjectOptions): Promise<LightMyRequestResponse> {
@@ -47,9 +55,6 @@ export class Browser {
       if (maxAge === 0) this.cookies.delete(name);
       else this.cookies.set(name, value);
     }
-    // A page's forms go with the session that it was made for.
-    const session = this.cookies.get(SESSION) ?? this.cookies.get('__Host-matting-visitor');
-    if (session !== undefined) this.#csrf = csrfTokenOf(session);
     return answer;
   }
 }
@@ -76,7 +81,7 @@ export class SignedInBrowser {
   }
 
   get csrf(): string {
-    return csrfTokenOf(this.secret);
+    return csrfTokenOf(this.secret, this.accountId);
   }
 
   get cookie(): string {

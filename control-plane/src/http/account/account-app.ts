@@ -4,6 +4,7 @@
  */
 import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { AuthorityError } from '../../domain/account/authority.ts';
 import type { ManageKeys } from '../../services/keys/manage-keys.ts';
 import type { Sessions } from '../../services/people/sessions.ts';
 import { registerAssets } from './page/assets.ts';
@@ -24,7 +25,7 @@ import { registerProviderRoutes } from './routes/provider-routes.ts';
 import { registerSettingsRoutes, type SettingsRouteServices } from './routes/settings-routes.ts';
 import { registerSignInRoutes, type SignInRouteServices } from './routes/sign-in-routes.ts';
 import { registerUsageRoutes, type UsageRouteServices } from './routes/usage-routes.ts';
-import { guardRoutes } from './session/guard.ts';
+import { askToSignIn, guardRoutes } from './session/guard.ts';
 import { PageError } from './session/page-error.ts';
 
 export interface AccountAreaServices
@@ -82,6 +83,10 @@ function answerPageError(
   request: FastifyRequest,
   reply: FastifyReply,
 ): FastifyReply {
+  if (error instanceof AuthorityError) {
+    if (error.loss === 'signed-out') return askToSignIn(request, reply);
+    return renderErrorPage(request, reply, new PageError(error.loss));
+  }
   if (!(error instanceof PageError)) throw error;
   if (error.retryAfterS !== undefined) reply.header('retry-after', String(error.retryAfterS));
   return renderErrorPage(request, reply, error);

@@ -3,10 +3,11 @@ import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import cookie from '@fastify/cookie';
 import fastify, { type FastifyInstance, type InjectOptions } from 'fastify';
+import { AuthorityError } from '../../../src/domain/account/authority.ts';
 import type { Role } from '../../../src/domain/account/roles.ts';
 import { createSecret } from '../../../src/http/account/session/cookies.ts';
 import { csrfTokenOf } from '../../../src/http/account/session/csrf.ts';
-import { guardRoutes, returnPathOf } from '../../../src/http/account/session/guard.ts';
+import { askToSignIn, guardRoutes, returnPathOf } from '../../../src/http/account/session/guard.ts';
 import { PageError } from '../../../src/http/account/session/page-error.ts';
 import { formOf, signedInOf } from '../../../src/http/account/session/signed-in.ts';
 import type { FoundSession } from '../../../src/services/people/sessions.ts';
@@ -40,7 +41,11 @@ async function openApp(
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));
   await app.register(cookie);
-  app.setErrorHandler((error, _request, reply) => {
+  app.setErrorHandler((error, request, reply) => {
+    if (error instanceof AuthorityError) {
+      if (error.loss === 'signed-out') return askToSignIn(request, reply);
+      return reply.code(403).send(error.loss);
+    }
     const { status, kind } = error instanceof PageError ? error : { status: 500, kind: `${error}` };
     return reply.code(status).send(kind);
   });
@@ -57,13 +62,13 @@ async function openApp(
   });
   app.get('/account/sign-in', { config: { public: true } }, async () => 'sign in');
   app.post('/account/sign-in', { config: { public: true } }, async () => 'signed in');
-  app.post('/account/own', { config: { permission: 'self', body: 'own' } }, async () => 'taken');
   app.post('/account/notifications', { config: { cookieless: true } }, async () => 'noted');
   more(app);
   await app.ready();
   return app;
 }
 
+const tokenOf = (secret: string) => csrfTokenOf(secret, 'account-1');
 const cookieOf = (secret: string) => `__Host-matting-session=${secret}`;
 
 /** As the page's own form would be sent. */
@@ -71,7 +76,7 @@ function formRequest(more: Partial<InjectOptions> = {}, secret = secrets.owner):
   return {
     method: 'POST',
     url: '/account/people',
-    payload: `csrf=${csrfTokenOf(secret)}&name=caf%C3%A9`,
+    payload: `csrf=${tokenOf(secret)}&name=caf%C3%A9`,
     ...more,
     headers: {
       cookie: cookieOf(secret),
@@ -137,13 +142,20 @@ describe('the guard of the account area', () => {
     assert.equal(answer.body, 'otherOrigin');
   });
 
-  it('refuses a form without the token of its session', async () => {
-    const tokens = ['', 'x', csrfTokenOf(secrets.viewer), `${csrfTokenOf(secrets.owner)}x`];
+  it('refuses a form without the token of its session and account', async () => {
+    const tokens = [
+      '',
+      'x',
+      tokenOf(secrets.viewer),
+      `${tokenOf(secrets.owner)}x`,
+      csrfTokenOf(secrets.owner, 'account-2'),
+      csrfTokenOf(secrets.owner),
+    ];
     for (const token of tokens) {
       const answer = await app.inject(formRequest({ payload: `csrf=${token}` }));
       assert.deepEqual([answer.statusCode, answer.body], [403, 'staleForm']);
     }
-    const twice = `csrf=${csrfTokenOf(secrets.owner)}&csrf=x`;
+    const twice = `csrf=${tokenOf(secrets.owner)}&csrf=x`;
     assert.equal((await app.inject(formRequest({ payload: twice }))).statusCode, 400);
   });
 
@@ -161,26 +173,13 @@ describe('the guard of the account area', () => {
     assert.equal((await sent(csrfTokenOf(createSecret()))).body, 'staleForm');
   });
 
-  it('asks for the token in a header where the body is no form', async () => {
-    const sent = (token: string) =>
-      app.inject(
-        formRequest({
-          url: '/account/own',
-          payload: 'bytes',
-          headers: { 'content-type': 'image/png', 'x-csrf-token': token },
-        }),
-      );
-    assert.equal((await sent(csrfTokenOf(secrets.owner))).body, 'taken');
-    assert.equal((await sent('')).body, 'staleForm');
-  });
-
   it('looks at no cookie where a provider calls', async () => {
     const answer = await app.inject({ method: 'POST', url: '/account/notifications' });
     assert.equal(answer.body, 'noted');
   });
 
   it('refuses what no form sends', async () => {
-    const token = `csrf=${csrfTokenOf(secrets.owner)}`;
+    const token = `csrf=${tokenOf(secrets.owner)}`;
     const bodies: [payload: string, type: string][] = [
       [token, 'text/plain'],
       [token, `${FORM}; charset=utf-16`],

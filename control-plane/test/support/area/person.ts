@@ -5,6 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import type { FastifyInstance, LightMyRequestResponse } from 'fastify';
+import { type HeldForm, hold, listening } from './held-form.ts';
 import { ReadPage } from './pages.ts';
 
 export interface Sent {
@@ -80,6 +81,26 @@ export class Person {
       ...sent.headers,
     };
     return this.#send('POST', url, { ...sent, headers, payload });
+  }
+
+  /** A form as `post` sends it, but for its last byte. */
+  async hold(
+    url: string,
+    fields: Readonly<Record<string, string>> = {},
+    sent: Pick<Sent, 'headers' | 'payload'> = {},
+  ): Promise<HeldForm> {
+    const all = { ...fields, csrf: await this.token() };
+    return hold(await listening(this.#app), {
+      path: url,
+      headers: {
+        host: new URL(this.#origin).host,
+        origin: this.#origin,
+        cookie: this.cookieHeader,
+        'content-type': 'application/x-www-form-urlencoded',
+        ...(sent.headers as Readonly<Record<string, string>> | undefined),
+      },
+      payload: sent.payload ?? new URLSearchParams(all).toString(),
+    });
   }
 
   /** Of the forms that the person's pages have now. */

@@ -17,9 +17,10 @@ export interface PageViewer {
 
 const viewers = new WeakMap<FastifyRequest, PageViewer>();
 
-/** Called where a session was found, before the page's handler. */
-export function setPageViewer(request: FastifyRequest, viewer: PageViewer): void {
-  viewers.set(request, viewer);
+/** Called before the page's handler. @param viewer undefined: nobody is signed in (any more) */
+export function setPageViewer(request: FastifyRequest, viewer: PageViewer | undefined): void {
+  if (viewer === undefined) viewers.delete(request);
+  else viewers.set(request, viewer);
 }
 
 export function pageViewerOf(request: FastifyRequest): PageViewer | undefined {

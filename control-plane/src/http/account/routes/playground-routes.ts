@@ -18,7 +18,7 @@ import { wantBody } from '../../connections/unread-body.ts';
 import { formatsOf, wordsOf } from '../page/page-request.ts';
 import { renderPage } from '../page/render-page.ts';
 import { createSecret } from '../session/cookies.ts';
-import { requireFormToken } from '../session/guard.ts';
+import { readGuarded } from '../session/guard.ts';
 import { PageError } from '../session/page-error.ts';
 import { signedInOf } from '../session/signed-in.ts';
 import { type PlaygroundRefusal, playgroundPage } from '../views/jobs/playground-page.ts';
@@ -107,12 +107,14 @@ class PlaygroundRoutes {
     const boundary = requireBoundary(request.raw);
     let form: PlaygroundForm | undefined;
     try {
-      const answer = await playground.submit(accountId, async uploads => {
-        form = new PlaygroundForm(uploads, token => requireFormToken(request, token));
-        wantBody(request, reply);
-        await readParts(request.raw, boundary, form);
-        return form.finish();
-      });
+      const answer = await playground.submit(accountId, uploads =>
+        readGuarded(request, async requireFormToken => {
+          form = new PlaygroundForm(uploads, requireFormToken);
+          wantBody(request, reply);
+          await readParts(request.raw, boundary, form);
+          return form.finish();
+        }),
+      );
       return await this.#answer(request, reply, answer, form?.options);
     } catch (error) {
       const refused = refusalOf(error);

@@ -2,8 +2,11 @@
  * What every route of the account area is behind: a route names the permission that it asks for, or
  * that it is public; the session's cookie says who it is, and nothing else does (an Authorization
  * header is never looked at); a form comes from a page of ours, by its Origin and by its token.
+ * Who may is asked before a byte of a body is read, and again once it is whole: its sender decides
+ * how long that takes.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
+import { AuthorityError } from '../../../domain/account/authority.ts';
 import { may } from '../../../domain/account/roles.ts';
 import type { FoundSession, Sessions } from '../../../services/people/sessions.ts';
 import { noteKnownAccount } from '../../checks/authentication.ts';
@@ -11,10 +14,10 @@ import { headerValues } from '../../headers/raw-headers.ts';
 import { languageOf, setPageViewer } from '../page/page-request.ts';
 import { isLanguage } from '../words/words.ts';
 import { clearCookie, isSecret, readCookie } from './cookies.ts';
-import { CSRF_FIELD, CSRF_HEADER, csrfTokenOf, isCsrfToken } from './csrf.ts';
+import { CSRF_FIELD, csrfTokenOf, isCsrfToken } from './csrf.ts';
 import { readFormBody } from './form-body.ts';
 import { PageError } from './page-error.ts';
-import { type SignedIn, setForm, setSignedIn } from './signed-in.ts';
+import { maybeSignedIn, type SignedIn, setForm, setSignedIn, signedInOf } from './signed-in.ts';
 
 export interface GuardOptions {
   readonly baseUrl: string;
@@ -43,28 +46,60 @@ export function guardRoutes(
     else if (isOwnMachine && request.headers.host !== host) {
       return reply.redirect(`${origin}${pathOnly(request.url)}`, 303);
     }
-    const found = await findSession(request, reply, sessions);
-    if (found !== undefined) notePerson(request, found);
-    if (config.permission !== undefined) {
-      if (found === undefined) return askToSignIn(request, reply);
-      if (!may(found.role, config.permission)) throw new PageError('forbidden');
-    }
+    await askWhoMay(request, reply, sessions);
     return undefined;
   });
   account.addHook('preHandler', async (request, reply) => {
     const { config } = request.routeOptions;
     if (config.cookieless === true || isRead(request)) return;
-    const secret = readCookie(request, 'session') ?? readCookie(request, 'visitor');
-    // Its handler asks requireFormToken, before any byte of a file.
-    if (config.body === 'multipart') return;
-    if (config.body === 'own') {
-      requireToken(headerValues(request.raw, CSRF_HEADER)[0], secret);
+    const askAgain = () => askWhoMay(request, reply, sessions);
+    if (config.body === 'multipart') {
+      askingAgain.set(request, askAgain);
       return;
     }
     const form = await readFormBody(request, reply);
-    requireToken(form.text(CSRF_FIELD), secret);
+    await askAgain();
+    requireToken(request, form.text(CSRF_FIELD));
     setForm(request, form);
   });
+}
+
+/**
+ * Finds the session, and asks its role for the permission of the route.
+ * @throws AuthorityError
+ */
+async function askWhoMay(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  sessions: Pick<Sessions, 'find'>,
+): Promise<void> {
+  const { permission } = request.routeOptions.config;
+  const found = await findSession(request, reply, sessions);
+  notePerson(request, found);
+  if (permission === undefined) return;
+  if (found === undefined) throw new AuthorityError('signed-out');
+  if (!may(found.role, permission)) throw new AuthorityError('forbidden');
+}
+
+const askingAgain = new WeakMap<FastifyRequest, () => Promise<void>>();
+
+/**
+ * The body of a route that reads it itself: `read` asks for the token before it takes anything of a
+ * file, and once it has ended who may is asked again.
+ * @throws PageError staleForm; AuthorityError; what `read` throws
+ */
+export async function readGuarded<T>(
+  request: FastifyRequest,
+  read: (requireFormToken: (given: string) => void) => Promise<T>,
+): Promise<T> {
+  const askAgain = askingAgain.get(request);
+  if (askAgain === undefined) throw new Error('a route that does not read its body asked for it');
+  const { accountId } = signedInOf(request);
+  const answer = await read(given => requireToken(request, given));
+  await askAgain();
+  // Another window switched meanwhile.
+  if (signedInOf(request).accountId !== accountId) throw new PageError('staleForm');
+  return answer;
 }
 
 /** A mistake of ours, found when the program starts. */
@@ -85,20 +120,17 @@ function requireOrigin(request: FastifyRequest, origin: string): void {
   if (origins.length !== 1 || origins[0] !== origin) throw new PageError('otherOrigin');
 }
 
-/** For a form whose fields its handler reads. @throws PageError staleForm */
-export function requireFormToken(request: FastifyRequest, given: string): void {
-  requireToken(given, readCookie(request, 'session') ?? readCookie(request, 'visitor'));
-}
-
 /** Another site led here; browsers that do not say so are taken at their word. */
 export function isFromElsewhere({ raw }: FastifyRequest): boolean {
   const sites = headerValues(raw, 'sec-fetch-site');
   return sites.some(site => site !== 'same-origin' && site !== 'none');
 }
 
-/** @throws PageError staleForm */
-function requireToken(given: string | undefined, secret: string | undefined): void {
-  if (secret === undefined || !isCsrfToken(given, secret)) throw new PageError('staleForm');
+/** Of the session for its account, or of the visitor. @throws PageError staleForm */
+function requireToken(request: FastifyRequest, given: string): void {
+  const visitor = readCookie(request, 'visitor');
+  const expected = maybeSignedIn(request)?.csrf ?? (visitor && csrfTokenOf(visitor));
+  if (!expected || !isCsrfToken(given, expected)) throw new PageError('staleForm');
 }
 
 async function findSession(
@@ -118,8 +150,10 @@ async function findSession(
 }
 
 /** For handlers, and for the frame of their pages. */
-function notePerson(request: FastifyRequest, person: SignedIn): void {
+function notePerson(request: FastifyRequest, person: SignedIn | undefined): void {
   setSignedIn(request, person);
+  setPageViewer(request, undefined);
+  if (person === undefined) return;
   const language = isLanguage(person.language) ? person.language : languageOf(request);
   setPageViewer(request, { ...person, language });
 }
@@ -135,7 +169,7 @@ function signedInBy(session: FoundSession, secret: string, address: string): Sig
     accountId,
     accountName: membership.accountName,
     role: membership.role,
-    csrf: csrfTokenOf(secret),
+    csrf: csrfTokenOf(secret, accountId),
     language: session.language,
     method: session.method,
     accounts: memberships.map(({ accountId: id, accountName: name, role }) => ({ id, name, role })),
@@ -146,7 +180,7 @@ function signedInBy(session: FoundSession, secret: string, address: string): Sig
 export const SIGN_IN_PATH = '/account/sign-in';
 
 /** Leads back here afterwards; a form was not sent, so it leads to the page of the area. */
-function askToSignIn(request: FastifyRequest, reply: FastifyReply): FastifyReply {
+export function askToSignIn(request: FastifyRequest, reply: FastifyReply): FastifyReply {
   const to = isRead(request) ? returnPathOf(pathOnly(request.url)) : undefined;
   const query = to === undefined ? '' : `?to=${encodeURIComponent(to)}`;
   return reply.redirect(`${SIGN_IN_PATH}${query}`, 303);

@@ -33,19 +33,20 @@ declare module 'fastify' {
     /** The route is for everyone and looks at no cookie: files, notifications of providers. */
     readonly cookieless?: boolean;
     /**
-     * 'form', as where absent: a POST's fields are read before its handler. 'own': its handler reads
-     * the body; the token is in the header x-csrf-token. 'multipart': its handler reads the body, and
-     * the token in it by requireFormToken before it takes anything of a file.
+     * 'form', as where absent: a POST's fields are read before its handler. 'multipart': its handler
+     * reads the body by `readGuarded`.
      */
-    readonly body?: 'form' | 'own' | 'multipart';
+    readonly body?: 'form' | 'multipart';
   }
 }
 
 const people = new WeakMap<FastifyRequest, SignedIn>();
 const forms = new WeakMap<FastifyRequest, FormFields>();
 
-export function setSignedIn(request: FastifyRequest, signedIn: SignedIn): void {
-  people.set(request, signedIn);
+/** @param signedIn undefined: nobody (any more) */
+export function setSignedIn(request: FastifyRequest, signedIn: SignedIn | undefined): void {
+  if (signedIn === undefined) people.delete(request);
+  else people.set(request, signedIn);
 }
 
 export function maybeSignedIn(request: FastifyRequest): SignedIn | undefined {

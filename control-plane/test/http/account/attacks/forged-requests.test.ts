@@ -30,8 +30,7 @@ describe('requests that other sites forge', () => {
       const fields = { ...(csrf !== null && { csrf }), once: createSecret() };
       return { csrf: null, ...multipartOf(fields, pngHeader(4, 3)) };
     }
-    if (config.body !== 'own') return { csrf };
-    return { csrf: null, headers: { 'x-csrf-token': csrf ?? undefined } };
+    return { csrf };
   };
 
   it('methods of the area are GET and POST alone', () => {
@@ -66,11 +65,16 @@ describe('requests that other sites forge', () => {
   it('a form without the token of this session is refused', async () => {
     const { owner, member } = world.ours.people;
     const secret = owner.cookies.get('__Host-matting-session') ?? '';
-    const token = csrfTokenOf(secret);
-    const other = await member.token();
-    assert.notEqual(other, token);
+    const token = await owner.token();
+    const others = [
+      await member.token(),
+      csrfTokenOf(secret),
+      csrfTokenOf(secret, world.theirs.accountId),
+    ];
+    assert.ok(!others.includes(token));
     const before = world.rows();
-    const tokens = [null, '', other, token.slice(1), `${token}x`, secret, token.toLowerCase()];
+    const broken = [token.slice(1), `${token}x`, token.toLowerCase()];
+    const tokens = [null, '', ...others, ...broken, secret];
     for (const route of posts) {
       for (const csrf of tokens) {
         const answer = await owner.post(urlOf(route), {}, sentWith(route, csrf));

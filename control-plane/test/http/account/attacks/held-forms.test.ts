@@ -1,0 +1,186 @@
+/**
+ * Forms that are held: their headers came while the person might, their last byte comes when the
+ * person may not any more. What counts is who they are when the form is whole.
+ */
+import assert from 'node:assert/strict';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { after, before, describe, it } from 'node:test';
+import { createSecret } from '../../../../src/http/account/session/cookies.ts';
+import { linkUse, newLink, OPERATOR } from '../../../store/people.ts';
+import { APP_ROUTES } from '../../../support/area/app-routes.ts';
+import { multipartOf } from '../../../support/area/person.ts';
+import { registerPerson, signIn } from '../../../support/area/sign-in.ts';
+import { makeThings } from '../../../support/area/things.ts';
+import { filled, type Member, World } from '../../../support/area/world.ts';
+import { pngHeader } from '../../../support/test-app.ts';
+
+const KEY = { name: 'a key of a held form', expires: 'never', period: 'month', scopes: 'submit' };
+const NEXT = 'another long sentence 17';
+const SIGN_IN = '/account/sign-in';
+
+describe('forms that are held', () => {
+  let world: World;
+  before(async () => {
+    world = await World.open();
+  });
+  after(() => world.close());
+
+  /** Somebody with a password, signed in at two browsers. */
+  async function signedInTwice() {
+    const known = await registerPerson(world, 'owner');
+    const person = world.stranger();
+    await signIn(person, known);
+    const elsewhere = world.stranger();
+    await signIn(elsewhere, known);
+    return { person, elsewhere, known };
+  }
+
+  const keys = () => world.rows().api_keys?.length;
+  const idOf = async (mail: string) => {
+    const members = await world.test.stores.people.listMembers(world.ours.accountId);
+    return members.find(one => one.mail === mail)?.userId ?? assert.fail(`no member ${mail}`);
+  };
+
+  it('make a key where nothing has changed', async () => {
+    const { person } = await signedInTwice();
+    const held = await person.hold('/account/keys', KEY);
+    const before = keys() ?? 0;
+    const { status, body } = await held.release();
+    assert.equal(status, 200, body);
+    assert.equal(keys(), before + 1);
+  });
+
+  type Ends = (of: Awaited<ReturnType<typeof signedInTwice>>) => Promise<unknown>;
+  const byOwner = async (mail: string, change: string, fields = {}) => {
+    const url = `/account/people/${await idOf(mail)}/${change}`;
+    return world.ours.people.owner.post(url, fields);
+  };
+
+  const ends: Readonly<Record<string, { readonly status: number; readonly end: Ends }>> = {
+    'the person was removed': {
+      status: 303,
+      end: ({ known }) => byOwner(known.mail, 'remove'),
+    },
+    'the person lost the role': {
+      status: 403,
+      end: ({ known }) => byOwner(known.mail, 'role', { role: 'viewer' }),
+    },
+    'the person signed out': {
+      status: 303,
+      end: ({ person }) => person.copy().post('/account/sign-out'),
+    },
+    'the session was ended from elsewhere': {
+      status: 303,
+      end: async ({ elsewhere }) => {
+        const page = await elsewhere.page('/account/sessions');
+        const form = page.forms.find(({ action }) => /sessions\/[0-9a-f-]{36}\/end$/.test(action));
+        await elsewhere.post(form?.action ?? assert.fail('no session to end'));
+      },
+    },
+    'the others were ended': {
+      status: 303,
+      end: ({ elsewhere }) => elsewhere.post('/account/sessions/end-others'),
+    },
+    'the password was changed': {
+      status: 303,
+      end: ({ elsewhere, known }) =>
+        elsewhere.post('/account/profile/password', { current: known.password, next: NEXT }),
+    },
+    'the person was disabled': {
+      status: 303,
+      end: async ({ known }) => {
+        const file = path.join(world.test.storageDir, '../matting.sqlite');
+        const database = new DatabaseSync(file);
+        database.prepare('update users set disabled_at = 1 where mail = ?').run(known.mail);
+        database.close();
+      },
+    },
+  };
+
+  for (const [name, { status, end }] of Object.entries(ends)) {
+    it(`make nothing once ${name}`, async () => {
+      const of = await signedInTwice();
+      const forms = [
+        await of.person.hold('/account/keys', KEY),
+        await of.person.hold('/account/people/invite', { mail: 'later@x.example', role: 'owner' }),
+      ];
+      await end(of);
+      const before = world.rows();
+      for (const form of forms) {
+        const answer = await form.release();
+        assert.equal(answer.status, status);
+        assert.equal(answer.location, status === 303 ? SIGN_IN : undefined);
+      }
+      assert.deepEqual(world.rows(), before);
+    });
+  }
+
+  it('make nothing at any route once the person was removed', async () => {
+    const { accountId, people } = world.ours;
+    const things = await makeThings(world.test, world.ours);
+    const routes = Object.entries(APP_ROUTES).filter(([name]) => name.startsWith('POST '));
+    for (const [name, { params = {}, fields = {}, things: named = {} }] of routes) {
+      const person = await world.join(accountId, 'owner');
+      const chosen = Object.entries(named).map(([field, thing]) => [field, things[thing]]);
+      const url = filled(name.slice('POST '.length), given => things[params[given] ?? 'jobId']);
+      const isPlayground = url === '/account/playground';
+      const own = { csrf: await person.token(), once: createSecret() };
+      const sent = isPlayground ? multipartOf(own, pngHeader(4, 3)) : {};
+      const held = await person.hold(url, { ...fields, ...Object.fromEntries(chosen) }, sent);
+      const removed = await people.owner.post(`/account/people/${person.userId}/remove`);
+      assert.equal(removed.statusCode, 303, removed.body);
+      const before = world.rows();
+      const { status, location, body } = await held.release();
+      assert.equal(status, 303, `${name}: ${body}`);
+      assert.equal(location, SIGN_IN, name);
+      assert.deepEqual(world.rows(), before, name);
+    }
+  });
+
+  it('with a picture make no job once the person may not any more', async () => {
+    const { accountId, people } = world.ours;
+    const person = await world.join(accountId, 'member');
+    const fields = { csrf: await person.token(), once: createSecret() };
+    const held = await person.hold('/account/playground', {}, multipartOf(fields, pngHeader(4, 3)));
+    const files = await world.test.storedFiles();
+    const change = `/account/people/${person.userId}/role`;
+    assert.equal((await people.owner.post(change, { role: 'viewer' })).statusCode, 303);
+    const before = world.rows();
+    const { status, body } = await held.release();
+    assert.equal(status, 403, body);
+    assert.deepEqual(world.rows(), before);
+    assert.ok((await world.test.storedFiles()).length <= files.length);
+  });
+
+  it('change no account but the one that their page was made for', async () => {
+    const person = await world.join(world.ours.accountId, 'owner');
+    await joinToo(world, person, world.theirs.accountId);
+    const fields = { mail: 'of-alpha@x.example', role: 'owner' };
+    const csrf = await person.token();
+    const once = { csrf, once: createSecret() };
+    const forms = [
+      await person.hold('/account/people/invite', fields),
+      await person.hold('/account/playground', {}, multipartOf(once, pngHeader(4, 3))),
+    ];
+    const switched = await person
+      .copy()
+      .post('/account/switch', { account: world.theirs.accountId });
+    assert.equal(switched.statusCode, 303, switched.body);
+    const before = world.rows();
+    for (const form of forms) assert.equal((await form.release()).status, 403);
+    const stale = await person.post('/account/people/invite', fields, { csrf });
+    assert.equal(stale.statusCode, 403);
+    assert.match(stale.body, /too old/);
+    assert.deepEqual(world.rows(), before);
+    assert.equal((await person.post('/account/people/invite', fields)).statusCode, 200);
+  });
+});
+
+/** Makes a member of another account of theirs; they act for the first one as before. */
+async function joinToo({ test }: World, person: Member, accountId: string): Promise<void> {
+  const link = newLink(accountId, { mail: person.mail, role: 'owner' });
+  assert.equal(await test.stores.links.create(link, OPERATOR), 'created');
+  const use = linkUse(link, { userId: person.userId, passwordHash: null });
+  assert.equal((await test.stores.links.use(use)).kind, 'signed-in');
+}
