@@ -5,7 +5,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { bodyChunks } from '../../body/body-chunks.ts';
 import { wantBody } from '../../connections/unread-body.ts';
-import { bodyTypeOf } from '../../headers/content-type.ts';
+import { bodyTypeOf, extendsAscii } from '../../headers/content-type.ts';
 import { PageError } from './page-error.ts';
 
 /** The longest form has a few short fields and a list of networks. */
@@ -44,7 +44,7 @@ export async function readFormBody(
   reply: FastifyReply,
 ): Promise<FormFields> {
   const type = bodyTypeOf(request.raw);
-  const isForm = type !== 'none' && type?.type === FORM_TYPE;
+  const isForm = type !== 'none' && type?.type === FORM_TYPE && extendsAscii(type);
   if (!isForm || request.headers['content-encoding'] !== undefined) throw new PageError('badForm');
   if (Number(request.headers['content-length'] ?? 0) > FORM_BYTES_MAX) {
     throw new PageError('badForm');
