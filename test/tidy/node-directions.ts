@@ -47,6 +47,7 @@ export const INFERENCE_NODE: Directions = {
     'models/preparing',
     'models/weights',
     'picture',
+    'picture/codecs',
     'providers',
     'start',
     '#program',

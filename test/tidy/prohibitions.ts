@@ -70,9 +70,10 @@ export const PROHIBITIONS: readonly Prohibition[] = [
     to: /^@grpc|^inference-node\/src\/grpc\//,
   },
   {
-    // `models check` takes one picture through the worker's stages in its own process.
+    // `models check` takes one picture through the worker's stages in its own process, and the
+    // doctor asks for versions.
     rule: 'codecs and matte arithmetic run in the picture worker alone',
-    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|finishing|matte)\/|cli\/models-check\.ts$))/,
+    from: /^(?!inference-node\/src\/(picture\/(worker|codecs|finishing|matte)\/|(cli\/models-check|doctor\/codec-findings)\.ts$))/,
     to: /^inference-node\/src\/picture\/(worker|codecs|finishing|matte)\//,
   },
   {

@@ -12,6 +12,7 @@ import { ConfigError } from '#program/env.ts';
 import pkg from '../../../package.json' with { type: 'json' };
 import { type Config, type Environment, loadConfig } from '../config.ts';
 import type { ExecutionProvider } from '../models/prepared-model.ts';
+import { codecFindings } from './codec-findings.ts';
 import { diskFindings, machineFindings } from './machine-findings.ts';
 import { modelFindings, planFindings } from './model-findings.ts';
 import { providerFindings, providerMsMax } from './provider-findings.ts';
@@ -52,6 +53,7 @@ export async function examineNode(env: Environment): Promise<readonly Finding[]>
     findings.push(...(await look('models', 'matting models fetch', models)));
   }
   findings.push(...(await look('machine', BUG, machineFindings)));
+  findings.push(...(await look('codecs', 'npm ci, on this machine', codecFindings)));
   findings.push(...(await look('disk', BUG, () => diskFindings(config.modelSettings.modelDir))));
   findings.push(...(await registryFindings(config)), ...(await runningFindings(config)));
   return findings;

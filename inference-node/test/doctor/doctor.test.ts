@@ -7,6 +7,7 @@ import path from 'node:path';
 import { after, before, it, type TestContext } from 'node:test';
 import type { Finding } from '#program/doctor/findings.ts';
 import { doctor } from '../../src/cli/doctor.ts';
+import { codecFindings, libheifFinding } from '../../src/doctor/codec-findings.ts';
 import { providerFindings, providerMsMax } from '../../src/doctor/provider-findings.ts';
 import { gpuFacts, openGpuHost } from '../engine/devices/gpu-host.ts';
 
@@ -76,6 +77,19 @@ it('refuses a plan whose terms are not met', async () => {
   });
   assert.equal(good, false);
   assert.match(of('plan').join(), /^failure: .*strict refuses/);
+});
+
+it('fails where the library that reads AVIF has known holes', async () => {
+  const [here, ...more] = await codecFindings();
+  assert.deepEqual([here?.status, more], ['ok', []], here?.found);
+  const statusOf = (version: string | undefined) => libheifFinding(version).status;
+  for (const version of ['1.23.2', '1.9.9', '0.99.0', '1.22.10']) {
+    assert.equal(statusOf(version), 'failure', version);
+  }
+  for (const version of ['1.23.3', '1.23.10', '1.100.0', '2.0.0']) {
+    assert.equal(statusOf(version), 'ok', version);
+  }
+  assert.equal(statusOf(undefined), 'warning');
 });
 
 it('looks at the GPUs that a node would take, each by itself', async (context: TestContext) => {

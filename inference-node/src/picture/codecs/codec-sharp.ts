@@ -34,6 +34,9 @@ sharp.concurrency(1);
 // No image is decoded twice.
 sharp.cache(false);
 
+/** Of the library that reads AVIF; undefined where libvips is not sharp's own. */
+export const libheifVersion: string | undefined = sharp.versions.heif;
+
 /** sharp's names of the formats. */
 const SHARP_FORMAT: Readonly<Record<Exclude<InputFormat, 'jxl'>, string>> = {
   jpeg: 'jpeg',
