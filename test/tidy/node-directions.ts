@@ -86,7 +86,7 @@ export const INFERENCE_NODE: Directions = {
     '#contract/image-header',
   ],
   'picture/codecs/colour': ['#contract/image-header'],
-  'picture/codecs/files': ['picture', 'picture/codecs/colour'],
+  'picture/codecs/files': ['picture', 'picture/codecs/colour', '#contract/image-header'],
   'picture/finishing': ['picture', 'picture/kernels'],
   'picture/kernels': [],
   'picture/matte': ['models', 'picture', 'picture/kernels'],

@@ -9,6 +9,7 @@ import { hasJxlTools, WASM_PIXELS_MAX } from '../jxl-limit.ts';
 import { viewAsPixels } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { isCmykProfile, isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';
+import { withoutMetadata } from './files/jxl-file.ts';
 import { convertGrey, convertRgba, ICC_FIELD, STRIP_ROWS, toSrgb } from './icc-conversion.ts';
 import {
   DJXL_EXTRA_CHANNELS_MAX,
@@ -37,7 +38,8 @@ const PAGES_FIELD = 'n-pages';
  * Reads the header, not a pixel.
  * @throws ContractError UNSUPPORTED_IMAGE_FORMAT, PROCESSING_FAILED
  */
-export async function openJxl(file: Buffer): Promise<OpenedPicture> {
+export async function openJxl(given: Buffer): Promise<OpenedPicture> {
+  const file = withoutMetadata(given);
   const vips = await requireVips();
   const scratch = new Scratch();
   const image = attempt(() =>

@@ -96,7 +96,7 @@ export async function writeJxlFields(fields: JxlFields): Promise<Buffer> {
 }
 
 /** Out of the boxes, where it is in some: libjxl puts 16 bits into a container. */
-function codestreamOf(file: Buffer): Buffer {
+export function codestreamOf(file: Buffer): Buffer {
   if (file.readUInt16LE(0) === 0x0aff) return file;
   const parts: Buffer[] = [];
   for (let at = 0; at < file.length; at += file.readUInt32BE(at) || file.length) {
