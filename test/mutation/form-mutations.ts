@@ -68,7 +68,7 @@ const PARTS: readonly Mutation[] = [
   {
     name: 'parts have no bound',
     file: READER,
-    find: 'if (this.#parts > PARTS_MAX) throw',
+    find: 'if (this.#parts > FIELDS_MAX) throw',
     replace: 'if (false) throw',
     caughtBy: inReader('refuses headers and parts that are too many'),
   },
@@ -103,6 +103,62 @@ const PARTS: readonly Mutation[] = [
     find: 'if (PLAIN_ENCODINGS.includes(encoding.toLowerCase())) return;',
     replace: 'return;',
     caughtBy: inReader('refuses Base64, wherever the body is split'),
+  },
+];
+
+const inBounds = inFile('control-plane/test/http/body/read-bounds.test.ts');
+const inJson = inFile('control-plane/test/http/body/json-fields.test.ts');
+
+/** What means nothing is counted too. */
+const BOUNDS: readonly Mutation[] = [
+  {
+    name: 'pairs without a value are not counted',
+    file: 'control-plane/src/http/removebg/urlencoded-reader.ts',
+    find: 'if (this.#pairs > FIELDS_MAX) throw',
+    replace: 'if (false) throw',
+    caughtBy: inBounds('of endless pairs without a value no more is read than what is refused'),
+  },
+  {
+    name: 'unknown fields of JSON are not counted',
+    file: `${BODY}/json-fields.ts`,
+    find: 'if (this.#given > FIELDS_MAX) throw',
+    replace: 'if (false) throw',
+    caughtBy: inBounds('of endless unknown fields no more is read than what is refused'),
+  },
+  {
+    name: 'an unknown value of JSON has no bound',
+    file: `${BODY}/json-fields.ts`,
+    find: 'throw malformed(`the value of an unknown field is over ${RAW_TEXT_BYTES_MAX} bytes`);',
+    replace: 'return chunk.length;',
+    caughtBy: inBounds('of endless arrays in arrays no more is read than what is refused'),
+  },
+  {
+    name: 'an unknown value of JSON is skipped unread',
+    file: `${BODY}/json-fields.ts`,
+    find: 'JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));',
+    replace: '',
+    caughtBy: inJson('refuses "{]", which is skipped by nobody'),
+  },
+  {
+    name: 'pairs of a query are not counted',
+    file: QUERY,
+    find: 'if (pairs.length > FIELDS_MAX) throw',
+    replace: 'if (false) throw',
+    caughtBy: inBounds('a query of empty pairs is refused at the bound'),
+  },
+  {
+    name: 'fields of a page are counted where they mean something',
+    file: 'control-plane/src/http/account/session/form-body.ts',
+    find: "if (text.split('&', FIELDS_MAX + 1).length > FIELDS_MAX) throw new PageError('badForm');",
+    replace: '',
+    caughtBy: inBounds('a form of the account area has a bound of its fields, empty ones too'),
+  },
+  {
+    name: 'marks on a letter have no bound',
+    file: 'control-plane/src/http/account/session/form-body.ts',
+    find: '|| MARKS_IN_A_ROW.test(value)',
+    replace: '',
+    caughtBy: inBounds('a form of the account area has a bound of marks on one letter'),
   },
 ];
 
@@ -177,4 +233,4 @@ const UPLOADS: readonly Mutation[] = [
   },
 ];
 
-export const FORM_MUTATIONS: readonly Mutation[] = [...PARTS, ...FIELDS, ...UPLOADS];
+export const FORM_MUTATIONS: readonly Mutation[] = [...PARTS, ...BOUNDS, ...FIELDS, ...UPLOADS];

@@ -2,7 +2,8 @@
  * A body that is JSON, read as it arrives: one flat object whose values are strings, null or, for
  * some fields, true, false or a number. Small texts are kept; that of the image is handed on
  * unescaped and never kept, so that a body of 70 MB costs the memory of one chunk. Syntax,
- * duplicates and types are this file's, which fields there are its caller's.
+ * duplicates and types are this file's, which fields there are its caller's. A field that is skipped
+ * may be an object or an array, within a bound.
  *
  * | state      | expects                       | then                                   |
  * |------------|-------------------------------|----------------------------------------|
@@ -11,19 +12,20 @@
  * | next-key   | `"`                           | key                                    |
  * | key        | the rest of a string          | colon                                  |
  * | colon      | `:`                           | value                                  |
- * | value      | `"`, `n`, or a literal | text, image, null, literal |
+ * | value      | `"`, `n`, a literal, `{` or `[` | text, image, null, literal, nested |
  * | text       | the rest of a string          | more                                   |
  * | image      | the rest of a string          | more                                   |
  * | null       | the rest of `null`            | more                                   |
  * | literal    | the rest of it                | more                                   |
+ * | nested     | the rest of it                | more                                   |
  * | more       | `,` or `}`                    | next-key, end                          |
  * | end        | nothing                       | -                                      |
  *
- * White space is skipped in every state but key, text, image, null and literal.
+ * White space is skipped in every state but key, text, image, null, literal and nested.
  */
-import type { ContractError } from '#contract/errors.ts';
 import { URL_LENGTH_MAX } from '#contract/limits.ts';
 import { OVERLONG, type TextValue } from '../../services/submission/submit-fields.ts';
+import { JsonImageText } from './json-image-text.ts';
 import {
   beginsLiteral,
   endsLiteral,
@@ -32,7 +34,8 @@ import {
   literalText,
   typeOf,
 } from './json-literal.ts';
-import { givenTwice, malformed } from './malformed.ts';
+import { endOfNested, type Nesting } from './json-nested.ts';
+import { FIELDS_MAX, givenTwice, malformed, tooManyFields } from './malformed.ts';
 
 /** No text within URL_LENGTH_MAX characters needs more: each is at most `\uXXXX`. */
 const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
@@ -40,23 +43,10 @@ const RAW_TEXT_BYTES_MAX = 6 * URL_LENGTH_MAX;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const NULL_LITERAL = Buffer.from('null');
-/**
- * What a Base64 reader would skip as white space, but JSON forbids unescaped in a string. The other
- * control characters are left to the Base64 reader, which refuses them.
- */
-const RAW_WHITE_SPACE = [0x09, 0x0a, 0x0b, 0x0c, 0x0d];
-/** 1 for each byte of a string that does not stand for itself. */
-const IS_SPECIAL = new Uint8Array(256);
-for (const byte of [QUOTE, BACKSLASH, ...RAW_WHITE_SPACE]) IS_SPECIAL[byte] = 1;
-/** Stands for an escaped character that is not ASCII: in no Base64 alphabet either. */
-const NOT_ASCII = 0xff;
 const NOTHING = Buffer.alloc(0);
-
-/** What may follow a backslash, but for `u`: the byte it stands for; 0 for what may not. */
-const ESCAPES = new Uint8Array(128);
-for (const pair of ['""', '\\\\', '//', 'b\b', 'f\f', 'n\n', 'r\r', 't\t']) {
-  ESCAPES[pair.charCodeAt(0)] = pair.charCodeAt(1);
-}
+/** 1 for what JSON has as white space: a body may be made of it. */
+const IS_SPACE = new Uint8Array(256);
+for (const byte of ' \t\n\r') IS_SPACE[byte.charCodeAt(0)] = 1;
 
 type State =
   | 'start'
@@ -69,6 +59,7 @@ type State =
   | 'image'
   | 'null'
   | 'literal'
+  | 'nested'
   | 'more'
   | 'end';
 
@@ -102,13 +93,13 @@ export class JsonFieldsParser<Text extends string> {
   /** In key and text: the byte before was a backslash. */
   #escaped = false;
   #nullAt = 0;
-  /** In image: 0 outside an escape, 1 after the backslash, 2 to 5 before each digit of \uXXXX. */
-  #escapeStep = 0;
-  #escapeCode = 0;
-  #scratch: Buffer = NOTHING;
+  #nesting: Nesting = { depth: 0, inString: false, escaped: false };
+  #given = 0;
+  readonly #image: JsonImageText;
 
   constructor(fields: JsonFields<Text>) {
     this.#fields = fields;
+    this.#image = new JsonImageText(fields.image);
   }
 
   /**
@@ -122,10 +113,11 @@ export class JsonFieldsParser<Text extends string> {
     while (at < chunk.length) {
       switch (this.#state) {
         case 'image': {
-          const run = this.#takeImage(chunk, at);
+          const run = this.#image.take(chunk, at);
           // One field, so one run a chunk: what came before in this chunk was not image.
           image = run.text;
           at = run.next;
+          if (run.ended) this.#state = 'more';
           break;
         }
         case 'key':
@@ -135,8 +127,16 @@ export class JsonFieldsParser<Text extends string> {
         case 'literal':
           at = this.#takeLiteral(chunk, at);
           break;
+        case 'nested':
+          at = this.#takeNested(chunk, at);
+          break;
+        case 'null':
+          this.#takeNull(chunk[at]!);
+          at += 1;
+          break;
         default:
-          this.#takeByte(chunk.readUInt8(at));
+          while (at < chunk.length && IS_SPACE[chunk[at]!] === 1) at += 1;
+          if (at < chunk.length) this.#takeByte(chunk[at]!);
           at += 1;
       }
     }
@@ -151,11 +151,6 @@ export class JsonFieldsParser<Text extends string> {
   }
 
   #takeByte(byte: number): void {
-    if (this.#state === 'null') {
-      this.#takeNull(byte);
-      return;
-    }
-    if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) return;
     switch (this.#state) {
       case 'start':
         if (byte === 0xef) throw malformed('the body must be UTF-8 without a byte order mark');
@@ -205,6 +200,11 @@ export class JsonFieldsParser<Text extends string> {
       this.#startText('literal');
       this.#raw[0] = byte;
       this.#rawLength = 1;
+    } else if (this.#field === undefined && (byte === 0x7b || byte === 0x5b)) {
+      this.#startText('nested');
+      this.#nesting = { depth: 1, inString: false, escaped: false };
+      this.#raw[0] = byte;
+      this.#rawLength = 1;
     } else if ('{[tf-0123456789'.includes(String.fromCharCode(byte))) {
       const wrong = `must be ${typeOf(this.#literals)}`;
       throw malformed(`${this.#shownField} ${wrong}`, this.#field, wrong);
@@ -221,7 +221,7 @@ export class JsonFieldsParser<Text extends string> {
     if (this.#nullAt === NULL_LITERAL.length) this.#state = 'more';
   }
 
-  #startText(state: 'key' | 'text' | 'literal'): void {
+  #startText(state: 'key' | 'text' | 'literal' | 'nested'): void {
     this.#state = state;
     this.#rawLength = 0;
     this.#rawOverlong = false;
@@ -273,6 +273,29 @@ export class JsonFieldsParser<Text extends string> {
     return end;
   }
 
+  /** Kept only to see that it is JSON: what cannot be read must not be skipped. */
+  #takeNested(chunk: Buffer, from: number): number {
+    const end = endOfNested(this.#nesting, chunk, from);
+    if (this.#rawLength + end - from > RAW_TEXT_BYTES_MAX) {
+      throw malformed(`the value of an unknown field is over ${RAW_TEXT_BYTES_MAX} bytes`);
+    }
+    chunk.copy(this.#raw, this.#rawLength, from, end);
+    this.#rawLength += end - from;
+    if (this.#nesting.depth > 0) return end;
+    try {
+      JSON.parse(this.#utf8.decode(this.#raw.subarray(0, this.#rawLength)));
+    } catch (cause) {
+      throw malformed(
+        'the value of an unknown field is not valid JSON',
+        undefined,
+        undefined,
+        cause,
+      );
+    }
+    this.#state = 'more';
+    return end;
+  }
+
   get #literals(): readonly LiteralKind[] {
     return this.#fields.literalsOf(this.#field);
   }
@@ -283,6 +306,8 @@ export class JsonFieldsParser<Text extends string> {
   }
 
   #endKey(): void {
+    this.#given += 1;
+    if (this.#given > FIELDS_MAX) throw tooManyFields('the object');
     const name = this.#rawOverlong ? undefined : this.#decodeRaw('the name of a field');
     const field = this.#fields.fieldOf(name);
     if (field !== undefined && this.#seen.has(field)) throw givenTwice(field);
@@ -313,73 +338,4 @@ export class JsonFieldsParser<Text extends string> {
     }
     return text;
   }
-
-  #takeImage(chunk: Buffer, from: number): { text: Buffer; next: number } {
-    const quote = chunk.indexOf(QUOTE, from);
-    const end = quote === -1 ? chunk.length : quote;
-    const text = chunk.subarray(from, end);
-    if (this.#escapeStep !== 0 || text.includes(BACKSLASH)) return this.#unescapeImage(chunk, from);
-    // Passes of memchr run at gigabytes a second, a loop over the bytes at a tenth of it.
-    if (RAW_WHITE_SPACE.some(byte => text.includes(byte)))
-      throw controlCharacter(this.#fields.image);
-    if (quote === -1) return { text, next: end };
-    this.#state = 'more';
-    return { text, next: end + 1 };
-  }
-
-  /** The path of a chunk with escapes: some encoders write `\/` for every slash. */
-  #unescapeImage(chunk: Buffer, from: number): { text: Buffer; next: number } {
-    if (this.#scratch.length < chunk.length) this.#scratch = Buffer.allocUnsafe(chunk.length);
-    const out = this.#scratch;
-    let length = 0;
-    let at = from;
-    while (at < chunk.length) {
-      if (this.#escapeStep !== 0) {
-        const meant = this.#takeEscape(chunk.readUInt8(at++));
-        if (meant !== undefined) out[length++] = meant;
-        continue;
-      }
-      // A tight loop: a large body goes through here byte by byte, each index below the length.
-      while (at < chunk.length && IS_SPECIAL[chunk[at]!] === 0) out[length++] = chunk[at++]!;
-      if (at === chunk.length) break;
-      const special = chunk[at++];
-      if (special === QUOTE) {
-        this.#state = 'more';
-        break;
-      }
-      if (special !== BACKSLASH) throw controlCharacter(this.#fields.image);
-      this.#escapeStep = 1;
-    }
-    return { text: out.subarray(0, length), next: at };
-  }
-
-  /** A byte inside an escape: what the escape stands for, once it is complete. */
-  #takeEscape(byte: number): number | undefined {
-    if (this.#escapeStep === 1) {
-      if (byte === 0x75) {
-        this.#escapeStep = 2;
-        this.#escapeCode = 0;
-        return undefined;
-      }
-      const meant = ESCAPES[byte] ?? 0;
-      if (meant === 0) throw badEscape(this.#fields.image);
-      this.#escapeStep = 0;
-      return meant;
-    }
-    const digit = Number.parseInt(String.fromCharCode(byte), 16);
-    if (Number.isNaN(digit)) throw badEscape(this.#fields.image);
-    this.#escapeCode = this.#escapeCode * 16 + digit;
-    this.#escapeStep = this.#escapeStep === 5 ? 0 : this.#escapeStep + 1;
-    if (this.#escapeStep !== 0) return undefined;
-    return this.#escapeCode < 0x80 ? this.#escapeCode : NOT_ASCII;
-  }
-}
-
-function controlCharacter(field: string): ContractError {
-  const detail = `${field} holds an unescaped control character`;
-  return malformed(detail, field, 'an unescaped control character');
-}
-
-function badEscape(field: string): ContractError {
-  return malformed(`${field} holds a wrong escape`, field, 'a wrong escape');
 }

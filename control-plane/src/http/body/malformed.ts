@@ -1,6 +1,12 @@
 /** The refusal of a body, or a query, that is not of the form it claims to be. */
 import { ContractError } from '#contract/errors.ts';
 
+/**
+ * Fields of a body or a query, known or not, with a value or without: more than any interface of
+ * this service has. What is read is counted, so that nothing that means nothing is free.
+ */
+export const FIELDS_MAX = 64;
+
 /** Characters of an unknown field's name that are shown to the caller. */
 const SHOWN_NAME_LENGTH_MAX = 64;
 
@@ -13,6 +19,10 @@ export function malformed(
 ): ContractError {
   const fieldErrors = field === undefined ? [] : [{ field, detail: fieldDetail ?? detail }];
   return new ContractError('INVALID_REQUEST', detail, { fieldErrors, cause });
+}
+
+export function tooManyFields(what: string): ContractError {
+  return malformed(`${what} has more than ${FIELDS_MAX} fields`);
 }
 
 /** A name that a caller chose, cut short. */

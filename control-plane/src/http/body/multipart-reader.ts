@@ -13,13 +13,11 @@
  * | data      | bytes, a line end and the delimiter                 | delimiter                     |
  * | end       | blanks and line ends                                | -                             |
  */
-import { malformed } from './malformed.ts';
+import { FIELDS_MAX, malformed, tooManyFields } from './malformed.ts';
 import { type PartHead, readPartHead } from './part-head.ts';
 
 /** Far above what any client writes: a name, a file name of 255 characters twice, a type. */
 export const PART_HEAD_BYTES_MAX = 8192;
-/** More than any interface of this service has fields. */
-export const PARTS_MAX = 64;
 /** Line ends before the first delimiter, blanks behind a delimiter, white space behind the last. */
 const PADDING_BYTES_MAX = 64;
 
@@ -131,7 +129,7 @@ export class MultipartReader {
       return { rest: bytes.subarray(end.length) };
     }
     this.#parts += 1;
-    if (this.#parts > PARTS_MAX) throw malformed(`the body has more than ${PARTS_MAX} parts`);
+    if (this.#parts > FIELDS_MAX) throw tooManyFields('the body');
     this.#state = 'head';
     // The line end stays: a head without headers is an empty line right behind it.
     return { rest: bytes.subarray(end.length - LINE_END.length) };

@@ -11,7 +11,14 @@ import {
   type TextField,
   type TextValue,
 } from '../../services/submission/submit-fields.ts';
-import { givenTwice, malformed, shownName, unknownField } from './malformed.ts';
+import {
+  FIELDS_MAX,
+  givenTwice,
+  malformed,
+  shownName,
+  tooManyFields,
+  unknownField,
+} from './malformed.ts';
 import { FILE_FIELDS } from './matting-form.ts';
 
 export type QueryFields = ReadonlyMap<TextField, TextValue>;
@@ -62,7 +69,9 @@ export function* parametersOf(
 ): Generator<{ readonly name: string; readonly text: string }> {
   const start = target.indexOf('?');
   if (start === -1) return;
-  for (const pair of target.slice(start + 1).split('&')) {
+  const pairs = target.slice(start + 1).split('&', FIELDS_MAX + 1);
+  if (pairs.length > FIELDS_MAX) throw tooManyFields('the query');
+  for (const pair of pairs) {
     if (pair === '') continue;
     const equals = pair.indexOf('=');
     const name = decoded(equals === -1 ? pair : pair.slice(0, equals));

@@ -3,11 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ContractError } from '#contract/errors.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
-import {
-  MultipartReader,
-  PART_HEAD_BYTES_MAX,
-  PARTS_MAX,
-} from '../../../src/http/body/multipart-reader.ts';
+import { FIELDS_MAX } from '../../../src/http/body/malformed.ts';
+import { MultipartReader, PART_HEAD_BYTES_MAX } from '../../../src/http/body/multipart-reader.ts';
 import { boundaryOf } from '../../../src/http/body/part-head.ts';
 import { parseContentType } from '../../../src/http/headers/content-type.ts';
 import { BOUNDARY, formOf, partOf } from '../../support/forms.ts';
@@ -137,8 +134,8 @@ test('refuses headers and parts that are too many', () => {
   const open = `${D}\r\n${NAMED}; filename="${'a'.repeat(PART_HEAD_BYTES_MAX)}`;
   assert.match(refusal([Buffer.from(open)]).message, /over 8192 bytes/);
   const part = partOf({ name: 'crop', body: '' });
-  const parts = Buffer.concat(Array.from({ length: PARTS_MAX + 1 }, () => part));
-  assert.match(refusal([parts]).message, /more than 64 parts/);
+  const parts = Buffer.concat(Array.from({ length: FIELDS_MAX + 1 }, () => part));
+  assert.match(refusal([parts]).message, /more than 64 fields/);
 });
 
 test('a body that is cut anywhere is refused', () => {

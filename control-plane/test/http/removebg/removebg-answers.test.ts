@@ -212,6 +212,10 @@ describe('the answer of the remove.bg interface', () => {
       assert.equal(answer.statusCode, 200, answer.body.slice(0, 200));
       assert.equal(answer.headers['x-ignored-fields'], 'tag, image_filename');
     }
+    const nested = { tag: { of: ['batch 1'] }, image_filename: [{}] };
+    const json = await client.json({ ...nested, image_file_b64: BASE64 });
+    assert.equal(json.statusCode, 200, json.body.slice(0, 200));
+    assert.equal(json.headers['x-ignored-fields'], 'tag, image_filename');
     const hostile = await client.form({ 'a, b': '1', ['n'.repeat(100)]: '1', 'x\u00e9': '1' });
     assert.equal(hostile.headers['x-ignored-fields'], undefined);
   });

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
 import type { ContractError } from '#contract/errors.ts';
-import { PAIRS_MAX, UrlencodedReader } from '../../../src/http/removebg/urlencoded-reader.ts';
+import { FIELDS_MAX } from '../../../src/http/body/malformed.ts';
+import { UrlencodedReader } from '../../../src/http/removebg/urlencoded-reader.ts';
 
 /** What a body says, in chunks of this size. */
 function read(body: string, chunkBytes = body.length || 1): [name: string, value: string][] {
@@ -73,8 +74,31 @@ describe('a body of pairs', () => {
     }
   });
 
+  it('has escapes in either case, wherever it is split', () => {
+    const text = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'));
+    const bytes = text.map(hex => String.fromCharCode(Number.parseInt(hex, 16))).join('');
+    for (const escapes of [text.join('%'), text.join('%').toUpperCase()]) {
+      for (const chunkBytes of [1, 2, 3, 1000]) {
+        assert.deepEqual(read(`a=%${escapes}`, chunkBytes), [['a', bytes]]);
+      }
+    }
+  });
+
   it('is refused where an escape is none', () => {
-    for (const body of ['a=%', 'a=%4', 'a=%zz', 'a=100%&b=c', '%4=b', '%=b']) {
+    for (const body of [
+      'a=%',
+      'a=%4',
+      'a=%zz',
+      'a=100%&b=c',
+      '%4=b',
+      '%=b',
+      'a=%4g',
+      'a=%/0',
+      'a=%:0',
+      'a=%@0',
+      'a=%`0',
+      'a=%+0',
+    ]) {
       refused(body, /per cent/);
     }
   });
@@ -87,8 +111,12 @@ describe('a body of pairs', () => {
 
   it('is bounded in pairs and in names', () => {
     const pairs = (count: number) => Array.from({ length: count }, () => 'a=b').join('&');
-    assert.equal(read(pairs(PAIRS_MAX)).length, PAIRS_MAX);
-    refused(pairs(PAIRS_MAX + 1), /more than/);
+    assert.equal(read(pairs(FIELDS_MAX)).length, FIELDS_MAX);
+    assert.deepEqual(read('&'.repeat(FIELDS_MAX - 1)), []);
+    assert.deepEqual(read(`${'a&'.repeat(FIELDS_MAX - 1)}a`), []);
+    for (const many of [pairs(FIELDS_MAX + 1), '&'.repeat(FIELDS_MAX), 'a&'.repeat(FIELDS_MAX)]) {
+      refused(many, /more than 64 fields/);
+    }
     refused(`${'n'.repeat(300)}=1`, /name of a field is over/);
     refused('%ff=1', /not UTF-8/);
   });
