@@ -7,8 +7,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import type { Registry } from 'prom-client';
 import { listening } from '#program/listen-error.ts';
-import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
 import { boundPipelining } from '#program/ports/pipelining.ts';
+import { PortRoom } from '#program/ports/port-room.ts';
 import { requireReadingPace } from '#program/ports/reading-pace.ts';
 import type { NodeStatus } from './node-state.ts';
 
@@ -57,7 +57,8 @@ export async function openHttpEndpoints(options: HttpEndpointsOptions): Promise<
     );
   });
   server.maxConnections = CONNECTIONS_MAX;
-  makeRoomOfIdle(server, { spareShare: SPARE_SHARE });
+  // No body is awaited here: every request is answered at once.
+  new PortRoom(server, { spareShare: SPARE_SHARE });
   requireReadingPace(server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
   boundPipelining(server);
   const { host, port: wantedPort } = options;

@@ -18,7 +18,8 @@
  * faster than one that needs 100 ms.
  */
 import { constants, type ServerHttp2Session } from 'node:http2';
-import { isIPv6, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
+import { networkOf } from '../network-of.ts';
 
 export interface PlaceBounds {
   readonly strangersMax: number;
@@ -250,16 +251,4 @@ export class ConnectionPlaces {
 
 function peerOf({ remoteAddress, remotePort }: Pick<Socket, 'remoteAddress' | 'remotePort'>) {
   return `${remoteAddress} ${remotePort}`;
-}
-
-/** An IPv4 address, or the first 64 bits of an IPv6 one, which one host has to itself. */
-export function networkOf(address: string): string {
-  const mapped = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i.exec(address);
-  if (mapped !== null) return mapped[1]!;
-  if (!isIPv6(address)) return address;
-  const [head = '', tail] = address.split('%')[0]!.split('::');
-  const before = head === '' ? [] : head.split(':');
-  const after = tail === undefined || tail === '' ? [] : tail.split(':');
-  const between = tail === undefined ? 0 : Math.max(0, 8 - before.length - after.length);
-  return [...before, ...Array<string>(between).fill('0'), ...after].slice(0, 4).join(':');
 }

@@ -13,6 +13,7 @@ import type { Mutation } from './mutation.ts';
 import { PAGE_MUTATIONS } from './page-mutations.ts';
 import { PEOPLE_MUTATIONS } from './people-mutations.ts';
 import { PLAYGROUND_MUTATIONS } from './playground-mutations.ts';
+import { PORT_MUTATIONS } from './port-mutations.ts';
 import { REMOVEBG_MUTATIONS } from './removebg-mutations.ts';
 import { SALES_MUTATIONS } from './sales-mutations.ts';
 import { SERVICE_MUTATIONS } from './service-mutations.ts';
@@ -31,6 +32,7 @@ export const MUTATIONS: readonly Mutation[] = [
   ...SALES_MUTATIONS,
   ...PEOPLE_MUTATIONS,
   ...PAGE_MUTATIONS,
+  ...PORT_MUTATIONS,
   ...USAGE_MUTATIONS,
   ...DIRECT_MUTATIONS,
   ...BUFFER_MUTATIONS,

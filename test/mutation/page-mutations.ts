@@ -61,9 +61,9 @@ export const PAGE_MUTATIONS: readonly Mutation[] = [
   {
     name: 'the operator key is guessed without an end',
     file: `${OPERATOR}/failed-attempts.ts`,
-    find: 'own < FAILURES_PER_ADDRESS_MAX && this.#total < FAILURES_MAX',
-    replace: 'own >= 0',
-    caughtBy: inOperator('bounds how often a key is guessed from one address, and lets others in'),
+    find: '(this.#byNetwork.get(networkOf(address)) ?? 0) < FAILURES_MAX',
+    replace: 'networkOf(address) !== undefined',
+    caughtBy: inOperator('bounds how often a key is guessed from one network, and lets others in'),
   },
   {
     name: 'a session of the operator never ends',

@@ -1,7 +1,6 @@
 /**
- * The import directions: for every room (a folder of the programs) the rooms it may import;
- * prohibitions.ts has what is prohibited whatever these tables say. The tables are exact: an arrow
- * that is missing from them and an arrow that is no longer used both fail the test.
+ * For every room (a folder of the programs) the rooms it may import; prohibitions.ts has what is
+ * prohibited whatever these tables say. An arrow that is missing here, or not used, fails the test.
  */
 import { STORE } from './store-directions.ts';
 
@@ -221,6 +220,7 @@ export const CONTROL_PLANE: Directions = {
     'http/headers',
     'services/operator',
     'services/sales',
+    '#program',
   ],
   'http/pages': [],
   'http/removebg': [
@@ -329,6 +329,7 @@ export const CONTROL_PLANE: Directions = {
     'store/alerts',
     'store/database',
     'store/people',
+    '#program',
   ],
   'services/account-jobs': [
     'domain',

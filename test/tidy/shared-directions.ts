@@ -10,7 +10,7 @@ export const SHARED: Directions = {
   'client/src': [],
   '#program': ['#program/tracing'],
   '#program/doctor': ['#program/tls'],
-  '#program/ports': ['#contract'],
+  '#program/ports': ['#contract', '#program'],
   '#program/tls': ['#program'],
   '#program/tracing': ['#contract', '#program', '#program/tracing/otel'],
   '#program/tracing/otel': ['#program', '#program/tracing'],

@@ -4,8 +4,8 @@
  * proxy in front of the public port cannot expose any of its paths.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
-import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
 import { boundPipelining } from '#program/ports/pipelining.ts';
+import { PortRoom } from '#program/ports/port-room.ts';
 import { requireReadingPace } from '#program/ports/reading-pace.ts';
 import { onAnswerEnd } from './answers/answer-end.ts';
 import {
@@ -17,6 +17,7 @@ import {
 import { createClientErrorHandler, watchConnections } from './answers/client-errors.ts';
 import { answeredCodeOf, createErrorHandler } from './answers/error-handler.ts';
 import { requireOperatorKey } from './checks/operator-key.ts';
+import { awaitBodies } from './connections/awaited-bodies.ts';
 import { finishUnreadBody } from './connections/unread-body.ts';
 import { requestIdOf } from './headers/request-id.ts';
 import {
@@ -28,12 +29,13 @@ import { type OperatorServices, registerOperatorRoutes } from './routes/operator
 
 /** Scrapers and people. */
 const CONNECTIONS_MAX = 128;
-/** No request here has a body. */
+/** No request here has a body but small forms, which have FORM_MS_MAX of their own. */
 const REQUEST_TIMEOUT_MS = 10_000;
 /** How late a slow caller is noticed. */
 const CONNECTIONS_CHECKING_INTERVAL_MS = 2000;
-/** A quarter of the connections is kept free of idle ones. */
+/** A quarter of the connections is kept free of those that wait; as many may await a body. */
 const SPARE_SHARE = 0.25;
+const BODIES_SHARE = 0.25;
 const UNREAD_ANSWERS_MAX = 32;
 const HEADER_BYTES_MAX = 16 * 1024;
 
@@ -54,6 +56,7 @@ export function buildOperatorApp(
   const { baseUrl, logger, metrics } = options;
   const app = createServer(options);
   watchConnections(app.server, { baseUrl, log: logger, onAnswered: undefined });
+  boundConnections(app);
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('*', (_request, _payload, done) => done(null));
 
@@ -108,8 +111,13 @@ function createServer({ baseUrl, logger }: OperatorAppOptions): FastifyInstance 
     },
   });
   app.server.maxConnections = CONNECTIONS_MAX;
-  makeRoomOfIdle(app.server, { spareShare: SPARE_SHARE });
+  return app;
+}
+
+/** Nobody has a key before a form or a header is read: all are strangers here. */
+function boundConnections(app: FastifyInstance): void {
+  const room = new PortRoom(app.server, { spareShare: SPARE_SHARE, bodiesShare: BODIES_SHARE });
   requireReadingPace(app.server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
   boundPipelining(app.server);
-  return app;
+  awaitBodies(app, room);
 }

@@ -2,7 +2,12 @@
  * The HTTP application: every route, hook and limit of the public port, in the order they apply. It
  * does not listen by itself and owns none of the services it is given.
  */
-import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import fastify, {
+  type FastifyBaseLogger,
+  type FastifyInstance,
+  type FastifyRequest,
+  LogController,
+} from 'fastify';
 import { boundPipelining } from '#program/ports/pipelining.ts';
 import { type ReadingPaceOptions, requireReadingPace } from '#program/ports/reading-pace.ts';
 import type { Tracing } from '#program/tracing/span.ts';
@@ -30,8 +35,9 @@ import {
 } from './answers/client-errors.ts';
 import { createErrorHandler, type ErrorHandler, pathOf } from './answers/error-handler.ts';
 import { addRequestSpans } from './answers/request-span.ts';
-import { knownAccountOf } from './checks/authentication.ts';
+import { knownAccountOf, knownCallerOf } from './checks/authentication.ts';
 import { createHeaderChecks } from './checks/header-checks.ts';
+import { awaitBodies } from './connections/awaited-bodies.ts';
 import { Connections, type EndedCause } from './connections/connections.ts';
 import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
 import { requestIdOf } from './headers/request-id.ts';
@@ -127,6 +133,8 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const { isKnown } = connections;
   requireReadingPace(app.server, { isKnown, onEnded: ended, ...options.readingPace });
   boundPipelining(app.server, () => ended('pipelined'));
+  const hasKey = (request: FastifyRequest) => knownCallerOf(request) !== undefined;
+  awaitBodies(app, connections.room, { accountOf: knownAccountOf, hasKey });
   app.addHook('preClose', () => connections.linger());
   app.addHook('onRequest', connections.hold);
   if (options.tracing !== undefined) addRequestSpans(app, options.tracing);

@@ -11,6 +11,8 @@ export interface BodyBounds {
    * is not counted. PACE_DEBT_MS_MAX where absent.
    */
   readonly debtMsMax?: number | undefined;
+  /** From now until the body is whole, where it is small; PACE_BYTES_PER_SECOND_MIN alone where absent. */
+  readonly wholeMsMax?: number | undefined;
 }
 
 /**
@@ -20,10 +22,10 @@ export interface BodyBounds {
  */
 export async function* bodyChunks(
   body: Readable,
-  { bytesMax, debtMsMax = PACE_DEBT_MS_MAX }: BodyBounds,
+  { bytesMax, debtMsMax = PACE_DEBT_MS_MAX, wholeMsMax = Number.POSITIVE_INFINITY }: BodyBounds,
 ): AsyncGenerator<Buffer, void, void> {
   let receivedBytes = 0;
-  for await (const chunk of chunksOf(body, debtMsMax)) {
+  for await (const chunk of chunksOf(body, { debtMsMax, wholeMsMax })) {
     receivedBytes += chunk.length;
     if (receivedBytes > bytesMax) throw bodyTooLarge(bytesMax);
     yield chunk;
@@ -31,11 +33,15 @@ export async function* bodyChunks(
 }
 
 /** Not the stream's own iterator: one that waits for a chunk cannot be ended without the stream. */
-async function* chunksOf(body: Readable, debtMsMax: number): AsyncGenerator<Buffer> {
+async function* chunksOf(
+  body: Readable,
+  { debtMsMax, wholeMsMax }: { readonly debtMsMax: number; readonly wholeMsMax: number },
+): AsyncGenerator<Buffer> {
   let wake: () => void = () => undefined;
   const onEvent = () => wake();
   const events = ['readable', 'end', 'error', 'close'] as const;
   for (const event of events) body.on(event, onEvent);
+  const wholeByMs = performance.now() + wholeMsMax;
   let debtMs = 0;
   try {
     for (;;) {
@@ -52,7 +58,7 @@ async function* chunksOf(body: Readable, debtMsMax: number): AsyncGenerator<Buff
       if (body.readableEnded) return;
       if (body.destroyed) throw endedEarly(body.errored);
       const startedMs = performance.now();
-      await withinDebt(moved, debtMsMax - debtMs);
+      await within(moved, Math.min(debtMsMax - debtMs, wholeByMs - startedMs));
       debtMs += performance.now() - startedMs;
     }
   } finally {
@@ -61,7 +67,7 @@ async function* chunksOf(body: Readable, debtMsMax: number): AsyncGenerator<Buff
 }
 
 /** @throws ContractError INVALID_REQUEST */
-async function withinDebt(moved: Promise<void>, leftMs: number): Promise<void> {
+async function within(moved: Promise<void>, leftMs: number): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_resolve, reject) => {
     const refuse = () => {

@@ -5,14 +5,15 @@
  * `Connection: close`; what is idle after that is closed.
  *
  * A connection is a stranger's until one of its requests has shown a good API key. Where the port is
- * nearly full, idle ones make room for newcomers, strangers' before those of accounts. Those with a
- * submission under way are never idle and may be held for minutes: accounts share them.
+ * nearly full, those that wait for their client make room for newcomers (port-room.ts), strangers'
+ * before those of accounts. Those with a submission under way may be held for minutes: accounts
+ * share them.
  */
 import type { IncomingMessage, Server } from 'node:http';
 import net from 'node:net';
 import { setImmediate as afterPolling } from 'node:timers/promises';
 import { ContractError } from '#contract/errors.ts';
-import { makeRoomOfIdle } from '#program/ports/idle-connections.ts';
+import { PortRoom } from '#program/ports/port-room.ts';
 import { READER_ENDS } from '#program/ports/reading-pace.ts';
 import { settledWithin } from '#program/settled-within.ts';
 import { mayTakePlace } from '../../domain/shared-places.ts';
@@ -21,8 +22,10 @@ import { mayTakePlace } from '../../domain/shared-places.ts';
 const LINGER_MS_MAX = 500;
 /** Node accepts one connection in each turn of its loop; further ones wait in the backlog. */
 const BACKLOG_MS_MAX = 500;
-/** Fraction of all connections that is kept free of idle ones. */
+/** Fraction of all connections that is kept free of those that wait. */
 const SPARE_SHARE = 0.1;
+/** Largest fraction whose requests' bodies are awaited: of strangers, and as many of accounts. */
+const BODIES_SHARE = 0.1;
 /** Largest fraction of all connections with a submission under way, its body and wait included. */
 const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
@@ -44,10 +47,12 @@ export class Connections {
   readonly #unused = new Set<net.Socket>();
   #onLast: () => void = () => undefined;
   #takingBacklog: Promise<void> | undefined;
+  /** Whose bodies are awaited here are all but submissions'. */
+  readonly room: PortRoom;
 
   /**
    * @param onDropped called for a connection closed unread because `maxConnections` were open
-   * @param onCrowded called for an idle one that was closed to make room
+   * @param onCrowded called for one that waited and was closed to make room
    */
   constructor(server: Server, onDropped: () => void, onCrowded: () => void) {
     this.#server = server;
@@ -63,7 +68,8 @@ export class Connections {
     });
     server.on('request', ({ socket }: IncomingMessage) => this.#unused.delete(socket));
     const ownerOf = (socket: net.Socket) => this.#accounts.get(socket);
-    makeRoomOfIdle(server, { spareShare: SPARE_SHARE, ownerOf, onCrowded });
+    const shares = { spareShare: SPARE_SHARE, bodiesShare: BODIES_SHARE };
+    this.room = new PortRoom(server, { ...shares, ownerOf, onCrowded });
     server.on('drop', onDropped);
   }
 

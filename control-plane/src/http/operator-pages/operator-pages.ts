@@ -7,7 +7,7 @@ import cookie from '@fastify/cookie';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
 import { registerAssets } from '../account/page/assets.ts';
-import { readFormBody } from '../account/session/form-body.ts';
+import { readFormBody, requireFormHead } from '../account/session/form-body.ts';
 import { PageError } from '../account/session/page-error.ts';
 import { setForm } from '../account/session/signed-in.ts';
 import { createErrorHandler } from '../answers/error-handler.ts';
@@ -81,8 +81,11 @@ function guardPages(pages: FastifyInstance, sessions: OperatorSessions): void {
     if (isForm) requireOwnOrigin(request);
     const session = readSession(request, sessions);
     if (session !== undefined) setCsrf(request, sessions.csrfOf(session));
-    if (session !== undefined || request.routeOptions.config.beforeSignIn === true) return;
-    return reply.redirect(SIGN_IN_PATH, 303);
+    if (session === undefined && request.routeOptions.config.beforeSignIn !== true) {
+      return reply.redirect(SIGN_IN_PATH, 303);
+    }
+    if (isForm) requireFormHead(request);
+    return undefined;
   });
   pages.addHook('preHandler', async (request, reply) => {
     if (request.method !== 'POST') return;

@@ -38,10 +38,18 @@ export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }
     if (readSession(request, sessions) !== undefined) return reply.redirect(OPERATOR_PATH, 303);
     return renderSignIn(request, reply);
   });
-  pages.post(SIGN_IN_PATH, open, (request, reply) => {
-    const isSecure = requireSafeOrigin(request);
+  const requireAttempt = (request: FastifyRequest) => {
     const waitS = failures.waitS(request.ip);
     if (waitS > 0) throw new PageError('tooManyAttempts', { retryAfterS: waitS });
+  };
+  // Before the form's bytes are awaited; and again after them, since others may have come before.
+  const onRequest = async (request: FastifyRequest) => {
+    requireSafeOrigin(request);
+    requireAttempt(request);
+  };
+  pages.post(SIGN_IN_PATH, { ...open, onRequest }, (request, reply) => {
+    const isSecure = requireSafeOrigin(request);
+    requireAttempt(request);
     if (!isOperatorKey(operatorKey, formOf(request).text('key'))) {
       failures.note(request.ip);
       request.log.warn({ command: 'sign-in' }, 'operator: a wrong key');

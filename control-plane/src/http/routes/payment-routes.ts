@@ -11,6 +11,8 @@ import { wantBody } from '../connections/unread-body.ts';
 const NOTIFICATIONS_PATH = '/account/payments/notifications';
 /** One is some 300 bytes. Anybody may send as much before the signature is checked. */
 export const NOTIFICATION_BYTES_MAX = 8 * 1024;
+/** From the headers to the last byte. */
+const NOTIFICATION_MS_MAX = 5000;
 
 export function registerPaymentRoutes(
   app: FastifyInstance,
@@ -25,8 +27,9 @@ export function registerPaymentRoutes(
     wantBody(request, reply);
     const chunks: Buffer[] = [];
     let receivedBytes = 0;
-    // Its own bound is for pictures, and speaks of them.
-    for await (const chunk of bodyChunks(request.raw, { bytesMax: Number.POSITIVE_INFINITY })) {
+    // Its own bound of bytes is for pictures, and speaks of them.
+    const bounds = { bytesMax: Number.POSITIVE_INFINITY, wholeMsMax: NOTIFICATION_MS_MAX };
+    for await (const chunk of bodyChunks(request.raw, bounds)) {
       receivedBytes += chunk.length;
       if (receivedBytes > NOTIFICATION_BYTES_MAX) throw tooLarge();
       chunks.push(chunk);

@@ -1,7 +1,6 @@
 /** By what an attempt to sign in is counted: domain/account/sign-in-throttle.ts has the rule. */
 import { createHash } from 'node:crypto';
-import { isIP } from 'node:net';
-import ipaddr from 'ipaddr.js';
+import { networkOf } from '#program/network-of.ts';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import { FAILURES_MAX } from '../../domain/account/sign-in-throttle.ts';
 import type { SignInThrottleStore, ThrottleKey } from '../../store/people/sign-in-throttle.ts';
@@ -52,17 +51,4 @@ export class SignInThrottle {
 function keyOf(kind: keyof typeof FAILURES_MAX, text: string): ThrottleKey {
   const hash = createHash('sha256').update(`${kind} ${text}`).digest('hex');
   return { hash, failuresMax: FAILURES_MAX[kind] };
-}
-
-/** One customer's network: an IPv4 address, the first half of an IPv6 one. */
-export function networkOf(address: string): string {
-  if (isIP(address) === 0) return address;
-  const parsed = ipaddr.process(address);
-  return parsed.kind() === 'ipv4'
-    ? parsed.toString()
-    : parsed
-        .toByteArray()
-        .slice(0, 8)
-        .map(byte => byte.toString(16))
-        .join(':');
 }

@@ -15,7 +15,7 @@ import { languageOf, setPageViewer } from '../page/page-request.ts';
 import { isLanguage } from '../words/words.ts';
 import { clearCookie, isSecret, readCookie } from './cookies.ts';
 import { CSRF_FIELD, csrfTokenOf, isCsrfToken } from './csrf.ts';
-import { readFormBody } from './form-body.ts';
+import { readFormBody, requireFormHead } from './form-body.ts';
 import { PageError } from './page-error.ts';
 import { maybeSignedIn, type SignedIn, setForm, setSignedIn, signedInOf } from './signed-in.ts';
 
@@ -47,6 +47,7 @@ export function guardRoutes(
       return reply.redirect(`${origin}${pathOnly(request.url)}`, 303);
     }
     await askWhoMay(request, reply, sessions);
+    if (isForm) requireFormHeaders(request);
     return undefined;
   });
   account.addHook('preHandler', async (request, reply) => {
@@ -120,17 +121,29 @@ function requireOrigin(request: FastifyRequest, origin: string): void {
   if (origins.length !== 1 || origins[0] !== origin) throw new PageError('otherOrigin');
 }
 
+/** All that can be said of a form before a byte of it is awaited. @throws PageError */
+function requireFormHeaders(request: FastifyRequest): void {
+  if (!expectedTokenOf(request)) throw new PageError('staleForm');
+  // One with files is its handler's.
+  if (request.routeOptions.config.body !== 'multipart') requireFormHead(request);
+}
+
 /** Another site led here; browsers that do not say so are taken at their word. */
 export function isFromElsewhere({ raw }: FastifyRequest): boolean {
   const sites = headerValues(raw, 'sec-fetch-site');
   return sites.some(site => site !== 'same-origin' && site !== 'none');
 }
 
-/** Of the session for its account, or of the visitor. @throws PageError staleForm */
+/** @throws PageError staleForm */
 function requireToken(request: FastifyRequest, given: string): void {
-  const visitor = readCookie(request, 'visitor');
-  const expected = maybeSignedIn(request)?.csrf ?? (visitor && csrfTokenOf(visitor));
+  const expected = expectedTokenOf(request);
   if (!expected || !isCsrfToken(given, expected)) throw new PageError('staleForm');
+}
+
+/** That of the session for its account, or of the visitor; undefined: of nobody. */
+function expectedTokenOf(request: FastifyRequest): string | undefined {
+  const visitor = readCookie(request, 'visitor');
+  return maybeSignedIn(request)?.csrf ?? (visitor && csrfTokenOf(visitor));
 }
 
 async function findSession(

@@ -1,0 +1,23 @@
+/** Whose address it is, as bounds by address count: one customer's network. */
+import { isIPv6 } from 'node:net';
+
+/** An IPv4 address as a socket of both families shows it. */
+const MAPPED = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/i;
+/** Groups of 16 bits that one host has to itself. */
+const NETWORK_GROUPS = 4;
+
+/** An IPv4 address, or the first 64 bits of an IPv6 one; what is no address is as it is. */
+export function networkOf(address: string): string {
+  const mapped = MAPPED.exec(address);
+  if (mapped !== null) return mapped[1]!;
+  const [plain = ''] = address.split('%');
+  if (!isIPv6(plain)) return address;
+  // In one way of writing it: a proxy may have another.
+  const compressed = new URL(`http://[${plain}]/`).hostname.slice(1, -1);
+  const [head = '', tail] = compressed.split('::');
+  const before = head === '' ? [] : head.split(':');
+  const after = tail === undefined || tail === '' ? [] : tail.split(':');
+  const between = tail === undefined ? 0 : Math.max(0, 8 - before.length - after.length);
+  const groups = [...before, ...Array<string>(between).fill('0'), ...after];
+  return groups.slice(0, NETWORK_GROUPS).join(':');
+}
