@@ -118,14 +118,12 @@ test('a picture worker killed in the middle: the job is tried again and succeeds
   assert.equal((await service.final(job)).status, 'succeeded');
 });
 
-const killedEveryTime: [program: string, whenBusy?: RegExp][] = [
-  ['picture-worker'],
+const killedEveryTime: [program: string, whenBusy: RegExp][] = [
   ['picture-worker', /^matting_node_picture_workers_busy\S* [1-9]/m],
   ['engine-child', /^matting_node_engines_running\S* [1-9]/m],
 ];
 for (const [program, whenBusy] of killedEveryTime) {
-  const when = whenBusy === undefined ? 'as it appears' : 'under its image';
-  test(`a ${program} killed every time, ${when}: the job fails, the credit is back`, async () => {
+  test(`a ${program} killed every time under its image: the job fails, the credit is back`, async () => {
     const before = await service.credits();
     const job = await submit(large);
     const release = holdDown(program, whenBusy);
@@ -144,6 +142,29 @@ for (const [program, whenBusy] of killedEveryTime) {
     });
   });
 }
+
+test('picture workers killed as they appear: the job waits, and nothing is held against it', async () => {
+  const startsFailed = async () => {
+    const metrics = await nodeMetrics();
+    return Number(
+      /^matting_node_picture_worker_ends_total\{.*"start".*\} (\d+)$/m.exec(metrics)?.[1],
+    );
+  };
+  const before = await startsFailed();
+  const release = holdDown('picture-worker');
+  const job = await submit(small);
+  try {
+    // The image is refused at the third and each later one.
+    await until(async () => (await startsFailed()) >= before + 8, {
+      timeoutMs: 120_000,
+      what: 'it was refused some times',
+    });
+  } finally {
+    await release();
+  }
+  const final = await service.final(job, 120_000);
+  assert.deepEqual([final.status, final.credits.charged], ['succeeded', 1], JSON.stringify(final));
+});
 
 test('a node killed and back: accepted jobs wait and finish, new ones are refused after the grace', async () => {
   const job = await submit(large);

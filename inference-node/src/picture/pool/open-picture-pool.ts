@@ -40,8 +40,8 @@ import {
 const RESTART_DELAYS_MS = [1_000, 2_000, 5_000, 10_000] as const;
 /**
  * Workers in a row that died before they were ready while none lives: then waiting images are
- * refused, so that their jobs are tried elsewhere instead of waiting for a worker that may never
- * come.
+ * refused, so that their jobs go elsewhere, or come again, instead of waiting for a worker that may
+ * never come. No worker has seen them, so nothing counts against them.
  */
 const FAILED_STARTS_MAX = 3;
 
@@ -331,7 +331,7 @@ function shuttingDown(): ContractError {
 }
 
 function noWorkers(): ContractError {
-  return new ContractError('NODE_FAULT', 'no picture worker can be started');
+  return new ContractError('NODE_OVERLOADED', 'no picture worker can be started');
 }
 
 function stuckWorkers(): ContractError {

@@ -108,7 +108,7 @@ export interface PicturePool {
   readonly capabilities: PictureCapabilities;
   /**
    * Waits for a worker; sync before async. Rejects with the signal's reason, with NODE_UNAVAILABLE
-   * at close and once the pool has failed, and with NODE_FAULT where no worker can be started.
+   * at close and once the pool has failed, with NODE_OVERLOADED where no worker can be started.
    */
   acquire(priority: 'sync' | 'async', signal: AbortSignal): Promise<PictureLease>;
   snapshot(): PicturePoolSnapshot;

@@ -134,7 +134,7 @@ test('waiting images are refused when every worker dies before it is ready, and 
   childEnv.NODE_OPTIONS = '--no-such-option';
   process.kill(onlyPid(pool), 'SIGKILL');
   while (pool.ends().idle === 0) await sleep(5);
-  await assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_FAULT' });
+  await assert.rejects(pool.acquire('sync', NEVER), { code: 'NODE_OVERLOADED' });
   delete childEnv.NODE_OPTIONS;
   const lease = await pool.acquire('sync', NEVER);
   assert.equal((await decode(lease)).width, 40);
