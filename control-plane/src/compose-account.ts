@@ -50,18 +50,20 @@ export function composeAccountArea(
     signIn: new SignIn({ people, sessions, passwords, throttle, browsers, turns }),
     links: new Links({
       links,
+      people,
       passwords,
+      throttle,
       browsers,
       turns,
       baseUrl: config.baseUrl,
       mails: config.mail !== undefined,
     }),
-    profile: new Profile({ people, sessions, passwords, throttle, turns }),
+    profile: new Profile({ people, sessions, passwords, throttle, browsers, turns }),
     members: new Members(people, audit, turns),
     readUsage,
     overview: new Overview({ ledger: stores.ledger, jobs: stores.jobs, readUsage, turns }),
     alerts: composeManageAlerts(parts, turns),
-    provider: composeProvider({ config, stores }, browsers, turns),
+    provider: composeProvider({ config, stores }, throttle, turns),
   };
 }
 
@@ -81,7 +83,7 @@ function composeManageAlerts(parts: AccountAreaParts, turns: DatabaseTurns): Man
 /** Undefined: people sign in by passwords alone. */
 function composeProvider(
   { config, stores }: Pick<AccountAreaParts, 'config' | 'stores'>,
-  browsers: KnownBrowsers,
+  throttle: SignInThrottle,
   turns: DatabaseTurns,
 ): ProviderSignIn | undefined {
   const oidc = config.accountArea?.oidc;
@@ -90,5 +92,5 @@ function composeProvider(
   const provider = new OpenIdConnect({ ...oidc, redirectUrl });
   const { identities, accounts } = stores;
   const { grants, name } = oidc;
-  return new ProviderSignIn({ provider, identities, accounts, browsers, turns, grants, name });
+  return new ProviderSignIn({ provider, identities, accounts, throttle, turns, grants, name });
 }

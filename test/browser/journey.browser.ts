@@ -101,11 +101,11 @@ describe('the way of an owner', { skip: skipWithoutChromium() }, () => {
     const link = await site.link('accounts', 'invite', 'default', MAIL, '--role', 'owner');
     await page.goto(link);
     await heading('Accept the invitation');
-    await page.getByLabel('New password').fill('password1234');
-    await button('Set password and sign in').click();
+    await page.getByLabel('Password').fill('password1234');
+    await button('Accept and sign in').click();
     await page.getByText('Many people use this password').waitFor();
-    await page.getByLabel('New password').fill(PASSWORD);
-    await button('Set password and sign in').click();
+    await page.getByLabel('Password').fill(PASSWORD);
+    await button('Accept and sign in').click();
     await heading('Overview');
     assert.equal(await available(), FIRST_CREDITS);
     visitor.requireNoProblems();

@@ -3,6 +3,7 @@ import { inFile, type Mutation } from './mutation.ts';
 
 const GUARD = 'control-plane/src/http/account/session/guard.ts';
 const SESSIONS = 'control-plane/src/store/people/session-store.ts';
+const LINK_USE = 'control-plane/src/store/people/link-use.ts';
 
 const HTTP_TESTS = 'control-plane/test/http/account';
 const inGuard = inFile(`${HTTP_TESTS}/guard.test.ts`, 'the guard of the account area');
@@ -14,13 +15,25 @@ const inProvider = inFile(
   'people whom an identity provider knows',
 );
 const inHeldForms = inFile(`${HTTP_TESTS}/attacks/held-forms.test.ts`, 'forms that are held');
+const inTypedNames = inFile(
+  `${HTTP_TESTS}/attacks/typed-names.test.ts`,
+  'a name that somebody typed',
+);
+const inMailed = inFile(
+  `${HTTP_TESTS}/attacks/typed-names.test.ts`,
+  'an invitation where there is a mail server',
+);
+const inLinks = inFile(
+  'control-plane/test/store/people/link-use.test.ts',
+  'who comes in by a link on sqlite',
+);
+const inPasswords = inFile(
+  'control-plane/test/store/people/passwords.test.ts',
+  'a password that changes on sqlite',
+);
 const SIGN_IN_TESTS = 'control-plane/test/services/people/sign-in.test.ts';
 const inThrottle = inFile(SIGN_IN_TESTS, 'the throttle of sign-in on sqlite');
 const inRefusal = inFile(SIGN_IN_TESTS, 'a sign-in that is refused');
-const inLostAnswers = inFile(
-  'control-plane/test/store/lost-answers.test.ts',
-  'what changes something on sqlite and whose answer is lost',
-);
 
 export const PEOPLE_MUTATIONS: readonly Mutation[] = [
   {
@@ -95,10 +108,98 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'an invitation is accepted by who is not the person known by its mail',
-    file: 'control-plane/src/store/people/link-store.ts',
-    find: "if (use.purpose === 'invitation' && !isOurs) return { refused: 'person-exists' };",
+    file: LINK_USE,
+    find: "if (!isTheirs) return { refused: 'refused' };",
     replace: '',
-    caughtBy: inLostAnswers('links.use'),
+    caughtBy: inLinks(
+      'BY_MAIL and SEEN: who is proven joins by their password, and by nothing else',
+    ),
+  },
+  {
+    name: 'a mail that somebody typed joins another account',
+    file: LINK_USE,
+    find: "if (!person.isProven && !isMember(userId)) return { refused: 'unproven' };",
+    replace: '',
+    caughtBy: inLinks('SEEN: who is not proven joins no other account, even by their password'),
+  },
+  {
+    name: 'who typed a mail first stays its person when it is proven',
+    file: LINK_USE,
+    find: "if (provesMail(link) && !person.isProven) return { userId, is: 'taken-over' };",
+    replace: '',
+    caughtBy: inLinks('SIGN_IN: ends what was there of a mail that was never proven'),
+  },
+  {
+    name: 'sessions of who typed a mail first go on when it is proven',
+    file: LINK_USE,
+    find: "await tx.deleteFrom('sessions').where('user_id', '=', userId).execute();",
+    replace: '',
+    caughtBy: inLinks('SIGN_IN: ends what was there of a mail that was never proven'),
+  },
+  {
+    name: 'a link that its inviter saw proves the mail',
+    file: 'control-plane/src/services/people/links.ts',
+    find: "const provesMail = letter !== undefined || actor.kind === 'operator';",
+    replace: 'const provesMail = true;',
+    caughtBy: inTypedNames('gives no way into the account of whoever has that mail later'),
+  },
+  {
+    name: 'an inviter sees the link that goes by mail',
+    file: 'control-plane/src/services/people/links.ts',
+    find: 'url: mails ? undefined : made.url',
+    replace: 'url: made.url',
+    caughtBy: inMailed('is seen by its reader alone, whom it proves'),
+  },
+  {
+    name: 'passwords are guessed without an end at an invitation',
+    file: 'control-plane/src/services/people/links.ts',
+    find: "if (waitMs > 0) return { kind: 'throttled', waitMs };",
+    replace: '',
+    caughtBy: inTypedNames('is asked for the password, with a bound, before it joins'),
+  },
+  {
+    name: 'links live on without the right of who made them',
+    file: 'control-plane/src/store/people/people-store.ts',
+    find: 'isLess ? await endLinksOf(database, tx, accountId, member) : 0',
+    replace: '0',
+    caughtBy: inLinks('ends the links of who is removed or is no owner any more'),
+  },
+  {
+    name: 'the password before lets in who verified it in time',
+    file: SESSIONS,
+    find: "if (!isSame) return { kind: 'refused' };",
+    replace: '',
+    caughtBy: inPasswords('lets nobody in by the one before it, whoever verified it in time'),
+  },
+  {
+    name: 'a password is set over one that was set meanwhile',
+    file: 'control-plane/src/store/people/people-store.ts',
+    find: "if (!isTheirs) return 'overtaken';",
+    replace: '',
+    caughtBy: inPasswords('is set without the one before by the session of a link, once'),
+  },
+  {
+    name: 'a password is set by a session that has ended',
+    file: 'control-plane/src/store/people/people-store.ts',
+    find: "if (session === undefined) return 'overtaken';",
+    replace: "if (session === undefined) return 'set';",
+    caughtBy: inPasswords('is not set by a session that has ended'),
+  },
+  {
+    name: 'a known browser outlives the password',
+    file: 'control-plane/src/services/people/known-browsers.ts',
+    find: 'const parts = [id, userId, passwordHash];',
+    replace: 'const parts = [id, userId];',
+    caughtBy: inTypedNames(
+      'has known browsers until the password is another, and few guesses by all of them',
+    ),
+  },
+  {
+    name: 'known browsers of a person have no bound together',
+    file: 'control-plane/src/services/people/sign-in-throttle.ts',
+    find: "[keyOf('browser', known), keyOf('browsers', password)]",
+    replace: "[keyOf('browser', known)]",
+    caughtBy: inThrottle('counts all known browsers of a person together'),
   },
   {
     name: 'the last owner goes',

@@ -55,7 +55,7 @@ async function insert<T extends keyof Schema>(
   }
 }
 
-function userRow(index: number): Schema['users'] {
+function userRow(index: number): Insertable<Schema['users']> {
   const mail = personMailOf(index);
   return {
     id: personOf(index),
@@ -65,6 +65,7 @@ function userRow(index: number): Schema['users'] {
     language: null,
     created_at: 1,
     disabled_at: null,
+    proven_at: 1,
   };
 }
 
@@ -94,7 +95,7 @@ function sessionRow(index: number, nowMs: number): Schema['sessions'] {
 }
 
 /** The last few are open invitations. */
-function linkRow(index: number, nowMs: number): Schema['one_time_links'] {
+function linkRow(index: number, nowMs: number): Insertable<Schema['one_time_links']> {
   const isOpen = index >= LINKS - 20;
   return {
     id: `link-${index}`,

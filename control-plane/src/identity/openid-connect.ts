@@ -15,7 +15,6 @@ const CONVERSATIONS_MAX = 8;
 const WAITING_MAX = 64;
 const WAIT_MS = 10_000;
 const GROUPS_MAX = 1000;
-const TEXT_LENGTH_MAX = 255;
 
 export interface OpenIdConnectOptions {
   readonly issuer: string;
@@ -37,8 +36,8 @@ export interface OpenIdFlow {
 export interface OpenIdPerson {
   readonly issuer: string;
   readonly subject: string;
-  /** What the provider calls their mail; never what they are found by. */
-  readonly mail: string;
+  /** What the provider says is their mail, whatever it is; never what they are found by. */
+  readonly mail: unknown;
   readonly groups: readonly string[];
 }
 
@@ -166,13 +165,12 @@ function personOf(
   groupsClaim: string,
 ): OpenIdPerson {
   if (!/^[\x20-\x7e]{1,255}$/.test(sub)) throw new Error('the subject has another form');
-  const { email } = all;
   const groups = all[groupsClaim];
   const listed = Array.isArray(groups) ? groups.slice(0, GROUPS_MAX) : [];
   return {
     issuer: iss,
     subject: sub,
-    mail: (typeof email === 'string' ? email : sub).toWellFormed().slice(0, TEXT_LENGTH_MAX - 1),
+    mail: all.email,
     groups: listed.filter(group => typeof group === 'string'),
   };
 }

@@ -41,7 +41,8 @@ export class SmtpSender implements MailSender {
     const sent = transport
       .sendMail({
         from: this.#from,
-        to: mail.to,
+        // An address and nothing else: text with a comma in it would be several.
+        to: { name: '', address: mail.to },
         subject: mail.subject,
         text: mail.text,
         messageId: `<${mail.id}@${this.#from.split('@')[1] ?? 'localhost'}>`,

@@ -69,7 +69,7 @@ export const READING_METHODS: readonly string[] = [
   'ledger.lastAudits',
   'ledger.list',
   'links.find',
-  'links.listInvitations',
+  'links.listOpen',
   'fleetReports.list',
   'nodes.listLive',
   'nodes.listAll',

@@ -33,7 +33,7 @@ const createLink: ChangingMethod = {
       act: by => by.links.create(link, OPERATOR),
       check: async outcome => {
         assert.equal(outcome, 'created');
-        assert.equal((await stores.links.listInvitations(account)).length, 1);
+        assert.equal((await stores.links.listOpen(account)).length, 1);
         assert.deepEqual(await actionsOf(stores, account), ['person.invited']);
       },
     };
@@ -55,7 +55,7 @@ const useLink: ChangingMethod = {
         assert.equal((await stores.sessions.find(use.session.idHash))?.mail, link.mail);
         const actions = ['person.invited', 'person.joined'];
         assert.deepEqual(await actionsOf(stores, account), actions);
-        assert.deepEqual(await stores.links.use(linkUse(link)), { kind: 'person-exists' });
+        assert.deepEqual(await stores.links.use(linkUse(link)), { kind: 'refused' });
       },
     };
   },
@@ -160,10 +160,11 @@ const beginSession: ChangingMethod = {
     const account = await fundedAccount(stores, 0);
     const { session: before, userId } = await personOfAccount(stores, account);
     const session = newSession();
+    const by = { passwordHash: 'a hash', endedIdHash: before.idHash };
     return {
-      act: faulty => faulty.sessions.begin(userId, session, before.idHash),
+      act: faulty => faulty.sessions.begin(userId, session, by),
       check: async outcome => {
-        assert.deepEqual(outcome, { accountId: account });
+        assert.deepEqual(outcome, { kind: 'begun', accountId: account });
         assert.equal((await stores.sessions.find(session.idHash))?.userId, userId);
         assert.equal(await stores.sessions.find(before.idHash), undefined);
       },
@@ -187,7 +188,7 @@ function ofMember(
       return {
         act: faulty => call(faulty, of),
         check: async outcome => {
-          const expected = { setPassword: true, setLanguage: undefined }[name as string];
+          const expected = { setPassword: 'set', setLanguage: undefined }[name as string];
           assert.equal(outcome, name.startsWith('set') ? expected : 'changed');
           await check(stores, of);
           if (name === 'setLanguage') return;
@@ -325,7 +326,16 @@ export const CHANGING_PEOPLE: readonly ChangingMethod[] = [
   ofMember(
     'setPassword',
     ({ people }, { accountId, userId, session, by }) =>
-      people.setPassword({ userId, accountId, passwordHash: 'another', sessionId: session.id }, by),
+      people.setPassword(
+        {
+          userId,
+          accountId,
+          passwordHash: 'another',
+          verifiedHash: 'a hash',
+          sessionId: session.id,
+        },
+        by,
+      ),
     async ({ people }, { userId }) => {
       assert.equal((await people.find(userId))?.passwordHash, 'another');
     },

@@ -21,6 +21,7 @@ export function newLink(accountId: string, overrides: Partial<NewLink> = {}): Ne
     mail: `guest-${id.slice(0, 8)}@example.org`,
     role: 'member',
     lifeMs: HOUR_MS,
+    provesMail: true,
     entryId: randomUUID(),
     ...overrides,
   };
@@ -45,9 +46,9 @@ export function linkUse(
   return {
     tokenHash,
     purpose,
-    userId: null,
     newUserId: randomUUID(),
     passwordHash: 'a hash',
+    verifiedHash: null,
     session: newSession(),
     endedIdHash: null,
     entryId: randomUUID(),

@@ -129,15 +129,24 @@ export async function signIn(
   const newUserId = randomUUID();
   const link = { tokenHash: hashOfSecret(token), purpose: 'sign-in' } as const;
   const made = await test.stores.links.create(
-    { id: randomUUID(), ...link, accountId, mail, role, lifeMs: 60_000, entryId: randomUUID() },
+    {
+      id: randomUUID(),
+      ...link,
+      accountId,
+      mail,
+      role,
+      lifeMs: 60_000,
+      provesMail: true,
+      entryId: randomUUID(),
+    },
     { kind: 'operator' },
   );
   assert.equal(made, 'created');
   const used = await test.stores.links.use({
     ...link,
-    userId: null,
     newUserId,
     passwordHash: null,
+    verifiedHash: null,
     endedIdHash: null,
     session: {
       id: randomUUID(),

@@ -18,3 +18,30 @@ export function parseMail(text: string): string | undefined {
 export function mailKeyOf(mail: string): string {
   return mail.normalize('NFC').toLowerCase().normalize('NFC');
 }
+
+/**
+ * What a person is called whom an identity provider knows: the mail that it says, or else its
+ * subject, with the provider behind it. No mail that somebody types has a blank or a bracket, so
+ * nobody is called as another: what a provider says of a mail proves nothing here.
+ */
+export function providerName(of: {
+  readonly mail: unknown;
+  /** Printable ASCII. */
+  readonly subject: string;
+  /** A URL. */
+  readonly issuer: string;
+}): string {
+  const mark = ` (${new URL(of.issuer).host.slice(0, MARK_LENGTH_MAX)})`;
+  const room = MAIL_LENGTH_MAX - mark.length;
+  const mail = typeof of.mail === 'string' ? parseMail(of.mail) : undefined;
+  const fits = mail !== undefined && mail.length <= room;
+  return `${fits ? mail : of.subject.slice(0, room)}${mark}`;
+}
+
+/** Of the provider's host. */
+const MARK_LENGTH_MAX = 100;
+
+/** Where a person is written to, by what they are called; undefined: nowhere. */
+export function addressOf(name: string): string | undefined {
+  return parseMail(name.replace(/ \([^()]*\)$/, ''));
+}

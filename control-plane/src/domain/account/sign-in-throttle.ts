@@ -3,13 +3,15 @@
  *
  * | attempts from                                      | are counted by                  |
  * |----------------------------------------------------|---------------------------------|
- * | a known browser: they signed in with it before     | that browser alone              |
+ * | a known browser: they signed in with it before,    | that browser; all known         |
+ * | with the password that they have now               | browsers of the person          |
  * | any other                                          | the network address; the mail   |
  *
  * So who guesses passwords has FAILURES_MAX.mail a window for one person, from however many
  * addresses, and FAILURES_MAX.address from one address, for however many persons. They lock nobody
  * out of a browser that is known; on a new one the person waits for the window's end, WINDOW_MS at
- * most. (OWASP calls it device cookies.)
+ * most. (OWASP calls it device cookies.) Who holds known browsers, however many, has
+ * FAILURES_MAX.browsers for that person, until the password is another.
  */
 export const THROTTLE_WINDOW_MS = 600_000;
 
@@ -18,6 +20,12 @@ export const FAILURES_MAX = {
   address: 30,
   mail: 10,
   browser: 10,
+  /** All known browsers of a person. */
+  browsers: 30,
+  /** Ways back from the identity provider of one address, which ask it. */
+  provider: 30,
+  /** The password before, as one session asks for another. */
+  session: 10,
 } as const;
 
 export interface ThrottleRow {

@@ -7,6 +7,7 @@ import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { alertStep, lowBalanceBody } from '../../domain/account/balance-alerts.ts';
 import { lowBalanceMail } from '../../domain/account/balance-mail.ts';
+import { addressOf } from '../../domain/account/mail-address.ts';
 import {
   accountSecretId,
   type CallbackSecrets,
@@ -129,9 +130,12 @@ export class BalanceWatch {
     if (!mails) return [];
     const { accountId, seenAtMs: atMs } = alert;
     const owners = await alerts.owners(accountId);
-    return owners.map(({ mail, language }) => {
+    return owners.flatMap(({ mail, language }) => {
+      const recipient = addressOf(mail);
+      // Somebody of an identity provider that says no mail of them.
+      if (recipient === undefined) return [];
       const { subject, text } = lowBalanceMail({ ...alert, atMs }, language, pageUrl);
-      return { id: randomUUID(), accountId, recipient: mail, subject, body: text };
+      return { id: randomUUID(), accountId, recipient, subject, body: text };
     });
   }
 

@@ -28,7 +28,7 @@ export interface NewKeyAsked extends Pick<NewKey, 'policy' | 'expiresInMs'> {
 
 type Keys = Pick<
   ApiKeyStore,
-  'change' | 'count' | 'create' | 'find' | 'listNewest' | 'revoke' | 'rotate'
+  'change' | 'count' | 'create' | 'find' | 'list' | 'listNewest' | 'revoke' | 'rotate'
 >;
 type Turns = Pick<DatabaseTurns, 'ofAccount'>;
 
@@ -108,5 +108,18 @@ export class ManageKeys {
     return this.#turns.ofAccount(accountId, () =>
       this.#apiKeys.revoke(apiKeyId, { accountId, actor }),
     );
+  }
+
+  /** Those that can be used and whose secret was shown to that person last, oldest first. */
+  async listMadeBy(accountId: string, userId: string): Promise<ApiKey[]> {
+    const keys = await this.#turns.ofAccount(accountId, () => this.#apiKeys.list(accountId));
+    return keys.filter(({ madeBy, state }) => madeBy === userId && state === 'active');
+  }
+
+  /** Every one of them; again goes on where it was cut off. False: there is none. */
+  async revokeMadeBy(accountId: string, userId: string, actor: Actor): Promise<boolean> {
+    const keys = await this.listMadeBy(accountId, userId);
+    for (const { id } of keys) await this.revoke(accountId, id, actor);
+    return keys.length > 0;
   }
 }

@@ -1,13 +1,20 @@
 /**
- * Browsers in which a person has signed in before: a cookie that only this service can have made,
- * for that mail. It signs nobody in; it keeps strangers' failures from locking the person out.
+ * Browsers in which a person has signed in with the password that they have now: a cookie that only
+ * this service can have made, of that person and what is stored of that password. It signs nobody
+ * in; it keeps strangers' failures from locking the person out, and ends with the password.
  */
 import { createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
-import { mailKeyOf } from '../../domain/account/mail-address.ts';
 
 const KEY_BYTES = 32;
 const ID_BYTES = 16;
 const FORM = /^([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
+
+/** Who has a password. */
+export interface PasswordOwner {
+  readonly userId: string;
+  /** Null: none was set, so no browser is known. */
+  readonly passwordHash: string | null;
+}
 
 export class KnownBrowsers {
   readonly #key: Buffer;
@@ -18,24 +25,23 @@ export class KnownBrowsers {
     this.#key = Buffer.from(key);
   }
 
-  /** What the browser keeps from a sign-in on. */
-  create(mail: string): string {
+  /** What the browser keeps from a sign-in with a password on. */
+  create({ userId, passwordHash }: PasswordOwner & { readonly passwordHash: string }): string {
     const id = randomBytes(ID_BYTES).toString('base64url');
-    return `${id}.${this.#sealOf(id, mail).toString('base64url')}`;
+    return `${id}.${this.#sealOf(id, userId, passwordHash).toString('base64url')}`;
   }
 
-  /** The browser's id; undefined: nobody has signed in with that mail in it. */
-  idOf(cookie: string | undefined, mail: string): string | undefined {
+  /** The browser's id; undefined: they have not signed in with that password in it. */
+  idOf(cookie: string | undefined, { userId, passwordHash }: PasswordOwner): string | undefined {
     const [, id, seal = ''] = FORM.exec(cookie ?? '') ?? [];
-    if (id === undefined) return undefined;
+    if (id === undefined || passwordHash === null) return undefined;
     const given = Buffer.from(seal, 'base64url');
-    const expected = this.#sealOf(id, mail);
+    const expected = this.#sealOf(id, userId, passwordHash);
     return given.length === expected.length && timingSafeEqual(given, expected) ? id : undefined;
   }
 
-  #sealOf(id: string, mail: string): Buffer {
-    return createHmac('sha256', this.#key)
-      .update(`${id}.${mailKeyOf(mail)}`)
-      .digest();
+  #sealOf(id: string, userId: string, passwordHash: string): Buffer {
+    const parts = [id, userId, passwordHash];
+    return createHmac('sha256', this.#key).update(parts.join('.')).digest();
   }
 }

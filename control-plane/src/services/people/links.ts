@@ -8,16 +8,19 @@ import type { LinkPurpose } from '../../store/database/schema-people.ts';
 import type {
   FoundLink,
   LinkStore,
+  LinkUse,
   LinkUseOutcome,
-  OpenInvitation,
+  OpenLink,
 } from '../../store/people/link-store.ts';
+import type { PeopleStore } from '../../store/people/people-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 import { invitationLetter } from './invitation-letter.ts';
 import type { KnownBrowsers } from './known-browsers.ts';
 import { hashOfSecret } from './sessions.ts';
 import { type Browser, type Entered, endedHashOf, newSession } from './sign-in.ts';
+import type { SignInThrottle } from './sign-in-throttle.ts';
 
-export type { FoundLink, OpenInvitation };
+export type { FoundLink, OpenLink };
 
 const DAY_MS = 86_400_000;
 /** Long enough for somebody who is away for a few days. */
@@ -30,6 +33,13 @@ const TOKEN_BYTES = 32;
 export interface MadeLink {
   readonly url: string;
   readonly lifeMs: number;
+}
+
+/** An invitation that is on its way, or waits to be handed on. */
+export interface MadeInvitation {
+  readonly lifeMs: number;
+  /** Undefined: it goes by mail, and nobody else sees it. */
+  readonly url: string | undefined;
 }
 
 /**
@@ -60,18 +70,26 @@ export async function createLink(
     accountName === undefined
       ? undefined
       : invitationLetter({ ...of, accountName, url, days: lifeMs / DAY_MS });
-  const link = { id: randomUUID(), tokenHash, lifeMs, entryId: randomUUID(), letter, ...named };
+  // What the operator makes goes from hand to hand; an owner's is seen by its reader alone, or by both.
+  const provesMail = letter !== undefined || actor.kind === 'operator';
+  const made = { id: randomUUID(), entryId: randomUUID(), tokenHash, lifeMs };
+  const link = { ...made, provesMail, letter, ...named };
   return (await links.create(link, actor)) === 'too-many' ? undefined : { url, lifeMs };
 }
 
 export type AcceptOutcome =
   | Entered
   | { readonly kind: 'bad-password'; readonly fault: PasswordFault }
+  | { readonly kind: 'throttled'; readonly waitMs: number }
+  /** Who is signed in is another than the one invited. */
+  | { readonly kind: 'another-person' }
   | Exclude<LinkUseOutcome, { readonly kind: 'signed-in' }>;
 
 export interface LinksParts {
   readonly links: LinkStore;
-  readonly passwords: Pick<Passwords, 'hash'>;
+  readonly people: Pick<PeopleStore, 'findByMail'>;
+  readonly passwords: Pick<Passwords, 'hash' | 'verify'>;
+  readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack'>;
   readonly browsers: KnownBrowsers;
   readonly turns: Pick<DatabaseTurns, 'ofStranger' | 'ofAccount'>;
   readonly baseUrl: string;
@@ -91,6 +109,11 @@ export class Links {
     this.#parts = parts;
   }
 
+  /** Whether invitations go by mail, and are seen by nobody else. */
+  get byMail(): boolean {
+    return this.#parts.mails;
+  }
+
   /** Undefined: none that can be used (any more). */
   find(token: string, purpose: LinkPurpose): Promise<FoundLink | undefined> {
     const hash = hashOfSecret(token);
@@ -98,42 +121,57 @@ export class Links {
   }
 
   /**
-   * The person sets their password, or is one already and signed in.
+   * By the password of the person whom the mail is of, or else by one that they choose now. Nobody
+   * learns whether there is one, but by the password, or by being let in.
    * @throws ContractError SERVICE_UNAVAILABLE
    */
   async acceptInvitation(token: string, password: string, by: LinkUser): Promise<AcceptOutcome> {
     const link = await this.find(token, 'invitation');
     if (link === undefined) return { kind: 'unknown' };
-    if (by.userId !== undefined) return this.#use(token, 'invitation', link, null, by);
-    if (link.personExists) return { kind: 'person-exists' };
-    const fault = await passwordFaultOf(password, link.mail);
+    const { people, passwords, throttle, turns } = this.#parts;
+    const { mail } = link;
+    const { address } = by;
+    const person = await turns.ofStranger(address, () => people.findByMail(mail));
+    if (by.userId !== undefined && by.userId !== person?.userId) return { kind: 'another-person' };
+    const attempt = { mail, address, browser: by.known, person };
+    const waitMs = await throttle.take(attempt);
+    if (waitMs > 0) return { kind: 'throttled', waitMs };
+    // Who proves a mail that nobody has proven needs no password of before: theirs is the new one.
+    const isNew = person === undefined || (link.provesMail && !person.isProven);
+    const stored = isNew ? null : person.passwordHash;
+    const isTheirs = await passwords.verify(password, stored, address);
+    const fault = isTheirs ? undefined : await passwordFaultOf(password, mail);
     if (fault !== undefined) return { kind: 'bad-password', fault };
-    const hash = await this.#parts.passwords.hash(password, by.address);
-    return this.#use(token, 'invitation', link, hash, by);
+    if (!isNew && !isTheirs) return { kind: 'refused' };
+    const passwordHash = isNew ? await passwords.hash(password, address) : null;
+    const hashes = { passwordHash, verifiedHash: stored };
+    const outcome = await this.#use(token, 'invitation', hashes, by);
+    if (outcome.kind === 'signed-in') await throttle.giveBack(attempt);
+    return outcome;
   }
 
   async signIn(token: string, by: Browser): Promise<AcceptOutcome> {
-    const link = await this.find(token, 'sign-in');
-    if (link === undefined) return { kind: 'unknown' };
-    return this.#use(token, 'sign-in', link, null, { ...by, userId: undefined });
+    return this.#use(token, 'sign-in', { passwordHash: null, verifiedHash: null }, by);
   }
 
-  listInvitations(accountId: string): Promise<OpenInvitation[]> {
+  /** Those that can still be used: invitations, then sign-in links, newest first. */
+  listOpen(accountId: string): Promise<OpenLink[]> {
     const { turns, links } = this.#parts;
-    return turns.ofAccount(accountId, () => links.listInvitations(accountId));
+    return turns.ofAccount(accountId, () => links.listOpen(accountId));
   }
 
   /** Undefined: the account has as many open ones as it may. @param mail of parseMail */
-  invite(
+  async invite(
     accountId: string,
     of: { readonly mail: string; readonly role: Role; readonly accountName: string },
     actor: Actor,
-  ): Promise<MadeLink | undefined> {
+  ): Promise<MadeInvitation | undefined> {
     const { turns, links, baseUrl, mails } = this.#parts;
     const { accountName, ...whom } = of;
     const letterOf = mails ? accountName : undefined;
     const link = { accountId, ...whom, letterOf, purpose: 'invitation' } as const;
-    return turns.ofAccount(accountId, () => createLink(links, baseUrl, link, actor));
+    const made = await turns.ofAccount(accountId, () => createLink(links, baseUrl, link, actor));
+    return made && { lifeMs: made.lifeMs, url: mails ? undefined : made.url };
   }
 
   /** By the operator, for somebody of the account or whoever first comes with that mail. */
@@ -148,7 +186,7 @@ export class Links {
     return made;
   }
 
-  /** False: the account has no such invitation (any more). */
+  /** False: the account has no such link (any more). */
   withdraw(accountId: string, id: string, actor: Actor): Promise<boolean> {
     const { turns, links } = this.#parts;
     const by = { actor, entryId: randomUUID() };
@@ -158,18 +196,16 @@ export class Links {
   async #use(
     token: string,
     purpose: LinkPurpose,
-    link: FoundLink,
-    passwordHash: string | null,
-    by: LinkUser,
+    hashes: Pick<LinkUse, 'passwordHash' | 'verifiedHash'>,
+    by: Browser,
   ): Promise<AcceptOutcome> {
     const tokenHash = hashOfSecret(token);
     const { secret, session } = newSession(purpose === 'invitation' ? 'password' : 'link', by);
     const use = {
       tokenHash,
       purpose,
-      userId: by.userId ?? null,
       newUserId: randomUUID(),
-      passwordHash,
+      ...hashes,
       session,
       endedIdHash: endedHashOf(by),
       entryId: randomUUID(),
@@ -177,6 +213,9 @@ export class Links {
     const { turns, links, browsers } = this.#parts;
     const outcome = await turns.ofStranger(tokenHash, () => links.use(use));
     if (outcome.kind !== 'signed-in') return outcome;
-    return { ...outcome, secret, known: browsers.create(link.mail) };
+    const passwordHash = hashes.passwordHash ?? hashes.verifiedHash;
+    const { userId } = outcome;
+    const known = passwordHash === null ? undefined : browsers.create({ userId, passwordHash });
+    return { ...outcome, secret, known };
   }
 }

@@ -6,6 +6,7 @@ import type { Passwords } from '../../identity/passwords.ts';
 import type { PeopleStore, Person } from '../../store/people/people-store.ts';
 import type { ListedSession, SessionStore } from '../../store/people/session-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
+import type { KnownBrowsers } from './known-browsers.ts';
 import { hashOfSecret } from './sessions.ts';
 import type { SignInThrottle } from './sign-in-throttle.ts';
 
@@ -18,20 +19,20 @@ export interface Self {
   readonly sessionId: string;
   readonly accountId: string;
   readonly actor: Actor & { readonly kind: 'person' };
-  /** They came by an operator's link: the password before is not asked for. */
+  /** They came by an operator's link: the password before is not asked for, once. */
   readonly cameByLink: boolean;
-  /** The cookie of a known browser. */
-  readonly browser: string | undefined;
 }
 
 export interface ProfileView {
-  readonly hasPassword: boolean;
   /** False: they are known by an identity provider alone. */
   readonly mayHavePassword: boolean;
 }
 
 export type PasswordChange =
-  | { readonly kind: 'changed' }
+  /** @param known for the cookie of a known browser: the one before ended with the password */
+  | { readonly kind: 'changed'; readonly known: string }
+  /** The session ended meanwhile, or the password became another. */
+  | { readonly kind: 'overtaken' }
   | { readonly kind: 'wrong' }
   | { readonly kind: 'bad-password'; readonly fault: PasswordFault }
   | { readonly kind: 'impossible' }
@@ -42,6 +43,7 @@ export interface ProfileParts {
   readonly sessions: Pick<SessionStore, 'list' | 'end' | 'endOthers' | 'switchAccount'>;
   readonly passwords: Pick<Passwords, 'hash' | 'verify'>;
   readonly throttle: SignInThrottle;
+  readonly browsers: Pick<KnownBrowsers, 'create'>;
   readonly turns: Pick<DatabaseTurns, 'ofAccount' | 'ofStranger'>;
 }
 
@@ -54,10 +56,7 @@ export class Profile {
 
   async view(self: Self): Promise<ProfileView> {
     const person = await this.#find(self);
-    return {
-      hasPassword: person?.passwordHash !== null && person !== undefined,
-      mayHavePassword: person?.hasMailKey ?? false,
-    };
+    return { mayHavePassword: person?.hasMailKey ?? false };
   }
 
   /**
@@ -68,26 +67,28 @@ export class Profile {
     self: Self,
     given: { readonly current: string; readonly next: string },
   ): Promise<PasswordChange> {
-    const { people, passwords, throttle, turns } = this.#parts;
+    const { people, passwords, throttle, browsers, turns } = this.#parts;
     const { userId, mail, sessionId, accountId, actor } = self;
     const person = await this.#find(self);
     if (person === undefined || !person.hasMailKey) return { kind: 'impossible' };
-    // Who holds a stolen session guesses no faster than who signs in.
-    if (person.passwordHash !== null && !self.cameByLink) {
-      const attempt = { mail, address: actor.address, browser: self.browser };
-      const waitMs = await throttle.take(attempt);
-      if (waitMs > 0) return { kind: 'throttled', waitMs };
-      const matches = await passwords.verify(given.current, person.passwordHash, actor.address);
-      if (!matches) return { kind: 'wrong' };
-      await throttle.giveBack(attempt);
-    }
     const fault = await passwordFaultOf(given.next, mail);
     if (fault !== undefined) return { kind: 'bad-password', fault };
+    // Who holds a stolen session guesses no faster than who signs in.
+    const attempt = { by: 'session', sessionId, address: actor.address } as const;
+    const waitMs = await throttle.take(attempt);
+    if (waitMs > 0) return { kind: 'throttled', waitMs };
+    const verifiedHash = self.cameByLink ? null : person.passwordHash;
+    if (!self.cameByLink) {
+      const matches = await passwords.verify(given.current, verifiedHash, actor.address);
+      if (!matches) return { kind: 'wrong' };
+    }
     const passwordHash = await passwords.hash(given.next, actor.address);
     const by = { actor, entryId: randomUUID() };
-    const set = { userId, passwordHash, sessionId, accountId };
-    const isSet = await turns.ofAccount(accountId, () => people.setPassword(set, by));
-    return { kind: isSet ? 'changed' : 'impossible' };
+    const set = { userId, passwordHash, verifiedHash, sessionId, accountId };
+    const outcome = await turns.ofAccount(accountId, () => people.setPassword(set, by));
+    if (outcome !== 'set') return { kind: outcome };
+    await throttle.giveBack(attempt);
+    return { kind: 'changed', known: browsers.create({ userId, passwordHash }) };
   }
 
   setLanguage(self: Pick<Self, 'userId' | 'accountId'>, language: string): Promise<void> {

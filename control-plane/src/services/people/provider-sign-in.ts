@@ -1,12 +1,13 @@
 /** Sign-in by the identity provider: who comes back from it, and what their groups are here. */
 import { randomUUID } from 'node:crypto';
+import { providerName } from '../../domain/account/mail-address.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import { type OpenIdConnect, OpenIdError, type OpenIdFlow } from '../../identity/openid-connect.ts';
 import type { AccountStore } from '../../store/accounts/account-store.ts';
 import type { IdentityOutcome, IdentityStore } from '../../store/people/identity-entry.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
-import type { KnownBrowsers } from './known-browsers.ts';
 import { type Browser, type Entered, endedHashOf, newSession } from './sign-in.ts';
+import type { SignInThrottle } from './sign-in-throttle.ts';
 
 export { OpenIdError, type OpenIdFlow };
 
@@ -18,13 +19,16 @@ export interface GroupGrant {
   readonly role: Role;
 }
 
-export type ProviderOutcome = Entered | Exclude<IdentityOutcome, { readonly kind: 'signed-in' }>;
+export type ProviderOutcome =
+  | Entered
+  | Exclude<IdentityOutcome, { readonly kind: 'signed-in' }>
+  | { readonly kind: 'throttled'; readonly waitMs: number };
 
 export interface ProviderSignInParts {
   readonly provider: OpenIdConnect;
   readonly identities: IdentityStore;
   readonly accounts: Pick<AccountStore, 'findByNameOrId'>;
-  readonly browsers: KnownBrowsers;
+  readonly throttle: Pick<SignInThrottle, 'take' | 'giveBack'>;
   readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
   readonly grants: readonly GroupGrant[];
   /** What the button calls the provider. */
@@ -55,14 +59,20 @@ export class ProviderSignIn {
    * @throws OpenIdError; ContractError SERVICE_UNAVAILABLE
    */
   async finish(query: string, flow: OpenIdFlow, browser: Browser): Promise<ProviderOutcome> {
-    const { provider, identities, browsers, turns } = this.#parts;
+    const { provider, identities, throttle, turns } = this.#parts;
     const { address } = browser;
+    // Nobody has the provider asked without an end.
+    const attempt = { by: 'provider', address } as const;
+    const waitMs = await throttle.take(attempt);
+    if (waitMs > 0) return { kind: 'throttled', waitMs };
     const { groups, ...person } = await provider.finish(address, query, flow);
+    await throttle.giveBack(attempt);
     const grants = await this.#grantsOf(groups, address);
     const { secret, session } = newSession('oidc', browser);
     const entryIds = new Map(grants.map(({ accountId }) => [accountId, randomUUID()]));
     const entry = {
       ...person,
+      mail: providerName(person),
       grants,
       newUserId: randomUUID(),
       session,
@@ -75,7 +85,7 @@ export class ProviderSignIn {
     };
     const outcome = await turns.ofStranger(address, () => identities.enter(entry));
     if (outcome.kind !== 'signed-in') return outcome;
-    return { ...outcome, secret, known: browsers.create(person.mail) };
+    return { ...outcome, secret, known: undefined };
   }
 
   /** An account of the list that is not there yet is passed over. */

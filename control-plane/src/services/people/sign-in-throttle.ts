@@ -5,13 +5,27 @@ import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import { FAILURES_MAX } from '../../domain/account/sign-in-throttle.ts';
 import type { SignInThrottleStore, ThrottleKey } from '../../store/people/sign-in-throttle.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
-import type { KnownBrowsers } from './known-browsers.ts';
+import type { KnownBrowsers, PasswordOwner } from './known-browsers.ts';
 
 export interface Attempt {
   readonly mail: string;
   readonly address: string;
   /** The cookie of a known browser. */
   readonly browser: string | undefined;
+  /** Who has that mail; undefined: nobody. */
+  readonly person: PasswordOwner | undefined;
+}
+
+/** What is counted by itself, so that nobody else uses it up. */
+export interface OwnAttempt {
+  /**
+   * 'provider': a way back from the identity provider, which is asked whether it is true; 'session':
+   * the password before, of who is signed in.
+   */
+  readonly by: 'provider' | 'session';
+  readonly address: string;
+  /** Of the session. */
+  readonly sessionId?: string;
 }
 
 export class SignInThrottle {
@@ -30,21 +44,27 @@ export class SignInThrottle {
   }
 
   /** Counts the attempt as one that fails. 0, or how long until one may be made, in ms. */
-  take(attempt: Attempt): Promise<number> {
+  take(attempt: Attempt | OwnAttempt): Promise<number> {
     const keys = this.#keysOf(attempt);
     return this.#turns.ofStranger(attempt.address, () => this.#store.take(keys));
   }
 
   /** It succeeded. */
-  giveBack(attempt: Attempt): Promise<void> {
+  giveBack(attempt: Attempt | OwnAttempt): Promise<void> {
     const keys = this.#keysOf(attempt);
     return this.#turns.ofStranger(attempt.address, () => this.#store.giveBack(keys));
   }
 
-  #keysOf({ mail, address, browser }: Attempt): ThrottleKey[] {
-    const known = this.#browsers.idOf(browser, mail);
-    if (known !== undefined) return [keyOf('browser', known)];
-    return [keyOf('address', networkOf(address)), keyOf('mail', mailKeyOf(mail))];
+  #keysOf(attempt: Attempt | OwnAttempt): ThrottleKey[] {
+    const network = networkOf(attempt.address);
+    if ('by' in attempt) return [keyOf(attempt.by, attempt.sessionId ?? network)];
+    const { mail, browser, person } = attempt;
+    const known = person && this.#browsers.idOf(browser, person);
+    if (person !== undefined && known !== undefined) {
+      const password = `${person.userId} ${person.passwordHash}`;
+      return [keyOf('browser', known), keyOf('browsers', password)];
+    }
+    return [keyOf('address', network), keyOf('mail', mailKeyOf(mail))];
   }
 }
 

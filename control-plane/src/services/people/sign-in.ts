@@ -28,8 +28,8 @@ export interface Entered {
   readonly kind: 'signed-in';
   /** For the session's cookie: new with every sign-in. */
   readonly secret: string;
-  /** For the cookie of a known browser. */
-  readonly known: string;
+  /** For the cookie of a known browser; undefined: no password was shown. */
+  readonly known: string | undefined;
   readonly userId: string;
   readonly accountId: string;
 }
@@ -66,22 +66,24 @@ export class SignIn {
   ): Promise<SignInOutcome> {
     const { people, passwords, throttle, browsers, turns } = this.#parts;
     const mail = parseMail(given.mail) ?? '';
-    const attempt = { mail, address: browser.address, browser: browser.known };
-    const waitMs = await throttle.take(attempt);
-    if (waitMs > 0) return { kind: 'throttled', waitMs };
     // Also for what is no mail: one statement, one hash, whoever it is.
     const person = await turns.ofStranger(browser.address, () => people.findByMail(mail));
+    const attempt = { mail, address: browser.address, browser: browser.known, person };
+    const waitMs = await throttle.take(attempt);
+    if (waitMs > 0) return { kind: 'throttled', waitMs };
     const stored = person?.passwordHash ?? null;
     const matches = await passwords.verify(given.password, stored, browser.address);
-    if (person === undefined || !matches) return { kind: 'refused' };
-    await throttle.giveBack(attempt);
-    const { secret, session } = newSession('password', browser);
-    const begun = await turns.ofStranger(browser.address, () =>
-      this.#parts.sessions.begin(person.userId, session, endedHashOf(browser)),
-    );
-    if (begun === undefined) return { kind: 'no-account' };
+    if (person === undefined || stored === null || !matches) return { kind: 'refused' };
     const { userId } = person;
-    const known = browsers.create(mail);
+    const { secret, session } = newSession('password', browser);
+    const by = { passwordHash: stored, endedIdHash: endedHashOf(browser) };
+    const begun = await turns.ofStranger(browser.address, () =>
+      this.#parts.sessions.begin(userId, session, by),
+    );
+    if (begun.kind === 'refused') return begun;
+    await throttle.giveBack(attempt);
+    if (begun.kind === 'no-account') return begun;
+    const known = browsers.create({ userId, passwordHash: stored });
     return { kind: 'signed-in', secret, known, userId, accountId: begun.accountId };
   }
 }

@@ -118,6 +118,7 @@ export async function rotateApiKey(
           previous_expires_at: nowPlusMs(database.nowMs, overlapMs),
           previous_last_used_at: null,
           secret_hash: secretHash,
+          made_by: personOf(actor),
         }))
         .where('id', '=', apiKeyId)
         .where('revoked_at', 'is', null)
@@ -193,7 +194,7 @@ export async function insertApiKey(
   accountId: string,
   name: string,
   made: ApiKeyToken,
-  { policy = NO_POLICY, expiresInMs }: NewKey = {},
+  { policy = NO_POLICY, expiresInMs, actor }: NewKey = {},
 ): Promise<void> {
   requireName(name);
   await db
@@ -205,9 +206,14 @@ export async function insertApiKey(
       secret_hash: hashSecret(made.secret),
       created_at: database.nowMs,
       expires_at: expiresInMs === undefined ? null : nowPlusMs(database.nowMs, expiresInMs),
+      made_by: personOf(actor),
       ...policyColumns(policy),
     })
     .execute();
+}
+
+function personOf(actor: Actor | undefined): string | null {
+  return actor?.kind === 'person' ? actor.userId : null;
 }
 
 /** How many keys of an account there are, revoked ones too, and how many of them are not. */

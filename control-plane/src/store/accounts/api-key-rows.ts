@@ -31,6 +31,8 @@ export interface ApiKey {
   readonly policy: KeyPolicy;
   /** What the policy's cap counts now; null: it has none. */
   readonly capUse: { readonly used: number; readonly resetsAtMs: number | null } | null;
+  /** The person who was shown its secret last; null: the operator, or nobody knows. */
+  readonly madeBy: string | null;
   /** Whether it may be used, by the database's clock. */
   readonly state: 'active' | 'expired' | 'revoked';
 }
@@ -89,6 +91,7 @@ const LISTED_COLUMNS = [
   'previous_last_used_at',
   'cap_window_start',
   'cap_used',
+  'made_by',
   ...POLICY_COLUMNS,
 ] as const;
 
@@ -123,6 +126,7 @@ export function apiKeyFromRow(row: ListedRow): ApiKey {
         : { endsAtMs, lastUsedAtMs: row.previous_last_used_at },
     policy,
     capUse: policy.cap === undefined ? null : capUseOf(policy.cap, row),
+    madeBy: row.made_by,
     state: stateOf(row),
   };
 }

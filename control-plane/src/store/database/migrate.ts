@@ -24,6 +24,7 @@ import { playgroundMigration } from './migrations/0013-playground.ts';
 import { fleetReportsMigration } from './migrations/0014-fleet-reports.ts';
 import { certifiedTurnsMigration } from './migrations/0015-certified-turns.ts';
 import { tracesMigration } from './migrations/0016-traces.ts';
+import { provenPeopleMigration } from './migrations/0017-proven-people.ts';
 import { heldRefundsMigration } from './migrations/0019-held-refunds.ts';
 import { query } from './transact.ts';
 
@@ -46,6 +47,7 @@ export function migrationsOf(database: Database): Record<string, Migration> {
     '0014-fleet-reports': fleetReportsMigration(database.dialect),
     '0015-certified-turns': certifiedTurnsMigration(database.dialect),
     '0016-traces': tracesMigration(database.dialect),
+    '0017-proven-people': provenPeopleMigration(database.dialect),
     '0019-held-refunds': heldRefundsMigration(database.dialect),
   };
 }

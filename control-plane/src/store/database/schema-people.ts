@@ -1,10 +1,11 @@
-/** The tables of people and what they change, as Kysely sees them (migrations/0009-people.ts). */
+/** The tables of people and what they change, as Kysely sees them (migrations/0009, 0017). */
+import type { Generated } from 'kysely';
 import type { Actor } from '../../domain/account/actor.ts';
 import type { Role } from '../../domain/account/roles.ts';
 
 export interface UsersTable {
   id: string;
-  /** As it was typed, or as the identity provider says it. */
+  /** As it was typed; of people of an identity provider their name (providerName). */
   mail: string;
   /** mailKeyOf the mail; null: known by an identity provider alone, and found by no mail. */
   mail_key: string | null;
@@ -14,6 +15,13 @@ export interface UsersTable {
   language: string | null;
   created_at: number;
   disabled_at: number | null;
+  /**
+   * Since when the mail is theirs for sure: they came by a link that its mail alone, or the
+   * operator, brought. Null: somebody typed it, or it is of a row from before there was a column.
+   */
+  proven_at: number | null;
+  /** Counts what kept others out of this row, where engines certify. */
+  turns: Generated<number>;
 }
 
 /** Who a person is elsewhere (OpenID Connect). */
@@ -50,6 +58,10 @@ export interface OneTimeLinksTable {
   created_at: number;
   expires_at: number;
   used_at: number | null;
+  /** 1: who opens it has that mail. Null: another person has seen it too, or made it long ago. */
+  proves_mail: number | null;
+  /** The person who made it; null: the operator, or nobody knows. */
+  made_by: string | null;
 }
 
 export type SignInMethod = 'password' | 'oidc' | 'link';

@@ -53,6 +53,8 @@ export interface ApiKeysTable {
   networks: string | null;
   /** null: a key that people made; else one of the service, which no list shows. */
   purpose: KeyPurpose | null;
+  /** The person who was shown its secret; null: the operator, or a row from before. */
+  made_by: string | null;
 }
 
 /** Append-only: no statement of this program updates or deletes a row. */

@@ -9,6 +9,7 @@ import { ofAccount } from '../database/of-account.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
+import { addressText } from './member-rows.ts';
 
 /** What lists and people read: flat, small, and never a secret. */
 export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
@@ -55,7 +56,6 @@ export interface AuditStore {
 
 /** Code points of a subject; longer ones are cut. */
 const SUBJECT_LENGTH_MAX = 254;
-const ADDRESS_LENGTH_MAX = 64;
 
 /** @param tx the transaction that makes the change */
 export async function insertAuditEntry(
@@ -79,7 +79,7 @@ export async function insertAuditEntry(
       actor_kind: actor.kind,
       actor_user_id: person?.userId ?? null,
       actor_mail: person?.mail ?? null,
-      address: person === undefined ? null : person.address.slice(0, ADDRESS_LENGTH_MAX),
+      address: person === undefined ? null : addressText(person.address),
       action,
       subject: [...subject.toWellFormed()].slice(0, SUBJECT_LENGTH_MAX).join(''),
       value_before: before === undefined ? null : JSON.stringify(before),

@@ -12,6 +12,7 @@ import type { Schema } from '../database/schema.ts';
 import { OvertakenError, transact } from '../database/transact.ts';
 import { insertAuditEntry } from './audit.ts';
 import { lockAccount, MEMBERS_MAX } from './member-rows.ts';
+import { endLinksOf } from './open-links.ts';
 import { endMembership } from './people-store.ts';
 import { beginSession, type NewSession } from './session-store.ts';
 
@@ -19,6 +20,7 @@ export interface IdentityEntry {
   readonly issuer: string;
   /** 1 to 255 printable ASCII characters. */
   readonly subject: string;
+  /** What they are called here: providerName. */
   readonly mail: string;
   /** What the person's groups are here: an account once. */
   readonly grants: readonly { readonly accountId: string; readonly role: Role }[];
@@ -32,7 +34,7 @@ export interface IdentityEntry {
 
 export type IdentityOutcome =
   | { readonly kind: 'signed-in'; readonly userId: string; readonly accountId: string }
-  /** No group of theirs is anything here, and nobody has invited them. */
+  /** No group of theirs is anything here. */
   | { readonly kind: 'no-account' }
   | { readonly kind: 'refused' };
 
@@ -50,18 +52,18 @@ async function enter(
   entry: IdentityEntry,
 ): Promise<IdentityOutcome> {
   const userId = await personOf(database, tx, entry);
-  if (userId === undefined) return { kind: 'refused' };
+  if (typeof userId !== 'string') return userId;
   await grantAndEnd(database, tx, entry, userId);
   const begun = await beginSession(database, tx, userId, entry.session, entry.endedIdHash);
   return begun === undefined ? { kind: 'no-account' } : { kind: 'signed-in', userId, ...begun };
 }
 
-/** Undefined: they were disabled. */
+/** Who is new and has no group of the list is nobody here: anybody may be known to a provider. */
 async function personOf(
   database: Database,
   tx: Kysely<Schema>,
-  { issuer, subject, mail, newUserId }: IdentityEntry,
-): Promise<string | undefined> {
+  { issuer, subject, mail, newUserId, grants }: IdentityEntry,
+): Promise<string | { readonly kind: 'no-account' | 'refused' }> {
   const known = await tx
     .selectFrom('identities')
     .innerJoin('users', 'users.id', 'identities.user_id')
@@ -70,13 +72,14 @@ async function personOf(
     .where('subject', '=', subject)
     .executeTakeFirst();
   if (known !== undefined) {
-    if (known.disabled_at !== null) return undefined;
+    if (known.disabled_at !== null) return { kind: 'refused' };
     // Of one who signs in by a mail too it stays what they typed.
     if (known.mail !== mail && known.mail_key === null) {
       await tx.updateTable('users').set({ mail }).where('id', '=', known.id).execute();
     }
     return known.id;
   }
+  if (grants.length === 0) return { kind: 'no-account' };
   const { nowMs: created_at } = database;
   try {
     await tx
@@ -167,6 +170,8 @@ async function changeMembership(
       .execute();
   }
   const { mail, session } = entry;
+  if (was === 'owner' || is === undefined)
+    await endLinksOf(database, tx, accountId, { userId, mail });
   const actor: Actor = { kind: 'person', userId, mail, address: session.address };
   await insertAuditEntry(database, tx, {
     id: entry.entryIdOf(accountId),

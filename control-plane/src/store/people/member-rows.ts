@@ -1,4 +1,7 @@
-/** What the stores of people share: the order in which an account's people are changed. */
+/**
+ * What the stores of people share: the order in which people are changed. The account's row comes
+ * first, then the person's, then those of links and sessions.
+ */
 import type { Kysely } from 'kysely';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
@@ -23,4 +26,53 @@ export async function lockAccount(
   const account = tx.selectFrom('accounts').select('id').where('id', '=', accountId);
   // SQLite runs one writing transaction at a time.
   await (database.dialect === 'sqlite' ? account : account.forUpdate()).execute();
+}
+
+/** As it stays until the transaction ends. */
+export interface TakenPerson {
+  readonly mail: string;
+  /** Null: known by an identity provider alone. */
+  readonly mailKey: string | null;
+  readonly passwordHash: string | null;
+  /** Whether the mail is theirs for sure (users.proven_at). */
+  readonly isProven: boolean;
+  readonly isDisabled: boolean;
+}
+
+/**
+ * Waits for whoever changes the person at this moment, or signs them in by what is stored of their
+ * password. Undefined: there is no such person (any more).
+ */
+export async function takePerson(
+  { engine }: Database,
+  tx: Kysely<Schema>,
+  userId: string,
+): Promise<TakenPerson | undefined> {
+  await tx
+    .updateTable('users')
+    // As takeAccount: a lock that changes nothing keeps out nobody at another member of a cluster.
+    .set(eb => ({ turns: engine.conflicts === 'locks' ? eb.ref('turns') : eb('turns', '+', 1) }))
+    .where('id', '=', userId)
+    .execute();
+  const row = await tx
+    .selectFrom('users')
+    .select(['mail', 'mail_key', 'password_hash', 'proven_at', 'disabled_at'])
+    .where('id', '=', userId)
+    .executeTakeFirst();
+  return (
+    row && {
+      mail: row.mail,
+      mailKey: row.mail_key,
+      passwordHash: row.password_hash,
+      isProven: row.proven_at !== null,
+      isDisabled: row.disabled_at !== null,
+    }
+  );
+}
+
+const ADDRESS_LENGTH_MAX = 64;
+
+/** Where a request came from, as ASCII columns take it: a proxy may put any text there. */
+export function addressText(address: string): string {
+  return address.replaceAll(/[^\x21-\x7e]/g, '?').slice(0, ADDRESS_LENGTH_MAX);
 }

@@ -9,7 +9,8 @@ import type { MemberSource } from '../database/schema-people.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
-import { lockAccount, MEMBERS_MAX } from './member-rows.ts';
+import { lockAccount, MEMBERS_MAX, takePerson } from './member-rows.ts';
+import { endLinksOf } from './open-links.ts';
 import { endOtherSessions } from './session-store.ts';
 
 export interface Person {
@@ -20,6 +21,8 @@ export interface Person {
   readonly passwordHash: string | null;
   /** Whether a password can be set: not for those known by an identity provider alone. */
   readonly hasMailKey: boolean;
+  /** Whether it is known that the mail is theirs. */
+  readonly isProven: boolean;
 }
 
 export interface Member {
@@ -27,8 +30,28 @@ export interface Member {
   readonly mail: string;
   readonly role: Role;
   readonly source: MemberSource;
+  /** Whether it is known that the mail is theirs. */
+  readonly isProven: boolean;
   readonly createdAtMs: number;
 }
+
+/** A password that is set, of whom, and by which right. */
+export interface PasswordSet {
+  readonly userId: string;
+  readonly passwordHash: string;
+  /** What the one before was found right by; null: the session is one of a link, once. */
+  readonly verifiedHash: string | null;
+  readonly sessionId: string;
+  /** Whose log tells of it. */
+  readonly accountId: string;
+}
+
+export type PasswordSetOutcome =
+  | 'set'
+  /** They cannot have one. */
+  | 'impossible'
+  /** The session has ended, or the password is another since it was looked at. */
+  | 'overtaken';
 
 /** Who changes something, and the id of its audit entry, made outside of what is repeated. */
 export interface ChangedBy {
@@ -51,17 +74,14 @@ export interface PeopleStore {
   find(userId: string): Promise<Person | undefined>;
   /** By their mails. */
   listMembers(accountId: string): Promise<Member[]>;
-  /**
-   * Ends every other session of theirs too. False: they cannot have one.
-   * @param of.accountId whose log tells of it
-   */
-  setPassword(
-    of: { userId: string; passwordHash: string; sessionId: string; accountId: string },
-    by: ChangedBy,
-  ): Promise<boolean>;
+  /** Ends every other session of theirs too. */
+  setPassword(of: PasswordSet, by: ChangedBy): Promise<PasswordSetOutcome>;
   setLanguage(userId: string, language: string): Promise<void>;
   changeRole(accountId: string, userId: string, role: Role, by: ChangedBy): Promise<MemberChange>;
-  /** Ends their sessions for this account too. */
+  /**
+   * Ends their sessions for this account too, and the links by which they would come back, as does
+   * a role below owner.
+   */
   removeMember(accountId: string, userId: string, by: ChangedBy): Promise<MemberChange>;
 }
 
@@ -96,12 +116,15 @@ export function createPeopleStore(database: Database): PeopleStore {
 function selectPeople(db: Kysely<Schema>) {
   return db
     .selectFrom('users')
-    .select(['id', 'mail', 'mail_key', 'language', 'password_hash'])
+    .select(['id', 'mail', 'mail_key', 'language', 'password_hash', 'proven_at'])
     .where('disabled_at', 'is', null);
 }
 
 function personFromRow(
-  row: Pick<Schema['users'], 'id' | 'mail' | 'mail_key' | 'language' | 'password_hash'>,
+  row: Pick<
+    Schema['users'],
+    'id' | 'mail' | 'mail_key' | 'language' | 'password_hash' | 'proven_at'
+  >,
 ): Person {
   return {
     userId: row.id,
@@ -109,6 +132,7 @@ function personFromRow(
     language: row.language,
     passwordHash: row.password_hash,
     hasMailKey: row.mail_key !== null,
+    isProven: row.mail_key === null || row.proven_at !== null,
   };
 }
 
@@ -118,7 +142,7 @@ async function listMembers(db: Kysely<Schema>, accountId: string): Promise<Membe
     .selectFrom('members')
     .innerJoin('users', 'users.id', 'members.user_id')
     .select(['members.user_id', 'members.role', 'members.source', 'members.created_at'])
-    .select('users.mail')
+    .select(['users.mail', 'users.mail_key', 'users.proven_at'])
     .where('members.account_id', '=', accountId)
     .limit(MEMBERS_MAX)
     .execute();
@@ -128,6 +152,7 @@ async function listMembers(db: Kysely<Schema>, accountId: string): Promise<Membe
       mail: row.mail,
       role: row.role,
       source: row.source,
+      isProven: row.mail_key === null || row.proven_at !== null,
       createdAtMs: row.created_at,
     }))
     .sort((a, b) => (a.mail < b.mail ? -1 : 1));
@@ -136,25 +161,43 @@ async function listMembers(db: Kysely<Schema>, accountId: string): Promise<Membe
 async function setPassword(
   database: Database,
   tx: Kysely<Schema>,
-  of: { userId: string; passwordHash: string; sessionId: string; accountId: string },
+  { userId, passwordHash, verifiedHash, sessionId, accountId }: PasswordSet,
   { actor, entryId }: ChangedBy,
-): Promise<boolean> {
-  const person = await selectPeople(tx).where('id', '=', of.userId).executeTakeFirst();
-  if (person === undefined || person.mail_key === null) return false;
+): Promise<PasswordSetOutcome> {
+  const person = await takePerson(database, tx, userId);
+  if (person === undefined || person.mailKey === null) return 'impossible';
+  // The answer to a first try was lost.
+  if (person.passwordHash === passwordHash) return 'set';
+  const session = await tx
+    .selectFrom('sessions')
+    .select('method')
+    .where('id', '=', sessionId)
+    .where('user_id', '=', userId)
+    .executeTakeFirst();
+  if (session === undefined) return 'overtaken';
+  const isTheirs =
+    verifiedHash === null ? session.method === 'link' : verifiedHash === person.passwordHash;
+  if (!isTheirs) return 'overtaken';
   await tx
     .updateTable('users')
-    .set({ password_hash: of.passwordHash })
-    .where('id', '=', of.userId)
+    .set({ password_hash: passwordHash })
+    .where('id', '=', userId)
     .execute();
-  await endOtherSessions(tx, of.userId, of.sessionId);
+  // A session of a link sets a password once: from now on it asks for the one that it set.
+  await tx
+    .updateTable('sessions')
+    .set({ method: 'password' })
+    .where('id', '=', sessionId)
+    .execute();
+  await endOtherSessions(tx, userId, sessionId);
   await insertAuditEntry(database, tx, {
     id: entryId,
-    accountId: of.accountId,
+    accountId,
     actor,
     action: 'password.changed',
     subject: person.mail,
   });
-  return true;
+  return 'set';
 }
 
 /** @param change.role null: the membership ends */
@@ -174,8 +217,10 @@ async function changeMember(
   if (member.source === 'oidc') return 'by-group';
   const owners = members.filter(one => one.role === 'owner');
   if (member.role === 'owner' && owners.length === 1) return 'last-owner';
-  if (role === null) await endMembership(tx, accountId, userId);
-  else {
+  if (role === null) {
+    await endMembership(tx, accountId, userId);
+    await forgetUnproven(tx, userId);
+  } else {
     await tx
       .updateTable('members')
       .set({ role })
@@ -183,6 +228,9 @@ async function changeMember(
       .where('user_id', '=', userId)
       .execute();
   }
+  const isLess = role === null || member.role === 'owner';
+  const ended = isLess ? await endLinksOf(database, tx, accountId, member) : 0;
+  const linksEnded = ended === 0 ? {} : { links_ended: ended };
   await insertAuditEntry(database, tx, {
     id: entryId,
     accountId,
@@ -190,7 +238,7 @@ async function changeMember(
     action: role === null ? 'person.removed' : 'person.role-changed',
     subject: member.mail,
     before: { role: member.role },
-    after: role === null ? undefined : { role },
+    after: role === null && ended === 0 ? undefined : { ...(role && { role }), ...linksEnded },
   });
   return 'changed';
 }
@@ -203,6 +251,26 @@ async function wasDone(tx: Kysely<Schema>, entryId: string): Promise<boolean> {
     .where('id', '=', entryId)
     .executeTakeFirst();
   return row !== undefined;
+}
+
+/**
+ * A mail that nobody proved is nobody's outside of the account that it was typed in: with the last
+ * membership the person goes, and whoever has that mail is new.
+ */
+async function forgetUnproven(tx: Kysely<Schema>, userId: string): Promise<void> {
+  const isMember = await tx
+    .selectFrom('members')
+    .select('account_id')
+    .where('user_id', '=', userId)
+    .limit(1)
+    .executeTakeFirst();
+  if (isMember !== undefined) return;
+  await tx
+    .deleteFrom('users')
+    .where('id', '=', userId)
+    .where('mail_key', 'is not', null)
+    .where('proven_at', 'is', null)
+    .execute();
 }
 
 /** With every session that acts for that account. */

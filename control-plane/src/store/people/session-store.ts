@@ -18,6 +18,7 @@ import type { Schema } from '../database/schema.ts';
 import type { SignInMethod } from '../database/schema-people.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
+import { addressText, takePerson } from './member-rows.ts';
 
 export const SESSION_IDLE_MS = 12 * 3_600_000;
 export const SESSION_MS = 7 * 24 * 3_600_000;
@@ -28,7 +29,6 @@ export const MEMBERSHIPS_MAX = 100;
 /** How late `seen_at` may be: a write a request would cost more than it tells. */
 const SEEN_LATE_MS = 60_000;
 const AGENT_LENGTH_MAX = 255;
-const ADDRESS_LENGTH_MAX = 64;
 
 /** Made by the caller, outside of what is repeated. */
 export interface NewSession {
@@ -71,16 +71,23 @@ export interface ListedSession {
   readonly agent: string;
 }
 
+export type SessionBegun =
+  | { readonly kind: 'begun'; readonly accountId: string }
+  | { readonly kind: 'no-account' }
+  /** Their password is another since it was looked at. */
+  | { readonly kind: 'refused' };
+
 export interface SessionStore {
   /**
-   * For the account that the person acted for last, or else the first of theirs. Undefined: they
-   * have none. @param endedIdHash the session that the browser had before; null: none
+   * For the account that the person acted for last, or else the first of theirs.
+   * @param by.passwordHash what the password was found right by
+   * @param by.endedIdHash the session that the browser had before; null: none
    */
   begin(
     userId: string,
     session: NewSession,
-    endedIdHash: string | null,
-  ): Promise<{ readonly accountId: string } | undefined>;
+    by: { readonly passwordHash: string; readonly endedIdHash: string | null },
+  ): Promise<SessionBegun>;
   /** Undefined: none, or it has ended. Notes that it was used. */
   find(idHash: string): Promise<FoundSession | undefined>;
   /** Those that go on, newest first. */
@@ -94,8 +101,14 @@ export interface SessionStore {
 
 export function createSessionStore(database: Database): SessionStore {
   return {
-    begin: (userId, session, endedIdHash) =>
-      transact(database, tx => beginSession(database, tx, userId, session, endedIdHash)),
+    begin: (userId, session, { passwordHash, endedIdHash }) =>
+      transact(database, async tx => {
+        const person = await takePerson(database, tx, userId);
+        const isSame = person?.passwordHash === passwordHash && !person.isDisabled;
+        if (!isSame) return { kind: 'refused' };
+        const begun = await beginSession(database, tx, userId, session, endedIdHash);
+        return begun === undefined ? { kind: 'no-account' } : { kind: 'begun', ...begun };
+      }),
     find: idHash => query(database, db => findSession(database, db, idHash)),
     list: userId => query(database, db => listSessions(database, db, userId)),
     end: (userId, sessionId) =>
@@ -155,7 +168,7 @@ export async function insertSession(
       created_at: nowMs,
       seen_at: nowMs,
       expires_at: nowPlusMs(nowMs, SESSION_MS),
-      address: session.address.replaceAll(/[^\x21-\x7e]/g, '?').slice(0, ADDRESS_LENGTH_MAX),
+      address: addressText(session.address),
       agent: [...session.agent.toWellFormed()].slice(0, AGENT_LENGTH_MAX).join(''),
     })
     .execute();
@@ -172,6 +185,7 @@ export async function insertSession(
   await tx.deleteFrom('sessions').where('id', '=', oldest.id).execute();
 }
 
+/** Undefined: they belong to no account. */
 export async function beginSession(
   database: Database,
   tx: Kysely<Schema>,

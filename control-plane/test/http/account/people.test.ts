@@ -76,7 +76,7 @@ describe('the people of an account', () => {
     for (let count = 0; count < 55; count += 1) {
       const fields = { mail: `page-${count}@example.org`, role: 'viewer' };
       await owner.post('/account/people/invite', fields);
-      const invitations = await test.services.accountArea.links.listInvitations(test.accountId);
+      const invitations = await test.services.accountArea.links.listOpen(test.accountId);
       await owner.post(`/account/people/invitations/${invitations[0]?.id}/withdraw`);
     }
     const seen = new Set<string>();

@@ -29,7 +29,7 @@ describe('people who sign in', () => {
       { mail, role, accountName: 'tester' },
       { kind: 'operator' },
     );
-    assert.ok(made);
+    assert.ok(made?.url);
     return { mail, path: made.url.slice(BASE_URL.length) };
   }
 
@@ -75,15 +75,17 @@ describe('people who sign in', () => {
     const { mail } = await member();
     const { path } = await invited('owner', mail.toUpperCase());
     const thief = browser();
-    assert.match((await thief.get(path)).body, /Sign in as/);
+    await thief.get(path);
     assert.equal((await thief.post(path, { password: WRONG })).statusCode, 422);
     assert.ok(!(await isSignedIn(thief)));
     const another = await member();
     assert.match((await another.browser.get(path)).body, /You are signed in as/);
-    assert.equal((await another.browser.post(path)).statusCode, 422);
+    assert.equal((await another.browser.post(path, { password: PASSWORD })).statusCode, 422);
     const own = browser();
     await signInWith(own, mail);
-    assert.equal((await own.post(path)).headers.location, '/account');
+    assert.match((await own.get(path)).body, /Confirm with your password/);
+    assert.equal((await own.post(path)).statusCode, 422);
+    assert.equal((await own.post(path, { password: PASSWORD })).headers.location, '/account');
   });
 
   it('come in with the password, and back to where they were', async () => {

@@ -21,6 +21,7 @@ const TURNS = {
 };
 const BROWSERS = new KnownBrowsers(Buffer.alloc(32, 3));
 const MAIL = 'owner@example.org';
+const OWNER = { userId: 'owner', passwordHash: 'a hash' };
 
 /** What a replica has, on a connection of its own. */
 async function openReplica(test: TestDatabase) {
@@ -58,6 +59,7 @@ for (const dialect of DIALECTS) {
             mail: MAIL,
             address: `192.0.2.${index}`,
             browser: undefined,
+            person: undefined,
           }),
         );
         const waits = await Promise.all(attempts);
@@ -72,6 +74,7 @@ for (const dialect of DIALECTS) {
             mail: `nobody-${index}@example.org`,
             address: `${network}::${index.toString(16)}`,
             browser: undefined,
+            person: undefined,
           });
         for (let index = 1; index <= FAILURES_MAX.address; index += 1) {
           assert.equal(await take(index), 0);
@@ -82,10 +85,10 @@ for (const dialect of DIALECTS) {
 
     it('counts a known browser by itself, and gives back what succeeded', () =>
       withReplicas(async ([{ throttle }]) => {
-        const stranger = { mail: MAIL, address: '192.0.2.1', browser: undefined };
+        const stranger = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
         for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(stranger);
         assert.ok((await throttle.take(stranger)) > 0);
-        const known = { ...stranger, browser: BROWSERS.create(MAIL) };
+        const known = { ...stranger, browser: BROWSERS.create(OWNER) };
         for (let count = 0; count < FAILURES_MAX.browser - 1; count += 1) {
           assert.equal(await throttle.take(known), 0);
         }
@@ -94,13 +97,35 @@ for (const dialect of DIALECTS) {
         await throttle.giveBack(known);
         assert.equal(await throttle.take(known), 0);
         // A cookie of another person's sign-in is none.
-        const theirs = { ...stranger, browser: BROWSERS.create('another@example.org') };
+        const other = { ...OWNER, userId: 'another' };
+        const theirs = { ...stranger, browser: BROWSERS.create(other) };
         assert.ok((await throttle.take(theirs)) > 0);
+        // Nor is one of the password before.
+        const before = { ...stranger, browser: BROWSERS.create({ ...OWNER, passwordHash: 'old' }) };
+        assert.ok((await throttle.take(before)) > 0);
+      }));
+
+    it('counts all known browsers of a person together', () =>
+      withReplicas(async replicas => {
+        const attempt = () => {
+          const browser = BROWSERS.create(OWNER);
+          return { mail: MAIL, address: '192.0.2.1', browser, person: OWNER };
+        };
+        const waits = await Promise.all(
+          Array.from({ length: 2 * FAILURES_MAX.browsers }, (_, index) =>
+            replicas[index % 2 === 0 ? 0 : 1].throttle.take(attempt()),
+          ),
+        );
+        assert.equal(waits.filter(wait => wait === 0).length, FAILURES_MAX.browsers);
+        // With another password they are counted anew.
+        const next = { ...OWNER, passwordHash: 'the next' };
+        const own = { ...attempt(), browser: BROWSERS.create(next), person: next };
+        assert.equal(await replicas[0].throttle.take(own), 0);
       }));
 
     it('begins again when the window is over', () =>
       withReplicas(async ([{ throttle, database }]) => {
-        const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined };
+        const attempt = { mail: MAIL, address: '192.0.2.1', browser: undefined, person: OWNER };
         for (let count = 0; count < FAILURES_MAX.mail; count += 1) await throttle.take(attempt);
         assert.ok((await throttle.take(attempt)) > 0);
         await database.kysely

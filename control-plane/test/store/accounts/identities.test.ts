@@ -156,8 +156,8 @@ for (const dialect of DIALECTS) {
         const listed = await stores.apiKeys.list(accountId);
         assert.deepEqual(listed, [key]);
         assert.deepEqual(Object.keys(key).sort(), [
-          ...['accountId', 'capUse', 'createdAtMs', 'expiresAtMs', 'id', 'lastUsedAtMs', 'name'],
-          ...['policy', 'prefix', 'previousSecret', 'revokedAtMs', 'state'],
+          ...['accountId', 'capUse', 'createdAtMs', 'expiresAtMs', 'id', 'lastUsedAtMs', 'madeBy'],
+          ...['name', 'policy', 'prefix', 'previousSecret', 'revokedAtMs', 'state'],
         ]);
         assert.ok(token.startsWith(key.prefix));
       });

@@ -44,6 +44,8 @@ const MIGRATIONS = [
   '0014-fleet-reports',
   '0015-certified-turns',
   '0016-traces',
+  '0017-proven-people',
+  '0019-held-refunds',
 ];
 
 describe('the URL of a MySQL server', () => {

@@ -47,6 +47,7 @@ export const APP_ROUTES: Readonly<Record<string, AppRoute>> = {
   'POST /account/orders': {},
   'POST /account/orders/:id/cancel': { params: { id: 'orderId' } },
   'POST /account/people/:id/remove': { params: { id: 'userId' } },
+  'POST /account/people/:id/revoke-keys': { params: { id: 'formerUserId' } },
   'POST /account/people/:id/role': { params: { id: 'userId' }, fields: { role: 'viewer' } },
   'POST /account/people/invitations/:id/withdraw': { params: { id: 'invitationId' } },
   'POST /account/people/invite': {},

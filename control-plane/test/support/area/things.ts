@@ -22,6 +22,17 @@ const MAKERS = {
   },
   userId: async ({ test, accountId }: Of) =>
     (await personOfAccount(test.stores, accountId, 'viewer')).userId,
+  /** Of somebody whose key lives on. */
+  formerUserId: async ({ test, accountId }: Of) => {
+    const { userId, mail } = await personOfAccount(test.stores, accountId, 'member');
+    const actor = { kind: 'person', userId, mail, address: '192.0.2.7' } as const;
+    await test.stores.apiKeys.create(accountId, 'left behind', { actor });
+    await test.stores.people.removeMember(accountId, userId, {
+      actor: OPERATOR,
+      entryId: randomUUID(),
+    });
+    return userId;
+  },
   sessionId: async ({ sessionId }: Of) => sessionId,
   /** One that was paid: those that wait are few. */
   orderId: async ({ test, accountId }: Of) => (await paid(test.stores, accountId)).id,

@@ -98,6 +98,14 @@ export class World {
     return Object.fromEntries(dump);
   }
 
+  /** The one row of a table that has it. */
+  row(table: string, value: string, column = 'id'): Readonly<Record<string, unknown>> {
+    const sql = `select * from "${table}" where "${column}" = ?`;
+    const rows = this.#database.prepare(sql).all(value);
+    assert.equal(rows.length, 1, `${rows.length} rows`);
+    return rows[0] ?? {};
+  }
+
   async close(): Promise<void> {
     this.#database.close();
     await this.test.close();

@@ -23,8 +23,12 @@ export function browserOf(request: FastifyRequest): Browser {
 /** A session's secret is new with every sign-in: one that was planted before opens nothing. */
 export function letIn(reply: FastifyReply, { secret, known }: Entered): void {
   setCookie(reply, 'session', secret, SESSION_MS / 1000);
-  setCookie(reply, 'device', known, KNOWN_S);
+  if (known !== undefined) keepKnown(reply, known);
   clearCookie(reply, 'visitor');
+}
+
+export function keepKnown(reply: FastifyReply, known: string): void {
+  setCookie(reply, 'device', known, KNOWN_S);
 }
 
 /** For a form that strangers see too: the token of their session, or of the cookie of visitors. */

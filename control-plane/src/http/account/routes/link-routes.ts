@@ -8,15 +8,11 @@ import type { AcceptOutcome, FoundLink, Links } from '../../../services/people/l
 import { wordsOf } from '../page/page-request.ts';
 import { ACCOUNT_PATH, renderPage } from '../page/render-page.ts';
 import { isSecret } from '../session/cookies.ts';
-import { SIGN_IN_PATH } from '../session/guard.ts';
 import { formOf, maybeSignedIn } from '../session/signed-in.ts';
 import { notice } from '../views/components/marks.ts';
-import {
-  type InvitationProps,
-  invitationForm,
-  signInLinkForm,
-} from '../views/people/sign-in-view.ts';
-import { browserOf, csrfOfVisitor, letIn } from './browser.ts';
+import { invitationForm, signInLinkForm } from '../views/people/sign-in-view.ts';
+import { fill } from '../words/words.ts';
+import { browserOf, csrfOfVisitor, letIn, minutesOf } from './browser.ts';
 
 type LinkRequest = FastifyRequest<{ Params: { token: string } }>;
 
@@ -54,7 +50,7 @@ export function registerLinkRoutes(account: FastifyInstance, links: Links): void
     async (request, reply) => {
       const link = await find(request, 'invitation');
       if (link === undefined) return renderUnusable(request, reply, 'invitation');
-      return renderInvitation(request, reply, link, stateOf(request, link));
+      return renderInvitation(request, reply, link);
     },
   );
   account.post<{ Params: { token: string } }>(
@@ -75,36 +71,28 @@ export function registerLinkRoutes(account: FastifyInstance, links: Links): void
   );
 }
 
-/** What the person has to do before the invitation is theirs. */
-function stateOf(request: LinkRequest, link: FoundLink): InvitationProps['state'] {
-  const signedIn = maybeSignedIn(request);
-  if (signedIn !== undefined) {
-    const isTheirs = mailKeyOf(signedIn.mail) === mailKeyOf(link.mail);
-    return isTheirs ? { kind: 'signed-in' } : { kind: 'another-person', mail: signedIn.mail };
-  }
-  if (!link.personExists) return { kind: 'new' };
-  const to = encodeURIComponent(`${ACCOUNT_PATH}/invitations/${request.params.token}`);
-  return { kind: 'sign-in-first', href: `${SIGN_IN_PATH}?to=${to}` };
-}
-
+/** The same page whether somebody has that mail here or not: opening it tells nobody. */
 function renderInvitation(
   request: LinkRequest,
   reply: FastifyReply,
   link: FoundLink,
-  state: InvitationProps['state'],
-  status = 200,
+  refused: { readonly error?: string; readonly status?: number } = {},
 ): FastifyReply {
   const words = wordsOf(request);
+  const signedIn = maybeSignedIn(request);
+  const isTheirs = signedIn !== undefined && mailKeyOf(signedIn.mail) === mailKeyOf(link.mail);
   return renderPage(request, reply, {
     title: words.invitation.title,
-    status,
+    status: refused.status ?? 200,
     main: invitationForm({
       ...link,
       words,
       csrf: csrfOfVisitor(request, reply),
       action: `${ACCOUNT_PATH}/invitations/${request.params.token}`,
       roleName: words.roles[link.role],
-      state,
+      anotherPerson: isTheirs ? undefined : signedIn?.mail,
+      isSignedIn: isTheirs,
+      error: refused.error,
     }),
   });
 }
@@ -116,16 +104,25 @@ function renderRefused(
   outcome: Exclude<AcceptOutcome, { readonly kind: 'signed-in' }>,
 ): FastifyReply {
   if (link === undefined) return renderUnusable(request, reply, 'invitation');
-  const words = wordsOf(request);
-  if (outcome.kind === 'account-full') {
-    const main = notice('bad', words.invitation.full);
-    return renderPage(request, reply, { title: words.invitation.title, status: 422, main });
+  const { invitation, profile, signIn } = wordsOf(request);
+  const refuse = (error?: string, status = 422) =>
+    renderInvitation(request, reply, link, { status, ...(error === undefined ? {} : { error }) });
+  switch (outcome.kind) {
+    case 'unknown':
+      return renderUnusable(request, reply, 'invitation');
+    case 'another-person':
+      return refuse();
+    case 'bad-password':
+      return refuse(profile.faults[outcome.fault]);
+    case 'throttled':
+      reply.header('retry-after', String(Math.ceil(outcome.waitMs / 1000)));
+      return refuse(fill(signIn.throttled, { minutes: minutesOf(outcome.waitMs) }), 429);
+    case 'refused':
+    case 'unproven':
+      return refuse(invitation[outcome.kind]);
+    case 'account-full':
+      return refuse(invitation.full);
   }
-  if (outcome.kind === 'bad-password') {
-    const error = words.profile.faults[outcome.fault];
-    return renderInvitation(request, reply, link, { kind: 'new', error }, 422);
-  }
-  return renderInvitation(request, reply, link, stateOf(request, link), 422);
 }
 
 function renderUnusable(

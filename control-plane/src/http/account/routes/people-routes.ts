@@ -1,7 +1,11 @@
-/** The people of an account, for its owners: invite, change a role, remove. */
+/**
+ * The people of an account, for its owners: invite, change a role, remove, and end the API keys of
+ * who was removed.
+ */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { parseMail } from '../../../domain/account/mail-address.ts';
 import { isRole } from '../../../domain/account/roles.ts';
+import type { ManageKeys } from '../../../services/keys/manage-keys.ts';
 import type { Links } from '../../../services/people/links.ts';
 import type { MemberChange, Members } from '../../../services/people/members.ts';
 import { formatsOf, wordsOf } from '../page/page-request.ts';
@@ -15,14 +19,19 @@ const MANAGE = { config: { permission: 'people.manage' } } as const;
 export interface PeopleRouteServices {
   readonly members: Members;
   readonly links: Links;
+  readonly manageKeys: ManageKeys;
 }
 
 export function registerPeopleRoutes(
   account: FastifyInstance,
   services: PeopleRouteServices,
 ): void {
-  const { members, links } = services;
-  account.get('/people', MANAGE, (request, reply) => renderPeople(request, reply, services));
+  const { members, links, manageKeys } = services;
+  account.get('/people', MANAGE, (request, reply) => {
+    const { removed } = request.query as Record<string, unknown>;
+    const of = typeof removed === 'string' ? { removed } : {};
+    return renderPeople(request, reply, services, of);
+  });
   account.post('/people/invite', MANAGE, (request, reply) => invite(request, reply, services));
   account.post<{ Params: { id: string } }>('/people/:id/role', MANAGE, async (request, reply) => {
     const role = formOf(request).text('role');
@@ -37,6 +46,16 @@ export function registerPeopleRoutes(
     return answerChange(request, reply, services, change, 'removed');
   });
   account.post<{ Params: { id: string } }>(
+    '/people/:id/revoke-keys',
+    MANAGE,
+    async (request, reply) => {
+      const { accountId, actor } = signedInOf(request);
+      const revoked = await manageKeys.revokeMadeBy(accountId, request.params.id, actor);
+      if (!revoked) throw new PageError('notFound');
+      return reply.redirect(`${ACCOUNT_PATH}/people?said=keysRevoked`, 303);
+    },
+  );
+  account.post<{ Params: { id: string } }>(
     '/people/invitations/:id/withdraw',
     MANAGE,
     async (request, reply) => {
@@ -48,7 +67,7 @@ export function registerPeopleRoutes(
   );
 }
 
-/** The link is on this answer and nowhere else. */
+/** The link is on this answer and nowhere else, or in the mail and nowhere else. */
 async function invite(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -77,13 +96,17 @@ async function invite(
 }
 
 async function answerChange(
-  request: FastifyRequest,
+  request: FastifyRequest<{ Params: { id: string } }>,
   reply: FastifyReply,
   services: PeopleRouteServices,
   change: MemberChange,
   said: 'roleChanged' | 'removed',
 ): Promise<FastifyReply> {
-  if (change === 'changed') return reply.redirect(`${ACCOUNT_PATH}/people?said=${said}`, 303);
+  if (change === 'changed') {
+    // Their keys live on: the page says which.
+    const of = said === 'removed' ? `&removed=${encodeURIComponent(request.params.id)}` : '';
+    return reply.redirect(`${ACCOUNT_PATH}/people?said=${said}${of}`, 303);
+  }
   if (change === 'unknown') throw new PageError('notFound');
   return renderPeople(request, reply, services, {
     problem: wordsOf(request).people.refused[change],
@@ -93,12 +116,19 @@ async function answerChange(
 async function renderPeople(
   request: FastifyRequest,
   reply: FastifyReply,
-  { members, links }: PeopleRouteServices,
-  more: Pick<PeopleProps, 'invite' | 'made' | 'problem'> = {},
+  { members, links, manageKeys }: PeopleRouteServices,
+  {
+    removed,
+    ...more
+  }: Pick<PeopleProps, 'invite' | 'made' | 'problem'> & { readonly removed?: string } = {},
 ): Promise<FastifyReply> {
   const { accountId, csrf, userId } = signedInOf(request);
   const rows = await members.list(accountId);
-  const invitations = await links.listInvitations(accountId);
+  const open = await links.listOpen(accountId);
+  const keys =
+    removed === undefined || rows.some(row => row.userId === removed)
+      ? []
+      : await manageKeys.listMadeBy(accountId, removed);
   const words = wordsOf(request);
   const isWrong = more.invite !== undefined || more.problem !== undefined;
   return renderPage(request, reply, {
@@ -116,7 +146,10 @@ async function renderPeople(
         byGroup: source === 'oidc',
         isSelf: row.userId === userId,
       })),
-      invitations,
+      invitations: open.filter(({ purpose }) => purpose === 'invitation'),
+      signInLinks: open.filter(({ purpose }) => purpose === 'sign-in'),
+      byMail: links.byMail,
+      keysLeft: keys.length === 0 ? undefined : { userId: removed ?? '', keys },
       ...more,
     }),
   });

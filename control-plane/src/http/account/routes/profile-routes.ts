@@ -9,7 +9,7 @@ import { PageError } from '../session/page-error.ts';
 import { formOf, signedInOf } from '../session/signed-in.ts';
 import { profilePage, sessionsPage } from '../views/people/profile-view.ts';
 import { fill, isLanguage } from '../words/words.ts';
-import { minutesOf } from './browser.ts';
+import { keepKnown, minutesOf } from './browser.ts';
 
 const SELF = { config: { permission: 'self' } } as const;
 
@@ -22,6 +22,7 @@ export function registerProfileRoutes(account: FastifyInstance, profile: Profile
     const { profile: words } = wordsOf(request);
     switch (outcome.kind) {
       case 'changed':
+        keepKnown(reply, outcome.known);
         return reply.redirect(`${ACCOUNT_PATH}/profile?said=passwordChanged`, 303);
       case 'wrong':
         return renderProfile(request, reply, profile, { current: words.wrong });
@@ -32,6 +33,8 @@ export function registerProfileRoutes(account: FastifyInstance, profile: Profile
         const current = fill(words.throttled, { minutes: minutesOf(outcome.waitMs) });
         return renderProfile(request, reply, profile, { current });
       }
+      case 'overtaken':
+        throw new PageError('staleForm');
       case 'impossible':
         throw new PageError('forbidden');
     }
@@ -78,8 +81,7 @@ export function registerSessionRoutes(account: FastifyInstance, profile: Profile
 
 function selfOf(request: FastifyRequest): Self {
   const { userId, mail, sessionId, accountId, actor, method } = signedInOf(request);
-  const browser = readCookie(request, 'device');
-  return { userId, mail, sessionId, accountId, actor, cameByLink: method === 'link', browser };
+  return { userId, mail, sessionId, accountId, actor, cameByLink: method === 'link' };
 }
 
 async function renderProfile(
@@ -89,7 +91,7 @@ async function renderProfile(
   errors: { readonly current?: string; readonly next?: string } = {},
 ): Promise<FastifyReply> {
   const signedIn = signedInOf(request);
-  const { hasPassword, mayHavePassword } = await profile.view(selfOf(request));
+  const { mayHavePassword } = await profile.view(selfOf(request));
   const words = wordsOf(request);
   const isWrong = errors.current !== undefined || errors.next !== undefined;
   return renderPage(request, reply, {
@@ -104,7 +106,7 @@ async function renderProfile(
       accountName: signedIn.accountName,
       roleName: words.roles[signedIn.role],
       mayHavePassword,
-      asksForCurrent: hasPassword && signedIn.method !== 'link',
+      asksForCurrent: signedIn.method !== 'link',
       errors,
     }),
   });

@@ -14,7 +14,8 @@ import { ACCOUNT_PATH } from '../page/render-page.ts';
 import { clearCookie, readCookie, setCookie } from '../session/cookies.ts';
 import { isFromElsewhere, returnPathOf, SIGN_IN_PATH } from '../session/guard.ts';
 import { PageError } from '../session/page-error.ts';
-import { browserOf, letIn } from './browser.ts';
+import { fill } from '../words/words.ts';
+import { browserOf, letIn, minutesOf } from './browser.ts';
 import { renderSignIn } from './sign-in-routes.ts';
 
 /** For signing in there, a second factor included. */
@@ -62,12 +63,13 @@ async function comeBack(
     return reply.redirect(returnPathOf(flow.to) ?? ACCOUNT_PATH, 303);
   }
   const { signIn } = wordsOf(request);
-  return renderSignIn(request, reply, {
-    to: returnPathOf(flow.to),
-    problem: signIn.noAccount,
-    status: 422,
-    provider,
-  });
+  const again = { to: returnPathOf(flow.to), provider };
+  if (outcome.kind === 'throttled') {
+    reply.header('retry-after', String(Math.ceil(outcome.waitMs / 1000)));
+    const problem = fill(signIn.throttled, { minutes: minutesOf(outcome.waitMs) });
+    return renderSignIn(request, reply, { ...again, problem, status: 429 });
+  }
+  return renderSignIn(request, reply, { ...again, problem: signIn.noAccount, status: 422 });
 }
 
 /** @throws PageError providerDown: the log has why */

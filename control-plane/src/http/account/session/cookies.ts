@@ -6,8 +6,8 @@
  * |---------|---------------------------------------------------|------------------------------|
  * | session | 256 random bits; the database has their hash      | sign-out, the bounds         |
  * | visitor | 256 random bits that forms before sign-in go with | sign-in, the browser's end   |
- * | device  | that a person signed in here before               | DEVICE_MS after the last time |
- * | flow    | what a sign-in at the identity provider began with | FLOW_MS                     |
+ * | device  | that a person signed in here with their password  | KNOWN_S after the last time  |
+ * | flow    | what a sign-in at the identity provider began with | FLOW_S                      |
  */
 import { randomBytes } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';

@@ -179,8 +179,9 @@ describe('forms that are held', () => {
 
 /** Makes a member of another account of theirs; they act for the first one as before. */
 async function joinToo({ test }: World, person: Member, accountId: string): Promise<void> {
-  const link = newLink(accountId, { mail: person.mail, role: 'owner' });
+  const of = { mail: person.mail, role: 'owner', purpose: 'sign-in' } as const;
+  const link = newLink(accountId, of);
   assert.equal(await test.stores.links.create(link, OPERATOR), 'created');
-  const use = linkUse(link, { userId: person.userId, passwordHash: null });
+  const use = linkUse(link, { passwordHash: null });
   assert.equal((await test.stores.links.use(use)).kind, 'signed-in');
 }

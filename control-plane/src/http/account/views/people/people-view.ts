@@ -16,12 +16,15 @@ export interface MemberRow {
   readonly mail: string;
   readonly role: RoleName;
   readonly byGroup: boolean;
+  /** Whether it is known that the mail is theirs. */
+  readonly isProven: boolean;
   readonly isSelf: boolean;
   readonly createdAtMs: number;
 }
 
-export interface InvitationRow {
+export interface OpenLinkRow {
   readonly id: string;
+  readonly purpose: 'invitation' | 'sign-in';
   readonly mail: string;
   readonly role: RoleName;
   readonly createdBy: string;
@@ -33,37 +36,79 @@ export interface PeopleProps {
   readonly formats: Formats;
   readonly csrf: string;
   readonly members: readonly MemberRow[];
-  readonly invitations: readonly InvitationRow[];
+  readonly invitations: readonly OpenLinkRow[];
+  /** Of the operator. */
+  readonly signInLinks: readonly OpenLinkRow[];
+  /** Whether invitations go by mail. */
+  readonly byMail: boolean;
+  /** What lives on of somebody who was removed. */
+  readonly keysLeft:
+    | { readonly userId: string; readonly keys: readonly { name: string; prefix: string }[] }
+    | undefined;
   /** The form again, where it was not accepted. */
   readonly invite?: {
     readonly mail: string;
     readonly role: string;
     readonly errors: { readonly mail?: string | undefined; readonly role?: string | undefined };
   };
-  /** Shown this once. */
-  readonly made?: { readonly mail: string; readonly url: string; readonly untilMs: number };
+  /** Shown this once; no url: it is in the mail alone. */
+  readonly made?: {
+    readonly mail: string;
+    readonly url: string | undefined;
+    readonly untilMs: number;
+  };
   readonly problem?: string | undefined;
 }
 
 export function peoplePage(props: PeopleProps): VNode {
   const { words, made, problem } = props;
   const { people } = words;
+  const lead = props.byMail ? people.inviteLeadByMail : people.inviteLead;
   return html`<div>
     ${problem === undefined ? null : notice('bad', problem)}
     ${made === undefined ? null : madeLink(made, props)}
+    ${keysLeft(props)}
     ${membersTable(props)}
-    ${section({ title: people.inviteTitle, lead: people.inviteLead }, inviteForm(props))}
-    ${section({ title: people.invitations }, invitationsTable(props))}
+    ${section({ title: people.inviteTitle, lead }, inviteForm(props))}
+    ${section({ title: people.invitations }, linksTable(props.invitations, props))}
+    ${
+      props.signInLinks.length === 0
+        ? null
+        : section(
+            { title: people.signInLinks, lead: people.signInLinksLead },
+            linksTable(props.signInLinks, props),
+          )
+    }
   </div>`;
 }
 
 function madeLink(made: NonNullable<PeopleProps['made']>, { words, formats }: PeopleProps): VNode {
   const { people, common } = words;
-  const until = formats.dateTime(made.untilMs);
+  const { mail, url } = made;
+  const time = formats.dateTime(made.untilMs);
+  if (url === undefined) return notice('good', fill(people.sent, { mail, time }));
   return notice(
     'good',
-    html`<p>${fill(people.link, { mail: made.mail, time: until })}</p>
-      ${codeBlock(made.url, common, people.linkLabel)}`,
+    html`<p>${fill(people.link, { mail, time })}</p>
+      ${codeBlock(url, common, people.linkLabel)}`,
+  );
+}
+
+function keysLeft({ words, csrf, keysLeft: left }: PeopleProps): Child {
+  if (left === undefined) return null;
+  const { people } = words;
+  return notice(
+    'warning',
+    html`<p>${people.keysLiveOn}</p>
+      <ul>${left.keys.map(key => html`<li>${key.name} <code>${key.prefix}</code></li>`)}</ul>
+      ${postForm(
+        { action: `/account/people/${left.userId}/revoke-keys`, csrf, class: 'inline' },
+        button({
+          label: people.revokeKeys,
+          kind: 'danger',
+          confirm: people.revokeKeysConfirm,
+        }),
+      )}`,
   );
 }
 
@@ -83,7 +128,9 @@ function memberCells(row: MemberRow, { words, formats, csrf }: PeopleProps): Chi
   const { people, roles } = words;
   const { mail, userId } = row;
   return [
-    html`${mail}${row.isSelf ? html` ${badge(people.you, 'accent')}` : null}`,
+    html`${mail}${row.isSelf ? html` ${badge(people.you, 'accent')}` : null}${
+      row.isProven ? null : html` <span class="hint">${people.unproven}</span>`
+    }`,
     row.byGroup
       ? html`${roles[row.role]} <span class="hint">${people.byGroup}</span>`
       : postForm(
@@ -145,7 +192,7 @@ function inviteForm({ words, csrf, invite }: PeopleProps): VNode {
   );
 }
 
-function invitationsTable({ words, formats, csrf, invitations }: PeopleProps): VNode {
+function linksTable(links: readonly OpenLinkRow[], { words, formats, csrf }: PeopleProps): VNode {
   const { people, roles } = words;
   const columns = [
     { label: people.mail },
@@ -154,7 +201,7 @@ function invitationsTable({ words, formats, csrf, invitations }: PeopleProps): V
     { label: people.until },
     { label: people.actions, silent: true },
   ];
-  const rows = invitations.map(({ id, mail, role, createdBy, expiresAtMs }) => [
+  const rows = links.map(({ id, purpose, mail, role, createdBy, expiresAtMs }) => [
     mail,
     roles[role],
     createdBy === 'operator' ? people.operator : createdBy,
@@ -164,10 +211,14 @@ function invitationsTable({ words, formats, csrf, invitations }: PeopleProps): V
       button({
         label: people.withdraw,
         kind: 'quiet',
-        describe: fill(people.withdrawOf, { mail }),
+        describe: fill(purpose === 'invitation' ? people.withdrawOf : people.withdrawLinkOf, {
+          mail,
+        }),
       }),
     ),
   ]);
+  const isSignIn = links[0]?.purpose === 'sign-in';
+  const caption = isSignIn ? people.signInLinks : people.invitations;
   const empty = html`<p>${people.noInvitations}</p>`;
-  return dataTable({ caption: people.invitations, columns, rows, empty: panel(empty) });
+  return dataTable({ caption, columns, rows, empty: panel(empty) });
 }

@@ -78,45 +78,51 @@ export function signInLinkForm({ words, csrf, action, mail, accountName }: LinkP
 
 export interface InvitationProps extends LinkProps {
   readonly roleName: string;
-  readonly state:
-    | { readonly kind: 'new'; readonly error?: string | undefined }
-    | { readonly kind: 'signed-in' }
-    | { readonly kind: 'sign-in-first'; readonly href: string }
-    | { readonly kind: 'another-person'; readonly mail: string };
+  /** Who is signed in and is not the one invited; undefined: nobody. */
+  readonly anotherPerson: string | undefined;
+  /** As the one invited. */
+  readonly isSignedIn: boolean;
+  /** Why it was not accepted. */
+  readonly error: string | undefined;
 }
 
 export function invitationForm(props: InvitationProps): VNode {
-  const { words, mail, accountName: account, roleName: role } = props;
+  const { words, mail, accountName: account, roleName: role, anotherPerson } = props;
+  const { invitation } = words;
   return html`<div class="stack">
-    <p>${fill(words.invitation.lead, { mail, account, role })}</p>
-    ${invitationStep(props)}
+    <p>${fill(invitation.lead, { mail, account, role })}</p>
+    ${
+      anotherPerson === undefined
+        ? passwordToAccept(props)
+        : notice('warning', fill(invitation.anotherPerson, { mail: anotherPerson }))
+    }
   </div>`;
 }
 
-function invitationStep({ words, csrf, action, mail, state }: InvitationProps): VNode {
-  const { invitation } = words;
-  switch (state.kind) {
-    case 'another-person':
-      return notice('warning', fill(invitation.anotherPerson, { mail: state.mail }));
-    case 'sign-in-first':
-      return html`<p>${fill(invitation.signInFirst, { mail })}</p>
-        <p>${linkButton({ href: state.href, label: words.signIn.submit, kind: 'primary' })}</p>`;
-    case 'signed-in':
-      return postForm({ action, csrf }, button({ label: invitation.accept }));
-    case 'new':
-      return postForm(
-        { action, csrf },
-        // So that a password manager knows whose it is.
-        html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
-        newPasswordField(words, { name: 'password', error: state.error, autofocus: true }),
-        button({ label: invitation.setPassword }),
-      );
-  }
+function passwordToAccept({ words, csrf, action, mail, isSignedIn, error }: InvitationProps) {
+  const { invitation, signIn } = words;
+  return postForm(
+    { action, csrf },
+    // So that a password manager knows whose it is.
+    html`<input type="email" name="mail" value=${mail} autocomplete="username" readonly hidden />`,
+    textField({
+      name: 'password',
+      label: signIn.password,
+      type: 'password',
+      hint: isSignedIn ? invitation.confirmHint : invitation.passwordHint,
+      error,
+      required: true,
+      autocomplete: isSignedIn ? 'current-password' : 'new-password',
+      maxlength: 256,
+      autofocus: true,
+    }),
+    button({ label: invitation.accept }),
+  );
 }
 
 export function newPasswordField(
   { profile }: Words,
-  of: { readonly name: string; readonly error?: string | undefined; readonly autofocus?: boolean },
+  of: { readonly name: string; readonly error?: string | undefined },
 ): VNode {
   return textField({
     name: of.name,
@@ -128,6 +134,5 @@ export function newPasswordField(
     autocomplete: 'new-password',
     minlength: 12,
     maxlength: 256,
-    autofocus: of.autofocus ?? false,
   });
 }
