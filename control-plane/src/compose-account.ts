@@ -6,7 +6,7 @@ import type { JobsRouteServices } from './http/account/routes/jobs-routes.ts';
 import type { PlaygroundRouteServices } from './http/account/routes/playground-routes.ts';
 import { OpenIdConnect } from './identity/openid-connect.ts';
 import { Passwords } from './identity/passwords.ts';
-import type { CallbackSecrets } from './secrets/callback-secret.ts';
+import { type CallbackSecrets, mailBody } from './secrets/callback-secret.ts';
 import { ManageAlerts } from './services/alerts/manage-alerts.ts';
 import type { DatabaseTurns } from './services/database-turns.ts';
 import { ManageKeys } from './services/keys/manage-keys.ts';
@@ -38,7 +38,7 @@ export function composeAccountArea(
   readUsage: ReadUsage,
   sales: Pick<SalesServices, 'orders' | 'ledgerHistory'>,
 ): Omit<AccountAreaServices, keyof (PlaygroundRouteServices & JobsRouteServices)> {
-  const { config, stores, secretsKey } = parts;
+  const { config, stores, secrets, secretsKey } = parts;
   const { people, sessions, links, audit } = stores;
   const browsers = new KnownBrowsers(secretsKey);
   const passwords = new Passwords();
@@ -57,6 +57,7 @@ export function composeAccountArea(
       turns,
       baseUrl: config.baseUrl,
       mails: config.mail !== undefined,
+      sealMail: (text, id) => secrets.sealText(text, mailBody(id)),
     }),
     profile: new Profile({ people, sessions, passwords, throttle, browsers, turns }),
     members: new Members(people, audit, turns),

@@ -121,9 +121,9 @@ function composeFleetSizing(parts: BackgroundParts): FleetSizing | undefined {
 
 /** None where there is no mail server: what waits then is left to a replica that has one. */
 function composeMails(parts: BackgroundParts): MailDelivery[] {
-  const { stores, metrics, log, replicaId, mailSender } = parts;
+  const { stores, secrets, metrics, log, replicaId, mailSender } = parts;
   if (mailSender === undefined) return [];
-  const sending = { sender: mailSender, outbox: stores.mailOutbox, observer: metrics };
+  const sending = { sender: mailSender, outbox: stores.mailOutbox, secrets, observer: metrics };
   return [new MailDelivery({ ...sending, log, holder: replicaId })];
 }
 

@@ -233,6 +233,15 @@ export function loadLinkConfig(env: Environment = process.env): LinkConfig {
   return { baseUrl, accountArea, mail };
 }
 
+/** What a command that seals something needs. @throws ConfigError */
+export function loadKeyConfig(env: Environment = process.env) {
+  const reader = createEnvReader(env);
+  const { databaseUrl, dataDir } = readDatabase(reader);
+  const secretsKey = readSecretsKey(reader, databaseUrl);
+  reader.requireValid();
+  return { secretsKey, dataDir };
+}
+
 /** Where REST listens. */
 function readPlace(reader: EnvReader) {
   return {

@@ -6,6 +6,15 @@ const inReplicas = inFile(
   'several replicas',
 );
 
+const inTurns = inFile(
+  'control-plane/test/store/alerts/mail-turns.test.ts',
+  'turns of mails on sqlite',
+);
+const inMails = inFile(
+  'control-plane/test/http/account/mails.test.ts',
+  'mails that an account has sent',
+);
+
 export const MAIL_MUTATIONS: readonly Mutation[] = [
   {
     name: 'the body of a notification waits unsealed',
@@ -33,5 +42,35 @@ export const MAIL_MUTATIONS: readonly Mutation[] = [
     find: 'key === undefined || body === undefined',
     replace: 'key === undefined',
     caughtBy: inReplicas('fail a notification whose body is not its own'),
+  },
+  {
+    name: 'an invitation waits unsealed',
+    file: 'control-plane/src/services/people/invitation-letter.ts',
+    find: 'seal(`${text}\\n`, id)',
+    replace: '`${text}\\n`',
+    caughtBy: inMails('hold no link that who reads the database could use'),
+  },
+  {
+    name: 'a withdrawn invitation is sent',
+    file: 'control-plane/src/store/people/open-links.ts',
+    find: 'await withdrawMails(tx, ids.toSorted());',
+    replace: '',
+    caughtBy: inMails(
+      'bring no invitation that was withdrawn, not even where an attempt to send it failed',
+    ),
+  },
+  {
+    name: 'the first account has every turn',
+    file: 'control-plane/src/store/alerts/mail-turns.ts',
+    find: 'if (all) this.#after = account;',
+    replace: '',
+    caughtBy: inTurns('go round the accounts, one mail each'),
+  },
+  {
+    name: 'mails behind those that are looked at wait for them',
+    file: 'control-plane/src/store/alerts/mail-turns.ts',
+    find: 'await this.#walk(limit, full)',
+    replace: 'new Map<string, string>()',
+    caughtBy: inTurns('reach everybody past accounts with more mails than are looked at'),
   },
 ];

@@ -4,10 +4,18 @@ import {
   type Environment,
   type LinkConfig,
   loadDatabaseConfig,
+  loadKeyConfig,
   loadLinkConfig,
   loadStorageConfig,
   type StorageSettings,
 } from '../config.ts';
+import { CallbackSecrets, mailBody } from '../secrets/callback-secret.ts';
+import { SecretBox } from '../secrets/secret-box.ts';
+import {
+  loadOrCreateSecretsKey,
+  readSecretsKey,
+  requireSameSecretsKey,
+} from '../secrets/secrets-key.ts';
 import { type Database, openDatabase, type StoreLog } from '../store/database/connect.ts';
 import { openStores, type Stores } from '../store/stores.ts';
 import { wholeEnvironment } from './config.ts';
@@ -114,6 +122,25 @@ export class CliContext {
   /** What links into the account area are made of. @throws ConfigError */
   linkConfig(): LinkConfig {
     return loadLinkConfig(this.#environment);
+  }
+
+  /**
+   * Seals texts of mails by the key of the control planes, which open them.
+   * @throws ConfigError, CommandError, SecretsKeyError: there is none, or it is another one
+   */
+  async mailSealer({ secretsCanary }: Stores): Promise<(text: string, id: string) => string> {
+    const { secretsKey, dataDir } = loadKeyConfig(this.#environment);
+    const isFirst = (await secretsCanary.find()) === undefined;
+    const kept = () => (isFirst ? loadOrCreateSecretsKey(dataDir) : readSecretsKey(dataDir));
+    const key = secretsKey ?? (await kept());
+    if (key === undefined) {
+      throw new CommandError(
+        `there is no secrets key in ${dataDir}, and MATTING_SECRETS_KEY is not set`,
+      );
+    }
+    await requireSameSecretsKey(secretsCanary, key);
+    const secrets = new CallbackSecrets(new SecretBox(key));
+    return (text, id) => secrets.sealText(text, mailBody(id));
   }
 
   /** Warnings go to the operator; success prints nothing. */

@@ -8,6 +8,8 @@ import path from 'node:path';
 import { after, before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../test/support/database.ts';
 import { runCommand } from '../../src/cli/program.ts';
+import { CallbackSecrets, mailBody } from '../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../src/secrets/secret-box.ts';
 import { hashOfSecret } from '../../src/services/people/sessions.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import {
@@ -175,18 +177,30 @@ for (const dialect of DIALECTS) {
       await refuse(/a mail address/, 64, 'accounts', 'invite', name, 'ann');
       await refuse(/one of owner/, 64, 'accounts', 'invite', name, 'a@b.c', '--role', 'king');
       await refuse(/no account/, 1, 'accounts', 'invite', 'nobody', 'ann@shop.example');
-      assert.deepEqual(await stores.mailOutbox.listDue(9), []);
-      const sent = await runCli(
-        {
-          MATTING_DATABASE_URL: databases.url(),
-          MATTING_SMTP_URL: 'smtps://mail.example',
-          MATTING_MAIL_FROM: 'matting@shop.example',
-        },
-        ...['accounts', 'invite', name, 'bob@shop.example', '--json'],
-      );
-      const [letter] = await stores.mailOutbox.listDue(9);
+      assert.deepEqual(await stores.mailOutbox.listDue(9, []), []);
+      const key = Buffer.alloc(32, 7);
+      const mailing = (secretsKey: Buffer) =>
+        runCli(
+          {
+            MATTING_DATABASE_URL: databases.url(),
+            MATTING_SECRETS_KEY: secretsKey.toString('hex'),
+            MATTING_SMTP_URL: 'smtps://mail.example',
+            MATTING_MAIL_FROM: 'matting@shop.example',
+          },
+          ...['accounts', 'invite', name, 'bob@shop.example', '--json'],
+        );
+      const sent = await mailing(key);
+      const [letter] = await stores.mailOutbox.listDue(9, []);
       assert.equal(letter?.recipient, 'bob@shop.example');
-      assert.ok(letter.body.includes(JSON.parse(sent.out).url));
+      const opened = new CallbackSecrets(new SecretBox(key)).openText(
+        letter.body,
+        mailBody(letter.id),
+      );
+      assert.ok(opened?.includes(JSON.parse(sent.out).url));
+      // No control plane would open what another key sealed.
+      const other = await mailing(Buffer.alloc(32, 8));
+      assert.deepEqual([other.code, other.out], [1, '']);
+      assert.match(other.err, /not the key this database was last used with/);
       const first = ['bootstrap', '--account', name, '--credits', '5', '--json'];
       const again = JSON.parse(await succeed(...first, '--owner', 'owner@localhost'));
       assert.match(again.sign_in_link, /\/account\/links\//);

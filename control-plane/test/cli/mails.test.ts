@@ -46,10 +46,10 @@ describe('the mails commands', () => {
     const sent = await put('sent@example.com');
     assert.ok(await stores.mailOutbox.claim(sent, HOUR_MS));
     assert.ok(await stores.mailOutbox.sent(sent));
-    assert.deepEqual(await stores.mailOutbox.listDue(10), []);
+    assert.deepEqual(await stores.mailOutbox.listDue(10, []), []);
     const { code, out } = await run('retry');
     assert.deepEqual([code, out], [0, 'mails that are tried again now: 1\n']);
-    const due = await stores.mailOutbox.listDue(10);
+    const due = await stores.mailOutbox.listDue(10, []);
     assert.deepEqual(
       due.map(({ id, attempts }) => [id, attempts]),
       [[late.id, 0]],
@@ -70,6 +70,7 @@ describe('the mails commands', () => {
     }
     const { out } = await run('retry', '--json');
     assert.deepEqual(JSON.parse(out), { retried: 511 });
-    assert.equal((await stores.mailOutbox.listDue(1000)).length, 511);
+    const due = await mails.where('due_at', '<=', Date.now()).execute();
+    assert.equal(due.length, 511);
   });
 });

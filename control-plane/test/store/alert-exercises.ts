@@ -1,8 +1,14 @@
 /** A call or more of each method of alerts and mails, for statements.test.ts. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { at } from '../../../test/support/at.ts';
 import { FIRST_ALERT } from '../../src/store/alerts/alert-store.ts';
-import { MAILS_COUNTED_MAX, type MailClaim } from '../../src/store/alerts/mail-outbox.ts';
+import {
+  MAILS_COUNTED_MAX,
+  type MailClaim,
+  type PlainMail,
+} from '../../src/store/alerts/mail-outbox.ts';
+import { HEAD_MAX } from '../../src/store/alerts/mail-turns.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import {
@@ -32,8 +38,46 @@ async function claimed(stores: Stores): Promise<MailClaim> {
   return claim;
 }
 
+/** A mail of a control plane from before bodies were sealed. */
+export async function plain(
+  stores: Stores,
+  kysely?: Database['kysely'],
+): Promise<PlainMail | undefined> {
+  const { id } = await claimed(stores);
+  const lease = { lease_holder: null, lease_expires_at: null };
+  await kysely
+    ?.updateTable('mail_outbox')
+    .set({ due_at: null, next_attempt_at: 1, ...lease })
+    .where('id', '=', id)
+    .execute();
+  return (await stores.mailOutbox.listPlain(20)).find(mail => mail.id === id);
+}
+
 const MAILS: Record<string, Exercise> = {
-  'mailOutbox.listDue': { run: async s => void (await s.mailOutbox.listDue(4)) },
+  'mailOutbox.listDue': {
+    run: async (s, { kysely }) => {
+      await claimed(s);
+      const mail = kysely.selectFrom('mail_outbox').selectAll();
+      const row = await mail.executeTakeFirstOrThrow();
+      const due = { due_at: 1, lease_holder: null, lease_expires_at: null };
+      const rows = Array.from({ length: HEAD_MAX }, () => ({ ...row, ...due, id: randomUUID() }));
+      assert.ok((await s.mailOutbox.listDue(4, [])).length <= 4);
+      await kysely.insertInto('mail_outbox').values(rows).execute();
+      assert.ok((await s.mailOutbox.listDue(4, [])).length > 0);
+      const ids = rows.map(({ id }) => id);
+      await kysely.deleteFrom('mail_outbox').where('id', 'in', ids).execute();
+    },
+    readsMax: 3 * HEAD_MAX,
+    why: 'reads the first that are due',
+  },
+  'mailOutbox.listPlain': { run: async s => void (await plain(s)) },
+  'mailOutbox.seal': {
+    run: async (s, { kysely }) => {
+      const mail = await plain(s, kysely);
+      assert.ok(mail);
+      assert.ok(await s.mailOutbox.seal(mail, 'sealed'));
+    },
+  },
   'mailOutbox.claim': { run: async s => void (await claimed(s)) },
   'mailOutbox.release': {
     run: async s => void assert.ok(await s.mailOutbox.release(await claimed(s))),

@@ -93,6 +93,7 @@ export const READING_METHODS: readonly string[] = [
   'alertSettings.webhook',
   'alertSettings.listSealedWithOthers',
   'mailOutbox.listDue',
+  'mailOutbox.listPlain',
   'mailOutbox.waiting',
   'usage.read',
   'usage.total',

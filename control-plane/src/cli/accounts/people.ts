@@ -46,7 +46,10 @@ async function printLink(
     const { baseUrl, accountArea, mail: server } = context.linkConfig();
     const warning = warnOfAccountArea({ accountArea });
     if (warning !== undefined) context.warn(warning);
-    const letterOf = server !== undefined && purpose === 'invitation' ? name : undefined;
+    const isMailed = server !== undefined && purpose === 'invitation';
+    const letterOf = isMailed
+      ? { accountName: name, seal: await context.mailSealer(stores) }
+      : undefined;
     const link = { accountId, mail, role, purpose, letterOf };
     const created = await createLink(stores.links, baseUrl, link, { kind: 'operator' });
     if (created === undefined) {

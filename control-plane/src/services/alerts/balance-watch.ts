@@ -11,6 +11,7 @@ import { addressOf } from '../../domain/account/mail-address.ts';
 import {
   accountSecretId,
   type CallbackSecrets,
+  mailBody,
   notificationBody,
 } from '../../secrets/callback-secret.ts';
 import type { AlertSettingsStore } from '../../store/alerts/alert-settings.ts';
@@ -126,7 +127,7 @@ export class BalanceWatch {
   }
 
   async #mailsOf(alert: SeenAlert): Promise<NewMail[]> {
-    const { alerts, mails, pageUrl } = this.#dependencies;
+    const { alerts, secrets, mails, pageUrl } = this.#dependencies;
     if (!mails) return [];
     const { accountId, seenAtMs: atMs } = alert;
     const owners = await alerts.owners(accountId);
@@ -135,7 +136,9 @@ export class BalanceWatch {
       // Somebody of an identity provider that says no mail of them.
       if (recipient === undefined) return [];
       const { subject, text } = lowBalanceMail({ ...alert, atMs }, language, pageUrl);
-      return { id: randomUUID(), accountId, recipient, subject, body: text };
+      const id = randomUUID();
+      const body = secrets.sealText(text, mailBody(id));
+      return { id, accountId, recipient, subject, body };
     });
   }
 

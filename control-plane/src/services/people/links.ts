@@ -14,7 +14,7 @@ import type {
 } from '../../store/people/link-store.ts';
 import type { PeopleStore } from '../../store/people/people-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
-import { invitationLetter } from './invitation-letter.ts';
+import { invitationLetter, type LetterOf } from './invitation-letter.ts';
 import type { KnownBrowsers } from './known-browsers.ts';
 import { hashOfSecret } from './sessions.ts';
 import { type Browser, type Entered, endedHashOf, newSession } from './sign-in.ts';
@@ -55,8 +55,8 @@ export async function createLink(
     readonly mail: string;
     readonly role: Role;
     readonly purpose: LinkPurpose;
-    /** Named in the mail that brings an invitation; absent: no mail is sent. */
-    readonly letterOf?: string | undefined;
+    /** Absent: no mail brings it. */
+    readonly letterOf?: LetterOf | undefined;
   },
   actor: Actor,
 ): Promise<MadeLink | undefined> {
@@ -64,15 +64,13 @@ export async function createLink(
   const isInvitation = of.purpose === 'invitation';
   const lifeMs = isInvitation ? INVITATION_MS : SIGN_IN_LINK_MS;
   const tokenHash = hashOfSecret(token);
-  const { letterOf: accountName, ...named } = of;
+  const { letterOf, ...named } = of;
+  const id = randomUUID();
   const url = `${baseUrl}/account/${isInvitation ? 'invitations' : 'links'}/${token}`;
-  const letter =
-    accountName === undefined
-      ? undefined
-      : invitationLetter({ ...of, accountName, url, days: lifeMs / DAY_MS });
+  const letter = letterOf && invitationLetter({ ...of, id, letterOf, url, days: lifeMs / DAY_MS });
   // What the operator makes goes from hand to hand; an owner's is seen by its reader alone, or by both.
   const provesMail = letter !== undefined || actor.kind === 'operator';
-  const made = { id: randomUUID(), entryId: randomUUID(), tokenHash, lifeMs };
+  const made = { id, entryId: randomUUID(), tokenHash, lifeMs };
   const link = { ...made, provesMail, letter, ...named };
   return (await links.create(link, actor)) === 'too-many' ? undefined : { url, lifeMs };
 }
@@ -95,6 +93,7 @@ export interface LinksParts {
   readonly baseUrl: string;
   /** Whether invitations go by mail too. */
   readonly mails: boolean;
+  readonly sealMail: LetterOf['seal'];
 }
 
 /** Who uses a link: a browser, with whom it is signed in. */
@@ -166,9 +165,9 @@ export class Links {
     of: { readonly mail: string; readonly role: Role; readonly accountName: string },
     actor: Actor,
   ): Promise<MadeInvitation | undefined> {
-    const { turns, links, baseUrl, mails } = this.#parts;
+    const { turns, links, baseUrl, mails, sealMail: seal } = this.#parts;
     const { accountName, ...whom } = of;
-    const letterOf = mails ? accountName : undefined;
+    const letterOf = mails ? { accountName, seal } : undefined;
     const link = { accountId, ...whom, letterOf, purpose: 'invitation' } as const;
     const made = await turns.ofAccount(accountId, () => createLink(links, baseUrl, link, actor));
     return made && { lifeMs: made.lifeMs, url: mails ? undefined : made.url };

@@ -8,8 +8,14 @@
  * | sent    | the server took it        | the sweeper, later                                  |
  * | failed  | see above                 | the sweeper, later                                  |
  *
+ * One that was withdrawn with what it tells of is removed (mail-rows.ts).
+ *
  * An attempt is made under a lease. A claim puts the mail's time off to the lease's end: what is
  * being sent, or was by a process that died, stands in nobody's way, and is due again after it.
+ * Which mail is next: mail-turns.ts.
+ *
+ * Control planes from before bodies were sealed write theirs plain, with their time in
+ * `next_attempt_at` alone, and send those. Whoever seals such a mail takes it over from them.
  */
 import { type Kysely, sql, type UpdateQueryBuilder, type UpdateResult } from 'kysely';
 import { nowPlusMs } from '../database/clock.ts';
@@ -17,15 +23,25 @@ import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { matchesOne, requireInteger } from '../database/values.ts';
+import { LATER_THAN_ALL } from './mail-rows.ts';
+import { MailTurns } from './mail-turns.ts';
 
 export interface DueMail {
   readonly id: string;
   readonly accountId: string;
   readonly recipient: string;
   readonly subject: string;
+  /** Sealed. */
   readonly body: string;
   /** Attempts whose ends were written. */
   readonly attempts: number;
+  readonly fence: number;
+}
+
+/** One of a control plane from before bodies were sealed. */
+export interface PlainMail {
+  readonly id: string;
+  readonly body: string;
   readonly fence: number;
 }
 
@@ -40,8 +56,12 @@ export const MAILS_COUNTED_MAX = 10_000;
 
 /** `giveUp`: as in JobStore. Each of the changing ones is false where the claim was lost. */
 export interface MailOutboxStore {
-  /** In the order of their times. */
-  listDue(limit: number): Promise<DueMail[]>;
+  /** The next ones by the turns of accounts, one of each, but for those accounts. */
+  listDue(limit: number, fullAccounts: readonly string[]): Promise<DueMail[]>;
+  /** Those that nobody is sending. */
+  listPlain(limit: number): Promise<PlainMail[]>;
+  /** It waits as before, with this body. False: it was sent, claimed or sealed meanwhile. */
+  seal(mail: PlainMail, body: string): Promise<boolean>;
   claim(claim: MailClaim, leaseMs: number): Promise<boolean>;
   /** Its time is now. */
   release(claim: MailClaim, giveUp?: AbortSignal): Promise<boolean>;
@@ -70,13 +90,14 @@ export interface MailOutboxStore {
 
 const FREE = { lease_holder: null, lease_expires_at: null };
 /** What it said is not kept: it may be a link that somebody can use. */
-const OVER = { next_attempt_at: null, body: '' };
+const OVER = { next_attempt_at: null, due_at: null, body: '' };
 const ERROR_LENGTH_MAX = 64;
 
 type MailUpdate = UpdateQueryBuilder<Schema, 'mail_outbox', 'mail_outbox', UpdateResult>;
 
 export function createMailOutboxStore(database: Database): MailOutboxStore {
   const { nowMs } = database;
+  const turns = new MailTurns(database);
   const end = (
     claim: MailClaim,
     set: (update: MailUpdate) => MailUpdate,
@@ -88,7 +109,10 @@ export function createMailOutboxStore(database: Database): MailOutboxStore {
     last_attempt_at: nowMs,
   });
   return {
-    listDue: limit => listDue(database, limit),
+    listDue: async (limit, fullAccounts) =>
+      readMails(database, await turns.next(limit, fullAccounts)),
+    listPlain: limit => listPlain(database, limit),
+    seal: (mail, body) => sealMail(database, mail, body),
     claim: ({ id, holder, fence }, leaseMs) =>
       query(database, db =>
         matchesOne(
@@ -98,20 +122,20 @@ export function createMailOutboxStore(database: Database): MailOutboxStore {
               fence,
               lease_holder: holder,
               lease_expires_at: nowPlusMs(nowMs, leaseMs),
-              next_attempt_at: nowPlusMs(nowMs, leaseMs),
+              due_at: nowPlusMs(nowMs, leaseMs),
             })
             .where('id', '=', id)
             .where('fence', '=', fence - 1)
-            .where('next_attempt_at', '<=', nowMs),
+            .where('due_at', '<=', nowMs),
         ),
       ),
-    release: (claim, giveUp) => end(claim, mail => mail.set({ next_attempt_at: nowMs }), giveUp),
+    release: (claim, giveUp) => end(claim, mail => mail.set({ due_at: nowMs }), giveUp),
     sent: (claim, giveUp) => {
       const columns = { ...OVER, status: 'sent', finished_at: nowMs } as const;
       return end(claim, mail => mail.set({ ...attempted(null), ...columns }), giveUp);
     },
     retryLater: (claim, error, waitMs, giveUp) => {
-      const columns = { next_attempt_at: nowPlusMs(nowMs, waitMs) };
+      const columns = { due_at: nowPlusMs(nowMs, waitMs) };
       return end(claim, mail => mail.set({ ...attempted(error), ...columns }), giveUp);
     },
     failed: (claim, error, giveUp) => {
@@ -132,17 +156,51 @@ function heldBy(db: Kysely<Schema>, { id, holder, fence }: MailClaim): MailUpdat
     .where('lease_holder', '=', holder);
 }
 
-async function listDue(database: Database, limit: number): Promise<DueMail[]> {
+/** In the order of the ids. */
+async function readMails(database: Database, ids: readonly string[]): Promise<DueMail[]> {
+  if (ids.length === 0) return [];
   const rows = await query(database, db =>
     db
       .selectFrom('mail_outbox')
       .select(['id', 'account_id', 'recipient', 'subject', 'body', 'attempts', 'fence'])
-      .where('next_attempt_at', '<=', database.nowMs)
+      .where('id', 'in', ids)
+      .execute(),
+  );
+  return rows
+    .map(({ account_id: accountId, ...mail }) => ({ ...mail, accountId }))
+    .sort((one, other) => ids.indexOf(one.id) - ids.indexOf(other.id));
+}
+
+function listPlain(database: Database, limit: number): Promise<PlainMail[]> {
+  const { nowMs } = database;
+  return query(database, db =>
+    db
+      .selectFrom('mail_outbox')
+      .select(['id', 'body', 'fence'])
+      .where('next_attempt_at', '<', LATER_THAN_ALL)
+      .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)]))
       .orderBy('next_attempt_at')
       .limit(limit)
       .execute(),
   );
-  return rows.map(({ account_id: accountId, ...mail }) => ({ ...mail, accountId }));
+}
+
+/** The fence rises: who claimed it before writes nothing more. */
+function sealMail(database: Database, { id, fence }: PlainMail, body: string): Promise<boolean> {
+  const { nowMs } = database;
+  return query(database, db =>
+    matchesOne(
+      db
+        .updateTable('mail_outbox')
+        // MySQL assigns from left to right: what reads the old time comes before the new one.
+        .set(eb => ({ due_at: eb.ref('next_attempt_at') }))
+        .set({ ...FREE, next_attempt_at: LATER_THAN_ALL, body, fence: fence + 1 })
+        .where('id', '=', id)
+        .where('fence', '=', fence)
+        .where('next_attempt_at', '<', LATER_THAN_ALL)
+        .where(eb => eb.or([eb('lease_holder', 'is', null), eb('lease_expires_at', '<=', nowMs)])),
+    ),
+  );
 }
 
 async function countWaiting(database: Database) {
@@ -150,8 +208,8 @@ async function countWaiting(database: Database) {
   const waiting = database.kysely
     .selectFrom('mail_outbox')
     .select('created_at')
-    .where('next_attempt_at', 'is not', null)
-    .orderBy('next_attempt_at')
+    .where('due_at', 'is not', null)
+    .orderBy('due_at')
     .limit(MAILS_COUNTED_MAX);
   const { count, first, now } = await query(database, db =>
     db
@@ -172,10 +230,10 @@ async function sendNow(database: Database, limit: number): Promise<number> {
     db
       .selectFrom('mail_outbox')
       .select('id')
-      .where('next_attempt_at', '>', nowMs)
+      .where('due_at', '>', nowMs)
       .where('attempts', '>', 0)
       .where('lease_holder', 'is', null)
-      .orderBy('next_attempt_at')
+      .orderBy('due_at')
       .limit(limit)
       .execute(),
   );
@@ -185,10 +243,10 @@ async function sendNow(database: Database, limit: number): Promise<number> {
     await query(database, db =>
       db
         .updateTable('mail_outbox')
-        .set({ next_attempt_at: nowMs, attempts: sql<number>`attempts - 1` })
+        .set({ due_at: nowMs, attempts: sql<number>`attempts - 1` })
         .where('id', 'in', ids)
         .where('attempts', '>', 0)
-        .where('next_attempt_at', '>', nowMs)
+        .where('due_at', '>', nowMs)
         .where('lease_holder', 'is', null)
         .execute(),
     );

@@ -1,4 +1,4 @@
-/** A mail that waits: written with what it tells of. */
+/** A mail that waits: written with what it tells of, and taken out with it. */
 import type { Kysely } from 'kysely';
 import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
@@ -10,9 +10,15 @@ export interface NewMail {
   readonly recipient: string;
   /** At most 200 code points. */
   readonly subject: string;
-  /** Plain text. */
+  /** Plain text, sealed: it may hold a link that somebody can use. */
   readonly body: string;
 }
+
+/**
+ * The time of mails as control planes from before they were sealed see it, in a column of their
+ * own: those send none of them.
+ */
+export const LATER_THAN_ALL = Number.MAX_SAFE_INTEGER;
 
 export async function insertMail(
   { nowMs }: Database,
@@ -31,7 +37,17 @@ export async function insertMail(
       attempts: 0,
       fence: 0,
       created_at: nowMs,
-      next_attempt_at: nowMs,
+      next_attempt_at: LATER_THAN_ALL,
+      due_at: nowMs,
     })
+    .execute();
+}
+
+/** None of them is sent any more, unless an attempt is under way, which is the last. */
+export async function withdrawMails(tx: Kysely<Schema>, ids: readonly string[]): Promise<void> {
+  await tx
+    .deleteFrom('mail_outbox')
+    .where('id', 'in', ids)
+    .where('status', '=', 'pending')
     .execute();
 }

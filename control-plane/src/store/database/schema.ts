@@ -21,6 +21,8 @@ export interface AccountsTable {
   /** How often a transaction took the row and changed nothing else; on some engines alone. */
   turns: Generated<number>;
   created_at: number;
+  /** When an owner last had a test sent to its webhook, of before too. */
+  webhook_tested_at: number | null;
 }
 
 export interface ApiKeysTable {
@@ -259,6 +261,7 @@ export interface AccountWebhooksTable {
   secret: Uint8Array;
   secret_key_id: string;
   created_at: number;
+  /** Written by control planes from before accounts.webhook_tested_at. */
   tested_at: number | null;
   test_event: string | null;
 }
@@ -269,6 +272,7 @@ export interface MailOutboxTable {
   account_id: string;
   recipient: string;
   subject: string;
+  /** Sealed where due_at is set. */
   body: string;
   status: 'pending' | 'sent' | 'failed';
   attempts: number;
@@ -277,11 +281,23 @@ export interface MailOutboxTable {
   /** A code of the SMTP server or of the connection. */
   last_error: string | null;
   last_attempt_at: number | null;
-  /** Set while pending. */
+  /** Set while pending: LATER_THAN_ALL but in rows of control planes from before due_at. */
   next_attempt_at: number | null;
+  /** Set while pending, but in those rows: when the next attempt is due. */
+  due_at: number | null;
   lease_holder: string | null;
   lease_expires_at: number | null;
   finished_at: number | null;
+}
+
+/** What was sent on a day (UTC) of an account's, or to an address: domain/account/message-limits.ts. */
+export interface MessageCountsTable {
+  /** SHA-256 of what is counted, hexadecimal: no table of addresses. */
+  key_hash: string;
+  /** The day's first instant. */
+  day_at: number;
+  used: number;
+  withheld: number;
 }
 
 export interface NodesTable {
@@ -368,4 +384,5 @@ export interface Schema extends PeopleSchema, SalesSchema {
   balance_alerts: BalanceAlertsTable;
   account_webhooks: AccountWebhooksTable;
   mail_outbox: MailOutboxTable;
+  message_counts: MessageCountsTable;
 }

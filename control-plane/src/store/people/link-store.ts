@@ -37,7 +37,7 @@ export interface NewLink {
   readonly provesMail: boolean;
   /** Of the audit entry. */
   readonly entryId: string;
-  /** Brings the link; absent: nobody sends mail here. */
+  /** Brings the link, under its id; absent: no mail does. */
   readonly letter?: NewMail | undefined;
 }
 

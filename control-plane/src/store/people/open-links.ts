@@ -2,6 +2,7 @@
 import type { Kysely } from 'kysely';
 import { mailKeyOf } from '../../domain/account/mail-address.ts';
 import type { Role } from '../../domain/account/roles.ts';
+import { withdrawMails } from '../alerts/mail-rows.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Schema } from '../database/schema.ts';
@@ -70,13 +71,17 @@ export async function endLinksOf(
   );
 }
 
-/** A link that was withdrawn is one that has expired. @returns how many could still be used */
+/**
+ * A link that was withdrawn is one that has expired, and what waits to bring it is not sent.
+ * @returns how many could still be used
+ */
 export async function endLinks(
   { nowMs }: Database,
   tx: Kysely<Schema>,
   ids: readonly string[],
 ): Promise<number> {
   if (ids.length === 0) return 0;
+  await withdrawMails(tx, ids.toSorted());
   const { numUpdatedRows } = await tx
     .updateTable('one_time_links')
     .set({ expires_at: nowMs })

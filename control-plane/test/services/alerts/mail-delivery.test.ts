@@ -4,9 +4,11 @@ import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { sql } from 'kysely';
 import { useTestDatabase } from '../../../../test/support/database.ts';
+import { CallbackSecrets, mailBody } from '../../../src/secrets/callback-secret.ts';
+import { SecretBox } from '../../../src/secrets/secret-box.ts';
 import { MAILS_UNDER_WAY_MAX, MailDelivery } from '../../../src/services/alerts/mail-delivery.ts';
 import type { MailOutcome, OutgoingMail } from '../../../src/services/alerts/mail-sender.ts';
-import { insertMail } from '../../../src/store/alerts/mail-rows.ts';
+import { insertMail, LATER_THAN_ALL } from '../../../src/store/alerts/mail-rows.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { storesOn } from '../../store/fixtures.ts';
@@ -17,10 +19,15 @@ const HOUR_MS = 3_600_000;
 let database: Database;
 let stores: Stores;
 
-async function put(...recipients: string[]): Promise<void> {
+const SECRETS = new CallbackSecrets(new SecretBox(Buffer.alloc(32, 1)));
+
+/** Each of an account of its own, unless one is given. */
+async function put(recipients: readonly string[], accountId?: string): Promise<void> {
   for (const recipient of recipients) {
-    const mail = { id: randomUUID(), accountId: 'account', subject: 'low', body: 'text' };
-    await insertMail(database, database.kysely, { ...mail, recipient });
+    const id = randomUUID();
+    const body = SECRETS.sealText(`to ${recipient}`, mailBody(id));
+    const mail = { id, accountId: accountId ?? recipient, recipient, subject: 'low', body };
+    await insertMail(database, database.kysely, mail);
   }
 }
 
@@ -32,9 +39,10 @@ async function statusOf(recipient: string) {
 
 type Send = (mail: OutgoingMail, signal: AbortSignal) => Promise<MailOutcome>;
 
-function delivery(send: Send, observed: string[] = []): MailDelivery {
+function delivery(send: Send, observed: string[] = [], secrets = SECRETS): MailDelivery {
   const delivering = new MailDelivery({
     outbox: stores.mailOutbox,
+    secrets,
     sender: { send },
     observer: { mailAttempted: outcome => observed.push(outcome) },
     log: silent,
@@ -57,7 +65,7 @@ describe('mails that wait', () => {
     const sent: string[] = [];
     const observed: string[] = [];
     const others = Array.from({ length: 3 * MAILS_UNDER_WAY_MAX }, (_, i) => `owner${i}@a.test`);
-    await put('bad@a.test', 'never@a.test', ...others);
+    await put(['bad@a.test', 'never@a.test', ...others]);
     const delivering = delivery(async ({ to }) => {
       if (to === 'bad@a.test') return { kind: 'later', error: 'E451 try again' };
       if (to === 'never@a.test') return { kind: 'refused', error: 'E550' };
@@ -76,13 +84,13 @@ describe('mails that wait', () => {
   });
 
   it('are late since they were written, however often the server put them off', async () => {
-    await put('away@a.test');
+    await put(['away@a.test']);
     const mails = database.kysely.updateTable('mail_outbox');
     await mails
       .set({ created_at: sql<number>`created_at - ${HOUR_MS}` })
       .where('recipient', '=', 'away@a.test')
       .execute();
-    const [mail] = await stores.mailOutbox.listDue(1);
+    const [mail] = await stores.mailOutbox.listDue(1, []);
     assert.ok(mail);
     const claim = { id: mail.id, holder: 'replica', fence: mail.fence + 1 };
     assert.ok(await stores.mailOutbox.claim(claim, HOUR_MS));
@@ -95,7 +103,7 @@ describe('mails that wait', () => {
 
   it('are no more at once than there are places, and given back by one that ends', async () => {
     const recipients = Array.from({ length: MAILS_UNDER_WAY_MAX + 2 }, (_, i) => `hang${i}@a.test`);
-    await put(...recipients);
+    await put(recipients);
     let underWay = 0;
     const hanging = delivery(async (_, signal) => {
       underWay += 1;
@@ -117,12 +125,12 @@ describe('mails that wait', () => {
   });
 
   it('are sent by another replica where one dies over them, under the same id', async () => {
-    await put('orphan@a.test');
-    const [mail] = await stores.mailOutbox.listDue(1);
+    await put(['orphan@a.test']);
+    const [mail] = await stores.mailOutbox.listDue(1, []);
     assert.ok(mail);
     const claim = { id: mail.id, holder: 'dead', fence: mail.fence + 1 };
     assert.ok(await stores.mailOutbox.claim(claim, 30));
-    assert.deepEqual(await stores.mailOutbox.listDue(1), []);
+    assert.deepEqual(await stores.mailOutbox.listDue(1, []), []);
     const ids: string[] = [];
     const next = delivery(async ({ id }) => {
       ids.push(id);
@@ -133,5 +141,80 @@ describe('mails that wait', () => {
     await next.stop();
     assert.deepEqual(ids, [mail.id]);
     assert.equal(await stores.mailOutbox.sent(claim), false, 'fenced off');
+  });
+
+  it('go past an account with a hundred mails at a slow server, and leave it half of the places', async () => {
+    const crowd = Array.from({ length: 100 }, (_, i) => `stranger${i}@b.test`);
+    await put(crowd, 'crowd');
+    const answers: (() => void)[] = [];
+    const begun: string[] = [];
+    const slow = delivery(async ({ to }) => {
+      begun.push(to);
+      await new Promise<void>(resolve => answers.push(resolve));
+      return { kind: 'sent' };
+    });
+    await until(() => answers.length === MAILS_UNDER_WAY_MAX / 2);
+    await put(['invited@c.test']);
+    // No answer of the server is needed for it: a place is free.
+    await until(() => begun.includes('invited@c.test'));
+    assert.equal(begun.length, MAILS_UNDER_WAY_MAX / 2 + 1);
+    const stopped = slow.stop();
+    for (const answer of answers) answer();
+    await stopped;
+    await database.kysely.deleteFrom('mail_outbox').where('account_id', '=', 'crowd').execute();
+  });
+
+  it('lie sealed in the database, and one that no key here opens is left to another replica', async () => {
+    await put(['sealed@a.test']);
+    const rows = database.kysely.selectFrom('mail_outbox').where('recipient', '=', 'sealed@a.test');
+    const { body } = await rows.selectAll().executeTakeFirstOrThrow();
+    assert.ok(!body.includes('sealed@a.test'));
+    const texts: string[] = [];
+    const send: Send = async ({ text }) => {
+      texts.push(text);
+      return { kind: 'sent' };
+    };
+    const without = delivery(send, [], new CallbackSecrets(new SecretBox(Buffer.alloc(32, 2))));
+    await until(async () => (await statusOf('sealed@a.test'))[2] === 'ENOKEY');
+    await without.stop();
+    await database.kysely
+      .updateTable('mail_outbox')
+      .set({ status: 'pending', attempts: 0, due_at: 1, next_attempt_at: LATER_THAN_ALL })
+      .set({ finished_at: null, body })
+      .where('recipient', '=', 'sealed@a.test')
+      .execute();
+    const next = new SecretBox(Buffer.alloc(32, 2));
+    const both = new CallbackSecrets(next, [new SecretBox(Buffer.alloc(32, 1))]);
+    const withBoth = delivery(send, [], both);
+    await until(async () => (await statusOf('sealed@a.test'))[0] === 'sent');
+    await withBoth.stop();
+    assert.deepEqual(texts, ['to sealed@a.test']);
+  });
+
+  it('of control planes from before are sealed and sent, but for one that they are sending', async () => {
+    await put(['before@a.test', 'theirs@a.test']);
+    const plain = (recipient: string, columns: Record<string, string | number>) =>
+      database.kysely
+        .updateTable('mail_outbox')
+        .set({ body: 'plain', due_at: null, next_attempt_at: 1, ...columns })
+        .where('recipient', '=', recipient)
+        .execute();
+    await plain('before@a.test', {});
+    const soonMs = Date.now() + HOUR_MS;
+    await plain('theirs@a.test', { lease_holder: 'theirs', lease_expires_at: soonMs, fence: 1 });
+    const [seen, ...more] = await stores.mailOutbox.listPlain(9);
+    assert.ok(seen);
+    assert.deepEqual(more, []);
+    assert.ok(await stores.mailOutbox.seal(seen, SECRETS.sealText('plain', mailBody(seen.id))));
+    assert.equal(await stores.mailOutbox.seal(seen, 'anew'), false, 'another replica was faster');
+    const texts: string[] = [];
+    const sending = delivery(async ({ text }) => {
+      texts.push(text);
+      return { kind: 'sent' };
+    });
+    await until(async () => (await statusOf('before@a.test'))[0] === 'sent');
+    await sending.stop();
+    assert.deepEqual(texts, ['plain']);
+    assert.equal((await statusOf('theirs@a.test'))[0], 'pending');
   });
 });
