@@ -12,7 +12,14 @@ import type { LinkUse, NewLink } from '../../../src/store/people/link-store.ts';
 import { MEMBERS_MAX } from '../../../src/store/people/member-rows.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, storesOn } from '../fixtures.ts';
-import { linkUse, newLink, newSession, OPERATOR, personOfAccount } from '../people.ts';
+import {
+  identityEntry,
+  linkUse,
+  newLink,
+  newSession,
+  OPERATOR,
+  personOfAccount,
+} from '../people.ts';
 
 /** Links by who has seen them. */
 const BY_MAIL = { purpose: 'invitation', provesMail: true } as const;
@@ -273,6 +280,20 @@ for (const dialect of DIALECTS) {
         assert.ok(await found(elsewhere));
         const [entry] = await stores.audit.list(account, { limit: 1 });
         assert.equal(entry?.after?.links_ended, 2);
+      }
+    });
+
+    it('ends the links of who lost the group that made them owner', async () => {
+      for (const role of [undefined, 'viewer'] as const) {
+        const account = await fundedAccount(stores, 0);
+        const entry = identityEntry([{ accountId: account, role: 'owner' }]);
+        assert.equal((await stores.identities.enter(entry)).kind, 'signed-in');
+        const link = newLink(account);
+        const { newUserId: userId, mail } = entry;
+        await stores.links.create(link, { kind: 'person', userId, mail, address: '::1' });
+        const grants = role === undefined ? [] : [{ accountId: account, role }];
+        await stores.identities.enter({ ...identityEntry(grants), subject: entry.subject });
+        assert.equal(await stores.links.find(link.tokenHash, 'invitation'), undefined);
       }
     });
 
