@@ -68,6 +68,35 @@ test('the sources that it names are there', () => {
   );
 });
 
+test('its sentence counts its rows', () => {
+  const [met, absent, open] = VERDICTS.map(
+    asked => rows.flatMap(({ numbers, verdict }) => (verdict === asked ? numbers : [])).length,
+  );
+  const text = readFileSync(PAGE, 'utf8').replace(/\s+/g, ' ');
+  assert.match(text, new RegExp(`: ${met} are met, ${absent} do not apply, ${open} are open\\.`));
+});
+
+/** As GitHub makes them of headings. */
+function anchorsOf(page: string): string[] {
+  const headings = readFileSync(page, 'utf8').matchAll(/^#+ (.*)$/gm);
+  return [...headings].map(([, text = '']) =>
+    text
+      .toLowerCase()
+      .replace(/[^\w\- ]/g, '')
+      .replaceAll(' ', '-'),
+  );
+}
+
+test('the pages that it links to are there, with the sections', () => {
+  const links = [...readFileSync(PAGE, 'utf8').matchAll(/\]\(([\w./-]*)(?:#([\w-]+))?\)/g)];
+  assert.ok(links.length > 20);
+  for (const [link, name = '', anchor] of links) {
+    const page = name === '' ? PAGE : path.join(ROOT, 'docs', name);
+    if (anchor === undefined) readFileSync(page);
+    else assert.ok(anchorsOf(page).includes(anchor), link);
+  }
+});
+
 test('every row has a verdict, and says where it is met or why it is not', () => {
   for (const { numbers, verdict, where } of rows) {
     assert.ok(VERDICTS.includes(verdict), `${numbers}: ${verdict}`);
