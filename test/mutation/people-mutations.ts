@@ -31,6 +31,11 @@ const inPasswords = inFile(
   'control-plane/test/store/people/passwords.test.ts',
   'a password that changes on sqlite',
 );
+const AUTHORITY = 'control-plane/src/store/people/authority.ts';
+const inAuthority = inFile(
+  'control-plane/test/store/people/authority.test.ts',
+  'the authority of people on sqlite',
+);
 const SIGN_IN_TESTS = 'control-plane/test/services/people/sign-in.test.ts';
 const inThrottle = inFile(SIGN_IN_TESTS, 'the throttle of sign-in on sqlite');
 const inRefusal = inFile(SIGN_IN_TESTS, 'a sign-in that is refused');
@@ -77,6 +82,34 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     find: 'await askAgain();\n  // Another window',
     replace: '// Another window',
     caughtBy: inHeldForms('with a picture make no job once the person may not any more'),
+  },
+  {
+    name: 'a change does not ask whether the session lives',
+    file: AUTHORITY,
+    find: "if (!(await takeSession(database, tx, accountId, actor))) return new AuthorityError('signed-out');",
+    replace: 'await takeSession(database, tx, accountId, actor);',
+    caughtBy: inAuthority('makes nothing of who was signed out just now'),
+  },
+  {
+    name: 'a change does not ask whether the person is a member',
+    file: AUTHORITY,
+    find: 'return member?.disabled_at === null ? member.role : undefined;',
+    replace: "return 'owner';",
+    caughtBy: inAuthority('makes nothing of who was disabled just now'),
+  },
+  {
+    name: 'a change does not ask the role',
+    file: AUTHORITY,
+    find: "if (!may(role, actor.permission)) return new AuthorityError('forbidden');",
+    replace: '',
+    caughtBy: inAuthority('makes nothing of who was demoted just now'),
+  },
+  {
+    name: 'a person changes as often as they like',
+    file: AUTHORITY,
+    find: 'return waitS === 0 ?',
+    replace: 'return waitS >= 0 ?',
+    caughtBy: inAuthority('bounds what one person changes in a minute, over all replicas'),
   },
   {
     name: 'a form changes another account than its page shows',

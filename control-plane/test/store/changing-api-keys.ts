@@ -73,12 +73,14 @@ async function logOf(stores: Stores, accountId: string): Promise<string[]> {
 }
 
 const createLogged: ChangingMethod = {
-  name: 'apiKeys.create',
+  name: 'apiKeys.createBy',
   arrange: async ({ stores }) => {
     const account = await fundedAccount(stores, 0);
+    const asked = { actor: OPERATOR, aliveMax: 2, everMax: 2 };
     return {
-      act: by => by.apiKeys.create(account, 'key', { actor: OPERATOR }),
-      check: async () => {
+      act: by => by.apiKeys.createBy(account, 'key', asked),
+      check: async outcome => {
+        assert.notEqual(outcome, 'too-many');
         const keys = await stores.apiKeys.list(account);
         assert.equal((await logOf(stores, account)).length, keys.length, 'one entry a key');
       },

@@ -48,7 +48,6 @@ export const READING_METHODS: readonly string[] = [
   'accounts.page',
   'audit.list',
   'apiKeys.authenticate',
-  'apiKeys.count',
   'apiKeys.find',
   'apiKeys.list',
   'apiKeys.listNewest',

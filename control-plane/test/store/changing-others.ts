@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { at } from '../../../test/support/at.ts';
+import type { ServiceActor } from '../../src/domain/account/actor.ts';
 import { type QuotaLease, quotaBlockOf, quotaWindowStartMs } from '../../src/domain/rate-quota.ts';
 import type { Account } from '../../src/store/accounts/account-store.ts';
 import type { ApiKey } from '../../src/store/accounts/api-key-store.ts';
@@ -76,7 +77,7 @@ function entry(kind: 'grant' | 'revoke'): ChangingMethod {
     name: `ledger.${kind}`,
     arrange: async ({ stores }) => {
       const account = await fundedAccount(stores, 10);
-      const logged: AuditEntry = {
+      const logged: AuditEntry<ServiceActor> = {
         id: randomUUID(),
         accountId: account,
         actor: { kind: 'operator' },

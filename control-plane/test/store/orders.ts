@@ -1,14 +1,14 @@
 /** Orders and what is told of them, for the store's tests. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Actor } from '../../src/domain/account/actor.ts';
+import type { ServiceActor } from '../../src/domain/account/actor.ts';
 import { DAY_MS, type Order } from '../../src/domain/account/orders.ts';
 import type { Database } from '../../src/store/database/connect.ts';
 import type { NewOrder, ToldPayment, ToldRefund } from '../../src/store/sales/order-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 
-export const OPERATOR: Actor = { kind: 'operator' };
-export const PROVIDER: Actor = { kind: 'payment' };
+export const OPERATOR: ServiceActor = { kind: 'operator' };
+export const PROVIDER: ServiceActor = { kind: 'payment' };
 
 /** 2500 credits for 50 yuan: half a credit a fen. */
 export const PACKAGE = {

@@ -7,7 +7,15 @@ import { MEMBERS_MAX } from '../../src/store/people/member-rows.ts';
 import { SESSIONS_MAX } from '../../src/store/people/session-store.ts';
 import type { Exercise } from './exercise.ts';
 import { sha256 } from './fixtures.ts';
-import { identityEntry, linkUse, newLink, newSession, OPERATOR } from './people.ts';
+import {
+  actorOf,
+  identityEntry,
+  linkUse,
+  newLink,
+  newSession,
+  OPERATOR,
+  personOfAccount,
+} from './people.ts';
 
 const PEOPLE_WHY = `reads the people of an account, ${MEMBERS_MAX} at most`;
 /** Their index and their rows, and how servers count. */
@@ -144,9 +152,14 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
   },
   'people.setLanguage': { run: ({ people }) => people.setLanguage(personOf(11), 'en') },
   'people.changeRole': {
-    run: async ({ people }) => {
-      const change = await people.changeRole(accountOf(0), personOf(12), 'viewer', changedBy());
-      assert.equal(change, 'changed');
+    run: async stores => {
+      const self = await personOfAccount(stores, accountOf(0));
+      const by = { actor: actorOf(self, 'people.manage'), entryId: randomUUID() };
+      const change = () => stores.people.changeRole(accountOf(0), personOf(12), 'viewer', by);
+      assert.equal(await change(), 'changed');
+      // The answer was lost, and the session has ended since.
+      await stores.sessions.end(self.userId, self.session.id);
+      assert.equal(await change(), 'changed');
     },
     readsMax: LINKS_READS_MAX + PEOPLE_READS_MAX,
     why: `${LINKS_WHY}; ${PEOPLE_WHY}`,

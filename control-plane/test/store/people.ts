@@ -1,15 +1,15 @@
 /** People, links and sessions for the store's tests. */
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
-import type { Actor } from '../../src/domain/account/actor.ts';
-import type { Role } from '../../src/domain/account/roles.ts';
+import type { ActingPerson, ServiceActor } from '../../src/domain/account/actor.ts';
+import type { Permission, Role } from '../../src/domain/account/roles.ts';
 import type { IdentityEntry } from '../../src/store/people/identity-entry.ts';
 import type { LinkUse, NewLink } from '../../src/store/people/link-store.ts';
 import type { NewSession } from '../../src/store/people/session-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { HOUR_MS, sha256 } from './fixtures.ts';
 
-export const OPERATOR: Actor = { kind: 'operator' };
+export const OPERATOR: ServiceActor = { kind: 'operator' };
 
 export function newLink(accountId: string, overrides: Partial<NewLink> = {}): NewLink {
   const id = randomUUID();
@@ -73,6 +73,12 @@ export async function personOfAccount(
   const use = linkUse(link);
   assert.equal((await links.use(use)).kind, 'signed-in');
   return { userId: use.newUserId, mail: link.mail, session: use.session };
+}
+
+/** Them, as they change something that asks for this. */
+export function actorOf({ userId, mail, session }: Person, permission: Permission): ActingPerson {
+  const { id: sessionId, address } = session;
+  return { kind: 'person', userId, mail, address, sessionId, permission };
 }
 
 /** Of somebody new, whose groups are that. */

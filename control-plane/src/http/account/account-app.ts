@@ -85,9 +85,18 @@ function answerPageError(
 ): FastifyReply {
   if (error instanceof AuthorityError) {
     if (error.loss === 'signed-out') return askToSignIn(request, reply);
-    return renderErrorPage(request, reply, new PageError(error.loss));
+    const kind = error.loss === 'forbidden' ? 'forbidden' : 'tooManyAttempts';
+    return renderPageError(request, reply, new PageError(kind, error));
   }
   if (!(error instanceof PageError)) throw error;
+  return renderPageError(request, reply, error);
+}
+
+function renderPageError(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  error: PageError,
+): FastifyReply {
   if (error.retryAfterS !== undefined) reply.header('retry-after', String(error.retryAfterS));
   return renderErrorPage(request, reply, error);
 }

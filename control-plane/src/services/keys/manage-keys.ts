@@ -28,7 +28,7 @@ export interface NewKeyAsked extends Pick<NewKey, 'policy' | 'expiresInMs'> {
 
 type Keys = Pick<
   ApiKeyStore,
-  'change' | 'count' | 'create' | 'find' | 'list' | 'listNewest' | 'revoke' | 'rotate'
+  'change' | 'createBy' | 'find' | 'list' | 'listNewest' | 'revoke' | 'rotate'
 >;
 type Turns = Pick<DatabaseTurns, 'ofAccount'>;
 
@@ -62,20 +62,15 @@ export class ManageKeys {
   }
 
   /** Its text is in the answer and nowhere else. 'too-many': the account has as many as it may. */
-  async create(
+  create(
     accountId: string,
-    { name, policy, expiresInMs }: NewKeyAsked,
+    { name, ...asked }: NewKeyAsked,
     actor: Actor,
   ): Promise<MadeKey | 'too-many'> {
-    const asked = {
-      ...(policy === undefined ? {} : { policy }),
-      ...(expiresInMs === undefined ? {} : { expiresInMs }),
-    };
-    return await this.#turns.ofAccount(accountId, async () => {
-      const { alive, ever } = await this.#apiKeys.count(accountId, KEYS_EVER_MAX);
-      if (alive >= KEYS_ALIVE_MAX || ever >= KEYS_EVER_MAX) return 'too-many';
-      return this.#apiKeys.create(accountId, name, { ...asked, actor });
-    });
+    const bounds = { aliveMax: KEYS_ALIVE_MAX, everMax: KEYS_EVER_MAX };
+    return this.#turns.ofAccount(accountId, () =>
+      this.#apiKeys.createBy(accountId, name, { ...asked, ...bounds, actor }),
+    );
   }
 
   /** Undefined: no such key of the account, or it is revoked. */

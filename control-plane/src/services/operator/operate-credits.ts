@@ -1,13 +1,13 @@
 /** The operator's use cases on credits: give them, take them back, see what an account has. */
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
-import type { Actor } from '../../domain/account/actor.ts';
+import type { ServiceActor } from '../../domain/account/actor.ts';
 import { isReferenceOfOrder } from '../../domain/account/orders.ts';
 import type { Balances } from '../../domain/ledger.ts';
 import type { AccountStore } from '../../store/accounts/account-store.ts';
 import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
 
-const ACTOR: Actor = { kind: 'operator' };
+const ACTOR: ServiceActor = { kind: 'operator' };
 
 export interface CreditMovement {
   readonly kind: 'grant' | 'revoke';

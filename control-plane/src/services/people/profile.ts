@@ -1,6 +1,6 @@
 /** What people change about themselves: password, language, sessions, the account they act for. */
 import { randomUUID } from 'node:crypto';
-import type { Actor } from '../../domain/account/actor.ts';
+import type { ActingPerson } from '../../domain/account/actor.ts';
 import { type PasswordFault, passwordFaultOf } from '../../identity/password-rule.ts';
 import type { Passwords } from '../../identity/passwords.ts';
 import type { PeopleStore, Person } from '../../store/people/people-store.ts';
@@ -18,7 +18,7 @@ export interface Self {
   readonly mail: string;
   readonly sessionId: string;
   readonly accountId: string;
-  readonly actor: Actor & { readonly kind: 'person' };
+  readonly actor: ActingPerson;
   /** They came by an operator's link: the password before is not asked for, once. */
   readonly cameByLink: boolean;
 }

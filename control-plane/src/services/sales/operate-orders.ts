@@ -1,7 +1,7 @@
 /** The operator's use cases on orders: list them, read one, confirm its payment, refund it. */
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
-import type { Actor } from '../../domain/account/actor.ts';
+import type { ServiceActor } from '../../domain/account/actor.ts';
 import { formatDecimal, isMoneyReference, type Order } from '../../domain/account/orders.ts';
 import type { AccountStore } from '../../store/accounts/account-store.ts';
 import type {
@@ -25,7 +25,7 @@ export const ORDERS_LISTED_DEFAULT = 100;
 
 /** In `paid_by`, and of refunds. */
 const OPERATOR = 'operator';
-const ACTOR: Actor = { kind: 'operator' };
+const ACTOR: ServiceActor = { kind: 'operator' };
 
 export interface OrderQuestion {
   /** Undefined: all. */

@@ -14,7 +14,7 @@
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { ContractError } from '#contract/errors.ts';
-import type { Actor } from '../../domain/account/actor.ts';
+import type { ServiceActor } from '../../domain/account/actor.ts';
 import type { OrderStore, PayOutcome, RefundOutcome } from '../../store/sales/order-store.ts';
 import type { PaymentNotice, PaymentProvider } from './payment-provider.ts';
 
@@ -25,7 +25,7 @@ export const NOTIFICATIONS_AT_ONCE_MAX = 8;
 const MINUTE_MS = 60_000;
 const RETRY_AFTER_S = 1;
 
-const ACTOR: Actor = { kind: 'payment' };
+const ACTOR: ServiceActor = { kind: 'payment' };
 
 const RECEIVED_OUTCOMES = [
   'paid',

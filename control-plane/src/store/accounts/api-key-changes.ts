@@ -10,6 +10,7 @@ import type { Schema } from '../database/schema.ts';
 import { OvertakenError, query, readBack, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
+import { type AskedChange, type Authorized, requireAuthority } from '../people/authority.ts';
 import { requireName } from './account-store.ts';
 import { findApiKey } from './api-key-lists.ts';
 import { type ApiKey, apiKeyFromRow, policyColumns, selectApiKeys } from './api-key-rows.ts';
@@ -19,8 +20,14 @@ export interface NewKey {
   readonly policy?: KeyPolicy;
   /** Absent: it does not expire. */
   readonly expiresInMs?: number;
-  /** Who is named in the account's log; absent: the key is made with its account, or by a test. */
-  readonly actor?: Actor;
+}
+
+/** One that somebody makes, who is named in the account's log, and how many there may be of it. */
+export interface NewKeyBy extends NewKey {
+  readonly actor: Actor;
+  /** That are not revoked. */
+  readonly aliveMax: number;
+  readonly everMax: number;
 }
 
 /** Whose key is changed, and by whom: another account's key is none. */
@@ -51,25 +58,49 @@ export async function createApiKey(
 ): Promise<MadeKey> {
   // Made once, however often the insert is tried: an answer that was lost leaves no second key.
   const made = createApiKeyToken();
-  const log = logged('key.created');
   try {
-    await transact(database, async tx => {
-      await insertApiKey(database, tx, accountId, name, made, asked);
-      if (asked.actor === undefined) return;
-      const key = await requireKey(database, tx, made.id);
-      await log(database, tx, asked.actor, { after: key });
-    });
+    await query(database, db => insertApiKey(database, db, accountId, name, made, asked));
   } catch (error) {
     if (databaseErrorKind(error) !== 'duplicate') throw error;
   }
-  const row = await readBack(database, db =>
-    selectApiKeys(database, db)
-      .where('id', '=', made.id)
-      .where('secret_hash', '=', hashSecret(made.secret))
-      .executeTakeFirst(),
-  );
-  if (row === undefined) throw new Error(`another API key has the id ${made.id}`);
-  return { key: apiKeyFromRow(row), token: made.text };
+  const key = await readBack(database, db => readMade(database, db, made));
+  if (key === undefined) throw new Error(`another API key has the id ${made.id}`);
+  return { key, token: made.text };
+}
+
+/** The same by somebody, as long as the account has fewer keys than it may. */
+export async function createApiKeyBy(
+  database: Database,
+  accountId: string,
+  name: string,
+  { actor: by, aliveMax, everMax, ...asked }: NewKeyBy,
+): Promise<MadeKey | 'too-many'> {
+  const made = createApiKeyToken();
+  const log = logged('key.created');
+  return transact(database, async tx => {
+    const actor = await log.authority(database, tx, { accountId, actor: by });
+    // By an earlier round whose answer was lost.
+    const there = await readMade(database, tx, made);
+    if (there !== undefined) return { key: there, token: made.text };
+    const { alive, ever } = await countApiKeys(tx, accountId, everMax);
+    if (alive >= aliveMax || ever >= everMax) return 'too-many';
+    await insertApiKey(database, tx, accountId, name, made, { ...asked, actor });
+    const key = await requireKey(database, tx, made.id);
+    await log.enter(database, tx, actor, { after: key });
+    return { key, token: made.text };
+  });
+}
+
+async function readMade(
+  database: Database,
+  db: Kysely<Schema>,
+  made: ApiKeyToken,
+): Promise<ApiKey | undefined> {
+  const row = await selectApiKeys(database, db)
+    .where('id', '=', made.id)
+    .where('secret_hash', '=', hashSecret(made.secret))
+    .executeTakeFirst();
+  return row && apiKeyFromRow(row);
 }
 
 /** Undefined: no such key. @param by absent: an operator without an account, or a test; not logged */
@@ -80,6 +111,7 @@ export async function revokeApiKey(
 ): Promise<ApiKey | undefined> {
   const log = logged('key.revoked');
   return transact(database, async tx => {
+    const actor = by && (await log.authority(database, tx, { ...by, endsRight: true }));
     const before = await findApiKey(database, tx, apiKeyId, by?.accountId);
     if (before === undefined || before.revokedAtMs !== null) return before;
     await tx
@@ -88,7 +120,7 @@ export async function revokeApiKey(
       .where('id', '=', apiKeyId)
       .where('revoked_at', 'is', null)
       .execute();
-    if (by !== undefined) await log(database, tx, by.actor, { before });
+    if (actor !== undefined) await log.enter(database, tx, actor, { before });
     return requireKey(database, tx, apiKeyId);
   });
 }
@@ -100,14 +132,15 @@ export async function revokeApiKey(
 export async function rotateApiKey(
   database: Database,
   apiKeyId: string,
-  { accountId, actor, overlapMs }: ChangedBy & { readonly overlapMs: number },
+  by: ChangedBy & { readonly overlapMs: number },
 ): Promise<MadeKey | undefined> {
   if (!isAsciiWord(apiKeyId)) return undefined;
   const made = createApiKeyToken(apiKeyId);
   const secretHash = hashSecret(made.secret);
   const log = logged('key.rotated');
   return transact(database, async tx => {
-    const before = await findApiKey(database, tx, apiKeyId, accountId);
+    const actor = await log.authority(database, tx, by);
+    const before = await findApiKey(database, tx, apiKeyId, by.accountId);
     if (before === undefined || before.revokedAtMs !== null) return undefined;
     const rotated = await matchesOne(
       tx
@@ -115,7 +148,7 @@ export async function rotateApiKey(
         .set(eb => ({
           // In this order: MySQL gives each what those before it have left.
           previous_secret_hash: eb.ref('secret_hash'),
-          previous_expires_at: nowPlusMs(database.nowMs, overlapMs),
+          previous_expires_at: nowPlusMs(database.nowMs, by.overlapMs),
           previous_last_used_at: null,
           secret_hash: secretHash,
           made_by: personOf(actor),
@@ -127,7 +160,7 @@ export async function rotateApiKey(
     );
     const key = await requireKey(database, tx, apiKeyId);
     if (key.revokedAtMs !== null) return undefined;
-    if (rotated) await log(database, tx, actor, { before, after: key });
+    if (rotated) await log.enter(database, tx, actor, { before, after: key });
     return { key, token: made.text };
   });
 }
@@ -136,18 +169,19 @@ export async function rotateApiKey(
 export async function changeApiKey(
   database: Database,
   apiKeyId: string,
-  { accountId, actor }: ChangedBy,
+  by: ChangedBy,
   change: KeyChange,
 ): Promise<ApiKey | undefined> {
   if (change.name !== undefined) requireName(change.name);
   const log = logged('key.changed');
   return transact(database, async tx => {
-    const before = await findApiKey(database, tx, apiKeyId, accountId);
+    const actor = await log.authority(database, tx, by);
+    const before = await findApiKey(database, tx, apiKeyId, by.accountId);
     if (before === undefined || before.revokedAtMs !== null) return undefined;
     await writeChange(database, tx, before, change);
     const after = await requireKey(database, tx, apiKeyId);
     const changed = JSON.stringify(auditValues(before)) !== JSON.stringify(auditValues(after));
-    if (changed) await log(database, tx, actor, { before, after });
+    if (changed) await log.enter(database, tx, actor, { before, after });
     return after;
   });
 }
@@ -194,7 +228,7 @@ export async function insertApiKey(
   accountId: string,
   name: string,
   made: ApiKeyToken,
-  { policy = NO_POLICY, expiresInMs, actor }: NewKey = {},
+  { policy = NO_POLICY, expiresInMs, actor }: NewKey & { readonly actor?: Actor } = {},
 ): Promise<void> {
   requireName(name);
   await db
@@ -216,20 +250,17 @@ function personOf(actor: Actor | undefined): string | null {
   return actor?.kind === 'person' ? actor.userId : null;
 }
 
-/** How many keys of an account there are, revoked ones too, and how many of them are not. */
-export async function countApiKeys(
-  database: Database,
+async function countApiKeys(
+  tx: Kysely<Schema>,
   accountId: string,
   limit: number,
 ): Promise<{ readonly ever: number; readonly alive: number }> {
-  const rows = await query(database, db =>
-    db
-      .selectFrom('api_keys')
-      .select('revoked_at')
-      .where('account_id', '=', accountId)
-      .limit(limit)
-      .execute(),
-  );
+  const rows = await tx
+    .selectFrom('api_keys')
+    .select('revoked_at')
+    .where('account_id', '=', accountId)
+    .limit(limit)
+    .execute();
   const alive = rows.filter(row => row.revoked_at === null).length;
   return { ever: rows.length, alive };
 }
@@ -240,28 +271,38 @@ async function requireKey(database: Database, tx: Kysely<Schema>, id: string): P
   return key;
 }
 
-type KeyLog = (
-  database: Database,
-  tx: Kysely<Schema>,
-  actor: Actor,
-  states: { readonly before?: ApiKey; readonly after?: ApiKey },
-) => Promise<void>;
+interface KeyLog {
+  authority(
+    database: Database,
+    tx: Kysely<Schema>,
+    by: Omit<AskedChange, 'entryId'>,
+  ): Promise<Authorized>;
+  enter(
+    database: Database,
+    tx: Kysely<Schema>,
+    actor: Authorized,
+    states: { readonly before?: ApiKey; readonly after?: ApiKey },
+  ): Promise<void>;
+}
 
 /** An entry of one id, however often it is tried. */
 function logged(action: string): KeyLog {
   const id = randomUUID();
-  return async (database, tx, actor, { before, after }) => {
-    const key = after ?? before;
-    if (key === undefined) throw new Error('an entry of the log without a key');
-    await insertAuditEntry(database, tx, {
-      id,
-      accountId: key.accountId,
-      actor,
-      action,
-      subject: `${key.name} (${key.prefix})`,
-      before: before && auditValues(before),
-      after: after && auditValues(after),
-    });
+  return {
+    authority: (database, tx, by) => requireAuthority(database, tx, { ...by, entryId: id }),
+    async enter(database, tx, actor, { before, after }) {
+      const key = after ?? before;
+      if (key === undefined) throw new Error('an entry of the log without a key');
+      await insertAuditEntry(database, tx, {
+        id,
+        accountId: key.accountId,
+        actor,
+        action,
+        subject: `${key.name} (${key.prefix})`,
+        before: before && auditValues(before),
+        after: after && auditValues(after),
+      });
+    },
   };
 }
 

@@ -4,11 +4,12 @@ import { query } from '../database/transact.ts';
 import {
   type ChangedBy,
   changeApiKey,
-  countApiKeys,
   createApiKey,
+  createApiKeyBy,
   type KeyChange,
   type MadeKey,
   type NewKey,
+  type NewKeyBy,
   revokeApiKey,
   rotateApiKey,
 } from './api-key-changes.ts';
@@ -17,7 +18,7 @@ import type { ApiKey } from './api-key-rows.ts';
 import { type KeyUse, writeKeyUses } from './key-uses.ts';
 import { type Authentication, KnownKeys, type RecalledKey } from './known-keys.ts';
 
-export type { KeyChange, MadeKey, NewKey } from './api-key-changes.ts';
+export type { KeyChange, MadeKey, NewKey, NewKeyBy } from './api-key-changes.ts';
 export type { KeyPlace } from './api-key-lists.ts';
 export type { ApiKey } from './api-key-rows.ts';
 export { API_KEY_MEMORY_MS, type ApiKeyOwner } from './known-keys.ts';
@@ -25,6 +26,8 @@ export { API_KEY_MEMORY_MS, type ApiKeyOwner } from './known-keys.ts';
 export interface ApiKeyStore {
   /** The key's text is in `token` this once and nowhere else. The account must exist. */
   create(accountId: string, name: string, asked?: NewKey): Promise<MadeKey>;
+  /** The same by somebody, in the account's log. 'too-many': the account has as many as it may. */
+  createBy(accountId: string, name: string, asked: NewKeyBy): Promise<MadeKey | 'too-many'>;
   /**
    * 'malformed': no key of ours by its form; the database was not asked. 'unknown': no such key, a
    * wrong secret, or revoked. A change of a key is seen within API_KEY_MEMORY_MS by every replica.
@@ -50,8 +53,6 @@ export interface ApiKeyStore {
   listNewest(accountId: string, limit: number, after?: KeyPlace): Promise<ApiKey[]>;
   /** Undefined: no such key, or another account's than the one given. */
   find(apiKeyId: string, accountId?: string): Promise<ApiKey | undefined>;
-  /** Keys of an account, revoked ones too; `limit` at most are counted. */
-  count(accountId: string, limit: number): Promise<{ ever: number; alive: number }>;
   /** Raises when keys were used last. */
   noteUses(uses: readonly KeyUse[]): Promise<void>;
 }
@@ -63,6 +64,7 @@ export function createApiKeyStore(database: Database): ApiKeyStore {
     change.finally(() => known.forget(apiKeyId));
   return {
     create: (accountId, name, asked = {}) => createApiKey(database, accountId, name, asked),
+    createBy: (accountId, name, asked) => createApiKeyBy(database, accountId, name, asked),
     authenticate: token => known.authenticate(token),
     recall: token => known.recall(token),
     revoke: (id, by) => changing(id, revokeApiKey(database, id, by)),
@@ -71,7 +73,6 @@ export function createApiKeyStore(database: Database): ApiKeyStore {
     list: accountId => listApiKeys(database, accountId),
     listNewest: (accountId, limit, after) => listNewestApiKeys(database, accountId, limit, after),
     find: (id, accountId) => query(database, db => findApiKey(database, db, id, accountId)),
-    count: (accountId, limit) => countApiKeys(database, accountId, limit),
     noteUses: uses => writeKeyUses(database, uses),
   };
 }

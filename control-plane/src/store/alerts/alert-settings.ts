@@ -10,9 +10,9 @@ import type { Database } from '../database/connect.ts';
 import type { Schema } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
-import { takeAccount } from '../ledger/ledger-writer.ts';
 import { type AccountEventRow, insertAccountEvent } from '../outbox/account-events.ts';
 import { type AuditValues, insertAuditEntry } from '../people/audit.ts';
+import { requireAuthority } from '../people/authority.ts';
 
 /** Who changes it; the id is made outside of what is tried again. */
 export interface ChangedBy {
@@ -181,7 +181,7 @@ async function setThresholds(
   tx: Kysely<Schema>,
   { accountId, thresholds, by }: Change & { readonly thresholds: readonly number[] },
 ): Promise<void> {
-  await takeAccount(database, tx, accountId);
+  const actor = await authorityOf(database, tx, { accountId, by });
   const before = (await readAlerts(tx, accountId)).map(row => row.threshold);
   const gone = before.filter(threshold => !thresholds.includes(threshold));
   const added = thresholds.filter(threshold => !before.includes(threshold));
@@ -201,7 +201,7 @@ async function setThresholds(
   }
   const entry = { action: 'alerts.thresholds_set', subject: 'low balance' };
   const values = { before: listed(before), after: listed(thresholds) };
-  await enterAudit(database, tx, { accountId, by }, { ...entry, ...values });
+  await insertAuditEntry(database, tx, { id: by.auditId, accountId, actor, ...entry, ...values });
 }
 
 function listed(thresholds: readonly number[]): AuditValues {
@@ -215,7 +215,7 @@ async function setWebhook(
   tx: Kysely<Schema>,
   { accountId, webhook, by }: Change & { readonly webhook: NewWebhook | null },
 ): Promise<void> {
-  await takeAccount(database, tx, accountId);
+  const actor = await authorityOf(database, tx, { accountId, by });
   const before = await readWebhook(tx, accountId);
   if (webhook === null) {
     if (before === undefined) return;
@@ -239,7 +239,8 @@ async function setWebhook(
         .execute();
     }
   }
-  await enterAudit(database, tx, { accountId, by }, webhookChange(before, webhook));
+  const entry = { id: by.auditId, accountId, actor };
+  await insertAuditEntry(database, tx, { ...entry, ...webhookChange(before, webhook) });
 }
 
 /** Addresses are the owners' to see; of secrets only that there is a new one. */
@@ -265,6 +266,7 @@ async function sendTest(
 ): Promise<'sent' | 'too-soon'> {
   const { nowMs } = database;
   const { accountId } = event;
+  const actor = await authorityOf(database, tx, { accountId, by });
   const taken = await matchesOne(
     tx
       .updateTable('account_webhooks')
@@ -280,17 +282,14 @@ async function sendTest(
   }
   await insertAccountEvent(database, tx, event);
   const entry = { action: 'alerts.webhook_tested', subject: 'webhook' };
-  await enterAudit(database, tx, { accountId, by }, { ...entry, after: { event_id: event.id } });
+  const after = { event_id: event.id };
+  await insertAuditEntry(database, tx, { id: by.auditId, accountId, actor, ...entry, after });
   return 'sent';
 }
 
-function enterAudit(
-  database: Database,
-  tx: Kysely<Schema>,
-  { accountId, by }: Change,
-  entry: { action: string; subject: string; before?: AuditValues; after?: AuditValues },
-): Promise<void> {
-  return insertAuditEntry(database, tx, { id: by.auditId, accountId, actor: by.actor, ...entry });
+function authorityOf(database: Database, tx: Kysely<Schema>, { accountId, by }: Change) {
+  const { actor, auditId: entryId } = by;
+  return requireAuthority(database, tx, { accountId, actor, entryId });
 }
 
 /** Along account_webhooks_key: the ids before this one, then those behind it. */

@@ -3,6 +3,7 @@
  * about jobs are written with the job (job-submission.ts, job-completion.ts), all of them by
  * ledger-writer.ts.
  */
+import type { ServiceActor } from '../../domain/account/actor.ts';
 import { isReferenceOfOrder } from '../../domain/account/orders.ts';
 import { type Balances, type LedgerSums, SLOT_OF } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
@@ -45,7 +46,7 @@ export interface LedgerStore {
     accountId: string,
     amount: number,
     reference: string,
-    audit?: AuditEntry,
+    audit?: AuditEntry<ServiceActor>,
   ): Promise<LedgerOutcome>;
   /**
    * Takes back what is available, all of the amount or nothing. Idempotent by (account, reference).
@@ -54,7 +55,7 @@ export interface LedgerStore {
     accountId: string,
     amount: number,
     reference: string,
-    audit?: AuditEntry,
+    audit?: AuditEntry<ServiceActor>,
   ): Promise<LedgerOutcome>;
   /** The latest entries first. */
   list(accountId: string, page: LedgerListing): Promise<ListedEntry[]>;
@@ -95,7 +96,7 @@ export function createLedgerStore(database: Database): LedgerStore {
 async function enter(
   database: Database,
   entry: OperatorEntry,
-  audit: AuditEntry | undefined,
+  audit: AuditEntry<ServiceActor> | undefined,
 ): Promise<LedgerOutcome> {
   requireEntry(entry);
   if (isReferenceOfOrder(entry.reference)) throw new Error('a reference that orders alone enter');

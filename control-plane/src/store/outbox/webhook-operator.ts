@@ -6,6 +6,7 @@ import type { WebhookOutboxTable } from '../database/schema.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { type AuditEntry, insertAuditEntry } from '../people/audit.ts';
+import { requireAuthority } from '../people/authority.ts';
 import { loggedAttempts } from './attempt-log.ts';
 import type {
   NotificationFilter,
@@ -109,6 +110,7 @@ async function retryNotification(
   if (!isAsciiWord(jobId)) return 'absent';
   const { nowMs } = database;
   return transact(database, async tx => {
+    const actor = audit && (await requireAuthority(database, tx, { ...audit, entryId: audit.id }));
     await tx
       .updateTable('webhook_outbox')
       .set({ status: 'pending', finished_at: null, next_attempt_at: nowMs })
@@ -127,7 +129,7 @@ async function retryNotification(
     if (row.status === 'delivered') return 'delivered';
     const { secret_erase_at: eraseAtMs, read_at: nowAtMs } = row;
     if (eraseAtMs === null || eraseAtMs <= nowAtMs) return 'secret-erased';
-    if (audit !== undefined) await insertAuditEntry(database, tx, audit);
+    if (audit && actor) await insertAuditEntry(database, tx, { ...audit, actor });
     return 'retried';
   });
 }

@@ -3,22 +3,23 @@
  * commits with the change that it tells of.
  */
 import type { Kysely } from 'kysely';
-import type { Actor } from '../../domain/account/actor.ts';
+import type { Actor, NamedPerson } from '../../domain/account/actor.ts';
 import type { Database } from '../database/connect.ts';
 import { ofAccount } from '../database/of-account.ts';
 import type { Schema } from '../database/schema.ts';
 import { query } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
+import type { Authorized } from './authority.ts';
 import { addressText } from './member-rows.ts';
 
 /** What lists and people read: flat, small, and never a secret. */
 export type AuditValues = Readonly<Record<string, string | number | boolean | null>>;
 
-export interface AuditEntry {
+export interface AuditEntry<By extends Actor = Actor> {
   /** A random UUID that the caller makes outside of what is repeated: it is entered once. */
   readonly id: string;
   readonly accountId: string;
-  readonly actor: Actor;
+  readonly actor: By;
   /** `<thing>.<what happened>`: `key.created`. */
   readonly action: string;
   /** What was changed, in words that its owner knows: a name, a prefix, a mail. */
@@ -57,11 +58,16 @@ export interface AuditStore {
 /** Code points of a subject; longer ones are cut. */
 const SUBJECT_LENGTH_MAX = 254;
 
+/** Of `requireAuthority`; or somebody whom the change itself lets in, who has no session before it. */
+export interface AllowedEntry extends Omit<AuditEntry, 'actor'> {
+  readonly actor: Authorized | (NamedPerson & { readonly sessionId?: never });
+}
+
 /** @param tx the transaction that makes the change */
 export async function insertAuditEntry(
   database: Database,
   tx: Kysely<Schema>,
-  { id, accountId, actor, action, subject, before, after }: AuditEntry,
+  { id, accountId, actor, action, subject, before, after }: AllowedEntry,
 ): Promise<void> {
   const person = actor.kind === 'person' ? actor : undefined;
   const known = await tx

@@ -4,7 +4,7 @@
  * the sessions with those that end.
  */
 import type { Kysely } from 'kysely';
-import type { Actor } from '../../domain/account/actor.ts';
+import type { NamedPerson } from '../../domain/account/actor.ts';
 import type { Role } from '../../domain/account/roles.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
@@ -172,7 +172,7 @@ async function changeMembership(
   const { mail, session } = entry;
   if (was === 'owner' || is === undefined)
     await endLinksOf(database, tx, accountId, { userId, mail });
-  const actor: Actor = { kind: 'person', userId, mail, address: session.address };
+  const actor: NamedPerson = { kind: 'person', userId, mail, address: session.address };
   await insertAuditEntry(database, tx, {
     id: entry.entryIdOf(accountId),
     accountId,

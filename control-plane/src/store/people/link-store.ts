@@ -14,8 +14,8 @@ import type { LinkPurpose } from '../database/schema-people.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
+import { requireAuthority } from './authority.ts';
 import { type LinkUse, type LinkUseOutcome, provesMail, useLink } from './link-use.ts';
-import { lockAccount } from './member-rows.ts';
 import { endLinks, INVITATIONS_OPEN_MAX, listOpenLinks, type OpenLink } from './open-links.ts';
 
 export type { LinkUse, LinkUseOutcome, OpenLink };
@@ -80,10 +80,11 @@ async function insertLink(
   database: Database,
   tx: Kysely<Schema>,
   link: NewLink,
-  actor: Actor,
+  by: Actor,
 ): Promise<'created' | 'too-many'> {
   const { nowMs } = database;
-  await lockAccount(database, tx, link.accountId);
+  const { accountId, entryId } = link;
+  const actor = await requireAuthority(database, tx, { accountId, actor: by, entryId });
   const known = await tx
     .selectFrom('one_time_links')
     .select('id')
@@ -153,9 +154,10 @@ async function withdrawLink(
   tx: Kysely<Schema>,
   accountId: string,
   id: string,
-  { actor, entryId }: { actor: Actor; entryId: string },
+  by: { actor: Actor; entryId: string },
 ): Promise<boolean> {
   if (!isAsciiWord(id)) return false;
+  const actor = await requireAuthority(database, tx, { accountId, ...by });
   const link = await tx
     .selectFrom('one_time_links')
     .select(['mail', 'role', 'purpose'])
@@ -165,7 +167,7 @@ async function withdrawLink(
   if (link === undefined) return false;
   if ((await endLinks(database, tx, [id])) === 0) return false;
   await insertAuditEntry(database, tx, {
-    id: entryId,
+    id: by.entryId,
     accountId,
     actor,
     action: `${link.purpose === 'invitation' ? 'invitation' : 'sign-in-link'}.withdrawn`,

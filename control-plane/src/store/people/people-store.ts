@@ -9,7 +9,8 @@ import type { MemberSource } from '../database/schema-people.ts';
 import { query, transact } from '../database/transact.ts';
 import { isAsciiWord } from '../database/values.ts';
 import { insertAuditEntry } from './audit.ts';
-import { lockAccount, MEMBERS_MAX, takePerson } from './member-rows.ts';
+import { requireAuthority } from './authority.ts';
+import { MEMBERS_MAX, takePerson } from './member-rows.ts';
 import { endLinksOf } from './open-links.ts';
 import { endOtherSessions } from './session-store.ts';
 
@@ -162,8 +163,9 @@ async function setPassword(
   database: Database,
   tx: Kysely<Schema>,
   { userId, passwordHash, verifiedHash, sessionId, accountId }: PasswordSet,
-  { actor, entryId }: ChangedBy,
+  by: ChangedBy,
 ): Promise<PasswordSetOutcome> {
+  const actor = await requireAuthority(database, tx, { accountId, ...by });
   const person = await takePerson(database, tx, userId);
   if (person === undefined || person.mailKey === null) return 'impossible';
   // The answer to a first try was lost.
@@ -191,7 +193,7 @@ async function setPassword(
     .execute();
   await endOtherSessions(tx, userId, sessionId);
   await insertAuditEntry(database, tx, {
-    id: entryId,
+    id: by.entryId,
     accountId,
     actor,
     action: 'password.changed',
@@ -205,11 +207,12 @@ async function changeMember(
   database: Database,
   tx: Kysely<Schema>,
   change: { accountId: string; userId: string; role: Role | null },
-  { actor, entryId }: ChangedBy,
+  by: ChangedBy,
 ): Promise<MemberChange> {
   const { accountId, userId, role } = change;
+  const { entryId } = by;
   if (!isAsciiWord(userId)) return 'unknown';
-  await lockAccount(database, tx, accountId);
+  const actor = await requireAuthority(database, tx, { accountId, ...by });
   const members = await listMembers(tx, accountId);
   const member = members.find(one => one.userId === userId);
   if (member === undefined) return (await wasDone(tx, entryId)) ? 'changed' : 'unknown';

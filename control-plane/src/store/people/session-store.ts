@@ -10,7 +10,7 @@
  * | a newer one              | the person has more than SESSIONS_MAX: the oldest goes             |
  * | a membership that ended  | people-members.ts, in the same transaction                         |
  */
-import type { Kysely } from 'kysely';
+import type { ExpressionBuilder, Kysely } from 'kysely';
 import type { Role } from '../../domain/account/roles.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
@@ -233,6 +233,15 @@ export async function endOtherSessions(
     .execute();
 }
 
+/** Neither of a session's bounds has come. */
+export function isAlive(nowMs: Database['nowMs']) {
+  return (eb: ExpressionBuilder<Schema, 'sessions'>) =>
+    eb.and([
+      eb('sessions.expires_at', '>', nowMs),
+      eb('sessions.seen_at', '>', nowPlusMs(nowMs, -SESSION_IDLE_MS)),
+    ]);
+}
+
 async function findSession(
   database: Database,
   db: Kysely<Schema>,
@@ -253,8 +262,7 @@ async function findSession(
       nowMs.as('now'),
     ])
     .where('sessions.id_hash', '=', idHash)
-    .where('sessions.expires_at', '>', nowMs)
-    .where('sessions.seen_at', '>', nowPlusMs(nowMs, -SESSION_IDLE_MS))
+    .where(isAlive(nowMs))
     .where('users.disabled_at', 'is', null)
     .executeTakeFirst();
   if (row === undefined) return undefined;
@@ -302,8 +310,7 @@ async function listSessions(
     .selectFrom('sessions')
     .select(['id', 'method', 'created_at', 'seen_at', 'address', 'agent'])
     .where('user_id', '=', userId)
-    .where('expires_at', '>', database.nowMs)
-    .where('seen_at', '>', nowPlusMs(database.nowMs, -SESSION_IDLE_MS))
+    .where(isAlive(database.nowMs))
     .orderBy('created_at', 'desc')
     .orderBy('id', 'desc')
     .limit(SESSIONS_MAX)

@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
-import type { Actor } from '../../domain/account/actor.ts';
+import type { ServiceActor } from '../../domain/account/actor.ts';
 import {
   grantReferenceOf,
   judgePayment,
@@ -30,7 +30,7 @@ export function orderPaying(database: Database): Pick<OrderStore, 'pay'> {
 interface Paying {
   readonly orderId: string;
   readonly payment: ToldPayment;
-  readonly actor: Actor;
+  readonly actor: ServiceActor;
 }
 
 /** Made up once, outside of what is repeated. */

@@ -16,20 +16,22 @@ import { transact } from '../database/transact.ts';
 import { isAsciiWord, matchesOne } from '../database/values.ts';
 import { holdAccount } from '../ledger/ledger-writer.ts';
 import { insertAuditEntry } from '../people/audit.ts';
+import { requireAuthority } from '../people/authority.ts';
 import { readOrder, requireOrder } from './order-rows.ts';
 import type { CancelOutcome, NewOrder, OrderStore, PlaceOutcome } from './order-store.ts';
 
 export function orderPlacing(database: Database): Pick<OrderStore, 'place' | 'cancel'> {
   return {
     place: (order, actor) => place(database, order, actor),
-    cancel: (accountId, orderId, actor) => cancel(database, { accountId, orderId, actor }),
+    cancel: (accountId, orderId, by) => cancel(database, { accountId, orderId, by }),
   };
 }
 
-async function place(database: Database, order: NewOrder, actor: Actor): Promise<PlaceOutcome> {
+async function place(database: Database, order: NewOrder, by: Actor): Promise<PlaceOutcome> {
   const { accountId, id } = order;
   const auditId = randomUUID();
   return transact(database, async tx => {
+    const actor = await requireAuthority(database, tx, { accountId, actor: by, entryId: auditId });
     // Two at once would both count one order fewer.
     if ((await holdAccount(database, tx, accountId)) === undefined)
       return { kind: 'unknown-account' };
@@ -92,11 +94,12 @@ async function insertOrder(database: Database, tx: Kysely<Schema>, order: NewOrd
 
 async function cancel(
   database: Database,
-  { accountId, orderId, actor }: { accountId: string; orderId: string; actor: Actor },
+  { accountId, orderId, by }: { accountId: string; orderId: string; by: Actor },
 ): Promise<CancelOutcome> {
   if (!isAsciiWord(orderId)) return { kind: 'unknown' };
   const auditId = randomUUID();
   return transact(database, async tx => {
+    const actor = await requireAuthority(database, tx, { accountId, actor: by, entryId: auditId });
     const update = tx
       .updateTable('orders')
       .set({ state: 'cancelled', cancelled_at: database.nowMs })

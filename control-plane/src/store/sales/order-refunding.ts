@@ -6,7 +6,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { Kysely } from 'kysely';
-import type { Actor } from '../../domain/account/actor.ts';
+import type { ServiceActor } from '../../domain/account/actor.ts';
 import {
   creditsOfRefund,
   type Order,
@@ -40,7 +40,7 @@ export function orderRefunding(database: Database): Pick<OrderStore, 'refund'> {
 }
 
 interface By {
-  readonly actor: Actor;
+  readonly actor: ServiceActor;
   readonly auditId: string;
 }
 
@@ -84,7 +84,7 @@ export async function applyWaitingRefunds(
   database: Database,
   tx: Kysely<Schema>,
   orderId: string,
-  actor: Actor,
+  actor: ServiceActor,
 ): Promise<void> {
   const refunds = await readRefunds(tx, orderId);
   for (const { refund, amount, appliedAtMs } of refunds) {

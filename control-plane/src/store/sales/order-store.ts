@@ -3,7 +3,7 @@
  * change commits with its ledger entry and its line in the audit log, and every method that changes
  * something may be called again: domain/account/orders.ts says what then holds.
  */
-import type { Actor } from '../../domain/account/actor.ts';
+import type { Actor, ServiceActor } from '../../domain/account/actor.ts';
 import type { Order, OrderState, Payment, PaymentOutcome } from '../../domain/account/orders.ts';
 import type { PagePlace } from '../ledger/ledger-pages.ts';
 
@@ -102,9 +102,9 @@ export interface OrderStore {
   /** Of this account alone; while it is pending. */
   cancel(accountId: string, orderId: string, actor: Actor): Promise<CancelOutcome>;
   /** Grants the order's credits once, where the payment is its price. */
-  pay(orderId: string, payment: ToldPayment, actor: Actor): Promise<PayOutcome>;
+  pay(orderId: string, payment: ToldPayment, actor: ServiceActor): Promise<PayOutcome>;
   /** Takes back what the amount stands for, as far as it is available. Idempotent by `refund`. */
-  refund(orderId: string, refund: ToldRefund, actor: Actor): Promise<RefundOutcome>;
+  refund(orderId: string, refund: ToldRefund, actor: ServiceActor): Promise<RefundOutcome>;
   /** @param accountId only of this account */
   find(orderId: string, accountId?: string): Promise<Order | undefined>;
   /** ODD_PAYMENTS_MAX and REFUNDS_MAX bound them. */

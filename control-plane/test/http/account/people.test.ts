@@ -1,6 +1,8 @@
 /** The people of an account and the log of what they changed. */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import { after, before, describe, it } from 'node:test';
+import { newLink, OPERATOR } from '../../store/people.ts';
 import { type SignedInBrowser, signIn } from '../../support/signed-in-browser.ts';
 import { openTestApp, type TestApp } from '../../support/test-app.ts';
 
@@ -73,11 +75,11 @@ describe('the people of an account', () => {
   });
 
   it('read the log page after page', async () => {
+    const { links } = test.stores;
     for (let count = 0; count < 55; count += 1) {
-      const fields = { mail: `page-${count}@example.org`, role: 'viewer' };
-      await owner.post('/account/people/invite', fields);
-      const invitations = await test.services.accountArea.links.listOpen(test.accountId);
-      await owner.post(`/account/people/invitations/${invitations[0]?.id}/withdraw`);
+      const link = newLink(test.accountId, { mail: `page-${count}@example.org` });
+      await links.create(link, OPERATOR);
+      await links.withdraw(test.accountId, link.id, { actor: OPERATOR, entryId: randomUUID() });
     }
     const seen = new Set<string>();
     let path: string | undefined = '/account/audit';

@@ -6,13 +6,13 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { before, describe, it } from 'node:test';
 import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
-import type { Actor } from '../../../src/domain/account/actor.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { LinkUse, NewLink } from '../../../src/store/people/link-store.ts';
 import { MEMBERS_MAX } from '../../../src/store/people/member-rows.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, storesOn } from '../fixtures.ts';
 import {
+  actorOf,
   identityEntry,
   linkUse,
   newLink,
@@ -255,15 +255,14 @@ for (const dialect of DIALECTS) {
         const boss = await personOfAccount(stores, account, 'owner');
         const owner = await personOfAccount(stores, account, 'owner');
         const { userId, mail } = owner;
-        const as = (id: string): Actor => ({ kind: 'person', userId: id, mail, address: '::1' });
         const links = {
           theirs: newLink(account),
           'for their mail': newLink(account, { ...SIGN_IN, mail: mail.toUpperCase() }),
           'of another': newLink(account),
         };
-        await stores.links.create(links.theirs, as(userId));
+        await stores.links.create(links.theirs, actorOf(owner, 'people.manage'));
         await stores.links.create(links['for their mail'], OPERATOR);
-        await stores.links.create(links['of another'], as(boss.userId));
+        await stores.links.create(links['of another'], actorOf(boss, 'people.manage'));
         const elsewhere = newLink(await fundedAccount(stores, 0), { mail });
         await stores.links.create(elsewhere, OPERATOR);
         const by = { actor: OPERATOR, entryId: randomUUID() };
@@ -289,8 +288,8 @@ for (const dialect of DIALECTS) {
         const entry = identityEntry([{ accountId: account, role: 'owner' }]);
         assert.equal((await stores.identities.enter(entry)).kind, 'signed-in');
         const link = newLink(account);
-        const { newUserId: userId, mail } = entry;
-        await stores.links.create(link, { kind: 'person', userId, mail, address: '::1' });
+        const { newUserId: userId, mail, session } = entry;
+        await stores.links.create(link, actorOf({ userId, mail, session }, 'people.manage'));
         const grants = role === undefined ? [] : [{ accountId: account, role }];
         await stores.identities.enter({ ...identityEntry(grants), subject: entry.subject });
         assert.equal(await stores.links.find(link.tokenHash, 'invitation'), undefined);

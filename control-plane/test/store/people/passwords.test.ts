@@ -7,7 +7,7 @@ import type { Database } from '../../../src/store/database/connect.ts';
 import type { PasswordSet } from '../../../src/store/people/people-store.ts';
 import type { Stores } from '../../../src/store/stores.ts';
 import { fundedAccount, storesOn } from '../fixtures.ts';
-import { linkUse, newLink, newSession, OPERATOR } from '../people.ts';
+import { actorOf, linkUse, newLink, newSession, OPERATOR } from '../people.ts';
 
 const ROUNDS = 12;
 
@@ -102,13 +102,11 @@ for (const dialect of DIALECTS) {
     });
 
     it('takes any text for the address that it came from', async () => {
-      const { set } = await somebody();
+      const { userId, session, set } = await somebody();
       const actor = {
-        kind: 'person',
-        userId: 'x',
-        mail: 'x',
+        ...actorOf({ userId, mail: 'x', session }, 'self'),
         address: 'ünknown, 客户 4711',
-      } as const;
+      };
       const entryId = randomUUID();
       assert.equal(await stores.people.setPassword(set('new', 'old'), { actor, entryId }), 'set');
       const { accountId } = set('', null);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { createSecret } from '../../../src/http/account/session/cookies.ts';
 import { paid } from '../../store/orders.ts';
-import { newLink, OPERATOR, personOfAccount } from '../../store/people.ts';
+import { actorOf, newLink, OPERATOR, personOfAccount } from '../../store/people.ts';
 import { imageBody, pngHeader, type TestApp } from '../test-app.ts';
 import { multipartOf, type Person } from './person.ts';
 import type { AccountWorld, Member } from './world.ts';
@@ -24,9 +24,10 @@ const MAKERS = {
     (await personOfAccount(test.stores, accountId, 'viewer')).userId,
   /** Of somebody whose key lives on. */
   formerUserId: async ({ test, accountId }: Of) => {
-    const { userId, mail } = await personOfAccount(test.stores, accountId, 'member');
-    const actor = { kind: 'person', userId, mail, address: '192.0.2.7' } as const;
-    await test.stores.apiKeys.create(accountId, 'left behind', { actor });
+    const former = await personOfAccount(test.stores, accountId, 'member');
+    const { userId } = former;
+    const by = { actor: actorOf(former, 'keys.manage'), aliveMax: 100, everMax: 100 };
+    assert.notEqual(await test.stores.apiKeys.createBy(accountId, 'left behind', by), 'too-many');
     await test.stores.people.removeMember(accountId, userId, {
       actor: OPERATOR,
       entryId: randomUUID(),

@@ -6,6 +6,7 @@
  * how long that takes.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
+import type { ActingPerson } from '../../../domain/account/actor.ts';
 import { AuthorityError } from '../../../domain/account/authority.ts';
 import { may } from '../../../domain/account/roles.ts';
 import type { FoundSession, Sessions } from '../../../services/people/sessions.ts';
@@ -159,7 +160,8 @@ async function findSession(
     return undefined;
   }
   noteKnownAccount(request, session.accountId);
-  return signedInBy(session, secret, request.ip);
+  const { permission = 'self' } = request.routeOptions.config;
+  return signedInBy(session, secret, { address: request.ip, permission });
 }
 
 /** For handlers, and for the frame of their pages. */
@@ -171,7 +173,11 @@ function notePerson(request: FastifyRequest, person: SignedIn | undefined): void
   setPageViewer(request, { ...person, language });
 }
 
-function signedInBy(session: FoundSession, secret: string, address: string): SignedIn {
+function signedInBy(
+  session: FoundSession,
+  secret: string,
+  asked: Pick<ActingPerson, 'address' | 'permission'>,
+): SignedIn {
   const { userId, mail, accountId, memberships } = session;
   const membership = memberships.find(one => one.accountId === accountId);
   if (membership === undefined) throw new Error('a session of an account without its membership');
@@ -186,7 +192,7 @@ function signedInBy(session: FoundSession, secret: string, address: string): Sig
     language: session.language,
     method: session.method,
     accounts: memberships.map(({ accountId: id, accountName: name, role }) => ({ id, name, role })),
-    actor: { kind: 'person', userId, mail, address },
+    actor: { kind: 'person', userId, mail, sessionId: session.id, ...asked },
   };
 }
 

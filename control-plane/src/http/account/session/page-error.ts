@@ -28,7 +28,7 @@ export class PageError extends Error {
 
   constructor(
     kind: PageErrorKind,
-    options: { readonly retryAfterS?: number; cause?: unknown } = {},
+    options: { readonly retryAfterS?: number | undefined; cause?: unknown } = {},
   ) {
     super(kind, { cause: options.cause });
     this.name = 'PageError';

@@ -1,6 +1,6 @@
 /** Who is signed in, for the handlers of the account area. */
 import type { FastifyRequest } from 'fastify';
-import type { Actor } from '../../../domain/account/actor.ts';
+import type { ActingPerson } from '../../../domain/account/actor.ts';
 import type { Permission, Role } from '../../../domain/account/roles.ts';
 import type { FormFields } from './form-body.ts';
 
@@ -21,7 +21,7 @@ export interface SignedIn {
   readonly method: 'password' | 'oidc' | 'link';
   /** Every account of the person, by name. */
   readonly accounts: readonly { readonly id: string; readonly name: string; readonly role: Role }[];
-  readonly actor: Actor & { readonly kind: 'person' };
+  readonly actor: ActingPerson;
 }
 
 declare module 'fastify' {

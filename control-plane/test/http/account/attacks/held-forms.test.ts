@@ -3,9 +3,11 @@
  * person may not any more. What counts is who they are when the form is whole.
  */
 import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { after, before, describe, it } from 'node:test';
+import { CHANGES_A_MINUTE_MAX } from '../../../../src/domain/account/authority.ts';
 import { createSecret } from '../../../../src/http/account/session/cookies.ts';
 import { linkUse, newLink, OPERATOR } from '../../../store/people.ts';
 import { APP_ROUTES } from '../../../support/area/app-routes.ts';
@@ -151,6 +153,57 @@ describe('forms that are held', () => {
     assert.equal(status, 403, body);
     assert.deepEqual(world.rows(), before);
     assert.ok((await world.test.storedFiles()).length <= files.length);
+  });
+
+  it('make nothing where the end comes between the last question and the change', async () => {
+    const { accountId } = world.ours;
+    const { sessions } = world.test.services.accountArea;
+    const { people } = world.test.stores;
+    const by = () => ({ actor: OPERATOR, entryId: randomUUID() });
+    const ends = {
+      303: (userId: string) => people.removeMember(accountId, userId, by()),
+      403: (userId: string) => people.changeRole(accountId, userId, 'viewer', by()),
+    };
+    for (const [status, end] of Object.entries(ends)) {
+      const person = await world.join(accountId, 'owner');
+      const csrf = await person.token();
+      const find = sessions.find.bind(sessions);
+      let asked = 0;
+      let before = {};
+      sessions.find = async secret => {
+        const found = await find(secret);
+        asked += 1;
+        if (asked === 2) {
+          await end(person.userId);
+          before = world.rows();
+        }
+        return found;
+      };
+      const answer = await person.post('/account/keys', KEY, { csrf }).finally(() => {
+        sessions.find = find;
+      });
+      assert.equal(asked, 2, 'before the form, and once it is whole');
+      assert.equal(answer.statusCode, Number(status), answer.body);
+      assert.deepEqual(world.rows(), before);
+    }
+  });
+
+  it('are so many a minute, of one person', async () => {
+    const person = await world.join(world.ours.accountId, 'owner');
+    const csrf = await person.token();
+    const change = (count: number) =>
+      person.post('/account/settings/thresholds', { threshold: String(count) }, { csrf });
+    for (let count = 1; count < CHANGES_A_MINUTE_MAX; count += 1) {
+      assert.equal((await change(count)).statusCode, 303);
+    }
+    const before = world.rows();
+    const late = await change(CHANGES_A_MINUTE_MAX);
+    assert.equal(late.statusCode, 429, late.body);
+    assert.match(late.body, /Too many attempts/);
+    assert.ok(Number(late.headers['retry-after']) > 0);
+    assert.deepEqual(world.rows(), before);
+    const { owner } = world.ours.people;
+    assert.equal((await owner.post('/account/settings/thresholds')).statusCode, 303);
   });
 
   it('change no account but the one that their page was made for', async () => {

@@ -1,0 +1,308 @@
+/**
+ * Changes of people whose right ended between the door and the transaction, at another replica:
+ * every method of the stores that people's forms end in.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { before, describe, it } from 'node:test';
+import { DIALECTS, skipReason, useTestDatabase } from '../../../../test/support/database.ts';
+import type { ActingPerson } from '../../../src/domain/account/actor.ts';
+import {
+  AuthorityError,
+  type AuthorityLoss,
+  CHANGES_A_MINUTE_MAX,
+} from '../../../src/domain/account/authority.ts';
+import { may, type Permission } from '../../../src/domain/account/roles.ts';
+import type { Database } from '../../../src/store/database/connect.ts';
+import type { Stores } from '../../../src/store/stores.ts';
+import { HOOK_URL, SEALED, watchedAccount } from '../alerts-fixtures.ts';
+import { newJob, storesOn, submitted } from '../fixtures.ts';
+import { newOrder, placed } from '../orders.ts';
+import { actorOf, newLink, OPERATOR, type Person, personOfAccount } from '../people.ts';
+
+/** What a change finds, made by the operator before it. */
+interface Scene {
+  readonly accountId: string;
+  readonly keyId: string;
+  readonly orderId: string;
+  readonly invitationId: string;
+  readonly jobId: string;
+  /** Another member. */
+  readonly otherId: string;
+  readonly self: Person;
+}
+
+interface Change {
+  readonly permission: Permission;
+  readonly act: (stores: Stores, scene: Scene, actor: ActingPerson) => Promise<unknown>;
+}
+
+const by = (actor: ActingPerson) => ({ actor, entryId: randomUUID() });
+const byAudit = (actor: ActingPerson) => ({ actor, auditId: randomUUID() });
+const eventOf = (accountId: string) => {
+  const id = randomUUID();
+  const event = { id, accountId, event: 'account.webhook_test', url: HOOK_URL } as const;
+  return { ...event, body: '{}', ...SEALED };
+};
+
+const CHANGES: Readonly<Record<string, Change>> = {
+  'a new key': {
+    permission: 'keys.manage',
+    act: ({ apiKeys }, { accountId }, actor) =>
+      apiKeys.createBy(accountId, 'late', { actor, aliveMax: 9, everMax: 9 }),
+  },
+  'a rotated key': {
+    permission: 'keys.manage',
+    act: ({ apiKeys }, { accountId, keyId }, actor) =>
+      apiKeys.rotate(keyId, { accountId, actor, overlapMs: 1000 }),
+  },
+  'a changed key': {
+    permission: 'keys.manage',
+    act: ({ apiKeys }, { accountId, keyId }, actor) =>
+      apiKeys.change(keyId, { accountId, actor }, { name: 'late' }),
+  },
+  'a revoked key': {
+    permission: 'keys.manage',
+    act: ({ apiKeys }, { accountId, keyId }, actor) => apiKeys.revoke(keyId, { accountId, actor }),
+  },
+  'an invitation': {
+    permission: 'people.manage',
+    act: ({ links }, { accountId }, actor) => links.create(newLink(accountId), actor),
+  },
+  'an invitation withdrawn': {
+    permission: 'people.manage',
+    act: ({ links }, { accountId, invitationId }, actor) =>
+      links.withdraw(accountId, invitationId, by(actor)),
+  },
+  'a role': {
+    permission: 'people.manage',
+    act: ({ people }, { accountId, otherId }, actor) =>
+      people.changeRole(accountId, otherId, 'owner', by(actor)),
+  },
+  'a removal': {
+    permission: 'people.manage',
+    act: ({ people }, { accountId, otherId }, actor) =>
+      people.removeMember(accountId, otherId, by(actor)),
+  },
+  'a password': {
+    permission: 'self',
+    act: ({ people }, { accountId, self }, actor) =>
+      people.setPassword(
+        {
+          userId: self.userId,
+          passwordHash: 'late',
+          verifiedHash: 'a hash',
+          sessionId: self.session.id,
+          accountId,
+        },
+        by(actor),
+      ),
+  },
+  thresholds: {
+    permission: 'settings.manage',
+    act: ({ alertSettings }, { accountId }, actor) =>
+      alertSettings.setThresholds(accountId, [7], byAudit(actor)),
+  },
+  'an address of events': {
+    permission: 'settings.manage',
+    act: ({ alertSettings }, { accountId }, actor) =>
+      alertSettings.setWebhook(accountId, null, byAudit(actor)),
+  },
+  'a test message': {
+    permission: 'settings.manage',
+    act: ({ alertSettings }, { accountId }, actor) =>
+      alertSettings.sendTest(eventOf(accountId), 1000, byAudit(actor)),
+  },
+  'an order': {
+    permission: 'orders.manage',
+    act: ({ orders }, { accountId }, actor) => orders.place(newOrder(accountId), actor),
+  },
+  'a cancelled order': {
+    permission: 'orders.manage',
+    act: ({ orders }, { accountId, orderId }, actor) => orders.cancel(accountId, orderId, actor),
+  },
+  'a notification again': {
+    permission: 'jobs.resend',
+    act: ({ webhookOutbox }, { accountId, jobId }, actor) => {
+      const what = { action: 'job.resent', subject: jobId };
+      return webhookOutbox.retry(jobId, { id: randomUUID(), accountId, actor, ...what });
+    },
+  },
+};
+
+const TABLES = [
+  'account_webhooks',
+  'api_keys',
+  'audit_entries',
+  'balance_alerts',
+  'mail_outbox',
+  'members',
+  'one_time_links',
+  'orders',
+  'users',
+  'webhook_outbox',
+] as const;
+
+async function rowsOf({ kysely }: Database): Promise<Record<string, readonly unknown[]>> {
+  const rows = await Promise.all(
+    TABLES.map(async table => {
+      const found = await kysely.selectFrom(table).selectAll().execute();
+      return [table, found.map(row => JSON.stringify(row)).sort()] as const;
+    }),
+  );
+  return Object.fromEntries(rows);
+}
+
+for (const dialect of DIALECTS) {
+  describe(`the authority of people on ${dialect}`, { skip: skipReason(dialect) }, () => {
+    const databases = useTestDatabase(dialect);
+    let stores: Stores;
+    /** Another replica. */
+    let others: Stores;
+    let database: Database;
+    let scene: Scene;
+
+    before(async () => {
+      stores = storesOn(await databases.open());
+      database = await databases.open();
+      others = storesOn(database);
+      const accountId = await watchedAccount(stores, 100, [50]);
+      const { key } = await stores.apiKeys.create(accountId, 'a key');
+      const invitation = newLink(accountId);
+      await stores.links.create(invitation, OPERATOR);
+      const callback = { url: HOOK_URL, ...SEALED };
+      const job = await submitted(stores, newJob(accountId, { callback }));
+      await personOfAccount(stores, accountId);
+      scene = {
+        accountId,
+        keyId: key.id,
+        orderId: (await placed(stores, accountId)).id,
+        invitationId: invitation.id,
+        jobId: job.id,
+        otherId: (await personOfAccount(stores, accountId, 'member')).userId,
+        self: await personOfAccount(stores, accountId),
+      };
+    });
+
+    type Ending = readonly [loss: AuthorityLoss, end: (self: Person) => Promise<unknown>];
+    const operator = () => ({ actor: OPERATOR, entryId: randomUUID() });
+    const endings: Readonly<Record<string, Ending>> = {
+      removed: [
+        'signed-out',
+        ({ userId }) => others.people.removeMember(scene.accountId, userId, operator()),
+      ],
+      demoted: [
+        'forbidden',
+        ({ userId }) => others.people.changeRole(scene.accountId, userId, 'viewer', operator()),
+      ],
+      'signed out': [
+        'signed-out',
+        ({ userId, session }) => others.sessions.end(userId, session.id),
+      ],
+      'signed out with all other sessions': [
+        'signed-out',
+        ({ userId }) => others.sessions.endOthers(userId, 'another'),
+      ],
+      disabled: [
+        'signed-out',
+        ({ userId }) =>
+          database.kysely
+            .updateTable('users')
+            .set({ disabled_at: 1 })
+            .where('id', '=', userId)
+            .execute(),
+      ],
+      'idle for too long': [
+        'signed-out',
+        ({ session }) =>
+          database.kysely
+            .updateTable('sessions')
+            .set({ seen_at: 1 })
+            .where('id', '=', session.id)
+            .execute(),
+      ],
+      'acting for another account': [
+        'signed-out',
+        async ({ session }) => {
+          const elsewhere = await watchedAccount(stores, 0, []);
+          await database.kysely
+            .updateTable('sessions')
+            .set({ account_id: elsewhere })
+            .where('id', '=', session.id)
+            .execute();
+        },
+      ],
+    };
+
+    for (const [ending, [loss, end]] of Object.entries(endings)) {
+      it(`makes nothing of who was ${ending} just now`, async () => {
+        for (const [name, { permission, act }] of Object.entries(CHANGES)) {
+          if (loss === 'forbidden' && may('viewer', permission)) continue;
+          const self = await personOfAccount(stores, scene.accountId);
+          assert.ok(await stores.sessions.find(self.session.idHash), 'the door was open');
+          await end(self);
+          const before = await rowsOf(database);
+          const changed = act(stores, { ...scene, self }, actorOf(self, permission));
+          await assert.rejects(changed, (error: unknown) => {
+            assert.ok(error instanceof AuthorityError, String(error));
+            assert.equal(error.loss, loss, name);
+            return true;
+          });
+          assert.deepEqual(await rowsOf(database), before, name);
+        }
+      });
+    }
+
+    it('answers as done what was done, also where the change ended the right to it', async () => {
+      for (const role of ['viewer', null] as const) {
+        const self = await personOfAccount(stores, scene.accountId);
+        const again = by(actorOf(self, 'people.manage'));
+        const act = () =>
+          role === null
+            ? stores.people.removeMember(scene.accountId, self.userId, again)
+            : stores.people.changeRole(scene.accountId, self.userId, role, again);
+        assert.equal(await act(), 'changed');
+        assert.equal(await act(), 'changed', 'its answer was lost');
+        await assert.rejects(
+          stores.people.removeMember(scene.accountId, self.userId, by(again.actor)),
+          AuthorityError,
+        );
+      }
+    });
+
+    it('bounds what one person changes in a minute, over all replicas', async () => {
+      const accountId = await watchedAccount(stores, 100, [50]);
+      const [first, second] = [
+        actorOf(await personOfAccount(stores, accountId), 'settings.manage'),
+        actorOf(await personOfAccount(others, accountId), 'settings.manage'),
+      ];
+      const change = (by: Stores, actor: ActingPerson, index: number) =>
+        by.alertSettings.setThresholds(accountId, [100 + index], byAudit(actor));
+      const { key } = await stores.apiKeys.create(accountId, 'a key');
+      // Their own entry of the log is one: that they joined.
+      for (let index = 1; index < CHANGES_A_MINUTE_MAX; index += 1) {
+        await change(index % 2 === 0 ? stores : others, first, index);
+      }
+      const before = await rowsOf(database);
+      for (const replica of [stores, others]) {
+        await assert.rejects(change(replica, first, 0), (error: unknown) => {
+          assert.ok(error instanceof AuthorityError);
+          assert.equal(error.loss, 'too-many-changes');
+          assert.ok((error.retryAfterS ?? 0) >= 1 && (error.retryAfterS ?? 0) <= 60);
+          return true;
+        });
+      }
+      assert.deepEqual(await rowsOf(database), before);
+      const revoke = { accountId, actor: { ...first, permission: 'keys.manage' } } as const;
+      const revoked = await stores.apiKeys.revoke(key.id, revoke);
+      assert.ok(revoked?.revokedAtMs, 'rights are taken away at any time');
+      await change(stores, second, 0);
+      await database.kysely
+        .updateTable('audit_entries')
+        .set(eb => ({ created_at: eb('created_at', '-', 60_000) }))
+        .where('account_id', '=', accountId)
+        .execute();
+      await change(stores, first, 1);
+    });
+  });
+}
