@@ -36,6 +36,7 @@ const inAuthority = inFile(
   'control-plane/test/store/people/authority.test.ts',
   'the authority of people on sqlite',
 );
+const inSmtp = inFile('control-plane/test/mail/smtp-sender.test.ts', 'mails by SMTP');
 const SIGN_IN_TESTS = 'control-plane/test/services/people/sign-in.test.ts';
 const inThrottle = inFile(SIGN_IN_TESTS, 'the throttle of sign-in on sqlite');
 const inRefusal = inFile(SIGN_IN_TESTS, 'a sign-in that is refused');
@@ -254,6 +255,38 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     find: 'const matches = await passwords',
     replace: 'const matches = stored !== null && await passwords',
     caughtBy: inRefusal('has done the same work, whether the person is known or not'),
+  },
+  {
+    name: 'people of a provider are called as they say',
+    file: 'control-plane/src/services/people/provider-sign-in.ts',
+    find: 'mail: providerName(person),',
+    replace: 'mail: String(person.mail),',
+    caughtBy: inProvider(
+      'are called by what the provider says with its host, as nobody else can be',
+    ),
+  },
+  {
+    name: 'everybody whom a provider knows leaves rows here',
+    file: 'control-plane/src/store/people/identity-entry.ts',
+    find: "if (grants.length === 0) return { kind: 'no-account' };",
+    replace: '',
+    caughtBy: inProvider('leave nothing here without a group of the list'),
+  },
+  {
+    name: 'the provider is asked about forged ways back without an end',
+    file: 'control-plane/src/services/people/provider-sign-in.ts',
+    find: "if (waitMs > 0) return { kind: 'throttled', waitMs };",
+    replace: '',
+    caughtBy: inProvider(
+      'have the provider asked few times an address for what is no way back of theirs',
+    ),
+  },
+  {
+    name: 'text with commas is several recipients',
+    file: 'control-plane/src/mail/smtp-sender.ts',
+    find: "to: { name: '', address: mail.to },",
+    replace: 'to: mail.to,',
+    caughtBy: inSmtp('have one recipient, whatever it is called'),
   },
   {
     name: 'who lost a group stays',

@@ -57,7 +57,7 @@ export const USAGE_MUTATIONS: readonly Mutation[] = [
   {
     name: 'a mail that is being sent is due',
     file: MAILS,
-    find: '              next_attempt_at: nowPlusMs(nowMs, leaseMs),\n',
+    find: '              due_at: nowPlusMs(nowMs, leaseMs),\n',
     replace: '',
     caughtBy: inMails('are sent by another replica where one dies over them, under the same id'),
   },

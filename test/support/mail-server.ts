@@ -10,6 +10,8 @@ export class MailServer {
   readonly answers = new Map<MailCommand, string>();
   /** All mails that it took, headers and bodies, line by line. */
   received = '';
+  /** What `RCPT TO` named, line by line. */
+  readonly recipients: string[] = [];
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
 
@@ -69,6 +71,7 @@ export class MailServer {
           socket.write('250 taken\r\n');
         } else if (line !== '') {
           const [word = ''] = line.toUpperCase().split(' ');
+          if (word === 'RCPT') this.recipients.push(line);
           inData = word === 'DATA' && !this.answers.has('DATA');
           answer(word, usualAnswer(word));
         }

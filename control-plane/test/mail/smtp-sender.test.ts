@@ -18,8 +18,8 @@ describe('mails by SMTP', () => {
   });
   after(() => server.close());
 
-  const send = (signal = new AbortController().signal) =>
-    new SmtpSender({ smtpUrl: server.url, from: 'matting@shop.example' }).send(MAIL, signal);
+  const send = (signal = new AbortController().signal, mail = MAIL) =>
+    new SmtpSender({ smtpUrl: server.url, from: 'matting@shop.example' }).send(mail, signal);
 
   it('are plain text with an id of their own', async () => {
     assert.deepEqual(await send(), { kind: 'sent' });
@@ -28,6 +28,18 @@ describe('mails by SMTP', () => {
     assert.match(received, /^From: matting@shop\.example$/m);
     assert.match(received, /^Content-Type: text\/plain; charset=utf-8$/m);
     assert.match(received, /Gr=C3=BC=C3=9Fe/);
+  });
+
+  it('have one recipient, whatever it is called', async () => {
+    for (const to of [
+      'a@b.example, c@d.example',
+      'A <a@b.example>, c@d.example',
+      'x: a@b.example;',
+    ]) {
+      server.recipients.length = 0;
+      await send(undefined, { ...MAIL, to });
+      assert.ok(server.recipients.length <= 1, server.recipients.join());
+    }
   });
 
   it('are refused for good where the server takes no such address', async () => {

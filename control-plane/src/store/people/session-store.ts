@@ -8,7 +8,9 @@
  * | its absolute bound       | SESSION_MS after sign-in                                           |
  * | sign-out, the list       | `end`, `endOthers`                                                 |
  * | a newer one              | the person has more than SESSIONS_MAX: the oldest goes             |
- * | a membership that ended  | people-members.ts, in the same transaction                         |
+ * | a membership that ended  | people-store.ts, in the same transaction                           |
+ * | another password         | people-store.ts: all but the one that set it                       |
+ * | a mail that is proven    | link-use.ts: those of who only typed it                            |
  */
 import type { ExpressionBuilder, Kysely } from 'kysely';
 import type { Role } from '../../domain/account/roles.ts';
