@@ -62,7 +62,12 @@ const { fleet, dispatcher } = composeDispatch({
   security: { credentials: ChannelCredentials.createInsecure(), options: {} },
 });
 const conditions = composeConditions({ ...resources, config, log, stores, fleet });
-const services = composeServices({ ...resources, ...conditions, config, stores, events, guard });
+const services = composeServices({
+  ...resources,
+  ...conditions,
+  ...{ config, log, stores, events, guard },
+  lossObserver: new ControlMetrics(),
+});
 const { app } = buildApp(services, { ...config, version: '0.0.0', errorsPage: '' });
 const account = await stores.accounts.create('bench');
 assert.ok(account);

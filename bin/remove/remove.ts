@@ -29,6 +29,7 @@ const CODES_OF_PICTURES: ReadonlySet<string> = new Set([
   'IMAGE_TOO_LARGE',
   'PROCESSING_FAILED',
   'RESULT_EXPIRED',
+  'RESULT_LOST',
   'IDEMPOTENCY_CONFLICT',
 ]);
 /** Of a disk on which nothing more can be written. */

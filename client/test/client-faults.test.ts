@@ -223,3 +223,19 @@ test("what is not the service's is said to be so, and is not asked again", async
     assert.equal(proxy.seen.length, 1);
   }
 });
+
+test('it takes for final what says that the same request fails again, with 500 too', async () => {
+  const { app, client, proxy } = harness;
+  const key = randomBytes(12).toString('hex');
+  const image = newPicture();
+  const job = await client.run({ image }, { idempotencyKey: key });
+  const stored = await app.stores.jobs.find(job.job_id);
+  await app.blobs.remove(stored?.result?.blob ?? 'none');
+  const isLost = (error: MattingError) => error.code === 'RESULT_LOST' && !error.retryable;
+  const retries: Retry[] = [];
+  const onRetry = (retry: Retry) => retries.push(retry);
+  await assert.rejects(client.run({ image }, { idempotencyKey: key, onRetry }), isLost);
+  await assert.rejects(client.download(job, { onRetry }), isLost);
+  assert.deepEqual(retries, []);
+  assert.equal(proxy.sent('POST').length, 2);
+});

@@ -17,6 +17,8 @@ import { FleetSizing } from './services/fleet-size/fleet-sizing.ts';
 import type { JobEvents } from './services/job-events.ts';
 import { WebhookDelivery } from './services/notification/deliver-webhooks.ts';
 import { peopleSweepSteps } from './services/people/sweep-people.ts';
+import { resultLookStep } from './services/reading/look-over-results.ts';
+import type { LostResults } from './services/reading/lost-results.ts';
 import { Sweeper } from './services/sweeping/sweep.ts';
 import { usageSweepSteps } from './services/usage/sweep-usage.ts';
 import { GuardedPost } from './sources/guard/guarded-post.ts';
@@ -37,6 +39,7 @@ export interface BackgroundParts {
   /** Absent: there is no mail server. */
   readonly mailSender?: MailSender | undefined;
   readonly fleet: Fleet;
+  readonly losses: Pick<LostResults, 'judge'>;
   /** Jobs held here. */
   readonly running: () => number;
   /** Absent: there are no traces. */
@@ -128,7 +131,7 @@ function composeMails(parts: BackgroundParts): MailDelivery[] {
 }
 
 function composeSweeper(parts: BackgroundParts): Sweeper {
-  const { config, stores, blobs, metrics, log, replicaId } = parts;
+  const { config, stores, blobs, losses, metrics, log, replicaId } = parts;
   const { jobRetentionMs } = config;
   return new Sweeper({
     jobStore: stores.jobs,
@@ -139,6 +142,7 @@ function composeSweeper(parts: BackgroundParts): Sweeper {
       ...usageSweepSteps(stores.usage),
       ...alertSweepSteps(stores, jobRetentionMs),
       ...peopleSweepSteps(stores.people),
+      resultLookStep({ lostResults: stores.lostResults, losses, blobs }),
     ],
     holder: replicaId,
     jobRetentionMs,

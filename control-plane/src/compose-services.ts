@@ -15,6 +15,7 @@ import { KeyUses } from './services/keys/key-uses.ts';
 import { RateLimits } from './services/rate-limits.ts';
 import { ReadinessService } from './services/readiness.ts';
 import type { JobViews } from './services/reading/job-view.ts';
+import { type LossObserver, LostResults } from './services/reading/lost-results.ts';
 import { ReadJob } from './services/reading/read-job.ts';
 import { ResultDownload } from './services/reading/result-download.ts';
 import { type ResultReaderBounds, ResultReaders } from './services/reading/result-readers.ts';
@@ -41,6 +42,8 @@ export interface ServiceParts {
   readonly guard: OutgoingGuard;
   readonly acceptance: Pick<AcceptanceGate, 'requireOpen' | 'requireRoom'>;
   readonly readiness: AppServices['readiness'];
+  readonly log: Pick<Logger, 'error'>;
+  readonly lossObserver: LossObserver;
   /** Called once for each notification of a payment that is proven. */
   readonly onPaymentTold?: SalesParts['onPaymentTold'];
   /** The services' own where absent; tests narrow them. */
@@ -59,6 +62,8 @@ export interface Services extends AppServices {
   readonly resultReaders: ResultReaders;
   readonly databaseTurns: DatabaseTurns;
   readonly keyUses: KeyUses;
+  /** Who looks over all results asks it too. */
+  readonly losses: LostResults;
 }
 
 export function composeServices(parts: ServiceParts): Services {
@@ -86,10 +91,19 @@ export function composeServices(parts: ServiceParts): Services {
     jobsInFlightMax: config.jobsInFlightMax,
     fieldPolicy: config,
   });
+  const losses = new LostResults({
+    jobs,
+    lostResults: stores.lostResults,
+    blobs,
+    turns: databaseTurns,
+    observer: parts.lossObserver,
+    log: parts.log,
+  });
   const shared = {
     databaseTurns,
     uploads: new ImageUploads(blobs, createUploadSlots(bounds.uploadSlots)),
-    resultDownload: new ResultDownload(jobs, blobs, databaseTurns, {
+    resultDownload: new ResultDownload({
+      ...{ jobs, blobs, losses, turns: databaseTurns },
       signed: config.resultDownloads === 'redirect' ? blobs.signed : undefined,
     }),
     resultReaders: new ResultReaders(bounds.resultReaders),
@@ -98,6 +112,7 @@ export function composeServices(parts: ServiceParts): Services {
   const sales = composeSales(parts, databaseTurns);
   return {
     ...shared,
+    losses,
     readAccount,
     readUsage,
     submitMatting,

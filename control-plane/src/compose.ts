@@ -226,7 +226,12 @@ function compose(base: Base): Parts {
   const { fleet } = dispatch;
   const conditions = composeConditions({ ...base, fleet });
   const onPaymentTold = (outcome: ToldOutcome) => base.metrics.paymentTold(outcome);
-  const services = composeServices({ ...base, ...conditions, onPaymentTold });
+  const services = composeServices({
+    ...base,
+    ...conditions,
+    onPaymentTold,
+    lossObserver: base.metrics,
+  });
   const running: Running = {
     ...dispatch,
     ...conditions,
@@ -235,6 +240,7 @@ function compose(base: Base): Parts {
     background: composeBackground({
       ...base,
       fleet,
+      losses: services.losses,
       mailSender: senderOf(base.config),
       running: () => dispatch.dispatcher.running,
     }),

@@ -35,6 +35,11 @@ import {
   type WebhookAttemptOutcome,
   type WebhookObserver,
 } from './services/notification/webhook-observer.ts';
+import {
+  LOSS_FINDERS,
+  type LossFinder,
+  type LossObserver,
+} from './services/reading/lost-results.ts';
 import { TOLD_OUTCOMES, type ToldOutcome } from './services/sales/receive-payment.ts';
 import {
   BUCKET_OPERATIONS,
@@ -84,7 +89,14 @@ const ATTEMPT_ENDS = [
 ];
 
 export class ControlMetrics
-  implements JobObserver, WebhookObserver, MailObserver, AlertObserver, BucketObserver, SpanObserver
+  implements
+    JobObserver,
+    WebhookObserver,
+    MailObserver,
+    AlertObserver,
+    BucketObserver,
+    SpanObserver,
+    LossObserver
 {
   readonly registry = new Registry();
   readonly #requests = createOpenCounter(
@@ -198,6 +210,16 @@ export class ControlMetrics
     { cause: GUARD_CAUSES },
   );
 
+  readonly #resultsLost = this.#counter(
+    'matting_control_results_lost_total',
+    'Results whose file was found to be gone while their link is good, each once',
+    { found_by: LOSS_FINDERS },
+  );
+  readonly #resultsMissing = this.#counter(
+    'matting_control_results_missing_total',
+    'Times that most results beside one that was gone were gone too: the storage is at fault',
+    {},
+  );
   readonly #storageRequests = this.#counter(
     'matting_control_storage_requests_total',
     'Requests to the bucket by how they ended, after all their attempts',
@@ -315,6 +337,14 @@ export class ControlMetrics
 
   spansEnded(outcome: SpanFate, count: number): void {
     this.#spans.inc({ outcome }, count);
+  }
+
+  resultLost(by: LossFinder): void {
+    this.#resultsLost.inc({ found_by: by });
+  }
+
+  resultsMissing(): void {
+    this.#resultsMissing.inc({});
   }
 
   sweepFailed(): void {

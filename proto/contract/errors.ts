@@ -39,7 +39,7 @@ function operatorError(http: number, grpc: status, retry: RetryRule, title: stri
 const { INVALID_ARGUMENT, OUT_OF_RANGE, UNAUTHENTICATED, NOT_FOUND, FAILED_PRECONDITION } = status;
 const { ABORTED, UNAVAILABLE, RESOURCE_EXHAUSTED, INTERNAL, UNIMPLEMENTED, ALREADY_EXISTS } =
   status;
-const { CANCELLED, DEADLINE_EXCEEDED, PERMISSION_DENIED } = status;
+const { CANCELLED, DATA_LOSS, DEADLINE_EXCEEDED, PERMISSION_DENIED } = status;
 
 export const ERROR_CATALOGUE = {
   INVALID_REQUEST: publicError(400, INVALID_ARGUMENT, 'never', 'The request is malformed'),
@@ -133,6 +133,7 @@ export const ERROR_CATALOGUE = {
     'The image could not be processed',
   ),
   RATE_LIMITED: publicError(429, RESOURCE_EXHAUSTED, 'later', 'Too many requests'),
+  RESULT_LOST: publicError(500, DATA_LOSS, 'never', 'The result is lost'),
   INTERNAL_ERROR: publicError(500, INTERNAL, 'later', 'Internal error'),
   SERVICE_UNAVAILABLE: publicError(503, UNAVAILABLE, 'later', 'The service is not available'),
 

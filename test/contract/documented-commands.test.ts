@@ -34,7 +34,7 @@ test('the control plane knows the others, with their options', async () => {
   assert.ok(lines.length > 20);
   for (const line of lines) {
     const words = line.split(' ');
-    const first = words.findIndex(word => !/^[a-z]+$/.test(word));
+    const first = words.findIndex(word => !/^[a-z]+(?:-[a-z]+)*$/.test(word));
     // A command of two words, or `migrate`; what follows is an argument.
     const names = words.slice(0, first < 0 ? 2 : Math.min(first, 2));
     let help = '';

@@ -122,9 +122,50 @@ const BOUNDS: readonly Mutation[] = [
   {
     name: 'the grant of an order can be entered by hand',
     file: 'control-plane/src/store/ledger/ledger-store.ts',
-    find: "if (isReferenceOfOrder(entry.reference)) throw new Error('a reference that orders alone enter');",
+    find: "if (isReservedReference(entry.reference))\n    throw new Error('a reference that orders or lost results alone enter');",
     replace: '',
     caughtBy: inOrders('have references in the ledger that nobody else enters'),
+  },
+];
+
+const REPAY_TESTS = inFile(
+  'control-plane/test/cli/repay-lost.test.ts',
+  'lost results on sqlite, on the command line',
+);
+const LOST_STORE = 'control-plane/src/store/jobs/lost-results.ts';
+const noLoss = inFile('control-plane/test/http/lost-results.test.ts', 'no lost result');
+
+const LOSSES: readonly Mutation[] = [
+  {
+    name: 'a lost result is repaid each time that somebody says so',
+    file: LOST_STORE,
+    find: "if (!settled) return 'settled';",
+    replace: '',
+    caughtBy: REPAY_TESTS('gives each credit back once, and leaves what came back'),
+  },
+  {
+    name: 'a lost result that cost nothing is repaid',
+    file: LOST_STORE,
+    find: "charge?.kind === 'charge' ? 'paid' : 'unpaid'",
+    replace: "charge?.kind !== undefined ? 'paid' : 'unpaid'",
+    caughtBy: REPAY_TESTS('gives nothing back for what cost nothing'),
+  },
+  {
+    name: 'all results of a disk that is not mounted are lost',
+    file: 'control-plane/src/services/reading/lost-results.ts',
+    find: 'if (missing * 2 <= asked.length) return false;',
+    replace: 'if (missing >= 0) return false;',
+    caughtBy: noLoss('is one of a storage that is not there, or lost all it had at once'),
+  },
+  {
+    name: 'a file is missing though its whole directory is',
+    file: 'control-plane/src/storage/directory/directory-blob-store.ts',
+    find: 'await this.#requireDirectoryOf(name);\n      throw',
+    replace: 'throw',
+    caughtBy: inFile(
+      'control-plane/test/storage/directory/directory-blob-store.test.ts',
+      'a directory that is gone, as that of a disk that is not mounted',
+    )('says nothing of its files'),
   },
 ];
 
@@ -175,4 +216,4 @@ const TELLERS: readonly Mutation[] = [
   },
 ];
 
-export const SALES_MUTATIONS: readonly Mutation[] = [...MONEY, ...BOUNDS, ...TELLERS];
+export const SALES_MUTATIONS: readonly Mutation[] = [...MONEY, ...BOUNDS, ...LOSSES, ...TELLERS];

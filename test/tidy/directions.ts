@@ -61,7 +61,7 @@ export const CONTROL_PLANE: Directions = {
     'store/accounts',
     'store/database',
   ],
-  'cli/money': ['cli', 'domain/account', 'services/operator', 'services/sales'],
+  'cli/money': ['cli', 'domain/account', 'services/operator', 'services/sales', 'storage'],
   'cli/upkeep': [
     '.',
     'backup',
@@ -348,7 +348,7 @@ export const CONTROL_PLANE: Directions = {
     'store/jobs',
     '#program/tracing',
   ],
-  'services/reading': ['domain', 'services', 'storage', 'store/jobs'],
+  'services/reading': ['domain', 'services', 'services/sweeping', 'storage', 'store/jobs'],
   'services/removebg': [
     'services',
     'services/submission',

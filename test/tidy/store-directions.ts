@@ -34,6 +34,7 @@ export const STORE: Readonly<Record<string, readonly string[]>> = {
     'store/accounts',
     'store/database',
     'store/ledger',
+    'store/people',
     'store/sales',
     'store/usage',
   ],

@@ -1,6 +1,6 @@
 /** Arguments as people type them, made into values or refused with a sentence. */
 import { InvalidArgumentError } from 'commander';
-import { isReferenceOfOrder } from '../domain/account/orders.ts';
+import { isReservedReference } from '../domain/account/orders.ts';
 import { CREDITS_AMOUNT_MAX, isCreditAmount, isLedgerReference } from '../domain/ledger.ts';
 import { isName, NAME_LENGTH_MAX } from '../store/accounts/account-store.ts';
 
@@ -29,7 +29,7 @@ export function parseReference(text: string): string {
       'a reference has 1 to 128 printable ASCII characters and no blanks at its ends',
     );
   }
-  if (isReferenceOfOrder(text)) {
+  if (isReservedReference(text)) {
     throw new InvalidArgumentError('this is the reference of an order: see "matting orders"');
   }
   return text;

@@ -6,7 +6,8 @@
  *
  * | kind    | from -> to             | slot    | reference            | written with            |
  * |---------|------------------------|---------|----------------------|-------------------------|
- * | grant   | (issued) -> available  | grant   | the operator's       | a purchase, a gift      |
+ * | grant   | (issued) -> available  | grant   | the operator's       | a purchase, a gift,     |
+ * |         |                        |         |                      | a lost result           |
  * | revoke  | available -> (issued)  | revoke  | the operator's       | a correction            |
  * | reserve | available -> reserved  | reserve | the job              | the job's row           |
  * | charge  | reserved -> (charged)  | settle  | the job              | state = succeeded       |
@@ -135,6 +136,11 @@ export function jobProblem(
 function settlementOf(state: JobState): 'charge' | 'release' | 'none' {
   if (state === 'succeeded') return 'charge';
   return state === 'failed' ? 'release' : 'none';
+}
+
+/** Of the grant that gives a job's credit back whose result is lost: a charge is never released. */
+export function lostReferenceOf(jobId: string): string {
+  return `lost:${jobId}`;
 }
 
 /** True for an amount an entry may have. */

@@ -35,6 +35,7 @@ import { jobQueries } from './jobs/job-queries.ts';
 import { jobRetention } from './jobs/job-retention.ts';
 import type { JobStore } from './jobs/job-store.ts';
 import { jobSubmission } from './jobs/job-submission.ts';
+import { createLostResultStore, type LostResultStore } from './jobs/lost-results.ts';
 import { openJobs } from './jobs/open-jobs.ts';
 import { createPlaygroundStore, type PlaygroundStore } from './jobs/playground-store.ts';
 import { queueLoad } from './jobs/queue-load.ts';
@@ -70,6 +71,7 @@ export interface Stores {
   readonly identities: IdentityStore;
   readonly ledger: LedgerStore;
   readonly links: LinkStore;
+  readonly lostResults: LostResultStore;
   readonly mailOutbox: MailOutboxStore;
   readonly nodes: NodeStore;
   readonly playground: PlaygroundStore;
@@ -158,6 +160,7 @@ export function createStores(database: Database, options: JobCompletionOptions):
     identities: createIdentityStore(database),
     ledger: createLedgerStore(database),
     links: createLinkStore(database),
+    lostResults: createLostResultStore(database),
     mailOutbox: createMailOutboxStore(database),
     nodes: createNodeStore(database),
     playground: createPlaygroundStore(database),

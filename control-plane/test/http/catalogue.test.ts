@@ -268,6 +268,23 @@ test('a result whose time is over', async () => {
   });
 });
 
+test('a result whose file is lost', async () => {
+  const lasting = await openTestApp();
+  try {
+    const key = { 'idempotency-key': randomUUID() };
+    const { job_id: jobId } = (await lasting.post(ASYNC, imageBody(), key)).json();
+    const { token, blob } = await lasting.succeedJob(jobId);
+    await lasting.blobs.remove(blob);
+    assertProblem(await lasting.app.inject(`/v1/results/${token}`), 'RESULT_LOST');
+    assertProblem(await lasting.post(SYNC, imageBody(), key), 'RESULT_LOST', {
+      jobId,
+      headers: { 'idempotent-replayed': /^true$/, 'x-credits-charged': /^0$/ },
+    });
+  } finally {
+    await lasting.close();
+  }
+});
+
 test('a file that is not the one asked for', async () => {
   const lasting = await openTestApp();
   try {

@@ -23,6 +23,7 @@ import { CHANGING_ALERTS } from './changing-alerts.ts';
 import { CHANGING_API_KEYS } from './changing-api-keys.ts';
 import { CHANGING_JOBS } from './changing-jobs.ts';
 import { CHANGING_KEYS } from './changing-keys.ts';
+import { CHANGING_LOST_RESULTS } from './changing-lost-results.ts';
 import {
   type ChangingMethod,
   type Fixture,
@@ -51,6 +52,7 @@ const CHANGING: readonly ChangingMethod[] = [
   ...CHANGING_OTHERS,
   ...CHANGING_PEOPLE,
   ...CHANGING_PLAYGROUND,
+  ...CHANGING_LOST_RESULTS,
   ...CHANGING_SWEEPS,
   ...CHANGING_USAGE,
 ];

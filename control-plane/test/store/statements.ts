@@ -25,6 +25,7 @@ import {
 import { HOUR_MS, newJob, PLAYGROUND_LIMITS } from './fixtures.ts';
 import { JOBS } from './job-exercises.ts';
 import { KEYS } from './key-exercises.ts';
+import { LOST_RESULTS } from './lost-result-exercises.ts';
 import { ORDERS } from './order-exercises.ts';
 import { PEOPLE } from './people-exercises.ts';
 
@@ -372,6 +373,7 @@ export const EXERCISES: Readonly<Record<string, Exercise>> = {
   ...JOBS,
   ...KEYS,
   ...OUTBOX,
+  ...LOST_RESULTS,
   ...ORDERS,
   ...ALERTS,
   ...OTHERS,

@@ -13,7 +13,7 @@ import { pino } from 'pino';
 import type { ContractError } from '#contract/errors.ts';
 import type { Sight } from '#contract/finishing.ts';
 import { openResources } from '../../src/compose.ts';
-import { composeServices, type Services } from '../../src/compose-services.ts';
+import { composeServices, type ServiceParts, type Services } from '../../src/compose-services.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
 import type { KeyPolicy } from '../../src/domain/account/key-policy.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
@@ -21,6 +21,7 @@ import { type AppOptions, buildApp } from '../../src/http/public-app.ts';
 import type { DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
 import { JobEvents } from '../../src/services/job-events.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
+import type { LossObserver } from '../../src/services/reading/lost-results.ts';
 import type { ResultReaderBounds } from '../../src/services/reading/result-readers.ts';
 import type { UploadSlotsOptions } from '../../src/services/submission/upload-slots.ts';
 import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
@@ -43,10 +44,14 @@ export interface TestAppOptions extends Partial<Config> {
   readonly resolveHost?: ResolveHost;
   readonly onAnswered?: AppOptions['onAnswered'];
   readonly logger?: AppOptions['logger'];
+  /** Told of results that are lost. */
+  readonly log?: ServiceParts['log'];
+  readonly lossObserver?: LossObserver;
 }
 
 /** Seals callback secrets here. */
 export const TEST_SECRETS_KEY = Buffer.alloc(32, 7);
+const noop = () => undefined;
 const LEASE_MS = 60_000;
 const HOLDER = 'test';
 
@@ -276,6 +281,8 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
     ...resources,
     config,
     events,
+    log: options.log ?? pino({ level: 'silent' }),
+    lossObserver: options.lossObserver ?? { resultLost: noop, resultsMissing: noop },
     guard: new OutgoingGuard({ policy: config, resolveHost }),
     bounds: options,
     acceptance: { requireOpen: refuse, requireRoom: refuse },

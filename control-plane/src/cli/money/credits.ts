@@ -1,7 +1,9 @@
-/** `credits grant|revoke|show|check`. */
+/** `credits grant|revoke|show|check|repay-lost`. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
 import { OperateCredits } from '../../services/operator/operate-credits.ts';
+import { RepayLost } from '../../services/operator/repay-lost.ts';
+import { missingOfStorage, openStoragesToRead } from '../../storage/open-storage.ts';
 import { parseCredits, parseReference } from '../arguments.ts';
 import { type CliContext, CommandError, requireAccount } from '../context.ts';
 
@@ -16,6 +18,11 @@ interface CheckOptions extends JsonOption {
 
 /** Time between two progress lines of a check. */
 const PROGRESS_INTERVAL_MS = 5_000;
+
+interface RepayOptions extends JsonOption {
+  readonly dryRun?: boolean;
+  readonly allMissing?: boolean;
+}
 
 interface EntryOptions extends JsonOption {
   readonly reference?: string;
@@ -58,6 +65,16 @@ export function addCreditCommands(program: Command, context: CliContext): void {
     .action((account: string | undefined, options: CheckOptions) =>
       check(context, account, options),
     );
+  credits
+    .command('repay-lost')
+    .description('give back the credits of results whose files are lost, once a job')
+    .option('--dry-run', 'say what would be done, and do nothing')
+    .option(
+      '--all-missing',
+      'look at every result whose link is good first, and take all that is gone for lost',
+    )
+    .option('--json', 'print JSON')
+    .action((options: RepayOptions) => repayLost(context, options));
 }
 
 async function enter(
@@ -87,6 +104,27 @@ async function enter(
       ? `${amount} credits ${kind === 'grant' ? 'granted' : 'revoked'} (${reference})`
       : `"${reference}" was entered before: nothing was changed`,
     `available ${outcome.balances.available}, reserved ${outcome.balances.reserved}`,
+  ]);
+}
+
+async function repayLost(
+  context: CliContext,
+  { json, dryRun = false, allMissing = false }: RepayOptions,
+) {
+  const config = context.storageConfig();
+  // An empty place where a disk belongs would make a loss of everything.
+  const [missing] = await missingOfStorage(config.storageUrl);
+  if (missing !== undefined) throw new CommandError(`${missing} is missing: is it mounted?`);
+  const blobs = await openStoragesToRead(config);
+  const hasFile = async (blob: string) => (await blobs.stat(blob)) !== undefined;
+  const repaid = await context.withStores(stores =>
+    new RepayLost({ ...stores, hasFile }).run({ dryRun, all: allMissing }),
+  );
+  context.report(json, { dry_run: dryRun, ...repaid }, () => [
+    ...(allMissing ? [`${repaid.looked} results looked at, ${repaid.found} found gone`] : []),
+    `${repaid.repaid} credits ${dryRun ? 'would be granted' : 'granted'} again`,
+    `${repaid.returned} files are there again`,
+    ...(dryRun ? [] : [`${repaid.unpaid} had cost nothing`]),
   ]);
 }
 

@@ -159,12 +159,14 @@ export function releaseReferenceOf(orderId: string, jobId: string): string {
   return `released:${orderId}:${jobId}`;
 }
 
-const OF_AN_ORDER =
-  /^(?:order:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$|(?:refund|released):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:)/;
+const RESERVED = [
+  /^(?:order|lost):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/,
+  /^(?:refund|released):[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:/,
+];
 
-/** True for a reference that orders alone may enter in the ledger. */
-export function isReferenceOfOrder(reference: string): boolean {
-  return OF_AN_ORDER.test(reference);
+/** True for a reference in the ledger that orders and lost results alone have. */
+export function isReservedReference(reference: string): boolean {
+  return RESERVED.some(form => form.test(reference));
 }
 
 /** Digits behind the point, ISO 4217. */

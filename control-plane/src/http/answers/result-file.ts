@@ -10,7 +10,7 @@ import type { ByteRange } from '../headers/byte-range.ts';
  * its connection closed. Called before the file's headers are set: a file that is missing is answered
  * with an error.
  * @param range all of the file where absent
- * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE, RESULT_EXPIRED
+ * @throws ContractError RATE_LIMITED, SERVICE_UNAVAILABLE, RESULT_EXPIRED, RESULT_LOST
  */
 export async function openForReader(
   reply: FastifyReply,

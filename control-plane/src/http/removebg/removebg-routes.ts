@@ -135,7 +135,7 @@ class RemovebgRoutes {
     const { resultDownload, resultReaders } = this.#services;
     const { job } = answer;
     try {
-      const file = resultDownload.fileOf(job);
+      const file = resultDownload.fileOf(job, answer.created ? 'download' : 'replay');
       const picture = await openForReader(reply, file, resultReaders);
       const vary = [reply.getHeader('vary'), 'accept'].filter(Boolean).join(', ');
       reply.headers({ ...removebgHeaders(answer), vary }).code(200);

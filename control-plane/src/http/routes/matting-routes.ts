@@ -25,6 +25,8 @@ import { type Preferences, parsePrefer } from '../headers/prefer.ts';
 
 /** Most photos are done by then. */
 const POLL_AFTER_S = 2;
+/** Of an answer about a job that had ended before its request. */
+const REPLAYED = 'idempotent-replayed';
 
 export interface MattingRouteServices {
   readonly uploads: ImageUploads;
@@ -93,6 +95,7 @@ class MattingRoutes {
     if (accepts.prefer([job.outputFormat]) !== 'json') {
       return this.#answerPicture(reply, job, submitted.created);
     }
+    if (reply.hasHeader(REPLAYED)) await this.#requireResult(job);
     reply.header('x-credits-charged', submitted.created ? '1' : '0');
     return reply.code(200).send(this.#services.jobViews.view(job));
   }
@@ -130,7 +133,7 @@ class MattingRoutes {
       noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');
       if (!submitted.created && isFinal(submitted.job)) {
-        reply.header('idempotent-replayed', 'true');
+        reply.header(REPLAYED, 'true');
       }
       return submitted;
     } finally {
@@ -161,7 +164,7 @@ class MattingRoutes {
     let file: ResultFile;
     let stream: Readable;
     try {
-      file = resultDownload.fileOf(job);
+      file = resultDownload.fileOf(job, created ? 'download' : 'replay');
       stream = await openForReader(reply, file, resultReaders);
     } catch (cause) {
       throw withJob(cause, job.id);
@@ -177,6 +180,15 @@ class MattingRoutes {
       'x-credits-charged': created ? '1' : '0',
     });
     return reply.code(200).send(stream);
+  }
+
+  /** A replay that names a result says so only where there is one. */
+  async #requireResult(job: Job): Promise<void> {
+    try {
+      await this.#services.resultDownload.fileOf(job, 'replay').requireThere();
+    } catch (cause) {
+      throw withJob(cause, job.id);
+    }
   }
 
   #answerWithoutWaiting(reply: FastifyReply, job: Job): FastifyReply {

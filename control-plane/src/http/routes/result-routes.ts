@@ -55,7 +55,10 @@ async function sendResult(
   const url = namesTag(headers, validators.etag)
     ? undefined
     : await file.signedUrl({ method: method === 'HEAD' ? 'HEAD' : 'GET', ...dispositionOf(file) });
-  if (url !== undefined) return redirect(reply, url);
+  if (url !== undefined) {
+    await file.requireThere();
+    return redirect(reply, url);
+  }
   const verdict = judgeConditions(headers, validators);
   if (verdict === 'failed') {
     throw new ContractError('PRECONDITION_FAILED', 'the file behind this link is another one');
@@ -69,6 +72,7 @@ async function sendResult(
   if (verdict === 'not-modified') return reply.code(304).headers(validated).send();
   const described = { ...validated, ...fileHeaders(file), 'accept-ranges': 'bytes' };
   if (method === 'HEAD') {
+    await file.requireThere();
     return reply.headers({ ...described, 'content-length': file.bytes }).send();
   }
   const asked = rangeStillHolds(headers['if-range'] as string | undefined, validators);

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { ContractError } from '#contract/errors.ts';
 import type { ServiceActor } from '../../domain/account/actor.ts';
-import { isReferenceOfOrder } from '../../domain/account/orders.ts';
+import { isReservedReference } from '../../domain/account/orders.ts';
 import type { Balances } from '../../domain/ledger.ts';
 import type { AccountStore } from '../../store/accounts/account-store.ts';
 import type { LedgerStore } from '../../store/ledger/ledger-store.ts';
@@ -51,12 +51,12 @@ export class OperateCredits {
 
   /**
    * The account's log says so in the same transaction.
-   * @throws ContractError NOT_FOUND, INVALID_REQUEST for the reference of an order
+   * @throws ContractError NOT_FOUND, INVALID_REQUEST for the reference of an order or a lost result
    */
   async move({ kind, account, amount, reference }: CreditMovement): Promise<MovementOutcome> {
-    if (isReferenceOfOrder(reference)) {
-      const fieldErrors = [{ field: 'reference', detail: 'not that of an order' }];
-      const detail = 'the reference is that of an order';
+    if (isReservedReference(reference)) {
+      const fieldErrors = [{ field: 'reference', detail: 'not that of an order or a lost result' }];
+      const detail = 'the reference is that of an order or a lost result';
       throw new ContractError('INVALID_REQUEST', detail, { fieldErrors });
     }
     const accountId = await this.#requireId(account);

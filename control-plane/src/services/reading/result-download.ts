@@ -9,6 +9,7 @@ import { type Job, publicState } from '../../domain/job.ts';
 import { BlobNotFoundError, type BlobStore, type SignedAccess } from '../../storage/blob-store.ts';
 import type { JobStore } from '../../store/jobs/job-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
+import type { LostResults } from './lost-results.ts';
 
 /** Above any token this service makes; a longer one is not looked up. */
 const TOKEN_LENGTH_MAX = 128;
@@ -16,6 +17,8 @@ const TOKEN_LENGTH_MAX = 128;
 const PIECE_BYTES = 64 * 1024;
 /** How long a URL at the storage is good for: what a client needs to follow it, late and slow. */
 const SIGNED_MS_MAX = 60_000;
+/** How long an answer waits for the storage to say whether a file is there that it does not send. */
+const THERE_MS_MAX = 3000;
 /** A signature counts whole seconds: one for less would be good for longer than the link. */
 const SIGNED_MS_MIN = 1000;
 const TOKEN = new RegExp(`^[A-Za-z0-9_-]{1,${TOKEN_LENGTH_MAX}}$`);
@@ -33,8 +36,17 @@ export interface ResultFile {
   readonly createdAtMs: number;
   /** Until the link expires, by the database's clock; above 0. */
   readonly remainingMs: number;
-  /** Bytes [start, end] inclusive, all without a range. Rejects as `find` does. */
+  /**
+   * Bytes [start, end] inclusive, all without a range.
+   * @throws ContractError RESULT_EXPIRED, RESULT_LOST, SERVICE_UNAVAILABLE
+   */
   open(range?: { readonly start: number; readonly end: number }): Promise<Readable>;
+  /**
+   * For answers that do not open it. A storage that does not say in time is no lost result: the
+   * reader who opens it will hear.
+   * @throws ContractError as `open`
+   */
+  requireThere(): Promise<void>;
   /**
    * A URL at the storage that leads to the file for a minute and never past the link's end. It is a
    * secret like the link; never logged. Undefined: the file is sent by `open`.
@@ -51,42 +63,39 @@ export interface ResultReading {
 }
 
 export interface ResultDownloadOptions {
+  readonly jobs: Pick<JobStore, 'findByResultToken'>;
+  readonly blobs: Pick<BlobStore, 'openRead' | 'stat'>;
+  readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
+  readonly losses: Pick<LostResults, 'refusal'>;
   /** Signs URLs at the storage; where absent, files are sent by this service. */
   readonly signed?: Pick<SignedAccess, 'signRead'> | undefined;
 }
 
 export class ResultDownload {
-  readonly #jobs: Pick<JobStore, 'findByResultToken'>;
-  readonly #blobs: Pick<BlobStore, 'openRead'>;
-  readonly #turns: Pick<DatabaseTurns, 'ofStranger'>;
-  readonly #signed: ResultDownloadOptions['signed'];
+  readonly #options: ResultDownloadOptions;
 
-  constructor(
-    jobs: Pick<JobStore, 'findByResultToken'>,
-    blobs: Pick<BlobStore, 'openRead'>,
-    turns: Pick<DatabaseTurns, 'ofStranger'>,
-    { signed }: ResultDownloadOptions = {},
-  ) {
-    this.#jobs = jobs;
-    this.#blobs = blobs;
-    this.#turns = turns;
-    this.#signed = signed;
+  constructor(options: ResultDownloadOptions) {
+    this.#options = options;
   }
 
   /** @throws ContractError NOT_FOUND, RESULT_EXPIRED, SERVICE_UNAVAILABLE */
   async find(token: string): Promise<ResultFile> {
-    const read = () => this.#jobs.findByResultToken(token);
-    const job = TOKEN.test(token) ? await this.#turns.ofStranger(token, read) : undefined;
+    const { jobs, turns } = this.#options;
+    const read = () => jobs.findByResultToken(token);
+    const job = TOKEN.test(token) ? await turns.ofStranger(token, read) : undefined;
     if (job === undefined) throw new ContractError('NOT_FOUND', 'there is no such result');
-    return this.fileOf(job);
+    return this.fileOf(job, 'download');
   }
 
   /**
    * The result of a job that succeeded, by its row as it was read.
+   * @param by how its file is asked for
    * @throws ContractError RESULT_EXPIRED
    */
-  fileOf(job: Job): ResultFile {
-    if (publicState(job) === 'expired') throw expired();
+  fileOf(job: Job, by: 'download' | 'replay'): ResultFile {
+    if (publicState(job) === 'expired') {
+      throw new ContractError('RESULT_EXPIRED', 'this result link has expired');
+    }
     const { result, expiresAtMs, finishedAtMs } = job;
     if (result === null || expiresAtMs === null || finishedAtMs === null) {
       throw new Error(`job ${job.id} has no result`);
@@ -102,7 +111,8 @@ export class ResultDownload {
       sha256: result.sha256,
       createdAtMs: finishedAtMs,
       remainingMs,
-      open: range => this.#open(result.blob, range),
+      open: range => this.#open(job.id, result.blob, by, range),
+      requireThere: () => this.#requireThere(job.id, result.blob, by),
       signedUrl: reading => this.#sign(result.blob, { ...reading, contentType, remainingMs }),
     };
   }
@@ -111,10 +121,11 @@ export class ResultDownload {
     blob: string,
     { remainingMs, ...reading }: ResultReading & { contentType: string; remainingMs: number },
   ): Promise<string | undefined> {
-    if (this.#signed === undefined || remainingMs < SIGNED_MS_MIN) return undefined;
+    const { signed } = this.#options;
+    if (signed === undefined || remainingMs < SIGNED_MS_MIN) return undefined;
     const forMs = Math.min(SIGNED_MS_MAX, remainingMs);
     try {
-      return await this.#signed.signRead(blob, { ...reading, forMs });
+      return await signed.signRead(blob, { ...reading, forMs });
     } catch (error) {
       // It lies where nothing is signed: `open` finds it.
       if (error instanceof BlobNotFoundError) return undefined;
@@ -122,17 +133,44 @@ export class ResultDownload {
     }
   }
 
-  async #open(blob: string, range?: { start: number; end: number }): Promise<Readable> {
+  async #open(
+    jobId: string,
+    blob: string,
+    by: 'download' | 'replay',
+    range?: { start: number; end: number },
+  ): Promise<Readable> {
+    const { blobs, losses } = this.#options;
+    const open = () => blobs.openRead(blob, { ...range, pieceBytes: PIECE_BYTES });
     try {
-      return await this.#blobs.openRead(blob, { ...range, pieceBytes: PIECE_BYTES });
+      return await open();
     } catch (error) {
+      if (!(error instanceof BlobNotFoundError)) throw error;
       // Between the row's reading and now the link may have expired and been swept.
-      if (error instanceof BlobNotFoundError) throw expired(error);
-      throw error;
+      const refusal = await losses.refusal(jobId, by);
+      if (refusal !== undefined) throw refusal;
     }
+    return await open();
+  }
+
+  async #requireThere(jobId: string, blob: string, by: 'download' | 'replay'): Promise<void> {
+    const { blobs, losses } = this.#options;
+    const isGone = blobs.stat(blob).then(
+      found => found === undefined,
+      () => false,
+    );
+    if (!(await within(isGone, THERE_MS_MAX, false))) return;
+    const refusal = await losses.refusal(jobId, by);
+    if (refusal !== undefined) throw refusal;
   }
 }
 
-function expired(cause?: unknown): ContractError {
-  return new ContractError('RESULT_EXPIRED', 'this result link has expired', { cause });
+/** @param otherwise where it takes longer; the promise never rejects */
+async function within<T>(promise: Promise<T>, ms: number, otherwise: T): Promise<T> {
+  const { promise: late, resolve } = Promise.withResolvers<T>();
+  const timer = setTimeout(resolve, ms, otherwise);
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
 }

@@ -32,7 +32,7 @@ import {
   syncDirectory,
   unlinkIfThere,
 } from './directory-blob-writer.ts';
-import { isMissing, writing } from './file-errors.ts';
+import { isMissing, reading, writing } from './file-errors.ts';
 
 const UNFINISHED = 'tmp';
 /** Entries of a directory that are read at once. */
@@ -81,21 +81,28 @@ class DirectoryBlobStore implements BlobStore {
   }
 
   async openRead(name: string, reading: BlobReading = {}): Promise<Readable> {
-    const file = await open(fileOf(this.#root, name), 'r').catch(error => {
-      if (isMissing(error)) throw new BlobNotFoundError(name, error);
-      throw unreadable(error);
+    const file = await open(fileOf(this.#root, name), 'r').catch(async error => {
+      if (!isMissing(error)) throw unreadable(error);
+      await this.#requireDirectoryOf(name);
+      throw new BlobNotFoundError(name, error);
     });
     const { pieceBytes = READ_BYTES, ...range } = reading;
     return file.createReadStream({ ...range, highWaterMark: pieceBytes });
   }
 
   async stat(name: string): Promise<{ readonly bytes: number } | undefined> {
-    try {
-      return { bytes: (await stat(fileOf(this.#root, name))).size };
-    } catch (error) {
-      if (isMissing(error)) return undefined;
-      throw error;
-    }
+    const file = fileOf(this.#root, name);
+    const found = await stat(file).catch(async error => {
+      if (!isMissing(error)) throw unreadable(error);
+      await this.#requireDirectoryOf(name);
+      return undefined;
+    });
+    return found && { bytes: found.size };
+  }
+
+  /** A file is missing only where its directory is there: a disk may not be mounted. */
+  async #requireDirectoryOf(name: string): Promise<void> {
+    if (!this.#mayLack) await reading(stat(path.dirname(fileOf(this.#root, name))));
   }
 
   async remove(name: string): Promise<void> {

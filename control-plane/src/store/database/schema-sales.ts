@@ -1,4 +1,4 @@
-/** The tables of orders, as Kysely sees them (migrations/0011-orders.ts and later ones). */
+/** The tables of orders and of lost results, as Kysely sees them (migrations/0011-orders.ts and later ones). */
 import type { PaymentOutcome, StoredOrderState } from '../../domain/account/orders.ts';
 
 /** A purchase of one package, at the price of its day: domain/account/orders.ts. Never removed. */
@@ -57,7 +57,20 @@ export interface OrderRefundsTable {
   applied_at: number | null;
 }
 
+/** A row a result whose file was gone while its link was good (store/jobs/lost-results.ts). */
+export interface LostResultsTable {
+  job_id: string;
+  account_id: string;
+  /** Of whoever found it. */
+  finding_id: string;
+  found_by: 'download' | 'replay' | 'look' | 'operator';
+  found_at: number;
+  settlement: 'paid' | 'returned' | 'unpaid' | null;
+  settled_at: number | null;
+}
+
 export interface SalesSchema {
+  lost_results: LostResultsTable;
   orders: OrdersTable;
   order_payments: OrderPaymentsTable;
   order_refunds: OrderRefundsTable;

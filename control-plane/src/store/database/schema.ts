@@ -362,6 +362,10 @@ export interface SweepsTable {
   walk_part: number;
   /** null: there was none yet. */
   walk_began_at: number | null;
+  /** When the next look over live results is due, and where one is: store/jobs/live-results.ts. */
+  look_due_at: number | null;
+  look_after_at: number | null;
+  look_after_id: string | null;
 }
 
 export interface Schema extends PeopleSchema, SalesSchema {

@@ -4,7 +4,7 @@
  * ledger-writer.ts.
  */
 import type { ServiceActor } from '../../domain/account/actor.ts';
-import { isReferenceOfOrder } from '../../domain/account/orders.ts';
+import { isReservedReference } from '../../domain/account/orders.ts';
 import { type Balances, type LedgerSums, SLOT_OF } from '../../domain/ledger.ts';
 import type { Database } from '../database/connect.ts';
 import { databaseErrorKind } from '../database/database-errors.ts';
@@ -99,7 +99,8 @@ async function enter(
   audit: AuditEntry<ServiceActor> | undefined,
 ): Promise<LedgerOutcome> {
   requireEntry(entry);
-  if (isReferenceOfOrder(entry.reference)) throw new Error('a reference that orders alone enter');
+  if (isReservedReference(entry.reference))
+    throw new Error('a reference that orders or lost results alone enter');
   const before = await earlierOutcome(database, entry);
   if (before !== undefined) return before;
   let outcome: LedgerOutcome;

@@ -8,7 +8,7 @@ import {
   grantReferenceOf,
   isMoneyReference,
   isOrderable,
-  isReferenceOfOrder,
+  isReservedReference,
   judgePayment,
   orderStateOf,
   parseDecimal,
@@ -130,10 +130,10 @@ describe('references', () => {
     }
     for (const reference of [grantReferenceOf(ORDER), refundReferenceOf(ORDER, longest)]) {
       assert.ok(isLedgerReference(reference));
-      assert.ok(isReferenceOfOrder(reference));
+      assert.ok(isReservedReference(reference));
     }
     for (const other of ['order:7', 'order 1', `order:${ORDER}x`, `gift order:${ORDER}`]) {
-      assert.equal(isReferenceOfOrder(other), false, other);
+      assert.equal(isReservedReference(other), false, other);
     }
   });
 });

@@ -195,12 +195,12 @@ test('ranges and conditions', async () => {
   assert.equal(head.headers['content-length'], '10');
 });
 
-test('a file that is gone before its time is an expired link, not our error', async () => {
+test('a file that is gone before its time is our error, not an expired link', async () => {
   const { id, url } = await storeResult();
   await app.blobs.remove(`results/${id}-1`);
   const answer = await app.app.inject(url);
-  assert.equal(answer.statusCode, 410);
-  assert.equal(answer.json().code, 'RESULT_EXPIRED');
+  assert.equal(answer.statusCode, 500);
+  assert.equal(answer.json().code, 'RESULT_LOST');
   assert.equal(answer.headers['cache-control'], 'no-store');
   assert.equal(answer.headers.etag, undefined);
   assert.equal(answer.headers['content-disposition'], undefined);

@@ -281,13 +281,13 @@ test('a failure is a problem, whatever is accepted', async t => {
   assert.deepEqual(codeOf(refused), [400, 'INVALID_IMAGE_SOURCE']);
 });
 
-test('a picture that was swept before its time has expired, with the job that made it', async t => {
+test('a picture that is gone before its time is lost, with the job that made it', async t => {
   succeeding(t);
   const headers = { ...freshKey(), accept: 'image/png' };
   const jobId = String((await app.post(SYNC, imageBody(), headers)).headers['x-job-id']);
   await app.blobs.remove(`results/${jobId}-1`);
   const gone = await app.post(SYNC, imageBody(), headers);
-  assert.deepEqual(codeOf(gone), [410, 'RESULT_EXPIRED']);
+  assert.deepEqual(codeOf(gone), [500, 'RESULT_LOST']);
   assert.equal(gone.json().job_id, jobId);
   assert.equal(gone.headers['x-credits-charged'], '0');
   for (const name of ['etag', 'content-location', 'x-job-id', 'content-disposition', 'link']) {

@@ -90,6 +90,17 @@ for (const kind of OBJECT_STORES) {
       await ranged.body?.cancel();
     });
 
+    it('lead nowhere where the file is gone, and say so instead', async () => {
+      const gone = await makeResult(app);
+      const stored = await app.stores.jobs.find(jobId);
+      await app.blobs.remove(stored?.result?.blob ?? 'none');
+      for (const method of ['GET', 'HEAD'] as const) {
+        const answer = await app.app.inject({ url: gone, method });
+        assert.equal(answer.statusCode, 500);
+        if (method === 'GET') assert.equal(answer.json().code, 'RESULT_LOST');
+      }
+    });
+
     it('sign anew each time, for a minute, and nobody keeps the answer', async () => {
       const answer = await app.app.inject(link);
       assert.equal(answer.statusCode, 302);

@@ -57,6 +57,17 @@ function isUnavailable(code: string): (error: unknown) => boolean {
 
 describeBlobStore(() => store);
 
+describe('a directory that is gone, as that of a disk that is not mounted', () => {
+  it('says nothing of its files', async () => {
+    await put(NAME, 'a picture');
+    await rm(path.join(root, 'inputs'), { recursive: true });
+    await assert.rejects(store.openRead(NAME), isUnavailable('ENOENT'));
+    await assert.rejects(store.stat(NAME), isUnavailable('ENOENT'));
+    await mkdir(path.join(root, 'inputs'));
+    assert.equal(await store.stat(NAME), undefined);
+  });
+});
+
 describe('names', () => {
   it('cannot leave the directory', async () => {
     await writeFile(path.join(root, 'secret'), 'secret');

@@ -327,7 +327,7 @@ for (const dialect of DIALECTS) {
       const reference = grantReferenceOf(order.id);
       const released = releaseReferenceOf(order.id, randomUUID());
       for (const own of [reference, released]) {
-        await assert.rejects(stores.ledger.grant(account, 5, own), /orders alone/);
+        await assert.rejects(stores.ledger.grant(account, 5, own), /lost results alone/);
       }
       assert.equal((await stores.orders.pay(order.id, paymentOf(order), PROVIDER)).kind, 'paid');
     });

@@ -39,6 +39,7 @@ const KINDS: Readonly<Partial<Record<ErrorCode, ErrorPageKind>>> = {
   METHOD_NOT_ALLOWED: 'methodNotAllowed',
   RATE_LIMITED: 'tooManyAttempts',
   SERVICE_UNAVAILABLE: 'unavailable',
+  RESULT_LOST: 'resultLost',
 };
 
 /** An error of the catalogue as a page. @see createErrorHandler */

@@ -28,7 +28,7 @@ export async function sendResultOf(
   },
 ): Promise<FastifyReply> {
   if (publicState(job) !== 'succeeded') throw new PageError('notFound');
-  const file = services.resultDownload.fileOf(job);
+  const file = services.resultDownload.fileOf(job, 'download');
   try {
     const stream = await openForReader(reply, file, services.resultReaders);
     const described = { ...fileHeaders(file), 'content-length': file.bytes };

@@ -1,0 +1,142 @@
+/**
+ * A result whose file is not where it should be, and what that means. Three things look alike, and
+ * only one of them is a loss:
+ *
+ * | the row, read again   | the file          | results beside it    | then                        |
+ * |-----------------------|-------------------|----------------------|-----------------------------|
+ * | expired, or gone      | -                 | -                    | RESULT_EXPIRED              |
+ * | its link is good      | there again       | -                    | it is read again            |
+ * | its link is good      | gone              | most are gone too    | SERVICE_UNAVAILABLE: this   |
+ * |                       |                   |                      | is not the storage they are |
+ * |                       |                   |                      | in, or it lost many at once |
+ * | its link is good      | gone              | most are there       | RESULT_LOST, and its row    |
+ *
+ * A disk that is not mounted, a bucket that was emptied or a prefix that was changed must not make
+ * a loss of every result that somebody asks for: what the operator can undo stays retryable, and is
+ * told as one incident. Where the files are gone for good he says so (`credits repay-lost`).
+ */
+import { randomUUID } from 'node:crypto';
+import type { Logger } from 'pino';
+import { ContractError } from '#contract/errors.ts';
+import { publicState } from '../../domain/job.ts';
+import type { BlobStore } from '../../storage/blob-store.ts';
+import type { JobStore } from '../../store/jobs/job-store.ts';
+import type { LiveResult } from '../../store/jobs/live-results.ts';
+import {
+  LOSS_FINDERS,
+  type LossFinder,
+  type LostResultStore,
+} from '../../store/jobs/lost-results.ts';
+import type { DatabaseTurns } from '../database-turns.ts';
+
+export { LOSS_FINDERS, type LossFinder };
+
+/** Results that are looked at beside one that is gone: as many before it as behind. */
+const NEIGHBOURS_EACH_WAY = 4;
+/** After most of them were gone, so long no other result is judged. */
+const SUSPECT_MS = 10_000;
+/** Retry-After while that is so. */
+const RETRY_AFTER_S = 60;
+
+export interface LossObserver {
+  resultLost(by: LossFinder): void;
+  /** Many are gone at once: none of them counts as lost. */
+  resultsMissing(): void;
+}
+
+export interface LostResultsDependencies {
+  readonly jobs: Pick<JobStore, 'find'>;
+  readonly lostResults: Pick<LostResultStore, 'record' | 'known' | 'neighbours'>;
+  readonly blobs: Pick<BlobStore, 'stat'>;
+  /** Whoever has a link may ask. */
+  readonly turns: Pick<DatabaseTurns, 'ofStranger'>;
+  readonly observer: LossObserver;
+  readonly log: Pick<Logger, 'error'>;
+  /** Milliseconds of a clock that never goes back. */
+  readonly now?: () => number;
+}
+
+export type LossVerdict = 'there' | 'expired' | 'lost' | 'storage';
+
+export class LostResults {
+  readonly #dependencies: LostResultsDependencies;
+  readonly #now: () => number;
+  #suspectUntilMs = Number.NEGATIVE_INFINITY;
+
+  constructor(dependencies: LostResultsDependencies) {
+    this.#dependencies = dependencies;
+    this.#now = dependencies.now ?? (() => performance.now());
+  }
+
+  /**
+   * Why there was no file. A loss is on record when this resolves; who finds it first logs and
+   * counts it.
+   * @throws ContractError SERVICE_UNAVAILABLE: the storage or the database does not say
+   */
+  async judge(jobId: string, by: LossFinder): Promise<LossVerdict> {
+    const { jobs, lostResults, blobs, turns } = this.#dependencies;
+    const job = await turns.ofStranger(jobId, () => jobs.find(jobId));
+    const result = job?.result ?? null;
+    if (job === undefined || result === null || publicState(job) !== 'succeeded') return 'expired';
+    if ((await blobs.stat(result.blob)) !== undefined) return 'there';
+    const known = await turns.ofStranger(jobId, () => lostResults.known([jobId]));
+    if (known.has(jobId)) return 'lost';
+    const { accountId, expiresAtMs } = job;
+    const { blob } = result;
+    const gone = { jobId, accountId, blob, expiresAtMs: expiresAtMs ?? 0 };
+    if (await this.#isStorage(gone)) return 'storage';
+    await this.#record(gone, by);
+    return 'lost';
+  }
+
+  /** What the reader is told; undefined: the file is there after all. @throws as `judge` */
+  async refusal(jobId: string, by: LossFinder): Promise<ContractError | undefined> {
+    const verdict = await this.judge(jobId, by);
+    switch (verdict) {
+      case 'there':
+        return undefined;
+      case 'expired':
+        return new ContractError('RESULT_EXPIRED', 'this result link has expired');
+      case 'lost':
+        return new ContractError(
+          'RESULT_LOST',
+          'the file of this result is lost; the operator has been told',
+        );
+      case 'storage':
+        return new ContractError(
+          'SERVICE_UNAVAILABLE',
+          'the storage does not have its results at the moment',
+          { retryAfterS: RETRY_AFTER_S },
+        );
+    }
+  }
+
+  /** Whether most results beside that one are gone too: then it is the storage, and no loss. */
+  async #isStorage(gone: LiveResult): Promise<boolean> {
+    if (this.#now() < this.#suspectUntilMs) return true;
+    const { lostResults, blobs, turns, observer, log } = this.#dependencies;
+    const asked = await turns.ofStranger(gone.jobId, async () => {
+      const beside = await lostResults.neighbours(gone, NEIGHBOURS_EACH_WAY);
+      const known = await lostResults.known(beside.map(({ jobId }) => jobId));
+      return beside.filter(({ jobId }) => !known.has(jobId));
+    });
+    const found = await Promise.all(asked.map(({ blob }) => blobs.stat(blob)));
+    const missing = found.filter(file => file === undefined).length;
+    if (missing * 2 <= asked.length) return false;
+    this.#suspectUntilMs = this.#now() + SUSPECT_MS;
+    observer.resultsMissing();
+    const fields = { jobId: gone.jobId, looked: asked.length, gone: missing };
+    log.error(fields, 'results are missing from the storage');
+    return true;
+  }
+
+  async #record({ jobId, accountId, blob }: LiveResult, by: LossFinder): Promise<void> {
+    const { lostResults, turns, observer, log } = this.#dependencies;
+    const loss = { jobId, accountId };
+    const findingId = randomUUID();
+    const isNew = await turns.ofStranger(jobId, () => lostResults.record(loss, by, findingId));
+    if (!isNew) return;
+    observer.resultLost(by);
+    log.error({ jobId, accountId, blob, foundBy: by }, 'a result is lost');
+  }
+}

@@ -1,0 +1,200 @@
+/**
+ * Results whose files are gone while their links are good. One row a job, by whoever finds it:
+ *
+ * | settlement | means                                          | left by                        |
+ * |------------|------------------------------------------------|--------------------------------|
+ * | null       | found, and nothing was done about it           | settle, repay                  |
+ * | returned   | its file was there again                       | record: it is gone once more   |
+ * | unpaid     | nothing was charged for it                     | -                              |
+ * | paid       | the credit was granted again                   | -                              |
+ *
+ * A row moves no money by itself. `repay` does, once a job, whatever became of the job's row.
+ */
+import { CREDITS_PER_JOB, lostReferenceOf, SLOT_OF } from '../../domain/ledger.ts';
+import type { Database } from '../database/connect.ts';
+import { databaseErrorKind } from '../database/database-errors.ts';
+import { query, readBack, transact } from '../database/transact.ts';
+import { matchesOne } from '../database/values.ts';
+import { enterOperatorEntry, holdAccount } from '../ledger/ledger-writer.ts';
+import { insertAuditEntry } from '../people/audit.ts';
+import {
+  type LiveResult,
+  liveResults,
+  neighboursOf,
+  type ResultLook,
+  type ResultPlace,
+  resultLook,
+} from './live-results.ts';
+
+export const LOSS_FINDERS = ['download', 'replay', 'look', 'operator'] as const;
+export type LossFinder = (typeof LOSS_FINDERS)[number];
+
+export interface FoundLoss {
+  readonly jobId: string;
+  readonly accountId: string;
+  readonly foundAtMs: number;
+}
+
+export type Repayment =
+  | 'paid'
+  /** Nothing was charged for the job: a picture of the playground. */
+  | 'unpaid'
+  /** Somebody else settled it meanwhile. */
+  | 'settled';
+
+export interface LostResultStore extends ResultLook {
+  /**
+   * True: found now, first or again after its file had returned.
+   * @param findingId made up outside of what is tried again
+   */
+  record(
+    loss: Pick<LiveResult, 'jobId' | 'accountId'>,
+    by: LossFinder,
+    findingId: string,
+  ): Promise<boolean>;
+  /** Those of them that are known to be lost. */
+  known(jobIds: readonly string[]): Promise<ReadonlySet<string>>;
+  /** The live results whose links end next before and after that one, at most `count` each way. */
+  neighbours(of: Pick<LiveResult, 'jobId' | 'expiresAtMs'>, count: number): Promise<LiveResult[]>;
+  /** Live results in the order in which their links end; without those that end within `aheadMs`. */
+  live(after: ResultPlace, aheadMs: number, limit: number): Promise<LiveResult[]>;
+  /** What was found and is not settled, the earliest first. */
+  open(after: ResultPlace, limit: number): Promise<FoundLoss[]>;
+  /** Its file is there again. */
+  returned(jobId: string): Promise<boolean>;
+  /** Grants the credit that the job was charged, once. The account's log says so. */
+  repay(jobId: string, auditId: string): Promise<Repayment>;
+}
+
+export function createLostResultStore(database: Database): LostResultStore {
+  return {
+    record: (loss, by, findingId) => record(database, loss, by, findingId),
+    async known(jobIds) {
+      if (jobIds.length === 0) return new Set();
+      const rows = await query(database, db =>
+        db
+          .selectFrom('lost_results')
+          .select(['job_id', 'settlement'])
+          .where('job_id', 'in', jobIds)
+          .execute(),
+      );
+      const lost = rows.filter(({ settlement }) => settlement !== 'returned');
+      return new Set(lost.map(row => row.job_id));
+    },
+    neighbours: (of, count) => neighboursOf(database, of, count),
+    live: (after, aheadMs, limit) => liveResults(database, after, aheadMs, limit),
+    open: (after, limit) => open(database, after, limit),
+    returned: jobId =>
+      query(database, db =>
+        matchesOne(
+          db
+            .updateTable('lost_results')
+            .set({ settlement: 'returned', settled_at: database.nowMs })
+            .where('job_id', '=', jobId)
+            .where('settled_at', 'is', null),
+        ),
+      ),
+    repay: (jobId, auditId) => repay(database, jobId, auditId),
+    ...resultLook(database),
+  };
+}
+
+async function record(
+  database: Database,
+  { jobId, accountId }: Pick<LiveResult, 'jobId' | 'accountId'>,
+  by: LossFinder,
+  findingId: string,
+): Promise<boolean> {
+  const found = { finding_id: findingId, found_by: by, found_at: database.nowMs };
+  try {
+    await query(database, db =>
+      db
+        .insertInto('lost_results')
+        .values({ job_id: jobId, account_id: accountId, ...found })
+        .execute(),
+    );
+    return true;
+  } catch (error) {
+    if (databaseErrorKind(error) !== 'duplicate') throw error;
+  }
+  await query(database, db =>
+    db
+      .updateTable('lost_results')
+      .set({ ...found, settlement: null, settled_at: null })
+      .where('job_id', '=', jobId)
+      .where('settlement', '=', 'returned')
+      .execute(),
+  );
+  // Ours too where the answer to one of them was lost.
+  const row = await readBack(database, db =>
+    db
+      .selectFrom('lost_results')
+      .select('finding_id')
+      .where('job_id', '=', jobId)
+      .executeTakeFirst(),
+  );
+  return row?.finding_id === findingId;
+}
+
+async function open(database: Database, after: ResultPlace, limit: number): Promise<FoundLoss[]> {
+  const rows = await query(database, db =>
+    db
+      .selectFrom('lost_results')
+      .select(['job_id', 'account_id', 'found_at'])
+      .where('settled_at', 'is', null)
+      .where('found_at', '>=', after.atMs)
+      .where(eb => eb.or([eb('found_at', '>', after.atMs), eb('job_id', '>', after.id)]))
+      .orderBy('found_at')
+      .orderBy('job_id')
+      .limit(limit)
+      .execute(),
+  );
+  return rows.map(row => ({
+    jobId: row.job_id,
+    accountId: row.account_id,
+    foundAtMs: row.found_at,
+  }));
+}
+
+function repay(database: Database, jobId: string, auditId: string): Promise<Repayment> {
+  return transact(database, async tx => {
+    const found = await tx
+      .selectFrom('lost_results')
+      .select('account_id')
+      .where('job_id', '=', jobId)
+      .executeTakeFirst();
+    if (found === undefined) return 'settled';
+    const accountId = found.account_id;
+    // In the order of all who move credits. Two at once: the later one finds the row settled.
+    await holdAccount(database, tx, accountId);
+    const charge = await tx
+      .selectFrom('ledger_entries')
+      .select('kind')
+      .where('account_id', '=', accountId)
+      .where('slot', '=', SLOT_OF.charge)
+      .where('reference', '=', jobId)
+      .executeTakeFirst();
+    const repayment = charge?.kind === 'charge' ? 'paid' : 'unpaid';
+    const settled = await matchesOne(
+      tx
+        .updateTable('lost_results')
+        .set({ settlement: repayment, settled_at: database.nowMs })
+        .where('job_id', '=', jobId)
+        .where('settled_at', 'is', null),
+    );
+    if (!settled) return 'settled';
+    if (repayment === 'unpaid') return repayment;
+    const reference = lostReferenceOf(jobId);
+    const entry = { kind: 'grant', accountId, amount: CREDITS_PER_JOB, reference } as const;
+    await enterOperatorEntry(database, tx, entry);
+    await insertAuditEntry(database, tx, {
+      id: auditId,
+      accountId,
+      actor: { kind: 'operator' },
+      action: 'credits.granted',
+      subject: reference,
+      after: { credits: CREDITS_PER_JOB },
+    });
+    return repayment;
+  });
+}
