@@ -2,6 +2,8 @@
 import { inFile, type Mutation } from './mutation.ts';
 
 const ROOM = 'program/ports/port-room.ts';
+const PASSWORDS = 'control-plane/src/identity/passwords.ts';
+const inTurns = inFile('control-plane/test/identity/passwords.test.ts', 'turns of hashing');
 const HALF_SENT = 'control-plane/test/http/connections/half-sent-forms.test.ts';
 const inBodies = inFile('program/ports/test/port-room.test.ts', 'bodies on their way');
 const inPlaces = inFile('program/ports/test/port-room.test.ts', 'a port with few places left');
@@ -57,5 +59,61 @@ export const PORT_MUTATIONS: readonly Mutation[] = [
     find: 'if (isForm) requireFormHeaders(request);',
     replace: '',
     caughtBy: inPublic('are refused for what their headers say before a byte is awaited'),
+  },
+  {
+    name: 'the port behind a forwarded address is a part of it',
+    file: 'control-plane/src/http/headers/forwarded-for.ts',
+    find: 'const address = ipv4 ?? ipv6 ?? entry;',
+    replace: 'const address = entry;\n  if (ipv4 !== undefined) return ipv6 ?? entry;',
+    caughtBy: inFile(
+      'control-plane/test/http/account/attacks/brute-force.test.ts',
+      'guessing passwords',
+    )('takes the port that a proxy of ours has written for no part of the address'),
+  },
+  {
+    name: 'an account holds every place of the playground',
+    file: 'control-plane/src/services/playground/use-playground.ts',
+    find: 'return await this.#uploading.run(accountId, async () => {',
+    replace: 'return await this.#uploading.run(crypto.randomUUID(), async () => {',
+    caughtBy: {
+      file: 'control-plane/test/http/account/playground-places.test.ts',
+      test: 'an account that holds its share back leaves the others theirs',
+    },
+  },
+  {
+    name: 'each address of a network has turns of its own at hashing',
+    file: PASSWORDS,
+    find: 'this.#strangers.run(networkOf(address), work)',
+    replace: 'this.#strangers.run(address, work)',
+    caughtBy: inTurns('are shared by network: many addresses of one are one'),
+  },
+  {
+    name: 'who is known waits behind strangers for a hash',
+    file: PASSWORDS,
+    find: 'return knownId === undefined',
+    replace: 'return knownId === undefined || networkOf(knownId) !== undefined',
+    caughtBy: inTurns(
+      'of who is known are not behind those of strangers, from however many networks',
+    ),
+  },
+  {
+    name: 'a refused attempt to sign in leaves a row',
+    file: 'control-plane/src/store/people/sign-in-throttle.ts',
+    find: 'if (waitMs > 0) return waitMs;',
+    replace: 'if (waitMs > 0 && rows.length === keys.length) return waitMs;',
+    caughtBy: inFile(
+      'control-plane/test/store/people/sign-in-throttle.test.ts',
+      'rows of the throttle on sqlite',
+    )('are made by attempts that are counted, and by none that is refused'),
+  },
+  {
+    name: 'exports that nobody reads keep their places',
+    file: 'control-plane/src/services/sales/ledger-history.ts',
+    find: '&& !this.#endLatest()',
+    replace: '',
+    caughtBy: inFile(
+      'control-plane/test/services/sales/ledger-history.test.ts',
+      'exports whose readers are late',
+    )('give their places to those of other accounts, the latest first'),
   },
 ];

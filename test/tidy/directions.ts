@@ -4,10 +4,7 @@
  */
 import { STORE } from './store-directions.ts';
 
-/**
- * Rooms relative to the program's src/; '.' is src/ itself, '#…' a folder that programs share. Every
- * room also imports itself, and those that are not shared `#contract`.
- */
+/** Rooms of src/; '.' is src/ itself, '#…' is shared. All import themselves, and `#contract`. */
 export type Directions = Readonly<Record<string, readonly string[]>>;
 
 export const CONTROL_PLANE: Directions = {
@@ -251,7 +248,7 @@ export const CONTROL_PLANE: Directions = {
     'services/submission',
     'services/usage',
   ],
-  identity: ['domain'],
+  identity: ['domain', '#program'],
   mail: ['services/alerts', '#program'],
   nodes: [
     'domain/dispatch',
@@ -268,6 +265,7 @@ export const CONTROL_PLANE: Directions = {
     'store/accounts',
     'store/database',
     'store/ledger',
+    '#program',
     '#program/tracing',
   ],
   'services/alerts': [

@@ -40,6 +40,7 @@ import { createHeaderChecks } from './checks/header-checks.ts';
 import { awaitBodies } from './connections/awaited-bodies.ts';
 import { Connections, type EndedCause } from './connections/connections.ts';
 import { deferContinue, finishUnreadBody } from './connections/unread-body.ts';
+import { readForwardedFor } from './headers/forwarded-for.ts';
 import { requestIdOf } from './headers/request-id.ts';
 import { createRemovebgChecks } from './removebg/removebg-checks.ts';
 import { allowOrigins } from './removebg/removebg-cors.ts';
@@ -134,6 +135,8 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   requireReadingPace(app.server, { isKnown, onEnded: ended, ...options.readingPace });
   boundPipelining(app.server, () => ended('pipelined'));
   const hasKey = (request: FastifyRequest) => knownCallerOf(request) !== undefined;
+  // Also without trusted proxies: then nobody reads the header.
+  app.addHook('onRequest', readForwardedFor);
   awaitBodies(app, connections.room, { accountOf: knownAccountOf, hasKey });
   app.addHook('preClose', () => connections.linger());
   app.addHook('onRequest', connections.hold);

@@ -2,11 +2,13 @@
  * Passwords: argon2id with the parameters that OWASP's cheat sheet gives (19 MiB, two passes, one
  * lane; a tenth of a second of a core), written in the PHC string format. Each hash takes its
  * memory outside of the heap, so few run at once, and those that wait are bounded and share their
- * turns by where they come from.
+ * turns: strangers by the network they come from; who is known (signed in, or in a browser that is
+ * known) by who they are, and never behind a stranger.
  */
 import { type Argon2Parameters, argon2, randomBytes, timingSafeEqual } from 'node:crypto';
 import { promisify } from 'node:util';
 import { ContractError } from '#contract/errors.ts';
+import { networkOf } from '#program/network-of.ts';
 import { SharedSlots } from '../domain/shared-slots.ts';
 
 const MEMORY_KIB = 19_456;
@@ -15,9 +17,11 @@ const LANES = 1;
 const SALT_BYTES = 16;
 const HASH_BYTES = 32;
 
-/** At once; 38 MiB, and half of the threads that resolve names and read files. */
-const HASHES_MAX = 2;
-/** A few seconds' worth of them. */
+/** Of strangers at once; with those below 57 MiB, and a few of the threads that read files. */
+const STRANGERS_HASHES_MAX = 2;
+/** Of those who are known. */
+const KNOWN_HASHES_MAX = 1;
+/** A few seconds' worth of them, of strangers, and as many of those who are known. */
 const WAITING_MAX = 64;
 const WAIT_MS = 5000;
 const BUSY_RETRY_AFTER_S = 5;
@@ -31,25 +35,22 @@ const hashWith = promisify(
 );
 
 export class Passwords {
-  readonly #slots = new SharedSlots({
-    slotsMax: HASHES_MAX,
-    waitingMax: WAITING_MAX,
-    waitMs: WAIT_MS,
-    refusal: busy,
-  });
+  readonly #strangers = slotsOf(STRANGERS_HASHES_MAX);
+  readonly #known = slotsOf(KNOWN_HASHES_MAX);
 
   /** Those that wait for their turn. */
   get waiting(): number {
-    return this.#slots.waiting;
+    return this.#strangers.waiting + this.#known.waiting;
   }
 
   /**
    * What is stored of a password.
-   * @param from whose turn it takes: a network address
+   * @param address of the network whose turn it takes
+   * @param knownId of the person whose turn it takes: they are signed in, or their browser is known
    * @throws ContractError SERVICE_UNAVAILABLE
    */
-  hash(password: string, from: string): Promise<string> {
-    return this.#slots.run(from, async () => {
+  hash(password: string, address: string, knownId?: string): Promise<string> {
+    return this.#run(address, knownId, async () => {
       const nonce = randomBytes(SALT_BYTES);
       const hash = await hashWith(parametersOf(password, nonce));
       const text = (bytes: Buffer) => bytes.toString('base64').replaceAll('=', '');
@@ -62,14 +63,29 @@ export class Passwords {
    * @param stored null: there is no such person, or they have no password
    * @throws ContractError SERVICE_UNAVAILABLE
    */
-  verify(password: string, stored: string | null, from: string): Promise<boolean> {
-    return this.#slots.run(from, async () => {
+  verify(
+    password: string,
+    stored: string | null,
+    address: string,
+    knownId?: string,
+  ): Promise<boolean> {
+    return this.#run(address, knownId, async () => {
       const known = stored === null ? undefined : parse(stored);
       const nonce = known?.nonce ?? Buffer.alloc(SALT_BYTES);
       const hash = await hashWith({ ...parametersOf(password, nonce), ...known?.costs });
       return known !== undefined && timingSafeEqual(hash, known.hash);
     });
   }
+
+  #run<T>(address: string, knownId: string | undefined, work: () => Promise<T>): Promise<T> {
+    return knownId === undefined
+      ? this.#strangers.run(networkOf(address), work)
+      : this.#known.run(knownId, work);
+  }
+}
+
+function slotsOf(slotsMax: number): SharedSlots {
+  return new SharedSlots({ slotsMax, waitingMax: WAITING_MAX, waitMs: WAIT_MS, refusal: busy });
 }
 
 function parametersOf(password: string, nonce: Buffer): Argon2Parameters {

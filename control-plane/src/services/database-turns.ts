@@ -5,9 +5,10 @@
  * for its statements: not while it receives, stores or waits for a job.
  *
  * Strangers, with an API key that was not read before or the link of a result, have turns of their
- * own, by the secret they show, and take none from accounts.
+ * own, by the secret they show or the network they come from, and take none from accounts.
  */
 import { ContractError } from '#contract/errors.ts';
+import { networkOf } from '#program/network-of.ts';
 import { SharedSlots } from '../domain/shared-slots.ts';
 
 /** An account alone may have half of them wait: as many as could wait for a connection. */
@@ -56,11 +57,12 @@ export class DatabaseTurns {
   }
 
   /**
-   * Statements of a request whose account is not known, by the secret that it shows.
+   * Statements of a request whose account is not known.
+   * @param by the secret that it shows, or its address, whose network then takes the turn
    * @throws as ofAccount
    */
-  ofStranger<T>(secret: string, work: () => Promise<T>): Promise<T> {
-    return this.#strangers.run(secret, work);
+  ofStranger<T>(by: string, work: () => Promise<T>): Promise<T> {
+    return this.#strangers.run(networkOf(by), work);
   }
 }
 

@@ -235,7 +235,9 @@ export const PEOPLE: Readonly<Record<string, Exercise>> = {
   'signInThrottles.take': {
     run: async ({ signInThrottles }) => {
       const key = { hash: sha256(randomUUID()), failuresMax: 1 };
+      const more = { ...key, failuresMax: 2 };
       assert.equal(await signInThrottles.take([key]), 0);
+      assert.equal(await signInThrottles.take([more]), 0);
       assert.ok((await signInThrottles.take([key])) > 0);
     },
   },

@@ -6,6 +6,7 @@ import { ContractError } from '#contract/errors.ts';
 import { activeKeptContext } from '#program/tracing/kept-context.ts';
 import type { Job } from '../../domain/job.ts';
 import { PLAYGROUND_OPEN_MAX } from '../../domain/playground.ts';
+import { SharedSlots } from '../../domain/shared-slots.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { JobStore, NewJob } from '../../store/jobs/job-store.ts';
 import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
@@ -69,7 +70,12 @@ export type PlaygroundAnswer =
 
 export class UsePlayground {
   readonly #dependencies: PlaygroundDependencies;
-  #uploading = 0;
+  /** Accounts share them; nobody waits for one. */
+  readonly #uploading = new SharedSlots({
+    slotsMax: PLAYGROUND_UPLOADS_MAX,
+    waitingMax: 0,
+    refusal: () => busy(UPLOADS_RETRY_AFTER_S),
+  });
 
   constructor(dependencies: PlaygroundDependencies) {
     this.#dependencies = dependencies;
@@ -81,7 +87,7 @@ export class UsePlayground {
 
   /** Pictures that are being received here. */
   get uploading(): number {
-    return this.#uploading;
+    return this.#uploading.held;
   }
 
   async allowance(accountId: string): Promise<PlaygroundAllowance> {
@@ -101,16 +107,15 @@ export class UsePlayground {
     if ((await this.allowance(accountId)).left === 0) return { kind: 'allowance-used' };
     const key = () => playground.internalKey(accountId);
     const apiKeyId = await databaseTurns.ofAccount(accountId, key);
-    if (this.#uploading >= PLAYGROUND_UPLOADS_MAX) throw busy(UPLOADS_RETRY_AFTER_S);
-    this.#uploading += 1;
-    const uploads = this.#dependencies.uploads.beginBoth(accountId);
-    try {
-      const { fields, once } = await read(uploads);
-      return await this.#create({ accountId, apiKeyId }, uploads, { fields, once });
-    } finally {
-      this.#uploading -= 1;
-      await Promise.all([uploads.image.abort(), uploads.background.abort()]);
-    }
+    return await this.#uploading.run(accountId, async () => {
+      const uploads = this.#dependencies.uploads.beginBoth(accountId);
+      try {
+        const { fields, once } = await read(uploads);
+        return await this.#create({ accountId, apiKeyId }, uploads, { fields, once });
+      } finally {
+        await Promise.all([uploads.image.abort(), uploads.background.abort()]);
+      }
+    });
   }
 
   /** Undefined: no job of this account's playground. */

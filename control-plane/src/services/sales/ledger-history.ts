@@ -15,6 +15,8 @@ export const ENTRIES_PAGE_ROWS = 50;
 const EXPORT_PAGE_ROWS = 500;
 /** Exports of a replica at once; an account has one. */
 export const EXPORTS_AT_ONCE_MAX = 4;
+/** One whose reader has asked for nothing for as long gives its place to another account's. */
+export const EXPORT_READER_MS_MAX = 5000;
 const RETRY_AFTER_S = 10;
 
 const DAY_MS = 86_400_000;
@@ -50,19 +52,29 @@ export interface LedgerHistoryOptions {
   readonly turns: Pick<DatabaseTurns, 'ofAccount'>;
   /** Entries of one statement of an export, for tests. */
   readonly exportPageRows?: number;
+  /** Milliseconds of a clock that never goes back. */
+  readonly clockMs?: () => number;
+}
+
+interface Export {
+  /** Since when its lines wait for their reader; undefined: they are being read. */
+  waitsSinceMs: number | undefined;
+  ended: boolean;
 }
 
 export class LedgerHistory {
   readonly #ledger: LedgerHistoryOptions['ledger'];
   readonly #turns: LedgerHistoryOptions['turns'];
   readonly #exportPageRows: number;
-  /** Accounts whose ledger is being exported. */
-  readonly #exporting = new Set<string>();
+  readonly #clockMs: () => number;
+  /** By account. */
+  readonly #exporting = new Map<string, Export>();
 
-  constructor({ ledger, turns, exportPageRows = EXPORT_PAGE_ROWS }: LedgerHistoryOptions) {
+  constructor({ ledger, turns, ...options }: LedgerHistoryOptions) {
     this.#ledger = ledger;
     this.#turns = turns;
-    this.#exportPageRows = exportPageRows;
+    this.#exportPageRows = options.exportPageRows ?? EXPORT_PAGE_ROWS;
+    this.#clockMs = options.clockMs ?? (() => performance.now());
   }
 
   async balance(accountId: string): Promise<Credits> {
@@ -85,7 +97,8 @@ export class LedgerHistory {
   }
 
   /**
-   * Begins an export; its place is held until `end`.
+   * Begins an export; its place is held until `end`, or until another's needs it and this one's
+   * reader is late: its lines then break off.
    * @throws ContractError RATE_LIMITED while the account has another, SERVICE_UNAVAILABLE while
    * others have all places
    */
@@ -94,16 +107,48 @@ export class LedgerHistory {
     if (this.#exporting.has(accountId)) {
       throw new ContractError('RATE_LIMITED', 'another export is under way', options);
     }
-    if (this.#exporting.size >= EXPORTS_AT_ONCE_MAX) {
+    if (this.#exporting.size >= EXPORTS_AT_ONCE_MAX && !this.#endLatest()) {
       throw new ContractError('SERVICE_UNAVAILABLE', 'too many exports at once', options);
     }
-    this.#exporting.add(accountId);
-    let ended = false;
+    const own: Export = { waitsSinceMs: this.#clockMs(), ended: false };
+    this.#exporting.set(accountId, own);
     const end = () => {
-      if (!ended) this.#exporting.delete(accountId);
-      ended = true;
+      if (!own.ended) this.#exporting.delete(accountId);
+      own.ended = true;
     };
-    return { lines: endingWith(this.#lines(accountId, filter), end), end };
+    return { lines: this.#watched(own, this.#lines(accountId, filter), end), end };
+  }
+
+  /** Takes the place of the export whose reader is latest; false: all of them are read. */
+  #endLatest(): boolean {
+    const lateMs = this.#clockMs() - EXPORT_READER_MS_MAX;
+    let latest: [string, Export] | undefined;
+    for (const entry of this.#exporting) {
+      const sinceMs = entry[1].waitsSinceMs ?? Number.POSITIVE_INFINITY;
+      if (sinceMs <= (latest?.[1].waitsSinceMs ?? lateMs)) latest = entry;
+    }
+    if (latest === undefined) return false;
+    latest[1].ended = true;
+    return this.#exporting.delete(latest[0]);
+  }
+
+  /** The place is given back before the reader knows that there is no more, who may ask again. */
+  async *#watched(
+    own: Export,
+    lines: AsyncGenerator<string, void, void>,
+    end: () => void,
+  ): AsyncGenerator<string, void, void> {
+    own.waitsSinceMs = undefined;
+    try {
+      for await (const text of lines) {
+        own.waitsSinceMs = this.#clockMs();
+        yield text;
+        own.waitsSinceMs = undefined;
+        if (own.ended) throw new Error('the reader of an export was late, and others waited');
+      }
+    } finally {
+      end();
+    }
   }
 
   async *#lines(accountId: string, filter: LedgerFilter): AsyncGenerator<string, void, void> {
@@ -127,18 +172,6 @@ export class LedgerHistory {
     const beforeMs = to === undefined ? undefined : Date.parse(to) + DAY_MS;
     const listing = { kind, fromMs, beforeMs, after, limit };
     return this.#turns.ofAccount(accountId, () => this.#ledger.list(accountId, listing));
-  }
-}
-
-/** Before its reader knows that there is no more, so that it may ask again at once. */
-async function* endingWith(
-  lines: AsyncGenerator<string, void, void>,
-  end: () => void,
-): AsyncGenerator<string, void, void> {
-  try {
-    yield* lines;
-  } finally {
-    end();
   }
 }
 

@@ -28,6 +28,8 @@ export interface SignInThrottleStore {
   giveBack(keys: readonly ThrottleKey[]): Promise<void>;
 }
 
+const NONE_COUNTED: ThrottleRow = { windowStartMs: 0, failures: 0 };
+
 export function createSignInThrottleStore(database: Database): SignInThrottleStore {
   return {
     take: keys => transact(database, tx => take(database, tx, keys)),
@@ -45,7 +47,7 @@ export function createSignInThrottleStore(database: Database): SignInThrottleSto
   };
 }
 
-/** All of them or none. */
+/** All of them or none. A refused attempt is read alone: it writes nothing, however many come. */
 async function take(
   database: Database,
   tx: Kysely<Schema>,
@@ -53,47 +55,49 @@ async function take(
 ): Promise<number> {
   // In one order everywhere: two attempts then wait for each other and never in a circle.
   const ordered = [...keys].sort((a, b) => (a.hash < b.hash ? -1 : 1));
-  const rows: { row: ThrottleRow; key: ThrottleKey; nowMs: number }[] = [];
-  for (const key of ordered) rows.push({ key, ...(await readRow(database, tx, key)) });
-  const waits = rows.map(({ row, key, nowMs }) => leftOfWindowMs(row, key.failuresMax, nowMs));
+  const hashes = ordered.map(({ hash }) => hash);
+  const rows = await tx
+    .selectFrom('sign_in_throttles')
+    .select(['key_hash', 'window_start', 'failures'])
+    .where('key_hash', 'in', hashes)
+    .execute();
+  const { now: nowMs } = await tx.selectNoFrom(database.nowMs.as('now')).executeTakeFirstOrThrow();
+  const rowOf = new Map(
+    rows.map(row => [row.key_hash, { windowStartMs: row.window_start, failures: row.failures }]),
+  );
+  const waits = ordered.map(({ hash, failuresMax }) =>
+    leftOfWindowMs(rowOf.get(hash) ?? NONE_COUNTED, failuresMax, nowMs),
+  );
   const waitMs = Math.max(0, ...waits);
   if (waitMs > 0) return waitMs;
-  for (const { row, key, nowMs } of rows) {
-    const next = takeAttempt(row, nowMs);
-    const { numUpdatedRows } = await tx
-      .updateTable('sign_in_throttles')
-      .set({ window_start: next.windowStartMs, failures: next.failures })
-      .where('key_hash', '=', key.hash)
-      .where('window_start', '=', row.windowStartMs)
-      .where('failures', '=', row.failures)
-      .executeTakeFirstOrThrow();
-    if (numUpdatedRows !== 1n) throw new OvertakenError('another attempt was counted just now');
-  }
+  for (const hash of hashes) await count(tx, hash, rowOf.get(hash), nowMs);
   return 0;
 }
 
-async function readRow(
-  database: Database,
+/** @param row as it was read; undefined: there was none */
+async function count(
   tx: Kysely<Schema>,
-  key: ThrottleKey,
-): Promise<{ row: ThrottleRow; nowMs: number }> {
-  const row = await tx
-    .selectFrom('sign_in_throttles')
-    .select(['window_start', 'failures', database.nowMs.as('now')])
-    .where('key_hash', '=', key.hash)
-    .executeTakeFirst();
-  if (row !== undefined) {
-    const { window_start: windowStartMs, failures, now: nowMs } = row;
-    return { row: { windowStartMs, failures }, nowMs };
+  hash: string,
+  row: ThrottleRow | undefined,
+  nowMs: number,
+): Promise<void> {
+  const { windowStartMs, failures } = takeAttempt(row ?? NONE_COUNTED, nowMs);
+  if (row === undefined) {
+    const first = { key_hash: hash, window_start: windowStartMs, failures };
+    try {
+      await tx.insertInto('sign_in_throttles').values(first).execute();
+      return;
+    } catch (error) {
+      if (databaseErrorKind(error) !== 'duplicate') throw error;
+      throw new OvertakenError('another replica made the row just now');
+    }
   }
-  try {
-    await tx
-      .insertInto('sign_in_throttles')
-      .values({ key_hash: key.hash, window_start: 0, failures: 0 })
-      .execute();
-  } catch (error) {
-    if (databaseErrorKind(error) !== 'duplicate') throw error;
-    throw new OvertakenError('another replica made the row just now');
-  }
-  return readRow(database, tx, key);
+  const { numUpdatedRows } = await tx
+    .updateTable('sign_in_throttles')
+    .set({ window_start: windowStartMs, failures })
+    .where('key_hash', '=', hash)
+    .where('window_start', '=', row.windowStartMs)
+    .where('failures', '=', row.failures)
+    .executeTakeFirstOrThrow();
+  if (numUpdatedRows !== 1n) throw new OvertakenError('another attempt was counted just now');
 }

@@ -105,6 +105,11 @@ describe('networks behind a proxy', () => {
       assert.equal(await statusFrom('198.51.100.7'), 403);
       // Its own words are the first, what the proxy adds is the last.
       assert.equal(await statusFrom('192.0.2.7, 198.51.100.7'), 403);
+      // Some proxies write the port, too; what is no address is in no network.
+      assert.equal(await statusFrom('192.0.2.7:4711'), 200);
+      assert.equal(await statusFrom('192.0.2.7:4711, 127.0.0.9:80'), 200);
+      assert.equal(await statusFrom('192.0.2.7:4711, 198.51.100.7:4712'), 403);
+      assert.equal(await statusFrom('unknown'), 403);
     } finally {
       await behind.close();
     }

@@ -4,6 +4,7 @@ import { before, describe, it } from 'node:test';
 import { useTestDatabase } from '../../../../test/support/database.ts';
 import { csvLine } from '../../../src/services/sales/csv.ts';
 import {
+  EXPORT_READER_MS_MAX,
   EXPORTS_AT_ONCE_MAX,
   type LedgerFilter,
   LedgerHistory,
@@ -75,6 +76,45 @@ describe('an export of the ledger', () => {
       assert.equal(typeof codeOf(account), 'object');
     }
     assert.equal(codeOf(one), 'RATE_LIMITED');
+  });
+});
+
+describe('exports whose readers are late', () => {
+  const databases = useTestDatabase('sqlite');
+
+  it('give their places to those of other accounts, the latest first', async () => {
+    const stores = storesOn(await databases.open());
+    let nowMs = 0;
+    const clockMs = () => nowMs;
+    const options = { ledger: stores.ledger, turns, exportPageRows: 1, clockMs };
+    const history = new LedgerHistory(options);
+    const begin = async () => {
+      const account = await fundedAccount(stores, 1);
+      await stores.ledger.grant(account, 1, 'another');
+      return { account, ...history.export(account, ALL) };
+    };
+    const begun = [];
+    for (let count = 0; count < EXPORTS_AT_ONCE_MAX; count += 1) {
+      begun.push(await begin());
+      // Each has taken its first line, and asks for no other.
+      await begun.at(-1)?.lines.next();
+      nowMs += 1;
+    }
+    nowMs = EXPORT_READER_MS_MAX - 1;
+    await assert.rejects(begin(), { code: 'SERVICE_UNAVAILABLE' });
+    // The first goes on reading in time: the second is the latest.
+    await begun[0]?.lines.next();
+    nowMs = EXPORT_READER_MS_MAX + 1;
+    const newcomer = await begin();
+    const left = begun[1];
+    await assert.rejects(async () => left?.lines.next(), /late/);
+    for (const { lines } of [...begun.filter(one => one !== left), newcomer]) {
+      for await (const line of lines) assert.ok(line);
+    }
+    // What was broken off holds no place, and takes none of its account's next.
+    history.export(left?.account ?? '', ALL);
+    left?.end();
+    assert.throws(() => history.export(left?.account ?? '', ALL), { code: 'RATE_LIMITED' });
   });
 });
 

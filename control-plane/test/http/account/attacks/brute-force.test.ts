@@ -88,6 +88,27 @@ describe('guessing passwords', () => {
     assert.equal(last.statusCode, 429);
   });
 
+  it('takes the port that a proxy of ours has written for no part of the address', async () => {
+    const behind = await World.open({ trustedProxies: ['127.0.0.0/8'] });
+    try {
+      const guessFrom = async (address: string) => {
+        const person = behind.stranger();
+        const { csrf = '' } = await person.page('/account/sign-in');
+        const fields = { mail: `${randomUUID()}@example.org`, password: 'not the password' };
+        const headers = { 'x-forwarded-for': address };
+        return (await person.post('/account/sign-in', fields, { csrf, headers })).statusCode;
+      };
+      const statuses: number[] = [];
+      for (let port = 4000; port < 4000 + FAILURES_MAX.address + 2; port += 1) {
+        statuses.push(await guessFrom(`203.0.113.9:${port}`));
+      }
+      assert.deepEqual(statuses.slice(FAILURES_MAX.address), [429, 429]);
+      assert.equal(await guessFrom('203.0.113.8:4000'), 422);
+    } finally {
+      await behind.close();
+    }
+  });
+
   it('links cannot be guessed', async () => {
     const person = world.stranger();
     for (const token of ['a', 'a'.repeat(43), '..%2fsign-in', '%00', '0', randomUUID()]) {
