@@ -7,6 +7,10 @@ const OPERATOR = 'control-plane/src/http/operator-pages';
 
 const inViews = inFile('control-plane/test/http/account/views.test.ts');
 const inPages = inFile('control-plane/test/http/account/page.test.ts');
+const inOperatorSession = inFile(
+  'control-plane/test/http/operator-session.test.ts',
+  'a form of the operator that is held',
+);
 const OPERATOR_TESTS = 'control-plane/test/http/operator-pages.test.ts';
 const inOperator = inFile(OPERATOR_TESTS, "the operator's pages on sqlite");
 const inSession = inFile(OPERATOR_TESTS, 'a session of the operator');
@@ -48,6 +52,20 @@ export const PAGE_MUTATIONS: readonly Mutation[] = [
     find: "if (!sessions.isCsrf(session, form.text('csrf'))) throw new PageError('staleForm');",
     replace: '',
     caughtBy: inOperator('changes nothing by a form of another site or another session'),
+  },
+  {
+    name: "the operator's session goes on after it was signed out",
+    file: `${OPERATOR}/operator-session.ts`,
+    find: " || this.#ended.has(token ?? '')",
+    replace: '',
+    caughtBy: inOperatorSession('makes nothing once its session was signed out, or is over'),
+  },
+  {
+    name: "the operator's session is asked of the headers alone",
+    file: `${OPERATOR}/operator-pages.ts`,
+    find: 'if (session === undefined) return reply.redirect(SIGN_IN_PATH, 303);\n      if (!sessions',
+    replace: 'if (session !== undefined && !sessions',
+    caughtBy: inOperatorSession('makes nothing once its session was signed out, or is over'),
   },
   {
     name: 'the operator key is taken where it can be read on its way',

@@ -9,7 +9,7 @@ import {
   FailedAttempts,
   NETWORKS_MAX,
 } from '../../src/http/operator-pages/failed-attempts.ts';
-import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/operator-session.ts';
+import { OperatorSessions } from '../../src/http/operator-pages/operator-session.ts';
 import type { SeenAlert } from '../../src/store/alerts/alert-store.ts';
 import type { Stores } from '../../src/store/stores.ts';
 import { seenOf, tellingOf, watchedAccount } from '../store/alerts-fixtures.ts';
@@ -336,35 +336,6 @@ function cookieOf(answer: LightMyRequestResponse): string {
   assert.equal(answer.statusCode, 303);
   return String(answer.headers['set-cookie']).split(';')[0] ?? '';
 }
-
-describe('a session of the operator', () => {
-  const sessions = new OperatorSessions(KEY);
-
-  it('ends after its hours, with another key, and where a character differs', () => {
-    const token = sessions.create(1000);
-    assert.ok(sessions.isValid(token, 1000));
-    assert.ok(sessions.isValid(token, 999 + SESSION_MS));
-    assert.ok(!sessions.isValid(token, 1000 + SESSION_MS));
-    assert.ok(!new OperatorSessions(`${KEY}x`).isValid(token, 1000));
-    for (let at = 0; at < token.length; at += 1) {
-      const other = token[at] === 'A' ? 'B' : 'A';
-      const forged = token.slice(0, at) + other + token.slice(at + 1);
-      // The last character of Base64 has bits that say nothing; they are compared as text.
-      assert.ok(!sessions.isValid(forged, 1000), `character ${at}`);
-    }
-    for (const nonsense of [undefined, '', '..', '9.a.b', `${token}.`, ` ${token}`]) {
-      assert.ok(!sessions.isValid(nonsense, 1000));
-    }
-  });
-
-  it('has a token for forms that is no session', () => {
-    const token = sessions.create();
-    assert.ok(sessions.isCsrf(token, sessions.csrfOf(token)));
-    assert.ok(!sessions.isCsrf(token, token));
-    assert.ok(!sessions.isCsrf(sessions.create(), sessions.csrfOf(token)));
-    assert.ok(!sessions.isValid(sessions.csrfOf(token)));
-  });
-});
 
 describe('failed attempts', () => {
   it('of others close nobody out, and are forgotten after their minute', () => {

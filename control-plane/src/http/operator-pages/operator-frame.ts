@@ -28,9 +28,10 @@ export type OperatorEntry = (typeof ENTRIES)[number]['name'];
 /** The hidden field of the forms of who is signed in. */
 const tokens = new WeakMap<FastifyRequest, string>();
 
-/** Called where a session was found. */
-export function setCsrf(request: FastifyRequest, csrf: string): void {
-  tokens.set(request, csrf);
+/** @param csrf undefined: there is no session (any more) */
+export function setCsrf(request: FastifyRequest, csrf: string | undefined): void {
+  if (csrf === undefined) tokens.delete(request);
+  else tokens.set(request, csrf);
 }
 
 export function maybeCsrf(request: FastifyRequest): string | undefined {

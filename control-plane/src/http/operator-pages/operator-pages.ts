@@ -74,29 +74,44 @@ export function registerOperatorPages(
   });
 }
 
-/** A session for every page but the sign-in; a form comes from a page of ours. */
+/**
+ * A session for every page but the sign-in, of a form again when it is whole; and a form comes
+ * from a page of ours.
+ */
 function guardPages(pages: FastifyInstance, sessions: OperatorSessions): void {
   pages.addHook('onRequest', async (request, reply) => {
     const isForm = request.method === 'POST';
     if (isForm) requireOwnOrigin(request);
-    const session = readSession(request, sessions);
-    if (session !== undefined) setCsrf(request, sessions.csrfOf(session));
-    if (session === undefined && request.routeOptions.config.beforeSignIn !== true) {
+    const session = noteSession(request, sessions);
+    if (session === undefined && !isBeforeSignIn(request)) {
       return reply.redirect(SIGN_IN_PATH, 303);
     }
     if (isForm) requireFormHead(request);
     return undefined;
   });
   pages.addHook('preHandler', async (request, reply) => {
-    if (request.method !== 'POST') return;
+    if (request.method !== 'POST') return undefined;
     const form = await readFormBody(request, reply);
-    const session = readSession(request, sessions);
+    const session = noteSession(request, sessions);
     // The sign-in form has no session: who sends it from here knows the key or does not.
-    if (session !== undefined && request.routeOptions.config.beforeSignIn !== true) {
+    if (!isBeforeSignIn(request)) {
+      if (session === undefined) return reply.redirect(SIGN_IN_PATH, 303);
       if (!sessions.isCsrf(session, form.text('csrf'))) throw new PageError('staleForm');
     }
     setForm(request, form);
+    return undefined;
   });
+}
+
+/** For the forms of the page; undefined: there is none (any more). */
+function noteSession(request: FastifyRequest, sessions: OperatorSessions): string | undefined {
+  const session = readSession(request, sessions);
+  setCsrf(request, session && sessions.csrfOf(session));
+  return session;
+}
+
+function isBeforeSignIn({ routeOptions }: FastifyRequest): boolean {
+  return routeOptions.config.beforeSignIn === true;
 }
 
 /** Browsers send it with every POST; this port has no name of its own but the one it is asked by. */

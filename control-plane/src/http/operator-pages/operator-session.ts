@@ -1,16 +1,20 @@
 /**
  * Who is signed in on the operator's pages: nobody by name, somebody who knew the operator key. The
- * cookie is signed and stored nowhere: `<end>.<random>.<signature>`, by a key derived of the operator
- * key, so a new operator key ends every session. It never opens the JSON interface.
+ * cookie is signed: `<end>.<random>.<signature>`, by a key derived of the operator key, so a new
+ * operator key ends every session, and every control plane takes it. One that was signed out is
+ * remembered where it was. It never opens the JSON interface.
  */
 import { createHmac, hkdfSync, randomBytes, timingSafeEqual } from 'node:crypto';
 
 export const SESSION_MS = 8 * 3_600_000;
+/** Sessions that were signed out and are remembered; the one that was first makes room. */
+const ENDED_MAX = 1000;
 const RANDOM_BYTES = 16;
 const TOKEN = /^(\d{1,15})\.([A-Za-z0-9_-]{22})\.([A-Za-z0-9_-]{43})$/;
 
 export class OperatorSessions {
   readonly #key: Buffer;
+  readonly #ended = new Set<string>();
 
   constructor(operatorKey: string) {
     const about = 'sessions of the operator pages';
@@ -27,7 +31,15 @@ export class OperatorSessions {
     const [, endMs, random, signature] = TOKEN.exec(token ?? '') ?? [];
     if (signature === undefined) return false;
     const expected = this.#sign('session', `${endMs}.${random}`);
-    return isSame(signature, expected) && Number(endMs) > nowMs;
+    const isOver = Number(endMs) <= nowMs || this.#ended.has(token ?? '');
+    return isSame(signature, expected) && !isOver;
+  }
+
+  /** @param token of a session that is valid */
+  end(token: string): void {
+    this.#ended.add(token);
+    const [first] = this.#ended;
+    if (first !== undefined && this.#ended.size > ENDED_MAX) this.#ended.delete(first);
   }
 
   /** For the hidden field of forms. @param token of the session */

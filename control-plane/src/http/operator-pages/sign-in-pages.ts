@@ -27,8 +27,13 @@ export function readSession(
   request: FastifyRequest,
   sessions: OperatorSessions,
 ): string | undefined {
-  const given = [request.cookies[SECURE_COOKIE], request.cookies[PLAIN_COOKIE]];
-  return given.find(token => sessions.isValid(token));
+  return sessionsOf(request, sessions)[0];
+}
+
+/** A browser may have one of each name. */
+function sessionsOf({ cookies }: FastifyRequest, sessions: OperatorSessions): string[] {
+  const given = [cookies[SECURE_COOKIE], cookies[PLAIN_COOKIE]];
+  return given.filter(token => token !== undefined && sessions.isValid(token)) as string[];
 }
 
 export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }: SignInParts) {
@@ -63,12 +68,13 @@ export function registerSignIn(pages: FastifyInstance, { sessions, operatorKey }
       })
       .redirect(OPERATOR_PATH, 303);
   });
-  pages.post(`${OPERATOR_PATH}/sign-out`, (_request, reply) =>
-    reply
+  pages.post(`${OPERATOR_PATH}/sign-out`, (request, reply) => {
+    for (const token of sessionsOf(request, sessions)) sessions.end(token);
+    return reply
       .clearCookie(SECURE_COOKIE, cookieOptions(true))
       .clearCookie(PLAIN_COOKIE, cookieOptions(false))
-      .redirect(SIGN_IN_PATH, 303),
-  );
+      .redirect(SIGN_IN_PATH, 303);
+  });
   pages.post(`${OPERATOR_PATH}/language`, (request, reply) => {
     const language = formOf(request).text('language');
     if (!isLanguage(language)) throw new PageError('badForm');

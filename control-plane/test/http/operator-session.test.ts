@@ -1,0 +1,91 @@
+/** The session of the operator's pages: how it ends, and what it ends with it. */
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import type { FastifyInstance } from 'fastify';
+import { useTestDatabase } from '../../../test/support/database.ts';
+import { OperatorSessions, SESSION_MS } from '../../src/http/operator-pages/operator-session.ts';
+import type { Stores } from '../../src/store/stores.ts';
+import { fundedAccount, storesOn } from '../store/fixtures.ts';
+import { hold, listening } from '../support/area/held-form.ts';
+import { appOn, KEY } from './routes/operator-port.ts';
+
+const HOST = 'localhost:9464';
+const ORIGIN = `http://${HOST}`;
+const FORM = 'application/x-www-form-urlencoded';
+
+describe('a session of the operator', () => {
+  const sessions = new OperatorSessions(KEY);
+
+  it('ends after its hours, with another key, and where a character differs', () => {
+    const token = sessions.create(1000);
+    assert.ok(sessions.isValid(token, 1000));
+    assert.ok(sessions.isValid(token, 999 + SESSION_MS));
+    assert.ok(!sessions.isValid(token, 1000 + SESSION_MS));
+    assert.ok(!new OperatorSessions(`${KEY}x`).isValid(token, 1000));
+    for (let at = 0; at < token.length; at += 1) {
+      const other = token[at] === 'A' ? 'B' : 'A';
+      const forged = token.slice(0, at) + other + token.slice(at + 1);
+      // The last character of Base64 has bits that say nothing; they are compared as text.
+      assert.ok(!sessions.isValid(forged, 1000), `character ${at}`);
+    }
+    for (const nonsense of [undefined, '', '..', '9.a.b', `${token}.`, ` ${token}`]) {
+      assert.ok(!sessions.isValid(nonsense, 1000));
+    }
+  });
+
+  it('has a token for forms that is no session', () => {
+    const token = sessions.create();
+    assert.ok(sessions.isCsrf(token, sessions.csrfOf(token)));
+    assert.ok(!sessions.isCsrf(token, token));
+    assert.ok(!sessions.isCsrf(sessions.create(), sessions.csrfOf(token)));
+    assert.ok(!sessions.isValid(sessions.csrfOf(token)));
+  });
+});
+
+describe('a form of the operator that is held', () => {
+  const databases = useTestDatabase('sqlite');
+  let stores: Stores;
+  let app: FastifyInstance;
+  before(async () => {
+    stores = storesOn(await databases.open());
+    app = appOn(stores);
+    await app.ready();
+  });
+  after(() => app.close());
+
+  const read = (url: string, cookie: string) =>
+    app.inject({ url, headers: { host: HOST, cookie } });
+  const post = (url: string, cookie: string, fields: Readonly<Record<string, string>>) =>
+    app.inject({
+      method: 'POST',
+      url,
+      headers: { host: HOST, origin: ORIGIN, cookie, 'content-type': FORM },
+      payload: new URLSearchParams(fields).toString(),
+    });
+
+  it('makes nothing once its session was signed out, or is over', async t => {
+    const id = await fundedAccount(stores, 100);
+    const page = `/operator/pages/accounts/${id}`;
+    const ends = {
+      'signed out': (cookie: string, csrf: string) => post('/operator/sign-out', cookie, { csrf }),
+      over: async () => {
+        t.mock.timers.enable({ apis: ['Date'], now: Date.now() + SESSION_MS });
+      },
+    };
+    for (const [name, end] of Object.entries(ends)) {
+      const entered = await post('/operator/sign-in', '', { key: KEY });
+      const cookie = String(entered.headers['set-cookie']).split(';')[0] ?? '';
+      const csrf = /name="csrf" value="([^"]+)"/.exec((await read(page, cookie)).body)?.[1] ?? '';
+      const held = await hold(await listening(app), {
+        path: `${page}/grant`,
+        headers: { host: HOST, origin: ORIGIN, cookie, 'content-type': FORM },
+        payload: new URLSearchParams({ csrf, amount: '5', reference: 'held' }).toString(),
+      });
+      await end(cookie, csrf);
+      const { status, location } = await held.release();
+      assert.deepEqual([status, location], [303, '/operator/sign-in'], name);
+      assert.equal((await read(page, cookie)).statusCode, 303);
+    }
+    assert.equal((await stores.ledger.balances(id))?.available, 100);
+  });
+});
