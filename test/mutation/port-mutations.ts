@@ -116,4 +116,14 @@ export const PORT_MUTATIONS: readonly Mutation[] = [
       'exports whose readers are late',
     )('give their places to those of other accounts, the latest first'),
   },
+  {
+    name: 'a body that is chunked in HTTP/1.0 is read, and what is behind it',
+    file: 'control-plane/src/http/answers/client-errors.ts',
+    find: 'if (isFramedOtherwise(request)) {',
+    replace: 'if (isFramedOtherwise(request) && request.url === undefined) {',
+    caughtBy: {
+      file: 'control-plane/test/http/connections/sockets.test.ts',
+      test: 'bodies whose end something before us may see elsewhere',
+    },
+  },
 ];

@@ -13,10 +13,13 @@ import { PROBLEM_TYPE, problemOf } from './problem.ts';
 const DETAILS: Readonly<Record<string, string>> = {
   HPE_HEADER_OVERFLOW: 'the request headers are too large',
   ERR_HTTP_REQUEST_TIMEOUT: 'the request did not arrive in time',
+  ERR_TRANSFER_CODING: 'Transfer-Encoding may be chunked, on HTTP/1.1, and nothing else',
 };
 
 /** The latest response of a connection: nothing may be put between its bytes. */
 const responses = new WeakMap<Duplex, ServerResponse>();
+
+type RequestListener = (request: IncomingMessage, response: ServerResponse) => void;
 
 export interface ClientErrorOptions {
   readonly baseUrl: string;
@@ -24,10 +27,29 @@ export interface ClientErrorOptions {
   readonly onAnswered: ((answered: Answered) => void) | undefined;
 }
 
-/** Also answers CONNECT, whose connection Node would close without an answer. */
+/**
+ * Stands before the listeners for requests that are there when it is called. What Node takes for
+ * chunked though it is not (RFC 9112 section 6.1: in HTTP/1.0, or in another coding besides) is
+ * refused like bytes that are no request: something before us may see another end of the body, so
+ * nothing behind it on its connection is a request. Also answers CONNECT, whose connection Node
+ * would close without an answer.
+ */
 export function watchConnections(server: Server, options: ClientErrorOptions): void {
-  server.prependListener('request', (request: IncomingMessage, response: ServerResponse) => {
-    responses.set(request.socket, response);
+  const listeners = server.listeners('request') as RequestListener[];
+  const refused = new WeakSet<Duplex>();
+  server.removeAllListeners('request');
+  server.on('request', (request: IncomingMessage, response: ServerResponse) => {
+    const { socket } = request;
+    // What is left of its chunk is still handed on.
+    if (refused.has(socket)) return;
+    if (isFramedOtherwise(request)) {
+      refused.add(socket);
+      const error = Object.assign(new Error('transfer coding'), { code: 'ERR_TRANSFER_CODING' });
+      server.emit('clientError', error, socket);
+      return;
+    }
+    responses.set(socket, response);
+    for (const listener of listeners) listener.call(server, request, response);
   });
   server.on('connect', (request: IncomingMessage, socket: Duplex) => {
     const error = new ContractError('METHOD_NOT_ALLOWED', 'this server is not a proxy');
@@ -35,6 +57,12 @@ export function watchConnections(server: Server, options: ClientErrorOptions): v
     socket.once('error', () => socket.destroy());
     endWith(socket, error, requestIdOf(request), options);
   });
+}
+
+function isFramedOtherwise({ headers, httpVersion }: IncomingMessage): boolean {
+  const coding = headers['transfer-encoding'];
+  if (coding === undefined) return false;
+  return httpVersion === '1.0' || coding.trim().toLowerCase() !== 'chunked';
 }
 
 export function createClientErrorHandler(options: ClientErrorOptions) {

@@ -150,6 +150,38 @@ test('bytes that are not a request', async () => {
   }
 });
 
+test('bodies whose end something before us may see elsewhere', async () => {
+  const before = await app.countJobs();
+  const body = JSON.stringify(imageBody());
+  const chunk = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+  const behind = head(keyed(`Content-Length: ${body.length}`)) + body;
+  const chunked = keyed('Transfer-Encoding: chunked', 'Connection: keep-alive');
+  const hostile = [
+    head(chunked, 'POST /v1/matting/jobs HTTP/1.0') + chunk,
+    head(['Transfer-Encoding: chunked'], 'GET /livez HTTP/1.0') + chunk,
+    head(keyed('Transfer-Encoding: gzip, chunked')) + chunk,
+    head(keyed('Transfer-Encoding: chunked, chunked')) + chunk,
+    head(keyed('Transfer-Encoding: gzip', 'Transfer-Encoding: chunked')) + chunk,
+  ];
+  for (const text of hostile) {
+    const connection = await Connection.open();
+    connection.send(text + behind);
+    assertProblem(await connection.answer(), 400, 'INVALID_REQUEST');
+    // What is behind it is no request.
+    await connection.ended;
+    await assert.rejects(connection.answer(), /closed after $/);
+  }
+  assert.equal(await app.countJobs(), before);
+  // An answer that is under way comes first.
+  const connection = await Connection.open();
+  connection.send(head([], 'GET /livez HTTP/1.1') + hostile[2]);
+  assert.equal((await connection.answer()).status, 200);
+  assertProblem(await connection.answer(), 400, 'INVALID_REQUEST');
+  await connection.ended;
+  const plain = await exchange(head(keyed('Transfer-Encoding: Chunked')) + chunk);
+  assert.equal(plain.status, 202);
+});
+
 test('a chunk that is none, in the middle of a body', async () => {
   const connection = await Connection.open();
   connection.send(head(keyed('Transfer-Encoding: chunked')));
