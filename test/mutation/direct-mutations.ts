@@ -30,6 +30,16 @@ export const DIRECT_MUTATIONS: readonly Mutation[] = [
     )('leaves to the SDK what it would sign otherwise'),
   },
   {
+    name: 'a streamed result is charged whatever the storage has of it',
+    file: 'control-plane/src/services/dispatch/result-sink.ts',
+    find: 'await this.#requireStored(result);',
+    replace: '',
+    caughtBy: inFile(
+      'control-plane/test/services/dispatch/attempts.test.ts',
+      'a result that is streamed',
+    )('is not charged where the storage took it and has nothing of it'),
+  },
+  {
     name: 'a node takes references from any caller',
     file: FILES,
     find: 'if (!isFleet) {',

@@ -10,7 +10,8 @@
  * | lost        | admitted, then the node, an engine or a worker was gone  | a lost attempt   |
  * | node-fault  | admitted, then the node's own error or a broken answer   | once elsewhere   |
  * | image-fault | the image or its header is at fault                      | final            |
- * | local-fault | our own storage failed under it                          | final, retryable |
+ * | local-fault | our own storage failed under it                          | read once more;  |
+ * |             |                                                          | final, retryable |
  * | storage-    | admitted, then the node could not get or put the files   | nothing: the     |
  * |       fault | at our storage                                           | next is streamed |
  * | aborted     | we cancelled it: lease lost, or shutting down            | nothing          |
@@ -43,7 +44,8 @@ export type AttemptOutcome =
   | { readonly kind: 'lost'; readonly withProcess: boolean; readonly error: ContractError }
   | { readonly kind: 'node-fault'; readonly error: ContractError }
   | { readonly kind: 'image-fault'; readonly error: ContractError }
-  | { readonly kind: 'local-fault'; readonly error: unknown }
+  /** `reading`: of a file of the job; otherwise of the result. */
+  | { readonly kind: 'local-fault'; readonly error: unknown; readonly reading: boolean }
   | { readonly kind: 'storage-fault'; readonly error: ContractError }
   | { readonly kind: 'aborted' };
 
@@ -60,9 +62,13 @@ export const ATTEMPT_KINDS = [
 
 /** Thrown inside an attempt where our own storage is at fault, not the node. */
 export class LocalFault extends Error {
-  constructor(cause: unknown) {
+  /** A file of the job could not be read; otherwise it was the result that could not be kept. */
+  readonly reading: boolean;
+
+  constructor(cause: unknown, reading = false) {
     super('storage failed under an attempt', { cause });
     this.name = 'LocalFault';
+    this.reading = reading;
   }
 }
 
@@ -87,7 +93,9 @@ const TRANSPORT_LOSS: ReadonlySet<status> = new Set([
 /** @param admitted whether the node had admitted the image when `error` ended the attempt. */
 export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): AttemptOutcome {
   if (aborted) return { kind: 'aborted' };
-  if (error instanceof LocalFault) return { kind: 'local-fault', error: error.cause };
+  if (error instanceof LocalFault) {
+    return { kind: 'local-fault', error: error.cause, reading: error.reading };
+  }
   const known = toContractError(error);
   if (IMAGE_FAULTS.has(known.code)) return { kind: 'image-fault', error: known };
   if (!admitted) return { kind: 'refused', error: known };

@@ -194,7 +194,7 @@ export class MatteExchange {
     } catch (error) {
       // The call ended before the upload did: its status says why.
       if (this.#ended.signal.aborted) return;
-      this.#uploadFault = isUnsigned(error) ? error : new LocalFault(error);
+      this.#uploadFault = isUnsigned(error) ? error : new LocalFault(error, true);
       this.#call.cancel();
     }
   }

@@ -168,7 +168,7 @@ describe('a direct call', () => {
     it(`is our own storage's fault where we cannot ${step}`, async () => {
       const down = new Error('the storage is down');
       const outcome = await attempt(wellDone, { [step]: () => Promise.reject(down) });
-      assert.deepEqual(outcome, { kind: 'local-fault', error: down });
+      assert.deepEqual(outcome, { kind: 'local-fault', error: down, reading: step === 'refer' });
     });
   }
 

@@ -130,7 +130,7 @@ describe('an upload', () => {
     const outcome = await client.matte(
       order(Buffer.from('abc'), { openInput: () => Promise.reject(broken) }),
     );
-    assert.deepEqual(outcome, { kind: 'local-fault', error: broken });
+    assert.deepEqual(outcome, { kind: 'local-fault', error: broken, reading: true });
   });
 
   it('of another length than announced is our fault', async () => {
@@ -206,7 +206,7 @@ describe('a result', () => {
     const outcome = await client.matte(
       order(Buffer.from('abc'), { sink: { write: () => Promise.reject(full) } }),
     );
-    assert.deepEqual(outcome, { kind: 'local-fault', error: full });
+    assert.deepEqual(outcome, { kind: 'local-fault', error: full, reading: false });
   });
 
   it('that is complete stands even if the connection breaks before the status', async () => {

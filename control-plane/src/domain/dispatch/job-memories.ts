@@ -27,6 +27,7 @@ interface Entry {
   readonly excludedBoots: Set<string>;
   readonly avoidedNodes: Set<string>;
   nodeFaults: number;
+  readFaults: number;
   /** Claims that ended in refusals only, since the last admission. */
   refusedClaims: number;
   /** Until then the job is not offered. */
@@ -68,6 +69,13 @@ export class JobMemories {
     entry.avoidedNodes.add(nodeId);
     entry.nodeFaults += 1;
     return entry.nodeFaults;
+  }
+
+  /** A file of it could not be read from our storage. @returns how often */
+  readFault(jobId: string): number {
+    const entry = this.#entry(jobId);
+    entry.readFaults += 1;
+    return entry.readFaults;
   }
 
   /** Its next claim ends it with this. */
@@ -112,6 +120,7 @@ export class JobMemories {
       excludedBoots: new Set(),
       avoidedNodes: new Set(),
       nodeFaults: 0,
+      readFaults: 0,
       refusedClaims: 0,
       waitUntilMs: Number.NEGATIVE_INFINITY,
       incapableSinceMs: undefined,

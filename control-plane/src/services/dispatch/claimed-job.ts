@@ -176,9 +176,10 @@ export class ClaimedJob {
     const { job, claim } = this;
     const storedFromMs = performance.now();
     try {
-      await resultBlob.commit();
+      await resultBlob.commit(result);
     } catch (err) {
       log.error({ err, jobId: job.id }, 'result not stored');
+      await this.#removeBlob(resultBlob.blob);
       return await this.#fail(STORAGE_FAILED);
     }
     const { format, bytes, width, height, sha256, sight, plan } = result;

@@ -10,7 +10,8 @@
  * | lost        | counted as lost, and given back                                             |
  * | node-fault  | once elsewhere (the same node where there is no other), then failed         |
  * | image-fault | failed with the node's code                                                 |
- * | local-fault | failed, retryable: our storage                                              |
+ * | local-fault | our storage: where a file of the job was not read right, once more; failed, |
+ * |             | retryable                                                                   |
  * | storage-    | streamed from now on; at once where no place was named for its result,      |
  * |       fault | else under another claim                                                    |
  * | aborted     | lease lost: nothing more; stopping: given back                              |
@@ -47,12 +48,14 @@ import { fetchSource, type SourceFetcher } from './source-fetch.ts';
 
 /** Nodes that fail in their own way under a job before the job does: one, then once elsewhere. */
 const NODE_FAULTS_MAX = 2;
+/** A byte may have been wrong on the way: the storage is asked once more. */
+const READ_FAULTS_MAX = 2;
 /** Refusals under one claim: a node that reports room and refuses must not hold the lease busy. */
 const REFUSALS_MAX = 8;
 
 export interface JobRunDependencies extends ClaimedJobDependencies {
   readonly jobs: ClaimedJobDependencies['jobs'] & Pick<JobStore, 'claim'>;
-  readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove'>;
+  readonly blobs: Pick<BlobStore, 'createWriter' | 'openRead' | 'remove' | 'signed' | 'stat'>;
   readonly events: ClaimedJobDependencies['events'] & Pick<JobEvents, 'imageDone'>;
   readonly fetcher: SourceFetcher;
   readonly observer: JobObserver;
@@ -341,7 +344,9 @@ export class JobRun {
       case 'image-fault':
         return { kind: 'failed', failure: failureOf(outcome.error) };
       case 'local-fault':
-        return { kind: 'failed', failure: STORAGE_FAILED };
+        return outcome.reading && memories.readFault(id) < READ_FAULTS_MAX
+          ? { kind: 'another-node' }
+          : { kind: 'failed', failure: STORAGE_FAILED };
       case 'aborted':
         return { kind: 'given-back' };
       case 'lost':

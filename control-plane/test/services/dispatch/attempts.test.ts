@@ -1,8 +1,10 @@
 /** What each end of an attempt means for the job: the rules of job-run.ts over real gRPC. */
 import assert from 'node:assert/strict';
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, it } from 'node:test';
 import { OutputFormat } from '#gen/matting/v1/matte_service.ts';
+import type { BlobStore } from '../../../src/storage/blob-store.ts';
 import { cutOutOf, type Script } from '../../nodes/scripted-exchange.ts';
 import { ScriptedNode } from '../../nodes/scripted-node.ts';
 import { Harness, until } from './harness.ts';
@@ -42,6 +44,58 @@ function admitThen(then: (exchange: Parameters<Script>[0]) => void | Promise<voi
     await then(exchange);
   };
 }
+
+/** The harness's storage, but for what it says of results. */
+function saying(stat: BlobStore['stat'], sha256?: string): BlobStore {
+  const { blobs } = harness;
+  const stored = async (name: string) => {
+    const found = await stat(name);
+    return found && { ...found, ...(sha256 === undefined ? {} : { sha256 }) };
+  };
+  return {
+    createWriter: name => blobs.createWriter(name),
+    openRead: (name, reading) => blobs.openRead(name, reading),
+    stat,
+    remove: name => blobs.remove(name),
+    listOlderThan: (olderThanMs, part) => blobs.listOlderThan(olderThanMs, part),
+    check: () => blobs.check(),
+    freeBytes: () => blobs.freeBytes(),
+    // Of no origin that a node lists: every result is streamed.
+    signed: sha256 === undefined ? undefined : ({ origin: 'http://none', stored } as never),
+  };
+}
+
+describe('a result that is streamed', () => {
+  const right = (name: string) => harness.blobs.stat(name);
+  const lies: readonly (readonly [string, () => BlobStore])[] = [
+    ['has nothing of it', () => saying(async () => undefined)],
+    ['has another length', () => saying(async () => ({ bytes: 7 }))],
+    ['has another checksum', () => saying(right, '00'.repeat(32))],
+  ];
+  for (const [what, storage] of lies) {
+    it(`is not charged where the storage took it and ${what}`, async () => {
+      await joined(wellDone);
+      await harness.startReplica({ blobs: storage() });
+      const job = await harness.untilFinal(await harness.submit());
+      assert.deepEqual(
+        [job.state, job.failure?.code, job.failure?.retryable],
+        ['failed', 'PROCESSING_FAILED', true],
+      );
+      await harness.assertMoneySettled({ charged: 0 });
+      assert.deepEqual(await harness.blobNames(), []);
+    });
+  }
+
+  it('is charged where the storage shows the checksum of what was received', async () => {
+    const picture = randomBytes(1000);
+    await joined(wellDone);
+    const sha256 = createHash('sha256').update(cutOutOf(picture)).digest('hex');
+    await harness.startReplica({ blobs: saying(right, sha256) });
+    const job = await harness.untilFinal(await harness.submit({ bytes: picture }));
+    assert.equal(job.state, 'succeeded', job.failure?.detail);
+    await harness.assertMoneySettled({ charged: 1 });
+  });
+});
 
 describe('an attempt on a node', () => {
   it('lost with an engine once is tried again and succeeds', async () => {
@@ -191,6 +245,36 @@ describe('an attempt on a node', () => {
       [faulty.nodeId],
     );
     await harness.assertMoneySettled({ charged: 8 });
+  });
+
+  it('whose input is read wrong is made again once, and no more', async () => {
+    for (const [faults, state] of [
+      [1, 'succeeded'],
+      [2, 'failed'],
+    ] as const) {
+      let reads = 0;
+      const { blobs } = harness;
+      const faulty = {
+        ...saying(name => blobs.stat(name)),
+        openRead: async (name: string) => {
+          reads += 1;
+          if (reads > faults) return await blobs.openRead(name);
+          return Readable.from(
+            (async function* () {
+              yield Buffer.from('half of');
+              throw new Error(`${name} is not what was written: its SHA-256 differs`);
+            })(),
+          );
+        },
+      };
+      await joined(wellDone);
+      const replica = await harness.startReplica({ blobs: faulty });
+      const job = await harness.untilFinal(await harness.submit());
+      assert.deepEqual([job.state, reads], [state, 2]);
+      if (state === 'failed') assert.equal(job.failure?.retryable, true);
+      await harness.assertMoneySettled({ charged: 1 });
+      await replica.dispatcher.stop(0);
+    }
   });
 
   it('whose input is gone from the storage fails the job, which may be sent again', async () => {
