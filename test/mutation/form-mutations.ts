@@ -162,6 +162,37 @@ const BOUNDS: readonly Mutation[] = [
   },
 ];
 
+const CHUNKS: readonly Mutation[] = [
+  {
+    name: 'chunks of a body are not counted',
+    file: 'program/ports/chunked-bodies.ts',
+    find: 'over = chunks > CHUNKS_FREE + bytes / CHUNK_BYTES_MIN;',
+    replace: '',
+    caughtBy: inFile(
+      'control-plane/test/http/connections/forms.test.ts',
+      'a body in tiny chunks',
+    )('ends the connection of a stranger, however it would be answered'),
+  },
+  {
+    name: 'a body that was cut at the bound of its chunks is whole',
+    file: 'program/ports/chunked-bodies.ts',
+    find: 'if (over) return false;',
+    replace: '',
+    caughtBy: inFile('program/ports/test/chunked-bodies.test.ts')(
+      'more chunks of 1 than bytes are worth end the connection, once',
+    ),
+  },
+  {
+    name: 'chunks are gathered for a reader who does not come',
+    file: 'program/ports/chunked-bodies.ts',
+    find: 'return request.readableLength + gatheredBytes < request.readableHighWaterMark;',
+    replace: 'return true;',
+    caughtBy: inFile('program/ports/test/chunked-bodies.test.ts')(
+      'a body that nobody reads yet is not gathered without end',
+    ),
+  },
+];
+
 const FIELDS: readonly Mutation[] = [
   {
     name: 'a part may come twice',
@@ -233,4 +264,10 @@ const UPLOADS: readonly Mutation[] = [
   },
 ];
 
-export const FORM_MUTATIONS: readonly Mutation[] = [...PARTS, ...BOUNDS, ...FIELDS, ...UPLOADS];
+export const FORM_MUTATIONS: readonly Mutation[] = [
+  ...PARTS,
+  ...BOUNDS,
+  ...CHUNKS,
+  ...FIELDS,
+  ...UPLOADS,
+];

@@ -4,6 +4,7 @@
  * proxy in front of the public port cannot expose any of its paths.
  */
 import fastify, { type FastifyBaseLogger, type FastifyInstance, LogController } from 'fastify';
+import { boundChunks } from '#program/ports/chunked-bodies.ts';
 import { boundPipelining } from '#program/ports/pipelining.ts';
 import { PortRoom } from '#program/ports/port-room.ts';
 import { requireReadingPace } from '#program/ports/reading-pace.ts';
@@ -119,5 +120,6 @@ function boundConnections(app: FastifyInstance): void {
   const room = new PortRoom(app.server, { spareShare: SPARE_SHARE, bodiesShare: BODIES_SHARE });
   requireReadingPace(app.server, { unreadStrangersMax: UNREAD_ANSWERS_MAX });
   boundPipelining(app.server);
+  boundChunks(app.server);
   awaitBodies(app, room);
 }

@@ -8,6 +8,7 @@ import fastify, {
   type FastifyRequest,
   LogController,
 } from 'fastify';
+import { boundChunks } from '#program/ports/chunked-bodies.ts';
 import { boundPipelining } from '#program/ports/pipelining.ts';
 import { type ReadingPaceOptions, requireReadingPace } from '#program/ports/reading-pace.ts';
 import type { Tracing } from '#program/tracing/span.ts';
@@ -125,19 +126,7 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   const app = createServer(options);
   deferContinue(app.server);
   watchConnections(app.server, clientErrorOptions(options));
-  const ended = (cause: EndedCause) => options.onEnded?.(cause);
-  const connections = new Connections(
-    app.server,
-    () => options.onDropped?.(),
-    () => ended('crowded'),
-  );
-  const { isKnown } = connections;
-  requireReadingPace(app.server, { isKnown, onEnded: ended, ...options.readingPace });
-  boundPipelining(app.server, () => ended('pipelined'));
-  const hasKey = (request: FastifyRequest) => knownCallerOf(request) !== undefined;
-  // Also without trusted proxies: then nobody reads the header.
-  app.addHook('onRequest', readForwardedFor);
-  awaitBodies(app, connections.room, { accountOf: knownAccountOf, hasKey });
+  const connections = boundConnections(app, options);
   app.addHook('preClose', () => connections.linger());
   app.addHook('onRequest', connections.hold);
   if (options.tracing !== undefined) addRequestSpans(app, options.tracing);
@@ -190,6 +179,25 @@ export function buildApp(services: AppServices, options: AppOptions): App {
   registerDocumentRoutes(app, options);
   registerHealthRoutes(app, services.readiness);
   return { app, connections };
+}
+
+/** What callers may of the port before, while and after they are known. */
+function boundConnections(app: FastifyInstance, options: AppOptions): Connections {
+  const ended = (cause: EndedCause) => options.onEnded?.(cause);
+  const connections = new Connections(
+    app.server,
+    () => options.onDropped?.(),
+    () => ended('crowded'),
+  );
+  const { isKnown } = connections;
+  requireReadingPace(app.server, { isKnown, onEnded: ended, ...options.readingPace });
+  boundPipelining(app.server, () => ended('pipelined'));
+  boundChunks(app.server, () => ended('small_chunks'));
+  const hasKey = (request: FastifyRequest) => knownCallerOf(request) !== undefined;
+  // Also without trusted proxies: then nobody reads the header.
+  app.addHook('onRequest', readForwardedFor);
+  awaitBodies(app, connections.room, { accountOf: knownAccountOf, hasKey });
+  return connections;
 }
 
 function createServer(options: AppOptions): FastifyInstance {

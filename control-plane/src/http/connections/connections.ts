@@ -31,7 +31,7 @@ const SUBMISSIONS_SHARE = 0.8;
 const SUBMISSIONS_RETRY_AFTER_S = 5;
 
 /** Why a connection was ended; a label of metrics. */
-export const ENDED_CAUSES = [...READER_ENDS, 'pipelined'] as const;
+export const ENDED_CAUSES = [...READER_ENDS, 'pipelined', 'small_chunks'] as const;
 export type EndedCause = (typeof ENDED_CAUSES)[number];
 
 export class Connections {

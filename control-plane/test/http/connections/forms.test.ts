@@ -9,6 +9,7 @@ import { after, before, describe, it } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { ContractError } from '#contract/errors.ts';
 import { REQUEST_BODY_BYTES_MAX } from '#contract/limits.ts';
+import { CHUNKS_FREE } from '#program/ports/chunked-bodies.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import { readMattingForm, readPicture } from '../../../src/http/body/read-matting-body.ts';
 import { BOUNDARY, FORM_TYPE, formOf, imagePart, partOf } from '../../support/forms.ts';
@@ -26,9 +27,11 @@ const plainForm = formOf([imagePart(image), { name: 'output_format', body: 'webp
 
 let app: TestApp;
 let port: number;
+const ended: string[] = [];
 const agent = new http.Agent({ keepAlive: true, maxSockets: 1 });
 before(async () => {
-  app = await openTestApp({ credits: 100_000, jobsInFlightMax: 100_000 });
+  const onEnded = (cause: string) => ended.push(cause);
+  app = await openTestApp({ credits: 100_000, jobsInFlightMax: 100_000, onEnded });
   await app.app.listen({ port: 0, host: '127.0.0.1' });
   port = (app.app.server.address() as AddressInfo).port;
 });
@@ -252,5 +255,20 @@ describe('a background', () => {
     });
     await Promise.all(requests);
     assert.equal(uploads.open + uploads.waiting, 0);
+  });
+});
+
+describe('a body in tiny chunks', () => {
+  it('ends the connection of a stranger, however it would be answered', async () => {
+    for (const path of ['/v1/matting', '/v1.0/removebg', '/livez', '/none']) {
+      ended.length = 0;
+      const socket = net.connect(port, '127.0.0.1');
+      socket.on('error', () => undefined);
+      socket.write(`POST ${path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n`);
+      socket.write('1\r\nx\r\n'.repeat(100 * CHUNKS_FREE));
+      socket.resume();
+      await new Promise(resolve => socket.on('close', resolve));
+      assert.deepEqual(ended, ['small_chunks'], path);
+    }
   });
 });

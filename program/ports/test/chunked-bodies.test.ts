@@ -1,0 +1,157 @@
+/** Bodies in chunks of any size, over real sockets: what arrives, and how many chunks may. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { afterEach, beforeEach, test } from 'node:test';
+import { boundChunks, CHUNK_BYTES_MIN, CHUNKS_FREE } from '../chunked-bodies.ts';
+
+const HEAD = 'POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n';
+
+let server: Server;
+let ended: number;
+/** What the handler made of each request: the pieces of its body. */
+let pieces: Buffer[][];
+let read: (request: IncomingMessage) => Promise<Buffer[]>;
+
+beforeEach(async () => {
+  ended = 0;
+  pieces = [];
+  read = request => request.toArray();
+  server = createServer((request, response) => {
+    read(request).then(
+      body => {
+        pieces.push(body);
+        response.end(`${Buffer.concat(body).length}`);
+      },
+      () => undefined,
+    );
+  });
+  boundChunks(server, () => {
+    ended += 1;
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+});
+afterEach(() => {
+  server.closeAllConnections();
+  server.close();
+});
+
+function coded(chunks: readonly Buffer[]): Buffer {
+  const parts = chunks.flatMap(chunk => [
+    Buffer.from(`${chunk.length.toString(16)}\r\n`),
+    chunk,
+    Buffer.from('\r\n'),
+  ]);
+  return Buffer.concat([...parts, Buffer.from('0\r\n\r\n')]);
+}
+
+/** What the connection carried back until it ended or an answer came. */
+async function send(bytes: Buffer): Promise<string> {
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  let answer = '';
+  socket.on('data', data => {
+    answer += data;
+    if (/\r\n\r\n\d+$/.test(answer)) socket.destroy();
+  });
+  socket.write(HEAD);
+  socket.write(bytes);
+  // Not `once`, which would throw where the connection is reset.
+  await new Promise(resolve => socket.on('close', resolve));
+  return answer;
+}
+
+/** So many bytes, each in its place. */
+function counted(bytes: number): Buffer {
+  return Buffer.from(Array.from({ length: bytes }, (_, at) => at % 251));
+}
+
+function cut(bytes: Buffer, chunkBytes: number): Buffer[] {
+  const chunks: Buffer[] = [];
+  for (let at = 0; at < bytes.length; at += chunkBytes) {
+    chunks.push(bytes.subarray(at, at + chunkBytes));
+  }
+  return chunks;
+}
+
+for (const [chunkBytes, bytes] of [
+  [1, CHUNKS_FREE],
+  [7, 7 * CHUNKS_FREE],
+  [CHUNK_BYTES_MIN, 3_000_000],
+  [5000, 1_000_000],
+  [16 * 1024, 500_000],
+  [16 * 1024 + 1, 500_000],
+  [300_000, 1_000_000],
+] as const) {
+  test(`${bytes} bytes in chunks of ${chunkBytes} arrive as they are`, async () => {
+    const body = counted(bytes);
+    assert.match(await send(coded(cut(body, chunkBytes))), new RegExp(`\r\n\r\n${bytes}$`));
+    assert.deepEqual(Buffer.concat(pieces[0]!), body);
+    assert.equal(ended, 0);
+  });
+}
+
+test('small chunks arrive together', async () => {
+  await send(coded(cut(counted(CHUNKS_FREE), 1)));
+  assert.ok(pieces[0]!.length < CHUNKS_FREE / 10, `${pieces[0]!.length} pieces`);
+});
+
+test('chunks of every size in turn arrive as they are', async () => {
+  const body = counted(2_000_000);
+  const chunks: Buffer[] = [];
+  const sizes = [1, 40_000, 3, 16_383, 2, 16_384, 1, 1, 70_000];
+  for (let at = 0, turn = 0; at < body.length; turn += 1) {
+    const size = sizes[turn % sizes.length]!;
+    chunks.push(body.subarray(at, at + size));
+    at += size;
+  }
+  await send(coded(chunks));
+  assert.deepEqual(Buffer.concat(pieces[0]!), body);
+});
+
+test('a body that nobody reads yet is not gathered without end', async () => {
+  let go: () => void = () => undefined;
+  const gate = new Promise<void>(resolve => {
+    go = resolve;
+  });
+  let heldBytes = 0;
+  read = async request => {
+    // The socket has handed on all that it will: the sender waits for us.
+    await once(request, 'readable');
+    for (let turn = 0; turn < 100; turn += 1) {
+      await new Promise(resolve => setImmediate(resolve));
+      heldBytes = Math.max(heldBytes, request.readableLength);
+    }
+    await gate;
+    return await request.toArray();
+  };
+  const body = counted(8_000_000);
+  const sent = send(coded(cut(body, 1000)));
+  while (heldBytes === 0) await new Promise(resolve => setImmediate(resolve));
+  go();
+  await sent;
+  assert.deepEqual(Buffer.concat(pieces[0]!), body);
+  assert.ok(heldBytes < 512 * 1024, `${heldBytes} bytes were held`);
+});
+
+for (const chunkBytes of [1, 10, CHUNK_BYTES_MIN / 2]) {
+  test(`more chunks of ${chunkBytes} than bytes are worth end the connection, once`, async () => {
+    const answer = await send(coded(cut(counted(10 * CHUNKS_FREE * chunkBytes), chunkBytes)));
+    assert.equal(answer, '');
+    assert.equal(ended, 1);
+    assert.deepEqual(pieces, []);
+  });
+}
+
+test('a body with a length is left alone', async () => {
+  const socket = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const bytes = 10 * CHUNKS_FREE;
+  socket.write(`POST / HTTP/1.1\r\nHost: x\r\nContent-Length: ${bytes}\r\n\r\n`);
+  socket.write(counted(bytes));
+  await once(socket, 'data');
+  socket.destroy();
+  assert.equal(Buffer.concat(pieces[0]!).length, bytes);
+  assert.equal(ended, 0);
+});
