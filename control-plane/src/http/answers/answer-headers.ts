@@ -5,7 +5,7 @@ import { headerValues } from '../headers/raw-headers.ts';
 import { pathOf } from './error-handler.ts';
 
 /** No CORS headers: keys do not belong in pages. */
-const HEADERS = {
+export const ANSWER_HEADERS = {
   'x-content-type-options': 'nosniff',
   'referrer-policy': 'no-referrer',
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
@@ -16,7 +16,7 @@ const HEADERS = {
 const NEGOTIATED_PATH = '/v1/matting';
 
 export function setAnswerHeaders(request: FastifyRequest, reply: FastifyReply): void {
-  reply.headers(HEADERS).header('x-request-id', request.id);
+  reply.headers(ANSWER_HEADERS).header('x-request-id', request.id);
   if (pathOf(request) === NEGOTIATED_PATH) reply.header('vary', 'accept');
 }
 

@@ -7,6 +7,7 @@ import type { Duplex } from 'node:stream';
 import type { FastifyBaseLogger } from 'fastify';
 import { ContractError } from '#contract/errors.ts';
 import { createRequestId, requestIdOf } from '../headers/request-id.ts';
+import { ANSWER_HEADERS } from './answer-headers.ts';
 import type { Answered } from './answer-log.ts';
 import { PROBLEM_TYPE, problemOf } from './problem.ts';
 
@@ -122,8 +123,7 @@ function answer(error: ContractError, requestId: string, baseUrl: string): strin
     `Content-Length: ${Buffer.byteLength(body)}`,
     `X-Request-ID: ${requestId}`,
     ...(problem.status === 405 ? ['Allow: GET, HEAD, POST'] : []),
-    'X-Content-Type-Options: nosniff',
-    'Cache-Control: no-store',
+    ...Object.entries(ANSWER_HEADERS).map(([name, value]) => `${name}: ${value}`),
     'Connection: close',
     '',
     body,

@@ -174,7 +174,7 @@ function nameIn(answer: string): string {
   return inHead;
 }
 
-test('what reaches no route is named and logged too', async () => {
+test('what reaches no route is named and logged too, and has the headers of every answer', async () => {
   const junk = await converse('hello\r\n\r\n');
   assert.match(nameIn(junk), OURS);
   const long = await converse(`GET / HTTP/1.1\r\nHost: x\r\nX: ${'a'.repeat(20_000)}\r\n\r\n`);
@@ -185,6 +185,11 @@ test('what reaches no route is named and logged too', async () => {
   );
   assert.match(tunnel, /^HTTP\/1\.1 405 .*\r\nAllow: /s);
   assert.equal(nameIn(tunnel), 'tunnel-1');
+  for (const answer of [junk, long, tunnel]) {
+    assert.match(answer, /^content-security-policy: .*frame-ancestors 'none'\r$/im);
+    assert.match(answer, /^x-content-type-options: nosniff\r$/im);
+    assert.match(answer, /^cache-control: no-store\r$/im);
+  }
   assert.deepEqual(
     lines.map(({ reqId, status, code }) => ({ reqId, status, code })),
     [
