@@ -49,7 +49,7 @@ const config = loadConfig({
 const resources = await openResources(config, log);
 const events = new JobEvents();
 const guard = new OutgoingGuard({ policy: config, systemLookupsMax: 1 });
-const { fleet, dispatcher } = composeDispatch({
+const dispatch = composeDispatch({
   ...resources,
   config,
   log,
@@ -61,7 +61,8 @@ const { fleet, dispatcher } = composeDispatch({
   leaseTiming: LEASE_TIMING,
   security: { credentials: ChannelCredentials.createInsecure(), options: {} },
 });
-const conditions = composeConditions({ ...resources, config, log, stores, fleet });
+const { fleet, dispatcher } = dispatch;
+const conditions = composeConditions({ ...resources, config, log, stores, dispatch });
 const services = composeServices({
   ...resources,
   ...conditions,

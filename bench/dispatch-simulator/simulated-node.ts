@@ -69,6 +69,7 @@ export class SimulatedNode {
       finishing: false,
       imagePixelsMax: 100_000_000,
       jxlPixelsMax: 0,
+      megapixelsAloneMax: MEGAPIXELS_MAX,
       engines,
       imagesMax: engines + PLACES_BESIDE_ENGINES,
       megapixelsMax: MEGAPIXELS_MAX,

@@ -11,10 +11,8 @@ import {
   type RunEnd,
   type Step,
 } from '../../control-plane/src/domain/dispatch/dispatch-core.ts';
-import {
-  type NodeSnapshot,
-  needsOf,
-} from '../../control-plane/src/domain/dispatch/dispatch-policy.ts';
+import type { NodeSnapshot } from '../../control-plane/src/domain/dispatch/dispatch-policy.ts';
+import { needsOf } from '../../control-plane/src/domain/dispatch/job-needs.ts';
 import {
   type NodeReport,
   NodeView,
@@ -273,7 +271,7 @@ export class SimulatedReplica {
 
   #takeOffer(job: ListedJob): Offer | undefined {
     assert.ok(job.input !== null, 'every job has its image');
-    const needs = needsOf(job.input, job.outputFormat);
+    const needs = needsOf(job.input, job);
     const { offer, wakeInMs } = this.#core.takeRoom(job, needs);
     this.#loop.wakeIn(wakeInMs);
     return offer;
@@ -299,8 +297,8 @@ export class SimulatedReplica {
     this.#loop.wake();
   }
 
-  #endOffer({ known, held }: Offer, full: boolean): void {
-    known.view.end(held, full);
+  #endOffer({ known, held }: Offer, isFull: boolean): void {
+    known.view.end(held, isFull ? 'for-all' : undefined);
     this.#changed();
     this.#loop.wakeIn(this.#core.roomChanged('ended'));
   }

@@ -3,6 +3,8 @@ import type { Logger } from 'pino';
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import type { Config } from './config.ts';
+import { AdvertisedNodes } from './domain/dispatch/advertised-nodes.ts';
+import type { NodeAbility } from './domain/dispatch/job-needs.ts';
 import type { LeaseTiming } from './domain/lease.ts';
 import { Fleet } from './nodes/fleet.ts';
 import { DirectPaths } from './services/direct/direct-paths.ts';
@@ -41,6 +43,8 @@ export interface DispatchParts {
 export interface Dispatch {
   readonly fleet: Fleet;
   readonly dispatcher: Dispatcher;
+  /** Nodes whose word of what they can do counts; undefined: any may come. */
+  readonly advertised: () => readonly NodeAbility[] | undefined;
 }
 
 export function composeDispatch(parts: DispatchParts): Dispatch {
@@ -55,14 +59,23 @@ export function composeDispatch(parts: DispatchParts): Dispatch {
   const { attemptTimeoutMs, resultTtlMs } = config;
   // Which nodes will come is not known: what those alive cannot do waits as long as any job may.
   const noNodeGraceMs = config.onDemand === undefined ? config.noNodeGraceMs : undefined;
+  const advertised =
+    noNodeGraceMs === undefined ? () => undefined : followAdverts(fleet, noNodeGraceMs);
   const dispatcher = new Dispatcher({
     ...{ jobs, fleet, blobs, fetcher, events, observer, log, leaseTiming },
-    ...{ attemptTimeoutMs, resultTtlMs, noNodeGraceMs },
+    ...{ attemptTimeoutMs, resultTtlMs, noNodeGraceMs, advertised },
     direct: composeDirect(parts),
     tracing: parts.tracing,
     holder: replicaId,
   });
-  return { fleet, dispatcher };
+  return { fleet, dispatcher, advertised };
+}
+
+function followAdverts(fleet: Fleet, graceMs: number): Dispatch['advertised'] {
+  const now = () => performance.now();
+  const adverts = new AdvertisedNodes({ routable: () => fleet.snapshots(), graceMs, now });
+  fleet.onChange(() => adverts.changed());
+  return () => adverts.nodes();
 }
 
 /** Undefined: every byte of a file goes through this process. */

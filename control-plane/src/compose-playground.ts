@@ -19,7 +19,7 @@ export interface PlaygroundParts {
   readonly stores: Stores;
   readonly blobs: BlobStore;
   readonly events: JobEvents;
-  readonly acceptance: Pick<AcceptanceGate, 'requireRoom'>;
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireRoom'>;
   readonly readiness: { readonly draining: boolean };
 }
 

@@ -1,11 +1,11 @@
 /** Makes the use cases behind the public port, and the conditions they ask about. Opens nothing. */
 import type { Logger } from 'pino';
 import { composeAccountArea } from './compose-account.ts';
+import type { Dispatch } from './compose-dispatch.ts';
 import { composePlayground } from './compose-playground.ts';
 import { composeSales, type SalesParts } from './compose-sales.ts';
 import type { Config } from './config.ts';
 import type { AppServices } from './http/public-app.ts';
-import type { Fleet } from './nodes/fleet.ts';
 import type { CallbackSecrets } from './secrets/callback-secret.ts';
 import { ReadAccount } from './services/account.ts';
 import { Authenticate } from './services/authenticate.ts';
@@ -40,7 +40,7 @@ export interface ServiceParts {
   readonly views: JobViews;
   readonly events: JobEvents;
   readonly guard: OutgoingGuard;
-  readonly acceptance: Pick<AcceptanceGate, 'requireOpen' | 'requireRoom'>;
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen' | 'requireRoom'>;
   readonly readiness: AppServices['readiness'];
   readonly log: Pick<Logger, 'error'>;
   readonly lossObserver: LossObserver;
@@ -140,7 +140,7 @@ export interface ConditionParts {
   readonly log: Logger;
   readonly stores: Stores;
   readonly blobs: BlobStore;
-  readonly fleet: Fleet;
+  readonly dispatch: Pick<Dispatch, 'fleet' | 'advertised'>;
 }
 
 /** Whether the service takes work: asked by submissions, by load balancers. */
@@ -150,12 +150,14 @@ export interface Conditions {
 }
 
 export function composeConditions(parts: ConditionParts): Conditions {
-  const { config, log, stores, blobs, fleet } = parts;
+  const { config, log, stores, blobs } = parts;
+  const { fleet, advertised } = parts.dispatch;
   const sleeps = config.onDemand !== undefined;
   const acceptance = new AcceptanceGate({
     jobs: stores.jobs,
     unroutableMs: sleeps ? undefined : () => fleet.unroutableMs(),
     noNodeGraceMs: config.noNodeGraceMs,
+    advertised,
     queueMegapixelsMax: config.queueMegapixelsMax,
   });
   const readiness = new ReadinessService(

@@ -224,7 +224,7 @@ function compose(base: Base): Parts {
     security: base.tls.channelSecurity(),
   });
   const { fleet } = dispatch;
-  const conditions = composeConditions({ ...base, fleet });
+  const conditions = composeConditions({ ...base, dispatch });
   const onPaymentTold = (outcome: ToldOutcome) => base.metrics.paymentTold(outcome);
   const services = composeServices({
     ...base,

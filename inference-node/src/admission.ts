@@ -34,7 +34,10 @@ export interface Permit {
   release(): void;
 }
 
-/** `refused` carries NODE_OVERLOADED, or NODE_INCAPABLE for an image this node can never hold. */
+/**
+ * `refused` carries NODE_OVERLOADED: no place; NODE_SHORT_OF_MEMORY: a smaller one might be admitted;
+ * or NODE_INCAPABLE: this node can never hold it.
+ */
 export type AdmissionOutcome =
   | { readonly kind: 'admitted'; readonly permit: Permit }
   | { readonly kind: 'refused'; readonly error: ContractError };
@@ -70,10 +73,10 @@ export class Admission {
       return refused('NODE_OVERLOADED', `all ${imagesMax} places of this node are taken`);
     }
     if (inUse.fileBytes + request.fileBytes > FILE_BYTES_MAX) {
-      return refused('NODE_OVERLOADED', 'this node holds as many bytes of files as it may');
+      return refused('NODE_SHORT_OF_MEMORY', 'this node holds as many bytes of files as it may');
     }
     if (megapixels > inUse.megapixelsFree) {
-      return refused('NODE_OVERLOADED', 'this node has too few megapixels free');
+      return refused('NODE_SHORT_OF_MEMORY', 'this node has too few megapixels free');
     }
     return { kind: 'admitted', permit: this.#admit(megapixels, request.fileBytes) };
   }
@@ -129,6 +132,9 @@ export class Admission {
   }
 }
 
-function refused(code: 'NODE_OVERLOADED' | 'NODE_INCAPABLE', detail: string): AdmissionOutcome {
+function refused(
+  code: 'NODE_OVERLOADED' | 'NODE_SHORT_OF_MEMORY' | 'NODE_INCAPABLE',
+  detail: string,
+): AdmissionOutcome {
   return { kind: 'refused', error: new ContractError(code, detail) };
 }

@@ -3,19 +3,17 @@
  * The rule is pure; reading the limit is apart from it.
  *
  * A megapixel of the budget is 42 MB, the most that a megapixel of most pictures takes; one that
- * takes more (picture/pool/memory-cost.ts: JPEG XL above 40 megapixels) counts as so much larger.
+ * takes more (proto/contract/picture-memory.ts: JPEG XL above 40 megapixels) counts as so much larger.
  * Engines take their share first: ISNet at 1024x1024 in fp32 takes 0.87 GB without memory patterns,
  * 0.5 GB in int8, a 320x320 model about 0.15 GB (2 cores of an AMD EPYC). On a CPU each graph for
  * several pictures at once keeps what a run of it takes.
  */
 import { totalmem } from 'node:os';
 import { BACKGROUND_PIXELS_MAX, IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { BYTES_PER_MEGAPIXEL, countedMegapixels } from '#contract/picture-memory.ts';
 import { ConfigError } from '#program/env.ts';
 import { imagesARun, type PreparedModel, picturesHeld } from './models/prepared-model.ts';
-import { type PictureCost, pictureMemoryBytes } from './picture/pool/memory-cost.ts';
 
-const BYTES_PER_MEGAPIXEL = 42_000_000;
-const PIXELS_PER_MEGAPIXEL = 1_000_000;
 /** Megapixels that the costliest image of the contract counts. */
 const MEGAPIXELS_MOST = Math.ceil(
   countedMegapixels({
@@ -102,15 +100,6 @@ export function requireMegapixelBudget(inputs: BudgetInputs): MegapixelBudget {
     `set: the memory limit (${limitMb} MB) leaves no room for a photo beside the engines; ` +
     `give more memory, fewer engines, ${fewerImages}or the megapixels you want to risk`;
   throw new ConfigError([{ variable: 'MATTING_NODE_MEGAPIXELS_MAX', expected }]);
-}
-
-/** What an image counts against the budget; one of unknown size as the largest of the contract. */
-export function countedMegapixels({
-  pixels = IMAGE_PIXELS_MAX,
-  ...formats
-}: Omit<PictureCost, 'pixels'> & { readonly pixels: number | undefined }): number {
-  const byMemory = pictureMemoryBytes({ ...formats, pixels }) / BYTES_PER_MEGAPIXEL;
-  return Math.max(pixels / PIXELS_PER_MEGAPIXEL, byMemory);
 }
 
 /** The operator's own figure: any image of the contract is still admitted while it is alone. */

@@ -8,6 +8,7 @@
  * `ImageExchange`; knows no codec and no runtime: those are pools of children.
  */
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { frameRange } from '#contract/finishing/frame.ts';
 import type { Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import type { StageTimings } from '#contract/stages.ts';
@@ -15,6 +16,7 @@ import { traced } from '#program/tracing/active-span.ts';
 import type { EnginePool, EnginePriority, EngineResult } from './engine/pool/engine-pool.ts';
 import type { MatteRole, PreparedModel } from './models/prepared-model.ts';
 import type { FinishChoices } from './picture/finish-choices.ts';
+import { requireMakeable } from './picture/makeable.ts';
 import type {
   FinishedPicture,
   MattePart,
@@ -105,7 +107,7 @@ export type PipelinePlace = (typeof PIPELINE_PLACES)[number];
 const BEFORE_INFERENCE = PIPELINE_PLACES.slice(0, PIPELINE_PLACES.indexOf('inferring'));
 
 /** An ordinary photo, for estimates; admission assumes the largest. */
-const PIXELS_WHERE_UNKNOWN = 12_000_000;
+const SIZE_WHERE_UNKNOWN: Size = { width: 4000, height: 3000 };
 
 /** The answers of a plan's models. */
 interface Inference {
@@ -247,6 +249,8 @@ export class Pipeline {
       lease.decode({ file, declared, modelInputs, background }, signal),
     );
 
+    // Of the picture as it stands, which its header did not show: no model runs in vain.
+    requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });
     signal.throwIfAborted();
     this.#enter(order, 'inferring', exchange);
     const inputs = new ModelInputs(lease, required, decoded.modelInputs);
@@ -274,12 +278,14 @@ export class Pipeline {
 
 /** Time for decoding, inference and encoding of an image, from the node's own means. */
 function expectedWorkMs(
-  { declared, outputFormat, plan }: ImageOrder,
+  { declared = SIZE_WHERE_UNKNOWN, outputFormat, finishing = {}, plan }: ImageOrder,
   pictures: PicturePoolSnapshot,
 ): number {
-  const pixels = declared === undefined ? PIXELS_WHERE_UNKNOWN : declared.width * declared.height;
+  const pixels = declared.width * declared.height;
+  // As encoding is measured: by the larger of picture and result.
+  const encoded = Math.max(pixels, frameRange(finishing, declared, { turned: true }).whole);
   const encode = pictures.encodeRates.get(outputFormat) ?? pictures.encodeMsPerMegapixel;
-  const picturesMs = ((pictures.decodeMsPerMegapixel + encode) * pixels) / 1e6;
+  const picturesMs = (pictures.decodeMsPerMegapixel * pixels + encode * encoded) / 1e6;
   return plan.runs.reduce((sum, { engines }) => sum + engines.snapshot().inferMs, picturesMs);
 }
 

@@ -138,6 +138,12 @@ export const ERROR_CATALOGUE = {
   SERVICE_UNAVAILABLE: publicError(503, UNAVAILABLE, 'later', 'The service is not available'),
 
   NODE_OVERLOADED: nodeError(503, RESOURCE_EXHAUSTED, 'other-node', 'The node has no permit free'),
+  NODE_SHORT_OF_MEMORY: nodeError(
+    503,
+    RESOURCE_EXHAUSTED,
+    'other-node',
+    'The node has no memory free for an image of that size',
+  ),
   CALLER_OVER_LIMIT: nodeError(
     429,
     RESOURCE_EXHAUSTED,

@@ -41,12 +41,18 @@ export interface Finishing {
   /** 10 to 100. */
   readonly scalePercent?: number;
   readonly position?: Position;
-  /** Pixels, 1 to IMAGE_SIDE_PX_MAX; both together at most FRAME_PIXELS_MAX. */
+  /** Pixels, 1 to IMAGE_SIDE_PX_MAX; both together at most FRAME_PIXELS_MAX (finishing/frame.ts). */
   readonly outputWidth?: number;
   readonly outputHeight?: number;
   /** 0.01 to 100. */
   readonly sizeMaxMegapixels?: number;
   readonly background?: Background;
+}
+
+/** Of a picture or a plane, in pixels. */
+export interface Size {
+  readonly width: number;
+  readonly height: number;
 }
 
 /** Pixels. */

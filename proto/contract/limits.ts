@@ -13,7 +13,7 @@ export const IMAGE_PIXELS_MAX = 100_000_000;
 export const BACKGROUND_BYTES_MAX = 10_485_760;
 /** Pixels of such a file in all; IMAGE_SIDE_PX_MAX a side. */
 export const BACKGROUND_PIXELS_MAX = 25_000_000;
-/** Pixels of a frame that a request asks for; IMAGE_SIDE_PX_MAX a side. */
+/** Pixels of a frame that fields make larger than the picture; IMAGE_SIDE_PX_MAX a side. */
 export const FRAME_PIXELS_MAX = 50_000_000;
 /** Characters of an Idempotency-Key, each 0x20 to 0x7E. */
 export const IDEMPOTENCY_KEY_LENGTH_MAX = 128;

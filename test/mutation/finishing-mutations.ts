@@ -7,6 +7,19 @@ const inRows = inFile(
 );
 const inPolicy = inFile('control-plane/test/domain/dispatch/dispatch-policy.test.ts');
 const inFields = inFile('control-plane/test/services/submission/submit-fields.test.ts');
+const inFrames = inFile(
+  'proto/contract/test/frame.test.ts',
+  'a frame larger than the picture and than 50 megapixels',
+);
+const inHeader = inFile('inference-node/test/grpc/finishing.test.ts', 'a header with finishing');
+const inScene = inFile(
+  'test/contract/hidden-frames.test.ts',
+  'beside an image in a node of 16 megapixels',
+);
+const inAdverts = inFile(
+  'control-plane/test/domain/dispatch/refusal.test.ts',
+  'the nodes whose word counts',
+);
 const RETENTION = 'control-plane/src/store/jobs/job-retention.ts';
 
 export const FINISHING_MUTATIONS: readonly Mutation[] = [
@@ -26,8 +39,8 @@ export const FINISHING_MUTATIONS: readonly Mutation[] = [
   },
   {
     name: 'a job with finishing goes to a node that does not finish',
-    file: 'control-plane/src/domain/dispatch/dispatch-policy.ts',
-    find: 'if (needs.finishing && !node.finishing) return false;',
+    file: 'control-plane/src/domain/dispatch/job-needs.ts',
+    find: "if (finishing !== undefined && !node.finishing) return 'finishing';",
     replace: '',
     caughtBy: inPolicy('keeps what is to be finished off nodes that do not finish'),
   },
@@ -57,5 +70,93 @@ export const FINISHING_MUTATIONS: readonly Mutation[] = [
       'control-plane/test/sources/fetch-image.test.ts',
       'a background',
     )('has bounds of its own, and says in every error that it is the background'),
+  },
+  {
+    name: 'a frame of a tiny image may have 100 megapixels',
+    file: 'proto/contract/finishing/frame.ts',
+    find: 'if (pixels <= framePixelsMax(input)) return undefined;',
+    replace: 'if (pixels <= 1e8) return undefined;',
+    caughtBy: inFrames('is refused by the name of its field: margins in px'),
+  },
+  {
+    name: 'a submission is not asked for the size of its frame',
+    file: 'control-plane/src/services/submission/submitted-pictures.ts',
+    find: 'if (finishing !== undefined && size !== undefined) {',
+    replace: 'if (finishing !== undefined && size === null) {',
+    caughtBy: inFile(
+      'control-plane/test/http/removebg/removebg-errors.test.ts',
+      'an error of the remove.bg interface',
+    )('invalid_crop_margin: {"crop":"true","crop_margin":"500px","scale":"10%"}'),
+  },
+  {
+    name: 'a model runs for a frame that the node does not make',
+    file: 'inference-node/src/pipeline.ts',
+    find: 'requireMakeable(order, decoded, this.#pictures.capabilities, { turned: false });',
+    replace: '',
+    caughtBy: inHeader('that only the picture shows to be too large ends before a model runs'),
+  },
+  {
+    name: 'a node makes the frame that the subject turns out to ask for, however large',
+    file: 'inference-node/src/picture/worker/finish.ts',
+    find: 'requireFrame(finishing, picture, layout.frame.width * layout.frame.height);',
+    replace: '',
+    caughtBy: inFile(
+      'inference-node/test/picture/finishing/finish.test.ts',
+      'a frame that the subject makes larger than it may be',
+    )('is refused by the name of its field, and one that is bounded is made'),
+  },
+  {
+    name: 'an image is placed without the memory of its frame',
+    file: 'control-plane/src/domain/dispatch/job-needs.ts',
+    find: 'framePixels: finishing.frame.most,',
+    replace: 'framePixels: 0,',
+    caughtBy: inScene('jobs whose memory is hidden in margins wait, and others do not'),
+  },
+  {
+    name: 'an image is placed without the memory of its background',
+    file: 'control-plane/src/domain/dispatch/job-needs.ts',
+    find: 'background: finishing.background ?? undefined,',
+    replace: 'background: undefined,',
+    caughtBy: inScene('jobs whose memory is hidden in a background wait, and others do not'),
+  },
+  {
+    name: 'a downloaded image counts in the queue without its frame',
+    file: 'control-plane/src/store/jobs/job-lease.ts',
+    find: 'frame_pixels: queuedFramePixels(finishing, input)',
+    replace: 'frame_pixels: null',
+    caughtBy: inRows('count as the rule of frames has it, before their image is there and after'),
+  },
+  {
+    name: 'a node that has no memory for one image gets no other',
+    file: 'control-plane/src/domain/dispatch/node-view.ts',
+    find: "if (full === 'for-all') this.#fullUntilReport = true;",
+    replace: 'if (full !== undefined) this.#fullUntilReport = true;',
+    caughtBy: inFile(
+      'control-plane/test/domain/dispatch/node-view.test.ts',
+      'a node that refused',
+    )('for want of memory gets nothing as large until it reports, and what is smaller at once'),
+  },
+  {
+    name: 'a replica that just started refuses what it has seen no node do',
+    file: 'control-plane/src/domain/dispatch/advertised-nodes.ts',
+    find: 'if (now() - this.#startedAtMs <= graceMs) return undefined;',
+    replace: '',
+    caughtBy: inAdverts('are not known within the first grace'),
+  },
+  {
+    name: 'a node that restarts takes its word with it',
+    file: 'control-plane/src/domain/dispatch/advertised-nodes.ts',
+    find: 'if (nowMs - atMs > graceMs) this.#seen.delete(bootId);',
+    replace: 'if (nowMs > atMs) this.#seen.delete(bootId);',
+    caughtBy: inAdverts('are those that were there within the grace, and no others'),
+  },
+  {
+    name: 'what no node can do is not refused at submission',
+    file: 'control-plane/src/services/submission/acceptance.ts',
+    find: 'if (refusal !== undefined) throw refusal;',
+    replace: '',
+    caughtBy: inFile('control-plane/test/http/routes/incapable.test.ts')(
+      'an output format, a picture and a size that no node takes are refused by their own codes',
+    ),
   },
 ];

@@ -94,9 +94,9 @@ export const CONTROL_PLANE: Directions = {
     '#program',
     '#program/doctor',
   ],
-  domain: [],
+  domain: ['#contract/finishing'],
   'domain/account': ['domain'],
-  'domain/dispatch': ['domain'],
+  'domain/dispatch': ['domain', '#contract/finishing'],
   'domain/fleet-size': ['domain/dispatch'],
   http: [
     'http/account',
@@ -296,6 +296,7 @@ export const CONTROL_PLANE: Directions = {
     'services/direct',
     'storage',
     'store/jobs',
+    '#contract/finishing',
     '#program/tracing',
   ],
   'services/keys': ['domain', 'domain/account', 'services', 'store/accounts'],
@@ -365,6 +366,7 @@ export const CONTROL_PLANE: Directions = {
   ],
   'services/submission': [
     'domain',
+    'domain/dispatch',
     'secrets',
     'services',
     'sources',

@@ -6,11 +6,14 @@
  * share, which is the bound divided by the accounts that have something queued. So what an account
  * has queued never closes the queue for one that is below its share.
  */
+import { framePixelsUnseen, frameRange } from '#contract/finishing/frame.ts';
+import type { Finishing } from '#contract/finishing.ts';
+import type { Job, JobInput } from './job.ts';
 
 /** What one account has queued. */
 export interface AccountQueue {
   readonly jobs: number;
-  /** Each job at least MEGAPIXELS_MIN, one that is not downloaded yet UNFETCHED_MEGAPIXELS. */
+  /** Each job as `queuedMegapixels` counts it. */
   readonly megapixels: number;
   /** Jobs whose image is not downloaded yet. */
   readonly unfetched: number;
@@ -24,12 +27,36 @@ export const QUEUE_MEGAPIXELS_MAX = 50_000;
 /** A model's run costs the same for a picture below this, and the number of jobs is bounded too. */
 export const MEGAPIXELS_MIN = 1;
 /**
- * A job whose image was not downloaded yet: about a photo of a shop. What it turns out to be counts
- * from its download on.
+ * A job whose image was not downloaded yet, at least: about a photo of a shop. What it turns out to
+ * be counts from its download on.
  */
 export const UNFETCHED_MEGAPIXELS = 4;
 /** A stored image whose header does not show its size: the contract's largest. */
 export const UNKNOWN_MEGAPIXELS = 100;
+
+/**
+ * Pixels of its frame that a job is counted by where they are more than its image's: the most that
+ * a node may make of it; null: never more. Before the image is there, what the fields alone make.
+ */
+export function queuedFramePixels(
+  finishing: Finishing | null,
+  input: Pick<JobInput, 'width' | 'height'> | null,
+): number | null {
+  if (finishing === null) return null;
+  if (input === null) return framePixelsUnseen(finishing) || null;
+  const { width, height } = input;
+  const size = width === null || height === null ? undefined : { width, height };
+  return frameRange(finishing, size, { turned: true }).most;
+}
+
+/** What a queued job counts. store/jobs/queue-load.ts sums the same. */
+export function queuedMegapixels({ finishing, input }: Pick<Job, 'finishing' | 'input'>): number {
+  const frame = (queuedFramePixels(finishing, input) ?? 0) / 1e6;
+  if (input === null) return Math.max(UNFETCHED_MEGAPIXELS, frame);
+  const { width, height } = input;
+  if (width === null || height === null) return UNKNOWN_MEGAPIXELS;
+  return Math.max(MEGAPIXELS_MIN, (width * height) / 1e6, frame);
+}
 
 /** What keeps a caller out. It gets in when either of the first two is gone. */
 export interface Ahead {

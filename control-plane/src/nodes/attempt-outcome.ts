@@ -22,6 +22,7 @@ import type { Sight } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { ERROR_CODE_TRAILER, fromServiceError } from '#contract/grpc-status.ts';
 import type { ModelRun, StageTimings } from '#gen/matting/v1/matte_service.ts';
+import type { Fullness } from '../domain/dispatch/node-view.ts';
 
 /** A complete result; its bytes went to the caller's sink. */
 export interface MatteResult {
@@ -110,12 +111,19 @@ export function outcomeOf(error: unknown, admitted: boolean, aborted: boolean): 
       return { kind: 'lost', withProcess: false, error: known };
     case 'NODE_INCAPABLE':
     case 'NODE_OVERLOADED':
+    case 'NODE_SHORT_OF_MEMORY':
       return { kind: 'refused', error: known };
     case 'STORAGE_UNREACHABLE':
       return { kind: 'storage-fault', error: known };
     default:
       return { kind: 'node-fault', error: known };
   }
+}
+
+/** How full a node is that refused, by its word; undefined: it did not refuse for now. */
+export function fullnessBy(outcome: AttemptOutcome): Fullness | undefined {
+  if (outcome.kind !== 'refused' || outcome.error.code === 'NODE_INCAPABLE') return undefined;
+  return outcome.error.code === 'NODE_SHORT_OF_MEMORY' ? 'for-its-size' : 'for-all';
 }
 
 /**
@@ -139,7 +147,11 @@ export function verdictOn(outcome: AttemptOutcome): 'well' | 'fault' | undefined
   }
 }
 
-const HONEST_REFUSALS: ReadonlySet<ErrorCode> = new Set(['NODE_OVERLOADED', 'NODE_INCAPABLE']);
+const HONEST_REFUSALS: ReadonlySet<ErrorCode> = new Set([
+  'NODE_OVERLOADED',
+  'NODE_SHORT_OF_MEMORY',
+  'NODE_INCAPABLE',
+]);
 
 interface GrpcError extends Error {
   readonly code: status;

@@ -21,6 +21,7 @@ import {
 import type { ChannelSecurity } from '#program/tls/tls-files.ts';
 import type { NodeSnapshot } from '../domain/dispatch/dispatch-policy.ts';
 import {
+  type Fullness,
   type NodeAbilities,
   type NodeReport,
   NodeView,
@@ -55,7 +56,7 @@ export class Offer {
   readonly nodeId: string;
   readonly bootId: string;
   readonly client: NodeClient;
-  /** What the image was taken for. */
+  /** What the image was taken for, as the node counts it. */
   readonly megapixels: number;
   /** The node is to refuse where an engine would not take the image within this; 0: any wait. */
   readonly waitMsMax: number;
@@ -88,8 +89,8 @@ export class Offer {
     this.#view.judge(outcome, this.#now());
   }
 
-  /** @param full the node refused for now: it gets nothing more until its next report. */
-  end(full = false): void {
+  /** @param full the node refused for now, until its next report */
+  end(full?: Fullness): void {
     if (this.#held.phase === 'ended') return;
     this.#view.end(this.#held, full);
     this.#onEnd(this);
@@ -247,6 +248,8 @@ export class NodeLink {
       finishing: info.finishing,
       imagePixelsMax: info.limits.imagePixelsMax,
       jxlPixelsMax: info.limits.jxlPixelsMax,
+      // 0: an older node, which tells by its refusal.
+      megapixelsAloneMax: info.limits.megapixelsAloneMax || Infinity,
       engines: info.engines,
     };
   }

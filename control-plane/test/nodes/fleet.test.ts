@@ -208,7 +208,7 @@ describe('room on a node', () => {
     const node = await started();
     await follow(node);
     await until(() => routable().length === 1);
-    fleet.offer(theOnly(), 1)?.end(true);
+    fleet.offer(theOnly(), 1)?.end('for-all');
     assert.equal(theOnly().imagesFree, 0);
     node.report();
     await until(() => theOnly().imagesFree === 2);

@@ -16,6 +16,7 @@ import { openResources } from '../../src/compose.ts';
 import { composeServices, type ServiceParts, type Services } from '../../src/compose-services.ts';
 import { type Config, loadConfig } from '../../src/config.ts';
 import type { KeyPolicy } from '../../src/domain/account/key-policy.ts';
+import type { NodeAbility } from '../../src/domain/dispatch/job-needs.ts';
 import type { JobFailure, JobResult, StageTimings } from '../../src/domain/job.ts';
 import { type AppOptions, buildApp } from '../../src/http/public-app.ts';
 import type { DatabaseTurnsOptions } from '../../src/services/database-turns.ts';
@@ -23,6 +24,7 @@ import { JobEvents } from '../../src/services/job-events.ts';
 import type { Readiness } from '../../src/services/readiness.ts';
 import type { LossObserver } from '../../src/services/reading/lost-results.ts';
 import type { ResultReaderBounds } from '../../src/services/reading/result-readers.ts';
+import { AcceptanceGate } from '../../src/services/submission/acceptance.ts';
 import type { UploadSlotsOptions } from '../../src/services/submission/upload-slots.ts';
 import { OutgoingGuard } from '../../src/sources/guard/outgoing-guard.ts';
 import type { ResolveHost } from '../../src/sources/guard/resolve-host.ts';
@@ -113,6 +115,11 @@ export class TestApp {
   /** What the acceptance gate answers from now on. */
   refuseNewJobs(error: ContractError | undefined): void {
     this.#parts.switches.refusal = error;
+  }
+
+  /** What nodes said lately that they can do; undefined: not known. */
+  advertise(nodes: readonly NodeAbility[] | undefined): void {
+    this.#parts.switches.advertised = nodes;
   }
 
   setReadiness(readiness: Readiness): void {
@@ -248,7 +255,25 @@ export class TestApp {
 
 interface Switches {
   refusal: ContractError | undefined;
+  advertised: readonly NodeAbility[] | undefined;
   readiness: Readiness;
+}
+
+function acceptanceBy(switches: Switches, { jobs }: Stores) {
+  const gate = new AcceptanceGate({
+    jobs,
+    noNodeGraceMs: 0,
+    advertised: () => switches.advertised,
+    queueMegapixelsMax: 0,
+  });
+  const refuse = async () => {
+    if (switches.refusal !== undefined) throw switches.refusal;
+  };
+  return {
+    requireAble: gate.requireAble.bind(gate),
+    requireOpen: refuse,
+    requireRoom: refuse,
+  };
 }
 
 export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp> {
@@ -271,12 +296,13 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
   assert.ok(account);
   if (options.credits !== 0) await stores.ledger.grant(account.id, options.credits ?? 1000, 'test');
   const { token } = await stores.apiKeys.create(account.id, 'first key');
-  const switches: Switches = { refusal: undefined, readiness: { ready: true } };
+  const switches: Switches = {
+    refusal: undefined,
+    advertised: undefined,
+    readiness: { ready: true },
+  };
   const events = new JobEvents();
   const resolveHost = options.resolveHost ?? (async () => ['93.184.215.14']);
-  const refuse = async () => {
-    if (switches.refusal !== undefined) throw switches.refusal;
-  };
   const services = composeServices({
     ...resources,
     config,
@@ -285,7 +311,7 @@ export async function openTestApp(options: TestAppOptions = {}): Promise<TestApp
     lossObserver: options.lossObserver ?? { resultLost: noop, resultsMissing: noop },
     guard: new OutgoingGuard({ policy: config, resolveHost }),
     bounds: options,
-    acceptance: { requireOpen: refuse, requireRoom: refuse },
+    acceptance: acceptanceBy(switches, stores),
     readiness: {
       check: async () => switches.readiness,
       get draining() {

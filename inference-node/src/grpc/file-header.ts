@@ -9,6 +9,7 @@ import {
   IMAGE_SIDE_PX_MAX,
 } from '#contract/limits.ts';
 import { InputFormat as ProtoInput } from '#gen/matting/v1/matte_service.ts';
+import { requireJxlPixels } from '../picture/makeable.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
 import type { Size } from '../picture/size.ts';
 
@@ -117,16 +118,8 @@ function readFormat(
   if (format !== undefined && !pictures.inputFormats.includes(format)) {
     throw new ContractError('NODE_INCAPABLE', `this node cannot read ${format}`);
   }
-  if (format === 'jxl') requireJxlPixels(declared && declared.width * declared.height, pictures);
+  if (format === 'jxl' && declared !== undefined) {
+    requireJxlPixels(declared.width * declared.height, pictures.jxlPixelsMax);
+  }
   return format;
-}
-
-/** @param pixels undefined: not known. @throws ContractError NODE_INCAPABLE */
-export function requireJxlPixels(
-  pixels: number | undefined,
-  { jxlPixelsMax }: PictureCapabilities,
-): void {
-  if (pixels === undefined || pixels <= jxlPixelsMax) return;
-  const detail = `this node takes JPEG XL up to ${jxlPixelsMax} pixels`;
-  throw new ContractError('NODE_INCAPABLE', detail);
 }

@@ -13,18 +13,18 @@
 import { status as grpcStatus, type handleBidiStreamingCall } from '@grpc/grpc-js';
 import type { Logger } from 'pino';
 import { ContractError, type ErrorCode } from '#contract/errors.ts';
+import { frameRange } from '#contract/finishing/frame.ts';
 import { toStatus } from '#contract/grpc-status.ts';
 import { BACKGROUND_PIXELS_MAX } from '#contract/limits.ts';
+import { countedMegapixels } from '#contract/picture-memory.ts';
 import type { StageTimings } from '#contract/stages.ts';
 import type { MatteRequest, MatteResponse } from '#gen/matting/v1/matte_service.ts';
 import { activeSpan, asSpan, describeSpan } from '#program/tracing/active-span.ts';
 import type { SpanAttributes, Tracing } from '#program/tracing/span.ts';
 import type { Admission, Permit } from '../admission.ts';
 import type { DirectFiles } from '../direct/direct-files.ts';
-import { countedMegapixels } from '../memory-budget.ts';
 import type { NodeMetrics } from '../metrics.ts';
 import type { NodeStatus } from '../node-state.ts';
-import { framePixelsMax } from '../picture/frame-bound.ts';
 import type { Size } from '../picture/size.ts';
 import type { ImageExchange, Pipeline } from '../pipeline.ts';
 import { runLabels } from '../run-labels.ts';
@@ -303,7 +303,7 @@ function fileBytesOf({ contentLength, asked }: MatteOrder): number {
 }
 
 /** What the image takes of the workers' memory, as far as its header shows. */
-function costOf({ declared, inputFormat, outputFormat, resultKind, asked }: MatteOrder) {
+export function costOf({ declared, inputFormat, outputFormat, resultKind, asked }: MatteOrder) {
   const pixelsOf = (size: Size | undefined) => size && size.width * size.height;
   const behind = asked?.background;
   return {
@@ -312,7 +312,7 @@ function costOf({ declared, inputFormat, outputFormat, resultKind, asked }: Matt
     outputFormat,
     resultKind,
     finishing: asked && {
-      framePixels: framePixelsMax(asked.finishing, declared),
+      framePixels: frameRange(asked.finishing, declared, { turned: true }).most,
       background: behind && {
         inputFormat: behind.inputFormat,
         pixels: pixelsOf(behind.declared) ?? BACKGROUND_PIXELS_MAX,

@@ -1,6 +1,5 @@
 /** Checks a Matte call's header against the contract and against what this node can do. */
 import { ContractError } from '#contract/errors.ts';
-import type { Finishing } from '#contract/finishing.ts';
 import { type OutputFormat, outputFormatFromProto } from '#contract/formats.ts';
 import {
   type MatteHeader,
@@ -10,10 +9,10 @@ import {
   Switch,
 } from '#gen/matting/v1/matte_service.ts';
 import type { EnginePriority } from '../engine/pool/engine-pool.ts';
+import { requireMakeable } from '../picture/makeable.ts';
 import type { PictureCapabilities } from '../picture/pool/picture-pool.ts';
-import type { Size } from '../picture/size.ts';
 import type { ImageOrder, ResultKind, RunnablePlan } from '../pipeline.ts';
-import { checkFileFields, type FileOrder, IMAGE, requireJxlPixels } from './file-header.ts';
+import { checkFileFields, type FileOrder, IMAGE } from './file-header.ts';
 import { checkFinishing, type FinishingOrder } from './finishing-header.ts';
 
 const JOB_ID_LENGTH_MAX = 64;
@@ -50,7 +49,7 @@ export interface NodeAbilities {
 /**
  * @param directOrigin the header's, as it was checked.
  * @throws ContractError INVALID_REQUEST, IMAGE_TOO_LARGE, IMAGE_RESOLUTION_TOO_LARGE,
- *   UNSUPPORTED_IMAGE_FORMAT, UNSUPPORTED_OUTPUT_FORMAT, NODE_INCAPABLE
+ *   UNSUPPORTED_IMAGE_FORMAT, UNSUPPORTED_OUTPUT_FORMAT, INVALID_PARAMETER, NODE_INCAPABLE
  */
 export function checkMatteHeader(
   header: MatteHeader,
@@ -64,7 +63,9 @@ export function checkMatteHeader(
   const resultKind = readResultKind(header.resultKind);
   const file = checkFileFields(header, IMAGE, node.pictures);
   const asked = checkFinishing(header.finishing, { outputFormat, resultKind }, node.pictures);
-  requireEncoder(outputFormat, resultPixels(file.declared, asked?.finishing), node.pictures);
+  requireEncoder(outputFormat, node.pictures);
+  const choices = { outputFormat, finishing: asked?.finishing };
+  requireMakeable(choices, file.declared, node.pictures, { turned: true });
   return {
     jobId: header.jobId,
     directOrigin,
@@ -112,27 +113,9 @@ function readPriority(value: Priority): EnginePriority {
   throw invalid('priority is not known here');
 }
 
-/** As far as the header shows; undefined: it is the picture that decides. */
-function resultPixels(
-  declared: Size | undefined,
-  finishing: Finishing | undefined,
-): number | undefined {
-  if (finishing === undefined) return declared && declared.width * declared.height;
-  const { outputWidth, outputHeight } = finishing;
-  return outputWidth === undefined || outputHeight === undefined
-    ? undefined
-    : Math.min(outputWidth * outputHeight, (finishing.sizeMaxMegapixels ?? 100) * 1e6);
-}
-
-function requireEncoder(
-  outputFormat: OutputFormat,
-  pixels: number | undefined,
-  pictures: PictureCapabilities,
-): void {
-  if (!pictures.outputFormats.includes(outputFormat)) {
-    throw new ContractError('NODE_INCAPABLE', `this node cannot write ${outputFormat}`);
-  }
-  if (outputFormat === 'jxl') requireJxlPixels(pixels, pictures);
+function requireEncoder(outputFormat: OutputFormat, pictures: PictureCapabilities): void {
+  if (pictures.outputFormats.includes(outputFormat)) return;
+  throw new ContractError('NODE_INCAPABLE', `this node cannot write ${outputFormat}`);
 }
 
 function readSwitch(value: Switch, otherwise: boolean): boolean {

@@ -38,7 +38,7 @@ export interface NodeInfoInputs {
 export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
   const { work, pictures } = inputs;
   const { inputFormats, outputFormats, jxlPixelsMax } = pictures.capabilities;
-  const { imagesMax, megapixelsMax } = work.admission.limits;
+  const { imagesMax, megapixelsMax, megapixelsAloneMax } = work.admission.limits;
   return {
     ...inputs.identity,
     protocolVersion: protobufPackage,
@@ -66,6 +66,7 @@ export function createNodeInfo(inputs: NodeInfoInputs): GetNodeInfoResponse {
       jxlPixelsMax,
       megapixelsMax,
       imagesMax,
+      megapixelsAloneMax: Math.max(megapixelsMax, megapixelsAloneMax),
     },
     engines: work.plan.runs.reduce((sum, { engines }) => sum + engines.snapshot().engines, 0),
     pictureWorkers: pictures.snapshot().workers,

@@ -1,18 +1,13 @@
 /** How large a JPEG XL input or result may be on this machine. */
 import { existsSync } from 'node:fs';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
+import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
 
 export const DJXL = '/usr/bin/djxl';
 export const CJXL = '/usr/bin/cjxl';
 /** From util-linux: the kernel kills the program when its parent dies. */
 export const SETPRIV = '/usr/bin/setpriv';
 export const SHELL = '/bin/sh';
-
-/**
- * Limit of the codec in WebAssembly. Input and result of one image in a fresh instance take 0.64 GB
- * for the decode and 1.2 GB with the encode at 40 MP; at 64 MP 1.6 GB of its 2 GB.
- */
-export const WASM_PIXELS_MAX = 40_000_000;
 
 let hasTools: boolean | undefined;
 

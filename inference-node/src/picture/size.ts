@@ -1,8 +1,6 @@
-/** Size of a picture or a plane, in pixels. */
-export interface Size {
-  readonly width: number;
-  readonly height: number;
-}
+import type { Size } from '#contract/finishing.ts';
+
+export type { Size };
 
 /** The one of more pixels. */
 export function largerOf(one: Size, other: Size): Size {

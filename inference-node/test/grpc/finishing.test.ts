@@ -23,7 +23,7 @@ import {
   untilNothingAdmitted,
 } from './test-node.ts';
 
-const { OUTPUT_FORMAT_JPEG: JPEG, OUTPUT_FORMAT_ZIP: ZIP } = OutputFormat;
+const { OUTPUT_FORMAT_JPEG: JPEG, OUTPUT_FORMAT_ZIP: ZIP, OUTPUT_FORMAT_JXL: JXL } = OutputFormat;
 const MASK = ResultKind.RESULT_KIND_MASK;
 /** All that the fakes lack. */
 const EVERYTHING: TestNodeOptions = {
@@ -55,6 +55,20 @@ const behind = (fields: Partial<BackgroundPicture>) =>
     },
   });
 const plain = Finishing.create();
+const sized = (width: number, height: number) => ({ width, height });
+const margins = (px: number) => {
+  const length = { length: { $case: 'px' as const, value: px } };
+  const crop = { marginTop: length, marginRight: length, marginBottom: length, marginLeft: length };
+  return Finishing.create({ crop });
+};
+
+/** Its header says nothing of its size. */
+async function sendImage(fields: Partial<MatteHeader>): Promise<MatteCaller> {
+  const caller = new MatteCaller(node).send(header({ ...fields, ...sized(0, 0) }));
+  await caller.until('admitted');
+  caller.send(chunk('image')).call.end();
+  return caller;
+}
 
 describe('a header with finishing', () => {
   const bad: [string, Partial<MatteHeader>, string][] = [
@@ -99,12 +113,23 @@ describe('a header with finishing', () => {
       { finishing: behind({ inputFormat: InputFormat.INPUT_FORMAT_JXL }) },
       'NODE_INCAPABLE',
     ],
+    [
+      'one side of a square that makes 100 megapixels',
+      { ...sized(1, 1), finishing: Finishing.create({ outputHeight: 10_000 }) },
+      'INVALID_PARAMETER',
+    ],
+    [
+      'margins that make as many of a picture of 432 pixels',
+      { ...sized(24, 18), finishing: margins(10_000) },
+      'INVALID_PARAMETER',
+    ],
   ];
   for (const [name, fields, code] of bad) {
     it(`of ${name} is ${code} before a byte is asked for`, async () => {
       const caller = new MatteCaller(node).send(header(fields));
       const failure = await caller.failure();
       assert.equal(failure.code, code);
+      if (code === 'INVALID_PARAMETER') assert.equal(failure.status, status.INVALID_ARGUMENT);
       if (code.endsWith('TOO_LARGE')) {
         assert.equal(failure.status, status.OUT_OF_RANGE);
         assert.match(failure.detail, /background/);
@@ -113,6 +138,31 @@ describe('a header with finishing', () => {
       assert.equal(node.admission.snapshot().images, 0);
     });
   }
+
+  it('that only the picture shows to be too large ends before a model runs', async () => {
+    const wide = Finishing.create({ outputWidth: 9000 });
+    const failure = await (await sendImage({ finishing: wide })).failure();
+    assert.deepEqual(
+      [failure.code, failure.status],
+      ['INVALID_PARAMETER', status.INVALID_ARGUMENT],
+    );
+    assert.match(failure.detail, /^output_width makes a frame of 60750000 pixels/);
+    assert.deepEqual([node.pictures.decoded.length, node.engines.runs.length], [1, 0]);
+    const bounded = Finishing.create({ outputWidth: 9000, sizeMaxMegapixels: 50 });
+    assert.equal(await (await sendImage({ finishing: bounded })).ended, undefined);
+  });
+
+  it('of a JPEG XL that is larger than the node writes ends before a model runs', async () => {
+    await reopen({
+      capabilities: { outputFormats: ['jxl'], inputFormats: ['png'], jxlPixelsMax: 40e6 },
+    });
+    const fields = { finishing: Finishing.create({ outputWidth: 8000 }), outputFormat: JXL };
+    const known = new MatteCaller(node).send(header({ ...fields, ...sized(8, 6) }));
+    assert.equal((await known.failure()).code, 'NODE_INCAPABLE');
+    assert.deepEqual(known.messages, []);
+    assert.equal((await (await sendImage(fields)).failure()).code, 'NODE_INCAPABLE');
+    assert.deepEqual([node.pictures.decoded.length, node.engines.runs.length], [1, 0]);
+  });
 
   it('is admitted by the memory of its result and its background', async () => {
     await reopen({ limits: { megapixelsMax: 6, megapixelsAloneMax: 6 } });

@@ -39,7 +39,7 @@ describe('Admission', () => {
     const admission = new Admission(LIMITS);
     admit(admission, megapixels(50));
     assert.equal(admission.snapshot().megapixelsFree, 10);
-    assert.equal(refusal(admission, megapixels(11)), 'NODE_OVERLOADED');
+    assert.equal(refusal(admission, megapixels(11)), 'NODE_SHORT_OF_MEMORY');
     admit(admission, megapixels(10));
   });
 
@@ -48,10 +48,10 @@ describe('Admission', () => {
     assert.equal(admission.snapshot().megapixelsFree, 100);
     const large = admit(admission, megapixels(100));
     assert.equal(admission.snapshot().megapixelsFree, 0);
-    assert.equal(refusal(admission, megapixels(1)), 'NODE_OVERLOADED');
+    assert.equal(refusal(admission, megapixels(1)), 'NODE_SHORT_OF_MEMORY');
     large.release();
     const small = admit(admission, megapixels(1));
-    assert.equal(refusal(admission, megapixels(100)), 'NODE_OVERLOADED');
+    assert.equal(refusal(admission, megapixels(100)), 'NODE_SHORT_OF_MEMORY');
     small.release();
     admit(admission, megapixels(100));
   });
@@ -66,14 +66,14 @@ describe('Admission', () => {
   it('counts an unknown size as the largest', () => {
     const admission = new Admission({ ...LIMITS, megapixelsMax: 150 });
     assert.equal(admit(admission, megapixels(100)).megapixels, 100);
-    assert.equal(refusal(admission, megapixels(100)), 'NODE_OVERLOADED');
+    assert.equal(refusal(admission, megapixels(100)), 'NODE_SHORT_OF_MEMORY');
     admit(admission, megapixels(50));
   });
 
   it('bounds the bytes of the files together', () => {
     const admission = new Admission(LIMITS);
     admit(admission, { megapixels: 1, fileBytes: FILE_BYTES_MAX - 10 });
-    assert.equal(refusal(admission, { megapixels: 1, fileBytes: 11 }), 'NODE_OVERLOADED');
+    assert.equal(refusal(admission, { megapixels: 1, fileBytes: 11 }), 'NODE_SHORT_OF_MEMORY');
     admit(admission, { megapixels: 1, fileBytes: 10 });
   });
 

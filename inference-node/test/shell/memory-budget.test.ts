@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { totalmem } from 'node:os';
 import { describe, it } from 'node:test';
+import { countedMegapixels } from '#contract/picture-memory.ts';
 import { ConfigError } from '#program/env.ts';
 import {
   computeMegapixelBudget,
-  countedMegapixels,
   type EngineModel,
   enginesInMemory,
   operatorsBudget,

@@ -6,18 +6,11 @@
  *
  * A round: `beginRound`; `lanesRead` where `lanesOutdated`; `chooseLanes`; the jobs listed; `place`.
  */
-import type { Finishing } from '#contract/finishing.ts';
 import { type Job, type JobFailure, type JobInput, needsDownload } from '../job.ts';
 import { failureDue } from '../lease.ts';
-import {
-  isIncapable,
-  type JobNeeds,
-  megapixelsOf,
-  type NodeSnapshot,
-  needsOf,
-  pickNode,
-} from './dispatch-policy.ts';
+import { isIncapable, type NodeSnapshot, pickNode } from './dispatch-policy.ts';
 import { JobMemories } from './job-memories.ts';
+import { type AskedOfNode, admittedMegapixels, type JobNeeds, needsOf } from './job-needs.ts';
 import {
   type JobLane,
   type LaneRead,
@@ -40,9 +33,8 @@ const REPORT_PAUSE_MS = 10;
 /** A waiting job as it was listed. */
 export interface QueuedJob
   extends WaitingJob,
-    Pick<Job, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'outputFormat' | 'sourceHost'> {
-  /** As domain/job.ts has it; absent, as null: every node can do it. */
-  readonly finishing?: Finishing | null;
+    AskedOfNode,
+    Pick<Job, 'id' | 'state' | 'startedAtMs' | 'takeovers' | 'sourceHost'> {
   /** Set once nothing of it is to be downloaded. */
   readonly input: Pick<JobInput, 'format' | 'width' | 'height'> | null;
 }
@@ -284,7 +276,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     });
     if (choice.kind === 'busy') return { wakeInMs: choice.retryInMs };
     if (choice.kind !== 'picked') return {};
-    const megapixels = megapixelsOf(needs);
+    const megapixels = admittedMegapixels(needs);
     return { offer: room.offer(choice.node, megapixels, choice.waitMsMax) };
   }
 
@@ -311,10 +303,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
     if (this.memories.mustWait(job.id)) return NOTHING;
     if (job.playground && (this.#nodesAwaited || !this.#hasPlaygroundPlace())) return NOTHING;
     if (job.input === null) throw new Error(`job ${job.id} is ready without its image`);
-    const { offer, wakeInMs } = this.takeRoom(
-      job,
-      needsOf(job.input, job.outputFormat, job.finishing),
-    );
+    const { offer, wakeInMs } = this.takeRoom(job, needsOf(job.input, job));
     return offer === undefined
       ? { placed: [], wakeInMs }
       : this.#begin(job, { kind: 'node', offer });
@@ -337,7 +326,7 @@ export class DispatchCore<J extends QueuedJob, Offer, Download> {
   #incapableFailure(job: J): JobFailure | undefined {
     if (needsDownload(job) || job.input === null) return undefined;
     const { room, now, noNodeGraceMs } = this.#options;
-    const needs = needsOf(job.input, job.outputFormat, job.finishing);
+    const needs = needsOf(job.input, job);
     const excludedBoots = this.memories.find(job.id)?.excludedBoots;
     const incapable = isIncapable(room.snapshots(), needs, excludedBoots);
     if (noNodeGraceMs === undefined) {

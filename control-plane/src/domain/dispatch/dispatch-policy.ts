@@ -15,11 +15,15 @@
  * - Checked: the header carries the longest wait, and the node refuses at once where its queue has
  *   grown since its last report (after the probes of Ousterhout et al., "Sparrow", 2013).
  */
-import type { Finishing } from '#contract/finishing.ts';
 import type { InputFormat, OutputFormat } from '#contract/formats.ts';
 import { IMAGE_PIXELS_MAX } from '#contract/limits.ts';
-import type { Job, JobInput } from '../job.ts';
-import { framePixels } from './frame-pixels.ts';
+import {
+  admittedMegapixels,
+  canDo,
+  canSurelyDo,
+  type JobNeeds,
+  type NodeAbility,
+} from './job-needs.ts';
 
 /** Up to this size comparing every node costs less than it gains. */
 export const FULL_SCAN_NODES_MAX = 15;
@@ -54,20 +58,13 @@ const ENCODE_MS_PER_MEGAPIXEL = {
 } as const;
 
 /** One node as one replica knows it now, its own attempts included. */
-export interface NodeSnapshot {
+export interface NodeSnapshot extends NodeAbility {
   readonly nodeId: string;
-  /** A UUID of that start of the node's process. */
-  readonly bootId: string;
-  readonly inputFormats: ReadonlySet<InputFormat>;
-  readonly outputFormats: ReadonlySet<OutputFormat>;
-  /** It applies Finishing, and makes the formats and channels that go with it. */
-  readonly finishing: boolean;
-  readonly imagePixelsMax: number;
-  /** The same for a JPEG XL input or output; 0: it takes none. */
-  readonly jxlPixelsMax: number;
   /** Further images it would admit: its own report less what we have started since. */
   readonly imagesFree: number;
   readonly megapixelsFree: number;
+  /** It has refused as many for want of memory since its last report; undefined: it has not. */
+  readonly megapixelsRefused: number | undefined;
   /** Admitted there or on their way from here. */
   readonly imagesInFlight: number;
   /** Images in flight that this replica sent. */
@@ -92,17 +89,6 @@ export interface NodeSnapshot {
   readonly ejectedUntilMs: number;
 }
 
-export interface JobNeeds {
-  readonly inputFormat: InputFormat;
-  /** As stored in the file; null where the header does not show it. */
-  readonly pixels: number | null;
-  readonly outputFormat: OutputFormat;
-  /** A node that finishes; absent: any. */
-  readonly finishing?: true;
-  /** Pixels of the result where finishing may make it larger than the input. */
-  readonly framePixels?: number;
-}
-
 export type NodeChoice =
   /** It is to refuse where an engine would not take the job within `waitMsMax`. */
   | { readonly kind: 'picked'; readonly node: NodeSnapshot; readonly waitMsMax: number }
@@ -125,41 +111,6 @@ export interface NodeChoiceOptions {
   readonly random: () => number;
 }
 
-/** What a node must be able to do for the job. */
-export function needsOf(
-  { format, width, height }: Pick<JobInput, 'format' | 'width' | 'height'>,
-  outputFormat: Job['outputFormat'],
-  finishing?: Finishing | null,
-): JobNeeds {
-  const pixels = width === null || height === null ? null : width * height;
-  const needs = { inputFormat: format, pixels, outputFormat };
-  if (!finishing) return needs;
-  const frame = framePixels(finishing, pixels ?? IMAGE_PIXELS_MAX);
-  return { ...needs, finishing: true, framePixels: frame };
-}
-
-/**
- * Megapixels an image is admitted at: an unknown size counts as the largest, a frame that is larger
- * than the image in its place.
- */
-export function megapixelsOf({ pixels, framePixels = 0 }: JobNeeds): number {
-  return Math.max(pixels ?? IMAGE_PIXELS_MAX, framePixels) / 1e6;
-}
-
-/** Whether the node can do the job at all, however long it waits. */
-export function canDo(node: NodeSnapshot, needs: JobNeeds): boolean {
-  if (!node.inputFormats.has(needs.inputFormat)) return false;
-  if (!node.outputFormats.has(needs.outputFormat)) return false;
-  if (needs.finishing && !node.finishing) return false;
-  const jxl = needs.inputFormat === 'jxl' || needs.outputFormat === 'jxl';
-  // A size the header does not show is given a chance: the node knows it once it has the bytes.
-  if (jxl && node.jxlPixelsMax <= 0) return false;
-  if (needs.pixels === null) return true;
-  const largest = Math.max(needs.pixels, needs.framePixels ?? 0);
-  if (jxl && largest > node.jxlPixelsMax) return false;
-  return needs.pixels <= node.imagePixelsMax;
-}
-
 /** Whether nodes are routable and none of them can ever do it. */
 export function isIncapable(
   nodes: readonly NodeSnapshot[],
@@ -176,8 +127,10 @@ export function hasPlace(node: NodeSnapshot, needs: JobNeeds): boolean {
   // elsewhere.
   if (node.enginesReady < 1 || node.imagesFree < 1) return false;
   if (!node.proven && node.ownImages >= node.enginesReady) return false;
+  const megapixels = admittedMegapixels(needs);
+  if (node.megapixelsRefused !== undefined && megapixels >= node.megapixelsRefused) return false;
   // What an idle node refuses it can never hold, and its refusal says so.
-  return node.imagesInFlight <= 0 || megapixelsOf(needs) <= node.megapixelsFree;
+  return node.imagesInFlight <= 0 || megapixels <= node.megapixelsFree;
 }
 
 /** Milliseconds until an engine would take one more image, our unreported ones before it. */
@@ -196,15 +149,17 @@ export function expectedWaitMs(node: NodeSnapshot, nowMs: number): number {
 
 /** Milliseconds of work that the job is for the node, by its own measurements. */
 export function workMs(node: NodeSnapshot, needs: JobNeeds): number {
-  const { inputFormat, outputFormat } = needs;
-  const megapixels = megapixelsOf(needs);
+  const { inputFormat, outputFormat, finishing } = needs;
+  const pixels = needs.pixels ?? IMAGE_PIXELS_MAX;
+  // As nodes measure it: by the larger of picture and result.
+  const encoded = Math.max(pixels, finishing?.frame.whole ?? 0);
   const decode =
     node.decodeRates.get(inputFormat) ??
     (node.decodeMsPerMegapixel || DECODE_MS_PER_MEGAPIXEL[inputFormat]);
   const encode =
     node.encodeRates.get(outputFormat) ??
     (node.encodeMsPerMegapixel || ENCODE_MS_PER_MEGAPIXEL[outputFormat]);
-  return node.inferMs + (decode + encode) * megapixels;
+  return node.inferMs + (decode * pixels + encode * encoded) / 1e6;
 }
 
 /** The longest wait for an engine with which a node may be given the job. */
@@ -226,7 +181,9 @@ export function pickNode(
   const out = ejectedNodes(nodes, nowMs);
   const isCapable = (node: NodeSnapshot) => !excludedBoots?.has(node.bootId) && canDo(node, needs);
   const isGood = (node: NodeSnapshot) =>
-    !out.has(node) && !avoidedNodes?.has(node.nodeId) && isCapable(node);
+    !(out.has(node) || avoidedNodes?.has(node.nodeId)) &&
+    isCapable(node) &&
+    canSurelyDo(node, needs);
   // Where there are no good ones, better these than none.
   const isWanted = nodes.some(isGood) ? isGood : isCapable;
   const mayTake = (node: NodeSnapshot) =>

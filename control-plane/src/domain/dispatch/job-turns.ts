@@ -63,7 +63,7 @@ export function laneKey(lane: LaneIdentity): string {
 /** What a job's lane follows from. */
 export interface LanedJob extends Pick<Job, 'state' | 'mode' | 'accountId' | 'apiKeyId'> {
   /** Absent, as null: every node can do it. */
-  readonly finishing?: object | null;
+  readonly finishing?: object | null | undefined;
   /** Absent: it is paid for. */
   readonly playground?: boolean;
 }

@@ -18,6 +18,7 @@ export interface NodeAbilities
     | 'finishing'
     | 'imagePixelsMax'
     | 'jxlPixelsMax'
+    | 'megapixelsAloneMax'
     | 'engines'
   > {
   /** Admitted at once. */
@@ -47,6 +48,9 @@ export interface NodeReport {
 /** offered: header sent. admitted: not in a report yet. shown: in the node's own numbers. */
 type Phase = 'offered' | 'admitted' | 'shown' | 'ended';
 
+/** Of a node that refused an image: for every image, or for those that are as large. */
+export type Fullness = 'for-all' | 'for-its-size';
+
 /** Room taken on a node for one attempt. */
 export interface Reservation {
   readonly megapixels: number;
@@ -62,6 +66,8 @@ export class NodeView {
   #freedImages = 0;
   #freedMegapixels = 0;
   #fullUntilReport = false;
+  /** The least that it has refused for its size since its last report. */
+  #megapixelsRefused: number | undefined;
   #trust: NodeTrust = NEW_NODE;
   #snapshot: NodeSnapshot | undefined;
 
@@ -75,6 +81,7 @@ export class NodeView {
     this.#freedImages = 0;
     this.#freedMegapixels = 0;
     this.#fullUntilReport = false;
+    this.#megapixelsRefused = undefined;
     for (const held of this.#reservations) if (held.phase === 'admitted') held.phase = 'shown';
     this.#snapshot = undefined;
   }
@@ -96,15 +103,18 @@ export class NodeView {
     if (held.phase === 'offered') held.phase = 'admitted';
   }
 
-  /** @param full the node refused for now: it gets nothing more until its next report. */
-  end(held: Reservation, full: boolean): void {
+  /** @param full it refused for now, until its next report; undefined: it did not. */
+  end(held: Reservation, full: Fullness | undefined): void {
     if (held.phase === 'shown') {
       this.#freedImages += 1;
       this.#freedMegapixels += held.megapixels;
     }
     held.phase = 'ended';
     this.#reservations.delete(held);
-    if (full) this.#fullUntilReport = true;
+    if (full === 'for-all') this.#fullUntilReport = true;
+    if (full === 'for-its-size') {
+      this.#megapixelsRefused = Math.min(held.megapixels, this.#megapixelsRefused ?? Infinity);
+    }
     this.#snapshot = undefined;
   }
 
@@ -139,6 +149,7 @@ export class NodeView {
     return {
       ...abilities,
       imagesFree: this.#fullUntilReport ? 0 : imagesFree,
+      megapixelsRefused: this.#megapixelsRefused,
       megapixelsFree:
         imagesInFlight > 0
           ? Math.min(reportedFree, megapixelsMax) - unreportedMegapixels

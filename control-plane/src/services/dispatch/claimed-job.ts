@@ -125,9 +125,9 @@ export class ClaimedJob {
    */
   async inputStored(input: JobInput): Promise<boolean> {
     this.#blobs.set('input', input.blob);
-    const { background } = this.job;
+    const { background, finishing } = this.job;
     const backgroundUrl = background?.input === null ? (background.url ?? undefined) : undefined;
-    const options = { giveUp: this.signal, backgroundUrl };
+    const options = { giveUp: this.signal, backgroundUrl, finishing };
     return await this.#stands(this.#dependencies.jobs.inputStored(this.claim, input, options));
   }
 

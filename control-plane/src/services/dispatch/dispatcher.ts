@@ -16,6 +16,8 @@ import {
   type RunEnd,
   type Step,
 } from '../../domain/dispatch/dispatch-core.ts';
+import type { NodeAbility } from '../../domain/dispatch/job-needs.ts';
+import { refusalOf } from '../../domain/dispatch/refusal.ts';
 import { type Job, needsDownload } from '../../domain/job.ts';
 import type { Fleet } from '../../nodes/fleet.ts';
 import type { Offer } from '../../nodes/node-link.ts';
@@ -34,6 +36,8 @@ export interface DispatcherDependencies extends JobRunDependencies {
   readonly events: JobEvents;
   /** How long a job that no routable node can do waits for one that can; undefined: as any job. */
   readonly noNodeGraceMs: number | undefined;
+  /** Nodes whose word of what they can do counts; absent or undefined: any may come. */
+  readonly advertised?: (() => readonly NodeAbility[] | undefined) | undefined;
   /** In [0, 1). */
   readonly random?: () => number;
   readonly now?: () => number;
@@ -50,7 +54,7 @@ export class Dispatcher {
   readonly #unsubscribe: (() => void)[] = [];
 
   constructor(dependencies: DispatcherDependencies) {
-    const { fleet, noNodeGraceMs, random = Math.random } = dependencies;
+    const { fleet, noNodeGraceMs, advertised, random = Math.random } = dependencies;
     const now = dependencies.now ?? (() => performance.now());
     this.#dependencies = dependencies;
     const downloads = new Downloads(now);
@@ -64,6 +68,10 @@ export class Dispatcher {
         const { offer, wakeInMs } = this.#core.takeRoom(job, needs);
         this.#loop.wakeIn(wakeInMs);
         return offer;
+      },
+      refusal: (jobId, needs) => {
+        const nodes = advertised?.();
+        return nodes && refusalOf(nodes, needs, this.#core.memories.find(jobId)?.excludedBoots);
       },
       downloadEnded: () => {
         this.#core.downloadEnded();

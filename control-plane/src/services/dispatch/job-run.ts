@@ -21,11 +21,11 @@
 import { asSpan, describeSpan, traced } from '#program/tracing/active-span.ts';
 import type { Tracing } from '#program/tracing/span.ts';
 import type { Placed, RunEnd } from '../../domain/dispatch/dispatch-core.ts';
-import { type JobNeeds, needsOf } from '../../domain/dispatch/dispatch-policy.ts';
 import type { JobMemories } from '../../domain/dispatch/job-memories.ts';
+import { type JobNeeds, megapixelsOf } from '../../domain/dispatch/job-needs.ts';
 import { backgroundBlob, type Job, type JobFailure, type JobInput } from '../../domain/job.ts';
 import { failureDue, JOB_MS_MAX, LEASE_TIMING } from '../../domain/lease.ts';
-import { type AttemptOutcome, verdictOn } from '../../nodes/attempt-outcome.ts';
+import { type AttemptOutcome, fullnessBy, verdictOn } from '../../nodes/attempt-outcome.ts';
 import type { Offer } from '../../nodes/node-link.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { ClaimableJob, JobStore } from '../../store/jobs/job-store.ts';
@@ -41,6 +41,7 @@ import {
 } from './claimed-job.ts';
 import type { Download } from './downloads.ts';
 import { countedModeOf, type JobObserver } from './job-observer.ts';
+import { endingByPicture, needsOfPictures, type RefusalOfNodes } from './picture-refusal.ts';
 import { finishingOf, type Pictures } from './pictures.ts';
 import { BlobSink, type ResultBlob } from './result-sink.ts';
 import { beginRunSpan } from './run-span.ts';
@@ -73,6 +74,7 @@ export interface RunOwner {
   readonly memories: JobMemories;
   /** Room on a node; undefined: none now. */
   takeOffer(job: ClaimableJob, needs: JobNeeds): Offer | undefined;
+  readonly refusal: RefusalOfNodes;
   /**
    * The place of a download was given back.
    * @returns whether the job may go on to a node, no other job waiting for one
@@ -168,9 +170,7 @@ export class JobRun {
     observer.fetchEnded(fetched.kind);
     switch (fetched.kind) {
       case 'stored':
-        return kind === 'image'
-          ? await this.#imageStored(held, fetched.input)
-          : await this.#backgroundStored(held, fetched.input);
+        return await this.#stored(held, kind, fetched.input);
       case 'failed':
         if (fetched.cause !== undefined) log.error({ err: fetched.cause, jobId: id }, 'not stored');
         return { kind: 'failed', failure: fetched.failure };
@@ -179,17 +179,21 @@ export class JobRun {
     }
   }
 
-  async #imageStored(held: ClaimedJob, input: JobInput): Promise<Ending> {
-    const { background } = held.job;
-    const stands = await held.inputStored(input);
-    if (!stands || background?.input === null) return { kind: 'given-back' };
-    return await this.#tryNodes(held, { input, background: background?.input ?? null });
-  }
-
-  async #backgroundStored(held: ClaimedJob, background: JobInput): Promise<Ending> {
-    const { input } = held.job;
-    const stands = await held.backgroundStored(background);
+  /** What was just downloaded may show what no node can make of it. */
+  async #stored(
+    held: ClaimedJob,
+    kind: 'image' | 'background',
+    picture: JobInput,
+  ): Promise<Ending> {
+    const isImage = kind === 'image';
+    const stands = await (isImage ? held.inputStored(picture) : held.backgroundStored(picture));
+    const { job } = held;
+    const input = isImage ? picture : job.input;
     if (!stands || input === null) return { kind: 'given-back' };
+    const background = isImage ? (job.background?.input ?? null) : picture;
+    const refused = endingByPicture(job, { input, background }, this.#owner.refusal);
+    if (refused !== undefined) return refused;
+    if (job.background !== null && background === null) return { kind: 'given-back' };
     return await this.#tryNodes(held, { input, background });
   }
 
@@ -197,8 +201,7 @@ export class JobRun {
     // What has just been downloaded waits for its turn like the others.
     if (this.#endDownload() === 'wait') return { kind: 'given-back' };
     const { memories } = this.#owner;
-    const { outputFormat, finishing } = held.job;
-    const needs = needsOf(pictures.input, outputFormat, finishing);
+    const needs = needsOfPictures(held.job, pictures);
     let asked = 0;
     for (; asked < REFUSALS_MAX; asked += 1) {
       this.#offer ??= this.#owner.takeOffer(this.#listed, needs);
@@ -207,7 +210,8 @@ export class JobRun {
       if (next.kind !== 'another-node') return next;
     }
     if (asked > 0 && !this.#admitted) memories.claimRefused(held.job.id);
-    return { kind: 'given-back' };
+    const refused = asked > 0 && endingByPicture(held.job, pictures, this.#owner.refusal);
+    return refused || { kind: 'given-back' };
   }
 
   #tracedAttempt(held: ClaimedJob, pictures: Pictures, offer: Offer) {
@@ -274,12 +278,12 @@ export class JobRun {
     if (outcome.kind !== 'done') await stored.abort();
     this.#noteOutcome(held, outcome, offer, direct);
     if (outcome.kind === 'done') {
-      events.imageDone(offer.megapixels);
+      events.imageDone(megapixelsOf(needsOfPictures(job, { input, background })));
       this.#endOffer();
       return { kind: 'succeeded', result: outcome.result, stored, nodeId: offer.nodeId, waitMs };
     }
     const next = this.#after(outcome, offer);
-    this.#endOffer(outcome.kind === 'refused' && outcome.error.code !== 'NODE_INCAPABLE');
+    this.#endOffer(fullnessBy(outcome));
     // What has a place under this fence may still come there: the next attempt has another.
     return next.kind === 'another-node' && direct?.placed ? { kind: 'given-back' } : next;
   }
@@ -364,8 +368,7 @@ export class JobRun {
     }
   }
 
-  /** @param full the node refused for now: it gets nothing more until its next report. */
-  #endOffer(full = false): void {
+  #endOffer(full?: ReturnType<typeof fullnessBy>): void {
     this.#offer?.end(full);
     this.#offer = undefined;
   }

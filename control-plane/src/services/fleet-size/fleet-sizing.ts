@@ -6,7 +6,6 @@
  */
 import type { Logger } from 'pino';
 import type { NodeSnapshot } from '../../domain/dispatch/dispatch-policy.ts';
-import { megapixelsOf, needsOf } from '../../domain/dispatch/dispatch-policy.ts';
 import {
   type FleetSizePolicy,
   HeldPeak,
@@ -18,8 +17,7 @@ import {
   WorkMeter,
   workOf,
 } from '../../domain/fleet-size/work-meter.ts';
-import type { Job } from '../../domain/job.ts';
-import { MEGAPIXELS_MIN, UNFETCHED_MEGAPIXELS } from '../../domain/queue-share.ts';
+import { MEGAPIXELS_MIN, queuedMegapixels } from '../../domain/queue-share.ts';
 import type {
   FleetReportStore,
   StoredFleetReport,
@@ -164,12 +162,6 @@ export class FleetSizing {
 
 function ownOf({ work, inflowPerS }: MeterReading) {
   return { work, inflowPerS };
-}
-
-/** As the queue counts it (store/jobs/queue-load.ts). */
-function queuedMegapixels({ input, outputFormat, finishing }: Job): number {
-  if (input === null) return UNFETCHED_MEGAPIXELS;
-  return Math.max(MEGAPIXELS_MIN, megapixelsOf(needsOf(input, outputFormat, finishing)));
 }
 
 function rounded(value: number | undefined): number | undefined {

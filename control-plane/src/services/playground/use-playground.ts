@@ -12,6 +12,7 @@ import type { JobStore, NewJob } from '../../store/jobs/job-store.ts';
 import type { PlaygroundStore } from '../../store/jobs/playground-store.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';
+import type { AcceptanceGate } from '../submission/acceptance.ts';
 import {
   type FieldPolicy,
   type MattingFields,
@@ -42,7 +43,7 @@ export interface PlaygroundDependencies {
   readonly uploads: Pick<ImageUploads, 'beginBoth'>;
   readonly events: Pick<JobEvents, 'jobSubmitted'>;
   readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
-  readonly acceptance: { requireRoom(): Promise<void> };
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireRoom'>;
   readonly isDraining: () => boolean;
   /** Pictures of an account a day; 0: the playground is off. */
   readonly imagesMax: number;
@@ -145,9 +146,11 @@ export class UsePlayground {
       image: requireStored(pictures.image),
       background: requireStored(pictures.background),
     };
+    const { input, background } = jobInputs(stored);
+    const asked = { ...request, background: { input: background } };
+    this.#dependencies.acceptance.requireAble(asked, stored.image);
     await this.#requireRoom();
     const id = uploads.image.jobId;
-    const { input, background } = jobInputs(stored);
     const job: NewJob = {
       id,
       accountId,

@@ -3,6 +3,14 @@
  * credit is reserved. Jobs that were accepted are not checked again; they wait.
  */
 import { ContractError } from '#contract/errors.ts';
+import {
+  type AskedOfNode,
+  type NodeAbility,
+  needsBeforeImage,
+  needsOf,
+} from '../../domain/dispatch/job-needs.ts';
+import { refusalOf } from '../../domain/dispatch/refusal.ts';
+import type { JobInput } from '../../domain/job.ts';
 import { aheadOf, RETRY_AFTER_MAX_S, retryAfterS } from '../../domain/queue-share.ts';
 import { FETCH_LIMITS } from '../../sources/guard/guarded-fetch.ts';
 import type { JobStore, QueuedWork } from '../../store/jobs/job-store.ts';
@@ -27,6 +35,8 @@ export interface AcceptanceDependencies {
    */
   readonly unroutableMs?: (() => number) | undefined;
   readonly noNodeGraceMs: number;
+  /** Nodes whose word of what they can do counts; undefined: any may come. */
+  readonly advertised: () => readonly NodeAbility[] | undefined;
   readonly queueMegapixelsMax: number;
   readonly now?: () => number;
 }
@@ -41,6 +51,19 @@ export class AcceptanceGate {
     this.#dependencies = dependencies;
     this.#queued = new Remembered(() => jobs.queued(), QUEUE_CACHE_MS, now);
     this.#megapixelsPerS = new Remembered(() => megapixelsPerS(jobs), PACE_CACHE_MS, now);
+  }
+
+  /**
+   * Passes where some node can do it, was there lately and may be back, or may yet come.
+   * @param image undefined: it is not there yet, and its job finds out
+   * @throws ContractError of the field that none can follow, or of the image
+   */
+  requireAble(asked: AskedOfNode, image: JobInput | undefined): void {
+    const nodes = this.#dependencies.advertised();
+    if (nodes === undefined) return;
+    const needs = image === undefined ? needsBeforeImage(asked) : needsOf(image, asked);
+    const refusal = refusalOf(nodes, needs);
+    if (refusal !== undefined) throw refusal;
   }
 
   /**

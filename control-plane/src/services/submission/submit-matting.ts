@@ -1,7 +1,7 @@
 /**
  * A submission becomes a job, or meets the one its Idempotency-Key already made. The order is the
- * contract's: the body, then replay, join or conflict, then the callback's address, jobs in flight,
- * saturation and credits, which never refuse a join or a replay.
+ * contract's: the body, then replay, join or conflict, then what no node can do, the callback's
+ * address, jobs in flight, saturation and credits, which never refuse a join or a replay.
  */
 import { ContractError } from '#contract/errors.ts';
 import { traced } from '#program/tracing/active-span.ts';
@@ -15,6 +15,7 @@ import type { JobStore, NewJob, SubmitOutcome } from '../../store/jobs/job-store
 import type { Caller, ReadAccount } from '../account.ts';
 import type { DatabaseTurns } from '../database-turns.ts';
 import type { JobEvents } from '../job-events.ts';
+import type { AcceptanceGate } from './acceptance.ts';
 import type { AcceptedAnswers } from './answer-form.ts';
 import {
   type FieldPolicy,
@@ -48,8 +49,7 @@ export interface SubmitMattingDependencies {
   readonly blobs: Pick<BlobStore, 'remove'>;
   readonly events: JobEvents;
   readonly databaseTurns: Pick<DatabaseTurns, 'ofAccount'>;
-  /** Rejects with SERVICE_UNAVAILABLE where the service takes no more of the account. */
-  readonly acceptance: { requireOpen(accountId: string): Promise<void> };
+  readonly acceptance: Pick<AcceptanceGate, 'requireAble' | 'requireOpen'>;
   readonly callbackAddresses: Pick<CallbackAddressCheck, 'require'>;
   readonly callbackSecrets: Pick<CallbackSecrets, 'seal'>;
   readonly jobsInFlightMax: number;
@@ -194,10 +194,13 @@ export class SubmitMatting {
 
   async #requireAccepting(
     caller: Caller,
-    { callback }: MattingRequest,
+    request: MattingRequest,
     { image, background }: Pictures,
   ): Promise<StoredPictures> {
     const { acceptance, callbackAddresses, readAccount, jobsInFlightMax } = this.#dependencies;
+    const { callback } = request;
+    const behind = { input: (background && uploadedOf(background)) ?? null };
+    acceptance.requireAble({ ...request, background: behind }, uploadedOf(image));
     if (callback !== undefined) await callbackAddresses.require(callback.url, caller.accountId);
     if (this.#draining) {
       throw new ContractError('SERVICE_UNAVAILABLE', 'this replica is shutting down', {

@@ -3,6 +3,8 @@
  * are stored for its job.
  */
 import { ContractError } from '#contract/errors.ts';
+import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
+import { sizeOf } from '../../domain/dispatch/job-needs.ts';
 import type { JobInput } from '../../domain/job.ts';
 import type { BlobStore } from '../../storage/blob-store.ts';
 import type { NewJob } from '../../store/jobs/job-store.ts';
@@ -32,10 +34,14 @@ export interface StoredPictures {
   readonly background: UploadedImage | undefined;
 }
 
-/** At the end of the body. @throws ContractError what an upload's `finish` throws */
+/**
+ * At the end of the body.
+ * @throws ContractError what an upload's `finish` throws; INVALID_PARAMETER: the fields make too
+ *   much of the image
+ */
 export async function finishPictures(
   { upload, backgroundUpload }: SentPictures,
-  { imageUrl, backgroundUrl }: MattingRequest,
+  { imageUrl, backgroundUrl, finishing }: MattingRequest,
   backgroundGiven: boolean,
 ): Promise<Pictures> {
   const image = imageUrl === undefined ? await upload.finish() : { url: imageUrl };
@@ -43,6 +49,11 @@ export async function finishPictures(
     backgroundUrl === undefined
       ? backgroundGiven && (await backgroundUpload?.finish())
       : { url: backgroundUrl };
+  const uploaded = uploadedOf(image);
+  const size = uploaded && sizeOf(uploaded);
+  if (finishing !== undefined && size !== undefined) {
+    requireFrame(finishing, size, frameRange(finishing, size, { turned: true }).least);
+  }
   return { image, ...(background ? { background } : {}) };
 }
 

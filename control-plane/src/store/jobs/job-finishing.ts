@@ -1,8 +1,8 @@
 /** What finishing adds to a job, as columns and back. */
 import type { Channels, Finishing } from '#contract/finishing.ts';
 import { isTransparentFormat, OUTPUT_FORMATS, type OutputFormat } from '#contract/formats.ts';
-import { frameAsked } from '../../domain/dispatch/frame-pixels.ts';
 import type { Job, JobBackground, JobInput } from '../../domain/job.ts';
+import { queuedFramePixels } from '../../domain/queue-share.ts';
 import type { JobsTable } from '../database/schema.ts';
 import type { NewJob } from './job-store.ts';
 
@@ -33,7 +33,7 @@ export function finishingColumns(job: NewJob): FinishingColumns {
   return {
     output_format: isKnown ? outputFormat : 'png',
     finishing: JSON.stringify(stored),
-    frame_pixels: frameAsked(finishing) ?? null,
+    frame_pixels: queuedFramePixels(finishing, job.input),
   };
 }
 
@@ -61,8 +61,11 @@ export function backgroundFromRow(
   row: Pick<JobsTable, 'background_url' | 'background'>,
 ): JobBackground | null {
   if (row.background_url === null && row.background === null) return null;
-  const input = row.background === null ? null : (JSON.parse(row.background) as JobInput);
-  return { url: row.background_url, input };
+  return { url: row.background_url, input: backgroundInputFromRow(row) };
+}
+
+export function backgroundInputFromRow(row: Pick<JobsTable, 'background'>): JobInput | null {
+  return row.background === null ? null : (JSON.parse(row.background) as JobInput);
 }
 
 export function backgroundColumn(input: JobInput | null): string | null {

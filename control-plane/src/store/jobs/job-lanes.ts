@@ -18,7 +18,7 @@ import { type KeptStatement, keepStatement } from '../database/kept-statement.ts
 import type { Schema } from '../database/schema.ts';
 import { throughIndex } from '../database/through-index.ts';
 import { query } from '../database/transact.ts';
-import { finishingFromRow, outputFormatFromRow } from './job-finishing.ts';
+import { backgroundInputFromRow, finishingFromRow, outputFormatFromRow } from './job-finishing.ts';
 import { inputFromRow, sourceHostFromRow } from './job-rows.ts';
 import type { ClaimableJob, JobStore } from './job-store.ts';
 import {
@@ -47,6 +47,7 @@ const CLAIMABLE_COLUMNS = [
   'input_height',
   'output_format',
   'finishing',
+  'background',
   'lease_holder',
   'takeovers',
   'playground_day',
@@ -251,7 +252,8 @@ function claimableFromRow(row: LaneRow): ClaimableJob {
     input: inputFromRow(row),
     sourceHost: sourceHostFromRow(row),
     outputFormat: outputFormatFromRow(row),
-    finishing: finishingFromRow(row).finishing,
+    ...finishingFromRow(row),
+    background: { input: backgroundInputFromRow(row) },
     playground: row.playground_day !== null,
     leaseExpired: row.lease_holder !== null,
     takeovers: row.takeovers,

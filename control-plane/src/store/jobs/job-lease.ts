@@ -10,6 +10,7 @@ import {
   type UpdateResult,
 } from 'kysely';
 import { isFinal, type Job } from '../../domain/job.ts';
+import { queuedFramePixels } from '../../domain/queue-share.ts';
 import { nowPlusMs } from '../database/clock.ts';
 import type { Database } from '../database/connect.ts';
 import { keepStatement } from '../database/kept-statement.ts';
@@ -98,12 +99,13 @@ export function jobProgress(
   database: Database,
 ): Pick<JobStore, 'inputStored' | 'backgroundStored' | 'admitted' | 'attemptLost'> {
   return {
-    inputStored: (claim, input, { giveUp, backgroundUrl } = {}) => {
+    inputStored: (claim, input, { giveUp, backgroundUrl, finishing = null } = {}) => {
       const next =
         backgroundUrl === undefined
           ? { state: 'ready' as const }
           : { source_url: backgroundUrl, source_host: sourceHostOf(backgroundUrl) };
-      const columns = { ...next, ...inputColumns(input) };
+      const frame = { frame_pixels: queuedFramePixels(finishing, input) };
+      const columns = { ...next, ...inputColumns(input), ...frame };
       const happened = (job: Job) => job.input?.blob === input.blob;
       return readBack(database, db => store(database, db, { claim, columns, happened }), giveUp);
     },

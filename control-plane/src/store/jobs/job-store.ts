@@ -90,6 +90,9 @@ export interface ClaimableJob {
   readonly sourceHost: string | null;
   readonly outputFormat: OutputFormat;
   readonly finishing: Finishing | null;
+  readonly channels: Channels;
+  /** Of its background what is stored, if there is one. */
+  readonly background: Pick<JobBackground, 'input'> | null;
   /** It is of the playground: it goes behind what is paid for. */
   readonly playground: boolean;
   /** Its lease ran out rather than being free: claiming it is a take-over. */
@@ -142,6 +145,8 @@ export interface QueuedWork {
 
 export interface InputStoredOptions {
   readonly giveUp?: AbortSignal | undefined;
+  /** The job's: from now on it counts in the queue by what that makes of this input. */
+  readonly finishing?: Finishing | null;
   /** Is to be downloaded next: the job stays fetching, among those that wait for its host. */
   readonly backgroundUrl?: string | undefined;
 }

@@ -25,19 +25,22 @@ const OPEN_COUNTED_MAX = (2 * QUEUE_MEGAPIXELS_MAX) / MEGAPIXELS_MIN;
 /** 1 for a job whose image was not downloaded yet, else 0. */
 const UNFETCHED = sql`case when input_blob is null then 1 else 0 end`;
 
-function atLeastOneMegapixel(picture: 'input' | 'result'): RawBuilder<unknown> {
-  const pixels = sql`${sql.ref(`${picture}_width`)} * ${sql.ref(`${picture}_height`)}`;
-  const least = sql.lit(MEGAPIXELS_MIN * PIXELS_PER_MEGAPIXEL);
-  return sql`case when ${pixels} < ${least} then ${least} else ${pixels} end`;
+function atLeast(leastMegapixels: number, pixels: RawBuilder<unknown>): RawBuilder<unknown> {
+  const least = sql.lit(leastMegapixels * PIXELS_PER_MEGAPIXEL);
+  return sql`case when ${pixels} > ${least} then ${pixels} else ${least} end`;
 }
 
-/** What a queued job counts. */
+const INPUT_PIXELS = sql`input_width * input_height`;
+
+/** What a queued job counts: domain/queue-share.ts, `queuedMegapixels`. */
 const QUEUED_PIXELS = sql`case
-  when input_blob is null then ${sql.lit(UNFETCHED_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
+  when input_blob is null then ${atLeast(UNFETCHED_MEGAPIXELS, sql`frame_pixels`)}
   when input_width is null or input_height is null
     then ${sql.lit(UNKNOWN_MEGAPIXELS * PIXELS_PER_MEGAPIXEL)}
-  when frame_pixels > input_width * input_height then frame_pixels
-  else ${atLeastOneMegapixel('input')} end`;
+  when frame_pixels > ${INPUT_PIXELS} then ${atLeast(MEGAPIXELS_MIN, sql`frame_pixels`)}
+  else ${atLeast(MEGAPIXELS_MIN, INPUT_PIXELS)} end`;
+
+const RESULT_PIXELS = atLeast(MEGAPIXELS_MIN, sql`result_width * result_height`);
 
 export function queueLoad(database: Database): Pick<JobStore, 'queued' | 'doneWithin'> {
   return {
@@ -48,7 +51,7 @@ export function queueLoad(database: Database): Pick<JobStore, 'queued' | 'doneWi
           .selectFrom('jobs')
           .select(eb => [
             eb.fn.countAll<number>().as('jobs'),
-            sql<number | null>`cast(sum(${atLeastOneMegapixel('result')}) as signed)`.as('pixels'),
+            sql<number | null>`cast(sum(${RESULT_PIXELS}) as signed)`.as('pixels'),
           ])
           .where('finished_at', '>', nowPlusMs(database.nowMs, -windowMs))
           .where('state', '=', 'succeeded')

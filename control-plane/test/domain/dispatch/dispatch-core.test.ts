@@ -48,6 +48,7 @@ function freeNode(engines = 1, output: OutputFormat = 'png'): NodeView {
     finishing: false,
     imagePixelsMax: 100_000_000,
     jxlPixelsMax: 100_000_000,
+    megapixelsAloneMax: 400,
     engines,
     imagesMax: 4,
     megapixelsMax: 400,

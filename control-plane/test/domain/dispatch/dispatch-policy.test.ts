@@ -4,20 +4,23 @@ import { describe, it } from 'node:test';
 import type { Finishing } from '#contract/finishing.ts';
 import { fc } from '../../../../test/support/property-tests.ts';
 import {
-  canDo,
   expectedWaitMs,
   FULL_SCAN_NODES_MAX,
   hasPlace,
   isIncapable,
-  type JobNeeds,
   LEAD_MS,
-  megapixelsOf,
   type NodeSnapshot,
-  needsOf,
   pickNode,
   waitMsMax,
   workMs,
 } from '../../../src/domain/dispatch/dispatch-policy.ts';
+import {
+  admittedMegapixels,
+  canDo,
+  type JobNeeds,
+  megapixelsOf,
+  needsOf,
+} from '../../../src/domain/dispatch/job-needs.ts';
 
 function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
   return {
@@ -28,8 +31,10 @@ function snapshot(changes: Partial<NodeSnapshot> = {}): NodeSnapshot {
     finishing: false,
     imagePixelsMax: 100_000_000,
     jxlPixelsMax: 0,
+    megapixelsAloneMax: 167,
     imagesFree: 2,
     megapixelsFree: 100,
+    megapixelsRefused: undefined,
     imagesInFlight: 1,
     ownImages: 0,
     engines: 1,
@@ -314,11 +319,14 @@ describe('canDo', () => {
 describe('hasPlace', () => {
   it('keeps what is to be finished off nodes that do not finish', () => {
     const jpeg = { format: 'jpeg', width: 10, height: 10 } as const;
-    const needs = needsOf(jpeg, 'png', { outputWidth: 10 });
+    const needs = needsOf(jpeg, { outputFormat: 'png', finishing: { outputWidth: 10 } });
     assert.equal(canDo(snapshot(), needs), false);
     assert.equal(canDo(snapshot({ finishing: true }), needs), true);
-    assert.equal(canDo(snapshot(), needsOf(jpeg, 'png', null)), true);
-    assert.equal(isIncapable([snapshot()], needsOf(jpeg, 'png', {})), true);
+    assert.equal(canDo(snapshot(), needsOf(jpeg, { outputFormat: 'png', finishing: null })), true);
+    assert.equal(
+      isIncapable([snapshot()], needsOf(jpeg, { outputFormat: 'png', finishing: {} })),
+      true,
+    );
   });
 
   it('counts a job by the larger of its image and its frame', () => {
@@ -328,20 +336,23 @@ describe('hasPlace', () => {
       [{}, 1],
       [{ outputWidth: 100, outputHeight: 100 }, 1],
       [{ outputWidth: 10_000, outputHeight: 5000 }, 50],
-      [{ outputWidth: 10_000, outputHeight: 5000, sizeMaxMegapixels: 4 }, 4],
+      [{ outputWidth: 10_000, outputHeight: 5000, sizeMaxMegapixels: 4 }, 3.998792],
       [{ outputWidth: 3000 }, 9],
       [{ scalePercent: 50 }, 1],
       [{ scalePercent: 50, crop: NO_MARGINS }, 4],
-      [{ scalePercent: 10, crop: NO_MARGINS }, 100],
+      [{ scalePercent: 10, crop: NO_MARGINS }, 50],
+      [{ crop: { ...NO_MARGINS, top: { px: 10_000 } } }, 10],
     ];
     for (const [finishing, megapixels] of sizes) {
-      const needs = needsOf(image, 'png', finishing);
+      const needs = needsOf(image, { outputFormat: 'png', finishing });
       assert.equal(megapixelsOf(needs), megapixels, JSON.stringify(finishing));
-      const node = snapshot({ finishing: true, megapixelsFree: megapixels - 0.5 });
+      const counted = admittedMegapixels(needs);
+      const node = snapshot({ finishing: true, megapixelsFree: counted - 0.01 });
       assert.equal(hasPlace(node, needs), false);
-      assert.equal(hasPlace({ ...node, megapixelsFree: megapixels }, needs), true);
+      assert.equal(hasPlace({ ...node, megapixelsFree: counted }, needs), true);
     }
-    const { pixels } = needsOf({ ...image, width: null }, 'png', { outputWidth: 10 });
+    const asked = { outputFormat: 'png', finishing: { outputWidth: 10 } } as const;
+    const { pixels } = needsOf({ ...image, width: null }, asked);
     assert.equal(pixels, null);
   });
 

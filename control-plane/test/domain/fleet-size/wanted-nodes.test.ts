@@ -143,6 +143,8 @@ function nodeWith(changes: Partial<NodeSnapshot>): NodeSnapshot {
     finishing: true,
     imagePixelsMax: 1e8,
     jxlPixelsMax: 1e8,
+    megapixelsAloneMax: 167,
+    megapixelsRefused: undefined,
     imagesFree: 4,
     megapixelsFree: 400,
     imagesInFlight: 0,

@@ -61,6 +61,7 @@ describe('an error of the remove.bg interface', () => {
     [{ crop: 'perhaps' }, 'invalid_crop'],
     [{ crop_margin: '600px' }, 'invalid_crop_margin'],
     [{ scale: '5%' }, 'invalid_scale'],
+    [{ crop: 'true', crop_margin: '500px', scale: '10%' }, 'invalid_crop_margin'],
     [{ position: 'up' }, 'invalid_position'],
     [{ position: 'center' }, 'invalid_position'],
     [{ channels: 'cmyk' }, 'invalid_channels'],

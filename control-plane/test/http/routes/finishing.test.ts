@@ -125,6 +125,28 @@ test('a value that cannot be followed is refused by its name, before the callbac
   );
 });
 
+test('a frame that fields make larger than the image and than 50 megapixels is refused', async () => {
+  const sized = (width: number, height: number, fields: Record<string, unknown>) => ({
+    ...imageBody(fields),
+    image_base64: pngHeader(width, height).toString('base64'),
+  });
+  const far = { crop: true, crop_margin: '10000px' };
+  for (const [field, body] of [
+    ['output_height', sized(1, 1, { output_height: 10_000 })],
+    ['output_width', sized(1, 1, { output_width: 10_000, output_format: 'avif' })],
+    ['crop_margin', sized(24, 18, far)],
+    ['crop_margin', sized(24, 18, { ...far, output_format: 'avif' })],
+    ['crop_margin', sized(24, 18, { ...far, channels: 'alpha', size_max_megapixels: 51 })],
+    ['output_height', sized(24, 18, { ...far, scale: '10%', output_height: 9000 })],
+  ] as const) {
+    const detail = await assertRefused(app, body, 'INVALID_PARAMETER', field);
+    assert.match(detail, /^\w+ makes a frame of \d+ pixels; at most 50000000,/);
+  }
+  await taken(sized(24, 18, { ...far, size_max_megapixels: 50 }));
+  await taken(sized(10_000, 6000, { background: 'white' }));
+  await taken(sized(10_000, 6000, { crop: true, crop_margin: '1%' }));
+});
+
 test('a background by its URL is to be downloaded, and counts by its text', async () => {
   const key = { 'idempotency-key': randomUUID() };
   const url = 'https://backgrounds.example/b.jpg';

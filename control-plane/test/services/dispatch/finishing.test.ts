@@ -139,7 +139,9 @@ describe('a job with finishing', () => {
     const { fleet } = await harness.startReplica();
     const finishing = { outputWidth: 5000, outputHeight: 6000 };
     const id = await harness.submit({ asked: { finishing } });
-    await until(() => fleet.snapshots()[0]?.megapixelsFree === 1000 - 30, 'the room of its frame');
+    // 30 megapixels of PNG, at 8 of the 42 bytes that a megapixel of a node's room stands for.
+    const free = () => fleet.snapshots()[0]?.megapixelsFree ?? 0;
+    await until(() => Math.abs(1000 - (30 * 8) / 42 - free()) < 1e-6, 'the room of its frame');
     gate.resolve();
     await harness.untilFinal(id);
   });
@@ -274,5 +276,29 @@ describe('a background by its URL', () => {
     });
     await untilLeft([]);
     await harness.assertMoneySettled({ charged: 0 });
+  });
+});
+
+describe('an image by its URL that shows what the fields make of it', () => {
+  it('ends the job by the name of the field, and no node is asked', async () => {
+    const node = await joined();
+    await harness.startReplica({ fetcher: fetcher() });
+    const asked = { finishing: { outputHeight: 10_000 } };
+    const job = await harness.untilFinal(await harness.submit({ url: IMAGE_URL, asked }));
+    assert.deepEqual([job.failure?.code, job.failure?.retryable], ['INVALID_PARAMETER', false]);
+    assert.match(job.failure?.detail ?? '', /^output_height makes a frame of \d+ pixels/);
+    assert.deepEqual([node.headers.length, job.startedAtMs], [0, null]);
+    await untilLeft([]);
+    await harness.assertMoneySettled({ charged: 0 });
+  });
+
+  it('ends it before its background is downloaded', async () => {
+    await joined();
+    await harness.startReplica({ fetcher: fetcher() });
+    const { finishing } = WITH_PICTURE;
+    const asked = { ...withUrl(), finishing: { ...finishing, outputWidth: 9000 } };
+    const job = await harness.untilFinal(await harness.submit({ url: IMAGE_URL, asked }));
+    assert.equal(job.failure?.code, 'INVALID_PARAMETER');
+    assert.deepEqual(fetched, [`image ${IMAGE_URL}`]);
   });
 });

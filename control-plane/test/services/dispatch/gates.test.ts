@@ -48,6 +48,7 @@ describe('the acceptance gate', () => {
       },
       unroutableMs: () => state.unroutableMs,
       noNodeGraceMs: 60_000,
+      advertised: () => undefined,
       queueMegapixelsMax: 100,
       now: () => state.nowMs ?? 0,
     });
@@ -78,6 +79,7 @@ describe('the acceptance gate', () => {
       },
       unroutableMs: undefined,
       noNodeGraceMs: 0,
+      advertised: () => undefined,
       queueMegapixelsMax: 100,
       now: () => queued.megapixels * 1000,
     });
@@ -138,6 +140,7 @@ describe('the acceptance gate', () => {
       },
       unroutableMs: () => 0,
       noNodeGraceMs: 1,
+      advertised: () => undefined,
       queueMegapixelsMax: 1,
       now: () => 0,
     });

@@ -8,7 +8,10 @@ import {
   skipReason,
   type TestDatabase,
 } from '../../../../test/support/database.ts';
+import { fc } from '../../../../test/support/property-tests.ts';
+import { megapixelsOf, needsOf } from '../../../src/domain/dispatch/job-needs.ts';
 import { backgroundBlob, type Job, jobOfBackground } from '../../../src/domain/job.ts';
+import { queuedMegapixels } from '../../../src/domain/queue-share.ts';
 import type { Database } from '../../../src/store/database/connect.ts';
 import type { NewJob } from '../../../src/store/jobs/job-store.ts';
 import type { Stores } from '../../../src/store/stores.ts';
@@ -47,6 +50,21 @@ const SIGHT = {
     share: 0.123456789,
   },
 };
+
+const anyLength = fc.oneof(
+  fc.record({ px: fc.constantFrom(0, 3, 10_000) }),
+  fc.record({ percent: fc.constantFrom(0, 7.5, 500) }),
+);
+const anyFinishing = fc.record(
+  {
+    crop: fc.record({ top: anyLength, right: anyLength, bottom: anyLength, left: anyLength }),
+    scalePercent: fc.constantFrom(10, 85, 100),
+    outputWidth: fc.integer({ min: 1, max: 10_000 }),
+    outputHeight: fc.integer({ min: 1, max: 5000 }),
+    sizeMaxMegapixels: fc.constantFrom(0.01, 4, 100),
+  },
+  { requiredKeys: [] },
+);
 
 it('a background is found by its name, whoever stored it', () => {
   const id = randomUUID();
@@ -232,6 +250,57 @@ for (const dialect of DIALECTS) {
       const { byAccount } = await stores.jobs.queued();
       assert.equal(byAccount.get(accountId)?.megapixels, 6 + 3);
       assert.equal(byAccount.get(accountId)?.jobs, 2);
+    });
+
+    it('count as the rule of frames has it, before their image is there and after', async () => {
+      const sizes = fc.oneof(
+        fc.record({
+          width: fc.integer({ min: 1, max: 3000 }),
+          height: fc.nat(3000).map(n => n + 1),
+        }),
+        fc.constant({ width: null, height: null }),
+      );
+      const property = fc.asyncProperty(anyFinishing, sizes, async (finishing, size) => {
+        const queued = async (made: NewJob) => {
+          const { byAccount } = await stores.jobs.queued();
+          return byAccount.get(made.accountId)?.megapixels;
+        };
+        const input = { ...storedInput(randomUUID()), ...size };
+        const uploaded = await jobOf({ finishing, input });
+        const first = await submitted(stores, uploaded);
+        const counted = queuedMegapixels({ finishing, input });
+        assert.equal(await queued(uploaded), counted);
+        const needs = needsOf(input, { outputFormat: 'png', finishing });
+        assert.equal(counted, Math.max(1, megapixelsOf(needs)), 'as it is placed');
+
+        const linked = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
+        const second = await submitted(stores, linked);
+        assert.equal(await queued(linked), queuedMegapixels({ finishing, input: null }));
+        const claim = await claimed(stores, second);
+        assert.ok(await stores.jobs.inputStored(claim, input, { finishing }));
+        await stores.jobs.release(claim);
+        assert.equal(await queued(linked), counted);
+        for (const job of [first, { ...second, fence: claim.fence }]) {
+          await stores.jobs.fail(await claimed(stores, job), IMAGE_FAULT);
+        }
+      });
+      await fc.assert(property, { numRuns: 25 });
+    });
+
+    it('of an image that is not there count what its fields make of any', async () => {
+      const far = { px: 10_000 };
+      for (const [finishing, megapixels] of [
+        [{ background: CROPPED.background }, 4],
+        [{ outputHeight: 10_000 }, 50],
+        [{ crop: { top: far, right: far, bottom: far, left: far } }, 50],
+        [{ outputWidth: 3000, outputHeight: 2000 }, 6],
+        [{ outputWidth: 300 }, 4],
+      ] as const) {
+        const made = await jobOf({ finishing, input: null, sourceUrl: URL_TEXT });
+        await submitted(stores, made);
+        const { byAccount } = await stores.jobs.queued();
+        assert.equal(byAccount.get(made.accountId)?.megapixels, megapixels);
+      }
     });
   });
 }

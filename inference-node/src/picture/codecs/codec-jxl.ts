@@ -5,7 +5,8 @@
 import type Vips from 'wasm-vips';
 import { ContractError } from '#contract/errors.ts';
 import { hasAssociatedAlpha } from '#contract/image-header/jxl-alpha.ts';
-import { hasJxlTools, WASM_PIXELS_MAX } from '../jxl-limit.ts';
+import { WASM_PIXELS_MAX } from '#contract/picture-memory.ts';
+import { hasJxlTools } from '../jxl-limit.ts';
 import { viewAsPixels } from '../rgba-picture.ts';
 import type { Size } from '../size.ts';
 import { isCmykProfile, isGreyProfile, isRgbProfile, isSrgbProfile } from './colour/icc.ts';

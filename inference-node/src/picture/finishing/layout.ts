@@ -7,8 +7,8 @@
  * contents becomes one of the result.
  */
 import { ContractError } from '#contract/errors.ts';
-import type { Box, CropMargins, Finishing, Length, Region } from '#contract/finishing.ts';
-import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import { frameWanted, lengthPx, marginsOf, withinLimits } from '#contract/finishing/frame.ts';
+import type { Box, Finishing, Length, Region } from '#contract/finishing.ts';
 import type { Size } from '../size.ts';
 
 export interface Layout {
@@ -19,12 +19,6 @@ export interface Layout {
   /** Where that part lies in the frame. */
   readonly target: Box;
 }
-
-/** A wider margin leaves less than a pixel of the largest subject: it only keeps numbers finite. */
-const MARGIN_PX_MAX = 1e8;
-
-/** Sides of a rectangle that need not be whole. */
-type Extent = Size;
 
 /** The request of a layout with what it is about. */
 interface Request {
@@ -41,7 +35,7 @@ export function layOut(input: Size, subject: Box | undefined, finishing: Finishi
   const request = { input, subject: isAsked ? subject : undefined, finishing };
   const contents = contentsOf(request);
   const scale = request.subject === undefined ? 1 : (scalePercent ?? 100) / 100;
-  const wanted = frameOf(request, contents, scale);
+  const wanted = frameWanted(finishing, input, request.subject && contents);
   const fit = Math.min(
     (wanted.width * scale) / contents.width,
     (wanted.height * scale) / contents.height,
@@ -81,47 +75,6 @@ function contentsOf({ input, subject, finishing }: Request): Box {
     width: subject.width + left + right,
     height: subject.height + top + bottom,
   };
-}
-
-function marginsOf({ width, height }: Size, crop: CropMargins) {
-  const marginPx = (length: Length, side: number) =>
-    Math.round(Math.min(MARGIN_PX_MAX, pixelsOf(length, side)));
-  return {
-    top: marginPx(crop.top, height),
-    right: marginPx(crop.right, width),
-    bottom: marginPx(crop.bottom, height),
-    left: marginPx(crop.left, width),
-  };
-}
-
-function pixelsOf(length: Length, side: number): number {
-  return 'px' in length ? length.px : (length.percent / 100) * side;
-}
-
-function frameOf({ input, subject, finishing }: Request, contents: Size, scale: number): Extent {
-  const { outputWidth, outputHeight, crop } = finishing;
-  const ratio = contents.width / contents.height;
-  if (outputWidth !== undefined) {
-    return { width: outputWidth, height: outputHeight ?? outputWidth / ratio };
-  }
-  if (outputHeight !== undefined) return { width: outputHeight * ratio, height: outputHeight };
-  if (crop === undefined || subject === undefined) return input;
-  return { width: contents.width / scale, height: contents.height / scale };
-}
-
-/** Whole pixels, scaled down to what a result may have. */
-function withinLimits({ width, height }: Extent, megapixelsMax = Number.POSITIVE_INFINITY): Size {
-  const pixelsMax = Math.min(IMAGE_PIXELS_MAX, megapixelsMax * 1e6);
-  const sideScale = IMAGE_SIDE_PX_MAX / Math.max(width, height);
-  const scale = Math.min(1, sideScale, Math.sqrt(pixelsMax / (width * height)));
-  const sidesBy = (whole: (px: number) => number) => ({
-    width: Math.min(IMAGE_SIDE_PX_MAX, Math.max(1, whole(width * scale))),
-    height: Math.min(IMAGE_SIDE_PX_MAX, Math.max(1, whole(height * scale))),
-  });
-  const rounded = sidesBy(Math.round);
-  if (rounded.width * rounded.height <= pixelsMax) return rounded;
-  // A hair less: what comes to whole pixels but for the arithmetic's last digit is too much.
-  return sidesBy(px => Math.floor(px * (1 - 1e-9)));
 }
 
 /** Of an axis: the subject's middle in the input, and how the space beside it is shared. */
@@ -196,7 +149,7 @@ export function boxInResult({ source, target }: Layout, box: Box): Box {
  */
 export function regionIn({ width, height }: Size, region: Region): Box {
   const edge = (length: Length, side: number) =>
-    Math.round(Math.min(side, Math.max(0, pixelsOf(length, side))));
+    Math.round(Math.min(side, Math.max(0, lengthPx(length, side))));
   const left = edge(region.left, width);
   const top = edge(region.top, height);
   const box = {

@@ -1,6 +1,6 @@
 /** Makes the result file from a decoded picture and the models' mattes. */
 
-import { ContractError } from '#contract/errors.ts';
+import { requireFrame } from '#contract/finishing/frame.ts';
 import type { Box, Finishing, Subject } from '#contract/finishing.ts';
 import type { OutputFormat } from '#contract/formats.ts';
 import { encodePixels } from '../codecs/encode.ts';
@@ -11,6 +11,7 @@ import { frameCutOut, framePlane, isWhole } from '../finishing/frame.ts';
 import { boxInResult, layOut, regionIn } from '../finishing/layout.ts';
 import { findSubject } from '../finishing/subject.ts';
 import { jxlPixelsMax } from '../jxl-limit.ts';
+import { requireJxlPixels } from '../makeable.ts';
 import { applyAlpha, clearOutside, multiplySourceAlpha } from '../matte/compose.ts';
 import { estimateForeground } from '../matte/foreground.ts';
 import type { RoleMatte } from '../matte/merge-mattes.ts';
@@ -37,7 +38,8 @@ export interface FinishExtras {
 
 /**
  * The picture's pixels are overwritten; with finishing they are freed.
- * @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED, INVALID_PARAMETER (an empty region)
+ * @throws ContractError NODE_INCAPABLE, PROCESSING_FAILED, INVALID_PARAMETER (an empty region, a
+ *   frame that is too large)
  */
 export async function finishPicture(
   picture: RgbaPicture,
@@ -108,6 +110,7 @@ function frame(
 ): { pixels: RawPixels; box: Box | undefined } {
   const { finishing, outputFormat, resultKind } = choices;
   const layout = layOut(picture, seen, finishing);
+  requireFrame(finishing, picture, layout.frame.width * layout.frame.height);
   requireWritable(outputFormat, layout.frame);
   onFramed?.(layout.frame);
   const box = seen && boxInResult(layout, seen);
@@ -127,7 +130,5 @@ function frame(
 }
 
 function requireWritable(outputFormat: OutputFormat, { width, height }: Size): void {
-  if (outputFormat !== 'jxl' || width * height <= jxlPixelsMax()) return;
-  const detail = `this node writes JPEG XL up to ${jxlPixelsMax()} pixels`;
-  throw new ContractError('NODE_INCAPABLE', detail);
+  if (outputFormat === 'jxl') requireJxlPixels(width * height, jxlPixelsMax());
 }

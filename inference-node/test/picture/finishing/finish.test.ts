@@ -66,6 +66,23 @@ function pixelAt({ data, width }: Pixels, x: number, y: number): number[] {
   return [...data.subarray(4 * (y * width + x), 4 * (y * width + x) + 4)];
 }
 
+describe('a frame that the subject makes larger than it may be', () => {
+  it('is refused by the name of its field, and one that is bounded is made', async () => {
+    const wide = {
+      top: { percent: 100 },
+      right: { px: 9000 },
+      bottom: { px: 9000 },
+      left: { px: 0 },
+    };
+    await assert.rejects(finish({ crop: wide }), {
+      code: 'INVALID_PARAMETER',
+      message: /^crop_margin makes a frame of \d+ pixels/,
+    });
+    const { size } = await finish({ crop: wide, sizeMaxMegapixels: 0.05 });
+    assert.ok(size.width * size.height <= 50_000);
+  });
+});
+
 describe('without finishing', () => {
   it('a result has the same bytes as with one that asks for nothing', async () => {
     for (const format of TRANSPARENT_FORMATS) {

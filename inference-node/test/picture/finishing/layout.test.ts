@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import fc from 'fast-check';
+import { frameRange, requireFrame } from '#contract/finishing/frame.ts';
 import type { Box, Finishing, Length } from '#contract/finishing.ts';
-import { IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
+import { FRAME_PIXELS_MAX, IMAGE_PIXELS_MAX, IMAGE_SIDE_PX_MAX } from '#contract/limits.ts';
 import {
   boxInResult,
   type Layout,
   layOut,
   regionIn,
 } from '../../../src/picture/finishing/layout.ts';
-import { framePixelsMax } from '../../../src/picture/frame-bound.ts';
 
 const NO_MARGIN = { top: { px: 0 }, right: { px: 0 }, bottom: { px: 0 }, left: { px: 0 } };
 
@@ -76,8 +76,47 @@ describe('any layout', () => {
         // A frame of one pixel is not made smaller.
         assert.ok(max === undefined || pixels <= Math.max(max * 1e6, IMAGE_SIDE_PX_MAX));
         if (subject !== undefined) requireInside(boxInResult(layout, subject), frame);
-        assert.ok(pixels <= framePixelsMax(asked, size), 'more than it was admitted with');
-        assert.ok(pixels <= framePixelsMax(asked, { width: size.height, height: size.width }));
+      }),
+      { numRuns: 3000 },
+    );
+  });
+
+  it('has a frame that is refused, or within what was reckoned before the picture was seen', () => {
+    fc.assert(
+      fc.property(input, optional(shares), finishing, (size, at, asked) => {
+        const subject = at && boxIn(size, at);
+        const { frame } = layOut(size, subject, asked);
+        const pixels = frame.width * frame.height;
+        const max = Math.max(FRAME_PIXELS_MAX, size.width * size.height);
+        const known = frameRange(asked, size, { turned: false });
+        if (subject !== undefined) assert.ok(pixels >= known.least, 'less than the least');
+        const refuse = () => requireFrame(asked, size, pixels);
+        if (pixels > max) assert.throws(refuse, { code: 'INVALID_PARAMETER' });
+        else refuse();
+        if (pixels > max) return;
+        const asStored = [size, { width: size.height, height: size.width }];
+        const headers = asStored.map(stored => frameRange(asked, stored, { turned: true }));
+        for (const { most } of [known, ...headers, frameRange(asked, undefined, { turned: true })])
+          assert.ok(pixels <= most, `${pixels} of at most ${most}`);
+        if (subject === undefined) return;
+        for (const { least } of headers) assert.ok(least <= pixels);
+      }),
+      { numRuns: 5000 },
+    );
+  });
+
+  it('has the very frame that was reckoned where no subject decides', () => {
+    const plain = finishing.map(({ crop, scalePercent, ...asked }) => {
+      const isNamed = asked.outputWidth !== undefined && asked.outputHeight !== undefined;
+      return isNamed ? { ...asked, ...(crop && { crop }) } : asked;
+    });
+    fc.assert(
+      fc.property(input, shares, plain, (size, at, asked) => {
+        const { frame } = layOut(size, boxIn(size, at), asked);
+        const pixels = frame.width * frame.height;
+        const max = Math.max(FRAME_PIXELS_MAX, size.width * size.height);
+        const { least, most } = frameRange(asked, size, { turned: false });
+        assert.deepEqual([least, most], [pixels, Math.min(max, pixels)]);
       }),
       { numRuns: 3000 },
     );

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { INPUT_FORMATS, OUTPUT_FORMATS } from '#contract/formats.ts';
+import { pictureMemoryBytes } from '#contract/picture-memory.ts';
 import { budgetFor, RESIDENT_BYTES_BUDGET } from '../../../src/picture/budgets.ts';
-import { pictureMemoryBytes } from '../../../src/picture/pool/memory-cost.ts';
 
 const RESULTS = OUTPUT_FORMATS.flatMap(format =>
   (['cutout', 'mask'] as const).map(kind => [format, kind] as const),

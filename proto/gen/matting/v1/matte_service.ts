@@ -289,8 +289,8 @@ export interface ResultPlace_HeadersEntry {
  * output_width x output_height; without them, with `crop`, as large as its contents are at
  * `scale_percent` of it in the input's pixels; else the input's frame. The contents keep their
  * proportions and are fitted into the frame, or into `scale_percent` of it. Where no subject is seen,
- * `crop` and `scale_percent` are left out. A result over the limits of an image (GetNodeInfo) is
- * scaled down to them.
+ * `crop` and `scale_percent` are left out. A frame over 10000 pixels a side is scaled down to that;
+ * one that is larger than the input and than 50 megapixels is INVALID_ARGUMENT.
  */
 export interface Finishing {
   /** only the subject inside it is kept; absent: everything */
@@ -617,6 +617,8 @@ export interface NodeLimits {
   megapixelsMax: number;
   /** admitted at once */
   imagesMax: number;
+  /** the largest that is admitted while nothing else is; 0: not said */
+  megapixelsAloneMax: number;
 }
 
 export interface WatchCapacityRequest {
@@ -4045,7 +4047,15 @@ export const UseTerms: MessageFns<UseTerms> = {
 };
 
 function createBaseNodeLimits(): NodeLimits {
-  return { imageBytesMax: 0, imageSidePxMax: 0, imagePixelsMax: 0, jxlPixelsMax: 0, megapixelsMax: 0, imagesMax: 0 };
+  return {
+    imageBytesMax: 0,
+    imageSidePxMax: 0,
+    imagePixelsMax: 0,
+    jxlPixelsMax: 0,
+    megapixelsMax: 0,
+    imagesMax: 0,
+    megapixelsAloneMax: 0,
+  };
 }
 
 export const NodeLimits: MessageFns<NodeLimits> = {
@@ -4067,6 +4077,9 @@ export const NodeLimits: MessageFns<NodeLimits> = {
     }
     if (message.imagesMax !== 0) {
       writer.uint32(48).uint32(message.imagesMax);
+    }
+    if (message.megapixelsAloneMax !== 0) {
+      writer.uint32(57).double(message.megapixelsAloneMax);
     }
     return writer;
   },
@@ -4132,6 +4145,14 @@ export const NodeLimits: MessageFns<NodeLimits> = {
             message.imagesMax = reader.uint32();
             continue;
           }
+          case 7: {
+            if (tag !== 57) {
+              break;
+            }
+
+            message.megapixelsAloneMax = reader.double();
+            continue;
+          }
         }
         if ((tag & 7) === 4 || tag === 0) {
           break;
@@ -4155,6 +4176,7 @@ export const NodeLimits: MessageFns<NodeLimits> = {
     message.jxlPixelsMax = object.jxlPixelsMax ?? 0;
     message.megapixelsMax = object.megapixelsMax ?? 0;
     message.imagesMax = object.imagesMax ?? 0;
+    message.megapixelsAloneMax = object.megapixelsAloneMax ?? 0;
     return message;
   },
 };

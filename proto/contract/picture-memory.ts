@@ -1,13 +1,23 @@
 /**
  * The peak memory that a picture takes in its worker and in the programs that the worker starts.
- * Admission decides by it how many pictures may be in a node at once. Pure.
+ * Nodes decide by it how many pictures they have at once, and control planes which node has room
+ * for one. Pure.
  *
  * Measured with bench/formats.ts on a cut-out portrait, inputs at 35 MP, results at 12, 35 and 100
  * MP, with finishing up to 50 MP, above an idle worker's 0.1 GB, and rounded up. A result's figure includes the decoded pixels
  * (4 bytes each) and the matte. It falls per pixel where large pictures are coded in parts.
  */
-import type { InputFormat, OutputFormat } from '#contract/formats.ts';
-import { WASM_PIXELS_MAX } from '../jxl-limit.ts';
+import type { InputFormat, OutputFormat } from './formats.ts';
+import { IMAGE_PIXELS_MAX } from './limits.ts';
+
+/** A megapixel of what a node may have at once: the most that one of most pictures takes. */
+export const BYTES_PER_MEGAPIXEL = 42_000_000;
+
+/**
+ * Limit of the JPEG XL codec in WebAssembly. Input and result of one image in a fresh instance take
+ * 0.64 GB for the decode and 1.2 GB with the encode at 40 MP; at 64 MP 1.6 GB of its 2 GB.
+ */
+export const WASM_PIXELS_MAX = 40_000_000;
 
 interface Band {
   /** Pictures up to this many pixels. */
@@ -115,4 +125,13 @@ export function pictureMemoryBytes(cost: PictureCost): number {
 function decodeBytes(format: InputFormat | undefined, pixels: number): number {
   const formats = format === undefined ? Object.values(DECODE_MEMORY) : [DECODE_MEMORY[format]];
   return Math.max(...formats.map(bands => bytesIn(bands, pixels)));
+}
+
+/** What an image counts against a node's megapixels; one of unknown size as the largest there is. */
+export function countedMegapixels({
+  pixels = IMAGE_PIXELS_MAX,
+  ...formats
+}: Omit<PictureCost, 'pixels'> & { readonly pixels: number | undefined }): number {
+  const byMemory = pictureMemoryBytes({ ...formats, pixels }) / BYTES_PER_MEGAPIXEL;
+  return Math.max(pixels / 1e6, byMemory);
 }
