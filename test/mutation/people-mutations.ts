@@ -150,6 +150,15 @@ export const PEOPLE_MUTATIONS: readonly Mutation[] = [
     ),
   },
   {
+    name: 'a link sets a password again that became another',
+    file: LINK_USE,
+    find: "if (use.verifiedHash !== null && !isTheirs) return { refused: 'refused' };",
+    replace: '',
+    caughtBy: inLinks(
+      'BY_MAIL: a password that became another since it was shown is not set again',
+    ),
+  },
+  {
     name: 'a mail that somebody typed joins another account',
     file: LINK_USE,
     find: "if (!person.isProven && !isMember(userId)) return { refused: 'unproven' };",

@@ -135,14 +135,16 @@ export class Links {
     const attempt = { mail, address, browser: by.known, person };
     const waitMs = await throttle.take(attempt);
     if (waitMs > 0) return { kind: 'throttled', waitMs };
-    // Who proves a mail that nobody has proven needs no password of before: theirs is the new one.
-    const isNew = person === undefined || (link.provesMail && !person.isProven);
+    // Who proves a mail that nobody has proven needs no password of before, unless they have just
+    // shown that it is theirs by being signed in: a slip of the hand would set another.
+    const isSignedIn = by.userId !== undefined;
+    const isNew = person === undefined || (link.provesMail && !person.isProven && !isSignedIn);
     const stored = isNew ? null : person.passwordHash;
     const isTheirs = await passwords.verify(password, stored, address);
     const fault = isTheirs ? undefined : await passwordFaultOf(password, mail);
     if (fault !== undefined) return { kind: 'bad-password', fault };
     if (!isNew && !isTheirs) return { kind: 'refused' };
-    const passwordHash = isNew ? await passwords.hash(password, address) : null;
+    const passwordHash = isNew ? await passwords.hash(password, address) : stored;
     const hashes = { passwordHash, verifiedHash: stored };
     const outcome = await this.#use(token, 'invitation', hashes, by);
     if (outcome.kind === 'signed-in') await throttle.giveBack(attempt);
@@ -212,7 +214,7 @@ export class Links {
     const { turns, links, browsers } = this.#parts;
     const outcome = await turns.ofStranger(tokenHash, () => links.use(use));
     if (outcome.kind !== 'signed-in') return outcome;
-    const passwordHash = hashes.passwordHash ?? hashes.verifiedHash;
+    const { passwordHash } = hashes;
     const { userId } = outcome;
     const known = passwordHash === null ? undefined : browsers.create({ userId, passwordHash });
     return { ...outcome, secret, known };

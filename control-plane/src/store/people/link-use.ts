@@ -28,7 +28,7 @@ export interface LinkUse {
   readonly purpose: LinkPurpose;
   /** Of a person that is made now; a random UUID. */
   readonly newUserId: string;
-  /** Of a person that is made now or taken over; null: they set none yet. */
+  /** Of a person that is made now or taken over, from now on; null: they set none yet. */
   readonly passwordHash: string | null;
   /** What the password of who has that mail was found right by; null: it was not asked for. */
   readonly verifiedHash: string | null;
@@ -132,9 +132,10 @@ async function personOf(
   const person = await takePerson(database, tx, userId);
   if (person === undefined) throw new OvertakenError('the person was removed just now');
   if (person.isDisabled) return { refused: 'refused' };
+  const isTheirs = use.verifiedHash !== null && use.verifiedHash === person.passwordHash;
+  if (use.verifiedHash !== null && !isTheirs) return { refused: 'refused' };
   if (provesMail(link) && !person.isProven) return { userId, is: 'taken-over' };
   if (use.purpose === 'sign-in') return { userId, is: 'known' };
-  const isTheirs = use.verifiedHash !== null && use.verifiedHash === person.passwordHash;
   if (!isTheirs) return { refused: 'refused' };
   if (!person.isProven && !isMember(userId)) return { refused: 'unproven' };
   return { userId, is: 'known' };

@@ -154,6 +154,17 @@ for (const dialect of DIALECTS) {
       assert.equal((await personBy(mail))?.isProven, false);
     });
 
+    it('BY_MAIL: a password that became another since it was shown is not set again', async () => {
+      const { mail, account } = await somebody(SEEN);
+      const by = { verifiedHash: 'of long ago', passwordHash: 'of long ago' };
+      assert.deepEqual((await use(account, mail, BY_MAIL, by)).outcome, { kind: 'refused' });
+      const person = await personBy(mail);
+      assert.deepEqual([person?.passwordHash, person?.isProven], ['of before', false]);
+      const right = { verifiedHash: 'of before', passwordHash: 'of before' };
+      assert.equal((await use(account, mail, BY_MAIL, right)).outcome.kind, 'signed-in');
+      assert.ok((await personBy(mail))?.isProven);
+    });
+
     it('lets nobody in who was disabled', async () => {
       const { mail, userId } = await somebody(BY_MAIL);
       await database.kysely

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
 import { after, before, beforeEach, describe, it } from 'node:test';
 import { FAILURES_MAX } from '../../../../src/domain/account/sign-in-throttle.ts';
+import { createSecret } from '../../../../src/http/account/session/cookies.ts';
 import { hashOfSecret } from '../../../../src/services/people/sessions.ts';
 import { newLink, OPERATOR } from '../../../store/people.ts';
 import { ReadPage } from '../../../support/area/pages.ts';
@@ -186,6 +187,22 @@ describe('a name that somebody typed', () => {
     assert.equal((await person.post(PROFILE, { ...second, current: first })).statusCode, 303);
   });
 
+  it('is helped by the operator’s link where the password is forgotten', async () => {
+    const known = await registerPerson(world, 'viewer');
+    const elsewhere = world.stranger();
+    await signIn(elsewhere, known);
+    const person = await useSignInLink(world.ours.accountId, known.mail, 'member');
+    // Their address was proven: nothing of theirs ends until they have set another password.
+    assert.equal(await statusOf(elsewhere), 200);
+    assert.equal(await statusOf(person, '/account/people'), 403);
+    const next = 'a sentence that is new 1';
+    assert.equal((await person.post(PROFILE, { next })).statusCode, 303);
+    assert.equal(await statusOf(elsewhere), 303);
+    const old = await trySignIn(world.stranger(), known, { address: address() });
+    assert.equal(old.statusCode, 422);
+    await signIn(world.stranger(), { mail: known.mail, password: next });
+  });
+
   it('has known browsers until the password is another, and few guesses by all of them', async () => {
     const known = await registerPerson(world, 'viewer');
     const { mail } = known;
@@ -248,26 +265,54 @@ describe('an invitation where there is a mail server', () => {
   });
 
   it('takes a mail over that somebody typed before', async () => {
-    const mail = `${randomUUID()}@alpha.example`;
-    const typed = newLink(world.theirs.accountId, { mail, provesMail: false });
-    const proof = newLink(world.ours.accountId, { mail });
-    const tokens = ['typed', 'proof'].map(name => name.padEnd(43, 'x'));
-    for (const [index, link] of [typed, proof].entries()) {
-      const tokenHash = hashOfSecret(tokens[index] ?? '');
-      await world.test.stores.links.create({ ...link, tokenHash }, OPERATOR);
-    }
-    const accept = async (token: string | undefined, password: string) => {
-      const person = world.stranger();
-      const path = `/account/invitations/${token}`;
-      const csrf = (await person.page(path)).csrf ?? '';
-      assert.equal((await person.post(path, { password }, { csrf })).statusCode, 303);
-      return person;
-    };
-    const mallory = await accept(tokens[0], 'the word of mallory 1');
-    assert.equal((await mallory.get('/account/profile')).statusCode, 200);
-    const ann = await accept(tokens[1], 'a sentence of ann 2');
-    assert.equal((await ann.get('/account/profile')).statusCode, 200);
-    assert.equal((await mallory.get('/account/profile')).statusCode, 303);
+    const { accept, mail } = await typedAndProven();
+    const mallory = await accept('typed', 'the word of mallory 1', world.stranger());
+    assert.equal(await statusOf(mallory), 200);
+    const ann = await accept('proof', 'a sentence of ann 2', world.stranger());
+    assert.equal(await statusOf(ann), 200);
+    assert.equal(await statusOf(mallory), 303);
     await signIn(world.stranger(), { mail, password: 'a sentence of ann 2' });
   });
+
+  it('keeps the password of who proves the mail while they are signed in', async () => {
+    const { accept, mail, paths } = await typedAndProven();
+    const password = 'a sentence of ann 1';
+    const first = await accept('typed', password, world.stranger());
+    const own = world.stranger();
+    await signIn(own, { mail, password });
+    const csrf = (await own.page(paths.proof)).csrf ?? '';
+    const slip = await own.post(paths.proof, { password: 'a sentence of ann' }, { csrf });
+    assert.equal(slip.statusCode, 422);
+    await accept('proof', password, own);
+    assert.equal(await statusOf(own), 200);
+    assert.equal(await statusOf(first), 303);
+    await signIn(world.stranger(), { mail, password });
+    const members = await world.test.stores.people.listMembers(world.ours.accountId);
+    assert.ok(members.find(one => one.mail === mail)?.isProven);
+  });
+
+  const statusOf = async (person: Person) => (await person.get('/account/profile')).statusCode;
+
+  /** A link that its inviter saw, of one account, and one that proves the mail, of another. */
+  async function typedAndProven() {
+    const mail = `${randomUUID()}@alpha.example`;
+    const links = {
+      typed: newLink(world.theirs.accountId, { mail, provesMail: false }),
+      proof: newLink(world.ours.accountId, { mail }),
+    };
+    const paths = { typed: '', proof: '' };
+    for (const name of ['typed', 'proof'] as const) {
+      const token = createSecret();
+      paths[name] = `/account/invitations/${token}`;
+      const link = { ...links[name], tokenHash: hashOfSecret(token) };
+      assert.equal(await world.test.stores.links.create(link, OPERATOR), 'created');
+    }
+    const accept = async (name: keyof typeof paths, password: string, person: Person) => {
+      const csrf = (await person.page(paths[name])).csrf ?? '';
+      const answer = await person.post(paths[name], { password }, { csrf });
+      assert.equal(answer.statusCode, 303, answer.body);
+      return person;
+    };
+    return { accept, mail, paths };
+  }
 });
