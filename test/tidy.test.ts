@@ -262,6 +262,15 @@ test('the files that the pages name are there', () => {
   );
 });
 
+test('no page has the marks of a merge that was not finished', () => {
+  const pages = globSync('{*.md,*/*.md,docs/**/*.md,docs/**/*.json}', { cwd: ROOT });
+  assert.ok(pages.length > 40);
+  const marked = pages.filter(page =>
+    /^(?:<{7}|>{7}) /m.test(readFileSync(path.join(ROOT, page), 'utf8')),
+  );
+  assert.deepEqual(marked, []);
+});
+
 test('the files and rooms that ARCHITECTURE.md names, in short or in full, are there', () => {
   const text = readFileSync(path.join(ROOT, 'ARCHITECTURE.md'), 'utf8');
   const files = globSync('{*,*/**/*}.{ts,json,proto,wasm}', {
