@@ -10,6 +10,9 @@ export const PASSWORD_LENGTH_MAX = 128;
 
 export type PasswordFault = 'tooShort' | 'tooLong' | 'common' | 'likeMail';
 
+/** What is no password by itself: what somebody adds, or what is repeated. */
+const OWN_PART_LENGTH_MAX = 3;
+
 let common: Promise<ReadonlySet<string>> | undefined;
 
 /** Undefined: it may be set. @param mail whose it will be */
@@ -25,13 +28,31 @@ export async function passwordFaultOf(
   if (lower.includes(mail.toLowerCase()) || isMostly(lower, name)) return 'likeMail';
   common ??= readCommonPasswords();
   const list = await common;
-  // Those that are on it with a year, an exclamation mark or a repetition behind them too.
-  const trunk = lower.replace(/[\d\p{P}\p{S}]+$/u, '');
-  const half = lower.slice(0, lower.length / 2);
-  const isTwice = lower === half + half;
-  const tried = [lower, ...(trunk.length > 0 ? [trunk] : []), ...(isTwice ? [half] : [])];
-  const isCommon = tried.some(one => list.has(one)) || new Set(lower).size < 4;
-  return isCommon ? 'common' : undefined;
+  // Those that are on it with a year or an exclamation mark behind them, or repeated, too.
+  const tried = [lower, trunkOf(lower)].flatMap(one => [one, repeatedPart(one)]);
+  const isListed = tried.some(one => list.has(one) || list.has(trunkOf(one)));
+  const isShort = tried.some(one => one.length > 0 && one.length <= OWN_PART_LENGTH_MAX);
+  return isListed || isShort || new Set(lower).size < 4 ? 'common' : undefined;
+}
+
+/** Without the digits and marks behind it. */
+function trunkOf(password: string): string {
+  return password.replace(/[\d\p{P}\p{S}]+$/u, '');
+}
+
+/**
+ * What it is made of where it is that again and again, the last time perhaps in part, with a few
+ * characters behind; itself where it is not.
+ */
+function repeatedPart(password: string): string {
+  for (let length = 1; length <= password.length / 2; length += 1) {
+    const part = password.slice(0, length);
+    const times = Math.floor(password.length / length);
+    const rest = password.slice(length * times);
+    const isRest = rest.length <= OWN_PART_LENGTH_MAX || part.startsWith(rest);
+    if (isRest && password.startsWith(part.repeat(times))) return part;
+  }
+  return password;
 }
 
 async function readCommonPasswords(): Promise<ReadonlySet<string>> {

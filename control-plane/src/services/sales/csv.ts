@@ -1,7 +1,10 @@
 /** Lines of CSV as RFC 4180 has them, safe to be opened by a spreadsheet. */
 
-/** What a spreadsheet takes for the beginning of a formula, as OWASP lists it. */
-const FORMULA = /^[=+\-@\t\r]/;
+/**
+ * What a spreadsheet takes for the beginning of a formula, as OWASP lists it: the signs of full
+ * width too, which it reads as those of ASCII where its language is Chinese or Japanese.
+ */
+const FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
 /**
  * Numbers stay numbers. Text is quoted; where it begins like a formula, an apostrophe goes before

@@ -121,7 +121,8 @@ describe('exports whose readers are late', () => {
 describe('a line of CSV', () => {
   it('quotes text, keeps numbers, and begins no cell like a formula', () => {
     assert.equal(csvLine(['a"b', 7, 'x,y\nz']), '"a""b",7,"x,y\nz"\r\n');
-    for (const text of ['=1+1', '+1', '-1', '@SUM(A1)', '\t=1', '\r=1']) {
+    const wide = ['＝1＋1', '＋1', '－1', '＠SUM(A1)'];
+    for (const text of ['=1+1', '+1', '-1', '@SUM(A1)', '\t=1', '\r=1', '\n=1', ...wide]) {
       assert.equal(csvLine([text]), `"'${text}"\r\n`);
     }
     assert.equal(csvLine([-1]), '-1\r\n');
