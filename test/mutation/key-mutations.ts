@@ -12,6 +12,10 @@ const inPolicies = inFile(
   'control-plane/test/store/accounts/key-policies.test.ts',
   'policies of keys on sqlite',
 );
+const inHeldSubmissions = inFile(
+  'control-plane/test/http/routes/held-submissions.test.ts',
+  'a submission whose key changes meanwhile',
+);
 const MANAGE_TEST = 'control-plane/test/services/keys/manage-keys.test.ts';
 const inRotation = inFile(MANAGE_TEST, 'a rotation');
 const inCounts = inFile('control-plane/test/domain/key-policy.test.ts', 'the count of a cap');
@@ -23,6 +27,22 @@ const RELEASED = 'what is released goes back to the cap, what is charged does no
 const RACE = 'a cap is kept to the credit by submissions that race at two replicas';
 
 export const KEY_MUTATIONS: readonly Mutation[] = [
+  {
+    name: 'a submission goes by what its key was when its headers came',
+    file: 'control-plane/src/services/submission/submit-matting.ts',
+    find: 'const { policy } = await askAgain();',
+    replace: 'const policy = undefined as { cap?: object } | undefined;',
+    caughtBy: inHeldSubmissions('counts for a cap that the key was given: /v1/matting/jobs'),
+  },
+  {
+    name: 'a key is not asked for after a name was looked up',
+    file: 'control-plane/src/services/submission/submit-matting.ts',
+    find: 'const { policy } = await askAgain();',
+    replace: 'const policy = { cap: {} };',
+    caughtBy: inHeldSubmissions(
+      'makes no job by a key that was revoked while a name was looked up',
+    ),
+  },
   {
     name: 'an expired key is taken',
     file: KNOWN,

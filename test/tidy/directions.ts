@@ -348,13 +348,7 @@ export const CONTROL_PLANE: Directions = {
     '#program/tracing',
   ],
   'services/reading': ['domain', 'services', 'services/sweeping', 'storage', 'store/jobs'],
-  'services/removebg': [
-    'services',
-    'services/submission',
-    'sources',
-    'sources/guard',
-    '#contract/finishing',
-  ],
+  'services/removebg': ['services/submission', 'sources', 'sources/guard', '#contract/finishing'],
   'services/sales': [
     'domain',
     'domain/account',

@@ -58,6 +58,16 @@ export function requireApiKey(
   };
 }
 
+/** Who the caller is now, for the time after something was waited for. @throws as `requireKey` */
+export function askingAgain(
+  requireKey: ReturnType<typeof requireApiKey>,
+): (request: FastifyRequest) => Promise<Caller> {
+  return async request => {
+    await requireKey(request);
+    return callerOf(request);
+  };
+}
+
 /** Undefined where no key was required, or the key is none; one that may not is its caller's. */
 export function knownCallerOf(request: FastifyRequest): Caller | undefined {
   return callers.get(request);

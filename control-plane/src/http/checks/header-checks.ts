@@ -4,12 +4,12 @@
  * of the key and the account, and for submissions what the headers say of the body and whether the
  * account has a place for one more.
  */
-import type { FastifyRequest, onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
+import type { onRequestAsyncHookHandler, onRequestHookHandler } from 'fastify';
 import type { RateLimits } from '../../services/rate-limits.ts';
 import { requireBodyForm } from '../body/body-form.ts';
 import type { Connections } from '../connections/connections.ts';
 import { requireIdempotencyKey } from '../headers/idempotency-key.ts';
-import { callerOf, type KeyCheckServices, requireApiKey } from './authentication.ts';
+import { askingAgain, callerOf, type KeyCheckServices, requireApiKey } from './authentication.ts';
 import { requireRate } from './rate-limit.ts';
 
 type Check = onRequestHookHandler | onRequestAsyncHookHandler;
@@ -26,8 +26,8 @@ export interface HeaderChecks {
   readonly read: Check[];
   /** Of the account: its credits, keys, packages, figures. */
   readonly account: Check[];
-  /** For the time after the body was read: whether the API key of its headers is still valid. */
-  readonly apiKey: (request: FastifyRequest) => Promise<void>;
+  /** For the time after the body was read: whose key it is, where that of its headers may still. */
+  readonly askAgain: ReturnType<typeof askingAgain>;
 }
 
 export function createHeaderChecks(
@@ -49,7 +49,7 @@ export function createHeaderChecks(
     ],
     read: [requireApiKey(services, 'read'), readKey, reads],
     account: [requireApiKey(services, 'account'), readKey, reads],
-    apiKey,
+    askAgain: askingAgain(apiKey),
   };
 }
 

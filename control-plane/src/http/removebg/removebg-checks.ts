@@ -8,6 +8,7 @@ import { ContractError } from '#contract/errors.ts';
 import type { RateKind } from '../../domain/rate-quota.ts';
 import type { RateLimits } from '../../services/rate-limits.ts';
 import {
+  askingAgain,
   bearerTokenOf,
   callerOf,
   requireApiKey,
@@ -27,8 +28,8 @@ type Check = onRequestHookHandler | onRequestAsyncHookHandler;
 export interface RemovebgChecks {
   readonly submission: Check[];
   readonly account: Check[];
-  /** For the time after the body was read: whether the key of its headers is still valid. */
-  readonly apiKey: (request: FastifyRequest) => Promise<void>;
+  /** For the time after the body was read: whose key it is, where that of its headers may still. */
+  readonly askAgain: ReturnType<typeof askingAgain>;
 }
 
 export function createRemovebgChecks(
@@ -45,7 +46,7 @@ export function createRemovebgChecks(
       holdPlace(places),
     ],
     account: [requireApiKey(services, 'account', requireKey), requireRate(rateLimits, 'reads')],
-    apiKey,
+    askAgain: askingAgain(apiKey),
   };
 }
 

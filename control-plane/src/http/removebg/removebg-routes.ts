@@ -57,12 +57,12 @@ export function registerRemovebgRoutes(
 
 class RemovebgRoutes {
   readonly #services: RemovebgRouteServices;
-  readonly #checks: Pick<RemovebgChecks, 'apiKey'>;
+  readonly #checks: Pick<RemovebgChecks, 'askAgain'>;
   readonly #waitMs: number;
 
   constructor(
     services: RemovebgRouteServices,
-    checks: Pick<RemovebgChecks, 'apiKey'>,
+    checks: Pick<RemovebgChecks, 'askAgain'>,
     waitMs: number,
   ) {
     this.#services = services;
@@ -94,15 +94,15 @@ class RemovebgRoutes {
   }
 
   async #submit(request: FastifyRequest, reply: FastifyReply): Promise<RemovebgAnswer> {
-    const caller = callerOf(request);
     const { uploads, removeBackground } = this.#services;
-    const pictures = uploads.beginBoth(caller.accountId);
+    const pictures = uploads.beginBoth(callerOf(request).accountId);
     try {
       wantBody(request, reply);
       const { unknown, ...fields } = await readRemovebgBody(request.raw, pictures);
-      // Headers sent before a revocation must not create a job after it.
-      await this.#checks.apiKey(request);
-      const submitted = await removeBackground.submit({ caller, fields, uploads: pictures });
+      const askAgain = () => this.#checks.askAgain(request);
+      const caller = await askAgain();
+      const sent = { caller, askAgain, fields, uploads: pictures };
+      const submitted = await removeBackground.submit(sent);
       noteJob(request, submitted.job.id);
       return { ...submitted, unknown };
     } finally {

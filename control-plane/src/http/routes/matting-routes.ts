@@ -56,12 +56,12 @@ export function registerMattingRoutes(
 
 class MattingRoutes {
   readonly #services: MattingRouteServices;
-  readonly #checks: Pick<HeaderChecks, 'apiKey'>;
+  readonly #checks: Pick<HeaderChecks, 'askAgain'>;
   readonly #syncWaitMs: number;
 
   constructor(
     services: MattingRouteServices,
-    checks: Pick<HeaderChecks, 'apiKey'>,
+    checks: Pick<HeaderChecks, 'askAgain'>,
     syncWaitMs: number,
   ) {
     this.#services = services;
@@ -119,16 +119,16 @@ class MattingRoutes {
     reply: FastifyReply,
     { mode, accepts }: { readonly mode: 'sync' | 'async'; readonly accepts: AcceptedAnswers },
   ): Promise<Submitted> {
-    const caller = callerOf(request);
     const idempotencyKey = idempotencyKeyOf(request);
     const readBody = mattingBodyReaderOf(request.raw);
-    const { image, background } = this.#services.uploads.beginBoth(caller.accountId);
+    const { image, background } = this.#services.uploads.beginBoth(callerOf(request).accountId);
     try {
       wantBody(request, reply);
       const fields = await readBody({ image, background });
-      await this.#checks.apiKey(request);
+      const askAgain = () => this.#checks.askAgain(request);
+      const caller = await askAgain();
       const uploads = { upload: image, backgroundUpload: background };
-      const submission = { caller, idempotencyKey, mode, fields, accepts, ...uploads };
+      const submission = { caller, askAgain, idempotencyKey, mode, fields, accepts, ...uploads };
       const submitted = await this.#services.submitMatting.submit(submission);
       noteJob(request, submitted.job.id);
       reply.header('x-credits-charged', '0');

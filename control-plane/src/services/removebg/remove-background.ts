@@ -2,8 +2,7 @@
  * A request of the remove.bg interface becomes a job like every other, under a key of its own: its
  * clients send none, time out after 20 s and post the same again, and are charged once.
  */
-import type { Caller } from '../account.ts';
-import type { SubmitMatting, Submitted } from '../submission/submit-matting.ts';
+import type { KeylessSubmission, SubmitMatting, Submitted } from '../submission/submit-matting.ts';
 import type { RequestUploads } from '../submission/submit-upload.ts';
 import { requireRegionIn } from './region-bounds.ts';
 import type { RemovebgFields } from './removebg-fields.ts';
@@ -16,8 +15,7 @@ import { type RemovebgPolicy, requireRemovebgRequest } from './removebg-request.
 export const REMOVEBG_REMEMBERED_MS = 600_000;
 const NAMESPACE = 'removebg';
 
-export interface RemoveBackgroundSubmission {
-  readonly caller: Caller;
+export interface RemoveBackgroundSubmission extends Pick<KeylessSubmission, 'caller' | 'askAgain'> {
   readonly fields: RemovebgFields;
   readonly uploads: RequestUploads;
 }
@@ -38,11 +36,12 @@ export class RemoveBackground {
   async submit(
     submission: RemoveBackgroundSubmission,
   ): Promise<Submitted & { readonly saysType: boolean }> {
-    const { caller, fields, uploads } = submission;
+    const { caller, askAgain, fields, uploads } = submission;
     const { request, saysType } = requireRemovebgRequest(fields, this.#policy);
     const region = request.finishing?.region;
     const submitted = await this.#submitMatting.submitKeyless({
       caller,
+      askAgain,
       mode: 'sync',
       request,
       backgroundGiven: fields.pictures.has('bg_image_file'),

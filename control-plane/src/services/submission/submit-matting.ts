@@ -59,6 +59,8 @@ export interface SubmitMattingDependencies {
 /** Its uploads are committed for a new job; in every other case their owner aborts them. */
 interface Sent extends SentPictures {
   readonly caller: Caller;
+  /** Who the caller is now; rejects where the key may not any more. */
+  readonly askAgain: () => Promise<Caller>;
   /** Synchronous jobs go first. */
   readonly mode: 'sync' | 'async';
 }
@@ -235,7 +237,6 @@ export class SubmitMatting {
       id,
       accountId: caller.accountId,
       apiKeyId: caller.apiKeyId,
-      ...(caller.policy?.cap === undefined ? {} : { keyHasCap: true }),
       idempotencyKeyHash: keyHash,
       fingerprint,
       mode,
@@ -251,7 +252,7 @@ export class SubmitMatting {
         : { callback: { url: callback.url, ...callbackSecrets.seal(id, callback.secret) } }),
     };
     await commitPictures(this.#dependencies.blobs, job, sent);
-    const outcome = await this.#insert(job);
+    const outcome = await this.#insert(job, sent.askAgain);
     if (outcome.kind === 'created') {
       events.jobSubmitted(outcome.job);
       return { job: outcome.job, created: true };
@@ -269,13 +270,16 @@ export class SubmitMatting {
     }
   }
 
-  async #insert(job: NewJob): Promise<SubmitOutcome> {
+  /** The key is asked for once more: names were looked up and pictures stored since. */
+  async #insert(job: NewJob, askAgain: Sent['askAgain']): Promise<SubmitOutcome> {
     const { jobs, databaseTurns, jobsInFlightMax } = this.#dependencies;
     let began = false;
     try {
+      const { policy } = await askAgain();
+      const asked = { ...job, keyHasCap: policy?.cap !== undefined };
       return await databaseTurns.ofAccount(job.accountId, () => {
         began = true;
-        return jobs.submit(job, { jobsInFlightMax });
+        return jobs.submit(asked, { jobsInFlightMax });
       });
     } catch (error) {
       // Once it has begun the row may exist, so the input stays: a row without its input would fail

@@ -1,0 +1,104 @@
+/**
+ * Submissions whose key changes after it was asked for: while their body is on its way, or the name
+ * of their receiver is looked up. What counts is what the key may when the job is made.
+ */
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import { after, before, describe, it } from 'node:test';
+import { hold, listening } from '../../support/area/held-form.ts';
+import { imageBody, openTestApp, pngHeader, type TestApp } from '../../support/test-app.ts';
+
+const BY = { actor: { kind: 'operator' } } as const;
+const CALLBACK = {
+  callback_url: 'https://receiver.example.com/hook',
+  callback_secret: `whsec_${Buffer.alloc(32, 7).toString('base64')}`,
+};
+
+describe('a submission whose key changes meanwhile', () => {
+  let app: TestApp;
+  let port: number;
+  /** Runs while the name of a receiver is looked up. */
+  let onResolve: () => Promise<unknown>;
+  before(async () => {
+    onResolve = async () => undefined;
+    app = await openTestApp({
+      resolveHost: async () => {
+        await onResolve();
+        return ['93.184.215.14'];
+      },
+    });
+    port = await listening(app.app);
+  });
+  after(() => app.close());
+
+  const key = () => app.stores.apiKeys.create(app.accountId, 'leaked');
+  const bodyOf = (more = {}) => JSON.stringify(imageBody(more));
+  const left = async () => [
+    await app.countJobs(),
+    await app.storedFiles(),
+    app.services.uploads.open,
+    await app.stores.ledger.balances(app.accountId),
+  ];
+
+  /** The same picture is the same request there: another size for each. */
+  let width = 10;
+  const interfaces = {
+    '/v1/matting/jobs': (token: string) => ({
+      headers: {
+        authorization: `Bearer ${token}`,
+        'idempotency-key': randomUUID(),
+        'content-type': 'application/json',
+      },
+      payload: bodyOf(),
+    }),
+    '/v1.0/removebg': (token: string) => {
+      width += 1;
+      const image_file_b64 = pngHeader(width, 3).toString('base64');
+      return {
+        headers: { 'x-api-key': token, 'content-type': 'application/json' },
+        payload: JSON.stringify({ image_file_b64 }),
+      };
+    },
+  };
+
+  for (const [path, requestOf] of Object.entries(interfaces)) {
+    it(`makes no job by a key that was revoked: ${path}`, async () => {
+      const { key: made, token } = await key();
+      const before = await left();
+      const held = await hold(port, { path, ...requestOf(token) });
+      await app.stores.apiKeys.revoke(made.id);
+      const { status, body } = await held.release();
+      assert.ok(status === 401 || status === 403, body);
+      assert.deepEqual(await left(), before);
+    });
+
+    it(`counts for a cap that the key was given: ${path}`, async () => {
+      const { key: made, token } = await key();
+      const before = await app.countJobs();
+      const held = await hold(port, { path, ...requestOf(token) });
+      const by = { accountId: app.accountId, ...BY };
+      const cap = { credits: 1, period: 'total' } as const;
+      await app.stores.apiKeys.change(made.id, by, { policy: { cap } });
+      assert.equal(
+        (await app.post('/v1/matting/jobs', imageBody(), bearer(token))).statusCode,
+        202,
+      );
+      const { status, body } = await held.release();
+      assert.equal(status, 402, body);
+      assert.match(body, /cap/i);
+      assert.equal(await app.countJobs(), before + 1);
+    });
+  }
+
+  const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+
+  it('makes no job by a key that was revoked while a name was looked up', async () => {
+    const { key: made, token } = await key();
+    const before = await left();
+    onResolve = () => app.stores.apiKeys.revoke(made.id);
+    const answer = await app.post('/v1/matting/jobs', imageBody(CALLBACK), bearer(token));
+    onResolve = async () => undefined;
+    assert.equal(answer.json().code, 'INVALID_API_KEY');
+    assert.deepEqual(await left(), before);
+  });
+});
